@@ -2,11 +2,14 @@
 //! last pod event time of their claims.
 
 mod claims;
+mod drift;
 mod pools;
 
 use crate::fencing::Fence;
 use crate::io::Writes;
 use crate::metrics::ActuatorMetrics;
+use crate::state::catalogs::Catalogs;
+use crate::state::instances::ListedInstances;
 use crate::state::registrations::Registrations;
 use crate::stores::Stores;
 use plimsoll_runtime::clock::Clock;
@@ -19,6 +22,10 @@ pub struct NodePoolStatus {
     pub stores: Stores,
     /// Writes to the cluster.
     pub writes: Writes,
+    /// Catalogs of the node classes.
+    pub catalogs: Catalogs,
+    /// Instances as EC2 listed them.
+    pub instances: ListedInstances,
     /// Recent registration results by pool.
     pub registrations: Registrations,
     /// Fence of the term.

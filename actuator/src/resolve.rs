@@ -1,6 +1,7 @@
 //! Resolves a node class for a launch, from its status alone, so that a launch needs no further EC2 calls that could
 //! fail (spec: AWS provider section 8.4).
 
+use plimsoll_api::ec2_node_class::Ami;
 use plimsoll_api::{EC2NodeClass, condition};
 use plimsoll_model::catalog::InstanceType;
 use plimsoll_model::names::label;
@@ -115,12 +116,8 @@ pub fn from_status(class: &EC2NodeClass) -> Result<Resolved, NotReady> {
     let Some(instance_profile) = status.instance_profile.filter(|profile| !profile.is_empty()) else {
         return Err(problem("instanceProfile", "there is none"));
     };
-    let mut images = Vec::new();
-    for ami in status.amis {
-        let requirements = requirements(&ami.requirements)
-            .map_err(|error| problem("amis", &format!("requirements of {}: {error}", ami.id)))?;
-        images.push(ResolvedImage { id: ami.id, name: ami.name.unwrap_or_default(), requirements });
-    }
+    let images =
+        images(&status.amis).map_err(|(id, error)| problem("amis", &format!("requirements of {id}: {error}")))?;
     let mut security_group_ids: Vec<String> = status.security_groups.into_iter().map(|group| group.id).collect();
     security_group_ids.sort();
     let subnets = status
@@ -129,6 +126,23 @@ pub fn from_status(class: &EC2NodeClass) -> Result<Resolved, NotReady> {
         .map(|subnet| ResolvedSubnet { id: subnet.id, zone: subnet.zone, zone_id: subnet.zone_id.unwrap_or_default() })
         .collect();
     Ok(Resolved { node_class: name.clone(), subnets, security_group_ids, images, instance_profile })
+}
+
+/// The images of a node class' status, in the same order.
+///
+/// # Errors
+/// An image with an unreadable requirement, and what is wrong.
+pub(crate) fn images(amis: &[Ami]) -> Result<Vec<ResolvedImage>, (String, RequirementError)> {
+    let resolved = amis.iter().map(|ami| {
+        let requirements = requirements(&ami.requirements).map_err(|error| (ami.id.clone(), error))?;
+        Ok(ResolvedImage { id: ami.id.clone(), name: ami.name.clone().unwrap_or_default(), requirements })
+    });
+    resolved.collect()
+}
+
+/// The image for an instance type: the first one that the type can run.
+pub(crate) fn image_for<'a>(images: &'a [ResolvedImage], instance_type: &InstanceType) -> Option<&'a ResolvedImage> {
+    images.iter().find(|image| image.runs_on(instance_type))
 }
 
 fn requirements(api: &[plimsoll_api::Requirement]) -> Result<Requirements, RequirementError> {
@@ -149,7 +163,7 @@ impl Resolved {
     /// The image for an instance type: the first one that the type can run.
     #[must_use]
     pub fn image_for(&self, instance_type: &InstanceType) -> Option<&ResolvedImage> {
-        self.images.iter().find(|image| image.runs_on(instance_type))
+        image_for(&self.images, instance_type)
     }
 }
 

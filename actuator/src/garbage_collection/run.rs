@@ -9,6 +9,7 @@ use crate::metrics::ActuatorMetrics;
 use crate::ports::{Instance, InstanceFilter};
 use crate::settings::Settings;
 use crate::state::absence::Absence;
+use crate::state::instances::ListedInstances;
 use crate::stores::Stores;
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::NodeClaim;
@@ -36,6 +37,8 @@ pub struct GarbageCollector {
     pub cloud: CloudCalls,
     /// Reads of the cloud.
     pub cloud_reads: CloudReads,
+    /// Instances as EC2 listed them, for others.
+    pub instances: ListedInstances,
     /// Fence of the term.
     pub fence: Fence,
     /// Settings of the installation.
@@ -62,6 +65,7 @@ pub async fn run(deps: GarbageCollector, stop: CancellationToken) {
             () = tokio::time::sleep(INTERVAL) => {}
         }
         if let Err(error) = round(&deps, &mut tracker).await {
+            deps.instances.clear();
             tracing::warn!(error, "collection");
         }
     }
@@ -79,6 +83,7 @@ async fn round(deps: &GarbageCollector, tracker: &mut AbsenceTracker) -> Result<
     if !adopted.is_empty() {
         instances.extend(self::instances(deps, &InstanceFilter::Ids(adopted)).await?);
     }
+    deps.instances.replace(&instances);
     collect_claims(deps, tracker, &instances, &claims).await;
     Ok(())
 }

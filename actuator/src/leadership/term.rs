@@ -24,6 +24,7 @@ use crate::server::Leader;
 use crate::server::driver::DriverCheck;
 use crate::server::terminations::{self, Job};
 use crate::state::buffer_reports::BufferReports;
+use crate::state::instances::ListedInstances;
 use crate::state::nominations::Placements;
 use crate::state::outcomes::Outcomes;
 use crate::state::unexecuted::Unexecuted;
@@ -61,6 +62,7 @@ impl Term {
         let (writes, cloud) = (connections.writes(fence.clone()), connections.cloud_calls(fence.clone()));
         let (outcomes, unexecuted) = (Outcomes::default(), Unexecuted::default());
         let (placements, buffers) = (Placements::default(), BufferReports::default());
+        let instances = ListedInstances::default();
         let (launches, groups) = LaunchQueue::new();
         let (queue, jobs) = terminations::queue();
         let launch_templates = LaunchTemplates {
@@ -134,6 +136,7 @@ impl Term {
                 writes: writes.clone(),
                 cloud: cloud.clone(),
                 cloud_reads: cloud_reads.clone(),
+                instances: instances.clone(),
                 fence: fence.clone(),
                 settings: Arc::clone(settings),
                 metrics: metrics.clone(),
@@ -196,6 +199,8 @@ impl Term {
                 metrics: metrics.clone(),
                 stores: stores.clone(),
                 writes: writes.clone(),
+                catalogs: catalogs.clone(),
+                instances: instances.clone(),
                 registrations: process.registrations.clone(),
                 fence: fence.clone(),
                 clock,

@@ -4,8 +4,9 @@
 use crate::controller_loop::{self, Candidate, Requeue};
 use crate::io::{ObjectPart, WriteError};
 use crate::node_pool_status::NodePoolStatus;
+use crate::node_pool_status::drift::{Drift, ProviderFacts, drift};
 use crate::pods;
-use crate::stores::WatchedKind;
+use crate::stores::{WatchedKind, instance_id, provider_id};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -14,7 +15,6 @@ use plimsoll_api::condition::node_claim::{CONDITIONS, CONSOLIDATABLE, DRIFTED, I
 use plimsoll_api::condition::{self, Moment, Status};
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
 use plimsoll_model::names::{annotation, label};
-use plimsoll_model::requirements::{NodeSelectorRequirement, Requirements, Undefined};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -23,6 +23,13 @@ use tokio_util::sync::CancellationToken;
 
 /// Minimum interval between writes of the last pod event, since pods come in bursts.
 const POD_EVENT_EVERY: SignedDuration = SignedDuration::from_secs(10);
+
+/// Interval of drift checks without a change of claim, pool or node class: facts of EC2 come without one. As in
+/// Karpenter.
+const DRIFT_CHECKED_EVERY: SignedDuration = SignedDuration::from_mins(5);
+
+/// Reasons of drift that need no facts of EC2.
+const STATIC_REASONS: [&str; 3] = ["NodePoolDrifted", "RequirementsDrifted", "NodeClassDrift"];
 
 /// Hash of the pods of each node at the last pass.
 type PodHashes = BTreeMap<String, u64>;
@@ -77,7 +84,7 @@ fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<ClaimWithPool>> {
             &claim.metadata.resource_version,
             pool.as_ref().and_then(|pool| pool.metadata.generation),
             pool.as_ref().and_then(|pool| pool.annotations().get(annotation::NODE_POOL_HASH).cloned()),
-            class.as_ref().and_then(|class| class.annotations().get(annotation::EC2_NODE_CLASS_HASH).cloned()),
+            class.as_ref().and_then(|class| class.metadata.resource_version.clone()),
             pods,
         );
         let version = Some(hash_of(&version));
@@ -108,8 +115,10 @@ async fn reconcile(
     let last = status.and_then(|status| status.last_pod_event_time.as_ref()).map(|time| time.0);
     let next_event = last.and_then(|last| last.checked_add(POD_EVENT_EVERY).ok()).filter(|next| *next > now);
     let event = if changed && next_event.is_none() { Some(now) } else { None };
-    let drifted = subject.pool.as_ref().and_then(|pool| drift(claim, pool, subject.class.as_deref()));
     let pool = subject.pool.as_deref();
+    let class = subject.class.as_deref();
+    let facts = provider_facts(&deps, claim);
+    let drifted = pool.map_or(Drift::None, |pool| drift(claim, pool, class, &facts, now));
     let show = |claim: &mut NodeClaim| {
         let moment = Moment::of(&claim.metadata, now);
         let status = claim.status.get_or_insert_default();
@@ -118,8 +127,9 @@ async fn reconcile(
         }
         let (conditions, last) = (&mut status.conditions, status.last_pod_event_time.as_ref().map(|time| time.0));
         match drifted {
-            Some(reason) => CONDITIONS.set(conditions, moment, DRIFTED, Status::True, reason, reason),
-            None => clear(conditions, moment, DRIFTED),
+            Drift::Drifted(reason) => CONDITIONS.set(conditions, moment, DRIFTED, Status::True, reason, reason),
+            Drift::Unknown if is_drifted_by_provider(conditions) => false,
+            Drift::Unknown | Drift::None => clear(conditions, moment, DRIFTED),
         };
         match consolidatable(conditions, last, pool, now) {
             Ok(()) => CONDITIONS.set_true(conditions, moment, CONSOLIDATABLE),
@@ -134,8 +144,22 @@ async fn reconcile(
     let conditions = status.map(|status| status.conditions.clone()).unwrap_or_default();
     let idle = consolidatable(&conditions, last, pool, now).err().flatten();
     let pending = next_event.filter(|_| changed);
-    let at = [idle, pending].into_iter().flatten().min();
+    let check = pool.and_then(|_| now.checked_add(DRIFT_CHECKED_EVERY).ok());
+    let at = [idle, pending, check].into_iter().flatten().min();
     Ok(at.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO)))
+}
+
+fn provider_facts(deps: &NodePoolStatus, claim: &NodeClaim) -> ProviderFacts {
+    let entry = deps.catalogs.get(&claim.spec.node_class_ref.name);
+    let catalog = entry.and_then(|entry| entry.catalog.as_ref().map(|(_, catalog)| Arc::clone(catalog)));
+    let instance = provider_id(claim).and_then(instance_id).and_then(|id| deps.instances.get(id));
+    ProviderFacts { catalog, instance }
+}
+
+/// Whether the claim was found to have drifted from facts of EC2, which may be missing now.
+fn is_drifted_by_provider(conditions: &Conditions) -> bool {
+    let drifted = condition::get(conditions, DRIFTED).filter(|drifted| drifted.status == Status::True.as_str());
+    drifted.is_some_and(|drifted| !STATIC_REASONS.contains(&drifted.reason.as_str()))
 }
 
 type Conditions = Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>;
@@ -159,48 +183,6 @@ fn consolidatable(
     let since = last_pod.unwrap_or(in_service.last_transition_time.0);
     let at = since.checked_add(SignedDuration::try_from(after).map_err(|_| None)?).map_err(|_| None)?;
     if at <= now { Ok(()) } else { Err(Some(at)) }
-}
-
-/// Why the claim has drifted from its pool or node class, if so.
-fn drift(claim: &NodeClaim, pool: &NodePool, class: Option<&EC2NodeClass>) -> Option<&'static str> {
-    let of = |annotations: &BTreeMap<String, String>, hash: &str, version: &str| {
-        Some((annotations.get(hash)?.clone(), annotations.get(version)?.clone()))
-    };
-    let differs = |ours: Option<(String, String)>, theirs: Option<(String, String)>| match (ours, theirs) {
-        // Hashes of different versions are not comparable.
-        (Some((ours, version)), Some((theirs, other_version))) => version == other_version && ours != theirs,
-        _ => false,
-    };
-    let (hash, version) = (annotation::NODE_POOL_HASH, annotation::NODE_POOL_HASH_VERSION);
-    if differs(of(claim.annotations(), hash, version), of(pool.annotations(), hash, version)) {
-        return Some("NodePoolDrifted");
-    }
-    if !fits(claim, pool) {
-        return Some("RequirementsDrifted");
-    }
-    let (hash, version) = (annotation::EC2_NODE_CLASS_HASH, annotation::EC2_NODE_CLASS_HASH_VERSION);
-    let class = class.and_then(|class| of(class.annotations(), hash, version));
-    differs(of(claim.annotations(), hash, version), class).then_some("NodeClassDrift")
-}
-
-/// Whether the claim's labels satisfy the pool's requirements.
-fn fits(claim: &NodeClaim, pool: &NodePool) -> bool {
-    let requirements: Vec<NodeSelectorRequirement> = pool
-        .spec
-        .template
-        .spec
-        .requirements
-        .iter()
-        .map(|requirement| {
-            NodeSelectorRequirement::new(
-                requirement.key.as_str(),
-                requirement.operator,
-                requirement.values.iter().cloned(),
-            )
-        })
-        .collect();
-    let has = Requirements::from_labels(claim.labels());
-    Requirements::from_api(&requirements).map_or(true, |requirements| has.is_compatible(&requirements, Undefined::None))
 }
 
 #[cfg(test)]

@@ -83,12 +83,7 @@ impl Cloud {
     /// The images of Amazon Linux 2023 and Bottlerocket, with the parameters that name the newest of each.
     fn publish_images(&mut self) {
         for (number, (architecture, variant)) in AL2023.iter().enumerate() {
-            let name = format!("amazon-eks-node-al2023-{architecture}-{variant}-{KUBERNETES}-v20251201");
-            let id = self.publish(&format!("ami-0a12023{number:010}"), &name, architecture);
-            let path = format!(
-                "/aws/service/eks/optimized-ami/{KUBERNETES}/amazon-linux-2023/{architecture}/{variant}/recommended/image_id"
-            );
-            self.support.parameters.insert(path, id);
+            self.publish_al2023(number, architecture, variant, "v20251201", IMAGE_CREATED);
         }
         for (number, architecture) in ["x86_64", "arm64"].iter().enumerate() {
             let name = format!("bottlerocket-aws-k8s-{KUBERNETES}-{architecture}-v1.50.0");
@@ -96,6 +91,26 @@ impl Cloud {
             let path = format!("/aws/service/bottlerocket/aws-k8s-{KUBERNETES}/{architecture}/latest/image_id");
             self.support.parameters.insert(path, id);
         }
+    }
+
+    /// Publishes newer images of Amazon Linux 2023, which the parameters name from now on.
+    pub fn release_images(&mut self, version: &str, now: Timestamp) {
+        for (number, (architecture, variant)) in AL2023.iter().enumerate() {
+            let number = self.images.len() + number;
+            self.publish_al2023(number, architecture, variant, version, now);
+        }
+    }
+
+    fn publish_al2023(&mut self, number: usize, architecture: &str, variant: &str, version: &str, at: Timestamp) {
+        let name = format!("amazon-eks-node-al2023-{architecture}-{variant}-{KUBERNETES}-{version}");
+        let id = self.publish(&format!("ami-0a12023{number:010}"), &name, architecture);
+        if let Some(image) = self.images.get_mut(&id) {
+            image.created = at;
+        }
+        let path = format!(
+            "/aws/service/eks/optimized-ami/{KUBERNETES}/amazon-linux-2023/{architecture}/{variant}/recommended/image_id"
+        );
+        self.support.parameters.insert(path, id);
     }
 
     fn publish(&mut self, id: &str, name: &str, architecture: &str) -> String {

@@ -12,6 +12,7 @@ mod buffers;
 mod callers;
 mod capacity;
 mod collection;
+mod drift;
 mod expiry;
 mod first_node;
 mod karpenter;

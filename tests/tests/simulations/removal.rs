@@ -21,7 +21,7 @@ fn one_to_a_node(disruption: &Value) -> Setup {
 }
 
 /// The most nodes of claims that were on their way out at one time.
-fn most_at_once(scene: &Scene) -> usize {
+pub(super) fn most_at_once(scene: &Scene) -> usize {
     scene.world.server().read(|store| {
         let (mut leaving, mut most) = (BTreeSet::new(), 0);
         for event in store.events_after(ResourceId::NODE_CLAIMS, 0).unwrap() {

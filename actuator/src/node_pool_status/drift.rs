@@ -1,0 +1,98 @@
+//! Whether a claim has drifted, in Karpenter's order (spec: core section 6.3, AWS provider section 1.5). Pure functions.
+
+mod provider;
+
+pub(super) use provider::ProviderFacts;
+
+use jiff::Timestamp;
+use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
+use plimsoll_model::names::annotation;
+use plimsoll_model::requirements::{NodeSelectorRequirement, Requirements, Undefined};
+use std::collections::BTreeMap;
+
+/// Result of a drift check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Drift {
+    /// The claim has drifted, for this reason.
+    Drifted(&'static str),
+    /// The claim has not drifted.
+    None,
+    /// What a check of the provider needs is not known now. A node must not be removed for that.
+    Unknown,
+}
+
+/// Whether the claim has drifted from its pool, its node class or what EC2 offers.
+pub(super) fn drift(
+    claim: &NodeClaim,
+    pool: &NodePool,
+    class: Option<&EC2NodeClass>,
+    facts: &ProviderFacts,
+    now: Timestamp,
+) -> Drift {
+    let (hash, version) = (annotation::NODE_POOL_HASH, annotation::NODE_POOL_HASH_VERSION);
+    if differs(stamp(claim, hash, version), stamp(pool, hash, version)) {
+        return Drift::Drifted("NodePoolDrifted");
+    }
+    if !fits(claim, pool) {
+        return Drift::Drifted("RequirementsDrifted");
+    }
+    // The launched nodes of a class that is being deleted are removed with it.
+    let class = class.filter(|class| class.metadata.deletion_timestamp.is_none());
+    let Some(class) = class.filter(|_| claim.spec.node_class_ref.is_ec2()) else { return Drift::None };
+    let instance_type = provider::instance_type(claim, facts, now);
+    if let Drift::Drifted(_) = instance_type {
+        return instance_type;
+    }
+    let (hash, version) = (annotation::EC2_NODE_CLASS_HASH, annotation::EC2_NODE_CLASS_HASH_VERSION);
+    if differs(stamp(claim, hash, version), stamp(class, hash, version)) {
+        return Drift::Drifted("NodeClassDrift");
+    }
+    let checks = [
+        instance_type,
+        provider::image(claim, class, facts),
+        provider::security_groups(class, facts),
+        provider::subnet(class, facts),
+        provider::capacity_reservation(class, facts),
+    ];
+    let is_drifted = |drift: &&Drift| matches!(drift, Drift::Drifted(_));
+    let is_unknown = || checks.contains(&Drift::Unknown).then_some(Drift::Unknown);
+    checks.iter().find(is_drifted).copied().or_else(is_unknown).unwrap_or(Drift::None)
+}
+
+/// Hash and its version.
+fn stamp<K: kube::ResourceExt>(object: &K, hash: &str, version: &str) -> Option<(String, String)> {
+    let annotations: &BTreeMap<String, String> = object.annotations();
+    Some((annotations.get(hash)?.clone(), annotations.get(version)?.clone()))
+}
+
+/// Whether two hashes differ. Hashes of different versions are not comparable.
+fn differs(ours: Option<(String, String)>, theirs: Option<(String, String)>) -> bool {
+    match (ours, theirs) {
+        (Some((ours, version)), Some((theirs, other_version))) => version == other_version && ours != theirs,
+        _ => false,
+    }
+}
+
+/// Whether the claim's labels satisfy the pool's requirements.
+fn fits(claim: &NodeClaim, pool: &NodePool) -> bool {
+    let requirements: Vec<NodeSelectorRequirement> = pool
+        .spec
+        .template
+        .spec
+        .requirements
+        .iter()
+        .map(|requirement| {
+            NodeSelectorRequirement::new(
+                requirement.key.as_str(),
+                requirement.operator,
+                requirement.values.iter().cloned(),
+            )
+        })
+        .collect();
+    let labels = claim.metadata.labels.clone().unwrap_or_default();
+    let has = Requirements::from_labels(&labels);
+    Requirements::from_api(&requirements).map_or(true, |requirements| has.is_compatible(&requirements, Undefined::None))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! Drift as EC2 and the status of the node class tell it. Each check says `Unknown` if a fact is missing.
+
+use super::Drift;
+use crate::resolve;
+use crate::state::instances::InstanceFacts;
+use jiff::{SignedDuration, Timestamp};
+use plimsoll_api::{EC2NodeClass, NodeClaim};
+use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType};
+use plimsoll_model::names::label;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Instance types of younger claims are not looked up: they were on offer at launch.
+const TYPE_CHECKED_AFTER: SignedDuration = SignedDuration::from_hours(1);
+
+/// What is known about a claim's instance and about its node class' instance types.
+#[derive(Debug, Clone, Default)]
+pub(in crate::node_pool_status) struct ProviderFacts {
+    /// Catalog of the node class.
+    pub(in crate::node_pool_status) catalog: Option<Arc<Catalog>>,
+    /// The instance, if EC2 listed it.
+    pub(in crate::node_pool_status) instance: Option<InstanceFacts>,
+}
+
+impl ProviderFacts {
+    fn type_of(&self, claim: &NodeClaim) -> Option<&InstanceType> {
+        self.catalog.as_ref()?.get(label_of(claim, label::INSTANCE_TYPE)?)
+    }
+}
+
+fn label_of<'a>(claim: &'a NodeClaim, key: &str) -> Option<&'a str> {
+    claim.metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Whether the instance type is still on offer in the claim's zone. Prices that are not known at the moment do not
+/// matter, so each capacity type counts.
+pub(super) fn instance_type(claim: &NodeClaim, facts: &ProviderFacts, now: Timestamp) -> Drift {
+    let created = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    if created.is_none_or(|created| now.duration_since(created) <= TYPE_CHECKED_AFTER) {
+        return Drift::None;
+    }
+    let catalog = facts.catalog.as_ref().filter(|catalog| !catalog.instance_types.is_empty());
+    let (Some(catalog), Some(name), Some(zone)) =
+        (catalog, label_of(claim, label::INSTANCE_TYPE), label_of(claim, label::ZONE))
+    else {
+        return Drift::Unknown;
+    };
+    let on_offer = |found: &InstanceType| found.offerings.iter().any(|offering| offering.zone == zone);
+    if catalog.get(name).is_some_and(on_offer) { Drift::None } else { Drift::Drifted("InstanceTypeNotFound") }
+}
+
+/// Whether the node class would launch the instance type with another image now.
+pub(super) fn image(claim: &NodeClaim, class: &EC2NodeClass, facts: &ProviderFacts) -> Drift {
+    let amis = class.status.as_ref().map(|status| status.amis.as_slice()).unwrap_or_default();
+    let image = claim.status.as_ref().and_then(|status| status.image_id.as_deref()).filter(|id| !id.is_empty());
+    let (Some(image), Some(instance_type), Ok(images)) = (image, facts.type_of(claim), resolve::images(amis)) else {
+        return Drift::Unknown;
+    };
+    if images.is_empty() {
+        return Drift::Unknown;
+    }
+    let is_same = resolve::image_for(&images, instance_type).is_some_and(|current| current.id == image);
+    if is_same { Drift::None } else { Drift::Drifted("AMIDrift") }
+}
+
+/// Whether the instance has other security groups than the node class selects.
+pub(super) fn security_groups(class: &EC2NodeClass, facts: &ProviderFacts) -> Drift {
+    let groups = class.status.iter().flat_map(|status| &status.security_groups);
+    let wanted: BTreeSet<&str> = groups.map(|group| group.id.as_str()).collect();
+    let ids = facts.instance.iter().flat_map(|instance| &instance.security_group_ids);
+    let actual: BTreeSet<&str> = ids.map(String::as_str).collect();
+    match (wanted.is_empty(), actual.is_empty()) {
+        (false, false) if wanted == actual => Drift::None,
+        (false, false) => Drift::Drifted("SecurityGroupDrift"),
+        _ => Drift::Unknown,
+    }
+}
+
+/// Whether the instance is in a subnet that the node class does not select.
+pub(super) fn subnet(class: &EC2NodeClass, facts: &ProviderFacts) -> Drift {
+    let subnets = class.status.as_ref().map(|status| status.subnets.as_slice()).unwrap_or_default();
+    let actual = facts.instance.as_ref().map(|instance| instance.subnet_id.as_str()).filter(|id| !id.is_empty());
+    match actual {
+        Some(actual) if subnets.iter().any(|subnet| subnet.id == actual) => Drift::None,
+        Some(_) if !subnets.is_empty() => Drift::Drifted("SubnetDrift"),
+        _ => Drift::Unknown,
+    }
+}
+
+/// Whether a reserved instance runs in a capacity reservation that the node class does not select.
+pub(super) fn capacity_reservation(class: &EC2NodeClass, facts: &ProviderFacts) -> Drift {
+    let Some(instance) = &facts.instance else { return Drift::Unknown };
+    if instance.capacity_type != CapacityType::Reserved {
+        return Drift::None;
+    }
+    let selected = class.status.as_ref().map(|status| status.capacity_reservations.as_slice()).unwrap_or_default();
+    match &instance.capacity_reservation_id {
+        Some(id) if selected.iter().any(|reservation| reservation.id == *id) => Drift::None,
+        Some(_) if !selected.is_empty() => Drift::Drifted("CapacityReservationDrift"),
+        _ => Drift::Unknown,
+    }
+}
