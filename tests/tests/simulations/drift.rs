@@ -19,6 +19,8 @@ async fn three_nodes() -> Scene {
     let scene = Scene::begin(setup).await;
     scene.deploy("web", 3, 3000);
     scene.until_running(3, 3 * MINUTE).await;
+    // The instances have been listed.
+    scene.pass(2 * MINUTE).await;
     scene
 }
 
@@ -77,7 +79,7 @@ async fn nodes_move_to_the_subnets_and_security_groups_that_their_class_selects(
 async fn nodes_in_subnets_that_are_no_longer_selected_are_replaced() {
     let scene = three_nodes().await;
     change_class(&scene, &other(&["subnetSelectorTerms"]));
-    scene.until("the subnets have drifted", 15 * MINUTE, |world| drifted(world, "SubnetDrift") > 0).await;
+    scene.until("the subnets have drifted", MINUTE, |world| drifted(world, "SubnetDrift") > 0).await;
     let is_new = |machine: &Machine| machine.subnet_id.starts_with("subnet-other");
     all_are_replaced_once(&scene, "all nodes are in the other subnets", is_new).await;
 }
