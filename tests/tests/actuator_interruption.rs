@@ -5,9 +5,10 @@ use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::names::annotation;
 use plimsoll_model::plan::Unschedulable;
-use plimsoll_sim::apiserver::faults::{Effect, Matcher};
+use plimsoll_sim::apiserver::faults::{Effect as ApiEffect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::cloud::{Action, Effect};
 use plimsoll_sim::world::{World, is_running};
 use plimsoll_tests::director::{Director, Wanted, future_pod};
 use plimsoll_tests::{MINUTE, Setup, instances_ever_launched};
@@ -120,7 +121,7 @@ async fn a_notice_is_not_lost_while_the_cluster_cannot_be_written() {
     let director = begin().await;
     let (claim, _, instance) = with_pods(&director).await;
     let patch = Matcher::of(Verb::Patch, "nodeclaims");
-    let rule = director.world.server().faults().always(patch, Effect::internal_error());
+    let rule = director.world.server().faults().always(patch, ApiEffect::internal_error());
     interrupt(&director, &instance);
     tokio::time::sleep(Duration::from_secs(15)).await;
     assert!(waiting_messages(&director.world) > 0);
@@ -162,7 +163,7 @@ async fn a_new_leader_goes_on_after_the_mark() {
 async fn a_notice_for_an_instance_whose_claim_does_not_know_it_yet_is_kept() {
     let director = begin().await;
     let status = Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") };
-    let rule = director.world.server().faults().always(status, Effect::internal_error());
+    let rule = director.world.server().faults().always(status, ApiEffect::internal_error());
     let plan = director.plan(&[spot("a-1")], Vec::new()).await;
     director.send(plan).await;
     director.until("it is bought", MINUTE, |world| world.living_instances().len() == 1).await;
@@ -249,4 +250,28 @@ async fn pods_that_a_plan_has_no_room_for_stay_while_there_is_time() {
     tokio::time::sleep(NOTICE - Duration::from_secs(50)).await;
     assert_eq!(running_on(&director.world, &node), 2);
     director.until("the pods stop in time", Duration::from_secs(45), |world| running_on(world, &node) == 0).await;
+}
+
+/// Every instance of the account causes messages when it ends.
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_foreign_messages_does_not_delay_a_notice() {
+    let director = begin().await;
+    let (claim, _, instance) = with_pods(&director).await;
+    let slow = Effect::Delay(Duration::from_secs(2));
+    director.world.ec2.faults(|faults| faults.inject(Action::DescribeInstances, slow, u32::MAX));
+    director.world.ec2.with(|cloud, now| {
+        for number in 0..4000 {
+            let id = format!("i-{number:017x}");
+            let body = json!({"version": "0", "source": "aws.ec2", "time": "2026-01-05T00:00:00Z",
+                "detail-type": "EC2 Instance State-change Notification",
+                "detail": {"instance-id": id, "state": "terminated"}});
+            cloud.queue.send(&id, body.to_string(), now);
+        }
+    });
+    interrupt(&director, &instance);
+    director
+        .until("the claim is on its way out", Duration::from_secs(5), |world| {
+            world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|claim| object::is_deleting(&claim))
+        })
+        .await;
 }

@@ -9,9 +9,7 @@ use crate::launch::admit::Admission;
 use crate::pods;
 use crate::state::outcomes::Outcomes;
 use crate::stores::Stores;
-use crate::termination::drain::{is_waited_for, time_to_stop};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::identity::PodUid;
@@ -19,7 +17,6 @@ use plimsoll_model::names::annotation;
 use plimsoll_model::time::{self, Millis};
 use plimsoll_runtime::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// How long a plan may take to cover the pods. Beyond it, the actuator decides without a plan.
 const PLANNED_WITHIN: Millis = Millis::from_seconds(5);
@@ -41,13 +38,14 @@ pub struct DrainDelay {
     pub clock: Clock,
 }
 
-/// The pods that are not evicted yet, each with the time at which its eviction starts at the latest. Launches a
-/// replacement if no plan covers the pods in time.
+/// The pods that are not evicted yet, each with the time at which its eviction starts at the latest. `to_stop` has the
+/// pods that have to move, each with the time that is needed to stop it. Launches a replacement if no plan covers the
+/// pods in time.
 pub(crate) fn delayed_pods(
     deps: &DrainDelay,
     pending: &PendingReplacements,
     claim: &NodeClaim,
-    all_pods: &[Arc<Pod>],
+    to_stop: &BTreeMap<PodUid, SignedDuration>,
     deadline: Option<Timestamp>,
 ) -> BTreeMap<PodUid, Timestamp> {
     let now = deps.clock.now();
@@ -55,7 +53,7 @@ pub(crate) fn delayed_pods(
     if deadline.is_some_and(|deadline| deadline <= now) {
         return BTreeMap::new();
     }
-    let latest = latest_evictions(&interruption, all_pods, now);
+    let latest = latest_evictions(&interruption, to_stop);
     let to_move: BTreeSet<PodUid> = latest.keys().cloned().collect();
     let coverage = PodCoverage::read(&deps.stores, claim);
     let covered_until = pending.covered_until(claim, &interruption, &coverage, &to_move, millis(now));
@@ -76,16 +74,15 @@ pub(crate) fn delayed_pods(
     latest.into_iter().filter(|(pod, at)| *at > now && delayed.contains(pod)).collect()
 }
 
-/// The reschedulable pods, each with the time at which its eviction starts at the latest.
-fn latest_evictions(interruption: &Interruption, pods: &[Arc<Pod>], now: Timestamp) -> BTreeMap<PodUid, Timestamp> {
+/// When the eviction of each pod starts at the latest.
+fn latest_evictions(
+    interruption: &Interruption,
+    to_stop: &BTreeMap<PodUid, SignedDuration>,
+) -> BTreeMap<PodUid, Timestamp> {
     let ends = interruption.ends.unwrap_or(interruption.heard.plus(MAX_WITHOUT_END));
     let ends = Timestamp::from_millisecond(ends.0).unwrap_or(Timestamp::MAX);
-    let to_move = pods.iter().filter(|pod| pods::is_reschedulable(pod) && is_waited_for(pod, now));
-    let latest = to_move.map(|pod| {
-        let needed = time_to_stop(pod, pods, now).saturating_add(MARGIN);
-        (PodUid(pods::uid(pod)), ends.saturating_sub(needed).unwrap_or(Timestamp::MIN))
-    });
-    latest.collect()
+    let latest = |needed: &SignedDuration| ends.saturating_sub(needed.saturating_add(MARGIN)).unwrap_or(Timestamp::MIN);
+    to_stop.iter().map(|(pod, needed)| (pod.clone(), latest(needed))).collect()
 }
 
 /// The notice that is recorded on a claim.
@@ -99,7 +96,7 @@ fn millis(at: Timestamp) -> time::Timestamp {
 
 fn fits_existing_nodes(deps: &DrainDelay, to_move: &BTreeSet<PodUid>) -> bool {
     let nodes = deps.stores.nodes.state().iter().map(|node| (**node).clone()).collect();
-    let bound = |pod: &&Arc<Pod>| pods::node_name(pod).is_some();
-    let pods = deps.stores.pods.state().iter().filter(bound).map(|pod| (**pod).clone()).collect();
+    let mut pods: Vec<_> = deps.stores.pods.state().iter().map(|pod| (**pod).clone()).collect();
+    pods.retain(|pod| pods::node_name(pod).is_some());
     existing_capacity::fits_existing_nodes(to_move, nodes, pods, millis(deps.clock.now()))
 }

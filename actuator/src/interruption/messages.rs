@@ -56,6 +56,12 @@ impl NoticeKind {
         }
     }
 
+    /// Whether the notice tells of a change of state, which every instance of the account causes.
+    #[must_use]
+    pub fn is_state_change(self) -> bool {
+        matches!(self, Self::InstanceStopped | Self::InstanceTerminated)
+    }
+
     /// Whether the node is drained; otherwise only an Event is published.
     #[must_use]
     pub fn drains(self) -> bool {

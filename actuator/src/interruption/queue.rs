@@ -32,6 +32,8 @@ const LAST_PAUSE: Duration = Duration::from_secs(10);
 const DEFERRED_FOR: Millis = Millis::from_seconds(120);
 /// Maximum number of deferred notices. Beyond it, the queue redelivers the message.
 const MAX_DEFERRED: usize = 1000;
+/// Maximum number of deferred notices beyond which changes of state are dropped: most are about instances of others.
+const MAX_DEFERRED_STATE_CHANGES: usize = MAX_DEFERRED / 2;
 
 /// What happens to a processed message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,6 +183,13 @@ async fn defer(
     if !kind.drains() && !deps.settings.act_on_rebalance {
         return Ok(Verdict::Done);
     }
+    if kind.is_state_change() {
+        // Thousands of foreign instances may end within a minute, and a look-up of each would delay the Spot notices
+        // behind them. What is missed here, the garbage collector finds.
+        let now = deps.clock.timestamp();
+        ids.iter().for_each(|id| state.defer_state_change(id, notice, now));
+        return Ok(Verdict::Done);
+    }
     let filter = InstanceFilter::Ids(ids.to_vec());
     let instances = deps.cloud.instances(&filter).await?;
     let (cluster, now) = (&deps.settings.cluster_name, deps.clock.timestamp());
@@ -209,6 +218,12 @@ impl QueueState {
         deferred.retain(|_, deferred| deferred.until > now);
         if deferred.len() < MAX_DEFERRED {
             deferred.entry(id.to_owned()).or_insert(DeferredNotice { notice, until: now.plus(DEFERRED_FOR) });
+        }
+    }
+
+    fn defer_state_change(&self, id: &str, notice: Notice, now: Timestamp) {
+        if self.deferred.lock().len() < MAX_DEFERRED_STATE_CHANGES {
+            self.defer(id, notice, now);
         }
     }
 

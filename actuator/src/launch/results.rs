@@ -7,12 +7,12 @@ use crate::clock::Timestamped;
 use crate::events::{Note, object};
 use crate::io::{TerminateResult, UpdateResult, WriteError};
 use crate::launch::launcher::Launcher;
-use crate::ports::{FleetInstance, Tags};
+use crate::ports::FleetInstance;
 use futures::StreamExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::ActionId;
-use plimsoll_model::names::{annotation as key, label, tag};
+use plimsoll_model::names::{annotation as key, label};
 
 /// Claims deleted concurrently.
 const DELETES_AT_ONCE: usize = 16;
@@ -131,21 +131,7 @@ pub async fn launched(
     }
     deps.insufficient_capacity.lock().succeeded(&instance.instance_type, &instance.zone, instance.capacity_type);
     post(deps, member.action.as_ref(), OutcomeStatus::Launched, name);
-    tag_instance(deps, &claim, &instance.instance_id).await;
     Ok(Some(claim))
-}
-
-/// Tags the instance with its claim's name (safety rule 4). Best effort: the group's tag suffices, so an error is only
-/// logged.
-async fn tag_instance(deps: &Launcher, claim: &NodeClaim, instance: &str) {
-    let mut tags = Tags::new();
-    let (name, uid) = (claim.metadata.name.clone(), claim.metadata.uid.clone());
-    tags.extend(name.map(|name| (tag::NODE_CLAIM.to_owned(), name)));
-    tags.extend(uid.map(|uid| (tag::NODE_CLAIM_UID.to_owned(), uid)));
-    let ids = [instance.to_owned()];
-    if let Err(error) = deps.cloud.create_tags(&ids, &tags).await {
-        tracing::warn!(instance, %error, "the claim's tag is not set");
-    }
 }
 
 /// Fails claims that will get no instance: deletes them, so that their pods are planned again.

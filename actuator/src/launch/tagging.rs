@@ -1,4 +1,5 @@
-//! Names instances after their Nodes (spec: AWS provider section 0.3), for users of the EC2 console.
+//! Tags instances with the names of their claims and Nodes (spec: AWS provider section 0.3), for users of EC2. Nothing
+//! reads these tags, so a launch does not wait for them: EC2 takes ten calls a second.
 
 use super::record::annotation;
 use crate::controller_loop::{self, Candidate, Requeue};
@@ -6,9 +7,9 @@ use crate::fencing::Fence;
 use crate::io::{CloudCalls, ObjectPart, WriteError, Writes};
 use crate::metrics::ActuatorMetrics;
 use crate::ports::Tags;
-use crate::stores::{Stores, WatchedKind};
+use crate::stores::{Stores, WatchedKind, instance_id};
 use plimsoll_api::NodeClaim;
-use plimsoll_model::names::annotation as key;
+use plimsoll_model::names::{annotation as key, tag};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -32,7 +33,7 @@ pub struct Tagging {
 
 /// Tags instances until `stop`.
 pub async fn run(deps: Tagging, stop: CancellationToken) {
-    let work = |claim: Arc<NodeClaim>| name_instance(deps.clone(), claim);
+    let work = |claim: Arc<NodeClaim>| tag_instance(deps.clone(), claim);
     controller_loop::run(
         &deps.metrics.reconciles.of("tagging"),
         &deps.stores,
@@ -58,15 +59,20 @@ fn candidates(deps: &Tagging) -> Vec<Candidate<Arc<NodeClaim>>> {
         .collect()
 }
 
-async fn name_instance(deps: Tagging, claim: Arc<NodeClaim>) -> Result<Requeue, WriteError> {
+async fn tag_instance(deps: Tagging, claim: Arc<NodeClaim>) -> Result<Requeue, WriteError> {
     let Some(status) = &claim.status else { return Ok(None) };
     let (Some(node), Some(provider_id)) = (&status.node_name, &status.provider_id) else { return Ok(None) };
     let class = deps.stores.classes.get(&claim.spec.node_class_ref.name);
+    let mut tags = Tags::new();
+    let (name, uid) = (claim.metadata.name.clone(), claim.metadata.uid.clone());
+    tags.extend(name.map(|name| (tag::NODE_CLAIM.to_owned(), name)));
+    tags.extend(uid.map(|uid| (tag::NODE_CLAIM_UID.to_owned(), uid)));
     // A `Name` tag in the node class takes precedence.
-    let named = class.is_some_and(|class| class.spec.tags.contains_key(NAME));
-    if let Some(id) = provider_id.rsplit('/').next().filter(|_| !named) {
-        let (ids, tags) = ([id.to_owned()], Tags::from([(NAME.to_owned(), node.clone())]));
-        deps.cloud.create_tags(&ids, &tags).await?;
+    if !class.is_some_and(|class| class.spec.tags.contains_key(NAME)) {
+        tags.insert(NAME.to_owned(), node.clone());
+    }
+    if let Some(id) = instance_id(provider_id) {
+        deps.cloud.create_tags(&[id.to_owned()], &tags).await?;
     }
     deps.writes
         .update(claim.as_ref(), ObjectPart::Main, |claim| {

@@ -86,22 +86,23 @@ pub fn plan(pods: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> D
     drain
 }
 
-/// The time from the eviction of a pod until it and the pods that are evicted after it have stopped, by their grace
-/// periods. Later tiers count up to the last one with a pod that has to move.
+/// For each pod that has to move, the time from its eviction until it and the pods that are evicted after it have stopped,
+/// by their grace periods. Later tiers count up to the last one with a pod that has to move.
 #[must_use]
-pub fn time_to_stop(pod: &Pod, pods: &[Arc<Pod>], now: Timestamp) -> SignedDuration {
-    let waiting: Vec<&Arc<Pod>> = pods.iter().filter(|pod| is_waited_for(pod, now)).collect();
-    let tier = Tier::of(pod);
-    let last = waiting.iter().filter(|pod| pods::is_reschedulable(pod)).map(|pod| Tier::of(pod)).max();
-    let mut later: BTreeMap<Tier, SignedDuration> = BTreeMap::new();
-    for other in waiting {
-        let of = Tier::of(other);
-        if of > tier && Some(of) <= last {
-            let longest = later.entry(of).or_default();
-            *longest = (*longest).max(grace(other));
-        }
+pub fn times_to_stop(pods: &[Arc<Pod>], now: Timestamp) -> BTreeMap<PodUid, SignedDuration> {
+    let mut longest: BTreeMap<Tier, SignedDuration> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| is_waited_for(pod, now)) {
+        let of_tier = longest.entry(Tier::of(pod)).or_default();
+        *of_tier = (*of_tier).max(grace(pod));
     }
-    later.into_values().fold(grace(pod), SignedDuration::saturating_add)
+    let moving = || pods.iter().filter(|pod| is_waited_for(pod, now) && pods::is_reschedulable(pod));
+    let last = moving().map(|pod| Tier::of(pod)).max();
+    let needed = moving().map(|pod| {
+        let later = longest.iter().filter(|(tier, _)| **tier > Tier::of(pod) && Some(**tier) <= last);
+        let needed = later.map(|(_, longest)| *longest).fold(grace(pod), SignedDuration::saturating_add);
+        (PodUid(pods::uid(pod)), needed)
+    });
+    needed.collect()
 }
 
 impl Drain {

@@ -9,6 +9,7 @@ use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
 use plimsoll_tests::{MINUTE, Scene, Setup, claims_ever_launched, instances_ever_launched};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A pool of one type, of which a pod of 3 CPUs fills one node.
@@ -110,4 +111,22 @@ async fn a_deleted_launch_template_costs_one_launch() {
     let again = |world: &World| instances_ever_launched(world).len() == 2;
     scene.until("another instance is bought", Duration::from_secs(10), again).await;
     assert_eq!(claims_ever_launched(&scene.world).len(), 2, "{}", scene.summary());
+}
+
+/// EC2 takes ten calls of CreateTags a second.
+#[tokio::test(start_paused = true)]
+async fn a_burst_does_not_wait_for_its_tags() {
+    const NODES: usize = 120;
+    let requirements = json!([{"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.large"]}]);
+    let scene = Scene::begin(Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))).await;
+    scene.deploy("web", u32::try_from(NODES).unwrap(), 1200);
+    let launched = |world: &World| {
+        world.count(ResourceId::NODE_CLAIMS, |claim| !object::text(claim, &["status", "providerID"]).is_empty())
+    };
+    scene.until("the first is launched", MINUTE, |world| launched(world) > 0).await;
+    let took = scene.until("all are launched", MINUTE, |world| launched(world) == NODES).await;
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    let is_tagged = |tags: &BTreeMap<String, String>| tags.contains_key(tag::NODE_CLAIM) && tags.contains_key("Name");
+    let tagged = |world: &World| world.living_instances().values().filter(|machine| is_tagged(&machine.tags)).count();
+    scene.until("all are tagged", 5 * MINUTE, |world| tagged(world) == NODES).await;
 }

@@ -1,5 +1,5 @@
-use super::{Drain, plan, time_to_stop};
-use jiff::{SignedDuration, Timestamp};
+use super::{Drain, plan, times_to_stop};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use plimsoll_model::identity::PodUid;
 use serde_json::{Value, json};
@@ -142,18 +142,19 @@ fn time_to_stop_counts_later_tiers_that_have_to_move() {
     let with_grace = |name: &str, kind: &str, class: &str, grace: i64| {
         let owner = json!([{"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "o"}]);
         let spec = json!({ "priorityClassName": class, "terminationGracePeriodSeconds": grace });
-        pod(name, &json!({ "ownerReferences": owner }), &spec, &json!({}))
+        pod(name, &json!({ "uid": name, "ownerReferences": owner }), &spec, &json!({}))
     };
-    let seconds = |pods: &[Arc<Pod>]| time_to_stop(&pods[0], pods, at(0)).as_secs();
-    let mut pods = vec![plain("usual"), with_grace("other", "ReplicaSet", "", 90)];
-    assert_eq!(seconds(&pods), 30, "pods of one tier stop at the same time");
+    let seconds =
+        |pods: &[Arc<Pod>], name: &str| times_to_stop(pods, at(0)).get(&PodUid::from(name)).map(|it| it.as_secs());
+    let mut pods = vec![with_grace("usual", "ReplicaSet", "", 30), with_grace("other", "ReplicaSet", "", 90)];
+    assert_eq!(seconds(&pods, "usual"), Some(30), "pods of one tier stop at the same time");
     pods.push(with_grace("daemon", "DaemonSet", "", 7));
-    assert_eq!(seconds(&pods), 30, "a daemon pod ends with its node");
+    assert_eq!(seconds(&pods, "usual"), Some(30), "a daemon pod ends with its node");
+    assert_eq!(seconds(&pods, "daemon"), None, "it does not move");
     pods.push(with_grace("critical", "ReplicaSet", "system-cluster-critical", 20));
     pods.push(with_grace("critical-2", "ReplicaSet", "system-cluster-critical", 15));
-    assert_eq!(seconds(&pods), 30 + 7 + 20, "critical pods are evicted after the daemon pods");
+    assert_eq!(seconds(&pods, "usual"), Some(30 + 7 + 20), "critical pods are evicted after the daemon pods");
     pods.push(with_grace("critical-daemon", "DaemonSet", "system-node-critical", 60));
-    assert_eq!(seconds(&pods), 57);
-    pods.swap(0, 3);
-    assert_eq!(time_to_stop(&pods[0], &pods, at(0)), SignedDuration::from_secs(20), "a critical pod is the last");
+    assert_eq!(seconds(&pods, "usual"), Some(57));
+    assert_eq!(seconds(&pods, "critical"), Some(20), "a critical pod is the last");
 }
