@@ -4,6 +4,7 @@
 use plimsoll_actuator::ports::{InstanceStatus, StatusCheck};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::cloud::{Action, Effect};
 use plimsoll_sim::world::World;
 use plimsoll_tests::director::{Director, Wanted, future_pod};
 use plimsoll_tests::{MINUTE, Setup};
@@ -87,4 +88,15 @@ async fn a_drain_that_a_budget_holds_is_forced_once_the_instance_is_impaired() {
     director
         .until("the claim is gone", NOTICED + 2 * MINUTE, |world| world.get(ResourceId::NODE_CLAIMS, &claim).is_none())
         .await;
+}
+
+/// EC2 lists the status of all instances of the region, page by page.
+#[tokio::test(start_paused = true)]
+async fn a_status_list_that_takes_a_minute_is_waited_for() {
+    let director = begin().await;
+    let (claim, node) = node(&director, "a-1").await;
+    let slow = Effect::Delay(MINUTE);
+    director.world.ec2.faults(|faults| faults.inject(Action::DescribeInstanceStatus, slow, u32::MAX));
+    impair(&director.world, &node);
+    director.until("the impaired node goes", 2 * NOTICED, |world| is_going(world, &claim)).await;
 }

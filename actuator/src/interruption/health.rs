@@ -52,19 +52,14 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
-        let call = deps.cloud.instance_status();
-        let statuses = match call.await {
-            Ok(Ok(statuses)) => statuses,
-            Ok(Err(CloudError::Denied { message })) => {
+        let statuses = match deps.cloud_reads.instance_status().await {
+            Ok(statuses) => statuses,
+            Err(CloudError::Denied { message }) => {
                 tracing::warn!(message, "the health of instances is not looked at: it is not allowed");
                 return;
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 tracing::warn!(%error, "the health of instances cannot be read");
-                continue;
-            }
-            Err(_) => {
-                tracing::warn!("reading the health of instances took too long");
                 continue;
             }
         };

@@ -6,8 +6,7 @@ use crate::io::WriteError;
 use crate::metrics::ActuatorMetrics;
 use crate::metrics::cloud::CloudMethod;
 use crate::ports::{
-    Cloud, CloudError, FleetAnswer, FleetRequest, Instance, InstanceFilter, InstanceStatus, LaunchTemplate,
-    LaunchTemplateSpec, Tags,
+    Cloud, CloudError, FleetAnswer, FleetRequest, Instance, InstanceFilter, LaunchTemplate, LaunchTemplateSpec, Tags,
 };
 use tokio::time::Instant;
 
@@ -85,11 +84,6 @@ impl CloudCalls {
     /// Reads instances. Fenced, because the result decides about a message of the queue.
     pub(crate) async fn instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, WriteError> {
         Ok(self.fence.run(CLOUD_CALL, self.cloud.compute.describe_instances(filter)).await??)
-    }
-
-    /// Reads the status of impaired instances.
-    pub(crate) async fn instance_status(&self) -> Result<Result<Vec<InstanceStatus>, CloudError>, NotAllowed> {
-        self.fence.run(CLOUD_CALL, self.cloud.compute.describe_instance_status()).await
     }
 
     /// Deletes a message of the interruption queue.

@@ -5,10 +5,15 @@ use crate::fencing::CLOUD_CALL;
 use crate::metrics::ActuatorMetrics;
 use crate::metrics::cloud::CloudMethod;
 use crate::ports::{
-    Cloud, CloudError, Image, ImageQuery, Instance, InstanceFilter, InstanceProfile, InstanceTypeFacts, LaunchTemplate,
-    LaunchTemplateFilter, OnDemandPrice, QueueMessage, SecurityGroup, SelectorTerm, SpotPrice, Subnet, TypeOffering,
+    Cloud, CloudError, Image, ImageQuery, Instance, InstanceFilter, InstanceProfile, InstanceStatus, InstanceTypeFacts,
+    LaunchTemplate, LaunchTemplateFilter, OnDemandPrice, QueueMessage, SecurityGroup, SelectorTerm, SpotPrice, Subnet,
+    TypeOffering,
 };
+use std::time::Duration;
 use tokio::time::Instant;
+
+/// Timeout of lists of all instances: some seconds for each page of 1,000 instances.
+const LIST: Duration = Duration::from_secs(180);
 
 /// Reads of the cloud. Clones share the ports.
 #[derive(Debug, Clone)]
@@ -37,15 +42,21 @@ impl CloudReads {
 
     /// Instances; [`CloudError::Unavailable`] on a timeout.
     pub async fn instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, CloudError> {
-        let call = tokio::time::timeout(CLOUD_CALL, self.cloud.compute.describe_instances(filter));
-        let no_answer = |_| CloudError::Unavailable { message: format!("no answer within {CLOUD_CALL:?}") };
-        self.measured(CloudMethod::List, async { call.await.map_err(no_answer)? }).await
+        let call = within(CLOUD_CALL, self.cloud.compute.describe_instances(filter));
+        self.measured(CloudMethod::List, call).await
     }
 
-    /// Like [`CloudReads::instances`], but rate limited: for listing all instances of a cluster.
+    /// Like [`CloudReads::instances`], but rate limited and with time for many pages: for listing all instances of a
+    /// cluster.
     pub async fn all_instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, CloudError> {
         self.rate_limiter.take(Action::DescribeInstances).await;
-        self.instances(filter).await
+        let call = within(LIST, self.cloud.compute.describe_instances(filter));
+        self.measured(CloudMethod::List, call).await
+    }
+
+    /// The status of impaired instances of the region and of those with scheduled events.
+    pub async fn instance_status(&self) -> Result<Vec<InstanceStatus>, CloudError> {
+        within(LIST, self.cloud.compute.describe_instance_status()).await
     }
 
     /// Instance types of the region.
@@ -116,4 +127,10 @@ impl CloudReads {
             None => Ok(Vec::new()),
         }
     }
+}
+
+/// Runs a read; [`CloudError::Unavailable`] on a timeout.
+async fn within<T>(limit: Duration, call: impl Future<Output = Result<T, CloudError>>) -> Result<T, CloudError> {
+    let no_answer = |_| CloudError::Unavailable { message: format!("no answer within {limit:?}") };
+    tokio::time::timeout(limit, call).await.map_err(no_answer)?
 }

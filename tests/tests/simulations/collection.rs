@@ -2,6 +2,7 @@
 
 use plimsoll_model::names::{annotation, tag};
 use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::cloud::{Action, Effect};
 use plimsoll_sim::world::World;
 use plimsoll_tests::{MINUTE, Scene};
 use serde_json::json;
@@ -71,4 +72,17 @@ async fn an_adopted_claim_goes_only_if_its_instance_has_vanished() {
     scene.until("the claim is gone", 15 * MINUTE, gone).await;
     scene.pass(15 * MINUTE).await;
     assert!(scene.world.get(ResourceId::NODE_CLAIMS, object::name(&kept)).is_some(), "{}", scene.summary());
+}
+
+/// EC2 takes seconds for each page of 1,000 instances.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_takes_a_minute_is_waited_for() {
+    let scene = Scene::usual().await;
+    scene.deploy("web", 1, 500);
+    scene.until_running(1, 3 * MINUTE).await;
+    let ours = stray(&scene, true);
+    scene.world.ec2.faults(|faults| faults.inject(Action::DescribeInstances, Effect::Delay(MINUTE), u32::MAX));
+    let gone = move |world: &World| !world.living_instances().contains_key(&ours);
+    scene.until("the stray instance is terminated", 30 * MINUTE, gone).await;
+    assert_eq!(scene.world.running_pods(), 1);
 }
