@@ -15,6 +15,8 @@ use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect};
 use plimsoll_sim::plimsoll::{Options, Plimsoll};
 use plimsoll_sim::world::{Scenery, World};
+use plimsoll_tests::Setup;
+use plimsoll_tests::director::Director;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -343,4 +345,25 @@ async fn facts_of_the_cluster_are_read_again_until_they_are_known_and_then_kept_
     assert_eq!((reads(&world), current.get().kubernetes_version.as_str()), (10, "1.37"));
     stop.cancel();
     task.await.unwrap();
+}
+
+/// In some VPCs the price list cannot be reached. Spot prices, hundreds of pages, are not read again for that.
+#[tokio::test(start_paused = true)]
+async fn prices_that_cannot_be_read_do_not_make_others_be_read_again() {
+    let mut director = Director::begin(Setup::default()).await;
+    let denied = || Effect::Refuse(CloudError::Denied { message: "no endpoint".to_owned() });
+    director.world.ec2.faults(|faults| faults.inject(Action::GetProducts, denied(), u32::MAX));
+    let calls = |action: Action| {
+        director.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == action).count())
+    };
+    let (spot, on_demand) = (calls(Action::DescribeSpotPriceHistory), calls(Action::GetProducts));
+    director.replace_actuator();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let calls = |action: Action| {
+        director.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == action).count())
+    };
+    assert_eq!(calls(Action::DescribeSpotPriceHistory) - spot, 1);
+    // At once, and after pauses of 2 s, 4 s, ... 1024 s, which are 2046 s together; the next is 2048 s.
+    let retried = calls(Action::GetProducts) - on_demand;
+    assert_eq!(retried, 11);
 }

@@ -33,23 +33,19 @@ pub(super) fn builtin(region: &str) -> Prices {
     Prices { on_demand: known.map(|prices| prices.on_demand).unwrap_or_default(), ..Prices::default() }
 }
 
-/// Reads prices. Prices that cannot be read keep their value in `previous`. Also returns the errors.
-pub(super) async fn prices(cloud: &CloudReads, previous: &Prices) -> (Prices, Vec<CloudError>) {
-    let mut prices = previous.clone();
-    let mut failures = Vec::new();
-    match cloud.on_demand_prices().await {
-        Ok(read) => prices.on_demand.extend(read.into_iter().map(|price| (price.instance_type, price.price))),
-        Err(error) => failures.push(error),
+/// Reads On-Demand prices. A type without a price in the answer keeps its price.
+pub(super) async fn read_on_demand(cloud: &CloudReads, prices: &mut Prices) -> Result<(), CloudError> {
+    let read = cloud.on_demand_prices().await?;
+    prices.on_demand.extend(read.into_iter().map(|price| (price.instance_type, price.price)));
+    Ok(())
+}
+
+/// Reads Spot prices.
+pub(super) async fn read_spot(cloud: &CloudReads, prices: &mut Prices) -> Result<(), CloudError> {
+    let mut spot: BTreeMap<String, BTreeMap<String, MicroUsdPerHour>> = BTreeMap::new();
+    for price in cloud.spot_prices().await? {
+        spot.entry(price.instance_type).or_default().insert(price.zone, price.price);
     }
-    match cloud.spot_prices().await {
-        Ok(read) => {
-            let mut spot: BTreeMap<String, BTreeMap<String, MicroUsdPerHour>> = BTreeMap::new();
-            for price in read {
-                spot.entry(price.instance_type).or_default().insert(price.zone, price.price);
-            }
-            prices.spot = SpotPrices::Known(spot);
-        }
-        Err(error) => failures.push(error),
-    }
-    (prices, failures)
+    prices.spot = SpotPrices::Known(spot);
+    Ok(())
 }

@@ -22,6 +22,8 @@ const PERIOD: Duration = Duration::from_secs(12 * 3600);
 /// success.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LAST_PAUSE: Duration = Duration::from_secs(300);
+/// Maximum pause of prices. There are built-in prices, and in some VPCs the price list cannot be reached at all.
+const LAST_PAUSE_OF_PRICES: Duration = Duration::from_secs(3600);
 
 /// Dependencies of the refresh loop.
 pub struct Refresh {
@@ -50,20 +52,16 @@ impl ReadSchedule {
         self.at <= Instant::now()
     }
 
-    fn read(&mut self, failures: &[CloudError]) {
-        if failures.is_empty() {
+    /// Schedules the next read after one of `what`.
+    fn read(&mut self, what: &str, result: Result<(), CloudError>, last_pause: Duration) {
+        let Err(error) = result else {
             *self = Self { at: Instant::now() + PERIOD, failures: 0 };
             return;
-        }
-        let pause = FIRST_PAUSE.saturating_mul(1_u32 << self.failures.min(10)).min(LAST_PAUSE);
+        };
+        let pause = FIRST_PAUSE.saturating_mul(1_u32 << self.failures.min(11)).min(last_pause);
         self.failures = self.failures.saturating_add(1);
         self.at = Instant::now() + pause;
-        let errors: Vec<String> = failures.iter().map(ToString::to_string).collect();
-        tracing::warn!(
-            errors = errors.join("; "),
-            ?pause,
-            "instance types or prices could not be read, what is known stays"
-        );
+        tracing::warn!(%error, ?pause, "{what} could not be read, what is known stays");
     }
 }
 
@@ -81,29 +79,35 @@ pub async fn run(deps: Refresh, stop: CancellationToken) {
     let mut changes = deps.stores.changes(&[WatchedKind::EC2NodeClass]);
     let mut region: Option<Region> = None;
     let mut prices = facts::builtin(&deps.settings.region);
-    let (mut region_due, mut prices_due) = (ReadSchedule::now(), ReadSchedule::now());
+    let mut region_due = ReadSchedule::now();
+    let (mut on_demand_due, mut spot_due) = (ReadSchedule::now(), ReadSchedule::now());
     let mut built: BTreeMap<String, BuiltEntry> = BTreeMap::new();
     loop {
         if region_due.is_due() {
             match facts::region(&deps.cloud_reads).await {
                 Ok(read) => {
-                    region_due.read(&[]);
+                    region_due.read("instance types", Ok(()), LAST_PAUSE);
                     tracing::info!(types = read.types.len(), zones = read.zones.len(), "instance types were read");
                     if region.as_ref() != Some(&read) {
                         region = Some(read);
                         built.clear();
                     }
                 }
-                Err(error) => region_due.read(&[error]),
+                Err(error) => region_due.read("instance types", Err(error), LAST_PAUSE),
             }
         }
-        if prices_due.is_due() {
-            let (read, failures) = facts::prices(&deps.cloud_reads, &prices).await;
-            prices_due.read(&failures);
-            if read != prices {
-                prices = read;
-                built.clear();
-            }
+        let mut read = prices.clone();
+        if on_demand_due.is_due() {
+            let result = facts::read_on_demand(&deps.cloud_reads, &mut read).await;
+            on_demand_due.read("On-Demand prices", result, LAST_PAUSE_OF_PRICES);
+        }
+        if spot_due.is_due() {
+            let result = facts::read_spot(&deps.cloud_reads, &mut read).await;
+            spot_due.read("Spot prices", result, LAST_PAUSE_OF_PRICES);
+        }
+        if read != prices {
+            prices = read;
+            built.clear();
         }
         if let Some(region) = &region {
             built = rebuild(&deps, region, &prices, built).await;
@@ -113,7 +117,7 @@ pub async fn run(deps: Refresh, stop: CancellationToken) {
             biased;
             () = stop.cancelled() => return,
             () = changes.next() => {}
-            () = tokio::time::sleep_until(region_due.at.min(prices_due.at)) => {}
+            () = tokio::time::sleep_until(region_due.at.min(on_demand_due.at).min(spot_due.at)) => {}
         }
     }
 }
