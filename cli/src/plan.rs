@@ -4,6 +4,7 @@ pub(crate) mod render;
 mod request;
 mod summary;
 pub(crate) mod table;
+mod weights;
 
 use crate::output::{self, Answer, Outcome};
 use crate::{CommandError, ask, cluster, input};
@@ -74,6 +75,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
         return Ok(Answer::Text(request::json(&question)?).into());
     }
     let (plan, took) = ask::plan(&question, &arguments.server)?;
+    if arguments.output == Format::Table
+        && let Some(hint) = weights::hint(&mut question, &plan, &arguments.server)
+    {
+        output::hint(&hint);
+    }
     if arguments.timings {
         output::timings(read, took.plan, took.check);
     }

@@ -323,6 +323,12 @@ impl AdmittedLaunch {
         LiveObjects { pool: &self.pool, class: &self.class, catalog: &self.catalog }
     }
 
+    /// The offerings that the launch accepts.
+    #[must_use]
+    pub fn offerings(&self) -> &[OfferingChoice] {
+        &self.narrowed.launch.offerings
+    }
+
     /// The launch's action.
     #[must_use]
     pub fn action(&self) -> &ActionId {

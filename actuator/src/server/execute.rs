@@ -7,7 +7,10 @@ use crate::clock::Timestamped;
 use crate::launch::admit::{self, AdmittedLaunch, LaunchDecision, LaunchPods};
 use crate::launch::launcher::{QUEUE, QueueSlots};
 use crate::launch::record::annotation as read;
+use crate::launch::request::RequestError;
+use crate::ledger::failures::INSUFFICIENT_CAPACITY;
 use crate::ledger::{Driver, Outcome as LedgerOutcome, PlanContext, Rejection, feed};
+use crate::state::insufficient_capacity::Key;
 use k8s_openapi::api::core::v1::Pod;
 use plimsoll_model::execution::{Execution, Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::ActionId;
@@ -174,7 +177,7 @@ fn start(deps: &Leader, admitted: Vec<AdmittedLaunch>, cycle_id: &str, slots: &m
     }
     let (groups, refused) = admit::bundle(&deps.admission, admitted, cycle_id);
     for (admitted, error) in refused {
-        withdraw_launch(deps, &admitted, &error.to_string());
+        withdraw_launch(deps, &admitted, &error);
     }
     for group in groups {
         slots.launch(group, received);
@@ -182,18 +185,31 @@ fn start(deps: &Leader, admitted: Vec<AdmittedLaunch>, cycle_id: &str, slots: &m
 }
 
 /// Withdraws a launch whose node class cannot be used after all. Nothing was written yet.
-fn withdraw_launch(deps: &Leader, admitted: &AdmittedLaunch, message: &str) {
+fn withdraw_launch(deps: &Leader, admitted: &AdmittedLaunch, error: &RequestError) {
     let now = deps.clock.timestamp();
+    let (cause, reason) = match error {
+        // Other zones of the pool have addresses: plans leave these zones out, and the pool is not paused.
+        RequestError::NoSubnet(_) => {
+            let zones: BTreeSet<_> =
+                admitted.offerings().iter().map(|choice| (choice.capacity_type, choice.zone.clone())).collect();
+            let mut unavailable = deps.admission.insufficient_capacity.lock();
+            for (capacity_type, zone) in zones {
+                unavailable.mark(Key { capacity_type, instance_type: None, zone: Some(zone) }, now);
+            }
+            (INSUFFICIENT_CAPACITY, OutcomeReason::NoCapacity)
+        }
+        _ => ("NodeClassNotReady", OutcomeReason::PoolChanged),
+    };
     deps.ledger.with(|ledger| {
-        ledger.failed(&admitted.claim, "NodeClassNotReady", now);
+        ledger.failed(&admitted.claim, cause, now);
         ledger.gone(&admitted.claim);
     });
     deps.ledger.not_launching(&admitted.claim);
     deps.outcomes.post(Outcome {
         action_id: admitted.action().clone(),
         status: OutcomeStatus::Failed,
-        reason: Some(OutcomeReason::PoolChanged),
-        message: message.to_owned(),
+        reason: Some(reason),
+        message: error.to_string(),
         node_claim: None,
         ledger: deps.ledger.position(),
     });

@@ -102,3 +102,22 @@ fn an_empty_file_is_no_fault() {
     let run = plimsoll(&["plan", "-f", folder.path().to_str().unwrap()]);
     assert_eq!((run.status, run.stderr.as_str()), (0, ""));
 }
+
+/// A weight is the user's choice, and its price is told where it is high.
+#[test]
+fn weights_that_cost_much_bring_a_hint() {
+    let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap();
+    let (pool, class) = pool.split_once("---").unwrap();
+    // The heavy pool has only nodes of 0.36 USD an hour; a pod of 1 CPU fits one of 0.1.
+    let large = "requirements:\n        - {key: node.kubernetes.io/instance-type, operator: In, values: [large]}";
+    let other = pool.replace("{name: default}", "{name: heavy}").replace("requirements:", large);
+    let run = |first: &str| {
+        let input = format!("{first}---\n{pool}---{class}{}", deployment("web", 1, "1", "1Gi"));
+        plimsoll_with(&["plan", "-f", "-", "--catalog", &fixture("catalog.json"), "--now", NOW], &input)
+    };
+    let dear = run(&other.replace("spec:\n  template", "spec:\n  weight: 10\n  template"));
+    let hint = "hint: the weights of the NodePools cost 0.26 USD per hour: by price alone, the launches would cost 0.1 in place of 0.36\n";
+    assert!(dear.status == 0 && dear.stdout.contains("heavy") && dear.stderr.contains(hint), "{dear:?}");
+    let alike = run(&other);
+    assert!(alike.status == 0 && !alike.stderr.contains("weights"), "{alike:?}");
+}

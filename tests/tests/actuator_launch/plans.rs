@@ -10,6 +10,7 @@ use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::faults::Matcher;
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::cloud::{Capacity, Pool};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::Code;
@@ -115,6 +116,41 @@ async fn without_capacity_the_claim_goes_and_the_next_plan_takes_another_offerin
     // The refused type was not asked for again.
     let overrides = stage.world.ec2.read(|cloud, _| cloud.machines().len());
     assert_eq!(overrides, 1);
+}
+
+/// The only subnet of a zone may have no address left.
+#[tokio::test(start_paused = true)]
+async fn a_full_subnet_delays_no_launch_into_another_zone() {
+    let stage = Stage::begin().await;
+    let _actuator = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    let zones: BTreeSet<String> =
+        launch(&catalog, "a", &["m6i.large"], "p").offerings.iter().map(|choice| choice.zone.clone()).collect();
+    let [full, other]: [String; 2] = zones.into_iter().take(2).collect::<Vec<_>>().try_into().unwrap();
+    stage.world.ec2.with(|cloud, _| {
+        cloud.subnets.values_mut().filter(|it| it.zone == full).for_each(|it| it.free_ipv4_addresses = 0);
+    });
+    let into = |action: &str, kind: &str, zone: &str| {
+        let mut launch = launch(&catalog, action, &[kind], "p");
+        Arc::make_mut(&mut launch.offerings).retain(|choice| choice.zone == zone);
+        launch
+    };
+    // The first launch learns that the subnet is full, the second one that no other is there.
+    for (action, kind) in [("b", "m6i.large"), ("c", "c6i.large")] {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let position = stage.ledger().await.position;
+        let outcomes = stage.execute(WATCHER, plan(position, vec![into(action, kind, &full)])).await.unwrap();
+        let last = outcomes.last().unwrap();
+        assert_eq!(
+            (last.status, last.reason),
+            (OutcomeStatus::Failed, Some(OutcomeReason::NoCapacity)),
+            "{outcomes:?}"
+        );
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let position = stage.ledger().await.position;
+    let outcomes = stage.execute(WATCHER, plan(position, vec![into("d", "m6i.large", &other)])).await.unwrap();
+    assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Launched, "{outcomes:?}");
 }
 
 #[tokio::test(start_paused = true)]

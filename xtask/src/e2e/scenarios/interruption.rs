@@ -59,7 +59,6 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     ensure!(ended.time - notice < NOTICE.as_secs_f64(), "the instance was terminated after {} s", ended.time - notice);
     Ok(vec![
         ("notice to CreateFleet", in_millis(replaced.time - notice)),
-        ("notice to Ready replacement", in_millis(ready - notice)),
         ("notice to first eviction", in_millis(drained.time - notice)),
         ("notice to TerminateInstances", in_millis(ended.time - notice)),
     ])
