@@ -16,6 +16,9 @@ pub struct Id<T: ?Sized> {
 }
 
 impl<T: ?Sized> Id<T> {
+    /// The id of the first value.
+    pub const FIRST: Self = Self { number: 0, of: PhantomData };
+
     /// The id of that number. A list holds fewer than `u32::MAX` values; larger numbers are ids of no value.
     #[must_use]
     #[inline]

@@ -4,24 +4,29 @@ pub(crate) mod resource_prices;
 
 use crate::input::context::SolveContext;
 use crate::input::intern::{Amounts, Bits, add};
-use crate::place::columns::{self, PodKind, Row, rules};
+use crate::place::columns::{self, KindId, PodKind, PodKinds, Row, rules};
 use crate::place::draft;
 use crate::place::hostname_topology::Tally;
+use plimsoll_model::catalog::Offering;
+use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::snapshot::{NodePool, PodShape};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Pods of one shape that a plan launches nodes for.
-type Demand = (usize, usize);
+type Demand = (Id<PodShape>, usize);
 
 /// Work that the bound may take beside that of the plan: it is reported with each plan, but must not delay it.
 const WORK: u64 = 6_000_000;
 /// Work for what takes the bound nearer to the cost of whole nodes.
 const CLOSER_WORK: u64 = 10_000_000;
 
+/// Where pods can run.
+type Places = IndexVec<NodePool, Bits<Offering>>;
+
 /// Shapes that compete for the same offerings.
 struct Component {
-    /// Per pool.
-    offerings: Vec<Bits>,
+    offerings: Places,
     demand: Vec<Demand>,
     load: Amounts,
     /// The most that one pod alone has to pay: some node must hold it.
@@ -37,7 +42,7 @@ pub(crate) fn lower_bound(
 ) -> MicroUsdPerHour {
     let mut components: Vec<Component> = Vec::new();
     // Shapes that can run at the same places meet the same components.
-    let mut alike: BTreeMap<Vec<Bits>, Vec<Demand>> = BTreeMap::new();
+    let mut alike: BTreeMap<Places, Vec<Demand>> = BTreeMap::new();
     for (shape, count) in demand.iter().filter(|(_, count)| **count > 0) {
         alike.entry(places(context, *shape)).or_default().push((*shape, *count));
     }
@@ -91,8 +96,8 @@ impl Bound {
     }
 }
 
-/// Per pool: where pods of the shape can run.
-fn places(context: &SolveContext<'_>, shape: usize) -> Vec<Bits> {
+/// Where pods of the shape can run.
+fn places(context: &SolveContext<'_>, shape: Id<PodShape>) -> Places {
     let view = &context.shapes[shape];
     let any = |(pool, fits): (&crate::input::offerings::PoolView<'_>, &Vec<crate::input::offerings::Alternative>)| {
         let mut any = Bits::none(pool.offerings.len());
@@ -102,7 +107,7 @@ fn places(context: &SolveContext<'_>, shape: usize) -> Vec<Bits> {
     context.pools.iter().zip(view.fits).map(any).collect()
 }
 
-fn component(context: &SolveContext<'_>, offerings: Vec<Bits>, demand: Vec<Demand>) -> Component {
+fn component(context: &SolveContext<'_>, offerings: Places, demand: Vec<Demand>) -> Component {
     let cheapest =
         context.pools.iter().zip(&offerings).filter_map(|(pool, any)| any.first().map(|one| pool.price(one)));
     let single = cheapest.min().unwrap_or(0);
@@ -120,7 +125,7 @@ fn bound_of(context: &SolveContext<'_>, component: &Component, work: &mut u64) -
     if let Some((optimum, _)) = columns::small::optimum(&kinds, &program.rows, work) {
         return Bound::of(optimum.max(component.single));
     }
-    let mut load = vec![0; kinds.first().map_or(0, |kind| kind.requests.len())];
+    let mut load = vec![0; kinds.iter().next().map_or(0, |kind| kind.requests.len())];
     for kind in &kinds {
         add(&mut load, kind.requests, i64::try_from(kind.count).unwrap_or(i64::MAX));
     }
@@ -150,14 +155,14 @@ fn rows(
     context: &SolveContext<'_>,
     component: &Component,
     shared: &[rules::Shared],
-    suits: impl Fn(usize, usize) -> Bits,
-) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for (number, (pool, bits)) in context.pools.iter().zip(&component.offerings).enumerate() {
+    suits: impl Fn(Id<NodePool>, Id<Offering>) -> Bits<PodKind<'static>>,
+) -> IndexVec<Row, Row> {
+    let mut rows = IndexVec::new();
+    for ((id, pool), bits) in context.pools.iter_enumerated().zip(&component.offerings) {
         let own = bits.iter().map(|index| {
             // No node holds more than there is.
             let room = pool.offerings[index].room.iter().zip(&component.load).map(|(room, load)| *room.min(load));
-            Row { price: pool.price(index), room: room.collect(), suits: suits(number, index) }
+            Row { price: pool.price(index), room: room.collect(), suits: suits(id, index) }
         });
         let mut kept = undominated(own);
         kept.iter_mut().for_each(|row| row.room = rules::room(&row.room, shared));
@@ -189,42 +194,40 @@ fn shared(context: &SolveContext<'_>, component: &Component) -> Vec<rules::Share
     rules::shared(&context.topology.host_rules, members, 1)
 }
 
+/// Requests with rules about hosts, pods, and how many of them alone a node takes.
+type OwnedKind = (Amounts, usize, usize);
+
 /// What is bought in fractions.
 struct Program {
-    /// Requests with rules about hosts, pods, and how many of them alone a node takes.
-    kinds: Vec<(Amounts, usize, usize)>,
-    rows: Vec<Row>,
+    kinds: IndexVec<PodKind<'static>, OwnedKind>,
+    rows: IndexVec<Row, Row>,
 }
 
 impl Program {
-    fn kinds(&self) -> Vec<PodKind<'_>> {
+    fn kinds(&self) -> PodKinds<'_> {
         self.kinds.iter().map(|(requests, count, most)| PodKind { requests, count: *count, most: *most }).collect()
     }
 
     /// Of pods that request the same each can go wherever one of them can: fewer kinds, and whatever serves the old ones serves the new.
     fn coarser(self) -> Self {
-        let mut kinds: Vec<(Amounts, usize, usize)> = Vec::new();
-        let mut known: BTreeMap<Amounts, usize> = BTreeMap::new();
-        let mut number = Vec::with_capacity(self.kinds.len());
+        let mut kinds: IndexVec<PodKind<'static>, OwnedKind> = IndexVec::new();
+        let mut known: BTreeMap<Amounts, KindId> = BTreeMap::new();
+        let mut coarse: IndexVec<PodKind<'static>, KindId> = IndexVec::new();
         for (requests, count, most) in self.kinds {
-            let next = kinds.len();
-            let one = *known.entry(requests.clone()).or_insert(next);
-            if one == next {
-                kinds.push((requests, 0, 0));
-            }
-            kinds[one].1 += count;
-            kinds[one].2 = kinds[one].2.max(most);
-            number.push(one);
+            let id = *known.entry(requests.clone()).or_insert_with(|| kinds.push((requests, 0, 0)));
+            let kind = &mut kinds[id];
+            (kind.1, kind.2) = (kind.1 + count, kind.2.max(most));
+            coarse.push(id);
         }
         let mut rows = self.rows;
         for row in &mut rows {
             let mut suits = Bits::none(kinds.len());
-            row.suits.iter().for_each(|old| suits.insert(number[old]));
+            row.suits.iter().for_each(|old| suits.insert(coarse[old]));
             row.suits = suits;
         }
         // What differed only in whom it suits may not differ any more.
-        rows.sort_by_key(|row| row.price);
-        Self { kinds, rows: undominated(rows.into_iter()) }
+        rows.as_mut_vec().sort_by_key(|row| row.price);
+        Self { kinds, rows: undominated(rows.into_iter()).into() }
     }
 }
 
@@ -239,24 +242,22 @@ fn program(context: &SolveContext<'_>, component: &Component) -> Option<Program>
             return None;
         }
     }
-    let mut kinds: Vec<(Amounts, usize, usize)> = Vec::new();
-    let mut places: Vec<Vec<Bits>> = Vec::new();
-    let mut known: BTreeMap<(Amounts, Vec<Bits>, usize), usize> = BTreeMap::new();
+    let mut kinds: IndexVec<PodKind<'static>, OwnedKind> = IndexVec::new();
+    let mut places: IndexVec<PodKind<'static>, Places> = IndexVec::new();
+    let mut known: BTreeMap<(Amounts, Places, usize), KindId> = BTreeMap::new();
     for (shape, count) in &component.demand {
         let view = &context.shapes[*shape];
         let ports = if view.shape.host_ports.is_empty() { usize::MAX >> 16 } else { 1 };
         let most = ports.min(Tally::default().limit(&context.topology.host_rules, view.hosts, true)).max(1);
         let own = self::places(context, *shape);
         let requests = rules::requests(view.requests, view.hosts, &shared);
-        let next = kinds.len();
-        let number = *known.entry((requests.clone(), own.clone(), most)).or_insert(next);
-        if number == next {
-            kinds.push((requests, 0, most));
+        let kind = *known.entry((requests.clone(), own.clone(), most)).or_insert_with(|| {
             places.push(own);
-        }
-        kinds[number].1 += count;
+            kinds.push((requests, 0, most))
+        });
+        kinds[kind].1 += count;
     }
-    let suits = |pool: usize, index: usize| Bits::of(kinds.len(), |kind| places[kind][pool].has(index));
+    let suits = |pool: Id<NodePool>, index: Id<Offering>| Bits::of(kinds.len(), |kind| places[kind][pool].has(index));
     let rows = rows(context, component, &shared, suits);
     let program = Program { kinds, rows };
     Some(if program.kinds.len() > columns::MAX_KINDS { program.coarser() } else { program })

@@ -22,16 +22,17 @@ use crate::place::{Placed, Search, State};
 use allowance::Allowance;
 use candidates::Candidate;
 pub(crate) use candidates::expired;
+use plimsoll_model::index::Id;
 use plimsoll_model::plan::{Launch, Plan};
-use plimsoll_model::snapshot::{DisruptionReason, Pod};
+use plimsoll_model::snapshot::{DisruptionReason, Node, Pod};
 pub(crate) use record::{Removed, terminations};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Removals so far.
 pub(crate) struct Removal<'a> {
     pub(crate) removed: Vec<Removed<'a>>,
-    /// Moved pods by index of the node that takes them.
-    pub(crate) existing: BTreeMap<usize, Vec<&'a Pod>>,
+    /// Moved pods by the node that takes them.
+    pub(crate) existing: BTreeMap<Id<Node>, Vec<&'a Pod>>,
     /// Virtual pods that move with their nodes.
     pub(crate) placed_buffer_pods: PlacedBufferPods<'a>,
     /// Launches that were reported early.
@@ -43,11 +44,11 @@ pub(crate) struct Removal<'a> {
     /// Pods of all launches, by shape.
     pub(crate) demand: Demand,
     /// Nodes that take pods by this plan and therefore stay.
-    pub(crate) busy: BTreeSet<usize>,
+    pub(crate) busy: BTreeSet<Id<Node>>,
 }
 
 impl<'a> Removal<'a> {
-    fn is_gone(&self, node: usize) -> bool {
+    fn is_gone(&self, node: Id<Node>) -> bool {
         self.removed.iter().any(|one| one.node == node)
     }
 

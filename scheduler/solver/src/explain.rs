@@ -14,6 +14,8 @@ use crate::place::State;
 use crate::place::limits::{self, Headroom};
 use crate::place::topology;
 use amounts::{at_least, at_most};
+use plimsoll_model::catalog::Offering;
+use plimsoll_model::index::Id;
 use plimsoll_model::names::NODES_RESOURCE;
 use plimsoll_model::plan::{Reason, ReasonCode};
 use plimsoll_model::snapshot::{NodePool, PodShape};
@@ -33,12 +35,12 @@ pub(crate) fn unsupported(shape: &PodShape) -> Option<Reason> {
 }
 
 /// One reason per pool of the snapshot, by name, or one that there is none; then one about the nodes that are there, if there are any.
-pub(crate) fn explain(context: &SolveContext<'_>, state: &State, shape: usize) -> Vec<Reason> {
+pub(crate) fn explain(context: &SolveContext<'_>, state: &State, shape: Id<PodShape>) -> Vec<Reason> {
     let mut pools: Vec<&NodePool> = context.snapshot.node_pools.iter().collect();
     pools.sort_by(|a, b| a.name.cmp(&b.name));
     let of_pool = |pool: &NodePool| {
-        let (code, message) = match context.pools.iter().position(|view| view.pool.name == pool.name) {
-            Some(index) => of_pool(context, state, index, shape),
+        let (code, message) = match context.pools.iter_enumerated().find(|(_, view)| view.pool.name == pool.name) {
+            Some((id, _)) => of_pool(context, state, id, shape),
             None => not_ready(pool),
         };
         Reason { node_pool: pool.name.0.clone(), code, message }
@@ -83,7 +85,7 @@ fn not_ready(pool: &NodePool) -> (ReasonCode, String) {
     }
 }
 
-fn of_pool(context: &SolveContext<'_>, state: &State, pool: usize, shape: usize) -> (ReasonCode, String) {
+fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape: Id<PodShape>) -> (ReasonCode, String) {
     let (view, pods) = (&context.pools[pool], &context.shapes[shape]);
     if view.allowed.is_empty() {
         return (ReasonCode::RequirementsIncompatible, unmet::by_itself(view));
@@ -125,8 +127,7 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: usize, shape: usize)
         return (ReasonCode::OutOfCapacity, format!("all {count} offerings that would do are out of capacity"));
     }
     let headroom = &state.headroom[pool];
-    let capacity = |index: usize| &view.types[view.offerings[index].type_index].capacity;
-    if !usable.iter().any(|index| limits::allows(headroom, capacity(index))) {
+    if !usable.iter().any(|offering| limits::allows(headroom, view.capacity(offering))) {
         return (ReasonCode::LimitReached, limit_text(context, view, headroom, &usable));
     }
     if state.work == 0 {
@@ -172,14 +173,15 @@ fn taint_name(taint: &Taint) -> String {
     format!("{}{value}:{}", taint.key, taint.effect.as_str())
 }
 
-fn too_large(context: &SolveContext<'_>, view: &PoolView<'_>, among: &Bits, requests: &[i64]) -> String {
+fn too_large(context: &SolveContext<'_>, view: &PoolView<'_>, among: &Bits<Offering>, requests: &[i64]) -> String {
     let beside = if view.daemons.is_empty() { "" } else { " beside its DaemonSets" };
     let mut parts = Vec::new();
     for (resource, need) in requests.iter().enumerate().filter(|(_, need)| **need > 0) {
-        let most = among.iter().map(|index| view.offerings[index].room[resource]).max().unwrap_or(0).max(0);
+        let rooms = among.iter().filter_map(|offering| view.offerings[offering].room.get(resource));
+        let most = rooms.copied().max().unwrap_or(0).max(0);
         let name = context.table.name(resource);
-        let capacity = |index: usize| view.types[view.offerings[index].type_index].capacity[resource];
-        if most <= 0 && among.iter().all(|index| capacity(index) <= 0) {
+        let mut amounts = among.iter().filter_map(|offering| view.capacity(offering).get(resource));
+        if most <= 0 && amounts.all(|amount| *amount <= 0) {
             parts.push(format!("no allowed type of the NodePool has {name}, needs {} {name}", at_least(name, *need)));
         } else if most < *need {
             let (need, most) = (at_least(name, *need), at_most(name, most));
@@ -203,10 +205,10 @@ fn too_large(context: &SolveContext<'_>, view: &PoolView<'_>, among: &Bits, requ
 
 /// The limits that each keep all of `usable` out, with the value that would let the smallest type through; all limits if it
 /// takes several together.
-fn limit_text(context: &SolveContext<'_>, view: &PoolView<'_>, headroom: &Headroom, usable: &Bits) -> String {
+fn limit_text(context: &SolveContext<'_>, view: &PoolView<'_>, headroom: &Headroom, usable: &Bits<Offering>) -> String {
     let least = |resource: usize| {
-        let amounts = usable.iter().map(|index| view.types[view.offerings[index].type_index].capacity[resource]);
-        amounts.min().unwrap_or(0)
+        let amounts = usable.iter().filter_map(|offering| view.capacity(offering).get(resource));
+        amounts.copied().min().unwrap_or(0)
     };
     let limited = || headroom.iter().enumerate().filter_map(|(resource, left)| Some((resource, *left.as_ref()?)));
     let usage = |resource: usize, left: i64| {

@@ -4,6 +4,7 @@ pub(crate) mod context;
 pub(crate) mod custom_labels;
 pub(crate) mod daemon_sets;
 pub(crate) mod existing_nodes;
+pub(crate) mod grid;
 pub(crate) mod intern;
 pub(crate) mod max_node_share;
 pub(crate) mod nodes;

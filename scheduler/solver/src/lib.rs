@@ -7,6 +7,8 @@
 //! Not supported yet: pods with resource claims are reported as unschedulable, and reserved capacity is bought like
 //! any other offering.
 
+#![deny(clippy::indexing_slicing)]
+
 mod bound;
 mod cancel;
 mod disrupt;

@@ -12,9 +12,10 @@ use crate::score::Score;
 use crate::{bound, disrupt, explain, place};
 
 use plimsoll_model::identity::PodUid;
+use plimsoll_model::index::Id;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{Launch, Placement, Plan, PlanOptions, Reason, ReasonCode, Unschedulable};
-use plimsoll_model::snapshot::Pod;
+use plimsoll_model::snapshot::{Node, Pod, PodShape};
 use plimsoll_model::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -100,7 +101,7 @@ struct EarlyBatch<'a> {
     launches: Vec<Launch>,
     listings: Listings,
     demand: Demand,
-    existing: BTreeMap<usize, Vec<&'a Pod>>,
+    existing: BTreeMap<Id<Node>, Vec<&'a Pod>>,
 }
 
 /// Takes the early batch from `wanted` and places it.
@@ -165,7 +166,7 @@ fn once<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'a
     if even {
         return first;
     }
-    let shapes: Vec<usize> = wanted.iter().map(|pod_group| pod_group.shape).collect();
+    let shapes: Vec<Id<PodShape>> = wanted.iter().map(|pod_group| pod_group.shape).collect();
     if !context.topology.could_wait(&shapes) {
         return first;
     }
@@ -202,7 +203,7 @@ fn split<'a>(
     }
     let moved: BTreeSet<&PodUid> = leaving.iter().map(|pod| &pod.uid).collect();
     let busy = placed.existing.keys().copied().collect();
-    let mut existing: BTreeMap<usize, Vec<&'a Pod>> = BTreeMap::new();
+    let mut existing: BTreeMap<Id<Node>, Vec<&'a Pod>> = BTreeMap::new();
     for (node, pods) in placed.existing {
         let (moves, stays): (Vec<&Pod>, Vec<&Pod>) = pods.into_iter().partition(|pod| moved.contains(&pod.uid));
         if !stays.is_empty() {

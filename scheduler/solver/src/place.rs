@@ -27,9 +27,10 @@ use crate::place::free_capacity::FreeCapacityIndex;
 use crate::place::hostname_topology::Tally;
 use crate::place::limits::Headroom;
 use crate::place::pack::{Item, pack};
-use crate::place::pod_groups::PodGroup;
+use crate::place::pod_groups::{PodGroup, PodGroupId};
 use crate::place::topology::Counts;
-use plimsoll_model::snapshot::{NodeState, Pod};
+use plimsoll_model::index::{Id, IndexVec};
+use plimsoll_model::snapshot::{Node, NodePool, NodeState, Pod, PodShape};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -37,10 +38,10 @@ use std::sync::Arc;
 /// Free capacity of nodes, headroom of limits, pods per domain and work that are left while a plan is made.
 #[derive(Debug, Clone)]
 pub(crate) struct State {
-    /// By node. Shared with the input until it changes.
-    rooms: Vec<Arc<Room>>,
+    /// Shared with the input until it changes.
+    rooms: IndexVec<Node, Arc<Room>>,
     free_capacity: FreeCapacityIndex,
-    pub(crate) headroom: Vec<Headroom>,
+    pub(crate) headroom: IndexVec<NodePool, Headroom>,
     pub(crate) work: u64,
     /// Pods per domain of each topology group.
     pub(crate) counts: Counts,
@@ -49,18 +50,17 @@ pub(crate) struct State {
     /// Zone in which pods start if several are equally good.
     pub(crate) favoured: Option<String>,
     /// Pool that is asked before all others of its weight, regardless of cost.
-    pub(crate) first: Option<usize>,
+    pub(crate) first: Option<Id<NodePool>>,
     /// What a unit of each resource is worth. If set, existing nodes are filled by it: see [`fill`].
     pub(crate) prices: Option<Rc<Vec<f64>>>,
     /// Undo log of a trial: free capacity before each change.
-    journal: Option<Vec<(usize, Arc<Room>)>>,
+    journal: Option<Vec<(Id<Node>, Arc<Room>)>>,
 }
 
 /// Result of placing.
 #[derive(Debug, Default)]
 pub(crate) struct Placed<'a> {
-    /// By index of the node.
-    pub(crate) existing: BTreeMap<usize, Vec<&'a Pod>>,
+    pub(crate) existing: BTreeMap<Id<Node>, Vec<&'a Pod>>,
     pub(crate) launches: Vec<Draft<'a>>,
     pub(crate) left: Vec<PodGroup<'a>>,
 }
@@ -76,7 +76,7 @@ pub(crate) struct Search {
 
 impl State {
     pub(crate) fn new(context: &SolveContext<'_>, work: u64) -> Self {
-        let rooms: Vec<Arc<Room>> = context.nodes.iter().map(|view| Arc::clone(&view.data.room)).collect();
+        let rooms: IndexVec<Node, Arc<Room>> = context.nodes.iter().map(|view| Arc::clone(&view.data.room)).collect();
         Self {
             free_capacity: FreeCapacityIndex::new(&rooms, context.table.len(), |node| context.nodes[node].open),
             rooms,
@@ -91,18 +91,18 @@ impl State {
         }
     }
 
-    pub(crate) fn room(&self, node: usize) -> &Room {
+    pub(crate) fn room(&self, node: Id<Node>) -> &Room {
         &self.rooms[node]
     }
 
     /// The node takes no more pods.
-    pub(crate) fn close(&mut self, node: usize) {
+    pub(crate) fn close(&mut self, node: Id<Node>) {
         self.change(node).closed = true;
         self.free_capacity.note(node, &self.rooms[node]);
     }
 
     /// Free capacity of a node, for a change.
-    fn change(&mut self, node: usize) -> &mut Room {
+    fn change(&mut self, node: Id<Node>) -> &mut Room {
         let room = &mut self.rooms[node];
         if let Some(journal) = &mut self.journal {
             journal.push((node, Arc::clone(room)));
@@ -169,21 +169,21 @@ fn one_host_each<'a>(
 
 /// Pods of the group that one host takes at most, existing or new.
 fn on_one_host(context: &SolveContext<'_>, state: &State, pod_group: &PodGroup<'_>, search: Search) -> usize {
-    let nodes = (0..context.nodes.len()).filter(|node| allowed(context, *node, search));
+    let nodes = context.nodes.ids().filter(|node| allowed(context, *node, search));
     let there = nodes.map(|node| takes_some(context, node, state.room(node), pod_group)).max().unwrap_or(0);
     let shape = &context.shapes[pod_group.shape];
     let alone = Tally::default().limit(&context.topology.host_rules, shape.hosts, true);
     let alone = if shape.shape.host_ports.is_empty() { alone } else { alone.min(1) };
     let mut new = 0;
-    for (number, view) in context.pools.iter().enumerate() {
+    for (pool, view) in context.pools.iter_enumerated() {
         for offering in context
-            .narrowed(pod_group.shape, number, pod_group.only.as_deref())
+            .narrowed(pod_group.shape, pool, pod_group.only.as_deref())
             .iter()
             .flat_map(|one| one.offerings.iter())
         {
-            let one = &view.offerings[offering];
-            if limits::allows(&state.headroom[number], &view.types[one.type_index].capacity) {
-                new = new.max(how_many(shape.requests, &one.room, pod_group.pods.len().min(alone)));
+            if limits::allows(&state.headroom[pool], view.capacity(offering)) {
+                let room = &view.offerings[offering].room;
+                new = new.max(how_many(shape.requests, room, pod_group.pods.len().min(alone)));
             }
         }
     }
@@ -211,7 +211,7 @@ pub(crate) fn on_existing<'a>(context: &SolveContext<'a>, state: &mut State, pla
             if pod_group.pods.is_empty() || state.work == 0 {
                 break;
             }
-            from = node + 1;
+            from = node.number() + 1;
             if !allowed(context, node, search) {
                 continue;
             }
@@ -226,13 +226,13 @@ pub(crate) fn on_existing<'a>(context: &SolveContext<'a>, state: &mut State, pla
     placed.left.retain(|pod_group| !pod_group.pods.is_empty());
 }
 
-fn allowed(context: &SolveContext<'_>, node: usize, search: Search) -> bool {
+fn allowed(context: &SolveContext<'_>, node: Id<Node>, search: Search) -> bool {
     let view = context.nodes[node].node;
     (!search.in_service || view.state == NodeState::Initialized) && (!search.settled || context.nodes[node].settled)
 }
 
 /// Records `n` pods of `shape` on a node.
-pub(crate) fn put(context: &SolveContext<'_>, state: &mut State, node: usize, shape: usize, n: usize) {
+pub(crate) fn put(context: &SolveContext<'_>, state: &mut State, node: Id<Node>, shape: Id<PodShape>, n: usize) {
     let pods = &context.shapes[shape];
     let room = state.change(node);
     add(&mut room.free, pods.requests, -i64::try_from(n).unwrap_or(i64::MAX));
@@ -242,17 +242,17 @@ pub(crate) fn put(context: &SolveContext<'_>, state: &mut State, node: usize, sh
 }
 
 /// Launches nodes of one pool for the pods that are left.
-pub(crate) fn on_new<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>, pool: usize) {
+pub(crate) fn on_new<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>, pool: Id<NodePool>) {
     let view = &context.pools[pool];
-    let tolerates = |shape: usize| {
+    let tolerates = |shape: Id<PodShape>| {
         // PreferNoSchedule taints are tolerated last, once nothing else is left to relax.
         let relaxed = context.relaxation.is_required_only(shape);
         crate::input::context::tolerated(&view.pool.taints, &context.shapes[shape].shape.tolerations, relaxed)
     };
     let wanted = placed.left.iter().enumerate().filter(|(_, pod_group)| tolerates(pod_group.shape));
     let items: Vec<Item<'_>> = wanted
-        .map(|(index, pod_group)| Item {
-            pod_group: index,
+        .map(|(number, pod_group)| Item {
+            pod_group: Id::new(number),
             shape: pod_group.shape,
             count: pod_group.pods.len(),
             only: pod_group.only.as_deref(),
@@ -268,7 +268,7 @@ pub(crate) fn on_new<'a>(context: &SolveContext<'a>, state: &mut State, placed: 
     let room = &mut state.headroom[pool];
     let limited = room.iter().any(Option::is_some);
     packing.patterns.iter().for_each(|pattern| limits::take(room, &pattern.charge, pattern.copies));
-    let mut used_up = vec![UsedUp::default(); packing.pod_groups.len()];
+    let mut used_up = IndexVec::filled(UsedUp::default(), packing.pod_groups.len());
     for pattern in &packing.patterns {
         let narrow = limits::within(view, &pattern.accept, &pattern.charge, room, 1, false);
         let Some(offerings) = launch::acceptable(view, &narrow) else { continue };
@@ -305,16 +305,15 @@ impl UsedUp {
     fn draw<'a>(
         &mut self,
         left: &mut [PodGroup<'a>],
-        pod_groups: &[usize],
+        pod_groups: &[PodGroupId],
         mut n: usize,
         node: &mut Vec<PodGroup<'a>>,
     ) {
         while n > 0 {
-            let Some(pod_group) = pod_groups.get(self.pod_groups).map(|pod_group| &mut left[*pod_group]) else {
-                return;
-            };
+            let id = pod_groups.get(self.pod_groups);
+            let Some(pod_group) = id.and_then(|id| left.get_mut(id.number())) else { return };
             let taken = n.min(pod_group.pods.len() - self.pods);
-            let pods = pod_group.pods[self.pods..self.pods + taken].to_vec();
+            let pods = pod_group.pods.iter().skip(self.pods).take(taken).copied().collect();
             node.push(PodGroup { pods, only: pod_group.only.clone(), ..*pod_group });
             n -= taken;
             self.pods += taken;
@@ -326,10 +325,11 @@ impl UsedUp {
         }
     }
 
-    fn finish(&self, left: &mut [PodGroup<'_>], pod_groups: &[usize]) {
-        pod_groups.iter().take(self.pod_groups).for_each(|pod_group| left[*pod_group].pods.clear());
-        if let Some(pod_group) = pod_groups.get(self.pod_groups) {
-            left[*pod_group].pods.drain(..self.pods);
+    fn finish(&self, left: &mut [PodGroup<'_>], pod_groups: &[PodGroupId]) {
+        for (number, id) in pod_groups.iter().enumerate().take(self.pod_groups + 1) {
+            let Some(pod_group) = left.get_mut(id.number()) else { continue };
+            let used = if number < self.pod_groups { pod_group.pods.len() } else { self.pods };
+            pod_group.pods.drain(..used);
         }
     }
 }
@@ -337,7 +337,7 @@ impl UsedUp {
 /// Lists more offerings per launch than needed, as far as limits allow. Runs after all pods are placed: offerings
 /// beyond the need count against limits, too, and could have been nodes for other pods.
 pub(crate) fn widen(context: &SolveContext<'_>, state: &mut State, launches: &mut [Draft<'_>]) {
-    let mut remaining = vec![0; context.pools.len()];
+    let mut remaining = IndexVec::filled(0, context.pools.len());
     launches.iter().filter(|draft| draft.spare.is_some()).for_each(|draft| remaining[draft.pool] += 1);
     for draft in launches {
         let Some(spare) = draft.spare.take() else { continue };

@@ -1,6 +1,7 @@
 //! What a unit of each resource is worth: the dual of buying offerings in fractions.
 
 use crate::input::intern::Amounts;
+use plimsoll_model::index::{Id, IndexVec};
 
 /// Pivots at most: a handful per resource is enough, and a program that cycles must end.
 const PIVOTS_PER_RESOURCE: usize = 40;
@@ -17,24 +18,37 @@ pub(crate) fn resource_prices(offerings: &[(i64, &Amounts)], demand: &[i64]) -> 
         top.iter_mut().zip(room.iter()).for_each(|(top, room)| *top = top.max(*room as f64));
     }
     let dearest = offerings.iter().map(|(price, _)| *price).max().unwrap_or(1).max(1) as f64;
-    let used: Vec<usize> = (0..width).filter(|index| demand[*index] > 0 && top[*index] > 0.0).collect();
-    // Rows: sum of room x price of resource <= price of offering; the last row is the objective.
-    let mut rows: Vec<Vec<f64>> = offerings
-        .iter()
-        .map(|(price, room)| {
-            let scaled = used.iter().map(|index| (room[*index] as f64).max(0.0) / top[*index]);
-            scaled.chain([*price as f64 / dearest]).collect()
-        })
-        .collect();
-    let most = used.iter().map(|index| demand[*index] as f64 / top[*index]).fold(TINY, f64::max);
-    rows.push(used.iter().map(|index| -(demand[*index] as f64) / top[*index] / most).chain([0.0]).collect());
-    let basis = maximise(&mut rows, used.len());
-    let mut prices = vec![0.0; width];
-    for (row, variable) in basis.iter().enumerate() {
-        if let Some(resource) = variable.and_then(|variable| used.get(variable)) {
-            prices[*resource] = (rows[row][used.len()] * dearest / top[*resource]).max(0.0);
+    let is_used = |(demand, top): (&i64, &f64)| *demand > 0 && *top > 0.0;
+    let used: Vec<bool> = demand.iter().zip(&top).map(is_used).collect();
+    let count = used.iter().filter(|used| **used).count();
+    // Rows: sum of room x price of resource <= price of offering.
+    let row = |(price, room): &(i64, &Amounts)| {
+        let scaled = room.iter().zip(&top).zip(&used).filter(|(_, used)| **used);
+        let scaled = scaled.map(|((room, top), _)| (*room as f64).max(0.0) / top);
+        Row { coefficients: scaled.collect(), value: *price as f64 / dearest }
+    };
+    let wanted = || demand.iter().zip(&top).filter(|pair| is_used(*pair));
+    let most = wanted().map(|(demand, top)| *demand as f64 / top).fold(TINY, f64::max);
+    let objective = wanted().map(|(demand, top)| -(*demand as f64) / top / most).collect();
+    let mut tableau = Tableau {
+        rows: offerings.iter().map(row).collect(),
+        objective: Row { coefficients: objective, value: 0.0 },
+        basis: IndexVec::filled(None, offerings.len()),
+        outside: (0..count).map(|number| Some(Id::new(number))).collect(),
+    };
+    tableau.maximise();
+    let mut solved: IndexVec<Variable, f64> = IndexVec::filled(0.0, count);
+    for (variable, row) in tableau.basis.iter().zip(&tableau.rows) {
+        if let Some(variable) = variable {
+            solved[*variable] = row.value;
         }
     }
+    let mut solved = solved.into_iter();
+    let price = |(used, top): (&bool, &f64)| match used {
+        true => (solved.next().unwrap_or(0.0) * dearest / top).max(0.0),
+        false => 0.0,
+    };
+    let prices: Vec<f64> = used.iter().zip(&top).map(price).collect();
     // Whatever the arithmetic did: scaled down until no offering is undercut.
     let worth = |room: &Amounts| worth(&prices, room);
     let scale = offerings
@@ -52,39 +66,62 @@ pub(crate) fn worth(prices: &[f64], amounts: &[i64]) -> f64 {
     prices.iter().zip(amounts).map(|(price, amount)| price * (*amount).max(0) as f64).sum()
 }
 
-/// The simplex method on a condensed tableau that starts feasible. Returns which variable each row holds, `None` for a slack.
-fn maximise(rows: &mut [Vec<f64>], width: usize) -> Vec<Option<usize>> {
-    let last = rows.len() - 1;
-    let mut basis: Vec<Option<usize>> = vec![None; last];
-    let mut columns: Vec<Option<usize>> = (0..width).map(Some).collect();
-    for _ in 0..PIVOTS_PER_RESOURCE * width.max(1) {
-        let entering = (0..width).min_by(|a, b| rows[last][*a].total_cmp(&rows[last][*b]));
-        let Some(column) = entering.filter(|column| rows[last][*column] < -TINY) else { break };
-        let steps = (0..last).filter(|row| rows[*row][column] > TINY);
-        let step = |row: usize| rows[row][width] / rows[row][column];
-        let Some(row) = steps.min_by(|a, b| step(*a).total_cmp(&step(*b))) else { break };
-        pivot(rows, row, column);
-        std::mem::swap(&mut basis[row], &mut columns[column]);
-    }
-    basis
+/// What is solved for: the price of a resource.
+#[derive(Debug)]
+enum Variable {}
+
+/// A row of the tableau, or the objective.
+#[derive(Debug, Default)]
+struct Row {
+    /// Of the variables outside the basis, or of slacks that are there for them.
+    coefficients: IndexVec<Variable, f64>,
+    value: f64,
 }
 
-fn pivot(rows: &mut [Vec<f64>], row: usize, column: usize) {
-    let inverse = 1.0 / rows[row][column];
-    let own: Vec<f64> = rows[row].iter().map(|tuple| tuple * inverse).collect();
-    for (index, other) in rows.iter_mut().enumerate() {
-        if index == row {
-            continue;
-        }
-        let factor = other[column];
-        if factor != 0.0 {
-            for (place, (tuple, mine)) in other.iter_mut().zip(&own).enumerate() {
-                *tuple = if place == column { -factor * inverse } else { *tuple - factor * mine };
-            }
+/// A condensed tableau, which starts feasible.
+struct Tableau {
+    rows: IndexVec<Row, Row>,
+    objective: Row,
+    /// The variable that each row holds; `None` for a slack.
+    basis: IndexVec<Row, Option<Id<Variable>>>,
+    /// The variable of each column; `None` for a slack.
+    outside: IndexVec<Variable, Option<Id<Variable>>>,
+}
+
+impl Tableau {
+    /// The simplex method.
+    fn maximise(&mut self) {
+        for _ in 0..PIVOTS_PER_RESOURCE * self.outside.len().max(1) {
+            let entering = self.objective.coefficients.iter_enumerated().min_by(|(_, a), (_, b)| a.total_cmp(b));
+            let Some((column, _)) = entering.filter(|(_, coefficient)| **coefficient < -TINY) else { break };
+            let steps = self.rows.iter_enumerated().filter(|(_, row)| row.coefficients[column] > TINY);
+            let steps = steps.map(|(id, row)| (id, row.value / row.coefficients[column]));
+            let Some((row, _)) = steps.min_by(|(_, a), (_, b)| a.total_cmp(b)) else { break };
+            self.pivot(row, column);
+            std::mem::swap(&mut self.basis[row], &mut self.outside[column]);
         }
     }
-    rows[row] = own;
-    rows[row][column] = inverse;
+
+    fn pivot(&mut self, id: Id<Row>, column: Id<Variable>) {
+        let own = &mut self.rows[id];
+        let inverse = 1.0 / own.coefficients[column];
+        own.coefficients.iter_mut().for_each(|mine| *mine *= inverse);
+        own.value *= inverse;
+        let own = std::mem::take(own);
+        let others = self.rows.iter_enumerated_mut().filter(|(other, _)| *other != id).map(|(_, row)| row);
+        for other in others.chain([&mut self.objective]) {
+            let factor = other.coefficients[column];
+            if factor != 0.0 {
+                for (theirs, mine) in other.coefficients.iter_mut().zip(&own.coefficients) {
+                    *theirs -= factor * mine;
+                }
+                other.coefficients[column] = -factor * inverse;
+                other.value -= factor * own.value;
+            }
+        }
+        self.rows[id] = own;
+        self.rows[id].coefficients[column] = inverse;
+    }
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use crate::input::context::SolveContext;
 use crate::place::buffer_pods;
 use crate::place::pod_groups::is_protected;
 use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::index::Id;
 use plimsoll_model::names::label;
-use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason, NodePool, NodeState, Pod, PodState};
+use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason, Node, NodePool, NodeState, Pod, PodState};
 use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ const YOUNG_COST: i64 = 16;
 /// A node that may go.
 #[derive(Debug)]
 pub(crate) struct Candidate<'a> {
-    pub(crate) node: usize,
+    pub(crate) node: Id<Node>,
     pub(crate) pool: &'a NodePool,
     pub(crate) instance_type: String,
     pub(crate) is_spot: bool,
@@ -50,7 +51,7 @@ impl<'a> Candidate<'a> {
 pub(crate) fn expired<'a>(context: &SolveContext<'a>) -> Vec<Removed<'a>> {
     let pools = pools(context);
     let mut found = Vec::new();
-    for (index, view) in context.nodes.iter().enumerate() {
+    for (index, view) in context.nodes.iter_enumerated() {
         let pool = view.node.node_pool.as_ref().and_then(|name| pools.get(name.as_str()));
         let over = view.node.expires.is_some_and(|at| at <= context.snapshot.now);
         let exists = view.node.state != NodeState::InFlight;
@@ -69,7 +70,7 @@ pub(super) fn find<'a>(context: &SolveContext<'a>, removal: &Removal<'a>) -> (Ve
     let now = context.snapshot.now;
     let mut next: Option<Timestamp> = None;
     let mut found = Vec::new();
-    for (index, view) in context.nodes.iter().enumerate() {
+    for (index, view) in context.nodes.iter_enumerated() {
         let Some(pool) = view.node.node_pool.as_ref().and_then(|name| pools.get(name.as_str()).copied()) else {
             continue;
         };
@@ -113,8 +114,8 @@ pub(super) fn of_static<'a>(
     removal: &Removal<'a>,
     pool: &'a NodePool,
 ) -> Vec<Candidate<'a>> {
-    let own = |index: &usize| context.nodes[*index].node.node_pool.as_ref() == Some(&pool.name);
-    let candidate = |index: usize| {
+    let own = |index: &Id<Node>| context.nodes[*index].node.node_pool.as_ref() == Some(&pool.name);
+    let candidate = |index: Id<Node>| {
         let pods = moving(context, removal, index);
         Candidate {
             node: index,
@@ -131,16 +132,16 @@ pub(super) fn of_static<'a>(
             pods,
         }
     };
-    let free = |index: &usize| is_free(context, *index) && !is_blocked(context, *index);
-    (0..context.nodes.len()).filter(own).filter(free).map(candidate).collect()
+    let free = |index: &Id<Node>| is_free(context, *index) && !is_blocked(context, *index);
+    context.nodes.ids().filter(own).filter(free).map(candidate).collect()
 }
 
-fn label_of<'a>(context: &SolveContext<'a>, node: usize, key: &str) -> &'a str {
+fn label_of<'a>(context: &SolveContext<'a>, node: Id<Node>, key: &str) -> &'a str {
     context.nodes[node].node.labels.get(key).map_or("", String::as_str)
 }
 
 /// Pods that need another place when the node goes.
-fn moving<'a>(context: &SolveContext<'a>, removal: &Removal<'a>, node: usize) -> Vec<&'a Pod> {
+fn moving<'a>(context: &SolveContext<'a>, removal: &Removal<'a>, node: Id<Node>) -> Vec<&'a Pod> {
     let own = context.nodes[node].pods.iter().filter(|pod| pod.moves());
     own.chain(removal.placed_buffer_pods.get(&node).into_iter().flatten().copied()).collect()
 }
@@ -164,7 +165,7 @@ fn pools<'a>(context: &SolveContext<'a>) -> BTreeMap<&'a str, &'a NodePool> {
 }
 
 /// Whether the node is in service, nobody is to come, and nothing on the node itself speaks against removing it.
-fn is_free(context: &SolveContext<'_>, index: usize) -> bool {
+fn is_free(context: &SolveContext<'_>, index: Id<Node>) -> bool {
     let view = &context.nodes[index];
     view.node.state == NodeState::Initialized
         && !view.node.deleting
@@ -174,7 +175,7 @@ fn is_free(context: &SolveContext<'_>, index: usize) -> bool {
 
 /// Whether some pod of the node may not be evicted: marked so (DaemonSet and static pods count), or covered by a disruption budget without
 /// room, or by two, for which the Eviction API has no answer.
-fn is_blocked(context: &SolveContext<'_>, index: usize) -> bool {
+fn is_blocked(context: &SolveContext<'_>, index: Id<Node>) -> bool {
     let evictable = |pod: &Pod| {
         let budgets = &pod.pod_disruption_budgets;
         let room =

@@ -240,12 +240,12 @@ impl<'a> Totals<'a> {
             |pool: &&plimsoll_model::snapshot::NodePool| pool.disruption.policy == ConsolidationPolicy::Balanced;
         let mut totals: BTreeMap<&str, (i64, i64)> =
             context.snapshot.node_pools.iter().filter(balanced).map(|pool| (pool.name.as_str(), (0, 0))).collect();
-        for (index, view) in context.nodes.iter().enumerate() {
+        for view in &context.nodes {
             let Some(total) = view.node.node_pool.as_ref().and_then(|name| totals.get_mut(name.as_str())) else {
                 continue;
             };
             let pods: Vec<_> = view.pods.iter().filter(|pod| pod.moves()).collect();
-            total.0 += context.nodes[index].data.price;
+            total.0 += view.data.price;
             total.1 += disturbance(&pods);
         }
         Self(totals)

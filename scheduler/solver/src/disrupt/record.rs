@@ -4,15 +4,16 @@ use super::Removal;
 use crate::input::context::SolveContext;
 use crate::place::launch;
 use plimsoll_model::identity::{ActionId, ContentHasher};
+use plimsoll_model::index::Id;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{Launch, Placement, Termination};
-use plimsoll_model::snapshot::{DisruptionReason, Pod};
+use plimsoll_model::snapshot::{DisruptionReason, Node, Pod};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A node that goes.
 #[derive(Debug, Clone)]
 pub(crate) struct Removed<'a> {
-    pub(crate) node: usize,
+    pub(crate) node: Id<Node>,
     pub(crate) reason: DisruptionReason,
     /// What it costs; zero if the catalog does not know.
     pub(crate) price: i64,
@@ -37,7 +38,7 @@ pub(crate) fn terminations(context: &SolveContext<'_>, removal: &Removal<'_>, la
         let pods = launch.pods.iter().map(|pod| pod.uid.as_str());
         launch_of.extend(pods.filter(|uid| leaving.contains(uid)).map(|uid| (uid, index)));
     }
-    let mut node_of: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut node_of: BTreeMap<&str, Id<Node>> = BTreeMap::new();
     for (node, pods) in &removal.existing {
         node_of.extend(pods.iter().map(|pod| (pod.uid.as_str(), *node)));
     }
@@ -56,7 +57,7 @@ pub(crate) fn terminations(context: &SolveContext<'_>, removal: &Removal<'_>, la
     let termination = |one: &Removed<'_>| {
         let replaced_by = replacements(one);
         let cost: i64 = replaced_by.iter().map(|index| part(launches, *index, one, shared.get(index))).sum();
-        let mut moved: BTreeMap<usize, Vec<&Pod>> = BTreeMap::new();
+        let mut moved: BTreeMap<Id<Node>, Vec<&Pod>> = BTreeMap::new();
         for pod in &one.pods {
             if let Some(node) = node_of.get(pod.uid.as_str()) {
                 moved.entry(*node).or_default().push(pod);

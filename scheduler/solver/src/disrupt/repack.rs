@@ -15,8 +15,15 @@ use crate::place::pod_groups::{self, PodGroup};
 use crate::place::{Placed, Search, State, local_search, on_existing, topology};
 use crate::score::PER_NODE;
 use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::index::{Id, IndexVec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+
+/// A candidate in the order of a [`Repack`].
+type CandidateId = Id<Candidate<'static>>;
+
+/// Candidates with their price per worth.
+type Order<'s, 'a> = IndexVec<Candidate<'static>, (f64, &'s Candidate<'a>)>;
 
 /// Which nodes may be removed, and what that costs.
 pub(super) struct Repack<'s, 'a> {
@@ -25,7 +32,7 @@ pub(super) struct Repack<'s, 'a> {
     /// What one eviction has to save per hour, in micro-USD.
     per_eviction: i64,
     /// Least worth its price first, with price per worth.
-    order: Vec<(f64, &'s Candidate<'a>)>,
+    order: Order<'s, 'a>,
     prices: Rc<Vec<f64>>,
 }
 
@@ -49,7 +56,7 @@ impl<'s, 'a> Repack<'s, 'a> {
         };
         let mut order: Vec<(f64, &Candidate<'a>)> = nodes.into_iter().map(|one| (key(one), one)).collect();
         order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.node.cmp(&b.1.node)));
-        Some(Self { context, search, per_eviction, order, prices })
+        Some(Self { context, search, per_eviction, order: order.into(), prices })
     }
 
     /// The nodes to remove, least worth its price first; none if no removal pays.
@@ -58,17 +65,17 @@ impl<'s, 'a> Repack<'s, 'a> {
         self.nodes(&chosen)
     }
 
-    fn nodes(&self, indices: &[usize]) -> Vec<&'s Candidate<'a>> {
-        indices.iter().filter_map(|index| self.order.get(*index)).map(|(_, one)| *one).collect()
+    fn nodes(&self, ids: &[CandidateId]) -> Vec<&'s Candidate<'a>> {
+        ids.iter().map(|id| self.order[*id].1).collect()
     }
 
     /// Takes nodes out of the order whose pods have no other place at all.
     fn drop_stuck(&mut self, state: &mut State, work: u64) {
-        let all: Vec<usize> = (0..self.order.len()).collect();
+        let all: Vec<CandidateId> = self.order.ids().collect();
         let nodes = self.nodes(&all);
         let left = self.tried(state, work, |state| self.place(state, &nodes).err()).unwrap_or_default();
         if !left.is_empty() {
-            self.order.retain(|(_, one)| !one.pods.iter().any(|pod| left.contains(pod.uid.as_str())));
+            self.order.as_mut_vec().retain(|(_, one)| !one.pods.iter().any(|pod| left.contains(pod.uid.as_str())));
         }
     }
 
@@ -87,10 +94,10 @@ impl<'s, 'a> Repack<'s, 'a> {
     }
 
     /// Nodes that can be removed one after another without a new node.
-    fn deletable(&self, state: &mut State) -> Vec<usize> {
-        let mut by_rate: Vec<usize> = (0..self.order.len()).collect();
+    fn deletable(&self, state: &mut State) -> Vec<CandidateId> {
+        let mut by_rate: Vec<CandidateId> = self.order.ids().collect();
         by_rate.sort_by(|a, b| {
-            let rate = |one: usize, other: usize| {
+            let rate = |one: CandidateId, other: CandidateId| {
                 i128::from(self.order[one].1.price) * i128::from(self.order[other].1.disturbance)
             };
             rate(*b, *a).cmp(&rate(*a, *b)).then(a.cmp(b))
@@ -122,7 +129,7 @@ impl<'s, 'a> Repack<'s, 'a> {
 
     /// Change of cost if these nodes of the order go, placed with that much work, and instance types that are launched;
     /// `None` if a pod has no other place.
-    fn cost(&self, state: &mut State, nodes: &[usize], work: u64) -> Option<(i64, BTreeMap<String, usize>)> {
+    fn cost(&self, state: &mut State, nodes: &[CandidateId], work: u64) -> Option<(i64, BTreeMap<String, usize>)> {
         let nodes = self.nodes(nodes);
         self.tried(state, work, |state| {
             let placed = self.place(state, &nodes).ok()?;

@@ -10,13 +10,15 @@ use crate::place::launch;
 use crate::place::limits;
 use crate::place::market;
 use crate::place::pod_groups::PodGroup;
-use plimsoll_model::snapshot::HostPort;
+use plimsoll_model::catalog::Offering;
+use plimsoll_model::index::Id;
+use plimsoll_model::snapshot::{HostPort, NodePool};
 
 /// What could hold them all.
 #[derive(Debug, Clone)]
 pub(crate) struct Offer {
-    pub(crate) pool: usize,
-    pub(crate) accept: Bits,
+    pub(crate) pool: Id<NodePool>,
+    pub(crate) accept: Bits<Offering>,
     load: Amounts,
     custom: Narrowed,
 }
@@ -26,7 +28,8 @@ pub(crate) struct Offer {
 pub(crate) fn offers(context: &SolveContext<'_>, state: &State, pod_groups: &[PodGroup<'_>]) -> Vec<Offer> {
     let cheapest = |offer: &Offer| offer.accept.first().map(|one| context.pools[offer.pool].price(one));
     for tier in market::tiers(context) {
-        let mut offers: Vec<Offer> = tier.filter_map(|pool| of_pool(context, state, pod_groups, pool)).collect();
+        let mut offers: Vec<Offer> =
+            tier.into_iter().filter_map(|pool| of_pool(context, state, pod_groups, pool)).collect();
         if !offers.is_empty() {
             offers.sort_by_key(cheapest);
             return offers;
@@ -35,7 +38,12 @@ pub(crate) fn offers(context: &SolveContext<'_>, state: &State, pod_groups: &[Po
     Vec::new()
 }
 
-fn of_pool(context: &SolveContext<'_>, state: &State, pod_groups: &[PodGroup<'_>], pool: usize) -> Option<Offer> {
+fn of_pool(
+    context: &SolveContext<'_>,
+    state: &State,
+    pod_groups: &[PodGroup<'_>],
+    pool: Id<NodePool>,
+) -> Option<Offer> {
     let view = &context.pools[pool];
     let mut accept = view.usable.clone();
     let mut custom = Narrowed::new();
@@ -78,7 +86,7 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pod_groups: &[PodGroup<'_>
     accept.retain(|index| {
         let one = &view.offerings[index];
         fits(&load, &one.room)
-            && limits::allows(&state.headroom[pool], &view.types[one.type_index].capacity)
+            && limits::allows(&state.headroom[pool], view.capacity(index))
             && !ports.iter().any(|port| one.ports.iter().any(|other| other.conflicts(port)))
     });
     (!accept.is_empty()).then_some(Offer { pool, accept, load, custom })

@@ -3,8 +3,11 @@
 use crate::input::context::{SolveContext, tolerated};
 use crate::input::intern::fits;
 use crate::place::launch::NewNode;
+use plimsoll_model::catalog::Offering;
+use plimsoll_model::index::Id;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::OfferingChoice;
+use plimsoll_model::snapshot::PodShape;
 use std::collections::BTreeSet;
 
 /// Pools after the chosen one that are looked at for a runner-up: the text is for people, and made for every launch.
@@ -16,7 +19,7 @@ pub(crate) fn text(
     node: &NewNode<'_>,
     choices: &[OfferingChoice],
     pods: usize,
-    shapes: &BTreeSet<usize>,
+    shapes: &BTreeSet<Id<PodShape>>,
 ) -> String {
     let pool = node.view.pool;
     let Some(first) = choices.first() else { return String::new() };
@@ -60,22 +63,22 @@ fn dearer(than: MicroUsdPerHour, price: MicroUsdPerHour) -> String {
 fn next_pool(
     context: &SolveContext<'_>,
     node: &NewNode<'_>,
-    shapes: &BTreeSet<usize>,
+    shapes: &BTreeSet<Id<PodShape>>,
 ) -> Option<(String, MicroUsdPerHour)> {
-    let own = context.pools.iter().position(|view| std::ptr::eq(view, node.view))?;
-    let later = context.pools.iter().enumerate().skip(own + 1).take(POOLS);
-    for (number, view) in later {
-        let admission = |shape: &usize| {
+    let mut later = context.pools.iter_enumerated();
+    later.find(|(_, view)| std::ptr::eq(*view, node.view))?;
+    for (pool, view) in later.take(POOLS) {
+        let admission = |shape: &Id<PodShape>| {
             let shape = &context.shapes[*shape];
             tolerated(&view.pool.taints, &shape.shape.tolerations, true)
         };
         if !shapes.iter().all(admission) {
             continue;
         }
-        let holds = |offering: &usize| {
+        let holds = |offering: &Id<Offering>| {
             fits(node.load, &view.offerings[*offering].room)
                 && shapes.iter().all(|shape| {
-                    let fits = &context.shapes[*shape].fits[number];
+                    let fits = &context.shapes[*shape].fits[pool];
                     fits.iter().any(|one| one.offerings.has(*offering))
                 })
         };

@@ -7,6 +7,8 @@ use crate::input::intern::fits;
 use crate::input::volumes;
 use crate::place::State;
 use crate::place::topology;
+use plimsoll_model::index::Id;
+use plimsoll_model::snapshot::{Node, PodShape};
 use std::collections::BTreeMap;
 
 /// Why one node does not take the pod, in the order in which the causes are told.
@@ -23,14 +25,14 @@ enum Cause {
 }
 
 /// `None` where there is no node.
-pub(super) fn explain(context: &SolveContext<'_>, state: &State, shape: usize) -> Option<String> {
+pub(super) fn explain(context: &SolveContext<'_>, state: &State, shape: Id<PodShape>) -> Option<String> {
     let mut causes: BTreeMap<Cause, usize> = BTreeMap::new();
     let mut most_free: BTreeMap<usize, i64> = BTreeMap::new();
     let open = topology::open_nodes(context, state, shape);
-    for node in 0..context.nodes.len() {
+    for node in context.nodes.ids() {
         let cause = cause(context, state, shape, node, open.as_ref().is_none_or(|open| open.has(node)));
         if let Cause::TooLittle(resource) = cause {
-            let free = state.room(node).free[resource];
+            let free = state.room(node).free.get(resource).copied().unwrap_or(0);
             most_free.entry(resource).and_modify(|most| *most = free.max(*most)).or_insert(free);
         }
         *causes.entry(cause).or_default() += 1;
@@ -57,7 +59,7 @@ pub(super) fn explain(context: &SolveContext<'_>, state: &State, shape: usize) -
     (count > 0).then(|| format!("0 of {count} {nodes}: {}", parts.join(", ")))
 }
 
-fn cause(context: &SolveContext<'_>, state: &State, shape: usize, node: usize, open: bool) -> Cause {
+fn cause(context: &SolveContext<'_>, state: &State, shape: Id<PodShape>, node: Id<Node>, open: bool) -> Cause {
     let (view, room, pods) = (&context.nodes[node], state.room(node), &context.shapes[shape]);
     if room.closed || !view.open {
         return Cause::Closed;

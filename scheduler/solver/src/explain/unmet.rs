@@ -4,6 +4,7 @@ use crate::input::intern::Bits;
 use crate::input::offerings::PoolView;
 use crate::input::pool_requirements::equals;
 use crate::input::volumes;
+use plimsoll_model::catalog::Offering;
 use plimsoll_model::names::label;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm};
 use plimsoll_model::similar;
@@ -116,7 +117,7 @@ fn join(values: &BTreeSet<&str>) -> String {
 }
 
 /// How many values each `minValues` finds.
-pub(super) fn by_min_values(view: &PoolView<'_>, usable: &Bits) -> String {
+pub(super) fn by_min_values(view: &PoolView<'_>, usable: &Bits<Offering>) -> String {
     let parts: Vec<String> = view
         .pool
         .requirements
@@ -134,16 +135,14 @@ pub(super) fn by_min_values(view: &PoolView<'_>, usable: &Bits) -> String {
 /// The first requirement, else the first two, that alone leave nothing of `among`; else all.
 fn fewest<'r>(
     view: &PoolView<'_>,
-    among: &Bits,
+    among: &Bits<Offering>,
     all: &'r [NodeSelectorRequirement],
 ) -> Vec<&'r NodeSelectorRequirement> {
-    for (index, one) in all.iter().enumerate() {
-        if excluded(view, among, std::slice::from_ref(one)) {
-            return vec![&all[index]];
-        }
+    if let Some(one) = all.iter().find(|one| excluded(view, among, std::slice::from_ref(*one))) {
+        return vec![one];
     }
     for (index, one) in all.iter().enumerate() {
-        for other in &all[index + 1..] {
+        for other in all.iter().skip(index + 1) {
             if excluded(view, among, &[one.clone(), other.clone()]) {
                 return vec![one, other];
             }
@@ -153,7 +152,7 @@ fn fewest<'r>(
 }
 
 /// Whether nothing of `among` satisfies all of `requirements`.
-fn excluded(view: &PoolView<'_>, among: &Bits, requirements: &[NodeSelectorRequirement]) -> bool {
+fn excluded(view: &PoolView<'_>, among: &Bits<Offering>, requirements: &[NodeSelectorRequirement]) -> bool {
     let expressions = requirements.to_vec();
     let shape = PodShape {
         required_node_affinity: vec![NodeSelectorTerm { expressions, fields: Vec::new() }],
@@ -163,7 +162,7 @@ fn excluded(view: &PoolView<'_>, among: &Bits, requirements: &[NodeSelectorRequi
 }
 
 /// Requirements with what there is instead.
-fn told(view: &PoolView<'_>, among: &Bits, requirements: &[&NodeSelectorRequirement]) -> String {
+fn told(view: &PoolView<'_>, among: &Bits<Offering>, requirements: &[&NodeSelectorRequirement]) -> String {
     let one = |requirement: &&NodeSelectorRequirement| {
         let key = label::normalized(&requirement.key);
         if key == label::HOSTNAME {
@@ -177,7 +176,7 @@ fn told(view: &PoolView<'_>, among: &Bits, requirements: &[&NodeSelectorRequirem
         }
         let values: BTreeSet<&str> = values.iter().map(String::as_str).collect();
         // The values to choose from can be hundreds; the one that was meant says more.
-        let offered = |value: &str| (0..view.offerings.len()).any(|index| view.label(index, key) == Some(value));
+        let offered = |value: &str| view.offerings.ids().any(|index| view.label(index, key) == Some(value));
         let misspelt = |value: &&String| !is_place(key) && !offered(value);
         let unknown = requirement.values.iter().filter(misspelt);
         match unknown.filter_map(|value| similar::nearest(value, values.iter().copied())).next() {

@@ -3,17 +3,18 @@
 use crate::Cancel;
 use crate::input::existing_nodes::NodeView;
 use crate::input::intern::{Amounts, ResourceTable};
-use crate::input::nodes::Nodes;
+use crate::input::nodes::{NodeVerdict, Nodes};
 use crate::input::offerings::{Alternative, PoolView};
 use crate::input::pool_requirements::lookup;
 use crate::input::solve_index::SolveIndex;
-use crate::place::hostname_topology::Membership;
+use crate::place::hostname_topology::{HostRule, Membership};
 use crate::place::pod_groups::Only;
 use crate::place::relaxation::RelaxationLevels;
-use crate::place::topology::{self, Alike, DomainTuples, Topology};
+use crate::place::topology::{self, Alike, DomainTuples, Group, Topology};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, NodeName};
-use plimsoll_model::snapshot::{Pod, PodDisruptionBudget, PodShape, Snapshot, SnapshotIndex};
+use plimsoll_model::index::{Id, IndexVec};
+use plimsoll_model::snapshot::{Node, NodePool, Pod, PodDisruptionBudget, PodShape, Snapshot, SnapshotIndex};
 use plimsoll_model::taints::{Taint, TaintEffect, Toleration};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,9 +26,9 @@ pub(crate) struct ShapeView<'a> {
     pub(crate) shape: &'a PodShape,
     pub(crate) requests: &'a Amounts,
     /// Per launchable pool: where it can run; empty where it cannot.
-    pub(crate) fits: &'a Vec<Vec<Alternative>>,
+    pub(crate) fits: &'a IndexVec<NodePool, Vec<Alternative>>,
     /// Groups that decide with whom it shares a host.
-    pub(crate) hosts: &'a Membership,
+    pub(crate) hosts: &'a Membership<HostRule>,
 }
 
 /// Whether pods of a shape may go to a node, room aside.
@@ -46,14 +47,13 @@ type Domain = Vec<(String, Option<String>)>;
 #[derive(Debug, Default)]
 pub(crate) struct Column {
     values: Vec<String>,
-    /// By node.
-    numbers: Vec<Option<u32>>,
+    numbers: IndexVec<Node, Option<u32>>,
 }
 
 impl Column {
-    fn new(nodes: &[NodeView<'_>], key: &str) -> Self {
+    fn new(nodes: &IndexVec<Node, NodeView<'_>>, key: &str) -> Self {
         let mut known: BTreeMap<&str, u32> = BTreeMap::new();
-        let mut numbers = Vec::with_capacity(nodes.len());
+        let mut numbers = IndexVec::new();
         for view in nodes {
             let next = u32::try_from(known.len()).unwrap_or(u32::MAX);
             numbers.push(lookup(&view.node.labels, key).map(|value| *known.entry(value).or_insert(next)));
@@ -64,8 +64,8 @@ impl Column {
     }
 
     /// The number of the node's value, if it has one.
-    pub(crate) fn number(&self, node: usize) -> Option<u32> {
-        self.numbers.get(node).copied().flatten()
+    pub(crate) fn number(&self, node: Id<Node>) -> Option<u32> {
+        self.numbers.try_get(node).copied().flatten()
     }
 
     /// The value of that number.
@@ -91,26 +91,26 @@ pub(crate) struct SolveContext<'a> {
     solve_index: &'a SolveIndex,
     pub(crate) table: &'a ResourceTable,
     /// Pools that can launch: heavier first, then by name descending.
-    pub(crate) pools: Vec<PoolView<'a>>,
+    pub(crate) pools: IndexVec<NodePool, PoolView<'a>>,
     /// Static ones: they launch nothing for pods.
     pub(crate) fixed: Vec<PoolView<'a>>,
     /// Those of the snapshot, then the levels that preferences add.
-    pub(crate) shapes: Vec<ShapeView<'a>>,
+    pub(crate) shapes: IndexVec<PodShape, ShapeView<'a>>,
     /// In the order in which they are filled.
-    pub(crate) nodes: Vec<NodeView<'a>>,
+    pub(crate) nodes: IndexVec<Node, NodeView<'a>>,
     /// By place in the snapshot.
-    node_numbers: Vec<usize>,
+    node_ids: Vec<Option<Id<Node>>>,
     known: &'a Nodes,
     pub(crate) topology: Topology<'a>,
     /// Per shape, once asked for.
-    tuples: RefCell<BTreeMap<usize, Rc<DomainTuples>>>,
+    tuples: RefCell<BTreeMap<Id<PodShape>, Rc<DomainTuples>>>,
     alike: Alike,
     /// Offerings and nodes by their values of some keys, once asked for.
     onlys: RefCell<BTreeMap<Domain, Rc<Only>>>,
     /// Labels of nodes by key, once asked for.
     columns: RefCell<BTreeMap<String, Rc<Column>>>,
     /// Per spread group: the domains that count, once asked for.
-    eligible: RefCell<BTreeMap<usize, Rc<BTreeSet<String>>>>,
+    eligible: RefCell<BTreeMap<Id<Group>, Rc<BTreeSet<String>>>>,
     budgets: BTreeMap<&'a str, &'a PodDisruptionBudget>,
     /// What pods prefer.
     pub(crate) relaxation: RelaxationLevels,
@@ -140,14 +140,14 @@ impl<'a> SolveContext<'a> {
         nodes: &'a Nodes,
         cancel: &'a Cancel,
     ) -> Self {
-        let waiting = index.pending().iter().filter_map(|place| index.shape_of(*place as usize)).collect();
-        let shapes = solve_index.shapes.iter().enumerate().map(|(number, data)| ShapeView {
-            shape: solve_index.shape(number),
+        let waiting = index.pending().iter().filter_map(|place| index.shape_of(*place as usize)).map(Id::new).collect();
+        let shapes = solve_index.shapes.iter_enumerated().map(|(id, data)| ShapeView {
+            shape: solve_index.shape(id),
             requests: &data.requests,
             fits: &data.fits,
-            hosts: &solve_index.rules.hosts[number],
+            hosts: &solve_index.rules.hosts[id],
         });
-        let (views, node_numbers) = crate::input::existing_nodes::views(snapshot, index, nodes);
+        let (views, node_ids) = crate::input::existing_nodes::views(snapshot, index, nodes);
         let mut context = Self {
             cancel,
             snapshot,
@@ -158,7 +158,7 @@ impl<'a> SolveContext<'a> {
             fixed: solve_index.fixed_views(snapshot, catalogs),
             shapes: shapes.collect(),
             nodes: views,
-            node_numbers,
+            node_ids,
             known: nodes,
             topology: Topology::new(&solve_index.rules, &waiting),
             tuples: RefCell::default(),
@@ -175,24 +175,25 @@ impl<'a> SolveContext<'a> {
     }
 
     /// From now on pods that these spread groups only count are assigned to domains as well.
-    pub(crate) fn tighten(&mut self, groups: BTreeSet<usize>) {
+    pub(crate) fn tighten(&mut self, groups: BTreeSet<Id<Group>>) {
         self.topology.tighten(groups);
         self.tuples.take();
         self.alike.clear();
     }
 
     /// Per shape: whether some offering or node could take pods of it at all.
-    fn possible(&self) -> Vec<bool> {
-        let classes: BTreeSet<usize> = self.nodes.iter().map(|view| view.data.class).collect();
+    fn possible(&self) -> IndexVec<PodShape, bool> {
+        let classes: BTreeSet<Id<NodeVerdict>> = self.nodes.iter().map(|view| view.data.class).collect();
         let admission = |shape| classes.iter().any(|class| self.known.admission(*class, shape) == Admission::Yes);
-        let fits = self.shapes.iter().map(|view| view.fits.iter().any(|fits| !fits.is_empty()));
-        fits.enumerate().map(|(shape, fits)| fits || admission(shape)).collect()
+        let fits = |view: &ShapeView<'_>| view.fits.iter().any(|fits| !fits.is_empty());
+        self.shapes.iter_enumerated().map(|(shape, view)| fits(view) || admission(shape)).collect()
     }
 
     /// Pods that are to be placed, in the snapshot's order, each with its shape if the snapshot has that.
-    pub(crate) fn pending(&self) -> impl Iterator<Item = (&'a Pod, Option<usize>)> + use<'a> {
+    pub(crate) fn pending(&self) -> impl Iterator<Item = (&'a Pod, Option<Id<PodShape>>)> + use<'a> {
         let (snapshot, index) = (self.snapshot, self.index);
-        let pod = |place: &u32| Some((snapshot.pods.get(*place as usize)?, index.shape_of(*place as usize)));
+        let pod =
+            |place: &u32| Some((snapshot.pods.get(*place as usize)?, index.shape_of(*place as usize).map(Id::new)));
         index.pending().iter().filter_map(pod)
     }
 
@@ -201,14 +202,14 @@ impl<'a> SolveContext<'a> {
         self.known.counts()
     }
 
-    pub(crate) fn shape_of(&self, pod: &Pod) -> Option<usize> {
+    pub(crate) fn shape_of(&self, pod: &Pod) -> Option<Id<PodShape>> {
         self.solve_index.shape_number(&pod.shape)
     }
 
     /// The node of that name.
-    pub(crate) fn node_number(&self, name: &NodeName) -> Option<usize> {
+    pub(crate) fn node_id(&self, name: &NodeName) -> Option<Id<Node>> {
         let place = self.snapshot.nodes.binary_search_by(|node| node.name.cmp(name)).ok()?;
-        self.node_numbers.get(place).copied()
+        self.node_ids.get(place).copied().flatten()
     }
 
     /// The disruption budget of that name.
@@ -221,28 +222,33 @@ impl<'a> SolveContext<'a> {
         self.budget(name).is_some_and(|budget| budget.fully_blocking)
     }
 
-    pub(crate) fn admission(&self, shape: usize, node: usize) -> Admission {
+    pub(crate) fn admission(&self, shape: Id<PodShape>, node: Id<Node>) -> Admission {
         self.known.admission(self.nodes[node].data.class, shape)
     }
 
     /// Where pods of `shape` can run in `pool`, within `only`.
-    pub(crate) fn narrowed(&self, shape: usize, pool: usize, only: Option<&Only>) -> Vec<Alternative> {
-        let bits = only.and_then(|only| Some((only.offerings.get(pool)?, only.demands.as_slice())));
+    pub(crate) fn narrowed(&self, shape: Id<PodShape>, pool: Id<NodePool>, only: Option<&Only>) -> Vec<Alternative> {
+        let bits = only.and_then(|only| Some((only.offerings.try_get(pool)?, only.demands.as_slice())));
         self.pools[pool].narrowed(&self.shapes[shape].fits[pool], bits)
     }
 
     /// The same for pods that need no room.
-    pub(crate) fn without_capacity(&self, shape: usize, pool: usize, only: Option<&Only>) -> Vec<Alternative> {
+    pub(crate) fn without_capacity(
+        &self,
+        shape: Id<PodShape>,
+        pool: Id<NodePool>,
+        only: Option<&Only>,
+    ) -> Vec<Alternative> {
         let view = &self.pools[pool];
         let mut all = view.reachable(self.shapes[shape].shape);
         all.iter_mut().for_each(|one| one.offerings.keep(&view.usable));
         all.retain(|one| !one.offerings.is_empty());
-        let bits = only.and_then(|only| Some((only.offerings.get(pool)?, only.demands.as_slice())));
+        let bits = only.and_then(|only| Some((only.offerings.try_get(pool)?, only.demands.as_slice())));
         view.narrowed(&all, bits)
     }
 
     /// The domains in which pods of `shape` could be.
-    pub(crate) fn tuples(&self, shape: usize) -> Rc<DomainTuples> {
+    pub(crate) fn tuples(&self, shape: Id<PodShape>) -> Rc<DomainTuples> {
         let known = self.tuples.borrow().get(&shape).map(Rc::clone);
         known.unwrap_or_else(|| {
             let tuples = self.alike.tuples(self, shape);
@@ -273,7 +279,7 @@ impl<'a> SolveContext<'a> {
     }
 
     /// The domains that a spread group counts.
-    pub(crate) fn eligible(&self, group: usize) -> Rc<BTreeSet<String>> {
+    pub(crate) fn eligible(&self, group: Id<Group>) -> Rc<BTreeSet<String>> {
         let known = self.eligible.borrow().get(&group).map(Rc::clone);
         known.unwrap_or_else(|| {
             let domains = Rc::new(topology::eligible(self, group));

@@ -5,7 +5,8 @@ use crate::input::intern::{Amounts, Bits, add};
 use crate::input::offerings::{PoolData, PoolView, Terms};
 use crate::input::pool_requirements::selects;
 use crate::input::solve_index::SolveIndex;
-use plimsoll_model::catalog::Catalog;
+use plimsoll_model::catalog::{Catalog, Offering};
+use plimsoll_model::index::Id;
 use plimsoll_model::names::label;
 use plimsoll_model::snapshot::{DaemonSet, Node, NodePool, PodShape};
 
@@ -15,7 +16,7 @@ pub(crate) fn reserve(data: &mut PoolData, pool: &NodePool, catalog: &Catalog, t
         let requests = terms.table.vector(&shape.requests);
         let places = PoolView::new(pool, catalog, data).alternatives(shape);
         let there = Bits::of(data.offerings.len(), |index| places.iter().any(|place| place.offerings.has(index)));
-        for (_, view) in data.offerings.iter_mut().enumerate().filter(|(index, _)| there.has(*index)) {
+        for (_, view) in data.offerings.iter_enumerated_mut().filter(|(offering, _)| there.has(*offering)) {
             add(&mut view.room, &requests, -1);
             view.ports.extend(shape.host_ports.iter().cloned());
         }
@@ -24,7 +25,7 @@ pub(crate) fn reserve(data: &mut PoolData, pool: &NodePool, catalog: &Catalog, t
 }
 
 /// Whether pods of `shape` may not share a domain with pods of the DaemonSet, nor a node that has the label in question.
-pub(crate) fn avoids(pool: &PoolView<'_>, shape: &PodShape, daemon: &PodShape, offering: usize) -> bool {
+pub(crate) fn avoids(pool: &PoolView<'_>, shape: &PodShape, daemon: &PodShape, offering: Id<Offering>) -> bool {
     let labelled = |key: &str| {
         let key = label::normalized(key);
         key == label::HOSTNAME || pool.label(offering, key).is_some() || pool.custom.has(key)

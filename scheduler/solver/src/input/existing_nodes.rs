@@ -5,6 +5,7 @@ use crate::input::intern::{Amounts, how_many};
 use crate::input::nodes::{NodeData, Nodes};
 use crate::place::hostname_topology::Tally;
 use crate::place::pod_groups::PodGroup;
+use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::{HostPort, Node, NodeState, Pod, Snapshot, SnapshotIndex};
 use plimsoll_model::time::Millis;
 use std::collections::BTreeMap;
@@ -46,46 +47,48 @@ pub(crate) struct Room {
     pub(crate) closed: bool,
 }
 
-/// All nodes in the order in which they are filled: in service first, then by name. With the number of each by its place in the snapshot.
+/// All nodes in the order in which they are filled: in service first, then by name. With the id of each by its place in
+/// the snapshot.
 pub(crate) fn views<'a>(
     snapshot: &'a Snapshot,
     index: &'a SnapshotIndex,
     nodes: &'a Nodes,
-) -> (Vec<NodeView<'a>>, Vec<usize>) {
+) -> (IndexVec<Node, NodeView<'a>>, Vec<Option<Id<Node>>>) {
     let pools: BTreeMap<&str, Option<Millis>> =
         snapshot.node_pools.iter().map(|pool| (pool.name.as_str(), pool.disruption.consolidate_after)).collect();
-    let mut order: Vec<usize> = (0..snapshot.nodes.len()).collect();
+    let mut order: Vec<(usize, &Node)> = snapshot.nodes.iter().enumerate().collect();
     // They are sorted by name already.
-    order.sort_by_key(|place| std::cmp::Reverse(snapshot.nodes[*place].state));
-    let mut numbers = vec![usize::MAX; order.len()];
-    let mut views = Vec::with_capacity(order.len());
-    for place in order {
-        let node = &snapshot.nodes[place];
+    order.sort_by_key(|(_, node)| std::cmp::Reverse(node.state));
+    let mut ids = vec![None; order.len()];
+    let mut views = IndexVec::new();
+    for (place, node) in order {
         let Some(data) = nodes.get(place) else { continue };
         // A node in service that is not ready may not come back; one on its way is not expected to be ready yet.
         let lost = node.state == NodeState::Initialized && !node.ready;
         let after = node.node_pool.as_ref().and_then(|name| pools.get(name.as_str()).copied().flatten());
         let settled = node.idle_since.zip(after).is_none_or(|(since, after)| since.plus(after) <= snapshot.now);
-        numbers[place] = views.len();
-        views.push(NodeView {
+        let id = views.push(NodeView {
             node,
             data,
             pods: Residents { pods: &snapshot.pods, places: index.residents(place) },
             open: !node.cordoned && !node.deleting && !lost,
             settled,
         });
+        if let Some(entry) = ids.get_mut(place) {
+            *entry = Some(id);
+        }
     }
-    (views, numbers)
+    (views, ids)
 }
 
-/// How many pods of `pod_group` node number `node` can take in its present state: all of them or none if they go as a whole.
-pub(crate) fn takes(context: &SolveContext<'_>, node: usize, room: &Room, pod_group: &PodGroup<'_>) -> usize {
+/// How many pods of `pod_group` the node can take in its present state: all of them or none if they go as a whole.
+pub(crate) fn takes(context: &SolveContext<'_>, node: Id<Node>, room: &Room, pod_group: &PodGroup<'_>) -> usize {
     let most = takes_some(context, node, room, pod_group);
     if pod_group.whole && most < pod_group.pods.len() { 0 } else { most }
 }
 
 /// How many it can take of them, whether they go as a whole or not.
-pub(crate) fn takes_some(context: &SolveContext<'_>, node: usize, room: &Room, pod_group: &PodGroup<'_>) -> usize {
+pub(crate) fn takes_some(context: &SolveContext<'_>, node: Id<Node>, room: &Room, pod_group: &PodGroup<'_>) -> usize {
     let (view, pods) = (&context.nodes[node], &context.shapes[pod_group.shape]);
     if room.closed || !view.open || pod_group.only.as_ref().is_some_and(|only| !only.nodes.has(node)) {
         return 0;

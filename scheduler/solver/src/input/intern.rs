@@ -1,68 +1,78 @@
 //! Amounts of resources, and sets of offerings as bits.
 
 pub(crate) use plimsoll_kubesched::resources::{Amounts, ResourceTable, add, fits, how_many};
+use plimsoll_model::index::Id;
+use std::cmp::Ordering;
+use std::fmt;
+use std::marker::PhantomData;
 
-/// A set of small numbers.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct Bits(Vec<u64>);
+/// A set of ids of `T`.
+pub(crate) struct Bits<T: ?Sized> {
+    words: Vec<u64>,
+    of: PhantomData<fn(&T)>,
+}
 
-impl Bits {
-    /// Room for `size` numbers, none in the set.
-    pub(crate) fn none(size: usize) -> Self {
-        Self(vec![0; size.div_ceil(64)])
+impl<T: ?Sized> Bits<T> {
+    fn new(words: Vec<u64>) -> Self {
+        Self { words, of: PhantomData }
     }
 
-    /// Of the numbers below `size` those for which `member` holds.
-    pub(crate) fn of(size: usize, member: impl Fn(usize) -> bool) -> Self {
+    /// Room for `size` ids, none in the set.
+    pub(crate) fn none(size: usize) -> Self {
+        Self::new(vec![0; size.div_ceil(64)])
+    }
+
+    /// Of the first `size` ids those for which `member` holds.
+    pub(crate) fn of(size: usize, member: impl Fn(Id<T>) -> bool) -> Self {
         let mut bits = Self::none(size);
-        (0..size).filter(|index| member(*index)).for_each(|index| bits.insert(index));
+        (0..size).map(Id::new).filter(|id| member(*id)).for_each(|id| bits.insert(id));
         bits
     }
 
-    /// All numbers below `size`.
+    /// The first `size` ids.
     pub(crate) fn all(size: usize) -> Self {
         let mut words = vec![u64::MAX; size.div_ceil(64)];
         if let Some(last) = words.last_mut().filter(|_| !size.is_multiple_of(64)) {
             *last = (1 << (size % 64)) - 1;
         }
-        Self(words)
+        Self::new(words)
     }
 
     /// The least member.
-    pub(crate) fn first(&self) -> Option<usize> {
+    pub(crate) fn first(&self) -> Option<Id<T>> {
         self.iter().next()
     }
 
-    pub(crate) fn insert(&mut self, index: usize) {
-        if let Some(word) = self.0.get_mut(index / 64) {
-            *word |= 1 << (index % 64);
+    pub(crate) fn insert(&mut self, id: Id<T>) {
+        if let Some(word) = self.words.get_mut(id.number() / 64) {
+            *word |= 1 << (id.number() % 64);
         }
     }
 
-    pub(crate) fn has(&self, index: usize) -> bool {
-        self.0.get(index / 64).is_some_and(|word| word & (1 << (index % 64)) != 0)
+    pub(crate) fn has(&self, id: Id<T>) -> bool {
+        self.words.get(id.number() / 64).is_some_and(|word| word & (1 << (id.number() % 64)) != 0)
     }
 
     pub(crate) fn keep(&mut self, other: &Self) {
-        for (word, theirs) in self.0.iter_mut().zip(&other.0) {
+        for (word, theirs) in self.words.iter_mut().zip(&other.words) {
             *word &= theirs;
         }
     }
 
     pub(crate) fn join(&mut self, other: &Self) {
-        for (word, theirs) in self.0.iter_mut().zip(&other.0) {
+        for (word, theirs) in self.words.iter_mut().zip(&other.words) {
             *word |= theirs;
         }
     }
 
     /// Keeps the members for which `member` holds.
-    pub(crate) fn retain(&mut self, member: impl Fn(usize) -> bool) {
-        for (place, word) in self.0.iter_mut().enumerate() {
+    pub(crate) fn retain(&mut self, member: impl Fn(Id<T>) -> bool) {
+        for (place, word) in self.words.iter_mut().enumerate() {
             let mut rest = *word;
             while rest != 0 {
                 let bit = rest.trailing_zeros() as usize;
                 rest &= rest - 1;
-                if !member(place * 64 + bit) {
+                if !member(Id::new(place * 64 + bit)) {
                     *word &= !(1 << bit);
                 }
             }
@@ -70,20 +80,20 @@ impl Bits {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.iter().all(|word| *word == 0)
+        self.words.iter().all(|word| *word == 0)
     }
 
     pub(crate) fn covers(&self, other: &Self) -> bool {
-        self.0.iter().zip(&other.0).all(|(mine, theirs)| theirs & !mine == 0)
+        self.words.iter().zip(&other.words).all(|(mine, theirs)| theirs & !mine == 0)
     }
 
     pub(crate) fn meets(&self, other: &Self) -> bool {
-        self.0.iter().zip(&other.0).any(|(mine, theirs)| mine & theirs != 0)
+        self.words.iter().zip(&other.words).any(|(mine, theirs)| mine & theirs != 0)
     }
 
     /// Members, ascending.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.0.iter().enumerate().flat_map(|(place, word)| {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Id<T>> + '_ {
+        self.words.iter().enumerate().flat_map(|(place, word)| {
             let mut rest = *word;
             std::iter::from_fn(move || {
                 if rest == 0 {
@@ -91,8 +101,47 @@ impl Bits {
                 }
                 let bit = rest.trailing_zeros() as usize;
                 rest &= rest - 1;
-                Some(place * 64 + bit)
+                Some(Id::new(place * 64 + bit))
             })
         })
+    }
+}
+
+// Derived implementations would ask the same of `T`.
+impl<T: ?Sized> Clone for Bits<T> {
+    fn clone(&self) -> Self {
+        Self::new(self.words.clone())
+    }
+}
+
+impl<T: ?Sized> PartialEq for Bits<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.words == other.words
+    }
+}
+
+impl<T: ?Sized> Eq for Bits<T> {}
+
+impl<T: ?Sized> PartialOrd for Bits<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T: ?Sized> Ord for Bits<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.words.cmp(&other.words)
+    }
+}
+
+impl<T: ?Sized> Default for Bits<T> {
+    fn default() -> Self {
+        Self::new(Vec::new())
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for Bits<T> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_set().entries(self.iter()).finish()
     }
 }

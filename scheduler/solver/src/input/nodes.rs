@@ -12,8 +12,9 @@ use crate::place::hostname_topology::Tally;
 use crate::place::topology::{Counts, PodMarks};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
+use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::names::label;
-use plimsoll_model::snapshot::{Node, NodeState, Pod, PodShape, Snapshot, SnapshotIndex};
+use plimsoll_model::snapshot::{Node, NodePool, NodeState, Pod, PodShape, Snapshot, SnapshotIndex};
 use plimsoll_model::taints::Taint;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,7 +28,7 @@ pub(crate) struct NodeData {
     /// What is free at the time of the snapshot.
     pub(crate) room: Arc<Room>,
     /// Nodes of one class differ in nothing that a shape asks for.
-    pub(crate) class: usize,
+    pub(crate) class: Id<NodeVerdict>,
     /// What it counts against its pool's limits.
     pub(crate) usage: Amounts,
     /// What it costs; zero if the catalog of its pool does not know.
@@ -42,9 +43,9 @@ type LikenessKey = (Vec<Option<String>>, Vec<Taint>, Option<String>);
 
 /// Whether shapes may go to nodes of a class.
 #[derive(Debug, Default)]
-struct NodeVerdict {
-    /// Per shape; nothing where no node has been of the class since the shape came.
-    admission: Vec<Option<Admission>>,
+pub(crate) struct NodeVerdict {
+    /// Nothing where no node has been of the class since the shape came.
+    admission: IndexVec<PodShape, Option<Admission>>,
     /// Nothing is missing.
     complete: bool,
 }
@@ -54,9 +55,8 @@ struct NodeVerdict {
 pub(crate) struct Nodes {
     /// With their revisions, in the order of the snapshot.
     known: Vec<(u64, NodeData)>,
-    classes: BTreeMap<LikenessKey, usize>,
-    /// Per class.
-    admission: Vec<NodeVerdict>,
+    classes: BTreeMap<LikenessKey, Id<NodeVerdict>>,
+    admission: IndexVec<NodeVerdict, NodeVerdict>,
     /// Of all pods on nodes.
     counts: Counts,
 }
@@ -68,9 +68,9 @@ impl Nodes {
     }
 
     /// Shapes have other numbers from now on; `former` are those that they had, if they were there.
-    pub(crate) fn renumber_shapes(&mut self, former: &[Option<usize>]) {
+    pub(crate) fn renumber_shapes(&mut self, former: &IndexVec<PodShape, Option<Id<PodShape>>>) {
         for class in &mut self.admission {
-            let known = |shape: &Option<usize>| shape.and_then(|shape| *class.admission.get(shape)?);
+            let known = |shape: &Option<Id<PodShape>>| shape.and_then(|shape| *class.admission.try_get(shape)?);
             class.admission = former.iter().map(known).collect();
             class.complete = false;
         }
@@ -104,7 +104,7 @@ impl Nodes {
                     data
                 }
                 None => {
-                    let data = self.look_at(solve_index, &pools, snapshot, index, number);
+                    let data = self.look_at(solve_index, &pools, snapshot, index, (number, node));
                     self.counts.join(&data.marks, 1);
                     data
                 }
@@ -134,8 +134,8 @@ impl Nodes {
         &self.counts
     }
 
-    pub(crate) fn admission(&self, class: usize, shape: usize) -> Admission {
-        self.admission[class].admission.get(shape).copied().flatten().unwrap_or(Admission::No)
+    pub(crate) fn admission(&self, class: Id<NodeVerdict>, shape: Id<PodShape>) -> Admission {
+        self.admission[class].admission.try_get(shape).copied().flatten().unwrap_or(Admission::No)
     }
 
     fn look_at(
@@ -144,13 +144,12 @@ impl Nodes {
         pools: &Pools<'_>,
         snapshot: &Snapshot,
         index: &SnapshotIndex,
-        number: usize,
+        (number, node): (usize, &Node),
     ) -> NodeData {
-        let node = &snapshot.nodes[number];
         let residents = index.residents(number).iter().map(|place| *place as usize);
-        let pods = residents.filter_map(|place| Some((snapshot.pods.get(place)?, index.shape_of(place)?)));
-        let pods: Vec<(&Pod, usize)> = pods.collect();
-        let mut staying: BTreeMap<usize, i64> = BTreeMap::new();
+        let pods = residents.filter_map(|place| Some((snapshot.pods.get(place)?, Id::new(index.shape_of(place)?))));
+        let pods: Vec<(&Pod, Id<PodShape>)> = pods.collect();
+        let mut staying: BTreeMap<Id<PodShape>, i64> = BTreeMap::new();
         for (_, shape) in pods.iter().filter(|(pod, _)| !pod.terminating) {
             *staying.entry(*shape).or_default() += 1;
         }
@@ -170,14 +169,12 @@ impl Nodes {
         }
     }
 
-    fn class(&mut self, solve_index: &SolveIndex, node: &Node) -> usize {
+    fn class(&mut self, solve_index: &SolveIndex, node: &Node) -> Id<NodeVerdict> {
         let labels = solve_index.keys.iter().map(|key| lookup(&node.labels, key).map(str::to_owned)).collect();
         let name = solve_index.by_name.then(|| node.name.0.clone());
-        let next = self.admission.len();
-        let class = *self.classes.entry((labels, node.taints.clone(), name)).or_insert(next);
-        if class == next {
-            self.admission.push(NodeVerdict::default());
-        }
+        let verdicts = &mut self.admission;
+        let class = self.classes.entry((labels, node.taints.clone(), name));
+        let class = *class.or_insert_with(|| verdicts.push(NodeVerdict::default()));
         self.admission[class].look_at(solve_index, node);
         class
     }
@@ -186,7 +183,7 @@ impl Nodes {
 /// What nodes can be of.
 struct Pools<'a> {
     /// Those that launch for pods.
-    launching: Vec<PoolView<'a>>,
+    launching: IndexVec<NodePool, PoolView<'a>>,
     fixed: Vec<PoolView<'a>>,
 }
 
@@ -216,8 +213,8 @@ impl NodeVerdict {
         if self.complete {
             return;
         }
-        self.admission.resize(solve_index.shapes.len(), None);
-        for (shape, known) in self.admission.iter_mut().enumerate() {
+        self.admission.as_mut_vec().resize(solve_index.shapes.len(), None);
+        for (shape, known) in self.admission.iter_enumerated_mut() {
             known.get_or_insert_with(|| judge(solve_index.shape(shape), node));
         }
         self.complete = true;
@@ -241,7 +238,7 @@ fn free(
     solve_index: &SolveIndex,
     snapshot: &Snapshot,
     node: &Node,
-    pods: &[(&Pod, usize)],
+    pods: &[(&Pod, Id<PodShape>)],
 ) -> (Amounts, Vec<plimsoll_model::snapshot::HostPort>) {
     let in_service = node.state == NodeState::Initialized;
     let table = solve_index.table();
@@ -255,9 +252,9 @@ fn free(
         for volume in shape.volumes.iter().filter(|volume| !volume.claim.is_empty()) {
             // Pods that share a claim share its attachment.
             if !shared.insert((&shape.namespace, &volume.claim))
-                && let Some(place) = table.attached(&volume.driver)
+                && let Some(amount) = table.attached(&volume.driver).and_then(|place| free.get_mut(place))
             {
-                free[place] += 1;
+                *amount += 1;
             }
         }
         if pod.stays_with_node {

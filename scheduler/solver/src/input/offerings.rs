@@ -11,6 +11,8 @@ use kinds::TypeView;
 use labels::ByValue;
 use open_offerings::Rooms;
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
+use plimsoll_model::index::{Id, IndexVec};
+use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::MinValuesPolicy;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
@@ -30,7 +32,7 @@ const MOST_PRICE: i64 = 1_000_000_000_000_000;
 /// One way to buy a type.
 #[derive(Debug)]
 pub(crate) struct OfferingView {
-    pub(crate) type_index: usize,
+    pub(crate) type_index: Id<InstanceType>,
     /// Its place among the type's.
     place: usize,
     /// In micro-USD per hour, as far as it can be reckoned with.
@@ -44,19 +46,19 @@ pub(crate) struct OfferingView {
 /// What a pool can buy, as far as it stays the same from one plan to the next.
 #[derive(Debug)]
 pub(crate) struct PoolData {
-    pub(crate) types: Arc<Vec<TypeView>>,
+    pub(crate) types: Arc<IndexVec<InstanceType, TypeView>>,
     /// Sorted by (price, type, zone, capacity type).
-    pub(crate) offerings: Vec<OfferingView>,
+    pub(crate) offerings: IndexVec<Offering, OfferingView>,
     pub(crate) custom: CustomKeys,
     /// Allowed by the pool's own requirements.
-    pub(crate) allowed: Bits,
+    pub(crate) allowed: Bits<Offering>,
     /// Offered at all.
-    pub(crate) offered: Bits,
+    pub(crate) offered: Bits<Offering>,
     /// Allowed, offered and not known to be out of capacity.
-    pub(crate) usable: Bits,
+    pub(crate) usable: Bits<Offering>,
     type_keys: Arc<BTreeSet<String>>,
     /// DaemonSets, and the offerings on which they run.
-    pub(crate) daemons: Vec<(PodShape, Bits)>,
+    pub(crate) daemons: Vec<(PodShape, Bits<Offering>)>,
     /// Some requirement of the pool sets `minValues`, and that is strict.
     pub(crate) flexible: bool,
     /// `minValues` that cannot be met are lowered to what there is.
@@ -65,7 +67,7 @@ pub(crate) struct PoolData {
     /// Once DaemonSets took their room.
     rooms: RefCell<Option<Rooms>>,
     /// Requirements that were looked at before.
-    known: RefCell<BTreeMap<NodeSelectorRequirement, Bits>>,
+    known: RefCell<BTreeMap<NodeSelectorRequirement, Bits<Offering>>>,
 }
 
 /// A pool that can launch.
@@ -100,7 +102,7 @@ pub(crate) struct Terms {
 /// Offerings on which a pod can run, with what it asks of the pool's open labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Alternative {
-    pub(crate) offerings: Bits,
+    pub(crate) offerings: Bits<Offering>,
     pub(crate) custom: Narrowed,
 }
 
@@ -116,14 +118,14 @@ impl PoolData {
     pub(crate) fn new(pool: &NodePool, catalog: &Catalog, sold: &CatalogView, terms: &Terms) -> Self {
         let lenient = terms.min_values == MinValuesPolicy::BestEffort;
         let CatalogView { types, order, keys } = sold;
-        let offering = |(type_index, place): &(usize, usize)| OfferingView {
+        let offering = |(type_index, place, price): &(Id<InstanceType>, usize, MicroUsdPerHour)| OfferingView {
             type_index: *type_index,
             place: *place,
-            price: catalog.instance_types[*type_index].offerings[*place].price.0.clamp(-MOST_PRICE, MOST_PRICE),
+            price: price.0.clamp(-MOST_PRICE, MOST_PRICE),
             room: types[*type_index].allocatable.clone(),
             ports: Vec::new(),
         };
-        let offerings: Vec<OfferingView> = order.iter().map(offering).collect();
+        let offerings: IndexVec<Offering, OfferingView> = order.iter().map(offering).collect();
         let size = offerings.len();
         let mut data = Self {
             types: Arc::clone(types),
@@ -159,12 +161,13 @@ impl PoolData {
         (data.allowed, data.offered, data.usable) = (allowed, offered, usable);
         crate::input::daemon_sets::reserve(&mut data, pool, catalog, terms);
         if let Some((pods, most)) = terms.table.place(PODS).zip(terms.most_pods) {
-            data.offerings.iter_mut().for_each(|offering| offering.room[pods] = offering.room[pods].min(most));
+            let rooms = data.offerings.iter_mut().filter_map(|offering| offering.room.get_mut(pods));
+            rooms.for_each(|room| *room = most.min(*room));
         }
         data
     }
 
-    pub(crate) fn price(&self, offering: usize) -> i64 {
+    pub(crate) fn price(&self, offering: Id<Offering>) -> i64 {
         self.offerings[offering].price
     }
 
@@ -174,7 +177,7 @@ impl PoolData {
     }
 
     /// Where `requests` fit beside the DaemonSets.
-    pub(crate) fn roomy(&self, requests: &[i64]) -> Arc<Bits> {
+    pub(crate) fn roomy(&self, requests: &[i64]) -> Arc<Bits<Offering>> {
         let mut rooms = self.rooms.borrow_mut();
         rooms.get_or_insert_with(|| Rooms::new(&self.offerings, requests.len())).fitting(&self.offerings, requests)
     }
@@ -197,35 +200,45 @@ impl<'a> PoolView<'a> {
     }
 
     /// Offerings that are not known to be out of capacity.
-    fn with_capacity(&self, out: &BTreeSet<(Option<String>, Option<String>, CapacityType)>) -> Bits {
+    fn with_capacity(&self, out: &BTreeSet<(Option<String>, Option<String>, CapacityType)>) -> Bits<Offering> {
         if out.is_empty() {
             return Bits::all(self.offerings.len());
         }
-        Bits::of(self.offerings.len(), |index| {
-            let offering = self.offering(index);
+        Bits::of(self.offerings.len(), |id| {
+            let offering = self.offering(id);
             let zones = [None, Some(offering.zone.clone())];
-            let names = [None, Some(self.type_name(index).to_owned())];
+            let names = [None, Some(self.type_name(id).to_owned())];
             !names.iter().any(|name| {
                 zones.iter().any(|zone| out.contains(&(name.clone(), zone.clone(), offering.capacity_type)))
             })
         })
     }
 
-    pub(crate) fn kind(&self, type_index: usize) -> &'a InstanceType {
-        &self.catalog.instance_types[type_index]
+    /// The type of an offering.
+    #[expect(clippy::indexing_slicing, reason = "`data` is of this catalog: its offerings name the catalog's types")]
+    fn kind(&self, offering: Id<Offering>) -> &'a InstanceType {
+        &self.catalog.instance_types[self.data.offerings[offering].type_index.number()]
     }
 
     pub(crate) fn has_type(&self, name: &str) -> bool {
         self.catalog.get(name).is_some()
     }
 
-    pub(crate) fn offering(&self, offering: usize) -> &'a Offering {
-        let view = &self.data.offerings[offering];
-        &self.kind(view.type_index).offerings[view.place]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "`data` is of this catalog: its places are those of the type's offerings"
+    )]
+    pub(crate) fn offering(&self, offering: Id<Offering>) -> &'a Offering {
+        &self.kind(offering).offerings[self.data.offerings[offering].place]
     }
 
-    pub(crate) fn type_name(&self, offering: usize) -> &'a str {
-        &self.kind(self.data.offerings[offering].type_index).name
+    pub(crate) fn type_name(&self, offering: Id<Offering>) -> &'a str {
+        &self.kind(offering).name
+    }
+
+    /// What a node of that offering counts against limits.
+    pub(crate) fn capacity(&self, offering: Id<Offering>) -> &'a Amounts {
+        &self.data.types[self.data.offerings[offering].type_index].capacity
     }
 
     /// Where a pod of `shape` can run by selector and required affinity alone: one entry for each different demand on open labels.
@@ -293,7 +306,7 @@ impl<'a> PoolView<'a> {
     pub(crate) fn narrowed(
         &self,
         alternatives: &[Alternative],
-        only: Option<(&Bits, &[NodeSelectorRequirement])>,
+        only: Option<(&Bits<Offering>, &[NodeSelectorRequirement])>,
     ) -> Vec<Alternative> {
         let mut all = alternatives.to_vec();
         if let Some((offerings, demands)) = only {

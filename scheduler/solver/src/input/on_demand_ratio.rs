@@ -82,8 +82,8 @@ fn groups<'a>(
     let first = |shape: &ShapeId| {
         let solve_index = solve_index.as_ref()?;
         let shape = &solve_index.shapes[solve_index.shape_number(shape)?];
-        let place = shape.fits.iter().position(|fits| !fits.is_empty())?;
-        snapshot.node_pools.iter().find(|pool| pool.name == views[place].pool.name)
+        let (pool, _) = shape.fits.iter_enumerated().find(|(_, fits)| !fits.is_empty())?;
+        snapshot.node_pools.iter().find(|one| one.name == views[pool].pool.name)
     };
     let mut groups: BTreeMap<Group<'a>, (OnDemandMix, Vec<&'a Pod>)> = BTreeMap::new();
     // Room is no pod: it counts for no share.

@@ -12,6 +12,7 @@ use crate::place::relaxation::{self, RelaxationLevels};
 use crate::place::topology::{self, Group, GroupKey, Rules};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, ShapeId};
+use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::plan::{MinValuesPolicy, PlanOptions, PreferencePolicy};
 use plimsoll_model::requirements::NodeSelectorTerm;
 use plimsoll_model::snapshot::{ConsolidationPolicy, Disruption, NodePool, PodShape, Snapshot, SnapshotIndex};
@@ -25,7 +26,7 @@ use std::sync::Arc;
 pub(crate) struct ShapeData {
     pub(crate) requests: Amounts,
     /// Per launchable pool: where it can run; empty where it cannot.
-    pub(crate) fits: Vec<Vec<Alternative>>,
+    pub(crate) fits: IndexVec<NodePool, Vec<Alternative>>,
     /// What it asks of where other pods are.
     pub(crate) groups: Vec<Arc<Group>>,
 }
@@ -56,7 +57,7 @@ pub(crate) enum Change {
     None,
     /// Shapes are others, but all that nodes are looked at for is the same: pools, resources, labels, DaemonSets, rules between pods.
     /// With the number that each shape had, if it was there.
-    Shapes(Vec<Option<usize>>),
+    Shapes(IndexVec<PodShape, Option<Id<PodShape>>>),
     /// Nothing that matters.
     All,
 }
@@ -73,7 +74,7 @@ struct NodeKey {
 pub(crate) struct SolveIndex {
     given: IndexKey,
     /// Heavier first, then by name descending.
-    pools: Vec<Slot>,
+    pools: IndexVec<NodePool, Slot>,
     /// Static ones: they launch nothing for pods.
     fixed: Vec<Slot>,
     /// Those of the snapshot.
@@ -84,10 +85,10 @@ pub(crate) struct SolveIndex {
     levels: Vec<PodShape>,
     pub(crate) relaxation: RelaxationLevels,
     /// Of the snapshot's shapes, then of the levels.
-    pub(crate) shapes: Vec<ShapeData>,
+    pub(crate) shapes: IndexVec<PodShape, ShapeData>,
     pub(crate) rules: Rules,
     /// Only looked up, never walked.
-    numbers: HashMap<ShapeId, usize>,
+    numbers: HashMap<ShapeId, Id<PodShape>>,
     /// Labels of nodes that any shape selects by.
     pub(crate) keys: Vec<String>,
     /// Some shape selects nodes by name.
@@ -111,7 +112,7 @@ impl SolveIndex {
         let (pools, fixed) = launchable(snapshot, catalogs);
         let mut looked = None;
         let (former, mut old, same_wishes) = match former {
-            Some(former) if former.is_of(&given, &pools, &fixed, snapshot, index) => return (former, Change::None),
+            Some(former) if former.is_of(&given, &pools, &fixed, index) => return (former, Change::None),
             Some(mut former) if former.given.terms == given.terms => {
                 looked = Some(former.take_node_key());
                 let same = former.given == given;
@@ -122,9 +123,9 @@ impl SolveIndex {
         };
         let mut kept = 0;
         let mut sold: BTreeMap<&CatalogId, CatalogView> = BTreeMap::new();
-        let mut slots = |numbers: &[usize]| -> Vec<Slot> {
-            let slot = |number: &usize| {
-                let pool = neutral(&snapshot.node_pools[*number]);
+        let mut slots = |pools: &[PlacedPool<'_>]| -> Vec<Slot> {
+            let slot = |(number, pool): &(usize, &NodePool)| {
+                let pool = neutral(pool);
                 let known = old.remove(pool.name.as_str()).filter(|known| known.pool == pool);
                 kept += usize::from(known.is_some());
                 let (id, catalog) = catalogs.get_key_value(pool.catalog.as_ref()?)?;
@@ -135,7 +136,7 @@ impl SolveIndex {
                 let data = known.map_or_else(fresh, |known| known.data);
                 Some(Slot { pool, number: *number, data })
             };
-            numbers.iter().filter_map(slot).collect()
+            pools.iter().filter_map(slot).collect()
         };
         let (mut pools, mut fixed) = (slots(&pools), slots(&fixed));
         pools.iter_mut().chain(&mut fixed).for_each(|slot| slot.data.trim());
@@ -147,21 +148,21 @@ impl SolveIndex {
         let Shapes { own, levels, above, data, numbers } = former.shapes(snapshot, index, same, levels);
         let relaxation = RelaxationLevels::new(&above);
         let mut solve_index = Self {
-            numbers: own.iter().enumerate().map(|(number, shape)| (shape.id.clone(), number)).collect(),
+            numbers: own.iter().enumerate().map(|(number, shape)| (shape.id.clone(), Id::new(number))).collect(),
             given,
-            pools,
+            pools: pools.into(),
             fixed,
             own,
             revisions: index.shape_revisions().to_vec(),
             levels,
             relaxation,
-            shapes: Vec::new(),
+            shapes: IndexVec::new(),
             rules: Rules::default(),
             keys: Vec::new(),
             by_name: false,
         };
         let views = solve_index.views(snapshot, catalogs);
-        let all: Vec<&PodShape> = solve_index.own.iter().chain(&solve_index.levels).collect();
+        let all: IndexVec<PodShape, &PodShape> = solve_index.own.iter().chain(&solve_index.levels).collect();
         let shapes = fitted(&all, &views, &solve_index.given.terms.table, &solve_index.relaxation, data);
         let mut rules = Rules::new(&all, &shapes, &solve_index.relaxation);
         rules.settle(&views, &shapes, &solve_index.relaxation);
@@ -169,7 +170,7 @@ impl SolveIndex {
         solve_index.by_name = all.iter().any(|shape| terms_of(shape).any(|term| !term.fields.is_empty()));
         (solve_index.shapes, solve_index.rules) = (shapes, rules);
         let same = same_pools && looked.is_some_and(|looked| looked.is_of(&solve_index));
-        let change = if same { Change::Shapes(numbers) } else { Change::All };
+        let change = if same { Change::Shapes(numbers.into()) } else { Change::All };
         (solve_index, change)
     }
 
@@ -181,31 +182,31 @@ impl SolveIndex {
     fn is_of(
         &self,
         given: &IndexKey,
-        pools: &[usize],
-        fixed: &[usize],
-        snapshot: &Snapshot,
+        pools: &[PlacedPool<'_>],
+        fixed: &[PlacedPool<'_>],
         index: &SnapshotIndex,
     ) -> bool {
-        let same = |slots: &[Slot], numbers: &[usize]| {
-            let mut pairs = slots.iter().zip(numbers);
-            slots.len() == numbers.len()
-                && pairs
-                    .all(|(slot, number)| slot.number == *number && slot.pool == neutral(&snapshot.node_pools[*number]))
+        let same = |slots: &[Slot], pools: &[PlacedPool<'_>]| {
+            let mut pairs = slots.iter().zip(pools);
+            slots.len() == pools.len()
+                && pairs.all(|(slot, (number, pool))| slot.number == *number && slot.pool == neutral(pool))
         };
         let same_shapes = self.revisions == index.shape_revisions();
-        same_shapes && self.given == *given && same(&self.pools, pools) && same(&self.fixed, fixed)
+        same_shapes && self.given == *given && same(self.pools.as_slice(), pools) && same(&self.fixed, fixed)
     }
 
     pub(crate) fn table(&self) -> &ResourceTable {
         &self.given.terms.table
     }
 
-    /// The shape of that number.
-    pub(crate) fn shape(&self, number: usize) -> &PodShape {
+    /// The shape of that id.
+    #[expect(clippy::indexing_slicing, reason = "levels are numbered from behind the last own shape on")]
+    pub(crate) fn shape(&self, id: Id<PodShape>) -> &PodShape {
+        let number = id.number();
         self.own.get(number).unwrap_or_else(|| &self.levels[number - self.own.len()])
     }
 
-    pub(crate) fn shape_number(&self, id: &ShapeId) -> Option<usize> {
+    pub(crate) fn shape_number(&self, id: &ShapeId) -> Option<Id<PodShape>> {
         self.numbers.get(id).copied()
     }
 
@@ -214,8 +215,8 @@ impl SolveIndex {
         &'a self,
         snapshot: &'a Snapshot,
         catalogs: &'a BTreeMap<CatalogId, Catalog>,
-    ) -> Vec<PoolView<'a>> {
-        views(&self.pools, snapshot, catalogs)
+    ) -> IndexVec<NodePool, PoolView<'a>> {
+        views(self.pools.as_slice(), snapshot, catalogs).into()
     }
 
     /// Static pools.
@@ -246,18 +247,21 @@ fn views<'a>(
     slots.iter().filter_map(view).collect()
 }
 
-/// Places of the pools that launch for pods, in order of preference, and of static ones.
-fn launchable(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>) -> (Vec<usize>, Vec<usize>) {
-    let pools = &snapshot.node_pools;
+/// A pool with its place in the snapshot.
+type PlacedPool<'a> = (usize, &'a NodePool);
+
+/// The pools that launch for pods, in order of preference, and of static ones.
+fn launchable<'a>(
+    snapshot: &'a Snapshot,
+    catalogs: &BTreeMap<CatalogId, Catalog>,
+) -> (Vec<PlacedPool<'a>>, Vec<PlacedPool<'a>>) {
     let ready = |pool: &NodePool| {
         pool.not_ready.is_none() && !pool.deleting && pool.catalog.as_ref().is_some_and(|id| catalogs.contains_key(id))
     };
-    let mut all: Vec<usize> = (0..pools.len()).filter(|number| ready(&pools[*number])).collect();
-    all.sort_by(|a, b| {
-        let (a, b) = (&pools[*a], &pools[*b]);
-        b.weight.cmp(&a.weight).then_with(|| b.name.cmp(&a.name))
-    });
-    all.into_iter().partition(|number| pools[*number].replicas.is_none())
+    let mut all: Vec<(usize, &NodePool)> =
+        snapshot.node_pools.iter().enumerate().filter(|(_, pool)| ready(pool)).collect();
+    all.sort_by(|(_, a), (_, b)| b.weight.cmp(&a.weight).then_with(|| b.name.cmp(&a.name)));
+    all.into_iter().partition(|(_, pool)| pool.replicas.is_none())
 }
 
 /// The pool without what says how its nodes may be removed, which changes with time.
@@ -294,7 +298,7 @@ fn terms_of(shape: &PodShape) -> impl Iterator<Item = &NodeSelectorTerm> {
 }
 
 /// Labels that any shape selects by.
-fn asked_keys(shapes: &[&PodShape]) -> Vec<String> {
+fn asked_keys(shapes: &IndexVec<PodShape, &PodShape>) -> Vec<String> {
     let mut keys = BTreeSet::new();
     for shape in shapes {
         keys.extend(shape.node_selector.keys().map(String::as_str));
@@ -305,17 +309,17 @@ fn asked_keys(shapes: &[&PodShape]) -> Vec<String> {
 
 /// What each shape asks for, where it is not `known`.
 fn fitted(
-    shapes: &[&PodShape],
-    pools: &[PoolView<'_>],
+    shapes: &IndexVec<PodShape, &PodShape>,
+    pools: &IndexVec<NodePool, PoolView<'_>>,
     table: &ResourceTable,
     relaxation: &RelaxationLevels,
     known: Vec<Option<ShapeData>>,
-) -> Vec<ShapeData> {
-    let data = |((number, shape), known): ((usize, &&PodShape), Option<ShapeData>)| {
-        let base = shapes[relaxation.base(number)];
-        known.unwrap_or_else(|| ShapeData::new(shape, (base, relaxation.is_required_only(number)), pools, table))
+) -> IndexVec<PodShape, ShapeData> {
+    let data = |((id, shape), known): ((Id<PodShape>, &&PodShape), Option<ShapeData>)| {
+        let base = shapes[relaxation.base(id)];
+        known.unwrap_or_else(|| ShapeData::new(shape, (base, relaxation.is_required_only(id)), pools, table))
     };
-    shapes.iter().enumerate().zip(known).map(data).collect()
+    shapes.iter_enumerated().zip(known).map(data).collect()
 }
 
 impl ShapeData {
@@ -323,7 +327,7 @@ impl ShapeData {
     fn new(
         shape: &PodShape,
         (base, required_only): (&PodShape, bool),
-        pools: &[PoolView<'_>],
+        pools: &IndexVec<NodePool, PoolView<'_>>,
         table: &ResourceTable,
     ) -> Self {
         let requests = table.request(shape);

@@ -10,12 +10,13 @@ use crate::place::local_search;
 use crate::place::multi_start;
 use crate::place::pod_groups::PodGroup;
 use crate::place::{Placed, State, put};
+use plimsoll_model::index::Id;
 use plimsoll_model::plan::{Placement, Plan};
-use plimsoll_model::snapshot::Pod;
+use plimsoll_model::snapshot::{Node, Pod};
 use std::collections::BTreeMap;
 
-/// Virtual pods by the number of the node that has room for them.
-pub(crate) type PlacedBufferPods<'a> = BTreeMap<usize, Vec<&'a Pod>>;
+/// Virtual pods by the node that has room for them.
+pub(crate) type PlacedBufferPods<'a> = BTreeMap<Id<Node>, Vec<&'a Pod>>;
 
 /// Takes virtual pods out of `wanted`.
 pub(crate) fn split<'a>(wanted: &mut Vec<PodGroup<'a>>) -> Vec<PodGroup<'a>> {
@@ -67,7 +68,7 @@ fn on_own_nodes<'a>(
     for pod_group in pod_groups {
         let mut away = Vec::new();
         for pod in pod_group.pods {
-            let home = pod.buffer.as_ref().and_then(|buffer| context.node_number(buffer.node.as_ref()?));
+            let home = pod.buffer.as_ref().and_then(|buffer| context.node_id(buffer.node.as_ref()?));
             let one = PodGroup::plain(pod_group.shape, vec![pod]);
             match home.filter(|node| takes_some(context, *node, state.room(*node), &one) > 0) {
                 Some(node) => {

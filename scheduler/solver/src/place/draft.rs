@@ -5,21 +5,23 @@ use crate::input::custom_labels::Narrowed;
 use crate::input::intern::{Amounts, Bits};
 use crate::place::launch::{self, Listings, NewNode};
 use crate::place::pod_groups::PodGroup;
+use plimsoll_model::catalog::Offering;
+use plimsoll_model::index::Id;
 use plimsoll_model::plan::Launch;
-use plimsoll_model::snapshot::Pod;
+use plimsoll_model::snapshot::{NodePool, Pod, PodShape};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// A node to launch.
 #[derive(Debug, Clone)]
 pub(crate) struct Draft<'a> {
-    pub(crate) pool: usize,
+    pub(crate) pool: Id<NodePool>,
     pub(crate) pod_groups: Vec<PodGroup<'a>>,
     /// What the pods request.
     pub(crate) load: Amounts,
     pub(crate) custom: Narrowed,
     /// What it lists, cheapest first, not empty.
-    pub(crate) offerings: Vec<usize>,
+    pub(crate) offerings: Vec<Id<Offering>>,
     /// What it may list if limits leave room for that.
     pub(crate) spare: Option<Rc<Spare>>,
 }
@@ -28,13 +30,13 @@ pub(crate) struct Draft<'a> {
 #[derive(Debug)]
 pub(crate) struct Spare {
     /// All that could hold its pods.
-    pub(crate) accept: Bits,
+    pub(crate) accept: Bits<Offering>,
     /// What it counts against limits now.
     pub(crate) charge: Amounts,
 }
 
 /// Numbers of pods by shape, as the snapshot has them.
-pub(crate) type Demand = BTreeMap<usize, usize>;
+pub(crate) type Demand = BTreeMap<Id<PodShape>, usize>;
 
 /// As the plan has them; their pods are added to `demand`.
 pub(crate) fn listed(

@@ -5,7 +5,10 @@ use crate::bound::resource_prices::worth;
 use crate::input::context::SolveContext;
 use crate::input::existing_nodes::{takes, takes_some};
 use crate::place::columns::knapsack::{Knapsack, Offered};
+use crate::place::pod_groups::{PodGroup, PodGroupId};
 use crate::place::{Placed, Search, State, allowed, put};
+use plimsoll_model::index::{Id, IndexVec};
+use plimsoll_model::snapshot::Node;
 
 /// Kinds of pods that are considered for one node, those with the largest requests and the smallest ones: more hardly
 /// fill it better, and the search takes longer.
@@ -15,6 +18,9 @@ const STEPS: usize = 64;
 /// Relative worth that is not looked for.
 const SLACK: f64 = 1e-3;
 
+/// Pod groups that are to be placed.
+type Left<'a> = IndexVec<PodGroup<'static>, PodGroup<'a>>;
+
 /// Places pods of `placed.left` on nodes that `search` allows. Pods that follow others to their hosts are left.
 pub(crate) fn fill<'a>(
     context: &SolveContext<'a>,
@@ -23,31 +29,34 @@ pub(crate) fn fill<'a>(
     search: Search,
     prices: &[f64],
 ) {
-    let value = |group: usize, placed: &Placed<'_>| worth(prices, context.shapes[placed.left[group].shape].requests);
-    let mut groups: Vec<(f64, usize)> = (0..placed.left.len())
-        .filter(|group| !placed.left[*group].whole && !context.topology.seeks_host(placed.left[*group].shape))
-        .map(|group| (value(group, placed), group))
+    let mut left: Left<'a> = std::mem::take(&mut placed.left).into();
+    let value = |pod_group: &PodGroup<'_>| worth(prices, context.shapes[pod_group.shape].requests);
+    let mut groups: Vec<(f64, PodGroupId)> = left
+        .iter_enumerated()
+        .filter(|(_, pod_group)| !pod_group.whole && !context.topology.seeks_host(pod_group.shape))
+        .map(|(id, pod_group)| (value(pod_group), id))
         .filter(|(value, _)| *value > 0.0)
         .collect();
     groups.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    for node in 0..context.nodes.len() {
+    for node in context.nodes.ids() {
         if state.work == 0 {
-            return;
+            break;
         }
         if !allowed(context, node, search) || state.room(node).closed || !context.nodes[node].open {
             continue;
         }
-        groups.retain(|(_, group)| !placed.left[*group].pods.is_empty());
-        let take = filling(context, state, placed, node, &groups, prices);
+        groups.retain(|(_, group)| !left[*group].pods.is_empty());
+        let take = filling(context, state, &left, node, &groups, prices);
         for (group, most) in take {
-            let pod_group = &placed.left[group];
+            let pod_group = &mut left[group];
             let n = takes(context, node, state.room(node), pod_group).min(most);
             if n > 0 {
                 put(context, state, node, pod_group.shape, n);
-                placed.existing.entry(node).or_default().extend(placed.left[group].pods.drain(..n));
+                placed.existing.entry(node).or_default().extend(pod_group.pods.drain(..n));
             }
         }
     }
+    placed.left = left.into_iter().collect();
     placed.left.retain(|pod_group| !pod_group.pods.is_empty());
 }
 
@@ -55,12 +64,12 @@ pub(crate) fn fill<'a>(
 fn filling(
     context: &SolveContext<'_>,
     state: &mut State,
-    placed: &Placed<'_>,
-    node: usize,
-    groups: &[(f64, usize)],
+    left: &Left<'_>,
+    node: Id<Node>,
+    groups: &[(f64, PodGroupId)],
     prices: &[f64],
-) -> Vec<(usize, usize)> {
-    let mut offered: Vec<Offered<'_>> = Vec::new();
+) -> Vec<(PodGroupId, usize)> {
+    let mut offered: Vec<Offered<'_, PodGroup<'static>>> = Vec::new();
     let (large, small) = (groups.iter(), groups.iter().rev());
     let mut looked = 0_u64;
     for (half, order) in [(KINDS / 2, large.collect::<Vec<_>>()), (KINDS, small.collect())] {
@@ -69,7 +78,7 @@ fn filling(
                 break;
             }
             looked += 1;
-            let pod_group = &placed.left[*group];
+            let pod_group = &left[*group];
             let most = takes_some(context, node, state.room(node), pod_group);
             if most > 0 && !offered.iter().any(|one| one.0 == *group) {
                 offered.push((*group, *value, context.shapes[pod_group.shape].requests, most));

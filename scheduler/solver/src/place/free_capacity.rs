@@ -1,91 +1,89 @@
 //! What nodes have free at the most, many of them at a time, so that a pod need not ask each full node by itself.
 
 use crate::input::existing_nodes::Room;
+use crate::input::grid::Grid;
 use crate::input::intern::fits;
+use plimsoll_model::index::{Id, IndexVec};
+use plimsoll_model::snapshot::Node;
 use std::sync::Arc;
 
 /// Nodes that are looked at together, and blocks of them.
 const BLOCK: usize = 16;
 
 /// Amounts that nodes have free: of each node, the most of any in a block, and the most of any in a block of blocks.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct FreeCapacityIndex {
     count: usize,
-    width: usize,
-    nodes: Level,
-    blocks: Level,
-    outer: Level,
+    nodes: Grid<Node, i64>,
+    blocks: Grid<Block, i64>,
+    outer: Grid<OuterBlock, i64>,
 }
 
-/// Amounts in rows of `width`.
-#[derive(Debug, Clone, Default)]
-struct Level(Vec<i64>);
+/// Nodes next to each other.
+#[derive(Debug, Clone)]
+enum Block {}
 
-impl Level {
-    fn row(&self, width: usize, index: usize) -> &[i64] {
-        &self.0[index * width..(index + 1) * width]
-    }
+/// Blocks next to each other.
+#[derive(Debug, Clone)]
+enum OuterBlock {}
 
-    fn row_mut(&mut self, width: usize, index: usize) -> &mut [i64] {
-        &mut self.0[index * width..(index + 1) * width]
-    }
+/// The block that holds a row of the level below.
+fn block_of<T, B>(row: Id<T>) -> Id<B> {
+    Id::new(row.number() / BLOCK)
+}
 
-    /// The most of each resource in block number `block` of this level goes to the level above.
-    fn lift(&self, width: usize, block: usize, above: &mut Self) {
-        let most = above.row_mut(width, block);
-        most.fill(i64::MIN);
-        let rows = self.0[block * BLOCK * width..].chunks(width.max(1)).take(BLOCK);
-        for row in rows {
-            most.iter_mut().zip(row).for_each(|(most, free)| *most = (*most).max(*free));
-        }
+/// The most of each resource in the rows that belong to `block` goes to the level above.
+fn lift<T, B>(rows: &Grid<T, i64>, block: Id<B>, above: &mut Grid<B, i64>) {
+    let most = above.row_mut(block);
+    most.fill(i64::MIN);
+    for row in rows.rows_from(Id::new(block.number() * BLOCK)).take(BLOCK) {
+        most.iter_mut().zip(row).for_each(|(most, free)| *most = (*most).max(*free));
     }
 }
 
 impl FreeCapacityIndex {
     /// Of all nodes, each with amounts of `width` resources; nothing can be put where `open` says so.
-    pub(crate) fn new(rooms: &[Arc<Room>], width: usize, open: impl Fn(usize) -> bool) -> Self {
-        let level = |count: usize| Level(vec![i64::MIN; count * width]);
+    pub(crate) fn new(rooms: &IndexVec<Node, Arc<Room>>, width: usize, open: impl Fn(Id<Node>) -> bool) -> Self {
         let blocks = rooms.len().div_ceil(BLOCK);
-        let mut free_capacity = Self {
-            count: rooms.len(),
-            width,
-            nodes: level(rooms.len()),
-            blocks: level(blocks),
-            outer: level(blocks.div_ceil(BLOCK)),
-        };
-        for (node, room) in rooms.iter().enumerate().filter(|(node, room)| !room.closed && open(*node)) {
-            free_capacity.nodes.row_mut(width, node).copy_from_slice(&room.free);
+        let outer_blocks = blocks.div_ceil(BLOCK);
+        let mut nodes = Grid::filled(i64::MIN, rooms.len(), width);
+        for (node, room) in rooms.iter_enumerated().filter(|(node, room)| !room.closed && open(*node)) {
+            nodes.row_mut(node).copy_from_slice(&room.free);
         }
-        (0..blocks).for_each(|block| free_capacity.nodes.lift(width, block, &mut free_capacity.blocks));
-        (0..blocks.div_ceil(BLOCK)).for_each(|outer| free_capacity.blocks.lift(width, outer, &mut free_capacity.outer));
-        free_capacity
+        let mut middle = Grid::filled(i64::MIN, blocks, width);
+        (0..blocks).for_each(|block| lift(&nodes, Id::new(block), &mut middle));
+        let mut outer = Grid::filled(i64::MIN, outer_blocks, width);
+        (0..outer_blocks).for_each(|block| lift(&middle, Id::new(block), &mut outer));
+        Self { count: rooms.len(), nodes, blocks: middle, outer }
     }
 
     /// Takes in that `room` of a node is different now.
-    pub(crate) fn note(&mut self, node: usize, room: &Room) {
-        let row = self.nodes.row_mut(self.width, node);
+    pub(crate) fn note(&mut self, node: Id<Node>, room: &Room) {
+        let row = self.nodes.row_mut(node);
         if room.closed {
             row.fill(i64::MIN);
         } else {
             row.copy_from_slice(&room.free);
         }
-        self.nodes.lift(self.width, node / BLOCK, &mut self.blocks);
-        self.blocks.lift(self.width, node / BLOCK / BLOCK, &mut self.outer);
+        let block = block_of(node);
+        lift(&self.nodes, block, &mut self.blocks);
+        lift(&self.blocks, block_of(block), &mut self.outer);
     }
 
     /// The first node from number `from` on that has room for `requests`.
-    pub(crate) fn next(&self, from: usize, requests: &[i64]) -> Option<usize> {
-        let mut node = from;
-        while node < self.count {
-            let block = node / BLOCK;
-            if node.is_multiple_of(BLOCK * BLOCK) && !fits(requests, self.outer.row(self.width, block / BLOCK)) {
-                node += BLOCK * BLOCK;
-            } else if node.is_multiple_of(BLOCK) && !fits(requests, self.blocks.row(self.width, block)) {
-                node += BLOCK;
-            } else if fits(requests, self.nodes.row(self.width, node)) {
+    pub(crate) fn next(&self, from: usize, requests: &[i64]) -> Option<Id<Node>> {
+        let mut number = from;
+        while number < self.count {
+            let node = Id::new(number);
+            let block = block_of(node);
+            if number.is_multiple_of(BLOCK * BLOCK) && !fits(requests, self.outer.row(block_of(block))) {
+                number += BLOCK * BLOCK;
+            } else if number.is_multiple_of(BLOCK) && !fits(requests, self.blocks.row(block)) {
+                number += BLOCK;
+            } else if fits(requests, self.nodes.row(node)) {
                 return Some(node);
             } else {
-                node += 1;
+                number += 1;
             }
         }
         None
@@ -98,7 +96,7 @@ mod tests {
     use crate::place::hostname_topology::Tally;
     use proptest::prelude::*;
 
-    fn rooms(free: &[(i64, i64)]) -> Vec<Arc<Room>> {
+    fn rooms(free: &[(i64, i64)]) -> IndexVec<Node, Arc<Room>> {
         let room = |(cpu, memory): &(i64, i64)| Room {
             free: vec![*cpu, *memory],
             ports: Vec::new(),
@@ -109,7 +107,8 @@ mod tests {
     }
 
     fn all(free_capacity: &FreeCapacityIndex, requests: &[i64]) -> Vec<usize> {
-        std::iter::successors(free_capacity.next(0, requests), |node| free_capacity.next(node + 1, requests)).collect()
+        let next = |from: usize| free_capacity.next(from, requests).map(Id::number);
+        std::iter::successors(next(0), |node| next(node + 1)).collect()
     }
 
     proptest! {
@@ -121,14 +120,17 @@ mod tests {
         ) {
             let mut rooms = rooms(&free);
             let open = |node: usize| node % 7 != 3;
-            let mut free_capacity = FreeCapacityIndex::new(&rooms, 2, open);
+            let mut free_capacity = FreeCapacityIndex::new(&rooms, 2, |node| open(node.number()));
             for (node, cpu, closed) in changes.into_iter().filter(|(node, ..)| *node < free.len() && open(*node)) {
-                let room = Arc::make_mut(&mut rooms[node]);
+                let room = Arc::make_mut(&mut rooms[Id::new(node)]);
                 (room.free[0], room.closed) = (cpu, closed);
-                free_capacity.note(node, room);
+                free_capacity.note(Id::new(node), room);
             }
             let requests = [requests.0, requests.1];
-            let roomy = |node: &usize| open(*node) && !rooms[*node].closed && fits(&requests, &rooms[*node].free);
+            let roomy = |node: &usize| {
+                let room = &rooms[Id::new(*node)];
+                open(*node) && !room.closed && fits(&requests, &room.free)
+            };
             prop_assert_eq!(all(&free_capacity, &requests), (0..rooms.len()).filter(roomy).collect::<Vec<usize>>());
         }
     }
@@ -139,7 +141,7 @@ mod tests {
         free[700] = (4, 4);
         let mut free_capacity = FreeCapacityIndex::new(&rooms(&free), 2, |_| true);
         assert_eq!(all(&free_capacity, &[2, 2]), [700]);
-        free_capacity.note(3, &rooms(&[(2, 2)])[0]);
+        free_capacity.note(Id::new(3), &rooms(&[(2, 2)])[Id::new(0)]);
         assert_eq!(all(&free_capacity, &[2, 2]), [3, 700]);
     }
 }

@@ -5,11 +5,13 @@ use crate::input::custom_labels::Narrowed;
 use crate::input::intern::{Amounts, Bits};
 use crate::input::offerings::PoolView;
 use crate::input::pool_requirements::one_of;
+use plimsoll_model::catalog::Offering;
 use plimsoll_model::identity::{ActionId, ContentHasher, NodePoolName};
+use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, OfferingChoice, PodRef};
 use plimsoll_model::requirements::NodeSelectorRequirement;
-use plimsoll_model::snapshot::Pod;
+use plimsoll_model::snapshot::{Pod, PodShape};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -18,7 +20,7 @@ pub(crate) const MAX_TYPES: usize = 60;
 
 /// The offerings of `accept` that a launch lists, cheapest first; `None` if there is none or `minValues` of the pool is not met where it must be.
 /// Types beyond the bound are listed only as far as `minValues` needs them.
-pub(crate) fn acceptable(view: &PoolView<'_>, accept: &Bits) -> Option<Vec<usize>> {
+pub(crate) fn acceptable(view: &PoolView<'_>, accept: &Bits<Offering>) -> Option<Vec<Id<Offering>>> {
     let mut goals: Vec<(&str, usize, BTreeSet<&str>)> = Vec::new();
     for requirement in &view.pool.requirements {
         if let Some(wanted) = requirement.min_values {
@@ -26,7 +28,7 @@ pub(crate) fn acceptable(view: &PoolView<'_>, accept: &Bits) -> Option<Vec<usize
             goals.push((label::normalized(&requirement.key), wanted, BTreeSet::new()));
         }
     }
-    let (mut known, mut types) = (vec![false; view.types.len()], 0);
+    let (mut known, mut types) = (IndexVec::filled(false, view.types.len()), 0);
     let mut listed = Vec::new();
     for offering in accept.iter() {
         let kind = view.offerings[offering].type_index;
@@ -67,9 +69,9 @@ pub(crate) struct NewNode<'n> {
     pub(crate) load: &'n Amounts,
     pub(crate) custom: &'n Narrowed,
     /// What [`acceptable`] left, not empty.
-    pub(crate) offerings: &'n [usize],
+    pub(crate) offerings: &'n [Id<Offering>],
     /// Of its pods.
-    pub(crate) shapes: &'n BTreeSet<usize>,
+    pub(crate) shapes: &'n BTreeSet<Id<PodShape>>,
 }
 
 /// What launches that list the same offerings have in common: made once, and shared where it can be.
@@ -84,18 +86,18 @@ struct Listing {
 
 /// The lists of offerings of one plan's launches, by pool and offerings.
 #[derive(Debug, Default)]
-pub(crate) struct Listings(BTreeMap<(NodePoolName, Vec<usize>), Listing>);
+pub(crate) struct Listings(BTreeMap<(NodePoolName, Vec<Id<Offering>>), Listing>);
 
 impl Listings {
-    fn of(&mut self, view: &PoolView<'_>, offerings: &[usize]) -> &Listing {
+    fn of(&mut self, view: &PoolView<'_>, offerings: &[Id<Offering>]) -> &Listing {
         let key = (view.pool.name.clone(), offerings.to_vec());
         self.0.entry(key).or_insert_with(|| Listing::new(view, offerings))
     }
 }
 
 impl Listing {
-    fn new(view: &PoolView<'_>, offerings: &[usize]) -> Self {
-        let choice = |index: &usize| OfferingChoice {
+    fn new(view: &PoolView<'_>, offerings: &[Id<Offering>]) -> Self {
+        let choice = |index: &Id<Offering>| OfferingChoice {
             instance_type: view.type_name(*index).to_owned(),
             zone: view.offering(*index).zone.clone(),
             capacity_type: view.offering(*index).capacity_type,
@@ -160,7 +162,11 @@ fn sorted(mut requirements: Vec<NodeSelectorRequirement>) -> Vec<NodeSelectorReq
 }
 
 /// The pool's own, and the listed types, their architectures, zones and capacity types.
-fn requirements(view: &PoolView<'_>, offerings: &[usize], choices: &[OfferingChoice]) -> Vec<NodeSelectorRequirement> {
+fn requirements(
+    view: &PoolView<'_>,
+    offerings: &[Id<Offering>],
+    choices: &[OfferingChoice],
+) -> Vec<NodeSelectorRequirement> {
     let mut all = view.pool.requirements.clone();
     if view.lenient {
         all.iter_mut().for_each(|one| lower(view, offerings, one));
@@ -178,7 +184,7 @@ fn requirements(view: &PoolView<'_>, offerings: &[usize], choices: &[OfferingCho
 }
 
 /// Lowers `minValues` to the values that the listed offerings have.
-fn lower(view: &PoolView<'_>, offerings: &[usize], requirement: &mut NodeSelectorRequirement) {
+fn lower(view: &PoolView<'_>, offerings: &[Id<Offering>], requirement: &mut NodeSelectorRequirement) {
     let key = label::normalized(&requirement.key);
     if let Some(wanted) = &mut requirement.min_values {
         let values: BTreeSet<&str> = offerings.iter().filter_map(|offering| view.label(*offering, key)).collect();

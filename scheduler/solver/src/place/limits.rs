@@ -4,12 +4,15 @@ use crate::input::context::SolveContext;
 use crate::input::intern::{Amounts, Bits};
 use crate::input::offerings::PoolView;
 use crate::place::launch;
+use plimsoll_model::catalog::{InstanceType, Offering};
+use plimsoll_model::index::{Id, IndexVec};
+use plimsoll_model::snapshot::NodePool;
 
 /// Per resource of the table: how much is left, `None` where the pool sets no limit. Nodes being deleted still count.
 pub(crate) type Headroom = Vec<Option<i64>>;
 
 /// Headroom of each pool of the context.
-pub(crate) fn headroom(context: &SolveContext<'_>) -> Vec<Headroom> {
+pub(crate) fn headroom(context: &SolveContext<'_>) -> IndexVec<NodePool, Headroom> {
     let one = |view: &PoolView<'_>| {
         let limits = context.table.vector(&view.pool.limits);
         let mut left: Headroom = limits
@@ -50,16 +53,21 @@ pub(crate) fn take(room: &mut [Option<i64>], amounts: &[i64], count: usize) {
     }
 }
 
-/// What a launch is to count: at least type number `own`, and more only as far as `minValues` of the pool needs larger types among
+/// What a launch is to count: at least the type `own`, and more only as far as `minValues` of the pool needs larger types among
 /// `accept`. `None` if not even all of them have enough values.
-pub(crate) fn charge(view: &PoolView<'_>, accept: &Bits, own: usize, room: &Headroom) -> Option<Amounts> {
+pub(crate) fn charge(
+    view: &PoolView<'_>,
+    accept: &Bits<Offering>,
+    own: Id<InstanceType>,
+    room: &Headroom,
+) -> Option<Amounts> {
     let mut charge = view.types[own].capacity.clone();
     loop {
         let within = within(view, accept, &charge, room, 1, false);
         if launch::acceptable(view, &within).is_some() {
             return Some(charge);
         }
-        let beyond = accept.iter().filter(|index| !within.has(*index)).map(|index| view.offerings[index].type_index);
+        let beyond = accept.iter().filter(|one| !within.has(*one)).map(|one| view.offerings[one].type_index);
         let next = beyond.min_by(|a, b| growth(view, *a, &charge, room).total_cmp(&growth(view, *b, &charge, room)))?;
         for (mine, theirs) in charge.iter_mut().zip(&view.types[next].capacity) {
             *mine = (*mine).max(*theirs);
@@ -67,9 +75,9 @@ pub(crate) fn charge(view: &PoolView<'_>, accept: &Bits, own: usize, room: &Head
     }
 }
 
-/// How much type number `kind` adds to `charge`, as the largest share of what the limits leave.
+/// How much the type `kind` adds to `charge`, as the largest share of what the limits leave.
 #[expect(clippy::cast_precision_loss, reason = "only compared")]
-fn growth(view: &PoolView<'_>, kind: usize, charge: &[i64], room: &Headroom) -> f64 {
+fn growth(view: &PoolView<'_>, kind: Id<InstanceType>, charge: &[i64], room: &Headroom) -> f64 {
     let parts = room.iter().zip(view.types[kind].capacity.iter().zip(charge));
     let share = |(room, (amount, have)): (&Option<i64>, (&i64, &i64))| {
         room.map_or(0.0, |room| (amount - have).max(0) as f64 / room.max(1) as f64)
@@ -81,16 +89,16 @@ fn growth(view: &PoolView<'_>, kind: usize, charge: &[i64], room: &Headroom) -> 
 /// leaves as much for each of `launches`: a launch counts the most that any of its types has.
 pub(crate) fn within(
     view: &PoolView<'_>,
-    accept: &Bits,
+    accept: &Bits<Offering>,
     charge: &[i64],
     room: &Headroom,
     launches: i64,
     spare: bool,
-) -> Bits {
+) -> Bits<Offering> {
     if room.iter().all(Option::is_none) {
         return accept.clone();
     }
-    let allowed: Vec<bool> = view
+    let allowed: IndexVec<InstanceType, bool> = view
         .types
         .iter()
         .map(|kind| {
@@ -103,15 +111,20 @@ pub(crate) fn within(
         })
         .collect();
     let mut kept = Bits::none(view.offerings.len());
-    accept.iter().filter(|index| allowed[view.offerings[*index].type_index]).for_each(|index| kept.insert(index));
+    accept.iter().filter(|one| allowed[view.offerings[*one].type_index]).for_each(|one| kept.insert(one));
     kept
 }
 
 /// Takes from `room` the most that any of `offerings` has beyond `charge`, which was taken already.
-pub(crate) fn take_extra(view: &PoolView<'_>, offerings: &[usize], charge: &[i64], room: &mut Headroom) {
-    for (resource, left) in room.iter_mut().enumerate() {
-        let Some(left) = left else { continue };
-        let most = offerings.iter().map(|index| view.types[view.offerings[*index].type_index].capacity[resource]).max();
-        *left = left.saturating_sub(most.unwrap_or(0).saturating_sub(charge[resource]).max(0));
+pub(crate) fn take_extra(view: &PoolView<'_>, offerings: &[Id<Offering>], charge: &[i64], room: &mut Headroom) {
+    if room.iter().all(Option::is_none) {
+        return;
+    }
+    let mut most = charge.to_vec();
+    for offering in offerings {
+        most.iter_mut().zip(view.capacity(*offering)).for_each(|(most, amount)| *most = (*most).max(*amount));
+    }
+    for (left, (most, charge)) in room.iter_mut().zip(most.iter().zip(charge)) {
+        *left = left.map(|left| left.saturating_sub(most.saturating_sub(*charge)));
     }
 }

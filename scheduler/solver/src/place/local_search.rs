@@ -12,7 +12,7 @@ use crate::input::context::SolveContext;
 use crate::place::draft::Draft;
 use crate::place::market;
 use crate::place::{Placed, State};
-use bins::Bin;
+use bins::Bins;
 use workspace::Workspace;
 
 /// Pods up to which a plan is small: all of them are placed anew at once, too.
@@ -44,10 +44,12 @@ pub(crate) fn improve<'a>(context: &SolveContext<'a>, state: &mut State, placed:
         kinds.iter_mut().for_each(|kind| kind.keep_to(first, &tier));
     }
     let mut fixed: Vec<Draft<'a>> = Vec::new();
-    let mut open: Vec<Option<Bin<'a>>> = Vec::new();
+    let mut open = Bins::new();
     for (bin, draft) in read.into_iter().zip(&placed.launches) {
         match bin {
-            Some(bin) => open.push(Some(bin)),
+            Some(bin) => {
+                open.push(Some(bin));
+            }
             None => fixed.push(draft.clone()),
         }
     }

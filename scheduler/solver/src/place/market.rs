@@ -3,12 +3,15 @@
 
 use crate::input::context::SolveContext;
 use crate::input::intern::how_many;
+use crate::input::offerings::PoolView;
 use crate::place::limits::{self, Headroom};
 use crate::place::pod_groups::PodGroup;
 use crate::place::{Placed, State, on_new};
 use crate::score::{PER_NODE, Score};
+use plimsoll_model::catalog::Offering;
+use plimsoll_model::index::{Id, IndexVec};
+use plimsoll_model::snapshot::NodePool;
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 /// Pools that are each asked first, at most: so often the pods are placed, or packed. Beyond it only the cheapest of
 /// them is.
@@ -16,39 +19,36 @@ const MOST_FIRST: usize = 8;
 /// Pods beyond which only the cheapest pool is asked first, since each packing takes about as long as the plan.
 const LARGE: usize = 2_000;
 
+/// Pools of one weight.
+pub(crate) type Tier = Vec<Id<NodePool>>;
+
 /// Pools of one weight each, in order of preference.
-pub(crate) fn tiers(context: &SolveContext<'_>) -> Vec<Range<usize>> {
-    let weight = |pool: usize| context.pools[pool].pool.weight;
-    let mut tiers: Vec<Range<usize>> = Vec::new();
-    for pool in 0..context.pools.len() {
-        match tiers.last_mut() {
-            Some(tier) if weight(tier.start) == weight(pool) => tier.end = pool + 1,
-            _ => tiers.push(pool..pool + 1),
-        }
-    }
-    tiers
+pub(crate) fn tiers(context: &SolveContext<'_>) -> Vec<Tier> {
+    let pools: Vec<(Id<NodePool>, &PoolView<'_>)> = context.pools.iter_enumerated().collect();
+    let tiers = pools.chunk_by(|(_, one), (_, next)| one.pool.weight == next.pool.weight);
+    tiers.map(|tier| tier.iter().map(|(pool, _)| *pool).collect()).collect()
 }
 
 /// Pools that can take pods which another pool of the same weight can take, too; none where there are too many to try
 /// each.
-pub(crate) fn rivals(context: &SolveContext<'_>, state: &State, pod_groups: &[PodGroup<'_>]) -> BTreeSet<usize> {
+pub(crate) fn rivals(context: &SolveContext<'_>, state: &State, pod_groups: &[PodGroup<'_>]) -> BTreeSet<Id<NodePool>> {
     let tiers = tiers(context).into_iter().filter(|tier| tier.len() > 1);
-    let rivals: BTreeSet<usize> =
+    let rivals: BTreeSet<Id<NodePool>> =
         tiers.flat_map(|tier| contested(&tier, &quotes(context, state, pod_groups, &tier))).collect();
     if rivals.len() > MOST_FIRST { BTreeSet::new() } else { rivals }
 }
 
 /// Launches nodes of the pools of one weight for what is left: the cheapest of a few ways to divide the pods among
 /// them.
-pub(crate) fn buy<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>, tier: &Range<usize>) {
+pub(crate) fn buy<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>, tier: &[Id<NodePool>]) {
     let quotes = if tier.len() > 1 { quotes(context, state, &placed.left, tier) } else { Vec::new() };
     let rivals = contested(tier, &quotes);
     if rivals.is_empty() {
         // Each pod can go to one of the pools at most.
-        tier.clone().for_each(|pool| on_new(context, state, placed, pool));
+        tier.iter().for_each(|pool| on_new(context, state, placed, *pool));
         return;
     }
-    let cheapest: Vec<Option<usize>> = quotes.iter().map(|quotes| best(tier, quotes)).collect();
+    let cheapest: Vec<Option<Id<NodePool>>> = quotes.iter().map(|quotes| best(tier, quotes)).collect();
     let pods: usize = placed.left.iter().map(|pod_group| pod_group.pods.len()).sum();
     // Of ways that are as good, the first is taken: pods of one pool depend on nothing but each other.
     let mut ways = Vec::new();
@@ -62,7 +62,7 @@ pub(crate) fn buy<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mu
         }
         ways.push(Way::ByQuote(&cheapest));
     }
-    let limited = tier.clone().any(|pool| state.headroom[pool].iter().any(Option::is_some));
+    let limited = tier.iter().any(|pool| state.headroom[*pool].iter().any(Option::is_some));
     if limited {
         ways.push(Way::ScarceFirst(&quotes));
     }
@@ -88,16 +88,16 @@ pub(crate) fn buy<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mu
 /// How pods are divided among the pools of a tier.
 enum Way<'w> {
     /// Each pod group goes to the pool that is the cheapest for it alone, by pod group.
-    ByQuote(&'w [Option<usize>]),
+    ByQuote(&'w [Option<Id<NodePool>>]),
     /// One pool takes all that it can.
-    First(usize),
+    First(Id<NodePool>),
     /// Pods that fewer pools can take come first, and pools without limits before others. By pod group and pool: the quotes.
     ScarceFirst(&'w [Vec<Option<i64>>]),
 }
 
 /// One way tried out.
 struct Trial<'a> {
-    headroom: Vec<Headroom>,
+    headroom: IndexVec<NodePool, Headroom>,
     placed: Placed<'a>,
 }
 
@@ -105,7 +105,7 @@ fn attempt<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
     pod_groups: &[PodGroup<'a>],
-    tier: &Range<usize>,
+    tier: &[Id<NodePool>],
     way: &Way<'_>,
 ) -> Trial<'a> {
     let before = state.headroom.clone();
@@ -116,7 +116,7 @@ fn attempt<'a>(
             on_new(context, state, &mut placed, *pool);
         }
         Way::ByQuote(cheapest) => {
-            for pool in tier.clone() {
+            for pool in tier.iter().copied() {
                 let own = pod_groups.iter().zip(*cheapest).filter(|(_, chosen)| **chosen == Some(pool));
                 let mut part =
                     Placed { left: own.map(|(pod_group, _)| pod_group.clone()).collect(), ..Placed::default() };
@@ -132,8 +132,8 @@ fn attempt<'a>(
         }
         Way::ScarceFirst(quotes) => {
             let pools = |quotes: &[Option<i64>]| quotes.iter().flatten().count();
-            let is_limited = |pool: usize| before[pool].iter().any(Option::is_some);
-            let mut order: Vec<usize> = tier.clone().collect();
+            let is_limited = |pool: Id<NodePool>| before[pool].iter().any(Option::is_some);
+            let mut order = tier.to_vec();
             order.sort_by_key(|pool| is_limited(*pool));
             for scarce in 0..=tier.len() {
                 let own = pod_groups.iter().zip(*quotes).filter(|(_, quotes)| pools(quotes) == scarce);
@@ -146,7 +146,7 @@ fn attempt<'a>(
         }
     }
     // What limits kept out of its pool may find a place in another one.
-    for pool in tier.clone() {
+    for pool in tier.iter().copied() {
         if placed.left.is_empty() {
             break;
         }
@@ -161,22 +161,22 @@ fn quotes(
     context: &SolveContext<'_>,
     state: &State,
     pod_groups: &[PodGroup<'_>],
-    tier: &Range<usize>,
+    tier: &[Id<NodePool>],
 ) -> Vec<Vec<Option<i64>>> {
     pod_groups
         .iter()
-        .map(|pod_group| tier.clone().map(|pool| quote(context, state, pod_group, pool)).collect())
+        .map(|pod_group| tier.iter().map(|pool| quote(context, state, pod_group, *pool)).collect())
         .collect()
 }
 
-fn quote(context: &SolveContext<'_>, state: &State, pod_group: &PodGroup<'_>, pool: usize) -> Option<i64> {
+fn quote(context: &SolveContext<'_>, state: &State, pod_group: &PodGroup<'_>, pool: Id<NodePool>) -> Option<i64> {
     let (shape, view, count) = (&context.shapes[pod_group.shape], &context.pools[pool], pod_group.pods.len());
     // Nothing if the pods do not tolerate the pool's taints.
     let narrowed = context.narrowed(pod_group.shape, pool, pod_group.only.as_deref());
-    let cost = |offering: usize| {
+    let cost = |offering: Id<Offering>| {
         let one = &view.offerings[offering];
         let per_node = how_many(shape.requests, &one.room, count);
-        if per_node == 0 || !limits::allows(&state.headroom[pool], &view.types[one.type_index].capacity) {
+        if per_node == 0 || !limits::allows(&state.headroom[pool], view.capacity(offering)) {
             return None;
         }
         let nodes = i64::try_from(count.div_ceil(per_node)).unwrap_or(i64::MAX);
@@ -186,21 +186,25 @@ fn quote(context: &SolveContext<'_>, state: &State, pod_group: &PodGroup<'_>, po
 }
 
 /// Pools of the tier that can take a pod group which another of them can take, too.
-fn contested(tier: &Range<usize>, quotes: &[Vec<Option<i64>>]) -> BTreeSet<usize> {
+fn contested(tier: &[Id<NodePool>], quotes: &[Vec<Option<i64>>]) -> BTreeSet<Id<NodePool>> {
     let contested = quotes.iter().filter(|quotes| quotes.iter().flatten().count() > 1);
-    contested.flat_map(|quotes| tier.clone().zip(quotes).filter_map(|(pool, quote)| quote.map(|_| pool))).collect()
+    contested.flat_map(|quotes| tier.iter().zip(quotes).filter_map(|(pool, quote)| quote.map(|_| *pool))).collect()
 }
 
 /// The pool with the lowest quote; of several the first.
-fn best(tier: &Range<usize>, quotes: &[Option<i64>]) -> Option<usize> {
-    let quoted = tier.clone().zip(quotes).filter_map(|(pool, quote)| Some((quote.as_ref()?, pool)));
+fn best(tier: &[Id<NodePool>], quotes: &[Option<i64>]) -> Option<Id<NodePool>> {
+    let quoted = tier.iter().zip(quotes).filter_map(|(pool, quote)| Some((quote.as_ref()?, *pool)));
     quoted.min().map(|(_, pool)| pool)
 }
 
 /// The pool that takes the most pod groups, and among those the one that is the cheapest for all of them together.
-fn overall(rivals: &BTreeSet<usize>, tier: &Range<usize>, quotes: &[Vec<Option<i64>>]) -> Option<usize> {
-    let total = |pool: usize| {
-        let own = quotes.iter().filter_map(|quotes| *quotes.get(pool - tier.start)?);
+fn overall(
+    rivals: &BTreeSet<Id<NodePool>>,
+    tier: &[Id<NodePool>],
+    quotes: &[Vec<Option<i64>>],
+) -> Option<Id<NodePool>> {
+    let total = |pool: Id<NodePool>| {
+        let own = quotes.iter().filter_map(|quotes| *tier.iter().zip(quotes).find(|(one, _)| **one == pool)?.1);
         let (count, sum) = own.fold((0_usize, 0_i64), |(count, sum), quote| (count + 1, sum.saturating_add(quote)));
         (std::cmp::Reverse(count), sum, pool)
     };

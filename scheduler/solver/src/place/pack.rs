@@ -12,23 +12,26 @@ mod run;
 use crate::bound::resource_prices;
 use crate::input::context::SolveContext;
 use crate::input::custom_labels::Narrowed;
+use crate::input::grid::Grid;
 use crate::input::intern::{Amounts, Bits, how_many};
 use crate::input::offerings::PoolView;
 use crate::place::columns::rules;
 use crate::place::limits::Headroom;
-use crate::place::pod_groups::Only;
+use crate::place::pod_groups::{Only, PodGroupId};
 use crate::score::PER_NODE;
-use items::{Class, Entry};
+use items::{Class, Classes, Entry, Take};
 use left::Left;
+use plimsoll_model::catalog::Offering;
+use plimsoll_model::index::{Id, IndexVec};
+use plimsoll_model::snapshot::{NodePool, PodShape};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// Pods of one pod group that want a place.
 #[derive(Debug, Clone)]
 pub(crate) struct Item<'l> {
-    /// The caller's number.
-    pub(crate) pod_group: usize,
-    pub(crate) shape: usize,
+    pub(crate) pod_group: PodGroupId,
+    pub(crate) shape: Id<PodShape>,
     pub(crate) count: usize,
     pub(crate) only: Option<&'l Only>,
     pub(crate) whole: bool,
@@ -38,14 +41,14 @@ pub(crate) struct Item<'l> {
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern {
     pub(crate) copies: usize,
-    /// Which pods, per node: number in [`Packing::pod_groups`], and how many.
-    pub(crate) take: Vec<(usize, usize)>,
+    /// Which pods, per node, and how many.
+    pub(crate) take: Take,
     pub(crate) load: Amounts,
     pub(crate) custom: Narrowed,
     /// What one node counts against limits at most, unless it is allowed more.
     pub(crate) charge: Amounts,
     /// Offerings that all pods accept and that have room, cheapest first by number; limits not looked at. Known once the packing is.
-    pub(crate) accept: Bits,
+    pub(crate) accept: Bits<Offering>,
     /// The cheapest of them within `charge`.
     pub(crate) price: i64,
 }
@@ -55,7 +58,7 @@ pub(crate) struct Pattern {
 pub(crate) struct Packing {
     pub(crate) patterns: Vec<Pattern>,
     /// Pod groups whose pods differ in nothing that matters here, so that any of them may be taken.
-    pub(crate) pod_groups: Vec<Vec<usize>>,
+    pub(crate) pod_groups: IndexVec<Entry, Vec<PodGroupId>>,
     pub(crate) placed: usize,
     pub(crate) cost: i64,
 }
@@ -76,11 +79,14 @@ const FEW: usize = 24;
 /// Prices that are told apart then.
 const PRICES: usize = 256;
 
-/// The number of a price among those that are told apart: each is a fifth to a quarter more than the one before it.
-fn about(price: i64) -> usize {
+/// A price among those that are told apart.
+enum PriceStep {}
+
+/// The step of a price: each is a fifth to a quarter more than the one before it.
+fn about(price: i64) -> Id<PriceStep> {
     let price = price.max(4);
     let (doublings, rest) = (price.ilog2(), price >> (price.ilog2() - 2));
-    usize::try_from(i64::from(doublings) * 4 + (rest & 3)).unwrap_or(0)
+    Id::new(usize::try_from(i64::from(doublings) * 4 + (rest & 3)).unwrap_or(0))
 }
 
 /// Packings in order, the best first.
@@ -114,7 +120,7 @@ enum Strategy {
 /// The best of all strategies. `limit` is what the pool may still grow by.
 pub(crate) fn pack(
     context: &SolveContext<'_>,
-    pool: usize,
+    pool: Id<NodePool>,
     items: &[Item<'_>],
     limit: &Headroom,
     work: &mut u64,
@@ -134,36 +140,35 @@ pub(crate) fn pack(
 struct Packer<'w, 'a> {
     context: &'w SolveContext<'a>,
     view: &'w PoolView<'a>,
-    classes: Vec<Class<'w>>,
+    classes: Classes<'w>,
     /// Largest first.
-    items: Vec<Entry>,
-    /// Requests of all items in a row, `width` each.
-    requests: Vec<i64>,
-    /// The least that any item from here on requests, in the same form.
-    least: Vec<i64>,
+    items: IndexVec<Entry, Entry>,
+    requests: Grid<Entry, i64>,
+    /// The least that any item from here on requests.
+    least: Grid<Entry, i64>,
     width: usize,
     /// The most room that any offering has, by resource.
     most: Amounts,
     /// The part of it that a unit of each is.
     per_most: Vec<f64>,
     /// Offerings worth trying, cheapest first.
-    candidates: Vec<usize>,
-    /// By offering: the classes that can be on it.
-    suits: Vec<Bits>,
+    candidates: Vec<Id<Offering>>,
+    /// The classes that can be on it.
+    suits: IndexVec<Offering, Bits<Class<'static>>>,
     /// Some resource is limited.
     limited: bool,
     /// Worth of one pod of each item: at the prices of resources, and as its share of the best node of its own kind.
-    by_resource: Vec<f64>,
-    by_share: Vec<f64>,
+    by_resource: IndexVec<Entry, f64>,
+    by_share: IndexVec<Entry, f64>,
     /// Candidates by the worth that their room can hold per price, the most first, with that worth.
-    promising: Vec<(usize, f64)>,
+    promising: Vec<(Id<Offering>, f64)>,
     /// The same; where there are very many, only some: those first, and some of each size.
-    few: Vec<(usize, f64)>,
+    few: Vec<(Id<Offering>, f64)>,
 }
 
 impl<'w, 'a> Packer<'w, 'a> {
-    fn new(context: &'w SolveContext<'a>, pool: usize, items: &[Item<'_>], limit: &Headroom) -> Option<Self> {
-        let view = context.pools.get(pool)?;
+    fn new(context: &'w SolveContext<'a>, pool: Id<NodePool>, items: &[Item<'_>], limit: &Headroom) -> Option<Self> {
+        let view = context.pools.try_get(pool)?;
         let (classes, entries) = items::grouped(context, pool, items);
         if entries.is_empty() {
             return None;
@@ -174,47 +179,43 @@ impl<'w, 'a> Packer<'w, 'a> {
             view,
             classes,
             items: entries,
-            requests: Vec::new(),
-            least: Vec::new(),
+            requests: Grid::filled(0, 0, width),
+            least: Grid::filled(0, 0, width),
             width,
             most: vec![1; width],
             per_most: Vec::new(),
             candidates: Vec::new(),
-            suits: Vec::new(),
+            suits: IndexVec::new(),
             limited: limit.iter().any(Option::is_some),
-            by_resource: Vec::new(),
-            by_share: Vec::new(),
+            by_resource: IndexVec::new(),
+            by_share: IndexVec::new(),
             promising: Vec::new(),
             few: Vec::new(),
         };
         packer.sort();
         packer.suits = packer.suits();
         packer.candidates = packer.candidates(limit);
-        for index in 0..packer.items.len() {
-            packer.fit_whole(index);
+        for item in packer.items.ids() {
+            packer.fit_whole(item);
         }
         packer.weigh();
         Some(packer)
     }
 
-    fn requests(&self, item: usize) -> &[i64] {
-        &self.requests[item * self.width..(item + 1) * self.width]
+    fn requests(&self, item: Id<Entry>) -> &[i64] {
+        self.requests.row(item)
     }
 
-    fn least(&self, item: usize) -> &[i64] {
-        &self.least[item * self.width..(item + 1) * self.width]
-    }
-
-    fn room(&self, offering: usize) -> &'w Amounts {
+    fn room(&self, offering: Id<Offering>) -> &'w Amounts {
         &self.view.offerings[offering].room
     }
 
     /// What a node of that offering counts when packings are compared.
-    fn counts(&self, offering: usize) -> i64 {
+    fn counts(&self, offering: Id<Offering>) -> i64 {
         self.view.price(offering).max(0).saturating_add(PER_NODE)
     }
 
-    fn class(&self, item: usize) -> &Class<'w> {
+    fn class(&self, item: Id<Entry>) -> &Class<'w> {
         &self.classes[self.items[item].class]
     }
 
@@ -237,63 +238,67 @@ impl<'w, 'a> Packer<'w, 'a> {
             item.size = self.size(self.context.shapes[item.shape].requests);
         }
         let relaxation = &self.context.relaxation;
-        items.sort_by(|a, b| {
+        items.as_mut_vec().sort_by(|a, b| {
             let rest = |item: &Entry| (relaxation.order(item.shape), item.pod_groups.first().copied());
             b.size.total_cmp(&a.size).then_with(|| rest(a).cmp(&rest(b)))
         });
-        for item in &items {
-            self.requests.extend(self.context.shapes[item.shape].requests);
-        }
+        let requests = items.iter().map(|item| self.context.shapes[item.shape].requests.as_slice());
+        self.requests = Grid::from_rows(self.width, requests);
         self.least = self.requests.clone();
-        for at in (0..self.least.len().saturating_sub(self.width)).rev() {
-            self.least[at] = self.least[at].min(self.least[at + self.width]);
+        let mut below = vec![i64::MAX; self.width];
+        for row in self.least.rows_mut().rev() {
+            for (least, below) in row.iter_mut().zip(&mut below) {
+                *least = (*least).min(*below);
+                *below = *least;
+            }
         }
         self.items = items;
     }
 
     /// A whole pod group that is too much for any node is cut to what one can take: the rest finds no place.
-    fn fit_whole(&mut self, index: usize) {
-        if !self.items[index].whole {
+    fn fit_whole(&mut self, item: Id<Entry>) {
+        if !self.items[item].whole {
             return;
         }
-        let (requests, count) = (self.requests(index), self.items[index].count);
-        let most = self.class(index).any.iter().map(|offering| how_many(requests, self.room(offering), count)).max();
-        self.items[index].count = most.unwrap_or(0);
+        let (requests, count) = (self.requests(item), self.items[item].count);
+        let most = self.class(item).any.iter().map(|offering| how_many(requests, self.room(offering), count)).max();
+        self.items[item].count = most.unwrap_or(0);
     }
 
-    fn suits(&self) -> Vec<Bits> {
-        let mut suits = vec![Bits::none(self.classes.len()); self.view.offerings.len()];
-        for (index, class) in self.classes.iter().enumerate() {
-            class.any.iter().for_each(|offering| suits[offering].insert(index));
+    fn suits(&self) -> IndexVec<Offering, Bits<Class<'static>>> {
+        let mut suits = IndexVec::filled(Bits::none(self.classes.len()), self.view.offerings.len());
+        for (id, class) in self.classes.iter_enumerated() {
+            class.any.iter().for_each(|offering: Id<Offering>| suits[offering].insert(id));
         }
         suits
     }
 
     /// Whether whatever can be on `offering` can be on `other` as well, room not looked at.
-    fn is_as_open(&self, other: usize, offering: usize) -> bool {
+    fn is_as_open(&self, other: Id<Offering>, offering: Id<Offering>) -> bool {
         self.suits[other].covers(&self.suits[offering])
             && self.view.offerings[other].ports.len() <= self.view.offerings[offering].ports.len()
     }
 
     /// Offerings worth trying: one is left out if a cheaper one of at least its room suits all the same items.
-    fn candidates(&self, limit: &Headroom) -> Vec<usize> {
-        let limited: Vec<usize> = (0..limit.len()).filter(|index| limit[*index].is_some()).collect();
-        let mut kept: Vec<usize> = Vec::new();
+    fn candidates(&self, limit: &Headroom) -> Vec<Id<Offering>> {
+        let mut kept: Vec<Id<Offering>> = Vec::new();
         for offering in self.view.usable.iter().filter(|offering| !self.suits[*offering].is_empty()) {
-            let this = &self.view.offerings[offering];
-            let mine = &self.view.types[this.type_index].capacity;
             let worse = kept.iter().rev().take(CLOSE).any(|other| {
-                let that = &self.view.offerings[*other];
-                let theirs = &self.view.types[that.type_index].capacity;
-                this.room.iter().zip(&that.room).all(|(mine, theirs)| mine <= theirs)
+                self.room(offering).iter().zip(self.room(*other)).all(|(mine, theirs)| mine <= theirs)
                     && self.is_as_open(*other, offering)
-                    && limited.iter().all(|index| theirs[*index] <= mine[*index])
+                    && self.counts_no_more(*other, self.view.capacity(offering), limit)
             });
             if !worse {
                 kept.push(offering);
             }
         }
         kept
+    }
+
+    /// Whether a node of that offering counts at most `amounts` in what is limited.
+    fn counts_no_more(&self, offering: Id<Offering>, amounts: &[i64], limit: &Headroom) -> bool {
+        let mut pairs = limit.iter().zip(self.view.capacity(offering).iter().zip(amounts));
+        !self.limited || pairs.all(|(limit, (mine, most))| limit.is_none() || mine <= most)
     }
 
     #[expect(clippy::cast_precision_loss, reason = "weights of a heuristic")]
@@ -303,7 +308,9 @@ impl<'w, 'a> Packer<'w, 'a> {
             self.items.iter().map(|item| (self.classes[item.class].hosts, item.count)),
             1,
         );
-        let requests: Vec<Amounts> = (0..self.items.len())
+        let requests: Vec<Amounts> = self
+            .items
+            .ids()
             .map(|item| rules::requests(self.requests(item), self.class(item).hosts, &shared))
             .collect();
         let rooms: Vec<Amounts> = self.candidates.iter().map(|index| rules::room(self.room(*index), &shared)).collect();
@@ -318,7 +325,7 @@ impl<'w, 'a> Packer<'w, 'a> {
         let prices = resource_prices::resource_prices(&rows, &demand);
         self.by_resource = requests.iter().map(|one| resource_prices::worth(&prices, one)).collect();
         self.by_share = self.shares();
-        let rate = |(index, room): (&usize, &Amounts)| {
+        let rate = |(index, room): (&Id<Offering>, &Amounts)| {
             (*index, resource_prices::worth(&prices, room) / self.counts(*index) as f64)
         };
         self.promising = self.candidates.iter().zip(&rooms).map(rate).collect();
@@ -329,9 +336,10 @@ impl<'w, 'a> Packer<'w, 'a> {
 
     /// Of those that promise most the first, and for each class the first of about each price. What they promise is of pods that could be cut: which
     /// size really holds most for its price only shows when it is filled.
-    fn few(&self) -> Vec<(usize, f64)> {
-        let mut seen = vec![Bits::none(PRICES); self.classes.len()];
-        let mut kept: Vec<(usize, f64)> = Vec::new();
+    fn few(&self) -> Vec<(Id<Offering>, f64)> {
+        let mut seen: IndexVec<Class<'static>, Bits<PriceStep>> =
+            IndexVec::filled(Bits::none(PRICES), self.classes.len());
+        let mut kept: Vec<(Id<Offering>, f64)> = Vec::new();
         for (offering, rate) in &self.promising {
             let price = about(self.counts(*offering));
             let mut new = kept.len() < FEW;
@@ -347,22 +355,22 @@ impl<'w, 'a> Packer<'w, 'a> {
     }
 
     /// By item: see [`Self::share`], which is worked out once for all that it is the same for.
-    fn shares(&self) -> Vec<f64> {
-        let mut known: BTreeMap<(&Bits, usize, &[i64]), f64> = BTreeMap::new();
-        let share = |item: usize| {
+    fn shares(&self) -> IndexVec<Entry, f64> {
+        let mut known: BTreeMap<(&Bits<Offering>, usize, &[i64]), f64> = BTreeMap::new();
+        let share = |item: Id<Entry>| {
             let class = self.class(item);
             let key = (&class.any, class.most_alone(&self.context.topology.host_rules), self.requests(item));
             *known.entry(key).or_insert_with(|| self.share(item))
         };
-        (0..self.items.len()).map(share).collect()
+        self.items.ids().map(share).collect()
     }
 
     /// The least that one pod of the item pays on nodes of its own kind.
     #[expect(clippy::cast_precision_loss, reason = "weights of a heuristic")]
-    fn share(&self, item: usize) -> f64 {
+    fn share(&self, item: Id<Entry>) -> f64 {
         let (class, requests) = (self.class(item), self.requests(item));
         let most = class.most_alone(&self.context.topology.host_rules);
-        let per_pod = |offering: usize| {
+        let per_pod = |offering: Id<Offering>| {
             let count = how_many(requests, self.room(offering), most);
             (count > 0).then(|| self.counts(offering) as f64 / count as f64)
         };

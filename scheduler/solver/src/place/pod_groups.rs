@@ -3,8 +3,10 @@
 use crate::input::context::SolveContext;
 use crate::input::intern::Bits;
 use crate::place::State;
+use plimsoll_model::catalog::Offering;
+use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::requirements::NodeSelectorRequirement;
-use plimsoll_model::snapshot::{Pod, PodState};
+use plimsoll_model::snapshot::{Node, NodePool, Pod, PodShape, PodState};
 use plimsoll_model::time::Timestamp;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -17,7 +19,7 @@ pub(crate) fn look_at_each_other(context: &SolveContext<'_>, pod_groups: &[PodGr
 /// Pods of one shape, in a fixed order.
 #[derive(Debug, Clone)]
 pub(crate) struct PodGroup<'a> {
-    pub(crate) shape: usize,
+    pub(crate) shape: Id<PodShape>,
     pub(crate) pods: Vec<&'a Pod>,
     /// Where they may go, if not wherever their shape can.
     pub(crate) only: Option<Rc<Only>>,
@@ -25,13 +27,16 @@ pub(crate) struct PodGroup<'a> {
     pub(crate) whole: bool,
 }
 
+/// A pod group in a list of them.
+pub(crate) type PodGroupId = Id<PodGroup<'static>>;
+
 /// Places that a pod group is restricted to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Only {
     /// Per pool of the context.
-    pub(crate) offerings: Vec<Bits>,
+    pub(crate) offerings: IndexVec<NodePool, Bits<Offering>>,
     /// Of the nodes of the context.
-    pub(crate) nodes: Bits,
+    pub(crate) nodes: Bits<Node>,
     /// What makes it so: one value per label.
     pub(crate) demands: Vec<NodeSelectorRequirement>,
 }
@@ -44,7 +49,7 @@ impl Only {
 }
 
 impl<'a> PodGroup<'a> {
-    pub(crate) fn plain(shape: usize, pods: Vec<&'a Pod>) -> Self {
+    pub(crate) fn plain(shape: Id<PodShape>, pods: Vec<&'a Pod>) -> Self {
         Self { shape, pods, only: None, whole: false }
     }
 }
@@ -62,7 +67,7 @@ pub(crate) fn to_place<'a>(context: &SolveContext<'a>, more: &[&'a Pod]) -> Vec<
 pub(crate) fn leave(context: &SolveContext<'_>, state: &mut State, pod_groups: &[PodGroup<'_>]) {
     for pod in pod_groups.iter().flat_map(|pod_group| &pod_group.pods) {
         if let PodState::Bound(name) | PodState::Reserved(name) = &pod.state
-            && let Some(node) = context.node_number(name)
+            && let Some(node) = context.node_id(name)
         {
             state.counts.leave(context, pod, node);
         }
@@ -75,8 +80,8 @@ pub(crate) fn by_shape<'a>(context: &SolveContext<'a>, pods: impl Iterator<Item 
 }
 
 /// The same for pods with their shapes.
-fn grouped<'a>(pods: impl Iterator<Item = (&'a Pod, Option<usize>)>) -> Vec<PodGroup<'a>> {
-    let mut groups: BTreeMap<usize, Vec<&'a Pod>> = BTreeMap::new();
+fn grouped<'a>(pods: impl Iterator<Item = (&'a Pod, Option<Id<PodShape>>)>) -> Vec<PodGroup<'a>> {
+    let mut groups: BTreeMap<Id<PodShape>, Vec<&'a Pod>> = BTreeMap::new();
     for (pod, shape) in pods {
         if let Some(shape) = shape {
             groups.entry(shape).or_default().push(pod);
@@ -87,7 +92,7 @@ fn grouped<'a>(pods: impl Iterator<Item = (&'a Pod, Option<usize>)>) -> Vec<PodG
 
 /// Pods by shape as pod groups, each list in about the order in which kube-scheduler comes to them: the older ones first, of one age those with the lower
 /// numbers.
-pub(crate) fn plain(groups: BTreeMap<usize, Vec<&Pod>>) -> Vec<PodGroup<'_>> {
+pub(crate) fn plain(groups: BTreeMap<Id<PodShape>, Vec<&Pod>>) -> Vec<PodGroup<'_>> {
     let mut pod_groups: Vec<PodGroup<'_>> =
         groups.into_iter().map(|(shape, pods)| PodGroup::plain(shape, pods)).collect();
     for pod_group in &mut pod_groups {

@@ -8,6 +8,8 @@ use crate::place::pod_groups::PodGroup;
 use crate::place::relaxation;
 use crate::place::{Placed, Search, State};
 use plimsoll_model::identity::PodUid;
+use plimsoll_model::index::Id;
+use plimsoll_model::snapshot::{Pod, PodShape};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Priorities that are told apart; those below count as one. Each costs a placing of all above it.
@@ -48,16 +50,16 @@ pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_group
             while count > 0 {
                 count = if tries > 0 { count } else { 0 };
                 tries = tries.saturating_sub(1);
-                let part = PodGroup { pods: pod_group.pods[..count].to_vec(), ..pod_group.clone() };
+                let part = PodGroup { pods: pod_group.pods.iter().copied().take(count).collect(), ..pod_group.clone() };
                 if let Some(left) = join(context, state, &mut chosen, &[part]) {
                     refused.extend(left);
                     break;
                 }
                 count /= 2;
             }
-            if count < pod_group.pods.len() {
-                refused
-                    .push(PodGroup::plain(context.relaxation.base(pod_group.shape), pod_group.pods[count..].to_vec()));
+            let rest: Vec<&Pod> = pod_group.pods.into_iter().skip(count).collect();
+            if !rest.is_empty() {
+                refused.push(PodGroup::plain(context.relaxation.base(pod_group.shape), rest));
             }
         }
     }
@@ -99,9 +101,9 @@ fn join<'a>(
 
 /// Whether no pod is left above one that has a place.
 fn is_in_order(context: &SolveContext<'_>, pod_groups: &[PodGroup<'_>], left: &[PodGroup<'_>]) -> bool {
-    let priority = |shape: usize| context.shapes[shape].shape.priority;
+    let priority = |shape: Id<PodShape>| context.shapes[shape].shape.priority;
     let Some(highest) = left.iter().map(|pod_group| priority(pod_group.shape)).max() else { return true };
-    let mut missing: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut missing: BTreeMap<Id<PodShape>, usize> = BTreeMap::new();
     left.iter().for_each(|pod_group| {
         *missing.entry(context.relaxation.base(pod_group.shape)).or_default() += pod_group.pods.len();
     });

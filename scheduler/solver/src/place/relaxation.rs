@@ -9,6 +9,7 @@ use crate::place::topology;
 use crate::place::{Placed, Search, State};
 use crate::score::Score;
 use plimsoll_model::identity::{PodUid, ShapeId};
+use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::plan::PreferencePolicy;
 use plimsoll_model::requirements::NodeSelectorTerm;
 use plimsoll_model::snapshot::{Pod, PodShape, Snapshot};
@@ -31,40 +32,40 @@ const PART: (i64, i64) = (2, 3);
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RelaxationLevels {
     /// Per shape: the one that the pods have.
-    base: Vec<usize>,
+    base: IndexVec<PodShape, Id<PodShape>>,
     /// Per shape that pods have: its levels, hardest first; the last is itself.
-    levels: Vec<Vec<usize>>,
+    levels: IndexVec<PodShape, Vec<Id<PodShape>>>,
 }
 
 impl RelaxationLevels {
     /// The ladders of shapes that have so many levels above them each. Levels are numbered from behind the last shape.
     pub(crate) fn new(above: &[usize]) -> Self {
-        let mut relaxation = Self { base: (0..above.len()).collect(), levels: Vec::with_capacity(above.len()) };
-        for (shape, count) in above.iter().copied().enumerate() {
-            let first = relaxation.base.len();
-            relaxation.levels.push((first..first + count).chain([shape]).collect());
+        let mut relaxation = Self { base: (0..above.len()).map(Id::new).collect(), levels: IndexVec::new() };
+        for count in above.iter().copied() {
+            let (shape, first) = (Id::new(relaxation.levels.len()), relaxation.base.len());
+            relaxation.levels.push((first..first + count).map(Id::new).chain([shape]).collect());
             relaxation.base.extend(std::iter::repeat_n(shape, count));
         }
         relaxation
     }
 
     /// How many levels a shape that pods have was given above it.
-    pub(crate) fn above(&self, shape: usize) -> usize {
-        self.levels.get(shape).map_or(0, |levels| levels.len().saturating_sub(1))
+    pub(crate) fn above(&self, shape: Id<PodShape>) -> usize {
+        self.levels.try_get(shape).map_or(0, |levels| levels.len().saturating_sub(1))
     }
 
     /// The shape that the pods have.
-    pub(crate) fn base(&self, shape: usize) -> usize {
-        self.base.get(shape).copied().unwrap_or(shape)
+    pub(crate) fn base(&self, shape: Id<PodShape>) -> Id<PodShape> {
+        self.base.try_get(shape).copied().unwrap_or(shape)
     }
 
     /// Nothing that it only prefers is asked for, and taints that are to be avoided are no matter.
-    pub(crate) fn is_required_only(&self, shape: usize) -> bool {
+    pub(crate) fn is_required_only(&self, shape: Id<PodShape>) -> bool {
         self.base(shape) == shape
     }
 
     /// Leaves out levels that `possible` says nobody can stand on.
-    pub(crate) fn keep(&mut self, possible: impl Fn(usize) -> bool) {
+    pub(crate) fn keep(&mut self, possible: impl Fn(Id<PodShape>) -> bool) {
         for levels in &mut self.levels {
             let last = levels.last().copied();
             levels.retain(|shape| Some(*shape) == last || possible(*shape));
@@ -72,16 +73,16 @@ impl RelaxationLevels {
     }
 
     /// Orders shapes so that pods which still ask for more come before those of the same kind that gave it up: they could not follow them.
-    pub(crate) fn order(&self, shape: usize) -> (usize, bool, usize) {
+    pub(crate) fn order(&self, shape: Id<PodShape>) -> (Id<PodShape>, bool, Id<PodShape>) {
         (self.base(shape), self.is_required_only(shape), shape)
     }
 
-    pub(crate) fn strictest(&self, shape: usize) -> usize {
-        self.levels.get(self.base(shape)).and_then(|levels| levels.first()).copied().unwrap_or(shape)
+    pub(crate) fn strictest(&self, shape: Id<PodShape>) -> Id<PodShape> {
+        self.levels.try_get(self.base(shape)).and_then(|levels| levels.first()).copied().unwrap_or(shape)
     }
 
-    fn next(&self, shape: usize) -> Option<usize> {
-        let levels = self.levels.get(self.base(shape))?;
+    fn next(&self, shape: Id<PodShape>) -> Option<Id<PodShape>> {
+        let levels = self.levels.try_get(self.base(shape))?;
         let here = levels.iter().position(|level| *level == shape)?;
         levels.get(here + 1).copied()
     }
@@ -188,7 +189,7 @@ pub(crate) fn relaxed<'a>(
     stuck: &BTreeSet<&PodUid>,
 ) -> Option<Vec<PodGroup<'a>>> {
     let mut changed = false;
-    let mut all: BTreeMap<usize, Vec<&'a Pod>> = BTreeMap::new();
+    let mut all: BTreeMap<Id<PodShape>, Vec<&'a Pod>> = BTreeMap::new();
     for pod_group in pod_groups {
         let next = context.relaxation.next(pod_group.shape);
         for pod in pod_group.pods.iter().copied() {
@@ -239,19 +240,19 @@ pub(crate) fn place<'a>(
 
 /// `pod_groups` in which pods that would rather keep apart do so only where all of their shape can. `None` if all can.
 fn alike<'a>(context: &SolveContext<'a>, pod_groups: &[PodGroup<'a>]) -> Option<Vec<PodGroup<'a>>> {
-    let apart = |shape: usize| {
+    let apart = |shape: Id<PodShape>| {
         let terms = &context.shapes[shape].shape.pod_affinity;
         terms.iter().filter(|one| one.anti && one.weight.is_some()).count()
     };
     // Per shape of the pods: the levels they are on. A level further down has less to prefer.
-    let mut levels: BTreeMap<usize, BTreeSet<(usize, usize)>> = BTreeMap::new();
+    let mut levels: BTreeMap<Id<PodShape>, BTreeSet<(usize, Id<PodShape>)>> = BTreeMap::new();
     for pod_group in pod_groups {
         let wishes = if context.relaxation.is_required_only(pod_group.shape) { 0 } else { apart(pod_group.shape) };
         levels.entry(context.relaxation.base(pod_group.shape)).or_default().insert((wishes, pod_group.shape));
     }
-    let differ = |all: &&BTreeSet<(usize, usize)>| all.first().map(|one| one.0) != all.last().map(|one| one.0);
+    let differ = |all: &&BTreeSet<(usize, Id<PodShape>)>| all.first().map(|one| one.0) != all.last().map(|one| one.0);
     levels.values().find(differ)?;
-    let mut all: BTreeMap<usize, Vec<&'a Pod>> = BTreeMap::new();
+    let mut all: BTreeMap<Id<PodShape>, Vec<&'a Pod>> = BTreeMap::new();
     for pod_group in pod_groups {
         let least = levels.get(&context.relaxation.base(pod_group.shape)).filter(differ).and_then(|all| all.first());
         all.entry(least.map_or(pod_group.shape, |one| one.1)).or_default().extend(&pod_group.pods);
@@ -330,12 +331,12 @@ fn relax_for_others<'a>(
         return None;
     }
     let wishing = pod_groups.iter().filter(|pod_group| !context.relaxation.is_required_only(pod_group.shape));
-    let wishing: BTreeSet<usize> = wishing.map(|pod_group| context.relaxation.base(pod_group.shape)).collect();
+    let wishing: BTreeSet<Id<PodShape>> = wishing.map(|pod_group| context.relaxation.base(pod_group.shape)).collect();
     let pods: usize = pod_groups.iter().map(|pod_group| pod_group.pods.len()).sum();
     if pods.saturating_mul(wishing.len()) > TRIALS {
         return Some(all);
     }
-    let modest = |base: usize| {
+    let modest = |base: Id<PodShape>| {
         let (own, others): (Vec<PodGroup<'a>>, Vec<PodGroup<'a>>) =
             pod_groups.iter().cloned().partition(|pod_group| context.relaxation.base(pod_group.shape) == base);
         others.into_iter().chain(required_only(context, &own)).collect::<Vec<PodGroup<'a>>>()
@@ -346,7 +347,7 @@ fn relax_for_others<'a>(
 
 /// `pod_groups` without anything that their pods only prefer.
 pub(crate) fn required_only<'a>(context: &SolveContext<'a>, pod_groups: &[PodGroup<'a>]) -> Vec<PodGroup<'a>> {
-    let mut all: BTreeMap<usize, Vec<&'a Pod>> = BTreeMap::new();
+    let mut all: BTreeMap<Id<PodShape>, Vec<&'a Pod>> = BTreeMap::new();
     for pod_group in pod_groups {
         all.entry(context.relaxation.base(pod_group.shape)).or_default().extend(&pod_group.pods);
     }

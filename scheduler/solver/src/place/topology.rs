@@ -26,8 +26,10 @@ use crate::input::offerings::PoolView;
 use crate::input::solve_index::ShapeData;
 use crate::place::hostname_topology::{HostRule, Membership};
 use crate::place::relaxation::RelaxationLevels;
+use plimsoll_model::catalog::Offering;
+use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::names::label;
-use plimsoll_model::snapshot::PodShape;
+use plimsoll_model::snapshot::{NodePool, PodShape};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -36,30 +38,31 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     /// Groups over keys other than the hostname.
-    pub(crate) groups: Vec<Arc<Group>>,
-    /// Per shape: indices into `groups`.
-    pub(crate) shapes: Vec<Membership>,
-    pub(crate) host_rules: Vec<HostRule>,
-    /// Hostname groups, in the order of `host_rules`.
-    host_groups: Vec<Arc<Group>>,
+    pub(crate) groups: IndexVec<Group, Arc<Group>>,
+    /// Membership in `groups`.
+    pub(crate) shapes: IndexVec<PodShape, Membership<Group>>,
+    pub(crate) host_rules: IndexVec<HostRule, HostRule>,
+    /// Hostname groups.
+    host_groups: IndexVec<HostRule, Arc<Group>>,
     /// Whether no shape is a member, per group, then per hostname group.
     lonely: Vec<bool>,
-    /// Per shape: indices into `host_rules`.
-    pub(crate) hosts: Vec<Membership>,
+    /// Membership in `host_rules`.
+    pub(crate) hosts: IndexVec<PodShape, Membership<HostRule>>,
     /// Pairs of a shape and a spread group that selects but does not constrain the shape, where none of the shape's
     /// offerings passes the spread's node filter. The spread never counts such pods on new nodes.
-    beside: BTreeSet<(usize, usize)>,
+    beside: BTreeSet<(Id<PodShape>, Id<Group>)>,
     /// PodAffinity groups over keys other than the hostname, with the base shapes of their owners.
-    seekers: Vec<(usize, BTreeSet<usize>)>,
+    seekers: Vec<(Id<Group>, BTreeSet<Id<PodShape>>)>,
     /// Spread groups that also count pods that they do not constrain.
-    mixed: BTreeSet<usize>,
-    /// Per shape: no pod's placement depends on how many pods of this shape are placed, provided that at least one is.
-    lenient: Vec<bool>,
+    mixed: BTreeSet<Id<Group>>,
+    /// No pod's placement depends on how many pods of a shape are placed, provided that at least one is.
+    lenient: IndexVec<PodShape, bool>,
 }
 
 /// Groups taken by [`Rules::take_group_key`] and compared by [`Rules::is_of`].
 pub(crate) struct GroupKey {
-    groups: Vec<Vec<Arc<Group>>>,
+    groups: IndexVec<Group, Arc<Group>>,
+    host_groups: IndexVec<HostRule, Arc<Group>>,
     lonely: Vec<bool>,
 }
 
@@ -68,9 +71,9 @@ pub(crate) struct GroupKey {
 pub(crate) struct Topology<'a> {
     rules: &'a Rules,
     /// PodAffinity groups with owners among the pending pods.
-    sought: BTreeSet<usize>,
+    sought: BTreeSet<Id<Group>>,
     /// Spread groups whose unconstrained members are also assigned to domains.
-    strict: BTreeSet<usize>,
+    strict: BTreeSet<Id<Group>>,
     /// Whether constrained pods are assigned last; see [`Self::wait`].
     waits: bool,
     /// Whether the emptiest domain tuple goes before the cheapest; see [`Self::assign_evenly`].
@@ -87,13 +90,17 @@ impl Deref for Topology<'_> {
 
 impl Rules {
     /// `data` is the derived data of each shape, including its groups.
-    pub(crate) fn new(shapes: &[&PodShape], data: &[ShapeData], relaxation: &RelaxationLevels) -> Self {
-        let mut domains: BTreeMap<Arc<Group>, Vec<usize>> = BTreeMap::new();
-        let mut hosts: BTreeMap<Arc<Group>, Vec<usize>> = BTreeMap::new();
-        for (index, data) in data.iter().enumerate() {
+    pub(crate) fn new(
+        shapes: &IndexVec<PodShape, &PodShape>,
+        data: &IndexVec<PodShape, ShapeData>,
+        relaxation: &RelaxationLevels,
+    ) -> Self {
+        let mut domains = Owners::new();
+        let mut hosts = Owners::new();
+        for (shape, data) in data.iter_enumerated() {
             for group in &data.groups {
                 let map = if group.key == label::HOSTNAME { &mut hosts } else { &mut domains };
-                map.entry(Arc::clone(group)).or_default().push(index);
+                map.entry(Arc::clone(group)).or_default().push(shape);
             }
         }
         let host_rules = hosts
@@ -107,16 +114,18 @@ impl Rules {
             .collect();
         let seekers = domains.iter().enumerate().filter(|(_, (group, _))| group.kind == GroupKind::PodAffinity);
         let seekers = seekers
-            .map(|(number, (_, owners))| (number, owners.iter().map(|owner| relaxation.base(*owner)).collect()))
+            .map(|(number, (_, owners))| {
+                (Id::new(number), owners.iter().map(|owner| relaxation.base(*owner)).collect())
+            })
             .collect();
         let (shapes_of, mut lonely) = memberships(&domains, shapes);
         let (hosts_of, hosts_lonely) = memberships(&hosts, shapes);
         lonely.extend(hosts_lonely);
-        let groups: Vec<(&Group, &Vec<usize>)> =
+        let groups: IndexVec<Group, (&Group, &Vec<Id<PodShape>>)> =
             domains.iter().map(|(group, owners)| (group.as_ref(), owners)).collect();
-        let lenient = shapes_of.iter().enumerate().map(|(shape, membership)| {
-            let own = |owner: &usize| relaxation.base(*owner) == relaxation.base(shape);
-            let bears = |group: &usize| match groups[*group] {
+        let lenient = shapes_of.iter_enumerated().map(|(shape, membership)| {
+            let own = |owner: &Id<PodShape>| relaxation.base(*owner) == relaxation.base(shape);
+            let bears = |group: &Id<Group>| match groups[*group] {
                 (Group { kind: GroupKind::TopologySpread { .. }, .. }, _) => false,
                 (Group { kind: GroupKind::PodAntiAffinity { .. }, .. }, _) => true,
                 (Group { kind: GroupKind::PodAffinity, .. }, owners) => owners.iter().all(own),
@@ -127,10 +136,10 @@ impl Rules {
                     .iter()
                     .any(|group| matches!(groups[*group].0.kind, GroupKind::TopologySpread { .. }))
         });
-        let mixed = (0..groups.len()).filter(|number| {
-            let required_only = |shape: &usize| relaxation.is_required_only(*shape);
+        let mixed = groups.ids().filter(|number| {
+            let required_only = |shape: &Id<PodShape>| relaxation.is_required_only(*shape);
             let (group, owners) = groups[*number];
-            let others = || shapes_of.iter().enumerate().filter(|(shape, _)| required_only(shape)).map(|(_, one)| one);
+            let others = || shapes_of.iter_enumerated().filter(|(shape, _)| required_only(shape)).map(|(_, one)| one);
             matches!(group.kind, GroupKind::TopologySpread { .. })
                 && owners.iter().any(required_only)
                 && others().any(|one| one.matches.contains(number) && !one.owns.contains(number))
@@ -150,17 +159,22 @@ impl Rules {
     }
 
     /// Computes `beside`: the pods that a spread does not count on any new node.
-    pub(crate) fn settle(&mut self, pools: &[PoolView<'_>], shapes: &[ShapeData], relaxation: &RelaxationLevels) {
-        let mut members: Vec<Vec<usize>> = vec![Vec::new(); self.groups.len()];
-        for (index, membership) in self.shapes.iter().enumerate() {
-            membership.matches.iter().for_each(|group| members[*group].push(index));
+    pub(crate) fn settle(
+        &mut self,
+        pools: &IndexVec<NodePool, PoolView<'_>>,
+        shapes: &IndexVec<PodShape, ShapeData>,
+        relaxation: &RelaxationLevels,
+    ) {
+        let mut members: IndexVec<Group, Vec<Id<PodShape>>> = IndexVec::filled(Vec::new(), self.groups.len());
+        for (shape, membership) in self.shapes.iter_enumerated() {
+            membership.matches.iter().for_each(|group| members[*group].push(shape));
         }
-        for (number, group) in self.groups.iter().enumerate() {
+        for (number, group) in self.groups.iter_enumerated() {
             let GroupKind::TopologySpread { nodes, .. } = &group.kind else { continue };
             if nodes.is_all() {
                 continue;
             }
-            let passing: Vec<Bits> = pools
+            let passing: Vec<Bits<Offering>> = pools
                 .iter()
                 .map(|pool| {
                     let mut bits = Bits::none(pool.offerings.len());
@@ -185,34 +199,38 @@ impl Rules {
 
     /// Takes the groups. They determine the cached data of nodes and their pods, whatever other shapes exist.
     pub(crate) fn take_group_key(&mut self) -> GroupKey {
-        let groups = [&mut self.groups, &mut self.host_groups].into_iter().map(std::mem::take).collect();
-        GroupKey { groups, lonely: std::mem::take(&mut self.lonely) }
+        let Self { groups, host_groups, lonely, .. } = self;
+        GroupKey {
+            groups: std::mem::take(groups),
+            host_groups: std::mem::take(host_groups),
+            lonely: std::mem::take(lonely),
+        }
     }
 
     /// Whether the groups equal those in `group_key`.
     pub(crate) fn is_of(&self, group_key: &GroupKey) -> bool {
-        group_key.groups.iter().eq([&self.groups, &self.host_groups]) && group_key.lonely == self.lonely
+        group_key.groups == self.groups && group_key.host_groups == self.host_groups && group_key.lonely == self.lonely
     }
 
     /// Spread groups that also count pods that they do not constrain.
-    pub(crate) fn mixed(&self) -> BTreeSet<usize> {
+    pub(crate) fn mixed(&self) -> BTreeSet<Id<Group>> {
         self.mixed.clone()
     }
 
     /// Whether pods of `shape` require a host with members of a PodAffinity group.
-    pub(crate) fn seeks_host(&self, shape: usize) -> bool {
+    pub(crate) fn seeks_host(&self, shape: Id<PodShape>) -> bool {
         self.joins(shape).next().is_some()
     }
 
     /// Hostname PodAffinity groups that `shape` owns.
-    fn joins(&self, shape: usize) -> impl Iterator<Item = usize> + '_ {
+    fn joins(&self, shape: Id<PodShape>) -> impl Iterator<Item = Id<HostRule>> + '_ {
         self.hosts[shape].owns.iter().copied().filter(|group| self.host_rules[*group] == HostRule::NeedsMember)
     }
 }
 
 impl<'a> Topology<'a> {
     /// `waiting` holds the shapes of the pending pods.
-    pub(crate) fn new(rules: &'a Rules, waiting: &BTreeSet<usize>) -> Self {
+    pub(crate) fn new(rules: &'a Rules, waiting: &BTreeSet<Id<PodShape>>) -> Self {
         let sought = rules.seekers.iter().filter(|(_, owners)| !owners.is_disjoint(waiting));
         Self {
             rules,
@@ -224,12 +242,12 @@ impl<'a> Topology<'a> {
     }
 
     /// Whether pods of `shape` are assigned to domains, or to a host with other pods, before they are placed.
-    pub(crate) fn concerns(&self, shape: usize) -> bool {
+    pub(crate) fn concerns(&self, shape: Id<PodShape>) -> bool {
         !self.relevant(shape).is_empty() || self.joins(shape).next().is_some()
     }
 
     /// Also assigns unconstrained members of these spread groups to domains from now on.
-    pub(crate) fn tighten(&mut self, groups: BTreeSet<usize>) {
+    pub(crate) fn tighten(&mut self, groups: BTreeSet<Id<Group>>) {
         self.strict.extend(groups);
     }
 
@@ -246,15 +264,15 @@ impl<'a> Topology<'a> {
     }
 
     /// Whether [`Self::wait`] affects pods of any of these shapes.
-    pub(crate) fn could_wait(&self, shapes: &[usize]) -> bool {
+    pub(crate) fn could_wait(&self, shapes: &[Id<PodShape>]) -> bool {
         shapes.iter().any(|shape| self.counts_any(*shape, shapes))
     }
 
     /// Whether a spread of `shape` counts but does not constrain pods of `others`, and these pods are assigned to
     /// domains as well.
-    fn counts_any(&self, shape: usize, others: &[usize]) -> bool {
-        let counts = |group: &usize| {
-            let member = |other: &usize| {
+    fn counts_any(&self, shape: Id<PodShape>, others: &[Id<PodShape>]) -> bool {
+        let counts = |group: &Id<Group>| {
+            let member = |other: &Id<PodShape>| {
                 self.shapes[*other].matches.contains(group) && !self.shapes[*other].owns.contains(group)
             };
             self.strict.contains(group) && others.iter().any(member)
@@ -265,38 +283,45 @@ impl<'a> Topology<'a> {
     /// Domain groups that matter for the domain of a pod of `shape`: groups that the shape owns, mutual anti-affinity
     /// groups that select it, and groups that must know the pod's domain because of other pods (PodAffinity of pending
     /// pods and strict spreads).
-    fn relevant(&self, shape: usize) -> Vec<usize> {
+    fn relevant(&self, shape: Id<PodShape>) -> Vec<Id<Group>> {
         let membership = &self.shapes[shape];
-        let binds = |group: &usize| {
+        let binds = |group: &Id<Group>| {
             self.groups[*group].kind == GroupKind::PodAntiAffinity { mutual: true }
                 || self.sought.contains(group)
                 || self.strict.contains(group)
         };
         let avoided = membership.matches.iter().copied().filter(binds);
-        let mut all: Vec<usize> = membership.owns.iter().copied().chain(avoided).collect();
+        let mut all: Vec<Id<Group>> = membership.owns.iter().copied().chain(avoided).collect();
         all.sort_unstable();
         all.dedup();
         all
     }
 }
 
+/// Groups with the shapes that own them.
+type Owners = BTreeMap<Arc<Group>, Vec<Id<PodShape>>>;
+
 /// Returns the membership of each shape and, per group, whether it has no member.
-fn memberships(groups: &BTreeMap<Arc<Group>, Vec<usize>>, shapes: &[&PodShape]) -> (Vec<Membership>, Vec<bool>) {
+fn memberships<G>(
+    groups: &Owners,
+    shapes: &IndexVec<PodShape, &PodShape>,
+) -> (IndexVec<PodShape, Membership<G>>, Vec<bool>) {
     let mut without = Vec::with_capacity(groups.len());
-    let mut all = vec![Membership::default(); shapes.len()];
+    let mut all: IndexVec<PodShape, Membership<G>> = shapes.iter().map(|_| Membership::default()).collect();
     // Most selectors name labels. Only shapes with the rarest of these labels need a check. The map serves lookups
     // only; iterating over it would not be deterministic.
     let named = groups.keys().flat_map(|group| group.labels());
-    let mut labelled: HashMap<(&str, &str), Vec<usize>> = named.map(|label| (label, Vec::new())).collect();
-    for (index, shape) in shapes.iter().enumerate() {
+    let mut labelled: HashMap<(&str, &str), Vec<Id<PodShape>>> = named.map(|label| (label, Vec::new())).collect();
+    for (index, shape) in shapes.iter_enumerated() {
         for (key, value) in &shape.labels {
             if let Some(all) = labelled.get_mut(&(key.as_str(), value.as_str())) {
                 all.push(index);
             }
         }
     }
-    let everybody: Vec<usize> = (0..shapes.len()).collect();
+    let everybody: Vec<Id<PodShape>> = shapes.ids().collect();
     for (number, (group, owners)) in groups.iter().enumerate() {
+        let number = Id::new(number);
         let named = group.labels().map(|label| labelled.get(&label).map_or(&[][..], Vec::as_slice));
         let candidates = named.min_by_key(|some| some.len()).unwrap_or(&everybody);
         let mut lonely = true;

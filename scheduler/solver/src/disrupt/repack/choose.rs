@@ -1,7 +1,6 @@
 //! Which nodes to remove: a search over numbers of removals in order, then over single nodes.
 
-use super::Repack;
-use crate::disrupt::candidates::Candidate;
+use super::{CandidateId, Order, Repack};
 use crate::place::State;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,8 +24,8 @@ const MATCHES: usize = 2;
 
 /// The best removals so far.
 struct Best {
-    /// Indices into the order, ascending.
-    nodes: Vec<usize>,
+    /// In order.
+    nodes: Vec<CandidateId>,
     /// Change of the hourly price with the cost of evictions, in micro-USD; negative is better.
     cost: i64,
     /// Instance types of the launches.
@@ -35,8 +34,8 @@ struct Best {
     trials: usize,
 }
 
-/// Nodes to remove, by index into the order of `repack`; none if no removal pays.
-pub(super) fn choose(repack: &mut Repack<'_, '_>, state: &mut State) -> Vec<usize> {
+/// Nodes to remove; none if no removal pays.
+pub(super) fn choose(repack: &mut Repack<'_, '_>, state: &mut State) -> Vec<CandidateId> {
     let pods: usize = repack.order.iter().map(|(_, one)| one.pods.len()).sum();
     let work = WORK_PER_POD.saturating_mul(u64::try_from(pods).unwrap_or(u64::MAX));
     let work = work.min(state.work / SHARE).max(1);
@@ -52,7 +51,7 @@ pub(super) fn choose(repack: &mut Repack<'_, '_>, state: &mut State) -> Vec<usiz
         if known.contains_key(&removed) {
             continue;
         }
-        let Some(cost) = best.attempt(repack, state, (0..removed).collect()) else { break };
+        let Some(cost) = best.attempt(repack, state, repack.order.ids().take(removed).collect()) else { break };
         known.insert(removed, cost);
         if wanted.is_empty() {
             wanted = between(&known);
@@ -82,12 +81,11 @@ pub(super) fn choose(repack: &mut Repack<'_, '_>, state: &mut State) -> Vec<usiz
 
 /// Changes single nodes: those closest to the dividing price first.
 fn single_nodes(repack: &Repack<'_, '_>, state: &mut State, best: &mut Best) {
-    let mut tried: BTreeSet<Vec<usize>> = BTreeSet::new();
+    let mut tried: BTreeSet<Vec<CandidateId>> = BTreeSet::new();
     loop {
-        let count = repack.order.len();
         let middle = best.nodes.len();
-        let mut order: Vec<usize> = (0..count).collect();
-        order.sort_by_key(|index| index.abs_diff(middle));
+        let mut order: Vec<CandidateId> = repack.order.ids().collect();
+        order.sort_by_key(|id| id.number().abs_diff(middle));
         let next = order.into_iter().map(|index| best.with_changed(index)).find(|nodes| !tried.contains(nodes));
         let Some(nodes) = next else { return };
         tried.insert(nodes.clone());
@@ -99,7 +97,7 @@ fn single_nodes(repack: &Repack<'_, '_>, state: &mut State, best: &mut Best) {
 
 impl Best {
     /// Tries to remove these nodes. Returns the cost, or `None` if no trial is left.
-    fn attempt(&mut self, repack: &Repack<'_, '_>, state: &mut State, nodes: Vec<usize>) -> Option<i64> {
+    fn attempt(&mut self, repack: &Repack<'_, '_>, state: &mut State, nodes: Vec<CandidateId>) -> Option<i64> {
         if self.trials == 0 || state.work == 0 {
             return None;
         }
@@ -112,11 +110,12 @@ impl Best {
     }
 
     /// The removals without nodes of types that would be launched instead, those with most evictions first.
-    fn without_matches(&self, order: &[(f64, &Candidate<'_>)]) -> Vec<usize> {
+    fn without_matches(&self, order: &Order<'_, '_>) -> Vec<CandidateId> {
         let mut types = self.types.clone();
-        let mut nodes: Vec<(i64, usize)> = self.nodes.iter().map(|index| (order[*index].1.evictions, *index)).collect();
+        let evictions = |id: &CandidateId| (order[*id].1.evictions, *id);
+        let mut nodes: Vec<(i64, CandidateId)> = self.nodes.iter().map(evictions).collect();
         nodes.sort_unstable_by(|a, b| b.cmp(a));
-        let mut removed: Vec<usize> = Vec::new();
+        let mut removed: Vec<CandidateId> = Vec::new();
         for (_, index) in nodes {
             match types.get_mut(&order[index].1.instance_type) {
                 Some(launched) if *launched > 0 => *launched -= 1,
@@ -127,7 +126,7 @@ impl Best {
         removed
     }
 
-    fn with_changed(&self, index: usize) -> Vec<usize> {
+    fn with_changed(&self, index: CandidateId) -> Vec<CandidateId> {
         let mut nodes = self.nodes.clone();
         match nodes.binary_search(&index) {
             Ok(place) => drop(nodes.remove(place)),

@@ -2,7 +2,9 @@
 
 use crate::input::intern::{Amounts, ResourceTable};
 use crate::input::volumes;
-use plimsoll_model::catalog::{Catalog, InstanceType};
+use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
+use plimsoll_model::index::{Id, IndexVec};
+use plimsoll_model::money::MicroUsdPerHour;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -17,25 +19,26 @@ pub(crate) struct TypeView {
 /// A catalog, looked at once for all pools that buy from it.
 #[derive(Debug, Clone)]
 pub(crate) struct CatalogView {
-    pub(super) types: Arc<Vec<TypeView>>,
-    /// All offerings as numbers of type and place among the type's, sorted by (price, type, zone, capacity type).
-    pub(super) order: Vec<(usize, usize)>,
+    pub(super) types: Arc<IndexVec<InstanceType, TypeView>>,
+    /// All offerings as type, place among the type's and price, sorted by (price, type, zone, capacity type).
+    pub(super) order: Vec<(Id<InstanceType>, usize, MicroUsdPerHour)>,
     /// Labels that any type has.
     pub(super) keys: Arc<BTreeSet<String>>,
 }
 
 impl CatalogView {
     /// Of `catalog`, by the numbers of `table`.
-    pub(crate) fn new(catalog: &Catalog, table: &ResourceTable) -> Self {
+    pub(crate) fn new<'c>(catalog: &'c Catalog, table: &ResourceTable) -> Self {
         let types = catalog.instance_types.iter().map(|one| TypeView::new(one, table)).collect();
-        let places =
-            |(number, kind): (usize, &InstanceType)| (0..kind.offerings.len()).map(move |place| (number, place));
-        let mut order: Vec<(usize, usize)> = catalog.instance_types.iter().enumerate().flat_map(places).collect();
-        let bought = |(number, place): (usize, usize)| &catalog.instance_types[number].offerings[place];
+        let of_type = |(number, kind): (usize, &'c InstanceType)| {
+            kind.offerings.iter().enumerate().map(move |(place, one)| (one.price, Id::new(number), one, place))
+        };
+        let mut order: Vec<_> = catalog.instance_types.iter().enumerate().flat_map(of_type).collect();
         order.sort_by(|a, b| {
-            let rest = |one: (usize, usize)| (&bought(one).zone, bought(one).capacity_type);
-            (bought(*a).price, a.0).cmp(&(bought(*b).price, b.0)).then_with(|| rest(*a).cmp(&rest(*b)))
+            let rest = |one: &'c Offering| (&one.zone, one.capacity_type);
+            (a.0, a.1).cmp(&(b.0, b.1)).then_with(|| rest(a.2).cmp(&rest(b.2)))
         });
+        let order = order.into_iter().map(|(price, kind, _, place)| (kind, place, price)).collect();
         Self { types: Arc::new(types), order, keys: Arc::new(super::labels::of_types(catalog)) }
     }
 }

@@ -3,19 +3,20 @@
 use super::PoolView;
 use crate::input::intern::Bits;
 use crate::input::pool_requirements::holds;
-use plimsoll_model::catalog::{Catalog, InstanceType};
+use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
+use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::names::label;
 use plimsoll_model::requirements::NodeSelectorRequirement;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Per label: offerings by value.
-pub(super) type ByValue = BTreeMap<String, Arc<Vec<(Option<String>, Bits)>>>;
+pub(super) type ByValue = BTreeMap<String, Arc<Vec<(Option<String>, Bits<Offering>)>>>;
 
 impl<'a> PoolView<'a> {
     /// The value of a label of a node made of that offering, except of open ones.
-    pub(crate) fn label(&self, offering: usize, key: &str) -> Option<&'a str> {
-        let kind = self.kind(self.data.offerings[offering].type_index);
+    pub(crate) fn label(&self, offering: Id<Offering>, key: &str) -> Option<&'a str> {
+        let kind = self.kind(offering);
         let bought = self.offering(offering);
         let filled = |text: &'a str| Some(text).filter(|text| !text.is_empty());
         match key {
@@ -50,15 +51,15 @@ impl<'a> PoolView<'a> {
     }
 
     /// All offerings by their value of a label, `None` where they have none; open labels are not looked at.
-    pub(crate) fn by_value(&self, key: &str) -> Arc<Vec<(Option<String>, Bits)>> {
+    pub(crate) fn by_value(&self, key: &str) -> Arc<Vec<(Option<String>, Bits<Offering>)>> {
         let mut known = self.values.borrow_mut();
         if let Some(found) = known.get(key) {
             return Arc::clone(found);
         }
-        let mut parts: BTreeMap<Option<&str>, Bits> = BTreeMap::new();
-        for index in 0..self.offerings.len() {
-            let part = parts.entry(self.label(index, key)).or_insert_with(|| Bits::none(self.offerings.len()));
-            part.insert(index);
+        let mut parts: BTreeMap<Option<&str>, Bits<Offering>> = BTreeMap::new();
+        for offering in self.offerings.ids() {
+            let part = parts.entry(self.label(offering, key)).or_insert_with(|| Bits::none(self.offerings.len()));
+            part.insert(offering);
         }
         let parts = Arc::new(parts.into_iter().map(|(value, bits)| (value.map(str::to_owned), bits)).collect());
         known.insert(key.to_owned(), Arc::clone(&parts));
@@ -66,7 +67,7 @@ impl<'a> PoolView<'a> {
     }
 
     /// Offerings whose nodes satisfy `requirement`; for open labels all of them.
-    pub(crate) fn satisfying(&self, requirement: &NodeSelectorRequirement) -> Bits {
+    pub(crate) fn satisfying(&self, requirement: &NodeSelectorRequirement) -> Bits<Offering> {
         let size = self.offerings.len();
         if self.custom.has(&requirement.key) {
             return Bits::all(size);
@@ -80,24 +81,24 @@ impl<'a> PoolView<'a> {
                 // Few values, each of thousands of offerings.
                 let mut judged: Vec<(Option<&str>, bool)> = Vec::new();
                 let mut found = Bits::none(size);
-                for index in 0..size {
-                    let value = self.label(index, key);
+                for offering in self.offerings.ids() {
+                    let value = self.label(offering, key);
                     let known = judged.iter().find(|(one, _)| *one == value).map(|(_, holds)| *holds);
                     let good = known.unwrap_or_else(|| {
                         judged.push((value, holds(requirement, value)));
                         judged.last().is_some_and(|(_, holds)| *holds)
                     });
                     if good {
-                        found.insert(index);
+                        found.insert(offering);
                     }
                 }
                 found
             }
             _ => {
                 let value = |kind| self.label_of_type(kind, key).or_else(|| self.label_of_type(kind, &requirement.key));
-                let kinds: Vec<bool> =
+                let kinds: IndexVec<InstanceType, bool> =
                     self.catalog.instance_types.iter().map(|kind| holds(requirement, value(kind))).collect();
-                Bits::of(size, |index| kinds[self.offerings[index].type_index])
+                Bits::of(size, |offering| kinds[self.offerings[offering].type_index])
             }
         };
         self.known.borrow_mut().insert(requirement.clone(), found.clone());

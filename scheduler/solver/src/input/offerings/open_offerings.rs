@@ -2,6 +2,8 @@
 
 use super::OfferingView;
 use crate::input::intern::{Bits, fits};
+use plimsoll_model::catalog::Offering;
+use plimsoll_model::index::IndexVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -10,11 +12,11 @@ use std::sync::Arc;
 pub(super) struct Rooms {
     /// Per resource: the different amounts of room that there are, ascending.
     steps: Vec<Vec<i64>>,
-    known: BTreeMap<Vec<usize>, Arc<Bits>>,
+    known: BTreeMap<Vec<usize>, Arc<Bits<Offering>>>,
 }
 
 impl Rooms {
-    pub(super) fn new(offerings: &[OfferingView], width: usize) -> Self {
+    pub(super) fn new(offerings: &IndexVec<Offering, OfferingView>, width: usize) -> Self {
         let steps = |resource: usize| {
             let rooms: BTreeSet<i64> = offerings.iter().filter_map(|one| one.room.get(resource).copied()).collect();
             rooms.into_iter().collect()
@@ -36,9 +38,13 @@ impl Rooms {
     }
 
     /// Of `offerings` those that have room for `requests`.
-    pub(super) fn fitting(&mut self, offerings: &[OfferingView], requests: &[i64]) -> Arc<Bits> {
+    pub(super) fn fitting(
+        &mut self,
+        offerings: &IndexVec<Offering, OfferingView>,
+        requests: &[i64],
+    ) -> Arc<Bits<Offering>> {
         let key = self.key(requests);
-        let found = || Arc::new(Bits::of(offerings.len(), |index| fits(requests, &offerings[index].room)));
+        let found = || Arc::new(Bits::of(offerings.len(), |offering| fits(requests, &offerings[offering].room)));
         Arc::clone(self.known.entry(key).or_insert_with(found))
     }
 }

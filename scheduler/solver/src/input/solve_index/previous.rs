@@ -2,6 +2,7 @@
 
 use super::{ShapeData, Slot, SolveIndex};
 use plimsoll_model::identity::NodePoolName;
+use plimsoll_model::index::Id;
 use plimsoll_model::snapshot::{PodShape, Snapshot, SnapshotIndex};
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ pub(super) struct Shapes {
     /// What is known of the former, then of the latter.
     pub(super) data: Vec<Option<ShapeData>>,
     /// Of these likewise: the numbers that they had.
-    pub(super) numbers: Vec<Option<usize>>,
+    pub(super) numbers: Vec<Option<Id<PodShape>>>,
 }
 
 /// What is as it was for the former solve index, beside shapes.
@@ -31,8 +32,8 @@ pub(super) struct Unchanged {
 /// A shape of the snapshot.
 #[derive(Debug)]
 struct Kept {
-    number: usize,
-    /// The number of the first level above it.
+    id: Id<PodShape>,
+    /// The id of the first level above it, as a number.
     first_level: usize,
     revision: u64,
     shape: PodShape,
@@ -59,11 +60,11 @@ impl PreviousShapes {
     ) -> Shapes {
         let mut former = self.own.into_iter().peekable();
         let mut all = Shapes::default();
-        let mut of_levels: Vec<(Option<ShapeData>, Option<usize>)> = Vec::new();
+        let mut of_levels: Vec<(Option<ShapeData>, Option<Id<PodShape>>)> = Vec::new();
         for (shape, revision) in snapshot.shapes.iter().zip(index.shape_revisions()) {
             while former.next_if(|kept| kept.shape.id < shape.id).is_some() {}
             let kept = former.next_if(|kept| kept.revision == *revision);
-            all.numbers.push(kept.as_ref().map(|kept| kept.number));
+            all.numbers.push(kept.as_ref().map(|kept| kept.id));
             let (shape, data, above) = match kept {
                 Some(Kept { shape, data, levels, first_level, .. }) => (shape, Some(data), Some((levels, first_level))),
                 None => (shape.clone(), None, None),
@@ -73,7 +74,7 @@ impl PreviousShapes {
                 Some((above, number)) => {
                     for ((level, data), number) in above.into_iter().zip(number..) {
                         all.levels.push(level);
-                        of_levels.push((Some(data).filter(|_| same.pools), Some(number)));
+                        of_levels.push((Some(data).filter(|_| same.pools), Some(Id::new(number))));
                     }
                 }
                 None => all.levels.extend(levels(&shape)),
@@ -101,9 +102,10 @@ impl SolveIndex {
         let mut first_level = self.own.len();
         let shapes = self.own.into_iter().zip(self.revisions).zip(own);
         let kept = shapes.enumerate().map(|(number, ((shape, revision), data))| {
-            let levels: Vec<_> = levels.by_ref().take(self.relaxation.above(number)).collect();
+            let id = Id::new(number);
+            let levels: Vec<_> = levels.by_ref().take(self.relaxation.above(id)).collect();
             first_level += levels.len();
-            Kept { number, first_level: first_level - levels.len(), revision, shape, data, levels }
+            Kept { id, first_level: first_level - levels.len(), revision, shape, data, levels }
         });
         let former = PreviousShapes { pools, own: kept.collect() };
         let slots = self.pools.into_iter().chain(self.fixed);

@@ -2,8 +2,9 @@
 //! solved in fractions, the one that costs less is cut again, and no plan costs less than the cheapest half that is left.
 
 use super::master::Column;
-use super::{Cap, Fractional, PodKind, Row, Start, Used};
+use super::{Cap, Fractional, KindId, PodKind, PodKinds, Row, Start, Take, Used};
 use crate::input::intern::{Amounts, Bits};
+use plimsoll_model::index::{Id, IndexVec};
 use std::collections::BTreeSet;
 
 /// Halves solved at most: each takes a few milliseconds.
@@ -21,28 +22,33 @@ const NEAR: f64 = 0.02;
 #[derive(Default)]
 struct Half {
     /// Of these rows at least so many nodes.
-    floors: Vec<(Bits, usize)>,
+    floors: Vec<(Bits<Row>, usize)>,
     /// Of these rows at most so many nodes.
-    caps: Vec<(Bits, usize)>,
+    caps: Vec<(Bits<Row>, usize)>,
     /// None of them costs less.
     bound: f64,
     used: Vec<Used>,
 }
 
 /// Raises the bound of `root`, the optimum of these kinds and rows in fractions; not above `enough`, what a whole plan costs.
-pub(crate) fn tightened(kinds: &[PodKind<'_>], rows: &[Row], root: Fractional, enough: f64, work: &mut u64) -> f64 {
+pub(crate) fn tightened(
+    kinds: &PodKinds<'_>,
+    rows: &IndexVec<Row, Row>,
+    root: Fractional,
+    enough: f64,
+    work: &mut u64,
+) -> f64 {
     let mut search = Search { kinds, rows, enough, known: Vec::new(), seen: BTreeSet::new() };
     search.learn(root.columns);
     let mut open = vec![Half { bound: root.bound, used: root.used, ..Half::default() }];
     for _ in 0..HALVES / 2 {
-        let Some(place) = (0..open.len()).min_by(|a, b| open[*a].bound.total_cmp(&open[*b].bound)) else {
-            return enough;
-        };
-        let least = open[place].bound;
-        if least >= enough * (1.0 - NEAR) || *work == 0 || open[place].floors.len() + open[place].caps.len() >= DEPTH {
+        let cheapest = open.iter().enumerate().min_by(|(_, a), (_, b)| a.bound.total_cmp(&b.bound));
+        let Some((place, half)) = cheapest else { return enough };
+        let least = half.bound;
+        if least >= enough * (1.0 - NEAR) || *work == 0 || half.floors.len() + half.caps.len() >= DEPTH {
             return least.min(enough);
         }
-        let Some((set, below)) = search.cut(&open[place].used) else { return least.min(enough) };
+        let Some((set, below)) = search.cut(&half.used) else { return least.min(enough) };
         let half = open.swap_remove(place);
         let (floors, caps) = (half.floors.clone(), half.caps.clone());
         let mut fewer = Half { floors, caps, bound: half.bound, used: Vec::new() };
@@ -60,18 +66,18 @@ pub(crate) fn tightened(kinds: &[PodKind<'_>], rows: &[Row], root: Fractional, e
 }
 
 struct Search<'s> {
-    kinds: &'s [PodKind<'s>],
-    rows: &'s [Row],
+    kinds: &'s PodKinds<'s>,
+    rows: &'s IndexVec<Row, Row>,
     enough: f64,
     /// Fillings without what a half adds.
     known: Vec<Column>,
-    seen: BTreeSet<(usize, Vec<(usize, usize)>)>,
+    seen: BTreeSet<(Id<Row>, Take)>,
 }
 
 impl Search<'_> {
     fn learn(&mut self, columns: Vec<Column>) {
-        for mut column in columns.into_iter().filter(|column| column.row < self.rows.len()) {
-            column.take.retain(|(kind, _)| *kind < self.kinds.len());
+        for mut column in columns.into_iter().filter(|column| self.rows.try_get(column.row).is_some()) {
+            column.take.retain(|(kind, _)| self.kinds.try_get(*kind).is_some());
             column.caps.clear();
             if self.known.len() < KNOWN && self.seen.insert((column.row, column.take.clone())) {
                 self.known.push(column);
@@ -81,11 +87,12 @@ impl Search<'_> {
 
     /// The rows of which a solution has a number of nodes that is least whole, and the next lower whole number.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of nodes")]
-    fn cut(&self, used: &[Used]) -> Option<(Bits, usize)> {
-        let width = self.rows.first().map_or(0, |row| row.room.len());
-        let mut best: Option<(f64, Bits, usize)> = None;
+    fn cut(&self, used: &[Used]) -> Option<(Bits<Row>, usize)> {
+        let width = self.rows.iter().next().map_or(0, |row| row.room.len());
+        let mut best: Option<(f64, Bits<Row>, usize)> = None;
         for family in 0..=width {
-            let key = |row: &Row| if family == 0 { row.price } else { row.room[family - 1] };
+            let resource = family.checked_sub(1);
+            let key = |row: &Row| resource.map_or(row.price, |index| row.room.get(index).copied().unwrap_or(0));
             let values: BTreeSet<i64> = used.iter().map(|one| key(&self.rows[one.row])).collect();
             for value in values {
                 let nodes: f64 = used.iter().filter(|one| key(&self.rows[one.row]) >= value).map(|one| one.times).sum();
@@ -101,25 +108,26 @@ impl Search<'_> {
 
     fn solve(&mut self, half: &mut Half, work: &mut u64) {
         let (own, caps) = (self.kinds.len(), half.caps.iter());
-        let caps: Vec<Cap> = caps.map(|(rows, most)| Cap { rows: rows.clone(), most: *most }).collect();
-        let nothing: Amounts = self.kinds.first().map_or_else(Vec::new, |kind| vec![0; kind.requests.len()]);
+        let caps: IndexVec<Cap, Cap> = caps.map(|(rows, most)| Cap { rows: rows.clone(), most: *most }).collect();
+        let nothing: Amounts = self.kinds.iter().next().map_or_else(Vec::new, |kind| vec![0; kind.requests.len()]);
         // That there are so many nodes at least is one more kind of pods: they request nothing and each has a node of its own.
         let kinds = self.kinds.iter().map(|kind| PodKind { ..*kind });
         let floors = half.floors.iter().map(|(_, least)| PodKind { requests: &nothing, count: *least, most: 1 });
-        let kinds: Vec<PodKind<'_>> = kinds.chain(floors).collect();
-        let with_floors = |(index, row): (usize, &Row)| {
-            let on = |kind: usize| match kind.checked_sub(own) {
+        let kinds: PodKinds<'_> = kinds.chain(floors).collect();
+        let with_floors = |(index, row): (Id<Row>, &Row)| {
+            let on = |kind: KindId| match kind.number().checked_sub(own) {
                 None => row.suits.has(kind),
-                Some(floor) => half.floors[floor].0.has(index),
+                Some(floor) => half.floors.get(floor).is_some_and(|(rows, _)| rows.has(index)),
             };
             Row { price: row.price, room: row.room.clone(), suits: Bits::of(kinds.len(), on) }
         };
-        let rows: Vec<Row> = self.rows.iter().enumerate().map(with_floors).collect();
+        let rows: IndexVec<Row, Row> = self.rows.iter_enumerated().map(with_floors).collect();
         let mut known = self.known.clone();
         for column in &mut known {
-            let of_it = (0..half.floors.len()).filter(|floor| half.floors[*floor].0.has(column.row));
-            column.take.extend(of_it.map(|floor| (own + floor, 1)));
-            column.caps = (0..caps.len()).filter(|cap| caps[*cap].rows.has(column.row)).collect();
+            let of_it = (own..).zip(&half.floors).filter(|(_, (rows, _))| rows.has(column.row));
+            column.take.extend(of_it.map(|(kind, _)| (Id::new(kind), 1)));
+            let under = caps.iter_enumerated().filter(|(_, cap)| cap.rows.has(column.row));
+            column.caps = under.map(|(cap, _)| cap).collect();
         }
         let found = super::relaxed(&kinds, &rows, &caps, Start::Known(&known, self.enough), work);
         if let Some(found) = found {

@@ -2,18 +2,25 @@
 
 use super::master::number;
 use crate::input::intern::{Amounts, how_many};
+use plimsoll_model::index::{Id, IndexVec};
 
 /// Kinds of pods that may be on the node, with what the search needs to know of them.
-pub(crate) struct Knapsack<'k> {
+pub(crate) struct Knapsack<'k, T> {
     /// Kinds in the order in which they are tried: the most worth per part of the room first.
-    order: Vec<Candidate<'k>>,
+    order: Order<'k, T>,
     /// Per view: weight of each kind in `order`, the size of the room, and the order by worth per weight.
     views: Vec<View>,
     room: Amounts,
 }
 
-struct Candidate<'k> {
-    kind: usize,
+/// Kinds in the order in which they are tried.
+type Order<'k, T> = IndexVec<Place, Candidate<'k, T>>;
+
+/// A place in that order.
+enum Place {}
+
+struct Candidate<'k, T> {
+    kind: Id<T>,
     worth: f64,
     requests: &'k [i64],
     most: usize,
@@ -21,51 +28,33 @@ struct Candidate<'k> {
 
 /// All resources added up with some weights: one knapsack that is easy to bound.
 struct View {
-    weights: Vec<f64>,
+    weights: IndexVec<Place, f64>,
     per_resource: Vec<f64>,
-    by_density: Vec<usize>,
+    by_density: Vec<Id<Place>>,
 }
 
 /// What was found.
-pub(crate) struct Filling {
+pub(crate) struct Filling<T> {
     /// PodKind and number of pods, sorted.
-    pub(crate) take: Vec<(usize, usize)>,
+    pub(crate) take: Vec<(Id<T>, usize)>,
     pub(crate) worth: f64,
     /// No filling is worth more.
     pub(crate) bound: f64,
     pub(crate) steps: usize,
 }
 
-/// One kind on offer: number, worth of a pod, what it requests, how many the node may take at most.
-pub(crate) type Offered<'k> = (usize, f64, &'k [i64], usize);
+/// One kind on offer: its id, worth of a pod, what it requests, how many the node may take at most.
+pub(crate) type Offered<'k, T> = (Id<T>, f64, &'k [i64], usize);
 
-impl<'k> Knapsack<'k> {
+impl<'k, T> Knapsack<'k, T> {
     /// For a node with `room`. `scarcity`: per resource, what a unit is worth; it guides the order.
-    pub(crate) fn new(offered: &[Offered<'k>], room: &Amounts, scarcity: &[f64]) -> Self {
-        let used: Vec<usize> = (0..room.len()).filter(|index| offered.iter().any(|one| one.2[*index] > 0)).collect();
-        let mut mixed = vec![0.0; room.len()];
-        for index in &used {
-            mixed[*index] = scarcity.get(*index).copied().unwrap_or(0.0);
-        }
-        let total: f64 = used.iter().map(|index| mixed[*index] * amount(room[*index])).sum();
-        let even = |index: usize| 1.0 / amount(room[index]).max(1.0);
-        let mut guides: Vec<Vec<f64>> = Vec::new();
-        if total > 0.0 {
-            guides.push(mixed.iter().map(|weight| weight / total).collect());
-        }
-        let mut all = vec![0.0; room.len()];
-        used.iter().for_each(|index| all[*index] = even(*index) / number(used.len()));
-        guides.push(all);
-        for index in &used {
-            let mut one = vec![0.0; room.len()];
-            one[*index] = even(*index);
-            guides.push(one);
-        }
-        let first = guides[0].clone();
-        let density = |one: &Offered<'_>| one.1 / weigh(&first, one.2).max(1e-12);
-        let mut sorted: Vec<&Offered<'k>> = offered.iter().filter(|one| one.1 > 0.0).collect();
+    pub(crate) fn new(offered: &[Offered<'k, T>], room: &Amounts, scarcity: &[f64]) -> Self {
+        let guides = guides(offered, room, scarcity);
+        let first = guides.first().map_or(&[][..], Vec::as_slice);
+        let density = |one: &Offered<'_, T>| one.1 / weigh(first, one.2).max(1e-12);
+        let mut sorted: Vec<&Offered<'k, T>> = offered.iter().filter(|one| one.1 > 0.0).collect();
         sorted.sort_by(|a, b| density(b).total_cmp(&density(a)).then(a.0.cmp(&b.0)));
-        let order: Vec<Candidate<'k>> = sorted
+        let order: Order<'k, T> = sorted
             .into_iter()
             .map(|(kind, worth, requests, most)| Candidate {
                 kind: *kind,
@@ -80,21 +69,21 @@ impl<'k> Knapsack<'k> {
     }
 
     /// Searches by at most `nodes` steps; what is not worth `slack` (relative) more is not looked for.
-    pub(crate) fn search(&self, nodes: usize, slack: f64) -> Filling {
+    pub(crate) fn search(&self, nodes: usize, slack: f64) -> Filling<T> {
         let mut search =
-            Search { knapsack: self, best: Vec::new(), worth: 0.0, missed: 0.0, left: nodes, slack: 1.0 + slack };
-        let mut take = vec![0; self.order.len()];
-        let whole = self.bound(0, &self.room, f64::INFINITY);
-        search.descend(0, 0.0, &mut self.room.clone(), &mut take);
+            Search { knapsack: self, best: IndexVec::new(), worth: 0.0, missed: 0.0, left: nodes, slack: 1.0 + slack };
+        let mut take = IndexVec::filled(0, self.order.len());
+        let whole = self.bound(Id::FIRST, &self.room, f64::INFINITY);
+        search.descend(Id::FIRST, 0.0, &mut self.room.clone(), &mut take);
         let bound = (search.worth * (1.0 + slack)).max(search.missed).min(whole);
-        let mut chosen: Vec<(usize, usize)> =
+        let mut chosen: Vec<(Id<T>, usize)> =
             search.best.iter().zip(&self.order).filter(|(n, _)| **n > 0).map(|(n, one)| (one.kind, *n)).collect();
         chosen.sort_unstable();
         Filling { take: chosen, worth: search.worth, bound, steps: nodes - search.left }
     }
 
     /// No way to fill `room` with kinds from place `from` on is worth more. Stops early once it is below `enough`.
-    fn bound(&self, from: usize, room: &Amounts, enough: f64) -> f64 {
+    fn bound(&self, from: Id<Place>, room: &Amounts, enough: f64) -> f64 {
         let mut least = f64::INFINITY;
         for (number, view) in self.views.iter().enumerate() {
             let sum = if number == 0 { self.first_bound(from, room) } else { self.bound_in(view, from, room) };
@@ -107,10 +96,10 @@ impl<'k> Knapsack<'k> {
     }
 
     /// The same in the first view, whose order is that of the search.
-    fn first_bound(&self, from: usize, room: &Amounts) -> f64 {
+    fn first_bound(&self, from: Id<Place>, room: &Amounts) -> f64 {
         let Some(view) = self.views.first() else { return f64::INFINITY };
         let (mut space, mut sum) = (weigh(&view.per_resource, room), 0.0);
-        for (one, weight) in self.order.iter().zip(&view.weights).skip(from) {
+        for (one, weight) in self.order.iter().zip(&view.weights).skip(from.number()) {
             let all = weight * number(one.most);
             if all > space {
                 return sum + one.worth * space.max(0.0) / weight;
@@ -121,7 +110,7 @@ impl<'k> Knapsack<'k> {
         sum
     }
 
-    fn bound_in(&self, view: &View, from: usize, room: &Amounts) -> f64 {
+    fn bound_in(&self, view: &View, from: Id<Place>, room: &Amounts) -> f64 {
         let (mut space, mut sum) = (weigh(&view.per_resource, room), 0.0);
         for place in view.by_density.iter().copied().filter(|place| *place >= from) {
             let (one, weight) = (&self.order[place], view.weights[place]);
@@ -136,9 +125,9 @@ impl<'k> Knapsack<'k> {
     }
 }
 
-struct Search<'s, 'k> {
-    knapsack: &'s Knapsack<'k>,
-    best: Vec<usize>,
+struct Search<'s, 'k, T> {
+    knapsack: &'s Knapsack<'k, T>,
+    best: IndexVec<Place, usize>,
     worth: f64,
     /// The most that parts of the search which were cut off for want of steps could have given.
     missed: f64,
@@ -146,13 +135,14 @@ struct Search<'s, 'k> {
     slack: f64,
 }
 
-impl Search<'_, '_> {
-    fn descend(&mut self, place: usize, worth: f64, room: &mut Amounts, take: &mut [usize]) {
+impl<T> Search<'_, '_, T> {
+    fn descend(&mut self, place: Id<Place>, worth: f64, room: &mut Amounts, take: &mut IndexVec<Place, usize>) {
         if worth > self.worth {
             self.worth = worth;
-            self.best = take.to_vec();
+            self.best.clone_from(take);
         }
-        let Some(one) = self.knapsack.order.get(place) else { return };
+        let Some(one) = self.knapsack.order.try_get(place) else { return };
+        let next = Id::new(place.number() + 1);
         let target = (self.worth * self.slack - worth).max(0.0);
         let open = self.knapsack.bound(place, room, target);
         if open <= target {
@@ -169,14 +159,14 @@ impl Search<'_, '_> {
             let by = i64::try_from(n).unwrap_or(i64::MAX);
             crate::input::intern::add(room, one.requests, -by);
             take[place] = n;
-            self.descend(place + 1, worth + one.worth * number(n), room, take);
+            self.descend(next, worth + one.worth * number(n), room, take);
             crate::input::intern::add(room, one.requests, by);
             if n > 0 {
                 // With one less of this kind, and then with still fewer: as it is worth most per part of the room, each step loses.
                 let target = (self.worth * self.slack - worth).max(0.0);
                 let fewer = one.worth * number(n - 1);
                 crate::input::intern::add(room, one.requests, 1 - by);
-                let open = self.knapsack.first_bound(place + 1, room);
+                let open = self.knapsack.first_bound(next, room);
                 crate::input::intern::add(room, one.requests, by - 1);
                 if fewer + open <= target {
                     break;
@@ -191,11 +181,38 @@ impl Search<'_, '_> {
     }
 }
 
-fn view(order: &[Candidate<'_>], per_resource: Vec<f64>) -> View {
+/// Weights per resource: as scarce as each is, all even, and each resource by itself.
+fn guides<T>(offered: &[Offered<'_, T>], room: &Amounts, scarcity: &[f64]) -> Vec<Vec<f64>> {
+    let mut is_used = vec![false; room.len()];
+    for (.., requests, _) in offered {
+        is_used.iter_mut().zip(*requests).for_each(|(used, amount)| *used |= *amount > 0);
+    }
+    let used = || is_used.iter().enumerate().filter(|(_, used)| **used).map(|(index, _)| index);
+    let scarcities = scarcity.iter().copied().chain(std::iter::repeat(0.0));
+    let mixed = is_used.iter().zip(scarcities).map(|(used, scarcity)| if *used { scarcity } else { 0.0 });
+    let mixed: Vec<f64> = mixed.collect();
+    let parts = is_used.iter().zip(mixed.iter().zip(room)).filter(|(used, _)| **used);
+    let total: f64 = parts.map(|(_, (weight, room))| weight * amount(*room)).sum();
+    let even = |room: &i64| 1.0 / amount(*room).max(1.0);
+    let mut guides: Vec<Vec<f64>> = Vec::new();
+    if total > 0.0 {
+        guides.push(mixed.iter().map(|weight| weight / total).collect());
+    }
+    let count = number(used().count());
+    let all = is_used.iter().zip(room).map(|(used, room)| if *used { even(room) / count } else { 0.0 });
+    guides.push(all.collect());
+    for index in used() {
+        let one = room.iter().enumerate().map(|(other, room)| if other == index { even(room) } else { 0.0 });
+        guides.push(one.collect());
+    }
+    guides
+}
+
+fn view<T>(order: &Order<'_, T>, per_resource: Vec<f64>) -> View {
     // A kind that weighs nothing here must not make the bound infinite: it counts in full.
-    let weights: Vec<f64> = order.iter().map(|one| weigh(&per_resource, one.requests).max(1e-12)).collect();
-    let mut by_density: Vec<usize> = (0..order.len()).collect();
-    let density = |place: usize| order[place].worth / weights[place];
+    let weights: IndexVec<Place, f64> = order.iter().map(|one| weigh(&per_resource, one.requests).max(1e-12)).collect();
+    let mut by_density: Vec<Id<Place>> = order.ids().collect();
+    let density = |place: Id<Place>| order[place].worth / weights[place];
     by_density.sort_by(|a, b| density(*b).total_cmp(&density(*a)).then(a.cmp(b)));
     View { weights, per_resource, by_density }
 }

@@ -1,5 +1,8 @@
 //! The restricted master: which nodes, in fractions, cover all pods at the least price, by the revised simplex method.
 
+use super::{Cap, KindId, PodKind, Row, Take};
+use plimsoll_model::index::{Id, IndexVec};
+
 /// Below this a number counts as zero: costs and demands are scaled to about one.
 const TINY: f64 = 1e-9;
 
@@ -7,61 +10,89 @@ const TINY: f64 = 1e-9;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Column {
     /// Which offering; only the caller knows.
-    pub(super) row: usize,
+    pub(super) row: Id<Row>,
     pub(super) price: f64,
-    /// PodKind and number of pods; sorted, each once.
-    pub(super) take: Vec<(usize, usize)>,
+    pub(super) take: Take,
     /// Caps that its node counts for.
-    pub(super) caps: Vec<usize>,
+    pub(super) caps: Vec<Id<Cap>>,
 }
+
+/// A value per kind.
+pub(super) type Duals = IndexVec<PodKind<'static>, f64>;
+
+/// What the columns have to satisfy: a kind is covered, or a cap holds. Kinds come first, then the caps.
+#[derive(Debug)]
+enum Constraint {}
+
+/// A value per constraint.
+type Vector = IndexVec<Constraint, f64>;
 
 /// A basis that covers all kinds, and the inverse of its matrix.
 pub(super) struct Master {
     /// Kinds; behind them come the caps.
     kinds: usize,
-    width: usize,
-    pub(super) columns: Vec<Column>,
-    /// Per row of the basis: a column, or the surplus of a kind or what is left under a cap.
-    basis: Vec<Member>,
-    inverse: Vec<f64>,
+    pub(super) columns: IndexVec<Column, Column>,
+    /// A column, or the surplus of a kind or what is left under a cap.
+    basis: IndexVec<Constraint, Member>,
+    inverse: IndexVec<Constraint, Vector>,
     /// How often each member of the basis is used.
-    used: Vec<f64>,
+    used: Vector,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Member {
-    Column(usize),
-    Surplus(usize),
+    Column(Id<Column>),
+    Surplus(Id<Constraint>),
 }
 
 impl Master {
     /// Starts from one column per kind that takes that kind alone (`take[0]`), for as many pods as `demand` says, and is under no cap.
     /// A cap is a kind of which each node takes one back: at least minus so many.
-    pub(super) fn new(columns: Vec<Column>, demand: &[f64], caps: &[f64]) -> Self {
+    pub(super) fn new(columns: IndexVec<Column, Column>, demand: &Duals, caps: &IndexVec<Cap, f64>) -> Self {
         let width = demand.len() + caps.len();
-        let mut inverse = vec![0.0; width * width];
-        let mut used = Vec::with_capacity(width);
-        for (kind, column) in columns.iter().enumerate() {
+        let diagonal = |row: usize, value: f64| {
+            let mut vector = Vector::filled(0.0, width);
+            vector[Id::new(row)] = value;
+            vector
+        };
+        let mut inverse = IndexVec::new();
+        let mut used = Vector::new();
+        let mut basis = IndexVec::new();
+        for ((id, column), count) in columns.iter_enumerated().zip(demand) {
             let each = column.take.first().map_or(1.0, |(_, n)| number(*n));
-            inverse[kind * width + kind] = 1.0 / each;
-            used.push(demand[kind] / each);
+            inverse.push(diagonal(id.number(), 1.0 / each));
+            used.push(count / each);
+            basis.push(Member::Column(id));
         }
-        let mut basis: Vec<Member> = (0..demand.len()).map(Member::Column).collect();
         for (cap, most) in (demand.len()..).zip(caps) {
-            inverse[cap * width + cap] = -1.0;
+            inverse.push(diagonal(cap, -1.0));
             used.push(*most);
-            basis.push(Member::Surplus(cap));
+            basis.push(Member::Surplus(Id::new(cap)));
         }
-        Self { kinds: demand.len(), width, basis, columns, inverse, used }
+        Self { kinds: demand.len(), basis, columns, inverse, used }
     }
 
-    /// What one more pod of each kind costs, and what one more node under each cap would save.
-    pub(super) fn duals(&self) -> Vec<f64> {
-        let mut duals = vec![0.0; self.width];
-        for (row, member) in self.basis.iter().enumerate() {
+    fn of_kind(kind: KindId) -> Id<Constraint> {
+        Id::new(kind.number())
+    }
+
+    fn of_cap(&self, cap: Id<Cap>) -> Id<Constraint> {
+        Id::new(self.kinds + cap.number())
+    }
+
+    /// What one more pod of each kind costs, and what one more node under each cap would save; not less than nothing.
+    pub(super) fn worths(&self) -> (Duals, IndexVec<Cap, f64>) {
+        let duals = self.duals();
+        let mut worths = duals.iter().map(|dual| dual.max(0.0));
+        let kinds = worths.by_ref().take(self.kinds).collect();
+        (kinds, worths.collect())
+    }
+
+    fn duals(&self) -> Vector {
+        let mut duals = Vector::filled(0.0, self.basis.len());
+        for (member, tuples) in self.basis.iter().zip(&self.inverse) {
             if let Member::Column(column) = member {
                 let price = self.columns[*column].price;
-                let tuples = &self.inverse[row * self.width..(row + 1) * self.width];
                 duals.iter_mut().zip(tuples).for_each(|(dual, tuple)| *dual += price * tuple);
             }
         }
@@ -81,8 +112,8 @@ impl Master {
     }
 
     /// How often each column is used, of those that are.
-    pub(super) fn solution(&self) -> Vec<(usize, f64)> {
-        let mut all: Vec<(usize, f64)> = self
+    pub(super) fn solution(&self) -> Vec<(Id<Column>, f64)> {
+        let mut all: Vec<(Id<Column>, f64)> = self
             .basis
             .iter()
             .zip(&self.used)
@@ -96,65 +127,58 @@ impl Master {
     }
 
     /// The member that promises most per price.
-    fn entering(&self, duals: &[f64]) -> Option<Member> {
+    fn entering(&self, duals: &Vector) -> Option<Member> {
         let mut best: Option<(f64, Member)> = None;
         let mut offer = |gain: f64, member: Member| {
             if gain > 1e-7 && best.is_none_or(|(known, _)| gain > known) {
                 best = Some((gain, member));
             }
         };
-        for (kind, dual) in duals.iter().enumerate() {
-            offer(-dual, Member::Surplus(kind));
+        for (constraint, dual) in duals.iter_enumerated() {
+            offer(-dual, Member::Surplus(constraint));
         }
-        for (number, column) in self.columns.iter().enumerate() {
-            let fees: f64 = column.caps.iter().map(|cap| duals[self.kinds + cap].max(0.0)).sum();
-            let against: f64 = column.caps.iter().map(|cap| (-duals[self.kinds + cap]).max(0.0)).sum();
-            let worth = worth(&duals[..self.kinds], &column.take) + against;
-            offer(worth / (column.price + fees) - 1.0, Member::Column(number));
+        for (id, column) in self.columns.iter_enumerated() {
+            let of_caps = || column.caps.iter().map(|cap| duals[self.of_cap(*cap)]);
+            let fees: f64 = of_caps().map(|dual| dual.max(0.0)).sum();
+            let against: f64 = of_caps().map(|dual| (-dual).max(0.0)).sum();
+            let worth = of_take(duals, &column.take) + against;
+            offer(worth / (column.price + fees) - 1.0, Member::Column(id));
         }
         best.map(|(_, member)| member)
     }
 
     fn enter(&mut self, member: Member) -> bool {
-        let width = self.width;
-        let direction: Vec<f64> = (0..width)
-            .map(|row| {
-                let tuples = &self.inverse[row * width..(row + 1) * width];
-                match member {
-                    Member::Surplus(kind) => -tuples[kind],
-                    Member::Column(column) => {
-                        let column = &self.columns[column];
-                        let taken: f64 = column.take.iter().map(|(kind, n)| tuples[*kind] * number(*n)).sum();
-                        taken - column.caps.iter().map(|cap| tuples[self.kinds + cap]).sum::<f64>()
-                    }
-                }
-            })
-            .collect();
-        let steps = (0..width).filter(|row| direction[*row] > TINY);
-        let step = |row: usize| self.used[row].max(0.0) / direction[row];
+        let in_direction = |tuples: &Vector| match member {
+            Member::Surplus(constraint) => -tuples[constraint],
+            Member::Column(column) => {
+                let column = &self.columns[column];
+                let caps: f64 = column.caps.iter().map(|cap| tuples[self.of_cap(*cap)]).sum();
+                of_take(tuples, &column.take) - caps
+            }
+        };
+        let direction: Vector = self.inverse.iter().map(in_direction).collect();
+        let steps = direction.ids().filter(|row| direction[*row] > TINY);
+        let step = |row: Id<Constraint>| self.used[row].max(0.0) / direction[row];
         let Some(leaving) = steps.min_by(|a, b| step(*a).total_cmp(&step(*b))) else { return false };
         let by = step(leaving);
         let inverse = 1.0 / direction[leaving];
-        let own: Vec<f64> =
-            self.inverse[leaving * width..(leaving + 1) * width].iter().map(|tuple| tuple * inverse).collect();
-        for row in (0..width).filter(|row| *row != leaving) {
-            let factor = direction[row];
-            if factor != 0.0 {
-                let tuples = &mut self.inverse[row * width..(row + 1) * width];
-                tuples.iter_mut().zip(&own).for_each(|(tuple, mine)| *tuple -= factor * mine);
-                self.used[row] -= factor * by;
-            }
+        self.inverse[leaving].iter_mut().for_each(|tuple| *tuple *= inverse);
+        let own = std::mem::take(&mut self.inverse[leaving]);
+        let rows = self.inverse.iter_mut().zip(&mut self.used).zip(direction.iter_enumerated());
+        for ((tuples, used), (_, factor)) in rows.filter(|(_, (row, factor))| *row != leaving && **factor != 0.0) {
+            tuples.iter_mut().zip(&own).for_each(|(tuple, mine)| *tuple -= factor * mine);
+            *used -= factor * by;
         }
-        self.inverse[leaving * width..(leaving + 1) * width].copy_from_slice(&own);
+        self.inverse[leaving] = own;
         self.used[leaving] = by;
         self.basis[leaving] = member;
         true
     }
 }
 
-/// What the pods of a column are worth.
-pub(super) fn worth(duals: &[f64], take: &[(usize, usize)]) -> f64 {
-    take.iter().map(|(kind, n)| duals[*kind] * number(*n)).sum()
+/// The values of these pods together.
+fn of_take(values: &Vector, take: &[(KindId, usize)]) -> f64 {
+    take.iter().map(|(kind, n)| values[Master::of_kind(*kind)] * number(*n)).sum()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]

@@ -2,6 +2,7 @@
 //! few of. That is all of the rule where every pod concerned both has it and is meant by it, and never more than the rule.
 
 use crate::place::hostname_topology::{HostRule, Membership};
+use plimsoll_model::index::{Id, IndexVec};
 
 /// Groups looked at most: each makes every search for a filling a little slower.
 const MAX_GROUPS: usize = 12;
@@ -9,26 +10,26 @@ const MAX_GROUPS: usize = 12;
 /// A group, and how many of its pods a node takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shared {
-    group: usize,
+    group: Id<HostRule>,
     most: i64,
 }
 
 /// The rules in which `least` of these kinds, each of so many pods, have a part; those that take most nodes first.
 pub(crate) fn shared<'m>(
-    rules: &[HostRule],
-    kinds: impl Iterator<Item = (&'m Membership, usize)>,
+    rules: &IndexVec<HostRule, HostRule>,
+    kinds: impl Iterator<Item = (&'m Membership<HostRule>, usize)>,
     least: usize,
 ) -> Vec<Shared> {
-    let mut parts = vec![(0_usize, 0_usize); rules.len()];
+    let mut parts = IndexVec::filled((0_usize, 0_usize), rules.len());
     for (kind, pods) in kinds {
         for group in kind.owns.iter().filter(|group| kind.matches.contains(group)) {
-            if let Some(part) = parts.get_mut(*group) {
+            if let Some(part) = parts.try_get_mut(*group) {
                 *part = (part.0 + 1, part.1 + pods);
             }
         }
     }
     let mut found: Vec<(usize, Shared)> = Vec::new();
-    for (group, (rule, (count, pods))) in rules.iter().zip(parts).enumerate() {
+    for ((group, rule), (count, pods)) in rules.iter_enumerated().zip(parts) {
         let most = match rule {
             HostRule::MaxMembers(most) => *most,
             HostRule::Exclusive | HostRule::AvoidMembers => 1,
@@ -43,7 +44,7 @@ pub(crate) fn shared<'m>(
 }
 
 /// Requests, and one of each rule that the kind has a part in.
-pub(crate) fn requests(requests: &[i64], kind: &Membership, rules: &[Shared]) -> Vec<i64> {
+pub(crate) fn requests(requests: &[i64], kind: &Membership<HostRule>, rules: &[Shared]) -> Vec<i64> {
     let part = |rule: &Shared| i64::from(kind.owns.contains(&rule.group) && kind.matches.contains(&rule.group));
     requests.iter().copied().chain(rules.iter().map(part)).collect()
 }
@@ -59,12 +60,13 @@ mod tests {
 
     #[test]
     fn only_pods_that_have_a_rule_and_are_meant_by_it_take_part() {
-        let member = |owns: &[usize], matches: &[usize]| Membership { owns: owns.to_vec(), matches: matches.to_vec() };
+        let ids = |numbers: &[usize]| numbers.iter().copied().map(Id::new).collect();
+        let member = |owns: &[usize], matches: &[usize]| Membership { owns: ids(owns), matches: ids(matches) };
         let kinds = [member(&[0, 1], &[0, 1, 2]), member(&[0, 2], &[0]), member(&[1], &[0, 1]), member(&[], &[1])];
-        let rules = [HostRule::Exclusive, HostRule::MaxMembers(2), HostRule::NeedsMember];
+        let rules = vec![HostRule::Exclusive, HostRule::MaxMembers(2), HostRule::NeedsMember].into();
         let found = shared(&rules, kinds.iter().zip([5, 4, 9, 9]), 2);
         // Nine nodes for the first group, seven for the second.
-        assert_eq!(found, [Shared { group: 0, most: 1 }, Shared { group: 1, most: 2 }]);
+        assert_eq!(found, [Shared { group: Id::new(0), most: 1 }, Shared { group: Id::new(1), most: 2 }]);
         let of = |kind: usize| requests(&[7], &kinds[kind], &found);
         assert_eq!([of(0), of(1), of(2), of(3)], [[7, 1, 1], [7, 1, 0], [7, 0, 1], [7, 0, 0]]);
         assert_eq!(room(&[9], &found), [9, 1, 2]);

@@ -2,11 +2,11 @@ use super::*;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-fn rows(all: &[(i64, [i64; 2])], kinds: usize) -> Vec<Row> {
+fn rows(all: &[(i64, [i64; 2])], kinds: usize) -> IndexVec<Row, Row> {
     all.iter().map(|(price, room)| Row { price: *price, room: room.to_vec(), suits: Bits::all(kinds) }).collect()
 }
 
-fn kinds<'k>(all: &'k [([i64; 2], usize)]) -> Vec<PodKind<'k>> {
+fn kinds<'k>(all: &'k [([i64; 2], usize)]) -> PodKinds<'k> {
     all.iter().map(|(requests, count)| PodKind { requests, count: *count, most: usize::MAX >> 16 }).collect()
 }
 
@@ -28,7 +28,7 @@ fn kinds_that_complete_each_other_share_nodes() {
     // (6, 1) and (1, 6) fit together on (7, 7): 10 nodes instead of 20.
     let found = solved(&[([6, 1], 10), ([1, 6], 10)], &[(100, [7, 7])]);
     assert!((found.bound - 1_000.0).abs() < 1.0, "{found:?}");
-    assert_eq!(found.used[0].take, [(0, 1), (1, 1)]);
+    assert_eq!(found.used[0].take, [(Id::new(0), 1), (Id::new(1), 1)]);
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn a_node_holds_no_more_than_there_is() {
 #[test]
 fn no_row_for_a_kind_means_no_solution() {
     assert!(solve(&kinds(&[([9, 0], 1)]), &rows(&[(1, [8, 8])], 1), &mut 1_000).is_none());
-    assert!(solve(&[], &[], &mut 1_000).is_none());
+    assert!(solve(&kinds(&[]), &rows(&[], 0), &mut 1_000).is_none());
 }
 
 /// The bound in whole nodes, where a plan costs `enough`.

@@ -9,53 +9,63 @@ use crate::place::hostname_topology::Tally;
 use crate::place::launch;
 use crate::place::limits::{self, Headroom};
 use crate::place::pod_groups::{Only, PodGroup};
-use plimsoll_model::snapshot::{HostPort, Pod};
+use plimsoll_model::catalog::Offering;
+use plimsoll_model::index::{Id, IndexVec};
+use plimsoll_model::snapshot::{HostPort, NodePool, Pod, PodShape};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::rc::Rc;
 
 /// Pods that are placed alike.
 pub(super) struct BinKind {
-    pub(super) shape: usize,
+    pub(super) shape: Id<PodShape>,
     pub(super) only: Option<Rc<Only>>,
     /// All of them go to one node.
     pub(super) whole: bool,
     /// They come only where others are, be it of their own kind.
     joins: bool,
     /// Per pool: where they can run; empty where they cannot.
-    pub(super) fits: Vec<Vec<Alternative>>,
+    pub(super) fits: IndexVec<NodePool, Vec<Alternative>>,
 }
 
 /// Some pods of a kind.
 #[derive(Debug, Clone)]
 pub(super) struct Part<'a> {
-    pub(super) kind: usize,
+    pub(super) kind: Id<BinKind>,
     pub(super) pods: Vec<&'a Pod>,
 }
 
 /// A node to launch.
 #[derive(Debug, Clone)]
 pub(super) struct Bin<'a> {
-    pub(super) pool: usize,
+    pub(super) pool: Id<NodePool>,
     pub(super) parts: Vec<Part<'a>>,
     /// Offerings that its pods accept, room not looked at.
-    accept: Bits,
+    accept: Bits<Offering>,
     custom: Narrowed,
     load: Amounts,
     tally: Tally,
     ports: Vec<&'a HostPort>,
     /// The cheapest of `accept` that has room.
-    pub(super) best: usize,
+    pub(super) best: Id<Offering>,
     /// What it counts against limits.
     pub(super) charge: Amounts,
     /// As it came, if nothing was changed.
     pub(super) draft: Option<Draft<'a>>,
 }
 
+/// All kinds of pods of the launches.
+pub(super) type BinKinds = IndexVec<BinKind, BinKind>;
+
+/// A launch.
+pub(super) type BinId = Id<Bin<'static>>;
+
+/// All launches; `None` for those that are gone.
+pub(super) type Bins<'a> = IndexVec<Bin<'static>, Option<Bin<'a>>>;
+
 /// Kinds of all drafts, and the drafts as bins; those of pools that ask for several types are left out, as `None`.
-pub(super) fn read<'a>(context: &SolveContext<'a>, drafts: &[Draft<'a>]) -> (Vec<BinKind>, Vec<Option<Bin<'a>>>) {
-    let mut kinds: Vec<BinKind> = Vec::new();
-    let mut known: BTreeMap<(usize, Option<*const Only>), usize> = BTreeMap::new();
+pub(super) fn read<'a>(context: &SolveContext<'a>, drafts: &[Draft<'a>]) -> (BinKinds, Vec<Option<Bin<'a>>>) {
+    let mut kinds = BinKinds::new();
+    let mut known: BTreeMap<(Id<PodShape>, Option<*const Only>), Id<BinKind>> = BTreeMap::new();
     let mut bins = Vec::new();
     for draft in drafts {
         if context.pools[draft.pool].flexible {
@@ -65,10 +75,8 @@ pub(super) fn read<'a>(context: &SolveContext<'a>, drafts: &[Draft<'a>]) -> (Vec
         let mut parts = Vec::new();
         for pod_group in &draft.pod_groups {
             let key = (pod_group.shape, pod_group.only.as_ref().map(Rc::as_ptr));
-            let kind = known.get(&key).copied().filter(|_| !pod_group.whole).unwrap_or_else(|| {
-                kinds.push(BinKind::new(context, pod_group));
-                kinds.len() - 1
-            });
+            let kind = known.get(&key).copied().filter(|_| !pod_group.whole);
+            let kind = kind.unwrap_or_else(|| kinds.push(BinKind::new(context, pod_group)));
             if !pod_group.whole {
                 known.insert(key, kind);
             }
@@ -83,9 +91,9 @@ impl BinKind {
     fn new(context: &SolveContext<'_>, pod_group: &PodGroup<'_>) -> Self {
         let shape = &context.shapes[pod_group.shape];
         let relaxed = context.relaxation.is_required_only(pod_group.shape);
-        let fits = context.pools.iter().enumerate().map(|(number, view)| {
+        let fits = context.pools.iter_enumerated().map(|(pool, view)| {
             let admission = !view.flexible && tolerated(&view.pool.taints, &shape.shape.tolerations, relaxed);
-            if admission { context.narrowed(pod_group.shape, number, pod_group.only.as_deref()) } else { Vec::new() }
+            if admission { context.narrowed(pod_group.shape, pool, pod_group.only.as_deref()) } else { Vec::new() }
         });
         Self {
             shape: pod_group.shape,
@@ -97,9 +105,9 @@ impl BinKind {
     }
 
     /// Leaves only `pool` of the pools of `tier`, if it can take them.
-    pub(super) fn keep_to(&mut self, pool: usize, tier: &Range<usize>) {
-        if self.fits.get(pool).is_some_and(|fits| !fits.is_empty()) {
-            let others = self.fits.iter_mut().enumerate().filter(|(other, _)| *other != pool && tier.contains(other));
+    pub(super) fn keep_to(&mut self, pool: Id<NodePool>, tier: &[Id<NodePool>]) {
+        if self.fits.try_get(pool).is_some_and(|fits| !fits.is_empty()) {
+            let others = self.fits.iter_enumerated_mut().filter(|(other, _)| *other != pool && tier.contains(other));
             others.for_each(|(_, fits)| fits.clear());
         }
     }
@@ -110,8 +118,8 @@ impl BinKind {
     }
 
     /// Offerings of the pool that leave `custom` as it is, and what becomes of that.
-    fn within(&self, pool: usize, custom: &Narrowed) -> Option<(Bits, Narrowed)> {
-        let all = self.fits.get(pool)?;
+    fn within(&self, pool: Id<NodePool>, custom: &Narrowed) -> Option<(Bits<Offering>, Narrowed)> {
+        let all = self.fits.try_get(pool)?;
         if let [only] = all.as_slice()
             && only.custom.is_empty()
         {
@@ -127,7 +135,7 @@ impl BinKind {
 
 impl<'a> Bin<'a> {
     /// A node of that pool for pods of one kind; not more than an outline until they are added.
-    pub(super) fn empty(context: &SolveContext<'a>, pool: usize) -> Self {
+    pub(super) fn empty(context: &SolveContext<'a>, pool: Id<NodePool>) -> Self {
         let view = &context.pools[pool];
         Self {
             pool,
@@ -137,13 +145,13 @@ impl<'a> Bin<'a> {
             load: vec![0; context.table.len()],
             tally: Tally::default(),
             ports: Vec::new(),
-            best: 0,
+            best: Id::FIRST,
             charge: vec![0; context.table.len()],
             draft: None,
         }
     }
 
-    fn of(context: &SolveContext<'a>, kinds: &[BinKind], draft: &Draft<'a>, mut parts: Vec<Part<'a>>) -> Option<Self> {
+    fn of(context: &SolveContext<'a>, kinds: &BinKinds, draft: &Draft<'a>, mut parts: Vec<Part<'a>>) -> Option<Self> {
         let mut bin = Self::empty(context, draft.pool);
         parts.sort_by_key(|part| kinds[part.kind].follows());
         for part in parts {
@@ -151,8 +159,8 @@ impl<'a> Bin<'a> {
         }
         let view = &context.pools[draft.pool];
         bin.best = *draft.offerings.first()?;
-        for kind in draft.offerings.iter().map(|index| &view.types[view.offerings[*index].type_index]) {
-            bin.charge.iter_mut().zip(&kind.capacity).for_each(|(most, amount)| *most = (*most).max(*amount));
+        for capacity in draft.offerings.iter().map(|offering| view.capacity(*offering)) {
+            bin.charge.iter_mut().zip(capacity).for_each(|(most, amount)| *most = (*most).max(*amount));
         }
         bin.draft = Some(draft.clone());
         Some(bin)
@@ -165,7 +173,7 @@ impl<'a> Bin<'a> {
     /// How many of `most` more pods of a kind rules other than about room let it take.
     pub(super) fn admission(&self, context: &SolveContext<'_>, kind: &BinKind, most: usize) -> usize {
         let shape = &context.shapes[kind.shape];
-        if kind.fits.get(self.pool).is_none_or(Vec::is_empty) {
+        if kind.fits.try_get(self.pool).is_none_or(Vec::is_empty) {
             return 0;
         }
         let mut most = most;
@@ -187,22 +195,28 @@ impl<'a> Bin<'a> {
     }
 
     /// The cheapest offering if `n` more pods of the kind come, which must be welcome.
-    pub(super) fn with(&self, context: &SolveContext<'_>, kind: &BinKind, n: usize, room: &Headroom) -> Option<usize> {
+    pub(super) fn with(
+        &self,
+        context: &SolveContext<'_>,
+        kind: &BinKind,
+        n: usize,
+        room: &Headroom,
+    ) -> Option<Id<Offering>> {
         let view = &context.pools[self.pool];
         let (any, _) = kind.within(self.pool, &self.custom)?;
         let shape = &context.shapes[kind.shape];
         let mut load = self.load.clone();
         add(&mut load, shape.requests, i64::try_from(n).unwrap_or(i64::MAX));
-        let clash = |index: usize| {
-            let reserved = &view.offerings[index].ports;
+        let clash = |offering: Id<Offering>| {
+            let reserved = &view.offerings[offering].ports;
             shape.shape.host_ports.iter().any(|port| reserved.iter().any(|other| other.conflicts(port)))
         };
         // With more pods it cannot be a cheaper one.
-        let holds = |index: &usize| {
+        let holds = |index: &Id<Offering>| {
             *index >= self.best
                 && any.has(*index)
                 && fits(&load, &view.offerings[*index].room)
-                && limits::allows(room, &view.types[view.offerings[*index].type_index].capacity)
+                && limits::allows(room, view.capacity(*index))
                 && !clash(*index)
         };
         self.accept.iter().find(holds)
@@ -210,7 +224,7 @@ impl<'a> Bin<'a> {
 
     /// Takes these pods, welcome or not found out by anybody before; `None` if it cannot be. What it is bought as is for
     /// [`Bin::settle`].
-    pub(super) fn extend(&mut self, context: &SolveContext<'a>, kinds: &[BinKind], part: Part<'a>) -> Option<()> {
+    pub(super) fn extend(&mut self, context: &SolveContext<'a>, kinds: &BinKinds, part: Part<'a>) -> Option<()> {
         let kind = &kinds[part.kind];
         let (view, shape) = (&context.pools[self.pool], &context.shapes[kind.shape]);
         if self.admission(context, kind, part.pods.len()) < part.pods.len() {
@@ -240,16 +254,16 @@ impl<'a> Bin<'a> {
     /// Chooses the cheapest offering for what it has taken.
     pub(super) fn settle(&mut self, context: &SolveContext<'a>, room: &Headroom) -> Option<()> {
         let view = &context.pools[self.pool];
-        let capacity = |index: usize| &view.types[view.offerings[index].type_index].capacity;
-        let holds =
-            |index: &usize| fits(&self.load, &view.offerings[*index].room) && limits::allows(room, capacity(*index));
+        let holds = |offering: &Id<Offering>| {
+            fits(&self.load, &view.offerings[*offering].room) && limits::allows(room, view.capacity(*offering))
+        };
         self.best = self.accept.iter().find(holds)?;
-        self.charge.clone_from(capacity(self.best));
+        self.charge.clone_from(view.capacity(self.best));
         Some(())
     }
 
     /// As it came, or listing all that could hold its pods and counts no more than the cheapest.
-    pub(super) fn draft(self, context: &SolveContext<'a>, kinds: &[BinKind], room: &Headroom) -> Option<Draft<'a>> {
+    pub(super) fn draft(self, context: &SolveContext<'a>, kinds: &BinKinds, room: &Headroom) -> Option<Draft<'a>> {
         if self.draft.is_some() {
             return self.draft;
         }

@@ -1,9 +1,12 @@
 //! Two launches as one; the pods of some launches on others; all of them anew, the largest pods first.
 
-use super::bins::{Bin, Part};
+use super::bins::{Bin, BinId, BinKind, Part};
 use super::workspace::{Workspace, give};
+use crate::input::offerings::PoolView;
 use crate::place::limits;
 use crate::score::PER_NODE;
+use plimsoll_model::index::Id;
+use plimsoll_model::snapshot::NodePool;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -16,7 +19,7 @@ const SIZES: [usize; 4] = [1, 2, 3, 5];
 pub(super) fn improve(workspace: &mut Workspace<'_, '_>, small: bool) -> bool {
     let mut changed = false;
     if small {
-        let all: Vec<usize> = (0..workspace.bins.len()).collect();
+        let all: Vec<BinId> = workspace.bins.ids().collect();
         changed |= empty(workspace, &all);
     }
     loop {
@@ -28,7 +31,7 @@ pub(super) fn improve(workspace: &mut Workspace<'_, '_>, small: bool) -> bool {
                 if workspace.looks == 0 || start >= order.len() || (start > 0 && start + size > order.len()) {
                     break;
                 }
-                let set: Vec<usize> = order.iter().copied().skip(start).take(size).collect();
+                let set: Vec<BinId> = order.iter().copied().skip(start).take(size).collect();
                 better |= empty(workspace, &set);
                 start += size.div_ceil(2);
             }
@@ -41,7 +44,7 @@ pub(super) fn improve(workspace: &mut Workspace<'_, '_>, small: bool) -> bool {
 }
 
 /// Launches that hold least for their price, the worst first.
-fn wasteful(workspace: &Workspace<'_, '_>) -> Vec<usize> {
+fn wasteful(workspace: &Workspace<'_, '_>) -> Vec<BinId> {
     let waste = |bin: &Bin<'_>| {
         let worth: i64 = bin
             .parts
@@ -50,9 +53,8 @@ fn wasteful(workspace: &Workspace<'_, '_>) -> Vec<usize> {
             .sum();
         bin.price(workspace.context).saturating_sub(worth)
     };
-    let there =
-        workspace.bins.iter().enumerate().filter_map(|(index, bin)| Some((Reverse(waste(bin.as_ref()?)), index)));
-    let mut order: Vec<(Reverse<i64>, usize)> = there.collect();
+    let there = workspace.bins.iter_enumerated().filter_map(|(id, bin)| Some((Reverse(waste(bin.as_ref()?)), id)));
+    let mut order: Vec<(Reverse<i64>, BinId)> = there.collect();
     order.sort_unstable();
     order.into_iter().map(|(_, index)| index).take(CLOSEST).collect()
 }
@@ -62,7 +64,7 @@ fn join_all(workspace: &mut Workspace<'_, '_>) -> bool {
     let mut any = false;
     let order = wasteful(workspace);
     for (place, one) in order.iter().enumerate() {
-        for other in &order[place + 1..] {
+        for other in order.iter().skip(place + 1) {
             if workspace.looks == 0 {
                 return any;
             }
@@ -73,7 +75,7 @@ fn join_all(workspace: &mut Workspace<'_, '_>) -> bool {
 }
 
 /// Puts all pods of `other` on `one`, if that is cheaper.
-fn join(workspace: &mut Workspace<'_, '_>, one: usize, other: usize) -> bool {
+fn join(workspace: &mut Workspace<'_, '_>, one: BinId, other: BinId) -> bool {
     let context = workspace.context;
     let (Some(to), Some(from)) = (&workspace.bins[one], &workspace.bins[other]) else { return false };
     if !from
@@ -111,12 +113,12 @@ fn join(workspace: &mut Workspace<'_, '_>, one: usize, other: usize) -> bool {
 }
 
 /// Takes launches away and puts their pods elsewhere, if that is cheaper.
-fn empty(workspace: &mut Workspace<'_, '_>, set: &[usize]) -> bool {
+fn empty(workspace: &mut Workspace<'_, '_>, set: &[BinId]) -> bool {
     if set.is_empty() || workspace.looks == 0 {
         return false;
     }
     let mut log = workspace.log();
-    let mut parts: BTreeMap<usize, Part<'_>> = BTreeMap::new();
+    let mut parts: BTreeMap<Id<BinKind>, Part<'_>> = BTreeMap::new();
     for index in set {
         for part in workspace.remove(*index, &mut log) {
             let known = parts.entry(part.kind).or_insert_with(|| Part { kind: part.kind, pods: Vec::new() });
@@ -130,7 +132,7 @@ fn empty(workspace: &mut Workspace<'_, '_>, set: &[usize]) -> bool {
         (kind.follows(), pools, Reverse(workspace.context.shapes[kind.shape].requests.clone()), part.kind)
     };
     order.sort_by_cached_key(key);
-    let targets: Vec<usize> = wasteful(workspace);
+    let targets = wasteful(workspace);
     for part in order {
         if log.cost >= 0 || workspace.looks == 0 || !workspace.insert(part, &targets, &mut log) {
             workspace.rollback(log);
@@ -148,12 +150,10 @@ fn empty(workspace: &mut Workspace<'_, '_>, set: &[usize]) -> bool {
 fn is_due(workspace: &Workspace<'_, '_>, bin: &Bin<'_>) -> bool {
     let context = workspace.context;
     let weight = context.pools[bin.pool].pool.weight;
-    let before = context.pools.iter().take_while(|pool| pool.pool.weight > weight).count();
-    let takes = |pool: usize, kind: usize| {
-        let view = &context.pools[pool];
+    let before = || context.pools.iter_enumerated().take_while(|(_, view)| view.pool.weight > weight);
+    let takes = |(pool, view): (Id<NodePool>, &PoolView<'_>), kind: Id<BinKind>| {
         let mut offerings = workspace.kinds[kind].fits[pool].iter().flat_map(|one| one.offerings.iter());
-        offerings
-            .any(|one| limits::allows(&workspace.headroom[pool], &view.types[view.offerings[one].type_index].capacity))
+        offerings.any(|one| limits::allows(&workspace.headroom[pool], view.capacity(one)))
     };
-    bin.draft.is_some() || bin.parts.iter().any(|part| !(0..before).any(|pool| takes(pool, part.kind)))
+    bin.draft.is_some() || bin.parts.iter().any(|part| !before().any(|pool| takes(pool, part.kind)))
 }

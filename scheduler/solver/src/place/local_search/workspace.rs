@@ -1,11 +1,13 @@
 //! The launches while they are rearranged: every change can be taken back.
 
-use super::bins::{Bin, BinKind, Part};
+use super::bins::{Bin, BinId, BinKind, BinKinds, Bins, Part};
 use crate::input::context::SolveContext;
 use crate::input::intern::how_many;
 use crate::place::hostname_topology::Tally;
 use crate::place::limits::{self, Headroom};
 use crate::score::PER_NODE;
+use plimsoll_model::index::{Id, IndexVec};
+use plimsoll_model::snapshot::NodePool;
 
 /// How often it is looked up what a node would cost with some more pods, some microseconds each: in plans that are small, where a node more
 /// is much, and in others, which must not take much longer for it.
@@ -14,19 +16,18 @@ const LOOKS: (usize, usize) = (5_000, 2_000);
 /// All launches.
 pub(super) struct Workspace<'w, 'a> {
     pub(super) context: &'w SolveContext<'a>,
-    pub(super) kinds: Vec<BinKind>,
-    /// `None` for those that are gone.
-    pub(super) bins: Vec<Option<Bin<'a>>>,
-    pub(super) headroom: Vec<Headroom>,
+    pub(super) kinds: BinKinds,
+    pub(super) bins: Bins<'a>,
+    pub(super) headroom: IndexVec<NodePool, Headroom>,
     pub(super) looks: usize,
-    /// Per kind: the least that one pod of it pays on nodes of its own.
-    pub(super) share: Vec<i64>,
+    /// The least that one pod of a kind pays on nodes of its own.
+    pub(super) share: IndexVec<BinKind, i64>,
 }
 
 /// What was changed, to be taken back.
 pub(super) struct Log<'a> {
-    before: Vec<(usize, Option<Bin<'a>>)>,
-    headroom: Vec<Headroom>,
+    before: Vec<(BinId, Option<Bin<'a>>)>,
+    headroom: IndexVec<NodePool, Headroom>,
     len: usize,
     /// What all changes cost so far.
     pub(super) cost: i64,
@@ -35,8 +36,8 @@ pub(super) struct Log<'a> {
 /// Where some pods could go.
 struct Choice {
     /// `None` is a new node of that pool.
-    bin: Option<usize>,
-    pool: usize,
+    bin: Option<BinId>,
+    pool: Id<NodePool>,
     n: usize,
     /// What it costs for each pod, in thousandths.
     rate: i64,
@@ -45,9 +46,9 @@ struct Choice {
 impl<'w, 'a> Workspace<'w, 'a> {
     pub(super) fn new(
         context: &'w SolveContext<'a>,
-        kinds: Vec<BinKind>,
-        bins: Vec<Option<Bin<'a>>>,
-        headroom: Vec<Headroom>,
+        kinds: BinKinds,
+        bins: Bins<'a>,
+        headroom: IndexVec<NodePool, Headroom>,
         small: bool,
     ) -> Self {
         let share = kinds.iter().map(|kind| share(context, kind)).collect();
@@ -63,7 +64,7 @@ impl<'w, 'a> Workspace<'w, 'a> {
         for (index, bin) in log.before.into_iter().rev() {
             self.bins[index] = bin;
         }
-        self.bins.truncate(log.len);
+        self.bins.as_mut_vec().truncate(log.len);
         self.headroom = log.headroom;
     }
 
@@ -72,7 +73,7 @@ impl<'w, 'a> Workspace<'w, 'a> {
     }
 
     /// Takes a launch away; its pods.
-    pub(super) fn remove(&mut self, index: usize, log: &mut Log<'a>) -> Vec<Part<'a>> {
+    pub(super) fn remove(&mut self, index: BinId, log: &mut Log<'a>) -> Vec<Part<'a>> {
         let Some(bin) = self.bins[index].take() else { return Vec::new() };
         log.cost -= self.counts(&bin);
         give(&mut self.headroom[bin.pool], &bin.charge);
@@ -82,7 +83,7 @@ impl<'w, 'a> Workspace<'w, 'a> {
     }
 
     /// Puts a launch in the place of one that is gone, or behind all others.
-    pub(super) fn put(&mut self, index: Option<usize>, bin: Bin<'a>, log: &mut Log<'a>) {
+    pub(super) fn put(&mut self, index: Option<BinId>, bin: Bin<'a>, log: &mut Log<'a>) {
         log.cost += self.counts(&bin);
         limits::take(&mut self.headroom[bin.pool], &bin.charge, 1);
         match index {
@@ -90,18 +91,20 @@ impl<'w, 'a> Workspace<'w, 'a> {
                 log.before.push((index, None));
                 self.bins[index] = Some(bin);
             }
-            None => self.bins.push(Some(bin)),
+            None => {
+                self.bins.push(Some(bin));
+            }
         }
     }
 
     /// Launches that were changed or added.
     pub(super) fn changed<'l>(&'l self, log: &'l Log<'a>) -> impl Iterator<Item = &'l Bin<'a>> + 'l {
-        let old = log.before.iter().map(|(index, _)| *index).filter(|index| *index < log.len);
-        old.chain(log.len..self.bins.len()).filter_map(|index| self.bins[index].as_ref())
+        let old = log.before.iter().map(|(index, _)| *index).filter(|index| index.number() < log.len);
+        old.chain(self.bins.ids().skip(log.len)).filter_map(|index| self.bins[index].as_ref())
     }
 
     /// Finds places for the pods among `targets`, those that were added, and new launches; false if there are not enough.
-    pub(super) fn insert(&mut self, part: Part<'a>, targets: &[usize], log: &mut Log<'a>) -> bool {
+    pub(super) fn insert(&mut self, part: Part<'a>, targets: &[BinId], log: &mut Log<'a>) -> bool {
         let mut pods = part.pods;
         while !pods.is_empty() {
             let Some(choice) = self.choose(part.kind, pods.len(), targets, log.len) else { return false };
@@ -124,7 +127,7 @@ impl<'w, 'a> Workspace<'w, 'a> {
     }
 
     /// The cheapest place per pod; of equal ones the one for the most pods, launches that are there first.
-    fn choose(&mut self, kind: usize, count: usize, targets: &[usize], added: usize) -> Option<Choice> {
+    fn choose(&mut self, kind: Id<BinKind>, count: usize, targets: &[BinId], added: usize) -> Option<Choice> {
         let whole = self.kinds[kind].whole;
         let mut best: Option<Choice> = None;
         let mut offer = |choice: Choice| {
@@ -135,7 +138,7 @@ impl<'w, 'a> Workspace<'w, 'a> {
         };
         let (context, kinds) = (self.context, &self.kinds);
         let requests = context.shapes[kinds[kind].shape].requests;
-        for index in targets.iter().copied().chain(added..self.bins.len()) {
+        for index in targets.iter().copied().chain(self.bins.ids().skip(added)) {
             let Some(bin) = &self.bins[index] else { continue };
             let most = bin.admission(context, &kinds[kind], count);
             if most == 0 {
@@ -161,11 +164,11 @@ impl<'w, 'a> Workspace<'w, 'a> {
     }
 
     /// A new launch of the first pool that can have one.
-    fn alone(&mut self, kind: usize, count: usize) -> Option<Choice> {
+    fn alone(&mut self, kind: Id<BinKind>, count: usize) -> Option<Choice> {
         let context = self.context;
         let one = &self.kinds[kind];
         let shape = &context.shapes[one.shape];
-        for (pool, fits) in one.fits.iter().enumerate() {
+        for (pool, fits) in one.fits.iter_enumerated() {
             let most = Bin::empty(context, pool).admission(context, one, count);
             let view = &context.pools[pool];
             let mut best: Option<(i64, std::cmp::Reverse<usize>)> = None;
@@ -173,8 +176,7 @@ impl<'w, 'a> Workspace<'w, 'a> {
                 let room = &view.offerings[offering].room;
                 let n = how_many(shape.requests, room, most);
                 let fitting = if one.whole { n == count } else { n > 0 };
-                let allowed =
-                    || limits::allows(&self.headroom[pool], &view.types[view.offerings[offering].type_index].capacity);
+                let allowed = || limits::allows(&self.headroom[pool], view.capacity(offering));
                 if fitting && allowed() {
                     let found = (rate(view.price(offering).saturating_add(PER_NODE), n), std::cmp::Reverse(n));
                     best = Some(best.map_or(found, |known| known.min(found)));
@@ -202,7 +204,7 @@ fn share(context: &SolveContext<'_>, kind: &BinKind) -> i64 {
     let shape = &context.shapes[kind.shape];
     let alone = Tally::default().limit(&context.topology.host_rules, shape.hosts, true);
     let alone = if shape.shape.host_ports.is_empty() { alone } else { alone.min(1) };
-    let of_pool = |(pool, fits): (usize, &Vec<crate::input::offerings::Alternative>)| {
+    let of_pool = |(pool, fits): (Id<NodePool>, &Vec<crate::input::offerings::Alternative>)| {
         let view = &context.pools[pool];
         let offerings = fits.iter().flat_map(|one| one.offerings.iter());
         let rates = offerings.filter_map(|index| {
@@ -211,5 +213,5 @@ fn share(context: &SolveContext<'_>, kind: &BinKind) -> i64 {
         });
         rates.min()
     };
-    kind.fits.iter().enumerate().filter_map(of_pool).min().unwrap_or(0)
+    kind.fits.iter_enumerated().filter_map(of_pool).min().unwrap_or(0)
 }

@@ -1,16 +1,25 @@
 //! Which offerings could hold what a node takes, and what the cheapest of them costs.
 
 use super::filling::Filled;
+use super::items::{ClassId, Take};
 use super::{Packer, Packing, Pattern};
 use crate::input::custom_labels::{Narrowed, combine};
 use crate::input::intern::{Bits, fits};
 use crate::place::launch;
 use crate::place::limits::{self, Headroom};
+use plimsoll_model::catalog::Offering;
+use plimsoll_model::index::{Id, IndexVec};
 use std::collections::BTreeMap;
 
 impl Packer<'_, '_> {
     /// The pattern of nodes that are filled so; `None` if `minValues` or a limit rules it out.
-    pub(super) fn pattern(&self, offering: usize, filled: &Filled, copies: usize, limit: &Headroom) -> Option<Pattern> {
+    pub(super) fn pattern(
+        &self,
+        offering: Id<Offering>,
+        filled: &Filled,
+        copies: usize,
+        limit: &Headroom,
+    ) -> Option<Pattern> {
         let own = self.view.offerings[offering].type_index;
         let mut pattern = Pattern {
             copies,
@@ -28,12 +37,8 @@ impl Packer<'_, '_> {
             pattern.price = within.first().map(|cheapest| self.view.price(cheapest))?;
         } else {
             // Whatever is no candidate has one that is as good and no dearer.
-            let counts = |index: usize| &self.view.types[self.view.offerings[index].type_index].capacity;
-            let small = |index: usize| {
-                let pairs = limit.iter().zip(counts(index).iter().zip(&pattern.charge));
-                pairs.into_iter().all(|(limit, (theirs, mine))| limit.is_none() || theirs <= mine)
-            };
-            let cheapest = self.candidates.iter().find(|index| self.holds(**index, &pattern) && small(**index))?;
+            let small = |offering: Id<Offering>| self.counts_no_more(offering, &pattern.charge, limit);
+            let cheapest = self.candidates.iter().find(|one| self.holds(**one, &pattern) && small(**one))?;
             pattern.price = self.view.price(*cheapest);
         }
         pattern.copies = limits::times(limit, &pattern.charge, copies);
@@ -45,7 +50,7 @@ impl Packer<'_, '_> {
         let choosy = self.view.flexible || limit.iter().any(Option::is_some);
         let most = if choosy { usize::MAX } else { launch::MAX_TYPES };
         // By what they take; what that makes of open labels may differ.
-        let mut known: BTreeMap<Vec<(usize, usize)>, (Narrowed, Bits)> = BTreeMap::new();
+        let mut known: BTreeMap<Take, (Narrowed, Bits<Offering>)> = BTreeMap::new();
         for pattern in &mut packing.patterns {
             let found = known.get(&pattern.take).filter(|(custom, _)| *custom == pattern.custom);
             let accept = found.map(|(_, accept)| accept.clone()).unwrap_or_else(|| {
@@ -58,14 +63,14 @@ impl Packer<'_, '_> {
     }
 
     /// Offerings that could be a node of the pattern: of the `most` types that are first when all are sorted by price.
-    fn accept(&self, pattern: &Pattern, most: usize) -> Bits {
+    fn accept(&self, pattern: &Pattern, most: usize) -> Bits<Offering> {
         let mut any = self.view.usable.clone();
-        let mut classes: Vec<usize> = pattern.take.iter().map(|(item, _)| self.items[*item].class).collect();
+        let mut classes: Vec<ClassId> = pattern.take.iter().map(|(item, _)| self.items[*item].class).collect();
         classes.sort_unstable();
         classes.dedup();
         classes.iter().for_each(|class| any.keep(&self.classes[*class].any));
         let mut accept = Bits::none(self.view.offerings.len());
-        let (mut known, mut types) = (vec![false; self.view.types.len()], 0);
+        let (mut known, mut types) = (IndexVec::filled(false, self.view.types.len()), 0);
         for index in any.iter() {
             let kind = self.view.offerings[index].type_index;
             if (types < most || known[kind]) && self.agrees(index, pattern, &classes) {
@@ -77,16 +82,16 @@ impl Packer<'_, '_> {
     }
 
     /// Whether a node of that offering could hold the pattern's pods.
-    fn holds(&self, offering: usize, pattern: &Pattern) -> bool {
+    fn holds(&self, offering: Id<Offering>, pattern: &Pattern) -> bool {
         fits(&pattern.load, self.room(offering)) && {
-            let classes: Vec<usize> = pattern.take.iter().map(|(item, _)| self.items[*item].class).collect();
+            let classes: Vec<ClassId> = pattern.take.iter().map(|(item, _)| self.items[*item].class).collect();
             classes.iter().all(|class| self.classes[*class].any.has(offering))
                 && self.agrees(offering, pattern, &classes)
         }
     }
 
     /// The same, for one that all classes accept.
-    fn agrees(&self, offering: usize, pattern: &Pattern, classes: &[usize]) -> bool {
+    fn agrees(&self, offering: Id<Offering>, pattern: &Pattern, classes: &[ClassId]) -> bool {
         let view = &self.view.offerings[offering];
         fits(&pattern.load, &view.room)
             && classes.iter().all(|class| {

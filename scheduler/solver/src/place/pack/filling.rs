@@ -1,11 +1,14 @@
 //! What one node of an offering takes.
 
 use super::Packer;
+use super::items::{Class, ClassId, Entry, Take};
 use super::left::Left;
 use crate::input::custom_labels::{Narrowed, combine};
 use crate::input::intern::{Amounts, Bits, add, fits, how_many};
 use crate::place::hostname_topology::Tally;
 use crate::place::launch;
+use plimsoll_model::catalog::Offering;
+use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::HostPort;
 
 /// Items that a fill looks at in vain at most, once it has some, before it ends: what is left of the room is small by then, and with tens of thousands of
@@ -19,8 +22,7 @@ const COST: (u64, u64) = (10, 4);
 /// What one node would take.
 #[derive(Debug, Clone)]
 pub(super) struct Filled {
-    /// Item and number of pods.
-    pub(super) take: Vec<(usize, usize)>,
+    pub(super) take: Take,
     pub(super) load: Amounts,
     pub(super) custom: Narrowed,
     /// What it is worth per price, once known.
@@ -29,38 +31,38 @@ pub(super) struct Filled {
 
 /// A node while it is filled.
 struct Open<'v> {
-    offering: usize,
+    offering: Id<Offering>,
     room: Amounts,
     /// Of DaemonSets.
     reserved: &'v [HostPort],
     ports: Vec<&'v HostPort>,
     tally: Tally,
     filled: Filled,
-    /// By class: whether it takes no more of them.
-    closed: Vec<bool>,
+    /// Whether it takes no more of them.
+    closed: IndexVec<Class<'static>, bool>,
     /// For pools with `minValues`: offerings that accept what is there, room not looked at.
-    accept: Option<Bits>,
+    accept: Option<Bits<Offering>>,
 }
 
 impl Filled {
-    pub(super) fn takes(&self, item: usize) -> bool {
+    pub(super) fn takes(&self, item: Id<Entry>) -> bool {
         self.take.iter().any(|(one, _)| *one == item)
     }
 
     #[expect(clippy::cast_precision_loss, reason = "weights of a heuristic")]
-    pub(super) fn worth(&self, worth: &[f64]) -> f64 {
+    pub(super) fn worth(&self, worth: &IndexVec<Entry, f64>) -> f64 {
         self.take.iter().map(|(item, n)| worth[*item] * *n as f64).sum()
     }
 
     /// How many such nodes `left` is enough for.
-    pub(super) fn times(&self, left: &[usize]) -> usize {
+    pub(super) fn times(&self, left: &IndexVec<Entry, usize>) -> usize {
         self.take.iter().map(|(item, n)| left[*item] / n).min().unwrap_or(0)
     }
 }
 
 impl Packer<'_, '_> {
     /// Fills a node with as many of `left` as it takes, items in order; `only` restricts it to one of them.
-    pub(super) fn fill(&self, offering: usize, left: &Left, only: Option<usize>, work: &mut u64) -> Filled {
+    pub(super) fn fill(&self, offering: Id<Offering>, left: &Left, only: Option<Id<Entry>>, work: &mut u64) -> Filled {
         let view = &self.view.offerings[offering];
         let mut node = Open {
             offering,
@@ -69,7 +71,7 @@ impl Packer<'_, '_> {
             ports: Vec::new(),
             tally: Tally::default(),
             filled: Filled { take: Vec::new(), load: vec![0; self.width], custom: Narrowed::new(), rate: 0.0 },
-            closed: vec![false; self.classes.len()],
+            closed: IndexVec::filled(false, self.classes.len()),
             accept: self.view.flexible.then(|| self.view.usable.clone()),
         };
         if let Some(item) = only {
@@ -91,25 +93,26 @@ impl Packer<'_, '_> {
 
     /// One pass over the items that are left, which `again` means may be there already; whether any waits for others.
     fn pass<'p>(&'p self, node: &mut Open<'p>, left: &Left, again: bool, work: &mut u64) -> bool {
-        let (mut waiting, mut vain, mut at) = (false, 0, 0);
+        let (mut waiting, mut vain) = (false, 0);
         let (mut visited, mut fresh) = (0, true);
-        while at < left.live.len() {
+        let mut rest = left.live.as_slice();
+        loop {
             if fresh {
                 // Whatever takes a larger part of the largest room than this node has left cannot fit.
                 let part = self.size(&node.room);
-                let too_large = |item: &usize| self.items[*item].size > part;
-                at += left.live[at..].partition_point(too_large);
+                let too_large = |item: &Id<Entry>| self.items[*item].size > part;
+                rest = rest.split_at(rest.partition_point(too_large)).1;
                 fresh = false;
-                continue;
             }
-            let item = left.live[at];
-            at += 1;
+            let Some((item, behind)) = rest.split_first() else { break };
+            let item = *item;
+            rest = behind;
             visited += 1;
             let entry = &self.items[item];
             if self.refuses(node, entry.class) || left.counts[item] == 0 || !fits(self.requests(item), &node.room) {
                 vain += usize::from(!node.filled.take.is_empty());
                 if vain > VAIN
-                    || self.least(item).iter().zip(&node.room).any(|(least, room)| *least > 0 && least > room)
+                    || self.least.row(item).iter().zip(&node.room).any(|(least, room)| *least > 0 && least > room)
                 {
                     break;
                 }
@@ -129,12 +132,12 @@ impl Packer<'_, '_> {
     }
 
     /// Whether the node takes no pods of the class, or no more.
-    fn refuses(&self, node: &Open<'_>, class: usize) -> bool {
+    fn refuses(&self, node: &Open<'_>, class: ClassId) -> bool {
         node.closed[class] || !self.classes[class].any.has(node.offering)
     }
 
     /// Puts up to `count` pods of `item` on the node; how many it took.
-    fn put<'p>(&'p self, node: &mut Open<'p>, item: usize, count: usize) -> usize {
+    fn put<'p>(&'p self, node: &mut Open<'p>, item: Id<Entry>, count: usize) -> usize {
         let (whole, number) = (self.items[item].whole, self.items[item].class);
         let class = &self.classes[number];
         let requests = self.requests(item);
@@ -189,7 +192,7 @@ impl Packer<'_, '_> {
     }
 
     /// How many of `n` pods the node may take so that `minValues` of the pool still holds for what accepts them all.
-    fn flexible(&self, node: &Open<'_>, item: usize, n: usize) -> usize {
+    fn flexible(&self, node: &Open<'_>, item: Id<Entry>, n: usize) -> usize {
         let Some(accept) = &node.accept else { return n };
         let mut accept = accept.clone();
         accept.keep(&self.class(item).any);

@@ -3,6 +3,7 @@
 use super::left::Left;
 use super::{Packer, Packing, Pattern, Rank};
 use crate::place::limits::{self, Headroom};
+use plimsoll_model::index::IndexVec;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
@@ -45,10 +46,10 @@ pub(super) fn improve(packer: &Packer<'_, '_>, packing: Packing, limit: &Headroo
         }
         nodes.sort_by_cached_key(|node| Reverse(waste(packer, node)));
         let taken = window(round, nodes.len(), &mut draw);
-        let mut left = vec![0; packer.items.len()];
+        let mut left = IndexVec::filled(0, packer.items.len());
         let mut budget = room.clone();
         let (mut cost, mut pods) = (0, 0);
-        for node in taken.iter().map(|index| &nodes[*index]) {
+        for node in taken.iter().filter_map(|index| nodes.get(*index)) {
             for (item, n) in &node.take {
                 left[*item] += n;
                 pods += n;
@@ -84,7 +85,7 @@ pub(super) fn improve(packer: &Packer<'_, '_>, packing: Packing, limit: &Headroo
 /// Which of `count` nodes, the most wasteful first: in turn the worst next to each other, and a bad one with others from everywhere. Two at
 /// least, ascending.
 fn window(round: usize, count: usize, draw: &mut Draw) -> Vec<usize> {
-    let size = SIZES[round / 2 % SIZES.len()].min(count);
+    let size = SIZES.get(round / 2 % SIZES.len()).copied().unwrap_or(count).min(count);
     if round.is_multiple_of(2) {
         let starts = (count / size).max(1);
         let start = (round / 2 / SIZES.len() % starts * size / 2).min(count - size);

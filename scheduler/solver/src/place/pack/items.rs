@@ -5,7 +5,10 @@ use crate::input::context::SolveContext;
 use crate::input::intern::Bits;
 use crate::input::offerings::Alternative;
 use crate::place::hostname_topology::{HostRule, Membership, Tally};
-use plimsoll_model::snapshot::HostPort;
+use crate::place::pod_groups::PodGroupId;
+use plimsoll_model::catalog::Offering;
+use plimsoll_model::index::{Id, IndexVec};
+use plimsoll_model::snapshot::{HostPort, NodePool, PodShape};
 use std::collections::BTreeMap;
 
 /// Pods per node where nothing but room limits them; far above what any node holds.
@@ -14,52 +17,60 @@ const UNLIMITED: usize = usize::MAX >> 16;
 /// What pods need beside room.
 pub(super) struct Class<'w> {
     /// Where they can run, room not looked at.
-    pub(super) any: Bits,
+    pub(super) any: Bits<Offering>,
     /// By demand on open labels.
     pub(super) alternatives: Vec<Alternative>,
     /// There is just one demand: none.
     pub(super) plain: bool,
-    pub(super) hosts: &'w Membership,
+    pub(super) hosts: &'w Membership<HostRule>,
     pub(super) ports: &'w [HostPort],
     /// They come only where others are.
     pub(super) joins: bool,
 }
 
+/// Items and numbers of pods.
+pub(crate) type Take = Vec<(Id<Entry>, usize)>;
+
+/// A class of a packer.
+pub(super) type ClassId = Id<Class<'static>>;
+
+/// All classes of a packer.
+pub(super) type Classes<'w> = IndexVec<Class<'static>, Class<'w>>;
+
 /// Pods of which any may stand for any other.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
-    pub(super) class: usize,
+pub(crate) struct Entry {
+    pub(super) class: ClassId,
     /// One that has these requests.
-    pub(super) shape: usize,
+    pub(super) shape: Id<PodShape>,
     pub(super) count: usize,
     pub(super) whole: bool,
-    /// The caller's numbers.
-    pub(super) pod_groups: Vec<usize>,
+    pub(super) pod_groups: Vec<PodGroupId>,
     /// In parts of the largest room.
     pub(super) size: f64,
 }
 
 impl Class<'_> {
     /// How many pods of the class a node takes at most if it has no others.
-    pub(super) fn most_alone(&self, rules: &[HostRule]) -> usize {
+    pub(super) fn most_alone(&self, rules: &IndexVec<HostRule, HostRule>) -> usize {
         let most = if self.ports.is_empty() { UNLIMITED } else { 1 };
         most.min(Tally::default().limit(rules, self.hosts, true)).max(1)
     }
 }
 
 /// What two classes may have in common before their offerings are compared.
-type LikenessKey<'w> = (&'w [usize], &'w [usize], &'w [HostPort]);
+type LikenessKey<'w> = (&'w [Id<HostRule>], &'w [Id<HostRule>], &'w [HostPort]);
 
 /// Classes and items of those pod groups that can run in the pool at all.
 pub(super) fn grouped<'w>(
     context: &'w SolveContext<'_>,
-    pool: usize,
+    pool: Id<NodePool>,
     items: &[Item<'_>],
-) -> (Vec<Class<'w>>, Vec<Entry>) {
-    let mut classes: Vec<Class<'w>> = Vec::new();
-    let mut alike: BTreeMap<LikenessKey<'w>, Vec<usize>> = BTreeMap::new();
-    let mut known: BTreeMap<(usize, &'w [i64]), usize> = BTreeMap::new();
-    let mut entries: Vec<Entry> = Vec::new();
+) -> (Classes<'w>, IndexVec<Entry, Entry>) {
+    let mut classes: Classes<'w> = IndexVec::new();
+    let mut alike: BTreeMap<LikenessKey<'w>, Vec<ClassId>> = BTreeMap::new();
+    let mut known: BTreeMap<(ClassId, &'w [i64]), Id<Entry>> = BTreeMap::new();
+    let mut entries: IndexVec<Entry, Entry> = IndexVec::new();
     for item in items {
         if context.narrowed(item.shape, pool, item.only).is_empty() {
             continue;
@@ -71,9 +82,9 @@ pub(super) fn grouped<'w>(
         let similar = alike.entry((&shape.hosts.owns, &shape.hosts.matches, ports)).or_default();
         let class = similar.iter().copied().find(|class| classes[*class].alternatives == alternatives);
         let class = class.unwrap_or_else(|| {
-            similar.push(classes.len());
-            classes.push(new_class(context, item.shape, alternatives));
-            classes.len() - 1
+            let class = classes.push(new_class(context, item.shape, alternatives));
+            similar.push(class);
+            class
         });
         let same = known.get(&(class, shape.requests.as_slice())).filter(|_| !item.whole);
         if let Some(entry) = same {
@@ -81,10 +92,7 @@ pub(super) fn grouped<'w>(
             entries[*entry].count += item.count;
             continue;
         }
-        if !item.whole {
-            known.insert((class, shape.requests), entries.len());
-        }
-        entries.push(Entry {
+        let entry = entries.push(Entry {
             class,
             shape: item.shape,
             count: item.count,
@@ -92,14 +100,18 @@ pub(super) fn grouped<'w>(
             pod_groups: vec![item.pod_group],
             size: 0.0,
         });
+        if !item.whole {
+            known.insert((class, shape.requests), entry);
+        }
     }
     (classes, entries)
 }
 
-fn new_class<'w>(context: &'w SolveContext<'_>, shape: usize, alternatives: Vec<Alternative>) -> Class<'w> {
+fn new_class<'w>(context: &'w SolveContext<'_>, shape: Id<PodShape>, alternatives: Vec<Alternative>) -> Class<'w> {
     let view = &context.shapes[shape];
-    let mut any = alternatives[0].offerings.clone();
-    alternatives.iter().skip(1).for_each(|one| any.join(&one.offerings));
+    let mut all = alternatives.iter();
+    let mut any = all.next().map(|one| one.offerings.clone()).unwrap_or_default();
+    all.for_each(|one| any.join(&one.offerings));
     Class {
         any,
         plain: alternatives.iter().all(|one| one.custom.is_empty()),
@@ -110,6 +122,6 @@ fn new_class<'w>(context: &'w SolveContext<'_>, shape: usize, alternatives: Vec<
             .hosts
             .owns
             .iter()
-            .any(|group| context.topology.host_rules.get(*group) == Some(&HostRule::NeedsMember)),
+            .any(|group| context.topology.host_rules.try_get(*group) == Some(&HostRule::NeedsMember)),
     }
 }

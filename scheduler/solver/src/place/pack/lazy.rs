@@ -2,6 +2,8 @@
 //! others can wait until it is their turn.
 
 use super::filling::Filled;
+use plimsoll_model::catalog::Offering;
+use plimsoll_model::index::Id;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
@@ -9,7 +11,7 @@ use std::collections::BinaryHeap;
 #[derive(Debug)]
 pub(super) struct Promise {
     pub(super) rate: f64,
-    pub(super) offering: usize,
+    pub(super) offering: Id<Offering>,
     /// What it would take, if that was looked at.
     pub(super) filled: Option<Filled>,
 }

@@ -1,14 +1,16 @@
 //! Pods that still want a node.
 
 use super::Packer;
+use super::items::Entry;
 use crate::input::intern::{Amounts, add};
+use plimsoll_model::index::{Id, IndexVec};
 
 /// How many of each item are left.
 #[derive(Debug, Clone)]
 pub(super) struct Left {
-    pub(super) counts: Vec<usize>,
+    pub(super) counts: IndexVec<Entry, usize>,
     /// Items of which there are some, in order; others may be among them until the list is tidied.
-    pub(super) live: Vec<usize>,
+    pub(super) live: Vec<Id<Entry>>,
     gone: usize,
     /// What all of them request together.
     pub(super) load: Amounts,
@@ -16,8 +18,8 @@ pub(super) struct Left {
 }
 
 impl Left {
-    pub(super) fn new(packer: &Packer<'_, '_>, counts: Vec<usize>) -> Self {
-        let live: Vec<usize> = (0..counts.len()).filter(|item| counts[*item] > 0).collect();
+    pub(super) fn new(packer: &Packer<'_, '_>, counts: IndexVec<Entry, usize>) -> Self {
+        let live: Vec<Id<Entry>> = counts.ids().filter(|item| counts[*item] > 0).collect();
         let mut load = vec![0; packer.width];
         for item in &live {
             add(&mut load, packer.requests(*item), i64::try_from(counts[*item]).unwrap_or(i64::MAX));
@@ -26,7 +28,7 @@ impl Left {
     }
 
     /// Takes out `copies` times these.
-    pub(super) fn take(&mut self, packer: &Packer<'_, '_>, take: &[(usize, usize)], copies: usize) {
+    pub(super) fn take(&mut self, packer: &Packer<'_, '_>, take: &[(Id<Entry>, usize)], copies: usize) {
         for (item, n) in take {
             let n = n * copies;
             self.counts[*item] -= n;
@@ -42,12 +44,12 @@ impl Left {
     }
 
     /// The largest that is left.
-    pub(super) fn largest(&self) -> Option<usize> {
+    pub(super) fn largest(&self) -> Option<Id<Entry>> {
         self.live.iter().copied().find(|item| self.counts[*item] > 0)
     }
 
     /// Items that are left.
-    pub(super) fn items(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(super) fn items(&self) -> impl Iterator<Item = Id<Entry>> + '_ {
         self.live.iter().copied().filter(|item| self.counts[*item] > 0)
     }
 }

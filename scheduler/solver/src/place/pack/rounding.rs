@@ -1,21 +1,32 @@
 //! From the optimum in fractions to whole nodes: fillings that it uses often enough are bought, the rest is packed as usual.
 
+use super::items::{Entry, Take};
 use super::left::Left;
 use super::{Packer, Packing};
 use crate::input::intern::{Amounts, Bits};
-use crate::place::columns::{self, PodKind, Row, Used, rules};
-use crate::place::limits::{self, Headroom};
+use crate::place::columns::{self, PodKind, PodKinds, Row, Used, rules};
+use crate::place::limits::Headroom;
+use plimsoll_model::catalog::Offering;
+use plimsoll_model::index::{Id, IndexVec};
 
 /// Work for the optimum in fractions, about 50 ms: what it finds by then is near enough to guide.
 const WORK: u64 = 10_000_000;
 /// From which fraction on one more node of a filling is bought.
 const THRESHOLDS: [f64; 4] = [1.0, 0.7, 0.5, 0.3];
 
+/// A filling and how often it is used.
+struct Bought {
+    offering: Id<Offering>,
+    take: Take,
+    times: f64,
+}
+
 impl Packer<'_, '_> {
     /// The best whole packing near the optimum in fractions; `None` if there are too many kinds of pods for that.
     pub(super) fn rounded(&self, left: &Left, limit: &Headroom, work: &mut u64) -> Option<Packing> {
         // Pod groups that go as a whole are no matter of fractions: they are packed with the rest.
-        let items: Vec<usize> = left.items().filter(|item| !self.items[*item].whole).collect();
+        let items: IndexVec<PodKind<'static>, Id<Entry>> =
+            left.items().filter(|item| !self.items[*item].whole).collect();
         if items.len() > columns::MAX_KINDS {
             return None;
         }
@@ -24,15 +35,14 @@ impl Packer<'_, '_> {
             rules::shared(host_rules, items.iter().map(|item| (self.class(*item).hosts, left.counts[*item])), 2);
         let requests: Vec<Amounts> =
             items.iter().map(|item| rules::requests(self.requests(*item), self.class(*item).hosts, &shared)).collect();
-        let kinds: Vec<PodKind<'_>> =
-            items.iter().zip(&requests).map(|(item, own)| self.kind(*item, own, left)).collect();
+        let kinds: PodKinds<'_> = items.iter().zip(&requests).map(|(item, own)| self.kind(*item, own, left)).collect();
         let (offerings, mut rows) = self.rows(&items, left, limit);
         rows.iter_mut().for_each(|row| row.room = rules::room(&row.room, &shared));
         let exact = columns::small::optimum(&kinds, &rows, work);
         let is_exact = exact.is_some();
-        let mut used = match exact {
+        let used = match exact {
             Some((_, nodes)) => {
-                nodes.into_iter().map(|node| Used { row: node.row, take: node.take, times: 1.0 }).collect()
+                nodes.into_iter().map(|node| Used { row: node.row, take: node.take, times: 1.0 }).collect::<Vec<_>>()
             }
             None => {
                 let mut own = WORK.min(*work);
@@ -42,28 +52,35 @@ impl Packer<'_, '_> {
                 found?.used
             }
         };
-        for one in &mut used {
-            one.row = offerings[one.row];
-            one.take.iter_mut().for_each(|(kind, _)| *kind = items[*kind]);
-        }
+        let own = |Used { row, take, times }: Used| Bought {
+            offering: offerings[row],
+            take: take.into_iter().map(|(kind, n)| (items[kind], n)).collect(),
+            times,
+        };
+        let mut used: Vec<Bought> = used.into_iter().map(own).collect();
         // Those used most first: they are the least changed by rounding.
-        used.sort_by(|a, b| b.times.total_cmp(&a.times).then(a.row.cmp(&b.row)));
-        let thresholds = if is_exact { &THRESHOLDS[..1] } else { &THRESHOLDS };
-        thresholds.iter().map(|threshold| self.bought(&used, *threshold, left, limit, work)).min_by_key(Packing::rank)
+        used.sort_by(|a, b| b.times.total_cmp(&a.times).then(a.offering.cmp(&b.offering)));
+        let thresholds = THRESHOLDS.iter().take(if is_exact { 1 } else { THRESHOLDS.len() });
+        thresholds.map(|threshold| self.bought(&used, *threshold, left, limit, work)).min_by_key(Packing::rank)
     }
 
-    fn kind<'r>(&self, item: usize, requests: &'r [i64], left: &Left) -> PodKind<'r> {
+    fn kind<'r>(&self, item: Id<Entry>, requests: &'r [i64], left: &Left) -> PodKind<'r> {
         let most = self.class(item).most_alone(&self.context.topology.host_rules);
         PodKind { requests, count: left.counts[item], most }
     }
 
     /// Candidates that are worth a look for these items, and their numbers.
-    fn rows(&self, items: &[usize], left: &Left, limit: &Headroom) -> (Vec<usize>, Vec<Row>) {
+    fn rows(
+        &self,
+        items: &IndexVec<PodKind<'static>, Id<Entry>>,
+        left: &Left,
+        limit: &Headroom,
+    ) -> (IndexVec<Row, Id<Offering>>, IndexVec<Row, Row>) {
         let limited = limit.iter().any(Option::is_some);
-        let (mut offerings, mut rows): (Vec<usize>, Vec<Row>) = (Vec::new(), Vec::new());
-        for offering in self.candidates.iter().copied().filter(|one| limits::allows(limit, self.capacity(*one))) {
+        let (mut offerings, mut rows): (IndexVec<Row, Id<Offering>>, IndexVec<Row, Row>) = Default::default();
+        for offering in self.candidates.iter().copied().filter(|one| self.affordable(*one, limit)) {
             let mut suits = Bits::none(items.len());
-            for (kind, item) in items.iter().enumerate() {
+            for (kind, item) in items.iter_enumerated() {
                 if self.class(*item).any.has(offering) {
                     suits.insert(kind);
                 }
@@ -80,21 +97,16 @@ impl Packer<'_, '_> {
         (offerings, rows)
     }
 
-    fn capacity(&self, offering: usize) -> &Amounts {
-        &self.view.types[self.view.offerings[offering].type_index].capacity
-    }
-
-    /// `used` by the packer's numbers of offerings and items.
-    fn bought(&self, used: &[Used], threshold: f64, left: &Left, limit: &Headroom, work: &mut u64) -> Packing {
+    fn bought(&self, used: &[Bought], threshold: f64, left: &Left, limit: &Headroom, work: &mut u64) -> Packing {
         let mut packing = Packing::default();
         let (mut left, mut limit) = (left.clone(), limit.clone());
-        for Used { row: offering, take, times } in used {
+        for Bought { offering, take, times } in used {
             let possible = take.iter().map(|(item, n)| left.counts[*item] / n).min().unwrap_or(0);
             let copies = whole(*times, threshold).min(possible);
             if copies == 0 {
                 continue;
             }
-            let mut counts = vec![0; self.items.len()];
+            let mut counts = IndexVec::filled(0, self.items.len());
             take.iter().for_each(|(item, n)| counts[*item] = *n);
             let filled = self.fill(*offering, &Left::new(self, counts), None, work);
             // Pods that may not share a host take less: that is for the usual way.

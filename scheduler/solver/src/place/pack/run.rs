@@ -1,11 +1,14 @@
 //! Patterns one after another, the best first.
 
 use super::filling::Filled;
+use super::items::Entry;
 use super::lazy::{Promise, Promises};
 use super::left::Left;
 use super::{Packer, Packing, Pattern, Rank, Strategy};
 use crate::input::intern::{Bits, fits};
 use crate::place::limits::{self, Headroom};
+use plimsoll_model::catalog::Offering;
+use plimsoll_model::index::Id;
 
 /// Beyond this many (candidate, item) pairs only the strategies that look at few candidates are tried.
 pub(super) const SMALL: usize = 20_000;
@@ -21,7 +24,7 @@ struct Run {
     packing: Packing,
     promises: Promises,
     /// The item for which `promises` were made, where one must be taken.
-    forced: Option<usize>,
+    forced: Option<Id<Entry>>,
     /// Only some of the candidates are looked at as long as they do.
     few: bool,
 }
@@ -127,15 +130,14 @@ impl Packer<'_, '_> {
         None
     }
 
-    fn affordable(&self, offering: usize, limit: &Headroom) -> bool {
-        limits::allows(limit, &self.view.types[self.view.offerings[offering].type_index].capacity)
+    pub(super) fn affordable(&self, offering: Id<Offering>, limit: &Headroom) -> bool {
+        limits::allows(limit, self.view.capacity(offering))
     }
 
     /// The largest part of what is left of any limit that a node of this offering takes.
     #[expect(clippy::cast_precision_loss, reason = "weights of a heuristic")]
-    fn share_of_limits(&self, offering: usize, limit: &Headroom) -> f64 {
-        let capacity = &self.view.types[self.view.offerings[offering].type_index].capacity;
-        let shares = limit.iter().zip(capacity);
+    fn share_of_limits(&self, offering: Id<Offering>, limit: &Headroom) -> f64 {
+        let shares = limit.iter().zip(self.view.capacity(offering));
         shares.map(|(room, amount)| room.map_or(0.0, |room| *amount as f64 / room.max(1) as f64)).fold(EQUAL, f64::max)
     }
 
@@ -159,13 +161,13 @@ impl Packer<'_, '_> {
     }
 
     /// Candidates of which a cheaper one has room for all that is left as well.
-    fn idle(&self, left: &Left) -> Bits {
+    fn idle(&self, left: &Left) -> Bits<Offering> {
         let mut idle = Bits::none(self.view.offerings.len());
         // Where limits count, the smaller one may be the better one.
         if self.limited {
             return idle;
         }
-        let mut enough: Vec<usize> = Vec::new();
+        let mut enough: Vec<Id<Offering>> = Vec::new();
         for offering in self.candidates.iter().copied().filter(|one| fits(&left.load, self.room(*one))) {
             if enough.iter().any(|other| self.is_as_open(*other, offering)) {
                 idle.insert(offering);
@@ -177,7 +179,7 @@ impl Packer<'_, '_> {
     }
 
     /// The best node to buy next.
-    fn next(&self, run: &mut Run, work: &mut u64) -> Option<(usize, Filled)> {
+    fn next(&self, run: &mut Run, work: &mut u64) -> Option<(Id<Offering>, Filled)> {
         let found = self.next_of(run, work);
         if found.is_some() || !run.few || run.left.pods == 0 {
             return found;
@@ -189,7 +191,7 @@ impl Packer<'_, '_> {
     }
 
     /// The best of those that promise something.
-    fn next_of(&self, run: &mut Run, work: &mut u64) -> Option<(usize, Filled)> {
+    fn next_of(&self, run: &mut Run, work: &mut u64) -> Option<(Id<Offering>, Filled)> {
         let largest = run.left.largest()?;
         if run.forced.is_some_and(|item| item != largest) {
             self.promise(run);
@@ -220,7 +222,7 @@ impl Packer<'_, '_> {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "weights of a heuristic")]
-    fn rate(&self, run: &Run, offering: usize, filled: &Filled) -> f64 {
+    fn rate(&self, run: &Run, offering: Id<Offering>, filled: &Filled) -> f64 {
         let worth = filled.worth(if run.by_resource { &self.by_resource } else { &self.by_share });
         match run.strategy {
             Strategy::Frugal => worth / self.share_of_limits(offering, &run.limit),

@@ -4,13 +4,15 @@ use super::domain_tuples::DomainTuple;
 use super::group_constraint::GroupConstraint;
 use crate::input::context::SolveContext;
 use crate::place::State;
+use crate::place::hostname_topology::HostRule;
 use crate::place::pod_groups::PodGroup;
-use plimsoll_model::snapshot::Pod;
+use plimsoll_model::index::{Id, IndexVec};
+use plimsoll_model::snapshot::{Pod, PodShape};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Number of pods that fit, by shape and domain tuple.
-pub(crate) type Caps = BTreeMap<(usize, BTreeMap<String, String>), usize>;
+pub(crate) type Caps = BTreeMap<(Id<PodShape>, BTreeMap<String, String>), usize>;
 
 /// Assigns domains to pod groups. Returns the assigned pod groups and the pods without a domain.
 pub(crate) fn assign<'a>(
@@ -52,7 +54,7 @@ pub(super) fn assign_within<'a>(
     });
     let mut last = Vec::new();
     if context.topology.waits {
-        let shapes: Vec<usize> = waiting.iter().map(|pod_group| pod_group.shape).collect();
+        let shapes: Vec<Id<PodShape>> = waiting.iter().map(|pod_group| pod_group.shape).collect();
         (last, waiting) =
             waiting.into_iter().partition(|pod_group| context.topology.counts_any(pod_group.shape, &shapes));
     }
@@ -87,9 +89,9 @@ fn assign_group<'a>(
     let shape = pod_group.shape;
     pod_group.whole = false;
     let membership = &context.topology.hosts[shape];
-    let (there, nowhere): (Vec<usize>, Vec<usize>) =
+    let (there, nowhere): (Vec<Id<HostRule>>, Vec<Id<HostRule>>) =
         context.topology.joins(shape).partition(|group| state.counts.hosts[*group] > 0);
-    let own = |group: &usize| membership.matches.contains(group);
+    let own = |group: &Id<HostRule>| membership.matches.contains(group);
     // The pods wait if only pods of other shapes can start one of their groups. They also wait if they would start a
     // group of their own instead of following the existing one.
     if !nowhere.iter().all(own) || (!nowhere.is_empty() && there.iter().any(own)) {
@@ -107,13 +109,13 @@ fn assign_group<'a>(
         ready.push(pod_group);
         return None;
     }
-    let mut assigned: Vec<usize> = vec![0; tuples.all.len()];
+    let mut assigned: IndexVec<DomainTuple, usize> = IndexVec::filled(0, tuples.all.len());
     let cap = |tuple: &DomainTuple| {
         let key = (shape, tuple.values.clone());
         let cap = caps.get(&key).copied().unwrap_or(usize::MAX);
         cap.saturating_sub(used.get(&key).copied().unwrap_or(0))
     };
-    let most: Vec<usize> =
+    let most: IndexVec<DomainTuple, usize> =
         tuples.all.iter().map(|tuple| if caps.is_empty() { usize::MAX } else { cap(tuple) }).collect();
     let mut asked: Vec<GroupConstraint<'_>> =
         relevant.iter().map(|group| GroupConstraint::new(context, state, shape, *group, &tuples)).collect();
@@ -126,15 +128,15 @@ fn assign_group<'a>(
     let mut started = None;
     let favours =
         |tuple: &DomainTuple| state.favoured.as_ref().is_some_and(|zone| tuple.values.values().any(|one| one == zone));
-    let favoured: Vec<bool> = tuples.all.iter().map(favours).collect();
+    let favoured: IndexVec<DomainTuple, bool> = tuples.all.iter().map(favours).collect();
     let mut picked = Vec::with_capacity(pod_group.pods.len());
     for _ in 0..pod_group.pods.len() {
-        let fits = |index: usize, even: bool| {
+        let fits = |index: Id<DomainTuple>, even: bool| {
             assigned[index] < most[index]
                 && started.is_none_or(|one| one == index)
                 && asked.iter().all(|one| one.permits(index, even))
         };
-        let rank = |index: &usize| {
+        let rank = |index: &Id<DomainTuple>| {
             let among = |some: fn(&GroupConstraint<'_>) -> bool| -> i64 {
                 asked.iter().filter(|one| some(one)).map(|one| one.domain_count(*index)).sum()
             };
@@ -151,7 +153,7 @@ fn assign_group<'a>(
             let on_tuple = if evenly { assigned[*index] } else { 0 };
             (crowded, domain_count, on_tuple, !favoured[*index], tuples.all[*index].price.unwrap_or(i64::MAX), *index)
         };
-        let pick = |even: bool| (0..tuples.all.len()).filter(|index| fits(*index, even)).min_by_key(rank);
+        let pick = |even: bool| tuples.all.ids().filter(|index| fits(*index, even)).min_by_key(rank);
         let best = if state.even { pick(true).or_else(|| pick(false)) } else { pick(false) };
         let Some(best) = best else { break };
         assigned[best] += 1;
@@ -161,19 +163,20 @@ fn assign_group<'a>(
     }
     // Keep the order of assignment: kube-scheduler schedules pods one after another, and each spread must hold after
     // every pod.
-    let mut shares: Vec<Vec<&Pod>> = assigned.iter().map(|count| Vec::with_capacity(*count)).collect();
+    let mut shares: IndexVec<DomainTuple, Vec<&Pod>> =
+        assigned.iter().map(|count| Vec::with_capacity(*count)).collect();
     for (pod, index) in pod_group.pods.drain(..picked.len()).zip(picked) {
         shares[index].push(pod);
     }
-    for (index, pods) in shares.into_iter().enumerate().filter(|(_, pods)| !pods.is_empty()) {
-        let (count, values) = (pods.len(), &tuples.all[index].values);
+    for (tuple, pods) in tuples.all.iter().zip(shares).filter(|(_, pods)| !pods.is_empty()) {
+        let (count, values) = (pods.len(), &tuple.values);
         state
             .counts
             .add(context, shape, i64::try_from(count).unwrap_or(i64::MAX), |key| values.get(key).map(String::as_str));
         if !caps.is_empty() {
             *used.entry((shape, values.clone())).or_default() += count;
         }
-        ready.push(PodGroup { shape, pods, only: Some(Rc::clone(&tuples.all[index].only)), whole: pod_group.whole });
+        ready.push(PodGroup { shape, pods, only: Some(Rc::clone(&tuple.only)), whole: pod_group.whole });
     }
     (!pod_group.pods.is_empty()).then_some(pod_group)
 }

@@ -1,9 +1,11 @@
 //! Counts of running and assigned pods per topology group.
 
-use super::{GroupKind, Rules};
+use super::{Group, GroupKind, Rules};
 use crate::input::context::SolveContext;
 use crate::input::pool_requirements::lookup;
-use plimsoll_model::snapshot::{Node, Pod};
+use crate::place::hostname_topology::HostRule;
+use plimsoll_model::index::{Id, IndexVec};
+use plimsoll_model::snapshot::{Node, Pod, PodShape};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -13,24 +15,24 @@ type Domains = BTreeMap<String, (i64, i64)>;
 /// Pod counts of all groups.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Counts {
-    /// Per group. Copy-on-write: a plan tries many alternatives, each of which changes few groups.
-    domains: Vec<Arc<Domains>>,
-    /// Per hostname group: members on any host.
-    pub(super) hosts: Vec<i64>,
+    /// Copy-on-write: a plan tries many alternatives, each of which changes few groups.
+    domains: IndexVec<Group, Arc<Domains>>,
+    /// Members on any host.
+    pub(super) hosts: IndexVec<HostRule, i64>,
 }
 
 /// Contribution of one node's pods to the counts.
 #[derive(Debug, PartialEq, Eq, Default)]
 pub(crate) struct PodMarks {
     /// Members and owners by group and domain.
-    domains: BTreeMap<(usize, String), (i64, i64)>,
+    domains: BTreeMap<(Id<Group>, String), (i64, i64)>,
     /// Members by hostname group.
-    hosts: BTreeMap<usize, i64>,
+    hosts: BTreeMap<Id<HostRule>, i64>,
 }
 
 impl PodMarks {
     /// Marks of `pods`, the number of pods per shape on `node`.
-    pub(crate) fn new(rules: &Rules, node: &Node, pods: &BTreeMap<usize, i64>) -> Self {
+    pub(crate) fn new(rules: &Rules, node: &Node, pods: &BTreeMap<Id<PodShape>, i64>) -> Self {
         let mut marks = Self::default();
         for (shape, count) in pods {
             each(rules, *shape, Some(node), |group, owner| {
@@ -49,7 +51,7 @@ impl PodMarks {
 
 /// Calls `note` for each domain group that counts a pod of `shape`, with `false` for a member and `true` for an owner.
 /// The pod is on `node`, or on a new node if `node` is `None`.
-fn each(rules: &Rules, shape: usize, node: Option<&Node>, mut note: impl FnMut(usize, bool)) {
+fn each(rules: &Rules, shape: Id<PodShape>, node: Option<&Node>, mut note: impl FnMut(Id<Group>, bool)) {
     let membership = &rules.shapes[shape];
     for (groups, owner) in [(&membership.matches, false), (&membership.owns, true)] {
         for group in groups {
@@ -69,7 +71,10 @@ fn each(rules: &Rules, shape: usize, node: Option<&Node>, mut note: impl FnMut(u
 impl Counts {
     /// Counts without pods.
     pub(crate) fn new(rules: &Rules) -> Self {
-        Self { domains: vec![Arc::default(); rules.groups.len()], hosts: vec![0; rules.host_rules.len()] }
+        Self {
+            domains: IndexVec::filled(Arc::default(), rules.groups.len()),
+            hosts: IndexVec::filled(0, rules.host_rules.len()),
+        }
     }
 
     /// Adds `marks`, or subtracts them if `times` is -1.
@@ -82,7 +87,7 @@ impl Counts {
         }
     }
 
-    fn change(&mut self, group: usize, domain: &str, (members, owners): (i64, i64)) {
+    fn change(&mut self, group: Id<Group>, domain: &str, (members, owners): (i64, i64)) {
         let domains = Arc::make_mut(&mut self.domains[group]);
         if !domains.contains_key(domain) {
             domains.insert(domain.to_owned(), (0, 0));
@@ -96,14 +101,14 @@ impl Counts {
     }
 
     /// Subtracts a pod that leaves its node. Ignores terminating pods.
-    pub(crate) fn leave(&mut self, context: &SolveContext<'_>, pod: &Pod, node: usize) {
+    pub(crate) fn leave(&mut self, context: &SolveContext<'_>, pod: &Pod, node: Id<Node>) {
         let Some(shape) = context.shape_of(pod).filter(|_| !pod.terminating) else { return };
         let node = context.nodes[node].node;
         self.note(context, shape, -1, Some(node), |key| lookup(&node.labels, key));
     }
 
     /// Adds a pod that is placed on an existing node.
-    pub(crate) fn enter(&mut self, context: &SolveContext<'_>, pod: &Pod, node: usize) {
+    pub(crate) fn enter(&mut self, context: &SolveContext<'_>, pod: &Pod, node: Id<Node>) {
         let Some(shape) = context.shape_of(pod) else { return };
         let node = context.nodes[node].node;
         self.note(context, shape, 1, Some(node), |key| lookup(&node.labels, key));
@@ -113,7 +118,7 @@ impl Counts {
     pub(super) fn add<'d>(
         &mut self,
         context: &SolveContext<'_>,
-        shape: usize,
+        shape: Id<PodShape>,
         by: i64,
         domain: impl Fn(&str) -> Option<&'d str>,
     ) {
@@ -123,7 +128,7 @@ impl Counts {
     fn note<'d>(
         &mut self,
         context: &SolveContext<'_>,
-        shape: usize,
+        shape: Id<PodShape>,
         by: i64,
         node: Option<&Node>,
         domain: impl Fn(&str) -> Option<&'d str>,
@@ -139,16 +144,16 @@ impl Counts {
         }
     }
 
-    pub(super) fn members(&self, group: usize, domain: &str) -> i64 {
+    pub(super) fn members(&self, group: Id<Group>, domain: &str) -> i64 {
         self.domains[group].get(domain).map_or(0, |count| count.0)
     }
 
     /// Members and owners in a domain.
-    pub(super) fn both(&self, group: usize, domain: &str) -> (i64, i64) {
+    pub(super) fn both(&self, group: Id<Group>, domain: &str) -> (i64, i64) {
         self.domains[group].get(domain).copied().unwrap_or_default()
     }
 
-    pub(super) fn any_member(&self, group: usize) -> bool {
+    pub(super) fn any_member(&self, group: Id<Group>) -> bool {
         self.domains[group].values().any(|count| count.0 > 0)
     }
 }

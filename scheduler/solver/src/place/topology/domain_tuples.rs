@@ -1,11 +1,14 @@
 //! Domain tuples: the combinations of domains in which pods of a shape can run.
 
-use super::GroupKind;
+use super::{Group, GroupKind};
 use crate::input::context::{Admission, Column, SolveContext, tolerated};
 use crate::input::intern::Bits;
 use crate::input::pool_requirements::equals;
 use crate::place::pod_groups::Only;
+use plimsoll_model::catalog::Offering;
+use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
+use plimsoll_model::snapshot::{Node, PodShape};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -23,21 +26,25 @@ pub(crate) struct DomainTuple {
 /// All domain tuples of a shape.
 #[derive(Debug, Default)]
 pub(crate) struct DomainTuples {
-    pub(super) all: Vec<DomainTuple>,
+    pub(super) all: IndexVec<DomainTuple, DomainTuple>,
     /// Per spread group: the domains that count.
-    pub(super) eligible: BTreeMap<usize, Rc<BTreeSet<String>>>,
+    pub(super) eligible: BTreeMap<Id<Group>, Rc<BTreeSet<String>>>,
     /// Per relevant group: its domains.
-    pub(super) views: BTreeMap<usize, View>,
+    pub(super) views: BTreeMap<Id<Group>, View>,
 }
+
+/// A domain of one group.
+#[derive(Debug)]
+pub(super) enum Domain {}
 
 /// Domains of one group.
 #[derive(Debug, Default)]
 pub(super) struct View {
-    pub(super) names: Vec<String>,
-    /// Per domain: whether it counts for a spread.
-    pub(super) counts: Vec<bool>,
-    /// Per domain tuple: index into `names`; `None` if the tuple lacks the label.
-    pub(super) of_tuple: Vec<Option<usize>>,
+    pub(super) names: IndexVec<Domain, String>,
+    /// Whether a domain counts for a spread.
+    pub(super) counts: IndexVec<Domain, bool>,
+    /// `None` if the tuple lacks the label.
+    pub(super) of_tuple: IndexVec<DomainTuple, Option<Id<Domain>>>,
 }
 
 /// Maximum number of cached results per [`LikenessKey`], one for each set of fitting offerings. Results beyond it are
@@ -48,13 +55,13 @@ const APART: usize = 32;
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct LikenessKey {
     /// Relevant groups, and whether the shape owns each of them.
-    relevant: Vec<(usize, bool)>,
+    relevant: Vec<(Id<Group>, bool)>,
     /// Domains of the existing nodes that admit the shape.
     there: BTreeSet<Vec<Option<u32>>>,
 }
 
 /// Cached results, each with a shape that it was computed for.
-type KnownTuples = Vec<(usize, Rc<DomainTuples>)>;
+type KnownTuples = Vec<(Id<PodShape>, Rc<DomainTuples>)>;
 
 /// Cache of domain tuples, shared by similar shapes.
 #[derive(Debug, Default)]
@@ -62,7 +69,7 @@ pub(crate) struct Alike(RefCell<BTreeMap<LikenessKey, KnownTuples>>);
 
 impl Alike {
     /// Returns the domain tuples of `shape`.
-    pub(crate) fn tuples(&self, context: &SolveContext<'_>, shape: usize) -> Rc<DomainTuples> {
+    pub(crate) fn tuples(&self, context: &SolveContext<'_>, shape: Id<PodShape>) -> Rc<DomainTuples> {
         let relevant = context.topology.relevant(shape);
         let keys: BTreeSet<&str> = relevant.iter().map(|group| context.topology.groups[*group].key.as_str()).collect();
         if keys.is_empty() {
@@ -70,13 +77,13 @@ impl Alike {
         }
         let owns = &context.topology.shapes[shape].owns;
         let columns: Vec<Rc<Column>> = keys.iter().map(|key| context.column(key)).collect();
-        let open = (0..context.nodes.len()).filter(|node| context.admission(shape, *node) != Admission::No);
+        let open = context.nodes.ids().filter(|node| context.admission(shape, *node) != Admission::No);
         // Many nodes share few combinations.
         let there: BTreeSet<Vec<Option<u32>>> =
             open.map(|node| columns.iter().map(|column| column.number(node)).collect()).collect();
         let relevant = relevant.into_iter().map(|group| (group, owns.contains(&group))).collect();
         let likeness = LikenessKey { relevant, there };
-        let fits = |shape: usize| context.shapes[shape].fits;
+        let fits = |shape: Id<PodShape>| context.shapes[shape].fits;
         let known = self.0.borrow().get(&likeness).and_then(|known| {
             let same = known.iter().find(|(other, _)| fits(*other) == fits(shape));
             same.map(|(_, tuples)| Rc::clone(tuples))
@@ -101,7 +108,7 @@ impl Alike {
 impl DomainTuples {
     fn new(
         context: &SolveContext<'_>,
-        shape: usize,
+        shape: Id<PodShape>,
         keys: &BTreeSet<&str>,
         columns: &[Rc<Column>],
         likeness: &LikenessKey,
@@ -109,7 +116,7 @@ impl DomainTuples {
         let LikenessKey { relevant, there } = likeness;
         // Only owners of a spread or of an affinity require the label. Other members and owners of an anti-affinity do
         // not.
-        let needs = |(group, owned): &(usize, bool)| {
+        let needs = |(group, owned): &(Id<Group>, bool)| {
             *owned && !matches!(context.topology.groups[*group].kind, GroupKind::PodAntiAffinity { .. })
         };
         let optional: Vec<bool> = keys
@@ -118,11 +125,11 @@ impl DomainTuples {
             .collect();
         let missing = |optional: bool| if optional { vec![None] } else { Vec::new() };
         let mut found: BTreeMap<Vec<Option<String>>, Option<i64>> = BTreeMap::new();
-        for (number, pool) in context.pools.iter().enumerate() {
-            let fits = &context.shapes[shape].fits[number];
+        for (id, pool) in context.pools.iter_enumerated() {
+            let fits = &context.shapes[shape].fits[id];
             let mut any = Bits::none(pool.offerings.len());
             fits.iter().for_each(|one| any.join(&one.offerings));
-            let mut parts: Vec<(Vec<Option<String>>, Bits)> = vec![(Vec::new(), any)];
+            let mut parts: Vec<(Vec<Option<String>>, Bits<Offering>)> = vec![(Vec::new(), any)];
             for (key, optional) in keys.iter().zip(&optional) {
                 let wanted = |value: &String| fits.iter().any(|one| one.admits(key, value));
                 let listed: Vec<Option<String>> =
@@ -149,12 +156,12 @@ impl DomainTuples {
             let named = keys.iter().zip(values).filter_map(|(key, value)| Some(((*key).to_owned(), value?)));
             DomainTuple { price, only, values: named.collect() }
         };
-        let counts = |(group, owned): &&(usize, bool)| *owned || context.topology.strict.contains(group);
+        let counts = |(group, owned): &&(Id<Group>, bool)| *owned || context.topology.strict.contains(group);
         let spread = relevant.iter().filter(counts);
-        let eligible: BTreeMap<usize, Rc<BTreeSet<String>>> =
+        let eligible: BTreeMap<Id<Group>, Rc<BTreeSet<String>>> =
             spread.map(|(group, _)| (*group, context.eligible(*group))).collect();
-        let all: Vec<DomainTuple> = found.into_iter().map(tuple).collect();
-        let view = |(group, _): &(usize, bool)| {
+        let all: IndexVec<DomainTuple, DomainTuple> = found.into_iter().map(tuple).collect();
+        let view = |(group, _): &(Id<Group>, bool)| {
             let key = &context.topology.groups[*group].key;
             (*group, View::new(key, &all, eligible.get(group).map(Rc::as_ref)))
         };
@@ -164,29 +171,28 @@ impl DomainTuples {
 }
 
 impl View {
-    fn new(key: &str, tuples: &[DomainTuple], eligible: Option<&BTreeSet<String>>) -> Self {
+    fn new(key: &str, tuples: &IndexVec<DomainTuple, DomainTuple>, eligible: Option<&BTreeSet<String>>) -> Self {
         let mut view = Self::default();
-        let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut ids: BTreeMap<&str, Id<Domain>> = BTreeMap::new();
         let of_cells = tuples.iter().filter_map(|tuple| tuple.values.get(key));
         for name in of_cells.chain(eligible.into_iter().flatten()) {
-            let next = numbers.len();
-            if *numbers.entry(name).or_insert(next) == next {
-                view.names.push(name.clone());
+            ids.entry(name).or_insert_with(|| {
                 view.counts.push(eligible.is_some_and(|all| all.contains(name)));
-            }
+                view.names.push(name.clone())
+            });
         }
-        let number = |tuple: &DomainTuple| tuple.values.get(key).and_then(|name| numbers.get(name.as_str()).copied());
-        view.of_tuple = tuples.iter().map(number).collect();
+        let id = |tuple: &DomainTuple| tuple.values.get(key).and_then(|name| ids.get(name.as_str()).copied());
+        view.of_tuple = tuples.iter().map(id).collect();
         view
     }
 }
 
 /// Splits each part by the values that its offerings have. Offerings without a value get every value in `open`.
 fn split(
-    parts: &[(Vec<Option<String>>, Bits)],
-    by_value: &[(Option<String>, Bits)],
+    parts: &[(Vec<Option<String>>, Bits<Offering>)],
+    by_value: &[(Option<String>, Bits<Offering>)],
     open: &[Option<String>],
-) -> Vec<(Vec<Option<String>>, Bits)> {
+) -> Vec<(Vec<Option<String>>, Bits<Offering>)> {
     let mut all = Vec::new();
     for (values, bits) in parts {
         for (value, with) in by_value {
@@ -231,14 +237,14 @@ pub(crate) fn only(context: &SolveContext<'_>, keys: &BTreeSet<&str>, values: &[
     let possible = sought.iter().all(|(column, value)| value.is_none_or(|value| column.find(value).is_some()));
     let wanted: Vec<Option<u32>> =
         sought.iter().map(|(column, value)| value.and_then(|value| column.find(value))).collect();
-    let holds = |node: usize| {
+    let holds = |node: Id<Node>| {
         possible && sought.iter().zip(&wanted).all(|((column, _), number)| column.number(node) == *number)
     };
     Only { offerings: offerings.collect(), nodes: Bits::of(context.nodes.len(), holds), demands: demands.clone() }
 }
 
 /// Domains that a spread counts: those of offerings and nodes that its node affinity and taints policies include.
-pub(crate) fn eligible(context: &SolveContext<'_>, group: usize) -> BTreeSet<String> {
+pub(crate) fn eligible(context: &SolveContext<'_>, group: Id<Group>) -> BTreeSet<String> {
     let group = &context.topology.groups[group];
     let GroupKind::TopologySpread { nodes, .. } = &group.kind else { return BTreeSet::new() };
     let mut domains = BTreeSet::new();
@@ -263,7 +269,7 @@ pub(crate) fn eligible(context: &SolveContext<'_>, group: usize) -> BTreeSet<Str
         domains.extend(column.values().iter().cloned());
         return domains;
     }
-    let passing = context.nodes.iter().enumerate().filter(|(_, view)| nodes.passes(view.node));
+    let passing = context.nodes.iter_enumerated().filter(|(_, view)| nodes.passes(view.node));
     let numbers: BTreeSet<u32> = passing.filter_map(|(node, _)| column.number(node)).collect();
     domains.extend(numbers.into_iter().map(|number| column.value(number).to_owned()));
     domains

@@ -6,14 +6,16 @@ use crate::input::context::SolveContext;
 use crate::input::intern::Bits;
 use crate::place::State;
 use crate::place::hostname_topology::HostRule;
+use plimsoll_model::index::Id;
 use plimsoll_model::names::label;
+use plimsoll_model::snapshot::{Node, PodShape};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of domains in a message. The remaining domains are only counted.
 const SHOWN: usize = 5;
 
 /// Nodes in domains that permit one more pod of `shape`; `None` if no topology group restricts the shape.
-pub(crate) fn open_nodes(context: &SolveContext<'_>, state: &State, shape: usize) -> Option<Bits> {
+pub(crate) fn open_nodes(context: &SolveContext<'_>, state: &State, shape: Id<PodShape>) -> Option<Bits<Node>> {
     let relevant = context.topology.relevant(shape);
     if relevant.is_empty() {
         return None;
@@ -22,7 +24,7 @@ pub(crate) fn open_nodes(context: &SolveContext<'_>, state: &State, shape: usize
     let mut open = Bits::none(context.nodes.len());
     let asked: Vec<GroupConstraint<'_>> =
         relevant.iter().map(|group| GroupConstraint::new(context, state, shape, *group, &tuples)).collect();
-    for (index, tuple) in tuples.all.iter().enumerate() {
+    for (index, tuple) in tuples.all.iter_enumerated() {
         if asked.iter().all(|one| one.permits(index, false)) {
             open.join(&tuple.only.nodes);
         }
@@ -32,12 +34,12 @@ pub(crate) fn open_nodes(context: &SolveContext<'_>, state: &State, shape: usize
 
 /// Describes the constraints that each leave no domain. If no single constraint does, names all of them: together they
 /// leave no domain, or none with room.
-pub(crate) fn explain(context: &SolveContext<'_>, state: &State, shape: usize) -> String {
+pub(crate) fn explain(context: &SolveContext<'_>, state: &State, shape: Id<PodShape>) -> String {
     let relevant = context.topology.relevant(shape);
     let tuples = context.tuples(shape);
-    let none = |group: &usize| {
+    let none = |group: &Id<Group>| {
         let asked = GroupConstraint::new(context, state, shape, *group, &tuples);
-        !(0..tuples.all.len()).any(|tuple| asked.permits(tuple, false))
+        !tuples.all.ids().any(|tuple| asked.permits(tuple, false))
     };
     let mut parts: Vec<String> = relevant
         .iter()
@@ -65,7 +67,7 @@ pub(crate) fn explain(context: &SolveContext<'_>, state: &State, shape: usize) -
     let mut names: BTreeSet<String> = relevant.iter().map(|group| name(&context.topology.groups[*group])).collect();
     let hosts = &context.topology.hosts[shape];
     let rules = hosts.owns.iter().chain(&hosts.matches).filter_map(|group| {
-        let rule = match context.topology.host_rules.get(*group)? {
+        let rule = match context.topology.host_rules.try_get(*group)? {
             HostRule::MaxMembers(_) => "topology spread",
             HostRule::Exclusive | HostRule::AvoidMembers => "podAntiAffinity",
             HostRule::NeedsMember => "podAffinity",
@@ -93,8 +95,8 @@ fn name(group: &Group) -> String {
 fn domain_text(
     context: &SolveContext<'_>,
     state: &State,
-    shape: usize,
-    number: usize,
+    shape: Id<PodShape>,
+    number: Id<Group>,
     values: &BTreeSet<&str>,
 ) -> String {
     let group = &context.topology.groups[number];

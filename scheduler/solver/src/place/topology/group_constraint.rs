@@ -1,9 +1,11 @@
 //! Constraint of one topology group on pods of one shape, evaluated per domain.
 
-use super::domain_tuples::View;
-use super::{DomainTuples, GroupKind};
+use super::domain_tuples::{Domain, DomainTuple, View};
+use super::{DomainTuples, Group, GroupKind};
 use crate::input::context::SolveContext;
 use crate::place::State;
+use plimsoll_model::index::{Id, IndexVec};
+use plimsoll_model::snapshot::PodShape;
 
 /// Constraint of a group, updated while pods of the shape are assigned.
 pub(super) struct GroupConstraint<'w> {
@@ -14,7 +16,7 @@ pub(super) struct GroupConstraint<'w> {
     /// Whether the group counts the shape's pods.
     pub(super) itself: bool,
     /// Members and owners per domain.
-    counts: Vec<(i64, i64)>,
+    counts: IndexVec<Domain, (i64, i64)>,
     /// For a spread: the fewest members in a domain that counts, or 0 if there are fewer than `minDomains` domains.
     least: i64,
     enough: bool,
@@ -28,22 +30,22 @@ impl<'w> GroupConstraint<'w> {
     pub(super) fn new(
         context: &'w SolveContext<'_>,
         state: &State,
-        shape: usize,
-        group: usize,
+        shape: Id<PodShape>,
+        group: Id<Group>,
         tuples: &'w DomainTuples,
     ) -> Self {
         let membership = &context.topology.shapes[shape];
         let (owner, itself) = (membership.owns.contains(&group), membership.matches.contains(&group));
         let kind = &context.topology.groups[group].kind;
         let view = tuples.views.get(&group);
-        let names = view.map_or(&[][..], |view| view.names.as_slice());
+        let names = view.iter().flat_map(|view| &view.names);
         let counted = i64::from(!context.topology.beside.contains(&(shape, group)));
         let mut asked = Self {
             kind,
             view,
             owner,
             itself,
-            counts: names.iter().map(|domain| state.counts.both(group, domain)).collect(),
+            counts: names.map(|domain| state.counts.both(group, domain)).collect(),
             least: 0,
             enough: false,
             any_member: matches!(kind, GroupKind::PodAffinity) && state.counts.any_member(group),
@@ -63,8 +65,8 @@ impl<'w> GroupConstraint<'w> {
         self.least = counting.map(|((members, _), _)| *members).min().unwrap_or(0);
     }
 
-    fn domain(&self, tuple: usize) -> Option<usize> {
-        self.view.and_then(|view| view.of_tuple.get(tuple).copied().flatten())
+    fn domain(&self, tuple: Id<DomainTuple>) -> Option<Id<Domain>> {
+        self.view.and_then(|view| view.of_tuple.try_get(tuple).copied().flatten())
     }
 
     /// Whether the group is a topology spread.
@@ -73,13 +75,13 @@ impl<'w> GroupConstraint<'w> {
     }
 
     /// Number of members in the domain of the tuple if the group is a spread, otherwise 0.
-    pub(super) fn domain_count(&self, tuple: usize) -> i64 {
-        let full = |domain: usize| self.counts[domain].0;
+    pub(super) fn domain_count(&self, tuple: Id<DomainTuple>) -> i64 {
+        let full = |domain: Id<Domain>| self.counts[domain].0;
         if self.spreads() { self.domain(tuple).map_or(0, full) } else { 0 }
     }
 
     /// Records one more pod in the domain tuple.
-    pub(super) fn add(&mut self, tuple: usize) {
+    pub(super) fn add(&mut self, tuple: Id<DomainTuple>) {
         if let Some(domain) = self.domain(tuple) {
             let count = &mut self.counts[domain];
             *count = (count.0 + self.adds.0, count.1 + self.adds.1);
@@ -90,7 +92,7 @@ impl<'w> GroupConstraint<'w> {
 
     /// Whether the group permits one more pod in the domain tuple. With `even`, every domain is treated as if it had
     /// pods that the group constrains.
-    pub(super) fn permits(&self, tuple: usize, even: bool) -> bool {
+    pub(super) fn permits(&self, tuple: Id<DomainTuple>, even: bool) -> bool {
         // Nodes without the label share no domain.
         let Some(domain) = self.domain(tuple) else {
             return !self.owner || matches!(self.kind, GroupKind::PodAntiAffinity { .. });

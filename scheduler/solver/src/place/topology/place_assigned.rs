@@ -6,6 +6,8 @@ use crate::input::context::SolveContext;
 use crate::place::pod_groups::{Only, PodGroup};
 use crate::place::{self, Placed, Search, State};
 use crate::score::unplaced;
+use plimsoll_model::index::Id;
+use plimsoll_model::snapshot::PodShape;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -98,7 +100,7 @@ fn place_sharing<'a>(
     let pods: usize = pod_groups.iter().map(|pod_group| pod_group.pods.len()).sum();
     let attempts = if pods > SHARING_PODS { ATTEMPTS } else { SHARING_ATTEMPTS };
     // Shapes with fewer assigned pods than requested.
-    let mut reduced: BTreeSet<usize> = BTreeSet::new();
+    let mut reduced: BTreeSet<Id<PodShape>> = BTreeSet::new();
     let mut grown = None;
     for _ in 0..attempts {
         let mut tried = state.clone();
@@ -127,7 +129,7 @@ fn place_sharing<'a>(
             // No domain of the shape has capacity for one more pod.
             reduced.remove(&shape);
         }
-        let waits = |shape: &&usize| {
+        let waits = |shape: &&Id<PodShape>| {
             best.iter().any(|(_, _, known)| known.left.iter().any(|pod_group| pod_group.shape == **shape))
         };
         grown = reduced.iter().find(waits).copied();
@@ -145,13 +147,13 @@ fn place_sharing<'a>(
 struct Bounds {
     caps: Caps,
     /// Per shape: maximum number of assigned pods over all domains.
-    totals: BTreeMap<usize, usize>,
+    totals: BTreeMap<Id<PodShape>, usize>,
 }
 
 /// A domain tuple with capacity for fewer pods than it was assigned.
 struct Short {
     /// Shape and domains, as in [`Caps`].
-    tuple: (usize, BTreeMap<String, String>),
+    tuple: (Id<PodShape>, BTreeMap<String, String>),
     fitting: usize,
     /// Number of the shape's pods that fit in all domain tuples together.
     fitting_in_all: usize,
@@ -180,7 +182,7 @@ fn place_once<'a>(
     let mut placed = place::place(context, state, ready, search);
     let short_of = shares(placed.left.iter().filter_map(Share::of));
     let assigned = shares(all.into_iter());
-    let in_all = |shares: &Caps, shape: usize| -> usize {
+    let in_all = |shares: &Caps, shape: Id<PodShape>| -> usize {
         shares.iter().filter(|(tuple, _)| tuple.0 == shape).map(|(_, pods)| pods).sum()
     };
     let mut short = Vec::new();
@@ -200,7 +202,7 @@ fn place_once<'a>(
 }
 
 /// Removes the last pods of shapes with more pods than `totals` allows, and returns them.
-fn split_off<'a>(pod_groups: &mut Vec<PodGroup<'a>>, totals: &BTreeMap<usize, usize>) -> Vec<PodGroup<'a>> {
+fn split_off<'a>(pod_groups: &mut Vec<PodGroup<'a>>, totals: &BTreeMap<Id<PodShape>, usize>) -> Vec<PodGroup<'a>> {
     let mut left = totals.clone();
     let mut beyond = Vec::new();
     for pod_group in pod_groups.iter_mut() {
@@ -218,7 +220,7 @@ fn split_off<'a>(pod_groups: &mut Vec<PodGroup<'a>>, totals: &BTreeMap<usize, us
 
 /// Pods of a shape in a domain tuple.
 struct Share {
-    shape: usize,
+    shape: Id<PodShape>,
     only: Rc<Only>,
     pods: usize,
 }

@@ -4,12 +4,15 @@
 //! constrained pod may find its domain too full. In this case, the solver also assigns the unconstrained pods to
 //! domains.
 
-use super::{Counts, GroupKind};
+use super::{Counts, Group, GroupKind};
 use crate::input::context::SolveContext;
 use crate::input::intern::Bits;
 use crate::input::pool_requirements::lookup;
 use crate::place::Placed;
 use crate::place::draft::Draft;
+use plimsoll_model::catalog::Offering;
+use plimsoll_model::index::Id;
+use plimsoll_model::snapshot::PodShape;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Placed pods of one spread by domain.
@@ -24,7 +27,7 @@ struct Tallies<'p> {
 }
 
 /// Spread groups that `placed` may violate once all its pods run. `before` holds the counts before placing.
-pub(crate) fn uneven(context: &SolveContext<'_>, before: &Counts, placed: &Placed<'_>) -> BTreeSet<usize> {
+pub(crate) fn uneven(context: &SolveContext<'_>, before: &Counts, placed: &Placed<'_>) -> BTreeSet<Id<Group>> {
     let topology = &context.topology;
     let open = topology.mixed.difference(&topology.strict).copied();
     // Possible domains of each launch by key. Groups share a handful of keys.
@@ -46,7 +49,7 @@ fn is_even(
     context: &SolveContext<'_>,
     before: &Counts,
     placed: &Placed<'_>,
-    group: usize,
+    group: Id<Group>,
     launched: &[BTreeSet<String>],
 ) -> bool {
     let one = &context.topology.groups[group];
@@ -75,7 +78,13 @@ fn is_even(
 
 impl<'p> Tallies<'p> {
     /// Records `count` pods of a shape in one of `domains`.
-    fn note(&mut self, context: &SolveContext<'_>, group: usize, (shape, count): (usize, usize), domains: &[&'p str]) {
+    fn note(
+        &mut self,
+        context: &SolveContext<'_>,
+        group: Id<Group>,
+        (shape, count): (Id<PodShape>, usize),
+        domains: &[&'p str],
+    ) {
         let membership = &context.topology.shapes[shape];
         if membership.matches.contains(&group) && !context.topology.beside.contains(&(shape, group)) {
             let counts = if domains.len() == 1 { &mut self.sure } else { &mut self.maybe };
@@ -96,6 +105,6 @@ fn of_draft(context: &SolveContext<'_>, draft: &Draft<'_>, key: &str) -> BTreeSe
         return left.map_or_else(|| pool.custom.values(key).into_iter().collect(), |left| left.values.clone());
     }
     let by_value = pool.by_value(key);
-    let has = |bits: &Bits| draft.offerings.iter().any(|offering| bits.has(*offering));
+    let has = |bits: &Bits<Offering>| draft.offerings.iter().any(|offering| bits.has(*offering));
     by_value.iter().filter(|(_, bits)| has(bits)).filter_map(|(value, _)| value.clone()).collect()
 }

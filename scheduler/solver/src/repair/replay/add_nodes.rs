@@ -3,7 +3,7 @@
 
 use super::edit::{self, Change};
 use super::outcomes::{ANEW, Outcomes, RUNS};
-use super::projected::{Replay, Slot, Targets};
+use super::projected::{Assignment, Replay, Slot, Targets};
 use super::{Inputs, OFTEN, exchange_pods};
 use crate::input::intern::{Amounts, add, fits};
 use crate::repair::Repair;
@@ -12,9 +12,10 @@ use crate::repair::{
     projection::{self, Room},
 };
 use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
+use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::plan::{Launch, Plan, Unschedulable};
 use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::{PodShape, PodState, Snapshot};
+use plimsoll_model::snapshot::{Node, PodShape, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Assignments with stranded pods that are repaired in each round. Each costs a plan.
@@ -56,11 +57,11 @@ fn once(repair: &Repair<'_>, plan: &Plan, stranding: usize) -> Option<(Plan, usi
         let larger = with_room(inputs, plan, &replay, assignment);
         // Pods stay as planned, and stranded pods go to new nodes. Their places stay free for others.
         let apart = replay.slots.iter().zip(assignment).map(|(slot, place)| place.map(|_| slot.node));
-        let apart = with_nodes(repair, plan, &replay, &apart.collect::<Vec<_>>(), Nodes::New);
+        let apart = with_nodes(repair, plan, &replay, &apart.collect(), Nodes::New);
         // Pods that went elsewhere than planned and took others' capacity go to new nodes, too.
-        let strayed = |(slot, place): (&Slot, &Option<usize>)| place.is_none_or(|place| place == slot.node);
+        let strayed = |(slot, place): (&Slot, &Option<Id<Node>>)| place.is_none_or(|place| place == slot.node);
         let home = replay.slots.iter().zip(assignment).map(|pair| strayed(pair).then_some(pair.0.node));
-        let home = with_nodes(repair, plan, &replay, &home.collect::<Vec<_>>(), Nodes::New);
+        let home = with_nodes(repair, plan, &replay, &home.collect(), Nodes::New);
         for other in more.into_iter().chain(larger).chain(apart).chain(home) {
             let Some((other, still)) = played(repair, other) else { continue };
             let key = (still >= OFTEN, other.hourly.0, still);
@@ -94,24 +95,24 @@ pub(super) fn is_worth((other, still): (&Plan, usize), (known, stranding): (&Pla
 }
 
 /// `plan` with nodes large enough for the pods that this run binds to them, besides the stranded pods.
-fn with_room(inputs: Inputs<'_>, plan: &Plan, replay: &Replay, assignment: &[Option<usize>]) -> Option<Plan> {
+fn with_room(inputs: Inputs<'_>, plan: &Plan, replay: &Replay, assignment: &Assignment) -> Option<Plan> {
     let shapes: BTreeMap<&ShapeId, &PodShape> = replay.after.shapes.iter().map(|shape| (&shape.id, shape)).collect();
     let asks: BTreeMap<&PodUid, &PodShape> =
         replay.after.pods.iter().filter_map(|pod| Some((&pod.uid, *shapes.get(&pod.shape)?))).collect();
     let pairs = || replay.slots.iter().zip(assignment);
     // Only nodes without capacity. Other stranded pods are kept out by constraints.
-    let mut free: Vec<Amounts> =
+    let mut free: IndexVec<Node, Amounts> =
         (0..replay.state.nodes()).map(|node| replay.state.machine(node).free().to_vec()).collect();
     for (slot, place) in pairs() {
-        place.iter().for_each(|place| add(&mut free[*place], replay.state.requests(slot.shape), -1));
+        place.iter().for_each(|place| add(&mut free[*place], replay.requests(slot), -1));
     }
-    let full = |slot: &Slot| !fits(replay.state.requests(slot.shape), &free[slot.node]);
-    let short: BTreeSet<usize> =
+    let full = |slot: &Slot| !fits(replay.requests(slot), &free[slot.node]);
+    let short: BTreeSet<Id<Node>> =
         pairs().filter(|(slot, place)| place.is_none() && full(slot)).map(|(slot, _)| slot.node).collect();
     let mut more: BTreeMap<&NodeName, Resources> = BTreeMap::new();
     for (slot, place) in pairs().filter(|(slot, place)| **place != Some(slot.node)) {
         if let (Some(place), Some(shape)) = (place.filter(|place| short.contains(place)), asks.get(&slot.uid)) {
-            more.entry(replay.state.node_name(place)).or_default().add(&shape.requests);
+            more.entry(replay.state.node_name(place.number())).or_default().add(&shape.requests);
         }
     }
     edit::with_room(inputs, plan, &replay.after.nodes, &more)
@@ -136,12 +137,12 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    pub(super) fn new(inputs: Inputs<'_>, plan: &Plan, replay: &Replay, assignment: &[Option<usize>]) -> Self {
+    pub(super) fn new(inputs: Inputs<'_>, plan: &Plan, replay: &Replay, assignment: &Assignment) -> Self {
         let mut targets = Targets::new();
         let mut stranded: BTreeSet<PodUid> = BTreeSet::new();
         for (slot, place) in replay.slots.iter().zip(assignment) {
             match place {
-                Some(place) => drop(targets.insert(slot.uid.clone(), replay.state.node_name(*place).clone())),
+                Some(place) => drop(targets.insert(slot.uid.clone(), replay.state.node_name(place.number()).clone())),
                 None => drop(stranded.insert(slot.uid.clone())),
             }
         }
@@ -165,7 +166,7 @@ pub(super) fn with_nodes(
     repair: &Repair<'_>,
     plan: &Plan,
     replay: &Replay,
-    assignment: &[Option<usize>],
+    assignment: &Assignment,
     nodes: Nodes,
 ) -> Option<Plan> {
     let inputs = repair.inputs;

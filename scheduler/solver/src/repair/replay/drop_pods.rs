@@ -13,6 +13,7 @@ use crate::place::topology::matches;
 use crate::repair::Repair;
 use crate::repair::projection::{self, Room};
 use plimsoll_model::identity::{PodUid, ShapeId};
+use plimsoll_model::index::Id;
 use plimsoll_model::plan::{Plan, Reason, ReasonCode, Unschedulable};
 use plimsoll_model::snapshot::{PodShape, Snapshot};
 use std::cmp::Reverse;
@@ -113,14 +114,15 @@ fn never_bound(repair: &Repair<'_>, plan: &Plan, replay: &Replay, outcomes: &Out
 
 /// Shapes of stranded pods, most often stranded first.
 fn stranded(replay: &Replay, outcomes: &Outcomes) -> Vec<ShapeId> {
-    let mut often: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut often: BTreeMap<Id<PodShape>, usize> = BTreeMap::new();
     for (slot, times) in &outcomes.stranded {
         *often.entry(replay.slots[*slot].shape).or_default() += times;
     }
-    let mut shapes: Vec<(Reverse<usize>, usize)> =
+    let mut shapes: Vec<(Reverse<usize>, Id<PodShape>)> =
         often.into_iter().map(|(shape, times)| (Reverse(times), shape)).collect();
     shapes.sort_unstable();
-    shapes.into_iter().map(|(_, shape)| replay.after.shapes[shape].id.clone()).collect()
+    let shape = |id: Id<PodShape>| replay.after.shapes.get(id.number());
+    shapes.into_iter().filter_map(|(_, id)| Some(shape(id)?.id.clone())).collect()
 }
 
 /// The snapshot as if no pod of these shapes matched its own pod affinity, so that none of them can be the first of

@@ -1,11 +1,13 @@
 //! Exchanges pods between the nodes of a plan, so that fewer runs strand a pod.
 
 use super::outcomes::{CLOSE, Outcomes, RUNS};
-use super::projected::Replay;
+use super::projected::{Replay, Slot};
 use super::run::next;
 use super::{Inputs, edit};
-use crate::input::intern::add;
+use crate::input::intern::{Amounts, add};
+use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::plan::Plan;
+use plimsoll_model::snapshot::Node;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -66,7 +68,7 @@ struct Search {
 impl Search {
     /// Tries `assignments`, then the assignments that runs of the best of these end with, as long as the result
     /// improves.
-    fn among_assignments(&mut self, mut assignments: BTreeSet<Vec<usize>>) {
+    fn among_assignments(&mut self, mut assignments: BTreeSet<IndexVec<Slot, Id<Node>>>) {
         while self.closely > 0 && !assignments.is_empty() {
             let mut improved = false;
             let from = self.replay.clone();
@@ -117,11 +119,15 @@ impl Search {
     /// The best candidate with one or two pods moved at random; every second time a stranded pod is moved.
     fn exchanged(&self, draws: &mut u64) -> Option<Replay> {
         let mut draw = |many: usize| usize::try_from(next(draws) % many.max(1) as u64).unwrap_or(0);
-        let mut places: Vec<usize> = self.replay.slots.iter().map(|slot| slot.node).collect();
+        let mut places: IndexVec<Slot, Id<Node>> = self.replay.slots.iter().map(|slot| slot.node).collect();
         for _ in 0..=draw(2) {
             let lost = self.outcomes.stranded.len();
-            let one = if draw(2) == 0 { *self.outcomes.stranded.keys().nth(draw(lost))? } else { draw(places.len()) };
-            let other = draw(places.len());
+            let one = if draw(2) == 0 {
+                *self.outcomes.stranded.keys().nth(draw(lost))?
+            } else {
+                Id::new(draw(places.len()))
+            };
+            let other = Id::new(draw(places.len()));
             let (here, there) = (places[one], places[other]);
             if draw(2) == 0 {
                 places[other] = here;
@@ -129,13 +135,13 @@ impl Search {
             places[one] = there;
         }
         let replay = &self.replay;
-        let mut free: Vec<_> =
+        let mut free: IndexVec<Node, Amounts> =
             (0..replay.state.nodes()).map(|node| replay.state.machine(node).free().to_vec()).collect();
         for (slot, place) in replay.slots.iter().zip(&places) {
             if !replay.open[slot.shape].contains(place) {
                 return None;
             }
-            add(&mut free[*place], replay.state.requests(slot.shape), -1);
+            add(&mut free[*place], replay.requests(slot), -1);
         }
         let changed = replay.slots.iter().zip(&places).any(|(slot, place)| slot.node != *place);
         let fits = free.iter().flatten().all(|amount| *amount >= 0);

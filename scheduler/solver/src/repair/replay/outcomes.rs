@@ -1,8 +1,10 @@
 //! Outcomes of several runs of one plan.
 
-use super::projected::Replay;
+use super::projected::{Assignment, Replay, Slot};
 use super::run::{self, RunConfig};
 use plimsoll_kubesched::ClusterState;
+use plimsoll_model::index::{Id, IndexVec};
+use plimsoll_model::snapshot::Node;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Pods between two nominations by the actuator. It reacts within a tenth of a second: kube-scheduler takes a few
@@ -24,11 +26,11 @@ pub(super) struct Outcomes {
     /// Runs that strand a pod.
     pub(super) stranding: usize,
     /// How often each slot was stranded.
-    pub(super) stranded: BTreeMap<usize, usize>,
+    pub(super) stranded: BTreeMap<Id<Slot>, usize>,
     /// Assignments of runs on the cheapest types that bind all pods.
-    pub(super) whole: BTreeSet<Vec<usize>>,
+    pub(super) whole: BTreeSet<IndexVec<Slot, Id<Node>>>,
     /// Assignments of runs that strand a pod; those on the cheapest types come first.
-    pub(super) broken: BTreeSet<(bool, Vec<Option<usize>>)>,
+    pub(super) broken: BTreeSet<(bool, Assignment)>,
 }
 
 impl Outcomes {
@@ -70,15 +72,15 @@ impl Outcomes {
         outcomes
     }
 
-    fn add(&mut self, assignment: Vec<Option<usize>>, any_type: bool) {
-        if let Some(whole) = assignment.iter().copied().collect::<Option<Vec<usize>>>() {
+    fn add(&mut self, assignment: Assignment, any_type: bool) {
+        if let Some(whole) = assignment.iter().copied().collect::<Option<IndexVec<Slot, Id<Node>>>>() {
             if !any_type {
                 self.whole.insert(whole);
             }
             return;
         }
         self.stranding += 1;
-        let lost = assignment.iter().enumerate().filter(|(_, place)| place.is_none());
+        let lost = assignment.iter_enumerated().filter(|(_, place)| place.is_none());
         lost.for_each(|(slot, _)| *self.stranded.entry(slot).or_default() += 1);
         self.broken.insert((any_type, assignment));
     }

@@ -5,10 +5,11 @@ use crate::input::intern::fits;
 use crate::repair::projection;
 use plimsoll_kubesched::{ClusterState, Machine, PodSlot};
 use plimsoll_model::identity::{NodeName, PodUid};
+use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::overlay;
 use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::{PodState, Snapshot, SnapshotIndex};
+use plimsoll_model::snapshot::{Node, PodShape, PodState, Snapshot, SnapshotIndex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -16,14 +17,16 @@ use std::rc::Rc;
 #[derive(Debug, Clone)]
 pub(super) struct Slot {
     pub(super) uid: PodUid,
-    /// Index of its shape.
-    pub(super) shape: usize,
+    pub(super) shape: Id<PodShape>,
     pub(super) priority: i32,
-    /// Index of the plan's node for it.
-    pub(super) node: usize,
+    /// The plan's node for it.
+    pub(super) node: Id<Node>,
 }
 
-/// A plan to replay. Nodes and shapes by index, as in `after`.
+/// The node of each slot; `None` where kube-scheduler found none.
+pub(super) type Assignment = IndexVec<Slot, Option<Id<Node>>>;
+
+/// A plan to replay. Ids of nodes and shapes are places in `after`.
 #[derive(Debug, Clone)]
 pub(super) struct Replay {
     /// The cluster after the plan, with launches as nodes. Shared by replays that differ only in the nodes of
@@ -31,12 +34,12 @@ pub(super) struct Replay {
     pub(super) after: Rc<Snapshot>,
     /// Cluster state before the plan's pods are bound, with each launch as its cheapest type.
     pub(super) state: Rc<ClusterState>,
-    /// By node: what it can be, cheapest first.
-    pub(super) machines: Rc<[Vec<Machine>]>,
+    /// What a node can be, cheapest first.
+    pub(super) machines: Rc<IndexVec<Node, Vec<Machine>>>,
     /// In the order of kube-scheduler's queue.
-    pub(super) slots: Vec<Slot>,
-    /// By shape: nodes that pods may go to, other pods aside.
-    pub(super) open: Rc<[Vec<usize>]>,
+    pub(super) slots: IndexVec<Slot, Slot>,
+    /// Nodes that pods of a shape may go to, other pods aside.
+    pub(super) open: Rc<IndexVec<PodShape, Vec<Id<Node>>>>,
 }
 
 /// Node per pod UID.
@@ -60,20 +63,25 @@ impl Replay {
             Some(sizes) => sizes.iter().map(|size| state.resized(number, size)).collect(),
             None => vec![state.machine(number).clone()],
         });
-        let machines: Rc<[Vec<Machine>]> = machines.collect();
-        for (number, machines) in machines.iter().enumerate() {
-            if let Some(cheapest) = machines.first().filter(|cheapest| *cheapest != state.machine(number)) {
-                state.resize(number, cheapest.clone());
+        let machines: IndexVec<Node, Vec<Machine>> = machines.collect();
+        for (node, machines) in machines.iter_enumerated() {
+            if let Some(cheapest) = machines.first().filter(|cheapest| *cheapest != state.machine(node.number())) {
+                state.resize(node.number(), cheapest.clone());
             }
         }
-        let used: BTreeSet<usize> = slots.iter().map(|slot| slot.shape).collect();
-        let open = |shape: usize| -> Vec<usize> {
-            let requests = state.requests(shape);
-            let roomy = |node: &usize| machines[*node].iter().any(|machine| fits(requests, machine.free()));
-            let nodes = if used.contains(&shape) { 0..machines.len() } else { 0..0 };
-            nodes.filter(|node| state.filter_node(shape, *node).is_ok() && roomy(node)).collect()
+        let used: BTreeSet<Id<PodShape>> = slots.iter().map(|slot| slot.shape).collect();
+        let open = |number: usize| -> Vec<Id<Node>> {
+            if !used.contains(&Id::new(number)) {
+                return Vec::new();
+            }
+            let requests = state.requests(number);
+            let roomy = |machines: &[Machine]| machines.iter().any(|machine| fits(requests, machine.free()));
+            let open = |node: Id<Node>| state.filter_node(number, node.number()).is_ok();
+            let nodes = machines.iter_enumerated().filter(|(node, machines)| open(*node) && roomy(machines));
+            nodes.map(|(node, _)| node).collect()
         };
         let open = (0..before.shapes.len()).map(open).collect();
+        let (machines, open) = (Rc::new(machines), Rc::new(open));
         Some(Self { after: Rc::new(after), state: Rc::new(state), machines, slots, open })
     }
 
@@ -82,8 +90,13 @@ impl Replay {
         self.slots.iter().map(|slot| self.open[slot.shape].len()).sum()
     }
 
+    /// What the pod of a slot requests.
+    pub(super) fn requests(&self, slot: &Slot) -> &[i64] {
+        self.state.requests(slot.shape.number())
+    }
+
     /// The same plan with slots on other nodes.
-    pub(super) fn with(&self, nodes: &[usize]) -> Self {
+    pub(super) fn with(&self, nodes: &IndexVec<Slot, Id<Node>>) -> Self {
         let mut other = self.clone();
         other.slots.iter_mut().zip(nodes).for_each(|(slot, node)| slot.node = *node);
         other
@@ -91,7 +104,7 @@ impl Replay {
 
     /// Node of each slot.
     pub(super) fn targets(&self) -> Targets {
-        let target = |slot: &Slot| (slot.uid.clone(), self.state.node_name(slot.node).clone());
+        let target = |slot: &Slot| (slot.uid.clone(), self.state.node_name(slot.node.number()).clone());
         self.slots.iter().map(target).collect()
     }
 }
@@ -110,15 +123,15 @@ fn targets(snapshot: &Snapshot, plan: &Plan) -> Targets {
 }
 
 /// Slots in queue order; `None` if there are none, or if the node or shape of one is missing.
-fn slots(before: &Snapshot, state: &ClusterState, targets: &Targets) -> Option<Vec<Slot>> {
-    let numbers: BTreeMap<&NodeName, usize> =
-        before.nodes.iter().enumerate().map(|(number, node)| (&node.name, number)).collect();
+fn slots(before: &Snapshot, state: &ClusterState, targets: &Targets) -> Option<IndexVec<Slot, Slot>> {
+    let nodes: BTreeMap<&NodeName, Id<Node>> =
+        before.nodes.iter().enumerate().map(|(number, node)| (&node.name, Id::new(number))).collect();
     let slot = |PodSlot { uid, shape, priority }: &PodSlot| {
         let target = targets.get(uid)?;
-        let (uid, shape, priority) = (uid.clone(), *shape, *priority);
-        Some(numbers.get(target).map(|node| Slot { uid, shape, priority, node: *node }))
+        let (uid, shape, priority) = (uid.clone(), Id::new(*shape), *priority);
+        Some(nodes.get(target).map(|node| Slot { uid, shape, priority, node: *node }))
     };
-    let slots: Vec<Slot> = state.pods().iter().filter_map(slot).collect::<Option<_>>()?;
+    let slots: IndexVec<Slot, Slot> = state.pods().iter().filter_map(slot).collect::<Option<_>>()?;
     (!slots.is_empty() && slots.len() == targets.len()).then_some(slots)
 }
 

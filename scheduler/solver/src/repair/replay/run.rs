@@ -1,9 +1,11 @@
 //! One run of a replay: kube-scheduler takes the pods one after another, and the actuator nominates pods to the plan's
 //! nodes.
 
-use super::projected::Replay;
+use super::projected::{Assignment, Replay, Slot};
 use plimsoll_kubesched::queue::Queue;
 use plimsoll_kubesched::{ClusterState, Nominated};
+use plimsoll_model::index::{Id, IndexVec};
+use plimsoll_model::snapshot::Node;
 use std::cmp::Reverse;
 
 /// Attempts per pod on average; a few are enough.
@@ -32,19 +34,18 @@ pub(super) struct RunConfig {
 struct Run<'r> {
     replay: &'r Replay,
     state: &'r mut ClusterState,
-    /// By slot: the node that it is bound to.
-    assignment: Vec<Option<usize>>,
-    /// By slot: whether it is nominated to the plan's node.
-    nominated: Vec<bool>,
-    /// By node: slots that wait for it.
-    waiting: Vec<Vec<usize>>,
+    assignment: Assignment,
+    /// Whether a slot is nominated to the plan's node.
+    nominated: IndexVec<Slot, bool>,
+    /// Slots that wait for a node.
+    waiting: IndexVec<Node, Vec<Id<Slot>>>,
     draws: u64,
     noise: u64,
 }
 
-/// Runs the plan once and returns the node of each slot, or `None` where kube-scheduler found none. `state` is the
+/// Runs the plan once and returns the node of each slot. `state` is the
 /// replay's, and is restored.
-pub(super) fn run(replay: &Replay, state: &mut ClusterState, config: RunConfig) -> Vec<Option<usize>> {
+pub(super) fn run(replay: &Replay, state: &mut ClusterState, config: RunConfig) -> Assignment {
     let start = state.checkpoint();
     let assignment = Run::new(replay, state, config).play(config);
     state.rollback(start);
@@ -53,49 +54,50 @@ pub(super) fn run(replay: &Replay, state: &mut ClusterState, config: RunConfig) 
 
 impl<'r> Run<'r> {
     fn new(replay: &'r Replay, state: &'r mut ClusterState, config: RunConfig) -> Self {
-        let mut waiting = vec![Vec::new(); state.nodes()];
-        for (number, slot) in replay.slots.iter().enumerate() {
-            waiting[slot.node].push(number);
+        let mut waiting: IndexVec<Node, Vec<Id<Slot>>> = IndexVec::filled(Vec::new(), state.nodes());
+        for (id, slot) in replay.slots.iter_enumerated() {
+            waiting[slot.node].push(id);
         }
         let mut run = Self {
             replay,
             state,
-            assignment: vec![None; replay.slots.len()],
-            nominated: vec![false; replay.slots.len()],
+            assignment: IndexVec::filled(None, replay.slots.len()),
+            nominated: IndexVec::filled(false, replay.slots.len()),
             waiting,
             draws: config.seed,
             noise: if config.loose { NOISE } else { 0 },
         };
-        for (node, machines) in replay.machines.iter().enumerate() {
+        for (node, machines) in replay.machines.iter_enumerated() {
             // The cheapest type as often as any type.
             let any = config.any_type && run.draw(2) == 1;
             let machine = if any { run.draw(machines.len()) } else { 0 };
-            if machine > 0 {
-                run.state.resize(node, machines[machine].clone());
+            if let Some(other) = machines.get(machine).filter(|_| machine > 0) {
+                run.state.resize(node.number(), other.clone());
             }
         }
         run
     }
 
-    fn play(mut self, config: RunConfig) -> Vec<Option<usize>> {
+    fn play(mut self, config: RunConfig) -> Assignment {
         let order = self.order(if config.loose { NEXT } else { 1 });
         let slots = &self.replay.slots;
         let mut queue = Queue::new(order, slots.iter().map(|slot| slot.priority).collect());
-        (0..self.waiting.len()).for_each(|node| self.nominate(node));
+        self.waiting.ids().for_each(|node| self.nominate(node));
         let mut changed = Vec::new();
         let (mut tried, mut in_vain) = (0, 0);
-        while let Some(slot) = queue.pop(tried) {
+        while let Some(number) = queue.pop(tried) {
+            let slot = Id::new(number);
             tried += 1;
             changed.push(slots[slot].node);
             if let Some(node) = self.choose(slot) {
-                self.state.bind(slots[slot].shape, node);
+                self.state.bind(slots[slot].shape.number(), node.number());
                 self.assignment[slot] = Some(node);
                 self.nominated[slot] = false;
                 in_vain = 0;
             } else {
                 // kube-scheduler clears the nomination of a pod that it refuses.
                 self.nominated[slot] = false;
-                queue.back_off(slot, tried + BACKOFF);
+                queue.back_off(number, tried + BACKOFF);
                 in_vain += 1;
             }
             if tried % config.pace == 0 || queue.is_idle(tried) {
@@ -114,38 +116,40 @@ impl<'r> Run<'r> {
         let mut order: Vec<usize> = (0..slots).collect();
         for at in 0..slots {
             let drawn = self.draw(next.min(slots - at));
-            order[at..=at + drawn].rotate_right(1);
+            if let Some(part) = order.get_mut(at..=at + drawn) {
+                part.rotate_right(1);
+            }
         }
-        order.sort_by_key(|slot| Reverse(self.replay.slots[*slot].priority));
+        order.sort_by_key(|slot| Reverse(self.replay.slots[Id::new(*slot)].priority));
         order
     }
 
     /// Nominates pods that wait for the node, as the actuator does.
-    fn nominate(&mut self, node: usize) {
+    fn nominate(&mut self, node: Id<Node>) {
         let assignment = &self.assignment;
         self.waiting[node].retain(|slot| assignment[*slot].is_none());
         let waiting = &self.waiting[node];
         if waiting.is_empty() {
             return;
         }
-        let candidate = |slot: &usize| (self.replay.slots[*slot].shape, self.nominated[*slot]);
+        let candidate = |slot: &Id<Slot>| (self.replay.slots[*slot].shape.number(), self.nominated[*slot]);
         let candidates: Vec<(usize, bool)> = waiting.iter().map(candidate).collect();
         let admitted = self.state.admissible(&candidates);
         waiting.iter().zip(admitted).for_each(|(slot, admitted)| self.nominated[*slot] = admitted);
     }
 
     /// The node that kube-scheduler binds the pod to, if any.
-    fn choose(&mut self, slot: usize) -> Option<usize> {
+    fn choose(&mut self, slot: Id<Slot>) -> Option<Id<Node>> {
         let pod = &self.replay.slots[slot];
         if self.nominated[slot] && self.fits(slot, pod.node) {
             return Some(pod.node);
         }
         let open = self.replay.open[pod.shape].iter().copied();
-        let nodes: Vec<usize> = open.filter(|node| self.fits(slot, *node)).collect();
-        if let [only] = nodes[..] {
-            return Some(only);
+        let nodes: Vec<usize> = open.filter(|node| self.fits(slot, *node)).map(Id::number).collect();
+        if let [only] = nodes.as_slice() {
+            return Some(Id::new(*only));
         }
-        let scores = self.state.scores(pod.shape, &nodes);
+        let scores = self.state.scores(pod.shape.number(), &nodes);
         let mut best = Vec::new();
         let mut highest = i64::MIN;
         for (node, score) in nodes.into_iter().zip(scores) {
@@ -155,26 +159,26 @@ impl<'r> Run<'r> {
                 highest = score + noise;
             }
             if score + noise == highest {
-                best.push(node);
+                best.push(Id::new(node));
             }
         }
-        (!best.is_empty()).then(|| best[self.draw(best.len())])
+        if best.is_empty() { None } else { best.get(self.draw(best.len())).copied() }
     }
 
     /// Whether the pod fits both with and without the pods nominated to the node.
-    fn fits(&self, slot: usize, node: usize) -> bool {
+    fn fits(&self, slot: Id<Slot>, node: Id<Node>) -> bool {
         let pod = &self.replay.slots[slot];
-        if self.state.filter_pods(pod.shape, node).is_err() {
+        if self.state.filter_pods(pod.shape.number(), node.number()).is_err() {
             return false;
         }
         let mut nominated = Nominated::default();
         for other in self.waiting[node].iter().filter(|other| **other != slot && self.nominated[**other]) {
             let other = &self.replay.slots[*other];
             if other.priority >= pod.priority {
-                nominated.add(other.shape);
+                nominated.add(other.shape.number());
             }
         }
-        nominated.is_empty() || self.state.filter_beside(pod.shape, node, &nominated).is_ok()
+        nominated.is_empty() || self.state.filter_beside(pod.shape.number(), node.number(), &nominated).is_ok()
     }
 
     /// A number below `many`, which is not 0.
