@@ -113,7 +113,7 @@ impl Current {
                 kubernetes = next.kubernetes_version,
                 cluster_dns = next.cluster_dns,
                 service_cidr = next.service_cidr,
-                "what the cluster tells nodes has changed"
+                "cluster facts changed"
             );
             *now = Arc::new(next);
         }
@@ -129,7 +129,7 @@ impl Current {
                 pause = FIRST_PAUSE;
                 READ_INTERVAL
             } else {
-                tracing::warn!(?failures, again_in = ?pause, "facts about the cluster cannot be read");
+                tracing::warn!(?failures, again_in = ?pause, "cluster facts not read");
                 let wait = pause;
                 pause = pause.saturating_mul(2).min(READ_INTERVAL);
                 wait

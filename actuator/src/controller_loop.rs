@@ -167,7 +167,7 @@ fn finish(name: &str, key: &str, state: &mut ObjectState, result: Result<Requeue
             let pause = FIRST_PAUSE.saturating_mul(1_u32 << state.failures.min(10)).min(LAST_PAUSE);
             state.failures = state.failures.saturating_add(1);
             state.paused_until = Some(Instant::now() + pause);
-            tracing::warn!(controller = name, object = key, error, ?pause, "failed, it is tried again");
+            tracing::warn!(controller = name, object = key, error, ?pause, "reconciliation failed, retrying");
         }
     }
 }

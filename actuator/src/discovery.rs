@@ -97,16 +97,12 @@ pub fn resolve(
         tracing::warn!(
             cluster,
             reason,
-            "the certificate authority of the API server is not known: give --cluster-ca-file, or permit eks:DescribeCluster"
+            "certificate authority of the API server is unknown: set --cluster-ca-file or allow eks:DescribeCluster"
         );
     }
     let service_cidr = facts.service_cidr.clone().or(described.service_cidr);
     if configured.service_cidr.is_none() && service_cidr.is_none() {
-        tracing::warn!(
-            cluster,
-            reason,
-            "the service CIDR is not known: give --service-cidr, or permit eks:DescribeCluster"
-        );
+        tracing::warn!(cluster, reason, "service CIDR is unknown: set --service-cidr or allow eks:DescribeCluster");
     }
     let facts = Facts { kubernetes_version: Some(kubernetes_version.clone()), service_cidr, ..facts };
     Ok(Discovered { endpoint, ca_bundle: ca_bundle.unwrap_or_default(), kubernetes_version, facts })

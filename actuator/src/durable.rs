@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use crate::interruption::Interruption;
     use crate::ledger::Removal;
-    use crate::state::launch_group::LaunchGroup;
+    use crate::state::launch_group::GroupKey;
     use serde_json::json;
 
     /// Simulates a document of a later release with one more field.
@@ -69,10 +69,10 @@ mod tests {
 
     #[test]
     fn older_release_reads_newer_documents() {
-        let group = LaunchGroup { id: "g".to_owned(), size: 2 };
+        let group = GroupKey { id: "g".to_owned(), size: 2 };
         let text = write(&group).unwrap();
         assert_eq!(text, r#"{"v":1,"id":"g","size":2}"#);
-        assert_eq!(read::<LaunchGroup>(&of_a_later_version(&text)).unwrap(), group);
+        assert_eq!(read::<GroupKey>(&of_a_later_version(&text)).unwrap(), group);
 
         let interruption =
             Interruption { kind: "spot_interrupted".to_owned(), heard: plimsoll_model::time::Timestamp(7), ends: None };
@@ -88,12 +88,12 @@ mod tests {
 
     #[test]
     fn newer_version_is_rejected() {
-        let error = read::<LaunchGroup>(r#"{"v":2,"id":"g","size":1}"#).unwrap_err().to_string();
+        let error = read::<GroupKey>(r#"{"v":2,"id":"g","size":1}"#).unwrap_err().to_string();
         assert_eq!(error, "v: 2 is newer than version 1, the newest that is known here");
         for wrong in [r#"{"v":0,"id":"g","size":1}"#, r#"{"v":"1","id":"g","size":1}"#, r#"{"v":-1,"id":"g","size":1}"#]
         {
-            assert!(matches!(read::<LaunchGroup>(wrong), Err(FormError::BadVersion)), "{wrong}");
+            assert!(matches!(read::<GroupKey>(wrong), Err(FormError::BadVersion)), "{wrong}");
         }
-        assert!(matches!(read::<LaunchGroup>("[]"), Err(FormError::Json(_))));
+        assert!(matches!(read::<GroupKey>("[]"), Err(FormError::Json(_))));
     }
 }

@@ -148,7 +148,7 @@ impl Recorder {
     /// Publishes an Event unless the same cause was published within its window. Never blocks.
     pub fn publish(&self, note: Note) {
         if let Err(mpsc::error::TrySendError::Full(note)) = self.queue.try_send(note) {
-            tracing::debug!(reason = note.reason, "too many events, one is not written");
+            tracing::debug!(reason = note.reason, "event queue is full, event dropped");
         }
     }
 
@@ -192,9 +192,9 @@ fn unschedulable_text(reasons: &[Reason]) -> String {
     };
     let descriptions: Vec<String> = reasons.iter().map(describe).collect();
     if descriptions.is_empty() {
-        return "no node can be made for this pod".to_owned();
+        return "no node can be launched for this pod".to_owned();
     }
-    format!("no node can be made for this pod: {}", descriptions.join("; "))
+    format!("no node can be launched for this pod: {}", descriptions.join("; "))
 }
 
 #[cfg(test)]

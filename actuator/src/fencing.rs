@@ -20,16 +20,16 @@ pub const LONGEST_CALL: Duration = CLOUD_CALL;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAllowed {
     /// The lease is lost, or expires before the call would end.
-    #[error("this process does not lead, or not for long enough")]
+    #[error("not the leader, or the lease expires before the call would end")]
     NotLeader,
     /// Another autoscaler is active.
     #[error("paused: {0}")]
     Paused(String),
     /// Calls of a former leader may still take effect.
-    #[error("a former leader's calls may still take effect")]
+    #[error("calls of the former leader may still take effect")]
     Quarantine,
     /// The call timed out: it may have taken effect.
-    #[error("no answer within {0:?}, it may have happened")]
+    #[error("no response within {0:?}, the call may have taken effect")]
     TimedOut(Duration),
 }
 

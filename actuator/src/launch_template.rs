@@ -2,10 +2,12 @@
 //! changes its content.
 
 mod devices;
+mod efa;
 mod interfaces;
 mod plan;
 mod templates;
 
+pub(crate) use efa::{EFA, attached};
 pub use plan::{PlanError, PlannedTemplate, TemplateInput, plan, tags};
 pub(crate) use templates::delete_of_class;
 pub use templates::{EnsureError, KnownTemplates, LaunchTemplates, cleanup, ensure};

@@ -31,7 +31,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// A controller panicked. A leader without one of its controllers is worse than none, so the process releases the lease
 /// and exits.
 #[derive(Debug, thiserror::Error)]
-#[error("a controller broke: {0}")]
+#[error("controller failed: {0}")]
 pub struct ControllerPanicked(String);
 
 impl From<&JoinError> for ControllerPanicked {
@@ -97,7 +97,7 @@ async fn lead(
         adopt_late_claims(&process.connections.reads(), &ledger).await;
         ledger.with(Ledger::begin_admitting);
         term.start_admitted(&ending, &mut tasks);
-        tracing::info!(epoch = fence.epoch(), "actions are admitted from here on");
+        tracing::info!(epoch = fence.epoch(), "admitting actions");
         while let Some(ended) = tasks.join_next().await {
             ended.map_err(|error| ControllerPanicked::from(&error))?;
         }
@@ -106,7 +106,7 @@ async fn lead(
     let result = tokio::select! {
         biased;
         () = lost.cancelled() => {
-            tracing::warn!("the lease is lost, everything stops");
+            tracing::warn!("lease lost, stopping");
             Ok(())
         }
         () = stop.cancelled() => Ok(()),
@@ -115,7 +115,7 @@ async fn lead(
     if !lost.is_cancelled() {
         let drained = async { while tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, drained).await.is_err() {
-            tracing::warn!("controllers did not end in time");
+            tracing::warn!("controllers did not stop in time");
         }
     }
     tasks.shutdown().await;
@@ -129,9 +129,9 @@ async fn take_over(process: &Process, guard: LeaseGuard, pause: watch::Receiver<
     let fence = Fence::new(guard, claims.iter().filter_map(epoch_of).max(), pause);
     let (ledger, problems) = Ledger::from_claims(fence.epoch(), &seeds);
     for problem in problems {
-        tracing::error!(%problem, "the NodePool gets no launches until the annotation is readable or the NodeClaim is gone");
+        tracing::error!(%problem, "NodePool launches nothing until the annotation is fixed or the NodeClaim is deleted");
     }
-    tracing::info!(epoch = fence.epoch(), claims = claims.len(), "taking over");
+    tracing::info!(epoch = fence.epoch(), claims = claims.len(), "leadership acquired");
     Term::new(process, &fence, &LedgerHandle::new(ledger))
 }
 
@@ -139,7 +139,7 @@ async fn take_over(process: &Process, guard: LeaseGuard, pause: watch::Receiver<
 async fn adopt_late_claims(reads: &Reads, ledger: &LedgerHandle) {
     for claim in list_claims(reads).await {
         if let Err(problem) = ledger.with(|ledger| ledger.adopt(&seed(&claim))) {
-            tracing::error!(%problem, "the NodePool gets no launches until the annotation is readable or the NodeClaim is gone");
+            tracing::error!(%problem, "NodePool launches nothing until the annotation is fixed or the NodeClaim is deleted");
         }
     }
 }

@@ -124,8 +124,7 @@ async fn reconcile(deps: Lifecycle, subject: ClaimWithNodes) -> Result<Requeue, 
         }
     }
     if step.taint_was_missing {
-        let message =
-            "the Node came without taint karpenter.sh/unregistered: pods may be on it that do not belong there";
+        let message = "Node registered without taint karpenter.sh/unregistered: pods may have been bound too early";
         deps.events.publish(Note::warning(object(claim), reason::UNREGISTERED_TAINT_MISSING, message));
     }
     if step.status.is_some() {
@@ -149,14 +148,14 @@ fn publish_progress(deps: &Lifecycle, claim: &NodeClaim, name: &str, nodes: &[&N
                 deps.ledger.with(|ledger| ledger.node_of(name, NodeName(node.clone())));
                 deps.registrations.note(pool_of(claim), true);
                 deps.metrics.nodes.created(claim);
-                (reason::REGISTERED, format!("Node {node} is this claim's"))
+                (reason::REGISTERED, format!("registered as Node {node}"))
             }
             _ => {
                 deps.ledger.with(|ledger| ledger.initialized(name, deps.clock.timestamp()));
-                (reason::INITIALIZED, format!("Node {node} is in service"))
+                (reason::INITIALIZED, format!("Node {node} is initialized"))
             }
         };
-        tracing::info!(node_claim = name, node, condition, "the claim has come further");
+        tracing::info!(node_claim = name, node, condition, "NodeClaim condition reached");
         deps.events.publish(Note::normal(object(claim), word, message));
     }
 }
@@ -168,10 +167,10 @@ fn pool_of(claim: &NodeClaim) -> &str {
 async fn give_up(deps: &Lifecycle, claim: &NodeClaim, timed_out: TimedOut) -> Result<Requeue, WriteError> {
     let name = claim.name_any();
     let message = match timed_out {
-        TimedOut::Launch => "no instance was launched in time: the claim is deleted",
-        TimedOut::Registration => "the instance did not become a Node in time: the claim is deleted",
+        TimedOut::Launch => "no instance launched in time, deleting the NodeClaim",
+        TimedOut::Registration => "instance did not register as a Node in time, deleting the NodeClaim",
     };
-    tracing::warn!(node_claim = name, cause = timed_out.as_str(), "the claim is given up");
+    tracing::warn!(node_claim = name, cause = timed_out.as_str(), "deleting NodeClaim after timeout");
     deps.events.publish(Note::warning(object(claim), reason::TIMED_OUT, message));
     deps.writes.delete(claim, None).await?;
     let pool = pool_of(claim);

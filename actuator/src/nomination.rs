@@ -111,10 +111,7 @@ pub(crate) async fn run(deps: Nominations, stop: CancellationToken) {
             let writes = if allowed { nominator.due_writes(&deps) } else { Vec::new() };
             let more = writes.len() == PER_ROUND;
             if let Err(problem) = perform(&deps, writes).await {
-                tracing::warn!(
-                    problem,
-                    "the right to patch pods/status is missing: pods are not nominated to the nodes that the plan has for them"
-                );
+                tracing::warn!(problem, "pods are not nominated to their planned nodes: allow patch of pods/status");
                 return;
             }
             if !more {
@@ -269,7 +266,7 @@ async fn perform(deps: &Nominations, writes: Vec<NominationWrite>) -> Result<(),
         }
     }
     if failed > 0 {
-        tracing::warn!(failed, example, "nominations were not written; kube-scheduler goes by its own order");
+        tracing::warn!(failed, example, "nominations not written, kube-scheduler decides without them");
     }
     Ok(())
 }

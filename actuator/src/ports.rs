@@ -86,7 +86,7 @@ pub enum CloudError {
     #[error("the client token was used with other parameters")]
     IdempotentParameterMismatch,
     /// No response. The call may have taken effect, or may yet.
-    #[error("no answer, it may have happened: {message}")]
+    #[error("no response, the call may have taken effect: {message}")]
     Ambiguous {
         /// Detail, such as `timed out after 10 s`.
         message: String,

@@ -95,7 +95,7 @@ pub fn admit(deps: &Removals, removal: &Termination, replacements: &[ActionId], 
     let view = RemovalView::of(surroundings(deps, node, to.keys()));
     let planned_pods: BTreeSet<PodUid> = removal.pods.iter().map(|pod| pod.uid.clone()).collect();
     if let Err(obstacle) = view.check(&planned_pods, removal.reason) {
-        tracing::info!(node = node.as_str(), %obstacle, "the removal is refused");
+        tracing::info!(node = node.as_str(), %obstacle, "removal rejected");
         return RemovalDecision::Rejected(rejection(node, obstacle));
     }
     let name = claim.name_any();
@@ -126,10 +126,10 @@ pub async fn begin(deps: &Removals, admitted: &AdmittedRemoval) -> Result<(), Wr
         let name = claim.name_any();
         if error.may_have_happened() {
             // The removal stays in the ledger and counts there: [`reconcile`] writes the command again or undoes it.
-            tracing::warn!(node_claim = name, %error, "it is not known whether the command was written, it is written again");
+            tracing::warn!(node_claim = name, %error, "removal command may not be written, writing it again");
             return Ok(());
         }
-        deps.ledger.with(|ledger| ledger.removal_undone(&name, "the command could not be written"));
+        deps.ledger.with(|ledger| ledger.removal_undone(&name, "the removal command could not be written"));
         return Err(error);
     }
     Ok(())
@@ -193,11 +193,11 @@ async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<Requeue, Wri
         .read(|ledger| ledger.removals().find(|(claim, _)| *claim == name).map(|(_, command)| command.clone()));
     let Some(text) = claim.annotations().get(annotation::REMOVAL).cloned() else {
         let Some(command) = admitted else {
-            return undo(&deps, &claim, None, "nobody commands its removal").await;
+            return undo(&deps, &claim, None, "the node has no removal command").await;
         };
         // The watch cache may lag, or the write got no response. Write the command again.
         if deps.clock.timestamp().since(command.admitted) > step::TIMEOUT {
-            return undo(&deps, &claim, Some(&command), "its command could not be written").await;
+            return undo(&deps, &claim, Some(&command), "the removal command could not be written").await;
         }
         write_command(&deps, &claim, &command).await?;
         return Ok(Some(POLL_INTERVAL));
@@ -222,7 +222,7 @@ async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<Requeue, Wri
         now: deps.clock.timestamp(),
     };
     let next = step::next(&observed);
-    let Some(node) = node else { return undo(&deps, &claim, Some(&command), "its node is gone").await };
+    let Some(node) = node else { return undo(&deps, &claim, Some(&command), "node not found").await };
     match next {
         Step::Undo(cause) => undo(&deps, &claim, Some(&command), &cause).await,
         Step::Taint => mark(&deps, &claim, &node, &command).await,
@@ -294,13 +294,8 @@ async fn finish(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Remov
         ledger.deleting(&name);
         ledger.position()
     });
-    let message = format!("the node is removed: {}", command.reason.as_str());
-    tracing::info!(
-        node_claim = name,
-        node = command.node.as_str(),
-        reason = command.reason.as_str(),
-        "the node is removed"
-    );
+    let message = format!("removing node: {}", command.reason.as_str());
+    tracing::info!(node_claim = name, node = command.node.as_str(), reason = command.reason.as_str(), "removing node");
     deps.events.publish(Note::normal(object(claim), reason::DISRUPTION_TERMINATING, message.as_str()));
     deps.events.publish(Note::normal(object(node), reason::DISRUPTION_TERMINATING, message.as_str()));
     let pool = deps.stores.pools.get(crate::metrics::view::pool_of(claim.metadata.labels.as_ref()));
@@ -327,7 +322,7 @@ async fn undo(
     cause: &str,
 ) -> Result<Requeue, WriteError> {
     let name = claim.name_any();
-    tracing::info!(node_claim = name, cause, "a removal is undone");
+    tracing::info!(node_claim = name, cause, "removal undone");
     if let Some(node) = node_of(deps, claim).filter(|node| node.metadata.deletion_timestamp.is_none()) {
         let untaint = |node: &mut Node| {
             if let Some(taints) = node.spec.as_mut().and_then(|spec| spec.taints.as_mut()) {
@@ -353,7 +348,7 @@ async fn undo(
         ledger.removal_undone(&name, cause);
         ledger.position()
     });
-    let message = format!("the node stays: {cause}");
+    let message = format!("removal undone: {cause}");
     deps.events.publish(Note::warning(object(claim), reason::DISRUPTION_BLOCKED, message).with_cause("undone"));
     deps.metrics.actions.with_label_values(&["termination", "failed"]).inc();
     if let Some(command) = command {

@@ -86,11 +86,14 @@ pub fn for_launch(class: &EC2NodeClass) -> Result<Resolved, NotReady> {
             return Err(NotReady::Condition { name, message });
         }
         Some(ready) if ready.observed_generation != class.metadata.generation => {
-            return Err(NotReady::Condition { name, message: "its last change has not been looked at yet".to_owned() });
+            return Err(NotReady::Condition {
+                name,
+                message: "its latest change has not been reconciled yet".to_owned(),
+            });
         }
         Some(_) => {}
         None => {
-            return Err(NotReady::Condition { name, message: "it has not been looked at yet".to_owned() });
+            return Err(NotReady::Condition { name, message: "it has not been reconciled yet".to_owned() });
         }
     }
     from_status(class)

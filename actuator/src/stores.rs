@@ -254,7 +254,7 @@ where
                     state.changed.tell();
                 }
             }
-            Err(error) => tracing::warn!(?kind, %error, "watch failed, it is begun again"),
+            Err(error) => tracing::warn!(?kind, %error, "watch failed, restarting"),
         }
     }
 }

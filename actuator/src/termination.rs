@@ -145,7 +145,7 @@ fn candidates(deps: &Termination) -> Vec<Candidate<TerminatingClaim>> {
 async fn reconcile(deps: Termination, shared: Arc<Shared>, subject: TerminatingClaim) -> Result<Requeue, WriteError> {
     let claim = &*subject.claim;
     if claim.metadata.deletion_timestamp.is_none() {
-        tracing::info!(node_claim = claim.name_any(), "its Node is deleted, the claim goes too");
+        tracing::info!(node_claim = claim.name_any(), "Node is being deleted, deleting its NodeClaim");
         deps.writes.delete(claim, None).await?;
         return Ok(Some(POLL_INTERVAL));
     }
@@ -238,7 +238,8 @@ impl TerminationFlow<'_> {
             self.deps.writes.delete(node, None).await?;
         }
         if let Some(deadline) = deadline {
-            let message = format!("pods are deleted whatever protects them so that the node is gone by {deadline}");
+            let message =
+                format!("all pods will be deleted before {deadline}, when the node's terminationGracePeriod ends");
             self.deps.events.publish(Note::warning(object(node), reason::GRACE_PERIOD_EXPIRING, message));
         }
         Ok(true)
@@ -294,10 +295,10 @@ impl TerminationFlow<'_> {
         if attached.is_empty() {
             self.set(VOLUMES_DETACHED, Status::True, VOLUMES_DETACHED, "").await?;
         } else if deadline.is_some_and(|deadline| deadline <= now) {
-            let message = format!("still attached: {}", attached.join(", "));
+            let message = format!("volumes still attached: {}", attached.join(", "));
             self.set(VOLUMES_DETACHED, Status::False, "TerminationGracePeriodElapsed", &message).await?;
         } else {
-            let message = format!("still attached: {}", attached.join(", "));
+            let message = format!("volumes still attached: {}", attached.join(", "));
             self.set(VOLUMES_DETACHED, Status::Unknown, "AwaitingVolumeDetachment", &message).await?;
             for node in nodes {
                 let note = Note::normal(object(&**node), reason::AWAITING_VOLUMES, message.as_str());
@@ -311,7 +312,10 @@ impl TerminationFlow<'_> {
     async fn terminate_instance(&self) -> Result<Stage, WriteError> {
         let Some(id) = self.instance() else {
             if provider_id(&self.subject.claim).is_some() {
-                tracing::error!(node_claim = self.subject.claim.name_any(), "its providerID names no instance of EC2");
+                tracing::error!(
+                    node_claim = self.subject.claim.name_any(),
+                    "providerID is not that of an EC2 instance"
+                );
                 return Ok(Stage::Done);
             }
             let over = self.shared.unlaunched.has_no_instance(self.deps, &self.subject.claim).await?;
@@ -358,7 +362,7 @@ impl TerminationFlow<'_> {
         let now = self.deps.clock.now();
         self.subject.nodes.iter().for_each(|node| self.deps.metrics.nodes.terminated(node, now));
         self.deps.metrics.claims.terminated(claim, now);
-        tracing::info!(node_claim = name, "the claim and its instance are gone");
+        tracing::info!(node_claim = name, "NodeClaim and instance are gone");
         Ok(Stage::Done)
     }
 

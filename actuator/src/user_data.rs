@@ -65,10 +65,10 @@ pub enum UserDataError {
     #[error("spec.userData: {0}")]
     Invalid(String),
     /// The Service CIDR is unknown, but the AMI family needs it.
-    #[error("the cluster's service CIDR is not known, which {0} nodes need")]
+    #[error("{0} nodes need the cluster's service CIDR, which is unknown: set --service-cidr")]
     ServiceCidrUnknown(AmiFamily),
     /// The user data exceeds EC2's limit.
-    #[error("user data has {bytes} bytes, EC2 takes {BYTES_MAX}; spec.userData is {own} of them")]
+    #[error("user data has {bytes} bytes, EC2 accepts {BYTES_MAX}; spec.userData has {own} of them")]
     TooLarge {
         /// Total size.
         bytes: usize,

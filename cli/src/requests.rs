@@ -8,9 +8,8 @@ use crate::output::{self, Answer, Outcome};
 use crate::{CommandError, ask, input};
 use clap::Args;
 use facts::{Facts, Samples};
-use plimsoll_actuator::launch::build::LiveObjects;
 use plimsoll_actuator::launch::preview::{Preview, PreviewError, preview};
-use plimsoll_actuator::launch::request::RequestError;
+use plimsoll_actuator::launch::purchase::RequestError;
 use plimsoll_actuator::launch_template::PlanError;
 use plimsoll_actuator::requests::{CreateFleet, CreateLaunchTemplate};
 use plimsoll_actuator::resolve::{self, NotReady, Resolved};
@@ -21,6 +20,7 @@ use plimsoll_snapshot::Problem;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
     Ok(Answer::Text(text).into())
 }
 
-/// A launch with the objects that it rests on.
+/// The objects that a launch rests on.
 struct Parts<'a> {
     pool: &'a NodePool,
     class: &'a EC2NodeClass,
@@ -102,7 +102,7 @@ fn previews(
     facts: &Facts,
     samples: &mut Samples,
 ) -> Result<Vec<Preview>, CommandError> {
-    let mut resolved: BTreeMap<&str, (EC2NodeClass, Resolved)> = BTreeMap::new();
+    let mut resolved: BTreeMap<&str, (Arc<EC2NodeClass>, Arc<Catalog>, Resolved)> = BTreeMap::new();
     let mut launches = Vec::new();
     let mut region = String::new();
     for launch in &plan.launches {
@@ -113,15 +113,15 @@ fn previews(
             let class = facts.with_status(parts.class, parts.catalog, samples);
             let of_class = resolve::from_status(&class)
                 .map_err(|error| located(question, launch, &PreviewError::Request(error.into())))?;
-            resolved.insert(&launch.node_class, (class, of_class));
+            resolved.insert(&launch.node_class, (class.into(), parts.catalog.clone().into(), of_class));
         }
-        launches.push((launch, parts));
+        launches.push((launch, parts.pool));
     }
     let settings = facts.settings(&region, samples);
     let mut inputs = Vec::new();
-    for (launch, parts) in &launches {
-        if let Some((class, resolved)) = resolved.get(launch.node_class.as_str()) {
-            inputs.push((*launch, LiveObjects { pool: parts.pool, class, catalog: parts.catalog }, resolved));
+    for (launch, pool) in launches {
+        if let Some((class, catalog, resolved)) = resolved.get(launch.node_class.as_str()) {
+            inputs.push((launch, Arc::new(pool.clone()), Arc::clone(class), Arc::clone(catalog), resolved));
         }
     }
     preview(&settings, &inputs).map_err(|(index, error)| match inputs.get(index) {

@@ -22,7 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("scheduler/solver", &["invariants", "kubesched", "model"]),
     ("scheduler", &["invariants", "model", "proto", "runtime", "solver"]),
     ("watcher", &["api", "model", "proto", "runtime", "snapshot"]),
-    ("actuator", &["api", "catalog", "model", "proto", "runtime", "snapshot"]),
+    ("actuator", &["api", "catalog", "kubesched", "model", "proto", "runtime", "snapshot"]),
     ("actuator/aws", &["actuator", "api", "catalog", "model", "runtime"]),
     ("sim", &["actuator", "api", "catalog", "kubesched", "model", "proto", "runtime", "scheduler", "watcher"]),
     (

@@ -61,7 +61,7 @@ impl ReadSchedule {
         let pause = FIRST_PAUSE.saturating_mul(1_u32 << self.failures.min(11)).min(last_pause);
         self.failures = self.failures.saturating_add(1);
         self.at = Instant::now() + pause;
-        tracing::warn!(%error, ?pause, "{what} could not be read, what is known stays");
+        tracing::warn!(%error, ?pause, "{what} not refreshed, keeping the last values");
     }
 }
 
@@ -87,7 +87,7 @@ pub async fn run(deps: Refresh, stop: CancellationToken) {
             match facts::region(&deps.cloud_reads).await {
                 Ok(read) => {
                     region_due.read("instance types", Ok(()), LAST_PAUSE);
-                    tracing::info!(types = read.types.len(), zones = read.zones.len(), "instance types were read");
+                    tracing::info!(types = read.types.len(), zones = read.zones.len(), "instance types refreshed");
                     if region.as_ref() != Some(&read) {
                         region = Some(read);
                         built.clear();
@@ -144,7 +144,7 @@ async fn rebuild(
         entries.collect()
     });
     rebuilt.await.unwrap_or_else(|error| {
-        tracing::error!(%error, "catalogs could not be built, they are built again after the next change");
+        tracing::error!(%error, "catalogs not built, retrying after the next change");
         BTreeMap::new()
     })
 }

@@ -66,7 +66,7 @@ pub async fn run(deps: GarbageCollector, stop: CancellationToken) {
         }
         if let Err(error) = round(&deps, &mut tracker).await {
             deps.instances.clear();
-            tracing::warn!(error, "collection");
+            tracing::warn!(error, "garbage collection failed, retrying");
         }
     }
 }
@@ -140,7 +140,7 @@ async fn collect_instances(
             unclaimed = unclaimed.len(),
             living,
             ?ids,
-            "too many instances have no NodeClaim: none is ended; end them in EC2 if they are really unused"
+            "too many instances without a NodeClaim, terminating none; terminate unused ones in EC2"
         );
         deps.metrics.instances_withheld.set(i64::try_from(unclaimed.len()).unwrap_or(i64::MAX));
         return;
@@ -152,21 +152,21 @@ async fn collect_instances(
 }
 
 async fn terminate(deps: &GarbageCollector, instance: &Instance) {
-    tracing::warn!(instance = instance.id, "no claim names this instance, it is ended");
+    tracing::warn!(instance = instance.id, "terminating instance without a NodeClaim");
     deps.metrics.instances_collected.with_label_values(&["unclaimed"]).inc();
     let mut answer = Ok(None);
     let ids = [instance.id.clone()];
     match deps.cloud.terminate(&ids, |_, result| answer = result).await.map(|()| answer) {
         Ok(Ok(_)) => {}
-        Ok(Err(error)) => return tracing::warn!(instance = instance.id, %error, "it is still there"),
-        Err(error) => return tracing::warn!(instance = instance.id, %error, "it is still there"),
+        Ok(Err(error)) => return tracing::warn!(instance = instance.id, %error, "instance not terminated"),
+        Err(error) => return tracing::warn!(instance = instance.id, %error, "instance not terminated"),
     }
     let id = instance.provider_id();
     let is_its = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()) == Some(id.as_str());
     if let Some(node) = deps.stores.nodes.find(is_its)
         && let Err(error) = deps.writes.delete(node.as_ref(), None).await
     {
-        tracing::warn!(node = node.metadata.name, %error, "its Node is still there");
+        tracing::warn!(node = node.metadata.name, %error, "Node not deleted");
     }
 }
 
@@ -190,11 +190,11 @@ async fn collect_claims(
         absence.missed(deps.clock.timestamp());
         absences.insert(uid, absence);
         if judge_claim(&facts(deps, claim, absence), deps.clock.timestamp()) == ClaimVerdict::Delete {
-            tracing::warn!(claim = claim.metadata.name, instance, "its instance is gone, it is deleted");
+            tracing::warn!(claim = claim.metadata.name, instance, "deleting NodeClaim, its instance is gone");
             deps.metrics.claims.disrupted(claim, "garbage_collected", None, 0);
             deps.metrics.claims_collected.with_label_values(&["instance_gone"]).inc();
             if let Err(error) = deps.writes.delete(claim, None).await {
-                tracing::warn!(claim = claim.metadata.name, %error, "it is still there");
+                tracing::warn!(claim = claim.metadata.name, %error, "NodeClaim not deleted");
             }
         }
     }

@@ -1,18 +1,17 @@
-//! Estimates whether the pods of an interrupted node fit on existing nodes. If they do, no replacement is needed, and
-//! the watcher may never send a plan for these pods.
+//! Determines whether the pods of an interrupted node fit on existing nodes, by kube-scheduler's rules. If they do, no
+//! replacement is needed, and the watcher may never send a plan for these pods.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
+use plimsoll_kubesched::ClusterState;
 use plimsoll_model::identity::PodUid;
-use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::{Node as NodeView, NodeState, PodShape, PodState};
-use plimsoll_model::taints::{TaintEffect, Toleration, untolerated};
+use plimsoll_model::snapshot::{NodeState, PodState, Snapshot, SnapshotIndex};
 use plimsoll_model::time::Timestamp;
 use plimsoll_snapshot::{Extra, Objects};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Whether all pods in `to_move` fit, placed one after another. Pods with affinity or spread constraints count as not
-/// fitting, since only the scheduler can evaluate those.
+/// Whether all pods in `to_move` fit on nodes other than their own, bound one after another. Pods with volumes or
+/// resource claims count as not fitting, since their objects are not watched here.
 pub(super) fn fits_existing_nodes(
     to_move: &BTreeSet<PodUid>,
     nodes: Vec<Node>,
@@ -21,45 +20,28 @@ pub(super) fn fits_existing_nodes(
 ) -> bool {
     let pods = pods.into_iter().map(Arc::new).collect();
     let objects = Objects { nodes, pods, ..Objects::default() };
-    let (snapshot, _) = plimsoll_snapshot::build(&objects, &Extra { now, ..Extra::default() });
-    let shapes: BTreeMap<_, &PodShape> = snapshot.shapes.iter().map(|shape| (&shape.id, shape)).collect();
-    let takes_pods =
-        |node: &&NodeView| node.state == NodeState::Initialized && node.ready && !node.cordoned && !node.deleting;
-    let mut free: Vec<(&NodeView, Resources)> =
-        snapshot.nodes.iter().filter(takes_pods).map(|node| (node, node.allocatable.clone())).collect();
-    for pod in &snapshot.pods {
-        let (PodState::Bound(name), Some(shape)) = (&pod.state, shapes.get(&pod.shape)) else { continue };
-        if let Some((_, available)) = free.iter_mut().find(|(node, _)| node.name == *name) {
-            available.subtract(&shape.requests);
-        }
-    }
-    let moving: Vec<_> = snapshot.pods.iter().filter(|pod| to_move.contains(&pod.uid)).collect();
-    moving.len() == to_move.len()
-        && moving.into_iter().all(|pod| {
-            let Some(shape) = shapes.get(&pod.shape) else { return false };
-            let target =
-                free.iter_mut().find(|(node, available)| allows(node, shape) && shape.requests.fits_in(available));
-            target.is_some_and(|(_, available)| {
-                available.subtract(&shape.requests);
-                true
-            })
-        })
+    let (mut snapshot, _) = plimsoll_snapshot::build(&objects, &Extra { now, ..Extra::default() });
+    evict(&mut snapshot, to_move);
+    let mut state = ClusterState::new(&snapshot, &SnapshotIndex::new(&snapshot));
+    let needs_devices = state.pods().iter().any(|pod| {
+        let shape = snapshot.shapes.get(pod.shape);
+        shape.is_none_or(|shape| !shape.resource_claims.is_empty())
+    });
+    !needs_devices && state.pods().len() == to_move.len() && state.schedule().iter().all(Option::is_some)
 }
 
-fn allows(node: &NodeView, shape: &PodShape) -> bool {
-    let alone = shape.topology_spread.iter().all(|spread| !spread.required)
-        && shape.pod_affinity.iter().all(|term| term.weight.is_some())
-        && shape.host_ports.is_empty()
-        && shape.volumes.is_empty()
-        && shape.resource_claims.is_empty();
-    let hard: Vec<_> =
-        node.taints.iter().filter(|taint| taint.effect != TaintEffect::PreferNoSchedule).cloned().collect();
-    let tolerations: &[Toleration] = &shape.tolerations;
-    let affinity = &shape.required_node_affinity;
-    alone
-        && untolerated(&hard, tolerations).is_none()
-        && shape.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
-        && (affinity.is_empty() || affinity.iter().any(|term| term.matches_node(node.name.as_str(), &node.labels)))
+/// Makes the pods pending, and closes their nodes and all nodes that are not in service.
+fn evict(snapshot: &mut Snapshot, to_move: &BTreeSet<PodUid>) {
+    let mut left = BTreeSet::new();
+    for pod in snapshot.pods.iter_mut().filter(|pod| to_move.contains(&pod.uid)) {
+        if let PodState::Bound(node) = std::mem::replace(&mut pod.state, PodState::Pending) {
+            left.insert(node);
+        }
+    }
+    for node in &mut snapshot.nodes {
+        node.deleting |= left.contains(&node.name);
+        node.cordoned |= node.state != NodeState::Initialized;
+    }
 }
 
 #[cfg(test)]
@@ -76,13 +58,14 @@ mod tests {
         .unwrap()
     }
 
+    /// A pod of one cpu with the label `app: web`.
     fn pod(name: &str, node: &str, spec: &Value) -> Pod {
         let mut whole =
             json!({"nodeName": node, "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]});
         for (key, value) in spec.as_object().unwrap() {
             whole[key] = value.clone();
         }
-        let metadata = json!({"name": name, "namespace": "ns", "uid": name});
+        let metadata = json!({"name": name, "namespace": "ns", "uid": name, "labels": {"app": "web"}});
         serde_json::from_value(json!({"metadata": metadata, "spec": whole})).unwrap()
     }
 
@@ -109,5 +92,44 @@ mod tests {
             0
         ));
         assert!(!fits(&[json!({"nodeSelector": {"zone": "elsewhere"}})], &plain, 0));
+    }
+
+    /// Whether the pods of node `old` fit on nodes `a` and `b`. `resident` runs on `a`.
+    fn fits_two_nodes(moving: &[Value], resident: &Value) -> bool {
+        let gone = node("old", "8", &json!({"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]}));
+        let nodes = [gone, node("a", "8", &json!({})), node("b", "8", &json!({}))];
+        let mut pods = vec![pod("resident", "a", resident)];
+        let names: Vec<String> = (0..moving.len()).map(|index| format!("m{index}")).collect();
+        pods.extend(moving.iter().zip(&names).map(|(spec, name)| pod(name, "old", spec)));
+        let to_move = names.iter().map(|name| PodUid::from(name.as_str())).collect();
+        fits_existing_nodes(&to_move, nodes.to_vec(), pods, Timestamp(1))
+    }
+
+    fn apart() -> Value {
+        let term = json!({"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}});
+        json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}})
+    }
+
+    #[test]
+    fn anti_affinity_of_pods_that_stay_closes_their_domain() {
+        let plain = json!({});
+        let on_a = json!({"nodeSelector": {"zone": "a"}});
+        assert!(fits_two_nodes(std::slice::from_ref(&on_a), &plain));
+        assert!(!fits_two_nodes(std::slice::from_ref(&on_a), &apart()), "kube-scheduler would leave the pod pending");
+        assert!(fits_two_nodes(&[plain], &apart()), "b is free");
+    }
+
+    #[test]
+    fn pods_with_anti_affinity_and_spread_fit_where_kube_scheduler_takes_them() {
+        let plain = json!({});
+        assert!(fits_two_nodes(&[apart()], &plain), "b has no such pod");
+        assert!(!fits_two_nodes(&[apart(), apart()], &plain));
+        let spread = json!({"topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1,
+            "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "web"}},
+            "nodeTaintsPolicy": "Honor", "nodeAffinityPolicy": "Ignore"}]});
+        assert!(fits_two_nodes(&[spread.clone(), spread.clone()], &plain));
+        let mut pinned = spread;
+        pinned["nodeSelector"] = json!({"zone": "a"});
+        assert!(!fits_two_nodes(&[pinned], &plain), "two on a and none on b");
     }
 }

@@ -55,11 +55,11 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
         let statuses = match deps.cloud_reads.instance_status().await {
             Ok(statuses) => statuses,
             Err(CloudError::Denied { message }) => {
-                tracing::warn!(message, "the health of instances is not looked at: it is not allowed");
+                tracing::warn!(message, "instance status not checked: allow ec2:DescribeInstanceStatus");
                 return;
             }
             Err(error) => {
-                tracing::warn!(%error, "the health of instances cannot be read");
+                tracing::warn!(%error, "instance status not read");
                 continue;
             }
         };
@@ -84,17 +84,17 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
                 }
                 HealthProblem::Impaired(check) => {
                     if let Some(message) = limit.blocked(claim) {
-                        tracing::warn!(instance, message, "an impaired instance is not replaced");
+                        tracing::warn!(instance, message, "impaired instance not replaced");
                         deps.events.publish(Note::warning(object(&**claim), reason::NODE_REPAIR_BLOCKED, message));
                         continue;
                     }
-                    let message = format!("EC2's check {check} of the instance fails: the node is replaced");
+                    let message = format!("EC2 status check {check} failed, replacing the node");
                     deps.events.publish(Note::warning(object(&**claim), reason::NODE_REPAIR, message));
                     mark::mark_and_delete(deps, claim, check, None, Urgency::Force).await
                 }
             };
             if let Err(error) = result {
-                tracing::warn!(instance, %error, "an unhealthy instance could not be replaced");
+                tracing::warn!(instance, %error, "unhealthy instance not replaced");
             }
         }
     }

@@ -42,7 +42,7 @@ fn event_reason(kind: NoticeKind) -> &'static str {
 
 /// Publishes the notice as Events on the claim and its Node.
 pub(super) fn publish_notice(deps: &Interruptions, claim: &NodeClaim, kind: NoticeKind) {
-    let message = format!("EC2 says of the instance: {}", kind.as_str());
+    let message = format!("notice from EC2 for the instance: {}", kind.as_str());
     let nodes = provider_id(claim).and_then(|id| deps.stores.nodes_by_provider().remove(id)).unwrap_or_default();
     for target in nodes.iter().map(|node| object(&**node)).chain([object(claim)]) {
         let reason = event_reason(kind);
@@ -105,8 +105,8 @@ pub(super) async fn mark_and_delete(
     deps.metrics.claims.disrupted(claim, kind, None, pods);
     let name = claim.name_any();
     deps.ledger.with(|ledger| ledger.deleting(&name));
-    tracing::info!(node_claim = name, kind, "the claim is deleted: its capacity is taken back");
-    let message = format!("the node is taken out of service: {kind}");
+    tracing::info!(node_claim = name, kind, "deleting NodeClaim on interruption");
+    let message = format!("terminating node on interruption: {kind}");
     deps.events.publish(Note::warning(object(claim), reason::TERMINATING_ON_INTERRUPTION, message));
     let why = |claim: &mut NodeClaim| {
         let moment = Moment::of(&claim.metadata, now);
@@ -135,7 +135,7 @@ async fn shorten(deps: &Interruptions, claim: &NodeClaim, later: &Interruption) 
         }
     };
     deps.writes.update(claim, ObjectPart::Main, mark).await?;
-    tracing::info!(node_claim = claim.name_any(), kind = later.kind, "the instance stops earlier than announced");
+    tracing::info!(node_claim = claim.name_any(), kind = later.kind, "instance stops earlier than announced before");
     Ok(())
 }
 

@@ -91,7 +91,7 @@ async fn listen(deps: &Interruptions, state: &QueueState) {
             Err(error) => {
                 let pause = FIRST_PAUSE.saturating_mul(1_u32 << failures.min(6)).min(LAST_PAUSE);
                 failures = failures.saturating_add(1);
-                tracing::warn!(error, ?pause, "the interruption queue is not read for a while");
+                tracing::warn!(error, ?pause, "interruption queue not read, retrying");
                 tokio::time::sleep(pause).await;
             }
         }
@@ -131,7 +131,7 @@ async fn handle(deps: &Interruptions, state: &QueueState, message: &QueueMessage
         }
         Err(error) => {
             // A redelivery would fail in the same way.
-            tracing::warn!(%error, "a message of the interruption queue cannot be read, it is deleted");
+            tracing::warn!(%error, "deleting unreadable message of the interruption queue");
             count("unreadable", "deleted");
             return Ok(Verdict::Done);
         }
@@ -202,7 +202,11 @@ async fn defer(
                 }
             }
             Some(instance) if instance.state.is_alive() && is_ours(instance, cluster) => {
-                tracing::info!(instance = id, kind = kind.as_str(), "a notice waits for its claim");
+                tracing::info!(
+                    instance = id,
+                    kind = kind.as_str(),
+                    "keeping notice for an instance whose NodeClaim is not known yet"
+                );
                 verdict = Verdict::Keep;
                 state.defer(id, notice, now);
             }
@@ -266,7 +270,7 @@ async fn process_deferred(deps: &Interruptions, state: &QueueState) {
                     let id = crate::stores::provider_id(&claim).and_then(crate::stores::instance_id);
                     state.deferred.lock().remove(id.unwrap_or_default());
                 }
-                Err(error) => tracing::warn!(%error, "a notice that was kept could not be acted on"),
+                Err(error) => tracing::warn!(%error, "kept notice not processed, retrying"),
             }
         }
     }

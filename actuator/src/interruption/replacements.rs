@@ -108,17 +108,17 @@ fn launch_replacement(deps: &DrainDelay, claim: &NodeClaim) -> bool {
             tracing::warn!(
                 node_claim = name,
                 replacement = claim,
-                "no plan came in time, the node is replaced by its like"
+                "no plan received in time, launching a like-for-like replacement"
             );
             true
         }
         Ok(ReplacementResult::AlreadyRequested) => true,
         Err(error @ (ReplacementError::NotAllowed(_) | ReplacementError::Busy)) => {
-            tracing::debug!(node_claim = name, %error, "the replacement has to wait");
+            tracing::debug!(node_claim = name, %error, "replacement delayed");
             false
         }
         Err(error) => {
-            tracing::warn!(node_claim = name, %error, "no plan came in time, and the node cannot be replaced by its like");
+            tracing::warn!(node_claim = name, %error, "no plan received in time, like-for-like replacement rejected");
             true
         }
     }

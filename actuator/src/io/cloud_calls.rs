@@ -55,6 +55,7 @@ impl CloudCalls {
         &self,
         spec: &LaunchTemplateSpec,
     ) -> Result<Result<LaunchTemplate, CloudError>, NotAllowed> {
+        self.rate_limiter.take(Action::EnsureLaunchTemplate).await;
         self.fence.run(CLOUD_CALL, self.cloud.compute.ensure_launch_template(spec)).await
     }
 

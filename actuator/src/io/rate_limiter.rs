@@ -16,6 +16,8 @@ pub enum Action {
     TerminateInstances,
     /// Writes tags.
     CreateTags,
+    /// Looks up a launch template and creates it if it is missing.
+    EnsureLaunchTemplate,
     /// Reads instances.
     DescribeInstances,
     /// Writes a pod's nominated node in Kubernetes.
@@ -27,7 +29,7 @@ impl Action {
     /// about as many as kube-scheduler itself writes.
     fn limits(self) -> (u32, u32) {
         match self {
-            Self::CreateFleet => (50, 5),
+            Self::CreateFleet | Self::EnsureLaunchTemplate => (50, 5),
             Self::TerminateInstances | Self::CreateTags => (50, 10),
             Self::DescribeInstances => (50, 20),
             Self::Nominate => (200, 100),

@@ -21,10 +21,10 @@ const MAX_PAGES: usize = 40;
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// No response within the timeout.
-    #[error("no answer within {CLUSTER_CALL:?}")]
+    #[error("no response within {CLUSTER_CALL:?}")]
     TimedOut,
     /// More objects than any cluster has.
-    #[error("the list has not ended after {0} objects")]
+    #[error("list is still incomplete after {0} objects")]
     TooMany(usize),
     /// The API server returned an error.
     #[error(transparent)]

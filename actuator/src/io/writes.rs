@@ -24,7 +24,7 @@ pub enum WriteError {
     #[error(transparent)]
     Cluster(#[from] kube::Error),
     /// The object changed during each attempt.
-    #[error("{0} is changed by others all the time")]
+    #[error("{0} is changed by others too often")]
     Contended(String),
     /// The object could not be serialized. This is a bug.
     #[error("cannot be written as JSON: {0}")]

@@ -3,8 +3,9 @@
 //! The risk is a lost response: the instance may exist although we know nothing of it. A new client token is therefore
 //! used only if no request with the old token can have launched anything.
 
-use crate::ports::{CloudError, FleetAnswer, FleetInstance, OfferingError};
+use crate::ports::{CloudError, FleetAnswer, FleetInstance, FleetRequest, OfferingError};
 use crate::state::absence::SETTLING;
+use crate::state::launch_group::GroupKey;
 use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::BTreeMap;
 
@@ -21,10 +22,15 @@ const MAX_PAUSE: Millis = Millis::from_seconds(60);
 /// Pause between look-ups by tag.
 const LOOK_UP_PAUSE: Millis = Millis::from_seconds(10);
 
-/// State of a group's current attempt. `number` and `started` are stored on the claims.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Number of a group's first attempt.
+pub const FIRST_ATTEMPT: u32 = 1;
+
+/// A group's current attempt. `request`, `number` and `started` are stored on the primary claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
-    /// Number of the attempt, starting at 1.
+    /// The exact request, with the attempt's token and tags.
+    pub request: FleetRequest,
+    /// Number of the attempt, starting at [`FIRST_ATTEMPT`].
     pub number: u32,
     /// When the attempt was written, before its first request.
     pub started: Timestamp,
@@ -35,28 +41,32 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// A new attempt that was just written.
+    /// The first attempt, which must be written before it is sent.
     #[must_use]
-    pub fn first(now: Timestamp) -> Self {
-        Self { number: 1, started: now, maybe_bought: false, sent: 0 }
+    pub fn first(request: FleetRequest, now: Timestamp) -> Self {
+        Self { request, number: FIRST_ATTEMPT, started: now, maybe_bought: false, sent: 0 }
     }
 
     /// An attempt restored from a claim. A former leader may have sent it and lost the response.
     #[must_use]
-    pub fn resumed(number: u32, started: Timestamp) -> Self {
-        Self { number, started, maybe_bought: true, sent: 0 }
+    pub fn resumed(request: FleetRequest, number: u32, started: Timestamp) -> Self {
+        Self { request, number, started, maybe_bought: true, sent: 0 }
     }
 
-    /// The next attempt, which must be written before it is sent.
+    /// The next attempt of the group, which must be written before it is sent.
     #[must_use]
-    pub fn raised(self, now: Timestamp) -> Self {
-        Self { number: self.number.saturating_add(1), started: now, maybe_bought: false, sent: 0 }
+    pub fn raised(&self, group: &GroupKey, now: Timestamp) -> Self {
+        let number = self.number.saturating_add(1);
+        let mut request = FleetRequest { client_token: group.client_token(number), ..self.request.clone() };
+        request.tags.extend(group.tags(number));
+        Self { request, number, started: now, maybe_bought: false, sent: 0 }
     }
+}
 
-    fn pause(self) -> Millis {
-        let doubled = FIRST_PAUSE.0.saturating_mul(1_u64.checked_shl(self.sent.saturating_sub(1).min(16)).unwrap_or(1));
-        Millis(doubled.min(MAX_PAUSE.0))
-    }
+/// Pause after `count` requests or attempts.
+fn pause(count: u32) -> Millis {
+    let doubled = FIRST_PAUSE.0.saturating_mul(1_u64.checked_shl(count.saturating_sub(1).min(16)).unwrap_or(1));
+    Millis(doubled.min(MAX_PAUSE.0))
 }
 
 /// Why the claims of a group fail. Each cause has its own back-off (rule 8).
@@ -111,7 +121,7 @@ pub enum Decision {
 
 /// The first step of an attempt, new or restored.
 #[must_use]
-pub fn first_decision(attempt: Attempt, now: Timestamp) -> Decision {
+pub fn first_decision(attempt: &Attempt, now: Timestamp) -> Decision {
     if now.since(attempt.started) > MAX_RESEND_AGE {
         return Decision::LookUp { after: Millis(0) };
     }
@@ -124,12 +134,12 @@ pub fn first_decision(attempt: Attempt, now: Timestamp) -> Decision {
 pub fn after_sending(attempt: &mut Attempt, outcome: Result<FleetAnswer, CloudError>, now: Timestamp) -> Decision {
     attempt.sent = attempt.sent.saturating_add(1);
     match outcome {
-        Ok(answer) => after_answer(*attempt, answer),
+        Ok(answer) => after_answer(attempt, answer),
         Err(CloudError::Ambiguous { .. }) => {
             attempt.maybe_bought = true;
-            send_again(*attempt, now)
+            send_again(attempt, now)
         }
-        Err(CloudError::Throttled | CloudError::Unavailable { .. }) => send_again(*attempt, now),
+        Err(CloudError::Throttled | CloudError::Unavailable { .. }) => send_again(attempt, now),
         Err(CloudError::IdempotentParameterMismatch) => {
             attempt.maybe_bought = true;
             Decision::LookUp { after: Millis(0) }
@@ -139,31 +149,38 @@ pub fn after_sending(attempt: &mut Attempt, outcome: Result<FleetAnswer, CloudEr
         Err(CloudError::InsufficientCapacity { message }) => {
             Decision::Fail(Failure::InsufficientCapacity { refusals: message, named: false })
         }
+        Err(CloudError::InvalidRequest { code, message }) if is_missing_template(&code) => {
+            retry(attempt, code, message)
+        }
         Err(CloudError::InvalidRequest { code, message }) => Decision::Fail(Failure::Refused { code, message }),
-        Err(CloudError::Denied { message }) => retry(*attempt, "Denied".to_owned(), message),
-        Err(CloudError::NotFound { message }) => retry(*attempt, "NotFound".to_owned(), message),
+        Err(CloudError::Denied { message }) => retry(attempt, "Denied".to_owned(), message),
+        Err(CloudError::NotFound { message }) => retry(attempt, "NotFound".to_owned(), message),
     }
 }
 
-fn send_again(attempt: Attempt, now: Timestamp) -> Decision {
-    let after = attempt.pause();
+/// Whether a code says that a launch template does not exist. It may only not be visible yet.
+pub fn is_missing_template(code: &str) -> bool {
+    code.starts_with("InvalidLaunchTemplate") && code.contains("NotFound")
+}
+
+fn send_again(attempt: &Attempt, now: Timestamp) -> Decision {
+    let after = pause(attempt.sent);
     if now.plus(after).since(attempt.started) > MAX_RESEND_AGE {
         return Decision::LookUp { after: Millis(0) };
     }
     Decision::Send { after }
 }
 
-fn retry(attempt: Attempt, code: String, message: String) -> Decision {
+fn retry(attempt: &Attempt, code: String, message: String) -> Decision {
     if attempt.number >= MAX_ATTEMPTS {
         return Decision::Fail(Failure::Refused { code, message });
     }
     // Later attempts wait longer, although each starts without requests of its own.
-    let after = Attempt { sent: attempt.number, ..attempt }.pause();
-    Decision::RaiseAttempt { after }
+    Decision::RaiseAttempt { after: pause(attempt.number) }
 }
 
 /// A response is final for the attempt, since EC2 returns the same response for the same token.
-fn after_answer(attempt: Attempt, answer: FleetAnswer) -> Decision {
+fn after_answer(attempt: &Attempt, answer: FleetAnswer) -> Decision {
     let capacity = answer.is_capacity_only();
     let refusals = summary(&answer.errors);
     let named = answer.errors.iter().any(OfferingError::is_named);

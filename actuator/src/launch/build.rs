@@ -6,45 +6,19 @@ mod object;
 #[cfg(test)]
 mod tests;
 
-pub(super) use object::labels;
-pub use object::{GroupFacts, object};
+pub use object::object;
 
 use plimsoll_api::{EC2NodeClass, NodePool};
-use plimsoll_model::catalog::{CapacityType, Catalog};
+use plimsoll_model::catalog::Catalog;
 use plimsoll_model::execution::OutcomeReason;
 use plimsoll_model::plan::{Launch, OfferingChoice};
 use plimsoll_model::requirements::Requirements;
-use plimsoll_model::resources::Resources;
 use std::sync::Arc;
 
 /// Maximum number of instance types per launch, as in Karpenter.
 pub const MAX_TYPES: usize = 60;
 /// Maximum number of overrides that EC2 accepts in a request.
 pub const MAX_OVERRIDES: usize = 300;
-
-/// The objects that a launch rests on, as the actuator sees them now.
-#[derive(Debug, Clone, Copy)]
-pub struct LiveObjects<'a> {
-    /// The pool.
-    pub pool: &'a NodePool,
-    /// Its node class.
-    pub class: &'a EC2NodeClass,
-    /// The node class's catalog.
-    pub catalog: &'a Catalog,
-}
-
-/// A launch restricted to what pool and node class allow.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NarrowedLaunch {
-    /// The plan's launch, with only the offerings that can be requested now, all of one capacity type.
-    pub launch: Launch,
-    /// Capacity type of the launch.
-    pub capacity_type: CapacityType,
-    /// Requirements of the claim: the intersection of the pool's and the plan's.
-    pub requirements: Requirements,
-    /// Minimum allocatable resources over all types.
-    pub allocatable: Resources,
-}
 
 /// Why a launch is not allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -57,42 +31,39 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    fn new(reason: OutcomeReason, message: impl Into<String>) -> Self {
+    pub(super) fn new(reason: OutcomeReason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }
 
-    fn pool(message: impl Into<String>) -> Self {
+    pub(super) fn pool(message: impl Into<String>) -> Self {
         Self::new(OutcomeReason::PoolChanged, message)
     }
 }
 
-/// Checks a launch against the live pool and keeps the offerings that can be requested now. `closed` returns whether an
-/// offering is known to lack capacity.
+/// Restricts a launch to the offerings that pool and node class allow and that can be requested now, all of one capacity
+/// type. Also returns the requirements of its claim: the intersection of the pool's and the plan's. `closed` returns
+/// whether an offering is known to lack capacity.
 ///
 /// # Errors
 /// The plan exceeds what the pool allows, or no offering remains.
 pub fn narrow(
     launch: &Launch,
-    live: LiveObjects<'_>,
+    pool: &NodePool,
+    class: &EC2NodeClass,
+    catalog: &Catalog,
     closed: impl Fn(&OfferingChoice) -> bool,
-) -> Result<NarrowedLaunch, Refusal> {
-    narrow::check_template(launch, live)?;
-    let requirements = narrow::requirements(launch, live)?;
+) -> Result<(Launch, Requirements), Refusal> {
+    narrow::check_template(launch, pool, class)?;
+    let requirements = narrow::requirements(launch, pool, class)?;
     let mut open = Vec::new();
     for choice in launch.offerings.iter() {
-        if narrow::is_offered(choice, launch, live, &requirements)? && !closed(choice) {
+        if narrow::is_offered(choice, launch, catalog, &requirements)? && !closed(choice) {
             open.push(choice.clone());
         }
     }
     let capacity_type = narrow::capacity_type(&open)
-        .ok_or_else(|| Refusal::new(OutcomeReason::NoCapacity, "none of the offerings can be asked for now"))?;
+        .ok_or_else(|| Refusal::new(OutcomeReason::NoCapacity, "none of the launch's offerings is available now"))?;
     let offerings = narrow::cheapest_offerings(open, capacity_type);
     let requirements = narrow::restrict_to(requirements, &offerings);
-    let allocatable = narrow::min_allocatable(&offerings, live.catalog);
-    Ok(NarrowedLaunch {
-        launch: Launch { offerings: Arc::new(offerings), ..launch.clone() },
-        capacity_type,
-        requirements,
-        allocatable,
-    })
+    Ok((Launch { offerings: Arc::new(offerings), ..launch.clone() }, requirements))
 }

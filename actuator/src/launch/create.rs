@@ -40,10 +40,10 @@ pub enum CreateError {
         message: String,
     },
     /// A different claim has this name.
-    #[error("NodeClaim {0} exists and was made for something else")]
+    #[error("NodeClaim {0} already exists for another action")]
     Taken(String),
     /// The claim may exist: no attempt got a response, or the lease was lost meanwhile.
-    #[error("NodeClaim {name}: it is not known whether it was written: {message}")]
+    #[error("NodeClaim {name}: unknown whether it was created: {message}")]
     Unknown {
         /// The claim.
         name: String,

@@ -1,8 +1,8 @@
 //! Executes launch groups concurrently, and resumes unfinished ones.
 
-use super::admit::PreparedGroup;
-use super::record::{self, Group, GroupState, Member};
-use super::{run, stored, write};
+use super::purchase::Purchase;
+use super::record::{self, Resumption};
+use super::{LaunchGroup, run, stored, write};
 use crate::clock::Timestamped;
 use crate::events::Recorder;
 use crate::fencing::Fence;
@@ -74,29 +74,32 @@ pub struct Launcher {
     pub clock: Clock,
 }
 
-/// Receiver of admitted groups, each with the time at which its plan was received.
-pub type Groups = mpsc::Receiver<(PreparedGroup, Instant)>;
+/// An admitted group, what it requests, and when its plan was received.
+type Queued = (LaunchGroup, Purchase, Instant);
+/// Receiver of admitted groups.
+pub type Groups = mpsc::Receiver<Queued>;
 
 /// Sender of admitted groups.
 #[derive(Debug, Clone)]
 pub struct LaunchQueue {
-    queue: mpsc::Sender<(PreparedGroup, Instant)>,
+    queue: mpsc::Sender<Queued>,
     active: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// Reserved slots in the queue. They are taken before admission, since no step may fail between admission and queue.
 #[derive(Debug)]
 pub struct QueueSlots<'a> {
-    permits: mpsc::PermitIterator<'a, (PreparedGroup, Instant)>,
+    permits: mpsc::PermitIterator<'a, Queued>,
     active: &'a Mutex<BTreeSet<String>>,
 }
 
 impl QueueSlots<'_> {
     /// Queues a group. Groups beyond the reserved slots are dropped, which no caller causes.
-    pub fn launch(&mut self, group: PreparedGroup, received: Instant) {
+    pub fn launch(&mut self, group: LaunchGroup, purchase: Purchase, received: Instant) {
         self.active.lock().insert(group.id().to_owned());
-        if let Some(permit) = self.permits.next() {
-            permit.send((group, received));
+        match self.permits.next() {
+            Some(permit) => permit.send((group, purchase, received)),
+            None => tracing::error!(group = group.id(), "no slot was reserved for the launch group, it is dropped"),
         }
     }
 }
@@ -135,12 +138,12 @@ pub async fn run(deps: Launcher, mut groups: Groups, stop: CancellationToken) {
             () = stop.cancelled() => break,
             Some(ended) = tasks.running.join_next_with_id() => finished(&deps, &mut tasks, ended),
             group = groups.recv() => match group {
-                Some((group, received)) => start_admitted(&deps, &mut tasks, &limit, group, received),
+                Some(queued) => start_admitted(&deps, &mut tasks, &limit, queued),
                 None => break,
             },
             _ = scan.tick() => {
-                for (id, state) in unfinished(&deps).await {
-                    resume_group(&deps, &mut tasks, &limit, id, state);
+                for (group, resumption) in unfinished(&deps).await {
+                    resume_group(&deps, &mut tasks, &limit, group, resumption);
                 }
             }
         }
@@ -170,49 +173,60 @@ fn finished(deps: &Launcher, tasks: &mut Tasks, ended: Result<(Id, ()), JoinErro
     };
     let Some(group) = tasks.groups.remove(&id) else { return };
     if let Err(error) = ended {
-        tracing::error!(%group, %error, "a launch broke, its instances are looked for");
+        tracing::error!(%group, %error, "launch task failed, looking up its instances");
     }
     deps.launches.active.lock().remove(&group);
 }
 
-fn start_admitted(deps: &Launcher, tasks: &mut Tasks, limit: &Arc<Semaphore>, group: PreparedGroup, received: Instant) {
+fn start_admitted(deps: &Launcher, tasks: &mut Tasks, limit: &Arc<Semaphore>, (group, purchase, received): Queued) {
     let (deps, limit, id) = (deps.clone(), Arc::clone(limit), group.id().to_owned());
     tasks.spawn(id, async move {
+        // Groups that wait for a launch template do not keep others from being launched.
+        let Some(request) = run::request(&deps, &group, &purchase).await else { return };
         let _permit = limit.acquire_owned().await;
-        run::start(&deps, group, received).await;
+        run::start(&deps, group, purchase, request, received).await;
     });
 }
 
-fn resume_group(deps: &Launcher, tasks: &mut Tasks, limit: &Arc<Semaphore>, id: String, state: GroupState) {
-    deps.launches.active.lock().insert(id.clone());
-    let (deps, limit) = (deps.clone(), Arc::clone(limit));
+fn resume_group(
+    deps: &Launcher,
+    tasks: &mut Tasks,
+    limit: &Arc<Semaphore>,
+    group: LaunchGroup,
+    resumption: Resumption,
+) {
+    deps.launches.active.lock().insert(group.id().to_owned());
+    let (deps, limit, id) = (deps.clone(), Arc::clone(limit), group.id().to_owned());
     tasks.spawn(id, async move {
         let _permit = limit.acquire_owned().await;
-        match state {
-            GroupState::Whole(group, attempt) => run::resume(&deps, *group, attempt).await,
-            GroupState::Unsent(members) => abandon_unsent(&deps, members).await,
-            GroupState::LookUp { group, members, problem } => {
-                tracing::warn!(group = %group.id, problem, "the launch is not sent again, its instances are looked up by tag");
-                let cycle_id = format!("recovery-{}", deps.fence.epoch());
-                run::look_up_only(&deps, group, members, cycle_id).await;
+        match resumption {
+            Resumption::Send(attempt) => run::resume(&deps, group, *attempt).await,
+            Resumption::Abandon => abandon_unsent(&deps, group).await,
+            Resumption::LookUp { problem } => {
+                tracing::warn!(
+                    group = group.id(),
+                    problem,
+                    "launch request not resent, looking up its instances by tag"
+                );
+                run::look_up_only(&deps, group).await;
             }
         }
     });
 }
 
 /// Deletes the claims of a group that was never completely written: nothing was sent for it (safety rules 2 and 16).
-async fn abandon_unsent(deps: &Launcher, members: BTreeMap<String, Member>) {
-    for member in members.into_values() {
-        tracing::warn!(claim = member.name(), "a claim of a launch that was never sent is taken away");
-        match write::abandon(deps, &member.claim).await {
-            Ok(()) => deps.ledger.with(|ledger| ledger.gone(member.name())),
-            Err(error) => tracing::warn!(claim = member.name(), %error, "it is still there"),
+async fn abandon_unsent(deps: &Launcher, group: LaunchGroup) {
+    for (name, claim) in group.claims {
+        tracing::warn!(claim = name, "deleting NodeClaim of a launch that was never sent");
+        match write::abandon(deps, &claim).await {
+            Ok(()) => deps.ledger.with(|ledger| ledger.gone(&name)),
+            Err(error) => tracing::warn!(claim = name, %error, "NodeClaim not deleted"),
         }
     }
 }
 
 /// Groups with claims that wait for an instance but are not being executed, from a live list.
-async fn unfinished(deps: &Launcher) -> Vec<(String, GroupState)> {
+async fn unfinished(deps: &Launcher) -> Vec<(LaunchGroup, Resumption)> {
     if !seems_unfinished(deps) {
         return Vec::new();
     }
@@ -223,37 +237,33 @@ async fn unfinished(deps: &Launcher) -> Vec<(String, GroupState)> {
             return Vec::new();
         }
     };
-    let mut groups: BTreeMap<String, Vec<NodeClaim>> = BTreeMap::new();
+    let mut groups: BTreeMap<String, LaunchGroup> = BTreeMap::new();
     for claim in claims {
-        if let Some(group) = record::group_of(&claim) {
-            groups.entry(group.id).or_default().push(claim);
-        }
+        let Some(key) = record::group_of(&claim) else { continue };
+        let cycle_id = format!("recovery-{}", deps.fence.epoch());
+        let new = |key| LaunchGroup { key, claims: BTreeMap::new(), cycle_id };
+        let group = groups.entry(key.id.clone()).or_insert_with(|| new(key));
+        group.claims.insert(record::name(&claim).to_owned(), claim);
     }
-    let cycle_id = format!("recovery-{}", deps.fence.epoch());
-    let unfinished_groups = groups
-        .into_iter()
-        .filter(|(id, claims)| !deps.launches.is_active(id) && claims.iter().any(|claim| wants_instance(deps, claim)));
-    unfinished_groups
-        .filter_map(|(id, claims)| {
-            let group = record::group_of(claims.first()?)?;
-            let members = claims.into_iter().map(Member::of).map(|member| (member.name().to_owned(), member)).collect();
-            let may_send_again = |claim: &str| deps.ledger.read(|ledger| ledger.may_send_again(claim));
-            Some((id, checked(deps, record::read(group, members, &cycle_id, may_send_again))))
-        })
-        .collect()
+    groups.retain(|id, group| {
+        !deps.launches.is_active(id) && group.claims.values().any(|claim| wants_instance(deps, claim))
+    });
+    let may_send_again = |claim: &str| deps.ledger.read(|ledger| ledger.may_send_again(claim));
+    let resumption = |group: LaunchGroup| {
+        let resumption = checked(deps, &group, record::read(&group, may_send_again));
+        (group, resumption)
+    };
+    groups.into_values().map(resumption).collect()
 }
 
 /// A group whose request names what its node class does not select is only looked up.
-fn checked(deps: &Launcher, state: GroupState) -> GroupState {
-    let GroupState::Whole(group, attempt) = state else { return state };
-    let class = group.members.values().next().map(|member| &member.claim.spec.node_class_ref.name);
+fn checked(deps: &Launcher, group: &LaunchGroup, resumption: Resumption) -> Resumption {
+    let Resumption::Send(attempt) = resumption else { return resumption };
+    let class = group.claims.values().next().map(|claim| &claim.spec.node_class_ref.name);
     let class = class.and_then(|class| deps.stores.classes.get(class));
-    match stored::check(&group, class.as_deref()) {
-        Ok(()) => GroupState::Whole(group, attempt),
-        Err(problem) => {
-            let Group { group, members, .. } = *group;
-            GroupState::LookUp { group, members, problem }
-        }
+    match stored::check(group, &attempt.request, class.as_deref()) {
+        Ok(()) => Resumption::Send(attempt),
+        Err(problem) => Resumption::LookUp { problem },
     }
 }
 

@@ -1,15 +1,23 @@
 //! The requests for launches of a plan, as this code would send them on a new cluster: without IO, ledger or fence.
 
-use super::build::{self, LiveObjects, Refusal};
-use super::request::{self, Circumstances, Purchase, RequestError};
+use super::Admitted;
+use super::build::{self, Refusal};
+use super::group::by_purchase;
+use super::purchase::{Purchase, RequestError};
+use crate::ledger;
 use crate::ports::{FleetRequest, LaunchTemplateSpec};
 use crate::resolve::Resolved;
 use crate::settings::Settings;
-use crate::state::insufficient_capacity::InsufficientCapacity;
-use crate::state::launch_group::{LaunchGroup, claim_name};
+use crate::state::launch_group::{GroupKey, claim_name};
+use plimsoll_api::{EC2NodeClass, NodePool};
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::execution::OutcomeReason;
 use plimsoll_model::plan::Launch;
 use plimsoll_model::snapshot::LedgerPosition;
-use plimsoll_model::time::Timestamp;
+use std::sync::Arc;
+
+/// A launch, its pool, node class and catalog, and what the node class resolves to.
+pub type PreviewInput<'a> = (&'a Launch, Arc<NodePool>, Arc<EC2NodeClass>, Arc<Catalog>, &'a Resolved);
 
 /// The requests of one launch group.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,29 +45,32 @@ pub enum PreviewError {
 ///
 /// # Errors
 /// A launch has no request; with its position in the input.
-pub fn preview(
-    settings: &Settings,
-    launches: &[(&Launch, LiveObjects<'_>, &Resolved)],
-) -> Result<Vec<Preview>, (usize, PreviewError)> {
-    let insufficient_capacity = InsufficientCapacity::default();
-    let now = Circumstances { settings, insufficient_capacity: &insufficient_capacity, time: Timestamp::default() };
+pub fn preview(settings: &Settings, launches: &[PreviewInput<'_>]) -> Result<Vec<Preview>, (usize, PreviewError)> {
     let mut planned = Vec::new();
-    for (index, (launch, live, resolved)) in launches.iter().enumerate() {
-        let purchase = build::narrow(launch, *live, |_| false)
-            .map_err(PreviewError::from)
-            .and_then(|narrowed| Ok(Purchase::plan(&now, resolved, *live, &narrowed)?))
-            .map_err(|error| (index, error))?;
-        planned.push((purchase, (index, *launch)));
+    for (index, input) in launches.iter().enumerate() {
+        let (admitted, resolved) = (admit(input).map_err(|error| (index, error.into()))?, input.4);
+        let purchase = Purchase::plan(&admitted, resolved, settings, |_| true);
+        planned.push((purchase.map_err(|error| (index, error.into()))?, (index, admitted)));
     }
-    let groups = request::together(planned).into_iter().filter_map(|(purchase, members)| {
-        let actions: Vec<_> = members.iter().map(|(_, launch)| launch.action_id.clone()).collect();
-        let group = LaunchGroup::of(&actions, LedgerPosition::default())?;
+    let groups = by_purchase(planned).into_iter().filter_map(|(purchase, members)| {
+        let actions: Vec<_> = members.iter().map(|(_, admitted)| admitted.launch.action_id.clone()).collect();
+        let group = GroupKey::of(&actions, LedgerPosition::default())?;
         let only = match members.as_slice() {
-            [(_, launch)] => Some(claim_name(&launch.node_pool, &launch.action_id)),
+            [(_, admitted)] => Some(admitted.claim.as_str()),
             _ => None,
         };
-        let (templates, fleet) = purchase.preview(&group, only.as_deref());
-        Some(Preview { launches: members.into_iter().map(|(index, _)| index).collect(), templates, fleet })
+        let (templates, fleet) = purchase.preview(&group, only);
+        Some(Preview { launches: members.iter().map(|(index, _)| *index).collect(), templates, fleet })
     });
     Ok(groups.collect())
+}
+
+/// The launch as an empty ledger admits it.
+fn admit((launch, pool, class, catalog, _): &PreviewInput<'_>) -> Result<Admitted, Refusal> {
+    let (launch, requirements) = build::narrow(launch, pool, class, catalog, |_| false)?;
+    let reserved = ledger::max_usage(&launch, catalog)
+        .map_err(|rejection| Refusal::new(OutcomeReason::Invalid, rejection.to_string()))?;
+    let claim = claim_name(&launch.node_pool, &launch.action_id);
+    let (pool, class, catalog) = (Arc::clone(pool), Arc::clone(class), Arc::clone(catalog));
+    Ok(Admitted { launch, requirements, pool, class, catalog, claim, reserved })
 }

@@ -3,76 +3,54 @@
 //! The attempt and the only copy of the launch request are on the group's *primary claim*, the claim with the first
 //! name. It is written last: if it exists, all claims of the group were written; if not, nothing was ever sent.
 
+use super::LaunchGroup;
 use super::attempt::Attempt;
 use crate::durable;
 use crate::ports::FleetRequest;
-use crate::state::launch_group::LaunchGroup;
+use crate::state::launch_group::GroupKey;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::identity::ActionId;
 use plimsoll_model::names::annotation;
 use plimsoll_model::time::Timestamp;
 use std::collections::BTreeMap;
 
-/// A claim of a launch group.
+/// How an unfinished group goes on.
 #[derive(Debug, Clone)]
-pub struct Member {
-    /// The object as last seen or written.
-    pub claim: NodeClaim,
-    /// The action that created the claim.
-    pub action: Option<ActionId>,
-}
-
-impl Member {
-    /// Creates a member from an object.
-    #[must_use]
-    pub fn of(claim: NodeClaim) -> Self {
-        let action = annotation(&claim, annotation::ACTION_ID).map(ActionId::from);
-        Self { claim, action }
-    }
-
-    /// The claim's name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.claim.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    /// The instance id recorded on the claim, `i-...`.
-    #[must_use]
-    pub fn instance(&self) -> Option<&str> {
-        let id = self.claim.status.as_ref()?.provider_id.as_deref()?;
-        id.rsplit('/').next().filter(|id| !id.is_empty())
-    }
-}
-
-/// A launch group with its request.
-#[derive(Debug, Clone)]
-pub struct Group {
-    /// Id and size.
-    pub group: LaunchGroup,
-    /// The request.
-    pub request: FleetRequest,
-    /// Claims by name.
-    pub members: BTreeMap<String, Member>,
-    /// Correlation id of the planning cycle, for logs.
-    pub cycle_id: String,
-}
-
-/// The state of a launch group in the cluster.
-#[derive(Debug, Clone)]
-pub enum GroupState {
-    /// The group is complete and wanted. It may have been sent, and may be sent again.
-    Whole(Box<Group>, Attempt),
-    /// The primary claim was never written, so nothing was sent.
-    Unsent(BTreeMap<String, Member>),
+pub enum Resumption {
+    /// The group is complete and wanted. Its attempt may have been sent, and may be sent again.
+    Send(Box<Attempt>),
+    /// The primary claim was never written, so nothing was sent: the claims are deleted.
+    Abandon,
     /// The group may have been sent and must not be sent again: its instances are looked up by tag.
     LookUp {
-        /// The group.
-        group: LaunchGroup,
-        /// Claims by name.
-        members: BTreeMap<String, Member>,
         /// Why the request is not sent again.
         problem: String,
     },
+}
+
+/// The name of a claim.
+#[must_use]
+pub fn name(claim: &NodeClaim) -> &str {
+    claim.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// The instance id recorded on a claim, `i-...`.
+#[must_use]
+pub fn instance(claim: &NodeClaim) -> Option<&str> {
+    let id = claim.status.as_ref()?.provider_id.as_deref()?;
+    id.rsplit('/').next().filter(|id| !id.is_empty())
+}
+
+/// The action that created a claim.
+#[must_use]
+pub fn action(claim: &NodeClaim) -> Option<ActionId> {
+    annotation(claim, annotation::ACTION_ID).map(ActionId::from)
+}
+
+/// Whether a claim is the primary claim of its group.
+#[must_use]
+pub fn is_primary(claim: &NodeClaim) -> bool {
+    annotation(claim, annotation::LAUNCH_ATTEMPT).is_some()
 }
 
 /// An annotation of an object.
@@ -88,7 +66,7 @@ pub(crate) fn epoch_of(claim: &NodeClaim) -> Option<u64> {
 
 /// The launch group of a claim, if its annotation is present and readable.
 #[must_use]
-pub fn group_of(claim: &NodeClaim) -> Option<LaunchGroup> {
+pub fn group_of(claim: &NodeClaim) -> Option<GroupKey> {
     durable::read(annotation(claim, annotation::LAUNCH_GROUP)?).ok()
 }
 
@@ -101,9 +79,9 @@ pub fn awaits_instance(claim: &NodeClaim) -> bool {
 
 /// The annotations of a primary claim.
 #[must_use]
-pub fn primary_annotations(request: &FleetRequest, attempt: &Attempt) -> BTreeMap<String, String> {
+pub fn primary_annotations(attempt: &Attempt) -> BTreeMap<String, String> {
     // Cannot fail: ordered structs of strings and numbers.
-    let text = durable::write(request).unwrap_or_default();
+    let text = durable::write(&attempt.request).unwrap_or_default();
     [
         (annotation::LAUNCH_REQUEST, text),
         (annotation::LAUNCH_ATTEMPT, attempt.number.to_string()),
@@ -114,60 +92,43 @@ pub fn primary_annotations(request: &FleetRequest, attempt: &Attempt) -> BTreeMa
     .collect()
 }
 
-/// Restores a group from its claims; `members` must hold all that exist. `may_send_again` is the ledger's answer for a
-/// claim by name.
+/// How a group goes on; it must hold all its claims that exist. `may_send_again` is the ledger's answer for a claim by
+/// name.
 #[must_use]
-pub fn read(
-    group: LaunchGroup,
-    members: BTreeMap<String, Member>,
-    cycle_id: &str,
-    may_send_again: impl Fn(&str) -> bool,
-) -> GroupState {
-    let primary = members.values().find(|member| annotation(&member.claim, annotation::LAUNCH_ATTEMPT).is_some());
-    let Some(primary) = primary else {
+pub fn read(group: &LaunchGroup, may_send_again: impl Fn(&str) -> bool) -> Resumption {
+    let Some(primary) = group.primary() else {
         // A claim with an instance proves that the request was sent, even without the primary claim.
-        let sent = members.values().any(|member| member.instance().is_some());
+        let sent = group.claims.values().any(|claim| instance(claim).is_some());
         let problem = "its primary claim is gone".to_owned();
-        return if sent { GroupState::LookUp { group, members, problem } } else { GroupState::Unsent(members) };
+        return if sent { Resumption::LookUp { problem } } else { Resumption::Abandon };
     };
-    if let Some(problem) = unwanted(&group, &members, may_send_again) {
-        return GroupState::LookUp { group, members, problem };
+    if let Some(problem) = unwanted(group, may_send_again) {
+        return Resumption::LookUp { problem };
     }
-    let claim = &primary.claim;
-    let number = annotation(claim, annotation::LAUNCH_ATTEMPT).and_then(|text| text.parse().ok());
-    let started = annotation(claim, annotation::LAUNCH_STARTED).and_then(|text| text.parse().ok());
-    let request = annotation(claim, annotation::LAUNCH_REQUEST).map(durable::read::<FleetRequest>);
-    match (number, started, request) {
+    let number = annotation(primary, annotation::LAUNCH_ATTEMPT).and_then(|text| text.parse().ok());
+    let started = annotation(primary, annotation::LAUNCH_STARTED).and_then(|text| text.parse().ok());
+    let request = annotation(primary, annotation::LAUNCH_REQUEST).map(durable::read::<FleetRequest>);
+    let problem = match (number, started, request) {
         (Some(number), Some(started), Some(Ok(request))) => {
-            let attempt = Attempt::resumed(number, Timestamp(started));
-            GroupState::Whole(Box::new(Group { group, request, members, cycle_id: cycle_id.to_owned() }), attempt)
+            return Resumption::Send(Box::new(Attempt::resumed(request, number, Timestamp(started))));
         }
-        (_, _, Some(Err(error))) => {
-            let problem = format!("NodeClaim {}: {}: {error}", primary.name(), annotation::LAUNCH_REQUEST);
-            GroupState::LookUp { group, members, problem }
-        }
-        _ => {
-            let problem = format!("NodeClaim {}: attempt, start or request is missing or wrong", primary.name());
-            GroupState::LookUp { group, members, problem }
-        }
-    }
+        (_, _, Some(Err(error))) => format!("{}: {error}", annotation::LAUNCH_REQUEST),
+        _ => "attempt, start or request is missing or wrong".to_owned(),
+    };
+    Resumption::LookUp { problem: format!("NodeClaim {}: {problem}", name(primary)) }
 }
 
 /// Why the request of a group, which covers all its claims, must not be sent again; `None` if it may be.
-fn unwanted(
-    group: &LaunchGroup,
-    members: &BTreeMap<String, Member>,
-    may_send_again: impl Fn(&str) -> bool,
-) -> Option<String> {
-    if u32::try_from(members.len()).ok() != Some(group.size) {
-        return Some(format!("{} of its {} NodeClaims are there", members.len(), group.size));
+fn unwanted(group: &LaunchGroup, may_send_again: impl Fn(&str) -> bool) -> Option<String> {
+    if u32::try_from(group.claims.len()).ok() != Some(group.key.size) {
+        return Some(format!("{} of its {} NodeClaims are there", group.claims.len(), group.key.size));
     }
-    if let Some(deleted) = members.values().find(|member| member.claim.metadata.deletion_timestamp.is_some()) {
-        return Some(format!("NodeClaim {} is being deleted", deleted.name()));
+    if let Some(deleted) = group.claims.values().find(|claim| claim.metadata.deletion_timestamp.is_some()) {
+        return Some(format!("NodeClaim {} is being deleted", name(deleted)));
     }
     // A claim with an instance was sent for; the ledger's answer matters only for claims without one.
-    let stray = members.values().find(|member| member.instance().is_none() && !may_send_again(member.name()));
-    stray.map(|member| format!("NodeClaim {} was written late or its launch has failed", member.name()))
+    let stray = group.claims.values().find(|claim| instance(claim).is_none() && !may_send_again(name(claim)));
+    stray.map(|claim| format!("NodeClaim {} was written late or its launch has failed", name(claim)))
 }
 
 #[cfg(test)]
@@ -175,20 +136,26 @@ mod tests {
     use super::*;
     use plimsoll_model::catalog::CapacityType;
 
-    fn member(name: &str, annotations: BTreeMap<String, String>, provider_id: Option<&str>) -> (String, Member) {
+    fn claim(name: &str, annotations: BTreeMap<String, String>, provider_id: Option<&str>) -> NodeClaim {
         let mut claim = NodeClaim::new(name, plimsoll_api::NodeClaimSpec::default());
         claim.metadata.annotations = Some(annotations);
         let provider_id = provider_id.map(str::to_owned);
         claim.status = Some(plimsoll_api::NodeClaimStatus { provider_id, ..Default::default() });
-        (name.to_owned(), Member::of(claim))
+        claim
     }
 
-    fn group() -> LaunchGroup {
-        LaunchGroup { id: "g".to_owned(), size: 2 }
+    fn plain(name: &str, provider_id: Option<&str>) -> NodeClaim {
+        claim(name, BTreeMap::new(), provider_id)
     }
 
-    fn request() -> FleetRequest {
-        FleetRequest {
+    /// A group of two, of which these claims exist.
+    fn group(claims: impl IntoIterator<Item = NodeClaim>) -> LaunchGroup {
+        let claims = claims.into_iter().map(|claim| (name(&claim).to_owned(), claim)).collect();
+        LaunchGroup { key: GroupKey { id: "g".to_owned(), size: 2 }, claims, cycle_id: "c".to_owned() }
+    }
+
+    fn attempt() -> Attempt {
+        let request = FleetRequest {
             client_token: "g-2".to_owned(),
             capacity_type: CapacityType::Spot,
             total_target_capacity: 2,
@@ -196,57 +163,48 @@ mod tests {
             prioritized: false,
             context: None,
             tags: BTreeMap::new(),
-        }
+        };
+        Attempt { request, number: 2, started: Timestamp(7), maybe_bought: false, sent: 3 }
     }
 
     #[test]
     fn primary_claim_round_trips() {
-        let attempt = Attempt { number: 2, started: Timestamp(7), maybe_bought: false, sent: 3 };
-        let primary = member("a", primary_annotations(&request(), &attempt), None);
-        let members = [primary, member("b", BTreeMap::new(), None)].into();
-        let GroupState::Whole(found, resumed) = read(group(), members, "c", |_| true) else { panic!("not whole") };
-        assert_eq!((found.request, found.members.len()), (request(), 2));
-        assert_eq!(resumed, Attempt::resumed(2, Timestamp(7)));
+        let attempt = attempt();
+        let group = group([claim("a", primary_annotations(&attempt), None), plain("b", None)]);
+        let Resumption::Send(resumed) = read(&group, |_| true) else { panic!("not sent") };
+        assert_eq!(*resumed, Attempt::resumed(attempt.request, 2, Timestamp(7)));
     }
 
     #[test]
-    fn group_without_primary_claim_is_unsent_unless_a_claim_has_an_instance() {
-        let unsent = read(group(), [member("b", BTreeMap::new(), None)].into(), "c", |_| true);
-        assert!(matches!(unsent, GroupState::Unsent(_)));
-        let lost = read(
-            group(),
-            [member("b", BTreeMap::new(), Some("aws:///z/i-1")), member("c", BTreeMap::new(), None)].into(),
-            "c",
-            |_| true,
-        );
-        assert!(matches!(lost, GroupState::LookUp { .. }));
-        let mut broken = primary_annotations(&request(), &Attempt::first(Timestamp(1)));
+    fn group_without_primary_claim_is_abandoned_unless_a_claim_has_an_instance() {
+        let unsent = read(&group([plain("b", None)]), |_| true);
+        assert!(matches!(unsent, Resumption::Abandon));
+        let lost = read(&group([plain("b", Some("aws:///z/i-1")), plain("c", None)]), |_| true);
+        assert!(matches!(lost, Resumption::LookUp { .. }));
+        let mut broken = primary_annotations(&attempt());
         broken.insert(annotation::LAUNCH_REQUEST.to_owned(), "{".to_owned());
-        let members = [member("a", broken, None), member("b", BTreeMap::new(), None)].into();
-        let read = read(group(), members, "c", |_| true);
+        let read = read(&group([claim("a", broken, None), plain("b", None)]), |_| true);
         assert!(
-            matches!(read, GroupState::LookUp { problem, .. } if problem.contains("NodeClaim a: plimsoll.dev/launch-request"))
+            matches!(read, Resumption::LookUp { problem, .. } if problem.contains("NodeClaim a: plimsoll.dev/launch-request"))
         );
     }
 
     #[test]
     fn unwanted_group_is_looked_up_and_not_sent() {
-        let primary = || member("a", primary_annotations(&request(), &Attempt::first(Timestamp(1))), None);
+        let primary = || claim("a", primary_annotations(&attempt()), None);
         let problem =
-            |members: BTreeMap<String, Member>, may_send_again: bool| match read(group(), members, "c", |name| {
-                name != "b" || may_send_again
-            }) {
-                GroupState::LookUp { problem, .. } => problem,
+            |group: LaunchGroup, may_send_again: bool| match read(&group, |name| name != "b" || may_send_again) {
+                Resumption::LookUp { problem, .. } => problem,
                 other => panic!("not looked up: {other:?}"),
             };
-        assert_eq!(problem([primary()].into(), true), "1 of its 2 NodeClaims are there");
-        let mut deleted = member("b", BTreeMap::new(), None);
-        deleted.1.claim.metadata.deletion_timestamp =
+        assert_eq!(problem(group([primary()]), true), "1 of its 2 NodeClaims are there");
+        let mut deleted = plain("b", None);
+        deleted.metadata.deletion_timestamp =
             Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
-        assert_eq!(problem([primary(), deleted].into(), true), "NodeClaim b is being deleted");
-        let late = problem([primary(), member("b", BTreeMap::new(), None)].into(), false);
+        assert_eq!(problem(group([primary(), deleted]), true), "NodeClaim b is being deleted");
+        let late = problem(group([primary(), plain("b", None)]), false);
         assert_eq!(late, "NodeClaim b was written late or its launch has failed");
-        let bought = [primary(), member("b", BTreeMap::new(), Some("aws:///z/i-1"))].into();
-        assert!(matches!(read(group(), bought, "c", |name| name != "b"), GroupState::Whole(..)));
+        let bought = group([primary(), plain("b", Some("aws:///z/i-1"))]);
+        assert!(matches!(read(&bought, |name| name != "b"), Resumption::Send(..)));
     }
 }

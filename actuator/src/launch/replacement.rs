@@ -1,10 +1,7 @@
 //! The like-for-like replacement of an interrupted node for which no plan arrives in time (safety rule 13).
 
-use super::admit::{self, AdmittedLaunch};
-use super::build::{self, LiveObjects};
-use crate::clock::Timestamped;
-use crate::launch::admit::Admission;
-use crate::ledger::{Admission as LedgerAnswer, Rejection};
+use super::admit::{self, Admission, NotAdmitted};
+use crate::ledger::Rejection;
 use crate::state::launch_group::replacement_action;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::catalog::{CapacityType, Catalog};
@@ -36,7 +33,7 @@ pub enum ReplacementError {
     #[error(transparent)]
     NotAllowed(#[from] crate::fencing::NotAllowed),
     /// The claim lacks its pool or UID, or has an unreadable field.
-    #[error("NodeClaim {0} does not say what to replace it with: {1}")]
+    #[error("NodeClaim {0} cannot be replaced like for like: {1}")]
     Claim(String, String),
     /// Pool, node class or catalog do not allow the replacement now.
     #[error("{0}")]
@@ -45,7 +42,7 @@ pub enum ReplacementError {
     #[error(transparent)]
     Rejected(#[from] Rejection),
     /// The launch queue is full.
-    #[error("too many launches wait")]
+    #[error("launch queue is full")]
     Busy,
 }
 
@@ -62,15 +59,8 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replacem
     let pool_name = NodePoolName(labels.get(label::NODE_POOL).cloned().ok_or_else(|| lacks("no pool"))?);
     let class_name = &old.spec.node_class_ref.name;
     let refused = |message: String| ReplacementError::Refused(message);
-    let entry = deps.catalogs.get(class_name);
-    let (_, catalog) = entry
-        .as_ref()
-        .and_then(|entry| entry.catalog.as_ref())
-        .ok_or_else(|| refused(format!("node class {class_name} has no catalog")))?;
-    let pool =
-        deps.stores.pools.get(pool_name.as_str()).ok_or_else(|| refused(format!("NodePool {pool_name} is gone")))?;
-    let class =
-        deps.stores.classes.get(class_name).ok_or_else(|| refused(format!("node class {class_name} is gone")))?;
+    let objects = admit::look_up(deps, &pool_name, class_name).map_err(|refusal| refused(refusal.message))?;
+    let (pool, _, catalog) = &objects;
     let old_requirements: Vec<NodeSelectorRequirement> =
         old.spec.requirements.iter().map(NodeSelectorRequirement::from).collect();
     let requirements = Requirements::from_api(&old_requirements).map_err(|error| lacks(&error.to_string()))?;
@@ -88,40 +78,29 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replacem
         labels: Default::default(),
         pods: Vec::new(),
         prioritized: false,
-        why: format!("in place of NodeClaim {name}, whose capacity is taken back"),
-    };
-    let now = deps.clock.timestamp();
-    let live = LiveObjects { pool: &pool, class: &class, catalog };
-    let narrowed = {
-        let unavailable = deps.insufficient_capacity.lock();
-        let closed = |choice: &OfferingChoice| {
-            unavailable.contains(&choice.instance_type, &choice.zone, choice.capacity_type, now)
-        };
-        build::narrow(&launch, live, closed).map_err(|refusal| refused(refusal.message))?
+        why: format!("like-for-like replacement of interrupted NodeClaim {name}"),
     };
     let mut slots = deps.launches.reserve(1).ok_or(ReplacementError::Busy)?;
-    let reserve = crate::ledger::max_usage(&narrowed.launch, catalog)?;
-    let admission = deps.ledger.with(|ledger| ledger.admit_replacement(&pool_name, &launch.action_id, reserve));
-    let (claim, position) = match admission {
-        LedgerAnswer::Admitted { claim, position } => (claim, position),
-        LedgerAnswer::Repeated(_) => return Ok(ReplacementResult::AlreadyRequested),
-        LedgerAnswer::Rejected(rejection) => return Err(rejection.into()),
+    let admitted = admit::admit(deps, &launch, objects, |launch, _, reserved| {
+        let (pool, action) = (&launch.node_pool, &launch.action_id);
+        deps.ledger.with(|ledger| ledger.admit_replacement(pool, action, reserved.clone()))
+    });
+    let admitted = match admitted {
+        Ok(admitted) => admitted,
+        Err(NotAdmitted::Repeated(_)) => return Ok(ReplacementResult::AlreadyRequested),
+        Err(NotAdmitted::Refused(refusal)) => return Err(refused(refusal.message)),
+        Err(NotAdmitted::Rejected(rejection)) => return Err(rejection.into()),
     };
-    let take_back = |message: String| {
-        deps.ledger.with(|ledger| ledger.gone(&claim));
-        refused(message)
-    };
-    let admitted = AdmittedLaunch::unplanned(narrowed, Arc::clone(catalog), (pool, class), claim.clone(), position);
-    let admitted = admitted.ok_or_else(|| take_back("an instance type is not in the catalog".to_owned()))?;
+    let claim = admitted.claim.clone();
     admit::show_launching(deps, &admitted);
-    let cycle_id = format!("replace-{uid}");
-    let (groups, errors) = admit::bundle(deps, vec![admitted], &cycle_id);
+    let (groups, errors) = admit::group(deps, vec![admitted], &format!("replace-{uid}"));
     if let Some((_, error)) = errors.first() {
         deps.ledger.not_launching(&claim);
-        return Err(take_back(error.to_string()));
+        deps.ledger.with(|ledger| ledger.gone(&claim));
+        return Err(refused(error.to_string()));
     }
-    for group in groups {
-        slots.launch(group, Instant::now());
+    for (group, purchase) in groups {
+        slots.launch(group, purchase, Instant::now());
     }
     Ok(ReplacementResult::Launching { claim })
 }

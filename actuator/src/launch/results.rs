@@ -1,18 +1,19 @@
 //! Publishes the result of a launch: to the cluster, the ledger, the outcomes, and the instance's tags.
 
 use super::attempt::Failure;
-use super::record::{Member, annotation};
+use super::record;
 use super::write::{self, LaunchedInstance};
 use crate::clock::Timestamped;
 use crate::events::{Note, object};
 use crate::io::{TerminateResult, UpdateResult, WriteError};
 use crate::launch::launcher::Launcher;
+use crate::launch_template::EFA;
 use crate::ports::FleetInstance;
 use futures::StreamExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::ActionId;
-use plimsoll_model::names::{annotation as key, label};
+use plimsoll_model::names::label;
 
 /// Claims deleted concurrently.
 const DELETES_AT_ONCE: usize = 16;
@@ -41,12 +42,10 @@ pub fn cause(failure: &Failure) -> &str {
 
 fn message(failure: &Failure) -> String {
     let mut text = match failure {
-        Failure::InsufficientCapacity { refusals, .. } if refusals.is_empty() => {
-            "none of the offerings has capacity".to_owned()
-        }
-        Failure::InsufficientCapacity { refusals, .. } => format!("none of the offerings has capacity: {refusals}"),
+        Failure::InsufficientCapacity { refusals, .. } if refusals.is_empty() => "no offering has capacity".to_owned(),
+        Failure::InsufficientCapacity { refusals, .. } => format!("no offering has capacity: {refusals}"),
         Failure::Refused { code, message } => format!("{code}: {message}"),
-        Failure::NothingFound => "the request may have been sent, but no instance of it was found".to_owned(),
+        Failure::NothingFound => "no instance found for the launch request, which may have been sent".to_owned(),
     };
     while text.len() > MAX_MESSAGE {
         text.pop();
@@ -54,13 +53,13 @@ fn message(failure: &Failure) -> String {
     text
 }
 
-fn post(deps: &Launcher, action: Option<&ActionId>, status: OutcomeStatus, claim: &str) {
+fn post(deps: &Launcher, action: Option<ActionId>, status: OutcomeStatus, claim: &str) {
     post_outcome(deps, action, status, None, String::new(), claim);
 }
 
 fn post_outcome(
     deps: &Launcher,
-    action: Option<&ActionId>,
+    action: Option<ActionId>,
     status: OutcomeStatus,
     reason: Option<OutcomeReason>,
     message: String,
@@ -68,7 +67,7 @@ fn post_outcome(
 ) {
     let Some(action) = action else { return };
     deps.outcomes.post(Outcome {
-        action_id: action.clone(),
+        action_id: action,
         status,
         reason,
         message,
@@ -85,11 +84,11 @@ fn post_outcome(
 pub async fn launched(
     deps: &Launcher,
     cycle_id: &str,
-    member: &Member,
+    claim: &NodeClaim,
     instance: &FleetInstance,
 ) -> Result<Option<NodeClaim>, WriteError> {
-    let name = member.name();
-    let class_name = member.claim.spec.node_class_ref.name.as_str();
+    let name = record::name(claim);
+    let class_name = claim.spec.node_class_ref.name.as_str();
     let entry = deps.catalogs.get(class_name);
     let catalog = entry.as_ref().and_then(|entry| entry.catalog.as_ref()).map(|(_, catalog)| catalog);
     let instance_type = catalog.and_then(|catalog| catalog.get(&instance.instance_type));
@@ -102,19 +101,21 @@ pub async fn launched(
     let launched = LaunchedInstance {
         instance,
         instance_type,
+        class: class.as_deref(),
+        requests_efa: claim.spec.resources.as_ref().is_some_and(|resources| resources.requests.contains_key(EFA)),
         region: &deps.settings.region,
         zone_id: zone_id.unwrap_or_default(),
         instance_profile: status.and_then(|status| status.instance_profile.clone()).unwrap_or_default(),
     };
-    let claim = match write::mark_launched(deps, &member.claim, &launched).await? {
+    let written = match write::mark_launched(deps, claim, &launched).await? {
         UpdateResult::Written(claim) => *claim,
-        UpdateResult::Unchanged => member.claim.clone(),
+        UpdateResult::Unchanged => claim.clone(),
         UpdateResult::Gone => {
             tracing::warn!(
                 cycle_id,
                 claim = name,
                 instance = instance.instance_id,
-                "the claim is gone, its instance is ended"
+                "NodeClaim is gone, terminating its instance"
             );
             deps.ledger.with(|ledger| ledger.gone(name));
             deps.ledger.not_launching(name);
@@ -130,14 +131,14 @@ pub async fn launched(
         deps.ledger.with(|ledger| ledger.launched(name, counted));
     }
     deps.insufficient_capacity.lock().succeeded(&instance.instance_type, &instance.zone, instance.capacity_type);
-    post(deps, member.action.as_ref(), OutcomeStatus::Launched, name);
-    Ok(Some(claim))
+    post(deps, record::action(claim), OutcomeStatus::Launched, name);
+    Ok(Some(written))
 }
 
 /// Fails claims that will get no instance: deletes them, so that their pods are planned again.
 pub async fn fail(
     deps: &Launcher,
-    members: impl Iterator<Item = Member>,
+    claims: impl Iterator<Item = NodeClaim>,
     failure: &Failure,
     cycle_id: &str,
     refused_by: RefusedBy,
@@ -148,24 +149,24 @@ pub async fn fail(
         (_, RefusedBy::Cluster) => OutcomeReason::ClusterRefused,
     };
     let cause = cause(failure);
-    let deletes = members.map(|member| async move {
+    let deletes = claims.map(|claim| async move {
         // A claim that was never written need not be deleted.
-        let result = write::abandon(deps, &member.claim).await;
-        (member, result)
+        let result = write::abandon(deps, &claim).await;
+        (claim, result)
     });
     let mut deletes = futures::stream::iter(deletes.collect::<Vec<_>>()).buffer_unordered(DELETES_AT_ONCE);
-    while let Some((member, result)) = deletes.next().await {
-        let name = member.name();
-        let pool = member.claim.metadata.labels.as_ref().and_then(|labels| labels.get(label::NODE_POOL));
+    while let Some((claim, result)) = deletes.next().await {
+        let name = record::name(&claim);
+        let pool = claim.metadata.labels.as_ref().and_then(|labels| labels.get(label::NODE_POOL));
         deps.metrics.claims_failed.with_label_values(&[pool.map_or("", String::as_str), cause]).inc();
         if reason == OutcomeReason::NoCapacity {
             deps.metrics.cloud.no_capacity();
-            deps.metrics.claims.disrupted(&member.claim, "insufficient_capacity", None, 0);
+            deps.metrics.claims.disrupted(&claim, "insufficient_capacity", None, 0);
         }
         tracing::warn!(cycle_id, claim = name, cause, message = message(failure), "launch failed");
-        if member.claim.metadata.uid.is_some() {
+        if claim.metadata.uid.is_some() {
             let reason = if reason == OutcomeReason::NoCapacity { "InsufficientCapacityError" } else { "LaunchFailed" };
-            deps.events.publish(Note::warning(object(&member.claim), reason, message(failure)));
+            deps.events.publish(Note::warning(object(&claim), reason, message(failure)));
         }
         let now = deps.clock.timestamp();
         deps.ledger.with(|ledger| {
@@ -173,27 +174,27 @@ pub async fn fail(
             match &result {
                 Ok(()) => ledger.gone(name),
                 // The claim counts until it is gone; the scan for unfinished groups deletes it.
-                Err(error) => tracing::warn!(claim = name, %error, "the claim is still there"),
+                Err(error) => tracing::warn!(claim = name, %error, "failed NodeClaim not deleted"),
             }
         });
         deps.ledger.not_launching(name);
-        let action = annotation(&member.claim, key::ACTION_ID).map(ActionId::from);
-        post_outcome(deps, action.as_ref(), OutcomeStatus::Failed, Some(reason), message(failure), name);
+        let message = message(failure);
+        post_outcome(deps, record::action(&claim), OutcomeStatus::Failed, Some(reason), message, name);
     }
 }
 
 /// Fails claims that were admitted but never written: only the ledger knows of these claims.
-pub fn fail_unwritten(deps: &Launcher, members: impl Iterator<Item = Member>, failure: &Failure) {
+pub fn fail_unwritten<'a>(deps: &Launcher, claims: impl Iterator<Item = &'a NodeClaim>, failure: &Failure) {
     let now = deps.clock.timestamp();
-    for member in members {
-        let name = member.name();
+    for claim in claims {
+        let name = record::name(claim);
         deps.ledger.with(|ledger| {
             ledger.failed(name, cause(failure), now);
             ledger.gone(name);
         });
         deps.ledger.not_launching(name);
         let (status, reason) = (OutcomeStatus::Failed, Some(OutcomeReason::PoolChanged));
-        post_outcome(deps, member.action.as_ref(), status, reason, message(failure), name);
+        post_outcome(deps, record::action(claim), status, reason, message(failure), name);
     }
 }
 
@@ -202,15 +203,15 @@ pub async fn surplus(deps: &Launcher, ids: &[String]) {
     if ids.is_empty() {
         return;
     }
-    tracing::warn!(?ids, "more instances than claims, the surplus is ended");
+    tracing::warn!(?ids, "terminating instances beyond the size of the launch group");
     deps.metrics.instances_collected.with_label_values(&["surplus"]).inc_by(ids.len() as u64);
     let report = |id: &str, answer: TerminateResult| {
         // Garbage collection will find the instance, since no claim names it.
         if let Err(error) = answer {
-            tracing::warn!(instance = id, %error, "the surplus is still there");
+            tracing::warn!(instance = id, %error, "surplus instance not terminated");
         }
     };
     if let Err(error) = deps.cloud.terminate(ids, report).await {
-        tracing::warn!(?ids, %error, "the surplus is still there");
+        tracing::warn!(?ids, %error, "surplus instance not terminated");
     }
 }

@@ -4,27 +4,27 @@ use super::attempt::Attempt;
 use super::record::primary_annotations;
 use crate::io::{ObjectPart, UpdateResult, WriteError};
 use crate::launch::launcher::Launcher;
-use crate::ports::{FleetInstance, FleetRequest};
+use crate::launch_template;
+use crate::ports::FleetInstance;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use plimsoll_api::condition::{Moment, node_claim};
-use plimsoll_api::{NodeClaim, ResourceList};
+use plimsoll_api::{EC2NodeClass, NodeClaim, ResourceList};
 use plimsoll_model::catalog::InstanceType;
 use plimsoll_model::names::{NODES_RESOURCE, TERMINATION_FINALIZER, annotation as key, label};
 use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::Resources;
 use std::collections::BTreeMap;
 
-/// Durably writes the next attempt and its request, before the request is sent (safety rule 3).
+/// Durably writes the next attempt, before its request is sent (safety rule 3).
 ///
 /// # Errors
 /// The write failed.
 pub async fn raise(
     deps: &Launcher,
     primary: &NodeClaim,
-    request: &FleetRequest,
     attempt: &Attempt,
 ) -> Result<UpdateResult<NodeClaim>, WriteError> {
-    let annotations = primary_annotations(request, attempt);
+    let annotations = primary_annotations(attempt);
     deps.writes
         .update(primary, ObjectPart::Main, |claim| {
             claim.metadata.annotations.get_or_insert_default().extend(annotations.clone());
@@ -60,6 +60,10 @@ pub struct LaunchedInstance<'a> {
     pub instance: &'a FleetInstance,
     /// Its type in the node class's catalog, if still present.
     pub instance_type: Option<&'a InstanceType>,
+    /// Its node class, if still present.
+    pub class: Option<&'a EC2NodeClass>,
+    /// Whether the claim requests Elastic Fabric Adapters.
+    pub requests_efa: bool,
     /// Region.
     pub region: &'a str,
     /// Zone id; empty if unknown.
@@ -78,9 +82,13 @@ impl LaunchedInstance<'_> {
     /// Resources that the claim counts against limits; `None` if the type is unknown.
     #[must_use]
     pub fn counted(&self) -> Option<Resources> {
-        let mut counted = self.instance_type?.capacity.clone();
+        let mut counted = self.attached(self.instance_type?.capacity.clone());
         counted.set(NODES_RESOURCE, 1);
         Some(counted)
+    }
+
+    fn attached(&self, resources: Resources) -> Resources {
+        launch_template::attached(resources, self.class, self.requests_efa)
     }
 
     /// Labels of the type and of the offering (spec: AWS provider section 4.9).
@@ -146,8 +154,8 @@ pub async fn mark_launched(
             status.provider_id = Some(launched.provider_id());
             status.image_id = Some(launched.instance.image_id.clone()).filter(|image| !image.is_empty());
             if let Some(instance_type) = launched.instance_type {
-                status.capacity = quantities(&instance_type.capacity);
-                status.allocatable = quantities(&instance_type.allocatable());
+                status.capacity = quantities(&launched.attached(instance_type.capacity.clone()));
+                status.allocatable = quantities(&launched.attached(instance_type.allocatable()));
             }
             node_claim::CONDITIONS.set_true(&mut status.conditions, moment, node_claim::LAUNCHED);
         })

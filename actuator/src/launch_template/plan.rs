@@ -1,6 +1,6 @@
 //! Which launch templates a launch needs, and their content (spec: AWS provider sections 4.1 and 4.3). Pure functions.
 
-use super::{devices, interfaces};
+use super::{EFA, devices, interfaces};
 use crate::ports::{LaunchTemplateSpec, MetadataOptions, Tags};
 use crate::resolve::{Resolved, ResolvedImage};
 use crate::settings::Settings;
@@ -14,8 +14,6 @@ use plimsoll_model::taints::Taint;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Resource name of Elastic Fabric Adapters.
-const EFA: &str = "vpc.amazonaws.com/efa";
 /// Resource name by which a claim requests Nitro Enclaves.
 const NITRO_SANDBOX: &str = "eks.amazonaws.com/nitro-sandbox";
 
@@ -49,7 +47,7 @@ pub struct PlannedTemplate {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// No image supports any of the types.
-    #[error("EC2NodeClass {0}: no image in its status runs on any of the wanted instance types")]
+    #[error("EC2NodeClass {0}: no image in its status supports the requested instance types")]
     NoImage(String),
     /// User data cannot be rendered.
     #[error("EC2NodeClass {node_class}: {error}")]

@@ -13,6 +13,7 @@ use plimsoll_runtime::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// How long a template is assumed to exist without asking EC2 again. If someone else deletes it, a launch loses one
@@ -20,6 +21,12 @@ use tokio_util::sync::CancellationToken;
 const TRUST_PERIOD: Millis = Millis::from_seconds(60);
 /// A template unused for this long is deleted. Longer than a request may be sent again.
 const DELETE_UNUSED_AFTER: Millis = Millis::from_seconds(900);
+/// How long a template is asked for while EC2 throttles, does not answer, or does not show it yet. The pods stay reserved
+/// meanwhile; longer than EC2 takes to show a new template.
+const ENSURE_WITHIN: Duration = Duration::from_secs(120);
+/// First pause before a template is asked for again. Doubles up to [`LAST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LAST_PAUSE: Duration = Duration::from_secs(10);
 /// Interval between clean-ups. Unused templates cost nothing, but count against the account's limit of 5,000.
 const CLEANUP_PERIOD: Duration = Duration::from_secs(300);
 
@@ -46,11 +53,19 @@ pub struct LaunchTemplates {
     pub clock: Clock,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct KnownTemplate {
     /// The template as EC2 returned it, and when; `None` if it was only listed.
     seen: Option<(LaunchTemplate, Timestamp)>,
     used: Timestamp,
+    /// Held by the launch that asks EC2 for the template; others wait for its answer.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl KnownTemplate {
+    fn used_at(now: Timestamp) -> Self {
+        Self { used: now, ..Self::default() }
+    }
 }
 
 /// Why a launch template cannot be ensured.
@@ -78,15 +93,20 @@ impl KnownTemplates {
     /// Records a use. Returns the template if it was seen recently.
     fn used(&self, name: &str, now: Timestamp) -> Option<LaunchTemplate> {
         let mut templates = self.known.lock();
-        let entry = templates.entry(name.to_owned()).or_insert(KnownTemplate { seen: None, used: now });
+        let entry = templates.entry(name.to_owned()).or_default();
         entry.used = now;
         let (template, seen) = entry.seen.as_ref()?;
         (now.since(*seen) < TRUST_PERIOD).then(|| template.clone())
     }
 
     fn record_seen(&self, template: &LaunchTemplate, now: Timestamp) {
-        let seen = Some((template.clone(), now));
-        self.known.lock().insert(template.name.clone(), KnownTemplate { seen, used: now });
+        let mut templates = self.known.lock();
+        let entry = templates.entry(template.name.clone()).or_default();
+        (entry.seen, entry.used) = (Some((template.clone(), now)), now);
+    }
+
+    fn turn(&self, name: &str) -> Arc<tokio::sync::Mutex<()>> {
+        Arc::clone(&self.known.lock().entry(name.to_owned()).or_default().turn)
     }
 
     /// Templates in `listed` that can be deleted. A template that this process sees for the first time counts as used
@@ -99,7 +119,7 @@ impl KnownTemplates {
         });
         let mut unused = Vec::new();
         for template in listed {
-            let entry = templates.entry(template.name.clone()).or_insert(KnownTemplate { seen: None, used: now });
+            let entry = templates.entry(template.name.clone()).or_insert_with(|| KnownTemplate::used_at(now));
             if needed.contains(&template.name) {
                 entry.used = now;
             } else if now.since(entry.used) >= DELETE_UNUSED_AFTER {
@@ -112,17 +132,45 @@ impl KnownTemplates {
     }
 }
 
-/// Returns the template of a launch; creates it if it is missing.
+impl EnsureError {
+    /// Whether the next call may succeed: EC2 is busy or has not answered, or the lease is about to be renewed.
+    fn is_passing(&self) -> bool {
+        match self {
+            Self::Cloud(error) => {
+                matches!(error, CloudError::Throttled | CloudError::Unavailable { .. } | CloudError::Ambiguous { .. })
+            }
+            Self::NotAllowed(error) => matches!(error, NotAllowed::TimedOut(_) | NotAllowed::NotLeader),
+        }
+    }
+}
+
+/// Returns the template of a launch; creates it if it is missing. Launches with the same template share one call.
 ///
 /// # Errors
-/// The fence refuses, or EC2 returns an error.
+/// The fence refuses, or EC2 returns an error that does not pass within [`ENSURE_WITHIN`].
 pub async fn ensure(deps: &LaunchTemplates, spec: &LaunchTemplateSpec) -> Result<LaunchTemplate, EnsureError> {
-    if let Some(template) = deps.templates.used(&spec.name, deps.clock.timestamp()) {
-        return Ok(template);
+    let (started, mut pause) = (Instant::now(), FIRST_PAUSE);
+    let turn = deps.templates.turn(&spec.name);
+    let _turn = turn.lock().await;
+    loop {
+        if let Some(template) = deps.templates.used(&spec.name, deps.clock.timestamp()) {
+            return Ok(template);
+        }
+        let error = match deps.cloud.ensure_launch_template(spec).await {
+            Ok(Ok(template)) => {
+                deps.templates.record_seen(&template, deps.clock.timestamp());
+                return Ok(template);
+            }
+            Ok(Err(error)) => EnsureError::from(error),
+            Err(error) => EnsureError::from(error),
+        };
+        if !error.is_passing() || started.elapsed() >= ENSURE_WITHIN {
+            return Err(error);
+        }
+        tracing::info!(name = spec.name, %error, "launch template not ready, asking again in {pause:?}");
+        tokio::time::sleep(pause).await;
+        pause = pause.saturating_mul(2).min(LAST_PAUSE);
     }
-    let template = deps.cloud.ensure_launch_template(spec).await??;
-    deps.templates.record_seen(&template, deps.clock.timestamp());
-    Ok(template)
 }
 
 /// Periodically deletes templates of this cluster that no launch uses any more.
@@ -134,7 +182,7 @@ pub async fn cleanup(deps: LaunchTemplates, stop: CancellationToken) {
             () = tokio::time::sleep(CLEANUP_PERIOD) => {}
         }
         if let Err(error) = clean(&deps).await {
-            tracing::warn!(%error, "unused launch templates are left for now");
+            tracing::warn!(%error, "unused launch templates not deleted, retrying");
         }
     }
 }

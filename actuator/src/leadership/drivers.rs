@@ -21,14 +21,14 @@ pub(super) async fn follow(deps: DriverCheck, stop: CancellationToken) {
                 if driver::is_known(&deps, &shown) {
                     continue;
                 }
-                tracing::info!(holder = shown.holder, transitions = shown.transitions, "the watcher that drives");
+                tracing::info!(holder = shown.holder, transitions = shown.transitions, "watcher lease observed");
                 // The watch may lag behind a live read, even across a deletion. It only triggers the live read.
                 if let Err(error) = driver::read(&deps).await {
-                    tracing::warn!(lease = %name, error, "not read, the next renewal or plan has it read again");
+                    tracing::warn!(lease = %name, error, "watcher lease not read, retrying at its next renewal or plan");
                 }
             }
             // Execute reads the Lease anyway if the sender of a plan is unknown.
-            Some(Err(error)) => tracing::warn!(lease = %name, %error, "watch failed, it is begun again"),
+            Some(Err(error)) => tracing::warn!(lease = %name, %error, "watch failed, restarting"),
             None => return,
         }
     }

@@ -55,7 +55,7 @@ pub(super) async fn report_pause(deps: PausedStatus, stop: CancellationToken) {
         let again = match write_conditions(&deps).await {
             Ok(()) => None,
             Err(error) => {
-                tracing::warn!(%error, "the NodePools do not say whether anything is done for them");
+                tracing::warn!(%error, "condition Paused of NodePools not written");
                 Some(RETRY_DELAY)
             }
         };
@@ -126,7 +126,7 @@ pub async fn watch_karpenter(reads: Reads, lease: Option<ObjectName>, pause: wat
         let reason = match tokio::time::timeout(CLUSTER_CALL, reads.lease(&name)).await {
             Ok(Ok(lease)) => Ok(held(lease.and_then(|lease| lease.spec), &mut observed, Instant::now())),
             Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("no answer within {CLUSTER_CALL:?}")),
+            Err(_) => Err(format!("no response within {CLUSTER_CALL:?}")),
         };
         match reason {
             Ok(holder) => {
@@ -134,14 +134,14 @@ pub async fn watch_karpenter(reads: Reads, lease: Option<ObjectName>, pause: wat
                 pause.send_if_modified(|current| {
                     let differs = *current != reason;
                     if differs {
-                        tracing::info!(lease = %name, reason, "whether this autoscaler may write");
+                        tracing::info!(lease = %name, reason, "pause changed");
                         *current = reason;
                     }
                     differs
                 });
             }
             // The earlier result stays valid.
-            Err(error) => tracing::warn!(lease = %name, error, "it is not known whether Karpenter is running"),
+            Err(error) => tracing::warn!(lease = %name, error, "lease of Karpenter not read, retrying"),
         }
         tokio::select! {
             biased;

@@ -4,6 +4,7 @@
 use plimsoll_model::identity::{NodeName, NodePoolName, PodUid};
 use plimsoll_model::snapshot::LedgerPosition;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Subjects remembered: more than a cluster of 100,000 pods changes between two plans. When exceeded, older plans are
 /// rejected as a whole.
@@ -18,6 +19,16 @@ pub enum Subject {
     Node(NodeName),
     /// A pool.
     Pool(NodePoolName),
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pod(uid) => write!(f, "pod {uid}"),
+            Self::Node(name) => write!(f, "node {name}"),
+            Self::Pool(name) => write!(f, "NodePool {name}"),
+        }
+    }
 }
 
 /// Identifies a plan: the number of its driver in this term, and the snapshot's sequence, which each driver counts on

@@ -218,7 +218,7 @@ impl Feed {
 
 fn adopt(deps: &Sources, seed: &ClaimSeed) {
     if let Err(problem) = deps.ledger.with(|ledger| ledger.adopt(seed)) {
-        tracing::error!(%problem, "the NodePool gets no launches until the annotation is readable or the NodeClaim is gone");
+        tracing::error!(%problem, "NodePool launches nothing until the annotation is fixed or the NodeClaim is deleted");
     }
 }
 
@@ -240,7 +240,7 @@ pub fn refresh_pools(deps: &Sources, previous: &mut BTreeSet<NodePoolName>) {
                 }
                 present.insert(name);
             }
-            Err(message) => tracing::warn!(pool = %name, message, "limits cannot be read, nothing is launched for it"),
+            Err(message) => tracing::warn!(pool = %name, message, "limits are unreadable, NodePool launches nothing"),
         }
     }
     for gone in previous.difference(&present) {

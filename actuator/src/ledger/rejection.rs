@@ -2,20 +2,25 @@
 
 use super::changes::Subject;
 use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
+use plimsoll_model::quantity::format_amount;
 use plimsoll_model::snapshot::LedgerPosition;
 use plimsoll_model::time::Millis;
+use std::time::Duration;
 
 /// Why an action is rejected. The watcher plans again with this knowledge.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
     /// Another watcher is the driver.
-    #[error("another watcher leads: lease transition {0}")]
+    #[error("another watcher leads (lease transition {0})")]
     StaleDriver(u64),
     /// The plan's watcher is newer than the last read of the Lease: read it live, then ask again.
-    #[error("lease transition {0} of the watcher was not seen yet")]
+    #[error("lease transition {0} of the watcher has not been observed yet")]
     UnknownDriver(u64),
     /// The plan rests on a position of another leader, or on one that this ledger cannot compare.
-    #[error("the plan knows ledger position {known:?}, which cannot be compared with {here:?}")]
+    #[error(
+        "plan is based on ledger position {}.{}, which is unknown to the ledger at {}.{}",
+        .known.epoch, .known.sequence, .here.epoch, .here.sequence
+    )]
     StalePosition {
         /// The plan's position.
         known: LedgerPosition,
@@ -23,16 +28,16 @@ pub enum Rejection {
         here: LedgerPosition,
     },
     /// A subject that the action rests on changed after the snapshot.
-    #[error("{0:?} changed after the plan's snapshot")]
+    #[error("{0} changed after the plan's snapshot")]
     Changed(Subject),
     /// An action that this one depends on was not admitted.
-    #[error("depends on action {0}, which is not under way")]
+    #[error("action {0}, on which this action depends, is not in progress")]
     DependencyRejected(ActionId),
     /// The pool is unknown.
-    #[error("node pool {0} is not known")]
+    #[error("NodePool {0} not found")]
     UnknownPool(NodePoolName),
     /// A claim of the pool has unreadable annotations, so the pool's limits cannot be checked.
-    #[error("node pool {pool}: {problem}")]
+    #[error("NodePool {pool} launches nothing: {problem}; fix the annotation or delete the NodeClaim")]
     PoolUnreadable {
         /// The pool.
         pool: NodePoolName,
@@ -43,7 +48,7 @@ pub enum Rejection {
     #[error("instance type {0:?} is not in the catalog")]
     UnknownInstanceType(String),
     /// A pod already has a launch or a replacement in progress.
-    #[error("pod {pod} is reserved by claim {claim}")]
+    #[error("pod {pod} is reserved for NodeClaim {claim}")]
     PodReserved {
         /// The pod.
         pod: PodUid,
@@ -51,10 +56,13 @@ pub enum Rejection {
         claim: String,
     },
     /// A claim with that name still exists, possibly being deleted.
-    #[error("claim {0} is still there")]
+    #[error("NodeClaim {0} still exists")]
     ClaimExists(String),
     /// The launch would exceed the pool's limit.
-    #[error("limit of {resource}: {used} used and reserved, {asked} asked for, {limit} allowed")]
+    #[error(
+        "NodePool limit reached: {} of {} {resource} in use or reserved, the launch may need {}",
+        format_amount(.resource, *.used), format_amount(.resource, *.limit), format_amount(.resource, *.asked)
+    )]
     LimitExceeded {
         /// Resource.
         resource: String,
@@ -66,7 +74,7 @@ pub enum Rejection {
         asked: i64,
     },
     /// Launches of the pool failed recently.
-    #[error("launches pause after {cause} for {remaining:?}")]
+    #[error("NodePool backs off after {cause}: next launch in {:?}", Duration::from_millis(.remaining.0))]
     BackOff {
         /// Cause.
         cause: String,
@@ -74,22 +82,22 @@ pub enum Rejection {
         remaining: Millis,
     },
     /// The pool created too many claims within a minute.
-    #[error("too many claims in a minute, wait {0:?}")]
+    #[error("NodePool created too many NodeClaims within a minute: next launch in {:?}", Duration::from_millis(.0.0))]
     TooManyClaims(Millis),
     /// No claim in the ledger has this node.
-    #[error("node {0} is not known")]
+    #[error("no NodeClaim is known for node {0}")]
     UnknownNode(NodeName),
     /// The claim has the annotation of a removal that was not admitted, so it is in no budget and has no reservations.
-    #[error("the removal of claim {0} was not admitted")]
+    #[error("removal of NodeClaim {0} was not admitted")]
     NotAdmitted(String),
     /// The node is already being removed.
-    #[error("node {0} is being removed already")]
+    #[error("node {0} is already being removed")]
     AlreadyRemoving(NodeName),
     /// Pods are planned onto the node.
-    #[error("node {0} is to take pods")]
+    #[error("pods are planned onto node {0}")]
     NodeIsDestination(NodeName),
     /// The pool's disruption budget for this reason is used up.
-    #[error("the budget allows {allowed} at once, {removing} are being removed")]
+    #[error("disruption budget exhausted: {removing} nodes are being removed, {allowed} allowed")]
     BudgetExhausted {
         /// Allowed at the same time.
         allowed: u32,
@@ -97,14 +105,37 @@ pub enum Rejection {
         removing: u32,
     },
     /// A PodDisruptionBudget allows no disruption.
-    #[error("pod disruption budget {0} has no room")]
+    #[error("PodDisruptionBudget {0} allows no disruption")]
     NoDisruptionRoom(String),
     /// The destination of the pods lacks capacity or is unknown.
-    #[error("node {node} lacks {resource}")]
+    #[error("insufficient {resource} on node {node}")]
     InsufficientResources {
         /// The destination.
         node: NodeName,
         /// The resource.
         resource: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_objects_and_amounts_as_kubernetes_writes_them() {
+        let resource = "cpu".to_owned();
+        let limit = Rejection::LimitExceeded { resource, limit: 10_000, used: 9_500, asked: 2_000 };
+        let cause = "InsufficientCapacity".to_owned();
+        let pause = Rejection::BackOff { cause, remaining: Millis(1_500) };
+        let position = |epoch, sequence| LedgerPosition { epoch, sequence };
+        let stale = Rejection::StalePosition { known: position(3, 9), here: position(4, 1) };
+        for (rejection, expected) in [
+            (limit, "NodePool limit reached: 9500m of 10 cpu in use or reserved, the launch may need 2"),
+            (pause, "NodePool backs off after InsufficientCapacity: next launch in 1.5s"),
+            (stale, "plan is based on ledger position 3.9, which is unknown to the ledger at 4.1"),
+            (Rejection::Changed(Subject::Node("n-1".into())), "node n-1 changed after the plan's snapshot"),
+        ] {
+            assert_eq!(rejection.to_string(), expected);
+        }
+    }
 }

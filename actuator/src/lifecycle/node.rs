@@ -14,16 +14,16 @@ const OWN_PREFIX: &str = "plimsoll.dev/";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum MissingPrerequisite {
     /// The kubelet does not report Ready.
-    #[error("the Node is not ready")]
+    #[error("Node is not ready")]
     NotReady,
     /// A startup taint is present.
-    #[error("start-up taint {0} is still on the Node")]
+    #[error("startup taint {0} is still on the Node")]
     StartupTaint(String),
     /// A taint of Kubernetes or a cloud controller is present.
     #[error("taint {0} is still on the Node")]
     EphemeralTaint(String),
     /// A requested resource is missing.
-    #[error("the Node does not offer any {0} yet")]
+    #[error("Node does not report any {0} yet")]
     Resource(String),
 }
 

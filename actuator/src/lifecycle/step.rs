@@ -93,7 +93,7 @@ fn register(observed: &Observation<'_>, moment: Moment, status: &mut NodeClaimSt
         return;
     }
     match observed.nodes {
-        [] => unknown(status, moment, REGISTERED, "NodeNotFound", "the instance has not become a Node yet"),
+        [] => unknown(status, moment, REGISTERED, "NodeNotFound", "the instance has not registered as a Node yet"),
         [node] => {
             let desired = node::registered(node, observed.claim);
             step.taint_was_missing = node::lacks_unregistered_taint(node);
@@ -116,7 +116,7 @@ fn initialize(observed: &Observation<'_>, moment: Moment, status: &mut NodeClaim
     }
     // An instance with several Nodes is never registered, so there is at most one.
     let Some(current) = step.node.as_ref().or_else(|| observed.nodes.first().copied()) else {
-        unknown(status, moment, INITIALIZED, "NodeNotFound", "the Node is gone");
+        unknown(status, moment, INITIALIZED, "NodeNotFound", "Node not found");
         return;
     };
     if let Some(missing) = node::missing_prerequisite(current, observed.claim) {

@@ -153,7 +153,7 @@ async fn collect_profiles(deps: &NodeClasses, stop: &CancellationToken) {
                 }
                 last_used.retain(|name, _| !gone.contains(name));
             }
-            Err(error) => tracing::warn!(%error, "unused instance profiles are left for now"),
+            Err(error) => tracing::warn!(%error, "unused instance profiles not deleted, retrying"),
         }
     }
 }

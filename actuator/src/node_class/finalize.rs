@@ -27,7 +27,11 @@ pub(super) async fn finalize(deps: &NodeClasses, class: &EC2NodeClass) -> Result
     }
     let claims = claims_of(deps, class);
     if !claims.is_empty() {
-        tracing::info!(node_class = class.metadata.name, claims = claims.len(), "waits for its NodeClaims to go");
+        tracing::info!(
+            node_class = class.metadata.name,
+            claims = claims.len(),
+            "waiting for NodeClaims of the EC2NodeClass to be deleted"
+        );
         return Ok(false);
     }
     profile::delete_all(deps, class).await?;

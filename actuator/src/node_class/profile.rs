@@ -72,7 +72,7 @@ pub(super) async fn delete_all(deps: &NodeClasses, class: &EC2NodeClass) -> Resu
         // A VPC without a way to IAM must still be able to delete its classes. If the class had a role before, garbage
         // collection deletes the profile of that role once IAM answers.
         Err(error) if class.spec.instance_profile.is_some() => {
-            tracing::warn!(node_class = class.metadata.name, %error, "instance profiles are not listed");
+            tracing::warn!(node_class = class.metadata.name, %error, "instance profiles not listed");
             return Ok(());
         }
         Err(error) => return Err(error.into()),

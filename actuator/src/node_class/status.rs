@@ -106,7 +106,7 @@ pub(super) async fn refresh(deps: &NodeClasses, class: &EC2NodeClass, cache: &mu
         }
         let result = look_up(deps, class, part, &mut status).await;
         if let Err(error) = &result {
-            tracing::warn!(node_class = class.metadata.name, condition = part.condition(), %error, "looked up in vain");
+            tracing::warn!(node_class = class.metadata.name, condition = part.condition(), %error, "lookup failed");
         }
         let holds = if matches!(result, Ok(LookUpResult::Yes)) { part.period() } else { RETRY };
         cache.due[part as usize] = Some(Instant::now() + holds);

@@ -49,7 +49,7 @@ pub(super) fn check(settings: &Settings, class: &EC2NodeClass, status: &mut EC2N
 fn validate(settings: &Settings, class: &EC2NodeClass) -> Result<Vec<String>, Problem> {
     let family = class.spec.effective_ami_family();
     if family == AmiFamily::AL2023 && settings.service_cidr.is_none() {
-        let message = "the cluster's service CIDR is not known, which AL2023 nodes need";
+        let message = "AL2023 nodes need the cluster's service CIDR: set --service-cidr or allow eks:DescribeCluster";
         return Err(("ClusterCIDRResolutionFailed", message.to_owned()));
     }
     let kubelet = class.spec.kubelet.clone().unwrap_or_default();

@@ -144,7 +144,7 @@ fn class_ready(class: Option<&EC2NodeClass>) -> (Status, &'static str, String) {
     match condition::get(conditions, condition::READY) {
         Some(ready) if ready.status == "True" => (Status::True, NODE_CLASS_READY, String::new()),
         Some(ready) if ready.status == "False" => (Status::False, "NodeClassNotReady", ready.message.clone()),
-        _ => (Status::Unknown, "NodeClassReadinessUnknown", "the EC2NodeClass is being looked at".to_owned()),
+        _ => (Status::Unknown, "NodeClassReadinessUnknown", "the EC2NodeClass has not been reconciled yet".to_owned()),
     }
 }
 

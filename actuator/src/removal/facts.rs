@@ -43,7 +43,7 @@ pub enum Obstacle {
     #[error("pod {1} must not be disrupted")]
     ProtectedPod(PodUid, String),
     /// A pod arrived that the plan did not know.
-    #[error("pod {1} came after the plan")]
+    #[error("pod {1} was bound after the plan was made")]
     NewPod(PodUid, String),
     /// A pod cannot be parsed, so its needs are unknown.
     #[error("{0}")]

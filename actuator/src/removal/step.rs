@@ -53,7 +53,7 @@ pub enum Step {
 #[must_use]
 pub fn next(observed: &Observation<'_>) -> Step {
     if !observed.node_is_there {
-        return Step::Undo("its node is gone".to_owned());
+        return Step::Undo("node not found".to_owned());
     }
     if let Some(obstacle) = &observed.obstacle {
         return Step::Undo(obstacle.clone());
@@ -63,7 +63,7 @@ pub fn next(observed: &Observation<'_>) -> Step {
     let forced = observed.command.reason.is_forced();
     let late = observed.now.since(observed.command.admitted) > TIMEOUT;
     if late && !forced {
-        return Step::Undo("it took too long".to_owned());
+        return Step::Undo("timed out".to_owned());
     }
     match &observed.replacements {
         Replacements::Lost(_) if forced => Step::Delete,
@@ -71,7 +71,9 @@ pub fn next(observed: &Observation<'_>) -> Step {
         Replacements::Lost(name) => Step::Undo(format!("replacement {name} failed")),
         // Taint even while replacements are awaited, so that no unknown pods arrive.
         _ if !observed.tainted => Step::Taint,
-        Replacements::Awaited(names) => Step::Wait(format!("replacements {} are not in service yet", names.join(", "))),
+        Replacements::Awaited(names) => {
+            Step::Wait(format!("waiting for replacements {} to be initialized", names.join(", ")))
+        }
         Replacements::Ready => Step::Delete,
     }
 }
@@ -133,11 +135,11 @@ mod tests {
     #[test]
     fn obstacles_undo_the_removal() {
         let undo = |why: &str| Step::Undo(why.to_owned());
-        assert_eq!(step(|seen| seen.node_is_there = false), undo("its node is gone"));
+        assert_eq!(step(|seen| seen.node_is_there = false), undo("node not found"));
         assert_eq!(step(|seen| seen.obstacle = Some("a pod came".to_owned())), undo("a pod came"));
         assert_eq!(step(|seen| seen.replacements = Replacements::Lost("r".to_owned())), undo("replacement r failed"));
         let late = Timestamp(1_000_000).plus(TIMEOUT);
         assert_eq!(step(|seen| seen.now = late), Step::Delete);
-        assert_eq!(step(|seen| seen.now = late.plus(Millis(1))), undo("it took too long"));
+        assert_eq!(step(|seen| seen.now = late.plus(Millis(1))), undo("timed out"));
     }
 }

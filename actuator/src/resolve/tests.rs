@@ -76,9 +76,9 @@ fn unready_class_is_rejected_with_the_reason() {
     };
     assert_eq!(
         with(|class| class.metadata.generation = Some(3)),
-        "EC2NodeClass default is not ready: its last change has not been looked at yet"
+        "EC2NodeClass default is not ready: its latest change has not been reconciled yet"
     );
-    assert_eq!(with(|class| class.status = None), "EC2NodeClass default is not ready: it has not been looked at yet");
+    assert_eq!(with(|class| class.status = None), "EC2NodeClass default is not ready: it has not been reconciled yet");
     assert_eq!(
         with(|class| class.status.as_mut().unwrap().subnets.clear()),
         "EC2NodeClass default: status.subnets: there are none"

@@ -38,7 +38,7 @@ pub(crate) async fn check(deps: &DriverCheck, driver: &Driver) -> Result<(), Sta
         sent_by = driver.holder,
         transitions = driver.transitions,
         leads = current.holder,
-        "a plan of a watcher that does not lead"
+        "plan rejected: its watcher does not lead"
     );
     let lease = &deps.settings.watcher_lease;
     let message = format!(
@@ -69,7 +69,7 @@ pub(crate) async fn read(deps: &DriverCheck) -> Result<(), String> {
         }
         Ok(())
     };
-    tokio::time::timeout(CLUSTER_CALL, read).await.map_err(|_| format!("no answer within {CLUSTER_CALL:?}"))?
+    tokio::time::timeout(CLUSTER_CALL, read).await.map_err(|_| format!("no response within {CLUSTER_CALL:?}"))?
 }
 
 /// The holder of a Lease, if there is one.

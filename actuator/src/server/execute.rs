@@ -4,18 +4,20 @@
 use super::Leader;
 use super::{Responses, driver, refused, streaming, terminations};
 use crate::clock::Timestamped;
-use crate::launch::admit::{self, AdmittedLaunch, LaunchDecision, LaunchPods};
+use crate::launch::Admitted;
+use crate::launch::admit::{self, NotAdmitted};
 use crate::launch::launcher::{QUEUE, QueueSlots};
+use crate::launch::purchase::RequestError;
 use crate::launch::record::annotation as read;
-use crate::launch::request::RequestError;
+
 use crate::ledger::failures::INSUFFICIENT_CAPACITY;
 use crate::ledger::{Driver, Outcome as LedgerOutcome, PlanContext, Rejection, feed};
 use crate::state::insufficient_capacity::Key;
 use k8s_openapi::api::core::v1::Pod;
 use plimsoll_model::execution::{Execution, Outcome, OutcomeReason, OutcomeStatus};
-use plimsoll_model::identity::ActionId;
+use plimsoll_model::identity::{ActionId, PodUid};
 use plimsoll_model::names::annotation;
-use plimsoll_model::plan::{Launch, Plan};
+use plimsoll_model::plan::{Launch, Plan, PodRef};
 use plimsoll_proto::actuator::v1 as wire;
 use plimsoll_runtime::telemetry::MAX_CYCLE_ID_BYTES;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,10 +44,12 @@ pub(super) async fn execute(
     let Execution { driver, plan, cycle_id, virtual_pods, buffers } = execution;
     let actions = plan.launches.len().saturating_add(plan.terminations.len());
     if actions > MAX_ACTIONS {
-        return Err(Status::invalid_argument(format!("plan: {actions} actions, at most {MAX_ACTIONS} are taken")));
+        return Err(Status::invalid_argument(format!(
+            "plan has {actions} actions, at most {MAX_ACTIONS} are accepted"
+        )));
     }
     if cycle_id.len() > MAX_CYCLE_ID_BYTES {
-        return Err(Status::invalid_argument(format!("cycle_id: is longer than {MAX_CYCLE_ID_BYTES} bytes")));
+        return Err(Status::invalid_argument(format!("cycle_id has more than {MAX_CYCLE_ID_BYTES} bytes")));
     }
     let driver = Driver { holder: driver.identity, transitions: driver.transitions };
     for unschedulable in &plan.unschedulable {
@@ -58,7 +62,7 @@ pub(super) async fn execute(
             reason,
             launches = plan.launches.len(),
             terminations = plan.terminations.len(),
-            "nothing is written; this is what would be done"
+            "paused, plan not executed"
         );
         deps.unexecuted.note(&plan);
     }
@@ -66,7 +70,7 @@ pub(super) async fn execute(
     driver::check(&deps.drivers, &driver).await?;
     deps.outcomes.planned(&plan, deps.clock.timestamp());
     let slots = deps.admission.launches.reserve(plan.launches.len().min(MAX_LAUNCHES));
-    let busy = || Status::resource_exhausted("too many actions wait, ask again");
+    let busy = || Status::resource_exhausted("too many actions are queued, retry later");
     let mut slots = slots.ok_or_else(busy)?;
     let queue = deps.terminations.clone();
     let removals = queue.try_reserve().map_err(|_full| busy())?;
@@ -114,26 +118,30 @@ fn count_planned(deps: &Leader, plan: &Plan) {
 }
 
 /// Admits launches in the ledger, and posts a rejection for each of the others.
-fn admit_launches(deps: &Leader, plan: &Plan, context: &PlanContext, cycle_id: &str) -> Vec<AdmittedLaunch> {
-    let pods = pods_of(deps, plan);
+fn admit_launches(deps: &Leader, plan: &Plan, context: &PlanContext, cycle_id: &str) -> Vec<Admitted> {
+    let unneeded = unneeded(deps, plan);
     let mut admitted = Vec::new();
     for launch in plan.launches.iter().skip(MAX_LAUNCHES) {
-        let message = format!("more than {MAX_LAUNCHES} launches in one plan");
+        let message = format!("plan has more than {MAX_LAUNCHES} launches");
         deps.outcomes.post(outcome(deps, launch, OutcomeStatus::Rejected, Some(OutcomeReason::StaleSnapshot), message));
     }
     for launch in plan.launches.iter().take(MAX_LAUNCHES) {
-        match admit::admit_launch(&deps.admission, launch, context, &pods) {
-            LaunchDecision::Admitted(launch) => admitted.push(*launch),
-            LaunchDecision::Repeated(outcome) => {
+        let (reason, message) = match admit::admit_launch(&deps.admission, launch, context, &unneeded) {
+            Ok(launch) => {
+                admitted.push(launch);
+                continue;
+            }
+            Err(NotAdmitted::Repeated(outcome)) => {
                 count(deps, "repeated");
                 post_repeated(deps, launch, &outcome);
+                continue;
             }
-            LaunchDecision::Rejected(reason, message) => {
-                count(deps, "rejected");
-                tracing::info!(cycle_id, action = %launch.action_id, ?reason, message, "launch rejected");
-                deps.outcomes.post(outcome(deps, launch, OutcomeStatus::Rejected, Some(reason), message));
-            }
-        }
+            Err(NotAdmitted::Refused(refusal)) => (refusal.reason, refusal.message),
+            Err(NotAdmitted::Rejected(rejection)) => admit::wire_reason(&rejection),
+        };
+        count(deps, "rejected");
+        tracing::info!(cycle_id, action = %launch.action_id, ?reason, message, "launch rejected");
+        deps.outcomes.post(outcome(deps, launch, OutcomeStatus::Rejected, Some(reason), message));
     }
     admitted
 }
@@ -144,11 +152,12 @@ fn drop_unneeded(
     plan: &Plan,
     context: &PlanContext,
     jobs: &[terminations::Job],
-    mut admitted: Vec<AdmittedLaunch>,
-) -> Vec<AdmittedLaunch> {
+    mut admitted: Vec<Admitted>,
+) -> Vec<Admitted> {
     for (index, removal) in terminations::refused(plan, context, jobs) {
         let Some(launch) = plan.launches.get(index) else { continue };
-        let Some(position) = admitted.iter().position(|candidate| *candidate.action() == launch.action_id) else {
+        let Some(position) = admitted.iter().position(|candidate| candidate.launch.action_id == launch.action_id)
+        else {
             continue;
         };
         let withdrawn = admitted.remove(position);
@@ -162,12 +171,12 @@ fn drop_unneeded(
 }
 
 /// Queues admitted launches for execution.
-fn start(deps: &Leader, admitted: Vec<AdmittedLaunch>, cycle_id: &str, slots: &mut QueueSlots<'_>, received: Instant) {
+fn start(deps: &Leader, admitted: Vec<Admitted>, cycle_id: &str, slots: &mut QueueSlots<'_>, received: Instant) {
     for launch in &admitted {
         count(deps, "accepted");
         admit::show_launching(&deps.admission, launch);
         deps.outcomes.post(Outcome {
-            action_id: launch.action().clone(),
+            action_id: launch.launch.action_id.clone(),
             status: OutcomeStatus::Accepted,
             reason: None,
             message: String::new(),
@@ -175,23 +184,23 @@ fn start(deps: &Leader, admitted: Vec<AdmittedLaunch>, cycle_id: &str, slots: &m
             ledger: deps.ledger.position(),
         });
     }
-    let (groups, refused) = admit::bundle(&deps.admission, admitted, cycle_id);
+    let (groups, refused) = admit::group(&deps.admission, admitted, cycle_id);
     for (admitted, error) in refused {
         withdraw_launch(deps, &admitted, &error);
     }
-    for group in groups {
-        slots.launch(group, received);
+    for (group, purchase) in groups {
+        slots.launch(group, purchase, received);
     }
 }
 
 /// Withdraws a launch whose node class cannot be used after all. Nothing was written yet.
-fn withdraw_launch(deps: &Leader, admitted: &AdmittedLaunch, error: &RequestError) {
+fn withdraw_launch(deps: &Leader, admitted: &Admitted, error: &RequestError) {
     let now = deps.clock.timestamp();
     let (cause, reason) = match error {
         // Other zones of the pool have addresses: plans leave these zones out, and the pool is not paused.
         RequestError::NoSubnet(_) => {
             let zones: BTreeSet<_> =
-                admitted.offerings().iter().map(|choice| (choice.capacity_type, choice.zone.clone())).collect();
+                admitted.launch.offerings.iter().map(|choice| (choice.capacity_type, choice.zone.clone())).collect();
             let mut unavailable = deps.admission.insufficient_capacity.lock();
             for (capacity_type, zone) in zones {
                 unavailable.mark(Key { capacity_type, instance_type: None, zone: Some(zone) }, now);
@@ -206,7 +215,7 @@ fn withdraw_launch(deps: &Leader, admitted: &AdmittedLaunch, error: &RequestErro
     });
     deps.ledger.not_launching(&admitted.claim);
     deps.outcomes.post(Outcome {
-        action_id: admitted.action().clone(),
+        action_id: admitted.launch.action_id.clone(),
         status: OutcomeStatus::Failed,
         reason: Some(reason),
         message: error.to_string(),
@@ -215,16 +224,26 @@ fn withdraw_launch(deps: &Leader, admitted: &AdmittedLaunch, error: &RequestErro
     });
 }
 
-/// The pods of the plan's launches, from the watch cache.
-fn pods_of(deps: &Leader, plan: &Plan) -> LaunchPods {
-    let uids: BTreeSet<&str> =
-        plan.launches.iter().flat_map(|launch| &launch.pods).map(|pod| pod.uid.as_str()).collect();
-    if uids.is_empty() {
-        return LaunchPods::default();
+/// Pods of the plan's launches that need no launch, with the reason, from the watch cache. A pod that the cache does not
+/// show may just be new.
+fn unneeded(deps: &Leader, plan: &Plan) -> BTreeMap<PodUid, String> {
+    let planned: BTreeMap<&str, &PodRef> =
+        plan.launches.iter().flat_map(|launch| &launch.pods).map(|pod| (pod.uid.as_str(), pod)).collect();
+    if planned.is_empty() {
+        return BTreeMap::new();
     }
-    let pods = deps.stores.pods.state().into_iter();
-    let of_plan = |pod: Arc<Pod>| Some((pod.metadata.uid.clone().filter(|uid| uids.contains(uid.as_str()))?, pod));
-    LaunchPods { by_uid: pods.filter_map(of_plan).collect(), leaving: leaving(deps, plan) }
+    let leaving = leaving(deps, plan);
+    let pods = deps.stores.pods.state();
+    let unneeded = pods.iter().filter_map(|cached| {
+        let pod = planned.get(cached.metadata.uid.as_deref()?)?;
+        let message = match crate::pods::node_name(cached) {
+            Some(node) if leaving.contains(node) => None,
+            Some(node) => Some(format!("pod {} runs on node {node}", pod.name)),
+            None => cached.metadata.deletion_timestamp.as_ref().map(|_| format!("pod {} is being deleted", pod.name)),
+        };
+        Some((pod.uid.clone(), message?))
+    });
+    unneeded.collect()
 }
 
 /// Nodes being removed, by this plan or already.
@@ -312,7 +331,7 @@ fn stream_outcomes(
                 () = posted.changed() => {}
                 () = ledger.changed() => {}
                 () = tokio::time::sleep_until(until) => {
-                    return Err(Status::deadline_exceeded("some actions go on; send the plan again to hear of them"));
+                    return Err(Status::deadline_exceeded("some actions are in progress; send the plan again for their outcomes"));
                 }
             }
         }

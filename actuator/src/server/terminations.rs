@@ -116,7 +116,7 @@ async fn admit(deps: &Leader, job: Job) {
     let counted = if status == OutcomeStatus::Rejected { "rejected" } else { "accepted" };
     deps.metrics.actions.with_label_values(&["termination", counted]).inc();
     tracing::info!(
-        cycle_id, node = %termination.node, reason = termination.reason.as_str(), ?status, message, "removal asked for"
+        cycle_id, node = %termination.node, reason = termination.reason.as_str(), ?status, message, "removal requested"
     );
     deps.outcomes.post(Outcome {
         action_id: termination.action_id.clone(),

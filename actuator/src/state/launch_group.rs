@@ -2,6 +2,7 @@
 //! the same names.
 
 use plimsoll_model::identity::{ActionId, ContentHasher, NodePoolName};
+use plimsoll_model::names::tag;
 use plimsoll_model::snapshot::LedgerPosition;
 use serde::{Deserialize, Serialize};
 
@@ -13,18 +14,18 @@ const CLAIM_DIGITS: usize = 16;
 /// Maximum length of a claim's name, which is also used as a label value of at most 63 characters.
 const MAX_CLAIM_NAME: usize = 63;
 
-/// A fixed set of claims that one CreateFleet request launches. Immutable once written to its claims.
+/// Id and size of a launch group, as recorded on its claims. Immutable once written.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct LaunchGroup {
+pub struct GroupKey {
     /// Id.
     pub id: String,
     /// Number of claims, at least 1.
     pub size: u32,
 }
 
-impl LaunchGroup {
-    /// The group of these actions, regardless of order and repetition; `None` without actions. `admitted` is the
-    /// ledger's position at their admission: the same actions planned again after a failure must get another token,
+impl GroupKey {
+    /// The key of these actions, regardless of order and repetition; `None` without actions. `admitted` is the ledger's
+    /// position after their admission: the same actions planned again after a failure must get another token,
     /// since EC2 still answers the old token with that failure.
     #[must_use]
     pub fn of(actions: &[ActionId], admitted: LedgerPosition) -> Option<Self> {
@@ -45,6 +46,12 @@ impl LaunchGroup {
     #[must_use]
     pub fn client_token(&self, attempt: u32) -> String {
         format!("{}-{attempt}", self.id)
+    }
+
+    /// The tags of the instances of an attempt, by which they are looked up (rule 4).
+    #[must_use]
+    pub fn tags(&self, attempt: u32) -> [(String, String); 2] {
+        [(tag::LAUNCH_GROUP.to_owned(), self.id.clone()), (tag::LAUNCH_ATTEMPT.to_owned(), attempt.to_string())]
     }
 }
 
@@ -80,7 +87,7 @@ mod tests {
 
     #[test]
     fn launch_group_id_depends_only_on_the_set_of_actions() {
-        let of = |names: &[&str]| LaunchGroup::of(&actions(names), AT);
+        let of = |names: &[&str]| GroupKey::of(&actions(names), AT);
         let group = of(&["b", "a"]).unwrap();
         assert_eq!(group.size, 2);
         assert_eq!(Some(&group), of(&["a", "b", "a"]).as_ref());
@@ -91,16 +98,16 @@ mod tests {
 
     #[test]
     fn the_same_actions_admitted_again_get_another_token() {
-        let first = LaunchGroup::of(&actions(&["a"]), AT).unwrap();
+        let first = GroupKey::of(&actions(&["a"]), AT).unwrap();
         for later in [LedgerPosition { sequence: 6, ..AT }, LedgerPosition { epoch: 2, ..AT }] {
-            let again = LaunchGroup::of(&actions(&["a"]), later).unwrap();
+            let again = GroupKey::of(&actions(&["a"]), later).unwrap();
             assert_ne!(first.client_token(1), again.client_token(1));
         }
     }
 
     #[test]
     fn client_token_is_unique_per_attempt_and_at_most_64_characters() {
-        let group = LaunchGroup::of(&actions(&["a"]), AT).unwrap();
+        let group = GroupKey::of(&actions(&["a"]), AT).unwrap();
         assert_eq!(group.client_token(3), format!("{}-3", group.id));
         assert_ne!(group.client_token(1), group.client_token(2));
         assert!(group.client_token(u32::MAX).len() <= 64);

@@ -71,13 +71,13 @@ impl Evictions {
         let mut first_error = None;
         for (pod, grace) in &drain.force {
             if let Err(error) = deps.writes.delete(&**pod, Some(*grace)).await {
-                tracing::warn!(pod = pods::full_name(pod), %error, "the pod cannot be deleted now");
+                tracing::warn!(pod = pods::full_name(pod), %error, "pod not deleted, retrying");
                 first_error.get_or_insert(error);
                 continue;
             }
             deps.metrics.evictions.with_label_values(&["forced"]).inc();
             deps.metrics.pods.drained(claim);
-            let message = format!("deleted with {grace} s of grace: its node's termination grace period ends");
+            let message = format!("deleted with a grace period of {grace} s: the node's terminationGracePeriod ends");
             deps.events.publish(Note::normal(object(&**pod), reason::DISRUPTED, message).with_cause("forced"));
         }
         let now = Instant::now();
@@ -93,7 +93,7 @@ impl Evictions {
             let result = match result {
                 Ok(result) => result,
                 Err(error) => {
-                    tracing::warn!(pod = pods::full_name(&pod), %error, "the pod cannot be evicted now");
+                    tracing::warn!(pod = pods::full_name(&pod), %error, "pod not evicted, retrying");
                     self.pause(&pods::uid(&pod));
                     first_error.get_or_insert(error);
                     continue;
@@ -117,7 +117,7 @@ impl Evictions {
         refusals.extend(drain.protected.iter().map(|pod| format!("{pod}: it must not be disrupted")));
         refusals.sort();
         if let (Some(node), false) = (node, refusals.is_empty()) {
-            let message = format!("{} pods are waited for; {}", drain.waiting, refusals.join("; "));
+            let message = format!("waiting for {} pods: {}", drain.waiting, refusals.join("; "));
             let note = Note::warning(object(&**node), reason::FAILED_DRAINING, message);
             deps.events.publish(note.with_cause("refused"));
         }

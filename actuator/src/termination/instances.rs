@@ -152,7 +152,7 @@ impl Instances {
             self.answered(id, answer, deps.clock.timestamp());
         };
         if let Err(error) = deps.cloud.terminate(&ids, report).await {
-            tracing::warn!(%error, "instances are not ended now");
+            tracing::warn!(%error, "instances not terminated, retrying");
         }
     }
 
@@ -170,12 +170,12 @@ impl Instances {
             // repeated.
             Ok(None) => watched.absence.missed(now),
             Err(error) if error.is_transient() => {
-                tracing::warn!(instance = id, %error, "not terminated, the next round asks again");
+                tracing::warn!(instance = id, %error, "instance not terminated, retrying");
             }
             Err(error) => {
                 let refusal = Refusal::of(error, watched.refusal.as_ref(), now);
                 let (error, pause) = (&refusal.error, refusal.pause);
-                tracing::warn!(instance = id, %error, ?pause, "EC2 does not terminate the instance");
+                tracing::warn!(instance = id, %error, ?pause, "EC2 refuses to terminate the instance");
                 watched.refusal = Some(refusal);
             }
         }
@@ -187,7 +187,7 @@ impl Instances {
             let instances = match deps.cloud_reads.instances(&filter).await {
                 Ok(instances) => instances,
                 Err(error) => {
-                    tracing::warn!(%error, "instances that are to end cannot be read");
+                    tracing::warn!(%error, "terminating instances not read, retrying");
                     continue;
                 }
             };

@@ -78,7 +78,7 @@ async fn reconcile(deps: Termination, shared: Arc<Shared>, orphan: Orphan) -> Re
     if plan.waiting > 0 {
         return Ok(Some(POLL_INTERVAL));
     }
-    tracing::info!(node = node.name_any(), "a Node without claim is let go");
+    tracing::info!(node = node.name_any(), "removing finalizer from Node without NodeClaim");
     let release = |node: &mut Node| node.finalizers_mut().retain(|finalizer| finalizer != TERMINATION_FINALIZER);
     deps.writes.update(node, ObjectPart::Main, release).await?;
     Ok(None)

@@ -41,7 +41,7 @@ impl LookUps {
             // The claim's instances cannot be determined; garbage collection finds them by tag.
             tracing::error!(
                 node_claim = claim.name_any(),
-                "its launch group cannot be read, it goes without a look-up"
+                "launch group annotation is unreadable, deleting NodeClaim without a look-up"
             );
             return Ok(true);
         };

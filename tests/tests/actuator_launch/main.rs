@@ -5,4 +5,5 @@
 mod crashes;
 mod plans;
 mod stage;
+mod templates;
 mod unanswered;

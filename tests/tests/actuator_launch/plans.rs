@@ -9,7 +9,7 @@ use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
 use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::faults::Matcher;
 use plimsoll_sim::apiserver::request::Verb;
-use plimsoll_sim::cloud::{Capacity, Pool};
+use plimsoll_sim::cloud::{Action, Capacity, Effect, Pool};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -301,4 +301,27 @@ async fn a_new_leader_knows_limits_and_pods_of_the_former_ones_launches() {
     let reasons: Vec<_> = outcomes.iter().map(|it| it.reason).collect();
     assert_eq!(reasons, [Some(OutcomeReason::PodChanged), Some(OutcomeReason::LimitReached)], "{outcomes:?}");
     assert_eq!(stage.bought(), 5);
+}
+
+/// A launch keeps the pool and the class that it was admitted with: it ends, and says how.
+#[tokio::test(start_paused = true)]
+async fn no_admitted_launch_is_lost_although_its_pool_and_class_go_meanwhile() {
+    let stage = Stage::begin().await;
+    let _actuator = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    let slow = Effect::Delay(Duration::from_secs(5));
+    stage.world.ec2.faults(|faults| faults.inject(Action::CreateLaunchTemplate, slow, u32::MAX));
+    let position = stage.ledger().await.position;
+    let launches = plan(position, wanted(&catalog, 3));
+    let mut execution = std::pin::pin!(stage.execute(WATCHER, launches));
+    let early = tokio::time::timeout(Duration::from_secs(2), &mut execution).await;
+    assert!(early.is_err(), "all are admitted and wait for their template");
+    for kind in [ResourceId::NODE_POOLS, ResourceId::EC2_NODE_CLASSES] {
+        stage.world.delete(kind, "default").unwrap();
+    }
+    let outcomes = execution.await.unwrap();
+    let accepted = outcomes.iter().filter(|it| it.status == OutcomeStatus::Accepted).count();
+    let ended: BTreeSet<_> =
+        outcomes.iter().filter(|it| it.status.is_final()).map(|it| it.action_id.0.as_str()).collect();
+    assert_eq!((accepted, ended), (3, BTreeSet::from(["a-0", "a-1", "a-2"])), "{outcomes:?}");
 }

@@ -50,7 +50,7 @@ pub(crate) struct Process {
 }
 
 fn types() -> Vec<String> {
-    ["m6i.large", "m6i.xlarge", "c6i.large"].map(str::to_owned).to_vec()
+    ["m6i.large", "m6i.xlarge", "c6i.large", "m6i.32xlarge"].map(str::to_owned).to_vec()
 }
 
 impl Stage {

@@ -38,9 +38,36 @@ fn denied() -> CloudError {
     CloudError::Denied { message: "no right".to_owned() }
 }
 
+fn group() -> GroupKey {
+    GroupKey { id: "g".to_owned(), size: 1 }
+}
+
+fn request() -> FleetRequest {
+    FleetRequest {
+        client_token: group().client_token(FIRST_ATTEMPT),
+        capacity_type: CapacityType::Spot,
+        total_target_capacity: 1,
+        launch_template_configs: Vec::new(),
+        prioritized: false,
+        context: None,
+        tags: group().tags(FIRST_ATTEMPT).into(),
+    }
+}
+
+fn first() -> Attempt {
+    Attempt::first(request(), START)
+}
+
+#[test]
+fn raised_attempt_has_its_own_token_and_tags_and_otherwise_the_same_request() {
+    let raised = first().raised(&group(), START.plus(Millis(1)));
+    let expected = FleetRequest { client_token: "g-2".to_owned(), tags: group().tags(2).into(), ..request() };
+    assert_eq!((raised.number, raised.request), (2, expected));
+}
+
 #[test]
 fn lost_response_is_resent_with_the_same_token_and_backoff() {
-    let mut attempt = Attempt::first(START);
+    let mut attempt = first();
     let pauses: Vec<Decision> = (0..8).map(|_| after_sending(&mut attempt, Err(lost()), START)).collect();
     let seconds = [1, 2, 4, 8, 16, 32, 60, 60];
     assert_eq!(pauses, seconds.map(|s| Decision::Send { after: Millis::from_seconds(s) }));
@@ -49,7 +76,7 @@ fn lost_response_is_resent_with_the_same_token_and_backoff() {
 
 #[test]
 fn refusal_after_a_lost_response_does_not_raise_the_attempt() {
-    let mut attempt = Attempt::first(START);
+    let mut attempt = first();
     let _ = after_sending(&mut attempt, Err(lost()), START);
     // EC2 checks permissions before it looks at tokens: the first request may well have launched.
     for refused in [
@@ -64,17 +91,17 @@ fn refusal_after_a_lost_response_does_not_raise_the_attempt() {
 
 #[test]
 fn resumed_attempt_may_have_launched() {
-    let mut attempt = Attempt::resumed(2, START);
-    assert_eq!(first_decision(attempt, START.plus(MAX_RESEND_AGE)), Decision::Send { after: Millis(0) });
+    let mut attempt = Attempt::resumed(request(), 2, START);
+    assert_eq!(first_decision(&attempt, START.plus(MAX_RESEND_AGE)), Decision::Send { after: Millis(0) });
     assert_eq!(after_sending(&mut attempt, Err(denied()), START), Decision::LookUp { after: Millis(0) });
 }
 
 #[test]
 fn attempt_past_the_maximum_age_is_never_sent() {
     let late = START.plus(MAX_RESEND_AGE).plus(Millis(1));
-    assert_eq!(first_decision(Attempt::resumed(1, START), late), Decision::LookUp { after: Millis(0) });
+    assert_eq!(first_decision(&Attempt::resumed(request(), 1, START), late), Decision::LookUp { after: Millis(0) });
     for error in [lost(), CloudError::Throttled, CloudError::Unavailable { message: String::new() }] {
-        let mut attempt = Attempt::first(START);
+        let mut attempt = first();
         // The pause would end after the maximum age, although the age is not reached yet.
         let decision = after_sending(&mut attempt, Err(error), START.plus(MAX_RESEND_AGE));
         assert_eq!(decision, Decision::LookUp { after: Millis(0) });
@@ -83,7 +110,7 @@ fn attempt_past_the_maximum_age_is_never_sent() {
 
 #[test]
 fn token_mismatch_leads_to_a_look_up() {
-    let mut attempt = Attempt::first(START);
+    let mut attempt = first();
     let decision = after_sending(&mut attempt, Err(CloudError::IdempotentParameterMismatch), START);
     assert_eq!(decision, Decision::LookUp { after: Millis(0) });
     assert!(attempt.maybe_bought);
@@ -91,11 +118,11 @@ fn token_mismatch_leads_to_a_look_up() {
 
 #[test]
 fn definite_refusals_raise_the_attempt_up_to_the_limit() {
-    let mut attempt = Attempt::first(START);
+    let mut attempt = first();
     for pause in [1, 2] {
         let decision = after_sending(&mut attempt, Err(denied()), START);
         assert_eq!(decision, Decision::RaiseAttempt { after: Millis::from_seconds(pause) });
-        attempt = attempt.raised(START);
+        attempt = attempt.raised(&group(), START);
     }
     assert_eq!(attempt.number, MAX_ATTEMPTS);
     let expected = Failure::Refused { code: "Denied".to_owned(), message: "no right".to_owned() };
@@ -108,7 +135,7 @@ fn no_capacity(code: &str) -> Failure {
 
 #[test]
 fn insufficient_capacity_fails_at_once_and_other_refusals_are_retried() {
-    let mut attempt = Attempt::first(START);
+    let mut attempt = first();
     let decision = after_sending(&mut attempt, Ok(empty("InsufficientInstanceCapacity")), START);
     assert_eq!(decision, Decision::Fail(no_capacity("InsufficientInstanceCapacity")));
     let decision = after_sending(&mut attempt, Ok(FleetAnswer::default()), START);
@@ -120,7 +147,7 @@ fn insufficient_capacity_fails_at_once_and_other_refusals_are_retried() {
 
 #[test]
 fn response_is_final_even_after_a_lost_response() {
-    let mut attempt = Attempt::first(START);
+    let mut attempt = first();
     let _ = after_sending(&mut attempt, Err(lost()), START);
     let decision = after_sending(&mut attempt, Ok(empty("UnfulfillableCapacity")), START);
     assert_eq!(decision, Decision::Fail(no_capacity("UnfulfillableCapacity")));
@@ -128,7 +155,7 @@ fn response_is_final_even_after_a_lost_response() {
 
 #[test]
 fn instances_are_adopted_and_remaining_claims_fail() {
-    let mut attempt = Attempt::first(START);
+    let mut attempt = first();
     let answer = FleetAnswer { instances: vec![instance("i-1")], errors: vec![refusal("UnfulfillableCapacity")] };
     let expected =
         Decision::Adopt { instances: vec![instance("i-1")], rest: Some(no_capacity("UnfulfillableCapacity")) };

@@ -1,33 +1,36 @@
 //! The checks behind [`super::narrow`].
 
-use super::{LiveObjects, MAX_OVERRIDES, MAX_TYPES, Refusal};
+use super::{MAX_OVERRIDES, MAX_TYPES, Refusal};
+use plimsoll_api::{EC2NodeClass, NodePool};
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
 use plimsoll_model::execution::OutcomeReason;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, OfferingChoice};
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator, Requirement, Requirements};
-use plimsoll_model::resources::Resources;
 use plimsoll_model::taints::Taint;
 use std::collections::BTreeSet;
 
 /// Checks that pool, node class, labels and taints are as the plan assumed.
-pub(super) fn check_template(launch: &Launch, live: LiveObjects<'_>) -> Result<(), Refusal> {
+pub(super) fn check_template(launch: &Launch, pool: &NodePool, class: &EC2NodeClass) -> Result<(), Refusal> {
     let name = &launch.node_pool;
-    let template = &live.pool.spec.template;
-    if live.pool.metadata.deletion_timestamp.is_some() {
+    let template = &pool.spec.template;
+    if pool.metadata.deletion_timestamp.is_some() {
         return Err(Refusal::pool(format!("NodePool {name} is being deleted")));
     }
-    let class = &template.spec.node_class_ref.name;
-    if *class != launch.node_class || live.class.metadata.name.as_deref() != Some(class) {
-        return Err(Refusal::pool(format!("NodePool {name} has node class {class}, not {}", launch.node_class)));
+    let class_name = &template.spec.node_class_ref.name;
+    if *class_name != launch.node_class || class.metadata.name.as_deref() != Some(class_name) {
+        return Err(Refusal::pool(format!(
+            "NodePool {name} refers to EC2NodeClass {class_name}, the plan to {}",
+            launch.node_class
+        )));
     }
-    let labels = own_labels(live);
+    let labels = own_labels(pool, class);
     if let Some((key, value)) = launch.labels.iter().find(|(key, value)| !labels.has(key, value)) {
         return Err(Refusal::pool(format!("NodePool {name} has no label {key}={value}")));
     }
     let set = |taints: Vec<Taint>| taints.into_iter().collect::<BTreeSet<_>>();
     if set(launch.taints.clone()) != set(template.spec.taints.iter().map(Taint::from).collect()) {
-        return Err(Refusal::pool(format!("NodePool {name} has other taints than the plan")));
+        return Err(Refusal::pool(format!("taints of NodePool {name} differ from the plan's")));
     }
     Ok(())
 }
@@ -41,23 +44,23 @@ impl OwnLabels<'_> {
 }
 
 /// Labels that every claim of the pool has.
-fn own_labels<'a>(live: LiveObjects<'a>) -> OwnLabels<'a> {
-    let mut labels: Vec<(&str, &str)> = live.pool.spec.template.labels().collect();
-    labels.push((label::NODE_POOL, live.pool.metadata.name.as_deref().unwrap_or_default()));
-    labels.push((label::EC2_NODE_CLASS, live.class.metadata.name.as_deref().unwrap_or_default()));
+fn own_labels<'a>(pool: &'a NodePool, class: &'a EC2NodeClass) -> OwnLabels<'a> {
+    let mut labels: Vec<(&str, &str)> = pool.spec.template.labels().collect();
+    labels.push((label::NODE_POOL, pool.metadata.name.as_deref().unwrap_or_default()));
+    labels.push((label::EC2_NODE_CLASS, class.metadata.name.as_deref().unwrap_or_default()));
     OwnLabels(labels)
 }
 
 /// The intersection of the pool's and the plan's requirements. None may be empty, and none may be new.
-pub(super) fn requirements(launch: &Launch, live: LiveObjects<'_>) -> Result<Requirements, Refusal> {
+pub(super) fn requirements(launch: &Launch, pool: &NodePool, class: &EC2NodeClass) -> Result<Requirements, Refusal> {
     let name = &launch.node_pool;
     let pool_requirements: Vec<NodeSelectorRequirement> =
-        live.pool.spec.template.spec.requirements.iter().map(NodeSelectorRequirement::from).collect();
+        pool.spec.template.spec.requirements.iter().map(NodeSelectorRequirement::from).collect();
     let mut combined = Requirements::from_api(&pool_requirements)
         .map_err(|error| Refusal::pool(format!("NodePool {name}: {error}")))?;
-    combined.add_all(&Requirements::from_labels(own_labels(live).0));
+    combined.add_all(&Requirements::from_labels(own_labels(pool, class).0));
     let planned = Requirements::from_api(launch.requirements.iter())
-        .map_err(|error| Refusal::new(OutcomeReason::Invalid, format!("the plan's {error}")))?;
+        .map_err(|error| Refusal::new(OutcomeReason::Invalid, format!("plan: {error}")))?;
     for requirement in planned.iter() {
         let is_known = combined.contains(&requirement.key) || label::is_well_known(&requirement.key);
         if !is_known && !requirement.allows_absence() {
@@ -73,7 +76,9 @@ pub(super) fn requirements(launch: &Launch, live: LiveObjects<'_>) -> Result<Req
             && pool_requirements.iter().all(|own| own.operator != Operator::DoesNotExist || own.key != requirement.key)
     });
     match emptied {
-        Some(empty) => Err(Refusal::pool(format!("NodePool {name} leaves no value for {}", empty.key))),
+        Some(empty) => {
+            Err(Refusal::pool(format!("NodePool {name} and the plan have no common value for {}", empty.key)))
+        }
         None => Ok(combined),
     }
 }
@@ -82,23 +87,26 @@ pub(super) fn requirements(launch: &Launch, live: LiveObjects<'_>) -> Result<Req
 pub(super) fn is_offered(
     choice: &OfferingChoice,
     launch: &Launch,
-    live: LiveObjects<'_>,
+    catalog: &Catalog,
     requirements: &Requirements,
 ) -> Result<bool, Refusal> {
-    let Some(instance_type) = live.catalog.get(&choice.instance_type) else {
-        let message = format!("instance type {} is not in the catalog of {}", choice.instance_type, launch.node_class);
+    let Some(instance_type) = catalog.get(&choice.instance_type) else {
+        let message = format!(
+            "instance type {} is not in the catalog of EC2NodeClass {}",
+            choice.instance_type, launch.node_class
+        );
         return Err(Refusal::pool(message));
     };
     let is = |candidate: &&Offering| candidate.zone == choice.zone && candidate.capacity_type == choice.capacity_type;
     let Some(offering) = instance_type.offerings.iter().find(is) else { return Ok(false) };
-    let denied =
-        requirements.iter().find(|requirement| !admits(requirement, instance_type, offering, &live.catalog.region));
+    let denied = requirements.iter().find(|requirement| !admits(requirement, instance_type, offering, &catalog.region));
     if let Some(denied) = denied {
         let what = format!("{} in {} ({})", choice.instance_type, choice.zone, choice.capacity_type);
         return Err(Refusal::pool(format!("NodePool {} does not allow {what}: {denied}", launch.node_pool)));
     }
     if let Some(resource) = launch.requests.first_excess(&instance_type.allocatable()) {
-        let message = format!("{} has too little {resource} for the plan's pods", choice.instance_type);
+        let message =
+            format!("instance type {} has insufficient {resource} for the planned pods", choice.instance_type);
         return Err(Refusal::new(OutcomeReason::Invalid, message));
     }
     Ok(offering.available)
@@ -166,19 +174,4 @@ pub(super) fn restrict_to(mut all: Requirements, offerings: &[OfferingChoice]) -
     all.add(Requirement::one_of(label::CAPACITY_TYPE, of(|choice| choice.capacity_type.as_str())));
     all.remove(label::HOSTNAME);
     all
-}
-
-/// Minimum allocatable resources over the types of these offerings.
-pub(super) fn min_allocatable(offerings: &[OfferingChoice], catalog: &Catalog) -> Resources {
-    let mut types =
-        offerings.iter().filter_map(|choice| catalog.get(&choice.instance_type)).map(InstanceType::allocatable);
-    let Some(mut min_allocatable) = types.next() else { return Resources::new() };
-    for other in types {
-        for (name, amount) in min_allocatable.clone().iter() {
-            if other.get(name) < amount {
-                min_allocatable.set(name, other.get(name));
-            }
-        }
-    }
-    min_allocatable
 }

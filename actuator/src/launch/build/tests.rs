@@ -1,19 +1,20 @@
 use super::*;
-use crate::state::launch_group::LaunchGroup;
+use crate::launch::Admitted;
+use crate::state::launch_group::GroupKey;
 use plimsoll_api::node_pool::{NodeClaimTemplate, NodeClaimTemplateSpec, TemplateMetadata};
 use plimsoll_api::{EC2NodeClassSpec, NodeClassRef, NodePoolSpec, Operator, Requirement, Taint};
-use plimsoll_model::catalog::{InstanceType, Offering};
+use plimsoll_model::catalog::{CapacityType, InstanceType, Offering};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::{annotation, label};
 use plimsoll_model::plan::PodRef;
 use plimsoll_model::requirements::NodeSelectorRequirement;
+use plimsoll_model::resources::Resources;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 struct World {
-    pool: NodePool,
-    class: EC2NodeClass,
-    catalog: Catalog,
+    pool: Arc<NodePool>,
+    class: Arc<EC2NodeClass>,
+    catalog: Arc<Catalog>,
 }
 
 fn kind(name: &str, cpu: i64, spot: i64, on_demand: i64) -> InstanceType {
@@ -61,15 +62,27 @@ impl World {
         pool.metadata.uid = Some("pool-uid".to_owned());
         let class = EC2NodeClass::new("class", EC2NodeClassSpec::default());
         let instance_types = vec![kind("c.large", 2000, 50, 90), kind("m.large", 4000, 95, 100)];
-        Self { pool, class, catalog: Catalog { region: "r".to_owned(), instance_types } }
+        let catalog = Catalog { region: "r".to_owned(), instance_types };
+        Self { pool: pool.into(), class: class.into(), catalog: catalog.into() }
     }
 
-    fn live(&self) -> LiveObjects<'_> {
-        LiveObjects { pool: &self.pool, class: &self.class, catalog: &self.catalog }
+    fn narrow(&self, launch: &Launch) -> Result<(Launch, Requirements), Refusal> {
+        self.narrow_without(launch, |_| false)
     }
 
-    fn narrow(&self, launch: &Launch) -> Result<NarrowedLaunch, Refusal> {
-        narrow(launch, self.live(), |_| false)
+    fn narrow_without(
+        &self,
+        launch: &Launch,
+        closed: impl Fn(&OfferingChoice) -> bool,
+    ) -> Result<(Launch, Requirements), Refusal> {
+        narrow(launch, &self.pool, &self.class, &self.catalog, closed)
+    }
+
+    fn admitted(&self, launch: &Launch) -> Admitted {
+        let (launch, requirements) = self.narrow(launch).unwrap();
+        let (pool, class, catalog) = (self.pool.clone(), self.class.clone(), self.catalog.clone());
+        let reserved = Resources::from([("cpu", 2000), ("nodes", 1)]);
+        Admitted { launch, requirements, pool, class, catalog, claim: "pool-1".to_owned(), reserved }
     }
 
     fn launch(&self) -> Launch {
@@ -99,27 +112,22 @@ impl World {
     }
 }
 
-fn shown(narrowed: &NarrowedLaunch) -> Vec<String> {
-    narrowed
-        .launch
-        .offerings
-        .iter()
-        .map(|it| format!("{} {} {}", it.instance_type, it.zone, it.capacity_type))
-        .collect()
+fn shown(launch: &Launch) -> Vec<String> {
+    launch.offerings.iter().map(|it| format!("{} {} {}", it.instance_type, it.zone, it.capacity_type)).collect()
 }
 
 #[test]
 fn spot_is_preferred_unless_more_expensive_than_on_demand() {
     let world = World::new();
-    let narrowed = world.narrow(&world.launch()).unwrap();
-    assert_eq!(narrowed.capacity_type, CapacityType::Spot);
-    assert_eq!(shown(&narrowed), ["c.large a spot"], "m.large's Spot costs more than c.large On-Demand");
-    assert_eq!(narrowed.allocatable.get("cpu"), 2000);
+    let admitted = world.admitted(&world.launch());
+    assert!(admitted.launch.offerings.iter().all(|it| it.capacity_type == CapacityType::Spot));
+    assert_eq!(shown(&admitted.launch), ["c.large a spot"], "m.large's Spot costs more than c.large On-Demand");
+    assert_eq!(admitted.min_allocatable().get("cpu"), 2000);
 
     let closed = |choice: &OfferingChoice| choice.capacity_type == CapacityType::Spot;
-    let on_demand = narrow(&world.launch(), world.live(), closed).unwrap();
+    let (on_demand, _) = world.narrow_without(&world.launch(), closed).unwrap();
     assert_eq!(shown(&on_demand)[..2], ["c.large a on-demand", "c.large b on-demand"]);
-    assert_eq!(on_demand.launch.offerings.len(), 4);
+    assert_eq!(on_demand.offerings.len(), 4);
 }
 
 #[test]
@@ -134,7 +142,7 @@ fn disallowed_launches_are_rejected_with_the_cause() {
         let message = changed(change);
         assert!(message.contains(text), "{message:?} lacks {text:?}");
     };
-    says(&|launch| launch.node_class = "other".to_owned(), "node class");
+    says(&|launch| launch.node_class = "other".to_owned(), "EC2NodeClass");
     says(&|launch| drop(launch.labels.insert("team".to_owned(), "b".to_owned())), "team=b");
     says(&|launch| launch.taints.clear(), "taints");
     says(
@@ -153,24 +161,21 @@ fn disallowed_launches_are_rejected_with_the_cause() {
         "does not allow c.large in a",
     );
     says(&|launch| Arc::make_mut(&mut launch.offerings)[0].instance_type = "x.large".to_owned(), "x.large");
-    says(&|launch| launch.requests.set("cpu", 3000), "too little cpu");
+    says(&|launch| launch.requests.set("cpu", 3000), "insufficient cpu");
 }
 
 #[test]
 fn no_remaining_offering_is_reported_as_no_capacity() {
     let world = World::new();
-    let refusal = narrow(&world.launch(), world.live(), |_| true).unwrap_err();
+    let refusal = world.narrow_without(&world.launch(), |_| true).unwrap_err();
     assert_eq!(refusal.reason, OutcomeReason::NoCapacity);
 }
 
 #[test]
 fn claim_combines_the_pools_template_and_the_plan() {
     let world = World::new();
-    let narrowed = world.narrow(&world.launch()).unwrap();
-    let group = LaunchGroup { id: "g".to_owned(), size: 1 };
-    let reserved = Resources::from([("cpu", 2000), ("nodes", 1)]);
-    let facts = GroupFacts { group: &group, epoch: 3, class_hash: "77", reserved: &reserved };
-    let claim = object("pool-1", &narrowed, world.live(), &facts);
+    let group = GroupKey { id: "g".to_owned(), size: 1 };
+    let claim = object(&world.admitted(&world.launch()), &group, 3, "77");
 
     let labels = claim.metadata.labels.unwrap();
     let expected =
@@ -198,4 +203,16 @@ fn claim_combines_the_pools_template_and_the_plan() {
     assert_eq!(claim.spec.resources.unwrap().requests["cpu"].0, "1500m");
     assert_eq!(claim.spec.taints, world.pool.spec.template.spec.taints);
     assert_eq!(claim.metadata.owner_references.unwrap()[0].uid, "pool-uid");
+}
+
+#[test]
+fn launches_without_adapters_promise_none_while_in_flight() {
+    const EFA: &str = "vpc.amazonaws.com/efa";
+    let mut world = World::new();
+    Arc::make_mut(&mut world.catalog).instance_types[0].capacity.set(EFA, 2);
+    let mut launch = world.launch();
+    assert_eq!(world.admitted(&launch).in_flight().allocatable.get(EFA), 0);
+    launch.requests.set(EFA, 1);
+    Arc::make_mut(&mut launch.offerings).retain(|it| it.instance_type == "c.large");
+    assert_eq!(world.admitted(&launch).in_flight().allocatable.get(EFA), 2);
 }

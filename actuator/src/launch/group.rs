@@ -1,0 +1,53 @@
+//! Launch groups.
+
+use super::purchase::Purchase;
+use super::record;
+use crate::state::launch_group::GroupKey;
+use plimsoll_api::NodeClaim;
+use std::collections::BTreeMap;
+
+/// Maximum number of claims in a group. EC2 accepts more, but a single answer should not decide about everything.
+const MAX_GROUP: usize = 200;
+
+/// A fixed set of NodeClaims that a single CreateFleet request launches.
+#[derive(Debug, Clone)]
+pub struct LaunchGroup {
+    /// Id and size.
+    pub key: GroupKey,
+    /// Claims by name, as last seen or written.
+    pub claims: BTreeMap<String, NodeClaim>,
+    /// Correlation id of the planning cycle, for logs.
+    pub cycle_id: String,
+}
+
+impl LaunchGroup {
+    /// The group's id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.key.id
+    }
+
+    /// The name of the claim in a group of one.
+    #[must_use]
+    pub fn only_claim(&self) -> Option<&str> {
+        self.claims.keys().next().filter(|_| self.claims.len() == 1).map(String::as_str)
+    }
+
+    /// The primary claim (see [`record`]), if it exists.
+    #[must_use]
+    pub fn primary(&self) -> Option<&NodeClaim> {
+        self.claims.values().find(|claim| record::is_primary(claim))
+    }
+}
+
+/// Puts launches with equal purchases together, in order, at most [`MAX_GROUP`] per group.
+pub(super) fn by_purchase<T>(launches: impl IntoIterator<Item = (Purchase, T)>) -> Vec<(Purchase, Vec<T>)> {
+    let mut groups: Vec<(Purchase, Vec<T>)> = Vec::new();
+    for (purchase, launch) in launches {
+        match groups.iter_mut().find(|(other, members)| members.len() < MAX_GROUP && *other == purchase) {
+            Some((_, members)) => members.push(launch),
+            None => groups.push((purchase, vec![launch])),
+        }
+    }
+    groups
+}

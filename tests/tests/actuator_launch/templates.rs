@@ -1,0 +1,107 @@
+//! Launch templates of groups, and what they attach to instances.
+
+use crate::stage::{Stage, WATCHER, fleet_calls, launch, plan, statuses};
+use plimsoll_actuator::ports::CloudError;
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::execution::OutcomeStatus::{Accepted, Launched};
+use plimsoll_model::plan::Launch;
+use plimsoll_sim::apiserver::ResourceId;
+use plimsoll_sim::cloud::{Action, Effect};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+const EFA: &str = "vpc.amazonaws.com/efa";
+
+/// A launch for each zone: each needs a request of its own, and all the same launch template.
+fn per_zone(catalog: &Catalog) -> Vec<Launch> {
+    let all = launch(catalog, "a", &["m6i.large"], "p");
+    let zones: BTreeSet<&str> = all.offerings.iter().map(|it| it.zone.as_str()).collect();
+    let in_zone = |zone: &&str| {
+        let mut one = launch(catalog, &format!("a-{zone}"), &["m6i.large"], &format!("p-{zone}"));
+        Arc::make_mut(&mut one.offerings).retain(|it| it.zone == **zone);
+        one
+    };
+    zones.iter().map(in_zone).collect()
+}
+
+fn template_calls(stage: &Stage) -> usize {
+    stage.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::CreateLaunchTemplate).count())
+}
+
+#[tokio::test(start_paused = true)]
+async fn groups_with_the_same_template_ask_for_it_once() {
+    let stage = Stage::begin().await;
+    let _actuator = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    let slow = Effect::Delay(Duration::from_secs(1));
+    stage.world.ec2.faults(|faults| faults.inject(Action::CreateLaunchTemplate, slow, u32::MAX));
+    let launches = per_zone(&catalog);
+    let count = launches.len();
+    assert!(count > 1);
+    let position = stage.ledger().await.position;
+    stage.execute(WATCHER, plan(position, launches)).await.unwrap();
+    stage.settled(count).await;
+    assert_eq!((fleet_calls(&stage), template_calls(&stage)), (count, 1));
+}
+
+/// RequestLimitExceeded, and a template that Describe does not show yet.
+#[tokio::test(start_paused = true)]
+async fn a_template_that_ec2_cannot_give_yet_fails_no_launch_and_pauses_no_pool() {
+    for refused in [CloudError::Throttled, CloudError::Unavailable { message: "not visible yet".to_owned() }] {
+        let stage = Stage::begin().await;
+        let _actuator = stage.start("actuator-1");
+        let catalog = stage.catalog().await;
+        stage.world.ec2.faults(|faults| faults.inject(Action::CreateLaunchTemplate, Effect::Refuse(refused), 6));
+        let position = stage.ledger().await.position;
+        let first = plan(position, vec![launch(&catalog, "a-1", &["m6i.large"], "p-1")]);
+        let outcomes = stage.execute(WATCHER, first).await.unwrap();
+        assert_eq!(statuses(&outcomes), [Accepted, Launched], "{outcomes:?}");
+        let position = stage.ledger().await.position;
+        let next = plan(position, vec![launch(&catalog, "a-2", &["m6i.large"], "p-2")]);
+        let outcomes = stage.execute(WATCHER, next).await.unwrap();
+        assert_eq!(statuses(&outcomes), [Accepted, Launched], "{outcomes:?}");
+        stage.settled(2).await;
+    }
+}
+
+/// CreateFleet does not see a new template, or somebody deleted it.
+#[tokio::test(start_paused = true)]
+async fn a_template_that_create_fleet_does_not_find_is_restored() {
+    let stage = Stage::begin().await;
+    let _actuator = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    let code = "InvalidLaunchTemplateName.NotFoundException".to_owned();
+    let refused = CloudError::InvalidRequest { code, message: "the launch template does not exist".to_owned() };
+    stage.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::Refuse(refused), 2));
+    let position = stage.ledger().await.position;
+    let wanted = plan(position, vec![launch(&catalog, "a-1", &["m6i.large"], "p-1")]);
+    let outcomes = stage.execute(WATCHER, wanted).await.unwrap();
+    assert_eq!(statuses(&outcomes), [Accepted, Launched], "{outcomes:?}");
+    stage.settled(1).await;
+    assert_eq!((fleet_calls(&stage), template_calls(&stage)), (3, 3), "asked for again after each refusal");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_has_elastic_fabric_adapters_only_if_it_asked_for_them() {
+    let stage = Stage::begin().await;
+    let _actuator = stage.start("actuator-1");
+    let limits = json!({"spec": {"limits": {"cpu": "1000"}}});
+    stage.world.patch(ResourceId::NODE_POOLS, "default", limits).unwrap();
+    let catalog = stage.catalog().await;
+    assert!(catalog.get("m6i.32xlarge").unwrap().capacity.get(EFA) > 0);
+    for (action, wanted) in [("a-0", 0), ("a-1", 1)] {
+        let mut one = launch(&catalog, action, &["m6i.32xlarge"], action);
+        if wanted > 0 {
+            one.requests.set(EFA, wanted);
+        }
+        let position = stage.ledger().await.position;
+        let outcomes = stage.execute(WATCHER, plan(position, vec![one])).await.unwrap();
+        let claims = stage.claims().await;
+        let claim = claims.iter().find(|claim| claim.metadata.name == outcomes[1].node_claim).unwrap();
+        let status = claim.status.clone().unwrap();
+        let has = [&status.capacity, &status.allocatable].map(|resources| resources.contains_key(EFA));
+        assert_eq!(has, [wanted > 0; 2], "{action}: {outcomes:?}");
+    }
+}
