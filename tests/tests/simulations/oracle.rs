@@ -1,6 +1,5 @@
 //! What must hold, read from the API server's and the cloud's history without product code.
 
-use super::config::{Config, LIMIT};
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_tests::{Scene, claims_ever_launched, instances_ever_launched, most_cpu_of_claims};
 use std::collections::BTreeSet;
@@ -30,10 +29,10 @@ pub(super) fn always(scene: &Scene) {
     }
 }
 
-/// The pool's limit held at all times.
-pub(super) fn limits(scene: &Scene, config: &Config) {
+/// The limit of pool `default`, in thousandths of a CPU, held at all times.
+pub(super) fn limits(scene: &Scene, limit: i64) {
     let most = most_cpu_of_claims(&scene.world, "default");
-    assert!(most <= LIMIT, "{most} of {LIMIT}m cpu: {config:?}");
+    assert!(most <= limit, "{most} of {limit}m cpu");
 }
 
 /// When nothing is wanted any more: nothing is left, and what was bought is what claims had, but for `surplus`.
