@@ -3,6 +3,7 @@
 
 mod case;
 mod flow;
+mod incident;
 mod play;
 mod record;
 
@@ -23,6 +24,56 @@ fn cases(flow: Flow) -> Vec<Case> {
 fn play(name: &str) {
     let case = Case::parse(name).unwrap_or_else(|| panic!("{name} is no case"));
     alone(play::play(&case));
+}
+
+/// Of the cases of a flow, one in so many is played by each run of the tests.
+const STRIDE: usize = 67;
+
+fn some_cases(flow: Flow) {
+    for case in cases(flow).iter().step_by(STRIDE) {
+        println!("case {case}");
+        alone(play::play(case));
+    }
+}
+
+#[test]
+fn launch() {
+    some_cases(Flow::Launch);
+}
+
+#[test]
+fn removal() {
+    some_cases(Flow::Removal);
+}
+
+#[test]
+fn drain() {
+    some_cases(Flow::Drain);
+}
+
+#[test]
+fn interruption() {
+    some_cases(Flow::Interruption);
+}
+
+#[test]
+fn collection() {
+    some_cases(Flow::Collection);
+}
+
+#[test]
+fn buffer_status() {
+    some_cases(Flow::BufferStatus);
+}
+
+#[test]
+fn drift() {
+    some_cases(Flow::Drift);
+}
+
+#[test]
+fn expiry() {
+    some_cases(Flow::Expiry);
 }
 
 /// The cases of the flows in `PLIMSOLL_FLOWS=launch,drain`, or of all flows, one a line.

@@ -1,6 +1,9 @@
 //! What must hold, read from the API server's and the cloud's history without product code.
 
+use plimsoll_model::names::annotation;
+use plimsoll_sim::apiserver::store::ChangeKind;
 use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::world::World;
 use plimsoll_tests::{Scene, claims_ever_launched, instances_ever_launched, most_cpu_of_claims};
 use std::collections::BTreeSet;
 
@@ -44,4 +47,22 @@ pub(super) fn at_the_end(scene: &Scene, surplus: usize) {
     assert!(unclaimed.len() <= surplus, "bought and never claimed: {unclaimed:?}\n{}", scene.summary());
     assert!(scene.world.all(ResourceId::NODE_CLAIMS).is_empty(), "{}", scene.summary());
     assert!(scene.world.all(ResourceId::NODES).is_empty(), "{}", scene.summary());
+}
+
+/// The most NodeClaims that were being deleted or had a command to be removed at one time.
+pub(super) fn most_leaving(world: &World) -> usize {
+    world.server().read(|store| {
+        let (mut leaving, mut most) = (BTreeSet::new(), 0);
+        for event in store.events_after(ResourceId::NODE_CLAIMS, 0).unwrap() {
+            let (claim, uid) = (&event.object, object::uid(&event.object).to_owned());
+            let leaves = object::is_deleting(claim) || object::annotation(claim, annotation::REMOVAL).is_some();
+            if leaves && event.kind != ChangeKind::Deleted {
+                leaving.insert(uid);
+            } else {
+                leaving.remove(&uid);
+            }
+            most = most.max(leaving.len());
+        }
+        most
+    })
 }

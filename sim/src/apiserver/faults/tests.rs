@@ -3,8 +3,7 @@
 use super::{About, Effect, Faults, Matcher};
 use crate::apiserver::request::Verb;
 
-const CREATE: About<'static> =
-    About { client: "a", verb: Verb::Create, resource: "pods", subresource: "", name: "" };
+const CREATE: About<'static> = About { client: "a", verb: Verb::Create, resource: "pods", subresource: "", name: "" };
 
 #[test]
 fn a_counted_rule_is_used_up_by_what_it_matches() {
@@ -45,6 +44,7 @@ fn a_rule_for_one_request_counts_those_before_it() {
     let faults = Faults::new(0);
     faults.nth(3, Matcher::of(Verb::Create, "pods"), Effect::Drop);
     let other = About { verb: Verb::Get, ..CREATE };
-    let hits: Vec<_> = [CREATE, other, CREATE, CREATE, CREATE].iter().map(|about| faults.effects(about).len()).collect();
+    let hits: Vec<_> =
+        [CREATE, other, CREATE, CREATE, CREATE].iter().map(|about| faults.effects(about).len()).collect();
     assert_eq!(hits, [0, 0, 0, 1, 0]);
 }

@@ -15,6 +15,18 @@ pub(super) enum Operation {
     Cloud(Action),
 }
 
+impl Operation {
+    /// Whether it decides about nodes and what is spent on them.
+    pub(super) fn is_central(self) -> bool {
+        match self {
+            Self::Cluster { verb, resource, .. } => {
+                resource == "nodeclaims" || (resource == "nodes" && verb == Verb::Patch)
+            }
+            Self::Cloud(action) => matches!(action, Action::CreateFleet | Action::TerminateInstances),
+        }
+    }
+}
+
 /// Verbs and calls that change something.
 const VERBS: [(&str, Verb); 4] =
     [("create", Verb::Create), ("update", Verb::Update), ("patch", Verb::Patch), ("delete", Verb::Delete)];
@@ -108,6 +120,25 @@ named! {
         AnswerLost => "answer-lost",
         /// The connection breaks, and the write takes effect later.
         Late => "late",
+        /// From this write on, requests of its kind get no answer for a while.
+        Stalled => "stalled",
+        /// The process dies after the write, and a user deletes the NodeClaims without an instance.
+        CrashDeleted => "crash-deleted",
+        /// A user deletes the Leases.
+        LeasesDeleted => "leases-deleted",
+        /// A user deletes the NodeClaim of a node without pods.
+        ClaimDeleted => "claim-deleted",
+        /// A user damages an annotation, and mends it.
+        AnnotationDamaged => "annotation-damaged",
+        /// An instance may not be terminated for a while.
+        Protected => "protected",
+    }
+}
+
+impl WriteFault {
+    /// What happens around the write rather than to it: these are tried at fewer writes.
+    pub(super) fn is_event(self) -> bool {
+        !matches!(self, Self::CrashBefore | Self::CrashAfter | Self::AnswerLost | Self::Late)
     }
 }
 
@@ -179,7 +210,8 @@ fn a_case_is_its_name() {
     ] {
         assert_eq!(Case::parse(name).unwrap().to_string(), name);
     }
-    for bad in ["launch", "launch/a/b/1/late", "nothing/actuator-0-1/CreateFleet/1/late", "launch/a/CreateFleet/1/soon"] {
+    for bad in ["launch", "launch/a/b/1/late", "nothing/actuator-0-1/CreateFleet/1/late", "launch/a/CreateFleet/1/soon"]
+    {
         assert!(Case::parse(bad).is_none(), "{bad}");
     }
 }

@@ -1,9 +1,10 @@
 //! The flows: short runs in which the services do one thing.
 
+use crate::oracle::{self, most_leaving};
 use plimsoll_model::names::{annotation, label, tag};
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
-use plimsoll_tests::{MINUTE, Scene, Setup};
+use plimsoll_tests::{MINUTE, Scene, Setup, instances_ever_launched};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -25,6 +26,10 @@ pub(super) enum Flow {
     Collection,
     /// A CapacityBuffer asks for room.
     BufferStatus,
+    /// A node drifts whose pods have a PodDisruptionBudget without room, under a terminationGracePeriod.
+    Drift,
+    /// A node expires, one of whose pods must not be disrupted.
+    Expiry,
 }
 
 fn pool_of(types: &[&str], capacity_type: &str, disruption: &Value) -> Setup {
@@ -35,7 +40,8 @@ fn pool_of(types: &[&str], capacity_type: &str, disruption: &Value) -> Setup {
 }
 
 fn is_quiet(world: &World) -> bool {
-    let is_leaving = |claim: &Value| object::is_deleting(claim) || object::annotation(claim, annotation::REMOVAL).is_some();
+    let is_leaving =
+        |claim: &Value| object::is_deleting(claim) || object::annotation(claim, annotation::REMOVAL).is_some();
     let is_tainted = |node: &Value| !object::items(node, &["spec", "taints"]).is_empty();
     world.count(ResourceId::NODE_CLAIMS, is_leaving) == 0 && world.count(ResourceId::NODES, is_tainted) == 0
 }
@@ -49,8 +55,16 @@ fn runs(world: &World, pods: usize, instances: usize) -> bool {
 }
 
 impl Flow {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Launch, Self::Removal, Self::Drain, Self::Interruption, Self::Collection, Self::BufferStatus];
+    pub(super) const ALL: [Self; 8] = [
+        Self::Launch,
+        Self::Removal,
+        Self::Drain,
+        Self::Interruption,
+        Self::Collection,
+        Self::BufferStatus,
+        Self::Drift,
+        Self::Expiry,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -60,6 +74,8 @@ impl Flow {
             Self::Interruption => "interruption",
             Self::Collection => "collection",
             Self::BufferStatus => "buffer-status",
+            Self::Drift => "drift",
+            Self::Expiry => "expiry",
         }
     }
 
@@ -77,6 +93,17 @@ impl Flow {
                 pool_of(&["m6i.large", "m6i.xlarge", "m6i.2xlarge"], "on-demand", &disruption)
             }
             Self::Interruption => pool_of(&["m6i.large", "c6i.large"], "spot", &json!({})),
+            Self::Drift => {
+                let mut setup = pool_of(&["m6i.xlarge"], "on-demand", &json!({"consolidateAfter": "0s"}));
+                json_patch::merge(&mut setup.pool, &json!({"template": {"spec": {"terminationGracePeriod": "4m"}}}));
+                setup
+            }
+            Self::Expiry => {
+                let mut setup = pool_of(&["m6i.xlarge"], "on-demand", &json!({}));
+                let spec = json!({"template": {"spec": {"expireAfter": "5m", "terminationGracePeriod": "4m"}}});
+                json_patch::merge(&mut setup.pool, &spec);
+                setup
+            }
         }
     }
 
@@ -87,8 +114,8 @@ impl Flow {
             Self::Removal => {
                 scene.deploy("web", 5, 1200);
                 scene.until_running(5, 3 * MINUTE).await;
-                scene.deploy("side", 2, 7000);
-                scene.until_running(7, 3 * MINUTE).await;
+                scene.deploy("side", 3, 7000);
+                scene.until_running(8, 3 * MINUTE).await;
             }
             Self::Drain => {
                 scene.deploy("web", 3, 3000);
@@ -100,6 +127,20 @@ impl Flow {
             Self::Interruption => {
                 scene.deploy("web", 4, 800);
                 scene.until_running(4, 3 * MINUTE).await;
+            }
+            Self::Drift => {
+                scene.deploy("web", 1, 3000);
+                let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+                    "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
+                scene.world.apply_object(&budget).unwrap();
+                scene.until_running(1, 3 * MINUTE).await;
+            }
+            Self::Expiry => {
+                scene.deploy("web", 2, 1500);
+                scene.until_running(2, 3 * MINUTE).await;
+                let pods = scene.world.all(ResourceId::PODS);
+                let held = json!({"metadata": {"annotations": {annotation::DO_NOT_DISRUPT: "true"}}});
+                scene.world.patch(ResourceId::PODS, object::name(&pods[0]), held).unwrap();
             }
             Self::Collection => {
                 scene.deploy("web", 2, 3000);
@@ -114,9 +155,15 @@ impl Flow {
         let world = &scene.world;
         match self {
             Self::Launch => scene.deploy("web", 3, 3000),
-            Self::Removal => {
-                scene.scale("web", 1);
-                scene.scale("side", 0);
+            Self::Removal => scene.scale("web", 1),
+            Self::Drift => {
+                let label = json!({"spec": {"template": {"metadata": {"labels": {"team": "a"}}}}});
+                scene.world.patch(ResourceId::NODE_POOLS, "default", label).unwrap();
+            }
+            // Time alone has nodes expire; what comes after them does not.
+            Self::Expiry => {
+                let never = json!({"spec": {"template": {"spec": {"expireAfter": "Never"}}}});
+                scene.world.patch(ResourceId::NODE_POOLS, "default", never).unwrap();
             }
             Self::Drain => {
                 for claim in scene.claims().iter().take(2) {
@@ -141,7 +188,8 @@ impl Flow {
             }
             Self::BufferStatus => {
                 let requests = json!({"cpu": "3", "memory": "1Gi"});
-                let containers = json!([{"name": "main", "image": "example.com/app:1", "resources": {"requests": requests}}]);
+                let containers =
+                    json!([{"name": "main", "image": "example.com/app:1", "resources": {"requests": requests}}]);
                 let template = json!({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "spare"},
                                       "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": containers}}});
                 let buffer = json!({"apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer",
@@ -153,13 +201,36 @@ impl Flow {
         }
     }
 
+    /// When the second act comes.
+    pub(super) fn second_act_after(self) -> Duration {
+        // The replacement of the first node is on its way then.
+        Duration::from_secs(15)
+    }
+
+    /// What happens while the flow is under way.
+    pub(super) fn act_again(self, scene: &Scene) {
+        if self == Self::Removal {
+            scene.scale("side", 0);
+        }
+    }
+
     /// Whether the flow has come to its end.
     pub(super) fn is_done(self, world: &World) -> bool {
         match self {
             Self::Launch | Self::Drain => runs(world, 3, 3),
-            Self::Removal => runs(world, 1, 1) && world.living_instances().values().all(|it| it.instance_type == "m6i.large"),
+            Self::Removal => {
+                runs(world, 1, 1) && world.living_instances().values().all(|it| it.instance_type == "m6i.large")
+            }
             Self::Interruption => runs(world, 4, 2) && world.ec2.read(|cloud, _| cloud.queue.is_empty()),
             Self::Collection => runs(world, 2, 2),
+            Self::Drift => {
+                runs(world, 1, 1)
+                    && world.all(ResourceId::NODE_CLAIMS).iter().all(|claim| object::label(claim, "team").is_some())
+            }
+            Self::Expiry => {
+                let old = |claim: &Value| object::text(claim, &["spec", "expireAfter"]) != "Never";
+                runs(world, 2, 1) && world.count(ResourceId::NODE_CLAIMS, old) == 0
+            }
             Self::BufferStatus => {
                 let is_there = |buffer: &Value| object::condition_is_true(buffer, "Provisioning");
                 runs(world, 0, 2) && world.count(ResourceId::CAPACITY_BUFFERS, is_there) == 1
@@ -175,8 +246,28 @@ impl Flow {
         }
     }
 
-    /// What must have held all the time.
-    pub(super) fn check(self, scene: &Scene) {
-        crate::oracle::limits(scene, LIMIT);
+    /// Instances that the flow buys, from its beginning on, with those that were there before.
+    pub(super) fn purchases(self) -> usize {
+        match self {
+            Self::Launch => 3,
+            // Five pods on one node and three on one each; a small one for the pod that stays.
+            Self::Removal => 5,
+            Self::Drain => 5,
+            Self::Interruption => 3,
+            // With the instance that nobody wants, and one for the pod of the instance that vanished.
+            Self::Collection => 4,
+            Self::BufferStatus | Self::Drift | Self::Expiry => 2,
+        }
+    }
+
+    /// What must have held all the time. `more` instances may have been bought than the flow needs.
+    pub(super) fn check(self, scene: &Scene, more: usize) {
+        oracle::limits(scene, LIMIT);
+        let bought = instances_ever_launched(&scene.world).len();
+        assert!(bought <= self.purchases() + more, "{bought} instances were bought\n{}", scene.summary());
+        if self == Self::Removal {
+            let most = most_leaving(&scene.world);
+            assert!(most <= 1, "{most} nodes were removed at once, the budget is 1\n{}", scene.summary());
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::case::{Case, Fault, Operation, WatchFault, WriteFault};
 use super::flow::Flow;
+use super::incident::Incident;
 use crate::oracle;
 use plimsoll_sim::apiserver::faults::{Distortion, Effect, Gate, Matcher, WatchMatcher};
 use plimsoll_sim::cloud::Effect as CloudEffect;
@@ -27,38 +28,32 @@ pub(super) struct Mark {
     pub(super) calls: usize,
 }
 
-/// A process that dies as soon as one of its writes comes to a gate.
-pub(super) struct Crash {
-    process: String,
-    gate: Gate,
-}
-
 /// The scene up to where the flow begins.
 pub(super) async fn begin(flow: Flow) -> (Scene, Mark) {
     let scene = Scene::begin(flow.setup()).await;
     flow.prepare(&scene).await;
-    let mark = Mark { requests: scene.world.server().audit().len(), calls: scene.world.ec2.read(|cloud, _| cloud.log.len()) };
+    let mark =
+        Mark { requests: scene.world.server().audit().len(), calls: scene.world.ec2.read(|cloud, _| cloud.log.len()) };
     (scene, mark)
 }
 
 /// Lets a flow come to its end and stay there.
-pub(super) async fn settle(flow: Flow, scene: &mut Scene, mut crash: Option<Crash>) {
+pub(super) async fn settle(flow: Flow, scene: &mut Scene, mut incident: Option<Incident>) {
     let started = Instant::now();
     let mut done_since: Option<Instant> = None;
+    let mut second = Some(started + flow.second_act_after());
     loop {
-        match &crash {
-            Some(Crash { process, gate }) => tokio::select! {
-                biased;
-                () = gate.reached(1) => {
-                    scene.plimsoll.replace(process).unwrap();
-                    crash = None;
-                }
-                () = scene.pass(LOOK_EVERY) => {}
-            },
+        match &mut incident {
+            Some(incident) => incident.pass(scene, LOOK_EVERY).await,
             None => scene.pass(LOOK_EVERY).await,
         }
+        if second.is_some_and(|at| Instant::now() >= at) {
+            second = None;
+            flow.act_again(scene);
+        }
         oracle::always(scene);
-        done_since = if flow.is_done(&scene.world) { done_since.or(Some(Instant::now())) } else { None };
+        let is_over = second.is_none() && incident.as_ref().is_none_or(Incident::is_over) && flow.is_done(&scene.world);
+        done_since = if is_over { done_since.or(Some(Instant::now())) } else { None };
         if done_since.is_some_and(|since| since.elapsed() >= QUIET) {
             return;
         }
@@ -70,18 +65,23 @@ pub(super) async fn settle(flow: Flow, scene: &mut Scene, mut crash: Option<Cras
 pub(super) async fn play(case: &Case) {
     let Case { flow, fault } = case;
     let (mut scene, _) = begin(*flow).await;
-    let crash = arm(&scene, fault);
+    let incident = arm(&scene, fault);
     flow.act(&scene);
-    settle(*flow, &mut scene, crash).await;
+    settle(*flow, &mut scene, incident).await;
     scene.world.server().faults().end_distortions();
+    // NodeClaims that a user deletes may have been bought for, and pods whose node was taken away need another.
+    let deleted = match fault {
+        Fault::Write { fault: WriteFault::CrashDeleted, .. } => flow.purchases(),
+        _ => 0,
+    };
+    flow.check(&scene, deleted);
     flow.end(&scene);
     scene.until_empty(45 * MINUTE).await;
-    oracle::at_the_end(&scene, 0);
-    flow.check(&scene);
+    oracle::at_the_end(&scene, deleted);
 }
 
 /// Makes the fault of a case wait for its write.
-fn arm(scene: &Scene, fault: &Fault) -> Option<Crash> {
+fn arm(scene: &Scene, fault: &Fault) -> Option<Incident> {
     match fault {
         Fault::Watch { service, resource, fault } => {
             let watches = WatchMatcher { client: service.clone(), resource: Some(resource) };
@@ -100,9 +100,9 @@ fn arm(scene: &Scene, fault: &Fault) -> Option<Crash> {
                 Operation::Cluster { verb, resource, subresource } => {
                     let effect = match fault {
                         WriteFault::CrashBefore => Effect::HoldBefore(gate.clone()),
-                        WriteFault::CrashAfter => Effect::HoldAfter(gate.clone()),
                         WriteFault::AnswerLost => Effect::LoseAnswer,
                         WriteFault::Late => Effect::Late(LATE),
+                        _ => Effect::HoldAfter(gate.clone()),
                     };
                     let write = Matcher {
                         client: Some(client.clone()),
@@ -116,15 +116,15 @@ fn arm(scene: &Scene, fault: &Fault) -> Option<Crash> {
                 Operation::Cloud(action) => {
                     let effect = match fault {
                         WriteFault::CrashBefore => CloudEffect::HoldBefore(gate.clone()),
-                        WriteFault::CrashAfter => CloudEffect::HoldAfter(gate.clone()),
                         WriteFault::AnswerLost => CloudEffect::LoseAnswer,
                         WriteFault::Late => CloudEffect::Late(LATE),
+                        _ => CloudEffect::HoldAfter(gate.clone()),
                     };
                     scene.world.ec2.faults(|faults| faults.nth(*number, client.clone(), *action, effect));
                 }
             }
-            let dies = matches!(fault, WriteFault::CrashBefore | WriteFault::CrashAfter);
-            dies.then(|| Crash { process: client.clone(), gate })
+            let waits = !matches!(fault, WriteFault::AnswerLost | WriteFault::Late);
+            waits.then(|| Incident::new(client, *operation, *fault, gate))
         }
     }
 }

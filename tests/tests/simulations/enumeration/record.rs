@@ -11,17 +11,22 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Renewals of a Lease to be enumerated of each process. They are alike; a crash at any of them is one between writes.
 const RENEWALS: u32 = 6;
 
+/// Writes of each kind at which events around a write are tried.
+const EVENTS: u32 = 4;
+
 /// Every write and every watch of a run, with each fault.
 pub(super) async fn cases(flow: Flow) -> Vec<Case> {
     let (mut scene, mark) = begin(flow).await;
     flow.act(&scene);
     settle(flow, &mut scene, None).await;
+    flow.check(&scene, 0);
     let mut faults = Vec::new();
     for ((client, operation), count) in writes(&scene, &mark) {
         let is_lease = matches!(operation, Operation::Cluster { resource: "leases", .. });
         let most = if is_lease { RENEWALS } else { u32::MAX };
         for number in 1..=count.min(most) {
-            for fault in WriteFault::ALL.iter().copied() {
+            let is_tried = |fault: &WriteFault| !fault.is_event() || (operation.is_central() && number <= EVENTS);
+            for fault in WriteFault::ALL.iter().copied().filter(is_tried) {
                 faults.push(Fault::Write { client: client.clone(), operation, number, fault });
             }
         }
@@ -40,7 +45,8 @@ fn writes(scene: &Scene, mark: &Mark) -> BTreeMap<(String, Operation), u32> {
         Some((entry.client, Operation::of_request(entry.verb, entry.resource, &entry.subresource)?))
     });
     let calls = scene.world.ec2.read(|cloud, _| cloud.log.clone());
-    let calls = calls.into_iter().skip(mark.calls).filter_map(|call| Some((call.client, Operation::of_call(call.action)?)));
+    let calls =
+        calls.into_iter().skip(mark.calls).filter_map(|call| Some((call.client, Operation::of_call(call.action)?)));
     let mut counts = BTreeMap::new();
     for write in requests.chain(calls).filter(|(client, _)| service_of(client).is_some()) {
         *counts.entry(write).or_default() += 1;
