@@ -7,7 +7,11 @@ use plimsoll_sim::plimsoll::{Options, Plimsoll};
 use plimsoll_sim::world::{Scenery, World, is_running};
 use serde_json::{Value, json};
 use std::time::Duration;
+use tokio::time::Instant;
 use tracing_subscriber::EnvFilter;
+
+/// Interval of looks whether anything is left. It takes minutes, and nothing comes after.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A minute.
 pub const MINUTE: Duration = Duration::from_secs(60);
@@ -157,7 +161,11 @@ impl Scene {
                 && world.all(ResourceId::NODES).is_empty()
                 && world.living_instances().is_empty()
         };
-        self.until("no claim, node or instance is left", limit, nothing).await;
+        let started = Instant::now();
+        while !nothing(&self.world) {
+            assert!(started.elapsed() < limit, "claims, nodes or instances are left\n{}", self.summary());
+            self.pass(LOOK_EVERY).await;
+        }
     }
 
     /// Lets time pass.

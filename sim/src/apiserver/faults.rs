@@ -1,5 +1,9 @@
 //! Fault injection between clients and the API server, controlled by tests.
 
+mod distortion;
+
+pub use distortion::{Distortion, WatchMatcher};
+
 use super::error::ApiError;
 use super::request::Verb;
 use crate::seed::Rng;
@@ -153,10 +157,18 @@ pub struct RuleId(u64);
 struct Rule {
     matcher: Matcher,
     effect: Effect,
+    /// Matching requests that still pass unaffected.
+    skip: u32,
     /// Probability in per mille that a matching request is affected.
     per_mille: u32,
     /// Remaining requests to affect; `None` for no limit.
     left: Option<u32>,
+}
+
+impl Rule {
+    fn once(matcher: Matcher, effect: Effect) -> Self {
+        Self { matcher, effect, skip: 0, per_mille: 1000, left: Some(1) }
+    }
 }
 
 #[derive(Debug)]
@@ -166,6 +178,7 @@ struct State {
     rules: BTreeMap<RuleId, Rule>,
     partitions: BTreeMap<String, Partition>,
     watch_lag: BTreeMap<String, Duration>,
+    distortions: Vec<(WatchMatcher, Distortion)>,
     /// Cuts: the clients (empty for all) and the number of the last watch that is cut.
     cuts: Vec<(BTreeSet<String>, u64)>,
     watches: u64,
@@ -188,6 +201,7 @@ impl Faults {
             rules: BTreeMap::new(),
             partitions: BTreeMap::new(),
             watch_lag: BTreeMap::new(),
+            distortions: Vec::new(),
             cuts: Vec::new(),
             watches: 0,
         };
@@ -200,28 +214,39 @@ impl Faults {
         result
     }
 
-    fn add(&self, matcher: Matcher, effect: Effect, per_mille: u32, left: Option<u32>) -> RuleId {
+    fn add(&self, rule: Rule) -> RuleId {
         self.change(|state| {
             state.next += 1;
             let id = RuleId(state.next);
-            state.rules.insert(id, Rule { matcher, effect, per_mille, left });
+            state.rules.insert(id, rule);
             id
         })
     }
 
     /// Affects every matching request until the rule is removed.
     pub fn always(&self, matcher: Matcher, effect: Effect) -> RuleId {
-        self.add(matcher, effect, 1000, None)
+        self.add(Rule { left: None, ..Rule::once(matcher, effect) })
     }
 
     /// Affects the next `count` matching requests.
     pub fn next(&self, count: u32, matcher: Matcher, effect: Effect) -> RuleId {
-        self.add(matcher, effect, 1000, Some(count))
+        self.add(Rule { left: Some(count), ..Rule::once(matcher, effect) })
+    }
+
+    /// Affects the matching request with this number, from 1, and no other.
+    pub fn nth(&self, number: u32, matcher: Matcher, effect: Effect) -> RuleId {
+        self.add(Rule { skip: number.saturating_sub(1), ..Rule::once(matcher, effect) })
+    }
+
+    /// Whether a rule has affected all the requests that it was for.
+    #[must_use]
+    pub fn is_used_up(&self, id: RuleId) -> bool {
+        !self.state.lock().rules.contains_key(&id)
     }
 
     /// Affects matching requests with probability `per_mille` / 1000, determined by the seed.
     pub fn sometimes(&self, per_mille: u32, matcher: Matcher, effect: Effect) -> RuleId {
-        self.add(matcher, effect, per_mille, None)
+        self.add(Rule { per_mille, left: None, ..Rule::once(matcher, effect) })
     }
 
     /// Removes a rule.
@@ -229,12 +254,13 @@ impl Faults {
         self.change(|state| state.rules.remove(&id));
     }
 
-    /// Removes all rules, watch lags and partitions.
+    /// Removes all rules, watch lags, distortions and partitions.
     pub fn clear(&self) {
         self.change(|state| {
             state.rules.clear();
             state.partitions.clear();
             state.watch_lag.clear();
+            state.distortions.clear();
         });
     }
 
@@ -269,6 +295,22 @@ impl Faults {
         self.change(|state| state.watch_lag.insert(client.into(), lag));
     }
 
+    /// Distorts watches from now on.
+    pub fn distort_watches(&self, watches: WatchMatcher, distortion: Distortion) {
+        self.change(|state| state.distortions.push((watches, distortion)));
+    }
+
+    /// Ends all distortions of watches.
+    pub fn end_distortions(&self) {
+        self.change(|state| state.distortions.clear());
+    }
+
+    pub(crate) fn distortion(&self, client: &str, resource: &str) -> Option<Distortion> {
+        let state = self.state.lock();
+        let found = state.distortions.iter().find(|(watches, _)| watches.matches(client, resource));
+        found.map(|(_, distortion)| *distortion)
+    }
+
     /// Effects on one request, in the order of their rules. Counts against the limits of the rules.
     pub(crate) fn effects(&self, about: &About<'_>) -> Vec<Effect> {
         let mut state = self.state.lock();
@@ -276,6 +318,10 @@ impl Faults {
         let mut effects = Vec::new();
         for rule in rules.values_mut() {
             if rule.left == Some(0) || !rule.matcher.matches(about) {
+                continue;
+            }
+            if rule.skip > 0 {
+                rule.skip -= 1;
                 continue;
             }
             // Rules with probability 1 draw no random number, so that adding one does not change the outcomes of
@@ -340,44 +386,4 @@ impl Faults {
 pub struct BrokenConnection;
 
 #[cfg(test)]
-mod tests {
-    use super::{About, Effect, Faults, Matcher};
-    use crate::apiserver::request::Verb;
-
-    const CREATE: About<'static> =
-        About { client: "a", verb: Verb::Create, resource: "pods", subresource: "", name: "" };
-
-    #[test]
-    fn a_counted_rule_is_used_up_by_what_it_matches() {
-        let faults = Faults::new(0);
-        faults.next(2, Matcher::of(Verb::Create, "pods"), Effect::Drop);
-        let other = About { verb: Verb::Get, ..CREATE };
-        assert_eq!(faults.effects(&other).len(), 0);
-        let hits: Vec<_> = (0..3).map(|_| faults.effects(&CREATE).len()).collect();
-        assert_eq!(hits, [1, 1, 0]);
-    }
-
-    #[test]
-    fn chance_is_fixed_by_the_seed() {
-        let run = |seed| {
-            let faults = Faults::new(seed);
-            faults.sometimes(300, Matcher::default(), Effect::LoseAnswer);
-            (0..50).map(|_| faults.effects(&CREATE).len()).collect::<Vec<_>>()
-        };
-        assert_eq!(run(1), run(1));
-        assert_ne!(run(1), run(2));
-        let hits: usize = run(1).iter().sum();
-        assert!((5..30).contains(&hits), "{hits} of 50 at 300 per mille");
-    }
-
-    #[test]
-    fn cutting_watches_spares_those_opened_later_and_other_clients() {
-        let faults = Faults::new(0);
-        let first = faults.open_watch();
-        faults.cut_watches(["a"]);
-        let second = faults.open_watch();
-        assert!(faults.is_cut("a", first));
-        assert!(!faults.is_cut("a", second));
-        assert!(!faults.is_cut("b", first));
-    }
-}
+mod tests;

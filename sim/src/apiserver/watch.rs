@@ -3,7 +3,8 @@
 use super::ApiServer;
 use super::error::ApiError;
 use super::events;
-use super::faults::{BrokenConnection, Partition};
+use super::faults::{BrokenConnection, Distortion, Partition};
+use super::object;
 use super::request::{Query, Target};
 use super::resources::ResourceId;
 use super::respond::{Form, bookmark_line, change_line, event_line, object_bytes};
@@ -11,7 +12,8 @@ use super::store::{Filter, Page, Store};
 use bytes::Bytes;
 use futures::Stream;
 use plimsoll_runtime::signal;
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -93,8 +95,16 @@ impl Watch {
         Ok(())
     }
 
+    /// Whether anything up to `until` concerns this watch.
+    fn has_news(&self, until: u64) -> bool {
+        self.server.read(|store| {
+            let Ok(mut events) = store.events_after(events::storage(self.resource), self.position) else { return true };
+            events.any(|event| event.revision <= until && Store::seen(event, &self.filter).is_some())
+        })
+    }
+
     /// Queues what has happened up to `until`.
-    fn read(&mut self, store: &Store, until: u64) {
+    fn read(&mut self, store: &Store, until: u64, distortion: Option<Distortion>) {
         if until <= self.position {
             return;
         }
@@ -106,10 +116,27 @@ impl Watch {
                 return;
             }
         };
-        for event in events.take_while(|event| event.revision <= until) {
-            if let Some(kind) = Store::seen(event, &self.filter) {
-                self.queue.push_back(change_line(self.resource, self.form, event, kind));
+        let seen = events.take_while(|event| event.revision <= until);
+        let mut seen: Vec<_> =
+            seen.filter_map(|event| Store::seen(event, &self.filter).map(|kind| (event, kind))).collect();
+        match distortion {
+            Some(Distortion::Dropped(_)) if !seen.is_empty() => {
+                let expired = ApiError::expired(self.position, until);
+                self.queue.push_back(event_line("ERROR", expired.status().to_string().as_bytes()));
+                self.over = true;
+                return;
             }
+            Some(Distortion::Reordered(_)) => {
+                let last: BTreeMap<&str, u64> =
+                    seen.iter().map(|(event, _)| (object::uid(&event.object), event.revision)).collect();
+                seen.sort_by_key(|(event, _)| (Reverse(last.get(object::uid(&event.object)).copied()), event.revision));
+            }
+            _ => {}
+        }
+        let times = if distortion == Some(Distortion::Duplicated) { 2 } else { 1 };
+        for (event, kind) in seen {
+            let line = change_line(self.resource, self.form, event, kind);
+            self.queue.extend(std::iter::repeat_n(line, times));
         }
         self.position = self.position.max(until);
     }
@@ -134,13 +161,19 @@ impl Watch {
                 return None;
             }
             self.changed.mark_unchanged();
-            let newest = self.server.read(Store::revision);
-            let lag = self.server.faults().watch_lag(&self.client);
-            if newest > self.position && !lag.is_zero() {
+            let server = self.server.clone();
+            let newest = server.read(Store::revision);
+            let distortion = server.faults().distortion(&self.client, self.resource.get().plural);
+            let lag = server.faults().watch_lag(&self.client).max(distortion.map_or(Duration::ZERO, Distortion::holds));
+            if newest > self.position && !lag.is_zero() && self.has_news(newest) {
                 tokio::time::sleep(lag).await;
             }
-            let server = self.server.clone();
-            server.read(|store| self.read(store, newest));
+            let until = match distortion {
+                // Those that have come meanwhile are lost or reordered with them.
+                Some(Distortion::Dropped(_) | Distortion::Reordered(_)) => server.read(Store::revision),
+                _ => newest,
+            };
+            server.read(|store| self.read(store, until, distortion));
             if self.queue.is_empty() {
                 self.wait().await;
             }

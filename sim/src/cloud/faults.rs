@@ -70,12 +70,22 @@ pub(super) fn no_answer() -> CloudError {
 
 #[derive(Debug, Clone)]
 struct Rule {
+    /// Name of the client; all where there is none.
+    client: Option<String>,
     action: Option<Action>,
     effect: Effect,
+    /// Fitting calls that still pass unharmed.
+    skip: u32,
     /// Of 1000 fitting calls, how many are hit.
     per_mille: u32,
     /// Hits left; none for no limit.
     left: Option<u32>,
+}
+
+impl Rule {
+    fn of(action: Option<Action>, effect: Effect) -> Self {
+        Self { client: None, action, effect, skip: 0, per_mille: 1000, left: None }
+    }
 }
 
 /// Faults to come; the oldest that fits a call is used first.
@@ -95,12 +105,18 @@ impl Default for Faults {
 impl Faults {
     /// The next `times` calls of this action, or of any, go wrong like this.
     pub fn inject(&mut self, action: impl Into<Option<Action>>, effect: Effect, times: u32) {
-        self.rules.push(Rule { action: action.into(), effect, per_mille: 1000, left: Some(times) });
+        self.rules.push(Rule { left: Some(times), ..Rule::of(action.into(), effect) });
     }
 
     /// From now on `per_mille` of 1000 calls of this action, or of any, go wrong like this. Chance is fixed by the seed.
     pub fn sometimes(&mut self, per_mille: u32, action: impl Into<Option<Action>>, effect: Effect) {
-        self.rules.push(Rule { action: action.into(), effect, per_mille, left: None });
+        self.rules.push(Rule { per_mille, ..Rule::of(action.into(), effect) });
+    }
+
+    /// The call of this action with this number, from 1, of one client goes wrong like this.
+    pub fn nth(&mut self, number: u32, client: impl Into<String>, action: Action, effect: Effect) {
+        let (client, skip) = (Some(client.into()), number.saturating_sub(1));
+        self.rules.push(Rule { client, skip, left: Some(1), ..Rule::of(Some(action), effect) });
     }
 
     /// Fixes chance.
@@ -133,16 +149,24 @@ impl Faults {
         self.rules.clear();
     }
 
-    /// Takes the fault that is next for this action.
-    pub fn take(&mut self, action: Action) -> Option<Effect> {
+    /// Takes the fault that is next for this action of a client.
+    pub fn take(&mut self, client: &str, action: Action) -> Option<Effect> {
         self.rules.retain(|rule| rule.left != Some(0));
         let Self { rules, rng, .. } = self;
-        let fits = |rule: &Rule| rule.action.is_none_or(|wanted| wanted == action);
+        let is_meant = |rule: &Rule| {
+            rule.action.is_none_or(|wanted| wanted == action)
+                && rule.client.as_ref().is_none_or(|wanted| wanted == client)
+        };
+        // A call that is let pass counts for all rules that wait for a later one.
+        let is_due = |rule: &mut Rule| {
+            let waits = rule.skip > 0;
+            rule.skip = rule.skip.saturating_sub(1);
+            !waits
+        };
+        let meant = rules.iter_mut().filter(|rule| is_meant(rule));
+        let mut due: Vec<&mut Rule> = meant.filter_map(|rule| is_due(rule).then_some(rule)).collect();
         // Sure rules draw no number, so that adding one does not shift the chances of others.
-        let rule = rules
-            .iter_mut()
-            .filter(|rule| fits(rule))
-            .find(|rule| rule.per_mille >= 1000 || rng.chance(rule.per_mille))?;
+        let rule = due.iter_mut().find(|rule| rule.per_mille >= 1000 || rng.chance(rule.per_mille))?;
         rule.left = rule.left.map(|left| left - 1);
         Some(rule.effect.clone())
     }

@@ -97,7 +97,7 @@ impl Ec2 {
         work: impl FnOnce(&mut Cloud, Timestamp) -> Result<T, CloudError> + Send + 'static,
     ) -> Result<T, CloudError> {
         self.connected().await?;
-        let effect = self.faults(|faults| faults.take(action));
+        let effect = self.faults(|faults| faults.take(&self.client, action));
         let outcome = match &effect {
             None | Some(Effect::Delay(_) | Effect::HoldBefore(_) | Effect::HoldAfter(_)) => Outcome::Served,
             Some(Effect::LoseAnswer | Effect::Late(_)) => Outcome::AnswerLost,

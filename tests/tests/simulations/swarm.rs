@@ -1,12 +1,12 @@
 //! Swarm: each seed draws its own cluster, workloads, faults and rates, since faults that always come together hide what
 //! some of them do alone. `cargo xtask sim` plays many seeds.
 
-mod checks;
 mod config;
 mod strikes;
 
+use crate::oracle;
 use crate::random_faults::asked_for;
-use config::Config;
+use config::{Config, LIMIT};
 use plimsoll_sim::seed::Rng;
 use plimsoll_tests::{MINUTE, Scene, Setup};
 use std::time::Duration;
@@ -23,7 +23,7 @@ async fn pass(scene: &Scene, time: Duration) {
     while !left.is_zero() {
         let step = left.min(LOOK_EVERY);
         scene.pass(step).await;
-        checks::always(scene);
+        oracle::always(scene);
         left -= step;
     }
 }
@@ -54,10 +54,10 @@ async fn run(seed: u64) {
     scene.world.ec2.faults(plimsoll_sim::cloud::Faults::clear);
     let pods = config.deploy_final(&scene);
     scene.until_running(pods, 30 * MINUTE).await;
-    checks::limits(&scene, &config);
+    oracle::limits(&scene, LIMIT);
     config.scale_to_nothing(&scene);
     scene.until_empty(45 * MINUTE).await;
-    checks::at_the_end(&scene, strikes.surplus());
+    oracle::at_the_end(&scene, strikes.surplus());
 }
 
 async fn runs(from: u64, to: u64) {

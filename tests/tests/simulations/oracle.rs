@@ -1,7 +1,9 @@
 //! What must hold, read from the API server's and the cloud's history without product code.
 
-use super::config::{Config, LIMIT};
+use plimsoll_model::names::annotation;
+use plimsoll_sim::apiserver::store::ChangeKind;
 use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::world::World;
 use plimsoll_tests::{Scene, claims_ever_launched, instances_ever_launched, most_cpu_of_claims};
 use std::collections::BTreeSet;
 
@@ -30,10 +32,10 @@ pub(super) fn always(scene: &Scene) {
     }
 }
 
-/// The pool's limit held at all times.
-pub(super) fn limits(scene: &Scene, config: &Config) {
+/// The limit of pool `default`, in thousandths of a CPU, held at all times.
+pub(super) fn limits(scene: &Scene, limit: i64) {
     let most = most_cpu_of_claims(&scene.world, "default");
-    assert!(most <= LIMIT, "{most} of {LIMIT}m cpu: {config:?}");
+    assert!(most <= limit, "{most} of {limit}m cpu");
 }
 
 /// When nothing is wanted any more: nothing is left, and what was bought is what claims had, but for `surplus`.
@@ -45,4 +47,22 @@ pub(super) fn at_the_end(scene: &Scene, surplus: usize) {
     assert!(unclaimed.len() <= surplus, "bought and never claimed: {unclaimed:?}\n{}", scene.summary());
     assert!(scene.world.all(ResourceId::NODE_CLAIMS).is_empty(), "{}", scene.summary());
     assert!(scene.world.all(ResourceId::NODES).is_empty(), "{}", scene.summary());
+}
+
+/// The most NodeClaims that were being deleted or had a command to be removed at one time.
+pub(super) fn most_leaving(world: &World) -> usize {
+    world.server().read(|store| {
+        let (mut leaving, mut most) = (BTreeSet::new(), 0);
+        for event in store.events_after(ResourceId::NODE_CLAIMS, 0).unwrap() {
+            let (claim, uid) = (&event.object, object::uid(&event.object).to_owned());
+            let leaves = object::is_deleting(claim) || object::annotation(claim, annotation::REMOVAL).is_some();
+            if leaves && event.kind != ChangeKind::Deleted {
+                leaving.insert(uid);
+            } else {
+                leaving.remove(&uid);
+            }
+            most = most.max(leaving.len());
+        }
+        most
+    })
 }

@@ -1,0 +1,103 @@
+//! Every write of each service, and every kind that a service watches, with each way in which it can go wrong: the cases
+//! come from runs without faults, and each is a run of its own. `cargo xtask sim --enumerate` plays all of them.
+
+mod case;
+mod flow;
+mod incident;
+mod play;
+mod record;
+
+use case::Case;
+use flow::Flow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs on a virtual clock of its own, so that no run knows what was played before it.
+fn alone<T>(run: impl Future<Output = T>) -> T {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().start_paused(true).build().unwrap().block_on(run)
+}
+
+fn cases(flow: Flow) -> Vec<Case> {
+    alone(record::cases(flow))
+}
+
+fn play(name: &str) {
+    let case = Case::parse(name).unwrap_or_else(|| panic!("{name} is no case"));
+    alone(play::play(&case));
+}
+
+/// Of the cases of a flow, one in so many is played by each run of the tests.
+const STRIDE: usize = 67;
+
+fn some_cases(flow: Flow) {
+    for case in cases(flow).iter().step_by(STRIDE) {
+        println!("case {case}");
+        alone(play::play(case));
+    }
+}
+
+#[test]
+fn launch() {
+    some_cases(Flow::Launch);
+}
+
+#[test]
+fn removal() {
+    some_cases(Flow::Removal);
+}
+
+#[test]
+fn drain() {
+    some_cases(Flow::Drain);
+}
+
+#[test]
+fn interruption() {
+    some_cases(Flow::Interruption);
+}
+
+#[test]
+fn collection() {
+    some_cases(Flow::Collection);
+}
+
+#[test]
+fn buffer_status() {
+    some_cases(Flow::BufferStatus);
+}
+
+#[test]
+fn drift() {
+    some_cases(Flow::Drift);
+}
+
+#[test]
+fn expiry() {
+    some_cases(Flow::Expiry);
+}
+
+/// The cases of the flows in `PLIMSOLL_FLOWS=launch,drain`, or of all flows, one a line.
+#[test]
+fn list() {
+    if let Ok(asked) = std::env::var("PLIMSOLL_FLOWS") {
+        let is_asked = |flow: &Flow| asked.is_empty() || asked.split(',').any(|name| name == flow.name());
+        for flow in Flow::ALL.into_iter().filter(is_asked) {
+            cases(flow).iter().for_each(|case| println!("case {case}"));
+        }
+    }
+}
+
+/// The cases in the file `PLIMSOLL_CASES`, one a line.
+#[test]
+fn cases_asked_for() {
+    let Ok(file) = std::env::var("PLIMSOLL_CASES") else { return };
+    let names = std::fs::read_to_string(file).unwrap();
+    let mut failed = 0;
+    for name in names.lines() {
+        println!("case {name}");
+        let is_played = catch_unwind(AssertUnwindSafe(|| play(name))).is_ok();
+        println!("{} {name}", if is_played { "passed" } else { "failed" });
+        failed += usize::from(!is_played);
+    }
+    assert_eq!(failed, 0, "cases failed");
+}

@@ -1,0 +1,217 @@
+//! A case: one fault at one place of one flow. Its name tells all, so that a case that failed can be played again.
+
+use super::flow::Flow;
+use plimsoll_sim::apiserver::ResourceId;
+use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::cloud::Action;
+use std::fmt;
+
+/// What a write is, as far as faults can tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Operation {
+    /// A request to the API server.
+    Cluster { verb: Verb, resource: &'static str, subresource: &'static str },
+    /// A call of the cloud.
+    Cloud(Action),
+}
+
+impl Operation {
+    /// Whether it decides about nodes and what is spent on them.
+    pub(super) fn is_central(self) -> bool {
+        match self {
+            Self::Cluster { verb, resource, .. } => {
+                resource == "nodeclaims" || (resource == "nodes" && verb == Verb::Patch)
+            }
+            Self::Cloud(action) => matches!(action, Action::CreateFleet | Action::TerminateInstances),
+        }
+    }
+}
+
+/// Verbs and calls that change something.
+const VERBS: [(&str, Verb); 4] =
+    [("create", Verb::Create), ("update", Verb::Update), ("patch", Verb::Patch), ("delete", Verb::Delete)];
+const ACTIONS: [(&str, Action); 9] = [
+    ("CreateFleet", Action::CreateFleet),
+    ("CreateLaunchTemplate", Action::CreateLaunchTemplate),
+    ("CreateTags", Action::CreateTags),
+    ("DeleteLaunchTemplates", Action::DeleteLaunchTemplates),
+    ("TerminateInstances", Action::TerminateInstances),
+    ("DeleteMessage", Action::DeleteMessage),
+    ("CreateInstanceProfile", Action::CreateInstanceProfile),
+    ("AddRoleToInstanceProfile", Action::AddRoleToInstanceProfile),
+    ("DeleteInstanceProfile", Action::DeleteInstanceProfile),
+];
+const SUBRESOURCES: [&str; 4] = ["", "status", "eviction", "binding"];
+
+impl Operation {
+    /// A request, if it changes something.
+    pub(super) fn of_request(verb: Verb, resource: ResourceId, subresource: &str) -> Option<Self> {
+        let is_write = VERBS.iter().any(|(_, write)| *write == verb);
+        let subresource = SUBRESOURCES.into_iter().find(|known| *known == subresource)?;
+        is_write.then_some(Self::Cluster { verb, resource: resource.get().plural, subresource })
+    }
+
+    /// A call, if it changes something.
+    pub(super) fn of_call(action: Action) -> Option<Self> {
+        let is_write = ACTIONS.iter().any(|(_, write)| *write == action);
+        is_write.then_some(Self::Cloud(action))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        if let Some((_, action)) = ACTIONS.iter().find(|(name, _)| *name == text) {
+            return Some(Self::Cloud(*action));
+        }
+        let (verb, rest) = text.split_once('-')?;
+        let (_, verb) = *VERBS.iter().find(|(name, _)| *name == verb)?;
+        let (resource, subresource) = rest.split_once('.').unwrap_or((rest, ""));
+        let resource = plural(resource)?;
+        let subresource = SUBRESOURCES.into_iter().find(|known| *known == subresource)?;
+        Some(Self::Cluster { verb, resource, subresource })
+    }
+}
+
+fn plural(name: &str) -> Option<&'static str> {
+    ResourceId::EVERY.iter().map(|resource| resource.get().plural).find(|plural| *plural == name)
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cloud(action) => write!(f, "{action:?}"),
+            Self::Cluster { verb, resource, subresource } => {
+                let verb = VERBS.iter().find(|(_, known)| known == verb).map_or("", |(name, _)| name);
+                let dot = if subresource.is_empty() { "" } else { "." };
+                write!(f, "{verb}-{resource}{dot}{subresource}")
+            }
+        }
+    }
+}
+
+macro_rules! named {
+    ($(#[$doc:meta])* $kind:ident { $($(#[$variant_doc:meta])* $variant:ident => $name:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub(super) enum $kind { $($(#[$variant_doc])* $variant),+ }
+
+        impl $kind {
+            /// All of them.
+            pub(super) const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// As in the names of cases.
+            pub(super) fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),+ }
+            }
+
+            fn parse(text: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|one| one.name() == text)
+            }
+        }
+    };
+}
+
+named! {
+    /// What happens to a write.
+    WriteFault {
+        /// The process dies before the write has an effect.
+        CrashBefore => "crash-before",
+        /// The process dies after the write, before its answer.
+        CrashAfter => "crash-after",
+        /// The answer is lost.
+        AnswerLost => "answer-lost",
+        /// The connection breaks, and the write takes effect later.
+        Late => "late",
+        /// From this write on, requests of its kind get no answer for a while.
+        Stalled => "stalled",
+        /// The process dies after the write, and a user deletes the NodeClaims without an instance.
+        CrashDeleted => "crash-deleted",
+        /// A user deletes the Leases.
+        LeasesDeleted => "leases-deleted",
+        /// A user deletes the NodeClaim of a node without pods.
+        ClaimDeleted => "claim-deleted",
+        /// A user damages an annotation, and mends it.
+        AnnotationDamaged => "annotation-damaged",
+        /// An instance may not be terminated for a while.
+        Protected => "protected",
+    }
+}
+
+impl WriteFault {
+    /// What happens around the write rather than to it: these are tried at fewer writes.
+    pub(super) fn is_event(self) -> bool {
+        !matches!(self, Self::CrashBefore | Self::CrashAfter | Self::AnswerLost | Self::Late)
+    }
+}
+
+named! {
+    /// What happens to the events of a kind.
+    WatchFault {
+        /// They come late.
+        Stale => "stale",
+        /// Some are lost, and the client has to list again.
+        Dropped => "dropped",
+        /// Those of different objects come in another order.
+        Reordered => "reordered",
+        /// Each comes twice.
+        Duplicated => "duplicated",
+    }
+}
+
+/// Where in a flow, and what.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Fault {
+    /// Of the writes of this kind by this client, the one with this number, from 1.
+    Write { client: String, operation: Operation, number: u32, fault: WriteFault },
+    /// All events of a kind that go to a service.
+    Watch { service: String, resource: &'static str, fault: WatchFault },
+}
+
+/// One case.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Case {
+    pub(super) flow: Flow,
+    pub(super) fault: Fault,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/", self.flow.name())?;
+        match &self.fault {
+            Fault::Write { client, operation, number, fault } => {
+                write!(f, "{client}/{operation}/{number}/{}", fault.name())
+            }
+            Fault::Watch { service, resource, fault } => write!(f, "{service}/watch/{resource}/{}", fault.name()),
+        }
+    }
+}
+
+impl Case {
+    /// A case by its name.
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        let parts: Vec<&str> = name.split('/').collect();
+        let [flow, client, what, which, fault] = parts.as_slice() else { return None };
+        let flow = Flow::parse(flow)?;
+        let client = (*client).to_owned();
+        let fault = if *what == "watch" {
+            Fault::Watch { service: client, resource: plural(which)?, fault: WatchFault::parse(fault)? }
+        } else {
+            let (operation, number) = (Operation::parse(what)?, which.parse().ok()?);
+            Fault::Write { client, operation, number, fault: WriteFault::parse(fault)? }
+        };
+        Some(Self { flow, fault })
+    }
+}
+
+#[test]
+fn a_case_is_its_name() {
+    for name in [
+        "launch/actuator-0-1/patch-nodeclaims.status/2/crash-after",
+        "drain/actuator-1-1/CreateFleet/1/late",
+        "removal/watcher/watch/pods/reordered",
+    ] {
+        assert_eq!(Case::parse(name).unwrap().to_string(), name);
+    }
+    for bad in ["launch", "launch/a/b/1/late", "nothing/actuator-0-1/CreateFleet/1/late", "launch/a/CreateFleet/1/soon"]
+    {
+        assert!(Case::parse(bad).is_none(), "{bad}");
+    }
+}

@@ -1,0 +1,273 @@
+//! The flows: short runs in which the services do one thing.
+
+use crate::oracle::{self, most_leaving};
+use plimsoll_model::names::{annotation, label, tag};
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::world::World;
+use plimsoll_tests::{MINUTE, Scene, Setup, instances_ever_launched};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// CPUs of the pools' limit: what a flow needs, with room for as much again.
+const LIMIT: i64 = 64_000;
+
+/// A flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Flow {
+    /// Pods need three nodes, which are bought by one call.
+    Launch,
+    /// Nodes turn empty, and another is replaced by a cheaper one, one at a time.
+    Removal,
+    /// A user deletes NodeClaims whose pods have a PodDisruptionBudget.
+    Drain,
+    /// A Spot instance is interrupted.
+    Interruption,
+    /// An instance has no NodeClaim, and a NodeClaim has no instance any more.
+    Collection,
+    /// A CapacityBuffer asks for room.
+    BufferStatus,
+    /// A node drifts whose pods have a PodDisruptionBudget without room, under a terminationGracePeriod.
+    Drift,
+    /// A node expires, one of whose pods must not be disrupted.
+    Expiry,
+}
+
+fn pool_of(types: &[&str], capacity_type: &str, disruption: &Value) -> Setup {
+    let requirements = json!([{"key": label::INSTANCE_TYPE, "operator": "In", "values": types},
+                              {"key": label::CAPACITY_TYPE, "operator": "In", "values": [capacity_type]}]);
+    Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}, "limits": {"cpu": "64"},
+                            "disruption": disruption}))
+}
+
+fn is_quiet(world: &World) -> bool {
+    let is_leaving =
+        |claim: &Value| object::is_deleting(claim) || object::annotation(claim, annotation::REMOVAL).is_some();
+    let is_tainted = |node: &Value| !object::items(node, &["spec", "taints"]).is_empty();
+    world.count(ResourceId::NODE_CLAIMS, is_leaving) == 0 && world.count(ResourceId::NODES, is_tainted) == 0
+}
+
+/// So many pods run and no other is there, on so many instances.
+fn runs(world: &World, pods: usize, instances: usize) -> bool {
+    is_quiet(world)
+        && world.running_pods() == pods
+        && world.count(ResourceId::PODS, |_| true) == pods
+        && world.living_instances().len() == instances
+}
+
+impl Flow {
+    pub(super) const ALL: [Self; 8] = [
+        Self::Launch,
+        Self::Removal,
+        Self::Drain,
+        Self::Interruption,
+        Self::Collection,
+        Self::BufferStatus,
+        Self::Drift,
+        Self::Expiry,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Launch => "launch",
+            Self::Removal => "removal",
+            Self::Drain => "drain",
+            Self::Interruption => "interruption",
+            Self::Collection => "collection",
+            Self::BufferStatus => "buffer-status",
+            Self::Drift => "drift",
+            Self::Expiry => "expiry",
+        }
+    }
+
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|flow| flow.name() == name)
+    }
+
+    pub(super) fn setup(self) -> Setup {
+        match self {
+            Self::Launch | Self::Drain | Self::Collection | Self::BufferStatus => {
+                pool_of(&["m6i.xlarge"], "on-demand", &json!({}))
+            }
+            Self::Removal => {
+                let disruption = json!({"budgets": [{"nodes": "1"}], "consolidateAfter": "10s"});
+                pool_of(&["m6i.large", "m6i.xlarge", "m6i.2xlarge"], "on-demand", &disruption)
+            }
+            Self::Interruption => pool_of(&["m6i.large", "c6i.large"], "spot", &json!({})),
+            Self::Drift => {
+                let mut setup = pool_of(&["m6i.xlarge"], "on-demand", &json!({"consolidateAfter": "0s"}));
+                json_patch::merge(&mut setup.pool, &json!({"template": {"spec": {"terminationGracePeriod": "4m"}}}));
+                setup
+            }
+            Self::Expiry => {
+                let mut setup = pool_of(&["m6i.xlarge"], "on-demand", &json!({}));
+                let spec = json!({"template": {"spec": {"expireAfter": "5m", "terminationGracePeriod": "4m"}}});
+                json_patch::merge(&mut setup.pool, &spec);
+                setup
+            }
+        }
+    }
+
+    /// What is there before the flow.
+    pub(super) async fn prepare(self, scene: &Scene) {
+        match self {
+            Self::Launch | Self::BufferStatus => {}
+            Self::Removal => {
+                scene.deploy("web", 5, 1200);
+                scene.until_running(5, 3 * MINUTE).await;
+                scene.deploy("side", 3, 7000);
+                scene.until_running(8, 3 * MINUTE).await;
+            }
+            Self::Drain => {
+                scene.deploy("web", 3, 3000);
+                let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+                    "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
+                scene.world.apply_object(&budget).unwrap();
+                scene.until_running(3, 3 * MINUTE).await;
+            }
+            Self::Interruption => {
+                scene.deploy("web", 4, 800);
+                scene.until_running(4, 3 * MINUTE).await;
+            }
+            Self::Drift => {
+                scene.deploy("web", 1, 3000);
+                let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+                    "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
+                scene.world.apply_object(&budget).unwrap();
+                scene.until_running(1, 3 * MINUTE).await;
+            }
+            Self::Expiry => {
+                scene.deploy("web", 2, 1500);
+                scene.until_running(2, 3 * MINUTE).await;
+                let pods = scene.world.all(ResourceId::PODS);
+                let held = json!({"metadata": {"annotations": {annotation::DO_NOT_DISRUPT: "true"}}});
+                scene.world.patch(ResourceId::PODS, object::name(&pods[0]), held).unwrap();
+            }
+            Self::Collection => {
+                scene.deploy("web", 2, 3000);
+                scene.until_running(2, 3 * MINUTE).await;
+            }
+        }
+        scene.pass(Duration::from_secs(20)).await;
+    }
+
+    /// What sets the flow off.
+    pub(super) fn act(self, scene: &Scene) {
+        let world = &scene.world;
+        match self {
+            Self::Launch => scene.deploy("web", 3, 3000),
+            Self::Removal => scene.scale("web", 1),
+            Self::Drift => {
+                let label = json!({"spec": {"template": {"metadata": {"labels": {"team": "a"}}}}});
+                scene.world.patch(ResourceId::NODE_POOLS, "default", label).unwrap();
+            }
+            // Time alone has nodes expire; what comes after them does not.
+            Self::Expiry => {
+                let never = json!({"spec": {"template": {"spec": {"expireAfter": "Never"}}}});
+                scene.world.patch(ResourceId::NODE_POOLS, "default", never).unwrap();
+            }
+            Self::Drain => {
+                for claim in scene.claims().iter().take(2) {
+                    world.delete(ResourceId::NODE_CLAIMS, object::name(claim)).unwrap();
+                }
+            }
+            Self::Interruption => {
+                let instance = scene.instance_of(&scene.nodes_in_use()[0]);
+                assert!(world.ec2.with(|cloud, now| cloud.interrupt_spot(&instance, now)));
+            }
+            Self::Collection => {
+                let lost = scene.instance_of(&scene.nodes_in_use()[0]);
+                world.ec2.with(|cloud, now| {
+                    let mut request = cloud.fleets()[0].request.clone();
+                    request.client_token = "stray".to_owned();
+                    request.total_target_capacity = 1;
+                    request.tags.insert(tag::LAUNCH_GROUP.to_owned(), "lost".to_owned());
+                    request.tags.insert(tag::NODE_CLAIM.to_owned(), "lost".to_owned());
+                    cloud.create_fleet(&request, now).unwrap();
+                    cloud.terminate_instances(&[lost], now)
+                });
+            }
+            Self::BufferStatus => {
+                let requests = json!({"cpu": "3", "memory": "1Gi"});
+                let containers =
+                    json!([{"name": "main", "image": "example.com/app:1", "resources": {"requests": requests}}]);
+                let template = json!({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "spare"},
+                                      "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": containers}}});
+                let buffer = json!({"apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer",
+                                    "metadata": {"name": "spare"},
+                                    "spec": {"podTemplateRef": {"name": "spare"}, "replicas": 2}});
+                world.apply_object(&template).unwrap();
+                world.apply_object(&buffer).unwrap();
+            }
+        }
+    }
+
+    /// When the second act comes.
+    pub(super) fn second_act_after(self) -> Duration {
+        // The replacement of the first node is on its way then.
+        Duration::from_secs(15)
+    }
+
+    /// What happens while the flow is under way.
+    pub(super) fn act_again(self, scene: &Scene) {
+        if self == Self::Removal {
+            scene.scale("side", 0);
+        }
+    }
+
+    /// Whether the flow has come to its end.
+    pub(super) fn is_done(self, world: &World) -> bool {
+        match self {
+            Self::Launch | Self::Drain => runs(world, 3, 3),
+            Self::Removal => {
+                runs(world, 1, 1) && world.living_instances().values().all(|it| it.instance_type == "m6i.large")
+            }
+            Self::Interruption => runs(world, 4, 2) && world.ec2.read(|cloud, _| cloud.queue.is_empty()),
+            Self::Collection => runs(world, 2, 2),
+            Self::Drift => {
+                runs(world, 1, 1)
+                    && world.all(ResourceId::NODE_CLAIMS).iter().all(|claim| object::label(claim, "team").is_some())
+            }
+            Self::Expiry => {
+                let old = |claim: &Value| object::text(claim, &["spec", "expireAfter"]) != "Never";
+                runs(world, 2, 1) && world.count(ResourceId::NODE_CLAIMS, old) == 0
+            }
+            Self::BufferStatus => {
+                let is_there = |buffer: &Value| object::condition_is_true(buffer, "Provisioning");
+                runs(world, 0, 2) && world.count(ResourceId::CAPACITY_BUFFERS, is_there) == 1
+            }
+        }
+    }
+
+    /// Nothing is wanted any more.
+    pub(super) fn end(self, scene: &Scene) {
+        match self {
+            Self::BufferStatus => scene.world.delete(ResourceId::CAPACITY_BUFFERS, "spare").unwrap(),
+            _ => scene.scale("web", 0),
+        }
+    }
+
+    /// Instances that the flow buys, from its beginning on, with those that were there before.
+    pub(super) fn purchases(self) -> usize {
+        match self {
+            Self::Launch => 3,
+            // Five pods on one node and three on one each; a small one for the pod that stays.
+            Self::Removal => 5,
+            Self::Drain => 5,
+            Self::Interruption => 3,
+            // With the instance that nobody wants, and one for the pod of the instance that vanished.
+            Self::Collection => 4,
+            Self::BufferStatus | Self::Drift | Self::Expiry => 2,
+        }
+    }
+
+    /// What must have held all the time. `more` instances may have been bought than the flow needs.
+    pub(super) fn check(self, scene: &Scene, more: usize) {
+        oracle::limits(scene, LIMIT);
+        let bought = instances_ever_launched(&scene.world).len();
+        assert!(bought <= self.purchases() + more, "{bought} instances were bought\n{}", scene.summary());
+        if self == Self::Removal {
+            let most = most_leaving(&scene.world);
+            assert!(most <= 1, "{most} nodes were removed at once, the budget is 1\n{}", scene.summary());
+        }
+    }
+}

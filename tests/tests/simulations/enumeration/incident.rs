@@ -1,0 +1,172 @@
+//! What happens at the moment of a write, beside the write.
+
+use super::case::{Operation, WriteFault};
+use plimsoll_model::names::{annotation, lease};
+use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher, RuleId};
+use plimsoll_sim::apiserver::store::{DeleteOptions, Write};
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_tests::{MINUTE, Scene};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long requests of one kind are not answered: longer than all attempts of a write, while Leases are renewed.
+const STALL: Duration = Duration::from_secs(40);
+/// How long an annotation stays damaged.
+const DAMAGE: Duration = MINUTE;
+/// How long an instance may not be terminated.
+const PROTECTION: Duration = Duration::from_secs(10 * 60);
+/// How long the termination of other instances may take meanwhile.
+const OTHERS: Duration = Duration::from_secs(6 * 60);
+
+/// What waits for a write, and what is left to do after it.
+pub(super) struct Incident {
+    process: String,
+    operation: Operation,
+    fault: WriteFault,
+    gate: Gate,
+    phase: Phase,
+}
+
+enum Phase {
+    Waiting,
+    Stalled { rule: RuleId, until: Instant },
+    Damaged { claim: String, until: Instant },
+    Protected { instance: String, since: Instant },
+    Over,
+}
+
+impl Incident {
+    pub(super) fn new(process: &str, operation: Operation, fault: WriteFault, gate: Gate) -> Self {
+        Self { process: process.to_owned(), operation, fault, gate, phase: Phase::Waiting }
+    }
+
+    /// Whether nothing more comes of it.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Over)
+    }
+
+    /// Lets time pass. The incident happens as soon as the write comes.
+    pub(super) async fn pass(&mut self, scene: &mut Scene, time: Duration) {
+        match &self.phase {
+            Phase::Waiting => tokio::select! {
+                biased;
+                () = self.gate.reached(1) => self.happen(scene),
+                () = scene.pass(time) => {}
+            },
+            _ => scene.pass(time).await,
+        }
+        self.go_on(scene);
+    }
+
+    fn happen(&mut self, scene: &mut Scene) {
+        let now = Instant::now();
+        self.phase = Phase::Over;
+        match self.fault {
+            WriteFault::CrashBefore | WriteFault::CrashAfter => drop(scene.plimsoll.replace(&self.process)),
+            WriteFault::CrashDeleted => {
+                scene.plimsoll.replace(&self.process);
+                let waits = |claim: &Value| object::text(claim, &["status", "providerID"]).is_empty();
+                for claim in scene.claims().iter().filter(|claim| waits(claim)) {
+                    drop(scene.world.delete(ResourceId::NODE_CLAIMS, object::name(claim)));
+                }
+            }
+            WriteFault::Stalled => {
+                let Operation::Cluster { resource, .. } = self.operation else { return self.gate.open() };
+                let requests =
+                    Matcher { client: Some(self.process.clone()), resource: Some(resource), ..Matcher::default() };
+                let rule = scene.world.server().faults().always(requests, Effect::HoldBefore(self.gate.clone()));
+                self.phase = Phase::Stalled { rule, until: now + STALL };
+                return;
+            }
+            WriteFault::LeasesDeleted => {
+                [lease::WATCHER, lease::ACTUATOR].into_iter().for_each(|name| delete_lease(scene, name))
+            }
+            WriteFault::ClaimDeleted => {
+                let used: BTreeSet<String> = scene.nodes_in_use().into_iter().collect();
+                let is_free = |claim: &Value| {
+                    let node = object::text(claim, &["status", "nodeName"]);
+                    !node.is_empty() && !used.contains(node) && !object::is_deleting(claim)
+                };
+                if let Some(claim) = scene.claims().iter().find(|claim| is_free(claim)) {
+                    drop(scene.world.delete(ResourceId::NODE_CLAIMS, object::name(claim)));
+                }
+            }
+            WriteFault::AnnotationDamaged => {
+                let stays = |claim: &Value| {
+                    !object::is_deleting(claim) && object::annotation(claim, annotation::REMOVAL).is_none()
+                };
+                if let Some(claim) = scene.claims().iter().rev().find(|claim| stays(claim)) {
+                    let claim = object::name(claim).to_owned();
+                    annotate(scene, &claim, json!("nonsense"));
+                    self.phase = Phase::Damaged { claim, until: now + DAMAGE };
+                }
+            }
+            WriteFault::Protected => {
+                let leaving = |claim: &Value| object::is_deleting(claim);
+                if let Some(instance) =
+                    scene.claims().iter().filter(|claim| leaving(claim)).find_map(|claim| instance_of(claim))
+                {
+                    scene.world.ec2.with(|cloud, _| cloud.protect(&instance, true));
+                    self.phase = Phase::Protected { instance, since: now };
+                }
+            }
+            WriteFault::AnswerLost | WriteFault::Late => {}
+        }
+        if !matches!(self.fault, WriteFault::CrashBefore | WriteFault::CrashAfter | WriteFault::CrashDeleted) {
+            self.gate.open();
+        }
+    }
+
+    /// What comes later.
+    fn go_on(&mut self, scene: &Scene) {
+        let now = Instant::now();
+        let is_over = match &self.phase {
+            Phase::Stalled { rule, until } if now >= *until => {
+                scene.world.server().faults().remove(*rule);
+                self.gate.open();
+                true
+            }
+            Phase::Damaged { claim, until } if now >= *until => {
+                annotate(scene, claim, Value::Null);
+                true
+            }
+            Phase::Protected { instance, since } => {
+                let held: Vec<String> = scene
+                    .claims()
+                    .iter()
+                    .filter(|claim| object::is_deleting(claim))
+                    .filter_map(|it| instance_of(it))
+                    .collect();
+                let others = held.iter().filter(|id| *id != instance).count();
+                assert!(since.elapsed() < OTHERS || others == 0, "{instance} keeps others running: {held:?}");
+                let is_over = since.elapsed() >= PROTECTION;
+                if is_over {
+                    scene.world.ec2.with(|cloud, _| cloud.protect(instance, false));
+                }
+                is_over
+            }
+            _ => false,
+        };
+        if is_over {
+            self.phase = Phase::Over;
+        }
+    }
+}
+
+fn instance_of(claim: &Value) -> Option<String> {
+    let id = object::text(claim, &["status", "providerID"]).rsplit('/').next().unwrap_or_default();
+    (!id.is_empty()).then(|| id.to_owned())
+}
+
+fn annotate(scene: &Scene, claim: &str, value: Value) {
+    let patch = json!({"metadata": {"annotations": {annotation::REMOVAL: value}}});
+    drop(scene.world.patch(ResourceId::NODE_CLAIMS, claim, patch));
+}
+
+fn delete_lease(scene: &Scene, name: &str) {
+    let (server, options) = (scene.world.server(), DeleteOptions::default());
+    let write = Write::new(server.now(), "kubectl");
+    drop(server.write(|store| store.delete(ResourceId::LEASES, "plimsoll-system", name, &options, &write)));
+}

@@ -1,0 +1,130 @@
+//! Plays one case.
+
+use super::case::{Case, Fault, Operation, WatchFault, WriteFault};
+use super::flow::Flow;
+use super::incident::Incident;
+use crate::oracle;
+use plimsoll_sim::apiserver::faults::{Distortion, Effect, Gate, Matcher, WatchMatcher};
+use plimsoll_sim::cloud::Effect as CloudEffect;
+use plimsoll_tests::{MINUTE, Scene};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How late a write or an event comes: longer than any time-out of a call, shorter than what is waited for in the end.
+const LATE: Duration = Duration::from_secs(20);
+/// How long events are collected to be dropped or reordered.
+const COLLECTED: Duration = Duration::from_secs(3);
+/// Longest time until a flow has come to its end, whatever one fault does: collection takes several rounds, and a new
+/// leader waits for its predecessor's calls.
+const LIMIT: Duration = Duration::from_secs(40 * 60);
+/// How long the end must last: nothing is bought or removed again.
+const QUIET: Duration = Duration::from_secs(3 * 60);
+/// Interval between looks.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// What was recorded before the flow began.
+pub(super) struct Mark {
+    pub(super) requests: usize,
+    pub(super) calls: usize,
+}
+
+/// The scene up to where the flow begins.
+pub(super) async fn begin(flow: Flow) -> (Scene, Mark) {
+    let scene = Scene::begin(flow.setup()).await;
+    flow.prepare(&scene).await;
+    let mark =
+        Mark { requests: scene.world.server().audit().len(), calls: scene.world.ec2.read(|cloud, _| cloud.log.len()) };
+    (scene, mark)
+}
+
+/// Lets a flow come to its end and stay there.
+pub(super) async fn settle(flow: Flow, scene: &mut Scene, mut incident: Option<Incident>) {
+    let started = Instant::now();
+    let mut done_since: Option<Instant> = None;
+    let mut second = Some(started + flow.second_act_after());
+    loop {
+        match &mut incident {
+            Some(incident) => incident.pass(scene, LOOK_EVERY).await,
+            None => scene.pass(LOOK_EVERY).await,
+        }
+        if second.is_some_and(|at| Instant::now() >= at) {
+            second = None;
+            flow.act_again(scene);
+        }
+        oracle::always(scene);
+        let is_over = second.is_none() && incident.as_ref().is_none_or(Incident::is_over) && flow.is_done(&scene.world);
+        done_since = if is_over { done_since.or(Some(Instant::now())) } else { None };
+        if done_since.is_some_and(|since| since.elapsed() >= QUIET) {
+            return;
+        }
+        assert!(started.elapsed() < LIMIT, "the flow does not end within {LIMIT:?}\n{}", scene.summary());
+    }
+}
+
+/// Plays a case and checks what must hold.
+pub(super) async fn play(case: &Case) {
+    let Case { flow, fault } = case;
+    let (mut scene, _) = begin(*flow).await;
+    let incident = arm(&scene, fault);
+    flow.act(&scene);
+    settle(*flow, &mut scene, incident).await;
+    scene.world.server().faults().end_distortions();
+    // NodeClaims that a user deletes may have been bought for, and pods whose node was taken away need another.
+    let deleted = match fault {
+        Fault::Write { fault: WriteFault::CrashDeleted, .. } => flow.purchases(),
+        _ => 0,
+    };
+    flow.check(&scene, deleted);
+    flow.end(&scene);
+    scene.until_empty(45 * MINUTE).await;
+    oracle::at_the_end(&scene, deleted);
+}
+
+/// Makes the fault of a case wait for its write.
+fn arm(scene: &Scene, fault: &Fault) -> Option<Incident> {
+    match fault {
+        Fault::Watch { service, resource, fault } => {
+            let watches = WatchMatcher { client: service.clone(), resource: Some(resource) };
+            let distortion = match fault {
+                WatchFault::Stale => Distortion::Stale(LATE),
+                WatchFault::Dropped => Distortion::Dropped(COLLECTED),
+                WatchFault::Reordered => Distortion::Reordered(COLLECTED),
+                WatchFault::Duplicated => Distortion::Duplicated,
+            };
+            scene.world.server().faults().distort_watches(watches, distortion);
+            None
+        }
+        Fault::Write { client, operation, number, fault } => {
+            let gate = Gate::default();
+            match operation {
+                Operation::Cluster { verb, resource, subresource } => {
+                    let effect = match fault {
+                        WriteFault::CrashBefore => Effect::HoldBefore(gate.clone()),
+                        WriteFault::AnswerLost => Effect::LoseAnswer,
+                        WriteFault::Late => Effect::Late(LATE),
+                        _ => Effect::HoldAfter(gate.clone()),
+                    };
+                    let write = Matcher {
+                        client: Some(client.clone()),
+                        verb: Some(*verb),
+                        resource: Some(resource),
+                        subresource: Some(subresource),
+                        name: None,
+                    };
+                    scene.world.server().faults().nth(*number, write, effect);
+                }
+                Operation::Cloud(action) => {
+                    let effect = match fault {
+                        WriteFault::CrashBefore => CloudEffect::HoldBefore(gate.clone()),
+                        WriteFault::AnswerLost => CloudEffect::LoseAnswer,
+                        WriteFault::Late => CloudEffect::Late(LATE),
+                        _ => CloudEffect::HoldAfter(gate.clone()),
+                    };
+                    scene.world.ec2.faults(|faults| faults.nth(*number, client.clone(), *action, effect));
+                }
+            }
+            let waits = !matches!(fault, WriteFault::AnswerLost | WriteFault::Late);
+            waits.then(|| Incident::new(client, *operation, *fault, gate))
+        }
+    }
+}
