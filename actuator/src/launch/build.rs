@@ -12,6 +12,7 @@ pub use object::{GroupFacts, object};
 use plimsoll_api::{EC2NodeClass, NodePool};
 use plimsoll_model::catalog::{CapacityType, Catalog};
 use plimsoll_model::execution::OutcomeReason;
+use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, OfferingChoice};
 use plimsoll_model::requirements::Requirements;
 use plimsoll_model::resources::Resources;
@@ -44,6 +45,13 @@ pub struct NarrowedLaunch {
     pub requirements: Requirements,
     /// Minimum allocatable resources over all types.
     pub allocatable: Resources,
+}
+
+impl NarrowedLaunch {
+    /// The tenancy of the instances.
+    pub(super) fn tenancy(&self) -> &'static str {
+        narrow::tenancy(self.requirements.find(label::INSTANCE_TENANCY)).unwrap_or("default")
+    }
 }
 
 /// Why a launch is not allowed.

@@ -9,7 +9,7 @@ use crate::state::insufficient_capacity::InsufficientCapacity;
 use crate::state::launch_group::LaunchGroup;
 use plimsoll_api::NodeClaimSpec;
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType};
-use plimsoll_model::names::{label, tag};
+use plimsoll_model::names::tag;
 use plimsoll_model::plan::OfferingChoice;
 use plimsoll_model::taints::Taint;
 use plimsoll_model::time::Timestamp;
@@ -74,7 +74,6 @@ impl Purchase {
         let names = launch.offerings.iter().map(|choice| choice.instance_type.as_str());
         let types: Vec<&InstanceType> =
             names.filter(|name| unique.insert(*name)).filter_map(|name| catalog.get(name)).collect();
-        let tenancy = narrowed.requirements.find(&format!("{}/instance-tenancy", label::AWS_DOMAIN));
         let template = NodeClaimSpec::from(&live.pool.spec.template.spec);
         let taints = template.taints.iter().chain(&template.startup_taints).map(Taint::from).collect();
         let input = TemplateInput {
@@ -82,7 +81,7 @@ impl Purchase {
             labels: build::labels(narrowed, live),
             taints,
             capacity_type: narrowed.capacity_type,
-            dedicated: tenancy.is_some_and(|requirement| requirement.has("dedicated") && !requirement.has("default")),
+            dedicated: narrowed.tenancy() == "dedicated",
             requests: launch.requests.clone(),
         };
         let planned = launch_template::plan(now.settings, class, resolved, &input, &types)?;

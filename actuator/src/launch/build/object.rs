@@ -48,10 +48,13 @@ pub fn object(name: &str, narrowed: &NarrowedLaunch, live: LiveObjects<'_>, fact
         resources: Some(ResourceRequirements { requests }),
         ..NodeClaimSpec::from(&template.spec)
     };
+    let mut labels = labels(narrowed, live);
+    // The kubelet is not told the tenancy, as in Karpenter; the Node gets it from its claim.
+    labels.insert(label::INSTANCE_TENANCY.to_owned(), narrowed.tenancy().to_owned());
     NodeClaim {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
-            labels: Some(labels(narrowed, live)),
+            labels: Some(labels),
             annotations: Some(annotations(narrowed, live, facts)),
             finalizers: Some(vec![TERMINATION_FINALIZER.to_owned()]),
             owner_references: owner(live.pool).map(|owner| vec![owner]),
