@@ -2,7 +2,8 @@
 //! checks at run time and reports in `ValidationSucceeded`.
 
 use crate::{
-    CapacityBuffer, EC2NodeClass, EC2NodeClassSpec, NodeClaim, NodeOverlay, NodePool, budget::Budget, crd::Kind, node_overlay, schema,
+    CapacityBuffer, EC2NodeClass, EC2NodeClassSpec, NodeClaim, NodeOverlay, NodePool, budget::Budget, crd::Kind,
+    node_overlay, schema,
 };
 use kube::{Resource, core::object::HasSpec};
 use regex::Regex;

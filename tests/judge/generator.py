@@ -183,8 +183,18 @@ def node_pool(draw: Draw, name: str, windows: bool) -> dict[str, Any]:
     return {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name}, "spec": spec}
 
 
-def case(seed: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A class and a pool of it, with this name."""
+def pods(draw: Draw, cls: dict[str, Any]) -> dict[str, Any]:
+    """Number of pods, and their resources."""
+    requests = {"cpu": draw.choice(["100m", "1", "4"]), "memory": draw.choice(["256Mi", "4Gi"])}
+    # EC2 gives no public address to instances with several interfaces.
+    if draw.random() < 0.1 and not cls["spec"].get("associatePublicIPAddress"):
+        requests["vpc.amazonaws.com/efa"] = "1"
+    return {"replicas": draw.randint(1, 20), "requests": requests, "limits": requests}
+
+
+def case(seed: str, name: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """A class and a pool of it, with this name, and pods."""
     draw = Draw(seed)
     family = draw.choice([*LINUX, *LINUX, *WINDOWS])
-    return node_class(draw, name, family), node_pool(draw, name, family in WINDOWS)
+    cls = node_class(draw, name, family)
+    return cls, node_pool(draw, name, family in WINDOWS), pods(draw, cls)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import re
 import unittest
 
 import jmespath
@@ -115,7 +116,7 @@ class Fields(Judged):
         self.assertEqual(status, 0)
         self.assertIn("EC2NodeClass default: EC2 refuses spec.blockDeviceMappings[0].ebs: ", stderr)
 
-    def test_every_field_of_the_crd_is_known(self):
+    def test_the_documentation_has_every_field_with_its_member_and_test(self):
         crd = yaml.safe_load((ROOT / "deploy/crds/karpenter.k8s.aws_ec2nodeclasses.yaml").read_text())
         spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
 
@@ -127,15 +128,23 @@ class Fields(Judged):
             prefix = (path + ("[]" if "items" in schema else "") + ".") if path else ""
             return set().union(*(leaves(it, prefix + name) for name, it in inner["properties"].items()))
 
-        known = {field for field, *_ in fields.FIELDS} | fields.IN_USER_DATA | fields.MISSING
-        self.assertEqual(leaves(spec, ""), known)
-
-    def test_the_documentation_has_the_same_table(self):
-        page = (ROOT / "docs/requests.md").read_text()
-        for field, _, member, _ in fields.FIELDS:
-            short = member.removeprefix("length(").removesuffix(")").removeprefix("launches[0].")
-            short = short.split("[?")[0].replace("[0]", "[]")
-            self.assertIn(f"| `{field}` | `{short}` |", page)
+        section = (ROOT / "docs/requests.md").read_text().split("## Fields of EC2NodeClass")[1]
+        rows = {field: (member, test) for field, member, test in re.findall(r"^\| `(.+)` \| (.+) \| (.+) \|$", section, re.M)}
+        self.assertEqual(set(rows), leaves(spec, ""))
+        tested = {field: member for field, _, member, _ in fields.FIELDS}
+        for field, (member, tests) in rows.items():
+            with self.subTest(field):
+                if field in fields.MISSING:
+                    self.assertEqual((member, tests), ("not in any request yet", "none"))
+                    continue
+                short = tested.get(field, DATA + ".UserData").removeprefix("length(").removesuffix(")")
+                short = short.removeprefix("launches[0].").split("[?")[0].replace("[0]", "[]")
+                self.assertEqual(member, f"`{short}`")
+                self.assertTrue(field in tested or field in fields.IN_USER_DATA)
+                for test in tests.split(", "):
+                    found = unittest.defaultTestLoader.loadTestsFromName("judge." + test.strip("`"))
+                    self.assertGreater(found.countTestCases(), 0)
+                    self.assertNotIn("_FailedTest", str(found))
 
 
 class Judge(unittest.TestCase):

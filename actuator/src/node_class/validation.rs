@@ -142,7 +142,8 @@ mod tests {
         let (reason, message) = verdict(&settings(), mapping);
         assert_eq!(reason, "SpecValidationFailed");
         assert!(message.starts_with("spec.blockDeviceMappings[0].ebs: "), "{message}");
-        let tags: serde_json::Map<String, serde_json::Value> = (0..50).map(|it| (format!("k{it}"), json!(""))).collect();
+        let tags: serde_json::Map<String, serde_json::Value> =
+            (0..50).map(|it| (format!("k{it}"), json!(""))).collect();
         let (reason, message) = verdict(&settings(), json!({"tags": tags}));
         assert_eq!(reason, "TagValidationFailed");
         assert!(message.starts_with("spec.tags: "), "{message}");

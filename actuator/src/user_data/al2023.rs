@@ -22,7 +22,8 @@ pub(super) fn render(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError>
 fn is_mapping(text: &str) -> bool {
     let mut document = String::new();
     for line in text.lines() {
-        let after_marker = line.strip_prefix("---").filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r']));
+        let after_marker =
+            line.strip_prefix("---").filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r']));
         if after_marker.is_some() && has_content(&document) {
             break;
         }

@@ -69,7 +69,8 @@ fn devices(mappings: &[BlockDeviceMapping], errors: &mut Vec<FieldError>) {
         }
         match &mapping.ebs {
             Some(ebs) => volume(ebs, &format!("{path}.ebs"), errors),
-            None => errors.push(FieldError::new(format!("{path}.ebs"), "is needed: a mapping without a volume maps nothing")),
+            None => errors
+                .push(FieldError::new(format!("{path}.ebs"), "is needed: a mapping without a volume maps nothing")),
         }
     }
 }
@@ -180,7 +181,10 @@ mod tests {
             {"ebs": volume}, {"deviceName": "", "ebs": volume}, {"deviceName": "/dev/xvdb"},
         ]);
         let expected = ["[1].deviceName", "[2].deviceName", "[3].deviceName", "[4].ebs"];
-        assert_eq!(paths(json!({"blockDeviceMappings": mappings})), expected.map(|it| format!("blockDeviceMappings{it}")));
+        assert_eq!(
+            paths(json!({"blockDeviceMappings": mappings})),
+            expected.map(|it| format!("blockDeviceMappings{it}"))
+        );
     }
 
     #[test]
@@ -188,7 +192,10 @@ mod tests {
         let none: [&str; 0] = [];
         for (ebs, expected) in [
             (json!({"volumeSize": "1Gi", "volumeType": "gp3", "iops": 3000, "throughput": 125}), &none[..]),
-            (json!({"volumeSize": "1Gi", "volumeType": "gp3", "iops": 2999, "throughput": 124}), &["iops", "throughput"]),
+            (
+                json!({"volumeSize": "1Gi", "volumeType": "gp3", "iops": 2999, "throughput": 124}),
+                &["iops", "throughput"],
+            ),
             (json!({"volumeSize": "1Gi", "volumeType": "gp2", "iops": 0, "throughput": 0}), &[]),
             (json!({"volumeSize": "1Gi", "volumeType": "gp2", "iops": 100, "throughput": 1}), &["iops", "throughput"]),
             (json!({"volumeSize": "4Gi", "volumeType": "io2", "iops": 100}), &[]),
@@ -207,7 +214,8 @@ mod tests {
 
     #[test]
     fn a_public_address_needs_a_single_interface() {
-        let interface = |card: i32, kind: &str| json!({"networkCardIndex": card, "deviceIndex": 0, "interfaceType": kind});
+        let interface =
+            |card: i32, kind: &str| json!({"networkCardIndex": card, "deviceIndex": 0, "interfaceType": kind});
         let one = json!([interface(0, "interface")]);
         let two = json!([interface(0, "interface"), interface(1, "efa-only")]);
         let public = |interfaces: &Value, on: bool| {
