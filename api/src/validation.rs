@@ -2,7 +2,8 @@
 //! checks at run time and reports in `ValidationSucceeded`.
 
 use crate::{
-    CapacityBuffer, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, budget::Budget, crd::Kind, node_overlay, schema,
+    CapacityBuffer, EC2NodeClass, EC2NodeClassSpec, NodeClaim, NodeOverlay, NodePool, budget::Budget, crd::Kind,
+    node_overlay, schema,
 };
 use kube::{Resource, core::object::HasSpec};
 use regex::Regex;
@@ -10,6 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::{fmt, sync::LazyLock};
 
+mod ec2_limits;
 mod ec2_node_class;
 mod requirements;
 mod structural;
@@ -215,6 +217,14 @@ impl Validate for EC2NodeClass {
         let mut errors = check_metadata_and_schema(Kind::EC2NodeClass, self);
         ec2_node_class::check(&self.spec, &mut errors);
         errors
+    }
+}
+
+impl EC2NodeClassSpec {
+    /// Fields that are valid in the schema but that EC2 refuses in any launch: its limits, and combinations.
+    #[must_use]
+    pub fn refused_by_ec2(&self) -> Vec<FieldError> {
+        ec2_limits::check(self)
     }
 }
 

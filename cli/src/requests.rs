@@ -110,6 +110,9 @@ fn previews(
         let parts = parts(question, launch).ok_or_else(gone)?;
         region.clone_from(&parts.catalog.region);
         if !resolved.contains_key(launch.node_class.as_str()) {
+            for error in parts.class.spec.refused_by_ec2() {
+                output::hint(&format!("EC2NodeClass {}: EC2 refuses {error}", launch.node_class));
+            }
             let class = facts.with_status(parts.class, parts.catalog, samples);
             let of_class = resolve::from_status(&class)
                 .map_err(|error| located(question, launch, &PreviewError::Request(error.into())))?;
@@ -142,6 +145,10 @@ fn located(question: &Question, launch: &Launch, error: &PreviewError) -> Comman
         }
         PreviewError::Request(RequestError::Plan(PlanError::NoImage(_))) => {
             ("spec.amiSelectorTerms".to_owned(), "no image runs on any of the wanted instance types".to_owned())
+        }
+        PreviewError::Request(RequestError::Plan(PlanError::PublicAddress(_))) => {
+            let message = "EC2 gives no public address to instances with several EFA interfaces".to_owned();
+            ("spec.associatePublicIPAddress".to_owned(), message)
         }
         PreviewError::Request(RequestError::NoSubnet(_)) => {
             ("spec.subnetSelectorTerms".to_owned(), "no subnet is in any of the wanted zones".to_owned())

@@ -140,6 +140,8 @@ pub(crate) fn pool_problem(
 ) -> Option<String> {
     let unmet = |(_, parsed): &(&NodeSelectorRequirement, &Requirement)| match labels.get(&parsed.key) {
         Some(value) => !parsed.has(value),
+        // The launch chooses a tenancy that the pool allows.
+        None if parsed.key == label::INSTANCE_TENANCY => !label::TENANCIES.iter().any(|tenancy| parsed.has(tenancy)),
         None => !parsed.allows_absence() && label::is_well_known(&parsed.key),
     };
     let (wanted, _) = pool.requirements.iter().zip(requirements).find(unmet)?;

@@ -25,6 +25,10 @@ pub mod label {
     pub const REGION: &str = "topology.kubernetes.io/region";
     /// Family of an EC2 instance type, such as `m7i` of `m7i.large`.
     pub const INSTANCE_FAMILY: &str = "karpenter.k8s.aws/instance-family";
+    /// `default` (shared hardware) or `dedicated`. Each launch chooses one, so no instance type has this label.
+    pub const INSTANCE_TENANCY: &str = "karpenter.k8s.aws/instance-tenancy";
+    /// Values of [`INSTANCE_TENANCY`], the preferred one first.
+    pub const TENANCIES: [&str; 2] = ["default", "dedicated"];
     /// EC2 instance type.
     pub const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
     /// `amd64` or `arm64`.
@@ -67,7 +71,7 @@ pub mod label {
         "karpenter.k8s.aws/instance-memory",
         "karpenter.k8s.aws/instance-network-bandwidth",
         "karpenter.k8s.aws/instance-size",
-        "karpenter.k8s.aws/instance-tenancy",
+        INSTANCE_TENANCY,
         "karpenter.k8s.aws/nitro-sandbox",
         "karpenter.k8s.aws/placement-group-id",
         "karpenter.k8s.aws/placement-group-partition",

@@ -72,7 +72,7 @@ FIELDS: list[tuple[str, dict[str, Any], str, Any]] = [
      DATA + ".CpuOptions.NestedVirtualization", "enabled"),
 ]
 
-# In the user data, and no member of its own: tests/judge/test_user_data.py.
+# In the user data, and no member of its own: tests/judge/test_karpenter_user_data.py.
 IN_USER_DATA = {"kubelet", "instanceStorePolicy"}
 # Not in any request yet.
 MISSING = {"capacityReservationSelectorTerms", "placementGroupSelector"}

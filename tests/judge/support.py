@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import copy
 import json
 import os
 import subprocess
@@ -80,6 +82,33 @@ def printed(objects: list[dict[str, Any]], facts: dict[str, Any] | None, *argume
 
 def requests(objects: list[dict[str, Any]], facts: dict[str, Any] | None = None, *arguments: str) -> dict[str, Any]:
     return json.loads(printed(objects, facts, *arguments))
+
+
+def of_classes(cases: dict[str, list[dict[str, Any]]], facts: dict[str, Any] | None = None) -> dict[str, dict[str, Any]]:
+    """Launches by case: class, pool and what else is needed, each case with names and pods of its own, in a single run."""
+    objects, known = [], copy.deepcopy(FACTS if facts is None else facts)
+    for name, (cls, its_pool, *others) in cases.items():
+        cls, its_pool = copy.deepcopy(cls), copy.deepcopy(its_pool)
+        cls["metadata"]["name"] = its_pool["metadata"]["name"] = name
+        its_pool["spec"]["template"]["spec"]["nodeClassRef"]["name"] = name
+        chosen = deployment(spec={"nodeSelector": {"karpenter.sh/nodepool": name}, "tolerations": [{"operator": "Exists"}]})
+        chosen["metadata"]["name"] = name
+        objects += [cls, its_pool, *(others or [chosen])]
+        known["nodeClasses"][name] = FACTS["nodeClasses"]["default"]
+    del known["nodeClasses"]["default"]
+    launches = {launch["nodePool"]: launch for launch in requests(objects, known)["launches"]}
+    if set(launches) != set(cases):
+        raise AssertionError(f"no launch: {set(cases) - set(launches)}")
+    return launches
+
+
+def texts_of_classes(cases: dict[str, list[dict[str, Any]]], facts: dict[str, Any] | None = None) -> dict[str, str]:
+    """The user data of each case, which has a single launch template."""
+    def text(launch):
+        (template,) = launch["createLaunchTemplate"]
+        return base64.b64decode(template["LaunchTemplateData"]["UserData"]).decode()
+
+    return {name: text(launch) for name, launch in of_classes(cases, facts).items()}
 
 
 def user_data(objects: list[dict[str, Any]], facts: dict[str, Any] | None = None) -> str:

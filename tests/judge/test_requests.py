@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import re
 import unittest
 
 import jmespath
@@ -11,7 +12,8 @@ import yaml
 
 from . import fields
 from .model import faults
-from .support import FACTS, ROOT, deployment, node_class, pool, requests
+from .fields import DATA
+from .support import FACTS, ROOT, deployment, node_class, pool, requests, run
 
 
 class Judged(unittest.TestCase):
@@ -47,6 +49,19 @@ class Manifests(Judged):
                 self.assertIn("cluster.name", answer["samples"])
 
 
+    def test_examples(self):
+        """Pools and classes with the fields of the examples that Karpenter publishes (examples/v1 of its AWS provider)."""
+        paths = sorted((ROOT / "tests/judge/examples").glob("*.yaml"))
+        self.assertGreaterEqual(len(paths), 22)
+        for path in paths:
+            with self.subTest(path.name):
+                objects = list(yaml.safe_load_all(path.read_text()))
+                for its_pool in [it for it in objects if it["kind"] == "NodePool"]:
+                    chosen = {"nodeSelector": {"karpenter.sh/nodepool": its_pool["metadata"]["name"]}}
+                    answer = self.check(requests([*objects, deployment(3, chosen)], {}))
+                    self.assertEqual({launch["nodePool"] for launch in answer["launches"]}, {its_pool["metadata"]["name"]})
+
+
 class Fields(Judged):
     def test_each_field_is_in_its_member(self):
         for field, spec, member, value in fields.FIELDS:
@@ -69,7 +84,39 @@ class Fields(Judged):
         interface = jmespath.search(fields.INTERFACE, answer)
         self.assertEqual((interface["Ipv6AddressCount"], interface["PrimaryIpv6"], interface["Ipv6PrefixCount"]), (1, True, 1))
 
-    def test_every_field_of_the_crd_is_known(self):
+    def test_tenancy(self):
+        tenancy = DATA + ".Placement.Tenancy"
+        key = "karpenter.k8s.aws/instance-tenancy"
+        for values, selector, expected in [
+            (None, {}, "default"), (["default"], {}, "default"), (["dedicated"], {}, "dedicated"),
+            (["dedicated", "default"], {}, "default"), (["dedicated", "default"], {key: "dedicated"}, "dedicated"),
+            (None, {key: "dedicated"}, "dedicated"), (None, {key: "default"}, "default"),
+        ]:
+            with self.subTest(values=values, selector=selector):
+                wanted = [{"key": key, "operator": "In", "values": values}] if values else []
+                answer = self.check(requests([node_class(), pool(requirements=wanted), deployment(spec={"nodeSelector": selector})]))
+                self.assertEqual(jmespath.search(tenancy, answer), expected)
+
+    def test_a_public_address_with_several_efa_interfaces_is_refused(self):
+        web = deployment()
+        limits = {"cpu": "1", "vpc.amazonaws.com/efa": "1"}
+        web["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": limits, "limits": limits}
+        for instance_type, expected in [("c5n.18xlarge", 0), ("p4d.24xlarge", 2)]:
+            objects = [node_class(associatePublicIPAddress=True), pool(instance_type), web]
+            with self.subTest(instance_type):
+                if expected == 0:
+                    self.check(requests(objects))
+                else:
+                    status, stdout, stderr = run(objects)
+                    self.assertEqual((status, stdout), (expected, ""))
+                    self.assertIn("EC2NodeClass default: spec.associatePublicIPAddress: ", stderr)
+
+    def test_what_ec2_refuses_is_told_with_its_field(self):
+        status, _, stderr = run([node_class(blockDeviceMappings=[{"deviceName": "/dev/xvda"}]), pool(), deployment()])
+        self.assertEqual(status, 0)
+        self.assertIn("EC2NodeClass default: EC2 refuses spec.blockDeviceMappings[0].ebs: ", stderr)
+
+    def test_the_documentation_has_every_field_with_its_member_and_test(self):
         crd = yaml.safe_load((ROOT / "deploy/crds/karpenter.k8s.aws_ec2nodeclasses.yaml").read_text())
         spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
 
@@ -81,15 +128,23 @@ class Fields(Judged):
             prefix = (path + ("[]" if "items" in schema else "") + ".") if path else ""
             return set().union(*(leaves(it, prefix + name) for name, it in inner["properties"].items()))
 
-        known = {field for field, *_ in fields.FIELDS} | fields.IN_USER_DATA | fields.MISSING
-        self.assertEqual(leaves(spec, ""), known)
-
-    def test_the_documentation_has_the_same_table(self):
-        page = (ROOT / "docs/requests.md").read_text()
-        for field, _, member, _ in fields.FIELDS:
-            short = member.removeprefix("length(").removesuffix(")").removeprefix("launches[0].")
-            short = short.split("[?")[0].replace("[0]", "[]")
-            self.assertIn(f"| `{field}` | `{short}` |", page)
+        section = (ROOT / "docs/requests.md").read_text().split("## Fields of EC2NodeClass")[1]
+        rows = {field: (member, test) for field, member, test in re.findall(r"^\| `(.+)` \| (.+) \| (.+) \|$", section, re.M)}
+        self.assertEqual(set(rows), leaves(spec, ""))
+        tested = {field: member for field, _, member, _ in fields.FIELDS}
+        for field, (member, tests) in rows.items():
+            with self.subTest(field):
+                if field in fields.MISSING:
+                    self.assertEqual((member, tests), ("not in any request yet", "none"))
+                    continue
+                short = tested.get(field, DATA + ".UserData").removeprefix("length(").removesuffix(")")
+                short = short.removeprefix("launches[0].").split("[?")[0].replace("[0]", "[]")
+                self.assertEqual(member, f"`{short}`")
+                self.assertTrue(field in tested or field in fields.IN_USER_DATA)
+                for test in tests.split(", "):
+                    found = unittest.defaultTestLoader.loadTestsFromName("judge." + test.strip("`"))
+                    self.assertGreater(found.countTestCases(), 0)
+                    self.assertNotIn("_FailedTest", str(found))
 
 
 class Judge(unittest.TestCase):

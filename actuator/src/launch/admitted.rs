@@ -1,5 +1,6 @@
 //! An admitted launch.
 
+use super::build;
 use crate::launch_template::{self, EFA};
 use plimsoll_api::{EC2NodeClass, NodePool};
 use plimsoll_model::catalog::{Catalog, InstanceType};
@@ -47,6 +48,11 @@ impl Admitted {
         labels.insert(label::NODE_POOL.to_owned(), self.launch.node_pool.0.clone());
         labels.insert(label::EC2_NODE_CLASS.to_owned(), self.launch.node_class.clone());
         labels
+    }
+
+    /// The tenancy of the instances.
+    pub(super) fn tenancy(&self) -> &'static str {
+        build::tenancy(self.requirements.find(label::INSTANCE_TENANCY)).unwrap_or("default")
     }
 
     /// The claim as watchers of the ledger see it until it is launched.

@@ -6,6 +6,7 @@ mod object;
 #[cfg(test)]
 mod tests;
 
+pub(super) use narrow::tenancy;
 pub use object::object;
 
 use plimsoll_api::{EC2NodeClass, NodePool};

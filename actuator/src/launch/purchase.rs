@@ -9,7 +9,7 @@ use crate::settings::Settings;
 use crate::state::launch_group::GroupKey;
 use plimsoll_api::NodeClaimSpec;
 use plimsoll_model::catalog::{CapacityType, InstanceType};
-use plimsoll_model::names::{label, tag};
+use plimsoll_model::names::tag;
 use plimsoll_model::plan::OfferingChoice;
 use plimsoll_model::taints::Taint;
 use std::collections::BTreeSet;
@@ -60,7 +60,6 @@ impl Purchase {
         let names = launch.offerings.iter().map(|choice| choice.instance_type.as_str());
         let types: Vec<&InstanceType> =
             names.filter(|name| unique.insert(*name)).filter_map(|name| catalog.get(name)).collect();
-        let tenancy = admitted.requirements.find(&format!("{}/instance-tenancy", label::AWS_DOMAIN));
         let template = NodeClaimSpec::from(&admitted.pool.spec.template.spec);
         let taints = template.taints.iter().chain(&template.startup_taints).map(Taint::from).collect();
         let input = TemplateInput {
@@ -68,7 +67,7 @@ impl Purchase {
             labels: admitted.labels(),
             taints,
             capacity_type,
-            dedicated: tenancy.is_some_and(|requirement| requirement.has("dedicated") && !requirement.has("default")),
+            dedicated: admitted.tenancy() == "dedicated",
             requests: launch.requests.clone(),
         };
         let planned = launch_template::plan(settings, class, resolved, &input, &types)?;

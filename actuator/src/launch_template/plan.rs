@@ -49,6 +49,12 @@ pub enum PlanError {
     /// No image supports any of the types.
     #[error("EC2NodeClass {0}: no image in its status supports the requested instance types")]
     NoImage(String),
+    /// The class wants a public address, which EC2 gives only to instances with a single interface.
+    #[error(
+        "EC2NodeClass {0}: spec.associatePublicIPAddress: the wanted instance types have several EFA interfaces, and EC2 \
+         gives no public address to such instances"
+    )]
+    PublicAddress(String),
     /// User data cannot be rendered.
     #[error("EC2NodeClass {node_class}: {error}")]
     UserData {
@@ -68,7 +74,7 @@ struct Variant {
 }
 
 /// The templates of a launch, each with at least one type, ordered by their first type. Types that no image supports
-/// are left out.
+/// are left out, and types with several interfaces if the class wants a public address.
 ///
 /// # Errors
 /// No type is left, or user data cannot be rendered.
@@ -80,10 +86,15 @@ pub fn plan(
     instance_types: &[&InstanceType],
 ) -> Result<Vec<PlannedTemplate>, PlanError> {
     let mut variants: Vec<(Variant, Vec<String>)> = Vec::new();
+    let mut has_several_interfaces = false;
     for instance_type in instance_types {
         let Some(image) = resolved.images.iter().position(|image| image.runs_on(instance_type)) else { continue };
         let uses_efa = class.spec.network_interfaces.is_empty() && wanted.requests.get(EFA) > 0;
         let efa = if uses_efa { instance_type.capacity.get(EFA) } else { 0 };
+        if efa > 1 && class.spec.associate_public_ip_address == Some(true) {
+            has_several_interfaces = true;
+            continue;
+        }
         let variant = Variant { image, efa, pods: instance_type.capacity.get(PODS) };
         match variants.iter_mut().find(|(existing, _)| *existing == variant) {
             Some((_, names)) => names.push(instance_type.name.clone()),
@@ -91,7 +102,11 @@ pub fn plan(
         }
     }
     if variants.is_empty() {
-        return Err(PlanError::NoImage(resolved.node_class.clone()));
+        let node_class = resolved.node_class.clone();
+        return Err(match has_several_interfaces {
+            true => PlanError::PublicAddress(node_class),
+            false => PlanError::NoImage(node_class),
+        });
     }
     let template = Template { settings, class, resolved, wanted };
     variants

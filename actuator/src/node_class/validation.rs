@@ -56,7 +56,7 @@ fn validate(settings: &Settings, class: &EC2NodeClass) -> Result<Vec<String>, Pr
     if let Some(problem) = kubelet.check(family).into_iter().next() {
         return Err((problem.reason.as_str(), problem.error.to_string()));
     }
-    if let Some(error) = class.validate().into_iter().next() {
+    if let Some(error) = class.validate().into_iter().chain(class.spec.refused_by_ec2()).next() {
         let reason = if error.path.starts_with("spec.tags") { "TagValidationFailed" } else { "SpecValidationFailed" };
         return Err((reason, error.to_string()));
     }
@@ -134,6 +134,19 @@ mod tests {
         let (reason, message) = verdict(&settings(), json!({"instanceProfile": "both"}));
         assert_eq!(reason, "SpecValidationFailed");
         assert!(message.starts_with("spec.role: "), "{message}");
+    }
+
+    #[test]
+    fn what_ec2_refuses_is_reported_with_its_field() {
+        let mapping = json!({"blockDeviceMappings": [{"deviceName": "/dev/xvda"}]});
+        let (reason, message) = verdict(&settings(), mapping);
+        assert_eq!(reason, "SpecValidationFailed");
+        assert!(message.starts_with("spec.blockDeviceMappings[0].ebs: "), "{message}");
+        let tags: serde_json::Map<String, serde_json::Value> =
+            (0..50).map(|it| (format!("k{it}"), json!(""))).collect();
+        let (reason, message) = verdict(&settings(), json!({"tags": tags}));
+        assert_eq!(reason, "TagValidationFailed");
+        assert!(message.starts_with("spec.tags: "), "{message}");
     }
 
     #[test]

@@ -17,10 +17,28 @@ pub(super) fn render(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError>
     Ok(mime::render(&parts))
 }
 
-/// Whether the first YAML document is a mapping, JSON included.
+/// Whether the first YAML document with content is a mapping, JSON included. Comments alone are a script: nodeadm fails
+/// on a configuration without a kind.
 fn is_mapping(text: &str) -> bool {
-    let first = text.trim_start().trim_start_matches("---\n").split("\n---").next().unwrap_or_default();
-    serde_saphyr::from_str::<Value>(first).is_ok_and(|value| value.is_object())
+    let mut document = String::new();
+    for line in text.lines() {
+        let after_marker =
+            line.strip_prefix("---").filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r']));
+        if after_marker.is_some() && has_content(&document) {
+            break;
+        }
+        if line.starts_with('%') && !has_content(&document) {
+            continue;
+        }
+        document.push_str(after_marker.unwrap_or(line));
+        document.push('\n');
+    }
+    serde_saphyr::from_str::<Value>(&document).is_ok_and(|value| value.is_object())
+}
+
+/// Whether a line is neither blank nor a comment.
+fn has_content(document: &str) -> bool {
+    document.lines().map(str::trim_start).any(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 fn node_config(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {

@@ -160,14 +160,15 @@ fn mount(version: Option<&str>) -> Value {
     Value::Table(entries.into_iter().map(|(key, value): (&str, Value)| (key.to_owned(), value)).collect())
 }
 
+/// Whether the version is a full one (`1.46.0`) that is recent enough. A name selector may hold a part of a version.
 fn knows_directories(version: &str) -> bool {
-    let version = version.strip_prefix('v').unwrap_or(version);
+    let version = version.trim_start_matches('v');
     if version == "latest" {
         return true;
     }
-    let mut numbers = version.split(['.', '-']).map(str::parse);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= BIND_DEFAULTS_SINCE,
+    let mut numbers = version.split('.');
+    match (numbers.next().map(str::parse), numbers.next().map(str::parse), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor)), Some(_)) => (major, minor) >= BIND_DEFAULTS_SINCE,
         _ => false,
     }
 }

@@ -57,6 +57,11 @@ pub(super) fn parse(text: &str) -> Result<Vec<MimePart>, String> {
             part.push(line);
         }
     }
+    // As in Karpenter, a last delimiter without the closing hyphens ends the document if nothing follows it.
+    if !ended && parts.last().is_some_and(|lines| lines.iter().all(|line| line.trim().is_empty())) {
+        parts.pop();
+        ended = true;
+    }
     if !ended {
         return Err(format!("a multipart document that does not end with {end}"));
     }
@@ -68,17 +73,14 @@ pub(super) fn parse(text: &str) -> Result<Vec<MimePart>, String> {
     Ok(parts.into_iter().map(part).collect())
 }
 
-/// Renders a multipart document.
+/// Renders a multipart document. The newline before a delimiter belongs to the delimiter, so that bodies are unchanged.
 pub(super) fn render(parts: &[MimePart]) -> String {
     let boundary = free_boundary(parts);
     let mut text = format!("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"{boundary}\"\n\n");
     for part in parts {
         // A part may have no header: its body then follows the empty line at once.
         let header: String = part.header.iter().map(|line| format!("{line}\n")).collect();
-        text.push_str(&format!("--{boundary}\n{header}\n{}", part.body.replace('\r', "")));
-        if !text.ends_with('\n') {
-            text.push('\n');
-        }
+        text.push_str(&format!("--{boundary}\n{header}\n{}\n", part.body.replace('\r', "")));
     }
     text.push_str(&format!("--{boundary}--\n"));
     text
@@ -155,9 +157,8 @@ mod tests {
         let parts =
             vec![MimePart::new(SHELL_SCRIPT, "#!/bin/sh\necho one\n"), MimePart::new(NODE_CONFIG, "spec: {}\n")];
         let text = render(&parts);
-        assert!(text.ends_with("spec: {}\n--//--\n"), "{text}");
-        let bodies: Vec<String> = parse(&text).unwrap().into_iter().map(|part| part.body).collect();
-        assert_eq!(bodies, ["#!/bin/sh\necho one", "spec: {}"]);
+        assert!(text.ends_with("spec: {}\n\n--//--\n"), "{text}");
+        assert_eq!(parse(&text).unwrap(), parts);
     }
 
     #[test]
@@ -174,7 +175,16 @@ mod tests {
     #[test]
     fn render_avoids_boundaries_that_occur_in_a_body() {
         let text = render(&[MimePart::new(SHELL_SCRIPT, "--//\n")]);
-        assert_eq!(parse(&text).unwrap()[0].body, "--//");
+        assert_eq!(parse(&text).unwrap()[0].body, "--//\n");
+    }
+
+    #[test]
+    fn last_delimiter_may_lack_its_closing_hyphens() {
+        for end in ["", "\n", "\n\n"] {
+            let text = format!("Content-Type: multipart/mixed; boundary=a\n\n--a\n\none\n--a\n\ntwo\n--a{end}");
+            let bodies: Vec<String> = parse(&text).unwrap().into_iter().map(|part| part.body).collect();
+            assert_eq!(bodies, ["one", "two"]);
+        }
     }
 
     #[test]

@@ -104,6 +104,9 @@ fn user_parts_precede_ours() {
     assert_eq!(types("#!/bin/sh\necho hi"), [mime::SHELL_SCRIPT, ours]);
     assert_eq!(types("apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\n"), [ours, ours]);
     assert_eq!(types(r#"{"kind": "NodeConfig"}"#), [ours, ours]);
+    assert_eq!(types("# ours\n---\nkind: NodeConfig\n---\nkind: NodeConfig\n"), [ours, ours]);
+    assert_eq!(types("--- {kind: NodeConfig}\n"), [ours, ours]);
+    assert_eq!(types("# nothing\n"), [mime::SHELL_SCRIPT, ours], "nodeadm fails on a configuration without a kind");
     let own = "Content-Type: multipart/mixed; boundary=B\n\n--B\nContent-Type: text/cloud-config\n\na: 1\n--B--\n";
     assert_eq!(types(own), ["text/cloud-config", ours]);
     assert_eq!(types("  \n"), [ours], "nothing is nothing");
@@ -130,7 +133,7 @@ fn amazon_linux_2_runs_the_bootstrap_script() {
          --dns-cluster-ip '10.100.0.10' \\\n  --use-max-pods false \\\n  \
          --kubelet-extra-args '--node-labels=\"{LABELS}\" \
          --register-with-taints=\"dedicated=gpu:NoSchedule,karpenter.sh/unregistered:NoExecute\" --max-pods=29 \
-         --pods-per-core=4 --eviction-hard=\"memory.available<5%\" --cpu-cfs-quota=false' \\\n  --local-disks raid0"
+         --pods-per-core=4 --eviction-hard=\"memory.available<5%\" --cpu-cfs-quota=false' \\\n  --local-disks raid0\n"
     );
     let parts = mime::parse(&text(&bootstrap, AmiFamily::AL2)).unwrap();
     assert_eq!(parts.last().unwrap().body, expected);
@@ -202,7 +205,9 @@ fn bottlerocket_mounts_instance_disks_depending_on_its_version() {
     };
     assert_eq!(bind(Some("latest")), 3);
     assert_eq!(bind(Some("v1.46.0")), 3);
+    assert_eq!(bind(Some("2.0.0")), 3);
     assert_eq!(bind(Some("1.45.0")), 7, "with the directories");
+    assert_eq!(bind(Some("1.46")), 7, "not a full version");
     assert_eq!(bind(None), 7);
 }
 

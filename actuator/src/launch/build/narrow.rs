@@ -128,6 +128,7 @@ fn admits(requirement: &Requirement, instance_type: &InstanceType, offering: &Of
         // Not every catalog has zone ids.
         label::ZONE_ID if offering.zone_id.is_empty() => return true,
         label::ZONE_ID => &offering.zone_id,
+        label::INSTANCE_TENANCY => return tenancy(Some(requirement)).is_some(),
         key => match instance_type.labels.get(key) {
             Some(value) => value,
             None if label::AWS_WELL_KNOWN.contains(&key) && key != label::EC2_NODE_CLASS => {
@@ -137,6 +138,11 @@ fn admits(requirement: &Requirement, instance_type: &InstanceType, offering: &Of
         },
     };
     requirement.has(value)
+}
+
+/// The tenancy of a launch with this requirement: the default, if allowed (spec: AWS provider section 4.5).
+pub(super) fn tenancy(requirement: Option<&Requirement>) -> Option<&'static str> {
+    label::TENANCIES.into_iter().find(|tenancy| requirement.is_none_or(|requirement| requirement.has(tenancy)))
 }
 
 /// The preferred capacity type: reserved, then Spot, then On-Demand (spec: AWS provider section 4.5).

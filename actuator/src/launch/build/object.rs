@@ -34,10 +34,13 @@ pub fn object(admitted: &Admitted, group: &GroupKey, epoch: u64, class_hash: &st
         resources: Some(ResourceRequirements { requests }),
         ..NodeClaimSpec::from(&template.spec)
     };
+    let mut labels = admitted.labels();
+    // The kubelet is not told the tenancy, as in Karpenter; the Node gets it from its claim.
+    labels.insert(label::INSTANCE_TENANCY.to_owned(), admitted.tenancy().to_owned());
     NodeClaim {
         metadata: ObjectMeta {
             name: Some(admitted.claim.clone()),
-            labels: Some(admitted.labels()),
+            labels: Some(labels),
             annotations: Some(annotations(admitted, group, epoch, class_hash)),
             finalizers: Some(vec![TERMINATION_FINALIZER.to_owned()]),
             owner_references: owner(&admitted.pool).map(|owner| vec![owner]),

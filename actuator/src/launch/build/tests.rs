@@ -172,14 +172,44 @@ fn no_remaining_offering_is_reported_as_no_capacity() {
 }
 
 #[test]
+fn tenancy_is_default_unless_pool_or_plan_exclude_it() {
+    let tenancy = |of_pool: &[&str], of_plan: &[&str]| {
+        let mut world = World::new();
+        if !of_pool.is_empty() {
+            let requirement = Requirement::new(label::INSTANCE_TENANCY, Operator::In, of_pool.iter().copied());
+            world.pool.spec.template.spec.requirements.push(requirement);
+        }
+        let mut launch = world.launch();
+        if !of_plan.is_empty() {
+            let requirement =
+                NodeSelectorRequirement::new(label::INSTANCE_TENANCY, Operator::In, of_plan.iter().copied());
+            launch.requirements = Arc::new(vec![requirement]);
+        }
+        let narrowed = world.narrow(&launch);
+        narrowed.map(|(_, requirements)| tenancy_of(requirements.find(label::INSTANCE_TENANCY)))
+    };
+    assert_eq!(tenancy(&[], &[]), Ok("default"));
+    assert_eq!(tenancy(&["dedicated", "default"], &[]), Ok("default"));
+    assert_eq!(tenancy(&["dedicated"], &[]), Ok("dedicated"));
+    assert_eq!(tenancy(&[], &["dedicated"]), Ok("dedicated"));
+    assert!(tenancy(&["default"], &["dedicated"]).is_err());
+    assert!(tenancy(&["host"], &[]).is_err(), "EC2NodeClasses know no hosts");
+}
+
+#[test]
 fn claim_combines_the_pools_template_and_the_plan() {
     let world = World::new();
     let group = GroupKey { id: "g".to_owned(), size: 1 };
     let claim = object(&world.admitted(&world.launch()), &group, 3, "77");
 
     let labels = claim.metadata.labels.unwrap();
-    let expected =
-        [("example.com/tier", "two"), (label::EC2_NODE_CLASS, "class"), (label::NODE_POOL, "pool"), ("team", "a")];
+    let expected = [
+        ("example.com/tier", "two"),
+        (label::EC2_NODE_CLASS, "class"),
+        (label::INSTANCE_TENANCY, "default"),
+        (label::NODE_POOL, "pool"),
+        ("team", "a"),
+    ];
     assert_eq!(labels, expected.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
     let annotations = claim.metadata.annotations.unwrap();
     for (key, value) in [

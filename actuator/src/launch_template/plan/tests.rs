@@ -113,6 +113,17 @@ fn template_name_depends_only_on_the_content() {
 }
 
 #[test]
+fn types_with_several_efa_interfaces_get_no_public_address() {
+    let public = class(json!({"associatePublicIPAddress": true}));
+    let asking = TemplateInput { requests: Resources::from([(EFA, 1)]), ..wanted() };
+    let (one, four) = (kind("a", "amd64", 29, 1), kind("b", "amd64", 29, 4));
+    let planned = planned(&public, &asking, &[four.clone(), one]);
+    assert_eq!(planned.into_iter().map(|it| it.instance_types).collect::<Vec<_>>(), [["a"]]);
+    let error = plan(&settings(), &public, &resolved(), &asking, &[&four]).unwrap_err();
+    assert_eq!(error, PlanError::PublicAddress("default".to_owned()));
+}
+
+#[test]
 fn template_contains_the_class_settings() {
     let class = class(json!({
         "detailedMonitoring": true, "cpuOptions": {"nestedVirtualization": "enabled"},

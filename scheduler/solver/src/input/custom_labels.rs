@@ -93,8 +93,11 @@ pub(crate) fn combine(a: &Narrowed, b: &Narrowed) -> Option<Narrowed> {
     Some(all)
 }
 
-/// The first value that is admitted: of those listed, else the least integer from zero on.
+/// The first value that is admitted: of those listed, else the least integer from zero on. Of both tenancies, the default.
 fn value_of(requirement: &Requirement) -> Option<String> {
+    if requirement.key == label::INSTANCE_TENANCY {
+        return label::TENANCIES.into_iter().find(|tenancy| requirement.has(tenancy)).map(str::to_owned);
+    }
     if !requirement.complement {
         return requirement.values.first().cloned();
     }

@@ -6,6 +6,7 @@ mod open_offerings;
 
 use crate::input::custom_labels::{CustomKeys, Narrowed};
 use crate::input::intern::{Amounts, Bits, ResourceTable};
+use crate::input::pool_requirements::one_of;
 pub(crate) use kinds::CatalogView;
 use kinds::TypeView;
 use labels::ByValue;
@@ -143,8 +144,10 @@ impl PoolData {
             known: RefCell::default(),
         };
         let open = pool.requirements.iter();
-        let open: Vec<&NodeSelectorRequirement> =
-            open.filter(|one| !data.on_offerings(&one.key) && !pool.labels.contains_key(&one.key)).collect();
+        let is_open = |key: &str| !data.on_offerings(key) && !pool.labels.contains_key(key);
+        let mut open: Vec<&NodeSelectorRequirement> = open.filter(|one| is_open(&one.key)).collect();
+        let tenancies = one_of(label::INSTANCE_TENANCY, label::TENANCIES.map(str::to_owned).to_vec());
+        open.extend(is_open(label::INSTANCE_TENANCY).then_some(&tenancies));
         data.custom = CustomKeys::new(&open);
         let view = PoolView { pool, catalog, data: &data };
         let mut allowed = if view.custom.impossible { Bits::none(size) } else { Bits::all(size) };
@@ -173,7 +176,8 @@ impl PoolData {
 
     fn on_offerings(&self, key: &str) -> bool {
         let key = label::normalized(key);
-        label::is_well_known(key) || self.type_keys.contains(key)
+        // The tenancy of an offering is chosen by the launch, like the value of a custom label.
+        (label::is_well_known(key) && key != label::INSTANCE_TENANCY) || self.type_keys.contains(key)
     }
 
     /// Where `requests` fit beside the DaemonSets.
