@@ -207,7 +207,8 @@ impl Pods {
         let process = Process::start(name, command.envs(&env), &self.dir, &self.guard)?;
         let probe = spec::readiness(container, address)?;
         let container = container.clone();
-        self.patch(name, &status::running(&container, address, false))?;
+        let by_kwok = pod.status.as_ref().is_some_and(|status| status.pod_ip.is_some());
+        self.patch(name, &status::running(&container, (!by_kwok).then_some(address), false))?;
         let running = Running { name: name.to_owned(), process, address, container, probe, ready: false };
         self.running.insert(uid.to_owned(), running);
         Ok(())
@@ -236,7 +237,7 @@ impl Pods {
             confine::check(running.process.id())?;
         }
         running.ready = ready;
-        let (name, status) = (running.name.clone(), status::running(&running.container, running.address, ready));
+        let (name, status) = (running.name.clone(), status::running(&running.container, Some(running.address), ready));
         self.patch(&name, &status)
     }
 

@@ -16,23 +16,27 @@ pub(super) fn real(told: Ipv4Addr) -> Ipv4Addr {
     Ipv4Addr::new(127, b, c, d)
 }
 
-/// The container runs.
-pub(super) fn running(container: &Container, address: Ipv4Addr, ready: bool) -> Value {
+/// The container runs. `address` is None for a pod that kwok has given one.
+pub(super) fn running(container: &Container, address: Option<Ipv4Addr>, ready: bool) -> Value {
     let now = jiff::Timestamp::now().to_string();
-    let status = if ready { "True" } else { "False" };
+    let readiness = if ready { "True" } else { "False" };
     let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "lastTransitionTime": now});
-    json!({"status": {
+    let mut status = json!({"status": {
         "phase": "Running",
-        "podIP": told(address), "podIPs": [{"ip": told(address)}],
         "conditions": [
             condition("PodReadyToStartContainers", "True"), condition("Initialized", "True"),
-            condition("ContainersReady", status), condition("Ready", status),
+            condition("ContainersReady", readiness), condition("Ready", readiness),
         ],
         "containerStatuses": [{
             "name": container.name, "image": container.image, "imageID": "", "ready": ready, "started": true, "restartCount": 0,
             "state": {"running": {"startedAt": now}},
         }],
-    }})
+    }});
+    if let Some(address) = address {
+        status["status"]["podIP"] = json!(told(address));
+        status["status"]["podIPs"] = json!([{ "ip": told(address) }]);
+    }
+    status
 }
 
 /// The container of a pod that runs once has ended well.
