@@ -43,10 +43,6 @@ pub struct ActuatorMetrics {
     pub actions: IntCounterVec,
     /// NodeClaims that failed before they had an instance, by `nodepool` and `cause`.
     pub claims_failed: IntCounterVec,
-    /// Cloud calls by `action` and `result`.
-    pub cloud_calls: IntCounterVec,
-    /// Duration of cloud calls, by `action`.
-    pub cloud_seconds: HistogramVec,
     /// Time from the receipt of a plan to a step of its launch, by `step` (claim, fleet, launched).
     pub launch_seconds: HistogramVec,
     /// Instances terminated because no claim refers to them, by `cause`.
@@ -107,8 +103,6 @@ impl ActuatorMetrics {
                 "NodeClaims that failed before they had an instance.",
                 &["nodepool", "cause"],
             )?,
-            cloud_calls: metrics.counters("cloud_calls_total", "Calls to the cloud.", &["action", "result"])?,
-            cloud_seconds: metrics.latencies("cloud_call_seconds", "Length of calls to the cloud.", &["action"])?,
             launch_seconds: metrics.latencies(
                 "launch_seconds",
                 "From the receipt of a plan to a step of its launch.",

@@ -19,13 +19,16 @@ pub struct SchedulerMetrics {
     pub plan_gap_ratio: Histogram,
     /// Plans that failed validation and were withheld.
     pub invalid_plans: IntCounter,
-    /// Requested full snapshots, by cause: `gap`, `checksum`, `overflow`, `sequence`.
+    /// Requested full snapshots, by cause: [`RESYNC_CAUSES`].
     pub resyncs: IntCounterVec,
     /// Requests of outside callers that were rejected because of too many requests.
     pub refused: IntCounter,
     /// Catalogs in the shared cache.
     pub catalogs: IntGauge,
 }
+
+/// Why a full snapshot is asked for.
+const RESYNC_CAUSES: [&str; 4] = ["gap", "checksum", "overflow", "sequence"];
 
 /// How the durations differ from Karpenter's.
 const ONE_LOOP: &str = "controller is disruption for a plan that may also remove nodes, and provisioner for a plan that \
@@ -38,7 +41,7 @@ impl SchedulerMetrics {
     /// If a metric is already registered.
     pub fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
         metrics.build_info(env!("CARGO_PKG_VERSION"))?;
-        Ok(Self {
+        let own = Self {
             sessions: metrics.gauge("sessions", "Sessions that are open.")?,
             plans: metrics.counters("plans_total", "Plans made, by who asked.", &["caller"])?,
             solve_seconds: metrics.latency("solve_seconds", "Time to solve and to check the plan.")?,
@@ -54,6 +57,11 @@ impl SchedulerMetrics {
             resyncs: metrics.counters("resyncs_total", "Full snapshots asked for, by cause.", &["cause"])?,
             refused: metrics.counter("outside_refused_total", "Requests refused because there were too many.")?,
             catalogs: metrics.gauge("catalogs", "Catalogs kept for all sessions.")?,
-        })
+        };
+        // Exported before the first event: `increase` does not see the one that makes a series.
+        for cause in RESYNC_CAUSES {
+            own.resyncs.with_label_values(&[cause]);
+        }
+        Ok(own)
     }
 }

@@ -4,6 +4,7 @@ pub mod cluster;
 pub(crate) mod outcomes;
 pub mod planning;
 
+use crate::index::ObjectKind;
 use cluster::ClusterMetrics;
 use planning::PlanningMetrics;
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
@@ -13,6 +14,9 @@ use plimsoll_runtime::metrics::{Metrics, MetricsError};
 use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 use std::sync::Arc;
 use tokio::sync::watch;
+
+/// Streams from the actuator.
+const STREAMS: [&str; 2] = ["ledger", "catalogs"];
 
 /// The watcher's metrics. Clones share the same metrics.
 #[derive(Debug, Clone)]
@@ -64,7 +68,7 @@ impl WatcherMetrics {
     /// If a metric is already registered.
     pub fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
         metrics.build_info(env!("CARGO_PKG_VERSION"))?;
-        Ok(Self {
+        let own = Self {
             objects: metrics.gauges("objects", "Objects in the index.", &["kind"])?,
             invalid_objects: metrics.counters("invalid_objects_total", "Objects that could not be read.", &["kind"])?,
             problems: metrics.gauge("snapshot_problems", "Objects left out of the present snapshot.")?,
@@ -91,7 +95,26 @@ impl WatcherMetrics {
             waiting_pods: metrics.gauge("waiting_pods", "Pods whose launch waits for others of their owner.")?,
             planning: PlanningMetrics::new(metrics)?,
             cluster: ClusterMetrics::new(metrics)?,
-        })
+        };
+        own.start_at_zero();
+        Ok(own)
+    }
+
+    /// Exports counters before their first event: `increase` does not see the one that makes a series.
+    fn start_at_zero(&self) {
+        let kinds: Vec<&str> = ObjectKind::ALL.iter().map(|kind| kind.as_str()).collect();
+        let known: [(&IntCounterVec, &[&str]); 5] = [
+            (&self.invalid_objects, &kinds),
+            (&self.watch_errors, &kinds),
+            (&self.stream_breaks, &STREAMS),
+            (&self.plans, &["planned", "failed", "withheld"]),
+            (&self.executions, &["sent", "failed"]),
+        ];
+        for (counters, values) in known {
+            for value in values {
+                counters.with_label_values(&[value]);
+            }
+        }
     }
 
     /// Writes the gauges of the cluster at each scrape while this replica leads.
@@ -118,6 +141,21 @@ impl WatcherMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counters_of_known_events_are_there_before_the_first() {
+        let metrics = Metrics::new("watcher");
+        WatcherMetrics::new(&metrics).unwrap();
+        let text = metrics.encode().unwrap();
+        for series in [
+            r#"plimsoll_watcher_plans_total{result="withheld"} 0"#,
+            r#"plimsoll_watcher_executions_total{result="failed"} 0"#,
+            r#"plimsoll_watcher_stream_breaks_total{stream="ledger"} 0"#,
+            r#"plimsoll_watcher_watch_errors_total{kind="pods"} 0"#,
+        ] {
+            assert!(text.lines().any(|line| line == series), "{series} is not in:\n{text}");
+        }
+    }
 
     #[test]
     fn outcomes_are_counted_by_status_and_reason() {

@@ -2,7 +2,7 @@
 //! `deploy/kubernetes` from them.
 
 mod conform;
-mod helm;
+pub(crate) mod helm;
 mod plain;
 mod refused;
 mod schema;

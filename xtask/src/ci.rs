@@ -22,6 +22,7 @@ const DOC: &str = "RUSTDOCFLAGS=-Dwarnings cargo doc --locked --no-deps";
 const DENY: &str = "cargo deny --locked check --hide-inclusion-graph licenses bans sources";
 /// The actuator's rights: cfn-lint, the Terraform module beside the template, moto's CloudFormation.
 const TEMPLATES: &str = "venv=$(tests/ec2/venv.sh) && cd tests/aws && \"$venv/bin/python\" -m unittest";
+const ALERT_RULES: &str = "promtool test rules tests/monitoring/plimsoll.yaml";
 /// As the Dockerfile builds them.
 const RELEASE: &str = "cargo build --release --locked --bins --package plimsoll-watcher --package plimsoll-scheduler \
                        --package plimsoll-actuator-aws --package plimsoll-cli";
@@ -49,8 +50,8 @@ pub(crate) enum Step {
     Tests,
     /// Tests of the adapter to AWS and of deploy/aws, and requests judged by AWS' own model of EC2.
     Aws,
-    /// The Helm charts, and the manifests that are rendered from them. Only if named: the first run builds helm and
-    /// kubeconform.
+    /// The Helm charts, the manifests that are rendered from them, and the alert rules. Only if named: the first run builds
+    /// helm and kubeconform.
     Chart,
     /// The three services on real servers.
     E2e,
@@ -92,7 +93,10 @@ impl Step {
                 with_tools("deploy/aws", &[&tools::PYTHON], || shell(root, TEMPLATES))?;
                 with_tools("requests by the model of EC2", &[&tools::PYTHON], || judge_requests(root))
             }
-            Self::Chart => with_tools("charts", &[&tools::GO], charts),
+            Self::Chart => {
+                with_tools("charts", &[&tools::GO], charts)?;
+                with_tools("alert rules", &[&tools::PROMTOOL], || shell(root, ALERT_RULES))
+            }
             Self::E2e => with_tools("end to end", &tools::ALL, end_to_end),
             Self::Image => images(root, target),
         }

@@ -136,6 +136,7 @@ fn play(context: &Context, scenario: &'static Scenario, dir: &Path) -> Result<Ou
     let setup = Setup {
         region: scenario.region,
         cluster: scenario.cluster,
+        installed: scenario.installed,
         replicas: if scenario.plimsoll == Plimsoll::Running { REPLICAS } else { 0 },
         boot_delay: Duration::ZERO,
         say: |_| (),

@@ -42,6 +42,18 @@ fn charts_have_the_version_of_the_workspace() {
 }
 
 #[test]
+fn getting_started_takes_at_most_ten_commands() {
+    let text = fs::read_to_string(root().join("docs/getting-started.md")).unwrap();
+    let install = text.split("\n## Install\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let blocks: Vec<&str> = install.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    // A line that ends in a backslash goes on.
+    let of_block = |block: &&str| block.replace("\\\n", " ").lines().filter(|line| !line.trim().is_empty()).count();
+    let commands: usize = blocks.iter().map(of_block).sum();
+    assert!((5..=10).contains(&commands), "{commands} commands");
+    assert!(blocks.last().unwrap().contains("kubectl get nodeclaims"), "the last one shows the node");
+}
+
+#[test]
 fn every_value_has_a_comment() {
     for chart in ["plimsoll", "plimsoll-crd"] {
         let text = fs::read_to_string(root().join("deploy/helm").join(chart).join("values.yaml")).unwrap();

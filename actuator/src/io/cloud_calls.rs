@@ -38,9 +38,7 @@ impl CloudCalls {
             }
             Err(refused) => return Err(refused),
         };
-        self.metrics.cloud.call(CloudMethod::Create, started.elapsed(), &outcome);
-        let label = if outcome.is_ok() { "ok" } else { "error" };
-        self.metrics.cloud_calls.with_label_values(&["CreateFleet", label]).inc();
+        self.metrics.cloud.call(CloudMethod::Create, "CreateFleet", started.elapsed(), &outcome);
         Ok(outcome)
     }
 

@@ -32,18 +32,19 @@ impl CloudReads {
     async fn measured<T>(
         &self,
         method: CloudMethod,
+        action: &str,
         call: impl Future<Output = Result<T, CloudError>>,
     ) -> Result<T, CloudError> {
         let started = Instant::now();
         let result = call.await;
-        self.metrics.cloud.call(method, started.elapsed(), &result);
+        self.metrics.cloud.call(method, action, started.elapsed(), &result);
         result
     }
 
     /// Instances; [`CloudError::Unavailable`] on a timeout.
     pub async fn instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, CloudError> {
         let call = within(CLOUD_CALL, self.cloud.compute.describe_instances(filter));
-        self.measured(CloudMethod::List, call).await
+        self.measured(CloudMethod::List, "DescribeInstances", call).await
     }
 
     /// Like [`CloudReads::instances`], but rate limited and with time for many pages: for listing all instances of a
@@ -51,7 +52,7 @@ impl CloudReads {
     pub async fn all_instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, CloudError> {
         self.rate_limiter.take(Action::DescribeInstances).await;
         let call = within(LIST, self.cloud.compute.describe_instances(filter));
-        self.measured(CloudMethod::List, call).await
+        self.measured(CloudMethod::List, "DescribeInstances", call).await
     }
 
     /// The status of impaired instances of the region and of those with scheduled events.
@@ -61,22 +62,32 @@ impl CloudReads {
 
     /// Instance types of the region.
     pub async fn instance_types(&self) -> Result<Vec<InstanceTypeFacts>, CloudError> {
-        self.measured(CloudMethod::GetInstanceTypes, self.cloud.compute.describe_instance_types()).await
+        self.measured(
+            CloudMethod::GetInstanceTypes,
+            "DescribeInstanceTypes",
+            self.cloud.compute.describe_instance_types(),
+        )
+        .await
     }
 
     /// The zones in which each instance type is offered.
     pub async fn type_offerings(&self) -> Result<Vec<TypeOffering>, CloudError> {
-        self.measured(CloudMethod::GetInstanceTypes, self.cloud.compute.describe_type_offerings()).await
+        self.measured(
+            CloudMethod::GetInstanceTypes,
+            "DescribeInstanceTypeOfferings",
+            self.cloud.compute.describe_type_offerings(),
+        )
+        .await
     }
 
     /// Spot prices.
     pub async fn spot_prices(&self) -> Result<Vec<SpotPrice>, CloudError> {
-        self.measured(CloudMethod::GetInstanceTypes, self.cloud.compute.spot_prices()).await
+        self.measured(CloudMethod::GetInstanceTypes, "DescribeSpotPriceHistory", self.cloud.compute.spot_prices()).await
     }
 
     /// On-demand prices.
     pub async fn on_demand_prices(&self) -> Result<Vec<OnDemandPrice>, CloudError> {
-        self.measured(CloudMethod::GetInstanceTypes, self.cloud.prices.on_demand_prices()).await
+        self.measured(CloudMethod::GetInstanceTypes, "GetProducts", self.cloud.prices.on_demand_prices()).await
     }
 
     /// Subnets.

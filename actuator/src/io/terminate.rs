@@ -36,7 +36,7 @@ impl CloudCalls {
             self.rate_limiter.take(Action::TerminateInstances).await;
             let started = Instant::now();
             let answer = self.fence.run(CLOUD_CALL, self.cloud.compute.terminate_instances(batch)).await?;
-            self.metrics.cloud.call(CloudMethod::Delete, started.elapsed(), &answer);
+            self.metrics.cloud.call(CloudMethod::Delete, "TerminateInstances", started.elapsed(), &answer);
             match answer {
                 Ok(ended) => ended.into_iter().for_each(|instance| report(&instance.instance_id, Ok(instance.state))),
                 Err(error) if error.nothing_happened() && !error.is_transient() => match batch {

@@ -53,6 +53,8 @@ impl CloudMethod {
 pub struct CloudMetrics {
     seconds: HistogramVec,
     errors: IntCounterVec,
+    calls: IntCounterVec,
+    call_seconds: HistogramVec,
     launch_failures: IntCounterVec,
     termination_failures: IntCounterVec,
 }
@@ -76,6 +78,8 @@ impl CloudMetrics {
                 "Failed calls to the cloud. error is InsufficientCapacityError, NodeClaimNotFoundError or empty.",
                 &["controller", "method", "provider", "error"],
             )?,
+            calls: metrics.counters("cloud_calls_total", "Calls to the cloud.", &["action", "result"])?,
+            call_seconds: metrics.latencies("cloud_call_seconds", "Length of calls to the cloud.", &["action"])?,
             launch_failures: same.counters(
                 "cloudprovider_instance_launch_failures_total",
                 "Offerings that CreateFleet refused, by EC2's error code; rare codes are `other`.",
@@ -89,9 +93,12 @@ impl CloudMetrics {
         })
     }
 
-    /// Observes a call.
-    pub fn call<T>(&self, method: CloudMethod, took: Duration, result: &Result<T, CloudError>) {
+    /// Observes a call of the API `action`.
+    pub fn call<T>(&self, method: CloudMethod, action: &str, took: Duration, result: &Result<T, CloudError>) {
         let [controller, name] = method.labels();
+        let outcome = if result.is_ok() { "ok" } else { "error" };
+        self.calls.with_label_values(&[action, outcome]).inc();
+        self.call_seconds.with_label_values(&[action]).observe(took.as_secs_f64());
         self.seconds.with_label_values(&[controller, name, PROVIDER]).observe(took.as_secs_f64());
         if let Err(error) = result {
             let error = if matches!(error, CloudError::NotFound { .. }) { "NodeClaimNotFoundError" } else { "" };

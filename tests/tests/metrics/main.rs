@@ -13,6 +13,7 @@ use plimsoll_runtime::rpc::RpcMetrics;
 use plimsoll_runtime::tls;
 use plimsoll_scheduler::metrics::SchedulerMetrics;
 use plimsoll_watcher::metrics::WatcherMetrics;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -95,34 +96,27 @@ fn each_shared_metric_comes_from_one_service() {
     assert_eq!(services, BTreeMap::new());
 }
 
-/// Names in the queries of Karpenter's two dashboards, as of its version 1.
+/// The queries are facts in a file that the end-to-end scenario `monitoring` reads too.
 #[test]
 fn metrics_of_karpenters_dashboards_are_exported_with_the_labels_that_they_use() {
-    let node = ["resource_type", "arch", "capacity_type", "instance_type", "nodepool", "zone", "node_name"];
-    let wanted: [(&str, &[&str]); 14] = [
-        ("karpenter_nodes_created_total", &["nodepool"]),
-        ("karpenter_nodes_terminated_total", &["nodepool"]),
-        ("karpenter_voluntary_disruption_eligible_nodes", &["reason"]),
-        ("karpenter_voluntary_disruption_decisions_total", &["decision", "reason", "consolidation_type"]),
-        (
-            "karpenter_pods_state",
-            &["phase", "arch", "capacity_type", "instance_type", "namespace", "node", "nodepool", "zone"],
-        ),
-        ("karpenter_nodepools_usage", &["resource_type", "nodepool"]),
-        ("karpenter_nodepools_limit", &["resource_type", "nodepool"]),
-        ("karpenter_nodes_allocatable", &node),
-        ("karpenter_nodes_total_daemon_requests", &node),
-        ("karpenter_nodes_total_pod_requests", &node),
-        ("karpenter_nodes_termination_duration_seconds", &[]),
-        ("karpenter_pods_startup_duration_seconds", &[]),
-        ("controller_runtime_reconcile_time_seconds", &["controller"]),
-        ("controller_runtime_reconcile_total", &["controller"]),
-    ];
+    // Of series within a histogram or summary, and of the scrape configuration.
+    let added = ["le", "quantile", "job"];
+    let boards: Value = serde_saphyr::from_str(include_str!("../../monitoring/karpenter-dashboards.yaml")).unwrap();
+    let queries: Vec<&Value> = boards.as_object().unwrap().values().flat_map(|all| all.as_array().unwrap()).collect();
+    assert!(queries.len() > 40, "{} queries", queries.len());
+    let texts = |list: &Value| -> Vec<String> {
+        list.as_array().into_iter().flatten().map(|text| text.as_str().unwrap().to_owned()).collect()
+    };
     let specs = specs();
-    for (name, labels) in wanted {
-        let spec = specs.iter().find(|spec| spec.name == name).unwrap_or_else(|| panic!("{name} is not exported"));
-        for label in labels {
-            assert!(spec.labels.iter().any(|own| own == label), "{name} has no label {label}");
+    for query in queries {
+        let selected = query["select"].as_object().into_iter().flat_map(|labels| labels.keys().cloned());
+        let labels: Vec<String> = selected.chain(texts(&query["by"])).collect();
+        for metric in texts(&query["metrics"]).iter().filter(|metric| !metric.starts_with("node_")) {
+            let name = metric.trim_end_matches("_bucket").trim_end_matches("_count");
+            let spec = specs.iter().find(|spec| spec.name == name).unwrap_or_else(|| panic!("{name} is not exported"));
+            for label in labels.iter().filter(|label| !added.contains(&label.as_str())) {
+                assert!(spec.labels.contains(label), "{name} has no label {label}");
+            }
         }
     }
 }

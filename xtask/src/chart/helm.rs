@@ -10,11 +10,12 @@ const HELM: Program = Program { name: "helm", package: "helm.sh/helm/v3/cmd/helm
 const KUBERNETES: &str = "1.36.0";
 /// Name of the release and its namespace, as in deploy/README.md.
 const RELEASE: &str = "plimsoll";
+const CRD_RELEASE: &str = "plimsoll-crd";
 const NAMESPACE: &str = "plimsoll-system";
 
 /// The program.
 #[derive(Debug)]
-pub(super) struct Helm {
+pub(crate) struct Helm {
     binary: PathBuf,
 }
 
@@ -23,13 +24,51 @@ impl Helm {
     ///
     /// # Errors
     /// If it cannot be built.
-    pub(super) fn find() -> Result<Helm> {
+    pub(crate) fn find() -> Result<Helm> {
         Ok(Helm { binary: tools::find(HELM)? })
+    }
+
+    /// Installs the custom resources, as deploy/README.md says.
+    ///
+    /// # Errors
+    /// What Helm or the API server has against them.
+    pub(crate) fn install_crds(&self, kubeconfig: &Path, root: &Path) -> Result<()> {
+        let mut command = self.upgrade(kubeconfig, CRD_RELEASE, &root.join(super::CRD_CHART));
+        tools::output(command.arg("--create-namespace")).map(drop)
+    }
+
+    /// Installs the services, or upgrades them to other values.
+    ///
+    /// # Errors
+    /// What Helm or the API server has against them.
+    pub(crate) fn install(&self, kubeconfig: &Path, root: &Path, values: &Path) -> Result<()> {
+        let mut command = self.upgrade(kubeconfig, RELEASE, &root.join(super::CHART));
+        tools::output(command.arg("--values").arg(values)).map(drop)
+    }
+
+    fn upgrade(&self, kubeconfig: &Path, release: &str, chart: &Path) -> Command {
+        let mut command = self.release(kubeconfig, &["upgrade", "--install", release]);
+        command.arg(chart);
+        command
+    }
+
+    /// Goes back to the revision before the present one.
+    ///
+    /// # Errors
+    /// What Helm or the API server has against it.
+    pub(crate) fn rollback(&self, kubeconfig: &Path) -> Result<()> {
+        tools::output(&mut self.release(kubeconfig, &["rollback", RELEASE])).map(drop)
+    }
+
+    fn release(&self, kubeconfig: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.args(args).args(["--namespace", NAMESPACE, "--kubeconfig"]).arg(kubeconfig);
+        command
     }
 
     /// # Errors
     /// What `helm lint --strict` has against the chart.
-    pub(super) fn lint(&self, chart: &Path, values: Option<&Path>) -> Result<()> {
+    pub(crate) fn lint(&self, chart: &Path, values: Option<&Path>) -> Result<()> {
         let mut command = Command::new(&self.binary);
         command
             .args(["lint", "--strict", "--quiet", "--namespace", NAMESPACE, "--kube-version", KUBERNETES])
@@ -44,13 +83,13 @@ impl Helm {
     ///
     /// # Errors
     /// If Helm cannot render them.
-    pub(super) fn template(&self, chart: &Path, values: Option<&Path>) -> Result<String> {
+    pub(crate) fn template(&self, chart: &Path, values: Option<&Path>) -> Result<String> {
         let output = tools::output(&mut self.render(chart, values))?;
         String::from_utf8(output.stdout).context("what helm rendered is not UTF-8")
     }
 
     /// `helm template`, to which flags can be added.
-    pub(super) fn render(&self, chart: &Path, values: Option<&Path>) -> Command {
+    pub(crate) fn render(&self, chart: &Path, values: Option<&Path>) -> Command {
         let mut command = Command::new(&self.binary);
         command.args(["template", RELEASE, "--namespace", NAMESPACE, "--kube-version", KUBERNETES]);
         command.arg(chart);

@@ -2,12 +2,14 @@
 
 mod by_hand;
 mod capacity;
+mod chart;
 mod client;
 mod crash;
 mod growth;
 mod harness;
 mod interruption;
 mod latency;
+mod monitoring;
 mod regressions;
 mod rights;
 mod views;
@@ -42,6 +44,8 @@ pub(super) struct Scenario {
     pub(super) shows: &'static str,
     pub(super) region: &'static str,
     pub(super) cluster: &'static str,
+    /// Whether custom resources and rights of deploy/ are there from the beginning.
+    pub(super) installed: bool,
     pub(super) plimsoll: Plimsoll,
     pub(super) play: fn(&Context, &mut World) -> Result<Vec<Figure>>,
 }
@@ -53,6 +57,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         shows: "without Plimsoll: an instance becomes a node that runs pods, and leaves it NotReady",
         region: REGION,
         cluster: "harness",
+        installed: true,
         plimsoll: Plimsoll::Absent,
         play: harness::play,
     },
@@ -61,6 +66,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         shows: "the accounts of deploy/ may do what they must and nothing else",
         region: REGION,
         cluster: "rights",
+        installed: true,
         plimsoll: Plimsoll::Absent,
         play: rights::play,
     },
@@ -69,6 +75,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         shows: "seed 001: 5 pods run, 15 stop at the limit with a reason, 0 leave nothing",
         region: REGION,
         cluster: SEED_001,
+        installed: true,
         plimsoll: Plimsoll::Running,
         play: growth::play,
     },
@@ -77,6 +84,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         shows: "seed 000 on Spot: a replacement before the drain, all within two minutes",
         region: SEED_000.1,
         cluster: SEED_000.0,
+        installed: true,
         plimsoll: Plimsoll::Running,
         play: interruption::play,
     },
@@ -85,6 +93,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         shows: "the first choice has no capacity: the next one within a second, and the first is left alone",
         region: REGION,
         cluster: "capacity",
+        installed: true,
         plimsoll: Plimsoll::Running,
         play: capacity::play,
     },
@@ -93,6 +102,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         shows: "kill -9 of the leading watcher in a scale-up",
         region: REGION,
         cluster: "crash",
+        installed: true,
         plimsoll: Plimsoll::Running,
         play: crash::watcher,
     },
@@ -101,6 +111,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         shows: "kill -9 of a scheduler in a scale-up",
         region: REGION,
         cluster: "crash",
+        installed: true,
         plimsoll: Plimsoll::Running,
         play: crash::scheduler,
     },
@@ -109,6 +120,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         shows: "kill -9 of the leading actuator: claim written, Fleet called, answer lost",
         region: REGION,
         cluster: "crash",
+        installed: true,
         plimsoll: Plimsoll::Running,
         play: crash::actuator,
     },
@@ -117,6 +129,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         shows: "deleted Leases, expiry beside do-not-disrupt, drift behind a PDB, a restarted StatefulSet: nothing stalls, nothing is bought again and again",
         region: REGION,
         cluster: "regressions",
+        installed: true,
         plimsoll: Plimsoll::Running,
         play: regressions::play,
     },
@@ -125,6 +138,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         shows: "a Python program gets a plan",
         region: REGION,
         cluster: "client",
+        installed: true,
         plimsoll: Plimsoll::Running,
         play: client::play,
     },
@@ -133,14 +147,34 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         shows: "kubectl get and describe look as Karpenter's users know them",
         region: REGION,
         cluster: SEED_001,
+        installed: true,
         plimsoll: Plimsoll::Running,
         play: views::play,
+    },
+    Scenario {
+        name: "chart",
+        shows: "the Helm chart: installed, upgraded and rolled back, its pods run as processes; no duplicate, no gap without a leader",
+        region: REGION,
+        cluster: "chart",
+        installed: false,
+        plimsoll: Plimsoll::Built,
+        play: chart::play,
+    },
+    Scenario {
+        name: "monitoring",
+        shows: "every metric of the chart's dashboards and rules is exported, and Karpenter's dashboards show something",
+        region: REGION,
+        cluster: "monitoring",
+        installed: true,
+        plimsoll: Plimsoll::Running,
+        play: monitoring::play,
     },
     Scenario {
         name: "world",
         shows: "cargo xtask world starts, does what its subcommands ask for, and leaves no process behind",
         region: REGION,
         cluster: "world",
+        installed: true,
         plimsoll: Plimsoll::Built,
         play: by_hand::play,
     },
@@ -149,6 +183,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         shows: "from Unschedulable to CreateFleet, for single pods",
         region: REGION,
         cluster: "latency",
+        installed: true,
         plimsoll: Plimsoll::Running,
         play: latency::play,
     },

@@ -4,8 +4,8 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::path::Path;
 
-/// What is logged: writes to claims with what they say and what became of them, kube-scheduler's verdicts on pods, all that
-/// Plimsoll asks, and who changes pods and nodes.
+/// What is logged: writes to claims with what they say and what became of them, who leads, kube-scheduler's verdicts on pods, all
+/// that Plimsoll asks, and who changes pods and nodes.
 pub(crate) const POLICY: &str = r#"
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -15,6 +15,11 @@ rules:
   verbs: [create, update, patch, delete]
   resources:
   - {group: karpenter.sh, resources: [nodeclaims, nodeclaims/status]}
+- level: Request
+  namespaces: [plimsoll-system]
+  verbs: [create, update, patch]
+  resources:
+  - {group: coordination.k8s.io, resources: [leases]}
 - level: Request
   users: ["system:kube-scheduler"]
   verbs: [update, patch]

@@ -1,6 +1,6 @@
 //! The EC2 of tests/ec2: its process, its control paths, and what they tell.
 
-use super::http;
+use super::http::{self, percent};
 use super::parts::Parts;
 use super::process::{Guard, Process};
 use anyhow::{Context as _, Result, bail};
@@ -181,11 +181,6 @@ impl Cloud {
         }
         Ok(answer.body)
     }
-}
-
-fn percent(text: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~".contains(&b);
-    text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
 fn call(item: &Value) -> Call {

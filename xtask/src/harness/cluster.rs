@@ -1,4 +1,4 @@
-//! The real control plane, with Plimsoll's custom resources and rights in it.
+//! The real control plane, and Plimsoll's custom resources and rights for it.
 
 use super::audit;
 use super::controlplane::ControlPlane;
@@ -7,6 +7,7 @@ use super::parts::Parts;
 use super::process::{Guard, Process};
 use anyhow::{Context as _, Result, bail};
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,6 +38,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
+    /// Starts it, without anything of Plimsoll.
     pub(crate) fn start(parts: &Parts, guard: &Arc<Guard>, dir: &Path) -> Result<Cluster> {
         let policy = dir.join("audit-policy.yaml");
         std::fs::write(&policy, audit::POLICY)?;
@@ -53,11 +55,12 @@ impl Cluster {
             audit: log,
             plane,
         };
-        cluster.install(&parts.root)?;
+        cluster.kubectl.apply(KUBE_DNS)?;
         Ok(cluster)
     }
 
-    fn install(&self, root: &Path) -> Result<()> {
+    /// Custom resources, accounts and rights, as deploy/ has them.
+    pub(crate) fn install(&self, root: &Path) -> Result<()> {
         let crds = root.join("deploy/crds");
         let crds = crds.to_str().context("the path of the repository is not UTF-8")?;
         self.kubectl.run(&["apply", "--server-side", "-f", crds])?;
@@ -69,8 +72,13 @@ impl Cluster {
         if rights.is_empty() {
             bail!("{} renders no rights", deploy.display());
         }
-        self.kubectl.apply(&rights.join("\n---\n"))?;
-        self.kubectl.apply(KUBE_DNS)
+        self.kubectl.apply(&rights.join("\n---\n"))
+    }
+
+    /// Where the API server is.
+    pub(crate) fn address(&self) -> Result<SocketAddr> {
+        let address = self.server.trim_start_matches("https://").parse();
+        address.with_context(|| format!("{} is not an address", self.server))
     }
 
     /// A kubeconfig with a token of one service's own account.

@@ -55,3 +55,9 @@ pub(crate) fn json(address: SocketAddr, method: &str, path: &str, body: Option<&
     }
     serde_json::from_str(&answer.body).with_context(|| format!("{method} {address}{path} did not answer in JSON"))
 }
+
+/// A text within a query or a form.
+pub(crate) fn percent(text: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~".contains(&b);
+    text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}

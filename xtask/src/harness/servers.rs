@@ -4,7 +4,7 @@ use super::cloud::Cloud;
 use super::cluster::{Cluster, NAMESPACE};
 use super::parts::Parts;
 use super::process::{Guard, Process};
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,6 +28,7 @@ impl Servers {
     pub(crate) fn start(guard: &Arc<Guard>, dir: &Path, name: &str, say: fn(&str)) -> Result<Servers> {
         let parts = Parts::find(guard, false, say)?;
         let cluster = Cluster::start(&parts, guard, dir)?;
+        cluster.install(&parts.root)?;
         let (cloud, process) = Cloud::start(&parts, guard, dir, REGION, name, None)?;
         Ok(Servers { cluster, cloud, _cloud: process })
     }
@@ -37,8 +38,7 @@ impl Servers {
     /// # Errors
     /// If its URL names no address.
     pub(crate) fn api_server(&self) -> Result<SocketAddr> {
-        let server = &self.cluster.server;
-        server.trim_start_matches("https://").parse().with_context(|| format!("{server} is not an address"))
+        self.cluster.address()
     }
 
     /// The certificate of the API server's authority.

@@ -42,6 +42,17 @@ pub(crate) const KUBECTL: Tool = Tool {
     get: "https://kubernetes.io/docs/tasks/tools/",
     version: &["version", "--client"],
 };
+/// Evaluates the dashboards' expressions in the scenario `monitoring`, which does without it if it is missing.
+pub(crate) const PROMETHEUS: Tool = Tool {
+    program: "prometheus",
+    what: "Prometheus",
+    purpose: "evaluates the expressions of dashboards and rules",
+    get: "apt-get install prometheus, or https://prometheus.io/download/",
+    version: &["--version"],
+};
+/// Tests the alert rules.
+pub(crate) const PROMTOOL: Tool =
+    Tool { program: "promtool", what: "promtool", purpose: "tests alert rules", ..PROMETHEUS };
 /// What the end-to-end world needs beside Rust.
 pub(crate) const ALL: [&Tool; 3] = [&GO, &PYTHON, &KUBECTL];
 

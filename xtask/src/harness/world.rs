@@ -21,6 +21,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) region: &'a str,
     /// Name of the cluster: the queue has it, and what is tagged for discovery.
     pub(crate) cluster: &'a str,
+    /// Whether custom resources, accounts and rights of deploy/ are there from the beginning; else the chart is to bring them.
+    pub(crate) installed: bool,
     /// Replicas of each service; 0 for a world without services.
     pub(crate) replicas: usize,
     /// From a running instance to its Node.
@@ -47,9 +49,12 @@ impl World {
     /// # Errors
     /// If a part does not start in time, or the run is interrupted.
     pub(crate) fn start(parts: &Parts, guard: &Arc<Guard>, dir: &Path, setup: &Setup<'_>) -> Result<World> {
-        let Setup { region, cluster: name, replicas, boot_delay, say } = *setup;
+        let Setup { region, cluster: name, installed, replicas, boot_delay, say } = *setup;
         say("starting the control plane: API server, scheduler, controller manager, etcd");
         let cluster = Cluster::start(parts, guard, dir)?;
+        if installed {
+            cluster.install(&parts.root)?;
+        }
         let prices = dir.join("prices.json");
         let prices = if replicas > 0 { catalog(parts, region, &prices, say)? } else { None };
         say("starting EC2 and the kubelets");

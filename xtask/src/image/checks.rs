@@ -1,10 +1,9 @@
 //! What every image must be: small, without a shell, and run by a user without rights.
 
 use super::oci::{Entry, Image};
+use crate::harness::confine::USER;
 use std::collections::BTreeSet;
 
-/// deploy/kubernetes runs the pods as this user and group.
-pub(super) const USER: &str = "65532:65532";
 /// A node that joins downloads an image before anything else: 40 MB are below a second within a region.
 const COMPRESSED_MAX: u64 = 40_000_000;
 const SET_ID: u32 = 0o6000;

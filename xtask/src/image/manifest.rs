@@ -105,14 +105,10 @@ pub(super) fn settings(root: &Path) -> Result<BTreeMap<String, String>> {
     Ok(literals.iter().filter_map(pair).collect())
 }
 
-/// An argument with `$(NAME)` replaced, as the kubelet does.
-pub(super) fn expand(argument: &str, env: &BTreeMap<String, String>) -> String {
-    env.iter().fold(argument.to_owned(), |text, (name, value)| text.replace(&format!("$({name})"), value))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::pods::spec::expand;
     use crate::workspace;
 
     const MANIFEST: &str = "kind: Deployment\nspec:\n  template:\n    spec:\n      automountServiceAccountToken: false\n      containers:\n      \
@@ -125,12 +121,6 @@ mod tests {
         assert_eq!(found, Container { args: vec!["--a=$(B)".to_owned()], ports: vec![7], mounts, token: false });
         assert!(container("kind: Service\n").is_err());
         assert!(container(&format!("{MANIFEST}---\n{MANIFEST}")).is_err());
-    }
-
-    #[test]
-    fn references_are_replaced_and_unknown_ones_stay() {
-        let env = BTreeMap::from([("B".to_owned(), "c".to_owned())]);
-        assert_eq!(expand("--a=$(B)/$(B)/$(D)", &env), "--a=c/c/$(D)");
     }
 
     #[test]

@@ -5,14 +5,13 @@
 //! place of a pod's address, so that all listen on the ports of their manifests.
 
 mod command;
-mod confine;
 mod pod;
 
 use super::{Built, say};
-use crate::harness::http;
 use crate::harness::process::{Guard, Process};
 use crate::harness::servers::Servers;
 use crate::harness::wait::until_true;
+use crate::harness::{confine, http};
 use anyhow::{Context as _, Result, bail};
 use pod::Pod;
 use std::io::Write as _;

@@ -70,6 +70,7 @@ fn play(
     let setup = Setup {
         region: &start.region,
         cluster: &start.cluster_name,
+        installed: true,
         replicas: start.replicas,
         boot_delay: start.boot_delay,
         say,

@@ -186,7 +186,7 @@ fn tenancy_is_default_unless_pool_or_plan_exclude_it() {
             launch.requirements = Arc::new(vec![requirement]);
         }
         let narrowed = world.narrow(&launch);
-        narrowed.map(|(_, requirements)| tenancy_of(requirements.find(label::INSTANCE_TENANCY)))
+        narrowed.map(|(_, requirements)| super::tenancy(requirements.find(label::INSTANCE_TENANCY)).unwrap_or("default"))
     };
     assert_eq!(tenancy(&[], &[]), Ok("default"));
     assert_eq!(tenancy(&["dedicated", "default"], &[]), Ok("default"));

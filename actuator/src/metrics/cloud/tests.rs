@@ -8,13 +8,19 @@ use std::time::Duration;
 fn calls_are_measured_and_errors_are_told_apart() {
     let stage = Stage::new();
     let cloud = &stage.metrics.cloud;
-    cloud.call(CloudMethod::Create, Duration::from_millis(1500), &Ok(()));
+    cloud.call(CloudMethod::Create, "CreateFleet", Duration::from_millis(1500), &Ok(()));
     cloud.call::<()>(
         CloudMethod::Delete,
+        "TerminateInstances",
         Duration::from_secs(1),
         &Err(CloudError::NotFound { message: String::new() }),
     );
-    cloud.call::<()>(CloudMethod::List, Duration::from_secs(1), &Err(CloudError::Denied { message: String::new() }));
+    cloud.call::<()>(
+        CloudMethod::List,
+        "DescribeInstances",
+        Duration::from_secs(1),
+        &Err(CloudError::Denied { message: String::new() }),
+    );
     cloud.no_capacity();
     let errors = |method: &str, error: &str| {
         let labels = [("method", method), ("provider", "aws"), ("error", error)];
@@ -29,6 +35,12 @@ fn calls_are_measured_and_errors_are_told_apart() {
         stage.value("karpenter_cloudprovider_duration_seconds_bucket", &labels)
     };
     assert_eq!((within("1.25"), within("1.5")), (Some(0.0), Some(1.0)));
+    let calls = |action: &str, result: &str| {
+        stage.value("plimsoll_actuator_cloud_calls_total", &[("action", action), ("result", result)])
+    };
+    assert_eq!((calls("CreateFleet", "ok"), calls("TerminateInstances", "error")), (Some(1.0), Some(1.0)));
+    let seconds = stage.value("plimsoll_actuator_cloud_call_seconds_count", &[("action", "DescribeInstances")]);
+    assert_eq!(seconds, Some(1.0));
 }
 
 #[test]

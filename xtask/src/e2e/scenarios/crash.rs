@@ -109,7 +109,7 @@ fn round(world: &mut World, app: &'static str, victim: usize, point: Point) -> R
 }
 
 /// Instances, claims and nodes agree: those that ever lived, and those that do.
-fn settled(world: &World) -> Result<()> {
+pub(super) fn settled(world: &World) -> Result<()> {
     let ever = world.cloud.instances()?.len();
     let claims = audit::launched_claims(&world.cluster.audit()?).len();
     ensure!(ever == claims, "{ever} instances were ever launched, {claims} claims were ever Launched");

@@ -1,6 +1,6 @@
 //! The image of the `plimsoll` command.
 
-use super::confine::{self, Mount};
+use crate::harness::confine::{self, Mount};
 use anyhow::{Context as _, Result, bail};
 use std::path::Path;
 

@@ -1,6 +1,7 @@
 //! What a kubelet makes of a manifest: arguments, environment, mounted files. On loopback instead of a pod's network.
 
-use super::confine::{self, Mount};
+use crate::harness::confine::{self, Mount};
+use crate::harness::pods::spec::expand;
 use crate::harness::servers::Servers;
 use crate::image::manifest;
 use crate::image::program::Program;
@@ -63,7 +64,7 @@ impl Pod {
             ]
             .map(|(name, value)| (name.to_owned(), value)),
         );
-        let expanded = container.args.iter().map(|arg| manifest::expand(arg, &env));
+        let expanded = container.args.iter().map(|arg| expand(arg, &env));
         let args: Vec<String> = expanded.map(|arg| arg.replace("0.0.0.0:", &format!("{address}:"))).collect();
         let health =
             args.iter().find_map(|arg| arg.strip_prefix(HEALTH)).with_context(|| format!("{path}: no {HEALTH}"))?;

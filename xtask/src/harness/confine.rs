@@ -1,9 +1,13 @@
 //! Runs a program within an image's root file system, as a container runtime would with the manifests' settings.
 
-use crate::image::checks::USER;
 use anyhow::{Context as _, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// deploy/kubernetes runs the pods as this user and group.
+pub(crate) const USER: &str = "65532:65532";
+/// What a container runtime needs that Linux may deny to a user: see [`trouble`].
+const PROBE: &str = "mount --bind /proc /proc && chroot --userspec=\"$0\" / true";
 
 /// Root file system, mounts (`ro` or `rw`, from, to), `--`, program. The root becomes read-only last, since mount points are
 /// made in it before. chroot sets the user: a program that is not root's has no capability left, and no-new-privs sees to it
@@ -35,23 +39,19 @@ exec setpriv --no-new-privs chroot --userspec="$user" --groups= "$root" "$@"
 
 /// A file or folder that the program sees; it belongs to the image's user from then on.
 #[derive(Debug)]
-pub(super) struct Mount {
+pub(crate) struct Mount {
     /// Where it is.
-    pub(super) from: PathBuf,
+    pub(crate) from: PathBuf,
     /// Where the program sees it.
-    pub(super) to: String,
+    pub(crate) to: String,
     /// Whether the program may write there.
-    pub(super) writable: bool,
+    pub(crate) writable: bool,
 }
 
 /// The command that runs `program` with arguments in the root file system `root`, with an empty environment.
-pub(super) fn command(root: &Path, mounts: &[Mount], program: &str, args: &[String]) -> Command {
-    let mut command = Command::new("unshare");
-    if !is_root() {
-        // Needs a range of subordinate IDs, as Podman and Buildah do without root.
-        command.args(["--user", "--map-root-user", "--map-auto"]);
-    }
-    command.args(["--mount", "--propagation=private", "sh", "-c", SCRIPT, "confine"]).arg(root).arg(USER);
+pub(crate) fn command(root: &Path, mounts: &[Mount], program: &str, args: &[String]) -> Command {
+    let mut command = unshare();
+    command.args(["sh", "-c", SCRIPT, "confine"]).arg(root).arg(USER);
     for mount in mounts {
         command.arg(if mount.writable { "rw" } else { "ro" }).arg(&mount.from).arg(&mount.to);
     }
@@ -62,6 +62,29 @@ pub(super) fn command(root: &Path, mounts: &[Mount], program: &str, args: &[Stri
     command
 }
 
+/// A command in a mount namespace of its own, as root there.
+fn unshare() -> Command {
+    let mut command = Command::new("unshare");
+    if !is_root() {
+        // Needs a range of subordinate IDs, as Podman and Buildah do without root.
+        command.args(["--user", "--map-root-user", "--map-auto"]);
+    }
+    command.args(["--mount", "--propagation=private"]);
+    command
+}
+
+/// Why programs cannot be confined here. Some systems let only root make mount namespaces, others have none.
+pub(crate) fn trouble() -> Option<String> {
+    match unshare().args(["sh", "-c", PROBE, USER]).output() {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => {
+            let told = String::from_utf8_lossy(&output.stderr);
+            Some(format!("unshare: {}", told.lines().next().unwrap_or("failed").trim()))
+        }
+        Err(error) => Some(format!("unshare: {error}")),
+    }
+}
+
 fn is_root() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ids(&status, "Uid:") == ["0"; 4])
 }
@@ -70,7 +93,7 @@ fn is_root() -> bool {
 ///
 /// # Errors
 /// If it is another user, has a capability, could get one, or may write to its root file system.
-pub(super) fn check(process: u32) -> Result<()> {
+pub(crate) fn check(process: u32) -> Result<()> {
     let read = |name: &str| {
         let path = format!("/proc/{process}/{name}");
         std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))

@@ -1,0 +1,64 @@
+//! The queries of Karpenter's dashboards, as facts: which metrics and labels they use.
+
+use super::scrapes::{Labels, Scrapes};
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+const FACTS: &str = include_str!("../../../../../tests/monitoring/karpenter-dashboards.yaml");
+
+/// A query.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Query {
+    /// They are combined series by series.
+    metrics: Vec<String>,
+    /// Labels with their value; `*` for any.
+    #[serde(default)]
+    select: BTreeMap<String, String>,
+    #[serde(default)]
+    by: Vec<String>,
+}
+
+/// The queries of both dashboards.
+///
+/// # Errors
+/// If the file is not understood.
+pub(super) fn queries() -> Result<Vec<Query>> {
+    let boards: BTreeMap<String, Vec<Query>> =
+        serde_saphyr::from_str(FACTS).context("tests/monitoring/karpenter-dashboards.yaml")?;
+    Ok(boards.into_values().flatten().collect())
+}
+
+impl Query {
+    /// Whether it would return a series.
+    pub(super) fn has_series(&self, scrapes: &Scrapes) -> bool {
+        let mut common: Option<BTreeSet<&Labels>> = None;
+        for metric in &self.metrics {
+            let found: BTreeSet<&Labels> = scrapes.of(metric).filter(|labels| self.takes(labels)).collect();
+            common = Some(match common {
+                Some(before) => before.intersection(&found).copied().collect(),
+                None => found,
+            });
+        }
+        common.is_some_and(|series| !series.is_empty())
+    }
+
+    fn takes(&self, labels: &Labels) -> bool {
+        let has = |label: &String| labels.get(label).is_some_and(|value| !value.is_empty());
+        let selected = |(label, wanted): (&String, &String)| match wanted.as_str() {
+            "*" => has(label),
+            _ => labels.get(label) == Some(wanted),
+        };
+        self.select.iter().all(selected) && self.by.iter().all(|label| has(label) || label == CONSOLIDATION_TYPE)
+    }
+
+    /// For messages.
+    pub(super) fn name(&self) -> String {
+        let select: Vec<_> = self.select.iter().map(|(label, value)| format!("{label}={value}")).collect();
+        format!("{} {{{}}} by ({})", self.metrics.join(" with "), select.join(", "), self.by.join(", "))
+    }
+}
+
+/// Empty for reasons other than consolidation, in Karpenter too.
+const CONSOLIDATION_TYPE: &str = "consolidation_type";
