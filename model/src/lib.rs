@@ -8,6 +8,7 @@ pub mod catalog;
 pub mod costs;
 pub mod execution;
 pub mod identity;
+pub mod index;
 pub mod money;
 pub mod names;
 pub mod overlay;
