@@ -7,6 +7,7 @@ pub mod buffers;
 pub mod commit;
 pub mod cycle;
 mod execute;
+mod outdated;
 pub mod retries;
 pub mod subset;
 
@@ -141,7 +142,7 @@ impl Driver {
                 biased;
                 plan = &mut plan => break plan,
                 Some(part) = parts.recv() => {
-                    if let Some((part, cycle_id)) = cycle.early_part(sequence, &part, Instant::now()) {
+                    if let Some((part, cycle_id)) = cycle.early_part(published, &part, Instant::now()) {
                         execute(&metrics, executor, (part, cycle_id, &[]), published);
                     }
                 }
@@ -151,7 +152,7 @@ impl Driver {
             cycle.set_buffer_reports(buffers::buffer_reports(published, plan));
         }
         let plan = plan.map(|plan| buffers::without_virtual_pods(plan, &published.snapshot));
-        cycle.record_plan(sequence, plan, disruption, Instant::now());
+        cycle.record_plan(published, plan, disruption, Instant::now());
     }
 
     /// Requests a plan for a snapshot. Returns `None` if no scheduler made one. If a plan with removals fails

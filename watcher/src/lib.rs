@@ -4,6 +4,8 @@
 //! Its only write is its own Lease. It makes no decisions about nodes and buys nothing. It holds no durable state: a
 //! new leader reads everything again.
 
+#![deny(clippy::indexing_slicing)]
+
 pub mod args;
 pub mod catalogs;
 pub mod drive;
@@ -14,6 +16,8 @@ pub mod index;
 pub mod ledger;
 pub mod metrics;
 pub mod program;
+#[cfg(test)]
+mod samples;
 mod scheduler;
 pub mod service;
 pub mod snapshots;

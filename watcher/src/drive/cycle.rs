@@ -4,7 +4,6 @@ use super::backoff::Backoff;
 use super::commit::CommitWait;
 use super::execute::Event;
 use super::retries::{Retries, RetryKey};
-use super::subset::subset;
 use crate::snapshots::{PublishedSnapshot, TIME_STEP_MS};
 use plimsoll_model::execution::{BufferReport, Outcome, OutcomeStatus};
 use plimsoll_model::identity::{ActionId, PodUid};
@@ -16,8 +15,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
+mod parts;
 #[cfg(test)]
 mod tests;
+
+use parts::has_actions;
 
 /// How long the actuator may take to report whether it admits each action. It reports admission before it calls any
 /// API.
@@ -27,6 +29,10 @@ pub const ADMISSION_TIMEOUT: Duration = Duration::from_secs(10);
 /// permanent lag only occurs if the actuator's Lease was deleted and its epochs restarted. Accepting the older position
 /// is safe because the actuator rejects stale plans.
 const MAX_LEDGER_LAG: Duration = Duration::from_secs(60);
+
+/// How long plans without removals are preferred while pods are pending: as long as Karpenter pauses between two
+/// searches for nodes to remove. Without this bound, one pod that cannot be placed prevents removals in a busy cluster.
+const DISRUPTION_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Next action of the loop, with the snapshot that it refers to.
 #[derive(Debug)]
@@ -40,7 +46,7 @@ pub enum CycleStep {
     },
     /// Send a plan to the actuator.
     Execute {
-        /// The newest snapshot. The plan is still current for it.
+        /// The snapshot that the plan was made for.
         published: Arc<PublishedSnapshot>,
         /// The plan.
         plan: Box<Plan>,
@@ -56,7 +62,8 @@ pub enum CycleStep {
 /// The plan for a snapshot and what has been sent of it.
 #[derive(Debug)]
 struct CurrentPlan {
-    sequence: u64,
+    published: Arc<PublishedSnapshot>,
+    /// The plan; `None` if there is none, or if nothing more of it may be sent.
     plan: Option<Plan>,
     /// The plan may remove nodes.
     with_disruption: bool,
@@ -100,6 +107,18 @@ pub struct Cycle {
     virtual_pods: BTreeSet<PodUid>,
     plan_backoff: Backoff,
     execute_backoff: Backoff,
+    /// When removals were last planned, or when this leadership began.
+    disruption_planned: Option<Instant>,
+}
+
+impl CurrentPlan {
+    fn new(published: &Arc<PublishedSnapshot>, plan: Option<Plan>, with_disruption: bool) -> Self {
+        Self { published: Arc::clone(published), plan, with_disruption, sent: BTreeSet::new(), parts: 0 }
+    }
+
+    fn sequence(&self) -> u64 {
+        self.published.snapshot.sequence
+    }
 }
 
 impl Cycle {
@@ -143,28 +162,33 @@ impl Cycle {
         if let Some(until) = self.wait_for_ledger(published.snapshot.ledger, now) {
             return CycleStep::Wait(Some(until));
         }
+        let removals_since = *self.disruption_planned.get_or_insert(now);
         // A plan stays current while nothing relevant has changed since its snapshot.
-        let current = self.current.as_ref().filter(|current| current.sequence >= published.relevant_sequence);
-        let Some((current, plan)) = current.and_then(|current| Some((current, current.plan.as_ref()?))) else {
+        if let Some((outdated, part)) = self.take_outdated(published, now) {
+            let cycle_id = self.send(&part, now);
+            return CycleStep::Execute { published: outdated, plan: Box::new(part), cycle_id };
+        }
+        let Some((current, plan)) = self.current.as_ref().and_then(|current| Some((current, current.plan.as_ref()?)))
+        else {
             // Virtual pods are always pending, so they do not count as waiting.
             let is_waiting = |pod: &Pod| pod.state == PodState::Pending && !pod.is_virtual();
             let has_waiting_pods = published.snapshot.pods.iter().any(is_waiting);
-            return plan_step(published, self.disruption && !has_waiting_pods);
+            let is_due = now >= removals_since + DISRUPTION_INTERVAL;
+            return plan_step(published, self.disruption && (!has_waiting_pods || is_due));
         };
         let needs_disruption_plan = self.disruption && !current.with_disruption;
         let part = self.sendable(plan, now);
-        let has_actions = !part.launches.is_empty() || !part.terminations.is_empty();
-        let has_notifications = self.sent_notifications.as_ref() != Some(&notifications(&part))
-            && !(self.sent_notifications.is_none() && notifications(&part) == Notifications::default());
-        let has_notifications = has_notifications || self.buffer_reports != self.sent_buffer_reports;
+        let has_actions = has_actions(&part);
+        let has_notifications = self.has_notifications(&part);
         if !has_actions && needs_disruption_plan {
             return plan_step(published, true);
         }
         if !has_actions && !has_notifications {
             return self.idle(plan, published, now);
         }
+        let planned = Arc::clone(&current.published);
         let cycle_id = self.send(&part, now);
-        CycleStep::Execute { published: Arc::clone(published), plan: Box::new(part), cycle_id }
+        CycleStep::Execute { published: planned, plan: Box::new(part), cycle_id }
     }
 
     /// Updates the state with the pods of a new snapshot.
@@ -204,24 +228,6 @@ impl Cycle {
         None
     }
 
-    /// Returns the part of the plan that may be sent now.
-    fn sendable(&self, plan: &Plan, now: Instant) -> Plan {
-        let may_send = |action: &ActionId, key: RetryKey| {
-            let sent = self.current.as_ref().is_some_and(|current| current.sent.contains(action));
-            !sent && self.retries.until(&key, now).is_none()
-        };
-        let is_waiting = |pod: &PodUid| self.commit_wait.is_waiting(pod, now);
-        subset(
-            plan,
-            |launch| {
-                may_send(&launch.action_id, (&launch.action_id).into())
-                    && !launch.pods.iter().any(|pod| is_waiting(&pod.uid))
-            },
-            |termination| may_send(&termination.action_id, termination.into()),
-            |pod| self.virtual_pods.contains(pod),
-        )
-    }
-
     /// Returns the step when nothing can be sent: wait until something becomes sendable by time alone.
     fn idle(&self, plan: &Plan, published: &PublishedSnapshot, now: Instant) -> CycleStep {
         let launches = plan.launches.iter().map(|it| (&it.action_id, RetryKey::from(&it.action_id)));
@@ -246,50 +252,41 @@ impl Cycle {
         CycleStep::Wait(until)
     }
 
-    /// Records a part that is sent and returns its cycle id. Parts after the first get a suffix.
-    fn send(&mut self, part: &Plan, now: Instant) -> String {
-        let launches = part.launches.iter().map(|launch| launch.action_id.clone());
-        let terminations = part.terminations.iter().map(|termination| termination.action_id.clone());
-        let actions: BTreeSet<ActionId> = launches.chain(terminations).collect();
-        part.terminations.iter().for_each(|termination| self.retries.sent(termination));
-        self.sent_notifications = Some(notifications(part));
-        self.sent_buffer_reports.clone_from(&self.buffer_reports);
-        let mut cycle_id = self.id(part.snapshot_sequence);
-        if let Some(current) = &mut self.current {
-            current.sent.extend(actions.iter().cloned());
-            current.parts += 1;
-            if current.parts > 1 {
-                cycle_id = format!("{cycle_id}.{}", current.parts);
-            }
-        }
-        if !actions.is_empty() {
-            self.pending =
-                Some(PendingAdmission { cycle_id: cycle_id.clone(), actions, until: now + ADMISSION_TIMEOUT });
-        }
-        cycle_id
-    }
-
     /// Records the plan for a snapshot; `None` if no scheduler made one. `with_disruption` tells whether the plan may
     /// remove nodes.
-    pub fn record_plan(&mut self, sequence: u64, plan: Option<Plan>, with_disruption: bool, now: Instant) {
+    pub fn record_plan(
+        &mut self,
+        published: &Arc<PublishedSnapshot>,
+        plan: Option<Plan>,
+        with_disruption: bool,
+        now: Instant,
+    ) {
+        if with_disruption {
+            self.disruption_planned = Some(now);
+        }
         match &plan {
             Some(_) => self.plan_backoff = Backoff::default(),
             None => self.plan_backoff.failed(now),
         }
         let (sent, parts) = match self.current.take() {
             // Parts of this plan have been sent before: early parts, or parts of the plan without removals.
-            Some(part) if part.sequence == sequence => (part.sent, part.parts),
+            Some(part) if part.sequence() == published.snapshot.sequence => (part.sent, part.parts),
             _ => (BTreeSet::new(), 0),
         };
-        self.current = Some(CurrentPlan { sequence, plan, with_disruption, sent, parts });
+        self.current = Some(CurrentPlan { sent, parts, ..CurrentPlan::new(published, plan, with_disruption) });
     }
 
     /// Accepts early launches of a plan that is still being computed. Returns the launches to send now and their cycle
     /// id.
-    pub fn early_part(&mut self, sequence: u64, part: &Plan, now: Instant) -> Option<(Plan, String)> {
-        if self.current.as_ref().is_none_or(|current| current.sequence != sequence || current.plan.is_some()) {
-            self.current =
-                Some(CurrentPlan { sequence, plan: None, with_disruption: false, sent: BTreeSet::new(), parts: 0 });
+    pub fn early_part(
+        &mut self,
+        published: &Arc<PublishedSnapshot>,
+        part: &Plan,
+        now: Instant,
+    ) -> Option<(Plan, String)> {
+        let sequence = published.snapshot.sequence;
+        if self.current.as_ref().is_none_or(|current| current.sequence() != sequence || current.plan.is_some()) {
+            self.current = Some(CurrentPlan::new(published, None, false));
         }
         let part = self.sendable(part, now);
         if part.launches.is_empty() || self.pending.is_some() {
@@ -363,10 +360,6 @@ impl Cycle {
 
 fn plan_step(published: &Arc<PublishedSnapshot>, disruption: bool) -> CycleStep {
     CycleStep::Plan { published: Arc::clone(published), disruption }
-}
-
-fn notifications(plan: &Plan) -> Notifications {
-    (plan.unschedulable.clone(), plan.placements.clone())
 }
 
 fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {

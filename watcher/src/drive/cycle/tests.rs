@@ -1,4 +1,5 @@
 mod buffers;
+mod outdated;
 mod pauses;
 
 use super::*;
@@ -67,7 +68,7 @@ impl Harness {
         })
     }
 
-    /// The next step. A step that carries a snapshot must carry `published`.
+    /// The next step. A request for a plan must carry `published`.
     fn next(&mut self, published: &Arc<PublishedSnapshot>, millis: u64) -> Step {
         let now = self.at(millis);
         let carries = |carried: &Arc<PublishedSnapshot>| assert!(Arc::ptr_eq(carried, published), "another snapshot");
@@ -77,7 +78,7 @@ impl Harness {
                 if disruption { Step::PlanWithDisruption } else { Step::Plan }
             }
             CycleStep::Execute { published, plan, cycle_id } => {
-                carries(&published);
+                assert_eq!(published.snapshot.sequence, plan.snapshot_sequence);
                 Step::Execute { plan, cycle_id }
             }
             CycleStep::Refresh => Step::Refresh,
@@ -85,9 +86,13 @@ impl Harness {
         }
     }
 
-    fn record_plan(&mut self, published: &PublishedSnapshot, plan: Plan, millis: u64) {
-        let (now, sequence) = (self.at(millis), published.snapshot.sequence);
-        self.cycle.record_plan(sequence, Some(Plan { snapshot_sequence: sequence, ..plan }), false, now);
+    fn record_plan(&mut self, published: &Arc<PublishedSnapshot>, plan: Plan, millis: u64) {
+        self.record(published, plan, false, millis);
+    }
+
+    fn record(&mut self, published: &Arc<PublishedSnapshot>, plan: Plan, with_disruption: bool, millis: u64) {
+        let plan = Plan { snapshot_sequence: published.snapshot.sequence, ..plan };
+        self.cycle.record_plan(published, Some(plan), with_disruption, self.at(millis));
     }
 
     fn outcome(&mut self, action: &str, status: OutcomeStatus, ledger: u64, millis: u64) {
@@ -320,7 +325,7 @@ fn an_early_part_is_sent_immediately_and_only_once() {
     assert_eq!(harness.next(&snapshot, 0), Step::Plan);
     let now = harness.at(1);
     let early = Plan { snapshot_sequence: 1, ..launches(&["a", "b"]) };
-    let (part, name) = harness.cycle.early_part(1, &early, now).unwrap();
+    let (part, name) = harness.cycle.early_part(&snapshot, &early, now).unwrap();
     let sent: Vec<&str> = part.launches.iter().map(|one| one.action_id.as_str()).collect();
     assert_eq!((sent, name.as_str()), (vec!["a"], "7-1"), "the owner of b is not complete");
     harness.record_plan(&snapshot, launches(&["a", "b", "c"]), 2);
@@ -343,8 +348,7 @@ fn removals_are_planned_once_no_pod_waits_for_a_plan() {
         Step::PlanWithDisruption,
         "b is not placed, but nothing more can be done for it"
     );
-    let now = harness.at(3);
-    harness.cycle.record_plan(1, Some(Plan { snapshot_sequence: 1, ..launches(&["a"]) }), true, now);
+    harness.record(&snapshot, launches(&["a"]), true, 3);
     assert!(matches!(harness.next(&snapshot, 3), Step::Wait(_)), "a was sent, and nothing is new");
     let calm = harness.snapshot(10, ClusterState::default());
     assert_eq!(harness.next(&calm, 10), Step::PlanWithDisruption);

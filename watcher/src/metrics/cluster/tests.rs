@@ -1,22 +1,11 @@
 use super::*;
+use crate::samples::{node, pool};
 use crate::snapshots::PublishedSnapshot;
-use plimsoll_model::costs::NodeCosts;
 use plimsoll_model::plan::PlanOptions;
 use plimsoll_model::snapshot::PodDisruptionBudget;
 use plimsoll_model::time::Millis;
-use serde_json::json;
 
 const NOW: Timestamp = Timestamp(1_000_000);
-
-fn node(name: &str, pool: &str) -> Node {
-    serde_json::from_value(json!({
-        "name": name, "node_claim": name, "node_pool": pool, "state": "Initialized", "labels": {}, "taints": [],
-        "allocatable": {}, "limit_usage": {}, "ready": true, "cordoned": false, "deleting": false,
-        "do_not_disrupt": false, "created": 0, "expires": null, "idle_since": null, "drifted": null,
-        "termination_grace_period": null,
-    }))
-    .unwrap()
-}
 
 fn pod(name: &str, state: PodState) -> Pod {
     Pod {
@@ -38,17 +27,6 @@ fn pod(name: &str, state: PodState) -> Pod {
 
 fn bound(name: &str, node: &str) -> Pod {
     pod(name, PodState::Bound(node.into()))
-}
-
-fn pool(name: &str) -> NodePool {
-    serde_json::from_value(json!({
-        "name": name, "weight": 0, "labels": {}, "taints": [], "startup_taints": [], "requirements": [], "limits": {},
-        "replicas": null, "node_class": "default", "catalog": null, "not_ready": null, "deleting": false,
-        "disruption": {"policy": "WhenEmptyOrUnderutilized", "consolidate_after": 0, "allowed": {},
-            "next_budget_change": null},
-        "on_demand": null, "overlays": [], "costs": NodeCosts::default(),
-    }))
-    .unwrap()
 }
 
 /// A pool, one empty node and one node with a pod.

@@ -18,8 +18,7 @@ fn virtual_pods_neither_wait_nor_delay_removals() {
     };
     let snapshot = with_virtual_pod(&mut harness, 0, "");
     assert_eq!(harness.next(&snapshot, 0), Step::PlanWithDisruption, "nodes are looked at as if nothing were pending");
-    let now = harness.at(1);
-    harness.cycle.record_plan(1, Some(Plan { snapshot_sequence: 1, ..Plan::default() }), true, now);
+    harness.record(&snapshot, Plan::default(), true, 1);
     assert_eq!(harness.next(&snapshot, 1), Step::Wait(None), "a place that it has causes no plan and no call");
     let mut again = with_virtual_pod(&mut harness, 5000, "");
     Arc::get_mut(&mut again).unwrap().relevant_sequence = 1;
@@ -27,8 +26,7 @@ fn virtual_pods_neither_wait_nor_delay_removals() {
     // Launches for virtual pods are sent without delay.
     let snapshot = with_virtual_pod(&mut harness, 6000, "");
     assert_eq!(harness.next(&snapshot, 6000), Step::PlanWithDisruption);
-    let now = harness.at(6001);
-    harness.cycle.record_plan(3, Some(Plan { snapshot_sequence: 3, ..launches(&["v"]) }), true, now);
+    harness.record(&snapshot, launches(&["v"]), true, 6001);
     assert_eq!(actions(&harness.next(&snapshot, 6001)), ["v"]);
 }
 
@@ -48,7 +46,7 @@ fn buffer_status_is_sent_once_and_again_after_a_failed_execution() {
         provisioning: Some(provisioning),
         room: String::new(),
     };
-    let planned = |harness: &mut Harness, snapshot: &PublishedSnapshot, provisioning, millis| {
+    let planned = |harness: &mut Harness, snapshot: &Arc<PublishedSnapshot>, provisioning, millis| {
         harness.cycle.set_buffer_reports(vec![report(provisioning)]);
         harness.record_plan(snapshot, Plan::default(), millis);
     };

@@ -29,7 +29,7 @@ fn a_failed_plan_request_is_retried_with_growing_pauses() {
     for _ in 0..9 {
         assert_eq!(harness.next(&snapshot, millis), Step::Plan);
         let now = harness.at(millis);
-        harness.cycle.record_plan(snapshot.snapshot.sequence, None, false, now);
+        harness.cycle.record_plan(&snapshot, None, false, now);
         let Step::Wait(Some(until)) = harness.next(&snapshot, millis) else { panic!("no pause") };
         let next = u64::try_from((until - harness.start).as_millis()).unwrap();
         pauses.push(next - millis);

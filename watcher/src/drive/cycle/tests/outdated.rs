@@ -1,0 +1,170 @@
+//! Plans for snapshots that are not the newest any more.
+
+use super::*;
+use crate::samples::{node, pool};
+use plimsoll_model::plan::Termination;
+use plimsoll_model::snapshot::{DisruptionReason, UnavailableOffering};
+use plimsoll_model::time::Millis;
+
+/// Pods and nodes of a busy cluster: one pool, and a snapshot that always differs from the previous one.
+fn busy(harness: &mut Harness, millis: u64, pods: &'static str, change: impl FnOnce(&mut Snapshot)) -> Published {
+    let mut published = harness.snapshot(millis, ClusterState { pods, ..ClusterState::default() });
+    let snapshot = &mut Arc::get_mut(&mut published).unwrap().snapshot;
+    snapshot.node_pools.push(pool("default"));
+    change(snapshot);
+    published
+}
+
+type Published = Arc<PublishedSnapshot>;
+
+fn removal(name: &str) -> Plan {
+    let termination = Termination {
+        action_id: format!("remove-{name}").into(),
+        node: name.into(),
+        reason: DisruptionReason::Empty,
+        pods: Vec::new(),
+        replaced_by: Vec::new(),
+        moved_to: Vec::new(),
+        saving: MicroUsdPerHour(1),
+    };
+    Plan { terminations: vec![termination], ..Plan::default() }
+}
+
+/// Actions that are sent of a plan for `before` once `after` is the newest snapshot.
+fn sent(plan: Plan, before: impl FnOnce(&mut Snapshot), after: impl FnOnce(&mut Snapshot)) -> Vec<String> {
+    let mut harness = Harness::new();
+    let first = busy(&mut harness, 0, "ab", before);
+    assert_eq!(harness.next(&first, 0), Step::Plan);
+    harness.record_plan(&first, plan, 1);
+    let second = busy(&mut harness, 1, "ab", after);
+    match harness.next(&second, 1) {
+        Step::Plan => Vec::new(),
+        Step::Execute { plan, .. } => {
+            let launches = plan.launches.iter().map(|launch| &launch.action_id);
+            let removals = plan.terminations.iter().map(|termination| &termination.action_id);
+            launches.chain(removals).map(|action| action.as_str().to_owned()).collect()
+        }
+        step => panic!("{step:?}"),
+    }
+}
+
+#[test]
+fn every_plan_of_a_busy_cluster_is_executed_as_far_as_it_still_holds() {
+    let mut harness = Harness::new();
+    let first = busy(&mut harness, 0, "ab", |_| {});
+    assert_eq!(harness.next(&first, 0), Step::Plan);
+    harness.record_plan(&first, launches(&["a", "b"]), 20);
+    // While the plan was made, b found a place and c came.
+    let second = busy(&mut harness, 10, "ac", |_| {});
+    assert_eq!(actions(&harness.next(&second, 20)), ["a"]);
+    harness.outcome("a", OutcomeStatus::Accepted, 0, 21);
+    assert_eq!(harness.next(&second, 21), Step::Plan, "what is left of the plan is not used");
+    harness.record_plan(&second, launches(&["c"]), 40);
+    let third = busy(&mut harness, 30, "cd", |_| {});
+    assert_eq!(actions(&harness.next(&third, 40)), ["c"]);
+}
+
+#[test]
+fn reasons_are_reported_although_other_pods_have_changed() {
+    let mut harness = Harness::new();
+    let first = busy(&mut harness, 0, "ab", |_| {});
+    harness.next(&first, 0);
+    let unschedulable = [reasons("a"), reasons("b")].into_iter().flat_map(|plan| plan.unschedulable).collect();
+    harness.record_plan(&first, Plan { unschedulable, ..Plan::default() }, 20);
+    let second = busy(&mut harness, 10, "b", |_| {});
+    let Step::Execute { plan, .. } = harness.next(&second, 20) else { panic!("not sent") };
+    assert_eq!(plan.unschedulable, reasons("b").unschedulable);
+    assert_eq!(harness.next(&second, 20), Step::Plan, "once for each plan");
+}
+
+#[test]
+fn a_launch_depends_on_its_pods_its_pool_and_the_capacity_of_its_offerings() {
+    let launch = || launches(&["a"]);
+    assert_eq!(sent(launch(), |_| {}, |_| {}), ["a"]);
+    let none: [&str; 0] = [];
+    assert_eq!(sent(launch(), |_| {}, |now| now.pods[0].terminating = true), none);
+    assert_eq!(sent(launch(), |_| {}, |now| now.node_pools[0].weight = 7), none);
+    assert_eq!(sent(launch(), |_| {}, |now| now.node_pools.clear()), none);
+    let budget = |now: &mut Snapshot| now.node_pools[0].disruption.allowed = [(DisruptionReason::Empty, 1)].into();
+    assert_eq!(sent(launch(), |_| {}, budget), ["a"], "the actuator checks budgets");
+    let exhausted = |zone: Option<&str>, remaining| {
+        let unavailable = UnavailableOffering {
+            instance_type: None,
+            zone: zone.map(str::to_owned),
+            capacity_type: CapacityType::Spot,
+            remaining: Millis(remaining),
+        };
+        move |now: &mut Snapshot| now.unavailable_offerings.push(unavailable)
+    };
+    assert_eq!(sent(launch(), |_| {}, exhausted(Some("a"), 9)), none);
+    assert_eq!(sent(launch(), |_| {}, exhausted(Some("b"), 9)), ["a"]);
+    assert_eq!(sent(launch(), exhausted(None, 9), exhausted(None, 8)), ["a"], "that was known");
+}
+
+#[test]
+fn a_removal_depends_on_its_node_and_the_pods_there() {
+    let with_node = |snapshot: &mut Snapshot| snapshot.nodes.push(node("n1", "default"));
+    assert_eq!(sent(removal("n1"), with_node, with_node), ["remove-n1"]);
+    let none: [&str; 0] = [];
+    let tainted = |now: &mut Snapshot| {
+        with_node(now);
+        now.nodes[0].cordoned = true;
+    };
+    assert_eq!(sent(removal("n1"), with_node, tainted), none);
+    let used = |now: &mut Snapshot| {
+        with_node(now);
+        now.pods[0].state = PodState::Bound("n1".into());
+    };
+    assert_eq!(sent(removal("n1"), with_node, used), none);
+    let moved = |name: &str| {
+        let mut plan = removal("n1");
+        plan.terminations[0].moved_to = vec![Placement { node: name.into(), pods: Vec::new() }];
+        plan
+    };
+    assert_eq!(sent(moved("n1"), with_node, with_node), ["remove-n1"]);
+    assert_eq!(sent(moved("n2"), with_node, with_node), none, "the node for its pods is gone");
+}
+
+#[test]
+fn pods_whose_owner_has_become_complete_are_planned_together() {
+    let mut harness = Harness::new();
+    let mut first = busy(&mut harness, 0, "a", |_| {});
+    Arc::get_mut(&mut first).unwrap().incomplete.insert("a".into());
+    assert_eq!(harness.next(&first, 0), Step::Plan);
+    harness.record_plan(&first, launches(&["a"]), 1);
+    let second = busy(&mut harness, 40, "ab", |_| {});
+    assert_eq!(harness.next(&second, 40), Step::Plan, "a alone would get a small node");
+}
+
+#[test]
+fn removals_get_their_turn_although_a_pod_stays_pending_in_a_busy_cluster() {
+    let mut harness = Harness::new();
+    harness.cycle = Cycle::new(7).with_disruption(true);
+    let (mut planned, mut removed) = (Vec::new(), 0);
+    // Every 100 ms another snapshot, while each plan takes 50 ms. Pod a has no place.
+    for millis in (0..60_000).step_by(100) {
+        let with_node = |snapshot: &mut Snapshot| snapshot.nodes.push(node("empty", "default"));
+        let snapshot = busy(&mut harness, millis, "a", with_node);
+        let mut step = harness.next(&snapshot, millis);
+        if let Step::Execute { plan, .. } = &step {
+            removed += plan.terminations.len();
+            for termination in &plan.terminations {
+                harness.outcome(termination.action_id.as_str(), OutcomeStatus::Accepted, 0, millis);
+            }
+            step = harness.next(&snapshot, millis);
+        }
+        match step {
+            Step::Plan => harness.record_plan(&snapshot, reasons("a"), millis + 50),
+            Step::PlanWithDisruption => {
+                planned.push(millis);
+                let action = format!("remove-{millis}").into();
+                let mut plan = Plan { unschedulable: reasons("a").unschedulable, ..removal("empty") };
+                plan.terminations[0].action_id = action;
+                harness.record(&snapshot, plan, true, millis + 50);
+            }
+            step => panic!("{step:?}"),
+        }
+    }
+    assert_eq!(planned, [10_000, 20_100, 30_200, 40_300, 50_400], "after 10 s without a plan with removals");
+    assert_eq!(removed, 5, "each is executed");
+}
