@@ -23,7 +23,7 @@ const DENY: &str = "cargo deny --locked check --hide-inclusion-graph licenses ba
 /// The actuator's rights: cfn-lint, the Terraform module beside the template, moto's CloudFormation.
 const TEMPLATES: &str = "venv=$(tests/ec2/venv.sh) && cd tests/aws && \"$venv/bin/python\" -m unittest";
 /// As the Dockerfile builds them.
-const RELEASE: &str = "cargo build --release --locked --bins --package plimsoll-watcher --package plimsoll-scheduler \
+const RELEASE: &str = "cargo build --release --locked --bins --package plimsoll-watcher --package plimsoll-objects \
                        --package plimsoll-actuator-aws --package plimsoll-cli";
 
 /// What `cargo xtask ci` takes.

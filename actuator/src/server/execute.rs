@@ -10,10 +10,11 @@ use crate::launch::record::annotation as read;
 use crate::launch::request::RequestError;
 use crate::ledger::failures::INSUFFICIENT_CAPACITY;
 use crate::ledger::{Driver, Outcome as LedgerOutcome, PlanContext, Rejection, feed};
+use crate::metrics::view;
 use crate::state::insufficient_capacity::Key;
 use k8s_openapi::api::core::v1::Pod;
 use plimsoll_model::execution::{Execution, Outcome, OutcomeReason, OutcomeStatus};
-use plimsoll_model::identity::ActionId;
+use plimsoll_model::identity::{ActionId, NodeName};
 use plimsoll_model::names::annotation;
 use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_proto::actuator::v1 as wire;
@@ -60,7 +61,11 @@ pub(super) async fn execute(
             terminations = plan.terminations.len(),
             "nothing is written; this is what would be done"
         );
-        deps.unexecuted.note(&plan);
+        let pool_of = |node: &NodeName| {
+            let node = deps.stores.nodes.get(&node.0)?;
+            Some(view::pool_of(node.metadata.labels.as_ref()).to_owned()).filter(|pool| !pool.is_empty())
+        };
+        deps.unexecuted.note(&plan, pool_of);
     }
     deps.fence.check_admission().map_err(|error| refused(&error))?;
     driver::check(&deps.drivers, &driver).await?;
