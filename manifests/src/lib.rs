@@ -14,6 +14,7 @@
 //! assert_eq!(errors.to_string(), "web.json: document 1: Deployment default/web: spec.replicas: must not be negative");
 //! ```
 
+mod collect;
 mod documents;
 mod errors;
 mod kinds;
@@ -164,7 +165,7 @@ fn assemble(
     for manifest in found {
         if !first_of_name.insert((manifest.kind, manifest.name.clone())) {
             // Its own faults are reported; as an object it would be mistaken for the first one of the name.
-            errors.extend(typed::add(manifest, &mut Objects::default()).err().into_iter().flatten());
+            errors.extend(collect::add(manifest, &mut Objects::default()).err().into_iter().flatten());
             continue;
         }
         manifests.origins.add((manifest.kind, manifest.name.clone()), manifest.origin(""));
@@ -172,7 +173,7 @@ fn assemble(
             let id = (kinds::Kind::Pod, format!("{}{SAMPLE}", manifest.name));
             manifests.origins.add(id, manifest.origin("template."));
         }
-        match typed::add(manifest, &mut manifests.objects) {
+        match collect::add(manifest, &mut manifests.objects) {
             Ok(workload) => workloads.extend(workload),
             Err(faults) => errors.extend(faults),
         }

@@ -1,7 +1,6 @@
 //! From a request to its answer. The same request with the same time gets the same bytes in every process.
 
 use crate::lines;
-use crate::service::MAX_PODS;
 use plimsoll_catalog::file;
 use plimsoll_manifests::{ManifestError, Manifests, Offers, Place, Question, QuestionError, Text, read_json};
 use plimsoll_model::time::Timestamp;
@@ -9,6 +8,10 @@ use plimsoll_proto::convert::{ConvertError, with_shared_lists};
 use plimsoll_proto::objects::v1::{IgnoredKind, PlanObjectsRequest, PlanObjectsResponse};
 use plimsoll_scheduler::answer::{AnswerError, in_process, options_from_wire};
 use plimsoll_solver::Cancel;
+
+/// Maximum pods of a request after the expansion of workloads: about as many as a `Plan` request of the maximum size
+/// has.
+pub const MAX_PODS: usize = 100_000;
 
 /// Makes the plan for Kubernetes objects, at the time `now` unless the request has one.
 ///

@@ -8,5 +8,5 @@ mod answer;
 mod lines;
 mod service;
 
-pub use answer::plan_objects;
-pub use service::{MAX_PODS, run};
+pub use answer::{MAX_PODS, plan_objects};
+pub use service::run;

@@ -11,10 +11,6 @@ use plimsoll_scheduler::server::Outside;
 use plimsoll_scheduler::service::{self, MAX_REQUEST_BYTES, Parts, ServiceError};
 use tonic::{Request, Response, Status};
 
-/// Maximum pods of a request after the expansion of workloads: about as many as a `Plan` request of the maximum size
-/// has.
-pub const MAX_PODS: usize = 100_000;
-
 #[derive(Debug, Clone)]
 struct ObjectPlanner {
     outside: Outside,
