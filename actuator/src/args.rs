@@ -5,13 +5,16 @@ use crate::fencing::LONGEST_CALL;
 use crate::leadership::holder;
 use crate::settings::{ObjectName, Settings};
 use clap::{ArgAction, Args};
+use plimsoll_api::duration::parse_go;
 use plimsoll_model::names::lease;
 use plimsoll_runtime::args::ServiceArgs;
 use plimsoll_runtime::args::mistake::Mistake;
 use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::lease::LeaseConfig;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// All flags of `plimsoll-actuator`.
 #[derive(Args, Debug, Clone, PartialEq)]
@@ -41,6 +44,15 @@ pub struct ActuatorArgs {
         value_name = "NAMESPACE/NAME"
     )]
     pub karpenter_lease: ObjectName,
+    /// Interval of the report on what would have been done while Karpenter's Lease is held: 10m to 168h.
+    #[arg(
+        long,
+        env = "PLIMSOLL_SHADOW_REPORT_INTERVAL",
+        default_value = "24h",
+        value_parser = shadow_report_interval,
+        value_name = "DURATION"
+    )]
+    pub shadow_report_interval: Duration,
     /// A DNS name that a caller's certificate must carry; may be given several times. By default every certificate of
     /// the authority is accepted.
     #[arg(long = "allow-caller", env = "PLIMSOLL_ALLOW_CALLERS", value_delimiter = ',', value_name = "DNS_NAME")]
@@ -142,6 +154,7 @@ impl ActuatorArgs {
             nominate_nodes: self.nominate_nodes,
             watcher_lease: self.watcher_lease.clone(),
             karpenter_lease: Some(self.karpenter_lease.clone()),
+            shadow_report_interval: self.shadow_report_interval,
             callers: self.allow_callers.clone(),
         }
     }
@@ -161,6 +174,14 @@ impl ActuatorArgs {
         let holder = holder(&self.pod_name, &self.address().to_string(), &start);
         lease_config(&self.lease_namespace, holder)
     }
+}
+
+/// A shorter interval would flood the NodePools' Events, a longer one outlives most leaders, which start anew.
+const SHADOW_REPORT_INTERVALS: RangeInclusive<Duration> = Duration::from_secs(600)..=Duration::from_secs(168 * 3600);
+
+fn shadow_report_interval(text: &str) -> Result<Duration, String> {
+    let interval = parse_go(text).map_err(|error| error.to_string())?;
+    if SHADOW_REPORT_INTERVALS.contains(&interval) { Ok(interval) } else { Err("must be 10m to 168h".to_owned()) }
 }
 
 /// A Lease whose duration exceeds the longest call plus one missed renewal.
@@ -222,6 +243,19 @@ mod tests {
                 Err("vm-memory-overhead-percent"),
                 "{wrong}"
             );
+        }
+    }
+
+    #[test]
+    fn the_interval_of_the_shadow_report_is_bounded() {
+        let interval = |flags: &[&str]| {
+            let needed = ["plimsoll-actuator", "--cluster-name=a", "--region=c"];
+            Program::try_parse_from(needed.iter().chain(flags)).map(|program| program.args.shadow_report_interval).ok()
+        };
+        assert_eq!(interval(&[]), Some(crate::settings::SHADOW_REPORT_INTERVAL));
+        assert_eq!(interval(&["--shadow-report-interval=10m"]), Some(Duration::from_secs(600)));
+        for wrong in ["9m59s", "169h", "0", "daily"] {
+            assert_eq!(interval(&["--shadow-report-interval", wrong]), None, "{wrong}");
         }
     }
 

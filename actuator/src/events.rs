@@ -31,6 +31,8 @@ pub mod reason {
     pub const INVALID_ANNOTATION: &str = "InvalidAnnotation";
     /// A NodePool's own requirements leave it nothing to launch.
     pub const NO_COMPATIBLE_INSTANCE_TYPES: &str = "NoCompatibleInstanceTypes";
+    /// What would have been done while another autoscaler runs.
+    pub const SHADOW_REPORT: &str = "ShadowReport";
     /// A claim's instance was launched.
     pub const LAUNCHED: &str = "Launched";
     /// A claim's Node registered.

@@ -3,6 +3,7 @@
 mod drivers;
 mod pause;
 mod process;
+mod shadow_report;
 mod term;
 
 pub use pause::{UNKNOWN, watch_karpenter};

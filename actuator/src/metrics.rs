@@ -14,6 +14,7 @@ pub mod nodes;
 pub mod offerings;
 pub mod pods;
 pub mod reconciles;
+pub mod shadow;
 pub mod view;
 
 use cloud::CloudMetrics;
@@ -29,6 +30,7 @@ use plimsoll_runtime::metrics::{Metrics, MetricsError};
 use pods::PodMetrics;
 use prometheus::{HistogramVec, IntCounterVec, IntGauge};
 use reconciles::ReconcileMetrics;
+use shadow::ShadowMetrics;
 use tokio::sync::watch;
 use view::{ClusterView, Sources};
 
@@ -77,6 +79,8 @@ pub struct ActuatorMetrics {
     pub interruption: InterruptionMetrics,
     /// Controllers.
     pub reconciles: ReconcileMetrics,
+    /// What would have been done while another autoscaler runs.
+    pub shadow: ShadowMetrics,
 }
 
 /// How the build information differs from Karpenter's.
@@ -143,6 +147,7 @@ impl ActuatorMetrics {
             cloud: CloudMetrics::new(metrics)?,
             interruption: InterruptionMetrics::new(metrics)?,
             reconciles: ReconcileMetrics::new(metrics)?,
+            shadow: ShadowMetrics::new(metrics)?,
         })
     }
 
@@ -165,6 +170,7 @@ impl ActuatorMetrics {
         self.pools.collect(view, samples);
         self.offerings.collect(view, samples);
         self.conditions.collect(view, samples);
+        self.shadow.collect(samples);
     }
 
     /// Begins a term of leadership.
@@ -178,6 +184,7 @@ impl ActuatorMetrics {
         self.nodes.forget();
         self.pods.forget();
         self.interruption.forget();
+        self.shadow.set(Vec::new());
     }
 }
 

@@ -2,6 +2,10 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
+
+/// How often the shadow report is written unless another interval is set.
+pub const SHADOW_REPORT_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 /// Facts discovered from the cluster; `None` if not available or not read yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -45,6 +49,8 @@ pub struct Settings {
     pub watcher_lease: ObjectName,
     /// Karpenter's Lease. While it is held, nothing is written (safety rule 20). `None`: not checked.
     pub karpenter_lease: Option<ObjectName>,
+    /// Time between two shadow reports, while Karpenter's Lease is held.
+    pub shadow_report_interval: Duration,
     /// DNS names, one of which a caller's certificate must carry (safety rule 19). Empty: every certificate of our
     /// authority is accepted.
     pub callers: Vec<String>,
@@ -67,6 +73,7 @@ impl Default for Settings {
             nominate_nodes: true,
             watcher_lease: ObjectName::new("plimsoll-system", plimsoll_model::names::lease::WATCHER),
             karpenter_lease: Some(ObjectName::new("kube-system", plimsoll_model::names::lease::KARPENTER)),
+            shadow_report_interval: SHADOW_REPORT_INTERVAL,
             callers: Vec::new(),
         }
     }

@@ -9,5 +9,6 @@ pub mod insufficient_capacity;
 pub mod launch_group;
 pub mod nominations;
 pub mod outcomes;
+pub mod proposals;
 pub mod registrations;
 pub mod unexecuted;

@@ -22,7 +22,7 @@ const MAX_ANSWER_BYTES: usize = 128 * 1024 * 1024;
 /// Where the answer comes from.
 #[derive(Debug, Default, Args)]
 pub(crate) struct ServerArguments {
-    /// A scheduler that is asked over gRPC, as host:port; without it the plan is made in this process.
+    /// Scheduler to ask over gRPC, as host:port. Without it, the plan is made in this process.
     #[arg(long, value_name = "ADDR")]
     server: Option<String>,
 }
@@ -60,7 +60,7 @@ pub(crate) fn plan(question: &Question, arguments: &ServerArguments) -> Result<(
     let response = remote(address, call)?.map_err(|status| refused(&who, &status))?;
     let plan = response.plan.ok_or_else(|| CommandError::Failed(format!("{who} answered without a plan")))?;
     let plan =
-        Plan::try_from(plan).map_err(|error| CommandError::Failed(format!("{who} answered with nonsense: {error}")))?;
+        Plan::try_from(plan).map_err(|error| CommandError::Failed(format!("{who} sent an invalid answer: {error}")))?;
     Ok((plan, Took { plan: started.elapsed(), check: Duration::ZERO }))
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn explain(request: ExplainRequest, arguments: &ServerArguments) -> R
     };
     let response = response.map_err(|status| refused(&who, &status))?;
     let reasons = response.reasons.into_iter().map(Reason::try_from).collect::<Result<Vec<Reason>, _>>();
-    let reasons = reasons.map_err(|error| CommandError::Failed(format!("{who} answered with nonsense: {error}")))?;
+    let reasons = reasons.map_err(|error| CommandError::Failed(format!("{who} sent an invalid answer: {error}")))?;
     Ok(Explanation { lines: response.lines, reasons })
 }
 

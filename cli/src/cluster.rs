@@ -23,10 +23,10 @@ const MAX_PAGES: usize = 40_000;
 /// Which cluster.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArguments {
-    /// The kubeconfig [default: $KUBECONFIG, else ~/.kube/config]
+    /// Kubeconfig file [default: $KUBECONFIG, else ~/.kube/config]
     #[arg(long, value_name = "FILE", conflicts_with = "filename")]
     kubeconfig: Option<PathBuf>,
-    /// A context of the kubeconfig, in place of its current one.
+    /// Context of the kubeconfig; the current one by default.
     #[arg(long, value_name = "NAME", conflicts_with = "filename")]
     context: Option<String>,
 }

@@ -29,23 +29,23 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     #[cfg(feature = "demo")]
-    /// Watch all of Plimsoll at work on a cluster and an EC2 that exist in memory alone.
+    /// Run all of Plimsoll on a simulated cluster and a simulated EC2, in this process.
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(demo::Arguments),
-    /// Show what would be launched and removed for a cluster, or for the pods and nodes in manifests. Nothing is changed.
+    /// Show which nodes would be launched and removed, for a cluster or for manifests. Changes nothing.
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(plan::Arguments),
     #[cfg(feature = "requests")]
-    /// Print the EC2 requests for the launches of a plan for manifests. Nothing is sent.
+    /// Print the EC2 requests for the launches of a plan for manifests. Sends nothing.
     #[command(after_help = REQUESTS_EXAMPLES)]
     Requests(requests::Arguments),
-    /// Tell why a pod or the pods of a workload have no place, or why a node is there or goes.
+    /// Explain where pods go or why they have no place, and why a node stays or is removed.
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(explain::Arguments),
-    /// Print the catalog of a region: instance types, what they have and what they cost.
+    /// Print the catalog of a region: instance types with capacity and prices.
     #[command(after_help = CATALOG_EXAMPLES)]
     Catalog(catalog::Arguments),
-    /// Make the certificates that the services know each other by, and print the commands that put them into a cluster.
+    /// Create the certificates of the services, and print the commands that install them in a cluster.
     #[command(after_help = CERTIFICATES_EXAMPLES)]
     Certificates(certificates::Arguments),
     /// Print a completion script for a shell.
@@ -59,8 +59,8 @@ enum Command {
 const EXAMPLES: &str = "\
 Examples:
   plimsoll plan -f manifests/                  what would be launched for these manifests
-  plimsoll explain pod web-0 -n shop           why this pod of the cluster waits
-  plimsoll catalog --region eu-west-1          what can be bought in Ireland";
+  plimsoll explain pod web-0 -n shop           why this pod of the cluster is pending
+  plimsoll catalog --region eu-west-1          instance types of eu-west-1";
 
 #[cfg(feature = "demo")]
 const DEMO_EXAMPLES: &str = "\

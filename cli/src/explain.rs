@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Subject {
-    /// Where a pod goes, or why it has no place: reasons for each NodePool, with figures.
+    /// Where a pod goes, or why it has no place: reasons for each NodePool.
     #[command(visible_aliases = ["pods", "po"], after_help = POD_EXAMPLES)]
     Pod {
         /// The pod, as NAME or NAMESPACE/NAME.
@@ -50,7 +50,7 @@ enum Subject {
     /// The same for a DaemonSet.
     #[command(visible_aliases = ["daemonsets", "ds"], after_help = WORKLOAD_EXAMPLES)]
     Daemonset(WorkloadArguments),
-    /// Why a node was launched, what it has room for, and whether it is to go.
+    /// Why a node was launched, what capacity it has left, and whether it would be removed.
     #[command(visible_aliases = ["nodes", "nodeclaim"], after_help = NODE_EXAMPLES)]
     Node {
         /// The Node or the NodeClaim.
@@ -92,7 +92,7 @@ Examples:
 /// Where the objects are from.
 #[derive(Debug, Args)]
 struct From {
-    /// Manifests: a file, a folder or - for stdin; without them the cluster of the kubeconfig is read.
+    /// Manifests: a file, a folder (read recursively) or - for stdin. Without them, the cluster of the kubeconfig is read.
     #[arg(short, long = "filename", value_name = "PATH")]
     filename: Vec<PathBuf>,
     #[command(flatten)]
@@ -106,7 +106,7 @@ struct From {
     /// How the explanation is printed.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
-    /// The time to explain things for (RFC 3339) in place of the present.
+    /// Time to plan for (RFC 3339); the present by default.
     #[arg(long, value_name = "TIME")]
     now: Option<jiff::Timestamp>,
 }

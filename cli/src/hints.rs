@@ -1,8 +1,10 @@
 //! What somebody may have overlooked.
 
 mod misspelt;
+mod volumes;
 
 pub(crate) use misspelt::{misspelt, tiny_memory};
+pub(crate) use volumes::volume_conflicts;
 
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_catalog::builtin;

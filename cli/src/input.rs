@@ -1,11 +1,11 @@
 //! From manifests to the question that a scheduler answers.
 
-use crate::manifests::Manifests;
+use crate::manifests::{Manifests, Offers};
 use crate::prices::{PriceList, PriceOrigin};
 use crate::progress::Progress;
 use crate::{CommandError, hints, manifests, output};
 use clap::Args;
-use plimsoll_catalog::{NodeClassSettings, builtin, file};
+use plimsoll_catalog::file;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::money::MicroUsdPerHour;
@@ -15,25 +15,23 @@ use plimsoll_model::time::Timestamp;
 use plimsoll_proto::catalog::v1 as wire;
 use plimsoll_proto::scheduler::v1::explain_request::Subject;
 use plimsoll_proto::scheduler::v1::{ExplainRequest, PlanRequest};
-use plimsoll_snapshot::{Extra, Objects, Source};
-use std::collections::{BTreeMap, BTreeSet};
+use plimsoll_snapshot::Objects;
+use std::collections::BTreeMap;
 use std::mem::take;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-/// The region whose built-in catalog is used where nothing names one.
-pub(crate) const DEFAULT_REGION: &str = "us-east-1";
+pub(crate) use manifests::DEFAULT_REGION;
 
 /// What can be bought.
 #[derive(Debug, Args)]
 pub(crate) struct CatalogArguments {
-    /// A catalog file, in place of the built-in catalog; `plimsoll catalog -o json` prints one to start from.
+    /// Catalog file to use instead of the built-in catalog; `plimsoll catalog -o json` prints one.
     #[arg(long, value_name = "FILE")]
     catalog: Option<PathBuf>,
-    /// The region of the built-in catalog [default: us-east-1]
+    /// Region of the built-in catalog [default: us-east-1]
     #[arg(long, value_name = "REGION")]
     region: Option<String>,
-    /// Prices in place of the catalog's: lines of instance type, zone (or *), capacity type and USD per hour.
+    /// File with prices that replace those of the catalog: lines of instance type, zone (or *), capacity type and USD per hour.
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
 }
@@ -46,7 +44,7 @@ impl CatalogArguments {
     /// Where the prices of these offers are from.
     fn origin(&self, offers: &Offers) -> PriceOrigin {
         let region = match offers {
-            Offers::File(_) => None,
+            Offers::Catalog(_) => None,
             Offers::Region(region) => Some(region.clone()),
         };
         PriceOrigin { region, file: self.catalog.clone(), list: self.prices.clone() }
@@ -69,17 +67,17 @@ pub(crate) struct Question {
 /// How strictly pods and pools are taken at their word.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct PolicyArguments {
-    /// What is done about what pods only prefer: Respect it as long as there is a place, or Ignore it
+    /// How preferences of pods are treated: Respect keeps them while a place can be found, Ignore drops them
     #[arg(long, default_value = "Respect", value_parser = preference_policy, value_name = "POLICY")]
     preference_policy: PreferencePolicy,
-    /// What is done where minValues of a NodePool cannot be met: Strict launches nothing, BestEffort what there is
+    /// How minValues of a NodePool that cannot be met are treated: Strict launches nothing, BestEffort uses the values available
     #[arg(long, default_value = "Strict", value_parser = min_values_policy, value_name = "POLICY")]
     min_values_policy: MinValuesPolicy,
-    /// Where hundreds of pods wait, the most of them that one new node takes, in per cent; 100 sets no bound
+    /// If hundreds of pods are pending, the largest share of them on one new node, in per cent; 100 means no limit
     #[arg(long, default_value_t = PlanOptions::default().max_share_per_node, value_parser = clap::value_parser!(u32).range(1..=100),
         value_name = "PERCENT")]
     max_share_per_node: u32,
-    /// What the eviction of one pod has to save for consolidation to move it, in US dollars per hour; 0 sets no minimum
+    /// Minimum saving per evicted pod for consolidation, in US dollars per hour; 0 means no minimum
     #[arg(long, default_value_t = PlanOptions::default().min_saving_per_eviction, value_parser = MicroUsdPerHour::parse_usd,
         value_name = "USD")]
     min_saving_per_eviction: MicroUsdPerHour,
@@ -133,13 +131,6 @@ impl Question {
     }
 }
 
-/// Leaves the catalogs that pools of the snapshot buy from.
-fn used(mut catalogs: BTreeMap<CatalogId, Catalog>, snapshot: &Snapshot) -> BTreeMap<CatalogId, Catalog> {
-    let used: BTreeSet<&CatalogId> = snapshot.node_pools.iter().filter_map(|pool| pool.catalog.as_ref()).collect();
-    catalogs.retain(|id, _| used.contains(id));
-    catalogs
-}
-
 /// The question that manifests ask.
 pub(crate) fn from_files(
     paths: &[PathBuf],
@@ -147,7 +138,7 @@ pub(crate) fn from_files(
     now: Option<jiff::Timestamp>,
 ) -> Result<Question, CommandError> {
     // The catalog first: where it is wrong, stdin need not be waited for.
-    let offers = Offers::read(arguments, None)?;
+    let offers = offers(arguments, None)?;
     let prices = arguments.price_list()?;
     let progress = Progress::start("reading manifests");
     let mut manifests = manifests::read(paths, &mut std::io::stdin().lock())
@@ -168,6 +159,7 @@ fn give_hints(question: &Question, prices: Option<&PriceList>) {
     hints.extend(hints::of_region(&objects.nodes, catalogs));
     hints.extend(hints::misspelt(snapshot, catalogs));
     hints.extend(hints::tiny_memory(snapshot));
+    hints.extend(hints::volume_conflicts(snapshot));
     hints.extend(hints::of_buffers(objects));
     let offers: Vec<&Catalog> = catalogs.values().collect();
     hints.extend(prices.into_iter().flat_map(|prices| prices.unused(&offers)));
@@ -181,18 +173,8 @@ pub(crate) fn from_manifests(
     prices: Option<&PriceList>,
     now: Timestamp,
 ) -> Result<Question, CommandError> {
-    let (catalogs, by_class) = offers.of(&manifests.objects, prices)?;
-    let extra = Extra { source: Source::Files, now, catalogs: by_class, ..Extra::default() };
-    let (snapshot, mut problems) = plimsoll_snapshot::build(&manifests.objects, &extra);
-    let samples = Objects { pods: manifests.samples.iter().cloned().map(Arc::new).collect(), ..Objects::default() };
-    problems.extend(plimsoll_snapshot::build(&samples, &extra).1);
-    if !problems.is_empty() {
-        // Pods of one workload have the same fault.
-        let mut faults: Vec<_> = problems.iter().map(|problem| manifests.locate(problem)).collect();
-        faults.dedup();
-        return Err(CommandError::BadInput(manifests::ManifestErrors(faults).to_string()));
-    }
-    let catalogs = used(catalogs, &snapshot);
+    let asked = manifests.question(offers, &reprice(prices), now).map_err(|error| bad_input(&error))?;
+    let manifests::Question { snapshot, catalogs } = asked;
     let (options, prices) = (PlanOptions::default(), PriceOrigin::default());
     let objects = take(&mut manifests.objects);
     Ok(Question { objects, snapshot, catalogs, options, prices, manifests })
@@ -204,16 +186,15 @@ pub(crate) fn from_cluster(
     arguments: &CatalogArguments,
     now: Option<jiff::Timestamp>,
 ) -> Result<Question, CommandError> {
-    let offers = Offers::read(arguments, hints::region_of(&objects.nodes))?;
+    let offers = offers(arguments, hints::region_of(&objects.nodes))?;
     let list = arguments.price_list()?;
-    let (catalogs, by_class) = offers.of(&objects, list.as_ref())?;
-    let extra = Extra { source: Source::Cluster, now: timestamp(now), catalogs: by_class, ..Extra::default() };
-    let (snapshot, problems) = plimsoll_snapshot::build(&objects, &extra);
+    let (asked, problems) = manifests::cluster_question(&objects, &offers, &reprice(list.as_ref()), timestamp(now))
+        .map_err(|error| bad_input(&error))?;
+    let manifests::Question { snapshot, catalogs } = asked;
     for problem in &problems {
         let what = if problem.left_out { "left out" } else { "ignored" };
         output::warn(&format!("{what}: {problem}"));
     }
-    let catalogs = used(catalogs, &snapshot);
     let (options, prices) = (PlanOptions::default(), arguments.origin(&offers));
     let question = Question { objects, snapshot, catalogs, options, prices, manifests: Manifests::default() };
     give_hints(&question, list.as_ref());
@@ -224,64 +205,30 @@ fn timestamp(now: Option<jiff::Timestamp>) -> Timestamp {
     Timestamp(now.unwrap_or_else(jiff::Timestamp::now).as_millisecond())
 }
 
-type Catalogs = (BTreeMap<CatalogId, Catalog>, BTreeMap<String, CatalogId>);
-
-/// Where catalogs come from.
-#[derive(Debug, Clone)]
-pub enum Offers {
-    /// A file stands for what every node class offers.
-    File(Box<Catalog>),
-    /// Each class has its own view of the built-in catalog of a region.
-    Region(String),
+fn bad_input(error: &dyn std::fmt::Display) -> CommandError {
+    CommandError::BadInput(error.to_string())
 }
 
-impl Offers {
-    /// What the catalog file at `path` offers.
-    ///
-    /// # Errors
-    ///
-    /// A file that cannot be read, or that is no catalog.
-    pub fn file(path: &Path) -> Result<Self, CommandError> {
-        read_catalog(path).map(|catalog| Self::File(Box::new(catalog)))
-    }
+/// Puts the prices of the list into a catalog.
+fn reprice(prices: Option<&PriceList>) -> impl Fn(&mut Catalog) {
+    move |catalog| prices.into_iter().for_each(|prices| prices.apply(catalog))
+}
 
-    fn read(arguments: &CatalogArguments, found: Option<String>) -> Result<Self, CommandError> {
-        if let Some(path) = &arguments.catalog {
-            return Self::file(path);
-        }
-        let region = arguments.region.clone().or(found).unwrap_or_else(|| DEFAULT_REGION.to_owned());
-        builtin::zones(&region).map_err(|error| CommandError::BadInput(error.to_string()))?;
-        Ok(Self::Region(region))
+/// Where catalogs come from: a file, the region that is named, or the region that was `found`.
+fn offers(arguments: &CatalogArguments, found: Option<String>) -> Result<Offers, CommandError> {
+    match &arguments.catalog {
+        Some(path) => catalog_file(path),
+        None => Offers::of_region(arguments.region.clone().or(found)).map_err(|error| bad_input(&error)),
     }
+}
 
-    /// The catalog of each node class, at the prices of the list where that has some.
-    fn of(&self, objects: &Objects, prices: Option<&PriceList>) -> Result<Catalogs, CommandError> {
-        let (mut catalogs, mut by_class) = (BTreeMap::new(), BTreeMap::new());
-        let priced = |mut catalog: Catalog| {
-            prices.into_iter().for_each(|prices| prices.apply(&mut catalog));
-            catalog
-        };
-        let names = objects.node_classes.iter().map(|class| class.metadata.name.clone().unwrap_or_default());
-        match self {
-            Self::File(catalog) => {
-                let catalog = priced(catalog.as_ref().clone());
-                let id = catalog.id();
-                by_class.extend(names.map(|name| (name, id.clone())));
-                catalogs.insert(id, catalog);
-            }
-            Self::Region(region) => {
-                for (class, name) in objects.node_classes.iter().zip(names) {
-                    let catalog = builtin::catalog(region, &NodeClassSettings::from(&class.spec))
-                        .map_err(|error| CommandError::BadInput(error.to_string()))?;
-                    let catalog = priced(catalog);
-                    let id = catalog.id();
-                    catalogs.insert(id.clone(), catalog);
-                    by_class.insert(name, id);
-                }
-            }
-        }
-        Ok((catalogs, by_class))
-    }
+/// What the catalog file at `path` offers.
+///
+/// # Errors
+///
+/// A file that cannot be read, or that is no catalog.
+pub fn catalog_file(path: &Path) -> Result<Offers, CommandError> {
+    read_catalog(path).map(|catalog| Offers::Catalog(Box::new(catalog)))
 }
 
 fn read_catalog(path: &Path) -> Result<Catalog, CommandError> {

@@ -1,6 +1,7 @@
 //! From manifests to a plan without a command line: what `plimsoll plan` does, for tests and tools in one process.
 
-pub use crate::input::Offers;
+pub use crate::input::catalog_file;
+pub use plimsoll_manifests::Offers;
 
 use crate::input::Question;
 use crate::manifests::Manifests;

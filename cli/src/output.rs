@@ -18,11 +18,11 @@ const STREAM_BUFFER: usize = 1 << 16;
 /// How an answer is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// Tables for people.
     Table,
-    /// For programs.
+    /// JSON for programs.
     Json,
-    /// The same as YAML.
+    /// The same in YAML.
     Yaml,
 }
 

@@ -20,7 +20,7 @@ const UNSCHEDULABLE: u8 = 4;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Manifests: a file, a folder (with all below it) or - for stdin; without them the cluster of the kubeconfig is read.
+    /// Manifests: a file, a folder (read recursively) or - for stdin. Without them, the cluster of the kubeconfig is read.
     #[arg(short, long = "filename", value_name = "PATH", num_args = 1..)]
     filename: Vec<PathBuf>,
     #[command(flatten)]
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     /// How the plan is printed.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
-    /// The time to plan for (RFC 3339) in place of the present.
+    /// Time to plan for (RFC 3339); the present by default.
     #[arg(long, value_name = "TIME")]
     now: Option<jiff::Timestamp>,
     /// Exit with 3 if nodes would be launched or removed, and with 0 if nothing would change.
@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
     /// Exit with 4 if a pod has no place.
     #[arg(long)]
     fail_on_unschedulable: bool,
-    /// Print to stderr how many seconds reading, planning and checking took, as one line of JSON.
+    /// Print the seconds for reading, planning and checking to stderr, as one line of JSON.
     #[arg(long)]
     timings: bool,
 }
@@ -51,13 +51,13 @@ pub(crate) struct Arguments {
 /// How a plan is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// For people.
+    /// Tables for people.
     Table,
-    /// For programs.
+    /// JSON for programs.
     Json,
-    /// The same as YAML.
+    /// The same in YAML.
     Yaml,
-    /// No plan: the request to the scheduler's gRPC method Plan, as JSON that grpcurl takes.
+    /// No plan, but the request to the scheduler's gRPC method Plan, as JSON for grpcurl.
     Request,
 }
 

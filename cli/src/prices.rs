@@ -144,7 +144,7 @@ impl PriceOrigin {
     /// Source and date of the prices of `types`, in one line; `spot` says whether there are Spot prices among them.
     pub(crate) fn note<'t>(&self, types: impl IntoIterator<Item = &'t str>, spot: bool) -> String {
         let mut parts = Vec::new();
-        parts.extend(self.list.as_ref().map(|list| format!("{} where it has one", list.display())));
+        parts.extend(self.list.as_ref().map(|list| format!("{} where it has the offering", list.display())));
         parts.extend(self.file.as_ref().map(|file| format!("catalog {}", file.display())));
         if let Some(region) = &self.region {
             parts.push(format!("On-Demand in {region} {}", on_demand_sources(region, types)));
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(origin.note(["m5.large"], false), "Prices: On-Demand in us-east-1 as EC2 published it in 2026-07.");
         let ireland = PriceOrigin { region: Some("eu-west-1".to_owned()), list: Some("own.tsv".into()), ..origin };
         let note = ireland.note(["a1.large", "a1.2xlarge"], true);
-        let expected = "Prices: own.tsv where it has one; On-Demand in eu-west-1 as EC2 published it in 2025-03 (a1.large), \
+        let expected = "Prices: own.tsv where it has the offering; On-Demand in eu-west-1 as EC2 published it in 2025-03 (a1.large), \
                         derived from us-east-1 by family (a1.2xlarge); Spot synthetic, 25 to 60 % of On-Demand (--prices FILE gives your own).";
         assert_eq!(note, expected);
     }

@@ -16,12 +16,9 @@ pub struct Id<T: ?Sized> {
 }
 
 impl<T: ?Sized> Id<T> {
-<<<<<<< HEAD
     /// The id of the first value.
     pub const FIRST: Self = Self { number: 0, of: PhantomData };
 
-=======
->>>>>>> h-index2
     /// The id of that number. A list holds fewer than `u32::MAX` values; larger numbers are ids of no value.
     #[must_use]
     #[inline]

@@ -44,6 +44,11 @@ package!(
     "plimsoll.scheduler.v1.rs"
 );
 package!(
+    /// The service that plans for Kubernetes objects.
+    objects,
+    "plimsoll.objects.v1.rs"
+);
+package!(
     /// The actuator's service.
     actuator,
     "plimsoll.actuator.v1.rs"

@@ -7,7 +7,7 @@ mod what_if;
 
 pub(crate) use explain::explain_of;
 pub use explain::{ProtectedNode, protected_nodes, without_protection};
-pub(crate) use solve_input::options_from_wire;
+pub use solve_input::options_from_wire;
 pub(crate) use what_if::what_if_of;
 
 use crate::solve::{InvalidPlan, solve};

@@ -1,9 +1,12 @@
 //! The gRPC service. Sessions and outside callers run on separate classes of worker threads.
 
 mod callers;
+mod outside;
 mod stream;
 
-use crate::answer::{self, AnswerError};
+pub use outside::Outside;
+
+use crate::answer;
 use crate::catalogs::CatalogCache;
 use crate::metrics::SchedulerMetrics;
 use crate::session::{Session, SessionLimits};
@@ -15,14 +18,11 @@ use plimsoll_proto::scheduler::v1::{
     WhatIfResponse,
 };
 use plimsoll_runtime::connection::Peer;
-use plimsoll_runtime::telemetry::extract_cycle_id;
 use plimsoll_runtime::workers::{WorkError, Workers};
-use plimsoll_solver::Cancel;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_types::{ErrorDetails, StatusExt};
@@ -32,9 +32,6 @@ pub const MAX_SESSIONS: usize = 64;
 
 /// Suggested retry delay of rejected requests: about the duration of a typical solve.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-
-/// Maximum time of a request, queued and running. Callers may set a shorter deadline.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// State shared by all ports of a replica.
 #[derive(Debug)]
@@ -85,6 +82,7 @@ pub enum Port {
 /// The service on one port.
 #[derive(Debug, Clone)]
 pub struct Server {
+    outside: Outside,
     core: Arc<Core>,
     port: Port,
 }
@@ -93,61 +91,7 @@ impl Server {
     /// Creates the service for `port`.
     #[must_use]
     pub fn new(core: Arc<Core>, port: Port) -> Self {
-        Self { core, port }
-    }
-
-    /// Answers a self-contained request with the worker capacity that sessions leave.
-    async fn handle_outside<Q: Send + 'static, A: Send + 'static>(
-        &self,
-        method: &'static str,
-        request: Request<Q>,
-        answer: fn(Q, &Cancel) -> Result<A, AnswerError>,
-    ) -> Result<Response<A>, Status> {
-        let cycle_id = extract_cycle_id(request.metadata()).map(str::to_owned);
-        let _permit = self.core.callers.enter(Peer::of(&request)).ok_or_else(|| {
-            self.core.metrics.refused.inc();
-            overloaded("this caller has too many requests at once")
-        })?;
-        let (question, metrics) = (request.into_inner(), self.core.metrics.clone());
-        let cancel = Cancel::default();
-        // Also drops when the caller goes away.
-        let _end = CancelOnDrop(cancel.clone());
-        let job = move || {
-            let started = Instant::now();
-            let result = answer(question, &cancel);
-            metrics.solve_seconds.observe(started.elapsed().as_secs_f64());
-            result
-        };
-        let result = tokio::time::timeout(ANSWER_TIMEOUT, self.core.workers.run_outside(job)).await;
-        let timeout_error = |_elapsed| Status::deadline_exceeded(format!("no answer within {ANSWER_TIMEOUT:?}"));
-        match result.map_err(timeout_error)? {
-            Ok(Ok(answer)) => {
-                self.core.metrics.plans.with_label_values(&["outside"]).inc();
-                tracing::debug!(method, cycle_id, "answered");
-                Ok(Response::new(answer))
-            }
-            Ok(Err(error)) => {
-                if let AnswerError::Plan(_) = &error {
-                    self.core.metrics.invalid_plans.inc();
-                    tracing::error!(method, cycle_id, %error, "plan withheld");
-                }
-                Err(error.into())
-            }
-            Err(error @ WorkError::Overloaded(_)) => {
-                self.core.metrics.refused.inc();
-                Err(overloaded(&error.to_string()))
-            }
-            Err(error @ WorkError::Lost(_)) => Err(lost(&error)),
-        }
-    }
-}
-
-/// Ends the solve once nobody waits for the answer.
-struct CancelOnDrop(Cancel);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.cancel();
+        Self { outside: Outside::new(Arc::clone(&core)), core, port }
     }
 }
 
@@ -172,9 +116,7 @@ impl SchedulerService for Server {
         request: Request<Streaming<SessionRequest>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
         if self.port == Port::Open {
-            return Err(Status::permission_denied(
-                "this port answers Plan, WhatIf and Explain; sessions have their own",
-            ));
+            return Err(Status::permission_denied("sessions are not accepted on the open port; use the closed one"));
         }
         let callers = &self.core.session_callers;
         if !callers.is_empty() && Peer::of(&request).is_some_and(|peer| !peer.is_one_of(callers)) {
@@ -189,14 +131,14 @@ impl SchedulerService for Server {
     }
 
     async fn plan(&self, request: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
-        self.handle_outside("Plan", request, answer::plan_of).await
+        self.outside.handle("Plan", request, answer::plan_of).await
     }
 
     async fn explain(&self, request: Request<ExplainRequest>) -> Result<Response<ExplainResponse>, Status> {
-        self.handle_outside("Explain", request, answer::explain_of).await
+        self.outside.handle("Explain", request, answer::explain_of).await
     }
 
     async fn what_if(&self, request: Request<WhatIfRequest>) -> Result<Response<WhatIfResponse>, Status> {
-        self.handle_outside("WhatIf", request, answer::what_if_of).await
+        self.outside.handle("WhatIf", request, answer::what_if_of).await
     }
 }

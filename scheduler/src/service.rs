@@ -1,7 +1,7 @@
 //! Assembles the service and serves its ports.
 
 use crate::metrics::SchedulerMetrics;
-use crate::server::{Core, Port, Server};
+use crate::server::{Core, Outside, Port, Server};
 use crate::session::SessionLimits;
 use plimsoll_proto::scheduler::v1::scheduler_service_server::SchedulerServiceServer;
 use plimsoll_runtime::admin::Readiness;
@@ -53,7 +53,7 @@ impl Settings {
 pub struct Parts {
     /// Listener for callers that may use all methods.
     pub closed: Listener,
-    /// Listener for callers that may only use `Plan`, `WhatIf` and `Explain`, if enabled.
+    /// Listener for callers that may only send self-contained requests, if enabled.
     pub open: Option<Listener>,
     /// Metrics registry; must be different for each running service.
     pub metrics: Metrics,
@@ -80,6 +80,19 @@ pub enum ServiceError {
 /// # Errors
 /// If a port could not be served. The other port is closed as well.
 pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
+    run_with(parts, shutdown, |server, _| server).await
+}
+
+/// Like [`run`], with more services on the open port, which `add` adds. They answer with [`Outside`], so that the limits
+/// of the port hold for all of its services together.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_with(
+    parts: Parts,
+    shutdown: Shutdown,
+    add: impl FnOnce(GrpcServer, Outside) -> GrpcServer + Send,
+) -> Result<(), ServiceError> {
     let Parts { closed, open, metrics, readiness, settings } = parts;
     // Dropping this future, as a simulated crash does, must end the sessions too.
     let stop = shutdown.token().child_token();
@@ -92,17 +105,18 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         settings.session_callers,
         stop.clone(),
     ));
-    let server_for = |port: Port| -> Result<GrpcServer, ServeError> {
+    let server_for = |port: Port| {
         let service = SchedulerServiceServer::new(Server::new(Arc::clone(&core), port))
             .max_decoding_message_size(MAX_REQUEST_BYTES)
             .max_encoding_message_size(MAX_ENCODING_BYTES);
-        let mut server = GrpcServer::new(settings.connections.clone()).with_metrics(rpc.clone()).add_service(service);
-        if port == Port::Open {
-            server = server.with_max_calls(OPEN_CALLS);
-        }
+        GrpcServer::new(settings.connections.clone()).with_metrics(rpc.clone()).add_service(service)
+    };
+    let with_reflection = |server: GrpcServer| {
         if settings.reflection { server.add_reflection(&[plimsoll_proto::FILE_DESCRIPTOR_SET]) } else { Ok(server) }
     };
-    let (closed_port, open_port) = (server_for(Port::Closed)?, server_for(Port::Open)?);
+    let closed_port = with_reflection(server_for(Port::Closed))?;
+    let open_port = server_for(Port::Open).with_max_calls(OPEN_CALLS);
+    let open_port = with_reflection(add(open_port, Outside::new(Arc::clone(&core))))?;
     let unready = async {
         stop.cancelled().await;
         readiness.drain();

@@ -11,10 +11,12 @@ use crate::cloud::Cut;
 use crate::machines::NAMESPACE;
 use crate::network::Network;
 use crate::world::World;
+use plimsoll_actuator::settings::SHADOW_REPORT_INTERVAL;
 use plimsoll_model::names::lease;
 use plimsoll_runtime::shutdown::Shutdown;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// A Plimsoll service.
@@ -73,11 +75,20 @@ pub struct Options {
     pub cluster_name: String,
     /// Whether actuators nominate the planned node of a pod to kube-scheduler.
     pub nominate_nodes: bool,
+    /// Time between two shadow reports of an actuator.
+    pub shadow_report_interval: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { watchers: 2, schedulers: 2, actuators: 2, cluster_name: "demo".to_owned(), nominate_nodes: true }
+        Self {
+            watchers: 2,
+            schedulers: 2,
+            actuators: 2,
+            cluster_name: "demo".to_owned(),
+            nominate_nodes: true,
+            shadow_report_interval: SHADOW_REPORT_INTERVAL,
+        }
     }
 }
 

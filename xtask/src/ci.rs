@@ -24,7 +24,7 @@ const DENY: &str = "cargo deny --locked check --hide-inclusion-graph licenses ba
 const TEMPLATES: &str = "venv=$(tests/ec2/venv.sh) && cd tests/aws && \"$venv/bin/python\" -m unittest";
 const ALERT_RULES: &str = "promtool test rules tests/monitoring/plimsoll.yaml";
 /// As the Dockerfile builds them.
-const RELEASE: &str = "cargo build --release --locked --bins --package plimsoll-watcher --package plimsoll-scheduler \
+const RELEASE: &str = "cargo build --release --locked --bins --package plimsoll-watcher --package plimsoll-objects \
                        --package plimsoll-actuator-aws --package plimsoll-cli";
 
 /// What `cargo xtask ci` takes.

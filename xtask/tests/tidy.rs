@@ -16,11 +16,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("api", &["model"]),
     ("snapshot", &["api", "kubesched", "model"]),
     ("catalog", &["api", "model"]),
+    ("manifests", &["api", "catalog", "model", "snapshot"]),
     ("invariants", &["model"]),
     ("kubesched", &["invariants", "model"]),
     ("runtime", &["proto"]),
     ("scheduler/solver", &["invariants", "kubesched", "model"]),
     ("scheduler", &["invariants", "model", "proto", "runtime", "solver"]),
+    // Where the scheduler's binary is assembled: the only part of the scheduler that knows Kubernetes.
+    ("scheduler/objects", &["catalog", "manifests", "model", "proto", "runtime", "scheduler", "solver"]),
     ("watcher", &["api", "model", "proto", "runtime", "snapshot"]),
     ("actuator", &["api", "catalog", "kubesched", "model", "proto", "runtime", "snapshot"]),
     ("actuator/aws", &["actuator", "api", "catalog", "model", "runtime"]),
@@ -32,7 +35,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "api",
             "catalog",
             "invariants",
+            "manifests",
             "model",
+            "objects",
             "proto",
             "runtime",
             "scheduler",
@@ -124,9 +129,20 @@ fn only_the_adapter_names_an_aws_sdk() {
 }
 
 #[test]
+fn the_scheduler_knows_no_kubernetes() {
+    let kubernetes =
+        ["k8s-openapi", "kube", "plimsoll-api", "plimsoll-catalog", "plimsoll-manifests", "plimsoll-snapshot"];
+    for member in ["model", "proto", "invariants", "kubesched", "scheduler", "scheduler/solver"] {
+        let found: Vec<_> =
+            dependencies(member).into_iter().filter(|name| kubernetes.contains(&name.as_str())).collect();
+        assert!(found.is_empty(), "{member} depends on {found:?}");
+    }
+}
+
+#[test]
 fn pure_rooms_do_no_io() {
     let io = ["tokio", "tonic", "kube", "tracing", "axum", "hyper", "reqwest", "rand"];
-    for member in ["model", "catalog", "snapshot", "invariants", "kubesched", "scheduler/solver"] {
+    for member in ["model", "catalog", "snapshot", "manifests", "invariants", "kubesched", "scheduler/solver"] {
         let manifest = manifest(&root().join(member));
         let Some(table) = manifest.get("dependencies").and_then(toml::Value::as_table) else { continue };
         let found: Vec<_> = table.keys().filter(|name| io.contains(&name.as_str())).collect();

@@ -49,7 +49,7 @@ pub(super) struct PausedStatus {
 /// While paused, keeps a condition on each NodePool that reports the pause and the skipped actions.
 pub(super) async fn report_pause(deps: PausedStatus, stop: CancellationToken) {
     let mut fence = deps.fence.clone();
-    let mut intents = deps.unexecuted.0.subscribe();
+    let mut intents = deps.unexecuted.latest.subscribe();
     let mut pools = deps.stores.changes(&[WatchedKind::NodePool]);
     loop {
         let again = match write_conditions(&deps).await {
@@ -82,7 +82,7 @@ async fn write_conditions(deps: &PausedStatus) -> Result<(), WriteError> {
     if pause.as_deref() == Some(UNKNOWN) {
         return Ok(());
     }
-    let intent = deps.unexecuted.0.borrow().clone();
+    let intent = deps.unexecuted.latest.borrow().clone();
     let now = deps.clock.now();
     for pool in deps.stores.pools.state() {
         let message = pause.as_ref().map(|reason| message(reason, intent.as_ref(), &pool.name_any()));

@@ -1,6 +1,7 @@
 //! One term of leadership: its controllers, each built with exactly the dependencies it needs.
 
 use super::pause::{self, PausedStatus};
+use super::shadow_report::{self, ShadowReport};
 use super::{Process, drivers};
 use crate::buffer_status::{self, BufferStatus};
 use crate::fencing::Fence;
@@ -272,6 +273,16 @@ impl Term {
             insufficient_capacity: Arc::clone(&self.launcher.insufficient_capacity),
             clock: *clock,
         };
+        let Leader { unexecuted, events, fence, .. } = &self.leader;
+        let shadow_report = ShadowReport {
+            sources: sources.clone(),
+            unexecuted: unexecuted.clone(),
+            events: events.clone(),
+            metrics: metrics.clone(),
+            fence: fence.clone(),
+            interval: self.launcher.settings.shadow_report_interval,
+        };
+        tasks.spawn(shadow_report::run(shadow_report, stop()));
         tasks.spawn(metrics::follow::run(metrics.clone(), sources, stop()));
     }
 

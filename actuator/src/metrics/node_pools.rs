@@ -107,6 +107,11 @@ impl PoolMetrics {
     }
 }
 
+/// Price of the nodes of each pool. Nodes without a known price are left out.
+pub(crate) fn costs(view: &ClusterView) -> BTreeMap<String, MicroUsdPerHour> {
+    sums(view).into_iter().map(|(pool, sums)| (pool, sums.cost)).collect()
+}
+
 fn sums(view: &ClusterView) -> BTreeMap<String, PoolSums> {
     let provider = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
     let nodes: BTreeMap<String, &Node> =
@@ -136,7 +141,7 @@ fn sums(view: &ClusterView) -> BTreeMap<String, PoolSums> {
 }
 
 /// Price of a claim's instance, by the catalog of its node class.
-fn price(view: &ClusterView, claim: &NodeClaim) -> Option<MicroUsdPerHour> {
+pub(crate) fn price(view: &ClusterView, claim: &NodeClaim) -> Option<MicroUsdPerHour> {
     let entry = view.catalogs.get(&claim.spec.node_class_ref.name)?;
     let (_, catalog) = entry.catalog.as_ref()?;
     let labels = claim.metadata.labels.as_ref();

@@ -9,13 +9,13 @@ use crate::launch::admit::{self, NotAdmitted};
 use crate::launch::launcher::{QUEUE, QueueSlots};
 use crate::launch::purchase::RequestError;
 use crate::launch::record::annotation as read;
-
 use crate::ledger::failures::INSUFFICIENT_CAPACITY;
 use crate::ledger::{Driver, Outcome as LedgerOutcome, PlanContext, Rejection, feed};
+use crate::metrics::view;
 use crate::state::insufficient_capacity::Key;
 use k8s_openapi::api::core::v1::Pod;
 use plimsoll_model::execution::{Execution, Outcome, OutcomeReason, OutcomeStatus};
-use plimsoll_model::identity::{ActionId, PodUid};
+use plimsoll_model::identity::{ActionId, NodeName, PodUid};
 use plimsoll_model::names::annotation;
 use plimsoll_model::plan::{Launch, Plan, PodRef};
 use plimsoll_proto::actuator::v1 as wire;
@@ -64,7 +64,11 @@ pub(super) async fn execute(
             terminations = plan.terminations.len(),
             "paused, plan not executed"
         );
-        deps.unexecuted.note(&plan);
+        let pool_of = |node: &NodeName| {
+            let node = deps.stores.nodes.get(&node.0)?;
+            Some(view::pool_of(node.metadata.labels.as_ref()).to_owned()).filter(|pool| !pool.is_empty())
+        };
+        deps.unexecuted.note(&plan, pool_of);
     }
     deps.fence.check_admission().map_err(|error| refused(&error))?;
     driver::check(&deps.drivers, &driver).await?;

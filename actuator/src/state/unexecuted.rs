@@ -1,5 +1,8 @@
 //! Actions of plans that were not executed because writes are paused.
 
+use super::proposals::Proposals;
+use parking_lot::Mutex;
+use plimsoll_model::identity::NodeName;
 use plimsoll_model::plan::Plan;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,22 +17,28 @@ pub(crate) struct Intent {
 
 /// Actions of plans that were not executed while paused. Clones share them.
 #[derive(Debug, Clone)]
-pub struct Unexecuted(pub(crate) Arc<watch::Sender<Option<Intent>>>);
+pub struct Unexecuted {
+    /// Those of the latest plan.
+    pub(crate) latest: Arc<watch::Sender<Option<Intent>>>,
+    /// Those of all plans of the period of the shadow report.
+    pub(crate) proposals: Arc<Mutex<Proposals>>,
+}
 
 impl Default for Unexecuted {
     fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(None)))
+        Self { latest: Arc::new(watch::Sender::new(None)), proposals: Arc::default() }
     }
 }
 
 impl Unexecuted {
-    /// Records a plan that is not executed.
-    pub fn note(&self, plan: &Plan) {
+    /// Records a plan that is not executed. `pool_of` tells the NodePool of a node.
+    pub fn note(&self, plan: &Plan, pool_of: impl Fn(&NodeName) -> Option<String>) {
+        self.proposals.lock().note(plan, pool_of);
         let mut intent = Intent { removals: plan.terminations.len(), ..Intent::default() };
         for launch in &plan.launches {
             *intent.launches.entry(launch.node_pool.0.clone()).or_default() += 1;
         }
-        self.0.send_if_modified(|current| {
+        self.latest.send_if_modified(|current| {
             let differs = current.as_ref() != Some(&intent);
             *current = Some(intent);
             differs

@@ -170,7 +170,7 @@ async fn interruption(stage: &Stage) -> Result<(), Missing> {
     let boot = i64::try_from(stage.world.scenery.boot.as_millis()).unwrap_or(i64::MAX);
     let had_booted = |launch: &i64| first_drain.is_some_and(|drain| drain >= launch.saturating_add(boot));
     let launches = fleet_calls_since(&stage.world, notice);
-    stage.check("no pod was evicted before it had booted", launches.first().is_some_and(had_booted))?;
+    stage.check("no pod was evicted before the replacement had booted", launches.first().is_some_and(had_booted))?;
     let gone = move |world: &World| !world.living_instances().contains_key(&id);
     stage.expect("the instance is terminated", SPOT_NOTICE, gone).await?;
     let in_time = stage.world.server().now().duration_since(notice).unsigned_abs() < SPOT_NOTICE;

@@ -132,7 +132,10 @@ impl Stage {
     ) -> Result<Duration, Missing> {
         match self.world.until(what, limit, test).await {
             Ok(took) => {
-                self.desk.lock().view.seen(&clock(self.time()), &format!("{what} ({})", seconds(took)));
+                self.desk.lock().view.seen(
+                    &clock(self.time()),
+                    &format!("{what} ({})", if took.is_zero() { "at once".to_owned() } else { seconds(took) }),
+                );
                 Ok(took)
             }
             Err(_) => Err(self.missing(&format!("{what} (within {})", seconds(limit)))),

@@ -9,9 +9,9 @@ use plimsoll_model::snapshot::{NodePool, PodShape, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most hints: those after that are mostly more of the same.
-const MAX_HINTS: usize = 10;
+pub(super) const MAX_HINTS: usize = 10;
 /// Labels of places. Their names differ by single letters, so that the nearest is not what was meant.
-const PLACES: [&str; 3] = [label::ZONE, label::ZONE_ID, label::REGION];
+pub(super) const PLACES: [&str; 3] = [label::ZONE, label::ZONE_ID, label::REGION];
 
 /// What may be misspelt in the requirements of NodePools and the selectors of pods.
 pub(crate) fn misspelt(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>) -> Vec<String> {
@@ -121,7 +121,7 @@ fn selected_keys(shape: &PodShape) -> BTreeSet<&str> {
 }
 
 /// One pod or DaemonSet of the shape.
-fn some_pod(snapshot: &Snapshot, shape: &ShapeId) -> Option<String> {
+pub(super) fn some_pod(snapshot: &Snapshot, shape: &ShapeId) -> Option<String> {
     let pod = snapshot.pods.iter().find(|pod| pod.shape == *shape).map(plimsoll_model::snapshot::Pod::full_name);
     let daemon_set = || snapshot.daemon_sets.iter().find(|it| it.shape == *shape);
     pod.or_else(|| daemon_set().map(|it| format!("of DaemonSet {}/{}", it.namespace, it.name)))
@@ -134,7 +134,8 @@ pub(crate) fn tiny_memory(snapshot: &Snapshot) -> Vec<String> {
     let tiny = |shape: &&PodShape| (1..TINY).contains(&shape.requests.get("memory"));
     let text = |shape: &PodShape| {
         let (pod, bytes) = (some_pod(snapshot, &shape.id)?, shape.requests.get("memory"));
-        Some(format!("Pod {pod} requests {bytes} bytes of memory: the suffix m means a thousandth; did you mean Mi?"))
+        let bytes = if bytes == 1 { "1 byte".to_owned() } else { format!("{bytes} bytes") };
+        Some(format!("Pod {pod} requests {bytes} of memory: the suffix m stands for a thousandth; did you mean Mi?"))
     };
     snapshot.shapes.iter().filter(tiny).filter_map(text).take(MAX_HINTS).collect()
 }

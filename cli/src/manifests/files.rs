@@ -1,6 +1,7 @@
 //! Finding and reading files.
 
-use super::{MAX_INPUT_BYTES, ManifestError};
+use super::MAX_INPUT_BYTES;
+use plimsoll_manifests::{ManifestError, Text};
 use std::fmt;
 use std::fs;
 use std::io::Read;
@@ -9,14 +10,8 @@ use std::path::{Path, PathBuf};
 /// Deeper folders are more likely a loop than somebody's manifests.
 const MAX_DEPTH: usize = 32;
 
-/// A file's content.
-pub(super) struct File {
-    pub(super) name: String,
-    pub(super) text: String,
-}
-
 /// Files in the order of `paths`, those of a folder by name.
-pub(super) fn read(paths: &[PathBuf], stdin: &mut dyn Read) -> Result<Vec<File>, ManifestError> {
+pub(super) fn read(paths: &[PathBuf], stdin: &mut dyn Read) -> Result<Vec<Text>, ManifestError> {
     let mut files = Vec::new();
     let mut room = MAX_INPUT_BYTES;
     for path in paths {
@@ -60,14 +55,14 @@ fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Man
     Ok(())
 }
 
-fn content(name: String, from: &mut dyn Read, room: &mut u64) -> Result<File, ManifestError> {
+fn content(name: String, from: &mut dyn Read, room: &mut u64) -> Result<Text, ManifestError> {
     let mut bytes = Vec::new();
     let problem = |problem: String| ManifestError::Unreadable { path: name.clone(), problem };
     let read = from.take(*room + 1).read_to_end(&mut bytes).map_err(|error| problem(error.to_string()))?;
     let left = room.checked_sub(u64::try_from(read).unwrap_or(u64::MAX));
     *room = left.ok_or_else(|| problem(format!("the input is larger than {MAX_INPUT_BYTES} bytes")))?;
-    let text = String::from_utf8(bytes).map_err(|_| problem("not UTF-8".to_owned()))?;
-    Ok(File { name, text })
+    let content = String::from_utf8(bytes).map_err(|_| problem("not UTF-8".to_owned()))?;
+    Ok(Text { name, content })
 }
 
 fn unreadable(path: &Path, problem: impl fmt::Display) -> ManifestError {

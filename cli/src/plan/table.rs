@@ -62,19 +62,24 @@ pub(crate) fn render(plan: &Plan, notes: &Notes) -> String {
 
 /// What the launches cost and the removals save.
 fn cost(plan: &Plan) -> String {
+    let saved: MicroUsdPerHour = plan.terminations.iter().map(|it| it.saving).sum();
+    let removals = match saved.0 {
+        less if less < 0 => format!("removals cost {} USD per hour more", MicroUsdPerHour(less.saturating_neg())),
+        _ => format!("removals save {saved} USD per hour"),
+    };
+    if plan.launches.is_empty() {
+        return format!("The {removals}.");
+    }
     let mut text =
         format!("{} USD per hour for {} to launch", plan.hourly, summary::count(plan.launches.len(), "node"));
     if plan.hourly.0 > 0 {
-        let _ = write!(text, "; at least {} for any plan that places the same pods", plan.lower_bound);
+        let _ = write!(text, "; lower bound for the same pods: {}", plan.lower_bound);
         if plan.lower_bound < plan.hourly {
-            text.push_str(
-                " (a bound that leaves out topology over zones, pod affinity, limits, weights and minValues)",
-            );
+            text.push_str(" (the bound ignores topology over zones, pod affinity, limits, weights and minValues)");
         }
     }
-    let saved: MicroUsdPerHour = plan.terminations.iter().map(|it| it.saving).sum();
     if !plan.terminations.is_empty() {
-        let _ = write!(text, "; terminations save {saved}");
+        let _ = write!(text, "; the {removals}");
     }
     text
 }

@@ -28,7 +28,7 @@ pub(super) fn hint(question: &mut Question, plan: &Plan, server: &ask::ServerArg
     let saving = with.0.saturating_sub(without.0);
     let is_worth_it = comparable && saving.saturating_mul(100) >= with.0.saturating_mul(WORTH_A_HINT);
     is_worth_it.then(|| {
-        format!("the weights of the NodePools cost {saving} USD per hour: by price alone, the launches would cost {without} in place of {with}",
+        format!("the weights of the NodePools cost {saving} USD per hour: with equal weights, the launches would cost {without} instead of {with}",
             saving = plimsoll_model::money::MicroUsdPerHour(saving))
     })
 }

@@ -22,7 +22,10 @@ fn a_pod_without_a_place_has_reasons_for_each_pool_with_figures() {
     assert!(run.stdout.starts_with("Pod default/big-0\n"), "{}", run.stdout);
     says(&run, "  requests      64 cpu, 1Gi memory");
     says(&run, "  has no place");
-    says(&run, "  because       NodePool default: InsufficientResources: needs 64 cpu, the largest allowed type has ");
+    says(
+        &run,
+        "  because       NodePool default: InsufficientResources: insufficient cpu: 64 requested, the largest instance type of the NodePool has ",
+    );
     says(&run, "  because       NoExistingNode: 0 of 2 nodes fit: insufficient cpu (at most ");
 }
 

@@ -41,7 +41,7 @@ fn misspelt_labels_and_amounts_bring_hints() {
     hinted(
         &pool,
         &deployment("web", 1, "1", "512m"),
-        "Pod default/web-0 requests 1 bytes of memory: the suffix m means a thousandth; did you mean Mi?",
+        "Pod default/web-0 requests 1 byte of memory: the suffix m stands for a thousandth; did you mean Mi?",
     );
     let restricted = pool.replace("key: karpenter.sh/capacity-type,", "key: karpenter.sh/capacity-typ,");
     plimsoll_with(&["plan", "-f", "-"], &restricted)
@@ -116,8 +116,32 @@ fn weights_that_cost_much_bring_a_hint() {
         plimsoll_with(&["plan", "-f", "-", "--catalog", &fixture("catalog.json"), "--now", NOW], &input)
     };
     let dear = run(&other.replace("spec:\n  template", "spec:\n  weight: 10\n  template"));
-    let hint = "hint: the weights of the NodePools cost 0.26 USD per hour: by price alone, the launches would cost 0.1 in place of 0.36\n";
+    let hint = "hint: the weights of the NodePools cost 0.26 USD per hour: with equal weights, the launches would cost 0.1 instead of 0.36\n";
     assert!(dear.status == 0 && dear.stdout.contains("heavy") && dear.stderr.contains(hint), "{dear:?}");
     let alike = run(&other);
     assert!(alike.status == 0 && !alike.stderr.contains("weights"), "{alike:?}");
+}
+
+#[test]
+fn a_selector_that_contradicts_the_pods_own_volume_brings_a_hint() {
+    let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap();
+    let pod = |zone: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: db}}\nspec:\n  nodeSelector: {{topology.kubernetes.io/zone: {zone}}}\n  \
+             containers: [{{name: app}}]\n  volumes: [{{name: d, persistentVolumeClaim: {{claimName: data}}}}]\n"
+        )
+    };
+    let volume = "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\n\
+        spec: {volumeName: pv, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}\nstatus: {phase: Bound}\n\
+        ---\napiVersion: v1\nkind: PersistentVolume\nmetadata: {name: pv}\nspec:\n  capacity: {storage: 1Gi}\n  \
+        accessModes: [ReadWriteOnce]\n  csi: {driver: ebs.csi.aws.com, volumeHandle: vol-1}\n  nodeAffinity: {required: \
+        {nodeSelectorTerms: [{matchExpressions: [{key: topology.kubernetes.io/zone, operator: In, values: [test-1a]}]}]}}\n";
+    let hints = |zone: &str| {
+        let input = format!("{pool}{}{volume}", pod(zone));
+        plimsoll_with(&["plan", "-f", "-", "--catalog", &fixture("catalog.json"), "--now", NOW], &input).stderr
+    };
+    let expected = "Pod default/db: its node selector asks for topology.kubernetes.io/zone test-1b, \
+        but a volume of it can be attached only in test-1a";
+    assert!(hints("test-1b").contains(expected), "{}", hints("test-1b"));
+    assert!(!hints("test-1a").contains("a volume of it"), "{}", hints("test-1a"));
 }

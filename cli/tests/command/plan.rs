@@ -17,7 +17,7 @@ fn the_example_of_the_readme_gives_a_plan() {
     assert_eq!((run.status, run.stderr.as_str()), (0, ""));
     let lines: Vec<&str> = run.stdout.lines().collect();
     assert_eq!((lines[0], lines[4]), ("Launches", "Plan: 1 to add, 0 to remove."), "{lines:#?}");
-    assert!(lines[5].contains(" USD per hour for 1 node to launch; at least "), "{lines:#?}");
+    assert!(lines[5].contains(" USD per hour for 1 node to launch; lower bound for the same pods: "), "{lines:#?}");
     assert_eq!(lines[6], "Prices: On-Demand in us-east-1 as EC2 published it in 2026-07.", "{lines:#?}");
     assert!(!run.stdout.contains('\u{1b}'), "colours belong to terminals alone");
 }
@@ -284,7 +284,7 @@ fn own_prices_take_the_place_of_the_catalog_s() {
     };
     let cheap = run("large * on-demand 0.05\n");
     assert!(cheap.stdout.contains("large") && cheap.stdout.contains("0.05 USD per hour for 1 node"), "{cheap:?}");
-    assert!(cheap.stdout.contains("prices.tsv where it has one; catalog "), "{cheap:?}");
+    assert!(cheap.stdout.contains("prices.tsv where it has the offering; catalog "), "{cheap:?}");
     let odd = run("lareg * on-demand 0.05\n");
     assert_eq!(odd.status, 0);
     assert!(odd.stderr.contains("line 1: lareg * on-demand is not offered; did you mean large?"), "{odd:?}");

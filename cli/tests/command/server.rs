@@ -1,11 +1,15 @@
 //! A scheduler over gRPC gives the same bytes as this process.
 
-use crate::{Run, deployment, fixture, plimsoll_with};
+use crate::plan::NOW;
+use crate::{Run, deployment, fixture, plimsoll_with, repository};
+use plimsoll_model::time::Timestamp;
+use plimsoll_proto::objects::v1::PlanObjectsRequest;
 use plimsoll_runtime::admin::Readiness;
 use plimsoll_runtime::metrics::Metrics;
 use plimsoll_runtime::serve::Listener;
 use plimsoll_runtime::shutdown::Shutdown;
 use plimsoll_scheduler::service::{self, Parts, Settings};
+use serde_json::json;
 use std::num::NonZeroUsize;
 
 /// Runs with `--server` of a scheduler that lives as long as the call.
@@ -73,4 +77,38 @@ fn a_server_that_is_not_there_is_no_bad_input() {
     let run = plimsoll_with(&["plan", "-f", "-", "--server", &address], "");
     assert_eq!((run.status, run.stdout.as_str()), (1, ""));
     assert!(run.stderr.contains("cannot reach a scheduler at") && run.stderr.contains(&address), "{}", run.stderr);
+}
+
+#[test]
+fn the_service_for_objects_plans_what_the_command_plans() {
+    let files = [
+        "plan",
+        "-f",
+        &repository("docs/examples/objects/cluster.json").display().to_string(),
+        "--now",
+        NOW,
+        "-o",
+        "json",
+    ]
+    .map(str::to_owned);
+    let here = plimsoll_with(&files.iter().map(String::as_str).collect::<Vec<_>>(), "").json();
+    let objects = std::fs::read_to_string(repository("docs/examples/objects/cluster.json")).unwrap();
+    let now_unix_ms = Some(NOW.parse::<jiff::Timestamp>().unwrap().as_millisecond());
+    let request = PlanObjectsRequest { objects: vec![objects], now_unix_ms, ..PlanObjectsRequest::default() };
+    let answer = plimsoll_objects::plan_objects(request, Timestamp(0), &Default::default()).unwrap();
+    let there = answer.plan.unwrap();
+    assert_eq!(here["cost"]["hourly"].as_f64().map(|usd| (usd * 1e6).round() as i64), Some(there.hourly_micro_usd));
+    let pods =
+        |launch: &plimsoll_proto::plan::v1::Launch| launch.pods.iter().map(|pod| pod.name.clone()).collect::<Vec<_>>();
+    let expected: Vec<_> = there
+        .launches
+        .iter()
+        .map(|launch| json!({"type": launch.offerings[0].instance_type, "zone": launch.offerings[0].zone, "pods": pods(launch)}))
+        .collect();
+    let launches = here["launches"].as_array().unwrap().iter();
+    let found: Vec<_> = launches
+        .map(|it| json!({"type": it["offering"]["instanceType"], "zone": it["offering"]["zone"], "pods": it["pods"]}))
+        .collect();
+    assert!(!found.is_empty());
+    assert_eq!(found, expected);
 }

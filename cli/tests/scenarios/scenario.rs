@@ -184,6 +184,6 @@ fn offers(given: &Given) -> Result<Arc<Offers>, String> {
     if let Some(known) = read.get(name) {
         return Ok(Arc::clone(known));
     }
-    let offers = Offers::file(&root().join("common").join(name)).map_err(|error| error.to_string())?;
+    let offers = offline::catalog_file(&root().join("common").join(name)).map_err(|error| error.to_string())?;
     Ok(Arc::clone(read.entry(name.to_owned()).or_insert(Arc::new(offers))))
 }

@@ -34,6 +34,7 @@ const CHART_VALUES: &[(&str, &str)] = &[
     ("reserved-enis", "settings.reservedENIs"),
     ("nominate-nodes", "settings.nominateNodes"),
     ("karpenter-lease", "settings.karpenterNamespace"),
+    ("shadow-report-interval", "settings.shadowReportInterval"),
     ("preference-policy", "settings.preferencePolicy"),
     ("min-values-policy", "settings.minValuesPolicy"),
     ("max-share-per-node", "settings.maxSharePerNode"),

@@ -104,7 +104,7 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
     selected.keep(&reachable);
     if selected.is_empty() {
         if volumes::places(pods.shape).is_empty() {
-            let text = "podAntiAffinity keeps it away from pods of a DaemonSet, which run on every node that would do";
+            let text = "podAntiAffinity excludes pods of a DaemonSet that runs on every matching node";
             return (ReasonCode::TopologyUnsatisfiable, text.to_owned());
         }
         return (ReasonCode::VolumeProblem, unmet::by_volumes(view, pods.shape));
@@ -118,20 +118,20 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
     offered.keep(&view.offered);
     if offered.is_empty() {
         let count = roomy.iter().count();
-        return (ReasonCode::NoOffering, format!("{count} offerings would do, but none of them can be asked for"));
+        return (ReasonCode::NoOffering, format!("none of the {count} matching offerings is available"));
     }
     let mut usable = offered.clone();
     usable.keep(&view.usable);
     if usable.is_empty() {
         let count = offered.iter().count();
-        return (ReasonCode::OutOfCapacity, format!("all {count} offerings that would do are out of capacity"));
+        return (ReasonCode::OutOfCapacity, format!("all {count} matching offerings are out of capacity"));
     }
     let headroom = &state.headroom[pool];
     if !usable.iter().any(|offering| limits::allows(headroom, view.capacity(offering))) {
         return (ReasonCode::LimitReached, limit_text(context, view, headroom, &usable));
     }
     if state.work == 0 {
-        return (ReasonCode::BudgetExhausted, "the work budget was used up before this pod".to_owned());
+        return (ReasonCode::BudgetExhausted, "the work budget was exhausted before this pod".to_owned());
     }
     if view.flexible {
         return (ReasonCode::MinValuesNotMet, unmet::by_min_values(view, &usable));
@@ -174,7 +174,7 @@ fn taint_name(taint: &Taint) -> String {
 }
 
 fn too_large(context: &SolveContext<'_>, view: &PoolView<'_>, among: &Bits<Offering>, requests: &[i64]) -> String {
-    let beside = if view.daemons.is_empty() { "" } else { " beside its DaemonSets" };
+    let beside = if view.daemons.is_empty() { "" } else { " after DaemonSets" };
     let mut parts = Vec::new();
     for (resource, need) in requests.iter().enumerate().filter(|(_, need)| **need > 0) {
         let rooms = among.iter().filter_map(|offering| view.offerings[offering].room.get(resource));
@@ -182,10 +182,15 @@ fn too_large(context: &SolveContext<'_>, view: &PoolView<'_>, among: &Bits<Offer
         let name = context.table.name(resource);
         let mut amounts = among.iter().filter_map(|offering| view.capacity(offering).get(resource));
         if most <= 0 && amounts.all(|amount| *amount <= 0) {
-            parts.push(format!("no allowed type of the NodePool has {name}, needs {} {name}", at_least(name, *need)));
+            parts.push(format!(
+                "no instance type of the NodePool has {name}; {} {name} requested",
+                at_least(name, *need)
+            ));
         } else if most < *need {
             let (need, most) = (at_least(name, *need), at_most(name, most));
-            parts.push(format!("needs {need} {name}, the largest allowed type has {most}{beside}"));
+            parts.push(format!(
+                "insufficient {name}: {need} requested, the largest instance type of the NodePool has {most}{beside}"
+            ));
         }
     }
     if parts.is_empty() {
@@ -198,7 +203,7 @@ fn too_large(context: &SolveContext<'_>, view: &PoolView<'_>, among: &Bits<Offer
                 format!("{} {}", at_least(context.table.name(resource), *need), context.table.name(resource))
             })
             .collect();
-        parts.push(format!("no allowed type has {} at once{beside}", asked.join(", ")));
+        parts.push(format!("no instance type of the NodePool has {} together{beside}", asked.join(", ")));
     }
     parts.join("; ")
 }
@@ -224,7 +229,7 @@ fn limit_text(context: &SolveContext<'_>, view: &PoolView<'_>, headroom: &Headro
             let (used, text) = usage(resource, left);
             let smallest = match name {
                 NODES_RESOURCE => String::new(),
-                _ => format!("the smallest type that would do has {}: ", at_least(name, least)),
+                _ => format!("the smallest matching instance type has {}: ", at_least(name, least)),
             };
             format!("{text}; {smallest}raise it to {} or more", at_least(name, used.saturating_add(least)))
         })
@@ -233,5 +238,5 @@ fn limit_text(context: &SolveContext<'_>, view: &PoolView<'_>, headroom: &Headro
         return alone.join("; ");
     }
     let all: Vec<String> = limited().map(|(resource, left)| usage(resource, left).1).collect();
-    format!("no type that would do is within all limits of the NodePool: {}", all.join(", "))
+    format!("no matching instance type is within all limits of the NodePool: {}", all.join(", "))
 }

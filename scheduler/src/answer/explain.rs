@@ -100,10 +100,10 @@ fn explain_launch(launch: &Launch) -> Vec<String> {
         let types: BTreeSet<&str> = launch.offerings.iter().map(|offering| offering.instance_type.as_str()).collect();
         let (types, offerings) =
             (count_text(types.len(), "instance type"), count_text(launch.offerings.len(), "offering"));
-        lines.push(entry("would do", format!("{types}, {offerings}")));
+        lines.push(entry("accepts", format!("{types}, {offerings}")));
     }
     lines.push(entry("shared with", count_text(launch.pods.len().saturating_sub(1), "other pod")));
-    lines.push(entry("in all", format!("{} with DaemonSets", amounts(&launch.requests))));
+    lines.push(entry("node total", format!("{} with DaemonSets", amounts(&launch.requests))));
     if !launch.why.is_empty() {
         lines.push(entry("because", &launch.why));
     }

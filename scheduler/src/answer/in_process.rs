@@ -9,7 +9,7 @@ use plimsoll_model::identity::CatalogId;
 use plimsoll_model::plan::{Plan, PlanOptions};
 use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
 use plimsoll_proto::convert::{check_catalogs, check_snapshot};
-use plimsoll_solver::Planner;
+use plimsoll_solver::{Cancel, Planner};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use tonic::Status;
@@ -41,6 +41,22 @@ pub fn solve<'a>(
     let index = SnapshotIndex::new(&snapshot);
     let plan = Planner::new().solve(&snapshot, &index, catalogs, options);
     Ok(Unchecked { snapshot, index, catalogs, plan })
+}
+
+/// Makes the plan for a snapshot as the service makes it for a request: checked, and without pods that make a plan
+/// invalid.
+///
+/// # Errors
+/// As [`super::plan`], for an invalid snapshot or plan.
+pub fn plan(
+    snapshot: &Snapshot,
+    catalogs: &BTreeMap<CatalogId, Catalog>,
+    options: &PlanOptions,
+    cancel: &Cancel,
+) -> Result<Plan, AnswerError> {
+    check_snapshot(snapshot)?;
+    check_catalogs(snapshot, &catalogs.keys().cloned().collect())?;
+    Ok(crate::solve::solve(snapshot, catalogs, options, cancel)?)
 }
 
 impl Unchecked<'_> {

@@ -78,7 +78,10 @@ fn catalogs_from_wire(wire: Vec<catalog_wire::Catalog>) -> Result<BTreeMap<Catal
 }
 
 /// Converts the options of a request, or returns the defaults.
-pub(crate) fn options_from_wire(wire: Option<plan_wire::PlanOptions>, path: &str) -> Result<PlanOptions, ConvertError> {
+///
+/// # Errors
+/// An option is out of its bounds; errors have their field below `path`.
+pub fn options_from_wire(wire: Option<plan_wire::PlanOptions>, path: &str) -> Result<PlanOptions, ConvertError> {
     let options = wire.map(PlanOptions::from).unwrap_or_default();
     if options.work_budget > MAX_WORK_BUDGET {
         let message = format!("is {}, more than {MAX_WORK_BUDGET}", options.work_budget);

@@ -3,8 +3,9 @@
 use plimsoll_model::names::lease;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::Action;
+use plimsoll_sim::plimsoll::Options;
 use plimsoll_sim::world::World;
-use plimsoll_tests::{MINUTE, Scene};
+use plimsoll_tests::{MINUTE, Scene, Setup};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,4 +50,39 @@ async fn nothing_is_bought_while_karpenter_leads_and_all_goes_on_when_it_is_gone
     scene.world.apply_object(&held(&scene.world, "")).unwrap();
     scene.until_running(3, 5 * MINUTE).await;
     assert_eq!(paused(&scene.world), None, "it is taken back");
+}
+
+/// Messages of the shadow reports about the pool.
+fn reports(world: &World) -> Vec<String> {
+    let events = world.all(ResourceId::EVENTS);
+    let reports = events.iter().filter(|event| event["reason"] == "ShadowReport");
+    reports.map(|event| object::text(event, &["message"]).to_owned()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_shadow_report_counts_a_repeated_plan_once() {
+    let interval = 20 * MINUTE;
+    let options = Options { shadow_report_interval: interval, ..Options::default() };
+    let scene = Arc::new(Scene::begin(Setup { options, ..Setup::default() }).await);
+    let renewing = scene.clone();
+    let renewals = tokio::spawn(async move {
+        loop {
+            renewing.world.apply_object(&held(&renewing.world, "karpenter-1")).unwrap();
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+    });
+    scene.pass(Duration::from_secs(30)).await;
+    scene.deploy("web", 3, 500);
+    scene.pass(interval / 2).await;
+    assert!(reports(&scene.world).is_empty(), "not before the interval is over");
+    // Another cause for a plan: it proposes the same launch again.
+    scene.deploy("giant", 1, 900_000);
+    scene.pass(interval / 2 + 2 * MINUTE).await;
+    renewals.abort();
+    let reports = reports(&scene.world);
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert!(
+        reports[0].starts_with("In the last 20 min, Plimsoll would have launched 1 and removed 0 nodes of this NodePool. Its nodes cost 0 USD per hour; with the last plan they would cost 0."),
+        "{reports:?}"
+    );
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Packages with the programs under test. The actuator's takes minutes the first time: the EC2 SDK.
-const PACKAGES: [&str; 4] = ["plimsoll-watcher", "plimsoll-scheduler", "plimsoll-actuator-aws", "plimsoll-cli"];
+const PACKAGES: [&str; 4] = ["plimsoll-watcher", "plimsoll-objects", "plimsoll-actuator-aws", "plimsoll-cli"];
 
 /// Where everything is.
 #[derive(Debug)]

@@ -197,7 +197,7 @@ mod tests {
         let names = |package: &str| -> BTreeSet<String> {
             crates.linked_by(package).unwrap().into_keys().map(|(name, _)| name.clone()).collect()
         };
-        let (scheduler, actuator) = (names("plimsoll-scheduler"), names("plimsoll-actuator-aws"));
+        let (scheduler, actuator) = (names("plimsoll-objects"), names("plimsoll-actuator-aws"));
         assert!(scheduler.contains("tonic") && !scheduler.contains("aws-sdk-ec2"));
         assert!(actuator.contains("aws-sdk-ec2") && actuator.contains("kube") && !actuator.contains("plimsoll-solver"));
         for tool in ["serde_derive", "cc", "proptest", "tonic-prost-build"] {

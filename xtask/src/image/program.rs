@@ -24,7 +24,7 @@ pub(super) const PROGRAMS: [Program; 4] = [
     },
     Program {
         image: "plimsoll-scheduler",
-        package: "plimsoll-scheduler",
+        package: "plimsoll-objects",
         manifest: Some("deploy/kubernetes/scheduler.yaml"),
     },
     Program {

@@ -64,7 +64,7 @@ pub(super) fn by_pod(view: &PoolView<'_>, shape: &PodShape) -> String {
         }
     }
     parts.dedup();
-    format!("nothing that the NodePool allows satisfies {}", parts.join(", or "))
+    format!("no offering of the NodePool satisfies {}", parts.join(", or "))
 }
 
 /// A label that a pod selects and that no node of the pool has: where to add it, or the label that may have been meant.
@@ -126,7 +126,7 @@ pub(super) fn by_min_values(view: &PoolView<'_>, usable: &Bits<Offering>) -> Str
             let wanted = one.min_values?;
             let values: BTreeSet<&str> =
                 usable.iter().filter_map(|index| view.label(index, label::normalized(&one.key))).collect();
-            Some(format!("{wanted} values of {}, of which at most {} would do", one.key, values.len()))
+            Some(format!("{wanted} values of {}, but at most {} are available", one.key, values.len()))
         })
         .collect();
     format!("minValues of the NodePool asks for {}", parts.join(" and for "))

@@ -40,7 +40,7 @@ fn a_pod_larger_than_any_type_is_told_so_with_figures() {
     let plan = Cluster::new().pending("p", 1, &shape(12_000, 1)).plan();
     assert_eq!(refused(&plan), [ReasonCode::InsufficientResources]);
     let message = &plan.unschedulable[0].reasons[0].message;
-    assert_eq!(message, "needs 12 cpu, the largest allowed type has 8");
+    assert_eq!(message, "insufficient cpu: 12 requested, the largest instance type of the NodePool has 8");
 }
 
 #[test]

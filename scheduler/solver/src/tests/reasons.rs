@@ -14,20 +14,20 @@ fn plan_of(cluster: &mut Cluster, shape: &PodShape) -> plimsoll_model::plan::Pla
 #[test]
 fn figures_are_those_that_decide() {
     let plan = plan_of(&mut Cluster::new(), &shape(1000, 100));
-    let text = "needs 100Gi memory, the largest allowed type has 64Gi";
+    let text = "insufficient memory: 100Gi requested, the largest instance type of the NodePool has 64Gi";
     assert_eq!(told(&plan, ReasonCode::InsufficientResources), text);
     let mut cluster = Cluster::new();
     cluster.pool().requirements.push(requirement("karpenter.k8s.aws/instance-category", Operator::In, &["c", "r"]));
     cluster.catalog.instance_types.retain(|one| one.name == "c5.2xlarge" || one.name == "r5.xlarge");
     let plan = plan_of(&mut cluster, &shape(7000, 16 + 1));
-    let text = "no allowed type has 7 cpu, 17Gi memory at once";
+    let text = "no instance type of the NodePool has 7 cpu, 17Gi memory together";
     assert_eq!(told(&plan, ReasonCode::InsufficientResources), text);
     let mut cluster = Cluster::new();
     cluster.pool().limits.set("cpu", 3000);
     cluster.pool().limits.set("nodes", 5);
     cluster.node("n1", "c5.large").cordoned = true;
     let plan = plan_of(&mut cluster, &shape(1500, 1));
-    let text = "spec.limits.cpu is 3, 2 in use; the smallest type that would do has 2: raise it to 4 or more";
+    let text = "spec.limits.cpu is 3, 2 in use; the smallest matching instance type has 2: raise it to 4 or more";
     assert_eq!(told(&plan, ReasonCode::LimitReached), text);
 }
 
@@ -37,7 +37,7 @@ fn of_requirements_only_those_are_named_that_exclude_everything() {
     one.node_selector =
         [(label::ARCH.to_owned(), "amd64".to_owned()), (label::ZONE.to_owned(), "zone-x".to_owned())].into();
     let plan = plan_of(&mut Cluster::new(), &one);
-    let text = "nothing that the NodePool allows satisfies topology.kubernetes.io/zone In [zone-x] (there is zone-a, zone-b, zone-c)";
+    let text = "no offering of the NodePool satisfies topology.kubernetes.io/zone In [zone-x] (there is zone-a, zone-b, zone-c)";
     assert_eq!(told(&plan, ReasonCode::RequirementsIncompatible), text);
     // Each for itself could be had.
     let family = |name| requirement("karpenter.k8s.aws/instance-family", Operator::In, &[name]);
@@ -93,7 +93,7 @@ fn what_the_pool_itself_excludes_is_said_of_the_pool() {
     cluster.pool().requirements.push(families);
     let plan = plan_of(&mut cluster, &shape(100, 1));
     let text =
-        "minValues of the NodePool asks for 9 values of karpenter.k8s.aws/instance-family, of which at most 3 would do";
+        "minValues of the NodePool asks for 9 values of karpenter.k8s.aws/instance-family, but at most 3 are available";
     assert_eq!(told(&plan, ReasonCode::MinValuesNotMet), text);
 }
 
@@ -181,7 +181,7 @@ fn a_resource_that_no_type_has_is_said_to_be_missing() {
     let mut gpu = shape(100, 1);
     gpu.requests.set("nvidia.com/gpu", 1);
     let plan = plan_of(&mut Cluster::new(), &gpu);
-    let text = "no allowed type of the NodePool has nvidia.com/gpu, needs 1 nvidia.com/gpu";
+    let text = "no instance type of the NodePool has nvidia.com/gpu; 1 nvidia.com/gpu requested";
     assert_eq!(told(&plan, ReasonCode::InsufficientResources), text);
 }
 

@@ -113,7 +113,10 @@ fn a_node_in_service_whose_driver_names_no_limit_has_none() {
     let plan = cluster.plan_with(false);
     assert_eq!((kept(&plan), refused(&plan)), (vec![], vec![ReasonCode::InsufficientResources]));
     let message = &plan.unschedulable[0].reasons[0].message;
-    assert_eq!(message, "needs 30 attachable-volumes-csi-ebs.csi.aws.com, the largest allowed type has 25");
+    assert_eq!(
+        message,
+        "insufficient attachable-volumes-csi-ebs.csi.aws.com: 30 requested, the largest instance type of the NodePool has 25"
+    );
 }
 
 #[test]

@@ -50,9 +50,9 @@ fn a_placed_pod_names_its_node() {
         "requests      500m cpu, 1Gi memory",
         "goes to       a new node of NodePool default",
         "cheapest      m.large in a, on-demand, 0.1 USD per hour",
-        "would do      3 instance types, 6 offerings",
+        "accepts       3 instance types, 6 offerings",
         "shared with   1 other pod",
-        "in all        1 cpu, 2Gi memory with DaemonSets",
+        "node total    1 cpu, 2Gi memory with DaemonSets",
     ];
     assert_eq!(text[..6], expected);
 

@@ -1,5 +1,5 @@
 use super::read;
-use crate::manifests::{Manifest, Place, kinds::Kind, typed};
+use crate::{Manifest, Place, kinds::Kind, typed};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use proptest::prelude::*;
 use serde::de::DeserializeOwned;

@@ -13,12 +13,14 @@ pub struct Place {
     pub file: Arc<str>,
     /// Which of its documents, counted from 1.
     pub document: usize,
+    /// Index in a List.
+    pub item: Option<usize>,
 }
 
 impl Default for Place {
     /// Nowhere in the input.
     fn default() -> Self {
-        Self { file: Arc::from(""), document: 0 }
+        Self { file: Arc::from(""), document: 0, item: None }
     }
 }
 
@@ -29,6 +31,11 @@ impl fmt::Display for Place {
         }
         write!(f, "{}: document {}", self.file, self.document)
     }
+}
+
+/// The item of a List, for errors about objects without a name.
+fn item(place: &Place) -> String {
+    place.item.map(|item| format!(": items[{item}]")).unwrap_or_default()
 }
 
 /// Why manifests cannot be used.
@@ -43,7 +50,7 @@ pub enum ManifestError {
         problem: String,
     },
     /// Not YAML or JSON, or no Kubernetes object.
-    #[error("{place}: {problem}")]
+    #[error("{place}{}: {problem}", item(place))]
     Document {
         /// Where.
         place: Place,
@@ -68,9 +75,9 @@ pub enum ManifestError {
         /// Kind and name.
         object: String,
         /// Where it is first.
-        first: String,
+        first: Place,
         /// Where it is again.
-        second: String,
+        second: Place,
     },
 }
 

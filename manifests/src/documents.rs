@@ -1,14 +1,22 @@
 //! Documents of a file, and the objects in them.
 
-use super::files::File;
 use super::{ManifestError, Place};
 use serde_json::{Deserializer, Value};
 use std::sync::Arc;
 
-/// The most nodes and events of one YAML document: more than [`super::MAX_INPUT_BYTES`] can hold, since that bounds the work already.
+/// Maximum nodes and events of one YAML document. The caller's bound on the input's size is what limits the work.
 const MAX_NODES: usize = 1 << 30;
 /// The deepest nesting of YAML: twice that of the longest custom resource definitions.
 const MAX_DEPTH: usize = 128;
+
+/// The content of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Text {
+    /// Name of the file in errors.
+    pub name: String,
+    /// Its content.
+    pub content: String,
+}
 
 /// A document.
 pub(super) struct Document {
@@ -19,16 +27,26 @@ pub(super) struct Document {
 /// An object, not yet looked at.
 pub(super) struct Object {
     pub(super) place: Place,
-    /// The object's place in a List, for errors about objects without a name.
-    pub(super) item: Option<usize>,
     pub(super) value: Value,
 }
 
+/// The text as one JSON value.
+pub(super) fn json_document(text: &Text, errors: &mut Vec<ManifestError>) -> Option<Document> {
+    let place = Place { file: Arc::from(text.name.as_str()), document: 1, item: None };
+    match serde_json::from_str(&text.content) {
+        Ok(value) => Some(Document { place, value }),
+        Err(error) => {
+            errors.push(ManifestError::Document { place, problem: format!("not JSON: {error}") });
+            None
+        }
+    }
+}
+
 /// The documents of a file that are not empty.
-pub(super) fn split(file: &File, errors: &mut Vec<ManifestError>) -> Vec<Document> {
+pub(super) fn split(file: &Text, errors: &mut Vec<ManifestError>) -> Vec<Document> {
     let name: Arc<str> = Arc::from(file.name.as_str());
-    let place = |index: usize| Place { file: Arc::clone(&name), document: index + 1 };
-    let text = file.text.trim_start_matches('\u{feff}');
+    let place = |index: usize| Place { file: Arc::clone(&name), document: index + 1, item: None };
+    let text = file.content.trim_start_matches('\u{feff}');
     let json_error = match json(text) {
         Some(Ok(values)) => {
             let documents = values.into_iter().enumerate();
@@ -129,7 +147,7 @@ pub(super) fn objects(document: Document, errors: &mut Vec<ManifestError>) -> Ve
     let text = |field: &str| fields.get(field).and_then(Value::as_str).map(str::to_owned);
     let item_kind = text("kind").and_then(|kind| kind.strip_suffix("List").map(str::to_owned));
     let Some(item_kind) = item_kind.filter(|kind| kind.is_empty() || fields.contains_key("items")) else {
-        return vec![Object { place, item: None, value: Value::Object(fields) }];
+        return vec![Object { place, value: Value::Object(fields) }];
     };
     let version = text("apiVersion").unwrap_or_default();
     let items = match fields.remove("items") {
@@ -146,7 +164,7 @@ pub(super) fn objects(document: Document, errors: &mut Vec<ManifestError>) -> Ve
             fields.entry("kind").or_insert_with(|| Value::from(item_kind.clone()));
             fields.entry("apiVersion").or_insert_with(|| Value::from(version.clone()));
         }
-        Object { place: place.clone(), item: Some(item), value }
+        Object { place: Place { item: Some(item), ..place.clone() }, value }
     };
     items.into_iter().enumerate().map(of_list).collect()
 }

@@ -1,13 +1,14 @@
-//! The `plimsoll-scheduler` binary.
+//! The `plimsoll-scheduler` binary: the scheduler with the service for Kubernetes objects.
 
 use anyhow::Context;
 use plimsoll_runtime::admin::{self, Readiness};
+use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::metrics::Metrics;
 use plimsoll_runtime::serve::Listener;
 use plimsoll_runtime::shutdown::{DEFAULT_GRACE, Shutdown};
 use plimsoll_runtime::{telemetry, tls};
 use plimsoll_scheduler::args::Args;
-use plimsoll_scheduler::service::{self, Parts};
+use plimsoll_scheduler::service::Parts;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use tokio::net::TcpListener;
@@ -49,7 +50,7 @@ async fn main() -> anyhow::Result<()> {
         readiness,
         settings: args.settings(cores),
     };
-    shutdown.spawn_critical("scheduler", service::run(parts, shutdown.clone()));
+    shutdown.spawn_critical("scheduler", plimsoll_objects::run(parts, Clock::system(), shutdown.clone()));
     let ended = shutdown.run(DEFAULT_GRACE).await;
     admin_stop.cancel();
     Ok(ended?)

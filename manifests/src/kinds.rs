@@ -90,12 +90,11 @@ pub(super) fn classify(
     object: Object,
     generated: &mut BTreeMap<String, usize>,
 ) -> Result<Result<Manifest, String>, ManifestError> {
-    let Object { place, item, mut value } = object;
+    let Object { place, mut value } = object;
     if let Some(name) = generated_name(&value, generated) {
         value["metadata"]["name"] = Value::from(name);
     }
-    let at = item.map(|item| format!("items[{item}]: ")).unwrap_or_default();
-    let problem = |problem: String| ManifestError::Document { place: place.clone(), problem: format!("{at}{problem}") };
+    let problem = |problem: String| ManifestError::Document { place: place.clone(), problem };
     let Some(fields) = value.as_object_mut() else { return Err(problem("not an object".to_owned())) };
     let text = |field: &str| fields.get(field).and_then(Value::as_str).filter(|it| !it.is_empty()).map(str::to_owned);
     let kind = text("kind").ok_or_else(|| problem("kind: must be a text".to_owned()))?;

@@ -144,6 +144,7 @@ fn has_ended(job: &Job) -> bool {
 pub(super) fn expand(
     workloads: &[Workload],
     known: &BTreeSet<Id>,
+    max_pods: usize,
     manifests: &mut Manifests,
     errors: &mut Vec<ManifestError>,
 ) {
@@ -155,15 +156,13 @@ pub(super) fn expand(
     for workload in workloads.iter().filter(|it| !it.is_owned(known)) {
         let owned = present.get(&workload.id()).unwrap_or(&none);
         let missing = workload.count.wanted(owned.succeeded).saturating_sub(owned.active);
-        if count.saturating_add(missing) > MAX_PODS {
+        if count.saturating_add(missing) > max_pods {
             let field = if workload.manifest.kind == Kind::Job { "spec.parallelism" } else { "spec.replicas" };
-            errors.push(workload.manifest.fault(field, format!("makes more than {MAX_PODS} pods")));
+            errors.push(workload.manifest.fault(field, format!("makes more than {max_pods} pods")));
             return;
         }
         if missing == 0 {
-            let sample = pod(workload, MAX_PODS);
-            manifests.origins.add_sample(full_name(&sample.metadata), workload.manifest.origin(TEMPLATE));
-            manifests.samples.push(sample);
+            add_sample(workload, manifests);
             continue;
         }
         let numbers = (0..).filter(|number| !owned.names.contains(&name(workload, *number)));
@@ -171,6 +170,13 @@ pub(super) fn expand(
         count += made.len();
         add_pods(workload, made, &mut claims, &mut manifests.objects);
     }
+}
+
+/// Adds one pod of the workload, to be checked and not to be placed. No replica has its number.
+pub(super) fn add_sample(workload: &Workload, manifests: &mut Manifests) {
+    let sample = pod(workload, MAX_PODS);
+    manifests.origins.add_sample(full_name(&sample.metadata), workload.manifest.origin(TEMPLATE));
+    manifests.samples.push(sample);
 }
 
 /// Adds the pods with these numbers, as replicas of one template where only their names differ.

@@ -1,0 +1,57 @@
+//! All faults at once, and the reader of JSON.
+
+use super::{DEPLOYMENT, text};
+use crate::{MAX_PODS, ManifestError, read, read_json};
+use serde_json::Value;
+
+#[test]
+fn faults_of_reading_and_of_the_snapshot_are_reported_together() {
+    let list = |items: &str| format!(r#"{{"apiVersion": "v1", "kind": "List", "items": [{items}]}}"#);
+    let pod = |name: &str, more: &str| {
+        format!(
+            r#"{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "{name}"}}, "spec": {{"containers": [{{"name": "app"{more}}}]}}}}"#
+        )
+    };
+    let bad_cpu = pod("one", r#", "resources": {"requests": {"cpu": "1GB"}}"#);
+    let bad_field = pod("two", r#", "imagined": 1"#);
+    let workload = DEPLOYMENT.replace("{name: app}", "{name: app, resources: {requests: {memory: lots}}}");
+    let texts = [
+        text("objects[0]", &list(&[bad_cpu, bad_field, r#"{"kind": "Pod"}"#.to_owned()].join(","))),
+        text("objects[1]", "{"),
+        text("objects[2]", &serde_json::to_string(&yaml(&workload)).unwrap()),
+        text("objects[3]", &pod("one", "")),
+    ];
+    let errors = read_json(&texts, MAX_PODS).unwrap_err().0;
+    let found: Vec<(String, Option<usize>)> = errors
+        .iter()
+        .map(|error| match error {
+            ManifestError::Document { place, .. } => (place.file.to_string(), place.item),
+            ManifestError::Field { place, field, .. } => (format!("{}: {field}", place.file), place.item),
+            ManifestError::Duplicate { first, second, .. } => (format!("{} {}", first.file, second.file), first.item),
+            ManifestError::Unreadable { path, .. } => (path.clone(), None),
+        })
+        .collect();
+    let expected = [
+        ("objects[1]", None),
+        ("objects[0]", Some(2)),
+        ("objects[0] objects[3]", Some(0)),
+        ("objects[0]: spec.containers[0].imagined", Some(1)),
+        ("objects[0]: spec.containers[0].resources.requests.cpu", Some(0)),
+        ("objects[2]: spec.template.spec.containers[0].resources.requests.memory", None),
+    ];
+    let expected: Vec<_> = expected.iter().map(|(at, item)| ((*at).to_owned(), *item)).collect();
+    assert_eq!(found, expected, "{errors:#?}");
+}
+
+#[test]
+fn a_json_reader_takes_no_yaml_and_workloads_make_no_more_pods_than_allowed() {
+    let yaml_text = read_json(&[text("objects[0]", DEPLOYMENT)], MAX_PODS).unwrap_err().to_string();
+    assert!(yaml_text.starts_with("objects[0]: document 1: not JSON: "), "{yaml_text}");
+    assert!(read(&[text("-", DEPLOYMENT)], 2).is_ok());
+    let too_many = read(&[text("-", DEPLOYMENT)], 1).unwrap_err().to_string();
+    assert_eq!(too_many, "-: document 1: Deployment default/web: spec.replicas: makes more than 1 pods");
+}
+
+fn yaml(text: &str) -> Value {
+    serde_saphyr::from_str(text).unwrap()
+}

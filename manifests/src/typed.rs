@@ -1,0 +1,59 @@
+//! Objects in their types: no unknown field, no value of another type.
+
+use super::{Manifest, ManifestError, strict};
+use serde::de::DeserializeOwned;
+use serde_ignored::Path;
+use serde_json::Value;
+
+/// Reads a Kubernetes object; fields that its type does not have are errors, but for those of its status: a server wrote that, and
+/// it may be newer.
+pub(super) fn read<T: DeserializeOwned>(manifest: &Manifest) -> Result<T, Vec<ManifestError>> {
+    strict::read(&manifest.value).map_or_else(|| read_with_paths(manifest), Ok)
+}
+
+/// The same at a multiple of the cost, with the path of each field that is wrong.
+pub(super) fn read_with_paths<T: DeserializeOwned>(manifest: &Manifest) -> Result<T, Vec<ManifestError>> {
+    let mut unknown = Vec::new();
+    let mut track = serde_path_to_error::Track::new();
+    let read = {
+        let deserializer = serde_path_to_error::Deserializer::new(&manifest.value, &mut track);
+        let mut note = |path: Path<'_>| {
+            // A null is how YAML writes nothing at all.
+            let null = value_at(&manifest.value, &path).is_some_and(Value::is_null);
+            let path = text(&path);
+            if !null && !path.starts_with("status.") {
+                unknown.push(manifest.fault(path, "no such field"));
+            }
+        };
+        // Behind one type, since the two wrappers grow with each level: unerased, every Kubernetes type is compiled once per depth.
+        let mut erased =
+            <dyn erased_serde::Deserializer<'_>>::erase(serde_ignored::Deserializer::new(deserializer, &mut note));
+        erased_serde::deserialize(&mut erased)
+    };
+    let object = read.map_err(|error: erased_serde::Error| vec![manifest.fault(track.path().to_string(), error)])?;
+    if unknown.is_empty() { Ok(object) } else { Err(unknown) }
+}
+
+/// `spec.containers[0].image`.
+fn text(path: &Path<'_>) -> String {
+    match path {
+        Path::Root => String::new(),
+        Path::Seq { parent, index } => format!("{}[{index}]", text(parent)),
+        Path::Map { parent, key } => {
+            let parent = text(parent);
+            if parent.is_empty() { key.clone() } else { format!("{parent}.{key}") }
+        }
+        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => text(parent),
+    }
+}
+
+fn value_at<'value>(value: &'value Value, path: &Path<'_>) -> Option<&'value Value> {
+    match path {
+        Path::Root => Some(value),
+        Path::Seq { parent, index } => value_at(value, parent)?.get(index),
+        Path::Map { parent, key } => value_at(value, parent)?.get(key),
+        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => {
+            value_at(value, parent)
+        }
+    }
+}

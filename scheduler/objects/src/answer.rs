@@ -1,0 +1,95 @@
+//! From a request to its answer. The same request with the same time gets the same bytes in every process.
+
+use crate::lines;
+use plimsoll_catalog::file;
+use plimsoll_manifests::{ManifestError, Manifests, Offers, Place, Question, QuestionError, Text, read_json};
+use plimsoll_model::time::Timestamp;
+use plimsoll_proto::convert::{ConvertError, with_shared_lists};
+use plimsoll_proto::objects::v1::{IgnoredKind, PlanObjectsRequest, PlanObjectsResponse};
+use plimsoll_scheduler::answer::{AnswerError, in_process, options_from_wire};
+use plimsoll_solver::Cancel;
+
+/// Maximum pods of a request after the expansion of workloads: about as many as a `Plan` request of the maximum size
+/// has.
+pub const MAX_PODS: usize = 100_000;
+
+/// Makes the plan for Kubernetes objects, at the time `now` unless the request has one.
+///
+/// # Errors
+/// INVALID_ARGUMENT with all faults of the request, each with object and field; INTERNAL if the plan fails validation.
+pub fn plan_objects(
+    request: PlanObjectsRequest,
+    now: Timestamp,
+    cancel: &Cancel,
+) -> Result<PlanObjectsResponse, AnswerError> {
+    let PlanObjectsRequest { objects, region, catalog_json, now_unix_ms, options } = request;
+    let texts =
+        objects.into_iter().enumerate().map(|(index, content)| Text { name: format!("objects[{index}]"), content });
+    let manifests = read_json(&texts.collect::<Vec<_>>(), MAX_PODS).map_err(|errors| errors.0);
+    let offers = offers(region, &catalog_json);
+    let options = options_from_wire(options, "options");
+    let mut faults: Vec<ConvertError> = Vec::new();
+    faults.extend(offers.as_ref().err().cloned());
+    faults.extend(options.as_ref().err().cloned());
+    faults.extend(manifests.as_ref().err().into_iter().flatten().map(fault));
+    if let Some(error) = ConvertError::combined(faults) {
+        return Err(error.into());
+    }
+    let (offers, options) = (offers?, options?);
+    let manifests = manifests.unwrap_or_default();
+    let now = now_unix_ms.map_or(now, Timestamp);
+    let Question { snapshot, catalogs } = question(&manifests, &offers, now)?;
+    let plan = in_process::plan(&snapshot, &catalogs, &options, cancel)?;
+    let ignored = manifests
+        .ignored
+        .into_iter()
+        .map(|(kind, count)| IgnoredKind { kind, count: u32::try_from(count).unwrap_or(u32::MAX) });
+    Ok(PlanObjectsResponse {
+        lines: lines::of(&plan),
+        plan: Some(with_shared_lists(&plan)),
+        ignored: ignored.collect(),
+    })
+}
+
+fn offers(region: String, catalog: &str) -> Result<Offers, ConvertError> {
+    if catalog.is_empty() {
+        let region = Some(region).filter(|region| !region.is_empty());
+        return Offers::of_region(region).map_err(|error| ConvertError::new("region", error.to_string()));
+    }
+    if !region.is_empty() {
+        return Err(ConvertError::new("region", "must be empty if catalog_json is set, which has a region of its own"));
+    }
+    match file::parse(catalog) {
+        Ok(catalog) => Ok(Offers::Catalog(Box::new(catalog))),
+        Err(error) => Err(ConvertError::new("catalog_json", error.to_string())),
+    }
+}
+
+fn question(manifests: &Manifests, offers: &Offers, now: Timestamp) -> Result<Question, ConvertError> {
+    manifests.question(offers, &|_| {}, now).map_err(|error| match error {
+        QuestionError::Manifests(errors) => ConvertError::combined(errors.0.iter().map(fault))
+            .unwrap_or_else(|| ConvertError::new("objects", errors.to_string())),
+        QuestionError::Region(error) => ConvertError::new("region", error.to_string()),
+    })
+}
+
+/// A fault of an object, with the path of the field in the request: `objects[0].items[2].spec.replicas`.
+fn fault(error: &ManifestError) -> ConvertError {
+    match error {
+        ManifestError::Unreadable { path, problem } => ConvertError::new(path, problem),
+        ManifestError::Document { place, problem } => ConvertError::new(path(place), problem),
+        ManifestError::Field { place, object, field, problem } => {
+            let field = if field.is_empty() { path(place) } else { format!("{}.{field}", path(place)) };
+            ConvertError::new(field, format!("{object}: {problem}"))
+        }
+        ManifestError::Duplicate { object, first, second } => {
+            ConvertError::new(path(second), format!("{object} is also in {}", path(first)))
+        }
+    }
+}
+
+fn path(place: &Place) -> String {
+    let item = place.item.map(|item| format!(".items[{item}]")).unwrap_or_default();
+    let file = if place.file.is_empty() { "objects" } else { &*place.file };
+    format!("{file}{item}")
+}
