@@ -141,7 +141,7 @@ fn admits(requirement: &Requirement, instance_type: &InstanceType, offering: &Of
 }
 
 /// The tenancy of a launch with this requirement: the default, if allowed (spec: AWS provider section 4.5).
-pub(super) fn tenancy(requirement: Option<&Requirement>) -> Option<&'static str> {
+pub(in crate::launch) fn tenancy(requirement: Option<&Requirement>) -> Option<&'static str> {
     label::TENANCIES.into_iter().find(|tenancy| requirement.is_none_or(|requirement| requirement.has(tenancy)))
 }
 

@@ -10,7 +10,7 @@ use kube::Resource;
 use plimsoll_api::node_claim::ResourceRequirements;
 use plimsoll_api::{NodeClaim, NodeClaimSpec, NodePool, Requirement, ResourceList, hash};
 use plimsoll_model::identity::PodUid;
-use plimsoll_model::names::{TERMINATION_FINALIZER, annotation};
+use plimsoll_model::names::{TERMINATION_FINALIZER, annotation, label};
 use plimsoll_model::quantity::format_amount;
 use std::collections::{BTreeMap, BTreeSet};
 
