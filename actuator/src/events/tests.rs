@@ -51,7 +51,7 @@ fn unschedulable_event_names_pool_and_cause() {
     ]);
     assert_eq!(
         text,
-        "no node can be made for this pod: NodePool \"default\": LimitReached: limit of cpu is 10, 10 are used; \
+        "no node can be launched for this pod: NodePool \"default\": LimitReached: limit of cpu is 10, 10 are used; \
          InvalidPod: no containers"
     );
 }
