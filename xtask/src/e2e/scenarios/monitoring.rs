@@ -84,13 +84,10 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
     let folder = world.cluster.kubeconfig.parent().context("no folder")?.to_owned();
     let prometheus = Prometheus::start(&context.guard, &folder, &targets(world)?)?;
     let mut scrapes = Scrapes::default();
-    let mut watch = Watch { world, scrapes: &mut scrapes, scraped: None };
-    everything_happens(&mut watch)?;
-    drop(watch);
+    everything_happens(&mut Watch { world, scrapes: &mut scrapes, scraped: None })?;
+    // A service that has just begun exports all that it should as well.
     world.services()?.restart(Kind::Scheduler)?;
-    let mut watch = Watch { world, scrapes: &mut scrapes, scraped: None };
-    // A session with another scheduler, after which the queries of the last minute are at rest.
-    watch.until("the last scrape", SOON, |_, _| Ok((true, String::new())))?;
+    scrapes.take(targets(world)?)?;
 
     let expressions = own::expressions(&world.root)?;
     let known: Vec<&str> = scrapes.names().chain(ONLY_WITH_TLS).collect();

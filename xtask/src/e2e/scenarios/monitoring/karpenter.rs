@@ -62,3 +62,39 @@ impl Query {
 
 /// Empty for reasons other than consolidation, in Karpenter too.
 const CONSOLIDATION_TYPE: &str = "consolidation_type";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+
+    fn has_series(query: &str, scraped: &str) -> Result<bool> {
+        let mut scrapes = Scrapes::default();
+        scrapes.add(scraped, SocketAddr::from(([127, 0, 0, 1], 1)))?;
+        let query: Query = serde_saphyr::from_str(query)?;
+        Ok(query.has_series(&scrapes))
+    }
+
+    #[test]
+    fn a_query_needs_its_labels_and_metrics_with_the_same_ones() -> Result<()> {
+        let usage = "{metrics: [usage, limit], select: {type: cpu, pool: \"*\"}, by: [pool]}";
+        let both = "usage{type=\"cpu\",pool=\"a\"} 1\nlimit{type=\"cpu\",pool=\"a\"} 2\n";
+        assert!(has_series(usage, both)?);
+        assert!(!has_series(usage, &both.replace("limit{type=\"cpu\"", "limit{type=\"memory\""))?, "another value");
+        assert!(
+            !has_series(usage, &both.replace("limit{type=\"cpu\",pool=\"a\"", "limit{type=\"cpu\",pool=\"b\""))?,
+            "labels differ"
+        );
+        assert!(!has_series(usage, &both.replace(",pool=\"a\"", ""))?, "no label to group by");
+        assert!(!has_series(usage, "")?);
+        Ok(())
+    }
+
+    #[test]
+    fn the_facts_are_those_of_two_dashboards() -> Result<()> {
+        let queries = queries()?;
+        assert!(queries.len() > 40, "{}", queries.len());
+        assert!(queries.iter().all(|query| !query.metrics.is_empty()));
+        Ok(())
+    }
+}

@@ -31,7 +31,7 @@ impl Scrapes {
         Ok(())
     }
 
-    fn add(&mut self, text: &str, target: SocketAddr) -> Result<()> {
+    pub(super) fn add(&mut self, text: &str, target: SocketAddr) -> Result<()> {
         for line in text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
             let (name, mut labels, value) = sample(line)?;
             // A quantile of nothing.
