@@ -103,10 +103,8 @@ pub fn plan(
     }
     if variants.is_empty() {
         let node_class = resolved.node_class.clone();
-        return Err(match has_several_interfaces {
-            true => PlanError::PublicAddress(node_class),
-            false => PlanError::NoImage(node_class),
-        });
+        let error = if has_several_interfaces { PlanError::PublicAddress } else { PlanError::NoImage };
+        return Err(error(node_class));
     }
     let template = Template { settings, class, resolved, wanted };
     variants

@@ -140,7 +140,9 @@ mod tests {
 
     /// Paths of the errors of a class with these fields.
     fn paths(fields: Value) -> Vec<String> {
-        let spec: EC2NodeClassSpec = serde_json::from_value(fields).unwrap();
+        let mut spec = json!({"subnetSelectorTerms": [], "securityGroupSelectorTerms": []});
+        spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let spec: EC2NodeClassSpec = serde_json::from_value(spec).unwrap();
         check(&spec).into_iter().map(|error| error.path.trim_start_matches("spec.").to_owned()).collect()
     }
 
