@@ -1,6 +1,7 @@
 //! `cargo xtask sim`: plays many seeds of the swarm simulation, one process each, and reduces those that fail.
 
 mod coverage;
+mod enumerate;
 mod play;
 
 use crate::workspace;
@@ -11,6 +12,7 @@ use play::{Outcome, Player};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
+use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Mutex;
@@ -21,7 +23,8 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   cargo xtask sim --seeds 0..500             the seeds of a usual check
   cargo xtask sim --seeds 1..10001 --jobs 8  a search; the same command goes on where it was broken off
-  cargo xtask sim --seeds 42..43             one seed again, with what failed and the fewest faults that it needs";
+  cargo xtask sim --seeds 42..43             one seed again, with what failed and the fewest faults that it needs
+  cargo xtask sim --enumerate --flow launch  every write of a launch, with each fault";
 
 /// Seeds between lines of progress.
 const TELL_EVERY: usize = 50;
@@ -30,8 +33,17 @@ const TELL_EVERY: usize = 50;
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Args {
     /// The seeds, from the first to before the last.
-    #[arg(long, value_name = "A..B", value_parser = range)]
-    seeds: Range<u64>,
+    #[arg(long, value_name = "A..B", value_parser = range, required_unless_present = "enumerate")]
+    seeds: Option<Range<u64>>,
+    /// Instead of seeds, plays every write of each service and every watched kind with each fault.
+    #[arg(long, conflicts_with = "seeds")]
+    enumerate: bool,
+    /// Flows to enumerate [default: all].
+    #[arg(long, value_name = "FLOW", requires = "enumerate", value_delimiter = ',')]
+    flow: Vec<String>,
+    /// Of the enumerated cases, plays only one in so many.
+    #[arg(long, value_name = "N", requires = "enumerate", default_value_t = NonZeroUsize::MIN)]
+    one_in: NonZeroUsize,
     /// Processes at once [default: the number of cores].
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
@@ -56,14 +68,15 @@ fn range(text: &str) -> Result<Range<u64>, String> {
 /// If the simulation cannot be built or started, or a seed fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let player = Player::build(Duration::from_secs(args.timeout))?;
+    let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok().map(Into::into)).unwrap_or(1).max(1);
+    let Some(seeds) = args.seeds.clone() else { return enumerate::run(&player, &args.flow, args.one_in, jobs) };
     let (_, target) = workspace::folders()?;
     let passed = Passed::open(&target.join("sim"), &player.id)?;
-    let todo: Vec<u64> = args.seeds.clone().filter(|seed| !passed.known.contains(seed)).collect();
-    let skipped = usize::try_from(args.seeds.end - args.seeds.start).unwrap_or(usize::MAX) - todo.len();
+    let todo: Vec<u64> = seeds.clone().filter(|seed| !passed.known.contains(seed)).collect();
+    let skipped = usize::try_from(seeds.end - seeds.start).unwrap_or(usize::MAX) - todo.len();
     if skipped > 0 {
         tell(&format!("{skipped} seeds have passed before with the same program"));
     }
-    let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok().map(Into::into)).unwrap_or(1).max(1);
     let (next, broken) = (AtomicU64::new(0), AtomicBool::new(false));
     let shared = Mutex::new((Coverage::default(), Vec::new(), passed, 0_usize));
     let started = Instant::now();

@@ -1,10 +1,13 @@
 //! What must hold, read from the API server's and the cloud's history without product code.
 
-use plimsoll_model::names::annotation;
-use plimsoll_sim::apiserver::store::ChangeKind;
-use plimsoll_sim::apiserver::{ResourceId, object};
+use jiff::Timestamp;
+use plimsoll_model::names::{annotation, lease};
+use plimsoll_sim::apiserver::store::{ChangeKind, Object};
+use plimsoll_sim::apiserver::{Audit, ResourceId, object};
+use plimsoll_sim::cloud::{Action, Call};
 use plimsoll_sim::world::World;
 use plimsoll_tests::{Scene, claims_ever_launched, instances_ever_launched, most_cpu_of_claims};
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// How long an instance may run without a claim: a look-up takes two minutes, a collection two rounds, and a leader may
@@ -65,4 +68,49 @@ pub(super) fn most_leaving(world: &World) -> usize {
         }
         most
     })
+}
+
+/// Only the holder of the actuator's Lease, as the API server knew it, changed anything in the cluster or in the cloud.
+/// Writes that faults have delayed are not its fault, and a Lease that was deleted says nothing.
+pub(super) fn fenced(world: &World) {
+    let is_lease = |lease: &Value| object::name(lease) == lease::ACTUATOR;
+    let terms: Vec<(ChangeKind, Object)> = world.server().read(|store| {
+        let events = store.events_after(ResourceId::LEASES, 0).unwrap().filter(|event| is_lease(&event.object));
+        events.map(|event| (event.kind, event.object.clone())).collect()
+    });
+    if terms.iter().any(|(kind, _)| *kind == ChangeKind::Deleted) {
+        return;
+    }
+    let renewed = |lease: &Value| object::text(lease, &["spec", "renewTime"]).parse::<Timestamp>().ok();
+    let terms: Vec<(Timestamp, &Object)> =
+        terms.iter().filter_map(|(_, lease)| renewed(lease).map(|at| (at, lease))).collect();
+    let is_allowed = |client: &str, at: Timestamp| {
+        let Some((since, lease)) = terms.iter().rev().find(|(renewed, _)| *renewed <= at) else { return false };
+        let holder = object::text(lease, &["spec", "holderIdentity"]).split('_').next();
+        let seconds = object::integer(lease, &["spec", "leaseDurationSeconds"]).unwrap_or(0);
+        holder == Some(client) && at.duration_since(*since).as_secs() <= seconds
+    };
+    let is_effect = |entry: &Audit| {
+        let is_own = [ResourceId::LEASES, ResourceId::EVENTS, ResourceId::EVENTS_K8S].contains(&entry.resource);
+        entry.verb.is_write() && !is_own && entry.client.starts_with("actuator")
+    };
+    for entry in world.server().audit().iter().filter(|entry| is_effect(entry)) {
+        assert!(is_allowed(&entry.client, entry.at), "without the Lease: {entry:?}");
+    }
+    let buys_or_ends = |call: &&Call| matches!(call.action, Action::CreateFleet | Action::TerminateInstances);
+    for call in world.ec2.read(|cloud, _| cloud.log.clone()).iter().filter(buys_or_ends) {
+        let at = Timestamp::from_millisecond(call.at.0).unwrap();
+        assert!(is_allowed(&call.client, at), "without the Lease: {call:?}");
+    }
+}
+
+/// Since a revision, as many pods were healthy as each PodDisruptionBudget wants, at every moment.
+pub(super) fn pod_budgets(world: &World, since: u64) {
+    world.server().read(|store| {
+        for event in store.events_after(ResourceId::POD_DISRUPTION_BUDGETS, since).unwrap() {
+            let count = |field| object::integer(&event.object, &["status", field]).unwrap_or(0);
+            let (healthy, desired) = (count("currentHealthy"), count("desiredHealthy"));
+            assert!(healthy >= desired, "{healthy} of {desired} pods were healthy: {}", event.object["status"]);
+        }
+    });
 }

@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use std::io::{Read as _, Seek as _};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Interval between looks at a process.
@@ -15,7 +15,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) struct Player {
     program: PathBuf,
-    timeout: Duration,
+    /// Longest time that a seed or a case takes.
+    pub(super) timeout: Duration,
     /// Differs for another build.
     pub(super) id: String,
 }
@@ -80,17 +81,29 @@ impl Player {
 
     /// Plays a seed without these kinds of faults and events.
     pub(super) fn play(&self, seed: u64, without: &[String]) -> Result<Outcome> {
+        let seeds = format!("{seed}..{}", seed + 1);
+        let vars = [("PLIMSOLL_SEEDS", seeds), ("PLIMSOLL_WITHOUT", without.join(","))];
+        let ended = self.test("swarm::seeds_asked_for", &vars, self.timeout)?;
+        let failure = match ended.status {
+            Some(status) if status.success() => None,
+            Some(status) => Some(panic_of(&ended.text).unwrap_or_else(|| status.to_string())),
+            None => Some(format!("hangs: no end after {} s", self.timeout.as_secs())),
+        };
+        Ok(Outcome::read(&ended.text, failure))
+    }
+
+    /// Runs one test of the program, until it ends or the time is over.
+    pub(super) fn test(&self, name: &str, vars: &[(&str, String)], timeout: Duration) -> Result<Ended> {
         let mut output = tempfile::tempfile().context("a file for the output")?;
         let mut child = Command::new(&self.program)
-            .args(["swarm::seeds_asked_for", "--exact", "--nocapture"])
-            .env("PLIMSOLL_SEEDS", format!("{seed}..{}", seed + 1))
-            .env("PLIMSOLL_WITHOUT", without.join(","))
+            .args([name, "--exact", "--nocapture"])
+            .envs(vars.iter().map(|(key, value)| (key, value)))
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output.try_clone()?)
             .spawn()
             .with_context(|| format!("starting {}", self.program.display()))?;
-        let until = Instant::now() + self.timeout;
+        let until = Instant::now() + timeout;
         let status = loop {
             match child.try_wait()? {
                 Some(status) => break Some(status),
@@ -105,17 +118,20 @@ impl Player {
         let mut text = String::new();
         output.rewind()?;
         output.read_to_string(&mut text).context("the output of the simulation")?;
-        let failure = match status {
-            Some(status) if status.success() => None,
-            Some(status) => Some(panic_of(&text).unwrap_or_else(|| status.to_string())),
-            None => Some(format!("hangs: no end after {} s", self.timeout.as_secs())),
-        };
-        Ok(Outcome::read(&text, failure))
+        Ok(Ended { status, text })
     }
 }
 
+/// How a process ended, and what it said.
+#[derive(Debug)]
+pub(super) struct Ended {
+    /// None where it was killed because its time was over.
+    pub(super) status: Option<ExitStatus>,
+    pub(super) text: String,
+}
+
 /// The first line of the first panic.
-fn panic_of(text: &str) -> Option<String> {
+pub(super) fn panic_of(text: &str) -> Option<String> {
     let mut lines = text.lines().skip_while(|line| !line.contains("panicked at"));
     let place = lines.next()?;
     let place = place.split("panicked at ").nth(1).unwrap_or(place).trim_end_matches(':');

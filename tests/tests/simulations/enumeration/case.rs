@@ -124,12 +124,12 @@ named! {
         Stalled => "stalled",
         /// The process dies after the write, and a user deletes the NodeClaims without an instance.
         CrashDeleted => "crash-deleted",
-        /// A user deletes the Leases.
-        LeasesDeleted => "leases-deleted",
+        /// A user deletes the Lease of the watcher.
+        LeaseDeleted => "lease-deleted",
         /// A user deletes the NodeClaim of a node without pods.
         ClaimDeleted => "claim-deleted",
-        /// A user damages an annotation, and mends it.
-        AnnotationDamaged => "annotation-damaged",
+        /// The process dies after the write, and a user has damaged an annotation, which is mended later.
+        CrashDamaged => "crash-damaged",
         /// An instance may not be terminated for a while.
         Protected => "protected",
     }

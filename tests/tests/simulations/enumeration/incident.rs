@@ -1,6 +1,7 @@
 //! What happens at the moment of a write, beside the write.
 
 use super::case::{Operation, WriteFault};
+use jiff::Timestamp;
 use plimsoll_model::names::{annotation, lease};
 use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher, RuleId};
 use plimsoll_sim::apiserver::store::{DeleteOptions, Write};
@@ -26,6 +27,8 @@ pub(super) struct Incident {
     operation: Operation,
     fault: WriteFault,
     gate: Gate,
+    /// When the flow began.
+    began: Timestamp,
     phase: Phase,
 }
 
@@ -38,8 +41,8 @@ enum Phase {
 }
 
 impl Incident {
-    pub(super) fn new(process: &str, operation: Operation, fault: WriteFault, gate: Gate) -> Self {
-        Self { process: process.to_owned(), operation, fault, gate, phase: Phase::Waiting }
+    pub(super) fn new(process: &str, operation: Operation, fault: WriteFault, gate: Gate, began: Timestamp) -> Self {
+        Self { process: process.to_owned(), operation, fault, gate, began, phase: Phase::Waiting }
     }
 
     /// Whether nothing more comes of it.
@@ -80,20 +83,24 @@ impl Incident {
                 self.phase = Phase::Stalled { rule, until: now + STALL };
                 return;
             }
-            WriteFault::LeasesDeleted => {
-                [lease::WATCHER, lease::ACTUATOR].into_iter().for_each(|name| delete_lease(scene, name))
-            }
+            WriteFault::LeaseDeleted => delete_lease(scene, lease::WATCHER),
             WriteFault::ClaimDeleted => {
                 let used: BTreeSet<String> = scene.nodes_in_use().into_iter().collect();
+                // A younger one may be a replacement, which would have to be bought again.
+                let is_old = |claim: &Value| {
+                    let created = object::text(claim, &["metadata", "creationTimestamp"]);
+                    created.parse::<Timestamp>().is_ok_and(|created| created < self.began)
+                };
                 let is_free = |claim: &Value| {
                     let node = object::text(claim, &["status", "nodeName"]);
-                    !node.is_empty() && !used.contains(node) && !object::is_deleting(claim)
+                    !node.is_empty() && !used.contains(node) && !object::is_deleting(claim) && is_old(claim)
                 };
                 if let Some(claim) = scene.claims().iter().find(|claim| is_free(claim)) {
                     drop(scene.world.delete(ResourceId::NODE_CLAIMS, object::name(claim)));
                 }
             }
-            WriteFault::AnnotationDamaged => {
+            WriteFault::CrashDamaged => {
+                scene.plimsoll.replace(&self.process);
                 let stays = |claim: &Value| {
                     !object::is_deleting(claim) && object::annotation(claim, annotation::REMOVAL).is_none()
                 };
@@ -114,7 +121,8 @@ impl Incident {
             }
             WriteFault::AnswerLost | WriteFault::Late => {}
         }
-        if !matches!(self.fault, WriteFault::CrashBefore | WriteFault::CrashAfter | WriteFault::CrashDeleted) {
+        // A process that has died gets no answer.
+        if matches!(self.fault, WriteFault::LeaseDeleted | WriteFault::ClaimDeleted | WriteFault::Protected) {
             self.gate.open();
         }
     }

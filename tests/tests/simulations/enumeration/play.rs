@@ -5,6 +5,7 @@ use super::flow::Flow;
 use super::incident::Incident;
 use crate::oracle;
 use plimsoll_sim::apiserver::faults::{Distortion, Effect, Gate, Matcher, WatchMatcher};
+use plimsoll_sim::apiserver::store::Store;
 use plimsoll_sim::cloud::Effect as CloudEffect;
 use plimsoll_tests::{MINUTE, Scene};
 use std::time::Duration;
@@ -26,14 +27,16 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 pub(super) struct Mark {
     pub(super) requests: usize,
     pub(super) calls: usize,
+    pub(super) revision: u64,
 }
 
 /// The scene up to where the flow begins.
 pub(super) async fn begin(flow: Flow) -> (Scene, Mark) {
     let scene = Scene::begin(flow.setup()).await;
     flow.prepare(&scene).await;
-    let mark =
-        Mark { requests: scene.world.server().audit().len(), calls: scene.world.ec2.read(|cloud, _| cloud.log.len()) };
+    let server = scene.world.server();
+    let (requests, revision) = (server.audit().len(), server.read(Store::revision));
+    let mark = Mark { requests, calls: scene.world.ec2.read(|cloud, _| cloud.log.len()), revision };
     (scene, mark)
 }
 
@@ -64,7 +67,7 @@ pub(super) async fn settle(flow: Flow, scene: &mut Scene, mut incident: Option<I
 /// Plays a case and checks what must hold.
 pub(super) async fn play(case: &Case) {
     let Case { flow, fault } = case;
-    let (mut scene, _) = begin(*flow).await;
+    let (mut scene, mark) = begin(*flow).await;
     let incident = arm(&scene, fault);
     flow.act(&scene);
     settle(*flow, &mut scene, incident).await;
@@ -74,10 +77,18 @@ pub(super) async fn play(case: &Case) {
         Fault::Write { fault: WriteFault::CrashDeleted, .. } => flow.purchases(),
         _ => 0,
     };
-    flow.check(&scene, deleted);
+    flow.check(&scene, mark.revision, deleted);
     flow.end(&scene);
     scene.until_empty(45 * MINUTE).await;
-    oracle::at_the_end(&scene, deleted);
+    oracle::at_the_end(&scene, deleted + flow.strays());
+    if !is_late(fault) {
+        oracle::fenced(&scene.world);
+    }
+}
+
+/// Whether writes may take effect when their sender does not lead any more.
+fn is_late(fault: &Fault) -> bool {
+    matches!(fault, Fault::Write { fault: WriteFault::Late | WriteFault::Stalled, .. })
 }
 
 /// Makes the fault of a case wait for its write.
@@ -124,7 +135,7 @@ fn arm(scene: &Scene, fault: &Fault) -> Option<Incident> {
                 }
             }
             let waits = !matches!(fault, WriteFault::AnswerLost | WriteFault::Late);
-            waits.then(|| Incident::new(client, *operation, *fault, gate))
+            waits.then(|| Incident::new(client, *operation, *fault, gate, scene.world.server().now()))
         }
     }
 }

@@ -19,7 +19,7 @@ pub(super) async fn cases(flow: Flow) -> Vec<Case> {
     let (mut scene, mark) = begin(flow).await;
     flow.act(&scene);
     settle(flow, &mut scene, None).await;
-    flow.check(&scene, 0);
+    flow.check(&scene, mark.revision, 0);
     let mut faults = Vec::new();
     for ((client, operation), count) in writes(&scene, &mark) {
         let is_lease = matches!(operation, Operation::Cluster { resource: "leases", .. });

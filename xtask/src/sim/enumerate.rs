@@ -1,0 +1,128 @@
+//! Plays enumerated cases, many in one process, since each has a virtual clock of its own.
+
+use super::play::{Player, panic_of};
+use super::tell;
+use anyhow::{Context as _, Result, ensure};
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::num::NonZeroUsize;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Cases of one process: enough that its start does not count, few enough that all cores are busy until the end.
+const CASES: usize = 24;
+
+/// Cases left, and those that failed, each with its cause.
+#[derive(Debug, Default)]
+struct Board {
+    left: Vec<Vec<String>>,
+    played: BTreeMap<String, usize>,
+    failed: BTreeMap<String, String>,
+}
+
+/// Plays one in so many cases of the flows, or of all flows.
+///
+/// # Errors
+/// The simulation cannot be started, or a case fails.
+pub(super) fn run(player: &Player, flows: &[String], one_in: NonZeroUsize, jobs: usize) -> Result<()> {
+    let started = Instant::now();
+    let vars = [("PLIMSOLL_FLOWS", flows.join(","))];
+    let listed = player.test("enumeration::list", &vars, player.timeout.saturating_mul(8))?;
+    let is_listed = listed.status.is_some_and(|status| status.success());
+    ensure!(is_listed, "a run without faults fails: {}", panic_of(&listed.text).unwrap_or(listed.text));
+    let cases: Vec<String> = named(&listed.text, "case ").step_by(one_in.get()).map(str::to_owned).collect();
+    ensure!(!cases.is_empty(), "no such flow");
+    tell(&format!("{} cases", cases.len()));
+    let left = cases.chunks(CASES).rev().map(<[String]>::to_vec).collect();
+    let board = Mutex::new(Board { left, ..Board::default() });
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(|| work(player, &board))).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| anyhow::anyhow!("a worker broke"))?)
+    })?;
+    let board = board.into_inner().map_err(|_| anyhow::anyhow!("a worker broke"))?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{:<16} cases", "flow").context("stdout")?;
+    for (flow, count) in &board.played {
+        writeln!(out, "{flow:<16} {count}").context("stdout")?;
+    }
+    writeln!(out, "{} cases in {} s", cases.len(), started.elapsed().as_secs()).context("stdout")?;
+    ensure!(board.failed.is_empty(), "{} of {} cases failed", board.failed.len(), cases.len());
+    Ok(())
+}
+
+fn named<'a>(text: &'a str, what: &'a str) -> impl Iterator<Item = &'a str> {
+    text.lines().filter_map(move |line| line.strip_prefix(what))
+}
+
+/// Plays cases while some are left.
+fn work(player: &Player, board: &Mutex<Board>) -> Result<()> {
+    loop {
+        let broke = |_| anyhow::anyhow!("another worker broke");
+        let Some(cases) = board.lock().map_err(broke)?.left.pop() else { return Ok(()) };
+        let outcome = play(player, &cases)?;
+        let mut board = board.lock().map_err(broke)?;
+        // A case that hangs takes those after it along.
+        let unplayed = cases.get(outcome.len()..).unwrap_or_default();
+        if !unplayed.is_empty() {
+            board.left.push(unplayed.to_vec());
+        }
+        for (case, failure) in outcome {
+            let flow = case.split('/').next().unwrap_or_default().to_owned();
+            *board.played.entry(flow).or_default() += 1;
+            if let Some(failure) = failure {
+                tell(&format!("{case} FAILED: {failure}"));
+                board.failed.insert(case, failure);
+            }
+        }
+    }
+}
+
+/// The cases that were played, in their order, each with what failed: at least one.
+fn play(player: &Player, cases: &[String]) -> Result<Vec<(String, Option<String>)>> {
+    let mut file = tempfile::NamedTempFile::new().context("a file for names of cases")?;
+    writeln!(file, "{}", cases.join("\n")).context("names of cases")?;
+    let vars = [("PLIMSOLL_CASES", file.path().display().to_string())];
+    let count = u32::try_from(cases.len()).unwrap_or(u32::MAX);
+    let ended = player.test("enumeration::cases_asked_for", &vars, time_of(player.timeout, count))?;
+    Ok(read(&ended.text))
+}
+
+/// Time for so many cases: one may hang, the others are as quick as a seed.
+fn time_of(timeout: Duration, cases: u32) -> Duration {
+    timeout.saturating_add(Duration::from_secs(10).saturating_mul(cases))
+}
+
+/// What a process says of its cases. One that was begun and has no end hangs.
+fn read(text: &str) -> Vec<(String, Option<String>)> {
+    let mut parts = text.split("\ncase ");
+    parts.next();
+    parts
+        .map(|part| {
+            let case = part.lines().next().unwrap_or_default().to_owned();
+            let failure = if part.contains(&format!("passed {case}")) {
+                None
+            } else {
+                Some(panic_of(part).unwrap_or_else(|| "hangs".to_owned()))
+            };
+            (case, failure)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read;
+
+    #[test]
+    fn a_process_tells_what_became_of_each_case() {
+        let text = "\nrunning 1 test\ncase launch/a\npassed launch/a\ncase launch/b\n\
+                    thread 'x' panicked at a.rs:1:2:\nnot seen\nfailed launch/b\ncase launch/c\n";
+        let failed = |text: &str| Some(text.to_owned());
+        let expected = [
+            ("launch/a".to_owned(), None),
+            ("launch/b".to_owned(), failed("not seen (a.rs:1:2)")),
+            ("launch/c".to_owned(), failed("hangs")),
+        ];
+        assert_eq!(read(text), expected);
+    }
+}
