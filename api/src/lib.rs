@@ -5,6 +5,7 @@
 //! The crate defines schema and validation of these objects, status conditions, drift hashes and disruption budgets. It
 //! reads no clock and does no I/O.
 #![expect(clippy::duplicated_attributes, reason = "each column in a derive has a type and a path, as others have")]
+#![deny(clippy::indexing_slicing)]
 
 pub mod budget;
 pub mod capacity_buffer;

@@ -312,14 +312,15 @@ fn requirements(allowed: &[&str], min_values: bool, set_rule: (&str, &str)) -> S
         },
     });
     let mut rules = vec![set_rule, BOUND_NEEDS_ONE_NUMBER];
-    if min_values {
+    if let (true, Some(properties)) = (min_values, properties.as_object_mut()) {
         rules.push(MIN_VALUES_NEED_VALUES);
-        properties["minValues"] = json!({
+        let min_values = json!({
             "description": "How many different values of the label the instance types of one launch must offer at least.",
             "type": "integer",
             "minimum": 1,
             "maximum": 50,
         });
+        properties.insert("minValues".to_owned(), min_values);
     }
     json_schema!({
         "type": "array",

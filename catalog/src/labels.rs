@@ -89,7 +89,7 @@ fn category_and_generation(family: &str) -> Option<(&str, &str)> {
         None => rest,
     };
     let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    (!category.is_empty() && end > 0).then(|| (category, &rest[..end]))
+    rest.get(..end).filter(|_| !category.is_empty() && end > 0).map(|generation| (category, generation))
 }
 
 fn split_at_first(text: &str, end: impl Fn(char) -> bool) -> Option<(&str, &str)> {

@@ -6,6 +6,8 @@
 //! - [`aws_cli`] reads facts, zones and prices from what the AWS CLI prints.
 //! - [`mod@file`] reads and writes the JSON form of a catalog.
 
+#![deny(clippy::indexing_slicing)]
+
 pub mod aws_cli;
 pub mod builtin;
 mod capacity;

@@ -113,8 +113,9 @@ impl<'a> Facts<'a> {
     ) -> Vec<(&'a PodShape, i64, &'p PodRef)> {
         let mut groups: BTreeMap<usize, (&PodShape, i64, &PodRef)> = BTreeMap::new();
         for (number, pod) in numbered {
-            if let Some(shape) = self.index.shape_of(number) {
-                groups.entry(shape).or_insert((&self.snapshot.shapes[shape], 0, pod)).1 += 1;
+            let Some(number) = self.index.shape_of(number) else { continue };
+            if let Some(shape) = self.snapshot.shapes.get(number) {
+                groups.entry(number).or_insert((shape, 0, pod)).1 += 1;
             }
         }
         groups.into_values().collect()

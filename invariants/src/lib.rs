@@ -2,6 +2,8 @@
 //!
 //! Resource claims are not checked: no plan places pods that have them.
 
+#![deny(clippy::indexing_slicing)]
+
 mod facts;
 mod labels;
 mod launches;

@@ -4,7 +4,7 @@ use crate::labels::{OfferingLabels, pool_problem};
 use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, OfferingChoice};
-use plimsoll_model::requirements::{Operator, Requirement};
+use plimsoll_model::requirements::{NodeSelectorRequirement, Operator, Requirement};
 use plimsoll_model::snapshot::NodePool;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -53,12 +53,11 @@ impl<'a> OfferingNodeCache<'a> {
         pool: &'a NodePool,
         launch: &'a Launch,
     ) -> LaunchOfferings<'_, 'a> {
-        let pinned_labels = launch
-            .requirements
-            .iter()
-            .filter(|requirement| requirement.operator == Operator::In && requirement.values.len() == 1);
-        let pinned_labels: Rc<[_]> =
-            pinned_labels.map(|requirement| (requirement.key.as_str(), requirement.values[0].as_str())).collect();
+        let pinned_label = |requirement: &'a NodeSelectorRequirement| match requirement.values.as_slice() {
+            [value] if requirement.operator == Operator::In => Some((requirement.key.as_str(), value.as_str())),
+            _ => None,
+        };
+        let pinned_labels: Rc<[_]> = launch.requirements.iter().filter_map(pinned_label).collect();
         let open_labels = |(key, _): &&(&str, &str)| !BUILT_IN_LABELS.contains(key) && !pool.labels.contains_key(*key);
         let open_labels = pinned_labels.iter().filter(open_labels).copied().collect();
         LaunchOfferings {

@@ -2,6 +2,7 @@
 
 use crate::facts::Facts;
 use crate::{Violation, pod_numbers};
+use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::plan::{Plan, PodRef};
 use plimsoll_model::snapshot::{Pod, PodState};
 use std::collections::BTreeSet;
@@ -12,7 +13,8 @@ pub(crate) fn check<'p>(facts: &Facts<'_>, plan: &'p Plan, violations: &mut Vec<
         if !seen.insert(number, pod) {
             violations.push(Violation::PodTwice(pod.name.clone()));
         }
-        if !number.is_some_and(|number| needs_place(facts, &facts.snapshot.pods[number])) {
+        let known = number.and_then(|number| facts.snapshot.pods.get(number));
+        if !known.is_some_and(|pod| needs_place(facts, pod)) {
             violations.push(Violation::UnknownPod(pod.name.clone()));
         }
     };
@@ -37,18 +39,18 @@ fn needs_place(facts: &Facts<'_>, pod: &Pod) -> bool {
 
 /// Checks that every pending pod is placed or unschedulable with a reason.
 pub(crate) fn check_complete(facts: &Facts<'_>, plan: &Plan, violations: &mut Vec<Violation>) {
-    let mut accounted = vec![false; facts.snapshot.pods.len()];
+    let mut accounted: IndexVec<Pod, bool> = IndexVec::filled(false, facts.snapshot.pods.len());
     let launched = plan.launches.iter().map(|launch| &launch.pods);
     for list in launched.chain(plan.placements.iter().map(|placement| &placement.pods)) {
-        facts.numbered(list).for_each(|(number, _)| accounted[number] = true);
+        facts.numbered(list).for_each(|(number, _)| accounted[Id::new(number)] = true);
     }
     let refused =
         plan.unschedulable.iter().filter_map(|unschedulable| facts.pod_number(unschedulable.pod.uid.as_str()));
-    refused.for_each(|number| accounted[number] = true);
+    refused.for_each(|number| accounted[Id::new(number)] = true);
     for pending in facts.index.pending() {
         let number = *pending as usize;
         let Some(pod) = facts.snapshot.pods.get(number) else { continue };
-        if pod.moves() && !accounted[number] {
+        if pod.moves() && !accounted[Id::new(number)] {
             violations.push(Violation::PodForgotten(pod.full_name()));
         }
     }
@@ -56,20 +58,20 @@ pub(crate) fn check_complete(facts: &Facts<'_>, plan: &Plan, violations: &mut Ve
 
 /// Pods that occurred in the plan so far.
 struct SeenPods<'p> {
-    known: Vec<bool>,
+    known: IndexVec<Pod, bool>,
     /// UIDs of pods that are not in the snapshot.
     unknown: BTreeSet<&'p str>,
 }
 
 impl<'p> SeenPods<'p> {
     fn new(facts: &Facts<'_>) -> Self {
-        Self { known: vec![false; facts.snapshot.pods.len()], unknown: BTreeSet::new() }
+        Self { known: IndexVec::filled(false, facts.snapshot.pods.len()), unknown: BTreeSet::new() }
     }
 
     /// Returns whether the pod occurs for the first time.
     fn insert(&mut self, number: Option<usize>, pod: &'p PodRef) -> bool {
         match number {
-            Some(number) => !std::mem::replace(&mut self.known[number], true),
+            Some(number) => !std::mem::replace(&mut self.known[Id::new(number)], true),
             None => self.unknown.insert(pod.uid.as_str()),
         }
     }

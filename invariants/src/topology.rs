@@ -12,6 +12,7 @@ mod targets;
 use crate::Violation;
 use crate::facts::Facts;
 use counts::{ShapeCount, ShapeCounts};
+use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::snapshot::{PodAffinityTerm, PodShape};
@@ -19,7 +20,7 @@ use selectors::{SelectorIndex, ShapeNumbers, has_affinity_to};
 use spread::{DomainCountsCache, EquivalenceClasses};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use targets::{Column, PlacementTargets};
+use targets::{Column, Domain, Place, PlacementTargets};
 
 pub(crate) fn check<'a>(facts: &Facts<'a>, plan: &'a Plan, violations: &mut Vec<Violation>) {
     let has_constraints = |shape: &PodShape| !shape.topology_spread.is_empty() || !shape.pod_affinity.is_empty();
@@ -28,7 +29,7 @@ pub(crate) fn check<'a>(facts: &Facts<'a>, plan: &'a Plan, violations: &mut Vec<
     }
     let mut check = TopologyCheck::new(facts, plan);
     for number in check.counts.checked_shapes.clone() {
-        for (place, pod, problem) in check.problems(number, &facts.snapshot.shapes[number]) {
+        for (place, pod, problem) in check.problems(number) {
             let pod = facts.pod(pod).map_or_else(String::new, |pod| pod.full_name());
             violations.push(Violation::PodDoesNotFit { pod, place: check.targets.name(place), problem });
         }
@@ -37,8 +38,8 @@ pub(crate) fn check<'a>(facts: &Facts<'a>, plan: &'a Plan, violations: &mut Vec<
 
 /// Pods that a term selects, by domain.
 struct Members {
-    kept: Vec<i64>,
-    placed: Vec<i64>,
+    kept: IndexVec<Domain, i64>,
+    placed: IndexVec<Domain, i64>,
 }
 
 /// Lookup tables of the check, each computed once.
@@ -58,7 +59,7 @@ impl<'a> TopologyCheck<'a> {
         let targets = PlacementTargets::new(facts, plan);
         let mut selectors = SelectorIndex::new(&facts.snapshot.shapes);
         let counts = ShapeCounts::new(facts, &targets, plan, &mut selectors);
-        let classes = EquivalenceClasses::new(&targets, selectors.shapes, &counts);
+        let classes = EquivalenceClasses::new(&targets, &selectors, &counts);
         let (columns, members, domain_counts) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self { targets, counts, selectors, classes, columns, members, domain_counts }
     }
@@ -74,7 +75,8 @@ impl<'a> TopologyCheck<'a> {
             return Rc::clone(cached);
         }
         let column = self.column(key);
-        let mut members = Members { kept: vec![0; column.count], placed: vec![0; column.count] };
+        let mut members =
+            Members { kept: IndexVec::filled(0, column.count), placed: IndexVec::filled(0, column.count) };
         for count in shapes.iter().flat_map(|shape| &self.counts.by_shape[*shape]) {
             if let Some(domain) = column.values[count.place] {
                 members.kept[domain] += count.kept;
@@ -86,12 +88,13 @@ impl<'a> TopologyCheck<'a> {
         members
     }
 
-    /// Returns constraints of this shape that the plan violates: target, first affected pod and problem.
-    fn problems(&mut self, number: usize, shape: &'a PodShape) -> Vec<(usize, &'a str, String)> {
+    /// Returns constraints of the shape that the plan violates: target, first affected pod and problem.
+    fn problems(&mut self, number: Id<PodShape>) -> Vec<(Id<Place>, &'a str, String)> {
         let mut problems = Vec::new();
+        let shape = self.selectors.shapes[number];
         let spreads = self.spreads(shape);
-        for at in 0..self.counts.by_shape[number].len() {
-            let ShapeCount { place, kept, first_kept, placed, first_placed, .. } = self.counts.by_shape[number][at];
+        for count in self.counts.by_shape[number].clone() {
+            let ShapeCount { place, kept, first_kept, placed, first_placed, .. } = count;
             if kept > 0 {
                 let problem = self.affinity_problem(number, shape, place, false);
                 problems.extend(problem.map(|problem| (place, first_kept, problem)));
@@ -108,7 +111,13 @@ impl<'a> TopologyCheck<'a> {
     }
 
     /// Returns the first affinity or anti-affinity term that does not hold for pods of the shape at `place`.
-    fn affinity_problem(&mut self, number: usize, shape: &'a PodShape, place: usize, placed: bool) -> Option<String> {
+    fn affinity_problem(
+        &mut self,
+        number: Id<PodShape>,
+        shape: &'a PodShape,
+        place: Id<Place>,
+        placed: bool,
+    ) -> Option<String> {
         for term in shape.pod_affinity.iter().filter(|term| term.weight.is_none()) {
             if term.anti && self.violates_anti_affinity(number, term, place, placed) {
                 return Some(format!("podAntiAffinity over {}", term.topology_key));
@@ -121,7 +130,13 @@ impl<'a> TopologyCheck<'a> {
     }
 
     /// Whether the plan put a pod of the shape and a pod selected by its anti-affinity term into one domain.
-    fn violates_anti_affinity(&mut self, number: usize, term: &'a PodAffinityTerm, place: usize, placed: bool) -> bool {
+    fn violates_anti_affinity(
+        &mut self,
+        number: Id<PodShape>,
+        term: &'a PodAffinityTerm,
+        place: Id<Place>,
+        placed: bool,
+    ) -> bool {
         let Some(domain) = self.column(&term.topology_key).values[place] else { return false };
         let shapes = self.selectors.members(&term.namespaces, term.selector.as_ref());
         let members = self.members(&shapes, &term.topology_key);
@@ -137,10 +152,10 @@ impl<'a> TopologyCheck<'a> {
     /// first of a group with affinity to each other.
     fn satisfies_affinity(
         &mut self,
-        number: usize,
+        number: Id<PodShape>,
         shape: &'a PodShape,
         term: &'a PodAffinityTerm,
-        place: usize,
+        place: Id<Place>,
     ) -> bool {
         let Some(domain) = self.column(&term.topology_key).values[place] else { return false };
         let shapes = self.selectors.affinity_targets(shape);
@@ -153,8 +168,8 @@ impl<'a> TopologyCheck<'a> {
             return false;
         }
         // In a group of pods with affinity to each other, only one pod may be the first.
-        let possible_first = |other: &usize| {
-            let mutual = has_affinity_to(&self.selectors.shapes[*other], shape);
+        let possible_first = |other: &Id<PodShape>| {
+            let mutual = has_affinity_to(self.selectors.shapes[*other], shape);
             self.counts.by_shape[*other]
                 .iter()
                 .map(|count| count.kept + if mutual { count.placed } else { 0 })

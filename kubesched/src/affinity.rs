@@ -1,6 +1,7 @@
 //! InterPodAffinity: which pods each domain has, by term.
 
 use crate::domains::Domains;
+use crate::lookup::{domain_of, is_set};
 use plimsoll_model::snapshot::{Node, PodAffinityTerm, PodShape};
 use std::rc::Rc;
 
@@ -61,15 +62,16 @@ impl TermCounts {
     /// Counts `change` pods of `shape` on `node`, which have the term if they are `owned`. Whether the node has the
     /// label.
     pub(crate) fn add(&mut self, shape: usize, node: usize, owned: bool, change: i64) -> bool {
-        let Some(domain) = self.domains[node] else { return false };
-        self.counts[domain].0 += if self.matched[shape] { change } else { 0 };
-        self.counts[domain].1 += if owned { change } else { 0 };
+        let domain = domain_of(&self.domains, node);
+        let Some((matched, owners)) = domain.and_then(|domain| self.counts.get_mut(domain)) else { return false };
+        *matched += if is_set(&self.matched, shape) { change } else { 0 };
+        *owners += if owned { change } else { 0 };
         true
     }
 
     /// Pods in the domain of `node`: those that the term matches, and those that have it.
     pub(crate) fn at(&self, node: usize) -> Option<(i64, i64)> {
-        self.domains[node].map(|domain| self.counts[domain])
+        self.counts.get(domain_of(&self.domains, node)?).copied()
     }
 }
 
@@ -93,12 +95,12 @@ impl RequiredAffinity {
 
     /// Counts `change` pods of `shape` on `node`.
     pub(crate) fn add(&mut self, shape: usize, node: usize, change: i64) {
-        if !self.matched[shape] {
+        if !is_set(&self.matched, shape) {
             return;
         }
         for (domains, counts) in self.domains.iter().zip(&mut self.counts) {
-            if let Some(domain) = domains[node] {
-                counts[domain] += change;
+            if let Some(count) = domain_of(domains, node).and_then(|domain| counts.get_mut(domain)) {
+                *count += change;
                 self.total += change;
             }
         }
@@ -108,10 +110,11 @@ impl RequiredAffinity {
     /// those that match themselves may go anywhere.
     pub(crate) fn permits(&self, shape: usize, node: usize, nominated: i64) -> bool {
         let near = |(domains, counts): (&Rc<[Option<usize>]>, &Vec<i64>)| {
-            domains[node].is_some_and(|domain| nominated > 0 || counts[domain] > 0)
+            let count = domain_of(domains, node).and_then(|domain| counts.get(domain));
+            count.is_some_and(|count| nominated > 0 || *count > 0)
         };
-        let labelled = self.domains.iter().all(|domains| domains[node].is_some());
-        let first = self.total == 0 && nominated == 0 && self.matched[shape];
+        let labelled = self.domains.iter().all(|domains| domain_of(domains, node).is_some());
+        let first = self.total == 0 && nominated == 0 && is_set(&self.matched, shape);
         labelled && (first || self.domains.iter().zip(&self.counts).all(near))
     }
 }
@@ -123,7 +126,7 @@ impl RequiredAntiAffinity {
 
     /// Whether the term is about pods of `shape`.
     pub(crate) fn concerns(&self, shape: usize) -> bool {
-        self.owner == shape || self.counts.matched[shape]
+        self.owner == shape || is_set(&self.counts.matched, shape)
     }
 
     pub(crate) fn add(&mut self, shape: usize, node: usize, change: i64) {
@@ -141,7 +144,7 @@ impl ScoredTerm {
     }
 
     pub(crate) fn add(&mut self, shape: usize, node: usize, change: i64) {
-        if self.owner == shape || self.counts.matched[shape] {
+        if self.owner == shape || is_set(&self.counts.matched, shape) {
             self.counts.add(shape, node, self.owner == shape, change);
         }
     }
@@ -150,7 +153,7 @@ impl ScoredTerm {
     pub(crate) fn score(&self, shape: usize, node: usize) -> i64 {
         let Some((matched, owners)) = self.counts.at(node) else { return 0 };
         let own = if self.preferred && self.owner == shape { matched } else { 0 };
-        self.weight * (own + if self.counts.matched[shape] { owners } else { 0 })
+        self.weight * (own + if is_set(&self.counts.matched, shape) { owners } else { 0 })
     }
 }
 

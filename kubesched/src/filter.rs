@@ -1,5 +1,6 @@
 //! Why a node does not take a pod, and the nominated pods that count there.
 
+use crate::lookup::is_set;
 use std::fmt;
 
 /// Why a node does not take a pod. In the order of kube-scheduler's filter plugins, the first that refuses the node is
@@ -97,7 +98,7 @@ impl Nominated {
 
     /// Pods of the shapes that are `selected`.
     pub(crate) fn count(&self, selected: &[bool]) -> i64 {
-        self.iter().filter(|(shape, _)| selected[*shape]).map(|(_, count)| count).sum()
+        self.iter().filter(|(shape, _)| is_set(selected, *shape)).map(|(_, count)| count).sum()
     }
 
     pub(crate) fn of(&self, shape: usize) -> i64 {

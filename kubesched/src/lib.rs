@@ -39,9 +39,12 @@
 //! assert_eq!(state.filter(web, n1, &Nominated::default()), Ok(()));
 //! ```
 
+#![deny(clippy::indexing_slicing)]
+
 mod affinity;
 mod domains;
 mod filter;
+mod lookup;
 mod node;
 pub mod nomination;
 pub mod queue;

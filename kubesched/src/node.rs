@@ -91,10 +91,14 @@ pub(crate) fn usage(
     table: &ResourceTable,
     requests: &[Amounts],
 ) -> Vec<(Machine, Vec<HostPort>)> {
-    let numbers: BTreeMap<_, usize> =
-        snapshot.shapes.iter().enumerate().map(|(number, shape)| (&shape.id, number)).collect();
-    let daemons: Vec<usize> =
-        snapshot.daemon_sets.iter().filter_map(|daemon| numbers.get(&daemon.shape).copied()).collect();
+    let shapes: BTreeMap<_, (&PodShape, &Amounts)> =
+        snapshot.shapes.iter().zip(requests).map(|(shape, requests)| (&shape.id, (shape, requests))).collect();
+    let daemons: Vec<(&PodShape, &Amounts)> =
+        snapshot.daemon_sets.iter().filter_map(|daemon| shapes.get(&daemon.shape).copied()).collect();
+    let shape_of = |pod: usize| {
+        let number = index.shape_of(pod)?;
+        Some((snapshot.pods.get(pod)?, snapshot.shapes.get(number)?, requests.get(number)?))
+    };
     let usage = |(number, node): (usize, &Node)| {
         let in_service = node.state == NodeState::Initialized;
         let mut free = table.room(&node.allocatable, |driver| volumes::usual_limit(driver, None, in_service));
@@ -102,31 +106,26 @@ pub(crate) fn usage(
         let mut of_daemons = vec![0; free.len()];
         let mut ports = Vec::new();
         for place in index.residents(number).iter().map(|place| *place as usize) {
-            let (pod, Some(number)) = (&snapshot.pods[place], index.shape_of(place)) else { continue };
-            if pod.is_virtual() {
-                continue;
-            }
-            let shape = &snapshot.shapes[number];
-            add(&mut free, &requests[number], -1);
+            let Some((pod, shape, requests)) = shape_of(place).filter(|(pod, ..)| !pod.is_virtual()) else { continue };
+            add(&mut free, requests, -1);
             for volume in shape.volumes.iter().filter(|volume| !volume.claim.is_empty()) {
                 // Pods that share a claim share its attachment.
                 if !claims.insert((&shape.namespace, &volume.claim))
-                    && let Some(place) = table.attached(&volume.driver)
+                    && let Some(free) = table.attached(&volume.driver).and_then(|place| free.get_mut(place))
                 {
-                    free[place] += 1;
+                    *free += 1;
                 }
             }
             if pod.stays_with_node {
-                add(&mut of_daemons, &requests[number], 1);
+                add(&mut of_daemons, requests, 1);
             }
             ports.extend(shape.host_ports.iter().cloned());
         }
         let mut due = vec![0; free.len()];
-        for number in &daemons {
-            let shape = &snapshot.shapes[*number];
+        for (shape, requests) in &daemons {
             let tolerated = repelling(&node.taints, &shape.tolerations).is_none();
             if tolerated && shape.selects_node(node.name.as_str(), &node.labels) {
-                add(&mut due, &requests[*number], 1);
+                add(&mut due, requests, 1);
             }
         }
         let missing: Amounts = due.iter().zip(&of_daemons).map(|(due, there)| (due - there).max(0)).collect();

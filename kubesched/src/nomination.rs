@@ -50,28 +50,42 @@ pub struct Candidate {
 #[must_use]
 pub fn admissible(groups: &[Group], candidates: &[Candidate]) -> Vec<bool> {
     let mut pods = vec![0_usize; groups.len()];
-    candidates.iter().for_each(|candidate| pods[candidate.group] += 1);
+    for candidate in candidates {
+        if let Some(count) = pods.get_mut(candidate.group) {
+            *count += 1;
+        }
+    }
     let hindered_by = |group: usize| -> usize {
-        let counted = groups[group].spreads.iter().flat_map(|spread| &spread.counted);
-        counted.filter(|other| **other != group).map(|other| pods[*other]).sum()
+        let spreads = groups.get(group).into_iter().flat_map(|group| &group.spreads);
+        let others = spreads.flat_map(|spread| &spread.counted).filter(|other| **other != group);
+        others.filter_map(|other| pods.get(*other)).sum()
     };
-    let mut order: Vec<usize> = (0..candidates.len()).collect();
-    order.sort_by_key(|index| {
-        let candidate = candidates[*index];
+    let mut order: Vec<(usize, &Candidate)> = candidates.iter().enumerate().collect();
+    order.sort_by_key(|(_, candidate)| {
         (Reverse(candidate.priority), !candidate.is_current, Reverse(hindered_by(candidate.group)))
     });
     let mut admitted = vec![false; candidates.len()];
     let mut nominated = vec![0_i64; groups.len()];
-    for index in order {
-        let group = candidates[index].group;
-        nominated[group] += 1;
-        let holds =
-            |spread: &SpreadLimit| spread.counted.iter().map(|group| nominated[*group]).sum::<i64>() <= spread.max_skew;
+    for (index, candidate) in order {
+        change(&mut nominated, candidate.group, 1);
+        let holds = |spread: &SpreadLimit| {
+            let counted = spread.counted.iter().filter_map(|group| nominated.get(*group));
+            counted.sum::<i64>() <= spread.max_skew
+        };
         let mut present = groups.iter().zip(&nominated).filter(|(_, count)| **count > 0);
-        admitted[index] = present.all(|(group, _)| group.spreads.iter().all(holds));
-        nominated[group] -= i64::from(!admitted[index]);
+        if !present.all(|(group, _)| group.spreads.iter().all(holds)) {
+            change(&mut nominated, candidate.group, -1);
+        } else if let Some(admitted) = admitted.get_mut(index) {
+            *admitted = true;
+        }
     }
     admitted
+}
+
+fn change(counts: &mut [i64], group: usize, by: i64) {
+    if let Some(count) = counts.get_mut(group) {
+        *count += by;
+    }
 }
 
 #[cfg(test)]

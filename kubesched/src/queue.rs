@@ -13,7 +13,7 @@ pub fn key(pod: &Pod, priority: i32) -> impl Ord + '_ {
 /// A name without the number at its end, and that number.
 fn numbered(name: &str) -> (&str, u64) {
     let plain = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
-    (plain, name[plain.len()..].parse().unwrap_or(0))
+    (plain, name.strip_prefix(plain).and_then(|number| number.parse().ok()).unwrap_or(0))
 }
 
 /// The scheduling queue of a run. Its clock counts the pods that were tried.
@@ -31,8 +31,14 @@ impl Queue {
     /// All pods, first the first of `order`. `priorities` are by pod.
     #[must_use]
     pub fn new(order: impl IntoIterator<Item = usize>, priorities: Vec<i32>) -> Self {
-        let active = order.into_iter().enumerate().map(|(at, pod)| (Reverse(priorities[pod]), at, pod)).collect();
-        Self { active, backing_off: BTreeSet::new(), priorities }
+        let mut queue = Self { active: BTreeSet::new(), backing_off: BTreeSet::new(), priorities };
+        order.into_iter().enumerate().for_each(|(at, pod)| queue.activate(pod, at));
+        queue
+    }
+
+    fn activate(&mut self, pod: usize, since: usize) {
+        let priority = self.priorities.get(pod).copied().unwrap_or(0);
+        self.active.insert((Reverse(priority), since, pod));
     }
 
     /// The next pod at that time. If only refused pods are left, the first of them comes back at once.
@@ -41,7 +47,7 @@ impl Queue {
         let until = if self.active.is_empty() { soonest.unwrap_or(now).max(now) } else { now };
         while let Some((due, pod)) = self.backing_off.first().copied().filter(|(due, _)| *due <= until) {
             self.backing_off.pop_first();
-            self.active.insert((Reverse(self.priorities[pod]), due, pod));
+            self.activate(pod, due);
         }
         self.active.pop_first().map(|(_, _, pod)| pod)
     }

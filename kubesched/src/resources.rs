@@ -52,7 +52,9 @@ impl ResourceTable {
         let mut amounts = self.vector(&shape.requests);
         for (driver, place) in &self.drivers {
             let count = shape.volumes.iter().filter(|volume| volume.driver == *driver).count();
-            amounts[*place] = i64::try_from(count).unwrap_or(i64::MAX);
+            if let Some(amount) = amounts.get_mut(*place) {
+                *amount = i64::try_from(count).unwrap_or(i64::MAX);
+            }
         }
         amounts
     }
@@ -62,8 +64,8 @@ impl ResourceTable {
     pub fn room(&self, resources: &Resources, usual: impl Fn(&str) -> i64) -> Amounts {
         let mut amounts = self.vector(resources);
         for (driver, place) in &self.drivers {
-            if !resources.contains(&self.names[*place]) {
-                amounts[*place] = usual(driver);
+            if let (Some(amount), false) = (amounts.get_mut(*place), resources.contains(self.name(*place))) {
+                *amount = usual(driver);
             }
         }
         amounts

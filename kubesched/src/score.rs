@@ -39,14 +39,14 @@ pub(crate) fn preference(shape: &PodShape, nodes: &[Node]) -> Vec<i64> {
 pub(crate) fn resources(machine: &Machine, requests: &[i64], scored: [Option<usize>; 2]) -> i64 {
     let (mut least_allocated, mut known) = (0, 0);
     let (mut before, mut after) = ([0.0; 2], [0.0; 2]);
-    for (index, place) in scored.iter().enumerate() {
-        let Some(place) = place else { continue };
-        let (all, free) = (machine.allocatable[index].max(1), machine.free[*place]);
-        let wanted = requests[*place];
-        let counted = if wanted == 0 { DEFAULT_REQUESTS[index] } else { wanted };
+    let kinds = scored.into_iter().zip(machine.allocatable).zip(DEFAULT_REQUESTS);
+    for (((place, all), default), (before, after)) in kinds.zip(before.iter_mut().zip(&mut after)) {
+        let amounts = place.and_then(|place| machine.free.get(place).zip(requests.get(place)));
+        let (Some((&free, &wanted)), all) = (amounts, all.max(1)) else { continue };
+        let counted = if wanted == 0 { default } else { wanted };
         least_allocated += (free - counted).clamp(0, all).saturating_mul(MAX) / all;
         known += 1;
-        (before[index], after[index]) = (fraction(all - free, all), fraction(all - free + wanted, all));
+        (*before, *after) = (fraction(all - free, all), fraction(all - free + wanted, all));
     }
     // The plugin compares how balanced the node is with the pod and without it.
     let balanced = MAX / 2 + (MAX / 2 + balance(after) - balance(before)) / 2;

@@ -1,6 +1,7 @@
 //! PodTopologySpread: how many pods each domain of a constraint has.
 
 use crate::domains::{Domains, domain};
+use crate::lookup::{domain_of, is_set};
 use plimsoll_model::snapshot::{Node, PodShape, TopologySpread};
 use plimsoll_model::taints::repelling;
 use std::rc::Rc;
@@ -50,8 +51,8 @@ impl Spread {
         let eligible: Rc<[bool]> = nodes.iter().map(counts).collect();
         let mut open = vec![false; count];
         for (domain, eligible) in of_nodes.iter().zip(eligible.iter()) {
-            if let (Some(domain), true) = (domain, eligible) {
-                open[*domain] = true;
+            if let (Some(open), true) = (domain.and_then(|domain| open.get_mut(domain)), eligible) {
+                *open = true;
             }
         }
         let open_domains = open.iter().filter(|open| **open).count();
@@ -71,13 +72,14 @@ impl Spread {
 
     /// The domain in which a pod of `shape` on `node` counts, if it counts.
     fn counted(&self, shape: usize, node: usize) -> Option<usize> {
-        self.domains[node].filter(|_| self.selected[shape] && self.eligible[node])
+        domain_of(&self.domains, node).filter(|_| is_set(&self.selected, shape) && is_set(&self.eligible, node))
     }
 
     pub(crate) fn add(&mut self, shape: usize, node: usize) {
         let Some(domain) = self.counted(shape, node) else { return };
-        self.counts[domain] += 1;
-        if self.open[domain] && self.counts[domain] == self.least.0 + 1 {
+        let Some(count) = self.counts.get_mut(domain) else { return };
+        *count += 1;
+        if *count == self.least.0 + 1 && is_set(&self.open, domain) {
             self.least.1 -= 1;
             if self.least.1 == 0 {
                 self.least = self.least_with(domain, 0);
@@ -87,21 +89,25 @@ impl Spread {
 
     pub(crate) fn remove(&mut self, shape: usize, node: usize) {
         let Some(domain) = self.counted(shape, node) else { return };
-        self.counts[domain] -= 1;
-        let count = self.counts[domain];
-        if self.open[domain] && count < self.least.0 {
+        let Some(count) = self.counts.get_mut(domain) else { return };
+        *count -= 1;
+        let (count, is_open) = (*count, is_set(&self.open, domain));
+        if is_open && count < self.least.0 {
             self.least = (count, 1);
-        } else if self.open[domain] && count == self.least.0 {
+        } else if is_open && count == self.least.0 {
             self.least.1 += 1;
         }
     }
 
     /// The least count of the open domains with `more` pods in one of them, and how many domains have it.
     fn least_with(&self, domain: usize, more: i64) -> (i64, usize) {
-        let open = || (0..self.counts.len()).filter(|domain| self.open[*domain]);
-        let count = |other: usize| self.counts[other] + if other == domain { more } else { 0 };
-        let least = open().map(count).min().unwrap_or(0);
-        (least, open().filter(|domain| count(*domain) == least).count())
+        let open = || {
+            let domains = self.counts.iter().zip(self.open.iter()).enumerate();
+            let open = domains.filter(|(_, (_, open))| **open);
+            open.map(move |(other, (count, _))| count + if other == domain { more } else { 0 })
+        };
+        let least = open().min().unwrap_or(0);
+        (least, open().filter(|count| *count == least).count())
     }
 
     /// Whether one domain can have more pods than another: there is more than one, or minDomains asks for more than
@@ -112,17 +118,21 @@ impl Spread {
 
     /// Whether a pod of `shape` may go to `node`, where the constraint selects so many `nominated` pods.
     pub(crate) fn filter(&self, shape: usize, node: usize, nominated: i64) -> Result<(), Refusal> {
-        let domain = self.domains[node].ok_or(Refusal::MissingLabel)?;
-        let nominated = if self.eligible[node] { nominated } else { 0 };
-        let only_least = nominated > 0 && self.least == (self.counts[domain], 1);
+        let domain = domain_of(&self.domains, node).ok_or(Refusal::MissingLabel)?;
+        let nominated = if is_set(&self.eligible, node) { nominated } else { 0 };
+        let only_least = nominated > 0 && self.least == (self.count(domain), 1);
         let least = if only_least { self.least_with(domain, nominated).0 } else { self.least.0 };
         let least = if self.min_domains > 1 && self.open_domains < self.min_domains { 0 } else { least };
-        let skew = self.counts[domain] + nominated + i64::from(self.selected[shape]) - least;
+        let skew = self.count(domain) + nominated + i64::from(is_set(&self.selected, shape)) - least;
         if skew <= self.max_skew { Ok(()) } else { Err(Refusal::Skew) }
+    }
+
+    fn count(&self, domain: usize) -> i64 {
+        self.counts.get(domain).copied().unwrap_or(0)
     }
 
     /// Pods in the domain of `node`.
     pub(crate) fn count_at(&self, node: usize) -> i64 {
-        self.domains[node].map_or(0, |domain| self.counts[domain])
+        domain_of(&self.domains, node).map_or(0, |domain| self.count(domain))
     }
 }

@@ -7,8 +7,9 @@ use crate::resources::{Amounts, ResourceTable, add, fits};
 use crate::topology::Topology;
 use crate::{queue, score, volumes};
 use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
+use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::{HostPort, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
+use plimsoll_model::snapshot::{HostPort, Node, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -39,7 +40,7 @@ struct Shape {
 /// What does not change while pods are bound.
 #[derive(Debug)]
 struct Facts {
-    nodes: Vec<(NodeName, Resources)>,
+    nodes: IndexVec<Node, (NodeName, Resources)>,
     /// By index in the snapshot, if pods of it are pending.
     shapes: Vec<Option<Shape>>,
     pods: Vec<PodSlot>,
@@ -71,9 +72,9 @@ pub struct Checkpoint(usize);
 #[derive(Debug, Clone)]
 pub struct ClusterState {
     facts: Rc<Facts>,
-    machines: Vec<Machine>,
-    /// By node: host ports that are taken.
-    ports: Vec<Vec<HostPort>>,
+    machines: IndexVec<Node, Machine>,
+    /// Host ports that are taken.
+    ports: IndexVec<Node, Vec<HostPort>>,
     topology: Topology,
     log: Vec<Change>,
 }
@@ -85,18 +86,21 @@ impl ClusterState {
     pub fn new(snapshot: &Snapshot, index: &SnapshotIndex) -> Self {
         let pods = pending_pods(snapshot, index);
         let mut pending = vec![false; snapshot.shapes.len()];
-        pods.iter().for_each(|pod| pending[pod.shape] = true);
+        for pod in &pods {
+            if let Some(pending) = pending.get_mut(pod.shape) {
+                *pending = true;
+            }
+        }
         let drivers = volumes::limited_drivers(snapshot, &BTreeMap::new());
         let table = ResourceTable::new(snapshot.shapes.iter().map(|shape| &shape.requests), drivers);
         let requests: Vec<Amounts> = snapshot.shapes.iter().map(|shape| table.request(shape)).collect();
-        let (machines, ports) = node::usage(snapshot, index, &table, &requests).into_iter().unzip();
+        let (machines, ports): (Vec<_>, Vec<_>) = node::usage(snapshot, index, &table, &requests).into_iter().unzip();
         let shared = shared_claims(snapshot);
         let mut verdicts = Verdicts::new(&snapshot.nodes);
-        let shape = |(number, shape): (usize, _)| {
-            let requests: &Amounts = &requests[number];
-            pending[number].then(|| Shape::new(shape, requests, &table, &shared, &mut verdicts, snapshot))
+        let shape = |((shape, requests), pending): ((_, &Amounts), &bool)| {
+            pending.then(|| Shape::new(shape, requests, &table, &shared, &mut verdicts, snapshot))
         };
-        let shapes = snapshot.shapes.iter().enumerate().map(shape).collect();
+        let shapes = snapshot.shapes.iter().zip(&requests).zip(&pending).map(shape).collect();
         let mut topology = Topology::new(snapshot, &pending);
         for (place, pod) in snapshot.pods.iter().enumerate() {
             let counts = !pod.terminating && !pod.is_virtual() && pod.state != PodState::Pending;
@@ -106,7 +110,7 @@ impl ClusterState {
         }
         let nodes = snapshot.nodes.iter().map(|node| (node.name.clone(), node.allocatable.clone())).collect();
         let facts = Facts { nodes, shapes, pods, scored: SCORED.map(|name| table.place(name)), table };
-        Self { facts: Rc::new(facts), machines, ports, topology, log: Vec::new() }
+        Self { facts: Rc::new(facts), machines: machines.into(), ports: ports.into(), topology, log: Vec::new() }
     }
 
     /// Pending pods in the order of the scheduling queue.
@@ -124,30 +128,31 @@ impl ClusterState {
     /// The name of a node.
     #[must_use]
     pub fn node_name(&self, node: usize) -> &NodeName {
-        &self.facts.nodes[node].0
+        &self.facts.nodes[Id::new(node)].0
     }
 
     /// What the pods of a shape request, by [`ResourceTable`]; nothing if none are pending.
     #[must_use]
     pub fn requests(&self, shape: usize) -> &[i64] {
-        self.facts.shapes[shape].as_ref().map_or(&[], |shape| &shape.requests)
+        self.facts.shape(shape).map_or(&[], |shape| &shape.requests)
     }
 
     /// What the node is now.
     #[must_use]
     pub fn machine(&self, node: usize) -> &Machine {
-        &self.machines[node]
+        &self.machines[Id::new(node)]
     }
 
     /// The node as a machine that has `allocatable` for all its pods.
     #[must_use]
     pub fn resized(&self, node: usize, allocatable: &Resources) -> Machine {
-        self.machines[node].resized(&self.facts.table, &self.facts.nodes[node].1, allocatable)
+        let id = Id::new(node);
+        self.machines[id].resized(&self.facts.table, &self.facts.nodes[id].1, allocatable)
     }
 
     /// The node is this machine from now on.
     pub fn resize(&mut self, node: usize, machine: Machine) {
-        let before = std::mem::replace(&mut self.machines[node], machine);
+        let before = std::mem::replace(&mut self.machines[Id::new(node)], machine);
         self.log.push(Change::Resized { node, before });
     }
 
@@ -170,8 +175,8 @@ impl ClusterState {
     ///
     /// The first reason against it.
     pub fn filter_node(&self, shape: usize, node: usize) -> Result<(), Rejection> {
-        let shape = self.facts.shapes[shape].as_ref().ok_or(Rejection::NotPending)?;
-        shape.verdicts[node].map_or(Ok(()), Err)
+        let shape = self.facts.shape(shape).ok_or(Rejection::NotPending)?;
+        shape.verdicts.get(node).copied().flatten().map_or(Ok(()), Err)
     }
 
     /// The part of [`Self::filter`] that depends on bound pods: ports, resources, topology spread and affinity.
@@ -180,11 +185,11 @@ impl ClusterState {
     ///
     /// The first reason against it.
     pub fn filter_pods(&self, shape: usize, node: usize) -> Result<(), Rejection> {
-        let pod = self.facts.shapes[shape].as_ref().ok_or(Rejection::NotPending)?;
-        if clash(&pod.ports, &self.ports[node]) {
+        let pod = self.facts.shape(shape).ok_or(Rejection::NotPending)?;
+        if clash(&pod.ports, &self.ports[Id::new(node)]) {
             return Err(Rejection::HostPorts);
         }
-        if !fits(&pod.requests, &self.machines[node].free) {
+        if !fits(&pod.requests, &self.machines[Id::new(node)].free) {
             return Err(Rejection::Resources);
         }
         self.topology.filter(shape, node, &Nominated::default())
@@ -196,9 +201,9 @@ impl ClusterState {
     ///
     /// The first reason against it.
     pub fn filter_beside(&self, shape: usize, node: usize, nominated: &Nominated) -> Result<(), Rejection> {
-        let pod = self.facts.shapes[shape].as_ref().ok_or(Rejection::NotPending)?;
+        let pod = self.facts.shape(shape).ok_or(Rejection::NotPending)?;
         let mut others = self.nominated_shapes(nominated);
-        if clash(&pod.ports, &self.ports[node]) || others.any(|(other, _)| clash(&pod.ports, &other.ports)) {
+        if clash(&pod.ports, &self.ports[Id::new(node)]) || others.any(|(other, _)| clash(&pod.ports, &other.ports)) {
             return Err(Rejection::HostPorts);
         }
         if self.lacking(pod, node, nominated).next().is_some() {
@@ -209,7 +214,7 @@ impl ClusterState {
 
     /// Resources of which `node` has too little for a pod of `shape` beside the `nominated` pods.
     pub fn insufficient(&self, shape: usize, node: usize, nominated: &Nominated) -> impl Iterator<Item = &str> {
-        let pod = self.facts.shapes[shape].as_ref().into_iter();
+        let pod = self.facts.shape(shape).into_iter();
         pod.flat_map(move |pod| self.lacking(pod, node, nominated)).map(|place| self.facts.table.name(place))
     }
 
@@ -217,27 +222,27 @@ impl ClusterState {
     fn lacking(&self, pod: &Shape, node: usize, nominated: &Nominated) -> impl Iterator<Item = usize> {
         let left = move |place: usize, free: i64| {
             let taken =
-                self.nominated_shapes(nominated).map(|(other, count)| other.requests[place].saturating_mul(count));
+                self.nominated_shapes(nominated).map(|(other, count)| other.request(place).saturating_mul(count));
             taken.fold(free, i64::saturating_sub)
         };
-        let amounts = pod.requests.iter().zip(&self.machines[node].free).enumerate();
+        let amounts = pod.requests.iter().zip(&self.machines[Id::new(node)].free).enumerate();
         amounts.filter(move |(place, (need, free))| **need > 0 && **need > left(*place, **free)).map(|(place, _)| place)
     }
 
     fn nominated_shapes(&self, nominated: &Nominated) -> impl Iterator<Item = (&Shape, i64)> {
-        nominated.iter().filter_map(|(shape, count)| Some((self.facts.shapes[shape].as_ref()?, count)))
+        nominated.iter().filter_map(|(shape, count)| Some((self.facts.shape(shape)?, count)))
     }
 
     /// How kube-scheduler ranks `nodes`, which all pass its filters, for a pod of `shape`: higher is better.
     #[must_use]
     pub fn scores(&self, shape: usize, nodes: &[usize]) -> Vec<i64> {
-        let Some(pod) = self.facts.shapes[shape].as_ref() else { return vec![0; nodes.len()] };
+        let Some(pod) = self.facts.shape(shape) else { return vec![0; nodes.len()] };
         let spread: Vec<i64> = nodes.iter().map(|node| self.topology.spread_score(shape, *node)).collect();
         let affinity: Vec<i64> = nodes.iter().map(|node| self.topology.affinity_score(shape, *node)).collect();
         let others = score::normalized(&spread, false).into_iter().zip(score::normalized(&affinity, true));
         let total = |(node, (spread, affinity)): (&usize, (i64, i64))| {
-            score::resources(&self.machines[*node], &pod.requests, self.facts.scored)
-                + pod.preference[*node]
+            score::resources(&self.machines[Id::new(*node)], &pod.requests, self.facts.scored)
+                + pod.preference.get(*node).copied().unwrap_or(0)
                 + score::TOPOLOGY_SPREAD * spread
                 + score::POD_AFFINITY * affinity
         };
@@ -277,7 +282,7 @@ impl ClusterState {
         shapes.sort_unstable();
         shapes.dedup();
         let candidate = |(shape, is_current): &(usize, bool)| {
-            let priority = self.facts.shapes[*shape].as_ref().map_or(0, |shape| shape.priority);
+            let priority = self.facts.shape(*shape).map_or(0, |shape| shape.priority);
             Candidate { group: shapes.binary_search(shape).unwrap_or(0), priority, is_current: *is_current }
         };
         let candidates: Vec<Candidate> = candidates.iter().map(candidate).collect();
@@ -286,9 +291,9 @@ impl ClusterState {
 
     /// Binds a pending pod of `shape` to `node`.
     pub fn bind(&mut self, shape: usize, node: usize) {
-        let Some(pod) = self.facts.shapes[shape].as_ref() else { return };
-        add(&mut self.machines[node].free, &pod.requests, -1);
-        self.ports[node].extend(pod.ports.iter().cloned());
+        let Some(pod) = self.facts.shape(shape) else { return };
+        add(&mut self.machines[Id::new(node)].free, &pod.requests, -1);
+        self.ports[Id::new(node)].extend(pod.ports.iter().cloned());
         self.topology.add(shape, node);
         self.log.push(Change::Bound { shape, node });
     }
@@ -304,7 +309,7 @@ impl ClusterState {
         while self.log.len() > to.0 {
             match self.log.pop() {
                 Some(Change::Bound { shape, node }) => self.unbind(shape, node),
-                Some(Change::Resized { node, before }) => self.machines[node] = before,
+                Some(Change::Resized { node, before }) => self.machines[Id::new(node)] = before,
                 None => return,
             }
         }
@@ -312,15 +317,26 @@ impl ClusterState {
 
     /// Takes the last binding to `node` back.
     fn unbind(&mut self, shape: usize, node: usize) {
-        let Some(pod) = self.facts.shapes[shape].as_ref() else { return };
-        add(&mut self.machines[node].free, &pod.requests, 1);
-        let ports = &mut self.ports[node];
+        let Some(pod) = self.facts.shape(shape) else { return };
+        add(&mut self.machines[Id::new(node)].free, &pod.requests, 1);
+        let ports = &mut self.ports[Id::new(node)];
         ports.truncate(ports.len().saturating_sub(pod.ports.len()));
         self.topology.remove(shape, node);
     }
 }
 
+impl Facts {
+    fn shape(&self, shape: usize) -> Option<&Shape> {
+        self.shapes.get(shape)?.as_ref()
+    }
+}
+
 impl Shape {
+    /// What a pod requests of resource number `place`.
+    fn request(&self, place: usize) -> i64 {
+        self.requests.get(place).copied().unwrap_or(0)
+    }
+
     fn new<'s>(
         shape: &'s PodShape,
         requests: &Amounts,
@@ -333,9 +349,9 @@ impl Shape {
         for volume in &shape.volumes {
             // A volume that the pod shares is attached for other pods as well, or is one of very few.
             if shared.contains(&(shape.namespace.as_str(), volume.claim.as_str()))
-                && let Some(place) = table.attached(&volume.driver)
+                && let Some(request) = table.attached(&volume.driver).and_then(|place| requests.get_mut(place))
             {
-                requests[place] -= 1;
+                *request -= 1;
             }
         }
         Self {
@@ -352,7 +368,7 @@ fn pending_pods(snapshot: &Snapshot, index: &SnapshotIndex) -> Vec<PodSlot> {
     let mut pods: Vec<(&Pod, PodSlot)> = Vec::new();
     for (place, pod) in snapshot.pods.iter().enumerate() {
         if let (PodState::Pending, false, Some(shape)) = (&pod.state, pod.is_virtual(), index.shape_of(place)) {
-            let priority = snapshot.shapes[shape].priority;
+            let priority = snapshot.shapes.get(shape).map_or(0, |shape| shape.priority);
             pods.push((pod, PodSlot { uid: pod.uid.clone(), shape, priority }));
         }
     }

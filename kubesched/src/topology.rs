@@ -2,6 +2,7 @@
 
 use crate::affinity::{RequiredAffinity, RequiredAntiAffinity, ScoredTerm};
 use crate::filter::{Nominated, Rejection};
+use crate::lookup::is_set;
 use crate::nomination::{Group, SpreadLimit};
 use crate::spread::{Refusal, Spread};
 use plimsoll_model::snapshot::Snapshot;
@@ -28,17 +29,14 @@ impl Topology {
     /// Without any pod; `pending` says of each shape whether pods of it are to be scheduled.
     pub(crate) fn new(snapshot: &Snapshot, pending: &[bool]) -> Self {
         let (shapes, nodes) = (&snapshot.shapes, &snapshot.nodes);
-        let mut own_spreads = vec![Vec::new(); shapes.len()];
-        let mut affinity = vec![None; shapes.len()];
+        let (mut own_spreads, mut affinity) = (Vec::new(), Vec::new());
         let (mut spreads, mut anti_affinity, mut scored) = (Vec::new(), Vec::new(), Vec::new());
-        for (number, shape) in shapes.iter().enumerate() {
-            for constraint in shape.topology_spread.iter().filter(|_| pending[number]) {
-                own_spreads[number].push(spreads.len());
-                spreads.push(Spread::new(shape, constraint, shapes, nodes));
-            }
-            if pending[number] {
-                affinity[number] = RequiredAffinity::new(shape, shapes, nodes);
-            }
+        for (number, (shape, pending)) in shapes.iter().zip(pending).enumerate() {
+            let first = spreads.len();
+            let constraints = shape.topology_spread.iter().filter(|_| *pending);
+            spreads.extend(constraints.map(|constraint| Spread::new(shape, constraint, shapes, nodes)));
+            own_spreads.push((first..spreads.len()).collect());
+            affinity.push(if *pending { RequiredAffinity::new(shape, shapes, nodes) } else { None });
             for term in &shape.pod_affinity {
                 if term.anti && term.weight.is_none() {
                     anti_affinity.push(RequiredAntiAffinity::new(number, term, shapes, nodes));
@@ -47,9 +45,12 @@ impl Topology {
                 }
             }
         }
-        let concerned = (0..shapes.len())
-            .map(|shape| (0..anti_affinity.len()).filter(|term| anti_affinity[*term].concerns(shape)).collect())
-            .collect();
+        let concerned = |shape: usize| {
+            let terms: &[RequiredAntiAffinity] = &anti_affinity;
+            let terms = terms.iter().enumerate().filter(|(_, term)| term.concerns(shape));
+            terms.map(|(number, _)| number).collect()
+        };
+        let concerned = (0..shapes.len()).map(concerned).collect();
         let priorities = shapes.iter().map(|shape| shape.priority).collect();
         Self { spreads, affinity, anti_affinity, scored, own_spreads: own_spreads.into(), concerned, priorities }
     }
@@ -69,36 +70,34 @@ impl Topology {
     fn change(&mut self, shape: usize, node: usize, change: i64) {
         self.affinity.iter_mut().flatten().for_each(|terms| terms.add(shape, node, change));
         self.scored.iter_mut().for_each(|term| term.add(shape, node, change));
-        for term in &self.concerned[shape] {
-            self.anti_affinity[*term].add(shape, node, change);
+        for term in self.concerned.get(shape).into_iter().flatten() {
+            if let Some(term) = self.anti_affinity.get_mut(*term) {
+                term.add(shape, node, change);
+            }
         }
     }
 
     /// Whether a pod of `shape` may go to `node`, beside the pods that are `nominated` there.
     pub(crate) fn filter(&self, shape: usize, node: usize, nominated: &Nominated) -> Result<(), Rejection> {
-        for number in &self.own_spreads[shape] {
-            let spread = &self.spreads[*number];
-            if spread.required {
-                spread.filter(shape, node, nominated.count(&spread.selected)).map_err(|refusal| match refusal {
-                    Refusal::MissingLabel => Rejection::MissingTopologyLabel,
-                    Refusal::Skew => Rejection::TopologySpread,
-                })?;
-            }
+        for spread in self.required_spreads(shape) {
+            spread.filter(shape, node, nominated.count(&spread.selected)).map_err(|refusal| match refusal {
+                Refusal::MissingLabel => Rejection::MissingTopologyLabel,
+                Refusal::Skew => Rejection::TopologySpread,
+            })?;
         }
-        if let Some(terms) = &self.affinity[shape]
+        if let Some(terms) = self.affinity_of(shape)
             && !terms.permits(shape, node, nominated.count(&terms.matched))
         {
             return Err(Rejection::PodAffinity);
         }
         let counts_nominated = nominated.is_empty() || self.counts_nominated_owners(shape);
-        for number in &self.concerned[shape] {
-            let term = &self.anti_affinity[*number];
+        for term in self.terms_about(shape) {
             let Some((matched, owners)) = term.counts.at(node) else { continue };
             if term.owner == shape && matched + nominated.count(&term.counts.matched) > 0 {
                 return Err(Rejection::PodAntiAffinity);
             }
             let nominated_owners = if counts_nominated { nominated.of(term.owner) } else { 0 };
-            if term.counts.matched[shape] && owners + nominated_owners > 0 {
+            if is_set(&term.counts.matched, shape) && owners + nominated_owners > 0 {
                 return Err(Rejection::ExistingPodAntiAffinity);
             }
         }
@@ -109,15 +108,27 @@ impl Topology {
     /// required terms itself, and no running pod keeps it away from any domain, the plugin's `PreFilter` returns
     /// `Skip`, and nominated pods are not added either.
     fn counts_nominated_owners(&self, shape: usize) -> bool {
-        let any = |number: &usize| {
-            let term = &self.anti_affinity[*number];
-            term.owner == shape || (term.counts.matched[shape] && term.owners > 0)
+        let any = |term: &RequiredAntiAffinity| {
+            term.owner == shape || (is_set(&term.counts.matched, shape) && term.owners > 0)
         };
-        self.affinity[shape].is_some() || self.concerned[shape].iter().any(any)
+        self.affinity_of(shape).is_some() || self.terms_about(shape).any(any)
+    }
+
+    fn spreads_of(&self, shape: usize) -> impl Iterator<Item = &Spread> {
+        self.own_spreads.get(shape).into_iter().flatten().filter_map(|number| self.spreads.get(*number))
     }
 
     fn required_spreads(&self, shape: usize) -> impl Iterator<Item = &Spread> {
-        self.own_spreads[shape].iter().map(|number| &self.spreads[*number]).filter(|spread| spread.required)
+        self.spreads_of(shape).filter(|spread| spread.required)
+    }
+
+    fn affinity_of(&self, shape: usize) -> Option<&RequiredAffinity> {
+        self.affinity.get(shape)?.as_ref()
+    }
+
+    /// The anti-affinity terms that the shape has or that match it.
+    fn terms_about(&self, shape: usize) -> impl Iterator<Item = &RequiredAntiAffinity> {
+        self.concerned.get(shape).into_iter().flatten().filter_map(|number| self.anti_affinity.get(*number))
     }
 
     /// Whether any number of pods of `shape` may be nominated to a node at the same time.
@@ -128,19 +139,20 @@ impl Topology {
     /// What the nomination gate has to know of pods of these shapes.
     pub(crate) fn nomination_groups(&self, shapes: &[usize]) -> Vec<Group> {
         let follows = |pod: usize, other: usize| {
-            self.affinity[pod].as_ref().is_some_and(|affinity| affinity.matched_by_any[other])
+            self.affinity_of(pod).is_some_and(|affinity| is_set(&affinity.matched_by_any, other))
         };
         let waits_for = |pod: usize, other: usize| {
-            self.required_spreads(pod).any(|spread| spread.selected[other]) || follows(pod, other)
+            self.required_spreads(pod).any(|spread| is_set(&spread.selected, other)) || follows(pod, other)
         };
         let group = |shape: &usize| {
             let limit = |spread: &Spread| {
                 let counted = |other: usize| {
-                    self.priorities[other] >= self.priorities[*shape]
-                        && spread.selected[other]
+                    self.priorities.get(other) >= self.priorities.get(*shape)
+                        && is_set(&spread.selected, other)
                         && waits_for(other, *shape)
                 };
-                let counted = (0..shapes.len()).filter(|number| counted(shapes[*number])).collect();
+                let counted = shapes.iter().enumerate().filter(|(_, other)| counted(**other));
+                let counted = counted.map(|(number, _)| number).collect();
                 SpreadLimit { max_skew: spread.max_skew, counted }
             };
             Group { spreads: self.required_spreads(*shape).filter(|spread| spread.can_skew()).map(limit).collect() }
@@ -155,7 +167,7 @@ impl Topology {
 
     /// The raw PodTopologySpread score, pods in the node's domains: lower is better.
     pub(crate) fn spread_score(&self, shape: usize, node: usize) -> i64 {
-        let preferred = self.own_spreads[shape].iter().map(|number| &self.spreads[*number]).filter(|one| !one.required);
+        let preferred = self.spreads_of(shape).filter(|spread| !spread.required);
         preferred.map(|spread| spread.count_at(node)).sum()
     }
 }

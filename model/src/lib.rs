@@ -4,6 +4,8 @@
 //! The crate uses no clock, I/O, environment or randomness, and never iterates over hash maps, so that results are
 //! deterministic.
 
+#![deny(clippy::indexing_slicing)]
+
 pub mod catalog;
 pub mod costs;
 pub mod execution;

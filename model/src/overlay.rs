@@ -158,10 +158,10 @@ impl<'a> Changes<'a> {
         for ((_, instance_type, resource), (_, amount)) in
             self.capacity.iter().filter(|((pool_name, _, _), _)| *pool_name == pool)
         {
-            if let Ok(index) =
-                changed.instance_types.binary_search_by(|candidate| candidate.name.as_str().cmp(instance_type))
-            {
-                changed.instance_types[index].capacity.set(resource, *amount);
+            let types = &mut changed.instance_types;
+            let index = types.binary_search_by(|candidate| candidate.name.as_str().cmp(instance_type));
+            if let Some(changed) = index.ok().and_then(|index| types.get_mut(index)) {
+                changed.capacity.set(resource, *amount);
             }
         }
         if !costs.is_none() {

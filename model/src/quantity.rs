@@ -78,10 +78,9 @@ impl Quantity {
         if text.is_empty() {
             return Err(ParseQuantityError::Empty);
         }
-        let (negative, unsigned) = match text.as_bytes().first() {
-            Some(b'-') => (true, &text[1..]),
-            Some(b'+') => (false, &text[1..]),
-            _ => (false, text),
+        let (negative, unsigned) = match text.strip_prefix('-') {
+            Some(unsigned) => (true, unsigned),
+            None => (false, text.strip_prefix('+').unwrap_or(text)),
         };
         let (whole, rest) = split_digits(unsigned);
         let (fraction, suffix) = rest.strip_prefix('.').map_or(("", rest), split_digits);
@@ -214,10 +213,10 @@ fn split_digits(text: &str) -> (&str, &str) {
 /// Returns `whole.fraction` times `scale` in nanos, rounded up and capped. Works on decimal digits to stay exact.
 fn magnitude(whole: &str, fraction: &str, scale: Scale) -> i128 {
     let digits = times_power_of_two(whole.bytes().chain(fraction.bytes()).map(|byte| byte - b'0'), scale.binary);
-    let Some(first) = digits.iter().position(|digit| *digit != 0) else {
+    let first = digits.iter().position(|digit| *digit != 0);
+    let Some(digits) = first.and_then(|first| digits.get(first..)) else {
         return 0;
     };
-    let digits = &digits[first..];
     let point = length(digits) - length(fraction.as_bytes()) + scale.decimal;
     if point > MAX_WHOLE_DIGITS {
         return MAX_NANOS;

@@ -5,6 +5,8 @@
 //! [`session`] keeps the mirror of a cluster that sends deltas instead of full snapshots. [`service`] serves both on
 //! gRPC ports.
 
+#![deny(clippy::indexing_slicing)]
+
 pub mod answer;
 pub mod args;
 pub mod catalogs;

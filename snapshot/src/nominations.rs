@@ -30,46 +30,47 @@ pub struct Wish<'a> {
 #[must_use]
 pub fn at_once<'n>(wishes: &[Wish<'_>], cluster_nodes: impl IntoIterator<Item = &'n Node>) -> Vec<bool> {
     let cluster_nodes = ClusterNodes::new(cluster_nodes);
-    let mut nodes: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (index, wish) in wishes.iter().enumerate() {
-        nodes.entry(wish.node).or_default().push(index);
-    }
+    let mut nodes: BTreeMap<&str, Vec<(&Wish<'_>, &mut bool)>> = BTreeMap::new();
     let mut admissible = vec![true; wishes.len()];
-    for indices in nodes.into_values() {
-        if indices.iter().any(|index| spreads(wishes[*index].pod).next().is_some()) {
-            check_node(wishes, indices, &cluster_nodes, &mut admissible);
+    for (wish, admissible) in wishes.iter().zip(&mut admissible) {
+        nodes.entry(wish.node).or_default().push((wish, admissible));
+    }
+    for wishes in nodes.into_values() {
+        if wishes.iter().any(|(wish, _)| spreads(wish.pod).next().is_some()) {
+            check_node(wishes, &cluster_nodes);
         }
     }
     admissible
 }
 
 /// Decides for the pods of one node.
-fn check_node(wishes: &[Wish<'_>], mut indices: Vec<usize>, cluster_nodes: &ClusterNodes<'_>, admissible: &mut [bool]) {
-    let groups = Groups::new(wishes, &indices, cluster_nodes);
-    indices.sort_by_key(|index| (wishes[*index].pod.metadata.creation_timestamp.as_ref().map(|time| time.0), *index));
-    let candidates = indices.iter().map(|index| {
-        let wish = &wishes[*index];
-        Candidate { group: groups.by_index[index], priority: priority(wish.pod), is_current: wish.stands }
-    });
-    let candidates: Vec<Candidate> = candidates.collect();
+fn check_node(mut wishes: Vec<(&Wish<'_>, &mut bool)>, cluster_nodes: &ClusterNodes<'_>) {
+    wishes.sort_by_key(|(wish, _)| wish.pod.metadata.creation_timestamp.as_ref().map(|time| time.0));
+    let pods: Vec<&Pod> = wishes.iter().map(|(wish, _)| wish.pod).collect();
+    let groups = Groups::new(&pods, cluster_nodes);
+    let candidate = |((wish, _), group): (&(&Wish<'_>, &mut bool), &usize)| Candidate {
+        group: *group,
+        priority: priority(wish.pod),
+        is_current: wish.stands,
+    };
+    let candidates: Vec<Candidate> = wishes.iter().zip(&groups.by_pod).map(candidate).collect();
     let admitted = nomination::admissible(&groups.groups, &candidates);
-    indices.iter().zip(admitted).for_each(|(index, admitted)| admissible[*index] = admitted);
+    wishes.into_iter().zip(admitted).for_each(|((_, admissible), admitted)| *admissible = admitted);
 }
 
 /// Pods of one node, grouped by the constraints that the nomination gate considers.
 struct Groups {
-    /// Group of each wish, by index.
-    by_index: BTreeMap<usize, usize>,
+    /// Group of each pod.
+    by_pod: Vec<usize>,
     groups: Vec<Group>,
 }
 
 impl Groups {
-    fn new(wishes: &[Wish<'_>], indices: &[usize], cluster_nodes: &ClusterNodes<'_>) -> Self {
+    fn new(all_pods: &[&Pod], cluster_nodes: &ClusterNodes<'_>) -> Self {
         let mut group_by_key: BTreeMap<_, usize> = BTreeMap::new();
-        let mut by_index = BTreeMap::new();
+        let mut by_pod = Vec::new();
         let mut pods: Vec<&Pod> = Vec::new();
-        for index in indices {
-            let pod = wishes[*index].pod;
+        for pod in all_pods.iter().copied() {
             let constraints = (spreads(pod).collect::<Vec<_>>(), required_pod_affinity(pod).collect::<Vec<_>>());
             let constraints = serde_json::to_string(&constraints).unwrap_or_default();
             let key = (&pod.metadata.namespace, &pod.metadata.labels, constraints, priority(pod));
@@ -77,7 +78,7 @@ impl Groups {
                 pods.push(pod);
                 pods.len() - 1
             });
-            by_index.insert(*index, group);
+            by_pod.push(group);
         }
         let counted = |pod: &Pod, spread: &TopologySpreadConstraint| -> Vec<usize> {
             let blocks =
@@ -92,7 +93,7 @@ impl Groups {
             };
             Group { spreads: spreads_with_domains.map(limit).collect() }
         };
-        Self { by_index, groups: pods.iter().map(group).collect() }
+        Self { by_pod, groups: pods.iter().map(group).collect() }
     }
 }
 

@@ -206,15 +206,15 @@ impl Rules<'_> {
             self.add(path, "card 0 needs an ordinary interface as device 0");
         }
         for (position, interface) in interfaces.iter().enumerate() {
-            let before = &interfaces[..position];
+            let mut before = interfaces.iter().take(position);
             let path = format!("{path}[{position}]");
-            if before.iter().any(|earlier| place(earlier) == place(interface)) {
+            if before.clone().any(|earlier| place(earlier) == place(interface)) {
                 self.add(&path, "two interfaces cannot be the same device of the same card");
             }
             let is_efa_here = |it: &&NetworkInterface| {
                 it.interface_type == InterfaceType::EfaOnly && it.network_card_index == interface.network_card_index
             };
-            if is_efa_here(&interface) && before.iter().any(|earlier| is_efa_here(&earlier)) {
+            if is_efa_here(&interface) && before.any(|earlier| is_efa_here(&earlier)) {
                 self.add(&path, "a card can have only one interface for EFA only");
             }
         }

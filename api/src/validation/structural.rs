@@ -163,7 +163,10 @@ impl StructuralSchema {
             messages.push("must not be empty".to_owned());
         }
         self.check_count(items.len(), self.max_items, "items", messages);
-        let repeated = items.iter().enumerate().find(|(position, item)| items[..*position].contains(item));
+        let repeated = items
+            .iter()
+            .enumerate()
+            .find(|(position, item)| items.iter().take(*position).any(|earlier| earlier == *item));
         if let (true, Some((_, item))) = (self.is_set, repeated) {
             messages.push(format!("{item} is there twice"));
         }

@@ -84,7 +84,7 @@ impl<'a> OfferingList<'a> {
             max_usage: Resources::new(),
             shape_problems,
         };
-        if launch.offerings.windows(2).any(|pair| pair[0].price > pair[1].price) {
+        if !launch.offerings.is_sorted_by_key(|offering| offering.price) {
             list.offering_problems.push("offerings are not cheapest first".to_owned());
         }
         let Some(catalog) = pool.catalog.as_ref().and_then(|id| facts.catalogs.get(id)) else {
@@ -176,18 +176,20 @@ impl<'a> OfferingList<'a> {
             if problems.is_empty() && !port_conflict {
                 continue;
             }
-            let mut add = |at: usize, problem: &str| {
-                let (pod, place) = (pod.name.clone(), self.nodes[at].place());
+            let mut add = |node: &ListedNode<'_>, problem: &str| {
+                let (pod, place) = (pod.name.clone(), node.place());
                 violations.push(Violation::PodDoesNotFit { pod, place, problem: problem.to_owned() });
             };
-            problems.iter().for_each(|(at, problem)| add(*at, problem));
+            for (node, problem) in problems.iter().filter_map(|(at, problem)| Some((self.nodes.get(*at)?, problem))) {
+                add(node, problem);
+            }
             if port_conflict {
-                (0..self.nodes.len()).for_each(|at| add(at, "host port"));
+                self.nodes.iter().for_each(|node| add(node, "host port"));
             }
         }
         for class in &self.capacity_classes {
             if let Some(resource) = load.first_excess(&class.free).or(class.daemon_excess.as_deref()) {
-                let place = self.nodes[class.example].place();
+                let place = self.nodes.get(class.example).map_or_else(String::new, ListedNode::place);
                 violations.push(Violation::Overcommitted { place, resource: resource.to_owned() });
             }
         }

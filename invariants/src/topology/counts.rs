@@ -1,16 +1,17 @@
 //! Counts pods by shape and target, since pods of one shape on one target are checked alike.
 
 use super::selectors::{SelectorIndex, required_affinity};
-use super::targets::PlacementTargets;
+use super::targets::{Place, PlacementTargets};
 use crate::facts::Facts;
+use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::plan::{Plan, PodRef};
 use plimsoll_model::snapshot::PodShape;
 use std::collections::{BTreeSet, HashMap};
 
 /// Pods of one shape on one target.
-#[derive(Default)]
+#[derive(Clone, Copy)]
 pub(super) struct ShapeCount<'a> {
-    pub(super) place: usize,
+    pub(super) place: Id<Place>,
     /// Pods that are there and stay, with the UID of the first.
     pub(super) kept: i64,
     pub(super) first_kept: &'a str,
@@ -22,17 +23,21 @@ pub(super) struct ShapeCount<'a> {
 }
 
 impl ShapeCount<'_> {
+    fn none_at(place: Id<Place>) -> Self {
+        Self { place, kept: 0, first_kept: "", placed: 0, first_placed: "", leaving: 0 }
+    }
+
     /// Number of pods after the plan.
     pub(super) fn remaining(&self) -> i64 {
         self.kept + self.placed
     }
 }
 
-/// Counts by shape number, only for relevant shapes.
+/// Counts by shape, only for relevant shapes.
 pub(super) struct ShapeCounts<'a> {
-    pub(super) by_shape: Vec<Vec<ShapeCount<'a>>>,
+    pub(super) by_shape: IndexVec<PodShape, Vec<ShapeCount<'a>>>,
     /// Shapes whose constraints must be checked.
-    pub(super) checked_shapes: BTreeSet<usize>,
+    pub(super) checked_shapes: BTreeSet<Id<PodShape>>,
 }
 
 /// Whether the shape has required constraints that involve other pods.
@@ -43,8 +48,8 @@ fn has_required_constraints(shape: &PodShape) -> bool {
 
 /// Pods of one shape that the plan puts on one target.
 struct PlacedGroup<'a> {
-    shape: usize,
-    place: usize,
+    shape: Id<PodShape>,
+    place: Id<Place>,
     count: i64,
     first: &'a str,
 }
@@ -52,13 +57,16 @@ struct PlacedGroup<'a> {
 /// Groups of pods that the plan places.
 fn placed_groups<'a>(facts: &Facts<'a>, targets: &PlacementTargets<'a>, plan: &'a Plan) -> Vec<PlacedGroup<'a>> {
     let mut groups: Vec<PlacedGroup<'_>> = Vec::new();
-    let mut add = |pods: &'a [PodRef], place: usize| {
+    let mut add = |pods: &'a [PodRef], place: Id<Place>| {
         let before = groups.len();
         // Virtual pods do not exist for kube-scheduler and affect no constraint.
-        let is_real = |(number, _): &(usize, &PodRef)| !facts.snapshot.pods[*number].is_virtual();
+        let is_real = |(number, _): &(usize, &PodRef)| {
+            let pod = facts.snapshot.pods.get(*number);
+            pod.is_some_and(|pod| !pod.is_virtual())
+        };
         for (number, pod) in facts.numbered(pods).filter(is_real) {
-            let Some(shape) = facts.index.shape_of(number) else { continue };
-            match groups[before..].iter_mut().find(|group| group.shape == shape) {
+            let Some(shape) = facts.index.shape_of(number).map(Id::new) else { continue };
+            match groups.iter_mut().skip(before).find(|group| group.shape == shape) {
                 Some(group) => group.count += 1,
                 None => groups.push(PlacedGroup { shape, place, count: 1, first: pod.uid.as_str() }),
             }
@@ -67,7 +75,7 @@ fn placed_groups<'a>(facts: &Facts<'a>, targets: &PlacementTargets<'a>, plan: &'
     let moved = plan.terminations.iter().flat_map(|termination| &termination.moved_to);
     for placement in plan.placements.iter().chain(moved) {
         if let Some(place) = facts.node_number(placement.node.as_str()) {
-            add(&placement.pods, place);
+            add(&placement.pods, Id::new(place));
         }
     }
     for (index, launch) in plan.launches.iter().enumerate() {
@@ -84,14 +92,14 @@ impl<'a> ShapeCounts<'a> {
         plan: &'a Plan,
         selectors: &mut SelectorIndex<'a>,
     ) -> Self {
-        let shapes = selectors.shapes;
+        let shapes = selectors.shapes.clone();
         let placed = placed_groups(facts, targets, plan);
-        let new: BTreeSet<usize> = placed.iter().map(|group| group.shape).collect();
-        let mut checked_shapes: BTreeSet<usize> =
-            new.iter().copied().filter(|shape| has_required_constraints(&shapes[*shape])).collect();
+        let new: BTreeSet<Id<PodShape>> = placed.iter().map(|group| group.shape).collect();
+        let mut checked_shapes: BTreeSet<Id<PodShape>> =
+            new.iter().copied().filter(|shape| has_required_constraints(shapes[*shape])).collect();
         let mut counted = new.clone();
         for number in &new {
-            let shape = &shapes[*number];
+            let shape = shapes[*number];
             for term in shape.pod_affinity.iter().filter(|term| term.anti && term.weight.is_none()) {
                 counted.extend(selectors.members(&term.namespaces, term.selector.as_ref()).iter());
             }
@@ -104,7 +112,7 @@ impl<'a> ShapeCounts<'a> {
             }
         }
         // Existing pods may have anti-affinity to the placed pods.
-        for (number, shape) in shapes.iter().enumerate() {
+        for (number, shape) in shapes.iter_enumerated() {
             for term in shape.pod_affinity.iter().filter(|term| term.anti && term.weight.is_none()) {
                 let members = selectors.members(&term.namespaces, term.selector.as_ref());
                 if members.iter().any(|member| new.contains(member)) {
@@ -113,33 +121,37 @@ impl<'a> ShapeCounts<'a> {
                 }
             }
         }
-        let mut counts = Self { by_shape: Vec::new(), checked_shapes };
-        counts.by_shape.resize_with(shapes.len(), Vec::new);
+        let by_shape = shapes.iter().map(|_| Vec::new()).collect();
+        let mut counts = Self { by_shape, checked_shapes };
         if !counts.checked_shapes.is_empty() {
             counts.count(facts, &placed, &counted);
         }
         counts
     }
 
-    fn count(&mut self, facts: &Facts<'a>, placed: &[PlacedGroup<'a>], counted: &BTreeSet<usize>) {
-        let mut is_counted = vec![false; self.by_shape.len()];
+    fn count(&mut self, facts: &Facts<'a>, placed: &[PlacedGroup<'a>], counted: &BTreeSet<Id<PodShape>>) {
+        let mut is_counted: IndexVec<PodShape, bool> = IndexVec::filled(false, self.by_shape.len());
         counted.iter().for_each(|shape| is_counted[*shape] = true);
-        let mut positions: HashMap<(usize, usize), usize> = HashMap::new();
+        let mut positions: HashMap<(Id<PodShape>, Id<Place>), usize> = HashMap::new();
         let by_shape = &mut self.by_shape;
-        let mut entry = |shape: usize, place: usize, change: &dyn Fn(&mut ShapeCount<'a>)| {
+        let mut entry = |shape: Id<PodShape>, place: Id<Place>, change: &dyn Fn(&mut ShapeCount<'a>)| {
             let counts = &mut by_shape[shape];
             let at = *positions.entry((shape, place)).or_insert(counts.len());
             if at == counts.len() {
-                counts.push(ShapeCount { place, ..ShapeCount::default() });
+                counts.push(ShapeCount::none_at(place));
             }
-            change(&mut counts[at]);
+            if let Some(count) = counts.get_mut(at) {
+                change(count);
+            }
         };
         for (number, pod) in facts.snapshot.pods.iter().enumerate() {
-            let Some(shape) = facts.index.shape_of(number).filter(|shape| is_counted[*shape]) else { continue };
+            let shape = facts.index.shape_of(number).map(Id::new);
+            let Some(shape) = shape.filter(|shape| is_counted[*shape]) else { continue };
             // Target numbers of nodes equal their numbers in the snapshot.
-            let Some(place) = facts.index.node_of(number).filter(|_| !pod.terminating) else { continue };
-            let leaving = facts.leaving.contains(facts.snapshot.nodes[place].name.as_str());
-            entry(shape, place, &|entry| {
+            let Some(number) = facts.index.node_of(number).filter(|_| !pod.terminating) else { continue };
+            let node = facts.snapshot.nodes.get(number);
+            let leaving = node.is_some_and(|node| facts.leaving.contains(node.name.as_str()));
+            entry(shape, Id::new(number), &|entry| {
                 if leaving {
                     entry.leaving += 1;
                 } else {

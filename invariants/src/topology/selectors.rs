@@ -1,27 +1,29 @@
 //! Finds the shapes that label selectors match. Candidates are looked up by one of the selector's labels, so that ten
 //! thousand workloads with a label each do not cost a hundred million comparisons.
 
+use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::requirements::{Operator, Requirement};
 use plimsoll_model::snapshot::{LabelSelector, PodAffinityTerm, PodShape};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-/// Shape numbers in ascending order.
-pub(super) type ShapeNumbers = Rc<[usize]>;
+/// Shapes in ascending order.
+pub(super) type ShapeNumbers = Rc<[Id<PodShape>]>;
 
 pub(super) struct SelectorIndex<'a> {
-    pub(super) shapes: &'a [PodShape],
-    by_namespace: HashMap<&'a str, Vec<usize>>,
+    pub(super) shapes: IndexVec<PodShape, &'a PodShape>,
+    by_namespace: HashMap<&'a str, Vec<Id<PodShape>>>,
     /// By namespace, label and value.
-    by_label: HashMap<(&'a str, &'a str, &'a str), Vec<usize>>,
+    by_label: HashMap<(&'a str, &'a str, &'a str), Vec<Id<PodShape>>>,
     cache: BTreeMap<(&'a [String], &'a LabelSelector), ShapeNumbers>,
 }
 
 impl<'a> SelectorIndex<'a> {
     pub(super) fn new(shapes: &'a [PodShape]) -> Self {
-        let mut by_namespace: HashMap<&str, Vec<usize>> = HashMap::new();
-        let mut by_label: HashMap<(&str, &str, &str), Vec<usize>> = HashMap::new();
-        for (number, shape) in shapes.iter().enumerate() {
+        let shapes: IndexVec<PodShape, &PodShape> = shapes.iter().collect();
+        let mut by_namespace: HashMap<&str, Vec<Id<PodShape>>> = HashMap::new();
+        let mut by_label: HashMap<(&str, &str, &str), Vec<Id<PodShape>>> = HashMap::new();
+        for (number, shape) in shapes.iter_enumerated() {
             by_namespace.entry(&shape.namespace).or_default().push(number);
             for (key, value) in &shape.labels {
                 by_label.entry((&shape.namespace, key, value)).or_default().push(number);
@@ -36,7 +38,7 @@ impl<'a> SelectorIndex<'a> {
         if let Some(cached) = self.cache.get(&(namespaces, selector)) {
             return Rc::clone(cached);
         }
-        let mut members: BTreeSet<usize> = BTreeSet::new();
+        let mut members: BTreeSet<Id<PodShape>> = BTreeSet::new();
         for namespace in namespaces {
             let candidates = self.candidates(namespace, selector).iter().copied();
             members.extend(candidates.filter(|number| matches(selector, &self.shapes[*number].labels)));
@@ -46,7 +48,7 @@ impl<'a> SelectorIndex<'a> {
         members
     }
 
-    fn candidates(&self, namespace: &'a str, selector: &'a LabelSelector) -> &[usize] {
+    fn candidates(&self, namespace: &'a str, selector: &'a LabelSelector) -> &[Id<PodShape>] {
         let with = |(key, value): (&'a String, &'a String)| {
             self.by_label.get(&(namespace, key.as_str(), value.as_str())).map_or(&[][..], Vec::as_slice)
         };

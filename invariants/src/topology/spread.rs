@@ -1,9 +1,10 @@
 //! Counts the pods of topology spread constraints by domain.
 
 use super::counts::ShapeCounts;
-use super::targets::{Column, PlacementTargets};
+use super::targets::{Column, Domain, Place, PlacementTargets};
 use super::{SelectorIndex, TopologyCheck};
 use crate::labels::{label_problem, taint_problem};
+use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::names::label;
 use plimsoll_model::snapshot::{PodShape, TopologySpread};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,40 +12,50 @@ use std::rc::Rc;
 
 /// Targets with equal taints and equal values of all labels that checked shapes refer to.
 pub(super) struct EquivalenceClasses {
-    by_target: Vec<usize>,
+    by_target: IndexVec<Place, Id<Class>>,
     /// One target of each class.
-    representatives: Vec<usize>,
+    representatives: IndexVec<Class, Id<Place>>,
 }
 
+/// Counts equivalence classes.
+pub(super) enum Class {}
+
 impl EquivalenceClasses {
-    pub(super) fn new(targets: &PlacementTargets<'_>, shapes: &[PodShape], shape_counts: &ShapeCounts<'_>) -> Self {
-        let spread = shape_counts.checked_shapes.iter().map(|number| &shapes[*number]);
+    pub(super) fn new(
+        targets: &PlacementTargets<'_>,
+        selectors: &SelectorIndex<'_>,
+        shape_counts: &ShapeCounts<'_>,
+    ) -> Self {
+        let spread = shape_counts.checked_shapes.iter().map(|number| selectors.shapes[*number]);
         let spread = spread.filter(|shape| shape.topology_spread.iter().any(|spread| spread.required));
         let keys: BTreeSet<&str> = spread.flat_map(|shape| keys(shape).into_iter().chain(spread_keys(shape))).collect();
         let columns: Vec<Column> = keys.into_iter().map(|key| targets.column(key)).collect();
         let mut numbers = BTreeMap::new();
-        let mut classes = Self { by_target: Vec::with_capacity(targets.count()), representatives: Vec::new() };
-        for place in 0..targets.count() {
-            let values: Vec<Option<usize>> = columns.iter().map(|column| column.values[place]).collect();
-            let class = *numbers.entry((values, targets.taints(place))).or_insert(classes.representatives.len());
-            if class == classes.representatives.len() {
-                classes.representatives.push(place);
-            }
+        let mut classes = Self { by_target: IndexVec::new(), representatives: IndexVec::new() };
+        for place in targets.places() {
+            let values: Vec<Option<Id<Domain>>> = columns.iter().map(|column| column.values[place]).collect();
+            let class = numbers.entry((values, targets.taints(place)));
+            let class = *class.or_insert_with(|| classes.representatives.push(place));
             classes.by_target.push(class);
         }
         classes
     }
 
     /// By class: whether its domains count for the spread.
-    fn eligible(&self, targets: &PlacementTargets<'_>, shape: &PodShape, spread: &TopologySpread) -> Vec<bool> {
+    fn eligible(
+        &self,
+        targets: &PlacementTargets<'_>,
+        shape: &PodShape,
+        spread: &TopologySpread,
+    ) -> IndexVec<Class, bool> {
         let columns: Vec<Column> = spread_keys(shape).map(|key| targets.column(key)).collect();
         let selects_nodes = !keys(shape).is_empty();
-        let matches_labels = |place: usize| {
+        let matches_labels = |place: Id<Place>| {
             let host = targets.host(place);
             let labels = targets.labels(place, &host);
             label_problem(shape, &targets.name(place), |key| labels.get(key).copied()).is_none()
         };
-        let counts = |place: &usize| {
+        let counts = |place: &Id<Place>| {
             (!spread.honor_node_affinity || !selects_nodes || matches_labels(*place))
                 && columns.iter().all(|column| column.values[*place].is_some())
                 && (!spread.honor_node_taints || taint_problem(shape, targets.taints(*place)).is_none())
@@ -78,13 +89,14 @@ fn spread_keys(shape: &PodShape) -> impl Iterator<Item = &str> {
 /// Pods that a spread selects, by domain.
 pub(super) struct DomainCounts {
     /// By domain: pods that are there before the last pod bound by the spread.
-    settled: Vec<i64>,
+    settled: IndexVec<Domain, i64>,
     /// Minimum over all eligible domains.
     global_minimum: i64,
 }
 
 /// Domain counts by namespace, spread and eligible classes of targets.
-pub(super) type DomainCountsCache<'a> = BTreeMap<(&'a str, &'a TopologySpread, Vec<bool>), Rc<DomainCounts>>;
+pub(super) type DomainCountsCache<'a> =
+    BTreeMap<(&'a str, &'a TopologySpread, IndexVec<Class, bool>), Rc<DomainCounts>>;
 
 /// A required spread of a shape with its domain counts.
 pub(super) struct SpreadCheck<'a> {
@@ -95,7 +107,7 @@ pub(super) struct SpreadCheck<'a> {
 
 impl SpreadCheck<'_> {
     /// Whether the skew is within the limit for pods that the plan puts on `place`.
-    pub(super) fn satisfies_skew(&self, place: usize) -> bool {
+    pub(super) fn satisfies_skew(&self, place: Id<Place>) -> bool {
         let domain = self.column.values[place];
         domain.is_some_and(|domain| {
             self.domain_counts.settled[domain] - self.domain_counts.global_minimum <= i64::from(self.spread.max_skew)
@@ -133,15 +145,15 @@ fn count<'a>(
     selectors: &mut SelectorIndex<'a>,
     (shape, spread): (&'a PodShape, &'a TopologySpread),
     column: &Column,
-    eligible: &[bool],
+    eligible: &IndexVec<Class, bool>,
 ) -> DomainCounts {
-    let mut counts: Vec<Option<i64>> = vec![None; column.count];
+    let mut counts: IndexVec<Domain, Option<i64>> = IndexVec::filled(None, column.count);
     for (class, domain) in classes.by_target.iter().zip(&column.values) {
         if let Some(domain) = domain.filter(|_| eligible[*class]) {
             counts[domain] = Some(0);
         }
     }
-    let mut settled = vec![0; column.count];
+    let mut settled = IndexVec::filled(0, column.count);
     let namespace = std::slice::from_ref(&shape.namespace);
     for member in selectors.members(namespace, spread.selector.as_ref()).iter() {
         // Selected pods that the spread does not bind may arrive after the pods it binds.

@@ -3,6 +3,7 @@
 use crate::facts::Facts;
 use crate::labels::{Labels, aliased, value_of};
 use crate::offering_nodes::OfferingNode;
+use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_model::snapshot::Node;
@@ -11,24 +12,34 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
+/// What a place is: a node or a launch.
 enum Target<'a> {
     Node(&'a Node),
-    /// A launch and the number of its label set.
-    Launch(&'a Launch, usize),
+    /// A launch and its label set.
+    Launch(&'a Launch, Id<LabelSet<'static>>),
 }
+
+/// Nodes that a launch may become.
+type LabelSet<'a> = Vec<Rc<OfferingNode<'a>>>;
+
+/// Counts the targets of a plan.
+pub(super) enum Place {}
+
+/// Counts the domains of a topology key.
+pub(super) enum Domain {}
 
 /// All nodes in snapshot order, followed by all launches in plan order.
 pub(super) struct PlacementTargets<'a> {
-    targets: Vec<Target<'a>>,
-    /// Nodes that a launch may become, once for launches with the same offerings.
-    offering_nodes: Vec<Vec<Rc<OfferingNode<'a>>>>,
+    targets: IndexVec<Place, Target<'a>>,
+    /// Once for launches with the same offerings.
+    label_sets: IndexVec<LabelSet<'static>, LabelSet<'a>>,
     first_launch: usize,
 }
 
 /// Values of a label on all targets, as numbers.
 pub(super) struct Column {
     /// By target; `None` if the label is missing.
-    pub(super) values: Vec<Option<usize>>,
+    pub(super) values: IndexVec<Place, Option<Id<Domain>>>,
     /// Number of distinct values.
     pub(super) count: usize,
 }
@@ -36,41 +47,38 @@ pub(super) struct Column {
 impl<'a> PlacementTargets<'a> {
     pub(super) fn new(facts: &Facts<'a>, plan: &'a Plan) -> Self {
         let first_launch = facts.snapshot.nodes.len();
-        let mut targets: Vec<Target<'a>> = facts.snapshot.nodes.iter().map(Target::Node).collect();
+        let mut targets: IndexVec<Place, Target<'a>> = facts.snapshot.nodes.iter().map(Target::Node).collect();
         // Launches with the same offerings have the same labels; the solver shares one list among them.
-        let (mut offering_nodes, mut sets) = (Vec::new(), BTreeMap::new());
+        let (mut label_sets, mut known) = (IndexVec::new(), BTreeMap::new());
         for launch in &plan.launches {
             let key = (
                 launch.node_pool.as_str(),
                 Arc::as_ptr(&launch.requirements) as usize,
                 Arc::as_ptr(&launch.offerings) as usize,
             );
-            let set = *sets.entry(key).or_insert_with(|| {
-                offering_nodes.push(launch_nodes(facts, launch));
-                offering_nodes.len() - 1
-            });
+            let set = *known.entry(key).or_insert_with(|| label_sets.push(launch_nodes(facts, launch)));
             targets.push(Target::Launch(launch, set));
         }
-        Self { targets, offering_nodes, first_launch }
+        Self { targets, label_sets, first_launch }
     }
 
-    pub(super) fn count(&self) -> usize {
-        self.targets.len()
+    pub(super) fn places(&self) -> impl Iterator<Item = Id<Place>> {
+        self.targets.ids()
     }
 
-    pub(super) fn of_launch(&self, index: usize) -> usize {
-        self.first_launch + index
+    pub(super) fn of_launch(&self, index: usize) -> Id<Place> {
+        Id::new(self.first_launch + index)
     }
 
     /// Name in plans and messages.
-    pub(super) fn name(&self, place: usize) -> String {
+    pub(super) fn name(&self, place: Id<Place>) -> String {
         match &self.targets[place] {
             Target::Node(node) => node.name.0.clone(),
             Target::Launch(launch, _) => format!("launch {}", launch.action_id.0),
         }
     }
 
-    pub(super) fn taints(&self, place: usize) -> &'a [Taint] {
+    pub(super) fn taints(&self, place: Id<Place>) -> &'a [Taint] {
         match self.targets[place] {
             Target::Node(node) => &node.taints,
             Target::Launch(launch, _) => &launch.taints,
@@ -78,20 +86,20 @@ impl<'a> PlacementTargets<'a> {
     }
 
     /// All labels of a target, with the given hostname.
-    pub(super) fn labels<'p>(&'p self, place: usize, host: &'p str) -> Labels<'p> {
+    pub(super) fn labels<'p>(&'p self, place: Id<Place>, host: &'p str) -> Labels<'p> {
         let mut labels = match self.targets[place] {
             Target::Node(node) => aliased(&node.labels),
-            Target::Launch(_, set) => common_labels(&self.offering_nodes[set]),
+            Target::Launch(_, set) => common_labels(&self.label_sets[set]),
         };
         labels.insert(label::HOSTNAME, host);
         labels
     }
 
     /// Hostname of the target; for a launch, a name that no node has.
-    pub(super) fn host(&self, place: usize) -> String {
+    pub(super) fn host(&self, place: Id<Place>) -> String {
         match self.targets[place] {
             Target::Node(node) => node.name.0.clone(),
-            Target::Launch(..) => format!("launch {place}"),
+            Target::Launch(..) => format!("launch {place:?}"),
         }
     }
 
@@ -99,18 +107,19 @@ impl<'a> PlacementTargets<'a> {
     pub(super) fn column(&self, key: &str) -> Column {
         let key = label::normalized(key);
         if key == label::HOSTNAME {
-            return Column { values: (0..self.count()).map(Some).collect(), count: self.count() };
+            let count = self.targets.len();
+            return Column { values: (0..count).map(|host| Some(Id::new(host))).collect(), count };
         }
-        let mut numbers: HashMap<&str, usize> = HashMap::new();
-        let set_values: Vec<Option<&str>> =
-            self.offering_nodes.iter().map(|offering_nodes| common_value(offering_nodes, key)).collect();
-        let mut values = Vec::with_capacity(self.count());
-        for place in &self.targets {
-            let value = match place {
+        let mut numbers: HashMap<&str, Id<Domain>> = HashMap::new();
+        let set_values: IndexVec<LabelSet<'static>, Option<&str>> =
+            self.label_sets.iter().map(|nodes| common_value(nodes, key)).collect();
+        let mut values = IndexVec::new();
+        for target in &self.targets {
+            let value = match target {
                 Target::Node(node) => value_of(&node.labels, key),
                 Target::Launch(_, set) => set_values[*set],
             };
-            let next = numbers.len();
+            let next = Id::new(numbers.len());
             values.push(value.map(|value| *numbers.entry(value).or_insert(next)));
         }
         let count = numbers.len();

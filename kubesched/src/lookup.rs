@@ -1,0 +1,11 @@
+//! Look-ups by the index of a node or shape. What is not in a list has no domain and is not selected.
+
+/// Whether the flag of that index is set.
+pub(crate) fn is_set(flags: &[bool], index: usize) -> bool {
+    flags.get(index).copied().unwrap_or(false)
+}
+
+/// The domain of a node.
+pub(crate) fn domain_of(domains: &[Option<usize>], node: usize) -> Option<usize> {
+    domains.get(node).copied().flatten()
+}
