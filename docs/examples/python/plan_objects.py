@@ -33,7 +33,7 @@ def main() -> None:
             answer = services.ObjectPlannerServiceStub(channel).PlanObjects(request, timeout=args.timeout)
         except grpc.RpcError as error:
             # INVALID_ARGUMENT names the object and the field of each fault.
-            sys.exit("\n".join([f"plan_objects.py: {error.code().name}:", *error.details().split("; ")]))
+            sys.exit(f"plan_objects.py: {error.code().name}: {error.details()}")
     for ignored in answer.ignored:
         print(f"ignored: {ignored.count} of {ignored.kind}", file=sys.stderr)
     print("\n".join(answer.lines))

@@ -149,8 +149,9 @@ async fn a_catalog_of_the_request_stands_for_the_built_in_one() {
 async fn a_request_is_bounded_in_bytes_and_pods() {
     let (_, open) = start(|_| ());
     let mut client = client(open);
-    let large = request([deployment(&"x".repeat(MAX_REQUEST_BYTES), 1, json!({}))]);
-    assert_eq!(client.plan_objects(large).await.unwrap_err().code(), Code::OutOfRange);
+    let large = PlanObjectsRequest { objects: vec!["x".repeat(MAX_REQUEST_BYTES)], ..PlanObjectsRequest::default() };
+    let refused = client.plan_objects(large).await.unwrap_err();
+    assert_eq!(refused.code(), Code::OutOfRange, "{refused:?}");
     let replicas = i64::try_from(MAX_PODS).unwrap() + 1;
     let refused = client.plan_objects(request([deployment("web", replicas, json!({}))])).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
