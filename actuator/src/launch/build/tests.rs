@@ -177,7 +177,7 @@ fn tenancy_is_default_unless_pool_or_plan_exclude_it() {
         let mut world = World::new();
         if !of_pool.is_empty() {
             let requirement = Requirement::new(label::INSTANCE_TENANCY, Operator::In, of_pool.iter().copied());
-            world.pool.spec.template.spec.requirements.push(requirement);
+            Arc::make_mut(&mut world.pool).spec.template.spec.requirements.push(requirement);
         }
         let mut launch = world.launch();
         if !of_plan.is_empty() {
@@ -186,7 +186,7 @@ fn tenancy_is_default_unless_pool_or_plan_exclude_it() {
             launch.requirements = Arc::new(vec![requirement]);
         }
         let narrowed = world.narrow(&launch);
-        narrowed.map(|(_, requirements)| super::tenancy(requirements.find(label::INSTANCE_TENANCY)).unwrap_or("default"))
+        narrowed.map(|(_, requirements)| tenancy(requirements.find(label::INSTANCE_TENANCY)).unwrap_or("default"))
     };
     assert_eq!(tenancy(&[], &[]), Ok("default"));
     assert_eq!(tenancy(&["dedicated", "default"], &[]), Ok("default"));

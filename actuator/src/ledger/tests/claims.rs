@@ -72,7 +72,8 @@ fn launches_on_probation_are_admitted_one_at_a_time() {
 #[test]
 fn node_that_pods_are_reserved_for_is_not_removed_as_empty() {
     let mut ledger = ledger_of(&[]);
-    let claim = claim_of(&admit(&mut ledger, &launch("one", &["small"], &["p"]), &plan(&ledger, 1)));
+    let context = plan(&ledger, 1);
+    let claim = claim_of(&admit(&mut ledger, &launch("one", &["small"], &["p"]), &context));
     ledger.initialized(&claim, NOW);
     let admit_removal = |ledger: &Ledger, reason, now| {
         let (mut ledger, context) = (ledger.clone(), plan(ledger, 2));
