@@ -4,6 +4,7 @@
 //! price per worth of their capacity, evictions counted in. All pods are placed together, so that each moves once.
 
 mod choose;
+mod delete;
 
 use super::candidates::Candidate;
 use super::preferences;
@@ -12,7 +13,7 @@ use crate::input::context::SolveContext;
 use crate::input::intern::{Amounts, add};
 use crate::place::draft::Draft;
 use crate::place::pod_groups::{self, PodGroup};
-use crate::place::{Placed, Search, State, local_search, on_existing, topology};
+use crate::place::{Placed, Search, State, local_search, topology};
 use crate::score::PER_NODE;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::index::{Id, IndexVec};
@@ -91,40 +92,6 @@ impl<'s, 'a> Repack<'s, 'a> {
         });
         state.work = before - (given - state.work);
         found
-    }
-
-    /// Nodes that can be removed one after another without a new node.
-    fn deletable(&self, state: &mut State) -> Vec<CandidateId> {
-        let mut by_rate: Vec<CandidateId> = self.order.ids().collect();
-        by_rate.sort_by(|a, b| {
-            let rate = |one: CandidateId, other: CandidateId| {
-                i128::from(self.order[one].1.price) * i128::from(self.order[other].1.disturbance)
-            };
-            rate(*b, *a).cmp(&rate(*a, *b)).then(a.cmp(b))
-        });
-        let (mut gone, mut taking) = (Vec::new(), BTreeSet::new());
-        let _: Option<()> = state.trial(|state| {
-            for index in by_rate {
-                let node = self.order[index].1;
-                if taking.contains(&node.node) {
-                    continue;
-                }
-                let placed = state.trial(|state| {
-                    let own = self.leave(state, &[node]);
-                    let (own, nowhere) = topology::assign(self.context, state, own);
-                    let mut placed = Placed { left: own, ..Placed::default() };
-                    on_existing(self.context, state, &mut placed, self.search);
-                    (placed.left.is_empty() && nowhere.is_empty()).then_some(placed)
-                });
-                if let Some(placed) = placed {
-                    taking.extend(placed.existing.into_keys());
-                    gone.push(index);
-                }
-            }
-            None
-        });
-        gone.sort_unstable();
-        gone
     }
 
     /// Change of cost if these nodes of the order go, placed with that much work, and instance types that are launched;

@@ -2,6 +2,7 @@
 
 use super::builder::*;
 use super::properties::steady;
+use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::requirements::Operator;
@@ -74,6 +75,22 @@ fn a_node_is_launched_only_if_it_saves_enough_beyond_deletions() {
     // One node less saves 96,000, a c5.large for both 16,000 more.
     let plan = cluster.plan();
     assert_eq!((plan.launches.len(), plan.terminations.len()), (0, 1));
+}
+
+#[test]
+fn nodes_whose_pods_fit_on_one_that_stays_go_together() {
+    let mut cluster = Cluster::new();
+    cluster.pool().requirements[1].values.push("spot".into());
+    for (name, kind) in [("n1", "c5.large"), ("n2", "c5.large"), ("n3", "c5.xlarge")] {
+        cluster.node_of(name, kind, "default", CapacityType::Spot).do_not_disrupt = name == "n3";
+        cluster.bound(&format!("p-{name}"), name, &shape(500, 1));
+    }
+    // One after the other, n1 would move its pod to n2, which would have to stay for it.
+    let plan = cluster.plan();
+    assert_eq!((removed(&plan).len(), plan.launches.len()), (2, 0));
+    let taking: BTreeSet<&str> =
+        plan.terminations.iter().flat_map(|one| &one.moved_to).map(|to| to.node.as_str()).collect();
+    assert_eq!(taking, BTreeSet::from(["n3"]));
 }
 
 #[test]

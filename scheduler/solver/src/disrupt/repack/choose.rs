@@ -1,6 +1,6 @@
 //! Which nodes to remove: a search over numbers of removals in order, then over single nodes.
 
-use super::{CandidateId, Order, Repack};
+use super::{CandidateId, Order, Repack, delete};
 use crate::place::State;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,7 +61,7 @@ pub(super) fn choose(repack: &mut Repack<'_, '_>, state: &mut State) -> Vec<Cand
     if best.trials == 0 {
         return best.nodes;
     }
-    let deletable = repack.deletable(state);
+    let deletable = delete::deletions(repack, state, work);
     let deleted = best.attempt(repack, state, deletable.clone()).unwrap_or(0);
     // Single nodes are looked at one by one anyway.
     if best.nodes.is_empty() {

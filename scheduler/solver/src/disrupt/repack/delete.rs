@@ -1,0 +1,76 @@
+//! Which nodes to remove if no node is launched: all their pods fit on the nodes that stay.
+
+use super::{CandidateId, Repack, evictions};
+use crate::disrupt::preferences;
+use crate::place::{Placed, State, on_existing, topology};
+use crate::score::PER_NODE;
+use std::rc::Rc;
+
+/// Nodes after the longest removable prefix of an order that are tried one by one.
+const TRIALS_AFTER_PREFIX: usize = 24;
+
+/// The best removals of two orders: least worth its price first, and most price per eviction first. Ascending; each trial has
+/// `work`.
+pub(super) fn deletions(repack: &Repack<'_, '_>, state: &mut State, work: u64) -> Vec<CandidateId> {
+    let by_worth: Vec<CandidateId> = repack.order.ids().collect();
+    let mut by_rate = by_worth.clone();
+    by_rate.sort_by(|a, b| {
+        let rate = |one: CandidateId, other: CandidateId| {
+            i128::from(repack.order[one].1.price) * i128::from(repack.order[other].1.disturbance)
+        };
+        rate(*b, *a).cmp(&rate(*a, *b)).then(a.cmp(b))
+    });
+    let found = [by_worth, by_rate].map(|order| in_order(repack, state, &order, work));
+    let mut best = found.into_iter().min_by_key(|found| cost(repack, found)).unwrap_or_default();
+    best.sort_unstable();
+    best
+}
+
+/// The longest prefix of `order` that can go, by bisection, and the nodes soon after it that can go as well.
+fn in_order(repack: &Repack<'_, '_>, state: &mut State, order: &[CandidateId], work: u64) -> Vec<CandidateId> {
+    let (mut fits, mut fails) = (0, order.len() + 1);
+    while fits + 1 < fails {
+        let middle = usize::midpoint(fits, fails);
+        let (prefix, _) = order.split_at(middle.min(order.len()));
+        if can_go(repack, state, prefix, work) {
+            fits = middle;
+        } else {
+            fails = middle;
+        }
+    }
+    let mut found: Vec<CandidateId> = order.iter().take(fits).copied().collect();
+    for candidate in order.iter().skip(fits + 1).take(TRIALS_AFTER_PREFIX) {
+        found.push(*candidate);
+        if !can_go(repack, state, &found, work) {
+            found.pop();
+        }
+    }
+    found
+}
+
+/// Whether all pods of these nodes fit on nodes that stay.
+fn can_go(repack: &Repack<'_, '_>, state: &mut State, removed: &[CandidateId], work: u64) -> bool {
+    let nodes = repack.nodes(removed);
+    let placed = repack.tried(state, work, |state| {
+        let own = repack.leave(state, &nodes);
+        let placed = preferences::give_up(repack.context, state, own, |state, pod_groups| {
+            let (pod_groups, nowhere) = topology::assign(repack.context, state, pod_groups);
+            if !nowhere.is_empty() {
+                return Err(nowhere);
+            }
+            let mut placed = Placed { left: pod_groups, ..Placed::default() };
+            state.prices = Some(Rc::clone(&repack.prices));
+            on_existing(repack.context, state, &mut placed, repack.search);
+            state.prices = None;
+            if placed.left.is_empty() { Ok(()) } else { Err(placed.left) }
+        });
+        placed.ok()
+    });
+    placed.is_some()
+}
+
+/// Change of the hourly price with the cost of evictions, in micro-USD.
+fn cost(repack: &Repack<'_, '_>, removed: &[CandidateId]) -> i64 {
+    let nodes = repack.nodes(removed);
+    nodes.iter().map(|one| evictions(one, repack.per_eviction) - one.price - PER_NODE).sum()
+}
