@@ -2,12 +2,15 @@
 //! launches, reserved pods, offerings without capacity and the time, since the scheduler keeps no state.
 
 mod buffer;
+mod edits;
 mod index;
+pub mod merge;
 mod on_demand;
 mod shape;
 
 pub use buffer::BufferPod;
-pub use index::{Edits, SnapshotIndex};
+pub use edits::{Edits, SnapshotEdits};
+pub use index::SnapshotIndex;
 pub use on_demand::{OnDemandMix, OnDemandWish};
 pub use shape::{HostPort, LabelSelector, PodAffinityTerm, PodShape, PreferredTerm, TopologySpread, VolumeTopology};
 

@@ -21,7 +21,6 @@
 
 mod checksum;
 mod kinds;
-mod merge;
 mod mirror;
 #[cfg(test)]
 mod tests;
@@ -30,7 +29,7 @@ pub use checksum::checksum;
 pub use mirror::{Mirror, MirrorError};
 
 use crate::snapshot::v1 as wire;
-use plimsoll_model::snapshot::Snapshot;
+use plimsoll_model::snapshot::{Snapshot, SnapshotEdits};
 
 /// Splits a snapshot into chunks of at most `objects_per_chunk` objects (at least one). Returns at least one chunk.
 #[must_use]
@@ -65,10 +64,16 @@ pub fn diff(old: &Snapshot, new: &Snapshot) -> wire::Delta {
 /// Like [`diff`] with the known checksum of `old`, so that only changed objects must be hashed.
 #[must_use]
 pub fn diff_from(old: &Snapshot, old_checksum: u64, new: &Snapshot) -> wire::Delta {
+    delta_of((old, new), old_checksum, &SnapshotEdits::between(old, new))
+}
+
+/// Like [`diff_from`] with the known `edits` between the snapshots, so that only changed objects are looked at.
+#[must_use]
+pub fn delta_of((old, new): (&Snapshot, &Snapshot), old_checksum: u64, edits: &SnapshotEdits) -> wire::Delta {
     let mut upserts = header(new);
     let mut removals = wire::Removals::default();
     let mut sum = old_checksum;
-    kinds::diff(old, new, &mut upserts, &mut removals, &mut sum);
+    kinds::diff((old, new), edits, &mut upserts, &mut removals, &mut sum);
     wire::Delta { base_sequence: old.sequence, upserts: Some(upserts), removals: Some(removals), checksum: sum }
 }
 

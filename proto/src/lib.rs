@@ -3,6 +3,8 @@
 //! Modules correspond to packages: `plimsoll.plan.v1` is [`plan::v1`]. `cargo xtask proto` generates the files in
 //! `gen/`.
 
+#![deny(clippy::indexing_slicing)]
+
 pub mod convert;
 pub mod delta;
 

@@ -1,56 +1,187 @@
-//! Builds the snapshots of a changing cluster, one after the other.
+//! Builds the snapshots of a changing cluster, one after the other, each with what has changed.
 
-use crate::pod_cache::PodCache;
+use crate::pod_states::PodStates;
+use crate::pod_table::{PodChanges, PodTable};
 use crate::problems::Problem;
-use crate::{Extra, Objects, build_with};
-use plimsoll_model::snapshot::Snapshot;
+use crate::{Context, Extra, Objects, buffers};
+use plimsoll_model::identity::PodUid;
+use plimsoll_model::snapshot::{Edits, Pod, Snapshot, SnapshotEdits, merge};
 use plimsoll_model::time::Timestamp;
+use std::sync::Arc;
 
 /// How often a builder checks itself, in milliseconds. The check costs one full build, which takes some seconds for
 /// 100,000 pods.
 const AUDIT_INTERVAL_MS: i64 = 30 * 60 * 1000;
 
-/// Builds snapshots and remembers what it has read of each pod. The result is the same as that of [`build`].
+/// Builds snapshots and remembers what each pod contributes. The result is the same as that of [`build`].
 ///
 /// ```
 /// use plimsoll_snapshot::{Builder, Extra, Objects, build};
 ///
 /// let (objects, extra) = (Objects::default(), Extra::default());
 /// let mut builder = Builder::default();
-/// assert_eq!(builder.build(&objects, &extra), build(&objects, &extra));
+/// assert_eq!(*builder.build(&objects, &extra).snapshot, build(&objects, &extra).0);
 /// ```
 ///
 /// [`build`]: crate::build
 #[derive(Debug, Default)]
 pub struct Builder {
-    pods: PodCache,
+    state: State,
+    /// Number of the last build.
+    number: u64,
     last_audit: Option<Timestamp>,
     failed_audits: u64,
 }
 
+/// What a builder remembers of the last build.
+#[derive(Debug, Default)]
+struct State {
+    /// Whether `pods` contains what the pods of `current` contribute.
+    has_read: bool,
+    pods: PodTable,
+    virtual_pods: Vec<Pod>,
+    current: Arc<Snapshot>,
+    /// The snapshot before `current`, and the changes from it to `current`. If nobody else uses that snapshot any more,
+    /// its list of pods becomes the next one, so that unchanged pods need not be copied.
+    previous: Option<(Arc<Snapshot>, PodPatch)>,
+}
+
+/// A snapshot, and what has changed since the previous build.
+#[derive(Debug, Clone)]
+pub struct Built {
+    /// The snapshot.
+    pub snapshot: Arc<Snapshot>,
+    /// Changes since the snapshot of the build before.
+    pub edits: SnapshotEdits,
+    /// Number of this build. Numbers are consecutive, so that a caller can tell whether it has seen the build before.
+    pub number: u64,
+    /// Objects that were left out, and fields that were ignored.
+    pub problems: Vec<Problem>,
+}
+
+/// Changes of a list of pods.
+#[derive(Debug, Default)]
+struct PodPatch {
+    removed: Vec<PodUid>,
+    upserts: Vec<Pod>,
+}
+
+impl PodPatch {
+    /// Drops changes that change nothing. Returns `None` if several pods have the same UID.
+    fn new(changes: PodChanges, pods: &[Pod]) -> Option<Self> {
+        let PodChanges { mut removed, mut upserts, has_duplicates } = changes;
+        let find = |uid: &PodUid| {
+            let position = pods.binary_search_by(|pod| pod.uid.cmp(uid)).ok()?;
+            pods.get(position)
+        };
+        let exists_twice = |uid: &PodUid| !removed.contains(uid) && find(uid).is_some();
+        if has_duplicates || upserts.keys().any(exists_twice) {
+            return None;
+        }
+        upserts.retain(|uid, pod| {
+            removed.remove(uid);
+            find(uid) != Some(pod)
+        });
+        Some(Self { removed: removed.into_iter().collect(), upserts: upserts.into_values().collect() })
+    }
+
+    /// Applies the changes; `None` if a removed pod is not there.
+    fn apply(&self, pods: &mut Vec<Pod>) -> Option<Edits> {
+        let uid = |pod: &Pod| pod.uid.clone();
+        merge::merge(pods, &self.removed, self.upserts.clone(), uid, |_| 0, &mut 0).ok()
+    }
+}
+
 impl Builder {
-    /// Builds the snapshot of `objects`. Also returns the objects that were left out and the fields that were ignored.
-    /// Only pods whose object has changed since the previous call are read.
+    /// Builds the snapshot of `objects`. Only pods whose object has changed since the previous call are read.
     #[must_use]
-    pub fn build(&mut self, objects: &Objects, extra: &Extra) -> (Snapshot, Vec<Problem>) {
-        let built = build_with(objects, extra, &mut self.pods);
+    pub fn build(&mut self, objects: &Objects, extra: &Extra) -> Built {
+        self.number += 1;
+        // If building panics, the next call starts anew.
+        let state = std::mem::take(&mut self.state);
+        let current = Arc::clone(&state.current);
         let last_audit = *self.last_audit.get_or_insert(extra.now);
-        if extra.now.0.saturating_sub(last_audit.0) < AUDIT_INTERVAL_MS {
+        let is_due = extra.now.0.saturating_sub(last_audit.0) >= AUDIT_INTERVAL_MS;
+        let next = state.next(objects, extra);
+        if let (Some((state, edits, problems)), false) = (&next, is_due) {
+            let built = Built {
+                snapshot: Arc::clone(&state.current),
+                edits: edits.clone(),
+                number: self.number,
+                problems: problems.clone(),
+            };
+            self.state = next.map(|(state, ..)| state).unwrap_or_default();
             return built;
         }
-        self.last_audit = Some(extra.now);
-        let full = crate::build(objects, extra);
-        if full != built {
-            self.failed_audits = self.failed_audits.saturating_add(1);
-            self.pods = PodCache::default();
+        let (full, full_problems) = crate::build(objects, extra);
+        if is_due {
+            self.last_audit = Some(extra.now);
+            match next {
+                Some((state, edits, problems)) if *state.current == full && problems == full_problems => {
+                    let built = Built { snapshot: Arc::clone(&state.current), edits, number: self.number, problems };
+                    self.state = state;
+                    return built;
+                }
+                Some(_) => self.failed_audits = self.failed_audits.saturating_add(1),
+                None => {}
+            }
         }
-        full
+        let edits = SnapshotEdits::between(&current, &full);
+        let snapshot = Arc::new(full);
+        // The next build reads every pod again, and compares it with this snapshot.
+        self.state = State { current: Arc::clone(&snapshot), ..State::default() };
+        Built { snapshot, edits, number: self.number, problems: full_problems }
     }
 
     /// How often an audit has found a snapshot that differs from a full build. Anything but 0 is a bug.
     #[must_use]
     pub fn failed_audits(&self) -> u64 {
         self.failed_audits
+    }
+}
+
+impl State {
+    /// Returns the state after `objects` were read, what has changed, and the problems. `None` if only a full build can
+    /// tell: pods are stored by workload, or several pods have the same UID.
+    fn next(mut self, objects: &Objects, extra: &Extra) -> Option<(Self, SnapshotEdits, Vec<Problem>)> {
+        if !objects.replicas.is_empty() {
+            return None;
+        }
+        let mut changes = PodChanges::default();
+        if !self.has_read {
+            if !self.current.pods.is_sorted_by(|a, b| a.uid < b.uid) {
+                return None;
+            }
+            changes.removed.extend(self.current.pods.iter().map(|pod| pod.uid.clone()));
+        }
+        let changed = self.pods.observe(&objects.pods, &mut changes);
+        let mut context = Context::new(objects, extra, self.pods.namespaces());
+        let pod_states = PodStates::new(&context.nodes, extra);
+        self.pods.update(&changed, extra, &pod_states, (&mut context.shapes, &context.budgets), &mut changes);
+        self.pods.shapes().for_each(|shape| context.shapes.mark_used(shape));
+        let virtual_pods = buffers::pods(objects, extra, &context.nodes, &mut context.shapes, &mut context.problems);
+        if self.virtual_pods != virtual_pods {
+            changes.removed.extend(self.virtual_pods.iter().map(|pod| pod.uid.clone()));
+            virtual_pods.iter().for_each(|pod| changes.insert(pod.clone()));
+        }
+        self.virtual_pods = virtual_pods;
+        context.problems.extend(self.pods.problems().cloned());
+        let ignored = self.pods.ignored().cloned().collect();
+        let (mut next, problems) = context.finish(objects, extra, ignored, &self.pods.unreadable_pod_nodes());
+        let patch = PodPatch::new(changes, &self.current.pods)?;
+        let recycled = self.previous.take().and_then(|(snapshot, patch)| {
+            let mut pods = Arc::try_unwrap(snapshot).ok()?.pods;
+            patch.apply(&mut pods)?;
+            Some(pods)
+        });
+        let mut pods = recycled.unwrap_or_else(|| self.current.pods.clone());
+        let edits =
+            SnapshotEdits { pods: patch.apply(&mut pods)?, ..SnapshotEdits::besides_pods(&self.current, &next) };
+        next.pods = pods;
+        let current = std::mem::replace(&mut self.current, Arc::new(next));
+        self.previous = Some((current, patch));
+        self.has_read = true;
+        Some((self, edits, problems))
     }
 }
 

@@ -4,6 +4,8 @@
 //! The crate does no I/O and reads no clock. An object that cannot be parsed is reported as a [`Problem`] and left out.
 //! A node with an unparsable pod is treated as cordoned and is not disrupted.
 
+#![deny(clippy::indexing_slicing)]
+
 pub mod buffers;
 mod builder;
 mod costs;
@@ -16,8 +18,8 @@ pub mod nominations;
 mod on_demand;
 mod overlays;
 mod pdbs;
-mod pod_cache;
 mod pod_states;
+mod pod_table;
 mod pods;
 mod pools;
 mod problems;
@@ -27,7 +29,7 @@ mod selectors;
 mod shapes;
 mod volumes;
 
-pub use builder::Builder;
+pub use builder::{Builder, Built};
 pub use pods::{ignored_wish, is_decided};
 pub use problems::Problem;
 pub use replicas::Replicas;
@@ -41,10 +43,9 @@ use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use plimsoll_api::{CapacityBuffer, EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use plimsoll_model::execution::InFlightClaim;
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid};
-use plimsoll_model::snapshot::{LedgerPosition, Snapshot, UnavailableOffering};
+use plimsoll_model::snapshot::{IgnoredPod, LedgerPosition, Snapshot, UnavailableOffering};
 use plimsoll_model::time::Timestamp;
-use pod_cache::PodCache;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Objects of a cluster, in any order. Namespaced objects have their namespace set.
@@ -93,6 +94,12 @@ pub struct Objects {
 }
 
 impl Objects {
+    /// Namespaces of all pods, with repetitions.
+    fn pod_namespaces(&self) -> impl Iterator<Item = &String> {
+        let replicas = self.replicas.iter().filter(|replicas| !replicas.is_empty()).map(Replicas::template);
+        self.pods.iter().map(Arc::as_ref).chain(replicas).filter_map(|pod| pod.metadata.namespace.as_ref())
+    }
+
     /// Returns the objects with each replica as a separate pod.
     #[must_use]
     pub fn expanded(mut self) -> Self {
@@ -161,39 +168,64 @@ pub struct Extra {
 /// ```
 #[must_use]
 pub fn build(objects: &Objects, extra: &Extra) -> (Snapshot, Vec<Problem>) {
-    build_with(objects, extra, &mut PodCache::default())
+    let mut context = Context::new(objects, extra, objects.pod_namespaces());
+    let pod_states = pod_states::PodStates::new(&context.nodes, extra);
+    let read = (&mut context.shapes, &context.budgets);
+    let pods::Pods { mut pods, ignored, unreadable_pod_nodes } =
+        pods::build(objects, extra, &pod_states, read, &mut context.problems);
+    pods.extend(buffers::pods(objects, extra, &context.nodes, &mut context.shapes, &mut context.problems));
+    let (snapshot, problems) = context.finish(objects, extra, ignored, &unreadable_pod_nodes);
+    let mut snapshot = Snapshot { pods, ..snapshot };
+    snapshot.sort();
+    (snapshot, problems)
 }
 
-fn build_with(objects: &Objects, extra: &Extra, cache: &mut PodCache) -> (Snapshot, Vec<Problem>) {
-    let mut problems = Vec::new();
-    let mut shapes = shapes::Shapes::new(objects, extra.source);
-    let budgets = pdbs::Budgets::new(objects, extra.source, &mut problems);
-    let mut nodes = nodes::build(objects, extra, &mut problems);
-    cache.prepare(shapes.read_context(&budgets), objects.pods.len());
-    let pod_states = pod_states::PodStates::new(&nodes, extra);
-    let pods::Pods { mut pods, ignored, unreadable_pod_nodes } =
-        pods::build(objects, extra, &pod_states, &budgets, (&mut shapes, cache), &mut problems);
-    pods.extend(buffers::pods(objects, extra, &nodes, &mut shapes, &mut problems));
-    let daemon_sets = daemon_sets::build(objects, &mut shapes, &mut problems);
-    let node_pools = pools::build(objects, extra, &nodes, &mut problems);
-    // The resources of an unparsable pod are unknown, so its node must neither receive pods nor be disrupted.
-    for node in nodes.iter_mut().filter(|node| unreadable_pod_nodes.contains(&node.name)) {
-        (node.cordoned, node.do_not_disrupt) = (true, true);
+/// What pods are read with.
+struct Context<'objects> {
+    shapes: shapes::Shapes<'objects>,
+    budgets: pdbs::Budgets<'objects>,
+    nodes: Vec<plimsoll_model::snapshot::Node>,
+    problems: Vec<Problem>,
+}
+
+impl<'objects> Context<'objects> {
+    fn new<'n>(objects: &'objects Objects, extra: &Extra, pod_namespaces: impl Iterator<Item = &'n String>) -> Self {
+        let mut problems = Vec::new();
+        let shapes = shapes::Shapes::new(objects, extra.source, pod_namespaces);
+        let budgets = pdbs::Budgets::new(objects, extra.source, &mut problems);
+        let nodes = nodes::build(objects, extra, &mut problems);
+        Self { shapes, budgets, nodes, problems }
     }
-    let mut snapshot = Snapshot {
-        sequence: extra.sequence,
-        ledger: extra.ledger,
-        now: extra.now,
-        shapes: shapes.into_shapes(),
-        pods,
-        nodes,
-        node_pools,
-        daemon_sets,
-        pod_disruption_budgets: budgets.into_model(),
-        unavailable_offerings: extra.unavailable_offerings.clone(),
-        ignored,
-    };
-    snapshot.sort();
-    problems.sort();
-    (snapshot, problems)
+
+    /// Returns the snapshot without its pods, and all problems, both sorted.
+    fn finish(
+        mut self,
+        objects: &Objects,
+        extra: &Extra,
+        ignored: Vec<IgnoredPod>,
+        unreadable_pod_nodes: &BTreeSet<NodeName>,
+    ) -> (Snapshot, Vec<Problem>) {
+        let daemon_sets = daemon_sets::build(objects, &mut self.shapes, &mut self.problems);
+        let node_pools = pools::build(objects, extra, &self.nodes, &mut self.problems);
+        // The resources of an unparsable pod are unknown, so its node must neither receive pods nor be disrupted.
+        for node in self.nodes.iter_mut().filter(|node| unreadable_pod_nodes.contains(&node.name)) {
+            (node.cordoned, node.do_not_disrupt) = (true, true);
+        }
+        let mut snapshot = Snapshot {
+            sequence: extra.sequence,
+            ledger: extra.ledger,
+            now: extra.now,
+            shapes: self.shapes.into_shapes(),
+            pods: Vec::new(),
+            nodes: self.nodes,
+            node_pools,
+            daemon_sets,
+            pod_disruption_budgets: self.budgets.into_model(),
+            unavailable_offerings: extra.unavailable_offerings.clone(),
+            ignored,
+        };
+        snapshot.sort();
+        self.problems.sort();
+        (snapshot, self.problems)
+    }
 }

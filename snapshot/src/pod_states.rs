@@ -1,6 +1,6 @@
 //! Determines whether a pod is bound, reserved or pending.
 
-use crate::Extra;
+use crate::{Extra, Source};
 use plimsoll_model::execution::ClaimState;
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::snapshot::{Node, PodState};
@@ -10,6 +10,15 @@ use std::collections::BTreeMap;
 pub(crate) struct PodStates<'a> {
     nodes: BTreeMap<&'a str, &'a Node>,
     reserved: BTreeMap<&'a PodUid, &'a NodeName>,
+}
+
+/// What the states of pods depend on besides the pods.
+#[derive(Debug)]
+pub(crate) struct StateContext {
+    source: Source,
+    /// Nodes, and whether each is being removed.
+    nodes: BTreeMap<NodeName, bool>,
+    reserved: BTreeMap<PodUid, NodeName>,
 }
 
 impl<'a> PodStates<'a> {
@@ -27,6 +36,20 @@ impl<'a> PodStates<'a> {
             reserved.extend(claim.pods.iter().map(|pod| (&pod.uid, &node.name)));
         }
         Self { nodes: by_name, reserved }
+    }
+
+    pub(crate) fn context(&self, source: Source) -> StateContext {
+        let reserved = self.reserved.iter().map(|(pod, node)| (PodUid::clone(pod), NodeName::clone(node)));
+        let nodes = self.nodes.values().map(|node| (node.name.clone(), node.deleting));
+        StateContext { source, nodes: nodes.collect(), reserved: reserved.collect() }
+    }
+
+    /// Whether `context` gives each pod the same state.
+    pub(crate) fn is_same(&self, context: &StateContext, source: Source) -> bool {
+        let nodes = self.nodes.values().map(|node| (&node.name, &node.deleting));
+        context.source == source
+            && context.nodes.iter().eq(nodes)
+            && context.reserved.iter().eq(self.reserved.iter().map(|(pod, node)| (*pod, *node)))
     }
 
     /// State of a pod on `node`. If the node is being removed and the pod has another reserved node, the pod counts as

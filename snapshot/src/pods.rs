@@ -1,8 +1,8 @@
 //! Reads pods and decides whether each is pending, reserved, bound or ignored.
 
 use crate::pdbs::Budgets;
-use crate::pod_cache::{PodCache, ReadPod};
 use crate::pod_states::PodStates;
+use crate::pod_table::ReadPod;
 use crate::problems::{Problem, full_name, full_name_of};
 use crate::replicas::Replicas;
 use crate::shapes::{NodeBinding, Shapes, Template};
@@ -30,22 +30,18 @@ pub(crate) fn build(
     objects: &Objects,
     extra: &Extra,
     pod_states: &PodStates<'_>,
-    budgets: &Budgets<'_>,
-    (shapes, cache): (&mut Shapes<'_>, &mut PodCache),
+    (shapes, budgets): (&mut Shapes<'_>, &Budgets<'_>),
     problems: &mut Vec<Problem>,
 ) -> Pods {
     let mut result = Pods::default();
     result.pods.reserve(objects.pods.len() + objects.replicas.iter().map(Replicas::len).sum::<usize>());
-    for (position, pod) in objects.pods.iter().enumerate() {
+    for pod in &objects.pods {
         let Some(spec) = pod.spec.as_ref().filter(|_| !is_terminal(pod)) else { continue };
-        let identity = PodIdentity { uid: uid(pod), name: pod.metadata.name.clone().unwrap_or_default() };
+        let identity = PodIdentity::of(pod);
         let Some(state) = result.state(pod, spec, &identity, extra, pod_states) else { continue };
         problems.extend(ignored_wish(pod));
-        match cache.get(position, pod, || read(pod, spec, budgets, shapes)) {
-            Ok((common, shape)) => {
-                shapes.mark_used(&shape);
-                result.pods.push(identity.pod(common, state));
-            }
+        match read(pod, spec, budgets, shapes) {
+            Ok((common, _)) => result.pods.push(identity.pod(common, state)),
             Err(fault) => {
                 problems.push(Problem::of("Pod", &pod.metadata, fault));
                 result.unreadable_pod_nodes.extend(node_of(state));
@@ -92,22 +88,26 @@ fn add_replicas(
 }
 
 /// Fields that differ between replicas.
-struct PodIdentity {
-    uid: PodUid,
-    name: String,
+pub(crate) struct PodIdentity {
+    pub(crate) uid: PodUid,
+    pub(crate) name: String,
 }
 
 impl PodIdentity {
-    fn pod(self, common: CommonFields, state: PodState) -> Pod {
+    pub(crate) fn of(pod: &KubePod) -> Self {
+        Self { uid: uid(pod), name: pod.metadata.name.clone().unwrap_or_default() }
+    }
+
+    pub(crate) fn pod(self, common: CommonFields, state: PodState) -> Pod {
         Pod { uid: self.uid, name: self.name, state, ..common.0 }
     }
 }
 
 /// A pod without UID, name and state. These fields are equal for all replicas of a workload.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CommonFields(Pod);
 
-fn node_of(state: PodState) -> Option<NodeName> {
+pub(crate) fn node_of(state: PodState) -> Option<NodeName> {
     match state {
         PodState::Bound(node) | PodState::Reserved(node) => Some(node),
         PodState::Pending => None,
@@ -152,7 +152,7 @@ pub fn ignored_wish(pod: &KubePod) -> Option<Problem> {
 }
 
 /// State of a pod, or the reason why it is ignored.
-fn pod_state(
+pub(crate) fn pod_state(
     pod: &KubePod,
     spec: &PodSpec,
     uid: &PodUid,
@@ -235,7 +235,7 @@ fn excludes_pools_reason(spec: &PodSpec) -> Option<&'static str> {
     (refused && !terms.is_empty()).then_some("its node affinity excludes every NodePool")
 }
 
-fn read(pod: &KubePod, spec: &PodSpec, budgets: &Budgets<'_>, shapes: &mut Shapes<'_>) -> ReadPod {
+pub(crate) fn read(pod: &KubePod, spec: &PodSpec, budgets: &Budgets<'_>, shapes: &mut Shapes<'_>) -> ReadPod {
     let metadata = &pod.metadata;
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     let name = metadata.name.as_deref().unwrap_or_default();

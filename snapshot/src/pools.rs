@@ -5,15 +5,16 @@ use crate::problems::{Fault, Problem};
 use crate::{Extra, Objects, Source, costs, kube_time, on_demand, overlays, requests};
 use plimsoll_api::budget::DisruptionReason as BudgetReason;
 use plimsoll_api::node_pool::ConsolidationPolicy as ApiPolicy;
-use plimsoll_api::{EC2NodeClass, NodePool as ApiPool, Validate, condition};
+use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool as ApiPool, Validate, condition};
 use plimsoll_model::identity::{CatalogId, NodePoolName};
+use plimsoll_model::names::annotation;
 use plimsoll_model::requirements::NodeSelectorRequirement;
 use plimsoll_model::snapshot::{
     ConsolidationPolicy, Disruption, DisruptionReason, Node, NodePool, NodeState, PoolProblem,
 };
 use plimsoll_model::taints::Taint;
 use plimsoll_model::time::Timestamp;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Disruption reasons of budgets in the API and in the model.
 const REASONS: [(BudgetReason, DisruptionReason); 3] = [
@@ -24,6 +25,7 @@ const REASONS: [(BudgetReason, DisruptionReason); 3] = [
 
 pub(crate) fn build(objects: &Objects, extra: &Extra, nodes: &[Node], problems: &mut Vec<Problem>) -> Vec<NodePool> {
     let overlays = overlays::build(objects, problems);
+    let nodes = &PoolNodes::new(objects, nodes);
     let mut pools = Vec::new();
     for pool in &objects.node_pools {
         match read(pool, objects, extra, nodes) {
@@ -34,7 +36,7 @@ pub(crate) fn build(objects: &Objects, extra: &Extra, nodes: &[Node], problems: 
     pools
 }
 
-fn read(pool: &ApiPool, objects: &Objects, extra: &Extra, nodes: &[Node]) -> Result<NodePool, Fault> {
+fn read(pool: &ApiPool, objects: &Objects, extra: &Extra, nodes: &PoolNodes<'_>) -> Result<NodePool, Fault> {
     let name = pool.metadata.name.clone().unwrap_or_default();
     let template = &pool.spec.template;
     let annotations = on_demand::mix(&pool.metadata)
@@ -63,7 +65,7 @@ fn read(pool: &ApiPool, objects: &Objects, extra: &Extra, nodes: &[Node]) -> Res
         catalog,
         not_ready,
         deleting: pool.metadata.deletion_timestamp.is_some(),
-        disruption: disruption(pool, &name, extra.now, nodes, objects),
+        disruption: disruption(pool, &name, extra.now, nodes),
         on_demand,
         overlays: Vec::new(),
         costs,
@@ -114,8 +116,8 @@ fn not_ready(class: &EC2NodeClass, source: Source) -> Option<String> {
     }
 }
 
-fn disruption(pool: &ApiPool, name: &str, now: Timestamp, nodes: &[Node], objects: &Objects) -> Disruption {
-    let (total, disrupted) = count_nodes(name, nodes, objects);
+fn disruption(pool: &ApiPool, name: &str, now: Timestamp, nodes: &PoolNodes<'_>) -> Disruption {
+    let (total, disrupted) = nodes.0.get(name).copied().unwrap_or_default();
     let time = jiff::Timestamp::from_millisecond(now.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
     let mut allowed = BTreeMap::new();
     for (budget_reason, reason) in REASONS {
@@ -136,28 +138,28 @@ fn disruption(pool: &ApiPool, name: &str, now: Timestamp, nodes: &[Node], object
     }
 }
 
-/// Counts the nodes that a budget's percentage refers to, and how many of them are already disrupted: not ready,
-/// deleting or selected for removal.
-fn count_nodes(pool: &str, nodes: &[Node], objects: &Objects) -> (u32, u32) {
-    let (mut total, mut disrupted) = (0_u32, 0_u32);
-    for node in nodes {
-        if node.node_pool.as_ref().is_none_or(|name| name.as_str() != pool) || node.state != NodeState::Initialized {
-            continue;
-        }
-        let claim = node
-            .node_claim
-            .as_deref()
-            .and_then(|name| objects.node_claims.iter().find(|claim| claim.metadata.name.as_deref() == Some(name)));
-        let removing = claim.is_some_and(|claim| {
+/// By pool: the number of nodes that a budget's percentage refers to, and how many of them are already disrupted: not
+/// ready, deleting or selected for removal.
+struct PoolNodes<'a>(BTreeMap<&'a str, (u32, u32)>);
+
+impl<'a> PoolNodes<'a> {
+    fn new(objects: &Objects, nodes: &'a [Node]) -> Self {
+        let is_removing = |claim: &&NodeClaim| {
             let annotations = claim.metadata.annotations.as_ref();
-            is_deleting(claim)
-                || annotations
-                    .is_some_and(|annotations| annotations.contains_key(plimsoll_model::names::annotation::REMOVAL))
-        });
-        total += 1;
-        disrupted += u32::from(!node.ready || node.deleting || removing);
+            is_deleting(claim) || annotations.is_some_and(|annotations| annotations.contains_key(annotation::REMOVAL))
+        };
+        let removing: BTreeSet<&str> =
+            objects.node_claims.iter().filter(is_removing).filter_map(|claim| claim.metadata.name.as_deref()).collect();
+        let mut pools: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+        for node in nodes.iter().filter(|node| node.state == NodeState::Initialized) {
+            let Some(pool) = &node.node_pool else { continue };
+            let is_removing = node.node_claim.as_deref().is_some_and(|claim| removing.contains(claim));
+            let (total, disrupted) = pools.entry(pool.as_str()).or_default();
+            *total += 1;
+            *disrupted += u32::from(!node.ready || node.deleting || is_removing);
+        }
+        Self(pools)
     }
-    (total, disrupted)
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
 //! Builds pod shapes. A shape contains everything that affects where a pod can run, and is identified by its content.
 
 use crate::pdbs::Budgets;
-use crate::pod_cache::ReadContext;
+use crate::pod_table::ReadContext;
 use crate::problems::Fault;
-use crate::replicas::Replicas;
 use crate::volumes::Volumes;
 use crate::{Objects, Source, requests, selectors};
 use k8s_openapi::api::core::v1::{
@@ -54,12 +53,17 @@ pub(crate) struct Shapes<'objects> {
 }
 
 impl<'objects> Shapes<'objects> {
-    pub(crate) fn new(objects: &'objects Objects, source: Source) -> Self {
+    /// `pod_namespaces` are the namespaces of all pods.
+    pub(crate) fn new<'n>(
+        objects: &'objects Objects,
+        source: Source,
+        pod_namespaces: impl Iterator<Item = &'n String>,
+    ) -> Self {
         let classes = &objects.priority_classes;
         Self {
             by_content: BTreeMap::new(),
             used: BTreeMap::new(),
-            namespaces: namespaces(objects),
+            namespaces: namespaces(objects, pod_namespaces),
             priorities: classes
                 .iter()
                 .filter_map(|class| Some((class.metadata.name.as_deref()?, class.value.unwrap_or(0))))
@@ -251,16 +255,18 @@ fn optional_selector(selector: Option<&KubeSelector>) -> Result<Option<LabelSele
 }
 
 /// Labels by namespace. A namespace that only pods refer to is included, since it exists in a cluster.
-fn namespaces(objects: &Objects) -> BTreeMap<String, BTreeMap<String, String>> {
+fn namespaces<'n>(
+    objects: &Objects,
+    pod_namespaces: impl Iterator<Item = &'n String>,
+) -> BTreeMap<String, BTreeMap<String, String>> {
     let mut namespaces = BTreeMap::new();
     for namespace in &objects.namespaces {
         if let Some(name) = &namespace.metadata.name {
             namespaces.insert(name.clone(), namespace.metadata.labels.clone().unwrap_or_default());
         }
     }
-    let replicas = objects.replicas.iter().filter(|replicas| !replicas.is_empty()).map(Replicas::template);
-    for pod in objects.pods.iter().map(Arc::as_ref).chain(replicas) {
-        if let Some(name) = pod.metadata.namespace.as_ref().filter(|name| !namespaces.contains_key(*name)) {
+    for name in pod_namespaces {
+        if !namespaces.contains_key(name) {
             namespaces.insert(name.clone(), BTreeMap::new());
         }
     }

@@ -16,6 +16,7 @@ use plimsoll_model::names::label;
 use plimsoll_model::quantity::Quantity;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
 use plimsoll_model::snapshot::VolumeTopology;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use users::ClaimUsers;
 
@@ -42,7 +43,9 @@ pub(crate) struct Volumes<'objects> {
     claims: BTreeMap<(&'objects str, &'objects str), &'objects Claim>,
     volumes: BTreeMap<&'objects str, &'objects PersistentVolume>,
     classes: BTreeMap<&'objects str, &'objects StorageClass>,
-    users: ClaimUsers<'objects>,
+    objects: &'objects Objects,
+    /// Built when the first claim is looked up, since it takes a pass over all pods.
+    users: OnceCell<ClaimUsers<'objects>>,
 }
 
 /// Reason why a volume has no topology.
@@ -82,8 +85,13 @@ impl<'objects> Volumes<'objects> {
                 .iter()
                 .filter_map(|object| Some((name(&object.metadata)?, object)))
                 .collect(),
-            users: ClaimUsers::new(objects),
+            objects,
+            users: OnceCell::new(),
         }
+    }
+
+    fn users(&self) -> &ClaimUsers<'objects> {
+        self.users.get_or_init(|| ClaimUsers::new(self.objects))
     }
 
     /// Topology of each volume with a claim. `runs` means that the pod has a node and is only checked in order to be
@@ -99,7 +107,7 @@ impl<'objects> Volumes<'objects> {
             let topology = match self.claim_topology(template, &name, ephemeral, runs) {
                 Ok(mut topology) => {
                     // The name only matters for claims that several pods share.
-                    if self.users.is_shared(template.namespace, &name) {
+                    if self.users().is_shared(template.namespace, &name) {
                         topology.claim.clone_from(&name);
                     }
                     topology
@@ -145,7 +153,7 @@ impl<'objects> Volumes<'objects> {
         let Some(spec) = &claim.spec else { return problem(format!("persistent volume claim {name:?} has no spec")) };
         if !runs
             && users::is_read_write_once_pod(spec)
-            && let Some(other) = self.users.preceding_user(pod.namespace, name, pod.name)
+            && let Some(other) = self.users().preceding_user(pod.namespace, name, pod.name)
         {
             return problem(format!("persistent volume claim {name:?} is for one pod only, and pod {other} has it"));
         }

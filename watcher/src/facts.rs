@@ -6,10 +6,10 @@ use crate::ledger::Ledger;
 use parking_lot::{Mutex, RwLock};
 use plimsoll_model::execution::BufferReport;
 use plimsoll_model::identity::PodUid;
-use plimsoll_model::snapshot::Snapshot;
+use plimsoll_model::snapshot::{Snapshot, SnapshotEdits};
 use plimsoll_model::time::Timestamp;
 use plimsoll_proto::catalog::v1 as wire;
-use plimsoll_snapshot::{Builder, Extra, Problem, Source};
+use plimsoll_snapshot::{Builder, Built, Extra, Problem, Source};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -17,8 +17,12 @@ use tokio::sync::watch;
 /// A snapshot and the data derived along with it.
 #[derive(Debug, Clone, Default)]
 pub struct BuiltSnapshot {
-    /// The snapshot. The caller sets its sequence.
-    pub snapshot: Snapshot,
+    /// The snapshot.
+    pub snapshot: Arc<Snapshot>,
+    /// Changes since the snapshot of the build before.
+    pub edits: SnapshotEdits,
+    /// Number of the build.
+    pub number: u64,
     /// Pending pods whose owners want more pods than have been observed. Their launches wait for the others.
     pub incomplete: BTreeSet<PodUid>,
     /// Objects or fields that are missing from the snapshot, with the reason.
@@ -99,15 +103,15 @@ impl Facts {
         self.catalogs.lock().content(&id.into())
     }
 
-    /// Builds a snapshot of the cluster at `now`. Returns `None` while anything that a plan needs has not been received
+    /// Builds the snapshot with number `sequence` of the cluster at `now`. Returns `None` while anything that a plan needs has not been received
     /// yet, because a plan on partial facts buys too much. Reads only the pods that have changed since the previous call.
     #[must_use]
-    pub fn build_snapshot(&self, now: Timestamp) -> Option<BuiltSnapshot> {
+    pub fn build_snapshot(&self, now: Timestamp, sequence: u64) -> Option<BuiltSnapshot> {
         let index = self.index.read();
         if !index.all_listed() {
             return None;
         }
-        let mut extra = self.extra(now)?;
+        let mut extra = Extra { sequence, ..self.extra(now)? };
         for class in &index.objects().node_classes {
             let name = class.metadata.name.clone().unwrap_or_default();
             match self.catalogs.lock().of_class(&name, class.metadata.generation.unwrap_or(0)) {
@@ -115,7 +119,7 @@ impl Facts {
                 Err(why) => drop(extra.catalog_problems.insert(name, why)),
             }
         }
-        let (snapshot, problems) = {
+        let Built { snapshot, edits, number, problems } = {
             let mut builder = self.builder.lock();
             let failed_audits = builder.failed_audits();
             let built = builder.build(index.objects(), &extra);
@@ -125,7 +129,7 @@ impl Facts {
             built
         };
         let buffers = plimsoll_snapshot::buffers::reports(index.objects());
-        Some(BuiltSnapshot { snapshot, incomplete: index.incomplete(), problems, buffers })
+        Some(BuiltSnapshot { snapshot, edits, number, incomplete: index.incomplete(), problems, buffers })
     }
 
     /// Snapshot inputs that do not come from Kubernetes objects; `None` until the ledger and the catalogs have been

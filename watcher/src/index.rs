@@ -6,7 +6,7 @@ mod owners;
 mod tests;
 
 pub use kinds::{Indexed, ObjectKind};
-pub use owners::Workloads;
+pub use owners::{OwnerPods, Workloads};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plimsoll_model::identity::PodUid;
@@ -33,6 +33,7 @@ pub struct Index {
     /// Position of each object in the list of its kind.
     positions: BTreeMap<ObjectKind, BTreeMap<Key, usize>>,
     listed: BTreeSet<ObjectKind>,
+    owner_pods: OwnerPods,
 }
 
 impl Index {
@@ -50,10 +51,12 @@ impl Index {
         match positions.get(&key(object.meta())).and_then(|position| list.get_mut(*position)) {
             Some(existing) if (*existing).borrow() == &object => false,
             Some(existing) => {
+                K::count(&mut self.owner_pods, Some((*existing).borrow()), Some(&object));
                 *existing = object.into();
                 true
             }
             None => {
+                K::count(&mut self.owner_pods, None, Some(&object));
                 positions.insert(key(object.meta()), list.len());
                 list.push(object.into());
                 true
@@ -68,7 +71,8 @@ impl Index {
         let Some(position) = positions.remove(&key(metadata)).filter(|position| *position < list.len()) else {
             return false;
         };
-        list.swap_remove(position);
+        let removed = list.swap_remove(position);
+        K::count(&mut self.owner_pods, Some(removed.borrow()), None);
         if let Some(moved) = list.get(position) {
             positions.insert(key(moved.borrow().meta()), position);
         }
@@ -120,7 +124,7 @@ impl Index {
     /// Pending pods whose owner wants more pods than have been observed.
     #[must_use]
     pub fn incomplete(&self) -> BTreeSet<PodUid> {
-        owners::incomplete(&self.store.objects, &self.store.workloads)
+        self.owner_pods.incomplete(&self.store.workloads.wanted(&self.store.objects))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::facts::{BuiltSnapshot, Facts};
 use crate::metrics::WatcherMetrics;
 use plimsoll_model::execution::BufferReport;
 use plimsoll_model::identity::PodUid;
-use plimsoll_model::snapshot::Snapshot;
+use plimsoll_model::snapshot::{Snapshot, SnapshotEdits};
 use plimsoll_model::time::Timestamp;
 use plimsoll_proto::delta;
 use plimsoll_proto::snapshot::v1 as wire;
@@ -37,7 +37,7 @@ const LOGGED_PROBLEMS: usize = 20;
 #[derive(Debug)]
 pub struct PublishedSnapshot {
     /// The snapshot.
-    pub snapshot: Snapshot,
+    pub snapshot: Arc<Snapshot>,
     /// Its checksum.
     pub checksum: u64,
     /// Delta from the previous snapshot; `None` for the first.
@@ -100,6 +100,8 @@ pub struct Publisher {
     refresh: Refresh,
     newest: watch::Sender<Option<Arc<PublishedSnapshot>>>,
     problems: Vec<Problem>,
+    /// Number of the last build. Its snapshot has the same objects as the newest one.
+    last_build: Option<u64>,
 }
 
 impl Publisher {
@@ -107,7 +109,7 @@ impl Publisher {
     #[must_use]
     pub fn new(facts: Arc<Facts>, clock: Clock, metrics: WatcherMetrics) -> Self {
         let newest = watch::Sender::new(None);
-        Self { facts, clock, metrics, refresh: Refresh::default(), newest, problems: Vec::new() }
+        Self { facts, clock, metrics, refresh: Refresh::default(), newest, problems: Vec::new(), last_build: None }
     }
 
     /// Receiver of the newest snapshot.
@@ -148,13 +150,15 @@ impl Publisher {
     async fn publish(&mut self, began: Instant, requested: bool) {
         let time = Timestamp(self.clock.now_millis());
         let facts = Arc::clone(&self.facts);
-        let before = self.newest.borrow().clone();
-        let built = apart(move || build_next(&facts, (began, time), before.as_deref(), requested)).await;
-        let (published, problems) = match built {
+        let (before, last_build) = (self.newest.borrow().clone(), self.last_build);
+        let build = move || build_next(&facts, (began, time), before.as_deref().zip(last_build), requested);
+        let built = apart(build).await;
+        let NextSnapshot { published, problems, number } = match built {
             Ok(Some(built)) => built,
             Ok(None) => return,
             Err(error) => return tracing::error!(%error, "snapshot not made"),
         };
+        self.last_build = Some(number);
         self.metrics.snapshot_seconds.observe(began.elapsed().as_secs_f64());
         self.log_problems(problems);
         if let Some(published) = published {
@@ -184,34 +188,44 @@ fn coarse(time: Timestamp) -> Timestamp {
     Timestamp(time.0 - time.0.rem_euclid(TIME_STEP_MS))
 }
 
-/// Builds the next snapshot, `None` if it is unchanged and was not requested, with the problems of its objects. Returns
-/// `None` while facts are missing.
+/// The result of a build.
+struct NextSnapshot {
+    /// `None` if the snapshot is unchanged and was not requested.
+    published: Option<PublishedSnapshot>,
+    /// Problems of the cluster's objects.
+    problems: Vec<Problem>,
+    /// Number of the build.
+    number: u64,
+}
+
+/// Builds the snapshot after `previous`, which has the objects of the build with the given number. Returns `None` while
+/// facts are missing.
 fn build_next(
     facts: &Facts,
     (started_at, time): (Instant, Timestamp),
-    previous: Option<&PublishedSnapshot>,
+    previous: Option<(&PublishedSnapshot, u64)>,
     requested: bool,
-) -> Option<(Option<PublishedSnapshot>, Vec<Problem>)> {
-    let BuiltSnapshot { mut snapshot, incomplete, problems, buffers } = facts.build_snapshot(coarse(time))?;
-    let Some(previous) = previous else {
-        snapshot.sequence = 1;
+) -> Option<NextSnapshot> {
+    let sequence = previous.map_or(1, |(previous, _)| previous.snapshot.sequence + 1);
+    let built = facts.build_snapshot(coarse(time), sequence)?;
+    let BuiltSnapshot { snapshot, edits, number, incomplete, problems, buffers } = built;
+    let Some((previous, last_build)) = previous else {
         let checksum = delta::checksum(&snapshot);
-        return Some((
-            Some(PublishedSnapshot {
-                relevant_sequence: 1,
-                snapshot,
-                checksum,
-                delta: None,
-                incomplete,
-                buffers,
-                started_at,
-                time,
-            }),
-            problems,
-        ));
+        let published = PublishedSnapshot {
+            relevant_sequence: 1,
+            snapshot,
+            checksum,
+            delta: None,
+            incomplete,
+            buffers,
+            started_at,
+            time,
+        };
+        return Some(NextSnapshot { published: Some(published), problems, number });
     };
-    snapshot.sequence = previous.snapshot.sequence + 1;
-    let delta = delta::diff_from(&previous.snapshot, previous.checksum, &snapshot);
+    // Somebody else may have built a snapshot in between, or publishing one may have failed.
+    let edits = if number == last_build + 1 { edits } else { SnapshotEdits::between(&previous.snapshot, &snapshot) };
+    let delta = delta::delta_of((&previous.snapshot, &snapshot), previous.checksum, &edits);
     let (same, same_for_plans) = compare(&delta, previous.snapshot.ledger == snapshot.ledger);
     // Buffer status is sent together with a plan.
     let same_buffers = buffers == previous.buffers;
@@ -229,7 +243,7 @@ fn build_next(
         started_at,
         time,
     };
-    Some(((requested || !unchanged).then_some(published), problems))
+    Some(NextSnapshot { published: (requested || !unchanged).then_some(published), problems, number })
 }
 
 /// Returns whether only sequence and time changed, and whether only sequence, time and ignored pods changed. Plans do

@@ -1,86 +1,10 @@
 //! Index of the references in a snapshot, by number. Allows a change of one pod among a hundred thousand to be
 //! processed without looking at the others.
 
-use super::{Pod, PodState, Snapshot};
+use super::edits::{NONE, UNKNOWN, number};
+use super::{Edits, Pod, PodState, Snapshot};
 use crate::identity::NodeName;
 use std::collections::HashMap;
-
-/// Marks a missing reference.
-const NONE: u32 = u32::MAX;
-/// Marks a reference to an object that is not in the snapshot.
-const UNKNOWN: u32 = u32::MAX - 1;
-
-/// Positions in one list of a snapshot that a change affects; all ascending.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Edits {
-    /// Removed objects, by position in the old list.
-    pub removed: Vec<usize>,
-    /// Inserted objects, by position in the new list.
-    pub inserted: Vec<usize>,
-    /// Changed objects, by position in the new list.
-    pub replaced: Vec<usize>,
-}
-
-impl Edits {
-    /// Whether nothing changed.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.removed.is_empty() && self.inserted.is_empty() && self.replaced.is_empty()
-    }
-
-    fn shifts_numbers(&self) -> bool {
-        !self.removed.is_empty() || !self.inserted.is_empty()
-    }
-
-    /// For each position in the old list of `count` objects, returns the position in the new list, or [`NONE`] if the
-    /// object was removed.
-    fn new_numbers(&self, count: usize) -> Vec<u32> {
-        let (mut removed, mut inserted) = (self.removed.iter().peekable(), self.inserted.iter().peekable());
-        let mut now = 0;
-        let mut new_numbers = Vec::with_capacity(count);
-        for old in 0..count {
-            if removed.next_if(|removed_or_inserted| **removed_or_inserted == old).is_some() {
-                new_numbers.push(NONE);
-                continue;
-            }
-            while inserted.next_if(|removed_or_inserted| **removed_or_inserted == now).is_some() {
-                now += 1;
-            }
-            new_numbers.push(number(now));
-            now += 1;
-        }
-        new_numbers
-    }
-
-    /// Updates a list with one value per object: drops values of removed objects and inserts `inserted_value` for
-    /// inserted objects.
-    fn splice<T: Clone>(&self, list: &mut Vec<T>, inserted_value: &T) {
-        if !self.shifts_numbers() {
-            return;
-        }
-        let mut removed = self.removed.iter().peekable();
-        let mut at = 0;
-        list.retain(|_| {
-            let is_removed = removed.next_if(|position| **position == at).is_some();
-            at += 1;
-            !is_removed
-        });
-        if self.inserted.is_empty() {
-            return;
-        }
-        let (mut inserted, mut rest) = (self.inserted.iter().peekable(), std::mem::take(list).into_iter());
-        list.reserve(rest.len() + self.inserted.len());
-        loop {
-            if inserted.next_if(|position| **position == list.len()).is_some() {
-                list.push(inserted_value.clone());
-            } else if let Some(next) = rest.next() {
-                list.push(next);
-            } else {
-                break;
-            }
-        }
-    }
-}
 
 /// References of the pods in a snapshot in canonical order (see [`Snapshot::sort`]).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -149,10 +73,11 @@ impl SnapshotIndex {
         pods.splice(&mut self.shapes, &NONE);
         pods.splice(&mut self.nodes, &NONE);
         for place in pods.inserted.iter().chain(&pods.replaced) {
-            let Some(pod) = snapshot.pods.get(*place) else { continue };
-            let node = node_number(snapshot, pod);
-            touched.extend([self.nodes[*place], node]);
-            (self.shapes[*place], self.nodes[*place]) = (shape_number(snapshot, pod), node);
+            let slot = self.shapes.get_mut(*place).zip(self.nodes.get_mut(*place));
+            let (Some(pod), Some((shape, node))) = (snapshot.pods.get(*place), slot) else { continue };
+            touched.push(*node);
+            (*shape, *node) = (shape_number(snapshot, pod), node_number(snapshot, pod));
+            touched.push(*node);
         }
         for node in touched {
             if let Some(revision) = self.revisions.get_mut(node as usize) {
@@ -172,18 +97,21 @@ impl SnapshotIndex {
                 *end += 1;
             }
         }
-        for node in 0..count {
-            ends[node + 1] += ends[node];
+        let mut total = 0;
+        for end in &mut ends {
+            total += *end;
+            *end = total;
         }
         self.starts.clone_from(&ends);
-        self.residents = vec![0; ends[count] as usize];
+        self.residents = vec![0; total as usize];
         self.pending.clear();
         for (pod, node) in self.nodes.iter().enumerate() {
             if *node == NONE {
                 self.pending.push(number(pod));
-            } else if (*node as usize) < count {
-                let place = &mut ends[*node as usize];
-                self.residents[*place as usize] = number(pod);
+            } else if let Some(place) = ends.get_mut(*node as usize).filter(|_| (*node as usize) < count)
+                && let Some(resident) = self.residents.get_mut(*place as usize)
+            {
+                *resident = number(pod);
                 *place += 1;
             }
         }
@@ -263,11 +191,6 @@ fn node_of(pod: &Pod) -> Option<&NodeName> {
 /// Numbers by name. Never iterated, so hash order does not matter.
 fn numbers<'n>(names: impl Iterator<Item = &'n str>) -> HashMap<&'n str, u32> {
     names.enumerate().map(|(place, name)| (name, number(place))).collect()
-}
-
-/// Converts a position to a number. Lists of a snapshot are far shorter than the limit.
-fn number(place: usize) -> u32 {
-    u32::try_from(place).unwrap_or(UNKNOWN)
 }
 
 #[cfg(test)]

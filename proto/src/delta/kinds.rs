@@ -1,12 +1,10 @@
 //! The kinds of objects in a snapshot: lists, keys and field numbers in one table that all operations use.
 
 use super::checksum::of_object;
-use super::merge;
 use crate::convert::{ConvertError, ConvertResult};
 use crate::snapshot::v1 as wire;
 use plimsoll_model::catalog::CapacityType;
-use plimsoll_model::snapshot::{Edits, Snapshot, UnavailableOffering};
-use std::collections::BTreeMap;
+use plimsoll_model::snapshot::{Snapshot, SnapshotEdits, UnavailableOffering, merge};
 
 type OfferingKey = (Option<String>, Option<String>, CapacityType);
 
@@ -103,46 +101,36 @@ pub(super) fn checksum(snapshot: &Snapshot) -> u64 {
     sum
 }
 
-/// Adds changed objects to `upserts` and `removals`, and updates `sum` from the old checksum to the new one.
+/// Adds the objects that `edits` name to `upserts` and `removals`, and updates `sum` from the old checksum to the new one.
 pub(super) fn diff(
-    old: &Snapshot,
-    new: &Snapshot,
+    (old, new): (&Snapshot, &Snapshot),
+    edits: &SnapshotEdits,
     upserts: &mut wire::Snapshot,
     removals: &mut wire::Removals,
     sum: &mut u64,
 ) {
     macro_rules! each {
         ($list:ident, $message:path, $number:literal, $key:expr, $key_to_wire:expr, $from_wire:expr) => {
-            let key = keyed(&old.$list, $key);
-            let mut before: BTreeMap<_, _> = old.$list.iter().map(|object| (key(object), object)).collect();
-            for object in &new.$list {
-                let previous = before.remove(&key(object));
-                if previous == Some(object) {
-                    continue;
-                }
-                if let Some(previous) = previous {
-                    *sum = sum.wrapping_sub(of_object($number, &<$message>::from(previous)));
-                }
+            let to_wire = keyed(&old.$list, $key_to_wire);
+            let hash = |object: &_| of_object($number, &<$message>::from(object));
+            let edits = &edits.$list;
+            for object in edits.removed.iter().filter_map(|position| old.$list.get(*position)) {
+                *sum = sum.wrapping_sub(hash(object));
+                removals.$list.push(to_wire(object));
+            }
+            for previous in edits.replaced_pairs().filter_map(|(position, _)| old.$list.get(position)) {
+                *sum = sum.wrapping_sub(hash(previous));
+            }
+            let mut positions: Vec<usize> = edits.inserted.iter().chain(&edits.replaced).copied().collect();
+            positions.sort_unstable();
+            for object in positions.into_iter().filter_map(|position| new.$list.get(position)) {
                 let message = <$message>::from(object);
                 *sum = sum.wrapping_add(of_object($number, &message));
                 upserts.$list.push(message);
             }
-            let to_wire = keyed(&old.$list, $key_to_wire);
-            for object in before.into_values() {
-                *sum = sum.wrapping_sub(of_object($number, &<$message>::from(object)));
-                removals.$list.push(to_wire(object));
-            }
         };
     }
     for_each_kind!(each);
-}
-
-/// Edits of the lists that the index covers.
-#[derive(Debug, Default)]
-pub(super) struct ListEdits {
-    pub(super) shapes: Edits,
-    pub(super) pods: Edits,
-    pub(super) nodes: Edits,
 }
 
 /// Applies `removals` and `upserts`, and updates the checksum `sum`. The snapshot is in canonical order before and
@@ -152,8 +140,8 @@ pub(super) fn apply(
     upserts: Snapshot,
     removals: wire::Removals,
     sum: &mut u64,
-) -> ConvertResult<ListEdits> {
-    let mut edits_by_list = ListEdits::default();
+) -> ConvertResult<SnapshotEdits> {
+    let mut edits_by_list = SnapshotEdits::default();
     macro_rules! each {
         ($list:ident, $message:path, $number:literal, $key:expr, $key_to_wire:expr, $from_wire:expr) => {
             let key = keyed(&snapshot.$list, $key);
@@ -165,22 +153,11 @@ pub(super) fn apply(
             let hash = |object: &_| of_object($number, &<$message>::from(object));
             let edits = merge::merge(&mut snapshot.$list, &removed_keys, upserts.$list, key, hash, sum);
             let edits = edits.map_err(|index| ConvertError::new(path(index), "is not there"))?;
-            edits_by_list.note(stringify!($list), edits);
+            edits_by_list.$list = edits;
         };
     }
     for_each_kind!(each);
     Ok(edits_by_list)
-}
-
-impl ListEdits {
-    fn note(&mut self, list: &str, edits: Edits) {
-        match list {
-            "shapes" => self.shapes = edits,
-            "pods" => self.pods = edits,
-            "nodes" => self.nodes = edits,
-            _ => {}
-        }
-    }
 }
 
 /// Binds the type of a closure's argument to the element type of a list.

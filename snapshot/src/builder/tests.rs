@@ -1,6 +1,5 @@
 use super::*;
 use crate::Source;
-use crate::problems::Fault;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::serde::de::DeserializeOwned;
 use proptest::prelude::*;
@@ -22,6 +21,11 @@ enum Change {
     Priority(i32),
     /// Label value that the disruption budget selects, and the evictions that it allows.
     Budget(u8, i32),
+    /// Ends a pod, or reserves a node for it.
+    End(u8),
+    Reserve(u8, Option<u8>),
+    /// Pods that a CapacityBuffer stands for.
+    Buffer(u8),
     /// The zone of the volume that one variant of pods claims; `None` if the claim is not bound.
     Volume(Option<bool>),
 }
@@ -34,6 +38,9 @@ fn change() -> impl Strategy<Value = Change> {
         1 => any::<bool>().prop_map(Change::Namespace),
         1 => (0..3_i32).prop_map(Change::Priority),
         1 => (0..3_u8, 0..2_i32).prop_map(|(variant, allowed)| Change::Budget(variant, allowed)),
+        1 => (0..8_u8).prop_map(Change::End),
+        1 => (0..8_u8, proptest::option::of(0..3_u8)).prop_map(|(pod, node)| Change::Reserve(pod, node)),
+        1 => (0..3_u8).prop_map(Change::Buffer),
         1 => proptest::option::of(any::<bool>()).prop_map(Change::Volume),
     ]
 }
@@ -68,7 +75,7 @@ fn pod(number: u8, node: Option<u8>, variant: u8) -> Pod {
     }))
 }
 
-fn apply(objects: &mut Objects, change: &Change) {
+fn apply(objects: &mut Objects, extra: &mut Extra, change: &Change) {
     match change {
         Change::Pod(number, node, variant) => {
             let pod = Arc::new(pod(*number, *node, *variant));
@@ -102,6 +109,32 @@ fn apply(objects: &mut Objects, change: &Change) {
                 "status": {"disruptionsAllowed": allowed, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1},
             }))];
         }
+        Change::End(number) => {
+            let name = format!("p{number}");
+            let pod = objects.pods.iter_mut().find(|pod| pod.metadata.name.as_ref() == Some(&name));
+            if let Some(status) = pod.and_then(|pod| Arc::make_mut(pod).status.as_mut()) {
+                status.phase = Some("Succeeded".to_owned());
+            }
+        }
+        Change::Reserve(number, node) => {
+            let uid = format!("u{number}").into();
+            match node {
+                Some(node) => drop(extra.reserved_pods.insert(uid, format!("n{node}").into())),
+                None => drop(extra.reserved_pods.remove(&uid)),
+            }
+        }
+        Change::Buffer(replicas) => {
+            let spec = json!({"containers": [{"name": "app", "resources": {"requests": {"cpu": "1"}}}]});
+            objects.pod_templates = vec![read(json!({
+                "metadata": {"namespace": "shop", "name": "spare"},
+                "template": {"metadata": {"labels": {"app": "spare"}}, "spec": spec},
+            }))];
+            objects.capacity_buffers = vec![read(json!({
+                "apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer",
+                "metadata": {"namespace": "shop", "name": "spare", "uid": "b1"},
+                "spec": {"podTemplateRef": {"name": "spare"}, "replicas": replicas},
+            }))];
+        }
         Change::Volume(zone) => {
             let volume = zone.map(|zone| if zone { "in-a" } else { "in-b" });
             objects.persistent_volume_claims = vec![read(json!({
@@ -124,13 +157,42 @@ fn apply(objects: &mut Objects, change: &Change) {
 
 proptest! {
     #[test]
-    fn every_snapshot_equals_a_full_build(changes in proptest::collection::vec(change(), 1..40)) {
-        let extra = Extra { source: Source::Cluster, ..Extra::default() };
+    fn every_snapshot_equals_a_full_build_and_every_change_a_comparison(
+        changes in proptest::collection::vec((change(), any::<bool>()), 1..40),
+    ) {
+        let mut extra = Extra { source: Source::Cluster, ..Extra::default() };
         let (mut objects, mut builder) = (Objects::default(), Builder::default());
-        for change in &changes {
-            apply(&mut objects, change);
-            prop_assert_eq!(builder.build(&objects, &extra), crate::build(&objects, &extra));
+        let mut previous: Arc<Snapshot> = Arc::default();
+        // Somebody may still use the snapshot before the previous one, or not.
+        let mut in_use = Vec::new();
+        for (change, keep) in &changes {
+            apply(&mut objects, &mut extra, change);
+            let (full, problems) = crate::build(&objects, &extra);
+            let built = builder.build(&objects, &extra);
+            prop_assert_eq!(&*built.snapshot, &full);
+            prop_assert_eq!(built.problems, problems);
+            prop_assert_eq!(&built.edits, &SnapshotEdits::between(&previous, &full));
+            if *keep {
+                in_use.push(previous);
+            }
+            previous = built.snapshot;
         }
+    }
+}
+
+#[test]
+fn pods_with_the_same_uid_are_all_in_the_snapshot() {
+    let extra = Extra::default();
+    let same = |name: &str| {
+        let mut pod = pod(0, None, 0);
+        pod.metadata.name = Some(name.to_owned());
+        Arc::new(pod)
+    };
+    let mut objects = Objects { pods: vec![same("a")], ..Objects::default() };
+    let mut builder = Builder::default();
+    for count in [1, 2, 2, 1, 1] {
+        objects.pods = ["a", "b"].into_iter().take(count).map(same).collect();
+        assert_eq!(*builder.build(&objects, &extra).snapshot, crate::build(&objects, &extra).0);
     }
 }
 
@@ -139,12 +201,16 @@ fn an_audit_finds_a_wrong_entry_counts_it_and_returns_the_full_build() {
     let objects = Objects { pods: vec![Arc::new(pod(0, None, 0))], ..Objects::default() };
     let mut builder = Builder::default();
     let at = |now| Extra { now: Timestamp(now), ..Extra::default() };
-    let (right, _) = builder.build(&objects, &at(0));
-    builder.pods.replace_entry(0, Err(Fault::new("spec", "wrong")));
-    assert!(builder.build(&objects, &at(1)).0.pods.is_empty(), "the cache is used");
+    let right = builder.build(&objects, &at(0)).snapshot;
+    Arc::make_mut(&mut builder.state.current).pods.clear();
+    builder.state.previous = None;
+    assert!(builder.build(&objects, &at(1)).snapshot.pods.is_empty(), "what was built before is used");
     assert_eq!(builder.failed_audits(), 0);
-    let (audited, _) = builder.build(&objects, &at(AUDIT_INTERVAL_MS));
-    assert_eq!((audited.pods, builder.failed_audits()), (right.pods, 1));
-    let (after, _) = builder.build(&objects, &at(AUDIT_INTERVAL_MS + 1));
-    assert_eq!((after.pods.len(), builder.failed_audits()), (1, 1), "the wrong entry is gone");
+    let audited = builder.build(&objects, &at(AUDIT_INTERVAL_MS));
+    assert_eq!(
+        (&audited.snapshot.pods, audited.edits.pods.inserted, builder.failed_audits()),
+        (&right.pods, vec![0], 1)
+    );
+    let after = builder.build(&objects, &at(AUDIT_INTERVAL_MS + 1));
+    assert_eq!((after.snapshot.pods.len(), builder.failed_audits()), (1, 1), "the wrong entry is gone");
 }

@@ -1,6 +1,7 @@
 //! Kinds of objects in the index.
 
 use super::Store;
+use super::owners::OwnerPods;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
@@ -52,6 +53,9 @@ macro_rules! kinds {
             fn simplify(&mut self) {
                 Simplify::simplify(self);
             }
+            fn count(owners: &mut OwnerPods, before: Option<&Self>, after: Option<&Self>) {
+                Simplify::count(owners, before, after);
+            }
         })+
     };
 }
@@ -68,6 +72,8 @@ pub trait Indexed:
     fn list(store: &mut Store) -> &mut Vec<Self::Stored>;
     /// Clears fields that are irrelevant to plans.
     fn simplify(&mut self);
+    /// Updates the pods of each owner after an object was inserted, replaced or removed.
+    fn count(owners: &mut OwnerPods, before: Option<&Self>, after: Option<&Self>);
 }
 
 kinds! {
@@ -118,6 +124,7 @@ kinds! {
 /// Clears fields of a kind that plans do not depend on.
 trait Simplify {
     fn simplify(&mut self) {}
+    fn count(_owners: &mut OwnerPods, _before: Option<&Self>, _after: Option<&Self>) {}
 }
 
 impl Simplify for NodeClaim {}
@@ -130,7 +137,6 @@ impl Simplify for NodeOverlay {
     }
 }
 
-impl Simplify for Pod {}
 impl Simplify for DaemonSet {}
 impl Simplify for PodDisruptionBudget {}
 impl Simplify for PriorityClass {}
@@ -139,6 +145,12 @@ impl Simplify for PersistentVolume {}
 impl Simplify for PersistentVolumeClaim {}
 impl Simplify for StorageClass {}
 impl Simplify for CSINode {}
+
+impl Simplify for Pod {
+    fn count(owners: &mut OwnerPods, before: Option<&Self>, after: Option<&Self>) {
+        owners.replace(before, after);
+    }
+}
 
 impl Simplify for Node {
     /// Heartbeats and image lists are irrelevant to capacity.

@@ -20,7 +20,7 @@ pub struct Workloads {
 
 impl Workloads {
     /// Number of concurrent pods each owner wants, by the owner's UID.
-    fn wanted<'o>(&'o self, objects: &'o Objects) -> BTreeMap<&'o str, i64> {
+    pub(super) fn wanted<'o>(&'o self, objects: &'o Objects) -> BTreeMap<&'o str, i64> {
         let replica_sets = objects
             .replica_sets
             .iter()
@@ -81,32 +81,45 @@ fn has_ended(pod: &Pod) -> bool {
     is_ending(&pod.metadata) || matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Unbound pods whose owner wants more pods than have been observed and considered by their scheduler. If the owner is
-/// unknown, its pod count is unknown too, so its pods count as incomplete. A pod without an owner is complete.
-pub(super) fn incomplete(objects: &Objects, workloads: &Workloads) -> BTreeSet<PodUid> {
-    let pods = &objects.pods;
-    let mut waiting: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
-    for pod in pods.iter().filter(|pod| !is_bound(pod) && !has_ended(pod)) {
-        if let Some(owner) = controller(pod) {
-            waiting.entry(owner).or_default().push(pod);
+/// Pods of each owner that have not ended, kept up to date with each change of a pod.
+#[derive(Debug, Default)]
+pub struct OwnerPods {
+    by_owner: BTreeMap<String, PodCounts>,
+}
+
+#[derive(Debug, Default)]
+struct PodCounts {
+    /// Unbound pods.
+    waiting: BTreeSet<PodUid>,
+    /// Pods that their scheduler has considered.
+    decided: i64,
+}
+
+impl OwnerPods {
+    /// Counts a pod that was inserted, replaced or removed.
+    pub(super) fn replace(&mut self, before: Option<&Pod>, after: Option<&Pod>) {
+        for (pod, change) in before.map(|pod| (pod, -1)).into_iter().chain(after.map(|pod| (pod, 1))) {
+            let Some(owner) = controller(pod).filter(|_| !has_ended(pod)) else { continue };
+            let counts = self.by_owner.entry(owner.to_owned()).or_default();
+            if plimsoll_snapshot::is_decided(pod) {
+                counts.decided += change;
+            }
+            if let Some(uid) = pod.metadata.uid.clone().map(PodUid).filter(|_| !is_bound(pod)) {
+                let _present = if change > 0 { counts.waiting.insert(uid) } else { counts.waiting.remove(&uid) };
+            }
+            if counts.decided == 0 && counts.waiting.is_empty() {
+                self.by_owner.remove(owner);
+            }
         }
     }
-    if waiting.is_empty() {
-        return BTreeSet::new();
+
+    /// Unbound pods whose owner wants more pods than have been observed and considered by their scheduler; `wanted` are
+    /// pod counts by owner. If the owner is unknown, its pod count is unknown too, so its pods count as incomplete. A pod
+    /// without an owner is complete.
+    pub(super) fn incomplete(&self, wanted: &BTreeMap<&str, i64>) -> BTreeSet<PodUid> {
+        let is_complete =
+            |owner: &str, counts: &PodCounts| wanted.get(owner).is_some_and(|wanted| counts.decided >= *wanted);
+        let incomplete = self.by_owner.iter().filter(|(owner, counts)| !is_complete(owner, counts));
+        incomplete.flat_map(|(_, counts)| &counts.waiting).cloned().collect()
     }
-    let mut seen: BTreeMap<&str, i64> = BTreeMap::new();
-    for pod in pods.iter().filter(|pod| !has_ended(pod) && plimsoll_snapshot::is_decided(pod)) {
-        if let Some(owner) = controller(pod).filter(|owner| waiting.contains_key(owner)) {
-            *seen.entry(owner).or_default() += 1;
-        }
-    }
-    let wanted = workloads.wanted(objects);
-    let is_complete =
-        |owner: &str| wanted.get(owner).is_some_and(|wanted| seen.get(owner).copied().unwrap_or(0) >= *wanted);
-    waiting
-        .into_iter()
-        .filter(|(owner, _)| !is_complete(owner))
-        .flat_map(|(_, pods)| pods)
-        .filter_map(|pod| pod.metadata.uid.clone().map(PodUid))
-        .collect()
 }

@@ -168,6 +168,33 @@ fn a_replica_set_is_complete_once_the_scheduler_has_considered_all_its_pods() {
 }
 
 #[test]
+fn owners_are_counted_the_same_after_any_changes() {
+    let names = ["a", "b", "c"];
+    let states = ["", "Unschedulable", "n1"];
+    let mut index = Index::new();
+    index.apply(replica_set(2));
+    let mut steps = 0;
+    // Each pod takes each state after each other state and moves between owners, and pods go in between.
+    for (step, state) in (0..81).flat_map(|step| states.map(|state| (step, state))) {
+        let name = names[step % 3];
+        let owner = [Some("rs"), Some("other"), None][step / 3 % 3];
+        if step % 7 == 0 {
+            let metadata = pod(names[step / 7 % 3], None, "").metadata;
+            index.delete::<Pod>(&metadata);
+        }
+        index.apply(pod(name, owner, state));
+        let mut fresh = Index::new();
+        fresh.apply(replica_set(2));
+        for pod in &index.objects().pods {
+            fresh.apply(Pod::clone(pod));
+        }
+        assert_eq!(index.incomplete(), fresh.incomplete());
+        steps += usize::from(!index.incomplete().is_empty());
+    }
+    assert!(steps > 0, "some were incomplete");
+}
+
+#[test]
 fn terminating_pods_do_not_count_as_observed() {
     let mut index = Index::new();
     index.apply(replica_set(2));

@@ -58,7 +58,7 @@ impl Harness {
         let incomplete = state.incomplete.chars().map(|letter| PodUid(letter.to_string())).collect();
         Arc::new(PublishedSnapshot {
             relevant_sequence: snapshot.sequence,
-            snapshot,
+            snapshot: Arc::new(snapshot),
             checksum: 0,
             delta: None,
             incomplete,

@@ -12,7 +12,7 @@ fn virtual_pods_neither_wait_nor_delay_removals() {
         let mut snapshot = harness.snapshot(millis, ClusterState { pods, incomplete: pods, ledger: 0 });
         let buffer = Some(BufferPod { buffer: "spare".to_owned(), node: None });
         let published = Arc::get_mut(&mut snapshot).unwrap();
-        published.snapshot.pods.push(Pod { buffer, ..pod("v") });
+        Arc::make_mut(&mut published.snapshot).pods.push(Pod { buffer, ..pod("v") });
         published.incomplete.insert("v".into());
         snapshot
     };

@@ -1,6 +1,6 @@
 //! Applies removals and upserts to a sorted list.
 
-use plimsoll_model::snapshot::Edits;
+use super::Edits;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of edits that are applied one by one. Each edit moves all following objects, while rebuilding the
@@ -12,8 +12,9 @@ const MAX_SINGLE_EDITS: usize = 8;
 /// An object that is both removed and upserted is replaced.
 ///
 /// # Errors
+///
 /// The index in `removed_keys` of a key that is missing or repeated. The list is unchanged in this case.
-pub(super) fn merge<T, K: Ord>(
+pub fn merge<T, K: Ord>(
     list: &mut Vec<T>,
     removed_keys: &[K],
     upserts: Vec<T>,
@@ -29,8 +30,8 @@ pub(super) fn merge<T, K: Ord>(
             return Err(index);
         }
     }
-    for position in &removed {
-        *sum = sum.wrapping_sub(hash(&list[*position]));
+    for object in removed.iter().filter_map(|position| list.get(*position)) {
+        *sum = sum.wrapping_sub(hash(object));
     }
     let upserts: BTreeMap<K, T> = upserts.into_iter().map(|object| (key(&object), object)).collect();
     let (mut replaced, mut inserted) = (Vec::new(), Vec::new());
@@ -38,10 +39,11 @@ pub(super) fn merge<T, K: Ord>(
         *sum = sum.wrapping_add(hash(&object));
         match find(list, &wanted) {
             Ok(position) => {
+                let Some(previous) = list.get_mut(position) else { continue };
                 if !removed.remove(&position) {
-                    *sum = sum.wrapping_sub(hash(&list[position]));
+                    *sum = sum.wrapping_sub(hash(previous));
                 }
-                list[position] = object;
+                *previous = object;
                 replaced.push(position);
             }
             Err(position) => inserted.push((position, object)),

@@ -1,0 +1,262 @@
+//! Remembers what each pod contributes to a snapshot, so that the next snapshot looks only at pods that have changed.
+
+use crate::Extra;
+use crate::pod_states::{PodStates, StateContext};
+use crate::pods::{self, CommonFields, PodIdentity};
+use crate::problems::{Fault, Problem};
+use crate::shapes::Shapes;
+use crate::{pdbs::Budgets, problems::full_name_of};
+use k8s_openapi::api::core::v1::{Pod as KubePod, PodSpec};
+use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
+use plimsoll_model::snapshot::{IgnoredPod, LabelSelector, Pod, PodShape, PodState};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Everything besides the pod itself that affects how a pod without volume claims is read.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct ReadContext {
+    /// Labels of each namespace.
+    pub(crate) namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    /// Values of priority classes.
+    pub(crate) priorities: BTreeMap<String, i32>,
+    /// Priority of pods without a priority class.
+    pub(crate) default_priority: i32,
+    /// Disruption budgets: namespace, name, selector, and whether unhealthy pods may always be evicted.
+    pub(crate) budgets: Vec<(String, String, LabelSelector, bool)>,
+}
+
+/// What was read of a pod: its fields and its shape, or why it is invalid.
+pub(crate) type ReadPod = Result<(CommonFields, Arc<PodShape>), Fault>;
+
+/// What a pod contributes. Reason and problems are in the lists of [`PodTable`].
+#[derive(Debug, Clone, PartialEq)]
+enum Outcome {
+    Nothing,
+    Ignored,
+    Unreadable(PodState),
+    Placed(PodState),
+}
+
+#[derive(Debug)]
+struct Entry {
+    object: Arc<KubePod>,
+    read: Option<ReadPod>,
+    outcome: Outcome,
+}
+
+/// Contributions by position in the list of pods. A position holds the contribution of exactly the object that it was
+/// read from: an object that was replaced or moved is read again.
+#[derive(Debug, Default)]
+pub(crate) struct PodTable {
+    read_context: ReadContext,
+    state_context: Option<StateContext>,
+    entries: Vec<Entry>,
+    /// Number of pods in each namespace.
+    namespaces: BTreeMap<String, usize>,
+    /// Shapes with the number of pods that have them.
+    shapes: BTreeMap<ShapeId, (Arc<PodShape>, usize)>,
+    ignored: BTreeMap<usize, IgnoredPod>,
+    problems: BTreeMap<usize, Vec<Problem>>,
+    /// Nodes of unparsable pods, whose requests are unknown.
+    unreadable_pod_nodes: BTreeMap<usize, NodeName>,
+    /// Pods with volume claims. What they contribute also depends on other objects, so they are always read again.
+    with_claims: BTreeSet<usize>,
+}
+
+/// Pods that a snapshot has in addition, or no more.
+#[derive(Debug, Default)]
+pub(crate) struct PodChanges {
+    /// May contain pods of `upserts`.
+    pub(crate) removed: BTreeSet<PodUid>,
+    pub(crate) upserts: BTreeMap<PodUid, Pod>,
+    /// Whether several pods have the same UID.
+    pub(crate) has_duplicates: bool,
+}
+
+impl PodChanges {
+    pub(crate) fn insert(&mut self, pod: Pod) {
+        self.has_duplicates |= self.upserts.insert(pod.uid.clone(), pod).is_some();
+    }
+}
+
+impl PodTable {
+    /// Replaces objects that have changed. Returns their positions.
+    pub(crate) fn observe(&mut self, pods: &[Arc<KubePod>], changes: &mut PodChanges) -> BTreeSet<usize> {
+        let mut changed = BTreeSet::new();
+        while self.entries.len() > pods.len() {
+            self.retract(self.entries.len() - 1, changes);
+            if let Some(entry) = self.entries.pop() {
+                self.leave_namespace(&entry.object);
+            }
+        }
+        for (position, pod) in pods.iter().enumerate() {
+            let known = self.entries.get(position).map(|entry| Arc::clone(&entry.object));
+            if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, pod)) {
+                continue;
+            }
+            changed.insert(position);
+            if let Some(known) = known {
+                self.retract(position, changes);
+                self.leave_namespace(&known);
+            }
+            if let Some(namespace) = &pod.metadata.namespace {
+                *self.namespaces.entry(namespace.clone()).or_default() += 1;
+            }
+            let entry = Entry { object: Arc::clone(pod), read: None, outcome: Outcome::Nothing };
+            match self.entries.get_mut(position) {
+                Some(known) => *known = entry,
+                None => self.entries.push(entry),
+            }
+            if pod.spec.as_ref().is_some_and(has_volume_claims) {
+                self.with_claims.insert(position);
+            }
+        }
+        changed
+    }
+
+    fn leave_namespace(&mut self, pod: &KubePod) {
+        let Some(namespace) = &pod.metadata.namespace else { return };
+        if let Some(count) = self.namespaces.get_mut(namespace) {
+            *count -= 1;
+            if *count == 0 {
+                self.namespaces.remove(namespace);
+            }
+        }
+    }
+
+    /// Namespaces that have pods.
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = &String> {
+        self.namespaces.keys()
+    }
+
+    /// Updates the contributions of the pods at the positions `changed`, or of all pods if what they depend on has
+    /// changed.
+    pub(crate) fn update(
+        &mut self,
+        changed: &BTreeSet<usize>,
+        extra: &Extra,
+        pod_states: &PodStates<'_>,
+        (shapes, budgets): (&mut Shapes<'_>, &Budgets<'_>),
+        changes: &mut PodChanges,
+    ) {
+        let context = shapes.read_context(budgets);
+        let reread = self.read_context != context;
+        let known_states = self.state_context.as_ref().is_some_and(|known| pod_states.is_same(known, extra.source));
+        if !known_states {
+            self.state_context = Some(pod_states.context(extra.source));
+        }
+        self.read_context = context;
+        let positions: Vec<usize> = if reread || !known_states {
+            (0..self.entries.len()).collect()
+        } else {
+            changed.union(&self.with_claims).copied().collect()
+        };
+        for position in positions {
+            self.update_one(position, reread, extra, pod_states, (&mut *shapes, budgets), changes);
+        }
+    }
+
+    fn update_one(
+        &mut self,
+        position: usize,
+        reread: bool,
+        extra: &Extra,
+        pod_states: &PodStates<'_>,
+        (shapes, budgets): (&mut Shapes<'_>, &Budgets<'_>),
+        changes: &mut PodChanges,
+    ) {
+        let Some(entry) = self.entries.get(position) else { return };
+        let pod = Arc::clone(&entry.object);
+        let Some(spec) = pod.spec.as_ref().filter(|_| !pods::is_terminal(&pod)) else { return };
+        let identity = PodIdentity::of(&pod);
+        let state = match pods::pod_state(&pod, spec, &identity.uid, extra, pod_states) {
+            Ok(state) => state,
+            Err(reason) => {
+                if entry.outcome != Outcome::Ignored
+                    || self.ignored.get(&position).is_some_and(|known| known.reason != reason)
+                {
+                    self.retract(position, changes);
+                    let name = full_name_of(&pod.metadata, &identity.name);
+                    self.ignored.insert(position, IgnoredPod { uid: identity.uid, pod: name, reason });
+                    self.set(position, None, Outcome::Ignored);
+                }
+                return;
+            }
+        };
+        let known = entry.read.clone().filter(|_| !reread && !self.with_claims.contains(&position));
+        let read = known.unwrap_or_else(|| pods::read(&pod, spec, budgets, shapes));
+        let outcome = if read.is_ok() { Outcome::Placed(state.clone()) } else { Outcome::Unreadable(state.clone()) };
+        if entry.outcome == outcome && entry.read.as_ref() == Some(&read) {
+            return;
+        }
+        self.retract(position, changes);
+        let mut problems: Vec<Problem> = pods::ignored_wish(&pod).into_iter().collect();
+        let read = match read {
+            Ok((common, shape)) => {
+                changes.insert(identity.pod(common.clone(), state));
+                let shared = self.shapes.entry(shape.id.clone()).or_insert((shape, 0));
+                shared.1 += 1;
+                Ok((common, Arc::clone(&shared.0)))
+            }
+            Err(fault) => {
+                problems.push(Problem::of("Pod", &pod.metadata, fault.clone()));
+                self.unreadable_pod_nodes.extend(pods::node_of(state).map(|node| (position, node)));
+                Err(fault)
+            }
+        };
+        if !problems.is_empty() {
+            self.problems.insert(position, problems);
+        }
+        self.set(position, Some(read), outcome);
+    }
+
+    fn set(&mut self, position: usize, read: Option<ReadPod>, outcome: Outcome) {
+        if let Some(entry) = self.entries.get_mut(position) {
+            (entry.read, entry.outcome) = (read, outcome);
+        }
+    }
+
+    /// Removes what the pod at `position` has contributed.
+    fn retract(&mut self, position: usize, changes: &mut PodChanges) {
+        let Some(entry) = self.entries.get_mut(position) else { return };
+        let outcome = std::mem::replace(&mut entry.outcome, Outcome::Nothing);
+        if let (Outcome::Placed(_), Some(Ok((_, shape)))) = (&outcome, &entry.read) {
+            changes.removed.insert(PodIdentity::of(&entry.object).uid);
+            if let Some((_, count)) = self.shapes.get_mut(&shape.id) {
+                *count -= 1;
+                if *count == 0 {
+                    self.shapes.remove(&shape.id);
+                }
+            }
+        }
+        entry.read = None;
+        self.ignored.remove(&position);
+        self.problems.remove(&position);
+        self.unreadable_pod_nodes.remove(&position);
+    }
+
+    /// Shapes of all pods.
+    pub(crate) fn shapes(&self) -> impl Iterator<Item = &Arc<PodShape>> {
+        self.shapes.values().map(|(shape, _)| shape)
+    }
+
+    /// Ignored pods, in no particular order.
+    pub(crate) fn ignored(&self) -> impl Iterator<Item = &IgnoredPod> {
+        self.ignored.values()
+    }
+
+    /// Problems of all pods.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = &Problem> {
+        self.problems.values().flatten()
+    }
+
+    /// Nodes of unparsable pods.
+    pub(crate) fn unreadable_pod_nodes(&self) -> BTreeSet<NodeName> {
+        self.unreadable_pod_nodes.values().cloned().collect()
+    }
+}
+
+fn has_volume_claims(spec: &PodSpec) -> bool {
+    let mut volumes = spec.volumes.iter().flatten();
+    volumes.any(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some())
+}
