@@ -18,6 +18,7 @@ mod pipeline;
 mod place;
 mod planner;
 mod repair;
+mod retries;
 mod score;
 #[cfg(test)]
 mod tests;

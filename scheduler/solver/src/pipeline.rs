@@ -9,7 +9,7 @@ use crate::place::pod_groups::PodGroup;
 use crate::place::{Placed, State};
 use crate::place::{buffer_pods, draft, early_batch, launch, multi_start, pod_groups, static_pools, topology};
 use crate::score::Score;
-use crate::{bound, disrupt, explain, place};
+use crate::{bound, disrupt, explain, place, retries};
 
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::index::Id;
@@ -19,9 +19,6 @@ use plimsoll_model::snapshot::{Node, Pod, PodShape};
 use plimsoll_model::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Rounds of placing for spreads that count pods which they do not bind. A second round is enough unless it reveals
-/// further such spreads.
-const ROUNDS: usize = 4;
 /// Pods from which on such spreads are tightened at once: so many pods are in all domains anyway.
 const LARGE: usize = 500;
 
@@ -134,7 +131,7 @@ pub(crate) fn in_order(a: &Launch, b: &Launch) -> std::cmp::Ordering {
 }
 
 /// Places `wanted` on the capacity of `start`. Places everything again if a spread would count too many pods that
-/// it does not bind.
+/// it does not bind; a second round is enough unless it reveals further such spreads.
 fn place<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'a>]) -> (State, Placed<'a>) {
     let mut round = 1;
     let large = wanted.iter().map(|pod_group| pod_group.pods.len()).sum::<usize>() >= LARGE;
@@ -145,7 +142,7 @@ fn place<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'
     loop {
         let (state, placed) = once(context, start, wanted, large);
         let uneven = topology::uneven(context, &start.counts, &placed);
-        if uneven.is_empty() || round == ROUNDS {
+        if uneven.is_empty() || round == retries::FEW {
             return (state, placed);
         }
         context.tighten(uneven);

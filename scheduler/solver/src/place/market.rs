@@ -7,6 +7,7 @@ use crate::input::offerings::PoolView;
 use crate::place::limits::{self, Headroom};
 use crate::place::pod_groups::PodGroup;
 use crate::place::{Placed, State, on_new};
+use crate::retries;
 use crate::score::{PER_NODE, Score};
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::{Id, IndexVec};
@@ -15,7 +16,7 @@ use std::collections::BTreeSet;
 
 /// Pools that are each asked first, at most: so often the pods are placed, or packed. Beyond it only the cheapest of
 /// them is.
-const MOST_FIRST: usize = 8;
+const MOST_FIRST: usize = retries::SEVERAL;
 /// Pods beyond which only the cheapest pool is asked first, since each packing takes about as long as the plan.
 const LARGE: usize = 2_000;
 

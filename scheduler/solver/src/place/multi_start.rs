@@ -8,18 +8,15 @@ use crate::place::pod_groups::{self, PodGroup};
 use crate::place::priority;
 use crate::place::relaxation;
 use crate::place::{Placed, State};
+use crate::retries;
 use crate::score::{Score, unplaced};
 use plimsoll_model::names::label;
 use std::collections::BTreeSet;
 
 /// Pods up to which it is tried: with more the domains fill up anyway.
 const PODS: usize = 200;
-/// Domains that are tried at most; each costs as much as the whole plan.
-const DOMAINS: usize = 4;
 /// Pods, times pairs of a pool and a zone, up to which every pair is tried: some milliseconds.
 const PODS_IN_PAIRS: usize = 2_000;
-/// How often pods that are left are looked at once more: each time some of them have found a place.
-const AGAIN: usize = 4;
 
 /// Places as many of `pod_groups` as it can, for the least.
 pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_groups: Vec<PodGroup<'a>>) -> Placed<'a> {
@@ -60,7 +57,7 @@ pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_group
 fn attempt<'a>(context: &SolveContext<'a>, state: &mut State, pod_groups: Vec<PodGroup<'a>>) -> Placed<'a> {
     let mut placed = priority::place(context, state, pod_groups);
     local_search::improve(context, state, &mut placed);
-    for _ in 0..AGAIN {
+    for _ in 0..retries::FEW {
         if !again(context, state, &mut placed) {
             break;
         }
@@ -94,5 +91,5 @@ fn zones(context: &SolveContext<'_>) -> Vec<String> {
     if zones.len() < 2 {
         return Vec::new();
     }
-    zones.into_iter().take(DOMAINS).map(str::to_owned).collect()
+    zones.into_iter().take(retries::FEW).map(str::to_owned).collect()
 }

@@ -7,16 +7,14 @@ use crate::input::context::SolveContext;
 use crate::place::pod_groups::PodGroup;
 use crate::place::relaxation;
 use crate::place::{Placed, Search, State};
+use crate::retries;
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::index::Id;
 use plimsoll_model::snapshot::{Pod, PodShape};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Priorities that are told apart; those below count as one. Each costs a placing of all above it.
-const MAX_TIERS: usize = 16;
-
-/// Placings for parts of priorities that do not go beside those above as they are: shape by shape, each with half as many until it does.
-const TRIES: usize = 24;
+const MAX_TIERS: usize = retries::LEVELS;
 
 /// Places as many of `pod_groups` as it can, those of the highest priority first.
 pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_groups: Vec<PodGroup<'a>>) -> Placed<'a> {
@@ -39,7 +37,8 @@ pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_group
     }
     let mut chosen: Vec<PodGroup<'a>> = Vec::new();
     let mut refused: Vec<PodGroup<'a>> = Vec::new();
-    let mut tries = TRIES;
+    // Parts of priorities that do not go beside those above as they are: shape by shape, each halved until it does.
+    let mut tries = retries::BY_HALVES;
     for tier in by_tier(pod_groups, priority) {
         if let Some(left) = join(context, state, &mut chosen, &tier) {
             refused.extend(left);

@@ -7,6 +7,7 @@ use crate::input::context::{SolveContext, tolerated};
 use crate::place::pod_groups::{self, PodGroup};
 use crate::place::topology;
 use crate::place::{Placed, Search, State};
+use crate::retries;
 use crate::score::Score;
 use plimsoll_model::identity::{PodUid, ShapeId};
 use plimsoll_model::index::{Id, IndexVec};
@@ -18,7 +19,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Levels above a shape at most: what is preferred beyond that falls away at once. Few pods prefer more than three things.
-const LEVELS: usize = 16;
+const LEVELS: usize = retries::LEVELS;
 /// How often pods step down by one level. Whoever still has no place then gives up all that is left to prefer, so that
 /// pods nobody can place do not have everything packed anew for each of their preferences.
 const STEPS: usize = 6;

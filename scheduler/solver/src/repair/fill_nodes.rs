@@ -10,6 +10,7 @@ use super::narrow::{keep_cheapest_type, keep_fitting, narrow};
 use super::projection::Room;
 use super::{Best, Variant, action_names, host_skew::is_over_hosts, is_small, left, projection, without};
 use crate::pipeline::in_order;
+use crate::retries;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid, ShapeId};
 use plimsoll_model::overlay::{self, Repriced};
@@ -17,12 +18,10 @@ use plimsoll_model::plan::{Launch, Placement, Plan, PodRef};
 use plimsoll_model::snapshot::{PodShape, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Rounds: a spread over hosts admits `maxSkew` more pods per host in each.
-const LEVELS: usize = 16;
-
 /// Places pods as long as that succeeds, if they depend on other pods or the cluster is small.
 pub(super) fn fill(best: &mut Best<'_>) {
-    for _ in 0..LEVELS {
+    // A spread over hosts admits `maxSkew` more pods per host in each round.
+    for _ in 0..retries::LEVELS {
         let left = !left(best.snapshot, &best.plan).is_empty();
         let worth = left && (is_small(best.snapshot) || waits_for_others(best.snapshot, &best.plan));
         if !worth || !WAYS.into_iter().any(|way| add(best, way)) {

@@ -7,6 +7,7 @@
 
 use super::{Best, projection, spread_over, without};
 use crate::input::pool_requirements::lookup;
+use crate::retries;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, ShapeId};
 use plimsoll_model::names::label;
@@ -14,11 +15,6 @@ use plimsoll_model::plan::Plan;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
 use plimsoll_model::snapshot::{NodePool, PodShape, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Domains of one key that are given up at most; each costs a plan.
-const MAX_GIVEN_UP: usize = 8;
-/// Keys and workloads that are looked at.
-const MAX_SPREADS: usize = 4;
 
 /// Pods without a place that are spread over the same key.
 struct Waiting {
@@ -29,11 +25,11 @@ struct Waiting {
 /// Gives up domains for the pods without a place: for all of a key at once, then for each workload on its own, whose
 /// domains others may still need.
 pub(super) fn give_up(best: &mut Best<'_>) {
-    for waiting in keys(best).into_iter().take(MAX_SPREADS) {
+    for waiting in keys(best).into_iter().take(retries::FEW) {
         if !is_shared(best.snapshot, &waiting) {
             give_up_for(best, &waiting, Scope::Pools);
         }
-        for shape in waiting.shapes.iter().take(MAX_SPREADS) {
+        for shape in waiting.shapes.iter().take(retries::FEW) {
             if without(best.snapshot, &best.plan).contains_key(shape) {
                 let own = Waiting { key: waiting.key.clone(), shapes: [shape.clone()].into() };
                 give_up_for(best, &own, Scope::Shapes);
@@ -57,7 +53,7 @@ fn give_up_for(best: &mut Best<'_>, waiting: &Waiting, scope: Scope) {
     let mut latest = best.plan.clone();
     // Those that had to be given up for the plan that is known now.
     let mut needed = 0;
-    while given_up.len() < MAX_GIVEN_UP && without_any(best, waiting) {
+    while given_up.len() < retries::SEVERAL && without_any(best, waiting) {
         let Some(next) = emptiest(best, &latest, waiting, &given_up) else { break };
         given_up.push(next);
         match best.attempt_from(&start, |facts| close(facts, waiting, &given_up, scope)) {

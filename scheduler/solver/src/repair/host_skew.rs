@@ -5,16 +5,11 @@
 //! again with `maxSkew` raised by the number of pods that every host has.
 
 use super::{Best, projection, without};
+use crate::retries;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::snapshot::{PodShape, Snapshot, TopologySpread};
 use std::collections::BTreeMap;
-
-/// Raised values that are tried for one spread: an even distribution, then what that plan reaches. Each try costs a
-/// plan.
-const TRIES: usize = 3;
-/// Spreads that are tried at most.
-const SPREADS: usize = 4;
 
 /// A spread over hosts, by namespace.
 type Spread<'a> = (&'a str, &'a TopologySpread);
@@ -22,14 +17,15 @@ type Spread<'a> = (&'a str, &'a TopologySpread);
 /// Takes a plan with a higher `maxSkew` over hosts if that leaves fewer pods.
 pub(super) fn raise(best: &mut Best<'_>) {
     let snapshot = best.snapshot;
-    for (spread, (owner, waiting)) in stuck(snapshot, &best.plan).into_iter().take(SPREADS) {
+    for (spread, (owner, waiting)) in stuck(snapshot, &best.plan).into_iter().take(retries::FEW) {
         let counts = projection::counted(&projection::project(snapshot, best.catalogs, &best.plan), owner, spread.1);
         // One that an empty host holds back is not held back by one that could come.
         let Some(least) = counts.values().min().copied().filter(|least| *least > 0) else { continue };
         let even = (counts.values().sum::<usize>() + waiting).div_ceil(counts.len());
         let skew = usize::try_from(spread.1.max_skew).unwrap_or(1);
         let mut more = even.saturating_sub(skew).max(least);
-        for _ in 0..TRIES {
+        // An even distribution, then what that plan reaches.
+        for _ in 0..retries::PLANS {
             let tried = best.attempt(|facts| facts.shapes.iter_mut().for_each(|shape| ease(shape, spread, more)));
             let Some(tried) = tried else { break };
             let after = projection::project(snapshot, best.catalogs, &tried);

@@ -5,19 +5,14 @@ use super::assign::{Caps, assign_within};
 use crate::input::context::SolveContext;
 use crate::place::pod_groups::{Only, PodGroup};
 use crate::place::{self, Placed, Search, State};
+use crate::retries;
 use crate::score::unplaced;
 use plimsoll_model::index::Id;
 use plimsoll_model::snapshot::PodShape;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// Maximum number of assignments after a domain turns out too small. Each of them reduces at least one share.
-const ATTEMPTS: usize = 8;
-
-/// Maximum number of assignments to share a limit. About this many are needed to halve the number of pods until they
-/// fit and then add single pods.
-const SHARING_ATTEMPTS: usize = 24;
-/// Larger plans get [`ATTEMPTS`] assignments to share a limit, because each attempt takes as long as the plan.
+/// Larger plans get [`retries::SEVERAL`] assignments to share a limit, because each attempt takes as long as the plan.
 const SHARING_PODS: usize = 500;
 
 /// Places as many of `pod_groups` as topology allows.
@@ -74,7 +69,7 @@ fn place_capped<'a>(
             return placed;
         }
         bounds.caps.extend(short.iter().map(|short| (short.tuple.clone(), short.fitting)));
-        if attempt >= ATTEMPTS {
+        if attempt >= retries::SEVERAL {
             // Give up shapes that still do not fit, so that the others keep their constraints. Each further attempt
             // gives up at least one shape.
             let (given_up, rest) = pod_groups
@@ -98,7 +93,7 @@ fn place_sharing<'a>(
     let mut best: Option<(usize, State, Placed<'a>)> = None;
     let mut assigned = Caps::new();
     let pods: usize = pod_groups.iter().map(|pod_group| pod_group.pods.len()).sum();
-    let attempts = if pods > SHARING_PODS { ATTEMPTS } else { SHARING_ATTEMPTS };
+    let attempts = if pods > SHARING_PODS { retries::SEVERAL } else { retries::BY_HALVES };
     // Shapes with fewer assigned pods than requested.
     let mut reduced: BTreeSet<Id<PodShape>> = BTreeSet::new();
     let mut grown = None;

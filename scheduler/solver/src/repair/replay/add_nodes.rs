@@ -11,6 +11,7 @@ use crate::repair::{
     self,
     projection::{self, Room},
 };
+use crate::retries;
 use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::plan::{Launch, Plan, Unschedulable};
@@ -18,20 +19,16 @@ use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{Node, PodShape, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Assignments with stranded pods that are repaired in each round. Each costs a plan.
-const TRIES: usize = 4;
 /// What a plan without stranded pods is worth, as a multiple of its price, scaled by the share of runs that strand
 /// one. The next plan would buy most of these nodes a minute later, and consolidation removes the others, while a
 /// stranded pod waits for that minute.
 const WORTH: usize = 8;
-/// Rounds of buying at most.
-const ROUNDS: usize = 8;
 
 /// A plan with further or larger nodes that strands a pod in fewer runs, after one or more rounds.
 pub(super) fn bought(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) -> Option<(Plan, usize)> {
     let mut best: Option<(Plan, usize)> = None;
     let mut last: Option<(Plan, usize)> = None;
-    for _ in 0..ROUNDS {
+    for _ in 0..retries::SEVERAL {
         let (from, still) = last.as_ref().map_or((plan, stranding), |(plan, still)| (plan, *still));
         if still < OFTEN {
             break;
@@ -52,7 +49,7 @@ fn once(repair: &Repair<'_>, plan: &Plan, stranding: usize) -> Option<(Plan, usi
     let inputs = repair.inputs;
     let replay = Replay::new(inputs, plan)?;
     let mut best: Option<((bool, i64, usize), Plan)> = None;
-    for (_, assignment) in Outcomes::anew(&replay).broken.iter().take(TRIES) {
+    for (_, assignment) in Outcomes::anew(&replay).broken.iter().take(retries::FEW) {
         let more = with_nodes(repair, plan, &replay, assignment, Nodes::Any);
         let larger = with_room(inputs, plan, &replay, assignment);
         // Pods stay as planned, and stranded pods go to new nodes. Their places stay free for others.

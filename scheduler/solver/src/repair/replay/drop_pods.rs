@@ -12,15 +12,13 @@ use super::{Inputs, OFTEN, is_pod_slot, placed};
 use crate::place::topology::matches;
 use crate::repair::Repair;
 use crate::repair::projection::{self, Room};
+use crate::retries;
 use plimsoll_model::identity::{PodUid, ShapeId};
 use plimsoll_model::index::Id;
 use plimsoll_model::plan::{Plan, Reason, ReasonCode, Unschedulable};
 use plimsoll_model::snapshot::{PodShape, Snapshot};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Shapes of stranded pods, most often stranded first, and assignments that are tried. Each costs one or two plans.
-const TRIES: usize = 3;
 
 /// If `plan` strands a pod in more than half of the runs, returns a plan that leaves more pods but strands one in
 /// fewer than [`OFTEN`] runs. `plan` strands at least half of the pods that are left in addition, on average.
@@ -32,14 +30,14 @@ pub(super) fn planned(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) ->
     }
     let replay = Replay::new(inputs, plan)?;
     let outcomes = Outcomes::anew(&replay);
-    let assignments = || outcomes.broken.iter().take(TRIES).map(|(_, assignment)| assignment);
+    let assignments = || outcomes.broken.iter().take(retries::PLANS).map(|(_, assignment)| assignment);
     if assignments().any(|assignment| finds_room(repair, &Ended::new(inputs, plan, &replay, assignment))) {
         return None;
     }
     let shapes = stranded(&replay, &outcomes);
     let lost: usize = outcomes.stranded.values().sum();
     let following = without_self_affinity(inputs.snapshot, &shapes).into_iter();
-    let without = shapes.iter().take(TRIES).map(|shape| without(inputs.snapshot, shape));
+    let without = shapes.iter().take(retries::PLANS).map(|shape| without(inputs.snapshot, shape));
     let anew = following.chain(without).map(|facts| made_for(repair, &facts));
     let ended = assignments().map(|assignment| with_nodes(repair, plan, &replay, assignment, Nodes::AnyOrNone));
     let never = || never_bound(repair, plan, &replay, &outcomes);

@@ -5,6 +5,7 @@ use super::projected::{Replay, Slot};
 use super::run::next;
 use super::{Inputs, edit};
 use crate::input::intern::{Amounts, add};
+use crate::retries;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::plan::Plan;
 use plimsoll_model::snapshot::Node;
@@ -15,8 +16,6 @@ use std::rc::Rc;
 /// one of several candidates.
 pub(super) const ALONE: usize = 1_000_000;
 pub(super) const AMONG: usize = 200_000;
-/// Best candidates that are run again with other draws.
-const FINALISTS: usize = 8;
 /// Random exchanges that are tried if no assignment of a run helps.
 const EXCHANGES: usize = 300;
 /// Random exchanges that are drawn. Most do not fit.
@@ -33,7 +32,7 @@ pub(super) fn better(inputs: Inputs<'_>, plan: &Plan, replay: Replay, looks: usi
     search.among_assignments(closely.whole);
     search.among_exchanges();
     // New draws: the search favours candidates that were lucky with the old ones.
-    let finalists = search.steps.into_iter().rev().take(FINALISTS);
+    let finalists = search.steps.into_iter().rev().take(retries::SEVERAL);
     let mut finalists: Vec<(usize, Replay)> = finalists
         .map(|replay| (Outcomes::anew(&replay).stranding, replay))
         .filter(|(still, _)| *still < before)

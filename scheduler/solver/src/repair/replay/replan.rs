@@ -4,13 +4,11 @@ use super::OFTEN;
 use super::add_nodes::{is_worth, played};
 use super::drop_pods::{is_valid, left};
 use crate::repair::{Repair, Variant, with_reports_of};
+use crate::retries;
 use plimsoll_model::identity::NodePoolName;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::snapshot::{NodePool, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Pools of one weight that are tried, in the order in which pools are asked. Each costs a plan.
-const POOLS: usize = 3;
 
 /// Assigns pods that are spread over several keys evenly to the tuples of domains, and not to the cheapest tuple:
 /// otherwise one zone may have only Spot nodes and another none, and two spreads together leave the last pods no domain.
@@ -22,7 +20,7 @@ pub(super) fn assign_evenly(repair: &Repair<'_>, known: (&Plan, usize)) -> Optio
 /// of several pools give kube-scheduler more ways to bind them otherwise than planned.
 pub(super) fn single_pool(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) -> Option<(Plan, usize)> {
     let mut best: Option<(Plan, usize)> = None;
-    for number in 0..POOLS {
+    for number in 0..retries::PLANS {
         let Some(facts) = with_one_pool(repair.inputs.snapshot, number) else { break };
         let known = best.as_ref().map_or((plan, stranding), |(plan, still)| (plan, *still));
         if let Some(other) = better(repair, known, repair.plan_as(&facts, Variant::KeepingNodes)?) {
