@@ -26,7 +26,8 @@ pub struct PlanObjectsRequest {
 /// The plan.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PlanObjectsResponse {
-    /// Always set. UIDs of pods that have none in the request are made up.
+    /// Always set. Pods that have no UID in the request get one. A launch with the lists of an earlier one refers to it by
+    /// `like`.
     #[prost(message, optional, tag = "1")]
     pub plan: ::core::option::Option<super::super::plan::v1::Plan>,
     /// The plan for people: one line per launch, node that takes pods, removal, and group of pods without a place, with

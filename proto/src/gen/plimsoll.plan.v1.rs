@@ -127,7 +127,7 @@ pub struct Launch {
     pub why: ::prost::alloc::string::String,
     /// The launch has the offerings and requirements of this earlier launch, an index into the launches of the same
     /// message. Used because a burst has thousands of launches but few distinct lists. Only in plans that a session
-    /// streams and in plans to execute; the response to Plan contains all lists.
+    /// streams, in plans to execute and in the response to PlanObjects; the response to Plan contains all lists.
     #[prost(uint32, optional, tag = "11")]
     pub like: ::core::option::Option<u32>,
     /// Whether the cloud must prefer offerings in this order instead of by its own prices, because the user has defined
