@@ -62,7 +62,7 @@ fn devices(mappings: &[BlockDeviceMapping], errors: &mut Vec<FieldError>) {
         let path = format!("spec.blockDeviceMappings[{position}]");
         match mapping.device_name.as_deref().filter(|name| !name.is_empty()) {
             None => errors.push(FieldError::new(format!("{path}.deviceName"), "is needed")),
-            Some(name) if mappings[..position].iter().any(|before| before.device_name.as_deref() == Some(name)) => {
+            Some(name) if mappings.iter().take(position).any(|before| before.device_name.as_deref() == Some(name)) => {
                 errors.push(FieldError::new(format!("{path}.deviceName"), format!("{name} is mapped twice")));
             }
             Some(_) => {}
