@@ -22,7 +22,7 @@ fn cases(flow: Flow) -> Vec<Case> {
 }
 
 fn play(name: &str) {
-    let case = Case::parse(name).unwrap_or_else(|| panic!("{name} is no case"));
+    let case = Case::parse(name).ok_or_else(|| format!("{name} is no case")).unwrap();
     alone(play::play(&case));
 }
 

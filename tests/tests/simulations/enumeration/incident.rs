@@ -106,7 +106,7 @@ impl Incident {
                 };
                 if let Some(claim) = scene.claims().iter().rev().find(|claim| stays(claim)) {
                     let claim = object::name(claim).to_owned();
-                    annotate(scene, &claim, json!("nonsense"));
+                    annotate(scene, &claim, &json!("nonsense"));
                     self.phase = Phase::Damaged { claim, until: now + DAMAGE };
                 }
             }
@@ -137,7 +137,7 @@ impl Incident {
                 true
             }
             Phase::Damaged { claim, until } if now >= *until => {
-                annotate(scene, claim, Value::Null);
+                annotate(scene, claim, &Value::Null);
                 true
             }
             Phase::Protected { instance, since } => {
@@ -168,7 +168,7 @@ fn instance_of(claim: &Value) -> Option<String> {
     (!id.is_empty()).then(|| id.to_owned())
 }
 
-fn annotate(scene: &Scene, claim: &str, value: Value) {
+fn annotate(scene: &Scene, claim: &str, value: &Value) {
     let patch = json!({"metadata": {"annotations": {annotation::REMOVAL: value}}});
     drop(scene.world.patch(ResourceId::NODE_CLAIMS, claim, patch));
 }
