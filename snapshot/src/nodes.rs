@@ -122,9 +122,6 @@ fn read(
     let unregistered = node_taints(node)?.iter().any(|taint| taint.key == taint::UNREGISTERED);
     let is_unmatched =
         extra.source == Source::Cluster && claim.is_none() && (unregistered || (node_pool.is_some() && !registered));
-    // The watch of claims lags behind that of Nodes, or the claim is gone: what the node is for is not known, and the
-    // actuator removes no node without its claim.
-    let is_claimless = extra.source == Source::Cluster && claim.is_none() && node_pool.is_some();
     let spec = node.spec.as_ref();
     let pool = node_pool.as_ref().and_then(|name| pool_named(objects, name));
     let created = claim.map_or_else(|| kube_time::created(&node.metadata), |claim| kube_time::created(&claim.metadata));
@@ -140,7 +137,12 @@ fn read(
         ready: condition_is_true(node, "Ready"),
         cordoned: is_unmatched || spec.and_then(|spec| spec.unschedulable) == Some(true),
         deleting: node.metadata.deletion_timestamp.is_some() || claim.is_some_and(is_leaving) || is_disrupted(node)?,
-        do_not_disrupt: is_claimless || has_do_not_disrupt(node),
+        do_not_disrupt: node
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|annotations| annotations.get(annotation::DO_NOT_DISRUPT))
+            .is_some_and(|value| value == "true"),
         created,
         expires: expires(claim, pool, created),
         // The Node's label is written before the claim's condition.
@@ -148,11 +150,6 @@ fn read(
         drifted: claim.and_then(drifted),
         termination_grace_period: grace_period(claim, pool),
     })
-}
-
-fn has_do_not_disrupt(node: &KubeNode) -> bool {
-    let annotations = node.metadata.annotations.as_ref();
-    annotations.and_then(|annotations| annotations.get(annotation::DO_NOT_DISRUPT)).is_some_and(|value| value == "true")
 }
 
 /// Labels that the node of a claim is certain to get.

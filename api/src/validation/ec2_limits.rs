@@ -139,7 +139,7 @@ mod tests {
     use serde_json::{Value, json};
 
     /// Paths of the errors of a class with these fields.
-    fn paths(fields: Value) -> Vec<String> {
+    fn paths(fields: &Value) -> Vec<String> {
         let mut spec = json!({"subnetSelectorTerms": [], "securityGroupSelectorTerms": []});
         spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         let spec: EC2NodeClassSpec = serde_json::from_value(spec).unwrap();
@@ -147,8 +147,8 @@ mod tests {
     }
 
     /// Errors of a volume, without the path of its mapping.
-    fn volume_paths(ebs: Value) -> Vec<String> {
-        let errors = paths(json!({"blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": ebs}]}));
+    fn volume_paths(ebs: &Value) -> Vec<String> {
+        let errors = paths(&json!({"blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": ebs}]}));
         errors.into_iter().map(|path| path.replace("blockDeviceMappings[0].ebs.", "")).collect()
     }
 
@@ -159,20 +159,20 @@ mod tests {
 
     #[test]
     fn tags_of_the_class_and_of_the_autoscaler_are_at_most_fifty() {
-        assert!(paths(many_tags(40)).is_empty());
-        assert_eq!(paths(many_tags(41)), ["tags"]);
+        assert!(paths(&many_tags(40)).is_empty());
+        assert_eq!(paths(&many_tags(41)), ["tags"]);
         let mut named = many_tags(40);
         named["tags"]["Name"] = json!("own");
-        assert!(paths(named).is_empty(), "the name is not added to a class that sets it");
+        assert!(paths(&named).is_empty(), "the name is not added to a class that sets it");
     }
 
     #[test]
     fn tags_have_limits_of_their_own() {
         let long = "x".repeat(129);
-        assert_eq!(paths(json!({"tags": {long.clone(): ""}})), [format!("tags[{long}]")]);
-        assert_eq!(paths(json!({"tags": {"k": "é".repeat(257)}})), ["tags[k]"]);
-        assert!(paths(json!({"tags": {"k": "é".repeat(256)}})).is_empty(), "characters count, not bytes");
-        assert_eq!(paths(json!({"tags": {"AWS:a": ""}})), ["tags[AWS:a]"]);
+        assert_eq!(paths(&json!({"tags": {long.clone(): ""}})), [format!("tags[{long}]")]);
+        assert_eq!(paths(&json!({"tags": {"k": "é".repeat(257)}})), ["tags[k]"]);
+        assert!(paths(&json!({"tags": {"k": "é".repeat(256)}})).is_empty(), "characters count, not bytes");
+        assert_eq!(paths(&json!({"tags": {"AWS:a": ""}})), ["tags[AWS:a]"]);
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
         ]);
         let expected = ["[1].deviceName", "[2].deviceName", "[3].deviceName", "[4].ebs"];
         assert_eq!(
-            paths(json!({"blockDeviceMappings": mappings})),
+            paths(&json!({"blockDeviceMappings": mappings})),
             expected.map(|it| format!("blockDeviceMappings{it}"))
         );
     }
@@ -210,7 +210,7 @@ mod tests {
             (json!({"volumeSize": "1Gi", "kmsKeyID": "k", "encrypted": false}), &["encrypted"]),
             (json!({"volumeSize": "1Gi", "kmsKeyID": "k", "encrypted": true}), &[]),
         ] {
-            assert_eq!(volume_paths(ebs.clone()), expected, "{ebs}");
+            assert_eq!(volume_paths(&ebs), expected, "{ebs}");
         }
     }
 
@@ -221,7 +221,7 @@ mod tests {
         let one = json!([interface(0, "interface")]);
         let two = json!([interface(0, "interface"), interface(1, "efa-only")]);
         let public = |interfaces: &Value, on: bool| {
-            paths(json!({"associatePublicIPAddress": on, "networkInterfaces": interfaces}))
+            paths(&json!({"associatePublicIPAddress": on, "networkInterfaces": interfaces}))
         };
         assert_eq!(public(&two, true), ["associatePublicIPAddress"]);
         assert!(public(&one, true).is_empty() && public(&two, false).is_empty());

@@ -113,16 +113,6 @@ fn an_unmatched_node_of_a_pool_offers_no_capacity_in_a_cluster() {
 }
 
 #[test]
-fn a_registered_node_whose_claim_is_not_known_is_not_disrupted_in_a_cluster() {
-    let labels = json!({"karpenter.sh/nodepool": "default", "karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"});
-    let node = node(labels, json!([]));
-    let protected = |source, claims: &[Value]| nodes(source, std::slice::from_ref(&node), claims)[0].do_not_disrupt;
-    assert!(protected(Source::Cluster, &[]));
-    assert!(!protected(Source::Cluster, &[launched()]));
-    assert!(!protected(Source::Files, &[]), "files need not have claims");
-}
-
-#[test]
 fn node_whose_claim_is_not_initialized_yet_is_idle_since_its_creation() {
     let mut claim = launched();
     claim["metadata"]["creationTimestamp"] = json!("1970-01-01T00:00:30Z");
