@@ -4,7 +4,7 @@ use super::changes::Subject;
 use super::outcomes::Outcome;
 use super::rejection::Rejection;
 use super::{Admission, Ledger, PlanContext, Removal};
-use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
+use plimsoll_model::identity::{ActionId, NodeName, NodePoolName};
 use plimsoll_model::plan::Termination;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::DisruptionReason;
@@ -75,9 +75,7 @@ impl Ledger {
         if claim.deleting || self.removals.contains_key(&facts.claim) {
             return Err(Rejection::AlreadyRemoving(node.clone()));
         }
-        let is_awaited = |pod: &PodUid| self.reserved_by(pod, facts.now) == Some(facts.claim.as_str());
-        let awaits_pods = !removal.reason.is_forced() && claim.pods.iter().any(is_awaited);
-        if awaits_pods || self.removals.values().any(|other| other.rooms.contains_key(node)) {
+        if self.removals.values().any(|other| other.rooms.contains_key(node)) {
             return Err(Rejection::NodeIsDestination(node.clone()));
         }
         self.check_dependencies(replacements)?;

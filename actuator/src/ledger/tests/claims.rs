@@ -67,24 +67,3 @@ fn launches_on_probation_are_admitted_one_at_a_time() {
     ledger.launched(&first, Resources::from([("cpu", 1000)]));
     claim_of(&probe(&mut ledger, "two"));
 }
-
-/// The watcher may know the node before it knows its claim, and take it for empty.
-#[test]
-fn node_that_pods_are_reserved_for_is_not_removed_as_empty() {
-    let mut ledger = ledger_of(&[]);
-    let context = plan(&ledger, 1);
-    let claim = claim_of(&admit(&mut ledger, &launch("one", &["small"], &["p"]), &context));
-    ledger.initialized(&claim, NOW);
-    let admit_removal = |ledger: &Ledger, reason, now| {
-        let (mut ledger, context) = (ledger.clone(), plan(ledger, 2));
-        let facts = RemovalFacts { claim: claim.clone(), now, ..RemovalFacts::default() };
-        ledger.admit_removal(&removal("n", reason), &[], &context, &facts)
-    };
-    let refused = rejection(admit_removal(&ledger, DisruptionReason::Empty, NOW));
-    assert_eq!(refused, Rejection::NodeIsDestination("n".into()));
-    claim_of(&admit_removal(&ledger, DisruptionReason::Interrupted, NOW));
-    let later = NOW.plus(Millis::from_seconds(31));
-    claim_of(&admit_removal(&ledger, DisruptionReason::Empty, later));
-    ledger.release_pod(&"p".into());
-    claim_of(&admit_removal(&ledger, DisruptionReason::Empty, NOW));
-}
