@@ -37,11 +37,11 @@ impl Edits {
         let mut now = 0;
         let mut new_numbers = Vec::with_capacity(count);
         for old in 0..count {
-            if removed.next_if(|removed_or_inserted| **removed_or_inserted == old).is_some() {
+            if removed.next_if(|position| **position == old).is_some() {
                 new_numbers.push(NONE);
                 continue;
             }
-            while inserted.next_if(|removed_or_inserted| **removed_or_inserted == now).is_some() {
+            while inserted.next_if(|position| **position == now).is_some() {
                 now += 1;
             }
             new_numbers.push(number(now));
@@ -78,9 +78,7 @@ impl Edits {
             }
         }
     }
-}
 
-impl Edits {
     /// Returns the changed objects: position in the old list and position in the new list.
     pub fn replaced_pairs(&self) -> impl Iterator<Item = (usize, usize)> {
         let (mut removed, mut inserted) = (self.removed.iter().peekable(), self.inserted.iter().peekable());

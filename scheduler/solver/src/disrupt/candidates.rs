@@ -9,6 +9,7 @@ use plimsoll_model::index::Id;
 use plimsoll_model::names::label;
 use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason, Node, NodePool, NodeState, Pod, PodState};
 use plimsoll_model::time::{Millis, Timestamp};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// Age below which moving a pod costs more.
@@ -40,6 +41,12 @@ pub(crate) struct Candidate<'a> {
 }
 
 impl<'a> Candidate<'a> {
+    /// Most price per disturbance first.
+    pub(super) fn by_price_per_disturbance(&self, other: &Self) -> Ordering {
+        let rate = |one: &Self, other: &Self| i128::from(one.price) * i128::from(other.disturbance);
+        rate(other, self).cmp(&rate(self, other))
+    }
+
     pub(super) fn removed(&self, reason: DisruptionReason) -> Removed<'a> {
         let (pods, placed_buffer_pods) = buffer_pods::apart(&self.pods);
         Removed { node: self.node, reason, price: self.price, pods, placed_buffer_pods }

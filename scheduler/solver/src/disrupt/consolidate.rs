@@ -39,11 +39,7 @@ pub(super) fn consolidate<'a>(
             })
     };
     let mut order: Vec<&Candidate<'a>> = found.iter().filter(movable).collect();
-    // Most price per disturbance first.
-    order.sort_by(|a, b| {
-        let rate = |one: &Candidate<'_>, other: &Candidate<'_>| i128::from(one.price) * i128::from(other.disturbance);
-        rate(b, a).cmp(&rate(a, b)).then_with(|| a.node.cmp(&b.node))
-    });
+    order.sort_by(|a, b| a.by_price_per_disturbance(b).then_with(|| a.node.cmp(&b.node)));
     let mut sweep = Sweep { context, totals, per_eviction, allowance, removal };
     sweep.repack(state, &order);
     for candidate in &order {

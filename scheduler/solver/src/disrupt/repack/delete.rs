@@ -14,12 +14,7 @@ const TRIALS_AFTER_PREFIX: usize = 24;
 pub(super) fn deletions(repack: &Repack<'_, '_>, state: &mut State, work: u64) -> Vec<CandidateId> {
     let by_worth: Vec<CandidateId> = repack.order.ids().collect();
     let mut by_rate = by_worth.clone();
-    by_rate.sort_by(|a, b| {
-        let rate = |one: CandidateId, other: CandidateId| {
-            i128::from(repack.order[one].1.price) * i128::from(repack.order[other].1.disturbance)
-        };
-        rate(*b, *a).cmp(&rate(*a, *b)).then(a.cmp(b))
-    });
+    by_rate.sort_by(|a, b| repack.order[*a].1.by_price_per_disturbance(repack.order[*b].1).then(a.cmp(b)));
     let found = [by_worth, by_rate].map(|order| in_order(repack, state, &order, work));
     let mut best = found.into_iter().min_by_key(|found| cost(repack, found)).unwrap_or_default();
     best.sort_unstable();
