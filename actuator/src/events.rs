@@ -45,6 +45,8 @@ pub mod reason {
     pub const TIMED_OUT: &str = "NodeClaimTimedOut";
     /// A disruption was abandoned or is not possible.
     pub const DISRUPTION_BLOCKED: &str = "DisruptionBlocked";
+    /// A node that may be disrupted is not consolidated because of its NodePool.
+    pub const UNCONSOLIDATABLE: &str = "Unconsolidatable";
     /// A disruption waits for its replacement nodes.
     pub const DISRUPTION_WAITING: &str = "DisruptionWaitingReadiness";
     /// A disruption deletes its node now.

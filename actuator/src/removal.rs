@@ -2,6 +2,7 @@
 //! again; only then is the claim deleted. Otherwise the removal is undone. The command is stored on the claim, so a new
 //! leader continues where the former one stopped.
 
+pub mod blocked_nodes;
 pub mod facts;
 mod lookup;
 pub mod step;

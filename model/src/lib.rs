@@ -8,6 +8,7 @@
 
 pub mod catalog;
 pub mod costs;
+pub mod disruption;
 pub mod execution;
 pub mod identity;
 pub mod index;

@@ -10,7 +10,7 @@ use crate::snapshot::{DisruptionReason, IgnoredPod, LedgerPosition};
 use crate::taints::Taint;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// How preferences of pods are treated.
@@ -74,6 +74,10 @@ pub struct PlanOptions {
     pub max_share_per_node: u32,
     /// What the eviction of one ordinary pod has to save for consolidation to move it.
     pub min_saving_per_eviction: MicroUsdPerHour,
+    /// Nodes that the plan removes only if they are expired, such as nodes whose removal was rejected a short time ago.
+    /// They use up no disruption budget. They still take pods.
+    #[serde(default)]
+    pub kept_nodes: BTreeSet<NodeName>,
 }
 
 impl Default for PlanOptions {
@@ -88,6 +92,7 @@ impl Default for PlanOptions {
             max_share_per_node: 100,
             // About 0.40 USD a month. The cheapest nodes cost a few dollars a month, and hold a few dozen pods.
             min_saving_per_eviction: MicroUsdPerHour(500),
+            kept_nodes: BTreeSet::new(),
         }
     }
 }

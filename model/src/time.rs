@@ -31,3 +31,13 @@ impl Timestamp {
         Millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 }
+
+/// Formats a duration in its two largest units, such as `2 d 3 h`; rounded up to seconds.
+#[must_use]
+pub fn duration_text(duration: Millis) -> String {
+    let seconds = duration.0.div_ceil(1000);
+    let parts = [(seconds / 86_400, "d"), (seconds / 3600 % 24, "h"), (seconds / 60 % 60, "min"), (seconds % 60, "s")];
+    let first = parts.iter().position(|(count, _)| *count > 0).unwrap_or(parts.len() - 1);
+    let shown = parts.iter().skip(first).take(2).filter(|(count, _)| *count > 0 || seconds == 0);
+    shown.map(|(count, unit)| format!("{count} {unit}")).collect::<Vec<String>>().join(" ")
+}

@@ -233,7 +233,8 @@ impl Session {
             let reason = format!("a plan was asked for snapshot {}, but the mirror has {reached:?}", ask.sequence);
             return Ok(self.resync("sequence", reason));
         };
-        let options = options_from_wire(ask.options, "plan_now.options").map_err(|error| invalid_argument(&error))?;
+        let options =
+            options_from_wire(ask.options.clone(), "plan_now.options").map_err(|error| invalid_argument(&error))?;
         let needed = needed_catalogs(snapshot);
         let missing = self.catalogs.missing(&needed, &self.shared);
         if !missing.is_empty() {

@@ -96,8 +96,9 @@ impl Driver {
             };
             self.metrics.waiting_pods.set(i64::try_from(cycle.waiting_pods()).unwrap_or(i64::MAX));
             let until = match step {
-                CycleStep::Plan { published, disruption } => {
-                    self.plan_step(&mut cycle, &mut executor, &published, disruption).await;
+                CycleStep::Plan { published, disruption, kept_nodes } => {
+                    let options = PlanOptions { disruption, kept_nodes, ..self.options.clone() };
+                    self.plan_step(&mut cycle, &mut executor, &published, options).await;
                     continue;
                 }
                 CycleStep::Execute { published, plan, cycle_id } => {
@@ -131,12 +132,13 @@ impl Driver {
         cycle: &mut Cycle,
         executor: &mut Executor,
         published: &Arc<PublishedSnapshot>,
-        disruption: bool,
+        options: PlanOptions,
     ) {
+        let disruption = options.disruption;
         let sequence = published.snapshot.sequence;
         let (sender, mut parts) = mpsc::channel(PART_CAPACITY);
         let metrics = self.metrics.clone();
-        let mut plan = std::pin::pin!(self.plan(published, disruption, cycle.id(sequence), sender));
+        let mut plan = std::pin::pin!(self.plan(published, options, cycle.id(sequence), sender));
         let plan = loop {
             tokio::select! {
                 biased;
@@ -160,16 +162,16 @@ impl Driver {
     async fn plan(
         &mut self,
         published: &Arc<PublishedSnapshot>,
-        disruption: bool,
+        options: PlanOptions,
         cycle_id: String,
         parts: mpsc::Sender<Plan>,
     ) -> Option<Plan> {
         let began = Instant::now();
-        self.metrics.planning.began(disruption);
+        self.metrics.planning.began(options.disruption);
         let facts = Arc::clone(&self.facts);
         let mut request = PlanRequest {
             published: Arc::clone(published),
-            options: PlanOptions { disruption, ..self.options.clone() },
+            options,
             catalogs: &|id| facts.catalog(id),
             cycle_id,
             parts,

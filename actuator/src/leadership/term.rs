@@ -261,6 +261,7 @@ impl Term {
         tasks.spawn(lifecycle::run(self.lifecycle.clone(), stop()));
         tasks.spawn(termination::run(self.termination.clone(), stop()));
         tasks.spawn(removal::run(removals.clone(), stop()));
+        tasks.spawn(removal::blocked_nodes::run(removals.clone(), stop()));
         tasks.spawn(interruption::run(self.interruptions.clone(), stop()));
         tasks.spawn(tagging::run(self.tagging.clone(), stop()));
         tasks.spawn(node_pool_status::run(self.node_pools.clone(), stop()));

@@ -74,6 +74,7 @@ impl From<&PlanOptions> for wire::PlanOptions {
             min_values_policy: options.min_values_policy.to_wire(),
             max_share_per_node_percent: options.max_share_per_node,
             min_saving_per_eviction_micro_usd: Some(options.min_saving_per_eviction.0),
+            kept_nodes: options.kept_nodes.iter().map(|node| node.0.clone()).collect(),
         }
     }
 }
@@ -93,6 +94,7 @@ impl From<wire::PlanOptions> for PlanOptions {
             min_saving_per_eviction: options
                 .min_saving_per_eviction_micro_usd
                 .map_or(usual.min_saving_per_eviction, |micro| MicroUsdPerHour(micro.max(0))),
+            kept_nodes: options.kept_nodes.into_iter().map(NodeName).collect(),
         }
     }
 }

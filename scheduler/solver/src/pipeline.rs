@@ -85,6 +85,9 @@ pub(crate) fn planned(
     let mut removal = split(&mut plan, context, placed, early_batch, &leaving);
     (removal.removed, removal.placed_buffer_pods) = (expired, placed_buffer_pods);
     if options.disruption {
+        let nodes = context.nodes.iter_enumerated();
+        let kept = nodes.filter(|(_, view)| options.kept_nodes.contains(&view.node.name)).map(|(node, _)| node);
+        removal.busy.extend(kept);
         let per_eviction = options.min_saving_per_eviction.0;
         disrupt::remove(context, &mut state, &mut plan, &mut removal, per_eviction);
     }

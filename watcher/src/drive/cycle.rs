@@ -6,7 +6,7 @@ use super::execute::Event;
 use super::retries::{Retries, RetryKey};
 use crate::snapshots::{PublishedSnapshot, TIME_STEP_MS};
 use plimsoll_model::execution::{BufferReport, Outcome, OutcomeStatus};
-use plimsoll_model::identity::{ActionId, PodUid};
+use plimsoll_model::identity::{ActionId, NodeName, PodUid};
 use plimsoll_model::plan::{Placement, Plan, Unschedulable};
 use plimsoll_model::snapshot::{LedgerPosition, Pod, PodState};
 use plimsoll_model::time::Timestamp;
@@ -43,6 +43,8 @@ pub enum CycleStep {
         published: Arc<PublishedSnapshot>,
         /// The plan may also remove nodes, which takes longer.
         disruption: bool,
+        /// Nodes that the plan does not remove, since their removal failed a short time ago.
+        kept_nodes: BTreeSet<NodeName>,
     },
     /// Send a plan to the actuator.
     Execute {
@@ -107,6 +109,8 @@ pub struct Cycle {
     virtual_pods: BTreeSet<PodUid>,
     plan_backoff: Backoff,
     execute_backoff: Backoff,
+    /// Nodes that the last requested plan with removals keeps, because their removal pauses.
+    kept_nodes: BTreeSet<NodeName>,
     /// When removals were last planned, or when this leadership began.
     disruption_planned: Option<Instant>,
 }
@@ -174,14 +178,14 @@ impl Cycle {
             let is_waiting = |pod: &Pod| pod.state == PodState::Pending && !pod.is_virtual();
             let has_waiting_pods = published.snapshot.pods.iter().any(is_waiting);
             let is_due = now >= removals_since + DISRUPTION_INTERVAL;
-            return plan_step(published, self.disruption && (!has_waiting_pods || is_due));
+            return self.plan_step(published, self.disruption && (!has_waiting_pods || is_due), now);
         };
         let needs_disruption_plan = self.disruption && !current.with_disruption;
         let part = self.sendable(plan, now);
         let has_actions = has_actions(&part);
         let has_notifications = self.has_notifications(&part);
         if !has_actions && needs_disruption_plan {
-            return plan_step(published, true);
+            return self.plan_step(published, true, now);
         }
         if !has_actions && !has_notifications {
             return self.idle(plan, published, now);
@@ -189,6 +193,12 @@ impl Cycle {
         let planned = Arc::clone(&current.published);
         let cycle_id = self.send(&part, now);
         CycleStep::Execute { published: planned, plan: Box::new(part), cycle_id }
+    }
+
+    /// Nodes whose removal pauses do not use up budgets that other nodes could use.
+    fn plan_step(&mut self, published: &Arc<PublishedSnapshot>, disruption: bool, now: Instant) -> CycleStep {
+        self.kept_nodes = if disruption { self.retries.paused_nodes(now) } else { BTreeSet::new() };
+        CycleStep::Plan { published: Arc::clone(published), disruption, kept_nodes: self.kept_nodes.clone() }
     }
 
     /// Updates the state with the pods of a new snapshot.
@@ -242,6 +252,13 @@ impl Cycle {
                 return CycleStep::Refresh;
             }
             until = earliest(until, retry);
+        }
+        for node in &self.kept_nodes {
+            match self.retries.node_until(node, now) {
+                // Its removal may be planned again.
+                None => return CycleStep::Refresh,
+                pause => until = earliest(until, pause),
+            }
         }
         if let Some(at) = plan.next_time.map(|time| wake(time, published)) {
             if at <= now {
@@ -356,10 +373,6 @@ impl Cycle {
             self.retries.failed(action, now);
         }
     }
-}
-
-fn plan_step(published: &Arc<PublishedSnapshot>, disruption: bool) -> CycleStep {
-    CycleStep::Plan { published: Arc::clone(published), disruption }
 }
 
 fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {

@@ -3,7 +3,7 @@
 use plimsoll_model::identity::{ActionId, NodeName};
 use plimsoll_model::plan::Termination;
 use plimsoll_model::snapshot::DisruptionReason;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -144,6 +144,25 @@ impl Retries {
     #[must_use]
     pub fn has_failed(&self, key: &RetryKey) -> bool {
         self.failures.get(key).is_some_and(|failure| failure.open)
+    }
+
+    /// Nodes whose removal pauses at `now`.
+    #[must_use]
+    pub fn paused_nodes(&self, now: Instant) -> BTreeSet<NodeName> {
+        let paused = self.failures.iter().filter(|(_, failure)| failure.until > now);
+        let nodes = paused.filter_map(|(key, _)| match key {
+            RetryKey::Removal(node, _) => Some(node.clone()),
+            RetryKey::Action(_) => None,
+        });
+        nodes.collect()
+    }
+
+    /// End of the longest pause of a node's removals, if there is one at `now`.
+    #[must_use]
+    pub fn node_until(&self, node: &NodeName, now: Instant) -> Option<Instant> {
+        let of_node = |key: &RetryKey| matches!(key, RetryKey::Removal(other, _) if other == node);
+        let pauses = self.failures.iter().filter(|(key, _)| of_node(key)).map(|(_, failure)| failure.until);
+        pauses.max().filter(|until| *until > now)
     }
 
     /// End of the current pause, if there is one at `now`.

@@ -3,7 +3,7 @@
 use super::builder::*;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::identity::NodeName;
-use plimsoll_model::plan::Plan;
+use plimsoll_model::plan::{Plan, PlanOptions};
 use plimsoll_model::snapshot::DisruptionReason::{Drifted, Empty, Expired, Underutilized};
 use plimsoll_model::snapshot::{ConsolidationPolicy, NodeState, PodState};
 use plimsoll_model::time::{Millis, Timestamp};
@@ -35,6 +35,17 @@ fn empty_nodes_go_at_once() {
     assert_eq!(removed(&plan), [("n1", Empty), ("n2", Empty)]);
     assert_eq!(plan.terminations[0].saving.0, 80_000);
     assert_eq!(cluster.plan_with(false).terminations.len(), 0);
+}
+
+#[test]
+fn a_node_that_is_to_be_kept_leaves_the_budget_to_others() {
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.large");
+    cluster.node("n2", "c5.large");
+    cluster.pool().disruption.allowed.insert(Empty, 1);
+    assert_eq!(removed(&cluster.plan()), [("n1", Empty)]);
+    let options = PlanOptions { kept_nodes: ["n1".into()].into(), ..PlanOptions::default() };
+    assert_eq!(removed(&cluster.plan_by(&options)), [("n2", Empty)]);
 }
 
 #[test]

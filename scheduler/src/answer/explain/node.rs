@@ -4,11 +4,13 @@ use super::{amounts, count_text, entry, find_node, names_text, protection, state
 use crate::answer::AnswerError;
 use crate::answer::solve_input::SolveInput;
 use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::disruption;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Plan, PodRef, Termination};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{DisruptionReason, Node, NodePool, Pod, PodShape, PodState, Snapshot};
+use plimsoll_model::time::duration_text;
 use std::collections::BTreeMap;
 
 pub(super) fn explain(input: &SolveInput, plan: &Plan, name: &str) -> Result<Vec<String>, AnswerError> {
@@ -20,7 +22,7 @@ pub(super) fn explain(input: &SolveInput, plan: &Plan, name: &str) -> Result<Vec
     lines.extend([entry("instance", identity(input, node)), entry("state", state_text(node))]);
     if let Some(expires) = node.expires {
         let left = expires.since(snapshot.now);
-        let text = if left.0 == 0 { "now".to_owned() } else { format!("in {}", protection::duration_text(left)) };
+        let text = if left.0 == 0 { "now".to_owned() } else { format!("in {}", duration_text(left)) };
         lines.push(entry("expires", text));
     }
     let shapes: BTreeMap<&str, &PodShape> = snapshot.shapes.iter().map(|shape| (shape.id.as_str(), shape)).collect();
@@ -136,14 +138,14 @@ fn reasons_to_stay(input: &SolveInput, plan: &Plan, node: &Node) -> Vec<String> 
         return vec![format!("there is no NodePool {name}")];
     };
     let pods: Vec<&Pod> = pods_on(snapshot, node).collect();
-    let obstacles = protection::obstacles(snapshot, plan, node, &pods);
+    let obstacles = disruption::obstacles(snapshot, plan, node, &pods);
     let more = obstacles.len().saturating_sub(super::MAX_SHOWN_NAMES);
     let mut reasons: Vec<String> = obstacles.iter().take(super::MAX_SHOWN_NAMES).map(ToString::to_string).collect();
     if more > 0 {
         reasons.push(format!("and {more} more"));
     }
     if node.expires.is_none_or(|at| at > snapshot.now) && node.drifted.is_none() {
-        reasons.extend(protection::consolidation_obstacle(snapshot, node, pool, &pods).map(|it| it.to_string()));
+        reasons.extend(disruption::consolidation_obstacle(snapshot, node, pool, &pods).map(|it| it.to_string()));
     }
     let virtual_pods = arriving_pods(snapshot, plan, node).filter(|pod| pod.is_virtual()).count();
     if virtual_pods > 0 {

@@ -14,6 +14,8 @@ struct Harness {
     cycle: Cycle,
     start: Instant,
     sequence: u64,
+    /// Nodes that the last requested plan keeps.
+    kept_nodes: Vec<String>,
 }
 
 /// A step without its snapshot.
@@ -36,7 +38,7 @@ struct ClusterState {
 
 impl Harness {
     fn new() -> Self {
-        Self { cycle: Cycle::new(7), start: Instant::now(), sequence: 0 }
+        Self { cycle: Cycle::new(7), start: Instant::now(), sequence: 0, kept_nodes: Vec::new() }
     }
 
     fn at(&self, millis: u64) -> Instant {
@@ -73,8 +75,9 @@ impl Harness {
         let now = self.at(millis);
         let carries = |carried: &Arc<PublishedSnapshot>| assert!(Arc::ptr_eq(carried, published), "another snapshot");
         match self.cycle.next(published, now) {
-            CycleStep::Plan { published, disruption } => {
+            CycleStep::Plan { published, disruption, kept_nodes } => {
                 carries(&published);
+                self.kept_nodes = kept_nodes.into_iter().map(|node| node.0).collect();
                 if disruption { Step::PlanWithDisruption } else { Step::Plan }
             }
             CycleStep::Execute { published, plan, cycle_id } => {

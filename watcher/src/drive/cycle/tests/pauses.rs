@@ -66,3 +66,36 @@ fn a_replacement_waits_for_the_pause_of_its_removal() {
     // give the same plan, at once and for ever.
     assert_eq!(harness.next(&snapshot, 3), Step::Wait(Some(harness.at(10_002))));
 }
+
+#[test]
+fn a_node_whose_removal_pauses_is_kept_until_its_pause_ends() {
+    let mut harness = Harness::new();
+    harness.cycle = Cycle::new(7).with_disruption(true);
+    let removal = |attempt: u32| Termination {
+        action_id: format!("remove-{attempt}").into(),
+        node: "n".into(),
+        reason: DisruptionReason::Empty,
+        pods: Vec::new(),
+        replaced_by: Vec::new(),
+        moved_to: Vec::new(),
+        saving: MicroUsdPerHour(1),
+    };
+    // The actuator rejects the removal twice; the first rejection is retried at once.
+    for attempt in 0..2 {
+        let snapshot = harness.snapshot(0, ClusterState::default());
+        assert_eq!(harness.next(&snapshot, 0), Step::PlanWithDisruption);
+        assert_eq!(harness.kept_nodes, [""; 0]);
+        harness.record(&snapshot, Plan { terminations: vec![removal(attempt)], ..Plan::default() }, true, 0);
+        assert!(matches!(harness.next(&snapshot, 0), Step::Execute { .. }));
+        harness.outcome(&format!("remove-{attempt}"), OutcomeStatus::Rejected, 0, 0);
+    }
+    let snapshot = harness.snapshot(1, ClusterState::default());
+    assert_eq!(harness.next(&snapshot, 1), Step::PlanWithDisruption);
+    assert_eq!(harness.kept_nodes, ["n"], "others may use the budget");
+    harness.record(&snapshot, Plan::default(), true, 1);
+    assert_eq!(harness.next(&snapshot, 1), Step::Wait(Some(harness.at(200))));
+    assert_eq!(harness.next(&snapshot, 200), Step::Refresh);
+    let snapshot = harness.snapshot(201, ClusterState::default());
+    assert_eq!(harness.next(&snapshot, 201), Step::PlanWithDisruption);
+    assert_eq!(harness.kept_nodes, [""; 0]);
+}

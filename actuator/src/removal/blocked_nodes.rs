@@ -1,0 +1,154 @@
+//! Events about nodes that cannot be disrupted or consolidated, with the reason (spec: core sections 7.2 and 9.2).
+
+use super::Removals;
+use crate::clock::Timestamped;
+use crate::events::{Note, object, reason};
+use crate::pods;
+use crate::stores::provider_id;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt;
+use plimsoll_api::NodeClaim;
+use plimsoll_model::disruption::{Obstacle, consolidation_obstacle, obstacles};
+use plimsoll_model::identity::NodeName;
+use plimsoll_model::names::annotation;
+use plimsoll_model::plan::Plan;
+use plimsoll_model::snapshot::{Node as NodeView, NodePool, NodeState, Pod as PodView, PodState, Snapshot};
+use plimsoll_snapshot::{Extra, Objects};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Interval between passes. An Event is repeated after [`Note::with_long_window`] at the earliest.
+const INTERVAL: Duration = Duration::from_secs(300);
+/// Nodes per pass; the next pass continues after the last one. In a large cluster with many blocked nodes, Events
+/// would otherwise be most of the writes.
+const MAX_NODES: usize = 200;
+
+/// A verdict on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// Reason of the Event.
+    pub reason: &'static str,
+    /// Message of the Event.
+    pub message: String,
+    /// The obstacle without figures, to recognize repetitions.
+    pub cause: String,
+}
+
+/// Publishes Events until `stop`.
+pub async fn run(deps: Removals, stop: CancellationToken) {
+    let mut last = String::new();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(INTERVAL) => {}
+        }
+        if deps.fence.check_admission().is_ok() {
+            last = pass(&deps, &last);
+        }
+    }
+}
+
+/// Judges up to [`MAX_NODES`] nodes after the node `last` in the order of their names. Returns the last one, or an empty
+/// name at the end of the list.
+fn pass(deps: &Removals, last: &str) -> String {
+    let claims = deps.stores.claims.state();
+    let claims: BTreeMap<&str, &Arc<NodeClaim>> =
+        claims.iter().filter_map(|claim| Some((provider_id(claim)?, claim))).collect();
+    let nodes = deps.stores.nodes.state();
+    let mut chosen: Vec<(String, &Arc<Node>, &Arc<NodeClaim>)> = Vec::new();
+    for node in &nodes {
+        let claim = node.spec.as_ref().and_then(|spec| claims.get(spec.provider_id.as_deref()?));
+        if let Some(claim) = claim.filter(|_| node.name_any().as_str() > last) {
+            chosen.push((node.name_any(), node, claim));
+        }
+    }
+    chosen.sort_by(|a, b| a.0.cmp(&b.0));
+    let more = chosen.len() > MAX_NODES;
+    chosen.truncate(MAX_NODES);
+    let chosen: BTreeMap<String, (&Arc<Node>, &Arc<NodeClaim>)> =
+        chosen.into_iter().map(|(name, node, claim)| (name, (node, claim))).collect();
+    let pods = deps.stores.pods.state();
+    let pods = pods.into_iter().filter(|pod| pods::node_name(pod).is_some_and(|node| chosen.contains_key(node)));
+    let objects = Objects {
+        nodes: chosen.values().map(|(node, _)| Node::clone(node)).collect(),
+        node_claims: chosen.values().map(|(_, claim)| NodeClaim::clone(claim)).collect(),
+        pods: pods.collect::<Vec<Arc<Pod>>>(),
+        node_pools: deps.stores.pools.state().iter().map(|pool| (**pool).clone()).collect(),
+        pod_disruption_budgets: deps.stores.budgets.state().iter().map(|budget| (**budget).clone()).collect(),
+        ..Objects::default()
+    };
+    for (node, verdict) in verdicts(&objects, &Extra { now: deps.clock.timestamp(), ..Extra::default() }) {
+        let Some((node, claim)) = chosen.get(node.as_str()) else { continue };
+        for object in [object(&***node), object(&***claim)] {
+            let note = Note::normal(object, verdict.reason, verdict.message.clone());
+            deps.events.publish(note.with_cause(verdict.cause.clone()).with_long_window());
+        }
+    }
+    let end = chosen.last_key_value().filter(|_| more);
+    end.map(|(name, _)| name.clone()).unwrap_or_default()
+}
+
+/// Verdicts on the nodes of NodePools that are in service and are not being removed. A node without an obstacle, or one
+/// that only has to wait for `consolidateAfter`, has none.
+#[must_use]
+pub fn verdicts(objects: &Objects, extra: &Extra) -> BTreeMap<NodeName, Verdict> {
+    let (snapshot, _) = plimsoll_snapshot::build(objects, extra);
+    let mut pods: BTreeMap<&NodeName, Vec<&PodView>> = BTreeMap::new();
+    for pod in &snapshot.pods {
+        if let PodState::Bound(node) | PodState::Reserved(node) = &pod.state {
+            pods.entry(node).or_default().push(pod);
+        }
+    }
+    let pools: BTreeMap<_, &NodePool> = snapshot.node_pools.iter().map(|pool| (&pool.name, pool)).collect();
+    let mut verdicts = BTreeMap::new();
+    for node in snapshot.nodes.iter().filter(|node| node.state == NodeState::Initialized && !node.deleting) {
+        let Some(pool) = node.node_pool.as_ref().and_then(|name| pools.get(name)) else { continue };
+        let pods = pods.get(&node.name).map(Vec::as_slice).unwrap_or_default();
+        if let Some(verdict) = verdict(&snapshot, objects, node, pool, pods) {
+            verdicts.insert(node.name.clone(), verdict);
+        }
+    }
+    verdicts
+}
+
+fn verdict(
+    snapshot: &Snapshot,
+    objects: &Objects,
+    node: &NodeView,
+    pool: &NodePool,
+    pods: &[&PodView],
+) -> Option<Verdict> {
+    // A grace period bounds how long a pod can delay the drain, so drift does not wait for pods.
+    let bounded = node.drifted.is_some() && node.termination_grace_period.is_some();
+    let waived = |obstacle: &Obstacle| bounded && !matches!(obstacle, Obstacle::NodeAnnotation);
+    let blocked = obstacles(snapshot, &Plan::default(), node, pods).into_iter().find(|obstacle| !waived(obstacle));
+    if let Some(obstacle) = blocked {
+        let text = match obstacle {
+            // The snapshot protects nodes with a pod that it cannot read.
+            Obstacle::NodeAnnotation if !is_annotated(objects, &node.name) => "a pod on it cannot be read".to_owned(),
+            _ => obstacle.to_string(),
+        };
+        let message = format!("The node cannot be disrupted: {text}");
+        return Some(Verdict { reason: reason::DISRUPTION_BLOCKED, message, cause: obstacle.short() });
+    }
+    if node.drifted.is_some() {
+        return None;
+    }
+    let obstacle = consolidation_obstacle(snapshot, node, pool, pods)?;
+    // The node may be consolidated soon.
+    if matches!(obstacle, Obstacle::ConsolidateAfter { .. }) {
+        return None;
+    }
+    let message = format!("The node is not consolidated: {obstacle}");
+    Some(Verdict { reason: reason::UNCONSOLIDATABLE, message, cause: obstacle.short() })
+}
+
+fn is_annotated(objects: &Objects, name: &NodeName) -> bool {
+    let node = objects.nodes.iter().find(|node| node.metadata.name.as_deref() == Some(name.as_str()));
+    node.is_some_and(|node| node.annotations().contains_key(annotation::DO_NOT_DISRUPT))
+}
+
+#[cfg(test)]
+mod tests;

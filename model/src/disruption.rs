@@ -1,0 +1,215 @@
+//! What keeps a node from being removed voluntarily (spec: Karpenter core section 7.2). Explanations, Events and metrics
+//! share it.
+
+use crate::identity::{NodePoolName, PodUid};
+use crate::plan::Plan;
+use crate::snapshot::{ConsolidationPolicy, DisruptionReason, Node, NodePool, NodeState, Pod, PodState, Snapshot};
+use crate::time::{Timestamp, duration_text};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// Something that keeps a node from being removed. `Display` is a sentence, [`Obstacle::short`] a few words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The node is not in service yet.
+    NotInitialized,
+    /// The node is being deleted.
+    Deleting,
+    /// The node has the do-not-disrupt annotation.
+    NodeAnnotation,
+    /// The plan places pending pods on the node.
+    PendingPods,
+    /// The plan places pods of removed nodes on the node.
+    MovedPods,
+    /// This pod is reserved on the node and not bound yet.
+    Reserved(String),
+    /// A pod has the do-not-disrupt annotation.
+    PodAnnotation {
+        /// `namespace/name`.
+        pod: String,
+        /// How long the annotation still applies, such as `, for another 30 s`; empty without an end.
+        remaining: String,
+    },
+    /// Several PodDisruptionBudgets cover a pod. The Eviction API refuses to evict such a pod.
+    SeveralDisruptionBudgets {
+        /// `namespace/name`.
+        pod: String,
+        /// Number of budgets.
+        count: usize,
+    },
+    /// A PodDisruptionBudget allows no eviction of a pod.
+    DisruptionBudget {
+        /// `namespace/name`.
+        pod: String,
+        /// `namespace/name`.
+        budget: String,
+    },
+    /// The NodePool has a fixed number of nodes.
+    Static(NodePoolName),
+    /// `consolidateAfter` of the NodePool is `Never`.
+    NeverConsolidates(NodePoolName),
+    /// `consolidateAfter` has not passed since the last pod came or went.
+    ConsolidateAfter {
+        /// How long it still takes, such as `, for another 30 s`.
+        remaining: String,
+    },
+    /// The NodePool consolidates only empty nodes.
+    OnlyEmpty(NodePoolName),
+    /// The budgets of the NodePool allow no removal.
+    BudgetClosed {
+        /// The NodePool.
+        pool: NodePoolName,
+        /// Reason of the removal.
+        reason: DisruptionReason,
+    },
+    /// Other removals of the plan use up the budget of the NodePool.
+    BudgetUsed {
+        /// The NodePool.
+        pool: NodePoolName,
+        /// Reason of the removal.
+        reason: DisruptionReason,
+        /// Removals that the budget allows.
+        allowed: u32,
+        /// Some of the nodes that the plan removes.
+        first: Vec<String>,
+        /// Number of further nodes that the plan removes.
+        more: usize,
+    },
+}
+
+impl Obstacle {
+    /// The obstacle in a few words.
+    #[must_use]
+    pub fn short(&self) -> String {
+        match self {
+            Self::NotInitialized => "not initialized".to_owned(),
+            Self::Deleting => "already on the way out".to_owned(),
+            Self::NodeAnnotation | Self::PodAnnotation { .. } => "do-not-disrupt".to_owned(),
+            Self::PendingPods | Self::MovedPods | Self::Reserved(_) => "pods are planned there".to_owned(),
+            Self::SeveralDisruptionBudgets { .. } => "several PodDisruptionBudgets".to_owned(),
+            Self::DisruptionBudget { budget, .. } => format!("PodDisruptionBudget {budget}"),
+            Self::Static(_) => "static NodePool".to_owned(),
+            Self::NeverConsolidates(_) => "consolidateAfter: Never".to_owned(),
+            Self::ConsolidateAfter { .. } => "consolidateAfter".to_owned(),
+            Self::OnlyEmpty(_) => "consolidationPolicy: WhenEmpty".to_owned(),
+            Self::BudgetClosed { pool, .. } | Self::BudgetUsed { pool, .. } => format!("budgets of NodePool {pool}"),
+        }
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotInitialized => f.write_str("it is not in service yet"),
+            Self::Deleting => f.write_str("it is already on the way out"),
+            Self::NodeAnnotation => f.write_str("it has the annotation karpenter.sh/do-not-disrupt"),
+            Self::PendingPods => f.write_str("pending pods are planned there"),
+            Self::MovedPods => f.write_str("pods of removed nodes are planned there"),
+            Self::Reserved(pod) => write!(f, "pod {pod} waits for it"),
+            Self::PodAnnotation { pod, remaining } => {
+                write!(f, "pod {pod} has the annotation karpenter.sh/do-not-disrupt{remaining}")
+            }
+            Self::SeveralDisruptionBudgets { pod, count } => {
+                write!(f, "pod {pod} is covered by {count} PodDisruptionBudgets, which the Eviction API refuses")
+            }
+            Self::DisruptionBudget { pod, budget } => {
+                write!(f, "PodDisruptionBudget {budget} allows no eviction of pod {pod} now")
+            }
+            Self::Static(pool) => write!(f, "NodePool {pool} is static"),
+            Self::NeverConsolidates(pool) => {
+                write!(f, "NodePool {pool} never consolidates (consolidateAfter: Never)")
+            }
+            Self::ConsolidateAfter { remaining } => write!(f, "consolidateAfter has not passed{remaining}"),
+            Self::OnlyEmpty(pool) => write!(f, "NodePool {pool} consolidates only empty nodes"),
+            Self::BudgetClosed { pool, reason } => {
+                write!(f, "the budgets of NodePool {pool} allow no removal for {} now", reason.as_str())
+            }
+            Self::BudgetUsed { pool, reason, allowed, first, more } => {
+                let more = if *more == 0 { String::new() } else { format!(" and {more} more") };
+                let verb = if first.len() == 1 && more.is_empty() { "goes first and uses" } else { "go first and use" };
+                let allowed = if *allowed == 1 { "1 removal".to_owned() } else { format!("{allowed} removals") };
+                let (first, reason) = (first.join(", "), reason.as_str());
+                write!(f, "{first}{more} {verb} up the budget of NodePool {pool} ({allowed} for {reason} now)")
+            }
+        }
+    }
+}
+
+/// Obstacles to every voluntary removal. `pods` are those on the node.
+#[must_use]
+pub fn obstacles(snapshot: &Snapshot, plan: &Plan, node: &Node, pods: &[&Pod]) -> Vec<Obstacle> {
+    let mut obstacles = Vec::new();
+    if node.state != NodeState::Initialized {
+        obstacles.push(Obstacle::NotInitialized);
+    }
+    if node.deleting {
+        obstacles.push(Obstacle::Deleting);
+    }
+    if node.do_not_disrupt {
+        obstacles.push(Obstacle::NodeAnnotation);
+    }
+    if receives_pods(snapshot, plan, node) {
+        obstacles.push(Obstacle::PendingPods);
+    }
+    if plan.terminations.iter().any(|termination| termination.moved_to.iter().any(|moved| moved.node == node.name)) {
+        obstacles.push(Obstacle::MovedPods);
+    }
+    for pod in pods {
+        if matches!(pod.state, PodState::Reserved(_)) {
+            obstacles.push(Obstacle::Reserved(pod.full_name()));
+        }
+        if let Some(until) = pod.do_not_disrupt_until.filter(|until| *until > snapshot.now && !pod.terminating) {
+            let remaining = remaining(snapshot.now, until);
+            obstacles.push(Obstacle::PodAnnotation { pod: pod.full_name(), remaining });
+        }
+        if pod.moves() && !pod.terminating {
+            obstacles.extend(disruption_budget(snapshot, pod));
+        }
+    }
+    obstacles
+}
+
+/// Whether the plan places a pending pod that exists on the node.
+fn receives_pods(snapshot: &Snapshot, plan: &Plan, node: &Node) -> bool {
+    let placements = plan.placements.iter().filter(|placement| placement.node == node.name);
+    let arriving: BTreeSet<&PodUid> =
+        placements.flat_map(|placement| &placement.pods).map(|reference| &reference.uid).collect();
+    !arriving.is_empty() && snapshot.pods.iter().any(|pod| arriving.contains(&pod.uid) && !pod.is_virtual())
+}
+
+fn disruption_budget(snapshot: &Snapshot, pod: &Pod) -> Option<Obstacle> {
+    let names = &pod.pod_disruption_budgets;
+    let name = names.first()?;
+    if names.len() > 1 {
+        return Some(Obstacle::SeveralDisruptionBudgets { pod: pod.full_name(), count: names.len() });
+    }
+    let budgets = &snapshot.pod_disruption_budgets;
+    let found = budgets.binary_search_by(|budget| budget.name.as_str().cmp(name)).ok();
+    let budget = found.and_then(|at| budgets.get(at));
+    let blocks = budget.is_none_or(|budget| budget.fully_blocking || budget.disruptions_allowed <= 0);
+    blocks.then(|| Obstacle::DisruptionBudget { pod: pod.full_name(), budget: name.clone() })
+}
+
+/// Reason why a node that is neither expired nor drifted is not consolidated.
+#[must_use]
+pub fn consolidation_obstacle(snapshot: &Snapshot, node: &Node, pool: &NodePool, pods: &[&Pod]) -> Option<Obstacle> {
+    if pool.replicas.is_some() {
+        return Some(Obstacle::Static(pool.name.clone()));
+    }
+    let Some(after) = pool.disruption.consolidate_after else {
+        return Some(Obstacle::NeverConsolidates(pool.name.clone()));
+    };
+    if let Some(at) = node.idle_since.map(|since| since.plus(after)).filter(|at| *at > snapshot.now) {
+        return Some(Obstacle::ConsolidateAfter { remaining: remaining(snapshot.now, at) });
+    }
+    let empty = !pods.iter().any(|pod| pod.moves());
+    (pool.disruption.policy == ConsolidationPolicy::WhenEmpty && !empty).then(|| Obstacle::OnlyEmpty(pool.name.clone()))
+}
+
+/// Formats a deadline, such as `, for another 30 s`; empty without an end.
+fn remaining(now: Timestamp, until: Timestamp) -> String {
+    if until == Timestamp(i64::MAX) {
+        return String::new();
+    }
+    format!(", for another {}", duration_text(until.since(now)))
+}
