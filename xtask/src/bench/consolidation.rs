@@ -123,10 +123,10 @@ fn table(bench: &Bench, outcomes: &[Outcome]) -> Table {
         }
     }
     table.note(
-        "Averages over clusters; times in one process, planning alone. anew: what the solver buys if all pods that may move are pending, with \
-         the nodes that must stay; bound: lower bound of that plan. Moved pods go to the node of the plan if kube-scheduler's filters pass \
-         there, and to its best node otherwise. most: moves of one pod. bill: ours beside Karpenter's, worst: in one cluster. A round \
-         is five minutes, so that pods that moved are young in the next."
+        "Averages over clusters; times are for planning only, in one process. anew: cost of the plan if all movable pods are pending and the \
+         nodes that must stay exist; bound: lower bound of that plan. Moved pods go to the planned node if kube-scheduler's filters pass \
+         there, and to kube-scheduler's best node otherwise. most: moves of one pod. bill: Plimsoll's compared with Karpenter's; worst: in \
+         one cluster. A round is five minutes, so pods that moved still count as recent in the next round."
             .to_owned(),
     );
     aims(&mut table, outcomes);
@@ -187,7 +187,7 @@ fn aims(table: &mut Table, outcomes: &[Outcome]) {
     let wrong = sum("violations") + sum("stranded");
     table.aim(wrong == 0.0, &format!("plans that fail a check, and pods without a node after a step: {wrong:.0}."));
     let most = outcomes.iter().map(|one| number(&one.ours, "mostMoves")).fold(0.0, f64::max);
-    table.aim(most <= MOVES, &format!("no pod is moved more than {MOVES:.0} times: {most:.0} at the most."));
+    table.aim(most <= MOVES, &format!("no pod is moved more than {MOVES:.0} times: at most {most:.0}."));
     let free = || outcomes.iter().filter(|one| one.kind == KINDS[0].0);
     if free().next().is_some() {
         let anew = free().map(|one| above(one, "anew")).fold(f64::NEG_INFINITY, f64::max);
@@ -200,6 +200,6 @@ fn aims(table: &mut Table, outcomes: &[Outcome]) {
         let worst = both().map(|(one, theirs)| bill(one, theirs)).fold(f64::NEG_INFINITY, f64::max);
         table.aim(worst <= ABOVE_PEER, &format!("bill at most 0.5 % above Karpenter's: {}.", percent(worst)));
         let moved = average(both().map(|(one, it)| number(&one.ours, "evictions") / number(it, "evictions").max(1.0)));
-        table.aim(moved <= 1.0, &format!("as many evictions as Karpenter on average: {moved:.2} times."));
+        table.aim(moved <= 1.0, &format!("no more evictions than Karpenter on average: {moved:.2} times as many."));
     }
 }

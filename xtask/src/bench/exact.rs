@@ -72,7 +72,7 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
     }
     let mut table = table(&all, &version);
     if unproven > 0 {
-        table.note(format!("{unproven} more instances are left out: HiGHS found no proof in time."));
+        table.note(format!("{unproven} more instances are omitted: HiGHS found no proof in time."));
     }
     Ok(vec![table])
 }
@@ -143,8 +143,8 @@ fn table(all: &[Found], version: &str) -> Table {
     ]);
     let largest = all.iter().map(|it| it.fillings).max().unwrap_or(0);
     table.note(format!(
-        "{} to {} plain pods of Karpenter's sizes on the real catalog. The optimum is proven by HiGHS {version} over all ways to fill a node \
-         that are not worse than another (up to {largest} of them), made without the solver's code.",
+        "{} to {} plain pods of Karpenter's sizes on the real catalog. HiGHS {version} proves the optimum over all ways to fill a node that no \
+         other way dominates (up to {largest}). They are generated without the solver's code.",
         PODS.0, PODS.1,
     ));
     let bounds = all.iter().filter(beyond).count();
@@ -152,7 +152,7 @@ fn table(all: &[Found], version: &str) -> Table {
     let mean = above.iter().sum::<f64>() / count;
     table.aim(mean <= 0.02, &format!("the plan is on average within 2 % of the optimum: {}.", percent(mean)));
     for it in all.iter().filter(impossible) {
-        table.note(format!("INSTANCE {}: the plan costs less than the optimum: one of them is wrong.", it.seed));
+        table.note(format!("INSTANCE {}: the plan costs less than the optimum, so the plan or the optimum is wrong.", it.seed));
     }
     for it in all.iter().filter(beyond) {
         table.note(format!("INSTANCE {}: the bound is {}, the optimum {}.", it.seed, it.bound, it.optimum));

@@ -97,7 +97,7 @@ fn table(all: &[Instance]) -> Table {
     }
     table.row(row("all", &all.iter().collect::<Vec<_>>()));
     let seeds = all.iter().filter_map(|it| it.theirs.as_ref()).map(|peer| peer.seeds).min();
-    let seeds = seeds.map_or(String::new(), |seeds| format!("; beside Karpenter: the best cost of {seeds} seeds"));
+    let seeds = seeds.map_or(String::new(), |seeds| format!(". beside Karpenter: compared with the best cost of {seeds} seeds"));
     table.note(format!("gap: above Plimsoll's own lower bound{seeds}."));
     aims(&mut table, all);
     table
@@ -109,7 +109,7 @@ fn aims(table: &mut Table, all: &[Instance]) {
     let gaps: Vec<f64> = all.iter().map(|it| it.gap).collect();
     let beside: Vec<f64> = all.iter().filter_map(Instance::beside).collect();
     if !beside.is_empty() {
-        table.aim(most(&beside) <= SAME, &format!("never above Karpenter's: {} at the most.", percent(most(&beside))));
+        table.aim(most(&beside) <= SAME, &format!("never above Karpenter's: at most {}.", percent(most(&beside))));
         let text = format!("on average at least 20 % below Karpenter's: {} below.", percent(-mean(&beside)));
         table.aim(mean(&beside) <= -0.2, &text);
     }

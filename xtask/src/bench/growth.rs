@@ -55,7 +55,7 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
         let last = exponent(&points[points.len().saturating_sub(2)..]);
         table.row(vec![(*title).to_owned(), cells.join(", "), format!("{fitted:.2}"), format!("{last:.2}")]);
     }
-    table.note("exponent: b of time = a x^b through all points, by least squares of the logarithms.".to_owned());
-    table.aim(steepest <= MOST, &format!("no fitted exponent above {MOST}: {steepest:.2} at the most."));
+    table.note("exponent: b of time = a x^b, fitted to all points by least squares of the logarithms.".to_owned());
+    table.aim(steepest <= MOST, &format!("no fitted exponent above {MOST}: at most {steepest:.2}."));
     Ok(vec![table])
 }

@@ -64,8 +64,8 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
         }
     }
     table.note(
-        "cost: Plimsoll's beside the best of Karpenter's; gap: above Plimsoll's own lower bound, which knows nothing of topology across nodes. \
-         \"after Solve\": Karpenter's sorting and cutting of type lists, which its time does not hold, for the first seed."
+        "cost: Plimsoll's compared with Karpenter's best. gap: above Plimsoll's own lower bound, which ignores topology across nodes. \
+         after Solve: Karpenter's sorting and truncating of type lists for the first seed, which is not part of its time."
             .to_owned(),
     );
     aims(&mut table, &measured);
@@ -79,14 +79,14 @@ fn aims(table: &mut Table, measured: &[Both]) {
         let slowest = there.iter().copied().fold(f64::INFINITY, f64::min);
         if slowest.is_finite() {
             let text = format!(
-                "{least:.0} times Karpenter's pods per second, {title}, from {FROM} pods on: {slowest:.0} at the least."
+                "{least:.0} times Karpenter's pods per second, {title}, from {FROM} pods on: at least {slowest:.0}."
             );
             table.aim(slowest >= least, &text);
         }
     }
     if !measured.is_empty() {
         let dearest = measured.iter().map(|it| it.cost).fold(f64::NEG_INFINITY, f64::max);
-        table.aim(dearest <= CHEAP, &format!("cost not higher at any size: {} at the most.", percent(dearest)));
+        table.aim(dearest <= CHEAP, &format!("cost not higher at any size: at most {}.", percent(dearest)));
     }
 }
 

@@ -54,8 +54,8 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
         }
     }
     table.note(
-        "solve: a whole plan from a snapshot in memory; nothing is kept from one plan to the next. check: `invariants::check` of the plan. \
-         most pods: on one launch. of it input: the memory before planning."
+        "solve: a whole plan from a snapshot in memory, without state from an earlier plan. check: `invariants::check` of the plan. \
+         most pods: on one launch. of it input: memory before planning."
             .to_owned(),
     );
     reached.iter().for_each(|(reached, text)| table.aim(*reached, text));

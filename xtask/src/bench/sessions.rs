@@ -83,8 +83,8 @@ fn warm_table(told: &Value) -> Table {
         ]);
     }
     table.note(format!(
-        "{} nodes and {} running pods on the real catalog. With each step a pod more waits, and the one before runs where the plan sent it. \
-         Counted is what the session does: taking the delta in, planning, checking the plan, making messages of it. At most 60 s for each row.",
+        "{} nodes and {} running pods on the real catalog. Each step adds one pending pod; the pod of the step before runs where the plan placed it. \
+         The time is that of the session: applying the delta, planning, checking the plan and encoding its messages. Each row runs for at most 60 s.",
         LARGE.0, LARGE.1
     ));
     for (slowest, title) in slowest.iter().zip(["without", "with"]) {
@@ -127,8 +127,8 @@ fn wire_table(clusters: &[(String, Value)], burst: &Value) -> Table {
     clusters.iter().for_each(|(title, told)| row(title, told));
     row("100,000 waiting pods of 300 shapes, spread, anti-affinity", burst);
     table.note(
-        "The scheduler is a process of its own. whole session: from Hello until the last fragment of the plan has come, catalog and snapshot sent between them. \
-         plan: in another session, from when the scheduler has the whole snapshot (and is sent an empty catalog, for which it was made to wait)."
+        "The scheduler runs in its own process. whole session: from Hello to the last fragment of the plan, including the transfer of catalog and snapshot. \
+         plan: in another session, measured after the whole snapshot has arrived; an empty catalog, sent last, starts the plan."
             .to_owned(),
     );
     for (title, told) in clusters {
@@ -138,17 +138,17 @@ fn wire_table(clusters: &[(String, Value)], burst: &Value) -> Table {
     let first = number(burst, "planFirstLaunchSeconds");
     table.aim(
         first < FIRST_LAUNCH,
-        &format!("the burst's first launch out below {}: {}.", seconds(FIRST_LAUNCH), seconds(first)),
+        &format!("the first launch of a burst below {}: {}.", seconds(FIRST_LAUNCH), seconds(first)),
     );
     let plan = number(burst, "planSeconds");
     table.aim(
         plan < WHOLE_PLAN,
-        &format!("the burst's plan below {WHOLE_PLAN} s, over gRPC and checked: {}.", seconds(plan)),
+        &format!("the plan for a burst below {WHOLE_PLAN} s, over gRPC and with the check: {}.", seconds(plan)),
     );
     let memory = number(burst, "serverPeakMib");
     table.aim(
         memory < MEMORY,
-        &format!("peak memory below {MEMORY:.0} MiB for the burst, the session's mirror included: {memory:.0} MiB."),
+        &format!("peak memory below {MEMORY:.0} MiB for a burst, including the session's mirror: {memory:.0} MiB."),
     );
     table
 }
