@@ -24,7 +24,7 @@ def send(body: Any) -> dict[str, Any]:
         raise BadEvent("the body must be an object")
     for name in ("queue", "region", "instanceId"):
         if not isinstance(body.get(name), str):
-            raise BadEvent(f"{name}: a text is needed")
+            raise BadEvent(f"{name}: must be a string")
     kind = body.get("kind", "spot-interruption")
     if kind not in KINDS:
         raise BadEvent(f"kind: one of {', '.join(KINDS)} is needed, not {kind!r}")

@@ -115,13 +115,13 @@ def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 def _text(where: dict[str, Any], path: str, key: str) -> str:
     value = where.get(key)
     if not isinstance(value, str) or not value:
-        raise BadUserData(f"{path}.{key}: a text is needed, not {value!r}")
+        raise BadUserData(f"{path}.{key}: must be a string, not {value!r}")
     return value
 
 
 def _map(value: Any, path: str) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
-        raise BadUserData(f"{path}: a map of texts is needed, not {value!r}")
+        raise BadUserData(f"{path}: must be a map of strings, not {value!r}")
     return value
 
 

@@ -42,14 +42,14 @@ async fn nothing_is_bought_while_karpenter_leads_and_all_goes_on_when_it_is_gone
         scene.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| mutating.contains(&call.action)).count());
     assert_eq!(calls, 0);
     assert!(scene.world.all(ResourceId::NODE_CLAIMS).is_empty());
-    let said = paused(&scene.world).expect("the pool says so");
-    assert!(said.contains("karpenter-1") && said.contains("would launch 1 of its nodes"), "{said}");
+    let said = paused(&scene.world).expect("the pool has the condition Paused");
+    assert!(said.contains("karpenter-1") && said.contains("would launch 1 node(s) of this NodePool"), "{said}");
     let pool = scene.world.get(ResourceId::NODE_POOLS, "default").unwrap();
-    assert!(object::condition_is_true(&pool, "Ready"), "what else is said of the pool stays");
+    assert!(object::condition_is_true(&pool, "Ready"), "other conditions of the pool do not change");
     renewals.abort();
     scene.world.apply_object(&held(&scene.world, "")).unwrap();
     scene.until_running(3, 5 * MINUTE).await;
-    assert_eq!(paused(&scene.world), None, "it is taken back");
+    assert_eq!(paused(&scene.world), None, "the condition is cleared");
 }
 
 /// Messages of the shadow reports about the pool.
