@@ -152,7 +152,10 @@ fn table(all: &[Found], version: &str) -> Table {
     let mean = above.iter().sum::<f64>() / count;
     table.aim(mean <= 0.02, &format!("the plan is on average within 2 % of the optimum: {}.", percent(mean)));
     for it in all.iter().filter(impossible) {
-        table.note(format!("INSTANCE {}: the plan costs less than the optimum, so the plan or the optimum is wrong.", it.seed));
+        table.note(format!(
+            "INSTANCE {}: the plan costs less than the optimum, so the plan or the optimum is wrong.",
+            it.seed
+        ));
     }
     for it in all.iter().filter(beyond) {
         table.note(format!("INSTANCE {}: the bound is {}, the optimum {}.", it.seed, it.bound, it.optimum));

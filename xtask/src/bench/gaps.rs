@@ -97,7 +97,8 @@ fn table(all: &[Instance]) -> Table {
     }
     table.row(row("all", &all.iter().collect::<Vec<_>>()));
     let seeds = all.iter().filter_map(|it| it.theirs.as_ref()).map(|peer| peer.seeds).min();
-    let seeds = seeds.map_or(String::new(), |seeds| format!(". beside Karpenter: compared with the best cost of {seeds} seeds"));
+    let seeds = seeds
+        .map_or(String::new(), |seeds| format!(". beside Karpenter: compared with the best cost of {seeds} seeds"));
     table.note(format!("gap: above Plimsoll's own lower bound{seeds}."));
     aims(&mut table, all);
     table
