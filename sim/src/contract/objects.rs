@@ -1,4 +1,4 @@
-//! Creating, reading, updating, listing and deleting.
+//! Tests of creating, reading, updating, listing and deleting.
 
 use super::{Check, Ground, code, ensure, eventually, object};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node};

@@ -1,4 +1,4 @@
-//! Pods: binding, grace, eviction.
+//! Tests of binding, grace periods and eviction.
 
 use super::{Check, Ground, code, ensure, object};
 use k8s_openapi::api::core::v1::Pod;

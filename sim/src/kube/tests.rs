@@ -1,4 +1,4 @@
-//! Scenarios on a whole cluster, in virtual time.
+//! Tests of a whole cluster, in virtual time.
 
 mod nominations;
 mod scheduling;
@@ -62,12 +62,12 @@ impl Scene {
         self.cluster.server.read(|store| store.all(ResourceId::PODS).map(|(_, pod)| pod.clone()).collect())
     }
 
-    /// How many pods satisfy a test.
+    /// Number of pods that satisfy a test.
     fn count(&self, test: impl Fn(&Value) -> bool) -> usize {
         self.pods().iter().filter(|pod| test(pod)).count()
     }
 
-    /// Lets time pass until something holds; it has to within ten minutes.
+    /// Lets time pass until a condition holds; panics after ten minutes.
     async fn until(&self, what: &str, test: impl Fn(&Self) -> bool) -> Duration {
         let start = Instant::now();
         while !test(self) {
@@ -191,7 +191,8 @@ async fn taints_selectors_ports_and_the_flag_are_respected() {
     );
     let gated = scene.get(ResourceId::PODS, "gated").unwrap();
     assert_eq!(object::text(object::condition(&gated, "PodScheduled").unwrap(), &["reason"]), "SchedulingGated");
-    // The flag keeps new pods away and shows as a taint; lifting the gate lets a pod in, once the flag is gone.
+    // The flag blocks new pods and is visible as a taint. After the flag is removed, the pod is bound when its gate is
+    // lifted.
     scene.patch(ResourceId::NODES, "plain", json!({"spec": {"unschedulable": true}}));
     scene.patch(ResourceId::PODS, "gated", json!({"spec": {"schedulingGates": []}}));
     scene.until("the flag is seen", |_| message("gated").contains("node(s) were unschedulable")).await;
@@ -261,7 +262,7 @@ async fn a_job_runs_its_pods_and_completes() {
         done(scene)
     });
     let took = took.await;
-    // Three rounds of two pods, each of 2 s to start and 20 s to run.
+    // Three rounds of two pods, each with 2 s to start and 20 s to run.
     assert!((66..80).contains(&took.as_secs()), "{took:?}");
     assert_eq!(status(&scene.get(ResourceId::JOBS, "batch").unwrap(), "succeeded"), 5);
     assert_eq!(scene.pods().len(), 5, "finished pods stay");
@@ -294,7 +295,7 @@ async fn a_deleted_pod_takes_its_time_to_stop_but_not_more_than_its_grace() {
         scene.until_running(1).await;
         scene.delete(ResourceId::PODS, name);
         let took = scene.until("it is gone", |scene| scene.pods().is_empty()).await;
-        // Times in Kubernetes are in whole seconds, so a stop may seem up to one shorter.
+        // Kubernetes stores times in whole seconds, so a stop may seem up to one second shorter.
         assert!((seconds - 1..=seconds).contains(&took.as_secs()), "{name}: {took:?}");
     }
 }
@@ -315,7 +316,7 @@ async fn a_node_without_power_is_given_up_and_its_pods_are_replaced() {
     scene.node("b", "2");
     let took =
         scene.until("it runs elsewhere", |scene| scene.count(|pod| is_running(pod) && node_of(pod) == "b") == 1).await;
-    // The pods bear an unreachable node for 300 s.
+    // The pods tolerate an unreachable node for 300 s.
     assert!((300..310).contains(&took.as_secs()), "{took:?}");
     let old = |pod: &Value| node_of(pod) == "a";
     assert_eq!(scene.count(old), 1, "nobody is there to say that the old pod has stopped");
