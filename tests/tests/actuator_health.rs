@@ -1,4 +1,4 @@
-//! Instances that EC2 reports as impaired, under the actuator alone.
+//! Tests of the actuator with instances that EC2 reports as impaired.
 #![allow(clippy::unwrap_used, reason = "only where a helper outside of a test uses it")]
 
 use plimsoll_actuator::ports::{InstanceStatus, StatusCheck};
@@ -11,21 +11,21 @@ use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
 use std::time::Duration;
 
-/// A status check counts once it has failed for two minutes, and EC2 is asked each minute.
+/// A status check counts after it has failed for two minutes, and EC2 is polled each minute.
 const NOTICED: Duration = Duration::from_secs(240);
 
 async fn begin() -> Director {
     Director::begin(Setup::with_pool(json!({}))).await
 }
 
-/// A node in service: its claim and its node.
+/// Launches a node and returns the names of claim and node.
 async fn node(director: &Director, action: &str) -> (String, String) {
     let pods = vec![future_pod(action)];
     let wanted = Wanted { action, instance_type: "m6i.large", capacity_type: CapacityType::OnDemand, pods };
     director.node(&wanted).await
 }
 
-/// EC2 reports a failed check of the node's instance from now on.
+/// Makes EC2 report a failed status check of the node's instance from now on.
 fn impair(world: &World, node: &str) {
     let node = world.get(ResourceId::NODES, node).unwrap();
     let id = object::text(&node, &["spec", "providerID"]).rsplit('/').next().unwrap().to_owned();
@@ -71,7 +71,8 @@ async fn one_impaired_node_is_replaced_and_many_at_once_are_not() {
         .await;
 }
 
-/// The drain of a claim waits for a pod that a budget protects. Then the instance fails: the pod cannot end by itself.
+/// The drain of a claim waits for a pod that a budget protects. Then the instance fails, so that the pod cannot
+/// terminate.
 #[tokio::test(start_paused = true)]
 async fn a_drain_that_a_budget_holds_is_forced_once_the_instance_is_impaired() {
     let director = begin().await;

@@ -1,4 +1,4 @@
-//! Notices that capacity is taken back, under the actuator alone (safety rule 13).
+//! Tests of the actuator with interruption notices (safety rule 13).
 #![allow(clippy::unwrap_used, reason = "only where a helper outside of a test uses it")]
 
 use plimsoll_model::catalog::CapacityType;
@@ -15,7 +15,7 @@ use plimsoll_tests::{MINUTE, Setup, instances_ever_launched};
 use serde_json::json;
 use std::time::Duration;
 
-/// EC2 takes a Spot instance two minutes after it said so.
+/// Time between the notice and the termination of a Spot instance.
 const NOTICE: Duration = Duration::from_secs(120);
 
 fn spot(action: &str) -> Wanted<'_> {
@@ -115,7 +115,7 @@ async fn a_plans_replacement_is_the_only_one_and_pods_move_when_it_is_in_service
     assert_eq!(instances_ever_launched(&director.world).len(), 2);
 }
 
-/// The message is deleted only when the claim bears the mark.
+/// The message is deleted only after the claim is marked.
 #[tokio::test(start_paused = true)]
 async fn a_notice_is_not_lost_while_the_cluster_cannot_be_written() {
     let director = begin().await;
@@ -138,7 +138,7 @@ async fn a_notice_is_not_lost_while_the_cluster_cannot_be_written() {
     director.until("the message is deleted", 2 * MINUTE, delete).await;
 }
 
-/// A leader dies between the mark and the rest: the next one goes on, and nothing is bought twice.
+/// A leader crashes after it marked the claim. The next leader continues, and nothing is launched twice.
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_goes_on_after_the_mark() {
     let mut director = begin().await;
@@ -158,7 +158,7 @@ async fn a_new_leader_goes_on_after_the_mark() {
     assert_eq!(instances_ever_launched(&director.world).len(), 2, "one for one");
 }
 
-/// A notice may come before the claim knows its instance.
+/// A notice may arrive before the claim knows its instance.
 #[tokio::test(start_paused = true)]
 async fn a_notice_for_an_instance_whose_claim_does_not_know_it_yet_is_kept() {
     let director = begin().await;
@@ -210,7 +210,7 @@ async fn a_rebalance_recommendation_is_an_event_only() {
     assert_eq!(waiting_messages(&director.world), 0);
 }
 
-/// A notice that leaves less time than an earlier one.
+/// A later notice leaves less time than an earlier one.
 #[tokio::test(start_paused = true)]
 async fn a_later_notice_shortens_the_time_of_an_earlier_one() {
     let director = begin().await;
@@ -219,7 +219,7 @@ async fn a_later_notice_shortens_the_time_of_an_earlier_one() {
         "account": "123456789012", "time": "2026-01-05T00:00:00Z", "region": "us-west-2", "resources": [],
         "detail": {"service": "EC2", "eventTypeCategory": "scheduledChange",
                    "startTime": "Thu, 31 Dec 2026 00:00:00 GMT", "affectedEntities": [{"entityValue": instance}]}});
-    // No new node is allowed, so that the pods stay for as long as they can.
+    // The limit allows no new node, so that the pods stay as long as possible.
     director.world.patch(ResourceId::NODE_POOLS, "default", json!({"spec": {"limits": {"cpu": "2"}}})).unwrap();
     director.world.ec2.with(|cloud, now| cloud.queue.send(&instance, body.to_string(), now));
     director
@@ -235,7 +235,7 @@ async fn a_later_notice_shortens_the_time_of_an_earlier_one() {
     director.until("the pods stop in time", Duration::from_secs(59), |world| running_on(world, &node) == 0).await;
 }
 
-/// Evicted pods would only wait for a node.
+/// Evicted pods would stay pending.
 #[tokio::test(start_paused = true)]
 async fn pods_that_a_plan_has_no_room_for_stay_while_there_is_time() {
     let director = begin().await;
@@ -252,7 +252,7 @@ async fn pods_that_a_plan_has_no_room_for_stay_while_there_is_time() {
     director.until("the pods stop in time", Duration::from_secs(45), |world| running_on(world, &node) == 0).await;
 }
 
-/// Every instance of the account causes messages when it ends.
+/// Every instance of the account causes messages when it terminates.
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_foreign_messages_does_not_delay_a_notice() {
     let director = begin().await;

@@ -1,4 +1,4 @@
-//! The life of a node under the actuator alone, from the claim to its end.
+//! Tests of the actuator with the life of a node, from the claim to its end.
 #![allow(clippy::unwrap_used, reason = "only where a helper outside of a test uses it")]
 
 use plimsoll_model::catalog::CapacityType;
@@ -21,7 +21,7 @@ fn is_gone(world: &World) -> bool {
         && world.living_instances().is_empty()
 }
 
-/// Pods that run, by their node.
+/// Number of running pods on a node.
 fn running_on(world: &World, node: &str) -> usize {
     world.count(ResourceId::PODS, |pod| {
         plimsoll_sim::world::is_running(pod) && object::text(pod, &["spec", "nodeName"]) == node

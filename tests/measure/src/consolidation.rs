@@ -1,4 +1,4 @@
-//! Consolidation to the end: plans are made and carried out until a plan removes nothing.
+//! Consolidation until the end: plans are made and executed until a plan removes nothing.
 
 mod cluster;
 mod figures;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::time::Instant;
 
-/// Most rounds: far more than a cluster of thousands of nodes with budgets of a tenth needs.
+/// Maximum number of rounds, far more than a cluster of thousands of nodes with budgets of 10 % needs.
 const ROUNDS: usize = 400;
 
 /// Consolidates the generated cluster that `arguments` describe.

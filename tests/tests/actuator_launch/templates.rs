@@ -1,4 +1,4 @@
-//! Launch templates of groups, and what they attach to instances.
+//! Launch templates of groups, and the resources that they attach to instances.
 
 use crate::stage::{Stage, WATCHER, fleet_calls, launch, plan, statuses};
 use plimsoll_actuator::ports::CloudError;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const EFA: &str = "vpc.amazonaws.com/efa";
 
-/// A launch for each zone: each needs a request of its own, and all the same launch template.
+/// A launch for each zone: each needs its own request, and all need the same launch template.
 fn per_zone(catalog: &Catalog) -> Vec<Launch> {
     let all = launch(catalog, "a", &["m6i.large"], "p");
     let zones: BTreeSet<&str> = all.offerings.iter().map(|it| it.zone.as_str()).collect();
@@ -46,7 +46,7 @@ async fn groups_with_the_same_template_ask_for_it_once() {
     assert_eq!((fleet_calls(&stage), template_calls(&stage)), (count, 1));
 }
 
-/// RequestLimitExceeded, and a template that Describe does not show yet.
+/// RequestLimitExceeded, and a template that Describe does not return yet.
 #[tokio::test(start_paused = true)]
 async fn a_template_that_ec2_cannot_give_yet_fails_no_launch_and_pauses_no_pool() {
     for refused in [CloudError::Throttled, CloudError::Unavailable { message: "not visible yet".to_owned() }] {
@@ -66,7 +66,7 @@ async fn a_template_that_ec2_cannot_give_yet_fails_no_launch_and_pauses_no_pool(
     }
 }
 
-/// CreateFleet does not see a new template, or somebody deleted it.
+/// CreateFleet does not find a new template, or the template was deleted.
 #[tokio::test(start_paused = true)]
 async fn a_template_that_create_fleet_does_not_find_is_restored() {
     let stage = Stage::begin().await;

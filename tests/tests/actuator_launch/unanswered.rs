@@ -1,4 +1,5 @@
-//! Writes of claims that are not answered: what is not known is found out, and never taken for "not written" (safety rule 2).
+//! Writes of claims without a response: the actuator finds out the result, and never assumes "not written" (safety rule
+//! 2).
 
 use crate::stage::{Stage, WATCHER, fleet_calls, forbidden, launch, plan, wanted};
 use plimsoll_actuator::state::launch_group::claim_name;
@@ -11,7 +12,8 @@ use plimsoll_sim::cloud::{Action, Effect};
 use serde_json::json;
 use std::time::Duration;
 
-/// Plans for the pod of the first launch again under other actions, as a watcher does after a failure, until one is launched.
+/// Plans again for the pod of the first launch, with new actions, as a watcher does after a failure, until a launch
+/// succeeds.
 async fn until_launched(stage: &Stage) -> OutcomeStatus {
     let catalog = stage.catalog().await;
     for number in 0..20 {
@@ -34,13 +36,13 @@ async fn a_claim_that_may_be_written_is_read_back_until_it_is_known() {
     let position = stage.ledger().await.position;
     let faults = stage.world.server().faults();
     faults.next(1, Matcher::of(Verb::Create, "nodeclaims"), ClusterEffect::LoseAnswer);
-    // The read-back is not answered either, for longer than a call may take.
+    // The read-back gets no response either, for longer than a call may take.
     faults.next(1, Matcher::of(Verb::Get, "nodeclaims"), ClusterEffect::HoldAfter(Gate::default()));
     let outcomes = stage.execute(WATCHER, plan(position, wanted(&catalog, 1))).await.unwrap();
     if outcomes.last().unwrap().status != OutcomeStatus::Launched {
         until_launched(&stage).await;
     }
-    // Time for whoever finds the claim later.
+    // Time for a later leader to find the claim.
     tokio::time::sleep(Duration::from_secs(180)).await;
     stage.settled(1).await;
     assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Launched, "{outcomes:?}");
@@ -67,7 +69,7 @@ async fn a_refusal_says_nothing_of_an_earlier_try_that_was_not_answered() {
     assert_eq!(claims[0].metadata.name.as_deref(), Some(claim.as_str()), "the one that came late");
 }
 
-/// Later than the API server works on a request: the launch has failed, and its pods have another node by then.
+/// Later than the API server processes a request: the launch has failed, and its pods have another node by then.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_is_written_after_its_launch_failed_is_not_bought_for() {
     let stage = Stage::begin().await;
@@ -91,7 +93,7 @@ async fn a_claim_that_is_written_after_its_launch_failed_is_not_bought_for() {
     assert_eq!(fleet_calls(&stage), 1);
 }
 
-/// A fleet call is for all claims of its group: with one of them gone it would buy too many.
+/// A fleet call is for all claims of its group: with a missing claim, it would launch too many instances.
 #[tokio::test(start_paused = true)]
 async fn a_group_with_missing_members_is_looked_up_and_not_sent() {
     let stage = Stage::begin().await;
@@ -105,7 +107,7 @@ async fn a_group_with_missing_members_is_looked_up_and_not_sent() {
         () = gate.reached(1) => {}
     }
     stage.kill(&first);
-    // The first by name keeps the request, so the group is found.
+    // The claim that is first by name stores the request, so the group is found.
     let missing = stage.claims().await.into_iter().filter_map(|claim| claim.metadata.name).max().unwrap();
     stage.world.delete(ResourceId::NODE_CLAIMS, &missing).unwrap();
     stage.world.patch(ResourceId::NODE_CLAIMS, &missing, json!({"metadata": {"finalizers": null}})).unwrap();
@@ -117,7 +119,7 @@ async fn a_group_with_missing_members_is_looked_up_and_not_sent() {
     stage.settled(1).await;
 }
 
-/// What a claim reserves is not known, so its pool gets no launches; somebody mends the annotation, and it gets some.
+/// The reservations of a claim are unknown, so its pool gets no launches until a user repairs the annotation.
 #[tokio::test(start_paused = true)]
 async fn a_mended_annotation_opens_its_pool_again() {
     let stage = Stage::begin().await;

@@ -1,4 +1,4 @@
-//! While Karpenter's lease is held, nothing is written and nothing bought (rule 20).
+//! While Karpenter's lease is held, nothing is written and nothing launched (rule 20).
 
 use plimsoll_model::names::lease;
 use plimsoll_sim::apiserver::{ResourceId, object};
@@ -16,7 +16,7 @@ fn held(world: &World, holder: &str) -> Value {
            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "acquireTime": now, "renewTime": now, "leaseTransitions": 1}})
 }
 
-/// What the pool says of a pause.
+/// Message of the pool's condition Paused.
 fn paused(world: &World) -> Option<String> {
     let pool = world.get(ResourceId::NODE_POOLS, "default").unwrap();
     let conditions = object::items(&pool, &["status", "conditions"]);
@@ -75,7 +75,7 @@ async fn the_shadow_report_counts_a_repeated_plan_once() {
     scene.deploy("web", 3, 500);
     scene.pass(interval / 2).await;
     assert!(reports(&scene.world).is_empty(), "not before the interval is over");
-    // Another cause for a plan: it proposes the same launch again.
+    // A further pod causes another plan, which proposes the same launch again.
     scene.deploy("giant", 1, 900_000);
     scene.pass(interval / 2 + 2 * MINUTE).await;
     renewals.abort();

@@ -1,5 +1,5 @@
-//! Simulations: the real three services in one process, on the in-memory cluster and cloud, in virtual time.
-//! One module a topic; together they hold the rules between the services.
+//! Simulations: the three services in one process, on the in-memory cluster and cloud, in virtual time. Each module
+//! covers one topic; together they check the safety rules.
 
 #![expect(
     clippy::unwrap_used,

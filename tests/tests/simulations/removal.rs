@@ -1,4 +1,4 @@
-//! Voluntary removals: budgets, disruption budgets of pods, do-not-disrupt, and races with pods that come (rules 9 to 12).
+//! Voluntary removals: budgets, disruption budgets of pods, do-not-disrupt, and races with new pods (rules 9 to 12).
 
 use plimsoll_model::names::annotation;
 use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
@@ -20,7 +20,7 @@ fn one_to_a_node(disruption: &Value) -> Setup {
     Setup::with_pool(spec)
 }
 
-/// The most nodes of claims that were on their way out at one time.
+/// Maximum number of nodes whose claims were being removed at one time.
 pub(super) fn most_at_once(scene: &Scene) -> usize {
     scene.world.server().read(|store| {
         let (mut leaving, mut most) = (BTreeSet::new(), 0);
@@ -81,7 +81,7 @@ async fn pods_of_a_node_that_is_too_large_move_to_a_cheaper_one_without_an_inter
             world.hourly_cost() < cost && world.living_instances().len() == 1 && world.running_pods() == 1
         })
         .await;
-    // It stays as it is: a plan that is executed is not made again the other way round.
+    // The state is stable: later plans do not reverse an executed plan.
     let staying = |scene: &Scene| -> Vec<String> {
         let claims = scene.claims();
         let staying = claims.iter().filter(|claim| !object::is_deleting(claim));
@@ -129,7 +129,8 @@ async fn a_disruption_budget_of_pods_is_kept_when_nodes_are_deleted() {
     scene.until("all run on other nodes", 20 * MINUTE, replaced).await;
 }
 
-/// A terminationGracePeriod bounds what a budget of pods can hold up, so drift does not wait for it.
+/// A terminationGracePeriod limits the time that a PodDisruptionBudget can block a drain, so drift does not wait for
+/// the budget.
 #[tokio::test(start_paused = true)]
 async fn drift_under_a_termination_grace_period_buys_one_replacement_however_long_the_drain_waits() {
     let mut setup = one_to_a_node(&json!({"consolidateAfter": "0s"}));
@@ -173,13 +174,13 @@ async fn a_pod_that_comes_while_its_node_is_being_removed_is_not_killed() {
     scene.until_running(1, 3 * MINUTE).await;
     let node = scene.nodes_in_use().remove(0);
     let gate = Gate::default();
-    // The taint is the first thing that is written on the node.
+    // The taint is the first write to the node.
     let taint = Matcher { verb: Some(Verb::Patch), resource: Some("nodes"), ..Matcher::default() };
     scene.scale("web", 0);
     scene.until("the pod is gone", MINUTE, |world| world.all(ResourceId::PODS).is_empty()).await;
     scene.world.server().faults().next(1, taint, Effect::HoldBefore(gate.clone()));
     gate.reached(1).await;
-    // Bound in the last moment, as by a scheduler that had not seen the taint.
+    // Bound at the last moment, as by a scheduler that had not seen the taint.
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "late", "annotations": {annotation::DO_NOT_DISRUPT: "true"}},
         "spec": {"nodeName": node, "containers": [{"name": "main", "image": "example.com/app:1"}]}});
     scene.world.apply_object(&pod).unwrap();

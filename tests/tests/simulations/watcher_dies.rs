@@ -1,4 +1,4 @@
-//! The leading watcher or schedulers die in the middle of a scale-up: the others go on (rules 17, 18, 21 and 25).
+//! The leading watcher or a scheduler crashes during a scale-up, and the others continue (rules 17, 18, 21 and 25).
 
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_tests::{MINUTE, Scene, claims_ever_launched, instances_ever_launched};

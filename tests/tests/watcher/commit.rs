@@ -1,4 +1,4 @@
-//! Rule 6: a pod counts once its scheduler says so, and launches wait for the pods of one owner.
+//! Rule 6: a pod counts after its scheduler has marked it, and launches wait for the pods of one owner.
 
 use crate::stage::Stage;
 use std::time::Duration;

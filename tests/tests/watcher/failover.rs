@@ -1,10 +1,10 @@
-//! Replicas die, stall and come back.
+//! Replicas crash, stall and restart.
 
 use crate::actuator::FakeActuator;
 use crate::stage::Stage;
 use std::time::Duration;
 
-/// How long a dead or stalled scheduler may delay a plan.
+/// Maximum delay of a plan by a crashed or stalled scheduler.
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
@@ -54,7 +54,7 @@ async fn the_standby_is_warm_and_drives_only_once_it_leads() {
     assert_eq!(stage.actuator.executions(), 1);
     first.kill(&stage.network);
     stage.pending_pod("b", None);
-    // The lease has to run out first.
+    // The lease has to expire first.
     let took = stage.until("a launch was asked for", || stage.actuator.executions() == 2).await;
     assert!(took < Duration::from_secs(20), "{took:?}");
     let drivers: Vec<_> = stage.actuator.with(|state| {
@@ -98,7 +98,7 @@ async fn the_actuator_that_leads_is_followed() {
     stage.until("it is ready", || watcher.readiness.is_ready()).await;
     stage.pending_pod("a", None);
     stage.until("a launch was asked for", || other.executions() == 1).await;
-    // Now the other way round.
+    // The same with the roles exchanged.
     stage.actuator.with(|state| {
         state.standby_of = None;
         state.position.epoch = 2;

@@ -1,9 +1,9 @@
-//! From a pod to the call.
+//! Latency from a pod to the Execute call.
 
 use crate::stage::Stage;
 use std::time::Duration;
 
-/// How long the watcher may take from the pod's condition to the Execute call, on an idle system.
+/// Maximum time from the pod's condition to the Execute call on an idle system.
 const TARGET: Duration = Duration::from_millis(50);
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! Rules 8, 18, 21 and 23: what must be known before a plan, and who tells the time.
+//! Rules 8, 18, 21 and 23: state that is required before a plan, and the time of plans.
 
 use crate::scheduler::times;
 use crate::stage::Stage;
@@ -79,7 +79,7 @@ async fn what_is_rejected_for_ever_is_asked_for_less_and_less() {
     stage.pass(120).await;
     let executions = stage.actuator.executions();
     assert!((8..=14).contains(&executions), "{executions}: 0, 0.2, 0.4 ... 25.6, then every 30 s");
-    // Others do not suffer from it.
+    // Other pods are not affected.
     stage.actuator.with(|state| state.reject = None);
     stage.pending_pod("other", None);
     let before = stage.actuator.launches().len();

@@ -1,4 +1,4 @@
-//! A cluster in which plans are carried out at once.
+//! A cluster in which plans are executed immediately.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Pod;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Time from one plan to the next: new nodes boot and old ones are drained.
 const ROUND: Millis = Millis::from_seconds(300);
 
-/// Objects of the cluster and what can be bought.
+/// Objects of the cluster, and the available offerings.
 pub(super) struct Cluster {
     objects: Objects,
     catalog: Catalog,
@@ -25,7 +25,7 @@ pub(super) struct Cluster {
     now: Timestamp,
 }
 
-/// What became of a plan.
+/// Result of a plan.
 pub(super) struct Outcome {
     /// Pods that were evicted, by `namespace/name`.
     pub(super) moved: Vec<String>,
@@ -46,8 +46,8 @@ impl Cluster {
         Ok(question)
     }
 
-    /// Launches the nodes of the plan, each at its cheapest offering, removes those that it removes, and binds their
-    /// pods and pending pods as kube-scheduler would. Pods are nominated to the nodes of the plan.
+    /// Launches the nodes of the plan with their cheapest offerings, deletes the removed nodes, and binds their pods
+    /// and pending pods as kube-scheduler would. Pods are nominated to the nodes of the plan.
     pub(super) fn carry_out(&mut self, plan: &Plan) -> Result<Outcome> {
         let mut targets: BTreeMap<String, String> = BTreeMap::new();
         for launch in &plan.launches {
@@ -84,8 +84,9 @@ impl Cluster {
         Ok(Outcome { moved, stranded, elsewhere })
     }
 
-    /// Binds pending pods in the order of kube-scheduler's queue: to the nominated node if it passes the filters, and
-    /// otherwise to the best node. Returns how many pods have no node, and how many another one than nominated.
+    /// Binds pending pods in the order of kube-scheduler's queue: to the nominated node if it passes the filters,
+    /// otherwise to the best node. Returns the number of pods without a node, and the number on another node than
+    /// nominated.
     fn schedule(&mut self, targets: &BTreeMap<String, String>) -> Result<(usize, usize)> {
         let snapshot = self.question()?.snapshot;
         let mut state = ClusterState::new(&snapshot, &SnapshotIndex::new(&snapshot));
@@ -94,7 +95,7 @@ impl Cluster {
         let mut bound: BTreeMap<String, String> = BTreeMap::new();
         let mut waiting = state.pods().to_vec();
         let mut elsewhere = 0;
-        // A pod that a spread refuses now may fit once others are bound; kube-scheduler tries it again.
+        // A pod that a spread rejects now may fit after other pods are bound; kube-scheduler retries it.
         loop {
             let before = waiting.len();
             let mut left = Vec::new();

@@ -1,4 +1,4 @@
-//! What a cluster costs, and what it could cost at least.
+//! Cost of a cluster, and its lower bound.
 
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;

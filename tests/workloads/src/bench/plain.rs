@@ -1,4 +1,4 @@
-//! Many pods of few kinds, many kinds, many pools.
+//! Many pods of few kinds, of many kinds, and many pools.
 
 use super::mix::sized;
 use super::{Types, deployment, one_pool, pod};
@@ -7,14 +7,14 @@ use crate::{Case, Rng};
 use plimsoll_model::names::label;
 use serde_json::{Value, json};
 
-/// Single pods of `pods` different requests.
+/// Single pods with `pods` different requests.
 #[must_use]
 pub fn all_different(seed: u64, pods: usize, types: Types) -> Case {
     let mut rng = Rng::new(seed);
     let mut case = one_pool(seed, types);
     for number in 0..pods {
         let cpu = rng.range(50, 2_000);
-        // A number of its own in KiB makes each one a shape of its own.
+        // A unique number of KiB makes each pod a separate shape.
         let memory = rng.range(64, 4_096) * 1024 + number % 1024;
         let spec = json!({"containers": [container("app", &format!("{cpu}m"), &format!("{memory}Ki"))]});
         case.objects.push(pod(&format!("pod-{number}"), &json!({"app": "batch"}), &spec));
@@ -31,8 +31,9 @@ pub fn one_deployment(pods: usize, types: Types) -> Case {
     case
 }
 
-/// `pods` pods in `shapes` Deployments of drawn sizes. A fifth each spreads over zones, spreads over nodes and zones, or keeps
-/// its pods on different nodes (these have at most 50 replicas, as nobody wants a thousand nodes for one workload).
+/// `pods` pods in `shapes` Deployments of random sizes. One fifth each spreads over zones, spreads over nodes and
+/// zones, or has hostname anti-affinity. The latter have at most 50 replicas, because one workload rarely needs a
+/// thousand nodes.
 #[must_use]
 pub fn shapes(seed: u64, pods: usize, shapes: usize, types: Types) -> Case {
     const APART_MAX: usize = 50;
@@ -62,7 +63,7 @@ pub fn shapes(seed: u64, pods: usize, shapes: usize, types: Types) -> Case {
         left -= replicas;
         specs.push((name, spec, replicas));
     }
-    // What the limited ones leave goes to the others.
+    // The rest goes to the Deployments without this limit.
     let others = specs.iter().enumerate().filter(|(number, _)| number % 5 != 3).count().max(1);
     let mut rest = left;
     for (number, (name, spec, replicas)) in specs.iter().enumerate() {
@@ -85,7 +86,7 @@ fn drawn(rng: &mut Rng, number: usize) -> Value {
     json!({"containers": [container("app", &format!("{cpu}m"), &format!("{memory}Mi"))]})
 }
 
-/// Plain pods of Karpenter's sizes in Deployments of up to a hundred: what is bought for them depends on sizes and prices alone.
+/// Plain pods of Karpenter's sizes in Deployments of up to a hundred: launches depend only on sizes and prices.
 #[must_use]
 pub fn sizes(seed: u64, pods: usize, types: Types) -> Case {
     const REPLICAS_MAX: usize = 100;
@@ -104,7 +105,7 @@ pub fn sizes(seed: u64, pods: usize, types: Types) -> Case {
     case
 }
 
-/// `pods` pods over `pools` teams, each with a pool that is tainted for it and labelled.
+/// `pods` pods over `pools` teams, each with a tainted and labelled pool.
 #[must_use]
 pub fn many_pools(seed: u64, pods: usize, pools: usize, types: Types) -> Case {
     const TEAM: &str = "example.com/team";

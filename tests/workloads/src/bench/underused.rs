@@ -1,4 +1,4 @@
-//! Clusters in which most nodes have much free capacity: what consolidation is measured on.
+//! Clusters with much free capacity on most nodes, for measuring consolidation.
 
 use super::Types;
 use super::nodes::node;
@@ -19,14 +19,14 @@ const SIZES: [&str; 4] = ["large", "xlarge", "2xlarge", "4xlarge"];
 /// Requests of one pod: CPU in thousandths, and GiB per CPU.
 const CPU_MILLIS: [i64; 6] = [100, 250, 500, 1000, 1500, 2000];
 const GIB_PER_CPU: [i64; 4] = [1, 2, 4, 8];
-/// Least and most that is used of a node's scarcest resource, in percent.
+/// Minimum and maximum utilization of a node's scarcest resource, in percent.
 const USED: (usize, usize) = (20, 70);
-/// Most pods of a node.
+/// Maximum number of pods per node.
 const PODS: usize = 16;
-/// Draws after which a node is full enough.
+/// Maximum number of attempts to fill a node.
 const DRAWS: usize = 60;
 
-/// What is special about a cluster.
+/// Properties of a cluster.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Underused {
     /// Nodes.
