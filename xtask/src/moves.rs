@@ -1,4 +1,4 @@
-//! What each repair of the solver is worth: random cases are planned with all moves, and without each of them.
+//! Effect of each repair of the solver: random cases are planned with all moves, and without each of them.
 
 use anyhow::Result;
 use plimsoll_model::plan::{Plan, PlanOptions};
@@ -6,7 +6,7 @@ use plimsoll_solver::{Move, replay, solve_without};
 use plimsoll_workloads::{Profile, Question};
 use std::io::Write as _;
 
-/// What `cargo xtask moves` takes.
+/// Arguments of `cargo xtask moves`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   cargo xtask moves                              500 cases from seed 1
@@ -15,10 +15,10 @@ use std::io::Write as _;
 
 A move that changes fewer than one plan in a thousand is not worth its code.")]
 pub(crate) struct Args {
-    /// How many cases.
+    /// Number of cases.
     #[arg(long, default_value_t = 500, value_name = "N")]
     cases: u64,
-    /// The first case's seed; the others follow.
+    /// Seed of the first case; the others follow.
     #[arg(long, default_value_t = 1, value_name = "S")]
     seed: u64,
     /// Only these moves.
@@ -26,22 +26,22 @@ pub(crate) struct Args {
     only: Vec<Move>,
 }
 
-/// What is lost without one move, over all cases.
+/// Loss without one move, over all cases.
 #[derive(Default, Clone)]
 struct Loss {
     changed: Vec<u64>,
     /// Pods placed.
     pods: i64,
-    /// Micro-USD per hour, of plans that place as many pods.
+    /// Micro-USD per hour, for plans that place the same number of pods.
     cost: i64,
-    /// Plans of which kube-scheduler strands a pod in more than one run of 48.
+    /// Plans in which kube-scheduler strands a pod in more than one run of 48.
     stranding: i64,
 }
 
 /// Plans and prints a table.
 ///
 /// # Errors
-/// If a case cannot be drawn.
+/// If a case cannot be generated.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let moves = if args.only.is_empty() { Move::ALL.to_vec() } else { args.only.clone() };
     let mut losses = vec![Loss::default(); moves.len()];
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// A plan and what counts of it.
+/// Figures of a plan.
 struct Figures {
     plan: Plan,
     pods: i64,
@@ -88,7 +88,7 @@ impl Figures {
     fn of(question: &Question, without: &[Move]) -> Self {
         let options = PlanOptions { disruption: false, ..PlanOptions::default() };
         let mut plan = solve_without(&question.snapshot, &question.catalogs, &options, without);
-        // It takes time and does not hang on moves.
+        // The lower bound takes time and does not depend on moves.
         plan.lower_bound = plan.hourly;
         let launched: usize = plan.launches.iter().map(|launch| launch.pods.len()).sum();
         let kept: usize = plan.placements.iter().map(|to| to.pods.len()).sum();

@@ -1,11 +1,11 @@
-//! Names that were replaced by the field's own do not come back.
+//! Checks that replaced names do not reappear.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, which may fail like them")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Words that no identifier may have, each with what it became. Only words without another use in the field.
+/// Words that no identifier may contain, each with its replacement. Only words without another meaning in the field.
 const RETIRED: &[(&str, &str)] = &[
     ("concession", "relaxation"),
     ("crowd", "domain count"),
@@ -43,10 +43,10 @@ fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Names of other projects' crates.
+/// Names of external crates.
 const FOREIGN: &[&str] = &["parking_lot"];
 
-/// A line without strings and comments, well enough for identifiers.
+/// A line without strings and comments, precise enough for identifiers.
 fn code(line: &str) -> String {
     let mut quoted = line.split('"');
     let outside: Vec<&str> = std::iter::from_fn(|| {

@@ -1,4 +1,4 @@
-//! The processes that are measured.
+//! The measured processes.
 
 use super::say;
 use crate::workspace;
@@ -26,7 +26,7 @@ fn build(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes what plimsoll-measure reads; the seconds that the snapshot took (in this program's profile).
+/// Writes the input of plimsoll-measure. Returns the seconds that the snapshot took (in the profile of this program).
 pub(super) fn prepare(case: &Case, dir: &Path) -> Result<f64> {
     std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
     let started = Instant::now();
@@ -40,7 +40,7 @@ pub(super) fn prepare(case: &Case, dir: &Path) -> Result<f64> {
     Ok(took)
 }
 
-/// Programs and where their files go.
+/// The programs and the folder of their files.
 pub(super) struct Measure {
     program: PathBuf,
     peer: Option<PathBuf>,
@@ -49,7 +49,7 @@ pub(super) struct Measure {
 }
 
 impl Measure {
-    /// Finds the programs; `fresh` builds them first.
+    /// Finds the programs; with `fresh`, builds them first.
     pub(super) fn new(root: &Path, target: &Path, dir: &Path, with_peer: bool, fresh: bool) -> Result<Self> {
         if fresh {
             build(root)?;
@@ -68,7 +68,7 @@ impl Measure {
         self.peer.is_some()
     }
 
-    /// Makes a workload and plans it `repeat` times, always anew.
+    /// Generates a workload and plans it `repeat` times without earlier state.
     pub(super) fn plan(&self, case: &Case, repeat: u32, manifests: bool) -> Result<Value> {
         let dir = self.dir.join("workload");
         if manifests {
@@ -78,13 +78,13 @@ impl Measure {
         let mut told = self.solve(&[dir], repeat)?.pop().context("plimsoll-measure printed nothing")?;
         told["snapshotSeconds"] = prepared.into();
         if told["violations"] != 0 {
-            // The figures are worth little then; tables mark them.
+            // The figures have little value then; tables mark them.
             say(&format!("{}: the plan is NOT VALID: {}", case.title(), told["firstViolation"]));
         }
         Ok(told)
     }
 
-    /// Plans what [`prepare`] left in the folders: an object for each.
+    /// Plans the inputs of [`prepare`] in the folders; returns one object for each.
     pub(super) fn solve(&self, folders: &[PathBuf], repeat: u32) -> Result<Vec<Value>> {
         self.run(&["--repeat", &repeat.to_string()], folders)
     }
@@ -101,8 +101,9 @@ impl Measure {
         text.lines().map(|line| serde_json::from_str(line).map_err(Into::into)).collect()
     }
 
-    /// What Karpenter makes of the manifests of the last workload. Type lists are sorted and cut after Solve for the first seed at the most
-    /// (`cut`): on the real catalog that takes longer than Solve, and it changes neither nodes nor prices.
+    /// Runs Karpenter on the manifests of the last workload. Type lists are sorted and truncated after Solve for at
+    /// most the first seed (`cut`): on the real catalog that takes longer than Solve, and it changes neither nodes nor
+    /// prices.
     pub(super) fn ask_peer(&self, seeds: u64, cut: bool) -> Result<Value> {
         let dir = self.dir.join("workload");
         let about = [(dir.join("manifests"), dir.join("catalog.json"))];
@@ -115,7 +116,7 @@ impl Measure {
         Ok(answer)
     }
 
-    /// Karpenter's answers about manifests and catalogs, from one process; without a limit on time, as figures.
+    /// Karpenter's results for manifests and catalogs, from one process, without a time limit and without the plans.
     pub(super) fn ask(&self, about: &[(PathBuf, PathBuf)], seeds: Range<u64>, truncate: bool) -> Result<Vec<Value>> {
         let peer = self.peer.as_ref().context("Karpenter is left out")?;
         let mut child = Command::new(peer)
@@ -130,7 +131,7 @@ impl Measure {
                 "input": input, "catalog": catalog, "seeds": seeds.clone().collect::<Vec<_>>(), "summary": true,
                 "noTruncate": !truncate, "timeoutSeconds": 0,
             });
-            // Questions are short, answers as well: both pipes hold a run's.
+            // Requests and responses are short, so that those of a run fit into both pipes.
             writeln!(to, "{question}")?;
         }
         drop(to);
@@ -146,12 +147,12 @@ impl Measure {
         }
     }
 
-    /// When, from which commit, and how busy the machine is.
+    /// Date, commit and load of the machine.
     pub(super) fn stamp(&self) -> Result<String> {
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let load = load.split(' ').next().unwrap_or("unknown");
         let commit = self.tell("git", &["rev-parse", "--short", "HEAD"])?;
-        // Documents, of which one is being written, change nothing.
+        // Changes of documents, one of which is being written, do not affect the figures.
         let changes = self.tell("git", &["status", "--porcelain", "--", ".", ":!docs"])?;
         let changed = if changes.is_empty() { "" } else { " with changes" };
         let cores = std::thread::available_parallelism()?.get();
@@ -167,7 +168,7 @@ impl Measure {
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())
     }
 
-    /// Machine and versions, and how it is measured.
+    /// Machine, versions and method.
     pub(super) fn method(&self) -> Result<String> {
         let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");

@@ -1,4 +1,4 @@
-//! Consolidation to the end on generated clusters, beside Karpenter's disruption methods.
+//! Consolidation to the end on generated clusters, compared with Karpenter's disruption methods.
 
 use super::table::{Table, number, percent};
 use super::{Bench, say};
@@ -18,16 +18,16 @@ const KINDS: [(&str, Underused); 6] = [
 ];
 const PLAIN: Underused = Underused { nodes: 0, protected: 0, spot: 0, budget: 100, pools: 1 };
 
-/// Most that the bill may be above Karpenter's, in one cluster.
+/// Maximum excess of the bill over Karpenter's in one cluster.
 const ABOVE_PEER: f64 = 0.005;
-/// Most that the bill may be above what the solver buys anew, where all pods may move.
+/// Maximum excess of the bill over the cost of a new cluster, if all pods may move.
 const ABOVE_ANEW: f64 = 0.02;
-/// Most that the bill may be above the bound, on average, where all pods may move.
+/// Maximum average excess of the bill over the lower bound, if all pods may move.
 const ABOVE_BOUND: f64 = 0.05;
-/// Times that one pod may be moved.
+/// Maximum number of moves of one pod.
 const MOVES: f64 = 2.0;
 
-/// One cluster.
+/// Results of one cluster.
 struct Outcome {
     kind: &'static str,
     nodes: usize,
@@ -68,7 +68,7 @@ fn ours(bench: &Bench, seed: u64, options: Underused) -> Result<Value> {
     bench.measure.run(&arguments, &[])?.pop().context("plimsoll-measure printed nothing")
 }
 
-/// What Karpenter's methods make of the same cluster.
+/// Results of Karpenter's methods for the same cluster.
 fn theirs(bench: &Bench, seed: u64, options: Underused) -> Result<Value> {
     let dir = bench.measure.dir.join("consolidation");
     underused(seed, options).write(&dir)?;
@@ -167,12 +167,12 @@ fn row(title: &str, own: &[&Outcome]) -> Vec<String> {
     cells
 }
 
-/// Our bill beside Karpenter's.
+/// Plimsoll's bill relative to Karpenter's.
 fn bill(one: &Outcome, theirs: &Value) -> f64 {
     number(&one.ours, "hourlyAfter") / number(theirs, "hourlyAfter") - 1.0
 }
 
-/// Our bill beside another figure of the cluster.
+/// Plimsoll's bill relative to another figure of the cluster.
 fn above(one: &Outcome, key: &str) -> f64 {
     number(&one.ours, "hourlyAfter") / number(&one.ours, key) - 1.0
 }

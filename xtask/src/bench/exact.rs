@@ -1,4 +1,4 @@
-//! The lower bound and the plan beside the true optimum, which HiGHS proves (tests/exact), on instances small enough for that.
+//! Lower bound and plan compared with the optimum, which HiGHS proves (tests/exact), on small instances.
 
 mod fillings;
 
@@ -14,14 +14,14 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// Least and most pods of an instance.
+/// Minimum and maximum number of pods of an instance.
 const PODS: (usize, usize) = (10, 16);
-/// Micro-USD in a USD.
+/// Micro-USD per USD.
 const MICRO: f64 = 1e6;
-/// A bound above the optimum by less is the arithmetic of printing USD.
+/// Tolerance for bounds above the optimum, because figures are printed in USD.
 const ROUNDING: f64 = 1e-9;
 
-/// HiGHS in a process of its own, which answers a line with a line.
+/// HiGHS in its own process, which responds to each line with a line.
 struct Highs {
     child: Child,
     to: ChildStdin,
@@ -29,7 +29,7 @@ struct Highs {
     version: String,
 }
 
-/// What was found about one instance, in USD per hour.
+/// Results of one instance, in USD per hour.
 struct Found {
     seed: u64,
     optimum: f64,

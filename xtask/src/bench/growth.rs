@@ -1,4 +1,4 @@
-//! How time grows.
+//! Growth of the planning time.
 
 use super::table::{Table, exponent, marked, median, numbers, seconds};
 use super::{Bench, say};
@@ -6,16 +6,16 @@ use anyhow::Result;
 use plimsoll_workloads::Case;
 use plimsoll_workloads::bench::{self as workloads, Types};
 
-/// How often each is planned; the median counts.
+/// Number of plans of each workload; the median counts.
 const REPEAT: u32 = 3;
 
-/// The largest exponent that growth may have.
+/// Maximum exponent.
 const MOST: f64 = 1.2;
 
-/// Sizes are drawn from it.
+/// Seed of the sizes.
 const SEED: u64 = 1;
 
-/// What grows, through which values, and the workload at each.
+/// Name of the axis, its values, and the workload at each value.
 type Axis = (&'static str, &'static [usize], fn(usize) -> Case);
 
 const AXES: &[Axis] = &[

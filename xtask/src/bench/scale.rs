@@ -1,4 +1,4 @@
-//! Large workloads, Plimsoll alone.
+//! Large workloads, only Plimsoll.
 
 use super::table::{Table, marked, median, number, numbers, percent, seconds};
 use super::{Bench, say};
@@ -7,16 +7,16 @@ use plimsoll_workloads::Case;
 use plimsoll_workloads::bench::{self as workloads, Types};
 use serde_json::Value;
 
-/// How often each is planned; the median counts.
+/// Number of plans of each workload; the median counts.
 const REPEAT: u32 = 3;
 
-/// Sizes are drawn from it.
+/// Seed of the sizes.
 const SEED: u64 = 1;
 
-/// Seconds for a plan, and MiB.
+/// Maximum seconds of a plan, and maximum MiB.
 type Aim = (Option<f64>, Option<f64>);
 
-/// What it is, what it may take, and how it is made.
+/// Title, limits, and generator.
 type Workload = (&'static str, Aim, fn() -> Case);
 
 const WORKLOADS: &[Workload] = &[

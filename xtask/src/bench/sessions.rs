@@ -1,4 +1,4 @@
-//! Sessions with the scheduler, Plimsoll alone.
+//! Sessions with the scheduler, only Plimsoll.
 
 use super::child::prepare;
 use super::table::{Table, number, seconds};
@@ -9,13 +9,13 @@ use plimsoll_workloads::bench::{self as workloads, Types};
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// Sizes are drawn from it.
+/// Seed of the sizes.
 const SEED: u64 = 1;
 /// Nodes and running pods of the large cluster.
 const LARGE: (usize, usize) = (5_000, 100_000);
 
-/// Seconds within which a warm session is to plan for one more pod, a cold one to plan at all, and a burst to have its first launch and its
-/// whole plan; memory for the burst in MiB.
+/// Maximum seconds of a plan for one more pod in a warm session, of a plan in a cold session, of the first launch and
+/// of the whole plan of a burst; maximum memory of the burst in MiB.
 const WARM: f64 = 0.01;
 const COLD: f64 = 2.0;
 const FIRST_LAUNCH: f64 = 0.1;

@@ -1,4 +1,5 @@
-//! What holds in every scenario: nobody asks for more than deploy/ grants, and each service writes only what is its own.
+//! Checks after every scenario: no service makes a request without permission, and each service writes only its own
+//! objects.
 
 use crate::harness::audit::Entry;
 use crate::harness::world::World;
@@ -8,7 +9,7 @@ use std::collections::BTreeSet;
 const FORBIDDEN: u64 = 403;
 
 impl World {
-    /// What must hold after every scenario, whatever it shows.
+    /// Checks that run after every scenario.
     pub(super) fn check_always(&mut self) -> Result<()> {
         let mut troubles = self.troubles()?;
         troubles.extend(of_audit(&self.cluster.audit()?));
@@ -19,7 +20,7 @@ impl World {
     }
 }
 
-/// What the audit log says against it.
+/// Violations in the audit log.
 fn of_audit(entries: &[Entry]) -> BTreeSet<String> {
     entries.iter().filter_map(trouble).collect()
 }

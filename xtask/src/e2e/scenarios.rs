@@ -1,4 +1,4 @@
-//! What is shown. A scenario plays in a world of its own and gives figures, or an error that says what was not so.
+//! The scenarios. Each runs in its own environment and returns figures, or an error that describes the failure.
 
 mod by_hand;
 mod capacity;
@@ -18,21 +18,21 @@ use super::{Context, Figure};
 use crate::harness::world::World;
 use anyhow::Result;
 
-/// The region of the built-in catalog whose prices are facts.
+/// Region of the built-in catalog with real prices.
 const REGION: &str = "us-east-1";
-/// The cluster that the fixture of seed 001 names.
+/// Cluster in the fixture of seed 001.
 const SEED_001: &str = "eks-workshop";
-/// The cluster that the fixture of seed 000 names, and its region.
+/// Cluster in the fixture of seed 000, and its region.
 const SEED_000: (&str, &str) = ("backend", "ap-northeast-2");
 
-/// What a scenario needs of the services under test.
+/// What a scenario needs of the services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plimsoll {
     /// Nothing.
     Absent,
     /// Their programs.
     Built,
-    /// All of them in the scenario's world.
+    /// All services, running in the scenario's environment.
     Running,
 }
 
@@ -40,11 +40,11 @@ pub(super) enum Plimsoll {
 #[derive(Debug)]
 pub(super) struct Scenario {
     pub(super) name: &'static str,
-    /// In a line.
+    /// One-line description.
     pub(super) shows: &'static str,
     pub(super) region: &'static str,
     pub(super) cluster: &'static str,
-    /// Whether custom resources and rights of deploy/ are there from the beginning.
+    /// Whether the custom resources and permissions of deploy/ are installed at the start.
     pub(super) installed: bool,
     pub(super) plimsoll: Plimsoll,
     pub(super) play: fn(&Context, &mut World) -> Result<Vec<Figure>>,

@@ -1,4 +1,4 @@
-//! What a Deployment of deploy/kubernetes says on its one container.
+//! The only container of a Deployment in deploy/kubernetes.
 
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
@@ -6,17 +6,17 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Where the settings of a cluster are, as literals of a ConfigMap.
+/// File with the settings of a cluster, as literals of a ConfigMap.
 const KUSTOMIZATION: &str = "deploy/kubernetes/kustomization.yaml";
 
 /// The container of a Deployment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Container {
-    /// As written, with references such as `$(POD_NAME)`.
+    /// Unexpanded arguments, with references such as `$(POD_NAME)`.
     pub(super) args: Vec<String>,
     /// Every containerPort.
     pub(super) ports: Vec<u16>,
-    /// Where volumes are mounted, each with the volume's name.
+    /// Mount paths, each with the name of its volume.
     pub(super) mounts: Vec<(String, String)>,
     /// Whether the token of the service account is mounted.
     pub(super) token: bool,
@@ -91,7 +91,7 @@ fn container(text: &str) -> Result<Container> {
     })
 }
 
-/// The settings that kustomization.yaml makes a ConfigMap of.
+/// Literals of the ConfigMap generator in kustomization.yaml.
 ///
 /// # Errors
 /// If there is no such generator.

@@ -1,17 +1,17 @@
-//! Which images there are, and for which platforms.
+//! The images and their platforms.
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use std::fmt;
 
-/// An image: one program.
+/// An image with its program.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Program {
-    /// Name of the image, of the Dockerfile's target and of the program.
+    /// Name of the image, of the target in the Dockerfile and of the program.
     pub(super) image: &'static str,
-    /// The package that the program is built from.
+    /// Package of the program.
     pub(super) package: &'static str,
-    /// The manifest that runs it, below the repository's root; the command has none.
+    /// Manifest of the service, relative to the root of the repository; the command has none.
     pub(super) manifest: Option<&'static str>,
 }
 
@@ -36,7 +36,7 @@ pub(super) const PROGRAMS: [Program; 4] = [
 ];
 
 impl Program {
-    /// Where the program is in its image.
+    /// Path of the program in its image.
     pub(super) fn path(&self) -> String {
         format!("usr/bin/{}", self.image)
     }
@@ -45,7 +45,7 @@ impl Program {
 /// The images with these names, or all.
 ///
 /// # Errors
-/// If there is no image of a name.
+/// If no image has one of the names.
 pub(super) fn choose(only: &[String]) -> Result<Vec<&'static Program>> {
     for name in only {
         if !PROGRAMS.iter().any(|one| one.image == name) {
@@ -56,7 +56,7 @@ pub(super) fn choose(only: &[String]) -> Result<Vec<&'static Program>> {
     Ok(PROGRAMS.iter().filter(|one| only.is_empty() || only.iter().any(|name| name == one.image)).collect())
 }
 
-/// A processor architecture, by the name that images and Debian have for it.
+/// A processor architecture, with its name in images and Debian.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Platform {
     /// x86-64.
@@ -66,12 +66,12 @@ pub(super) enum Platform {
 }
 
 impl Platform {
-    /// That of the machine; amd64 if it is neither.
+    /// Architecture of the machine; amd64 if it is neither.
     pub(super) fn of_this_machine() -> Platform {
         if cfg!(target_arch = "aarch64") { Platform::Arm64 } else { Platform::Amd64 }
     }
 
-    /// As rustc and GNU name the processor.
+    /// Name of the processor in rustc and GNU.
     pub(super) fn cpu(self) -> &'static str {
         match self {
             Platform::Amd64 => "x86_64",
@@ -79,7 +79,7 @@ impl Platform {
         }
     }
 
-    /// rustc's name of the target.
+    /// Target name of rustc.
     pub(super) fn triple(self) -> String {
         format!("{}-unknown-linux-gnu", self.cpu())
     }

@@ -1,4 +1,4 @@
-//! What people read.
+//! Reports for people.
 
 use super::judge::{Judgement, Side, Verdict};
 use super::record::Record;

@@ -1,4 +1,4 @@
-//! What happens to instances and services of a running world.
+//! Commands for instances and services of a running world.
 
 use super::state::{Home, Parts};
 use super::{control, print, say};
@@ -13,10 +13,10 @@ use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
-/// Each of the parts has 30 s to end.
+/// Each component has 30 s to end.
 const STOP: Duration = Duration::from_secs(180);
 
-/// An instance and the name of its Node, once it has one.
+/// An instance, and the name of its Node if it has one.
 #[derive(Debug)]
 struct Target {
     instance: Instance,
@@ -73,7 +73,7 @@ pub(super) fn stop(home: &Home) -> Result<()> {
     print("The world has ended.")
 }
 
-/// The living instance that the user means, by its id or by the name of its Node.
+/// The pending or running instance with this id or Node name.
 fn resolve(parts: &Parts, target: &str) -> Result<Target> {
     let nodes = Kubectl::new(&parts.kubeconfig).list(&["nodes"])?;
     choose(target, parts.cloud.living()?, &nodes)

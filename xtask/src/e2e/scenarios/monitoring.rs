@@ -1,4 +1,5 @@
-//! The services' metrics: what the chart's dashboards and rules use is there, and Karpenter's dashboards show something.
+//! Metrics of the services: those that the chart's dashboards and rules use exist, and Karpenter's dashboards show
+//! data.
 
 mod karpenter;
 mod own;
@@ -20,26 +21,26 @@ use serde_json::json;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Two pods of this size are more than a large has.
+/// Two pods of this size need more than a large instance has.
 const MILLIS: u32 = 1500;
 /// Nodes within the pool's limit.
 const NODES: usize = 4;
-/// One scrape of the actuator has some ten thousand series.
+/// One scrape of the actuator has about ten thousand series.
 const SCRAPE_EVERY: Duration = Duration::from_secs(2);
-/// EC2's two minutes, of which the drain needs few seconds.
+/// Notice period of EC2, of which the drain needs a few seconds.
 const NOTICE: Duration = Duration::from_secs(120);
-/// From the last pod's end to the end of the last instance.
+/// Time from the end of the last pod to the termination of the last instance.
 const EMPTIED: Duration = Duration::from_secs(120);
-/// Of Karpenter's queries.
+/// Minimum share of Karpenter's queries with data.
 const SHARE_MIN: f64 = 0.9;
-/// Exported by services with certificates, which this world's have not: the scenario `chart` looks for them.
+/// Exported by services with certificates, which this environment does not use; the scenario `chart` checks them.
 pub(super) const ONLY_WITH_TLS: [&str; 3] = [
     "plimsoll_actuator_tls_certificate_expiry_timestamp_seconds",
     "plimsoll_scheduler_tls_certificate_expiry_timestamp_seconds",
     "plimsoll_watcher_tls_certificate_expiry_timestamp_seconds",
 ];
 
-/// Scrapes while something is waited for: some series are there for seconds only.
+/// Scrapes while waiting, because some series exist only for seconds.
 struct Watch<'a> {
     world: &'a World,
     scrapes: &'a mut Scrapes,
@@ -85,7 +86,7 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
     let prometheus = Prometheus::start(&context.guard, &folder, &targets(world)?)?;
     let mut scrapes = Scrapes::default();
     everything_happens(&mut Watch { world, scrapes: &mut scrapes, scraped: None })?;
-    // A service that has just begun exports all that it should as well.
+    // A service that has just started must also export all metrics.
     world.services()?.restart(Kind::Scheduler)?;
     scrapes.take(targets(world)?)?;
 
@@ -126,7 +127,7 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
     ])
 }
 
-/// Launches, a failed one, a limit, a Spot notice, consolidation: what the metrics are about.
+/// Launches, a failed launch, a limit, a Spot notice, consolidation: the events that the metrics count.
 fn everything_happens(watch: &mut Watch<'_>) -> Result<()> {
     let world = watch.world;
     let pools = include_str!("../manifests/monitoring.yaml").replace("CLUSTER", &world.cloud.cluster);
@@ -146,7 +147,7 @@ fn everything_happens(watch: &mut Watch<'_>) -> Result<()> {
     })?;
     world.scale("web", NODES - 1)?;
     watch.ready(NODES - 1)?;
-    // Empty now, and removed at once.
+    // The node is empty now and removed at once.
     watch.exported("karpenter_nodes_terminated_total")?;
 
     let victim = world.cloud.living()?.into_iter().next().context("no instance")?.id;
@@ -162,7 +163,7 @@ fn everything_happens(watch: &mut Watch<'_>) -> Result<()> {
     })
 }
 
-/// Asks Prometheus for each expression. Those of rules only have to be understood.
+/// Evaluates each expression in Prometheus. Expressions of rules only have to be valid.
 fn evaluate(prometheus: &Prometheus, expressions: &[Expression]) -> Result<String> {
     let mut empty = Vec::new();
     for one in expressions {

@@ -1,4 +1,4 @@
-//! What kubectl shows of Plimsoll's objects, and of a pod that has to wait.
+//! Output of kubectl for Plimsoll's objects, and for a pending pod.
 
 use super::super::objects::{self, SOON};
 use super::super::{Context, Figure};
@@ -17,7 +17,7 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
         let (ready, pending): (Vec<_>, Vec<_>) = pods.into_iter().partition(|p| condition(p, "Ready"));
         waiting = None;
         for pod in pending {
-            // Before the node class is resolved the reason is another, and as true.
+            // Before the node class is resolved, the reason is a different one, which is also correct.
             if waiting.is_none() && reason(world, &pod)?.is_some_and(|r| r.contains("limit")) {
                 waiting = pod["metadata"]["name"].as_str().map(str::to_owned);
             }
@@ -47,7 +47,7 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     Ok(vec![("a pod that waits is told", line.split_once("plimsoll").map_or("", |(_, rest)| rest).trim().to_owned())])
 }
 
-/// Checks the heading, and the beginning of the first row.
+/// Checks the heading, and the start of the first row.
 fn columns(table: &str, heading: &[&str], row: &[&str]) -> Result<()> {
     let mut lines = table.lines().map(|l| l.split_whitespace().collect::<Vec<_>>());
     let shown = lines.next().unwrap_or_default();
