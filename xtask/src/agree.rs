@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let chosen = !args.only.is_empty() || !args.manifests.is_empty();
     let missing: Vec<u64> = seeds.iter().copied().filter(|seed| chosen || !state.has(*seed)).collect();
     if missing.len() < seeds.len() {
-        say(&format!("{} of {} cases were played before", seeds.len() - missing.len(), seeds.len()));
+        say(&format!("{} of {} cases were run before", seeds.len() - missing.len(), seeds.len()));
     }
     if !missing.is_empty() {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     write!(std::io::stdout().lock(), "{summary}")?;
     let against = seeds.iter().filter(|seed| state.outcomes.get(seed).is_none_or(|it| !it.agrees())).count();
     if against > 0 {
-        bail!("{against} of {} cases disagree or could not be played; see {}", seeds.len(), args.dir.display());
+        bail!("{against} of {} cases disagree or failed to run; see {}", seeds.len(), args.dir.display());
     }
     Ok(())
 }
@@ -120,7 +120,7 @@ async fn play_all(args: &Args, seeds: &[u64], state: &mut State) -> Result<()> {
         if broken.is_empty() {
             return Ok(());
         }
-        say(&format!("{} cases could not be played, and are played once more", broken.len()));
+        say(&format!("{} cases failed to run, and run once more", broken.len()));
         shared.again = true;
         turn(args, &shared, &broken, state).await.map(drop)
     };
@@ -149,7 +149,7 @@ async fn turn(args: &Args, shared: &Shared, seeds: &[u64], state: &mut State) ->
         progress.count(&outcome);
         state.keep(outcome, &case, planned.as_deref())?;
         if in_a_row >= MAX_BROKEN {
-            bail!("{in_a_row} cases in a row could not be played; see {}", args.dir.display());
+            bail!("{in_a_row} consecutive cases failed to run; see {}", args.dir.display());
         }
     }
     Ok(broken)

@@ -151,7 +151,7 @@ impl Release {
         if changed {
             revision.push_str("-dirty");
         }
-        let epoch = git(&["log", "-1", "--format=%ct"])?.parse().context("git log does not tell the time of HEAD")?;
+        let epoch = git(&["log", "-1", "--format=%ct"])?.parse().context("git log prints no time of HEAD")?;
         Ok(Release { version: env!("CARGO_PKG_VERSION"), revision, epoch })
     }
 

@@ -96,7 +96,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let gone = |it: &&judge::Judgement| !it.is_exception() && known.contains_key(&it.seed);
     let gone: Vec<String> = judgements.iter().filter(gone).map(|it| it.seed.to_string()).collect();
     if !gone.is_empty() {
-        say(&format!("no longer exceptions, to be taken out of docs/agreement.md: {}", gone.join(", ")));
+        say(&format!("no longer exceptions, remove from docs/agreement.md: {}", gone.join(", ")));
     }
     let unexplained = judgements.iter().filter(|it| it.is_unexplained()).count();
     if unexplained > 0 {

@@ -18,7 +18,8 @@ pub(crate) fn folders() -> Result<(PathBuf, PathBuf)> {
         bail!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
     }
     let metadata: Value = serde_json::from_slice(&output.stdout)?;
-    let folder = |key: &str| metadata[key].as_str().map(PathBuf::from).with_context(|| format!("cargo tells no {key}"));
+    let folder =
+        |key: &str| metadata[key].as_str().map(PathBuf::from).with_context(|| format!("cargo metadata has no {key}"));
     Ok((folder("workspace_root")?, folder("target_directory")?))
 }
 

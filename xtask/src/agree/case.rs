@@ -114,7 +114,9 @@ mod tests {
             let launched: usize = plan.launches.iter().map(|launch| launch.pods.len()).sum();
             let kept: usize = plan.placements.iter().map(|to| to.pods.len()).sum();
             if launched + kept < least {
-                failed.push(format!("seed {seed}: {launched} on new nodes, {kept} on others, {least} together before"));
+                failed.push(format!(
+                    "seed {seed}: {launched} pods on new nodes, {kept} on other nodes, fewer than {least} in total"
+                ));
             }
         }
         assert_eq!(failed, Vec::<String>::new());

@@ -49,7 +49,7 @@ pub(super) async fn during<T>(
     tokio::select! {
         biased;
         done = deed => done,
-        ended = keep(shared, stage, scene, wanted) => { ended?; bail!("nobody nominates pods any more") }
+        ended = keep(shared, stage, scene, wanted) => { ended?; bail!("the nomination task has ended") }
     }
 }
 

@@ -179,7 +179,7 @@ fn sums(all: &[&Outcome]) -> String {
     // Writing to a string does not fail.
     let _ = writeln!(
         text,
-        "{} cases played, {} could not be; {} nodes launched",
+        "{} cases run, {} failed to run; {} nodes launched",
         played.len(),
         all.len() - played.len(),
         sum(&|it| it.nodes)
@@ -192,7 +192,7 @@ fn sums(all: &[&Outcome]) -> String {
     );
     let _ = writeln!(
         text,
-        "  by the first plan's nominations alone: {at_first} ({}); {} pods were planned anew, and in {} cases would have needed another node",
+        "  by the first plan's nominations alone: {at_first} ({}); {} pods were planned again, and {} cases would have needed another node",
         percent(at_first, played.len()),
         sum(&|it| it.wayward),
         count(&|it| it.needs_node),
@@ -237,8 +237,8 @@ fn told(outcome: &Outcome) -> String {
             if outcome.needs_node { ", and another node is needed" } else { "" },
         );
     }
-    if let Some((stranding, performances)) = outcome.foretold {
-        let _ = writeln!(text, "  foretold by {stranding} of {performances} performances of the rehearsal");
+    if let Some((stranding, runs)) = outcome.foretold {
+        let _ = writeln!(text, "  the replay strands a pod in {stranding} of {runs} runs");
     }
     match outcome.as_planned {
         Some(true) => text.push_str("  one at a time, all are bound where the plan has them\n"),
@@ -250,10 +250,10 @@ fn told(outcome: &Outcome) -> String {
         None => {}
     }
     for it in &outcome.bindable {
-        let _ = writeln!(text, "  left by the plan, but bound: {} on {}, {}", it.pod, it.on, it.what);
+        let _ = writeln!(text, "  unschedulable in the plan, but bound: {} on {}, {}", it.pod, it.on, it.what);
     }
     if let Some(error) = &outcome.error {
-        let _ = writeln!(text, "  could not be played: {error}");
+        let _ = writeln!(text, "  failed to run: {error}");
     }
     text
 }
@@ -279,7 +279,7 @@ fn plan_in_words(plan: &Plan) -> String {
         let _ = writeln!(text, "  on {}: {}", placement.node, pods.join(" "));
     }
     for it in &plan.unschedulable {
-        let _ = writeln!(text, "  left: {}", it.pod.name);
+        let _ = writeln!(text, "  unschedulable: {}", it.pod.name);
         for reason in &it.reasons {
             let _ = writeln!(text, "    {} {}: {}", reason.node_pool, reason.code.as_str(), reason.message);
         }
@@ -306,7 +306,7 @@ mod tests {
         let mut wrong = Outcome::new(2, "seed 2");
         wrong.bindable.push(Bindable { pod: "a/b".to_owned(), on: "n".to_owned(), what: "as things are".to_owned() });
         let mut broken = Outcome::new(3, "seed 3");
-        broken.error = Some("the API server is gone".to_owned());
+        broken.error = Some("the API server is not reachable".to_owned());
         state.keep(Outcome::new(1, "seed 1"), &case(1), None)?;
         state.keep(wrong, &case(2), None)?;
         state.keep(broken, &case(3), None)?;
@@ -315,9 +315,9 @@ mod tests {
         // Failed and incomplete cases run again.
         assert_eq!([1, 2, 3, 4].map(|seed| again.has(seed)), [true, true, false, false]);
         let told = fs::read_to_string(folder.path().join("seed-2/told.txt"))?;
-        assert!(told.contains("left by the plan, but bound: a/b on n, as things are"), "{told}");
+        assert!(told.contains("unschedulable in the plan, but bound: a/b on n, as things are"), "{told}");
         assert!(!folder.path().join("seed-1").exists());
-        assert!(again.summary(&[1, 2, 3])?.starts_with("2 cases played, 1 could not be"));
+        assert!(again.summary(&[1, 2, 3])?.starts_with("2 cases run, 1 failed to run"));
         Ok(())
     }
 }

@@ -118,7 +118,7 @@ impl Measure {
 
     /// Karpenter's results for manifests and catalogs, from one process, without a time limit and without the plans.
     pub(super) fn ask(&self, about: &[(PathBuf, PathBuf)], seeds: Range<u64>, truncate: bool) -> Result<Vec<Value>> {
-        let peer = self.peer.as_ref().context("Karpenter is left out")?;
+        let peer = self.peer.as_ref().context("Karpenter is disabled")?;
         let mut child = Command::new(peer)
             .arg("serve")
             .stdin(Stdio::piped())

@@ -72,7 +72,7 @@ fn ours(bench: &Bench, seed: u64, options: Underused) -> Result<Value> {
 fn theirs(bench: &Bench, seed: u64, options: Underused) -> Result<Value> {
     let dir = bench.measure.dir.join("consolidation");
     underused(seed, options).write(&dir)?;
-    let peer = bench.measure.peer().context("Karpenter is left out")?;
+    let peer = bench.measure.peer().context("Karpenter is disabled")?;
     let output = Command::new(peer)
         .arg("consolidate")
         .arg("-catalog")
@@ -191,7 +191,7 @@ fn aims(table: &mut Table, outcomes: &[Outcome]) {
     let free = || outcomes.iter().filter(|one| one.kind == KINDS[0].0);
     if free().next().is_some() {
         let anew = free().map(|one| above(one, "anew")).fold(f64::NEG_INFINITY, f64::max);
-        table.aim(anew <= ABOVE_ANEW, &format!("all may move: at most 2 % above buying anew: {}.", percent(anew)));
+        table.aim(anew <= ABOVE_ANEW, &format!("all may move: at most 2 % above a new cluster: {}.", percent(anew)));
         let bound = average(free().map(|one| above(one, "anewBound")));
         table.aim(bound <= ABOVE_BOUND, &format!("all may move: on average 5 % above the bound: {}.", percent(bound)));
     }

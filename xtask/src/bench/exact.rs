@@ -40,7 +40,7 @@ struct Found {
 
 pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
     let count = bench.args.exact;
-    say(&format!("{count} small instances beside their optimum"));
+    say(&format!("{count} small instances compared with their optimum"));
     let mut highs = Highs::start(&bench.measure.root)?;
     let dir = bench.measure.dir.join("exact");
     let (mut folders, mut optima, mut unproven) = (Vec::new(), Vec::new(), 0_u64);

@@ -69,9 +69,9 @@ pub(super) fn check(chart: &Path, helm: &Helm) -> Result<usize> {
             .arg(format!("{path}={value}"))
             .output()
             .context("starting helm")?;
-        ensure!(!output.status.success(), "the chart takes {path}: {value}");
+        ensure!(!output.status.success(), "the chart accepts {path}: {value}");
         let error = String::from_utf8_lossy(&output.stderr);
-        ensure!(error.contains(told), "{path}: {value} is refused without {told}: {error}");
+        ensure!(error.contains(told), "{path}: {value} is rejected without {told}: {error}");
     }
     Ok(BAD.len())
 }

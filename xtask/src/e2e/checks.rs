@@ -32,7 +32,7 @@ fn trouble(entry: &Entry) -> Option<String> {
         return Some(format!("the {service} has no right to {what}"));
     }
     if service == "scheduler" {
-        return Some(format!("the scheduler asked the API server: {what}"));
+        return Some(format!("the scheduler sent a request to the API server: {what}"));
     }
     let own_lease = entry.resource == "leases" && (entry.name == "plimsoll-watcher" || entry.verb == "create");
     if service == "watcher" && entry.writes() && !own_lease {
@@ -79,7 +79,7 @@ mod tests {
                 entry("watcher", "update", "leases", "plimsoll-actuator", 200),
                 "the watcher wrote: update leases plimsoll-actuator",
             ),
-            (entry("scheduler", "list", "pods", "", 200), "the scheduler asked the API server: list pods "),
+            (entry("scheduler", "list", "pods", "", 200), "the scheduler sent a request to the API server: list pods "),
             (entry("actuator", "get", "secrets", "s", 403), "the actuator has no right to get secrets s"),
         ] {
             assert_eq!(of_audit(&[bad]).into_iter().collect::<Vec<_>>(), [told]);

@@ -88,7 +88,7 @@ impl World {
 
     /// Waits until no claim, no node of a pool and no pending or running instance is left.
     pub(super) fn wait_all_gone(&self, limit: Duration) -> Result<()> {
-        until_true("claims, nodes and instances are gone", limit, || {
+        until_true("claims, nodes and instances are deleted", limit, || {
             let claims = self.cluster.kubectl.list(&["nodeclaims"])?.len();
             let (nodes, instances) = (self.nodes()?.len(), self.cloud.living()?.len());
             Ok((claims + nodes + instances == 0, format!("{claims} claims, {nodes} nodes, {instances} instances")))

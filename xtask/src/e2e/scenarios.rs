@@ -90,7 +90,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "capacity",
-        shows: "the first choice has no capacity: the next one within a second, and the first is left alone",
+        shows: "no capacity: the next offering is used within a second, and the first is not requested again",
         region: REGION,
         cluster: "capacity",
         installed: true,
@@ -126,7 +126,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "regressions",
-        shows: "deleted Leases, expiry beside do-not-disrupt, drift behind a PDB, a restarted StatefulSet: nothing stalls, nothing is bought again and again",
+        shows: "deleted Leases, expiry with do-not-disrupt, drift with a PDB, a restarted StatefulSet: no stalls, no repeated launches",
         region: REGION,
         cluster: "regressions",
         installed: true,

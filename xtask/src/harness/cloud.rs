@@ -67,7 +67,7 @@ impl Cloud {
         }
         let mut process = Process::start("ec2", &mut command, dir, guard)?;
         let line: Value = serde_json::from_str(&process.first_line(START)?)?;
-        let endpoint = line["endpoint"].as_str().context("the EC2 server told no endpoint")?.to_owned();
+        let endpoint = line["endpoint"].as_str().context("the EC2 server reported no endpoint")?.to_owned();
         let address =
             endpoint.trim_start_matches("http://").parse().with_context(|| format!("{endpoint} is not an address"))?;
         let output = Command::new(&parts.python)

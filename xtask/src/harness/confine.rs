@@ -161,7 +161,7 @@ mod tests {
         assert!(changed("Groups:\t ", "Groups:\t0 ").first().unwrap().starts_with("Groups:"));
         assert!(changed("CapEff:\t00", "CapEff:\t01").first().unwrap().starts_with("CapEff:"));
         assert_eq!(changed("NoNewPrivs:\t1", "NoNewPrivs:\t0"), ["may get new privileges"]);
-        assert!(status_faults("", true).len() >= 6, "what is not told does not hold");
+        assert!(status_faults("", true).len() >= 6, "missing values are faults");
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl ControlPlane {
         let mut process = Process::start("controlplane", &mut command, dir, guard)?;
         let line: Value = serde_json::from_str(&process.first_line(START)?)?;
         Ok(ControlPlane {
-            server: line["server"].as_str().context("the control plane told no server")?.to_owned(),
+            server: line["server"].as_str().context("the control plane reported no server")?.to_owned(),
             kubeconfig,
             authority: data.join("pki/ca.crt"),
             process,

@@ -267,7 +267,7 @@ impl Pods {
 
     /// A separate loopback address for each pod. Concurrent runs have different addresses, derived from the process ID.
     fn address(&mut self) -> Result<Ipv4Addr> {
-        self.given = self.given.checked_add(1).context("no address is left")?;
+        self.given = self.given.checked_add(1).context("no free address")?;
         let [.., high, low] = std::process::id().to_be_bytes();
         // Excludes 127.0 and the fixed addresses of the image check.
         Ok(Ipv4Addr::new(127, 64 | (high & 0x3f), low, self.given))

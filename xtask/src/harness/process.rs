@@ -106,7 +106,7 @@ impl Process {
     pub(crate) fn first_line(&mut self, limit: Duration) -> Result<String> {
         let name = self.name.clone();
         let mut line = None;
-        until_true(&format!("{name} tells that it is ready"), limit, || {
+        until_true(&format!("{name} reports that it is ready"), limit, || {
             self.guard.check()?;
             let text = std::fs::read_to_string(&self.out)?;
             line = text.split_once('\n').map(|(first, _)| first.to_owned());
@@ -117,7 +117,7 @@ impl Process {
             }
             Ok((line.is_some(), "nothing on stdout".to_owned()))
         })?;
-        line.with_context(|| format!("{name} told nothing"))
+        line.with_context(|| format!("{name} wrote nothing to stdout"))
     }
 
     /// Process ID; that of the program itself if the command replaced itself with it.

@@ -124,7 +124,7 @@ fn catalog(parts: &Parts, region: &str, to: &Path, say: fn(&str)) -> Result<Opti
         .context("starting plimsoll catalog")?;
     if !output.status.success() {
         say(&format!(
-            "plimsoll catalog failed, EC2 goes by a formula: {}",
+            "plimsoll catalog failed, EC2 uses a price formula: {}",
             String::from_utf8_lossy(&output.stderr).trim()
         ));
         return Ok(None);

@@ -215,6 +215,6 @@ mod tests {
         assert!(fault_of(|image| image.config.labels.extend([label("version", "0.2.0")])).contains("0.2.0"));
         assert!(fault_of(|image| image.config.labels.extend([label("licenses", "")])).contains("licenses"));
         let told = fault_of(|image| image.config.env.push("TOKEN=secret".to_owned()));
-        assert_eq!(told, "environment variable TOKEN", "the value is not told");
+        assert_eq!(told, "environment variable TOKEN", "the message does not contain the value");
     }
 }

@@ -37,7 +37,7 @@ impl Crates {
     /// If the output of cargo does not contain the package.
     pub(super) fn linked_by(&self, package: &str) -> Result<BTreeMap<&CrateId, Vec<&CrateId>>> {
         let start = self.edges.keys().find(|(name, _)| name == package);
-        let mut open = vec![start.with_context(|| format!("cargo tree told nothing of {package}"))?];
+        let mut open = vec![start.with_context(|| format!("cargo tree printed nothing for {package}"))?];
         let mut found = BTreeMap::new();
         // Terminates, because each crate is opened once.
         while let Some(one) = open.pop() {

@@ -157,7 +157,7 @@ fn entries(layers: &[Vec<u8>]) -> Result<BTreeMap<String, Entry>> {
             let mut entry = entry?;
             let path = plain(&entry.path_bytes());
             if path.split('/').next_back().is_some_and(|name| name.starts_with(WHITEOUT)) {
-                bail!("a layer takes back /{path}: the file is downloaded all the same");
+                bail!("a layer deletes /{path} of an earlier layer: the file is still downloaded");
             }
             let mut attributes = Vec::new();
             if let Some(extensions) = entry.pax_extensions()? {

@@ -42,8 +42,8 @@ pub(super) fn in_full(it: &Judgement) -> String {
     let mut text = line(it);
     for (name, side) in [("Plimsoll", &it.ours), ("Karpenter", &it.theirs)] {
         let _ = write!(text, "\n{name}: {:.6} USD/h", side.hourly);
-        if let Some((stranding, performances)) = side.stranding {
-            let _ = write!(text, "; rehearsed, it strands a pod in {stranding} of {performances} performances");
+        if let Some((stranding, runs)) = side.stranding {
+            let _ = write!(text, "; the replay strands a pod in {stranding} of {runs} runs");
         }
         for one in &side.launches {
             let _ = write!(text, "\n  {one}");

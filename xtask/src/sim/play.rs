@@ -73,7 +73,7 @@ impl Player {
         let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let of_target = |message: &Value| message["target"]["name"] == "simulations";
         let program = messages.filter(of_target).find_map(|message| message["executable"].as_str().map(PathBuf::from));
-        let program = program.context("cargo tells no program of the simulation")?;
+        let program = program.context("cargo reports no program of the simulation")?;
         let facts = std::fs::metadata(&program)?;
         let built = facts.modified()?.duration_since(std::time::UNIX_EPOCH)?.as_millis();
         Ok(Player { program, timeout, id: format!("{built:x}-{:x}", facts.len()) })

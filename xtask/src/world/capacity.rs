@@ -118,7 +118,7 @@ fn give(rules: &mut Vec<Rule>, pools: &Pools) -> Result<()> {
     let all = describe(rules);
     rules.retain(|rule| !pools.contain(rule));
     if rules.len() == before {
-        bail!("nothing of this was taken. {all}");
+        bail!("no such capacity was removed. {all}");
     }
     Ok(())
 }
@@ -135,7 +135,7 @@ impl Pools {
 impl Rule {
     fn describe(&self) -> String {
         let Rule { capacity_type, instance_type, zone, left, .. } = self;
-        let left = if *left > 0 { format!(", but for {left}") } else { String::new() };
+        let left = if *left > 0 { format!(", except {left}") } else { String::new() };
         format!("  {capacity_type} {instance_type} {zone}{left}")
     }
 }
@@ -195,7 +195,7 @@ mod tests {
     fn part_of_a_rule_cannot_be_given_back_and_the_rules_are_named() {
         let mut rules = taken(&["* * us-east-1a"]);
         let error = give(&mut rules, &pools("spot m7i.large us-east-1a")).map_err(|error| error.to_string());
-        let told = "nothing of this was taken. EC2 has no capacity for:\n  * * us-east-1a";
+        let told = "no such capacity was removed. EC2 has no capacity for:\n  * * us-east-1a";
         assert_eq!(error, Err(told.to_owned()));
         assert_eq!(rules.len(), 1);
     }

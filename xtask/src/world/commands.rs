@@ -37,7 +37,7 @@ pub(super) fn spot_notice(home: &Home, target: &str) -> Result<()> {
     }
     parts.cloud.interrupt(id)?;
     print(&format!(
-        "EC2 gave notice for {}. It takes the instance in two minutes.\nWatch: kubectl get nodeclaims,nodes,pods -o wide",
+        "EC2 sent the notice for {}. It terminates the instance in two minutes.\nWatch: kubectl get nodeclaims,nodes,pods -o wide",
         target.describe()
     ))
 }

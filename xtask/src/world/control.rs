@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(owner.join().ok(), Some(vec![Kind::Watcher, Kind::Actuator]));
         assert!(guard.check().is_err(), "what waits for a start gives up");
         let late = ask(&socket, Request::Restart(Kind::Watcher));
-        assert!(late.is_err(), "nobody keeps the world any more");
+        assert!(late.is_err(), "no process runs the world");
         Ok(())
     }
 

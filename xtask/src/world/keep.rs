@@ -205,7 +205,7 @@ fn keep(world: &mut World, events: &Receiver<Event>) -> Result<()> {
                     bail!("{ended}");
                 }
             }
-            Err(RecvTimeoutError::Disconnected) => bail!("nobody can stop this world any more"),
+            Err(RecvTimeoutError::Disconnected) => bail!("the channel of stop requests is closed"),
         }
     }
 }

@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(words(lines[2]), ["i-2", "m7i.large", "us-east-1a", "spot", "running", "-", "-", "-"]);
         assert_eq!(words(lines[3]), ["gone", "-", "-", "-", "-", "ip-3", "no", "0"]);
         assert_eq!(lines[4], "3 pods, 1 of them without node");
-        assert_eq!(lines[0].find("NODE"), lines[1].find("ip-1"), "columns stand below their headings");
+        assert_eq!(lines[0].find("NODE"), lines[1].find("ip-1"), "columns are aligned with their headings");
         assert_eq!(of_nodes(&[], &[], &[]), "no instance and no node\n0 pods, 0 of them without node");
     }
 

@@ -76,9 +76,9 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
     by_hand.run(&["stop"])?;
     let stopped = begun.elapsed();
     let status = owner.stop()?;
-    ensure!(status.success(), "the process that kept the world ended with {status}");
+    ensure!(status.success(), "the process of the world ended with {status}");
     let left = processes_that_name(&folder)?;
-    ensure!(left.is_empty(), "processes are left: {left:?}");
+    ensure!(left.is_empty(), "remaining processes: {left:?}");
     let gone = by_hand.run(&["status"]).map_err(|error| format!("{error:#}"));
     ensure!(gone.as_ref().is_err_and(|error| error.contains("no world is running")), "{gone:?}");
     let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());

@@ -36,7 +36,7 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
         .context("the instance is unknown")?;
     ensure!(next.instance_type != choice, "{choice} was launched, which has no capacity");
     let delay = took.time - met.time;
-    ensure!(delay < NEXT_SECONDS_MAX, "the next offering was taken after {delay:.3} s");
+    ensure!(delay < NEXT_SECONDS_MAX, "the next offering was used after {delay:.3} s");
 
     // Only the tried pools count as known: EC2 names them, and other zones may still be requested.
     let known: BTreeSet<_> = met.pools.iter().filter(|p| p.0 == choice).cloned().collect();
@@ -47,5 +47,5 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
         let again: Vec<_> = call.pools.iter().filter(|p| known.contains(*p)).collect();
         ensure!(again.is_empty(), "{again:?} were tried again though they are known to have no capacity");
     }
-    Ok(vec![("without capacity", choice), ("taken instead", next.instance_type), ("after", in_millis(delay))])
+    Ok(vec![("without capacity", choice), ("used instead", next.instance_type), ("after", in_millis(delay))])
 }

@@ -32,7 +32,7 @@ const LEASES: [&str; 2] = ["plimsoll-watcher", "plimsoll-actuator"];
 pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> {
     if let Some(reason) = confine::trouble() {
         say(&format!("  LEFT OUT: pods cannot be run as processes here: {reason}"));
-        return Ok(vec![("left out", reason)]);
+        return Ok(vec![("skipped", reason)]);
     }
     let helm = Helm::find()?;
     let folder = world.cluster.kubeconfig.parent().context("no folder")?.to_owned();
@@ -92,7 +92,12 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
     for lease in LEASES {
         let seen = leadership::of(&audit, lease)?;
         ensure!(seen.holders.len() > 1, "{lease} never changed hands, so that nothing was shown: {:?}", seen.holders);
-        ensure!(seen.gap <= seen.lease, "nobody held {lease} for {:.1} s, its duration is {} s", seen.gap, seen.lease);
+        ensure!(
+            seen.gap <= seen.lease,
+            "{lease} had no holder for {:.1} s, its duration is {} s",
+            seen.gap,
+            seen.lease
+        );
         figures.push((lease, format!("{} holders, at most {:.1} s without one", seen.holders.len(), seen.gap)));
     }
     Ok(figures)

@@ -98,7 +98,7 @@ fn round(world: &mut World, app: &'static str, victim: usize, point: Point) -> R
     world.services()?.up(victim)?;
     let nodes = world.wait_ready(app, ALL, RECOVERED)?;
     let took = begun.elapsed();
-    ensure!(nodes.len() == ALL, "{ALL} pods run on {} nodes, but a node has room for one", nodes.len());
+    ensure!(nodes.len() == ALL, "{ALL} pods run on {} nodes, but a node fits only one", nodes.len());
     settled(world)?;
     let launched = world.cloud.instances()?.len() - launched_before;
     ensure!(launched == ALL, "{launched} instances were launched for {ALL} pods");

@@ -35,8 +35,8 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     ensure!(down >= CONSOLIDATE_AFTER, "the nodes went after {} s, before consolidateAfter", down.as_secs());
     Ok(vec![
         ("5 pods ready", format!("{:.1} s on {} nodes ({})", up.as_secs_f64(), nodes.len(), types.join(", "))),
-        ("of 15 pods", format!("{running} run, {told} pend with a reason in their Events")),
-        ("0 pods, all gone", format!("{:.1} s", down.as_secs_f64())),
+        ("of 15 pods", format!("{running} run, {told} are pending with a reason in their Events")),
+        ("0 pods, all deleted", format!("{:.1} s", down.as_secs_f64())),
     ])
 }
 
@@ -63,7 +63,7 @@ fn at_the_limit(world: &World) -> Result<(usize, usize)> {
         }
         seen = (running.len(), told);
         let all = pods.len() == 15 && !pending.is_empty() && told == pending.len();
-        Ok((all, format!("{} run, {told} of {} others were told", running.len(), pending.len())))
+        Ok((all, format!("{} run, {told} of {} others have a reason", running.len(), pending.len())))
     })?;
     let begun = Instant::now();
     until_true("the limit holds", WATCHED * 2, || {

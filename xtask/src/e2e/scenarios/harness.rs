@@ -36,7 +36,7 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     world.cloud.query(&[("Action", "TerminateInstances"), ("InstanceId.1", &instance.id)])?;
     until_true("the node is not Ready", SOON, || {
         let [node] = &world.cluster.kubectl.list(&["node", name])?[..] else {
-            bail!("the node is gone: only Plimsoll deletes it")
+            bail!("the node was deleted, but only Plimsoll deletes it")
         };
         Ok((!condition(node, "Ready"), "it is".to_owned()))
     })?;

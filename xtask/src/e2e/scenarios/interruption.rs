@@ -53,7 +53,7 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     let ready = first_ready(world, notice)?;
     ensure!(
         ready <= drained.time,
-        "the first pod was taken away {} before the replacement was Ready",
+        "the first pod was evicted {} before the replacement was Ready",
         in_millis(ready - drained.time)
     );
     ensure!(ended.time - notice < NOTICE.as_secs_f64(), "the instance was terminated after {} s", ended.time - notice);

@@ -113,7 +113,7 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
         Some(prometheus) => evaluate(prometheus, &expressions)?,
         None => {
             say("  this machine has no prometheus: expressions are judged by the names in them");
-            "left out: no prometheus".to_owned()
+            "skipped: no prometheus".to_owned()
         }
     };
     Ok(vec![
@@ -139,9 +139,9 @@ fn everything_happens(watch: &mut Watch<'_>) -> Result<()> {
     world.cluster.kubectl.run(&["delete", "pod", "scarce", "--wait=false"])?;
 
     world.scale("web", NODES + 1)?;
-    watch.until("a pod is told of the limit", SOON, |world, _| {
+    watch.until("a pod has an Event about the limit", SOON, |world, _| {
         let pods = world.pods("web")?;
-        let waiting = pods.iter().find(|pod| !condition(pod, "Ready")).context("every pod has room")?;
+        let waiting = pods.iter().find(|pod| !condition(pod, "Ready")).context("every pod is ready")?;
         let told = reason(world, waiting)?.unwrap_or_default();
         Ok((told.contains("limit"), told))
     })?;
@@ -157,7 +157,7 @@ fn everything_happens(watch: &mut Watch<'_>) -> Result<()> {
     })?;
     watch.ready(NODES - 1)?;
     world.scale("web", 0)?;
-    watch.until("nodes and instances are gone", EMPTIED, |world, _| {
+    watch.until("nodes and instances are deleted", EMPTIED, |world, _| {
         let (nodes, instances) = (world.nodes()?.len(), world.cloud.living()?.len());
         Ok((nodes + instances == 0, format!("{nodes} nodes, {instances} instances")))
     })

@@ -85,7 +85,7 @@ fn place_of_db(world: &World) -> Result<(String, String)> {
 fn expired(world: &World, claims_before: &[Value], began: Instant) -> Result<Figure> {
     let name = match claims_before {
         [claim] => claim["metadata"]["name"].as_str().context("a claim without name")?,
-        _ => bail!("the pods free and held have {} nodes, one has room for both", claims_before.len()),
+        _ => bail!("the pods free and held have {} nodes, but one node fits both", claims_before.len()),
     };
     until_true("expiry: the claim of the expired node is deleted", EXPIRED, || {
         let all = claims(world, "expiry")?;
@@ -112,7 +112,7 @@ fn restarted(world: &World, node: &str, pod: &str) -> Result<Figure> {
 fn nothing_bought_again(world: &World, began: Instant) -> Result<Figure> {
     let mut looked: Option<Instant> = None;
     let mut bought = Vec::new();
-    until_true("nothing is bought again and again", WATCHED + SOON, || {
+    until_true("no repeated launches", WATCHED + SOON, || {
         if looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return Ok((false, "watching".to_owned()));
         }
@@ -125,9 +125,9 @@ fn nothing_bought_again(world: &World, began: Instant) -> Result<Figure> {
     let too_many: Vec<String> = bought
         .iter()
         .filter(|(_, count, most)| count > most)
-        .map(|(pool, count, most)| format!("{pool}: {count} instances were bought, at most {most} are needed"))
+        .map(|(pool, count, most)| format!("{pool}: {count} instances were launched, at most {most} are needed"))
         .collect();
     ensure!(too_many.is_empty(), "{}", too_many.join("; "));
     let counts: Vec<String> = bought.iter().map(|(pool, count, _)| format!("{pool} {count}")).collect();
-    Ok(("instances bought in five minutes", counts.join(", ")))
+    Ok(("instances launched in five minutes", counts.join(", ")))
 }

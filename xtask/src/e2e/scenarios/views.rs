@@ -12,7 +12,7 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     world.apply_file("api/tests/fixtures/seed-001.yaml")?;
     world.cluster.kubectl.apply(&objects::deployment("web", 15, 1000))?;
     let mut waiting = None;
-    until_true("some pods run, another was told why it does not", SOON, || {
+    until_true("some pods run, another has an Event with the reason", SOON, || {
         let pods = world.pods("web")?;
         let (ready, pending): (Vec<_>, Vec<_>) = pods.into_iter().partition(|p| condition(p, "Ready"));
         waiting = None;
@@ -44,7 +44,7 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     for word in ["Warning", "FailedScheduling", "default", "limit", "cpu"] {
         ensure!(line.contains(word), "the Event does not say {word:?}: {line}");
     }
-    Ok(vec![("a pod that waits is told", line.split_once("plimsoll").map_or("", |(_, rest)| rest).trim().to_owned())])
+    Ok(vec![("Event of a pending pod", line.split_once("plimsoll").map_or("", |(_, rest)| rest).trim().to_owned())])
 }
 
 /// Checks the heading, and the start of the first row.

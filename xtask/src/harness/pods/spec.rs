@@ -33,7 +33,7 @@ pub(super) fn program(container: &Container) -> Result<&str> {
 /// If a variable has a source that is not simulated.
 pub(super) fn environment(pod: &Pod, container: &Container, address: Ipv4Addr) -> Result<BTreeMap<String, String>> {
     if container.env_from.as_ref().is_some_and(|sources| !sources.is_empty()) {
-        bail!("envFrom is not played");
+        bail!("envFrom is not supported");
     }
     let variables = container.env.iter().flatten();
     variables.map(|variable| Ok((variable.name.clone(), value(pod, variable, address)?))).collect()
@@ -46,7 +46,7 @@ fn value(pod: &Pod, variable: &EnvVar, address: Ipv4Addr) -> Result<String> {
         Some("metadata.name") => pod.metadata.name.clone().context("the pod has no name"),
         Some("metadata.namespace") => pod.metadata.namespace.clone().context("the pod has no namespace"),
         Some("status.podIP") => Ok(address.to_string()),
-        _ => bail!("the source of the variable {} is not played", variable.name),
+        _ => bail!("the source of the variable {} is not supported", variable.name),
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
         let unknown = json!({"name": "X", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}});
         spec.containers[0].env = Some(vec![serde_json::from_value(unknown)?]);
         let told = environment(&pod, container(&pod)?, address).map_err(|error| error.to_string());
-        assert_eq!(told, Err("the source of the variable X is not played".to_owned()));
+        assert_eq!(told, Err("the source of the variable X is not supported".to_owned()));
         pod.spec.as_mut().context("no spec")?.containers.clear();
         assert!(container(&pod).is_err());
         Ok(())

@@ -54,7 +54,7 @@ impl Source<'_> {
         if let Some(map) = &volume.config_map {
             return self.config_map(&map.name, map.items.as_deref());
         }
-        let projected = volume.projected.as_ref().context("volumes of this kind are not played")?;
+        let projected = volume.projected.as_ref().context("volumes of this type are not supported")?;
         let mut all = Files::new();
         for source in projected.sources.iter().flatten() {
             match self.projection(pod, source)? {
@@ -73,12 +73,12 @@ impl Source<'_> {
         if let Some(map) = &source.config_map {
             return self.config_map(&map.name, map.items.as_deref());
         }
-        let items = source.downward_api.as_ref().context("projections of this kind are not played")?.items.iter();
+        let items = source.downward_api.as_ref().context("projections of this type are not supported")?.items.iter();
         let mut files = Files::new();
         for item in items.flatten() {
             match item.field_ref.as_ref().map(|field| field.field_path.as_str()) {
                 Some("metadata.namespace") => files.insert(item.path.clone(), self.namespace.as_bytes().to_vec()),
-                other => bail!("the field {other:?} is not played"),
+                other => bail!("the field {other:?} is not supported"),
             };
         }
         Ok(Some(files))

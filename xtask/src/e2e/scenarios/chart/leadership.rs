@@ -37,7 +37,7 @@ pub(super) fn of(entries: &[Entry], lease: &str) -> Result<Leadership> {
     // The log is in the order of the responses.
     terms.sort_by(|a, b| a.time.total_cmp(&b.time));
     let held: Vec<_> = terms.iter().filter(|term| !term.holder.is_empty()).collect();
-    ensure!(!held.is_empty(), "nobody ever held the Lease {lease}");
+    ensure!(!held.is_empty(), "the Lease {lease} never had a holder");
     let gaps = terms.windows(2).map(|pair| gap(&pair[0], &pair[1]));
     Ok(Leadership {
         holders: held.iter().map(|term| term.holder.to_owned()).collect(),

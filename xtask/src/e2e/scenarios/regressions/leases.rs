@@ -59,7 +59,7 @@ fn after_deletion(world: &World, lease: &str, name: &'static str, limit: Duratio
     world.keep_ready(name, &pod(name), limit.saturating_sub(deleted.elapsed()))?;
     let took = deleted.elapsed();
     let bought = audit::launched_claims_of(&world.cluster.audit()?, "leases");
-    ensure!(bought == instances, "{lease} deleted: {bought} instances were bought for {instances} pods");
+    ensure!(bought == instances, "{lease} deleted: {bought} instances were launched for {instances} pods");
     Ok((name, format!("a pod was ready {:.1} s after its deletion", took.as_secs_f64())))
 }
 
