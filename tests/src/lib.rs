@@ -2,7 +2,7 @@
 //!
 //! [`Scene`] is a world with all services of Plimsoll, and the queries of the tests. The tests are in `tests/`.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "only tests use this: what cannot be had ends the test")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "used only by tests, which fail by panicking")]
 
 pub mod director;
 mod history;

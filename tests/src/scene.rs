@@ -163,7 +163,7 @@ impl Scene {
         };
         let started = Instant::now();
         while !nothing(&self.world) {
-            assert!(started.elapsed() < limit, "claims, nodes or instances are left\n{}", self.summary());
+            assert!(started.elapsed() < limit, "remaining claims, nodes or instances\n{}", self.summary());
             self.pass(LOOK_EVERY).await;
         }
     }

@@ -65,7 +65,7 @@ async fn one_impaired_node_is_replaced_and_many_at_once_are_not() {
         cloud.statuses.remove(&well);
     });
     director
-        .until("the impaired node goes", NOTICED, |world| {
+        .until("the impaired node is being removed", NOTICED, |world| {
             nodes.iter().filter(|(claim, _)| is_going(world, claim)).count() == 1
         })
         .await;
@@ -87,7 +87,9 @@ async fn a_drain_that_a_budget_holds_is_forced_once_the_instance_is_impaired() {
     assert!(director.world.get(ResourceId::NODE_CLAIMS, &claim).is_some(), "the budget holds the drain");
     impair(&director.world, &name);
     director
-        .until("the claim is gone", NOTICED + 2 * MINUTE, |world| world.get(ResourceId::NODE_CLAIMS, &claim).is_none())
+        .until("the claim is deleted", NOTICED + 2 * MINUTE, |world| {
+            world.get(ResourceId::NODE_CLAIMS, &claim).is_none()
+        })
         .await;
 }
 
@@ -99,5 +101,5 @@ async fn a_status_list_that_takes_a_minute_is_waited_for() {
     let slow = Effect::Delay(MINUTE);
     director.world.ec2.faults(|faults| faults.inject(Action::DescribeInstanceStatus, slow, u32::MAX));
     impair(&director.world, &node);
-    director.until("the impaired node goes", 2 * NOTICED, |world| is_going(world, &claim)).await;
+    director.until("the impaired node is being removed", 2 * NOTICED, |world| is_going(world, &claim)).await;
 }

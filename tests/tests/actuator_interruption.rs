@@ -39,7 +39,7 @@ fn running_on(world: &World, node: &str) -> usize {
 }
 
 fn interrupt(director: &Director, instance: &str) {
-    assert!(director.world.ec2.with(|cloud, now| cloud.interrupt_spot(instance, now)), "there is such an instance");
+    assert!(director.world.ec2.with(|cloud, now| cloud.interrupt_spot(instance, now)), "the instance exists");
 }
 
 fn waiting_messages(world: &World) -> usize {
@@ -72,11 +72,11 @@ async fn without_a_plan_the_node_is_replaced_by_its_like_before_its_time_is_over
         .until("the pods run elsewhere", left, |world| world.running_pods() == 2 && running_on(world, &node) == 0)
         .await;
     director
-        .until("the old instance is gone", 2 * MINUTE, |world| {
+        .until("the old instance is terminated", 2 * MINUTE, |world| {
             world.get(ResourceId::NODE_CLAIMS, &claim).is_none() && !world.living_instances().contains_key(&instance)
         })
         .await;
-    assert_eq!(instances_ever_launched(&director.world).len(), 2, "one for one");
+    assert_eq!(instances_ever_launched(&director.world).len(), 2, "one replacement");
     assert_eq!(waiting_messages(&director.world), 0);
     let events = director.world.events_of("NodeClaim", &claim);
     assert!(events.iter().any(|event| event.contains("SpotInterrupted")), "{events:?}");
@@ -96,21 +96,28 @@ async fn a_plans_replacement_is_the_only_one_and_pods_move_when_it_is_in_service
     let wanted = Wanted { action: "a-2", instance_type: "m6i.xlarge", capacity_type: CapacityType::OnDemand, pods };
     let plan = director.plan(&[wanted], Vec::new()).await;
     let outcomes = director.send(plan).await;
-    assert_eq!(outcomes[0].status, OutcomeStatus::Accepted, "pods of a node that goes need another: {outcomes:?}");
+    assert_eq!(
+        outcomes[0].status,
+        OutcomeStatus::Accepted,
+        "pods of an interrupted node need another node: {outcomes:?}"
+    );
     let is_in_service = |world: &World| {
         let nodes = world.all(ResourceId::NODES);
         nodes.iter().any(|other| object::name(other) != node && object::condition_is_true(other, "Ready"))
     };
     director
         .until("the replacement is Ready", MINUTE, |world| {
-            assert!(running_on(world, &node) == 2 || is_in_service(world), "pods are evicted without a place to go to");
+            assert!(
+                running_on(world, &node) == 2 || is_in_service(world),
+                "pods are evicted before their new node is in service"
+            );
             is_in_service(world)
         })
         .await;
     director.until("the drain starts", Duration::from_secs(5), |world| running_on(world, &node) < 2).await;
     director.until("the pods run elsewhere", NOTICE, |world| world.running_pods() == 2).await;
     director
-        .until("the old claim is gone", 2 * MINUTE, |world| world.get(ResourceId::NODE_CLAIMS, &claim).is_none())
+        .until("the old claim is deleted", 2 * MINUTE, |world| world.get(ResourceId::NODE_CLAIMS, &claim).is_none())
         .await;
     assert_eq!(instances_ever_launched(&director.world).len(), 2);
 }
@@ -153,9 +160,9 @@ async fn a_new_leader_goes_on_after_the_mark() {
     let moved = |world: &World| world.running_pods() == 2 && running_on(world, &node) == 0;
     director.until("the pods run elsewhere", 3 * MINUTE, moved).await;
     director
-        .until("the old claim is gone", 3 * MINUTE, |world| world.get(ResourceId::NODE_CLAIMS, &claim).is_none())
+        .until("the old claim is deleted", 3 * MINUTE, |world| world.get(ResourceId::NODE_CLAIMS, &claim).is_none())
         .await;
-    assert_eq!(instances_ever_launched(&director.world).len(), 2, "one for one");
+    assert_eq!(instances_ever_launched(&director.world).len(), 2, "one replacement");
 }
 
 /// A notice may arrive before the claim knows its instance.
@@ -166,7 +173,7 @@ async fn a_notice_for_an_instance_whose_claim_does_not_know_it_yet_is_kept() {
     let rule = director.world.server().faults().always(status, ApiEffect::internal_error());
     let plan = director.plan(&[spot("a-1")], Vec::new()).await;
     director.send(plan).await;
-    director.until("it is bought", MINUTE, |world| world.living_instances().len() == 1).await;
+    director.until("the instance is launched", MINUTE, |world| world.living_instances().len() == 1).await;
     let instance = director.world.living_instances().into_keys().next().unwrap();
     interrupt(&director, &instance);
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -201,7 +208,7 @@ async fn a_rebalance_recommendation_is_an_event_only() {
     let instance = instance_of(&director.world, &node);
     assert!(director.world.ec2.with(|cloud, now| cloud.recommend_rebalance(&instance, now)));
     director
-        .until("it is told", MINUTE, |world| {
+        .until("the reason is reported", MINUTE, |world| {
             world.events_of("NodeClaim", &claim).iter().any(|event| event.contains("SpotRebalanceRecommendation"))
         })
         .await;
@@ -231,7 +238,7 @@ async fn a_later_notice_shortens_the_time_of_an_earlier_one() {
     assert_eq!(running_on(&director.world, &node), 2, "the event is months ahead");
     interrupt(&director, &instance);
     tokio::time::sleep(NOTICE - Duration::from_secs(60)).await;
-    assert_eq!(running_on(&director.world, &node), 2, "there is time left");
+    assert_eq!(running_on(&director.world, &node), 2, "pods still run before the deadline");
     director.until("the pods stop in time", Duration::from_secs(59), |world| running_on(world, &node) == 0).await;
 }
 

@@ -220,10 +220,10 @@ async fn a_class_goes_when_its_claims_have_gone_and_what_was_made_for_it_goes_to
     stage.world.delete(ResourceId::NODE_CLAIMS, "holder").unwrap();
     let claim = json!({"metadata": {"finalizers": null}});
     stage.world.patch(ResourceId::NODE_CLAIMS, "holder", claim).unwrap();
-    stage.world.until("the class is gone", LIMIT, |world| world.get(CLASSES, "default").is_none()).await.unwrap();
-    assert!(stage.world.ec2.read(|cloud, _| cloud.support.profile(&profile)).is_err(), "its profile is gone");
+    stage.world.until("the class is deleted", LIMIT, |world| world.get(CLASSES, "default").is_none()).await.unwrap();
+    assert!(stage.world.ec2.read(|cloud, _| cloud.support.profile(&profile)).is_err(), "its profile is deleted");
     let others = stage.world.ec2.read(|cloud, _| cloud.support.profiles.len());
-    assert_eq!(others, 1, "the user's own is there");
+    assert_eq!(others, 1, "the user's own profile remains");
 }
 
 /// A VPC without access to IAM: a class with the user's own profile does not need IAM.
@@ -235,7 +235,7 @@ async fn a_class_with_its_own_profile_goes_without_an_answer_of_iam() {
     let refusal = CloudError::Unavailable { message: "no route to IAM".to_owned() };
     stage.world.ec2.faults(|faults| faults.sometimes(1000, Action::ListInstanceProfiles, Effect::Refuse(refusal)));
     stage.world.delete(CLASSES, "default").unwrap();
-    stage.world.until("the class is gone", LIMIT, |world| world.get(CLASSES, "default").is_none()).await.unwrap();
+    stage.world.until("the class is deleted", LIMIT, |world| world.get(CLASSES, "default").is_none()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -43,7 +43,7 @@ async fn an_empty_node_is_removed() {
     let (claim, node) = director.node(&wanted("a-1")).await;
     let outcome = director.remove("r-1", &node, DisruptionReason::Empty, None).await;
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
-    director.until("the claim is gone", 3 * MINUTE, |world| is_gone(world, &claim)).await;
+    director.until("the claim is deleted", 3 * MINUTE, |world| is_gone(world, &claim)).await;
     assert!(director.world.living_instances().is_empty());
 }
 
@@ -79,7 +79,7 @@ async fn a_pod_that_comes_before_the_taint_undoes_the_removal() {
     director.until("it is undone", MINUTE, undone).await;
     tokio::time::sleep(MINUTE).await;
     assert!(!is_gone(&director.world, &claim) && !is_tainted(&director.world, &node));
-    assert_eq!(director.world.running_pods(), 1, "nobody touched the pod");
+    assert_eq!(director.world.running_pods(), 1, "the pod still runs");
     let events = director.world.events_of("NodeClaim", &claim);
     assert!(events.iter().any(|event| event.contains("DisruptionBlocked")), "{events:?}");
 }
@@ -100,7 +100,7 @@ async fn two_removals_cannot_use_the_same_room() {
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
     let outcome = director.remove("r-2", &second, reason, Some(&third)).await;
     assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::NodeChanged)));
-    director.until("the first is gone", 3 * MINUTE, |world| is_gone(world, &one)).await;
+    director.until("the first one is deleted", 3 * MINUTE, |world| is_gone(world, &one)).await;
     assert!(!is_gone(&director.world, &two));
     director.until("both pods run again", 3 * MINUTE, |world| world.running_pods() == 2).await;
 }
@@ -130,7 +130,7 @@ async fn a_new_leader_finishes_a_removal() {
     director.until("it is tainted", MINUTE, |world| is_tainted(world, &node)).await;
     director.replace_actuator();
     director.world.server().faults().remove(rule);
-    director.until("the claim is gone", 5 * MINUTE, |world| is_gone(world, &claim)).await;
+    director.until("the claim is deleted", 5 * MINUTE, |world| is_gone(world, &claim)).await;
 }
 
 /// Rule 12: the new leader reverts a removal that is no longer valid.
@@ -188,7 +188,7 @@ async fn a_removal_whose_command_was_not_answered_stays_in_the_ledger() {
     let outcome = director.remove("r-2", &second, DisruptionReason::Empty, None).await;
     assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::BudgetExhausted)));
     faults.remove(taint);
-    director.until("the claim is gone", 3 * MINUTE, |world| is_gone(world, &claim)).await;
+    director.until("the claim is deleted", 3 * MINUTE, |world| is_gone(world, &claim)).await;
 }
 
 /// The same if the command was not written: the result is unknown, so the command is written again.
@@ -201,7 +201,7 @@ async fn a_removal_whose_command_did_not_arrive_is_written_again() {
     director.world.server().faults().next(1, command, Effect::Drop);
     let outcome = director.remove("r-1", &node, DisruptionReason::Empty, None).await;
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
-    director.until("the claim is gone", 3 * MINUTE, |world| is_gone(world, &claim)).await;
+    director.until("the claim is deleted", 3 * MINUTE, |world| is_gone(world, &claim)).await;
 }
 
 /// A command that was not admitted is in no budget, and is reverted.
@@ -213,7 +213,7 @@ async fn a_command_that_was_not_admitted_is_not_carried_out() {
                          "rooms": {}, "pods": [], "admitted": director.world.server().now().as_millisecond()});
     let patch = json!({"metadata": {"annotations": {annotation::REMOVAL: command.to_string()}}});
     director.world.patch(ResourceId::NODE_CLAIMS, &claim, patch).unwrap();
-    director.until("the command is taken away", MINUTE, |world| !has_command(world, &claim)).await;
+    director.until("the command is removed", MINUTE, |world| !has_command(world, &claim)).await;
     tokio::time::sleep(MINUTE).await;
     assert!(!is_gone(&director.world, &claim) && !is_tainted(&director.world, &node));
 }
@@ -244,7 +244,7 @@ async fn a_removal_that_is_refused_buys_no_replacement() {
         assert_eq!((rejected.status, rejected.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::Blocked)));
     }
     tokio::time::sleep(5 * MINUTE).await;
-    assert_eq!(instances_ever_launched(&director.world).len(), 2, "the node and the one for the pending pod");
+    assert_eq!(instances_ever_launched(&director.world).len(), 2, "the first node and the node of the pending pod");
     assert!(!is_gone(&director.world, &claim));
 }
 
@@ -262,7 +262,7 @@ async fn a_removal_under_way_goes_on_when_another_node_of_its_pool_is_deleted() 
     assert!(outcomes.iter().all(|it| it.status == OutcomeStatus::Accepted), "{outcomes:?}");
     // The replacement is still booting.
     director.world.delete(ResourceId::NODE_CLAIMS, &other).unwrap();
-    director.until("the node goes", 3 * MINUTE, |world| is_gone(world, &claim)).await;
+    director.until("the node is removed", 3 * MINUTE, |world| is_gone(world, &claim)).await;
     let events = director.world.events_of("NodeClaim", &claim);
     assert!(!events.iter().any(|event| event.contains("DisruptionBlocked")), "{events:?}");
 }

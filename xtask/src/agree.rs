@@ -32,13 +32,13 @@ use std::time::{Duration, Instant};
 /// Examples in `--help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  cargo xtask agree --cases 20                      a first look, in a minute
-  cargo xtask agree --cases 2000 --dir agreement    all of it; the same command goes on where it was broken off
-  cargo xtask agree --only 17,803 --dir agreement   these again, whatever came of them before
+  cargo xtask agree --cases 20                      a short run of one minute
+  cargo xtask agree --cases 2000 --dir agreement    the full run; the same command resumes an interrupted run
+  cargo xtask agree --only 17,803 --dir agreement   run these cases again
   cargo xtask agree --own-order --dir own-order     without nominated nodes
   cargo xtask agree --manifests case.yaml --catalog catalog.json
 
-What disagrees is in DIR/report.txt, and its manifests, catalog and plan in DIR/seed-N.";
+Disagreements are in DIR/report.txt; their manifests, catalogs and plans are in DIR/seed-N.";
 
 /// Interval between progress lines.
 const TELL_EVERY: Duration = Duration::from_secs(10);

@@ -43,13 +43,13 @@ enum Part {
 /// Arguments of `cargo xtask bench`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
-  cargo xtask bench                                              all of it, with Karpenter beside: hours
-  cargo xtask bench --no-peer                                    Plimsoll alone: minutes
+  cargo xtask bench                                              everything, including Karpenter: hours
+  cargo xtask bench --no-peer                                    only Plimsoll: minutes
   cargo xtask bench --only karpenter-mix --sizes 1000,5000       two sizes of Karpenter's mix
   cargo xtask bench --only gaps --instances 20 --no-peer
   cargo xtask bench --only consolidation --nodes 50 --clusters 20  twenty clusters of each kind
-  cargo xtask bench --write docs/benchmarks.md                   and the tables into that file
-  cargo xtask bench --only sessions --write docs/benchmarks.md   these tables alone, the file's others stay as they are")]
+  cargo xtask bench --write docs/benchmarks.md                   also write the tables to this file
+  cargo xtask bench --only sessions --write docs/benchmarks.md   only these tables; the others stay unchanged")]
 pub(crate) struct Args {
     /// Only these parts.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]

@@ -10,10 +10,10 @@ use std::io::Write as _;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   cargo xtask moves                              500 cases from seed 1
-  cargo xtask moves --cases 2000 --seed 30001    cases that nobody has looked at
-  cargo xtask moves --only fill-nodes            one move; `cargo xtask agree --without fill-nodes` asks kube-scheduler
+  cargo xtask moves --cases 2000 --seed 30001    unseen cases
+  cargo xtask moves --only fill-nodes            one move; `cargo xtask agree --without fill-nodes` runs kube-scheduler
 
-A move that changes fewer than one plan in a thousand is not worth its code.")]
+A move that changes fewer than 1 of 1,000 plans should be removed.")]
 pub(crate) struct Args {
     /// Number of cases.
     #[arg(long, default_value_t = 500, value_name = "N")]

@@ -25,8 +25,8 @@ const SEEDS_DEFAULT: u64 = 5;
 /// Arguments of `cargo xtask peer`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
-  cargo xtask peer                       1,000 cases from seed 1; Karpenter's answers are kept for the next run
-  cargo xtask peer --only 17,42          these two alone, in full, their files kept below the work folder
+  cargo xtask peer                       1,000 cases from seed 1; Karpenter's results are cached
+  cargo xtask peer --only 17,42          both plans in full, with their files in the work folder
   cargo xtask peer --cases 200 --seed 5000")]
 pub(crate) struct Args {
     /// Number of cases.

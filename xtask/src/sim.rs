@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  cargo xtask sim --seeds 0..500             the seeds of a usual check
-  cargo xtask sim --seeds 1..10001 --jobs 8  a search; the same command goes on where it was broken off
-  cargo xtask sim --seeds 42..43             one seed again, with what failed and the fewest faults that it needs
+  cargo xtask sim --seeds 0..500             a typical check
+  cargo xtask sim --seeds 1..10001 --jobs 8  a long search; the same command resumes an interrupted run
+  cargo xtask sim --seeds 42..43             one seed again, with the failure and the faults that it needs
   cargo xtask sim --enumerate --flow launch  every write of a launch, with each fault";
 
 /// Number of seeds between progress lines.

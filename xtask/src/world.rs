@@ -21,17 +21,17 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   cargo xtask world                                   start; Ctrl-C stops and removes everything
   cargo xtask world --pools my-pools.yaml --boot-delay 30s
-  cargo xtask world --keep logs --replicas 1          the logs stay in ./logs
+  cargo xtask world --keep logs --replicas 1          keep the logs in ./logs
 
 In another terminal, while it runs:
-  export KUBECONFIG=...                               as `cargo xtask world` prints it
+  export KUBECONFIG=...                               printed by `cargo xtask world`
   kubectl apply -f docs/examples/world/web.yaml
   kubectl get nodeclaims,nodes,pods
   cargo xtask world status
-  cargo xtask world spot-notice NODE                  EC2 takes the node's Spot instance in two minutes
+  cargo xtask world spot-notice NODE                  EC2 terminates the node's Spot instance in two minutes
   cargo xtask world capacity take spot m7i.large us-east-1a
   cargo xtask world capacity take '*' '*' us-east-1a  a zone without capacity
-  cargo xtask world capacity give '*' '*' '*'         everything is there again
+  cargo xtask world capacity give '*' '*' '*'         restore all capacity
   cargo xtask world terminate NODE                    the instance is lost
   cargo xtask world restart scheduler                 after a change in its code: builds and restarts it
   cargo xtask world stop

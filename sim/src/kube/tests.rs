@@ -136,7 +136,7 @@ async fn a_deployment_runs_where_there_is_room_and_the_rest_says_why_not() {
     });
     deployment.await;
     scene.patch(ResourceId::DEPLOYMENTS, "web", json!({"spec": {"replicas": 0}}));
-    scene.until("all are gone", |scene| scene.pods().is_empty()).await;
+    scene.until("all pods are deleted", |scene| scene.pods().is_empty()).await;
     assert!(scene.get(ResourceId::DEPLOYMENTS, "web").is_some());
 }
 
@@ -243,7 +243,7 @@ async fn a_stateful_set_goes_in_order_with_its_claims() {
         .await;
     assert!(scene.get(ResourceId::PERSISTENT_VOLUME_CLAIMS, "data-db-2").is_some());
     scene.patch(ResourceId::STATEFUL_SETS, "db", json!({"spec": {"replicas": 1}}));
-    scene.until("two are gone", |scene| scene.pods().len() == 1).await;
+    scene.until("two pods are deleted", |scene| scene.pods().len() == 1).await;
     assert!(scene.get(ResourceId::PODS, "db-0").is_some());
 }
 
@@ -294,7 +294,7 @@ async fn a_deleted_pod_takes_its_time_to_stop_but_not_more_than_its_grace() {
         scene.create(ResourceId::PODS, pod);
         scene.until_running(1).await;
         scene.delete(ResourceId::PODS, name);
-        let took = scene.until("it is gone", |scene| scene.pods().is_empty()).await;
+        let took = scene.until("the pod is deleted", |scene| scene.pods().is_empty()).await;
         // Kubernetes stores times in whole seconds, so a stop may seem up to one second shorter.
         assert!((seconds - 1..=seconds).contains(&took.as_secs()), "{name}: {took:?}");
     }
@@ -319,7 +319,7 @@ async fn a_node_without_power_is_given_up_and_its_pods_are_replaced() {
     // The pods tolerate an unreachable node for 300 s.
     assert!((300..310).contains(&took.as_secs()), "{took:?}");
     let old = |pod: &Value| node_of(pod) == "a";
-    assert_eq!(scene.count(old), 1, "nobody is there to say that the old pod has stopped");
+    assert_eq!(scene.count(old), 1, "no kubelet reports that the old pod has stopped");
     scene.delete(ResourceId::NODES, "a");
     let took = scene.until("it is collected", |scene| scene.count(old) == 0).await;
     assert_eq!(took.as_secs(), 40);
@@ -340,9 +340,9 @@ async fn a_taint_that_executes_moves_pods_at_once() {
     );
     scene.until_running(2).await;
     scene.patch(ResourceId::NODES, "a", json!({"spec": {"taints": [{"key": "out", "effect": "NoExecute"}]}}));
-    let took = scene.until("the first is gone", |scene| scene.pods().len() == 1).await;
+    let took = scene.until("the first one is deleted", |scene| scene.pods().len() == 1).await;
     assert!(took.as_secs() <= 1, "{took:?}");
-    let took = scene.until("the second is gone", |scene| scene.pods().is_empty()).await;
+    let took = scene.until("the second pod is deleted", |scene| scene.pods().is_empty()).await;
     assert!((19..=21).contains(&took.as_secs()), "{took:?}");
 }
 
@@ -358,7 +358,7 @@ async fn a_budget_lets_pods_go_one_by_one() {
     let allowed =
         |scene: &Scene| status(&scene.get(ResourceId::POD_DISRUPTION_BUDGETS, "web").unwrap(), "disruptionsAllowed");
     // 34 % of 3, rounded up, is 2.
-    scene.until("two may go", |scene| allowed(scene) == 2).await;
+    scene.until("two disruptions are allowed", |scene| allowed(scene) == 2).await;
     let names: Vec<_> = scene.pods().iter().map(|pod| object::name(pod).to_owned()).collect();
     let evict = |name: &str| {
         let outcome = scene.write(|store, write| store.evict("default", name, &Eviction::default(), write));

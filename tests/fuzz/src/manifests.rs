@@ -71,7 +71,7 @@ fn accepted(manifests: &Manifests) {
         Ok(again) => {
             let again = written(&again.objects.expanded());
             for (first, second) in objects.iter().zip(&again) {
-                assert_eq!(first, second, "an object is another one when it is read again");
+                assert_eq!(first, second, "an object changed in a round trip");
             }
             assert_eq!(objects.len(), again.len());
         }
@@ -84,7 +84,7 @@ fn accepted(manifests: &Manifests) {
     assert_eq!((&snapshot, &problems), (&whole.0, &whole.1), "replicas are not what their pods are");
     // The snapshot of the command can be encoded.
     let wire = plimsoll_proto::snapshot::v1::Snapshot::from(&snapshot);
-    assert_eq!(Snapshot::try_from(wire).as_ref(), Ok(&snapshot), "the snapshot is not one for the wire");
+    assert_eq!(Snapshot::try_from(wire).as_ref(), Ok(&snapshot), "the snapshot changed in a round trip");
 }
 
 /// All objects with their kinds, in a fixed order of kinds. Replicas are already expanded into pods.

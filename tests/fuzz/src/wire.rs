@@ -47,7 +47,7 @@ where
     let received = Wire::decode(sent.as_slice()).map(Model::try_from);
     assert!(received.is_ok(), "what was sent is no message");
     let received = received.ok()?;
-    assert_eq!(received.as_ref(), Ok(&model), "another one comes than went");
+    assert_eq!(received.as_ref(), Ok(&model), "the model changed in a round trip");
     Some(model)
 }
 
@@ -83,7 +83,7 @@ fn changes(bytes: &[u8]) {
     for chunk in delta::chunks(&old, PER_CHUNK) {
         last = mirror.apply_chunk(chunk);
     }
-    assert_eq!(last, Ok(true), "the chunks of a snapshot do not make one");
+    assert_eq!(last, Ok(true), "the chunks do not complete the snapshot");
     assert_eq!(mirror.snapshot(), Some(&old));
     assert_eq!(mirror.apply_delta(delta::diff(&old, &new)), Ok(()), "a difference cannot be applied");
     assert_eq!(mirror.snapshot(), Some(&new));

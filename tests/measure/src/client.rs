@@ -109,7 +109,7 @@ async fn apart(mut snapshot: Snapshot, catalogs: &[Catalog], options: &PlanOptio
     talk.say(plan_now(&snapshot, options)).await?;
     match talk.hear().await? {
         Answer::NeedCatalog(need) if need.catalog_ids == [nothing.id().0] => {}
-        other => bail!("a catalog should have been asked for: {other:?}"),
+        other => bail!("expected a catalog request: {other:?}"),
     }
     let began = Instant::now();
     talk.say(Ask::Catalog((&nothing).into())).await?;

@@ -49,7 +49,7 @@ impl Server {
         let mut child = command.arg("serve").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().context("the scheduler has no stdout")?).read_line(&mut line)?;
-        let address = serde_json::from_str(&line).context("the scheduler told no address")?;
+        let address = serde_json::from_str(&line).context("the scheduler reported no address")?;
         Ok(Self { child, address })
     }
 

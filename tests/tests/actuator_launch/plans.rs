@@ -97,7 +97,7 @@ async fn without_capacity_the_claim_goes_and_the_next_plan_takes_another_offerin
     let outcomes = stage.execute(WATCHER, plan(position, vec![first.clone()])).await.unwrap();
     let last = outcomes.last().unwrap();
     assert_eq!((last.status, last.reason), (OutcomeStatus::Failed, Some(OutcomeReason::NoCapacity)), "{outcomes:?}");
-    assert!(stage.claims().await.is_empty(), "the claim is taken away at once");
+    assert!(stage.claims().await.is_empty(), "the claim is deleted at once");
 
     let failed_at = tokio::time::Instant::now();
     let mut next = launch(&catalog, "b", &["m6i.large", "c6i.large"], "p");

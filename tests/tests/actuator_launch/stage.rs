@@ -217,11 +217,11 @@ impl Stage {
             };
             if claims.len() == count && claims.iter().all(launched) {
                 let ids: BTreeSet<_> = claims.iter().map(|claim| claim.status.clone().unwrap().provider_id).collect();
-                assert_eq!((ids.len(), self.bought()), (count, count), "one instance each, and none besides");
+                assert_eq!((ids.len(), self.bought()), (count, count), "one instance each, and no others");
                 return claims;
             }
             let seen: Vec<_> = claims.iter().map(|claim| (&claim.metadata.name, &claim.status)).collect();
-            assert!(start.elapsed() < LIMIT, "not settled: {seen:#?}, bought {}", self.bought());
+            assert!(start.elapsed() < LIMIT, "not settled: {seen:#?}, launched {}", self.bought());
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }

@@ -80,7 +80,7 @@ async fn a_template_that_create_fleet_does_not_find_is_restored() {
     let outcomes = stage.execute(WATCHER, wanted).await.unwrap();
     assert_eq!(statuses(&outcomes), [Accepted, Launched], "{outcomes:?}");
     stage.settled(1).await;
-    assert_eq!((fleet_calls(&stage), template_calls(&stage)), (3, 3), "asked for again after each refusal");
+    assert_eq!((fleet_calls(&stage), template_calls(&stage)), (3, 3), "requested again after each rejection");
 }
 
 #[tokio::test(start_paused = true)]

@@ -66,7 +66,7 @@ async fn a_refusal_says_nothing_of_an_earlier_try_that_was_not_answered() {
     }
     tokio::time::sleep(Duration::from_secs(180)).await;
     let claims = stage.settled(1).await;
-    assert_eq!(claims[0].metadata.name.as_deref(), Some(claim.as_str()), "the one that came late");
+    assert_eq!(claims[0].metadata.name.as_deref(), Some(claim.as_str()), "the late claim");
 }
 
 /// Later than the API server processes a request: the launch has failed, and its pods have another node by then.
@@ -86,9 +86,9 @@ async fn a_claim_that_is_written_after_its_launch_failed_is_not_bought_for() {
     assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Failed, "{outcomes:?}");
     assert_eq!(until_launched(&stage).await, OutcomeStatus::Launched);
     let appeared = |world: &plimsoll_sim::world::World| world.get(ResourceId::NODE_CLAIMS, &claim).is_some();
-    stage.world.until("the late claim is there", Duration::from_secs(180), appeared).await.unwrap();
+    stage.world.until("the late claim exists", Duration::from_secs(180), appeared).await.unwrap();
     let gone = |world: &plimsoll_sim::world::World| !appeared(world);
-    stage.world.until("the late claim is taken away", Duration::from_secs(300), gone).await.unwrap();
+    stage.world.until("the late claim is deleted", Duration::from_secs(300), gone).await.unwrap();
     stage.settled(1).await;
     assert_eq!(fleet_calls(&stage), 1);
 }
@@ -113,7 +113,7 @@ async fn a_group_with_missing_members_is_looked_up_and_not_sent() {
     stage.world.patch(ResourceId::NODE_CLAIMS, &missing, json!({"metadata": {"finalizers": null}})).unwrap();
     let _second = stage.start("actuator-2");
     let empty = |world: &plimsoll_sim::world::World| world.all(ResourceId::NODE_CLAIMS).is_empty();
-    stage.world.until("the other claims are taken away", Duration::from_secs(600), empty).await.unwrap();
+    stage.world.until("the other claims are deleted", Duration::from_secs(600), empty).await.unwrap();
     assert_eq!(stage.bought(), 0);
     assert_eq!(until_launched(&stage).await, OutcomeStatus::Launched);
     stage.settled(1).await;

@@ -119,7 +119,7 @@ async fn dies_when_the_answer_is_there_but_not_written_down() {
     let rule = scene.world.server().faults().always(status, Effect::HoldBefore(gate.clone()));
     scene.deploy("web", NODES, 3000);
     let bought = |world: &plimsoll_sim::world::World| !instances_ever_launched(world).is_empty();
-    scene.until("an instance is bought", 2 * MINUTE, bought).await;
+    scene.until("an instance is launched", 2 * MINUTE, bought).await;
     scene.plimsoll.kill(&leader(&scene));
     scene.world.server().faults().remove(rule);
     gate.open();

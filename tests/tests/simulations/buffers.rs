@@ -68,7 +68,7 @@ async fn room_is_bought_once_and_then_nothing_happens() {
     keep(&scene.world, 2);
     let asked =
         |world: &World| condition(world, "Provisioning") == ("False".to_owned(), "RequiresNewCapacity".to_owned());
-    scene.until("the buffer says that room is asked for", MINUTE, asked).await;
+    scene.until("the buffer requests capacity", MINUTE, asked).await;
     scene.until("two nodes are in service", 5 * MINUTE, |world| in_service(world) == 2).await;
     scene.pass(5 * MINUTE).await;
     let (yes, fits) = ("True".to_owned(), "FitsExistingCapacity".to_owned());
@@ -79,7 +79,7 @@ async fn room_is_bought_once_and_then_nothing_happens() {
     assert_eq!((bought(&scene.world), living(&scene.world)), (2, 2), "{}", scene.summary());
     assert_eq!(versions(&scene.world), before, "nothing is written about a cluster that is quiet");
     let about = |event: &Value| object::text(event, &["involvedObject", "name"]).starts_with("capacity-buffer-");
-    assert_eq!(scene.world.count(ResourceId::EVENTS, about), 0, "nobody is told of pods that do not exist");
+    assert_eq!(scene.world.count(ResourceId::EVENTS, about), 0, "buffer pods have no Events");
     scene.world.delete(ResourceId::CAPACITY_BUFFERS, "spare").unwrap();
     scene.until_empty(10 * MINUTE).await;
 }
@@ -93,7 +93,7 @@ async fn a_pod_takes_room_at_once_and_room_is_bought_for_the_next() {
     scene.deploy("web", 1, 3000);
     let took = scene.until_running(1, MINUTE).await;
     assert!(took < Duration::from_secs(10), "{took:?}: it need not wait for a node");
-    scene.until("another node is bought", MINUTE, |world| bought(world) == 2).await;
+    scene.until("another node is launched", MINUTE, |world| bought(world) == 2).await;
     scene.pass(30 * MINUTE).await;
     assert_eq!((bought(&scene.world), living(&scene.world)), (2, 2), "{}", scene.summary());
     // The pod is deleted: there is capacity for two pods, and one is requested.
@@ -107,10 +107,10 @@ async fn a_pod_takes_room_at_once_and_room_is_bought_for_the_next() {
 async fn room_that_is_on_its_way_is_a_pods_if_it_comes() {
     let scene = Scene::begin(one_to_a_node()).await;
     keep(&scene.world, 1);
-    scene.until("a node is bought", MINUTE, |world| bought(world) == 1).await;
+    scene.until("a node is launched", MINUTE, |world| bought(world) == 1).await;
     scene.deploy("web", 1, 3000);
     // Long before the first node is in service: the capacity is used, although the launch was for the buffer.
-    let took = scene.until("another node is bought", MINUTE, |world| bought(world) == 2).await;
+    let took = scene.until("another node is launched", MINUTE, |world| bought(world) == 2).await;
     assert!(took < Duration::from_secs(15), "{took:?}");
     assert_eq!(in_service(&scene.world), 0, "{}", scene.summary());
     scene.until_running(1, 5 * MINUTE).await;
@@ -155,7 +155,7 @@ async fn room_of_several_sizes_stays_as_it_was_planned() {
         let fits = |buffer: &Value| object::condition_is_true(buffer, "Provisioning");
         world.count(ResourceId::CAPACITY_BUFFERS, fits) == sizes.len()
     };
-    scene.until("all room is there", 5 * MINUTE, there).await;
+    scene.until("all capacity is in service", 5 * MINUTE, there).await;
     scene.pass(60 * MINUTE).await;
     assert_eq!((bought(&scene.world), living(&scene.world)), (2, 2), "{}", scene.summary());
 }

@@ -49,7 +49,7 @@ async fn the_next_offering_is_taken_within_a_second_and_the_first_left_alone() {
     // The cheapest type that fits the pod.
     exhaust(&scene, "c6i.large");
     scene.deploy("web", 1, 1500);
-    let took = scene.until("an instance is bought", MINUTE, bought).await;
+    let took = scene.until("an instance is launched", MINUTE, bought).await;
     assert!(took < Duration::from_secs(3), "{took:?}");
     scene.until_running(1, 3 * MINUTE).await;
     let first = calls(&scene);

@@ -48,7 +48,7 @@ async fn a_claim_whose_instance_vanished_goes_and_its_pods_get_another() {
     let name = object::name(&before[0]).to_owned();
     let replaced =
         move |world: &World| world.get(ResourceId::NODE_CLAIMS, &name).is_none() && world.running_pods() == 2;
-    scene.until("claim and node are gone, the pods run elsewhere", 15 * MINUTE, replaced).await;
+    scene.until("claim and node are deleted, the pods run elsewhere", 15 * MINUTE, replaced).await;
 }
 
 /// Claims from Karpenter have no owner annotation, and their instances no owner tag.
@@ -69,7 +69,7 @@ async fn an_adopted_claim_goes_only_if_its_instance_has_vanished() {
     });
     let name = object::name(&lost).to_owned();
     let gone = move |world: &World| world.get(ResourceId::NODE_CLAIMS, &name).is_none();
-    scene.until("the claim is gone", 15 * MINUTE, gone).await;
+    scene.until("the claim is deleted", 15 * MINUTE, gone).await;
     scene.pass(15 * MINUTE).await;
     assert!(scene.world.get(ResourceId::NODE_CLAIMS, object::name(&kept)).is_some(), "{}", scene.summary());
 }

@@ -38,7 +38,7 @@ async fn an_expired_node_goes_although_a_pod_must_not_be_disrupted_and_is_replac
     // Shorter than the lifetime of the replacement.
     scene.pass(20 * MINUTE).await;
     let bought = instances_ever_launched(&scene.world).len();
-    assert!(bought <= 2, "{bought} instances were bought\n{}", scene.summary());
+    assert!(bought <= 2, "{bought} instances were launched\n{}", scene.summary());
     assert_eq!(scene.world.running_pods(), 2, "{}", scene.summary());
     let waits = scene.world.get(ResourceId::NODE_CLAIMS, &claim);
     assert!(waits.is_some(), "without a terminationGracePeriod the drain waits for the pod");
@@ -48,8 +48,8 @@ async fn an_expired_node_goes_although_a_pod_must_not_be_disrupted_and_is_replac
 async fn the_drain_of_an_expired_node_ends_with_its_termination_grace_period() {
     let (scene, claim) = aged(&json!({"expireAfter": "30m", "terminationGracePeriod": "5m"})).await;
     let gone = move |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none();
-    scene.until("the expired node is gone", 45 * MINUTE, gone).await;
+    scene.until("the expired node is deleted", 45 * MINUTE, gone).await;
     scene.until("both pods run again", 5 * MINUTE, |world| world.running_pods() == 2).await;
     let bought = instances_ever_launched(&scene.world).len();
-    assert!(bought <= 3, "{bought} instances were bought\n{}", scene.summary());
+    assert!(bought <= 3, "{bought} instances were launched\n{}", scene.summary());
 }

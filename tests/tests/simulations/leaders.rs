@@ -97,12 +97,12 @@ async fn a_standby_names_the_leader_and_has_all_that_it_needs_to_lead() {
         world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::DescribeInstanceTypes).count())
     };
     let before = reads(&scene.world);
-    assert_eq!(before, 2, "both have read what there is to buy");
+    assert_eq!(before, 2, "both have read the offerings");
     scene.plimsoll.kill(&leader);
     scene.deploy("web", 1, 500);
     let took =
-        scene.until("an instance is bought", 2 * MINUTE, |world| !instances_ever_launched(world).is_empty()).await;
-    assert_eq!(reads(&scene.world), before, "nothing had to be read first");
+        scene.until("an instance is launched", 2 * MINUTE, |world| !instances_ever_launched(world).is_empty()).await;
+    assert_eq!(reads(&scene.world), before, "the new leader reads nothing before the launch");
     // The old lease, then the same time again plus the longest call: nothing may be launched sooner.
     assert!(took < Duration::from_secs(50), "{took:?}");
 }

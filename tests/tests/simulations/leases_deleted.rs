@@ -44,7 +44,7 @@ async fn change_leader(scene: &mut Scene, role: Role, name: &str) {
 async fn until_held(scene: &Scene, name: &str) {
     let end = tokio::time::Instant::now() + MINUTE;
     while transitions(scene, name).is_none() {
-        assert!(tokio::time::Instant::now() < end, "nobody took the Lease {name}");
+        assert!(tokio::time::Instant::now() < end, "the Lease {name} has no holder");
         scene.pass(Duration::from_millis(500)).await;
     }
 }
@@ -136,7 +136,7 @@ async fn a_claim_of_the_former_leader_that_arrives_after_its_lease_was_deleted_i
     scene.until_running(1, 5 * MINUTE).await;
     scene.pass(5 * MINUTE).await;
     assert_eq!(instances_ever_launched(&scene.world).len(), 1, "{}", scene.summary());
-    assert_eq!(epochs(&scene), [0], "the new leader waited for the claim of the first one, and made none of its own");
+    assert_eq!(epochs(&scene), [0], "the new leader waited for the claim of the former leader, and created none");
 }
 
 /// Epochs of claims, oldest claim first, each once.

@@ -4,7 +4,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "helpers of tests: what cannot be had ends the test, and a seed that fails must be known"
+    reason = "test helpers fail by panicking, and a seed that fails must be known"
 )]
 
 mod actuator_dies;

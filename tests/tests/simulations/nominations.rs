@@ -113,7 +113,7 @@ async fn a_nomination_is_there_before_the_node_is_ready_and_ends_with_it() {
     let scene = Scene::begin(one_to_a_node()).await;
     let world = &scene.world;
     waits(world, "web", "3");
-    scene.until("its node is there", 2 * MINUTE, |world| !nodes(world).is_empty()).await;
+    scene.until("its node exists", 2 * MINUTE, |world| !nodes(world).is_empty()).await;
     scene.until("it is nominated", Duration::from_secs(1), |world| !nominated(world, "web").is_empty()).await;
     let node = nodes(world).remove(0);
     assert_eq!(nominated(world, "web"), object::name(&node));
@@ -141,7 +141,9 @@ async fn a_pod_is_nominated_to_room_that_is_there_for_a_while() {
     let node = object::name(&nodes(world)[0]).to_owned();
     waits(world, "beside", "100m");
     scene.until("it is nominated", Duration::from_secs(5), |world| nominated(world, "beside") == node).await;
-    scene.until("it is taken back", Duration::from_secs(45), |world| nominated(world, "beside").is_empty()).await;
+    scene
+        .until("the nomination is cleared", Duration::from_secs(45), |world| nominated(world, "beside").is_empty())
+        .await;
     assert_eq!(instances_ever_launched(world).len(), 1, "{}", scene.summary());
 }
 

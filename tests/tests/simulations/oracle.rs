@@ -46,9 +46,9 @@ pub(super) fn limits(scene: &Scene, limit: i64) {
 pub(super) fn at_the_end(scene: &Scene, surplus: usize) {
     let claimed: BTreeSet<String> = claims_ever_launched(&scene.world).into_values().collect();
     let bought = instances_ever_launched(&scene.world);
-    assert!(claimed.is_subset(&bought), "a claim has an instance that was never bought");
+    assert!(claimed.is_subset(&bought), "a claim has an instance that was never launched");
     let unclaimed: Vec<&String> = bought.difference(&claimed).collect();
-    assert!(unclaimed.len() <= surplus, "bought and never claimed: {unclaimed:?}\n{}", scene.summary());
+    assert!(unclaimed.len() <= surplus, "launched without a claim: {unclaimed:?}\n{}", scene.summary());
     assert!(scene.world.all(ResourceId::NODE_CLAIMS).is_empty(), "{}", scene.summary());
     assert!(scene.world.all(ResourceId::NODES).is_empty(), "{}", scene.summary());
 }

@@ -87,7 +87,7 @@ async fn run(seed: u64) {
     scene.until_empty(30 * MINUTE).await;
     let claimed: BTreeSet<String> = claims_ever_launched(&scene.world).into_values().collect();
     let bought = instances_ever_launched(&scene.world);
-    assert!(claimed.is_subset(&bought), "a claim has an instance that was never bought");
+    assert!(claimed.is_subset(&bought), "a claim has an instance that was never launched");
     assert!(scene.world.all(ResourceId::NODE_CLAIMS).is_empty());
 }
 

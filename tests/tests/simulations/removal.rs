@@ -63,7 +63,7 @@ async fn consolidate_after_is_waited_for() {
     scene.deploy("web", 1, 3000);
     scene.until_running(1, 3 * MINUTE).await;
     scene.scale("web", 0);
-    scene.until("the pod is gone", MINUTE, |world| world.all(ResourceId::PODS).is_empty()).await;
+    scene.until("the pod is deleted", MINUTE, |world| world.all(ResourceId::PODS).is_empty()).await;
     scene.pass(5 * MINUTE - Duration::from_secs(5)).await;
     assert_eq!(most_at_once(&scene), 0, "not yet");
     scene.until_empty(3 * MINUTE).await;
@@ -77,7 +77,7 @@ async fn pods_of_a_node_that_is_too_large_move_to_a_cheaper_one_without_an_inter
     let cost = scene.world.hourly_cost();
     scene.scale("web", 1);
     scene
-        .until("one cheaper node is left", 15 * MINUTE, move |world| {
+        .until("one cheaper node remains", 15 * MINUTE, move |world| {
             world.hourly_cost() < cost && world.living_instances().len() == 1 && world.running_pods() == 1
         })
         .await;
@@ -148,7 +148,7 @@ async fn drift_under_a_termination_grace_period_buys_one_replacement_however_lon
     scene.until("the drifted claim is deleted", 15 * MINUTE, leaving).await;
     scene.pass(20 * MINUTE).await;
     let bought = instances_ever_launched(&scene.world).len();
-    assert!(bought <= 2, "{bought} instances were bought\n{}", scene.summary());
+    assert!(bought <= 2, "{bought} instances were launched\n{}", scene.summary());
 }
 
 #[tokio::test(start_paused = true)]
@@ -177,7 +177,7 @@ async fn a_pod_that_comes_while_its_node_is_being_removed_is_not_killed() {
     // The taint is the first write to the node.
     let taint = Matcher { verb: Some(Verb::Patch), resource: Some("nodes"), ..Matcher::default() };
     scene.scale("web", 0);
-    scene.until("the pod is gone", MINUTE, |world| world.all(ResourceId::PODS).is_empty()).await;
+    scene.until("the pod is deleted", MINUTE, |world| world.all(ResourceId::PODS).is_empty()).await;
     scene.world.server().faults().next(1, taint, Effect::HoldBefore(gate.clone()));
     gate.reached(1).await;
     // Bound at the last moment, as by a scheduler that had not seen the taint.
@@ -186,11 +186,11 @@ async fn a_pod_that_comes_while_its_node_is_being_removed_is_not_killed() {
     scene.world.apply_object(&pod).unwrap();
     gate.open();
     scene.pass(10 * MINUTE).await;
-    let pod = scene.world.get(ResourceId::PODS, "late").expect("the pod is still there");
+    let pod = scene.world.get(ResourceId::PODS, "late").expect("the pod still exists");
     assert!(is_running(&pod), "{}", scene.summary());
     let node = scene.world.get(ResourceId::NODES, &node).unwrap();
     let taints = object::items(&node, &["spec", "taints"]);
-    assert!(taints.is_empty(), "the taint is taken back: {taints:?}");
+    assert!(taints.is_empty(), "the taint is removed: {taints:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -67,7 +67,7 @@ async fn pods_that_are_not_to_get_a_node_buy_none() {
     // Two pods were marked for an instant, which is not part of this test.
     assert_eq!(bought(world), 0, "{}", scene.summary());
     set_status(world, "nominated", &json!({ "nominatedNodeName": null }));
-    scene.until("the one that is judged gets a node", MINUTE, |world| bought(world) == 1).await;
+    scene.until("the unschedulable pod gets a node", MINUTE, |world| bought(world) == 1).await;
 }
 
 /// Rule 7: a pod that waits for its node gets no second node, from any plan.
@@ -86,7 +86,7 @@ async fn a_reserved_pod_is_not_bought_for_again() {
     let plan = director.plan(&[wanted("a-2")], Vec::new()).await;
     let outcome = director.send(plan).await.remove(0);
     assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::PodChanged)));
-    director.until("the node is bought", MINUTE, |world| bought(world) == 1).await;
+    director.until("the node is launched", MINUTE, |world| bought(world) == 1).await;
 }
 
 /// Rule 7: the reservation ends when kube-scheduler rejects the pod again on its planned node.
@@ -94,7 +94,7 @@ async fn a_reserved_pod_is_not_bought_for_again() {
 async fn a_pod_that_is_refused_again_is_planned_again_at_once() {
     let scene = Scene::begin(one_to_a_node()).await;
     scene.deploy("web", 1, 3000);
-    scene.until("its node is there", 2 * MINUTE, |world| !world.all(ResourceId::NODES).is_empty()).await;
+    scene.until("its node exists", 2 * MINUTE, |world| !world.all(ResourceId::NODES).is_empty()).await;
     let node = object::name(&scene.world.all(ResourceId::NODES)[0]).to_owned();
     // Another pod takes the capacity.
     let squatter = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "squatter"}, "spec": {"nodeName": node,
@@ -106,7 +106,7 @@ async fn a_pod_that_is_refused_again_is_planned_again_at_once() {
     };
     scene.until("its node is in service", 2 * MINUTE, in_service).await;
     assert_eq!(bought(&scene.world), 1);
-    let took = scene.until("another node is bought", MINUTE, |world| bought(world) == 2).await;
+    let took = scene.until("another node is launched", MINUTE, |world| bought(world) == 2).await;
     assert!(took < Duration::from_secs(15), "{took:?}: not only when the reservation runs out");
     scene.until_running(2, 3 * MINUTE).await;
 }
@@ -118,10 +118,10 @@ async fn a_node_that_is_not_matched_yet_offers_no_room_of_its_own() {
     let status = Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") };
     let rule = scene.world.server().faults().always(status, Effect::internal_error());
     scene.deploy("web", 1, 3000);
-    scene.until("its node is there", 2 * MINUTE, |world| !world.all(ResourceId::NODES).is_empty()).await;
+    scene.until("its node exists", 2 * MINUTE, |world| !world.all(ResourceId::NODES).is_empty()).await;
     scene.pass(Duration::from_secs(2)).await;
     scene.scale("web", 2);
-    scene.until("a node for the other is bought", Duration::from_secs(20), |world| bought(world) == 2).await;
+    scene.until("a node for the other pod is launched", Duration::from_secs(20), |world| bought(world) == 2).await;
     scene.world.server().faults().remove(rule);
     scene.until_running(2, 5 * MINUTE).await;
     assert_eq!(bought(&scene.world), 2);

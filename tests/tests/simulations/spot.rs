@@ -52,13 +52,13 @@ impl Interrupted {
         let drained = move |world: &World| {
             world.count(ResourceId::PODS, |pod| object::text(pod, &["spec", "nodeName"]) == name) == 0
         };
-        scene.until("no pod is left on it", NOTICE, drained).await;
+        scene.until("the node has no pods", NOTICE, drained).await;
         let id = self.instance.clone();
         scene.until("the instance ends", NOTICE, move |world| !world.living_instances().contains_key(&id)).await;
         assert!(self.at.elapsed() < NOTICE, "{:?}", self.at.elapsed());
         scene.until_running(4, 3 * MINUTE).await;
         let extra = instances_ever_launched(&scene.world).len() - self.bought;
-        assert_eq!(extra, 1, "one replacement\n{}", scene.summary());
+        assert_eq!(extra, 1, "exactly one replacement\n{}", scene.summary());
     }
 
     /// Time from the notice to the request for the first eviction.
@@ -146,7 +146,7 @@ async fn without_watchers_the_actuator_buys_one_like_it() {
     interrupted.is_handled_in_time(&scene).await;
     let eviction = interrupted.first_eviction(&scene).unwrap();
     let purchase = interrupted.first_purchase(&scene).unwrap();
-    assert!(purchase < Duration::from_secs(10), "nobody waits for a plan that does not come: {purchase:?}");
+    assert!(purchase < Duration::from_secs(10), "the launch does not wait for a plan: {purchase:?}");
     assert!(eviction >= purchase + BOOT, "the pods wait for the replacement: {purchase:?}, {eviction:?}");
 }
 

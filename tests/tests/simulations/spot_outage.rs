@@ -69,7 +69,7 @@ async fn play(case: &Case) -> f64 {
         assert!(start.elapsed() < NOTICE + 2 * MINUTE, "{}", scene.summary());
         outage += LOOK * u32::try_from(missing).unwrap();
         if start.elapsed() + LOOK >= NOTICE && start.elapsed() < NOTICE {
-            assert_eq!(on_old(&scene.world), 0, "pods are left when the instances end\n{}", scene.summary());
+            assert_eq!(on_old(&scene.world), 0, "pods still run when the instances terminate\n{}", scene.summary());
         }
         scene.pass(LOOK).await;
     }

@@ -50,7 +50,7 @@ async fn a_heartbeat_outdates_no_plan_and_a_label_does() {
     let (before, plan) = (version(&director.world, &first), director.plan(&[], vec![of_empty("r-1", &first)]).await);
     let later = director.plan(&[], vec![of_empty("r-2", &second)]).await;
     tokio::time::sleep(6 * MINUTE).await;
-    assert_ne!(version(&director.world, &first), before, "there was a heartbeat");
+    assert_ne!(version(&director.world, &first), before, "the node had a heartbeat");
     assert_eq!(said(&director.send(plan).await[0]), (OutcomeStatus::Accepted, None));
     director.world.patch(ResourceId::NODES, &second, json!({"metadata": {"labels": {"team": "other"}}})).unwrap();
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
@@ -151,7 +151,7 @@ async fn a_node_goes_only_once_its_replacement_is_in_service() {
     assert!(outcomes.iter().all(|it| it.status == OutcomeStatus::Accepted), "{outcomes:?}");
     let new = outcomes[0].node_claim.clone().unwrap();
     let goes = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none_or(|it| object::is_deleting(&it));
-    director.until("the old node goes", 3 * MINUTE, goes).await;
+    director.until("the old node is being removed", 3 * MINUTE, goes).await;
     assert!(object::condition_is_true(&director.claim(&new).unwrap(), "Initialized"));
     director.until("the pod runs again", 3 * MINUTE, |world| world.running_pods() == 1).await;
 }
@@ -168,5 +168,5 @@ async fn a_node_that_cannot_be_tainted_stays() {
     assert!(!object::is_deleting(&director.claim(&claim).unwrap()));
     director.world.server().faults().remove(rule);
     let gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none();
-    director.until("it goes once it is tainted", 5 * MINUTE, gone).await;
+    director.until("the node is removed after it is tainted", 5 * MINUTE, gone).await;
 }

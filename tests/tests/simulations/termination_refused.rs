@@ -40,9 +40,9 @@ async fn a_protected_instance_keeps_no_other_and_its_claim_says_why() {
     let (scene, protected) = all_may_go(1).await;
     let left = protected.clone();
     let only = move |world: &World| world.living_instances().into_keys().collect::<Vec<_>>() == left;
-    scene.until("only the protected instance is left", 5 * MINUTE, only).await;
+    scene.until("only the protected instance remains", 5 * MINUTE, only).await;
     let told = |world: &World| said(world).iter().any(|(reason, _)| reason == "TerminationRefused");
-    scene.until("its claim says why", MINUTE, told).await;
+    scene.until("its claim has the reason", MINUTE, told).await;
     let (_, message) = said(&scene.world).remove(0);
     for part in [protected[0].as_str(), "OperationNotPermitted", "may not be terminated"] {
         assert!(message.contains(part), "{message:?} does not name {part}");
@@ -63,7 +63,7 @@ async fn several_protected_instances_are_found_with_few_calls() {
     let mut left = protected.clone();
     left.sort();
     let only = move |world: &World| world.living_instances().into_keys().collect::<Vec<_>>() == left;
-    scene.until("only the protected instances are left", 5 * MINUTE, only).await;
+    scene.until("only the protected instances remain", 5 * MINUTE, only).await;
     let made = calls(&scene.world) - before;
     assert!(made <= 3 * NODES, "{made} calls");
     scene.world.ec2.with(|cloud, _| protected.iter().for_each(|id| cloud.protect(id, false)));

@@ -109,7 +109,7 @@ async fn a_deleted_launch_template_costs_one_launch() {
     });
     scene.deploy("more", 1, 3000);
     let again = |world: &World| instances_ever_launched(world).len() == 2;
-    scene.until("another instance is bought", Duration::from_secs(10), again).await;
+    scene.until("another instance is launched", Duration::from_secs(10), again).await;
     assert_eq!(claims_ever_launched(&scene.world).len(), 2, "{}", scene.summary());
 }
 

@@ -61,7 +61,7 @@ async fn a_silent_scheduler_delays_a_plan_by_less_than_a_few_seconds() {
     }
     scene.deploy("web", 1, 700);
     let bought = |world: &plimsoll_sim::world::World| !instances_ever_launched(world).is_empty();
-    let took = scene.until("an instance is bought", MINUTE, bought).await;
+    let took = scene.until("an instance is launched", MINUTE, bought).await;
     assert!(took < Duration::from_secs(15), "{took:?}");
 }
 

@@ -176,7 +176,7 @@ impl ActuatorService for FakeActuator {
         self.refuse_as_standby()?;
         let cycle_id = extract_cycle_id(request.metadata()).map(str::to_owned);
         let execution = Execution::try_from(request.into_inner()).unwrap();
-        assert_eq!(cycle_id.as_deref(), Some(execution.cycle_id.as_str()), "one id from snapshot to call");
+        assert_eq!(cycle_id.as_deref(), Some(execution.cycle_id.as_str()), "the id is the same from snapshot to call");
         let outcomes: Vec<Outcome> = self.with(|state| {
             let outcomes = execution.plan.launches.iter().flat_map(|launch| state.admit(launch)).collect();
             state.executions.push((Instant::now(), execution));

@@ -63,7 +63,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "rights",
-        shows: "the accounts of deploy/ may do what they must and nothing else",
+        shows: "the accounts of deploy/ have exactly the required permissions",
         region: REGION,
         cluster: "rights",
         installed: true,
@@ -72,7 +72,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "growth",
-        shows: "seed 001: 5 pods run, 15 stop at the limit with a reason, 0 leave nothing",
+        shows: "seed 001: 5 pods run, 15 reach the limit with a reason, 0 remove all nodes",
         region: REGION,
         cluster: SEED_001,
         installed: true,
@@ -117,7 +117,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "crash-actuator",
-        shows: "kill -9 of the leading actuator: claim written, Fleet called, answer lost",
+        shows: "kill -9 of the leading actuator: claim written, CreateFleet sent, response lost",
         region: REGION,
         cluster: "crash",
         installed: true,
@@ -144,7 +144,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "views",
-        shows: "kubectl get and describe look as Karpenter's users know them",
+        shows: "kubectl get and describe have the columns of Karpenter",
         region: REGION,
         cluster: SEED_001,
         installed: true,
@@ -162,7 +162,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "monitoring",
-        shows: "every metric of the chart's dashboards and rules is exported, and Karpenter's dashboards show something",
+        shows: "every metric of the chart's dashboards and rules is exported, and Karpenter's dashboards show data",
         region: REGION,
         cluster: "monitoring",
         installed: true,
@@ -171,7 +171,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "world",
-        shows: "cargo xtask world starts, does what its subcommands ask for, and leaves no process behind",
+        shows: "cargo xtask world starts, executes its subcommands, and ends all processes",
         region: REGION,
         cluster: "world",
         installed: true,

@@ -44,7 +44,7 @@ async fn pods_are_spread_over_zones_and_wait_where_that_is_full() {
     // Zone b has capacity for four pods. A fifth in zone a makes a skew of one, which is the maximum.
     scene.create(ResourceId::DEPLOYMENTS, with_spec("web", 10, &spread));
     scene.until("nine run", |scene| scene.count(is_running) == 9).await;
-    scene.until("the tenth says why not", |scene| message_of_pending(scene).contains("topology spread")).await;
+    scene.until("the tenth pod has the reason", |scene| message_of_pending(scene).contains("topology spread")).await;
     let by_node = placed(&scene, "web");
     assert_eq!(by_node["b1"], 4, "{by_node:?}");
     assert_eq!(by_node["a1"] + by_node["a2"], 5, "{by_node:?}");

@@ -268,7 +268,7 @@ impl Flow {
     pub(super) fn check(self, scene: &Scene, since: u64, more: usize) {
         oracle::limits(scene, LIMIT);
         let bought = instances_ever_launched(&scene.world).len();
-        assert!(bought <= self.purchases() + more, "{bought} instances were bought\n{}", scene.summary());
+        assert!(bought <= self.purchases() + more, "{bought} instances were launched\n{}", scene.summary());
         if self == Self::Drain {
             oracle::pod_budgets(&scene.world, since);
         }

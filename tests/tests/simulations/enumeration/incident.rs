@@ -148,7 +148,10 @@ impl Incident {
                     .filter_map(|it| instance_of(it))
                     .collect();
                 let others = held.iter().filter(|id| *id != instance).count();
-                assert!(since.elapsed() < OTHERS || others == 0, "{instance} keeps others running: {held:?}");
+                assert!(
+                    since.elapsed() < OTHERS || others == 0,
+                    "{instance} blocks the termination of others: {held:?}"
+                );
                 let is_over = since.elapsed() >= PROTECTION;
                 if is_over {
                     scene.world.ec2.with(|cloud, _| cloud.protect(instance, false));
