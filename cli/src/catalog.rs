@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<String, CommandError> {
     }
 }
 
-/// The whole catalog, and where its prices are from.
+/// The whole catalog, and the origin of its prices.
 fn read(arguments: &Arguments) -> Result<(Catalog, PriceOrigin), CommandError> {
     let region = arguments.region.as_deref();
     let settings = NodeClassSettings::default();
@@ -112,7 +112,7 @@ fn table(catalog: &Catalog) -> String {
     output::render(&table)
 }
 
-/// The lowest price in USD per hour, `-` where it is not offered.
+/// The lowest price in USD per hour; `-` if there is no offering.
 fn cheapest(it: &InstanceType, capacity_type: CapacityType) -> String {
     let offers = it.offerings.iter().filter(|offer| offer.capacity_type == capacity_type);
     offers.map(|offer| offer.price).min().map_or_else(|| "-".to_owned(), |price| price.to_string())

@@ -1,4 +1,5 @@
-//! `plimsoll certificates`: an authority and a certificate for each service, for those who have nothing else to make them.
+//! `plimsoll certificates`: creates a certificate authority and a certificate for each service, for clusters without
+//! another issuer.
 
 mod files;
 mod inspect;
@@ -11,9 +12,9 @@ use clap::Args;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// The services; each has one certificate, the same for all its replicas.
+/// The services. All replicas of a service share one certificate.
 const SERVICES: [&str; 3] = ["watcher", "scheduler", "actuator"];
-/// Longest name of a namespace.
+/// Maximum length of a namespace name.
 const MAX_NAMESPACE: usize = 63;
 
 #[derive(Debug, Args)]
@@ -63,7 +64,7 @@ fn namespace(text: &str) -> Result<String, String> {
         .to_owned())
 }
 
-/// What makes Secrets of the files.
+/// Commands that create Secrets from the files.
 fn commands(arguments: &Arguments, out: &Path, names: &[(&str, String)]) -> String {
     let mut text = String::new();
     for (service, name) in names {
@@ -89,7 +90,7 @@ fn commands(arguments: &Arguments, out: &Path, names: &[(&str, String)]) -> Stri
     text
 }
 
-/// As a shell takes it for one word.
+/// Quotes a word for a shell.
 fn quoted(text: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+:@%".contains(letter);
     if !text.is_empty() && text.chars().all(plain) {

@@ -13,9 +13,9 @@ use plimsoll_model::plan::Plan;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// With `--detailed-exitcode`: the plan launches or removes nodes. 2, which terraform uses, is bad input here.
+/// With `--detailed-exitcode`: the plan launches or removes nodes. Terraform uses 2, which means bad input here.
 const CHANGES: u8 = 3;
-/// With `--fail-on-unschedulable`: a pod has no place.
+/// With `--fail-on-unschedulable`: a pod is unschedulable.
 const UNSCHEDULABLE: u8 = 4;
 
 #[derive(Debug, Args)]
@@ -97,7 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
 }
 
 impl Arguments {
-    /// Exit status. A pod without a place comes before changes: it is what needs attention.
+    /// Exit status. An unschedulable pod takes precedence over changes, because it needs attention.
     fn status(&self, plan: &Plan) -> u8 {
         if self.fail_on_unschedulable && !plan.unschedulable.is_empty() {
             UNSCHEDULABLE

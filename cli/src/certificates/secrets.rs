@@ -1,4 +1,4 @@
-//! Certificates in Secrets of a cluster, made and renewed in place.
+//! Creates and renews certificates in Secrets of a cluster.
 
 use super::SERVICES;
 use super::issue::Pair;
@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long one answer may take. A Job tries again later.
+/// Timeout of one response. A Job retries later.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 const AUTHORITY: &str = "authority";
 const TYPE: &str = "kubernetes.io/tls";
@@ -56,7 +56,7 @@ fn named(text: &str) -> Result<(String, String), String> {
     Ok((service.to_owned(), name.to_owned()))
 }
 
-/// Writes the Secrets that are missing or due. Tells their names, never their content.
+/// Writes Secrets that are missing or due. Prints their names, never their contents.
 pub(super) fn run(arguments: &SecretArguments, names: &[(&str, String)], days: u16) -> Result<String, CommandError> {
     if arguments.renew_before >= days {
         let why = format!("--renew-before {}d must be less than --days {days}", arguments.renew_before);
@@ -94,7 +94,7 @@ struct Secrets<'a> {
     namespace: &'a str,
 }
 
-/// A Secret of the cluster.
+/// An existing Secret.
 struct Present {
     content: Option<Content>,
     version: Option<String>,
@@ -121,7 +121,7 @@ impl Secrets<'_> {
         let changes = renew::plan(authority.content.as_ref(), &contents, policy)
             .map_err(|why| self.failed(&authority_name, &why))?;
         let mut told = String::new();
-        // The authority's comes first: nothing may be signed by one that is lost.
+        // The authority's Secret comes first: nothing may be signed by an authority that is lost.
         for change in changes {
             let (name, present) = match change.service.and_then(|index| services.get(index)) {
                 Some((name, _, present)) => (name, present),
@@ -146,8 +146,8 @@ impl Secrets<'_> {
         Ok(Present { content, version: secret.metadata.resource_version })
     }
 
-    /// Server-side apply. Of two runs at once one fails: at a Secret that is there by its version, else by the owner of its
-    /// fields.
+    /// Server-side apply. Of two concurrent runs one fails: for an existing Secret by its version, otherwise by the
+    /// owner of its fields.
     async fn apply(&self, name: &str, version: Option<String>, content: &Content) -> Result<(), CommandError> {
         let manager = format!("plimsoll-certificates-{:x}", jiff::Timestamp::now().as_microsecond());
         let mut params = PatchParams::apply(&manager);
@@ -168,7 +168,7 @@ impl Secrets<'_> {
     }
 }
 
-/// The API server's own words; they do not quote what a Secret holds.
+/// Error message of the API server, which never contains the contents of a Secret.
 fn reason(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),

@@ -1,4 +1,4 @@
-//! The requests of a plan, as scripts meet them. AWS' own model judges them in tests/judge.
+//! The requests of a plan for scripts. tests/judge validates them against AWS' own model.
 
 use crate::{plimsoll, plimsoll_with, repository};
 use serde_json::Value;

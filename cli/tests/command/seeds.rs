@@ -1,4 +1,4 @@
-//! Two NodePools as people wrote them: what they allow is all that is ever bought.
+//! Two published NodePools: launches use only what the pools allow.
 
 use crate::{Run, deployment, plimsoll_with, repository, texts};
 use plimsoll_catalog::{NodeClassSettings, builtin};
@@ -10,7 +10,7 @@ fn plan(seed: &str, region: &str, workloads: &str) -> Run {
     plimsoll_with(&["plan", "-f", manifests.to_str().unwrap(), "-f", "-", "--region", region, "-o", "json"], workloads)
 }
 
-/// What workloads of different sizes ask for, from little to more than the limits allow.
+/// Workloads of different sizes, from small to above the limits.
 fn workloads() -> Vec<String> {
     let mixed = deployment("small", 7, "250m", "512Mi")
         + &deployment("middle", 3, "1", "4Gi")
@@ -32,7 +32,7 @@ fn types(region: &str) -> BTreeMap<String, (BTreeMap<String, String>, i64)> {
     catalog.instance_types.into_iter().map(of).collect()
 }
 
-/// Every type that a launch may become, with its pods' number.
+/// Types and zones of each launch, with its number of pods.
 fn launches(plan: &Value) -> Vec<(Vec<String>, Vec<String>, usize)> {
     let launches = plan["launches"].as_array().unwrap().iter();
     launches
@@ -57,7 +57,7 @@ fn the_workshop_pool_never_buys_old_generations_other_categories_or_more_than_te
                 assert!(generation >= 6, "{name}");
                 assert!(["c", "m", "r"].contains(&labels["karpenter.k8s.aws/instance-category"].as_str()), "{name}");
             }
-            // Whichever of its types a launch becomes.
+            // For any of the types of a launch.
             vcpus += names.iter().map(|name| types[name].1).max().unwrap();
         }
         assert!(vcpus <= 10, "{vcpus} vCPUs for {workload}");

@@ -1,4 +1,4 @@
-//! Who shares a zone, a host or any other domain with whom.
+//! Checks which pods share a zone, a host or another domain.
 
 use crate::check::counted;
 use crate::format::{Apart, Domains, Expect, Together};
@@ -17,7 +17,7 @@ pub(crate) fn check(view: &View<'_>, expect: &Expect, faults: &mut Vec<String>) 
     }
 }
 
-/// Pods of the pattern that have a place, by domain. A place that leaves the domain open is a fault.
+/// Placed pods that match the pattern, by domain. A place with an open domain is a fault.
 fn by_domain<'v>(
     view: &'v View<'_>,
     pattern: &str,

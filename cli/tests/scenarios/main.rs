@@ -1,5 +1,6 @@
-//! Runs the scenarios of `tests/scenarios`: clusters in YAML with what a right plan for them looks like. The README there tells
-//! the format. Each scenario is a test of its own: `cargo test --package plimsoll-cli --test scenarios -- taints/` runs a topic.
+//! Runs the scenarios in `tests/scenarios`: clusters in YAML with expectations of their plans. The README there
+//! describes the format. Each scenario is a separate test:
+//! `cargo test --package plimsoll-cli --test scenarios -- taints/` runs a topic.
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic, in its helpers too")]
 
 mod check;
@@ -27,7 +28,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// Scenarios below `folder`, by name. `common` holds what they share.
+/// Scenarios in `folder`, by name. `common` contains shared files.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut entries: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect();
     entries.sort();

@@ -1,4 +1,4 @@
-//! Pods: which have a place and where, which have none and why.
+//! Checks which pods are placed and where, and why others are not.
 
 use crate::check::counted;
 use crate::format::{Cause, Expect};
@@ -46,7 +46,7 @@ fn on_nodes(view: &View<'_>, expect: &Expect, faults: &mut Vec<String>) {
     }
 }
 
-/// The pods without a place are exactly those that are expected; if nothing is said, there is none.
+/// Asserts that exactly the expected pods are unschedulable; by default none.
 fn unschedulable(view: &View<'_>, expect: &Expect, faults: &mut Vec<String>) {
     let mut left: BTreeMap<&str, &Unschedulable> =
         view.plan.unschedulable.iter().map(|it| (it.pod.name.as_str(), it)).collect();

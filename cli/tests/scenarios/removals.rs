@@ -1,4 +1,4 @@
-//! Nodes that go, and nodes that stay.
+//! Checks which nodes are removed, and which stay.
 
 use crate::check::{between, counted};
 use crate::format::{Expect, Removal};
