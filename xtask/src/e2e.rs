@@ -105,8 +105,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
 fn choose(only: &[String]) -> Result<Vec<&'static Scenario>> {
     for name in only {
         if !SCENARIOS.iter().any(|s| s.name == name) {
-            let known: Vec<_> = SCENARIOS.iter().map(|s| s.name).collect();
-            bail!("no scenario is called {name}; these are: {}", known.join(", "));
+            let names: Vec<_> = SCENARIOS.iter().map(|s| s.name).collect();
+            bail!("no scenario is called {name}; these are: {}", names.join(", "));
         }
     }
     Ok(SCENARIOS.iter().filter(|s| only.is_empty() || only.iter().any(|n| n == s.name)).collect())

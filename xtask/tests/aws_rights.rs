@@ -77,7 +77,7 @@ fn camel(name: &str) -> String {
 /// Names of the calls in a source: methods of a client without arguments, like the SDK's builders.
 fn calls(source: &str) -> Vec<String> {
     let dense: String = source.chars().filter(|letter| !letter.is_whitespace()).collect();
-    let mut found = Vec::new();
+    let mut names = Vec::new();
     for client in CLIENTS {
         for (at, _) in dense.match_indices(client) {
             let rest = dense.get(at + client.len()..).unwrap();
@@ -85,11 +85,11 @@ fn calls(source: &str) -> Vec<String> {
                 rest.find(|letter: char| !letter.is_ascii_lowercase() && letter != '_' && !letter.is_ascii_digit());
             let (name, after) = rest.split_at(end.unwrap_or(rest.len()));
             if after.starts_with("()") {
-                found.push(camel(name));
+                names.push(camel(name));
             }
         }
     }
-    found
+    names
 }
 
 /// The service whose SDK a file uses; the files in `compute` share EC2's.
@@ -156,12 +156,12 @@ fn changes_are_limited_to_tagged_resources_of_the_cluster() {
 #[test]
 fn conditions_name_the_tags_that_the_actuator_sets() {
     let cluster = format!("{}${{ClusterName}}", tag::CLUSTER_PREFIX);
-    let known = [cluster.as_str(), tag::EKS_CLUSTER, tag::NODE_POOL, tag::EC2_NODE_CLASS, label::REGION];
+    let documented = [cluster.as_str(), tag::EKS_CLUSTER, tag::NODE_POOL, tag::EC2_NODE_CLASS, label::REGION];
     for statement in statements() {
         for (test, keys) in statement["Condition"].as_object().into_iter().flatten() {
             for (key, value) in keys.as_object().unwrap() {
                 if let Some((_, name)) = key.split_once("Tag/") {
-                    assert!(known.contains(&name), "{}: {test}: {name}", statement["Sid"]);
+                    assert!(documented.contains(&name), "{}: {test}: {name}", statement["Sid"]);
                 }
                 if key == "aws:TagKeys" {
                     assert_eq!(texts(value), ["Name", tag::NODE_CLAIM, tag::NODE_CLAIM_UID]);

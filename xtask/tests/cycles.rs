@@ -63,7 +63,7 @@ fn module_of(file: &str) -> &str {
 
 /// First segments of the paths that follow `prefix`: those of `prefix::a::b` and of `prefix::{a::b, c}`.
 fn first_segments<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
-    let mut found = Vec::new();
+    let mut segments = Vec::new();
     for (at, _) in text.match_indices(prefix) {
         let before = text[..at].chars().next_back();
         if before.is_some_and(|before| before.is_alphanumeric() || before == '_' || before == ':') {
@@ -71,11 +71,11 @@ fn first_segments<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
         }
         let rest = &text[at + prefix.len()..];
         match rest.strip_prefix('{') {
-            Some(group) => found.extend(segments_of_group(group)),
-            None => found.push(identifier(rest)),
+            Some(group) => segments.extend(segments_of_group(group)),
+            None => segments.push(identifier(rest)),
         }
     }
-    found
+    segments
 }
 
 fn identifier(text: &str) -> &str {

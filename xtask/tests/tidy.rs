@@ -145,8 +145,8 @@ fn pure_rooms_do_no_io() {
     for member in ["model", "catalog", "snapshot", "manifests", "invariants", "kubesched", "scheduler/solver"] {
         let manifest = manifest(&root().join(member));
         let Some(table) = manifest.get("dependencies").and_then(toml::Value::as_table) else { continue };
-        let found: Vec<_> = table.keys().filter(|name| io.contains(&name.as_str())).collect();
-        assert!(found.is_empty(), "{member} depends on {found:?}");
+        let io_crates: Vec<_> = table.keys().filter(|name| io.contains(&name.as_str())).collect();
+        assert!(io_crates.is_empty(), "{member} depends on {io_crates:?}");
     }
 }
 

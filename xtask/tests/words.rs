@@ -101,12 +101,12 @@ fn no_identifier_has_a_retired_word() {
     let mut files = Vec::new();
     rust_files(root, &mut files);
     assert!(files.len() > 500, "looked in the wrong place");
-    let mut found = Vec::new();
+    let mut violations = Vec::new();
     for file in files.iter().filter(|file| !file.ends_with("xtask/tests/words.rs")) {
         for (number, line) in fs::read_to_string(file).unwrap().lines().enumerate() {
             let words = retired(&code(line));
-            found.extend(words.iter().map(|word| format!("{}:{}: {word}", file.display(), number + 1)));
+            violations.extend(words.iter().map(|word| format!("{}:{}: {word}", file.display(), number + 1)));
         }
     }
-    assert!(found.is_empty(), "names that were replaced:\n{}", found.join("\n"));
+    assert!(violations.is_empty(), "names that were replaced:\n{}", violations.join("\n"));
 }

@@ -162,8 +162,8 @@ mod tests {
             for missing in scene.wanted.iter().take(3) {
                 let pods = all_but(&scene, &missing.name);
                 let plan = plan(&planned, &objects_now(&planned, &scene, &pods, volumes()))?;
-                let found = places(&plan, std::slice::from_ref(missing));
-                assert_eq!(found.len(), 1, "seed {seed}, {}: {plan:?}", missing.name);
+                let destination = places(&plan, std::slice::from_ref(missing));
+                assert_eq!(destination.len(), 1, "seed {seed}, {}: {plan:?}", missing.name);
                 let launched = plan.launches.iter().flat_map(|launch| &launch.pods);
                 assert_eq!(launched.filter(|pod| pods.keys().any(|it| it.ends_with(&pod.name))).count(), 0);
             }

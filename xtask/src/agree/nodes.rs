@@ -72,8 +72,10 @@ impl Made {
         let mut labels = of_type(kind, offering, region);
         // As in a claim of the actuator: one value of each custom label of the pool, then the labels of the template.
         for requirement in launch.requirements.iter() {
-            let own = !label::is_well_known(&requirement.key) && !label::is_restricted(&requirement.key);
-            if let (true, Operator::In, Some(value)) = (own, requirement.operator, requirement.values.iter().min()) {
+            let is_custom = !label::is_well_known(&requirement.key) && !label::is_restricted(&requirement.key);
+            if let (true, Operator::In, Some(value)) =
+                (is_custom, requirement.operator, requirement.values.iter().min())
+            {
                 labels.insert(requirement.key.clone(), value.clone());
             }
         }

@@ -144,8 +144,8 @@ pub(super) async fn unbound(shared: &Shared, stage: &Stage, scene: &Scene, wante
         tried(shared, stage, &scene.nobodys()).await?;
         let pods = shared.board.pods(seed);
         if names.iter().all(|name| pods.get(name).map(Seen::state) == before.get(name).map(Seen::state)) {
-            let left = wanted.iter().zip(&names).filter(|(_, name)| !bound(&pods, name));
-            return Ok(left.map(|(it, _)| it.clone()).collect());
+            let unbound_pods = wanted.iter().zip(&names).filter(|(_, name)| !bound(&pods, name));
+            return Ok(unbound_pods.map(|(it, _)| it.clone()).collect());
         }
     }
     bail!("kube-scheduler does not come to an end with the case")

@@ -48,11 +48,11 @@ pub(super) fn candidates(planned: &Planned, scene: &Scene, shape: usize) -> Vec<
     for pool in planned.snapshot.node_pools.iter().filter(|pool| can_launch(pool)) {
         let Some(catalog) = pool.catalog.as_ref().and_then(|id| planned.catalogs.get(id)) else { continue };
         let headroom = headroom(planned, scene, pool, catalog);
-        let all = of_pool(planned, pool, catalog, shape);
-        if lacks_variety(pool, &all) {
+        let possible_nodes = of_pool(planned, pool, catalog, shape);
+        if lacks_variety(pool, &possible_nodes) {
             continue;
         }
-        for (kind, candidate) in all {
+        for (kind, candidate) in possible_nodes {
             let mut capacity = kind.capacity.clone();
             capacity.set(NODES_RESOURCE, 1);
             if headroom.iter().any(|(name, left)| capacity.get(name) > left) {
@@ -112,9 +112,9 @@ fn headroom(planned: &Planned, scene: &Scene, pool: &NodePool, catalog: &Catalog
         used.add(&kind.capacity);
         used.add(&Resources::from([(NODES_RESOURCE, 1)]));
     }
-    let mut left = Resources::new();
-    pool.limits.iter().for_each(|(name, limit)| left.set(name, limit - used.get(name)));
-    left
+    let mut remaining = Resources::new();
+    pool.limits.iter().for_each(|(name, limit)| remaining.set(name, limit - used.get(name)));
+    remaining
 }
 
 /// All nodes that a pool can launch now.
@@ -124,8 +124,8 @@ fn of_pool<'a>(
     catalog: &'a Catalog,
     shape: &PodShape,
 ) -> Vec<(&'a InstanceType, Candidate)> {
-    let mut all = Vec::new();
-    let Some(open) = open_labels(pool, catalog, shape) else { return all };
+    let mut candidates = Vec::new();
+    let Some(open) = open_labels(pool, catalog, shape) else { return candidates };
     for kind in &catalog.instance_types {
         let room = kind.allocatable();
         let ratio = ratio(&shape.requests, &room);
@@ -133,19 +133,19 @@ fn of_pool<'a>(
             for own in &open {
                 let made = Made::possible("probe", pool, own, (kind, offering), &catalog.region);
                 if pool_allows(pool, &made.labels) {
-                    all.push((kind, Candidate { made, ratio, price: offering.price.0 }));
+                    candidates.push((kind, Candidate { made, ratio, price: offering.price.0 }));
                 }
             }
         }
     }
-    all
+    candidates
 }
 
 /// How often the requests fit into the scarcest resource.
 fn ratio(requests: &Resources, room: &Resources) -> f64 {
-    let asked = requests.iter().filter(|(name, amount)| *amount > 0 && *name != PODS);
+    let requested = requests.iter().filter(|(name, amount)| *amount > 0 && *name != PODS);
     #[expect(clippy::cast_precision_loss, reason = "only compared with each other")]
-    let ratios = asked.map(|(name, amount)| room.get(name) as f64 / amount as f64);
+    let ratios = requested.map(|(name, amount)| room.get(name) as f64 / amount as f64);
     ratios.fold(f64::MAX, f64::min)
 }
 

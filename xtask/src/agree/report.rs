@@ -314,8 +314,8 @@ mod tests {
         let again = State::open(folder.path())?;
         // Failed and incomplete cases run again.
         assert_eq!([1, 2, 3, 4].map(|seed| again.has(seed)), [true, true, false, false]);
-        let told = fs::read_to_string(folder.path().join("seed-2/told.txt"))?;
-        assert!(told.contains("unschedulable in the plan, but bound: a/b on n, as things are"), "{told}");
+        let report = fs::read_to_string(folder.path().join("seed-2/told.txt"))?;
+        assert!(report.contains("unschedulable in the plan, but bound: a/b on n, as things are"), "{report}");
         assert!(!folder.path().join("seed-1").exists());
         assert!(again.summary(&[1, 2, 3])?.starts_with("2 cases run, 1 failed to run"));
         Ok(())

@@ -276,13 +276,14 @@ fn namespaces(planned: &Planned, isolation: &Isolation) -> Vec<Namespace> {
 
 fn priority_classes(planned: &Planned, isolation: &Isolation) -> Vec<PriorityClass> {
     let classes = planned.objects.priority_classes.iter();
-    let own = classes.filter(|class| !class.metadata.name.as_deref().unwrap_or_default().starts_with(SYSTEM));
-    own.map(|class| PriorityClass {
-        metadata: isolation.metadata(&class.metadata),
-        global_default: None,
-        ..class.clone()
-    })
-    .collect()
+    let case_classes = classes.filter(|class| !class.metadata.name.as_deref().unwrap_or_default().starts_with(SYSTEM));
+    case_classes
+        .map(|class| PriorityClass {
+            metadata: isolation.metadata(&class.metadata),
+            global_default: None,
+            ..class.clone()
+        })
+        .collect()
 }
 
 fn storage_classes(planned: &Planned, isolation: &Isolation) -> Vec<StorageClass> {

@@ -75,13 +75,13 @@ impl Measure {
             case.write(&dir)?;
         }
         let prepared = prepare(case, &dir)?;
-        let mut told = self.solve(&[dir], repeat)?.pop().context("plimsoll-measure printed nothing")?;
-        told["snapshotSeconds"] = prepared.into();
-        if told["violations"] != 0 {
+        let mut figures = self.solve(&[dir], repeat)?.pop().context("plimsoll-measure printed nothing")?;
+        figures["snapshotSeconds"] = prepared.into();
+        if figures["violations"] != 0 {
             // The figures have little value then; tables mark them.
-            say(&format!("{}: the plan is NOT VALID: {}", case.title(), told["firstViolation"]));
+            say(&format!("{}: the plan is NOT VALID: {}", case.title(), figures["firstViolation"]));
         }
-        Ok(told)
+        Ok(figures)
     }
 
     /// Plans the inputs of [`prepare`] in the folders; returns one object for each.

@@ -87,11 +87,11 @@ fn theirs(bench: &Bench, seed: u64, options: Underused) -> Result<Value> {
     if !output.status.success() {
         bail!("Karpenter: {}", output.status);
     }
-    let told: Value = serde_json::from_slice(&output.stdout)?;
-    for anomaly in told["anomalies"].as_array().into_iter().flatten() {
+    let result: Value = serde_json::from_slice(&output.stdout)?;
+    for anomaly in result["anomalies"].as_array().into_iter().flatten() {
         say(&format!("Karpenter: {anomaly}"));
     }
-    Ok(told)
+    Ok(result)
 }
 
 fn table(bench: &Bench, outcomes: &[Outcome]) -> Table {
@@ -118,8 +118,9 @@ fn table(bench: &Bench, outcomes: &[Outcome]) -> Table {
     );
     for (kind, _) in KINDS {
         for nodes in &bench.args.nodes {
-            let own: Vec<&Outcome> = outcomes.iter().filter(|one| one.kind == kind && one.nodes == *nodes).collect();
-            table.row(row(&format!("{nodes} nodes, {kind}"), &own));
+            let clusters: Vec<&Outcome> =
+                outcomes.iter().filter(|one| one.kind == kind && one.nodes == *nodes).collect();
+            table.row(row(&format!("{nodes} nodes, {kind}"), &clusters));
         }
     }
     table.note(
@@ -178,8 +179,8 @@ fn above(one: &Outcome, key: &str) -> f64 {
 }
 
 fn average(values: impl Iterator<Item = f64>) -> f64 {
-    let all: Vec<f64> = values.collect();
-    all.iter().sum::<f64>() / all.len().max(1) as f64
+    let values: Vec<f64> = values.collect();
+    values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
 fn aims(table: &mut Table, outcomes: &[Outcome]) {

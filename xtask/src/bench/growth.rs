@@ -45,10 +45,10 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
         let mut cells = Vec::new();
         for value in *values {
             say(&format!("growth: {title}: {value}"));
-            let told = bench.measure.plan(&make(*value), REPEAT, false)?;
-            let time = median(&numbers(&told["solveSeconds"]));
+            let figures = bench.measure.plan(&make(*value), REPEAT, false)?;
+            let time = median(&numbers(&figures["solveSeconds"]));
             points.push((*value as f64, time));
-            cells.push(format!("{}: {}", marked(&value.to_string(), &told), seconds(time)));
+            cells.push(format!("{}: {}", marked(&value.to_string(), &figures), seconds(time)));
         }
         let fitted = exponent(&points);
         steepest = steepest.max(fitted);

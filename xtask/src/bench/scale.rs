@@ -43,9 +43,9 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
     let mut reached = Vec::new();
     for (title, (most, memory), make) in WORKLOADS {
         say(title);
-        let told = bench.measure.plan(&make(), REPEAT, false)?;
-        table.row(row(title, &told));
-        let (took, peak) = (median(&numbers(&told["solveSeconds"])), number(&told, "peakMib"));
+        let figures = bench.measure.plan(&make(), REPEAT, false)?;
+        table.row(row(title, &figures));
+        let (took, peak) = (median(&numbers(&figures["solveSeconds"])), number(&figures, "peakMib"));
         if let Some(most) = most {
             reached.push((took < *most, format!("{title}: plan below {most} s: {}.", seconds(took))));
         }

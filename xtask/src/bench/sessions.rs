@@ -66,11 +66,11 @@ fn warm_table(told: &Value) -> Table {
     let mut table = Table::new("One more pod in a warm session", &columns);
     let mut slowest = [0.0_f64; 2];
     for one in told["series"].as_array().into_iter().flatten() {
-        let known = one["more"] == "known";
+        let is_known_workload = one["more"] == "known";
         let disruption = one["disruption"] == true;
         slowest[usize::from(disruption)] = slowest[usize::from(disruption)].max(number(one, "median"));
         table.row(vec![
-            if known { "a pod of a known workload" } else { "the first pod of a new workload" }.to_owned(),
+            if is_known_workload { "a pod of a known workload" } else { "the first pod of a new workload" }.to_owned(),
             if disruption { "yes" } else { "no" }.to_owned(),
             one["steps"].to_string(),
             seconds(number(one, "firstPlanSeconds")),

@@ -27,8 +27,9 @@ pub(super) fn check(version: &str, files: &[PathBuf]) -> Result<u64> {
     let location = schemas.join("{{ .Group }}_{{ .ResourceAPIVersion }}_{{ .ResourceKind }}.json");
     command.args(["-strict", "-summary", "-output", "json", "-schema-location"]).arg(location).args(files);
     let output = tools::output(&mut command)?;
-    let told: Value = serde_json::from_slice(&output.stdout).context("the answer of kubeconform")?;
-    let count = |key: &str| told["summary"][key].as_u64().with_context(|| format!("kubeconform reports no {key}"));
+    let output_json: Value = serde_json::from_slice(&output.stdout).context("the answer of kubeconform")?;
+    let count =
+        |key: &str| output_json["summary"][key].as_u64().with_context(|| format!("kubeconform reports no {key}"));
     ensure!(count("skipped")? == 0, "kubeconform skipped {} objects", count("skipped")?);
     count("valid")
 }

@@ -106,16 +106,16 @@ fn close(schema: &mut Value) {
 
 /// A definition and all definitions that it references.
 fn closure<'a>(name: &'a str, definitions: &'a BTreeMap<&'a str, Value>) -> BTreeSet<&'a str> {
-    let mut found = BTreeSet::from([name]);
+    let mut closure_names = BTreeSet::from([name]);
     let mut open = vec![name];
     while let Some(name) = open.pop() {
         let mut names = Vec::new();
         if let Some(definition) = definitions.get(name) {
             references(definition, &mut names);
         }
-        open.extend(names.into_iter().filter(|name| found.insert(name)));
+        open.extend(names.into_iter().filter(|name| closure_names.insert(name)));
     }
-    found
+    closure_names
 }
 
 fn references<'a>(schema: &'a Value, names: &mut Vec<&'a str>) {

@@ -36,8 +36,8 @@ pub(super) fn pod(name: &str, millis: u32) -> String {
 impl World {
     /// The pods of a Deployment that are not being deleted.
     pub(super) fn pods(&self, app: &str) -> Result<Vec<Value>> {
-        let all = self.cluster.kubectl.list(&["pods", "-n", "default", "-l", &format!("app={app}")])?;
-        Ok(all.into_iter().filter(|p| p["metadata"]["deletionTimestamp"].is_null()).collect())
+        let app_pods = self.cluster.kubectl.list(&["pods", "-n", "default", "-l", &format!("app={app}")])?;
+        Ok(app_pods.into_iter().filter(|p| p["metadata"]["deletionTimestamp"].is_null()).collect())
     }
 
     /// Waits until this number of pods are ready. Returns the names of their nodes.

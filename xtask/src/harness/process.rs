@@ -264,8 +264,8 @@ mod tests {
         let guard = Arc::new(Guard::start()?);
         let mut process = Process::start("it", Command::new("sleep").arg("600"), folder.path(), &guard)?;
         guard.interrupt();
-        let told = process.first_line(GRACE).map_err(|error| error.to_string());
-        assert_eq!(told, Err("interrupted".to_owned()));
+        let result = process.first_line(GRACE).map_err(|error| error.to_string());
+        assert_eq!(result, Err("interrupted".to_owned()));
         let built = build("it", Command::new("sleep").arg("600"), &guard).map_err(|error| error.to_string());
         assert_eq!(built, Err("interrupted".to_owned()));
         Ok(())
@@ -285,8 +285,8 @@ mod tests {
         let folder = tempfile::tempdir()?;
         let guard = Arc::new(Guard::start()?);
         let mut process = Process::start("it", Command::new("sh").args(["-c", "exit 3"]), folder.path(), &guard)?;
-        let told = process.first_line(GRACE).map_err(|error| error.to_string());
-        assert!(told.as_ref().is_err_and(|t| t.contains("ended while starting: exit status: 3")), "{told:?}");
+        let result = process.first_line(GRACE).map_err(|error| error.to_string());
+        assert!(result.as_ref().is_err_and(|t| t.contains("ended while starting: exit status: 3")), "{result:?}");
         Ok(())
     }
 }

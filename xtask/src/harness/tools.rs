@@ -109,9 +109,9 @@ mod tests {
     #[test]
     fn what_is_missing_is_named_with_its_purpose_and_source() {
         const NONE: Tool = Tool { program: "no-such-tool", ..GO };
-        let told = require(&[&NONE]).map_err(|error| error.to_string());
+        let result = require(&[&NONE]).map_err(|error| error.to_string());
         let needed = "no-such-tool is not on PATH. Go 1.26 or later builds the Kubernetes control plane, once. Get it: https://go.dev/dl/";
-        assert_eq!(told, Err(needed.to_owned()));
+        assert_eq!(result, Err(needed.to_owned()));
         assert_eq!(NONE.needed(), needed);
     }
 }

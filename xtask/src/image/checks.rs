@@ -214,7 +214,7 @@ mod tests {
         let label = |name: &str, value: &str| (format!("org.opencontainers.image.{name}"), value.to_owned());
         assert!(fault_of(|image| image.config.labels.extend([label("version", "0.2.0")])).contains("0.2.0"));
         assert!(fault_of(|image| image.config.labels.extend([label("licenses", "")])).contains("licenses"));
-        let told = fault_of(|image| image.config.env.push("TOKEN=secret".to_owned()));
-        assert_eq!(told, "environment variable TOKEN", "the message does not contain the value");
+        let fault = fault_of(|image| image.config.env.push("TOKEN=secret".to_owned()));
+        assert_eq!(fault, "environment variable TOKEN", "the message does not contain the value");
     }
 }

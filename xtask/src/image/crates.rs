@@ -38,16 +38,16 @@ impl Crates {
     pub(super) fn linked_by(&self, package: &str) -> Result<BTreeMap<&CrateId, Vec<&CrateId>>> {
         let start = self.edges.keys().find(|(name, _)| name == package);
         let mut open = vec![start.with_context(|| format!("cargo tree printed nothing for {package}"))?];
-        let mut found = BTreeMap::new();
+        let mut linked = BTreeMap::new();
         // Terminates, because each crate is opened once.
         while let Some(one) = open.pop() {
-            if !found.contains_key(one) {
+            if !linked.contains_key(one) {
                 let needs: Vec<_> = self.edges.get(one).into_iter().flatten().collect();
                 open.extend(&needs);
-                found.insert(one, needs);
+                linked.insert(one, needs);
             }
         }
-        Ok(found)
+        Ok(linked)
     }
 }
 

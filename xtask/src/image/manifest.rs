@@ -116,9 +116,9 @@ mod tests {
 
     #[test]
     fn only_the_deployment_of_a_file_is_read() {
-        let found = container(&format!("kind: Service\n---\n{MANIFEST}")).unwrap();
+        let parsed = container(&format!("kind: Service\n---\n{MANIFEST}")).unwrap();
         let mounts = vec![("tls".to_owned(), "/etc/tls".to_owned())];
-        assert_eq!(found, Container { args: vec!["--a=$(B)".to_owned()], ports: vec![7], mounts, token: false });
+        assert_eq!(parsed, Container { args: vec!["--a=$(B)".to_owned()], ports: vec![7], mounts, token: false });
         assert!(container("kind: Service\n").is_err());
         assert!(container(&format!("{MANIFEST}---\n{MANIFEST}")).is_err());
     }

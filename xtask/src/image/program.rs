@@ -49,8 +49,8 @@ impl Program {
 pub(super) fn choose(only: &[String]) -> Result<Vec<&'static Program>> {
     for name in only {
         if !PROGRAMS.iter().any(|one| one.image == name) {
-            let known: Vec<_> = PROGRAMS.iter().map(|one| one.image).collect();
-            bail!("--only: no image is called {name}; these are: {}", known.join(", "));
+            let images: Vec<_> = PROGRAMS.iter().map(|one| one.image).collect();
+            bail!("--only: no image is called {name}; these are: {}", images.join(", "));
         }
     }
     Ok(PROGRAMS.iter().filter(|one| only.is_empty() || only.iter().any(|name| name == one.image)).collect())

@@ -193,8 +193,8 @@ mod tests {
 
     #[test]
     fn package_urls_escape_what_they_must() {
-        let found = fields("Package: libc6\nVersion: 1:2.36+deb12\nArchitecture: amd64\n");
-        let component = package_component(&found, &Image::default()).unwrap();
+        let parsed = fields("Package: libc6\nVersion: 1:2.36+deb12\nArchitecture: amd64\n");
+        let component = package_component(&parsed, &Image::default()).unwrap();
         assert_eq!(component["purl"], "pkg:deb/debian/libc6@1%3A2.36%2Bdeb12?arch=amd64");
     }
 

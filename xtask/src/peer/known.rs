@@ -18,7 +18,7 @@ pub(super) fn read(root: &Path) -> Result<BTreeMap<u64, String>> {
 }
 
 fn rows(text: &str) -> Result<BTreeMap<u64, String>> {
-    let mut known = BTreeMap::new();
+    let mut reasons = BTreeMap::new();
     let section = text.lines().skip_while(|line| !line.starts_with(HEADING)).skip(1);
     for line in section.take_while(|line| !["### ", "## ", "# "].iter().any(|start| line.starts_with(start))) {
         let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
@@ -28,10 +28,10 @@ fn rows(text: &str) -> Result<BTreeMap<u64, String>> {
             continue;
         };
         for seed in seeds {
-            anyhow::ensure!(known.insert(seed, (*reason).to_owned()).is_none(), "seed {seed} is listed twice");
+            anyhow::ensure!(reasons.insert(seed, (*reason).to_owned()).is_none(), "seed {seed} is listed twice");
         }
     }
-    Ok(known)
+    Ok(reasons)
 }
 
 #[cfg(test)]
@@ -43,9 +43,9 @@ mod tests {
     #[test]
     fn seeds_of_the_tables_below_the_heading_have_the_last_cell_as_their_reason() {
         let text = "# A\n\n| 1 | not here |\n\n### Exceptions\n\n| seeds | more | why |\n|---|---|---|\n| 78, 118 | 3 % | ports |\n\nText.\n\n| 5 | - | limits |\n\n## B\n\n| 9 | not here |\n";
-        let known = rows(text).unwrap();
+        let reasons = rows(text).unwrap();
         let expected = [(5, "limits"), (78, "ports"), (118, "ports")];
-        assert_eq!(known, expected.map(|(seed, why)| (seed, why.to_owned())).into());
+        assert_eq!(reasons, expected.map(|(seed, why)| (seed, why.to_owned())).into());
     }
 
     #[test]

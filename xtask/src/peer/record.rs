@@ -47,11 +47,11 @@ impl Record {
     }
 
     pub(super) fn find(&mut self, case: &Case) -> Result<Option<Answer>> {
-        let found = self.known.get(&content(case)?).cloned();
-        if let Some(answer) = &found {
+        let line = self.known.get(&content(case)?).cloned();
+        if let Some(answer) = &line {
             self.version = Some(answer.karpenter.clone());
         }
-        Ok(found)
+        Ok(line)
     }
 
     pub(super) fn keep(&mut self, case: &Case, answer: &Answer) -> Result<()> {

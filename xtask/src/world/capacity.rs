@@ -115,10 +115,10 @@ fn take(rules: &mut Vec<Rule>, pools: &Pools) {
 
 fn give(rules: &mut Vec<Rule>, pools: &Pools) -> Result<()> {
     let before = rules.len();
-    let all = describe(rules);
+    let current = describe(rules);
     rules.retain(|rule| !pools.contain(rule));
     if rules.len() == before {
-        bail!("no such capacity was removed. {all}");
+        bail!("no such capacity was removed. {current}");
     }
     Ok(())
 }
@@ -195,8 +195,8 @@ mod tests {
     fn part_of_a_rule_cannot_be_given_back_and_the_rules_are_named() {
         let mut rules = taken(&["* * us-east-1a"]);
         let error = give(&mut rules, &pools("spot m7i.large us-east-1a")).map_err(|error| error.to_string());
-        let told = "no such capacity was removed. EC2 has no capacity for:\n  * * us-east-1a";
-        assert_eq!(error, Err(told.to_owned()));
+        let expected = "no such capacity was removed. EC2 has no capacity for:\n  * * us-east-1a";
+        assert_eq!(error, Err(expected.to_owned()));
         assert_eq!(rules.len(), 1);
     }
 

@@ -84,19 +84,19 @@ fn choose(target: &str, living: Vec<Instance>, nodes: &[Value]) -> Result<Target
         let node = nodes.iter().find(|node| instance_of(node) == Some(instance.id.as_str()));
         node.and_then(|node| node["metadata"]["name"].as_str()).map(str::to_owned)
     };
-    let mut known = Vec::new();
+    let mut names = Vec::new();
     for instance in living {
         let node = node_of(&instance);
-        let found = Target { instance, node };
-        if target == found.instance.id || Some(target) == found.node.as_deref() {
-            return Ok(found);
+        let candidate = Target { instance, node };
+        if target == candidate.instance.id || Some(target) == candidate.node.as_deref() {
+            return Ok(candidate);
         }
-        known.push(format!("  {}", found.describe()));
+        names.push(format!("  {}", candidate.describe()));
     }
-    if known.is_empty() {
+    if names.is_empty() {
         bail!("{target} is no living instance and no Node of one. There is none at all: apply a workload first");
     }
-    bail!("{target} is no living instance and no Node of one. These are:\n{}", known.join("\n"))
+    bail!("{target} is no living instance and no Node of one. These are:\n{}", names.join("\n"))
 }
 
 impl Target {

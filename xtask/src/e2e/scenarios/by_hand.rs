@@ -104,14 +104,14 @@ fn instance_of_web(kubectl: &Kubectl, not: &str) -> Result<String> {
 /// Command lines of processes that contain the folder.
 fn processes_that_name(folder: &Path) -> Result<Vec<String>> {
     let folder = format!("{}/", folder.display());
-    let mut found = Vec::new();
+    let mut command_lines = Vec::new();
     for entry in std::fs::read_dir("/proc").context("/proc")? {
         // A process may end while its files are read.
         let line = std::fs::read(entry?.path().join("cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
         if line.contains(&folder) {
-            found.push(line);
+            command_lines.push(line);
         }
     }
-    Ok(found)
+    Ok(command_lines)
 }

@@ -39,12 +39,12 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     ensure!(delay < NEXT_SECONDS_MAX, "the next offering was used after {delay:.3} s");
 
     // Only the tried pools count as known: EC2 names them, and other zones may still be requested.
-    let known: BTreeSet<_> = met.pools.iter().filter(|p| p.0 == choice).cloned().collect();
+    let tried_pools: BTreeSet<_> = met.pools.iter().filter(|p| p.0 == choice).cloned().collect();
     let seen = world.cloud.last_call()?;
     world.cluster.kubectl.apply(&objects::deployment("third", 1, 1500))?;
     world.wait_ready("third", 1, SOON)?;
     for call in world.cloud.calls("CreateFleet", seen)? {
-        let again: Vec<_> = call.pools.iter().filter(|p| known.contains(*p)).collect();
+        let again: Vec<_> = call.pools.iter().filter(|p| tried_pools.contains(*p)).collect();
         ensure!(again.is_empty(), "{again:?} were tried again though they are known to have no capacity");
     }
     Ok(vec![("without capacity", choice), ("used instead", next.instance_type), ("after", in_millis(delay))])

@@ -122,10 +122,10 @@ fn write_values(world: &World, path: &Path, text: &str) -> Result<PathBuf> {
 fn rolled_out(world: &World, pods: &mut Pods) -> Result<()> {
     pods.until("all Deployments of the release are rolled out", ROLLED_OUT, || {
         let deployments = world.cluster.kubectl.list(&["deployments", "-n", NAMESPACE])?;
-        let left: Vec<_> = deployments.iter().filter_map(unfinished).collect();
+        let unfinished_deployments: Vec<_> = deployments.iter().filter_map(unfinished).collect();
         Ok((
-            left.is_empty() && deployments.len() == 3,
-            format!("{} Deployments, {}", deployments.len(), left.join("; ")),
+            unfinished_deployments.is_empty() && deployments.len() == 3,
+            format!("{} Deployments, {}", deployments.len(), unfinished_deployments.join("; ")),
         ))
     })
 }

@@ -115,8 +115,8 @@ pub(super) fn settled(world: &World) -> Result<()> {
     ensure!(ever == claims, "{ever} instances were ever launched, {claims} claims were ever Launched");
     let living: BTreeSet<_> = world.cloud.living()?.into_iter().map(|i| i.id).collect();
     let nodes: BTreeSet<_> = world.nodes()?.iter().filter_map(|n| instance_of(n).map(str::to_owned)).collect();
-    let left: Vec<_> = living.symmetric_difference(&nodes).collect();
-    ensure!(left.is_empty(), "instances without node, or nodes without instance: {left:?}");
+    let unmatched: Vec<_> = living.symmetric_difference(&nodes).collect();
+    ensure!(unmatched.is_empty(), "instances without node, or nodes without instance: {unmatched:?}");
     Ok(())
 }
 

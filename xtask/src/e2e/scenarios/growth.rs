@@ -57,13 +57,13 @@ fn at_the_limit(world: &World) -> Result<(usize, usize)> {
         ensure_limit(world)?;
         let pods = world.pods("web")?;
         let (running, pending): (Vec<_>, Vec<_>) = pods.iter().partition(|p| condition(p, "Ready"));
-        let mut told = 0;
+        let mut with_reason = 0;
         for pod in &pending {
-            told += usize::from(reason(world, pod)?.is_some_and(|r| r.contains("limit")));
+            with_reason += usize::from(reason(world, pod)?.is_some_and(|r| r.contains("limit")));
         }
-        seen = (running.len(), told);
-        let all = pods.len() == 15 && !pending.is_empty() && told == pending.len();
-        Ok((all, format!("{} run, {told} of {} others have a reason", running.len(), pending.len())))
+        seen = (running.len(), with_reason);
+        let all = pods.len() == 15 && !pending.is_empty() && with_reason == pending.len();
+        Ok((all, format!("{} run, {with_reason} of {} others have a reason", running.len(), pending.len())))
     })?;
     let begun = Instant::now();
     until_true("the limit holds", WATCHED * 2, || {

@@ -111,8 +111,8 @@ fn encode(bytes: &[u8]) -> String {
 
 /// Content of the first element with this name.
 fn between(xml: &str, element: &str) -> Result<String> {
-    let found = xml.split_once(&format!("<{element}>")).and_then(|(_, rest)| rest.split_once('<'));
-    found.map(|(text, _)| text.to_owned()).with_context(|| format!("no {element} in {xml}"))
+    let content = xml.split_once(&format!("<{element}>")).and_then(|(_, rest)| rest.split_once('<'));
+    content.map(|(text, _)| text.to_owned()).with_context(|| format!("no {element} in {xml}"))
 }
 
 #[cfg(test)]

@@ -91,9 +91,9 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
     scrapes.take(targets(world)?)?;
 
     let expressions = own::expressions(&world.root)?;
-    let known: Vec<&str> = scrapes.names().chain(ONLY_WITH_TLS).collect();
-    let used: std::collections::BTreeSet<&str> = expressions.iter().flat_map(|one| one.names(&known)).collect();
-    let missing: Vec<_> = used.iter().filter(|name| !known.contains(name)).collect();
+    let metric_names: Vec<&str> = scrapes.names().chain(ONLY_WITH_TLS).collect();
+    let used: std::collections::BTreeSet<&str> = expressions.iter().flat_map(|one| one.names(&metric_names)).collect();
+    let missing: Vec<_> = used.iter().filter(|name| !metric_names.contains(name)).collect();
     ensure!(missing.is_empty(), "dashboards or rules use what no service exported: {missing:?}");
     ensure!(used.len() > 50, "the dashboards and rules use {} metrics: looked in the wrong place", used.len());
 
@@ -142,8 +142,8 @@ fn everything_happens(watch: &mut Watch<'_>) -> Result<()> {
     watch.until("a pod has an Event about the limit", SOON, |world, _| {
         let pods = world.pods("web")?;
         let waiting = pods.iter().find(|pod| !condition(pod, "Ready")).context("every pod is ready")?;
-        let told = reason(world, waiting)?.unwrap_or_default();
-        Ok((told.contains("limit"), told))
+        let message = reason(world, waiting)?.unwrap_or_default();
+        Ok((message.contains("limit"), message))
     })?;
     world.scale("web", NODES - 1)?;
     watch.ready(NODES - 1)?;

@@ -39,8 +39,9 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     }
 
     let pod = waiting.context("no pod waits")?;
-    let told = world.cluster.kubectl.run(&["describe", "pod", &pod, "-n", "default"])?;
-    let line = told.lines().rfind(|l| l.contains("plimsoll")).context("kubectl describe shows no Event of Plimsoll")?;
+    let description = world.cluster.kubectl.run(&["describe", "pod", &pod, "-n", "default"])?;
+    let line =
+        description.lines().rfind(|l| l.contains("plimsoll")).context("kubectl describe shows no Event of Plimsoll")?;
     for word in ["Warning", "FailedScheduling", "default", "limit", "cpu"] {
         ensure!(line.contains(word), "the Event does not say {word:?}: {line}");
     }

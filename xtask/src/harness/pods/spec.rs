@@ -126,8 +126,8 @@ mod tests {
         let spec = pod.spec.as_mut().context("no spec")?;
         let unknown = json!({"name": "X", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}});
         spec.containers[0].env = Some(vec![serde_json::from_value(unknown)?]);
-        let told = environment(&pod, container(&pod)?, address).map_err(|error| error.to_string());
-        assert_eq!(told, Err("the source of the variable X is not supported".to_owned()));
+        let result = environment(&pod, container(&pod)?, address).map_err(|error| error.to_string());
+        assert_eq!(result, Err("the source of the variable X is not supported".to_owned()));
         pod.spec.as_mut().context("no spec")?.containers.clear();
         assert!(container(&pod).is_err());
         Ok(())

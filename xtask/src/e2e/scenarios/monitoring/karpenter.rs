@@ -35,10 +35,10 @@ impl Query {
     pub(super) fn has_series(&self, scrapes: &Scrapes) -> bool {
         let mut common: Option<BTreeSet<&Labels>> = None;
         for metric in &self.metrics {
-            let found: BTreeSet<&Labels> = scrapes.of(metric).filter(|labels| self.takes(labels)).collect();
+            let label_sets: BTreeSet<&Labels> = scrapes.of(metric).filter(|labels| self.takes(labels)).collect();
             common = Some(match common {
-                Some(before) => before.intersection(&found).copied().collect(),
-                None => found,
+                Some(before) => before.intersection(&label_sets).copied().collect(),
+                None => label_sets,
             });
         }
         common.is_some_and(|series| !series.is_empty())

@@ -35,11 +35,11 @@ pub(super) fn expressions(root: &Path) -> Result<Vec<Expression>> {
             let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
             // JSON is valid YAML.
             let document: Value = serde_saphyr::from_str(&text).with_context(|| format!("{}", path.display()))?;
-            let mut found = Vec::new();
-            walk(&document, &mut found);
+            let mut texts = Vec::new();
+            walk(&document, &mut texts);
             let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let shown = extension == "json";
-            all.extend(found.into_iter().map(|text| Expression { file: file.clone(), text, shown }));
+            all.extend(texts.into_iter().map(|text| Expression { file: file.clone(), text, shown }));
         }
     }
     Ok(all)
