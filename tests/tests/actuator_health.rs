@@ -1,5 +1,5 @@
 //! Tests of the actuator with instances that EC2 reports as impaired.
-#![allow(clippy::unwrap_used, reason = "only where a helper outside of a test uses it")]
+#![allow(clippy::unwrap_used, reason = "needed only if helpers outside of tests use it")]
 
 use plimsoll_actuator::ports::{InstanceStatus, StatusCheck};
 use plimsoll_model::catalog::CapacityType;

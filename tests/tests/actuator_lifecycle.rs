@@ -1,5 +1,5 @@
 //! Tests of the actuator with the life of a node, from the claim to its end.
-#![allow(clippy::unwrap_used, reason = "only where a helper outside of a test uses it")]
+#![allow(clippy::unwrap_used, reason = "needed only if helpers outside of tests use it")]
 
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;

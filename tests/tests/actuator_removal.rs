@@ -1,5 +1,5 @@
 //! Removals by plans: admitted, tainted, checked again, and deleted or reverted.
-#![allow(clippy::unwrap_used, reason = "only where a helper outside of a test uses it")]
+#![allow(clippy::unwrap_used, reason = "needed only if helpers outside of tests use it")]
 
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};

@@ -1,7 +1,7 @@
 //! The actuator's permissions in AWS match its calls: compares deploy/aws/cloudformation.yaml with the calls of
 //! actuator/aws. tests/aws compares the Terraform module with the template.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, which may fail like them")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers fail by panicking")]
 
 use plimsoll_model::names::{label, tag};
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! Checks of the Helm charts without Helm. `cargo xtask chart` renders them.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, which may fail like them")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers fail by panicking")]
 
 use std::collections::BTreeMap;
 use std::fs;

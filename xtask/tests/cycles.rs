@@ -1,7 +1,7 @@
 //! Checks that the top-level modules of a crate have no import cycles, and that only one module of the actuator holds
 //! the clients with side effects.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, which may fail like them")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers fail by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

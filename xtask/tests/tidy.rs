@@ -1,6 +1,6 @@
 //! Checks of the repository: directions of dependencies, unused files, sizes, lints.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, which may fail like them")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers fail by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

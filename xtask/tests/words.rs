@@ -1,6 +1,6 @@
 //! Checks that replaced names do not reappear.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, which may fail like them")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers fail by panicking")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test fails by a panic, in its helpers too"
+    reason = "tests and their helpers fail by panicking"
 )]
 
 mod cases;

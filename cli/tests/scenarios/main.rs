@@ -1,7 +1,7 @@
 //! Runs the scenarios in `tests/scenarios`: clusters in YAML with expectations of their plans. The README there
 //! describes the format. Each scenario is a separate test:
 //! `cargo test --package plimsoll-cli --test scenarios -- taints/` runs a topic.
-#![expect(clippy::unwrap_used, reason = "a test fails by a panic, in its helpers too")]
+#![expect(clippy::unwrap_used, reason = "tests and their helpers fail by panicking")]
 
 mod check;
 mod domains;

@@ -1,5 +1,5 @@
 //! Replays every stored input through its property.
-#![allow(clippy::unwrap_used, reason = "helpers of tests, which may fail like them")]
+#![allow(clippy::unwrap_used, reason = "test helpers fail by panicking")]
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

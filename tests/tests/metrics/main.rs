@@ -1,5 +1,5 @@
 //! The metrics of all services: their names and labels, their relation to Karpenter's, and their reference.
-#![allow(clippy::unwrap_used, reason = "helpers of tests, which may fail like them")]
+#![allow(clippy::unwrap_used, reason = "test helpers fail by panicking")]
 
 mod document;
 mod karpenter;

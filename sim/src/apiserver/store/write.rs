@@ -188,7 +188,7 @@ impl Store {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the one place where every kind of write meets")]
+    #[expect(clippy::too_many_arguments, reason = "common function of all writes")]
     fn finish(
         &mut self,
         resource: ResourceId,
