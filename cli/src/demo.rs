@@ -14,10 +14,10 @@ const WATCHABLE_SPEED: f64 = 25.0;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Fixes all that is left to chance in the simulation.
+    /// Seed of all random choices of the simulation.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     seed: u64,
-    /// Simulated seconds per second; 0 for as fast as it goes. In a terminal 25, elsewhere 0.
+    /// Simulated seconds per second; 0 for no limit. In a terminal 25, elsewhere 0.
     #[arg(long, value_name = "FACTOR")]
     speed: Option<f64>,
 }

@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Subject {
-    /// Where a pod goes, or why it has no place: reasons for each NodePool.
+    /// Where a pod is placed, or why it is unschedulable: reasons for each NodePool.
     #[command(visible_aliases = ["pods", "po"], after_help = POD_EXAMPLES)]
     Pod {
         /// The pod, as NAME or NAMESPACE/NAME.
@@ -35,7 +35,7 @@ enum Subject {
         #[command(flatten)]
         from: From,
     },
-    /// Where the pods of a Deployment go, or why they have no place.
+    /// Where the pods of a Deployment are placed, or why they are unschedulable.
     #[command(visible_aliases = ["deployments", "deploy"], after_help = WORKLOAD_EXAMPLES)]
     Deployment(WorkloadArguments),
     /// The same for a StatefulSet.
@@ -106,7 +106,7 @@ struct From {
     /// How the explanation is printed.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
-    /// Time to plan for (RFC 3339); the present by default.
+    /// Time of the plan (RFC 3339) [default: now]
     #[arg(long, value_name = "TIME")]
     now: Option<jiff::Timestamp>,
 }

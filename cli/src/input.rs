@@ -67,7 +67,7 @@ pub(crate) struct Question {
 /// Policies for preferences and minimums.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct PolicyArguments {
-    /// How preferences of pods are treated: Respect keeps them while a place can be found, Ignore drops them
+    /// How preferences of pods are treated: Respect satisfies them while pods can be placed, Ignore drops them
     #[arg(long, default_value = "Respect", value_parser = preference_policy, value_name = "POLICY")]
     preference_policy: PreferencePolicy,
     /// How minValues of a NodePool that cannot be met are treated: Strict launches nothing, BestEffort uses the values available

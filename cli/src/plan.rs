@@ -34,13 +34,13 @@ pub(crate) struct Arguments {
     /// How the plan is printed.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
-    /// Time to plan for (RFC 3339); the present by default.
+    /// Time of the plan (RFC 3339) [default: now]
     #[arg(long, value_name = "TIME")]
     now: Option<jiff::Timestamp>,
     /// Exit with 3 if nodes would be launched or removed, and with 0 if nothing would change.
     #[arg(long)]
     detailed_exitcode: bool,
-    /// Exit with 4 if a pod has no place.
+    /// Exit with 4 if a pod is unschedulable.
     #[arg(long)]
     fail_on_unschedulable: bool,
     /// Print the seconds for reading, planning and checking to stderr, as one line of JSON.

@@ -24,20 +24,20 @@ use std::sync::Arc;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Manifests: a file, a folder (with all below it) or - for stdin.
+    /// Manifests: a file, a folder (read recursively) or - for stdin.
     #[arg(short, long = "filename", value_name = "PATH", num_args = 1.., required = true)]
     filename: Vec<PathBuf>,
-    /// A YAML file with facts about the cluster and what node classes resolve to; sample values stand for what it omits.
+    /// A YAML file with facts about the cluster and the resources of node classes; missing facts get sample values.
     #[arg(long, value_name = "FACTS")]
     cluster: Option<PathBuf>,
-    /// Print the decoded user data of the launch templates in place of the requests.
+    /// Print the decoded user data of the launch templates instead of the requests.
     #[arg(long)]
     user_data: bool,
     #[command(flatten)]
     catalog: input::CatalogArguments,
     #[command(flatten)]
     policies: input::PolicyArguments,
-    /// The time to plan for (RFC 3339) in place of the present.
+    /// Time of the plan (RFC 3339) [default: now]
     #[arg(long, value_name = "TIME")]
     now: Option<jiff::Timestamp>,
 }

@@ -24,14 +24,14 @@ const AUTHORITIES: &str = "ca.crt";
 
 #[derive(Debug, Args)]
 pub(super) struct SecretArguments {
-    /// Write Secrets of this namespace, in which the services run, in place of files: those that are missing, and those
-    /// that end soon. Needs the rights to get, create and patch the four Secrets, and no others.
+    /// Write Secrets of this namespace, in which the services run, instead of files: those that are missing, and those
+    /// that expire soon. Needs permission to get, create and patch the four Secrets, and no others.
     #[arg(long, value_name = "NAMESPACE", value_parser = super::namespace, conflicts_with_all = ["out", "namespace", "force"])]
     pub(super) secrets: Option<String>,
-    /// How many days before its end a certificate is replaced, with the unit d; less than --days.
+    /// Days before expiry at which a certificate is replaced, with the unit d; less than --days.
     #[arg(long, default_value = "30d", value_parser = days, value_name = "DAYS", requires = "secrets")]
     renew_before: u16,
-    /// Name of a Secret, in place of plimsoll-SERVICE-tls and, for the authority and its key, plimsoll-ca.
+    /// Name of a Secret, instead of plimsoll-SERVICE-tls and, for the authority and its key, plimsoll-ca.
     #[arg(long = "secret-name", value_parser = named, value_name = "SERVICE|authority=NAME", requires = "secrets")]
     names: Vec<(String, String)>,
     /// The kubeconfig [default: $KUBECONFIG, else ~/.kube/config, else that of the pod]

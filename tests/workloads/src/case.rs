@@ -38,7 +38,7 @@ pub struct Case {
     pub features: BTreeSet<Feature>,
     /// Manifests, each with `apiVersion` and `kind`. Workloads are not expanded.
     pub objects: Vec<Value>,
-    /// What can be bought.
+    /// Catalog of the case.
     pub catalog: CatalogChoice,
 }
 
