@@ -19,19 +19,19 @@ const MAX_NAMESPACE: usize = 63;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The folder that the files are written to; it is made if need be.
+    /// Folder for the files; it is created if necessary.
     #[arg(long, value_name = "DIR", required_unless_present = "secrets")]
     out: Option<PathBuf>,
-    /// The namespace that the services run in.
+    /// Namespace of the services.
     #[arg(short, long, default_value = "plimsoll-system", value_parser = namespace)]
     namespace: String,
-    /// How many days the certificates are valid. In files, their authority too; in Secrets, it is valid ten times as long.
+    /// Validity of the certificates in days. In files, their authority is valid as long; in Secrets, ten times as long.
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..=3650))]
     days: u16,
-    /// Write over files that are there.
+    /// Overwrite existing files.
     #[arg(long)]
     force: bool,
-    /// Secrets in place of files.
+    /// Secrets instead of files.
     #[command(flatten)]
     secrets: secrets::SecretArguments,
 }
