@@ -223,8 +223,8 @@ pub(crate) fn summary(world: &World) -> String {
         ));
     }
     for kind in [ResourceId::NODE_CLAIMS, ResourceId::NODES, ResourceId::NODE_POOLS, ResourceId::EC2_NODE_CLASSES] {
-        for one in world.all(kind) {
-            let conditions: Vec<String> = object::items(&one, &["status", "conditions"])
+        for item in world.all(kind) {
+            let conditions: Vec<String> = object::items(&item, &["status", "conditions"])
                 .iter()
                 .map(|condition| {
                     let text = |field| object::text(condition, &[field]);
@@ -232,8 +232,8 @@ pub(crate) fn summary(world: &World) -> String {
                     format!("{}={} {message}", text("type"), text("status"))
                 })
                 .collect();
-            let deleting = if object::is_deleting(&one) { ", deleting" } else { "" };
-            lines.push(format!("{} {}{deleting}: {}", kind.get().kind, object::name(&one), conditions.join(", ")));
+            let deleting = if object::is_deleting(&item) { ", deleting" } else { "" };
+            lines.push(format!("{} {}{deleting}: {}", kind.get().kind, object::name(&item), conditions.join(", ")));
         }
     }
     for (id, machine) in world.living_instances() {

@@ -53,11 +53,11 @@ async fn one_impaired_node_is_replaced_and_many_at_once_are_not() {
     }
     impair(&director.world, &nodes[0].1);
     impair(&director.world, &nodes[1].1);
-    let told = |world: &World| {
+    let has_reason = |world: &World| {
         let events = world.events_of("NodeClaim", &nodes[0].0);
         events.iter().any(|event| event.contains("NodeRepairBlocked") && event.contains("2 of 3 nodes"))
     };
-    director.until("the limit is reported", NOTICED, told).await;
+    director.until("the limit is reported", NOTICED, has_reason).await;
     tokio::time::sleep(5 * MINUTE).await;
     assert!(nodes.iter().all(|(claim, _)| !is_going(&director.world, claim)), "two of three are too many");
     director.world.ec2.with(|cloud, _| {

@@ -67,9 +67,9 @@ async fn without_a_plan_the_node_is_replaced_by_its_like_before_its_time_is_over
         .await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(running_on(&director.world, &node), 2, "the drain waits for a plan");
-    let left = NOTICE - Duration::from_secs(10);
+    let remaining = NOTICE - Duration::from_secs(10);
     director
-        .until("the pods run elsewhere", left, |world| world.running_pods() == 2 && running_on(world, &node) == 0)
+        .until("the pods run elsewhere", remaining, |world| world.running_pods() == 2 && running_on(world, &node) == 0)
         .await;
     director
         .until("the old instance is terminated", 2 * MINUTE, |world| {

@@ -266,13 +266,13 @@ async fn a_catalog_follows_its_class() {
         let standard = cloud.images.values().find(|image| image.name.contains("x86_64-standard"));
         standard.map(|image| image.id.clone()).unwrap()
     });
-    let one = json!({"spec": {
+    let change = json!({"spec": {
         "subnetSelectorTerms": [{"id": subnet.id}],
         "amiSelectorTerms": [{"id": image}],
         "amiFamily": "AL2023",
         "kubelet": {"maxPods": 20},
     }});
-    stage.world.patch(CLASSES, "default", one).unwrap();
+    stage.world.patch(CLASSES, "default", change).unwrap();
     stage
         .until("the new generation is Ready", |class| {
             let ready = object::condition(class, "Ready").unwrap();
@@ -328,8 +328,8 @@ async fn facts_of_the_cluster_are_read_again_until_they_are_known_and_then_kept_
     let server = world.server();
     let of_dns = Matcher { name: Some("kube-dns".to_owned()), ..Matcher::of(Verb::Get, "services") };
     server.faults().next(8, of_dns, Fault::internal_error());
-    let told = Settings { cluster_dns: None, kubernetes_version: "1.36".to_owned(), ..Settings::default() };
-    let (current, stop) = (Current::new(Arc::new(told)), CancellationToken::new());
+    let settings = Settings { cluster_dns: None, kubernetes_version: "1.36".to_owned(), ..Settings::default() };
+    let (current, stop) = (Current::new(Arc::new(settings)), CancellationToken::new());
     let task = tokio::spawn(current.clone().follow(server.client("facts"), stop.clone()));
     let reads = |world: &World| {
         world.server().audit().iter().filter(|read| read.client == "facts" && read.name == "kube-dns").count()

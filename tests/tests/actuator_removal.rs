@@ -76,7 +76,7 @@ async fn a_pod_that_comes_before_the_taint_undoes_the_removal() {
     director.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
     director.world.server().faults().remove(rule);
     let undone = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
-    director.until("it is undone", MINUTE, undone).await;
+    director.until("the removal is reverted", MINUTE, undone).await;
     tokio::time::sleep(MINUTE).await;
     assert!(!is_gone(&director.world, &claim) && !is_tainted(&director.world, &node));
     assert_eq!(director.world.running_pods(), 1, "the pod still runs");
@@ -147,7 +147,7 @@ async fn a_new_leader_undoes_a_removal_that_no_longer_holds() {
     director.until("the pod runs", MINUTE, |world| world.count(ResourceId::PODS, is_running) == 1).await;
     director.world.server().faults().remove(rule);
     let undone = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
-    director.until("it is undone", 5 * MINUTE, undone).await;
+    director.until("the removal is reverted", 5 * MINUTE, undone).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(director.world.running_pods(), 1);
     assert!(!is_gone(&director.world, &claim));

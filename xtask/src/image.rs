@@ -103,7 +103,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     let boms: Vec<_> =
-        built.iter().map(|one| out.join(format!("{}-{}.cdx.json", one.program.image, one.platform))).collect();
+        built.iter().map(|image| out.join(format!("{}-{}.cdx.json", image.program.image, image.platform))).collect();
     sbom::validate(&root, &boms)?;
     report(&built)?;
     if !faults.is_empty() {
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.no_start {
         return Ok(());
     }
-    let here: Vec<&Built> = built.iter().filter(|one| one.platform == Platform::of_this_machine()).collect();
+    let here: Vec<&Built> = built.iter().filter(|image| image.platform == Platform::of_this_machine()).collect();
     if here.len() < built.len() {
         say("images for another architecture are not started here");
     }

@@ -48,8 +48,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for seed in args.seed..args.seed.saturating_add(args.cases) {
         let question = plimsoll_workloads::case(seed, &Profile::kubernetes()).question()?;
         let with = Figures::of(&question, &[]);
-        for (one, loss) in moves.iter().zip(&mut losses) {
-            let without = Figures::of(&question, &[*one]);
+        for (removed, loss) in moves.iter().zip(&mut losses) {
+            let without = Figures::of(&question, &[*removed]);
             if without.plan == with.plan {
                 continue;
             }
@@ -68,11 +68,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "| without | plans changed | pods lost | dearer, USD/h | more plans that strand | seeds |")?;
     writeln!(out, "|---|---:|---:|---:|---:|---|")?;
-    for (one, loss) in moves.iter().zip(&losses) {
+    for (removed, loss) in moves.iter().zip(&losses) {
         let dollars = loss.cost as f64 / 1e6;
         let seeds: Vec<String> = loss.changed.iter().take(6).map(u64::to_string).collect();
         let (changed, seeds) = (loss.changed.len(), seeds.join(", "));
-        writeln!(out, "| {one} | {changed} | {} | {dollars:.3} | {} | {seeds} |", loss.pods, loss.stranding)?;
+        writeln!(out, "| {removed} | {changed} | {} | {dollars:.3} | {} | {seeds} |", loss.pods, loss.stranding)?;
     }
     Ok(())
 }

@@ -79,9 +79,12 @@ fn retired(code: &str) -> Vec<String> {
     let identifiers = code.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
     let became = |word: &str| RETIRED.iter().find(|(old, _)| *old == word).map(|(_, new)| *new);
     identifiers
-        .filter(|one| !FOREIGN.contains(one))
-        .flat_map(|one| {
-            words(one).into_iter().filter_map(|word| Some(format!("{one} ({})", became(&word)?))).collect::<Vec<_>>()
+        .filter(|identifier| !FOREIGN.contains(identifier))
+        .flat_map(|identifier| {
+            words(identifier)
+                .into_iter()
+                .filter_map(|word| Some(format!("{identifier} ({})", became(&word)?)))
+                .collect::<Vec<_>>()
         })
         .collect()
 }

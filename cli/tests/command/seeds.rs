@@ -87,8 +87,8 @@ fn the_blog_pool_buys_its_six_types_in_its_two_zones_only() {
         assert!(vcpus <= 10, "{vcpus} vCPUs for {workload}");
         for launch in plan["launches"].as_array().unwrap() {
             assert_eq!(launch["labels"]["Environment"], "production");
-            let asked = launch["offering"]["capacityType"].as_str().unwrap();
-            assert_eq!(asked, "spot", "where both are allowed and offered, spot is cheaper");
+            let capacity_type = launch["offering"]["capacityType"].as_str().unwrap();
+            assert_eq!(capacity_type, "spot", "where both are allowed and offered, spot is cheaper");
         }
     }
     let plan = plan("seed-000.yaml", "ap-northeast-2", &deployment("web", 4, "1", "1Gi")).json();

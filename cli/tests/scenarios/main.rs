@@ -32,13 +32,13 @@ fn main() -> ExitCode {
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut entries: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect();
     entries.sort();
-    let mut found = Vec::new();
+    let mut scenarios = Vec::new();
     for path in entries {
         if path.is_dir() && path.file_name().is_some_and(|name| name != "common") {
-            found.extend(files(&path));
+            scenarios.extend(files(&path));
         } else if path.extension().is_some_and(|it| it == "yaml") {
-            found.push(path);
+            scenarios.push(path);
         }
     }
-    found
+    scenarios
 }

@@ -89,7 +89,7 @@ fn accepted(manifests: &Manifests) {
 
 /// All objects with their kinds, in a fixed order of kinds. Replicas are already expanded into pods.
 fn written(objects: &Objects) -> Vec<Value> {
-    let mut all = Vec::new();
+    let mut values = Vec::new();
     let Objects {
         pods,
         nodes,
@@ -113,23 +113,23 @@ fn written(objects: &Objects) -> Vec<Value> {
         replica_sets: _,
         stateful_sets: _,
     } = objects;
-    add(&mut all, "v1", "Pod", pods);
-    add(&mut all, "v1", "Node", nodes);
-    add(&mut all, "karpenter.sh/v1", "NodePool", node_pools);
-    add(&mut all, "karpenter.sh/v1", "NodeClaim", node_claims);
-    add(&mut all, "karpenter.k8s.aws/v1", "EC2NodeClass", node_classes);
-    add(&mut all, "karpenter.sh/v1alpha1", "NodeOverlay", node_overlays);
-    add(&mut all, "apps/v1", "DaemonSet", daemon_sets);
-    add(&mut all, "policy/v1", "PodDisruptionBudget", pod_disruption_budgets);
-    add(&mut all, "scheduling.k8s.io/v1", "PriorityClass", priority_classes);
-    add(&mut all, "v1", "Namespace", namespaces);
-    add(&mut all, "v1", "PersistentVolume", persistent_volumes);
-    add(&mut all, "v1", "PersistentVolumeClaim", persistent_volume_claims);
-    add(&mut all, "storage.k8s.io/v1", "StorageClass", storage_classes);
-    add(&mut all, "storage.k8s.io/v1", "CSINode", csi_nodes);
-    add(&mut all, "autoscaling.x-k8s.io/v1beta1", "CapacityBuffer", capacity_buffers);
-    add(&mut all, "v1", "PodTemplate", pod_templates);
-    all
+    add(&mut values, "v1", "Pod", pods);
+    add(&mut values, "v1", "Node", nodes);
+    add(&mut values, "karpenter.sh/v1", "NodePool", node_pools);
+    add(&mut values, "karpenter.sh/v1", "NodeClaim", node_claims);
+    add(&mut values, "karpenter.k8s.aws/v1", "EC2NodeClass", node_classes);
+    add(&mut values, "karpenter.sh/v1alpha1", "NodeOverlay", node_overlays);
+    add(&mut values, "apps/v1", "DaemonSet", daemon_sets);
+    add(&mut values, "policy/v1", "PodDisruptionBudget", pod_disruption_budgets);
+    add(&mut values, "scheduling.k8s.io/v1", "PriorityClass", priority_classes);
+    add(&mut values, "v1", "Namespace", namespaces);
+    add(&mut values, "v1", "PersistentVolume", persistent_volumes);
+    add(&mut values, "v1", "PersistentVolumeClaim", persistent_volume_claims);
+    add(&mut values, "storage.k8s.io/v1", "StorageClass", storage_classes);
+    add(&mut values, "storage.k8s.io/v1", "CSINode", csi_nodes);
+    add(&mut values, "autoscaling.x-k8s.io/v1beta1", "CapacityBuffer", capacity_buffers);
+    add(&mut values, "v1", "PodTemplate", pod_templates);
+    values
 }
 
 fn add<T: Serialize>(all: &mut Vec<Value>, version: &str, kind: &str, objects: &[T]) {

@@ -172,8 +172,8 @@ fn sets(left: &[NodeSelectorRequirement], right: &[NodeSelectorRequirement]) {
     for requirement in a.iter() {
         let entries = left.iter().filter(|it| plimsoll_model::names::label::normalized(&it.key) == requirement.key);
         for value in universe() {
-            let all = entries.clone().all(|entry| admits(entry, value) == Some(true));
-            assert_eq!(requirement.has(value), all, "{requirement} and {value:?}");
+            let admitted_by_all = entries.clone().all(|entry| admits(entry, value) == Some(true));
+            assert_eq!(requirement.has(value), admitted_by_all, "{requirement} and {value:?}");
         }
     }
     assert_eq!(Requirements::from_api(&a.to_api()), Ok(a.clone()), "what is written is not what is read");

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 pub(crate) fn of(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Value {
     let pending = snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending).count();
     let types: usize = catalogs.values().map(|catalog| catalog.instance_types.len()).sum();
-    let reason = plan.unschedulable.first().and_then(|one| one.reasons.first());
+    let reason = plan.unschedulable.first().and_then(|entry| entry.reasons.first());
     let most = plan.launches.iter().map(|launch| launch.pods.len()).max();
     json!({
         "pods": pending,
@@ -69,8 +69,8 @@ mod tests {
     #[test]
     fn percentiles_are_values_that_were_measured() {
         let values: Vec<f64> = (1..=101).rev().map(f64::from).collect();
-        let found = [0.0, 0.5, 0.99, 1.0].map(|share| percentile(&values, share));
-        assert_eq!(found.map(|it| it.to_string()), ["1", "51", "100", "101"]);
+        let percentiles = [0.0, 0.5, 0.99, 1.0].map(|share| percentile(&values, share));
+        assert_eq!(percentiles.map(|it| it.to_string()), ["1", "51", "100", "101"]);
         assert!(percentile(&[], 0.5).abs() < f64::EPSILON);
     }
 

@@ -47,7 +47,7 @@ struct Arguments {
 fn main() -> Result<()> {
     let mut rest = std::env::args_os().skip(1);
     if rest.next().is_some_and(|mode| mode == "consolidate") {
-        let rest: Vec<String> = rest.map(|one| one.to_string_lossy().into_owned()).collect();
+        let rest: Vec<String> = rest.map(|argument| argument.to_string_lossy().into_owned()).collect();
         return print(&consolidation::asked(&rest)?);
     }
     let Arguments { mode, repeat, steps, disruption, folders } = arguments()?;
@@ -58,12 +58,12 @@ fn main() -> Result<()> {
         bail!(USAGE);
     }
     for folder in &folders {
-        let told = match mode.as_str() {
+        let result = match mode.as_str() {
             "warm" => warm::measure(folder, steps),
             "wire" => client::measure(folder, disruption),
             _ => plan::measure(folder, repeat),
         };
-        print(&told.with_context(|| format!("measuring {}", folder.display()))?)?;
+        print(&result.with_context(|| format!("measuring {}", folder.display()))?)?;
     }
     Ok(())
 }

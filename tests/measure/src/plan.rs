@@ -27,12 +27,12 @@ pub(crate) fn measure(folder: &Path, repeat: usize) -> Result<Value> {
     let peak = figures::peak_mib()?;
     let started = Instant::now();
     let violations = plimsoll_invariants::check(&snapshot, &catalogs, &plan);
-    let mut told = figures::of(&snapshot, &catalogs, &plan);
-    told["solveSeconds"] = seconds.into();
-    told["checkSeconds"] = started.elapsed().as_secs_f64().into();
-    told["inputMib"] = before.into();
-    told["peakMib"] = peak.into();
-    told["violations"] = violations.len().into();
-    told["firstViolation"] = violations.first().map(ToString::to_string).into();
-    Ok(told)
+    let mut result = figures::of(&snapshot, &catalogs, &plan);
+    result["solveSeconds"] = seconds.into();
+    result["checkSeconds"] = started.elapsed().as_secs_f64().into();
+    result["inputMib"] = before.into();
+    result["peakMib"] = peak.into();
+    result["violations"] = violations.len().into();
+    result["firstViolation"] = violations.first().map(ToString::to_string).into();
+    Ok(result)
 }

@@ -42,9 +42,9 @@ async fn dies_later(later: Duration, launches: usize, hold: impl FnOnce(&Stage) 
     let position = stage.ledger().await.position;
     let wanted = plan(position, wanted(&catalog, launches));
     let gate = hold(&stage);
-    let asked = stage.execute(WATCHER, wanted.clone());
+    let execution = stage.execute(WATCHER, wanted.clone());
     tokio::select! {
-        answer = asked => panic!("it ended: {answer:?}"),
+        answer = execution => panic!("it ended: {answer:?}"),
         () = gate.reached(1) => {}
     }
     tokio::time::sleep(later).await;

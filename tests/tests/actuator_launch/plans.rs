@@ -264,9 +264,9 @@ async fn a_claim_being_deleted_counts_until_its_instance_is_gone() {
     let catalog = stage.catalog().await;
     let large = |name: &str| launch(&catalog, name, &["m6i.xlarge"], name);
     // The limit of 20 vCPU allows five nodes of 4 vCPU.
-    let all = ["a-1", "a-2", "a-3", "a-4", "a-5"].map(large).to_vec();
+    let launches = ["a-1", "a-2", "a-3", "a-4", "a-5"].map(large).to_vec();
     let position = stage.ledger().await.position;
-    stage.execute(WATCHER, plan(position, all)).await.unwrap();
+    stage.execute(WATCHER, plan(position, launches)).await.unwrap();
     let claims = stage.settled(5).await;
     stage.world.delete(ResourceId::NODE_CLAIMS, claims[0].metadata.name.as_deref().unwrap()).unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -289,9 +289,9 @@ async fn a_new_leader_knows_limits_and_pods_of_the_former_ones_launches() {
     let first = stage.start("actuator-1");
     let catalog = stage.catalog().await;
     let large = |action: &str, pod: &str| launch(&catalog, action, &["m6i.xlarge"], pod);
-    let all = (1..=5).map(|i| large(&format!("a-{i}"), &format!("p-{i}"))).collect();
+    let launches = (1..=5).map(|i| large(&format!("a-{i}"), &format!("p-{i}"))).collect();
     let position = stage.ledger().await.position;
-    stage.execute(WATCHER, plan(position, all)).await.unwrap();
+    stage.execute(WATCHER, plan(position, launches)).await.unwrap();
     stage.settled(5).await;
     stage.kill(&first);
     let _second = stage.start("actuator-2");

@@ -19,9 +19,9 @@ fn per_zone(catalog: &Catalog) -> Vec<Launch> {
     let all = launch(catalog, "a", &["m6i.large"], "p");
     let zones: BTreeSet<&str> = all.offerings.iter().map(|it| it.zone.as_str()).collect();
     let in_zone = |zone: &&str| {
-        let mut one = launch(catalog, &format!("a-{zone}"), &["m6i.large"], &format!("p-{zone}"));
-        Arc::make_mut(&mut one.offerings).retain(|it| it.zone == **zone);
-        one
+        let mut zonal = launch(catalog, &format!("a-{zone}"), &["m6i.large"], &format!("p-{zone}"));
+        Arc::make_mut(&mut zonal.offerings).retain(|it| it.zone == **zone);
+        zonal
     };
     zones.iter().map(in_zone).collect()
 }
@@ -92,12 +92,12 @@ async fn a_claim_has_elastic_fabric_adapters_only_if_it_asked_for_them() {
     let catalog = stage.catalog().await;
     assert!(catalog.get("m6i.32xlarge").unwrap().capacity.get(EFA) > 0);
     for (action, wanted) in [("a-0", 0), ("a-1", 1)] {
-        let mut one = launch(&catalog, action, &["m6i.32xlarge"], action);
+        let mut wanted_launch = launch(&catalog, action, &["m6i.32xlarge"], action);
         if wanted > 0 {
-            one.requests.set(EFA, wanted);
+            wanted_launch.requests.set(EFA, wanted);
         }
         let position = stage.ledger().await.position;
-        let outcomes = stage.execute(WATCHER, plan(position, vec![one])).await.unwrap();
+        let outcomes = stage.execute(WATCHER, plan(position, vec![wanted_launch])).await.unwrap();
         let claims = stage.claims().await;
         let claim = claims.iter().find(|claim| claim.metadata.name == outcomes[1].node_claim).unwrap();
         let status = claim.status.clone().unwrap();

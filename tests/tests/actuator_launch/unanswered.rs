@@ -134,15 +134,15 @@ async fn a_mended_annotation_opens_its_pool_again() {
     stage.world.apply_object(&broken).unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let catalog = stage.catalog().await;
-    let asked = |action: &str| launch(&catalog, action, &["m6i.large"], "p-0");
+    let launch_of = |action: &str| launch(&catalog, action, &["m6i.large"], "p-0");
     let position = stage.ledger().await.position;
-    let closed = stage.execute(WATCHER, plan(position, vec![asked("a-0")])).await.unwrap();
+    let closed = stage.execute(WATCHER, plan(position, vec![launch_of("a-0")])).await.unwrap();
     assert_eq!(closed.last().unwrap().status, OutcomeStatus::Rejected, "{closed:?}");
     assert!(closed.last().unwrap().message.contains("plimsoll.dev/reserved"), "{closed:?}");
     let mended = json!({"metadata": {"annotations": {annotation::RESERVED: "{\"cpu\": \"1\"}"}}});
     stage.world.patch(ResourceId::NODE_CLAIMS, "by-hand", mended).unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let position = stage.ledger().await.position;
-    let open = stage.execute(WATCHER, plan(position, vec![asked("a-1")])).await.unwrap();
+    let open = stage.execute(WATCHER, plan(position, vec![launch_of("a-1")])).await.unwrap();
     assert_eq!(open.last().unwrap().status, OutcomeStatus::Launched, "{open:?}");
 }

@@ -51,8 +51,10 @@ fn in_service(world: &World) -> usize {
 fn condition(world: &World, name: &str) -> (String, String) {
     let buffer = world.get(ResourceId::CAPACITY_BUFFERS, "spare").unwrap();
     let conditions = object::items(&buffer, &["status", "conditions"]);
-    let found = conditions.iter().find(|one| object::text(one, &["type"]) == name);
-    found.map(|one| ["status", "reason"].map(|field| object::text(one, &[field]).to_owned()).into()).unwrap_or_default()
+    let condition_of_type = conditions.iter().find(|condition| object::text(condition, &["type"]) == name);
+    condition_of_type
+        .map(|condition| ["status", "reason"].map(|field| object::text(condition, &[field]).to_owned()).into())
+        .unwrap_or_default()
 }
 
 /// Objects that Plimsoll writes, with their versions. They do not change while Plimsoll does nothing.
@@ -66,9 +68,9 @@ fn versions(world: &World) -> Vec<String> {
 async fn room_is_bought_once_and_then_nothing_happens() {
     let scene = Scene::begin(one_to_a_node()).await;
     keep(&scene.world, 2);
-    let asked =
+    let requests_capacity =
         |world: &World| condition(world, "Provisioning") == ("False".to_owned(), "RequiresNewCapacity".to_owned());
-    scene.until("the buffer requests capacity", MINUTE, asked).await;
+    scene.until("the buffer requests capacity", MINUTE, requests_capacity).await;
     scene.until("two nodes are in service", 5 * MINUTE, |world| in_service(world) == 2).await;
     scene.pass(5 * MINUTE).await;
     let (yes, fits) = ("True".to_owned(), "FitsExistingCapacity".to_owned());

@@ -35,9 +35,9 @@ fn calls(scene: &Scene) -> Vec<(Vec<String>, Vec<String>)> {
         fleets
             .map(|fleet| {
                 let configs = fleet.request.launch_template_configs.iter();
-                let asked = configs.flat_map(|config| &config.overrides).map(|way| way.instance_type.clone());
+                let requested = configs.flat_map(|config| &config.overrides).map(|way| way.instance_type.clone());
                 let lacking = fleet.answer.errors.iter().map(|error| error.instance_type.clone());
-                (sorted(lacking.collect()), sorted(asked.collect()))
+                (sorted(lacking.collect()), sorted(requested.collect()))
             })
             .collect()
     })

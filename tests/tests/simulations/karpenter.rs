@@ -20,8 +20,8 @@ fn held(world: &World, holder: &str) -> Value {
 fn paused(world: &World) -> Option<String> {
     let pool = world.get(ResourceId::NODE_POOLS, "default").unwrap();
     let conditions = object::items(&pool, &["status", "conditions"]);
-    let found = conditions.iter().find(|it| it["type"] == "Paused" && it["status"] == "True");
-    found.map(|it| object::text(it, &["message"]).to_owned())
+    let condition = conditions.iter().find(|it| it["type"] == "Paused" && it["status"] == "True");
+    condition.map(|it| object::text(it, &["message"]).to_owned())
 }
 
 #[tokio::test(start_paused = true)]
@@ -42,8 +42,11 @@ async fn nothing_is_bought_while_karpenter_leads_and_all_goes_on_when_it_is_gone
         scene.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| mutating.contains(&call.action)).count());
     assert_eq!(calls, 0);
     assert!(scene.world.all(ResourceId::NODE_CLAIMS).is_empty());
-    let said = paused(&scene.world).expect("the pool has the condition Paused");
-    assert!(said.contains("karpenter-1") && said.contains("would launch 1 node(s) of this NodePool"), "{said}");
+    let message = paused(&scene.world).expect("the pool has the condition Paused");
+    assert!(
+        message.contains("karpenter-1") && message.contains("would launch 1 node(s) of this NodePool"),
+        "{message}"
+    );
     let pool = scene.world.get(ResourceId::NODE_POOLS, "default").unwrap();
     assert!(object::condition_is_true(&pool, "Ready"), "other conditions of the pool do not change");
     renewals.abort();

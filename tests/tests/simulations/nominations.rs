@@ -96,8 +96,8 @@ async fn small_and_large(nominate_nodes: bool) -> (String, String) {
 
 #[tokio::test(start_paused = true)]
 async fn pods_go_where_the_plan_has_them_whatever_their_order() {
-    let told = small_and_large(true).await;
-    assert_eq!(told, ("m6i.large".to_owned(), "m6i.xlarge".to_owned()));
+    let instance_types = small_and_large(true).await;
+    assert_eq!(instance_types, ("m6i.large".to_owned(), "m6i.xlarge".to_owned()));
 }
 
 /// Shows that the previous test can fail: without nominations, kube-scheduler puts the smaller pod on the larger pod's

@@ -152,9 +152,9 @@ async fn seeds_16_to_19() {
 
 /// First seed and end of `PLIMSOLL_SEEDS=100..200`, if set.
 pub(super) fn asked_for() -> Option<(u64, u64)> {
-    let asked = std::env::var("PLIMSOLL_SEEDS").ok()?;
-    assert!(asked.contains(".."), "PLIMSOLL_SEEDS is of the form 100..200");
-    let (from, to) = asked.split_once("..").unwrap();
+    let seeds = std::env::var("PLIMSOLL_SEEDS").ok()?;
+    assert!(seeds.contains(".."), "PLIMSOLL_SEEDS is of the form 100..200");
+    let (from, to) = seeds.split_once("..").unwrap();
     Some((from.parse().unwrap(), to.parse().unwrap()))
 }
 

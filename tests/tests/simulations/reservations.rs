@@ -140,8 +140,8 @@ async fn a_pod_without_a_place_says_why_and_does_not_repeat_itself() {
             && object::text(event, &["reportingComponent"]).starts_with("plimsoll")
     };
     let events: Vec<_> = scene.world.all(ResourceId::EVENTS).into_iter().filter(|event| of_us(event)).collect();
-    let told: i64 = events.iter().map(|event| event["count"].as_i64().unwrap_or(1)).sum();
-    assert!((1..=4).contains(&told), "{events:?}");
+    let event_count: i64 = events.iter().map(|event| event["count"].as_i64().unwrap_or(1)).sum();
+    assert!((1..=4).contains(&event_count), "{events:?}");
     assert!(object::text(&events[0], &["message"]).contains("default"), "names the pool: {events:?}");
 }
 
@@ -162,8 +162,8 @@ async fn a_cause_that_every_plan_repeats_is_told_once() {
     }
     let about = |event: &Value| object::text(event, &["involvedObject", "name"]) == "web";
     let events: Vec<_> = director.world.all(ResourceId::EVENTS).into_iter().filter(|event| about(event)).collect();
-    let told: i64 = events.iter().map(|event| event["count"].as_i64().unwrap_or(1)).sum();
-    assert_eq!(told, 1, "{events:?}");
+    let event_count: i64 = events.iter().map(|event| event["count"].as_i64().unwrap_or(1)).sum();
+    assert_eq!(event_count, 1, "{events:?}");
 }
 
 /// A running pod uses its resources even if an annotation is invalid, and an Event names the invalid annotation.
@@ -185,6 +185,7 @@ async fn an_annotation_that_cannot_be_read_is_told_and_takes_no_pods_room_away()
     assert_eq!(bought(&scene.world), 2);
     scene.pass(MINUTE).await;
     let events = scene.world.events_of("Pod", &pod);
-    let told = |event: &String| event.starts_with("InvalidAnnotation: ") && event.contains("on-demand-percentage");
-    assert!(events.iter().any(told), "{events:?}");
+    let names_annotation =
+        |event: &String| event.starts_with("InvalidAnnotation: ") && event.contains("on-demand-percentage");
+    assert!(events.iter().any(names_annotation), "{events:?}");
 }

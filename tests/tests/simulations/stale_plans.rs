@@ -103,9 +103,9 @@ async fn a_node_that_only_looks_empty_stays() {
     assert_eq!(said(&director.send(plan).await[0]), (OutcomeStatus::Accepted, None), "it does not see the pod");
     tokio::time::sleep(3 * MINUTE).await;
     blind.into_iter().for_each(|rule| faults.remove(rule));
-    let found = director.claim(&claim).unwrap();
-    assert!(!object::is_deleting(&found));
-    assert!(object::annotation(&found, annotation::REMOVAL).is_none(), "it is undone");
+    let current = director.claim(&claim).unwrap();
+    assert!(!object::is_deleting(&current));
+    assert!(object::annotation(&current, annotation::REMOVAL).is_none(), "the removal is reverted");
     assert_eq!(director.world.running_pods(), 1);
 }
 
@@ -118,9 +118,9 @@ async fn a_rejected_launch_takes_the_removal_along_that_rests_on_it() {
     let mut plan = director.plan(&[wanted("a-2", "m6i.large")], vec![removal]).await;
     "other".clone_into(&mut plan.launches[0].node_class);
     let outcomes = director.send(plan).await;
-    let all: Vec<_> = outcomes.iter().map(said).collect();
+    let statuses: Vec<_> = outcomes.iter().map(said).collect();
     let rejected = OutcomeStatus::Rejected;
-    assert_eq!(all, [(rejected, Some(OutcomeReason::PoolChanged)), (rejected, Some(OutcomeReason::Dependency))]);
+    assert_eq!(statuses, [(rejected, Some(OutcomeReason::PoolChanged)), (rejected, Some(OutcomeReason::Dependency))]);
     assert!(!object::is_deleting(&director.claim(&claim).unwrap()));
 }
 

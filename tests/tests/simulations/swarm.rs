@@ -19,12 +19,12 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Lets time pass and checks the invariants.
 async fn pass(scene: &Scene, time: Duration) {
-    let mut left = time;
-    while !left.is_zero() {
-        let step = left.min(LOOK_EVERY);
+    let mut remaining = time;
+    while !remaining.is_zero() {
+        let step = remaining.min(LOOK_EVERY);
         scene.pass(step).await;
         oracle::always(scene);
-        left -= step;
+        remaining -= step;
     }
 }
 

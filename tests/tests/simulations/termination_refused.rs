@@ -19,8 +19,10 @@ fn calls(world: &World) -> usize {
 fn said(world: &World) -> Vec<(String, String)> {
     let claims = world.all(ResourceId::NODE_CLAIMS);
     let conditions = claims.iter().flat_map(|claim| object::items(claim, &["status", "conditions"]));
-    let own = conditions.filter(|condition| object::text(condition, &["type"]) == "InstanceTerminating");
-    own.map(|it| (object::text(it, &["reason"]).to_owned(), object::text(it, &["message"]).to_owned())).collect()
+    let terminating = conditions.filter(|condition| object::text(condition, &["type"]) == "InstanceTerminating");
+    terminating
+        .map(|it| (object::text(it, &["reason"]).to_owned(), object::text(it, &["message"]).to_owned()))
+        .collect()
 }
 
 /// Creates one pod per node and protects `protected` instances from termination; then deletes the workload.
@@ -38,11 +40,11 @@ async fn all_may_go(protected: usize) -> (Scene, Vec<String>) {
 #[tokio::test(start_paused = true)]
 async fn a_protected_instance_keeps_no_other_and_its_claim_says_why() {
     let (scene, protected) = all_may_go(1).await;
-    let left = protected.clone();
-    let only = move |world: &World| world.living_instances().into_keys().collect::<Vec<_>>() == left;
+    let remaining = protected.clone();
+    let only = move |world: &World| world.living_instances().into_keys().collect::<Vec<_>>() == remaining;
     scene.until("only the protected instance remains", 5 * MINUTE, only).await;
-    let told = |world: &World| said(world).iter().any(|(reason, _)| reason == "TerminationRefused");
-    scene.until("its claim has the reason", MINUTE, told).await;
+    let has_reason = |world: &World| said(world).iter().any(|(reason, _)| reason == "TerminationRefused");
+    scene.until("its claim has the reason", MINUTE, has_reason).await;
     let (_, message) = said(&scene.world).remove(0);
     for part in [protected[0].as_str(), "OperationNotPermitted", "may not be terminated"] {
         assert!(message.contains(part), "{message:?} does not name {part}");
@@ -60,9 +62,9 @@ async fn a_protected_instance_keeps_no_other_and_its_claim_says_why() {
 async fn several_protected_instances_are_found_with_few_calls() {
     let (scene, protected) = all_may_go(3).await;
     let before = calls(&scene.world);
-    let mut left = protected.clone();
-    left.sort();
-    let only = move |world: &World| world.living_instances().into_keys().collect::<Vec<_>>() == left;
+    let mut remaining = protected.clone();
+    remaining.sort();
+    let only = move |world: &World| world.living_instances().into_keys().collect::<Vec<_>>() == remaining;
     scene.until("only the protected instances remain", 5 * MINUTE, only).await;
     let made = calls(&scene.world) - before;
     assert!(made <= 3 * NODES, "{made} calls");

@@ -102,8 +102,8 @@ async fn a_deleted_launch_template_costs_one_launch() {
     scene.deploy("web", 1, 3000);
     scene.until_running(1, 3 * MINUTE).await;
     scene.world.ec2.with(|cloud, _| {
-        let all = cloud.list_launch_templates(&LaunchTemplateFilter { tags: Tags::new() });
-        let names: Vec<String> = all.into_iter().map(|template| template.name).collect();
+        let templates = cloud.list_launch_templates(&LaunchTemplateFilter { tags: Tags::new() });
+        let names: Vec<String> = templates.into_iter().map(|template| template.name).collect();
         assert!(!names.is_empty());
         cloud.delete_launch_templates(&names);
     });

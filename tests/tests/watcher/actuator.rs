@@ -218,12 +218,13 @@ impl ActuatorService for FakeActuator {
         let (sender, receiver) = mpsc::channel(4);
         let (fake, mut told) = (self.clone(), self.told.subscribe());
         tokio::spawn(async move {
-            let mut known: BTreeMap<String, InFlightClaim> = BTreeMap::new();
+            let mut sent_claims: BTreeMap<String, InFlightClaim> = BTreeMap::new();
             loop {
                 let whole = fake.ledger();
-                let removed = known.keys().filter(|name| !whole.upserted.iter().any(|claim| claim.name == **name));
+                let removed =
+                    sent_claims.keys().filter(|name| !whole.upserted.iter().any(|claim| claim.name == **name));
                 let update = LedgerUpdate { removed: removed.cloned().collect(), ..whole };
-                known = update.upserted.iter().map(|claim| (claim.name.clone(), claim.clone())).collect();
+                sent_claims = update.upserted.iter().map(|claim| (claim.name.clone(), claim.clone())).collect();
                 if sender.send(Ok((&update).into())).await.is_err() {
                     return;
                 }

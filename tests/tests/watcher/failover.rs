@@ -58,7 +58,11 @@ async fn the_standby_is_warm_and_drives_only_once_it_leads() {
     let took = stage.until("a launch was requested", || stage.actuator.executions() == 2).await;
     assert!(took < Duration::from_secs(20), "{took:?}");
     let drivers: Vec<_> = stage.actuator.with(|state| {
-        state.executions.iter().map(|(_, one)| (one.driver.identity.clone(), one.driver.transitions)).collect()
+        state
+            .executions
+            .iter()
+            .map(|(_, execution)| (execution.driver.identity.clone(), execution.driver.transitions))
+            .collect()
     });
     assert_eq!((drivers[0].0.as_str(), drivers[1].0.as_str()), ("watcher-0", "watcher-1"));
     assert!(drivers[1].1 > drivers[0].1, "{drivers:?}: the newer driver has more transitions");

@@ -103,13 +103,13 @@ fn tolerate(draft: &mut Draft, index: usize) {
 
 /// Spread of a workload over `key`, mostly over its own pods.
 pub(crate) fn spread(draft: &mut Draft, index: usize, key: &str, otherwise: &str) {
-    let own = draft.workloads.get(index).map(|it| it.name.clone()).unwrap_or_default();
+    let own_name = draft.workloads.get(index).map(|it| it.name.clone()).unwrap_or_default();
     let other = draft.any_app();
     let rng = &mut draft.rng;
     let selector = match rng.range(1, 10) {
         1 => selects("tier", rng.text(&["front", "back"])),
         2 => selects("app", &other),
-        _ => selects("app", &own),
+        _ => selects("app", &own_name),
     };
     let skew = if rng.chance(75) { 1 } else { rng.range(2, 3) };
     if let Some(pod) = pod(draft, index) {
@@ -131,13 +131,13 @@ fn pods(draft: &mut Draft, index: usize, path: &[&str], key: &str) {
 
 /// A random pod affinity term.
 pub(crate) fn pod_term(draft: &mut Draft, index: usize, key: &str) -> Value {
-    let own = draft.workloads.get(index).map(|it| it.name.clone()).unwrap_or_default();
+    let own_name = draft.workloads.get(index).map(|it| it.name.clone()).unwrap_or_default();
     let other = draft.any_app();
     let rng = &mut draft.rng;
     let selector = match rng.range(1, 10) {
         1 => selects("tier", rng.text(&["front", "back"])),
         2..=4 => selects("app", &other),
-        _ => selects("app", &own),
+        _ => selects("app", &own_name),
     };
     json!({"topologyKey": key, "labelSelector": selector})
 }

@@ -85,25 +85,25 @@ const PODS_PER_WORKLOAD: usize = 50;
 fn draw_workloads(draft: &mut Draft, profile: &Profile) {
     let rng = &mut draft.rng;
     let few = profile.pods_max.min(20);
-    let mut left = if rng.chance(50) { rng.range(1, few) } else { rng.range(1, profile.pods_max) };
-    let count = rng.range(1, 5 + left / PODS_PER_WORKLOAD);
+    let mut remaining = if rng.chance(50) { rng.range(1, few) } else { rng.range(1, profile.pods_max) };
+    let count = rng.range(1, 5 + remaining / PODS_PER_WORKLOAD);
     for number in 0..count {
-        if left == 0 {
+        if remaining == 0 {
             break;
         }
-        let replicas = if number + 1 == count { left } else { rng.range(1, (left / 2).max(1)) };
-        left -= replicas;
+        let replicas = if number + 1 == count { remaining } else { rng.range(1, (remaining / 2).max(1)) };
+        remaining -= replicas;
         draft.workloads.push(Workload::plain(rng, number, replicas));
     }
 }
 
 /// Workloads that get a feature: at least one and some of the others.
 fn chosen(draft: &mut Draft, feature: Feature) -> Vec<usize> {
-    let all: Vec<usize> = (0..draft.workloads.len()).collect();
+    let indices: Vec<usize> = (0..draft.workloads.len()).collect();
     match feature {
         // The effect of a pod's priority or state is visible only together with different pods.
-        Feature::Priorities | Feature::NotOurs => draft.rng.pick(&all).copied().into_iter().collect(),
-        _ => draft.rng.some(&all, 1),
+        Feature::Priorities | Feature::NotOurs => draft.rng.pick(&indices).copied().into_iter().collect(),
+        _ => draft.rng.some(&indices, 1),
     }
 }
 

@@ -97,11 +97,11 @@ fn namespaces(draft: &mut Draft, feature: Feature, index: usize) {
 }
 
 fn expressions(draft: &mut Draft, index: usize) {
-    let own = draft.workloads.get(index).map(|it| it.name.clone()).unwrap_or_default();
+    let own_name = draft.workloads.get(index).map(|it| it.name.clone()).unwrap_or_default();
     let other = draft.any_app();
     let rng = &mut draft.rng;
     let expression = match rng.range(1, 3) {
-        1 => json!({"key": "app", "operator": "In", "values": [own, other]}),
+        1 => json!({"key": "app", "operator": "In", "values": [own_name, other]}),
         2 => json!({"key": "tier", "operator": "NotIn", "values": ["back"]}),
         _ => json!({"key": "version", "operator": "DoesNotExist"}),
     };

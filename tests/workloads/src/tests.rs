@@ -42,9 +42,9 @@ fn read(case: &Case, folder: &Path) -> Result<usize, String> {
 #[test]
 fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
     for profile in [Profile::plain(), Profile::karpenter(), Profile::kubernetes()] {
-        let one = bytes(&case(7, &profile));
-        assert_eq!(one, bytes(&case(7, &profile)));
-        assert_ne!(one, bytes(&case(8, &profile)));
+        let first = bytes(&case(7, &profile));
+        assert_eq!(first, bytes(&case(7, &profile)));
+        assert_ne!(first, bytes(&case(8, &profile)));
     }
 }
 

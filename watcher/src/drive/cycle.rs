@@ -236,8 +236,8 @@ impl Cycle {
         let mut until = self.commit_wait.deadline();
         for (action, key) in actions {
             let retry = self.retries.until(&key, now);
-            // An action that was sent for this snapshot and failed is retried with the next snapshot. An action that
-            // was not sent waits for the action that it depends on, which is in backoff.
+            // An action that was sent for this snapshot and failed is retried with the next snapshot. One that was not
+            // sent waits for an action that pauses and that it belongs to.
             if retry.is_none() && was_sent(action) && self.retries.has_failed(&key) {
                 return CycleStep::Refresh;
             }
@@ -375,7 +375,7 @@ fn wake(time: Timestamp, published: &PublishedSnapshot) -> Instant {
     let step = time.0.saturating_add(TIME_STEP_MS - 1).div_euclid(TIME_STEP_MS).saturating_mul(TIME_STEP_MS);
     let step = step.max(published.snapshot.now.0.saturating_add(TIME_STEP_MS));
     let wait = Duration::from_millis(step.saturating_sub(published.time.0).max(0).unsigned_abs());
-    // An overflow means that the time is never reached.
+    // An overflow means a time that never comes.
     published
         .started_at
         .checked_add(wait)

@@ -17,15 +17,15 @@ const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// How long a failure is remembered after its pause. A later failure starts again without a pause.
 const MEMORY_AFTER_FAILURE: Duration = Duration::from_secs(60);
 
-/// Pause after the first reverted removal. It is long because replacements may have been launched already, and would be
-/// launched again.
+/// Pause after the first undone removal. It is long because replacements may have been bought already, and would be
+/// bought again.
 const FIRST_UNDONE_PAUSE: Duration = Duration::from_secs(10);
 
-/// Maximum pause after a reverted removal: as long as the actuator waits for replacements.
+/// Maximum pause after an undone removal: as long as the actuator waits for replacements.
 const MAX_UNDONE_PAUSE: Duration = Duration::from_secs(600);
 
-/// How long a reverted removal is remembered after its pause. It exceeds `MAX_UNDONE_PAUSE`, because the next attempt
-/// may take that long until it is reverted.
+/// How long an undone removal is remembered after its pause. It exceeds `MAX_UNDONE_PAUSE`, because the next attempt
+/// may take that long until it is undone.
 const MEMORY_AFTER_UNDONE: Duration = Duration::from_secs(1800);
 
 /// Maximum remembered removal keys: several plans' worth, as many as the actuator keeps outcomes.
@@ -106,7 +106,7 @@ impl Retries {
         failure.forgotten = failure.forgotten.max(failure.until + MEMORY_AFTER_FAILURE);
     }
 
-    /// Records that an accepted action failed. A removal is reverted in this case.
+    /// Records that an accepted action failed. A removal is undone in this case.
     pub fn undone(&mut self, action: &ActionId, now: Instant) {
         if !self.removal_keys.contains_key(action) {
             return self.failed(action, now);
@@ -127,7 +127,7 @@ impl Retries {
         failure
     }
 
-    /// Records that the action was admitted. The failures of a removal are remembered, since it may still be reverted.
+    /// Records that the action was admitted. The failures of a removal are kept, since it may still be undone.
     pub fn accepted(&mut self, action: &ActionId) {
         match self.removal_keys.get(action).and_then(|key| self.failures.get_mut(key)) {
             Some(failure) => (failure.open, failure.count) = (false, 0),

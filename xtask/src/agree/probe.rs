@@ -164,9 +164,9 @@ fn requirements(pool: &NodePool) -> Option<Vec<(Operator, Requirement)>> {
 
 fn pool_allows(pool: &NodePool, labels: &BTreeMap<String, String>) -> bool {
     let Some(all) = requirements(pool) else { return false };
-    all.iter().all(|(operator, one)| match labels.get(&one.key) {
-        Some(value) => *operator != Operator::DoesNotExist && one.has(value),
-        None => one.allows_absence(),
+    all.iter().all(|(operator, requirement)| match labels.get(&requirement.key) {
+        Some(value) => *operator != Operator::DoesNotExist && requirement.has(value),
+        None => requirement.allows_absence(),
     })
 }
 
@@ -176,16 +176,16 @@ fn open_labels(pool: &NodePool, catalog: &Catalog, shape: &PodShape) -> Option<V
     let of_types: BTreeSet<&str> =
         catalog.instance_types.iter().flat_map(|it| it.labels.keys()).map(String::as_str).collect();
     let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (_, one) in requirements(pool)? {
-        let key = one.key.as_str();
+    for (_, requirement) in requirements(pool)? {
+        let key = requirement.key.as_str();
         if label::is_well_known(key) || of_types.contains(key) || pool.labels.contains_key(key) {
             continue;
         }
-        let listed: Vec<String> = match one.complement {
-            false => one.values.iter().cloned().collect(),
-            true => asked_values(shape, key).into_iter().filter(|value| one.has(value)).collect(),
+        let listed: Vec<String> = match requirement.complement {
+            false => requirement.values.iter().cloned().collect(),
+            true => asked_values(shape, key).into_iter().filter(|value| requirement.has(value)).collect(),
         };
-        values.insert(one.key.clone(), listed);
+        values.insert(requirement.key.clone(), listed);
     }
     let mut all = vec![Own::new()];
     for (key, listed) in values.into_iter().filter(|(_, listed)| !listed.is_empty()) {

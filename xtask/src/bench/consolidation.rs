@@ -119,7 +119,7 @@ fn table(bench: &Bench, outcomes: &[Outcome]) -> Table {
     for (kind, _) in KINDS {
         for nodes in &bench.args.nodes {
             let clusters: Vec<&Outcome> =
-                outcomes.iter().filter(|one| one.kind == kind && one.nodes == *nodes).collect();
+                outcomes.iter().filter(|outcome| outcome.kind == kind && outcome.nodes == *nodes).collect();
             table.row(row(&format!("{nodes} nodes, {kind}"), &clusters));
         }
     }
@@ -135,29 +135,30 @@ fn table(bench: &Bench, outcomes: &[Outcome]) -> Table {
 }
 
 fn row(title: &str, own: &[&Outcome]) -> Vec<String> {
-    let mean = |key: &str| average(own.iter().map(|one| number(&one.ours, key)));
-    let most = |key: &str| own.iter().map(|one| number(&one.ours, key)).fold(0.0, f64::max);
-    let seconds = average(own.iter().map(|one| number(&one.ours["seconds"], "all")));
+    let mean = |key: &str| average(own.iter().map(|outcome| number(&outcome.ours, key)));
+    let most = |key: &str| own.iter().map(|outcome| number(&outcome.ours, key)).fold(0.0, f64::max);
+    let seconds = average(own.iter().map(|outcome| number(&outcome.ours["seconds"], "all")));
     let mut cells = vec![
         title.to_owned(),
         own.len().to_string(),
         format!("{:.2}", mean("hourlyBefore")),
         format!("{:.2}", mean("hourlyAfter")),
-        percent(average(own.iter().map(|one| above(one, "anew")))),
-        percent(average(own.iter().map(|one| above(one, "anewBound")))),
+        percent(average(own.iter().map(|outcome| above(outcome, "anew")))),
+        percent(average(own.iter().map(|outcome| above(outcome, "anewBound")))),
         format!("{:.0}", mean("nodesAfter")),
         format!("{:.0}", mean("evictions")),
         format!("{:.0}", most("mostMoves")),
         format!("{:.1}", mean("rounds")),
         format!("{seconds:.2}"),
     ];
-    let both: Vec<(&Outcome, &Value)> = own.iter().filter_map(|one| Some((*one, one.theirs.as_ref()?))).collect();
+    let both: Vec<(&Outcome, &Value)> =
+        own.iter().filter_map(|outcome| Some((*outcome, outcome.theirs.as_ref()?))).collect();
     if both.is_empty() {
         cells.extend(std::iter::repeat_n("-".to_owned(), 5));
         return cells;
     }
     let theirs = |key: &str| average(both.iter().map(|(_, theirs)| number(theirs, key)));
-    let bills = || both.iter().map(|(one, theirs)| bill(one, theirs));
+    let bills = || both.iter().map(|(outcome, theirs)| bill(outcome, theirs));
     cells.extend([
         format!("{:.2}", theirs("hourlyAfter")),
         percent(average(bills())),
@@ -169,13 +170,13 @@ fn row(title: &str, own: &[&Outcome]) -> Vec<String> {
 }
 
 /// Plimsoll's bill relative to Karpenter's.
-fn bill(one: &Outcome, theirs: &Value) -> f64 {
-    number(&one.ours, "hourlyAfter") / number(theirs, "hourlyAfter") - 1.0
+fn bill(outcome: &Outcome, theirs: &Value) -> f64 {
+    number(&outcome.ours, "hourlyAfter") / number(theirs, "hourlyAfter") - 1.0
 }
 
 /// Plimsoll's bill relative to another figure of the cluster.
-fn above(one: &Outcome, key: &str) -> f64 {
-    number(&one.ours, "hourlyAfter") / number(&one.ours, key) - 1.0
+fn above(outcome: &Outcome, key: &str) -> f64 {
+    number(&outcome.ours, "hourlyAfter") / number(&outcome.ours, key) - 1.0
 }
 
 fn average(values: impl Iterator<Item = f64>) -> f64 {
@@ -184,23 +185,24 @@ fn average(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 fn aims(table: &mut Table, outcomes: &[Outcome]) {
-    let sum = |key: &str| outcomes.iter().map(|one| number(&one.ours, key)).sum::<f64>();
+    let sum = |key: &str| outcomes.iter().map(|outcome| number(&outcome.ours, key)).sum::<f64>();
     let wrong = sum("violations") + sum("stranded");
     table.aim(wrong == 0.0, &format!("plans that fail a check, and pods without a node after a step: {wrong:.0}."));
-    let most = outcomes.iter().map(|one| number(&one.ours, "mostMoves")).fold(0.0, f64::max);
+    let most = outcomes.iter().map(|outcome| number(&outcome.ours, "mostMoves")).fold(0.0, f64::max);
     table.aim(most <= MOVES, &format!("no pod is moved more than {MOVES:.0} times: at most {most:.0}."));
-    let free = || outcomes.iter().filter(|one| one.kind == KINDS[0].0);
+    let free = || outcomes.iter().filter(|outcome| outcome.kind == KINDS[0].0);
     if free().next().is_some() {
-        let anew = free().map(|one| above(one, "anew")).fold(f64::NEG_INFINITY, f64::max);
+        let anew = free().map(|outcome| above(outcome, "anew")).fold(f64::NEG_INFINITY, f64::max);
         table.aim(anew <= ABOVE_ANEW, &format!("all may move: at most 2 % above a new cluster: {}.", percent(anew)));
-        let bound = average(free().map(|one| above(one, "anewBound")));
+        let bound = average(free().map(|outcome| above(outcome, "anewBound")));
         table.aim(bound <= ABOVE_BOUND, &format!("all may move: on average 5 % above the bound: {}.", percent(bound)));
     }
-    let both = || outcomes.iter().filter_map(|one| Some((one, one.theirs.as_ref()?)));
+    let both = || outcomes.iter().filter_map(|outcome| Some((outcome, outcome.theirs.as_ref()?)));
     if both().next().is_some() {
-        let worst = both().map(|(one, theirs)| bill(one, theirs)).fold(f64::NEG_INFINITY, f64::max);
+        let worst = both().map(|(outcome, theirs)| bill(outcome, theirs)).fold(f64::NEG_INFINITY, f64::max);
         table.aim(worst <= ABOVE_PEER, &format!("bill at most 0.5 % above Karpenter's: {}.", percent(worst)));
-        let moved = average(both().map(|(one, it)| number(&one.ours, "evictions") / number(it, "evictions").max(1.0)));
+        let moved =
+            average(both().map(|(outcome, it)| number(&outcome.ours, "evictions") / number(it, "evictions").max(1.0)));
         table.aim(moved <= 1.0, &format!("no more evictions than Karpenter on average: {moved:.2} times as many."));
     }
 }

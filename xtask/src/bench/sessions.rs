@@ -65,21 +65,21 @@ fn warm_table(told: &Value) -> Table {
     ];
     let mut table = Table::new("One more pod in a warm session", &columns);
     let mut slowest = [0.0_f64; 2];
-    for one in told["series"].as_array().into_iter().flatten() {
-        let is_known_workload = one["more"] == "known";
-        let disruption = one["disruption"] == true;
-        slowest[usize::from(disruption)] = slowest[usize::from(disruption)].max(number(one, "median"));
+    for series in told["series"].as_array().into_iter().flatten() {
+        let is_known_workload = series["more"] == "known";
+        let disruption = series["disruption"] == true;
+        slowest[usize::from(disruption)] = slowest[usize::from(disruption)].max(number(series, "median"));
         table.row(vec![
             if is_known_workload { "a pod of a known workload" } else { "the first pod of a new workload" }.to_owned(),
             if disruption { "yes" } else { "no" }.to_owned(),
-            one["steps"].to_string(),
-            seconds(number(one, "firstPlanSeconds")),
-            seconds(number(one, "median")),
-            seconds(number(one, "p99")),
-            seconds(number(one, "planMedian")),
-            seconds(number(one, "planP99")),
-            one["placed"].to_string(),
-            one["launched"].to_string(),
+            series["steps"].to_string(),
+            seconds(number(series, "firstPlanSeconds")),
+            seconds(number(series, "median")),
+            seconds(number(series, "p99")),
+            seconds(number(series, "planMedian")),
+            seconds(number(series, "planP99")),
+            series["placed"].to_string(),
+            series["launched"].to_string(),
         ]);
     }
     table.note(format!(

@@ -70,9 +70,9 @@ fn config_faults(image: &Image, expected: &Expected) -> Vec<String> {
     if exposed != ports {
         faults.push(format!("exposes {exposed:?}; the manifest has {ports:?}"));
     }
-    faults.extend(config.env.iter().filter(|one| !one.starts_with("PATH=")).map(|one| {
+    faults.extend(config.env.iter().filter(|variable| !variable.starts_with("PATH=")).map(|variable| {
         // The value may be secret.
-        format!("environment variable {}", one.split('=').next().unwrap_or_default())
+        format!("environment variable {}", variable.split('=').next().unwrap_or_default())
     }));
     let label = |name: &str| config.labels.get(&format!("org.opencontainers.image.{name}")).map(String::as_str);
     let empty = LABELS.iter().filter(|name| label(name).unwrap_or_default().is_empty());

@@ -40,11 +40,11 @@ impl Crates {
         let mut open = vec![start.with_context(|| format!("cargo tree printed nothing for {package}"))?];
         let mut linked = BTreeMap::new();
         // Terminates, because each crate is opened once.
-        while let Some(one) = open.pop() {
-            if !linked.contains_key(one) {
-                let needs: Vec<_> = self.edges.get(one).into_iter().flatten().collect();
+        while let Some(id) = open.pop() {
+            if !linked.contains_key(id) {
+                let needs: Vec<_> = self.edges.get(id).into_iter().flatten().collect();
                 open.extend(&needs);
-                linked.insert(one, needs);
+                linked.insert(id, needs);
             }
         }
         Ok(linked)
@@ -104,8 +104,11 @@ pub(super) fn of_programs(root: &Path, platform: Platform) -> Result<Crates> {
     let read = |name: &str| std::fs::read_to_string(root.join(name)).with_context(|| format!("reading {name}"));
     let lock: Lock = toml::from_str(&read("Cargo.lock")?).context("Cargo.lock")?;
     let toolchain: Toolchain = toml::from_str(&read("rust-toolchain.toml")?).context("rust-toolchain.toml")?;
-    let mut checksums: BTreeMap<CrateId, String> =
-        lock.package.into_iter().filter_map(|one| Some(((one.name, one.version), one.checksum?))).collect();
+    let mut checksums: BTreeMap<CrateId, String> = lock
+        .package
+        .into_iter()
+        .filter_map(|package| Some(((package.name, package.version), package.checksum?)))
+        .collect();
     let facts = metadata.packages.into_iter().map(|package| {
         let id = (package.name, package.version);
         let license = package.license.as_deref().map(spdx);

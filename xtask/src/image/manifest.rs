@@ -128,7 +128,7 @@ mod tests {
         let (root, _) = workspace::folders().unwrap();
         let mut env = settings(&root).unwrap();
         env.extend(["POD_NAME", "POD_NAMESPACE", "POD_IP"].map(|name| (name.to_owned(), String::new())));
-        for path in super::super::program::PROGRAMS.iter().filter_map(|one| one.manifest) {
+        for path in super::super::program::PROGRAMS.iter().filter_map(|program| program.manifest) {
             let container = read(&root, path).unwrap();
             let open: Vec<_> =
                 container.args.iter().map(|arg| expand(arg, &env)).filter(|arg| arg.contains("$(")).collect();

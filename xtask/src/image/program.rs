@@ -48,12 +48,12 @@ impl Program {
 /// If no image has one of the names.
 pub(super) fn choose(only: &[String]) -> Result<Vec<&'static Program>> {
     for name in only {
-        if !PROGRAMS.iter().any(|one| one.image == name) {
-            let images: Vec<_> = PROGRAMS.iter().map(|one| one.image).collect();
+        if !PROGRAMS.iter().any(|program| program.image == name) {
+            let images: Vec<_> = PROGRAMS.iter().map(|program| program.image).collect();
             bail!("--only: no image is called {name}; these are: {}", images.join(", "));
         }
     }
-    Ok(PROGRAMS.iter().filter(|one| only.is_empty() || only.iter().any(|name| name == one.image)).collect())
+    Ok(PROGRAMS.iter().filter(|program| only.is_empty() || only.iter().any(|name| name == program.image)).collect())
 }
 
 /// A processor architecture, with its name in images and Debian.
@@ -111,7 +111,7 @@ mod tests {
     fn an_image_is_chosen_by_its_name_alone() {
         let names = |only: &[&str]| {
             let only: Vec<String> = only.iter().map(|name| (*name).to_owned()).collect();
-            choose(&only).map(|all| all.iter().map(|one| one.image).collect::<Vec<_>>())
+            choose(&only).map(|all| all.iter().map(|program| program.image).collect::<Vec<_>>())
         };
         assert_eq!(names(&[]).unwrap().len(), PROGRAMS.len());
         assert_eq!(names(&["plimsoll"]).unwrap(), ["plimsoll"]);

@@ -45,14 +45,14 @@ pub(super) fn in_full(it: &Judgement) -> String {
         if let Some((stranding, runs)) = side.stranding {
             let _ = write!(text, "; the replay strands a pod in {stranding} of {runs} runs");
         }
-        for one in &side.launches {
-            let _ = write!(text, "\n  {one}");
+        for entry in &side.launches {
+            let _ = write!(text, "\n  {entry}");
         }
         for (pod, why) in &side.refused {
             let _ = write!(text, "\n  - {pod}: {why}");
         }
-        for one in &side.violations {
-            let _ = write!(text, "\n  ! {one}");
+        for entry in &side.violations {
+            let _ = write!(text, "\n  ! {entry}");
         }
     }
     text

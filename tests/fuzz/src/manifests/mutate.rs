@@ -55,14 +55,14 @@ pub(super) fn changed(bytes: &[u8]) -> Option<String> {
         .collect();
     let text = str::from_utf8(cursor.rest()).ok()?;
     let mut documents: Vec<Value> = serde_saphyr::from_multiple(text).ok()?;
-    let mut all = Value::Array(std::mem::take(&mut documents));
+    let mut root = Value::Array(std::mem::take(&mut documents));
     for [place, action, with] in changes {
-        let sum = size(&all);
+        let sum = size(&root);
         let mut place = place.checked_rem(sum)?;
-        change(&mut all, &mut place, action, with);
+        change(&mut root, &mut place, action, with);
     }
     // JSON is valid YAML. Each document is written separately.
-    let Value::Array(documents) = all else { return None };
+    let Value::Array(documents) = root else { return None };
     Some(documents.iter().map(|document| format!("---\n{document}\n")).collect())
 }
 

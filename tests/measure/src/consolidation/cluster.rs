@@ -53,8 +53,8 @@ impl Cluster {
         for launch in &plan.launches {
             let choice = launch.offerings.first().context("a launch without offerings")?;
             let it = self.catalog.get(&choice.instance_type).context("a type that the catalog lacks")?;
-            let is_chosen = |one: &&plimsoll_model::catalog::Offering| {
-                one.zone == choice.zone && one.capacity_type == choice.capacity_type
+            let is_chosen = |offering: &&plimsoll_model::catalog::Offering| {
+                offering.zone == choice.zone && offering.capacity_type == choice.capacity_type
             };
             let offering = it.offerings.iter().find(is_chosen).context("an offering that the catalog lacks")?;
             self.launched += 1;
@@ -63,8 +63,8 @@ impl Cluster {
             self.objects.nodes.push(serde_json::from_value(manifest)?);
             aim(&mut targets, &launch.pods, &name);
         }
-        let gone: BTreeSet<&str> = plan.terminations.iter().map(|one| one.node.as_str()).collect();
-        let moved_to = plan.terminations.iter().flat_map(|one| &one.moved_to);
+        let gone: BTreeSet<&str> = plan.terminations.iter().map(|termination| termination.node.as_str()).collect();
+        let moved_to = plan.terminations.iter().flat_map(|termination| &termination.moved_to);
         for to in moved_to.chain(&plan.placements) {
             aim(&mut targets, &to.pods, to.node.as_str());
         }
@@ -98,7 +98,7 @@ impl Cluster {
         // A pod that a spread rejects now may fit after other pods are bound; kube-scheduler retries it.
         loop {
             let before = waiting.len();
-            let mut left = Vec::new();
+            let mut pending = Vec::new();
             for pod in waiting {
                 let nominated = targets.get(pod.uid.as_str()).and_then(|name| numbers.get(name)).copied();
                 let fits = |node: &usize| state.filter(pod.shape, *node, &Nominated::default()).is_ok();
@@ -107,10 +107,10 @@ impl Cluster {
                     state.bind(pod.shape, node);
                     bound.insert(pod.uid.to_string(), state.node_name(node).to_string());
                 } else {
-                    left.push(pod);
+                    pending.push(pod);
                 }
             }
-            waiting = left;
+            waiting = pending;
             if waiting.len() == before {
                 break;
             }

@@ -22,15 +22,15 @@ pub fn with_nodes(seed: u64, nodes: usize, running: usize, waiting: usize) -> Ca
     let usual = ["m5.2xlarge", "m6i.4xlarge", "c6i.4xlarge", "r6i.2xlarge"];
     let types: Vec<&InstanceType> = usual.iter().filter_map(|name| catalog.get(name)).collect();
     let each = if nodes == 0 { 0 } else { running.div_ceil(nodes) };
-    let mut left = running;
+    let mut remaining = running;
     for number in 0..nodes {
         let Some(it) = rng.pick(&types) else { break };
         let name = format!("node-{number}");
         let offerings: Vec<_> = it.offerings.iter().filter(|it| it.capacity_type == CapacityType::OnDemand).collect();
         let Some(offering) = rng.pick(&offerings) else { break };
         case.objects.push(node(&name, "default", it, offering, &catalog.region));
-        let count = each.min(left);
-        left -= count;
+        let count = each.min(remaining);
+        remaining -= count;
         // Half to nine tenths of the cpu, in equal parts.
         let used = it.allocatable().get(CPU) / 100 * i64::try_from(rng.range(50, 90)).unwrap_or(50);
         for on_node in 0..count {

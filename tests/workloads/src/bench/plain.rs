@@ -39,7 +39,7 @@ pub fn shapes(seed: u64, pods: usize, shapes: usize, types: Types) -> Case {
     const APART_MAX: usize = 50;
     let mut rng = Rng::new(seed);
     let mut case = one_pool(seed, types);
-    let mut left = pods;
+    let mut remaining = pods;
     let mut specs: Vec<(String, Value, usize)> = Vec::new();
     for number in 0..shapes {
         let name = format!("app-{number}");
@@ -60,14 +60,14 @@ pub fn shapes(seed: u64, pods: usize, shapes: usize, types: Types) -> Case {
             _ => {}
         }
         let replicas = (pods / shapes.max(1)).min(most);
-        left -= replicas;
+        remaining -= replicas;
         specs.push((name, spec, replicas));
     }
     // The rest goes to the Deployments without this limit.
     let others = specs.iter().enumerate().filter(|(number, _)| number % 5 != 3).count().max(1);
-    let mut rest = left;
+    let mut rest = remaining;
     for (number, (name, spec, replicas)) in specs.iter().enumerate() {
-        let more = if number % 5 == 3 { 0 } else { left.div_ceil(others).min(rest) };
+        let more = if number % 5 == 3 { 0 } else { remaining.div_ceil(others).min(rest) };
         rest -= more;
         case.objects.push(deployment(name, replicas + more, spec));
     }
@@ -92,14 +92,14 @@ pub fn sizes(seed: u64, pods: usize, types: Types) -> Case {
     const REPLICAS_MAX: usize = 100;
     let mut rng = Rng::new(seed);
     let mut case = one_pool(seed, types);
-    let mut left = pods;
+    let mut remaining = pods;
     for number in 0_usize.. {
-        if left == 0 {
+        if remaining == 0 {
             break;
         }
-        let most = left.min(REPLICAS_MAX).min(pods.div_ceil(4));
+        let most = remaining.min(REPLICAS_MAX).min(pods.div_ceil(4));
         let replicas = rng.range(1, most);
-        left -= replicas;
+        remaining -= replicas;
         case.objects.push(deployment(&format!("app-{number}"), replicas, &sized(&mut rng)));
     }
     case

@@ -86,7 +86,7 @@ pub fn underused(seed: u64, options: Underused) -> Case {
         let name = format!("node-{number}");
         let capacity_type = if rng.chance(options.spot) { CapacityType::Spot } else { CapacityType::OnDemand };
         let zone = rng.text(&ZONES);
-        let has = |one: &&Offering| one.capacity_type == capacity_type && one.zone == zone;
+        let has = |offering: &&Offering| offering.capacity_type == capacity_type && offering.zone == zone;
         let offered: Vec<_> = kinds.iter().filter_map(|it| Some((it, it.offerings.iter().find(has)?))).collect();
         let Some((it, offering)) = rng.pick(&offered).copied() else { continue };
         let pool = rng.pick(&pools).cloned().unwrap_or_default();
@@ -176,7 +176,7 @@ fn node_pool(name: &str, options: Underused) -> Value {
     let mut requirements = Types::BuiltIn.requirements();
     requirements.push(requirement(label::ZONE, "In", &ZONES));
     if options.spot > 0 {
-        requirements.retain(|one| one["key"] != label::CAPACITY_TYPE);
+        requirements.retain(|requirement| requirement["key"] != label::CAPACITY_TYPE);
         requirements.push(requirement(label::CAPACITY_TYPE, "In", &["on-demand", "spot"]));
     }
     let mut pool = crate::manifest::node_pool(name, &requirements);

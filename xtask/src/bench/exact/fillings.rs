@@ -136,7 +136,7 @@ fn offers(snapshot: &Snapshot, pool: &NodePool, catalog: &Catalog) -> Result<Vec
     }
     let mut offers = Vec::new();
     for kind in &catalog.instance_types {
-        for offering in kind.offerings.iter().filter(|one| one.available) {
+        for offering in kind.offerings.iter().filter(|candidate| candidate.available) {
             if allowed(pool, kind, offering)? {
                 let mut room = kind.allocatable();
                 room.subtract(&daemons);
@@ -150,11 +150,11 @@ fn offers(snapshot: &Snapshot, pool: &NodePool, catalog: &Catalog) -> Result<Vec
 
 /// Whether the requirements of the pool, which are all lists of values, allow the offering.
 fn allowed(pool: &NodePool, kind: &InstanceType, offering: &Offering) -> Result<bool> {
-    let one = |requirement: &NodeSelectorRequirement| {
+    let allows = |requirement: &NodeSelectorRequirement| {
         if requirement.operator != Operator::In || requirement.min_values.is_some() {
             bail!("pool {}: {} is no list of values", pool.name.as_str(), requirement.key);
         }
-        let has = |value: &str| requirement.values.iter().any(|one| one == value);
+        let has = |value: &str| requirement.values.iter().any(|listed| listed == value);
         Ok(match label::normalized(&requirement.key) {
             label::OS => kind.operating_systems.iter().any(|system| has(system)),
             label::ARCH => has(&kind.architecture),
@@ -166,7 +166,7 @@ fn allowed(pool: &NodePool, kind: &InstanceType, offering: &Offering) -> Result<
     };
     let mut all = true;
     for requirement in &pool.requirements {
-        all &= one(requirement)?;
+        all &= allows(requirement)?;
     }
     Ok(all)
 }

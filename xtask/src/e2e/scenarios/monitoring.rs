@@ -92,7 +92,8 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
 
     let expressions = own::expressions(&world.root)?;
     let metric_names: Vec<&str> = scrapes.names().chain(ONLY_WITH_TLS).collect();
-    let used: std::collections::BTreeSet<&str> = expressions.iter().flat_map(|one| one.names(&metric_names)).collect();
+    let used: std::collections::BTreeSet<&str> =
+        expressions.iter().flat_map(|expression| expression.names(&metric_names)).collect();
     let missing: Vec<_> = used.iter().filter(|name| !metric_names.contains(name)).collect();
     ensure!(missing.is_empty(), "dashboards or rules use what no service exported: {missing:?}");
     ensure!(used.len() > 50, "the dashboards and rules use {} metrics: looked in the wrong place", used.len());
@@ -166,11 +167,11 @@ fn everything_happens(watch: &mut Watch<'_>) -> Result<()> {
 /// Evaluates each expression in Prometheus. Expressions of rules only have to be valid.
 fn evaluate(prometheus: &Prometheus, expressions: &[Expression]) -> Result<String> {
     let mut empty = Vec::new();
-    for one in expressions {
-        let returned = prometheus.ever_returned(&one.filled_in()).with_context(|| one.file.clone())?;
-        let needs_tls = one.text.contains("tls_certificate_expiry");
-        if one.shown && !returned && !needs_tls {
-            empty.push(format!("{}: {}", one.file, one.text));
+    for expression in expressions {
+        let returned = prometheus.ever_returned(&expression.filled_in()).with_context(|| expression.file.clone())?;
+        let needs_tls = expression.text.contains("tls_certificate_expiry");
+        if expression.shown && !returned && !needs_tls {
+            empty.push(format!("{}: {}", expression.file, expression.text));
         }
     }
     ensure!(empty.is_empty(), "expressions of dashboards that returned nothing in the whole run: {empty:#?}");

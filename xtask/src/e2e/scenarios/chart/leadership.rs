@@ -56,8 +56,8 @@ fn term(entry: &Entry) -> Result<Term<'_>> {
 }
 
 /// Time from the end of one term to the start of the next.
-fn gap(one: &Term<'_>, next: &Term<'_>) -> f64 {
-    let end = if one.holder.is_empty() { one.time } else { one.time + one.seconds };
+fn gap(previous: &Term<'_>, next: &Term<'_>) -> f64 {
+    let end = if previous.holder.is_empty() { previous.time } else { previous.time + previous.seconds };
     (next.time - end).max(0.0)
 }
 
