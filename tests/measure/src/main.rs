@@ -6,9 +6,8 @@
 //! - `plimsoll-measure warm [--steps N] FOLDER`: adds one pod per step in a session.
 //! - `plimsoll-measure wire [--no-disruption] FOLDER`: a session over gRPC on loopback with a scheduler in its own
 //!   process.
-//! -
-//!   `plimsoll-measure consolidate [--seed N] [--nodes N] [--protected %] [--spot %] [--budget %] [--pools N] [--trace]`:
-//!   consolidates a generated cluster until a plan removes nothing.
+//! - `plimsoll-measure consolidate [--seed N] [--nodes N] [--protected %] [--spot %] [--budget %] [--pools N]
+//!   [--trace]`: consolidates a generated cluster until a plan removes nothing.
 //! - `plimsoll-measure serve`: runs this scheduler; it prints its address and ends with its stdin.
 
 mod client;
