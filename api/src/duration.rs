@@ -9,7 +9,7 @@ use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 /// Maximum duration of Go: signed 64-bit nanoseconds, about 292 years.
 const MAX_NANOSECONDS: u128 = i64::MAX as u128;
 
-/// Reason why a text is not a duration.
+/// Reason why a string is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
     /// The text does not consist of numbers with units.

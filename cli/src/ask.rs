@@ -1,4 +1,5 @@
-//! Who answers: the scheduler's code in this process, or a scheduler over gRPC. The request and the answer are the same.
+//! Gets plans and explanations from the scheduler's code in this process, or from a scheduler over gRPC. Request and
+//! response are the same.
 
 use crate::CommandError;
 use crate::input::Question;
@@ -12,14 +13,15 @@ use std::time::{Duration, Instant};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-/// How long a connection may take: a scheduler is near, or it is not there.
+/// Connection timeout: a scheduler is close, or does not exist.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an answer may take: minutes would be a fault, seconds are usual for the largest clusters.
+/// Response timeout: seconds are normal for the largest clusters, and minutes indicate an error.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
-/// The largest answer: a plan names each pod once, at most a few hundred bytes for each of 100,000 pods.
+/// Maximum size of a response: a plan contains each pod once, with at most a few hundred bytes for each of 100,000
+/// pods.
 const MAX_ANSWER_BYTES: usize = 128 * 1024 * 1024;
 
-/// Where the answer comes from.
+/// Selects the scheduler.
 #[derive(Debug, Default, Args)]
 pub(crate) struct ServerArguments {
     /// Scheduler to ask over gRPC, as host:port. Without it, the plan is made in this process.
@@ -27,7 +29,7 @@ pub(crate) struct ServerArguments {
     server: Option<String>,
 }
 
-/// How long the parts of an answer took. A scheduler over gRPC checks its plan itself: `plan` is all of it then.
+/// Durations of the parts of a response. A scheduler over gRPC checks its plan itself, so `plan` includes the check.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Took {
     pub(crate) plan: Duration,
@@ -36,13 +38,13 @@ pub(crate) struct Took {
 
 /// An explanation.
 pub(crate) struct Explanation {
-    /// For people, line by line.
+    /// Lines of the explanation.
     pub(crate) lines: Vec<String>,
-    /// Causes, for a pod without a place.
+    /// Reasons why a pod is unschedulable.
     pub(crate) reasons: Vec<Reason>,
 }
 
-/// The plan for the question, and how long it took.
+/// Returns the plan for the question, and its durations.
 pub(crate) fn plan(question: &Question, arguments: &ServerArguments) -> Result<(Plan, Took), CommandError> {
     let _progress = Progress::start("planning");
     let started = Instant::now();
@@ -64,7 +66,7 @@ pub(crate) fn plan(question: &Question, arguments: &ServerArguments) -> Result<(
     Ok((plan, Took { plan: started.elapsed(), check: Duration::ZERO }))
 }
 
-/// The explanation that is asked for.
+/// Returns the requested explanation.
 pub(crate) fn explain(request: ExplainRequest, arguments: &ServerArguments) -> Result<Explanation, CommandError> {
     let _progress = Progress::start("planning");
     let (response, who) = match &arguments.server {
@@ -126,7 +128,7 @@ fn describe(status: &Status) -> String {
     format!("{:?}: {}", status.code(), status.message())
 }
 
-/// What lies at the bottom says most: `connection refused`, not `transport error`.
+/// The innermost error is the most specific: `connection refused` instead of `transport error`.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Names of instance types; * stands for any letters, ? for one [default: all]
+    /// Names of instance types; * matches any letters, ? matches one [default: all]
     #[arg(value_name = "TYPE")]
     names: Vec<String>,
     /// Labels that types and their offerings must have: k=v, k!=v, k in (a,b), k notin (a,b), k, !k, k<8, k<=8, k>8, k>=8; with commas between
@@ -28,14 +28,15 @@ pub(crate) struct Arguments {
     /// The region [default: us-east-1, or that of --from-aws]
     #[arg(long)]
     region: Option<String>,
-    /// Output of the AWS CLI (--output json) in place of the built-in data: describe-instance-types, describe-instance-type-offerings,
-    /// describe-spot-price-history, describe-availability-zones of ec2, get-products of pricing; - for stdin.
+    /// Output of the AWS CLI (--output json) instead of the built-in data: describe-instance-types,
+    /// describe-instance-type-offerings, describe-spot-price-history, describe-availability-zones of ec2, get-products
+    /// of pricing; - for stdin.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     from_aws: Vec<PathBuf>,
-    /// Prices in place of the catalog's: lines of instance type, zone (or *), capacity type and USD per hour.
+    /// Prices instead of the catalog's: lines of instance type, zone (or *), capacity type and USD per hour.
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
-    /// How it is printed; json is what --catalog of `plimsoll plan` takes.
+    /// Output format; json is the format of --catalog of `plimsoll plan`.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
 }
@@ -60,7 +61,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<String, CommandError> {
     }
 }
 
-/// The whole catalog, and where its prices are from.
+/// The whole catalog, and the origin of its prices.
 fn read(arguments: &Arguments) -> Result<(Catalog, PriceOrigin), CommandError> {
     let region = arguments.region.as_deref();
     let settings = NodeClassSettings::default();
@@ -112,7 +113,7 @@ fn table(catalog: &Catalog) -> String {
     output::render(&table)
 }
 
-/// The lowest price in USD per hour, `-` where it is not offered.
+/// The lowest price in USD per hour; `-` if there is no offering.
 fn cheapest(it: &InstanceType, capacity_type: CapacityType) -> String {
     let offers = it.offerings.iter().filter(|offer| offer.capacity_type == capacity_type);
     offers.map(|offer| offer.price).min().map_or_else(|| "-".to_owned(), |price| price.to_string())

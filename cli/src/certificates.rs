@@ -1,4 +1,5 @@
-//! `plimsoll certificates`: an authority and a certificate for each service, for those who have nothing else to make them.
+//! `plimsoll certificates`: creates a certificate authority and a certificate for each service, for clusters without
+//! another issuer.
 
 mod files;
 mod inspect;
@@ -11,26 +12,26 @@ use clap::Args;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// The services; each has one certificate, the same for all its replicas.
+/// The services. All replicas of a service share one certificate.
 const SERVICES: [&str; 3] = ["watcher", "scheduler", "actuator"];
-/// Longest name of a namespace.
+/// Maximum length of a namespace name.
 const MAX_NAMESPACE: usize = 63;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The folder that the files are written to; it is made if need be.
+    /// Folder for the files; it is created if necessary.
     #[arg(long, value_name = "DIR", required_unless_present = "secrets")]
     out: Option<PathBuf>,
-    /// The namespace that the services run in.
+    /// Namespace of the services.
     #[arg(short, long, default_value = "plimsoll-system", value_parser = namespace)]
     namespace: String,
-    /// How many days the certificates are valid. In files, their authority too; in Secrets, it is valid ten times as long.
+    /// Validity of the certificates in days. In files, their authority is valid as long; in Secrets, ten times as long.
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..=3650))]
     days: u16,
-    /// Write over files that are there.
+    /// Overwrite existing files.
     #[arg(long)]
     force: bool,
-    /// Secrets in place of files.
+    /// Secrets instead of files.
     #[command(flatten)]
     secrets: secrets::SecretArguments,
 }
@@ -63,7 +64,7 @@ fn namespace(text: &str) -> Result<String, String> {
         .to_owned())
 }
 
-/// What makes Secrets of the files.
+/// Commands that create Secrets from the files.
 fn commands(arguments: &Arguments, out: &Path, names: &[(&str, String)]) -> String {
     let mut text = String::new();
     for (service, name) in names {
@@ -89,7 +90,7 @@ fn commands(arguments: &Arguments, out: &Path, names: &[(&str, String)]) -> Stri
     text
 }
 
-/// As a shell takes it for one word.
+/// Quotes a word for a shell.
 fn quoted(text: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+:@%".contains(letter);
     if !text.is_empty() && text.chars().all(plain) {

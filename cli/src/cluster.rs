@@ -1,4 +1,4 @@
-//! A cluster's objects, by way of a kubeconfig. Only lists: nothing is written.
+//! Reads a cluster's objects through a kubeconfig. Uses only list requests.
 
 use crate::progress::Progress;
 use crate::{CommandError, output};
@@ -13,14 +13,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Objects in one answer: as kubectl asks for.
+/// Objects per response, as in kubectl.
 const PAGE: u32 = 500;
-/// How long one answer may take.
+/// Timeout of one response.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
-/// Pages of one kind: a hundred times the objects of the largest clusters.
+/// Maximum number of pages of one kind: a hundred times the objects of the largest clusters.
 const MAX_PAGES: usize = 40_000;
 
-/// Which cluster.
+/// Selects the cluster.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArguments {
     /// Kubeconfig file [default: $KUBECONFIG, else ~/.kube/config]
@@ -31,7 +31,7 @@ pub(crate) struct ClusterArguments {
     context: Option<String>,
 }
 
-/// All objects that a plan depends on, and the namespace that the context names.
+/// All objects that a plan depends on, and the namespace of the context.
 pub(crate) fn read(arguments: &ClusterArguments) -> Result<(Objects, String), CommandError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CommandError::Failed(error.to_string()))?;
@@ -57,7 +57,7 @@ async fn config(arguments: &ClusterArguments) -> Result<Config, CommandError> {
             CommandError::BadInput(format!("kubeconfig: {error}; give --kubeconfig FILE, or -f PATH for manifests"))
         })?,
     };
-    // Nobody wants to wait a quarter of an hour for a server that has too much to do.
+    // Retries would take up to a quarter of an hour on an overloaded server.
     config.default_retry = false;
     config.read_timeout = Some(READ_TIMEOUT);
     Ok(config)
@@ -70,7 +70,7 @@ struct Lists {
 }
 
 impl Lists {
-    /// Nodes and claims before pods: where the cluster changes meanwhile, a pod seen too late asks for no node.
+    /// Lists nodes and claims before pods: if the cluster changes in the meantime, a missed pod causes no launch.
     async fn all(&self) -> Result<Objects, CommandError> {
         let mut objects = Objects {
             node_pools: self.list("karpenter.sh", "v1", "NodePool").await?,
@@ -93,7 +93,7 @@ impl Lists {
         Ok(objects)
     }
 
-    /// CapacityBuffers, and what they may name if there are any. A cluster without the kind has none.
+    /// CapacityBuffers, and the objects that they may refer to if there are any. A cluster without the kind has none.
     async fn buffers(&self, objects: &mut Objects) -> Result<(), CommandError> {
         match self.pages("autoscaling.x-k8s.io", "v1beta1", "CapacityBuffer").await {
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
@@ -108,7 +108,7 @@ impl Lists {
         Ok(())
     }
 
-    /// All objects of a kind. One that cannot be read is told and left out; the rest goes on.
+    /// All objects of a kind. Reports and skips an object that cannot be parsed.
     async fn list<T: DeserializeOwned>(
         &self,
         group: &str,

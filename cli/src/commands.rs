@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line arguments.
 
 #[cfg(feature = "demo")]
 use crate::demo;
@@ -117,11 +117,11 @@ Examples:
   plimsoll completion fish > ~/.config/fish/completions/plimsoll.fish";
 
 impl Cli {
-    /// Does what was asked and returns what goes to stdout.
+    /// Runs the command and returns its output.
     ///
     /// # Errors
     ///
-    /// Bad input, or something that could not be done.
+    /// If the input is invalid, or the command fails.
     pub fn run(self) -> Result<Outcome, CommandError> {
         let text = match self.command {
             Command::Plan(arguments) => return plan::run(&arguments),

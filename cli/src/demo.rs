@@ -1,4 +1,4 @@
-//! `plimsoll demo`: all of Plimsoll in this process, on a cluster and an EC2 in memory, in virtual time.
+//! `plimsoll demo`: runs all services in this process, on an in-memory cluster and EC2, in virtual time.
 
 mod closing;
 mod measure;
@@ -9,20 +9,20 @@ mod view;
 use crate::CommandError;
 use std::io::IsTerminal;
 
-/// Simulated seconds per second in a terminal, unless told otherwise: slow enough to follow.
+/// Default simulated seconds per second in a terminal: slow enough to follow.
 const WATCHABLE_SPEED: f64 = 25.0;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Fixes all that is left to chance in the simulation.
+    /// Seed of all random choices of the simulation.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     seed: u64,
-    /// Simulated seconds per second; 0 for as fast as it goes. In a terminal 25, elsewhere 0.
+    /// Simulated seconds per second; 0 for no limit. In a terminal 25, elsewhere 0.
     #[arg(long, value_name = "FACTOR")]
     speed: Option<f64>,
 }
 
-/// Plays the demo. What happens is printed as it happens; the answer is the closing table.
+/// Runs the demo. Events are printed as they happen; the result is the final table.
 pub(crate) fn run(arguments: &Arguments) -> Result<String, CommandError> {
     let terminal = std::io::stdout().is_terminal();
     let speed = arguments.speed.unwrap_or(if terminal { WATCHABLE_SPEED } else { 0.0 });
@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<String, CommandError> {
     play(arguments.seed, view::View::new(terminal, speed)).1
 }
 
-/// How things stood after each step, and the closing table or what went wrong.
+/// The state after each step, and the final table or the error.
 fn play(seed: u64, view: view::View) -> (Vec<stage::Standing>, Result<String, CommandError>) {
     let failed = |error: &dyn std::fmt::Display| (Vec::new(), Err(CommandError::Failed(error.to_string())));
     let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -89,19 +89,19 @@ mod tests {
         for wrong in ["1 evictions", "1 replicas", "1 pods", "1 nodes"] {
             assert!(!text.contains(wrong), "{wrong}: {text}");
         }
-        // Of the reasons, only that of the pool with the limit.
+        // Contains only the reason of the pool with the limit.
         let event = text.lines().find(|line| line.contains("Event of web-")).unwrap();
         assert!(event.contains("NodePool \"default\": LimitReached") && !event.contains("backend"), "{event}");
-        // What a step speaks of was introduced before.
+        // Objects in a step were introduced before.
         let (introduction, rest) = text.split_once("Scale up").unwrap();
         assert!(introduction.contains("NodePool backend") && introduction.contains("m6g.xlarge"), "{introduction}");
         assert!(rest.contains("as the NodePool backend asks: "), "{rest}");
 
-        // Waits are those that time in the simulation can tell: no node boots in less than 20 s.
+        // Waits are measured in simulated time: no node boots in less than 20 s.
         let waits: Vec<Duration> = standings.iter().filter_map(|standing| standing.to_running).collect();
         assert!(waits.len() >= 3 && waits.iter().all(|wait| *wait >= Duration::from_secs(20)), "{waits:?}");
         assert!(table.contains("PENDING TO RUNNING") && !table.contains(" 0 ms"), "{table}");
-        // A step ends when the nodes that it takes away are gone: no more nodes than pods after the interruption.
+        // A step ends when its nodes are removed: there are no more nodes than pods after the interruption.
         let after = standings.iter().find(|standing| standing.step == "Spot interruption").unwrap();
         assert!(after.nodes <= after.running, "{after:?}");
     }

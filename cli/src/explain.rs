@@ -1,4 +1,4 @@
-//! `plimsoll explain`: why pods wait, and why a node is there or goes.
+//! `plimsoll explain`: why pods are unschedulable, and why a node exists or is removed.
 
 mod budget;
 mod claim;
@@ -13,7 +13,7 @@ use plimsoll_proto::scheduler::v1::explain_request::Subject as Asked;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// The namespace where nothing names one.
+/// Default namespace.
 const DEFAULT_NAMESPACE: &str = "default";
 
 #[derive(Debug, Args)]
@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Subject {
-    /// Where a pod goes, or why it has no place: reasons for each NodePool.
+    /// Where a pod is placed, or why it is unschedulable: reasons for each NodePool.
     #[command(visible_aliases = ["pods", "po"], after_help = POD_EXAMPLES)]
     Pod {
         /// The pod, as NAME or NAMESPACE/NAME.
@@ -35,7 +35,7 @@ enum Subject {
         #[command(flatten)]
         from: From,
     },
-    /// Where the pods of a Deployment go, or why they have no place.
+    /// Where the pods of a Deployment are placed, or why they are unschedulable.
     #[command(visible_aliases = ["deployments", "deploy"], after_help = WORKLOAD_EXAMPLES)]
     Deployment(WorkloadArguments),
     /// The same for a StatefulSet.
@@ -89,7 +89,7 @@ Examples:
   kubectl get nodepools,ec2nodeclasses,nodeclaims,nodes,pods,ds,pdb,pvc,pv,sc,csinodes,priorityclasses,ns -A -o yaml > cluster.yaml
   plimsoll explain node ip-10-0-12-34.ec2.internal -f cluster.yaml --region eu-west-1";
 
-/// Where the objects are from.
+/// Source of the objects.
 #[derive(Debug, Args)]
 struct From {
     /// Manifests: a file, a folder (read recursively) or - for stdin. Without them, the cluster of the kubeconfig is read.
@@ -106,13 +106,13 @@ struct From {
     /// How the explanation is printed.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
-    /// Time to plan for (RFC 3339); the present by default.
+    /// Time of the plan (RFC 3339) [default: now]
     #[arg(long, value_name = "TIME")]
     now: Option<jiff::Timestamp>,
 }
 
 impl From {
-    /// The question, and the namespace that pods without one are in.
+    /// The question, and the default namespace.
     fn read(&self) -> Result<(input::Question, String), CommandError> {
         if self.filename.is_empty() {
             let (objects, namespace) = cluster::read(&self.cluster)?;
@@ -124,7 +124,7 @@ impl From {
         }
     }
 
-    /// What the scheduler says, after what only the cluster knows.
+    /// The explanation of the scheduler, followed by facts that only the cluster has.
     fn answer(
         &self,
         question: &input::Question,
@@ -217,9 +217,9 @@ fn full_name(kind: &str, name: &str, namespace: Option<&str>, default: &str) -> 
     }
 }
 
-/// There is nothing of that name.
+/// The error for an unknown name.
 fn unknown(kind: &str, name: &str, mut known: Vec<String>) -> CommandError {
-    /// So many names are worth reading.
+    /// Maximum number of suggested names.
     const SHOWN: usize = 5;
     known.sort_by_key(|it| (distance(it, name), it.clone()));
     known.truncate(SHOWN);
@@ -227,7 +227,7 @@ fn unknown(kind: &str, name: &str, mut known: Vec<String>) -> CommandError {
     CommandError::BadInput(format!("there is no {kind} {name}{like}"))
 }
 
-/// How many letters of both are not in their longest common beginning and end.
+/// Number of characters of both strings outside of their longest common prefix and suffix.
 fn distance(left: &str, right: &str) -> usize {
     let same = |one: &mut dyn Iterator<Item = char>, other: &mut dyn Iterator<Item = char>| {
         one.zip(other).take_while(|(one, other)| one == other).count()
@@ -237,7 +237,7 @@ fn distance(left: &str, right: &str) -> usize {
     (left.chars().count() + right.chars().count()).saturating_sub(2 * (begins + ends))
 }
 
-/// A line of an explanation, as the scheduler writes them: what it is about, padded to a column, and the text.
+/// A line of an explanation in the scheduler's format: a padded label, and the text.
 fn entry(about: &str, text: impl std::fmt::Display) -> String {
     format!("{about:<14}{text}")
 }

@@ -1,4 +1,4 @@
-//! What somebody may have overlooked.
+//! Hints about probable mistakes in the input.
 
 mod misspelt;
 mod volumes;
@@ -16,13 +16,13 @@ use plimsoll_model::snapshot::{NodePool, Snapshot};
 use plimsoll_snapshot::{Objects, buffers};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pools that ask for zones which their catalog does not have.
+/// Hints about pools that require zones outside of their catalog.
 pub(crate) fn hints(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>) -> Vec<String> {
     let of_pool = |pool: &NodePool| zone_hint(pool, catalogs.get(pool.catalog.as_ref()?)?);
     snapshot.node_pools.iter().filter_map(of_pool).collect()
 }
 
-/// CapacityBuffers that keep no room, or less than they ask for.
+/// Hints about CapacityBuffers that reserve no capacity, or less than requested.
 pub(crate) fn of_buffers(objects: &Objects) -> Vec<String> {
     let of_buffer = |buffer: &buffers::Buffer<'_>| {
         let why = match &buffer.room {
@@ -67,7 +67,7 @@ fn zone_hint(pool: &NodePool, catalog: &Catalog) -> Option<String> {
     ))
 }
 
-/// `us-west-2` of `us-west-2a` and of `us-west-2-lax-1a`.
+/// The region of a zone: `us-west-2` for `us-west-2a` and for `us-west-2-lax-1a`.
 fn region_of_zone(zone: &str) -> Option<String> {
     let ends = |part: &str| part.bytes().next().is_some_and(|byte| byte.is_ascii_digit());
     let parts: Vec<&str> = zone.split('-').collect();
@@ -76,7 +76,7 @@ fn region_of_zone(zone: &str) -> Option<String> {
     Some(format!("{}-{digits}", parts.get(..number)?.join("-")))
 }
 
-/// The region that most nodes are in.
+/// The region of most nodes.
 pub(crate) fn region_of(nodes: &[Node]) -> Option<String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for region in nodes.iter().filter_map(|node| node.metadata.labels.as_ref()?.get(label::REGION)) {
@@ -85,7 +85,7 @@ pub(crate) fn region_of(nodes: &[Node]) -> Option<String> {
     counts.into_iter().max_by_key(|(_, count)| *count).map(|(region, _)| region.to_owned())
 }
 
-/// Nodes of another region than the catalogs: what they cost is not known.
+/// Hints about nodes of another region than the catalogs, whose prices are unknown.
 pub(crate) fn of_region(nodes: &[Node], catalogs: &BTreeMap<CatalogId, Catalog>) -> Option<String> {
     let region = region_of(nodes)?;
     let catalog = catalogs.values().next().filter(|_| catalogs.values().all(|it| it.region != region))?;

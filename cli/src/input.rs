@@ -1,4 +1,4 @@
-//! From manifests to the question that a scheduler answers.
+//! Converts manifests to the question for a scheduler.
 
 use crate::manifests::{Manifests, Offers};
 use crate::prices::{PriceList, PriceOrigin};
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use manifests::DEFAULT_REGION;
 
-/// What can be bought.
+/// Selects the catalog.
 #[derive(Debug, Args)]
 pub(crate) struct CatalogArguments {
     /// Catalog file to use instead of the built-in catalog; `plimsoll catalog -o json` prints one.
@@ -41,7 +41,7 @@ impl CatalogArguments {
         self.prices.as_deref().map(PriceList::read).transpose()
     }
 
-    /// Where the prices of these offers are from.
+    /// Origin of the prices.
     fn origin(&self, offers: &Offers) -> PriceOrigin {
         let region = match offers {
             Offers::Catalog(_) => None,
@@ -51,7 +51,7 @@ impl CatalogArguments {
     }
 }
 
-/// Objects, what can be bought for them, and what a scheduler is asked about both.
+/// Objects, catalogs, and the request to the scheduler.
 #[derive(Debug)]
 pub(crate) struct Question {
     pub(crate) objects: Objects,
@@ -59,15 +59,15 @@ pub(crate) struct Question {
     pub(crate) catalogs: BTreeMap<CatalogId, Catalog>,
     pub(crate) options: PlanOptions,
     pub(crate) prices: PriceOrigin,
-    /// The manifests without their objects, which are in `objects`: they know what each came from.
+    /// The manifests without their objects, which are in `objects`. They contain the location of each object.
     #[cfg_attr(not(feature = "requests"), expect(dead_code, reason = "only requests are refused after planning"))]
     pub(crate) manifests: Manifests,
 }
 
-/// How strictly pods and pools are taken at their word.
+/// Policies for preferences and minimums.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct PolicyArguments {
-    /// How preferences of pods are treated: Respect keeps them while a place can be found, Ignore drops them
+    /// How preferences of pods are treated: Respect satisfies them while pods can be placed, Ignore drops them
     #[arg(long, default_value = "Respect", value_parser = preference_policy, value_name = "POLICY")]
     preference_policy: PreferencePolicy,
     /// How minValues of a NodePool that cannot be met are treated: Strict launches nothing, BestEffort uses the values available
@@ -84,7 +84,7 @@ pub(crate) struct PolicyArguments {
 }
 
 impl PolicyArguments {
-    /// The same question under these policies.
+    /// The question with these policies.
     pub(crate) fn with(self, question: Question) -> Question {
         let Self { preference_policy, min_values_policy, max_share_per_node, min_saving_per_eviction } = self;
         let options = PlanOptions {
@@ -107,7 +107,7 @@ fn min_values_policy(text: &str) -> Result<MinValuesPolicy, String> {
 }
 
 impl Question {
-    /// As it goes over the wire.
+    /// The request in wire format.
     pub(crate) fn request(&self) -> PlanRequest {
         PlanRequest {
             snapshot: Some((&self.snapshot).into()),
@@ -116,7 +116,7 @@ impl Question {
         }
     }
 
-    /// What is asked about a pod or a node.
+    /// The request to explain a pod or a node.
     pub(crate) fn explain(&self, subject: Subject) -> ExplainRequest {
         ExplainRequest {
             snapshot: Some((&self.snapshot).into()),
@@ -131,13 +131,13 @@ impl Question {
     }
 }
 
-/// The question that manifests ask.
+/// The question for manifest files.
 pub(crate) fn from_files(
     paths: &[PathBuf],
     arguments: &CatalogArguments,
     now: Option<jiff::Timestamp>,
 ) -> Result<Question, CommandError> {
-    // The catalog first: where it is wrong, stdin need not be waited for.
+    // The catalog is read first: if it is invalid, the command does not wait for stdin.
     let offers = offers(arguments, None)?;
     let prices = arguments.price_list()?;
     let progress = Progress::start("reading manifests");
@@ -166,7 +166,7 @@ fn give_hints(question: &Question, prices: Option<&PriceList>) {
     hints.iter().for_each(|hint| output::hint(hint));
 }
 
-/// The question that manifests ask; says nothing on the way.
+/// The question for parsed manifests, without output.
 pub(crate) fn from_manifests(
     mut manifests: Manifests,
     offers: &Offers,
@@ -180,7 +180,7 @@ pub(crate) fn from_manifests(
     Ok(Question { objects, snapshot, catalogs, options, prices, manifests })
 }
 
-/// The question that a cluster's objects ask, and which of them cannot be read.
+/// The question for a cluster's objects, and the objects that cannot be parsed.
 pub(crate) fn from_cluster(
     objects: Objects,
     arguments: &CatalogArguments,
@@ -209,12 +209,12 @@ fn bad_input(error: &dyn std::fmt::Display) -> CommandError {
     CommandError::BadInput(error.to_string())
 }
 
-/// Puts the prices of the list into a catalog.
+/// Applies the prices of the list to a catalog.
 fn reprice(prices: Option<&PriceList>) -> impl Fn(&mut Catalog) {
     move |catalog| prices.into_iter().for_each(|prices| prices.apply(catalog))
 }
 
-/// Where catalogs come from: a file, the region that is named, or the region that was `found`.
+/// Source of the catalogs: a file, the given region, or the region that was `found`.
 fn offers(arguments: &CatalogArguments, found: Option<String>) -> Result<Offers, CommandError> {
     match &arguments.catalog {
         Some(path) => catalog_file(path),
@@ -222,11 +222,11 @@ fn offers(arguments: &CatalogArguments, found: Option<String>) -> Result<Offers,
     }
 }
 
-/// What the catalog file at `path` offers.
+/// Offers of the catalog file at `path`.
 ///
 /// # Errors
 ///
-/// A file that cannot be read, or that is no catalog.
+/// If the file cannot be read, or is not a catalog.
 pub fn catalog_file(path: &Path) -> Result<Offers, CommandError> {
     read_catalog(path).map(|catalog| Offers::Catalog(Box::new(catalog)))
 }

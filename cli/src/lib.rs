@@ -1,4 +1,4 @@
-//! The `plimsoll` command: what it takes, what it prints and how it ends.
+//! The `plimsoll` command: arguments, output and exit status.
 
 mod ask;
 mod catalog;
@@ -25,16 +25,16 @@ pub use output::{Answer, Outcome, Stream};
 use clap::Parser;
 use std::process::ExitCode;
 
-/// Bad input; anything else that goes wrong is 1.
+/// Exit status for bad input; other errors have status 1.
 const BAD_INPUT: u8 = 2;
 
-/// Why a command could not do what it was asked to.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// What was given cannot be used: exit status 2.
+    /// The input is invalid: exit status 2.
     #[error("{0}")]
     BadInput(String),
-    /// Anything else: exit status 1.
+    /// Any other error: exit status 1.
     #[error("{0}")]
     Failed(String),
 }
@@ -50,7 +50,7 @@ impl CommandError {
     }
 }
 
-/// Runs the command line of this process. Errors go to stderr; stdout has nothing then.
+/// Runs the command line of this process. Errors go to stderr; stdout is then empty.
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse_from(split_subject(std::env::args_os()));

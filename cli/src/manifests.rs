@@ -1,4 +1,4 @@
-//! Files, folders and stdin as manifests.
+//! Reads manifests from files, folders and stdin.
 
 mod files;
 
@@ -9,14 +9,14 @@ pub use plimsoll_manifests::{
 use std::io::Read;
 use std::path::PathBuf;
 
-/// Maximum size of all files together: well above what the objects of a large cluster come to.
+/// Maximum total size of all files, well above the objects of a large cluster.
 pub const MAX_INPUT_BYTES: u64 = 1 << 30;
 
 /// Reads all of `paths`; `-` is `stdin`.
 ///
 /// # Errors
 ///
-/// Every file, document and field that cannot be used. Nothing is read from the input then.
+/// All files, documents and fields that are invalid. The input is then not used.
 pub fn read(paths: &[PathBuf], stdin: &mut dyn Read) -> Result<Manifests, ManifestErrors> {
     plimsoll_manifests::read(&files::read(paths, stdin)?, MAX_PODS)
 }

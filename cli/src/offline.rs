@@ -1,4 +1,4 @@
-//! From manifests to a plan without a command line: what `plimsoll plan` does, for tests and tools in one process.
+//! Plans manifests in this process, like `plimsoll plan`, for tests and tools.
 
 pub use crate::input::catalog_file;
 pub use plimsoll_manifests::Offers;
@@ -15,36 +15,36 @@ use plimsoll_model::time::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// A plan, and what it was made from.
+/// A plan with its input.
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// The cluster that the manifests describe.
     pub snapshot: Snapshot,
-    /// What can be bought.
+    /// Catalogs by id.
     pub catalogs: BTreeMap<CatalogId, Catalog>,
     /// The plan.
     pub plan: Plan,
 }
 
 impl Answer {
-    /// The plan as `plimsoll plan -o json` prints it.
+    /// The plan in the format of `plimsoll plan -o json`.
     #[must_use]
     pub fn json(&self) -> Value {
         render::plan(&self.plan)
     }
 
-    /// The plan as `plimsoll plan` prints it.
+    /// The plan in the format of `plimsoll plan`.
     #[must_use]
     pub fn table(&self) -> String {
         table::render(&self.plan, &table::Notes::default())
     }
 }
 
-/// The plan for manifests at a time, under options.
+/// Plans manifests at a time, with options.
 ///
 /// # Errors
 ///
-/// Bad input, with its place; or a plan that fails its check.
+/// If the input is invalid, or the plan fails its check.
 pub fn plan(
     manifests: Manifests,
     offers: &Offers,

@@ -1,4 +1,4 @@
-//! Writing to the terminal: the answer through a lock, without colours where nobody sees them.
+//! Writes to the terminal: output through a lock, and colours only in a terminal.
 
 use crate::CommandError;
 use anstyle::{AnsiColor, Style};
@@ -9,45 +9,45 @@ use std::collections::BTreeMap;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::time::Duration;
 
-/// Headings of a table or of its parts.
+/// Style of table headings.
 pub(crate) const HEADING: Style = Style::new().bold();
 
-/// Bytes that are written at once: fewer calls than pages of memory, far less than an answer.
+/// Buffer size of streamed output: few writes, and much less memory than the whole output.
 const STREAM_BUFFER: usize = 1 << 16;
 
-/// How an answer is printed.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// Tables for people.
+    /// Tables.
     Table,
-    /// JSON for programs.
+    /// JSON.
     Json,
-    /// The same in YAML.
+    /// YAML.
     Yaml,
 }
 
-/// Indented, with a line break at the end.
+/// Indented JSON with a trailing newline.
 pub(crate) fn json(value: &Value) -> Result<String, CommandError> {
     let text = serde_json::to_string_pretty(value).map_err(|error| CommandError::Failed(error.to_string()))?;
     Ok(text + "\n")
 }
 
-/// The same as YAML.
+/// YAML.
 pub(crate) fn yaml(value: &Value) -> Result<String, CommandError> {
     serde_saphyr::to_string(value).map_err(|error| CommandError::Failed(error.to_string()))
 }
 
-/// What a command answers with.
+/// Output of a command.
 pub enum Answer {
-    /// For people, or short.
+    /// Short or readable output.
     Text(String),
-    /// Too long for one text, and without colours.
+    /// Output that is too long for a string, without colours.
     Stream(Stream),
 }
 
-/// How a command ends: its answer, and the exit status once that is written.
+/// Result of a command: its output, and the exit status after the output is written.
 pub struct Outcome {
-    /// What goes to stdout.
+    /// Output on stdout.
     pub answer: Answer,
     /// Exit status of the process.
     pub status: u8,
@@ -59,10 +59,10 @@ impl From<Answer> for Outcome {
     }
 }
 
-/// Writes an answer bit by bit.
+/// Writes output in parts.
 pub type Stream = Box<dyn FnOnce(&mut dyn Write) -> io::Result<()>>;
 
-/// Writes an answer to stdout. A reader that has seen enough, such as `head`, is no error.
+/// Writes output to stdout. A reader that closes the pipe, such as `head`, is not an error.
 pub(crate) fn write(answer: Answer) -> Result<(), CommandError> {
     let written = match answer {
         Answer::Text(text) => {
@@ -87,17 +87,17 @@ pub(crate) fn report(error: &CommandError) {
     say("error", AnsiColor::Red, &error.to_string());
 }
 
-/// Writes what may be wrong to stderr.
+/// Writes a warning to stderr.
 pub(crate) fn warn(text: &str) {
     say("warning", AnsiColor::Yellow, text);
 }
 
-/// Writes what may help to stderr.
+/// Writes a hint to stderr.
 pub(crate) fn hint(text: &str) {
     say("hint", AnsiColor::Cyan, text);
 }
 
-/// Tells which kinds of the input are treated so, once.
+/// Lists kinds of the input with a note, once.
 pub(crate) fn note(what: &str, kinds: &BTreeMap<String, usize>) {
     if kinds.is_empty() {
         return;
@@ -106,22 +106,22 @@ pub(crate) fn note(what: &str, kinds: &BTreeMap<String, usize>) {
     say(what, AnsiColor::Cyan, &list.join(", "));
 }
 
-/// Writes to stderr how long the parts of a plan took, in seconds, for scripts.
+/// Writes the durations of the parts of a plan to stderr, in seconds, for scripts.
 pub(crate) fn timings(read: Duration, plan: Duration, check: Duration) {
-    /// So many decimals are beyond what a clock of the system measures reliably.
+    /// More decimals are beyond the precision of the system clock.
     const MICROS: f64 = 1e6;
     let seconds = |took: Duration| (took.as_secs_f64() * MICROS).round() / MICROS;
     let line = json!({"timings": {"read": seconds(read), "plan": seconds(plan), "check": seconds(check)}});
     let _ = writeln!(anstream::stderr().lock(), "{line}");
 }
 
-/// If not even stderr can be written to, there is nobody left to tell.
+/// If stderr is closed, the message is lost.
 fn say(what: &str, color: AnsiColor, text: &str) {
     let style = Style::new().bold().fg_color(Some(color.into()));
     let _ = writeln!(anstream::stderr().lock(), "{style}{what}:{style:#} {text}");
 }
 
-/// A table without lines, with these headings.
+/// A table without borders, with these headings.
 pub(crate) fn table(headings: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(headings);
@@ -131,7 +131,7 @@ pub(crate) fn table(headings: &[&str]) -> Table {
     table
 }
 
-/// The table as text with bold headings, without blanks at the ends of lines.
+/// The table with bold headings, without trailing spaces.
 pub(crate) fn render(table: &Table) -> String {
     let mut text = String::new();
     for (index, line) in table.lines().enumerate() {

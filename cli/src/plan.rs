@@ -13,9 +13,9 @@ use plimsoll_model::plan::Plan;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// With `--detailed-exitcode`: the plan launches or removes nodes. 2, which terraform uses, is bad input here.
+/// With `--detailed-exitcode`: the plan launches or removes nodes. Terraform uses 2, which means bad input here.
 const CHANGES: u8 = 3;
-/// With `--fail-on-unschedulable`: a pod has no place.
+/// With `--fail-on-unschedulable`: a pod is unschedulable.
 const UNSCHEDULABLE: u8 = 4;
 
 #[derive(Debug, Args)]
@@ -34,13 +34,13 @@ pub(crate) struct Arguments {
     /// How the plan is printed.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
-    /// Time to plan for (RFC 3339); the present by default.
+    /// Time of the plan (RFC 3339) [default: now]
     #[arg(long, value_name = "TIME")]
     now: Option<jiff::Timestamp>,
     /// Exit with 3 if nodes would be launched or removed, and with 0 if nothing would change.
     #[arg(long)]
     detailed_exitcode: bool,
-    /// Exit with 4 if a pod has no place.
+    /// Exit with 4 if a pod is unschedulable.
     #[arg(long)]
     fail_on_unschedulable: bool,
     /// Print the seconds for reading, planning and checking to stderr, as one line of JSON.
@@ -97,7 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
 }
 
 impl Arguments {
-    /// Exit status. A pod without a place comes before changes: it is what needs attention.
+    /// Exit status. An unschedulable pod takes precedence over changes, because it needs attention.
     fn status(&self, plan: &Plan) -> u8 {
         if self.fail_on_unschedulable && !plan.unschedulable.is_empty() {
             UNSCHEDULABLE

@@ -1,4 +1,4 @@
-//! Prices: where those of a catalog come from, and a list of one's own in their place.
+//! Prices: the origin of a catalog's prices, and custom price lists.
 
 use crate::CommandError;
 use plimsoll_catalog::builtin::{self, PriceSource};
@@ -8,14 +8,14 @@ use plimsoll_model::similar;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The most lines of a price list: ten times all types, zones and capacity types of a region.
+/// Maximum number of lines of a price list: ten times all types, zones and capacity types of a region.
 const MAX_LINES: usize = 200_000;
-/// Stands for every zone.
+/// Matches every zone.
 const ANY_ZONE: &str = "*";
-/// How many instance types a note names, and how many lines without a match are told.
+/// Maximum number of listed instance types and unmatched lines.
 const SHOWN: usize = 3;
 
-/// Prices of one's own.
+/// Custom prices.
 #[derive(Debug, Clone)]
 pub(crate) struct PriceList {
     path: PathBuf,
@@ -30,7 +30,7 @@ struct Row {
 }
 
 impl PriceList {
-    /// Reads the list at `path`.
+    /// Reads the price list at `path`.
     pub(crate) fn read(path: &Path) -> Result<Self, CommandError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| CommandError::BadInput(format!("prices {}: {error}", path.display())))?;
@@ -78,7 +78,7 @@ impl PriceList {
         Ok(Self { path: path.to_owned(), rows })
     }
 
-    /// Puts the prices into the catalog.
+    /// Applies the prices to the catalog.
     pub(crate) fn apply(&self, catalog: &mut Catalog) {
         for instance_type in &mut catalog.instance_types {
             for offering in &mut instance_type.offerings {
@@ -89,13 +89,13 @@ impl PriceList {
         }
     }
 
-    /// A zone's own price comes before that of all zones.
+    /// The price of a zone takes precedence over the price of all zones.
     fn price(&self, instance_type: &str, offering: &Offering) -> Option<MicroUsdPerHour> {
         let of_zone = |zone: &str| self.rows.get(&(instance_type.to_owned(), zone.to_owned(), offering.capacity_type));
         of_zone(&offering.zone).or_else(|| of_zone(ANY_ZONE)).map(|row| row.price)
     }
 
-    /// Lines that are about no offering of `catalogs`, with what may have been meant.
+    /// Lines that match no offering of `catalogs`, with suggestions.
     pub(crate) fn unused(&self, catalogs: &[&Catalog]) -> Vec<String> {
         let is_of = |row: &(String, String, CapacityType), instance_type: &InstanceType| {
             let offers = |it: &Offering| it.capacity_type == row.2 && (row.1 == ANY_ZONE || row.1 == it.zone);
@@ -121,7 +121,7 @@ impl PriceList {
     }
 }
 
-/// `"ondemand" is unknown; did you mean on-demand?`, or all that there is.
+/// `"ondemand" is unknown; did you mean on-demand?`, or a list of the known names.
 pub(crate) fn unknown(text: &str, known: &[&str]) -> String {
     match similar::nearest(text, known.iter().copied()) {
         Some(nearest) => format!("{text:?} is unknown; did you mean {nearest}?"),
@@ -129,7 +129,7 @@ pub(crate) fn unknown(text: &str, known: &[&str]) -> String {
     }
 }
 
-/// Where prices come from.
+/// Origin of the prices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PriceOrigin {
     /// The region of the built-in catalog; `None` with a catalog file.
@@ -141,7 +141,7 @@ pub(crate) struct PriceOrigin {
 }
 
 impl PriceOrigin {
-    /// Source and date of the prices of `types`, in one line; `spot` says whether there are Spot prices among them.
+    /// Source and date of the prices of `types` in one line; `spot` tells whether there are Spot prices.
     pub(crate) fn note<'t>(&self, types: impl IntoIterator<Item = &'t str>, spot: bool) -> String {
         let mut parts = Vec::new();
         parts.extend(self.list.as_ref().map(|list| format!("{} where it has the offering", list.display())));
@@ -156,7 +156,7 @@ impl PriceOrigin {
     }
 }
 
-/// How the On-Demand prices of the types are known.
+/// Sources of the On-Demand prices of the types.
 fn on_demand_sources<'t>(region: &str, types: impl IntoIterator<Item = &'t str>) -> String {
     let sources = builtin::price_sources(region).unwrap_or_default();
     let mut by_source: BTreeMap<PriceSource, BTreeSet<&str>> = BTreeMap::new();

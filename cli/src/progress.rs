@@ -1,13 +1,13 @@
-//! What is going on, for somebody who waits at a terminal; nothing elsewhere.
+//! Progress indicator for a terminal; does nothing elsewhere.
 
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// Often enough to look alive.
+/// Update interval of the animation.
 const TICK: Duration = Duration::from_millis(100);
 
-/// A line on stderr that is gone when this is dropped.
+/// A line on stderr that disappears when this value is dropped.
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
@@ -21,7 +21,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// The next thing.
+    /// Shows the next activity.
     pub(crate) fn then(&self, what: &'static str) {
         self.0.set_message(what);
     }

@@ -24,25 +24,25 @@ use std::sync::Arc;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Manifests: a file, a folder (with all below it) or - for stdin.
+    /// Manifests: a file, a folder (read recursively) or - for stdin.
     #[arg(short, long = "filename", value_name = "PATH", num_args = 1.., required = true)]
     filename: Vec<PathBuf>,
-    /// A YAML file with facts about the cluster and what node classes resolve to; sample values stand for what it omits.
+    /// A YAML file with facts about the cluster and the resources of node classes; missing facts get sample values.
     #[arg(long, value_name = "FACTS")]
     cluster: Option<PathBuf>,
-    /// Print the decoded user data of the launch templates in place of the requests.
+    /// Print the decoded user data of the launch templates instead of the requests.
     #[arg(long)]
     user_data: bool,
     #[command(flatten)]
     catalog: input::CatalogArguments,
     #[command(flatten)]
     policies: input::PolicyArguments,
-    /// The time to plan for (RFC 3339) in place of the present.
+    /// Time of the plan (RFC 3339) [default: now]
     #[arg(long, value_name = "TIME")]
     now: Option<jiff::Timestamp>,
 }
 
-/// What is printed. The order of the fields is that of the output.
+/// Output. The order of the fields is that of the JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Requests<'a> {
@@ -50,7 +50,7 @@ struct Requests<'a> {
     samples: &'a BTreeSet<String>,
 }
 
-/// One launch group: a CreateFleet request and the launch templates that it names.
+/// One launch group: a CreateFleet request and its launch templates.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct GroupView<'a> {
@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
     Ok(Answer::Text(text).into())
 }
 
-/// The objects that a launch rests on.
+/// Objects that a launch depends on.
 struct Parts<'a> {
     pool: &'a NodePool,
     class: &'a EC2NodeClass,
@@ -180,7 +180,8 @@ fn json(plan: &Plan, previews: &[Preview], samples: &Samples) -> Result<String, 
     Ok(text + "\n")
 }
 
-/// A single text as it is; several below the names of their launch templates, as `head` prints several files.
+/// A single user data unchanged; several with a header of the names of their launch templates, like `head` with several
+/// files.
 fn user_data(previews: &[Preview]) -> String {
     let mut texts: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for template in previews.iter().flat_map(|preview| &preview.templates) {

@@ -1,4 +1,4 @@
-//! Checks existing nodes: the pods placed there fit beside the pods that are there already.
+//! Checks existing nodes: the placed pods fit together with the existing pods.
 
 use crate::Violation;
 use crate::facts::Facts;

@@ -46,7 +46,7 @@ pub(crate) struct LaunchOfferings<'s, 'a> {
 }
 
 impl<'a> OfferingNodeCache<'a> {
-    /// Returns the resolver for a launch of `pool`, which buys from `catalog`.
+    /// Returns the resolver for a launch of `pool`, which uses `catalog`.
     pub(crate) fn launch_offerings(
         &self,
         catalog: &'a Catalog,

@@ -97,8 +97,8 @@ pub(super) fn classify(
     let problem = |problem: String| ManifestError::Document { place: place.clone(), problem };
     let Some(fields) = value.as_object_mut() else { return Err(problem("not an object".to_owned())) };
     let text = |field: &str| fields.get(field).and_then(Value::as_str).filter(|it| !it.is_empty()).map(str::to_owned);
-    let kind = text("kind").ok_or_else(|| problem("kind: must be a text".to_owned()))?;
-    let version = text("apiVersion").ok_or_else(|| problem(format!("{kind}: apiVersion: must be a text")))?;
+    let kind = text("kind").ok_or_else(|| problem("kind: must be a string".to_owned()))?;
+    let version = text("apiVersion").ok_or_else(|| problem(format!("{kind}: apiVersion: must be a string")))?;
     let row = KINDS.iter().find(|row| row.1 == kind && group(row.2) == group(&version));
     let Some((known, _, expected, namespaced)) = row else { return Ok(Err(format!("{version} {kind}"))) };
     if version != *expected {

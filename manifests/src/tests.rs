@@ -174,11 +174,11 @@ fn errors_name_document_object_and_field() {
             "-: document 1: Pod: metadata.name: \"A_b\" ",
         ),
         ("apiVersion: v1\nkind: Pod\n".to_owned(), "-: document 1: Pod: metadata: must be an object"),
-        ("kind: Pod\n".to_owned(), "-: document 1: Pod: apiVersion: must be a text"),
+        ("kind: Pod\n".to_owned(), "-: document 1: Pod: apiVersion: must be a string"),
         ("[1]\n".to_owned(), "-: document 1: not an object"),
         (
             "apiVersion: v1\nkind: List\nitems: [{}, 3]\n".to_owned(),
-            "-: document 1: items[0]: kind: must be a text\n-: document 1: items[1]: not an object",
+            "-: document 1: items[0]: kind: must be a string\n-: document 1: items[1]: not an object",
         ),
     ];
     for (text, expected) in table {

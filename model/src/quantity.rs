@@ -24,7 +24,7 @@ pub struct Quantity {
     nanos: i128,
 }
 
-/// Reason why a text is not a quantity or not an amount of a resource.
+/// Reason why a string is not a quantity or not an amount of a resource.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseQuantityError {
     /// The text is empty.

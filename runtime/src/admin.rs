@@ -1,6 +1,7 @@
-//! The admin ports: `/livez` and `/readyz` for the kubelet, `/metrics` and `/log-level` for people and Prometheus.
+//! The admin ports: `/livez` and `/readyz` for the kubelet, `/metrics` and `/log-level` for users and Prometheus.
 //!
-//! Liveness says only that the process answers: it never depends on a peer, or one broken service would restart others.
+//! Liveness only means that the process responds. It never depends on a peer; otherwise one broken service would
+//! restart others.
 
 use std::{collections::BTreeMap, future::IntoFuture, io, net::SocketAddr, sync::Arc};
 
@@ -17,10 +18,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{metrics::Metrics, telemetry::LogLevel};
 
-/// Largest accepted body of `PUT /log-level`, in bytes; filters are a line.
+/// Maximum body size of `PUT /log-level`, in bytes; a filter is one line.
 const MAX_LEVEL_BYTES: usize = 4096;
 
-/// Whether the process can take work: ready once every handle has been released, until the drain begins.
+/// Whether the process can accept work: ready after every handle has been released, until the drain begins.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
     state: Arc<Mutex<ReadinessState>>,
@@ -28,13 +29,13 @@ pub struct Readiness {
 
 #[derive(Debug, Default)]
 struct ReadinessState {
-    /// How many handles of each name are still held.
+    /// Number of unreleased handles by name.
     held: BTreeMap<&'static str, usize>,
     draining: bool,
 }
 
-/// One condition of readiness, such as "pods listed". Dropping it without [`ReadinessHandle::release`] leaves the
-/// process not ready for ever, since whoever was to fulfil it is gone.
+/// One condition of readiness, such as "pods listed". If it is dropped without [`ReadinessHandle::release`], the
+/// process never becomes ready, because no task is left to fulfil the condition.
 #[derive(Debug)]
 #[must_use = "the process is not ready until this is released"]
 pub struct ReadinessHandle {
@@ -43,30 +44,30 @@ pub struct ReadinessHandle {
 }
 
 impl Readiness {
-    /// Ready at once, until a handle is taken.
+    /// Ready immediately, until a handle is created.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a condition. Take all handles before the first is released, or the process is ready in between.
+    /// Adds a condition. Create all handles before the first is released; otherwise the process is ready in between.
     pub fn handle(&self, name: &'static str) -> ReadinessHandle {
         *self.state.lock().held.entry(name).or_default() += 1;
         ReadinessHandle { name, state: Arc::clone(&self.state) }
     }
 
-    /// Not ready from now on: the process is stopping.
+    /// Marks the process as not ready from now on, because it is stopping.
     pub fn drain(&self) {
         self.state.lock().draining = true;
     }
 
-    /// Whether nothing is waited for.
+    /// Whether no condition is outstanding.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.waiting_for().is_empty()
     }
 
-    /// What is waited for, in order of name.
+    /// Outstanding conditions, sorted by name.
     #[must_use]
     pub fn waiting_for(&self) -> Vec<&'static str> {
         let state = self.state.lock();
@@ -79,7 +80,7 @@ impl Readiness {
 }
 
 impl ReadinessHandle {
-    /// The condition is fulfilled.
+    /// Marks the condition as fulfilled.
     pub fn release(self) {
         let mut state = self.state.lock();
         if let Some(count) = state.held.get_mut(self.name) {
@@ -91,12 +92,13 @@ impl ReadinessHandle {
     }
 }
 
-/// `/livez` and `/readyz`.
+/// Routes `/livez` and `/readyz`.
 pub fn health_router(readiness: Readiness) -> Router {
     Router::new().route("/livez", get(|| async { "ok\n" })).route("/readyz", get(readyz)).with_state(readiness)
 }
 
-/// `/metrics` and `/log-level` (GET shows the directives, PUT replaces them, from this machine or a port-forward only).
+/// Routes `/metrics` and `/log-level`. GET shows the directives. PUT replaces them, but only from this machine or
+/// through a port-forward.
 pub fn metrics_router(metrics: Metrics, level: LogLevel) -> Router {
     let metrics = Router::new().route("/metrics", get(text)).with_state(metrics);
     let level = Router::new()
@@ -106,12 +108,13 @@ pub fn metrics_router(metrics: Metrics, level: LogLevel) -> Router {
     metrics.merge(level)
 }
 
-/// Serves a router over plain HTTP until `stop`, which is not the drain's token: probes are answered during the drain.
+/// Serves a router over plain HTTP until `stop`. This is not the token of the drain: probes are answered during the
+/// drain.
 ///
 /// # Errors
-/// The listener is broken.
+/// If the listener fails.
 pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> io::Result<()> {
-    // Not axum's graceful shutdown: no answer here is worth waiting for.
+    // No graceful shutdown of axum, because no response here is worth a delay.
     tokio::select! {
         result = axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).into_future() => result,
         () = stop.cancelled_owned() => Ok(()),
@@ -127,7 +130,7 @@ async fn readyz(State(readiness): State<Readiness>) -> (StatusCode, String) {
 }
 
 async fn text(State(metrics): State<Metrics>) -> impl IntoResponse {
-    // At 100,000 pods this takes a good part of a second: not on a thread that serves others.
+    // At 100,000 pods this takes a large part of a second, so it does not run on a thread that serves other tasks.
     let text = tokio::task::spawn_blocking(move || metrics.encode()).await;
     let text = text.map_err(|error| error.to_string());
     match text.and_then(|text| text.map_err(|error| error.to_string())) {
@@ -145,7 +148,7 @@ async fn set_level(
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     directives: String,
 ) -> (StatusCode, String) {
-    // The port is open to whoever may scrape; the level is not theirs to change.
+    // Anyone may scrape the port, but only local callers may change the level.
     if !peer.ip().is_loopback() {
         return (StatusCode::FORBIDDEN, "only from loopback, for example by a port-forward\n".to_owned());
     }

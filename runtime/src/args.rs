@@ -1,4 +1,4 @@
-//! Flags that the three services have in common, to be flattened into their own.
+//! Flags that the three services share, flattened into their own flags.
 
 pub mod mistake;
 
@@ -9,7 +9,7 @@ use clap::Args;
 use crate::telemetry::LogFormat;
 use mistake::Mistake;
 
-/// Where the admin ports listen. Loopback unless told otherwise, as a deployment does.
+/// Addresses of the admin ports, loopback by default.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct AdminArgs {
     /// Address of /metrics and /log-level.
@@ -20,7 +20,7 @@ pub struct AdminArgs {
     pub health_listen: SocketAddr,
 }
 
-/// How the process logs.
+/// Log settings.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct LogArgs {
     /// Format of log lines.
@@ -45,7 +45,7 @@ pub struct TlsArgs {
     pub tls_ca: Option<PathBuf>,
 }
 
-/// Where a service answers its closed gRPC services.
+/// Address of the closed gRPC services.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct ListenArgs {
     /// Address of the gRPC port; other than loopback only with certificates.
@@ -53,28 +53,28 @@ pub struct ListenArgs {
     pub listen: SocketAddr,
 }
 
-/// All of the above.
+/// All shared flags.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct ServiceArgs {
-    /// Where it answers.
+    /// Listen address.
     #[command(flatten)]
     pub listen: ListenArgs,
-    /// Its certificates.
+    /// Certificates.
     #[command(flatten)]
     pub tls: TlsArgs,
-    /// Its admin ports.
+    /// Admin ports.
     #[command(flatten)]
     pub admin: AdminArgs,
-    /// Its logs.
+    /// Logging.
     #[command(flatten)]
     pub log: LogArgs,
 }
 
 impl ServiceArgs {
-    /// Whether the settings fit together.
+    /// Checks that the settings are consistent.
     ///
     /// # Errors
-    /// The closed port would be open to the network, since there are no certificates.
+    /// If the closed port would be open to the network without certificates.
     pub fn check(&self) -> Result<(), Mistake> {
         let listen = self.listen.listen;
         if self.tls.tls_cert.is_none() && !listen.ip().is_loopback() {

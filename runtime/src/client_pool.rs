@@ -1,7 +1,8 @@
-//! Channels to the replicas of a service: one lazy channel each, used one at a time, the next one after a failure.
+//! Channels to the replicas of a service: one lazy channel each. One is in use at a time, and the next one after a
+//! failure.
 //!
-//! A balanced channel would send calls to dead replicas and cannot carry reloaded certificates. Retries belong above
-//! the generated client, where a request can be sent again: take a channel, call, report how it went.
+//! A balanced channel would send calls to dead replicas and cannot use reloaded certificates. Retries belong above the
+//! generated client, where a request can be sent again: get a channel, call, report the result.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,38 +26,38 @@ use tonic::{
 
 use crate::{connection::Connection, tls::Tls};
 
-/// Metadata key of a standby's refusal (UNAVAILABLE) that names the leader, as `address:port`.
+/// Metadata key of a standby's UNAVAILABLE response with the address of the leader, as `address:port`.
 pub const LEADER_HEADER: &str = "plimsoll-leader";
 
-/// Metadata of an error by which a scheduler says that it made a plan and withheld it, since the plan failed its check. Any
-/// other replica would do the same.
+/// Metadata key of an error with which a scheduler reports that it withheld a plan that failed its check. Any other
+/// replica would do the same.
 pub const WITHHELD_HEADER: &str = "plimsoll-plan-withheld";
 
-/// Longest time to reach a replica, the TLS handshake included: beyond it another one is the better bet.
+/// Timeout to connect to a replica, including the TLS handshake. After it, another replica is more likely to respond.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Longest look-up of one name; as [`CONNECT_TIMEOUT`].
+/// Timeout of the look-up of one name; same as [`CONNECT_TIMEOUT`].
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Names are looked up again at most so often, and only when another replica is wanted.
+/// Minimum interval between look-ups of names, which happen only when another replica is needed.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Pause after a replica's first failure; doubled by each further one. Shorter than a person notices.
+/// Delay after a replica's first failure, doubled after each further failure. Too short for a user to notice.
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 
-/// Longest pause. A replica that came back is then found within the lease time of a leader.
+/// Maximum delay. A restarted replica is then found within the lease duration of a leader.
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
-/// Replicas kept at most, whatever DNS and hints say.
+/// Maximum number of replicas, from DNS and hints together.
 const MAX_REPLICAS: usize = 64;
 
-/// Interval of HTTP/2 pings, also while idle, so that a vanished replica is noticed before the next call.
+/// Interval of HTTP/2 pings, also while idle, so that a vanished replica is detected before the next call.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How long such a ping may go unanswered.
+/// Timeout of a ping.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// One replica: its socket address, or its name in memory.
+/// One replica: its socket address, or its in-memory name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReplicaId(Arc<str>);
 
@@ -81,10 +82,10 @@ pub enum PoolError {
         /// The address.
         address: String,
     },
-    /// No address was given.
+    /// No address is configured.
     #[error("no address given")]
     Empty,
-    /// None of the names leads to an address.
+    /// None of the names resolves to an address.
     #[error("no replica found: {0}")]
     Unresolved(String),
     /// The replica's name cannot be used as an authority.
@@ -92,7 +93,7 @@ pub enum PoolError {
     Endpoint {
         /// The replica.
         id: ReplicaId,
-        /// Why.
+        /// The cause.
         source: tonic::transport::Error,
     },
 }
@@ -118,7 +119,7 @@ struct State {
     resolved: Option<Instant>,
 }
 
-/// The replicas of one service. Clones share channels and what is known about them.
+/// The replicas of one service. Clones share channels and state.
 #[derive(Clone)]
 pub struct ClientPool {
     source: Source,
@@ -132,12 +133,12 @@ impl fmt::Debug for ClientPool {
 }
 
 impl ClientPool {
-    /// Replicas on the network. Each address is `host:port`; a name may stand for several. A replica's certificate must
-    /// be for the host as given here; for an address learnt from a hint, for the first host. Without `tls` only
-    /// replicas on loopback are spoken to.
+    /// Replicas on the network. Each address is `host:port`; a name may resolve to several replicas. A replica's
+    /// certificate must be for the configured host; for an address from a hint, for the first host. Without `tls`, only
+    /// loopback replicas are used.
     ///
     /// # Errors
-    /// There is no address, or one is malformed.
+    /// If there is no address, or an address is malformed.
     pub fn new(addresses: &[String], tls: Option<Tls>) -> Result<Self, PoolError> {
         let parse = |address: &String| {
             let parts = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
@@ -153,7 +154,7 @@ impl ClientPool {
         Ok(Self { source: Source::Network { targets, tls }, state: Arc::default() })
     }
 
-    /// Replicas within the process, each connection made by `connect`.
+    /// Replicas in this process; `connect` creates each connection.
     #[must_use]
     pub fn in_memory(
         names: Vec<ReplicaId>,
@@ -162,11 +163,11 @@ impl ClientPool {
         Self { source: Source::Memory { names, connect: Arc::new(connect) }, state: Arc::default() }
     }
 
-    /// The replica in use; after a failure the one that has failed longest ago or not at all. Waits out its pause (at
-    /// most 10 s) if all have failed just now.
+    /// The replica in use; after a failure, the replica without a failure or with the oldest one. Waits for its delay
+    /// (at most 10 s) if all replicas have failed recently.
     ///
     /// # Errors
-    /// No replica is known.
+    /// If no replica is known.
     pub async fn channel(&self) -> Result<(ReplicaId, Channel), PoolError> {
         if let Some(found) = self.state.lock().in_use() {
             return Ok(found);
@@ -174,7 +175,7 @@ impl ClientPool {
         let unresolved = self.resolve().await?;
         let (id, channel, retry_at) = self.state.lock().choose().ok_or(PoolError::Unresolved(unresolved))?;
         tokio::time::sleep_until(retry_at).await;
-        // Another task may have chosen meanwhile: stay together.
+        // Another task may have chosen a replica in the meantime; all tasks use the same one.
         let mut state = self.state.lock();
         if let Some(found) = state.in_use() {
             return Ok(found);
@@ -183,20 +184,20 @@ impl ClientPool {
         Ok((id, channel))
     }
 
-    /// A call to the replica went well: its failures are forgotten.
+    /// Reports a successful call: the failures of the replica are reset.
     pub fn succeeded(&self, id: &ReplicaId) {
         if let Some(replica) = self.state.lock().replicas.get_mut(id) {
             replica.failures = 0;
         }
     }
 
-    /// A call to the replica failed in a way that another may not: it is left alone for a while.
+    /// Reports a failed call that another replica may handle: the replica is avoided for a while.
     pub fn failed(&self, id: &ReplicaId) {
         self.state.lock().fail(id);
     }
 
-    /// As [`ClientPool::failed`], and goes to the leader that `status` names, if it is UNAVAILABLE, names one and that
-    /// one has not failed just now. Returns whether it does.
+    /// As [`ClientPool::failed`]. In addition, switches to the leader in `status` if it is UNAVAILABLE with a leader
+    /// that has not failed recently. Returns whether it switches.
     pub fn refused(&self, id: &ReplicaId, status: &Status) -> bool {
         let mut state = self.state.lock();
         state.fail(id);
@@ -217,7 +218,7 @@ impl ClientPool {
         usable
     }
 
-    /// The leader's id: an address and port, never a name (which anyone who answers could make us look up).
+    /// Id of the leader: an address and port, never a name, because any responder could otherwise cause name look-ups.
     fn named_leader(&self, status: &Status) -> Option<ReplicaId> {
         let named = status.metadata().get(LEADER_HEADER)?.to_str().ok()?;
         match &self.source {
@@ -233,7 +234,7 @@ impl ClientPool {
         }
     }
 
-    /// Brings the set of replicas up to date if that was long ago; returns what could not be looked up.
+    /// Updates the set of replicas if the last update is old; returns the names that could not be resolved.
     async fn resolve(&self) -> Result<String, PoolError> {
         let fresh = |at: Instant| at.elapsed() < RESOLVE_INTERVAL;
         if self.state.lock().resolved.is_some_and(fresh) {
@@ -256,7 +257,7 @@ impl ClientPool {
         let failures = failures.join("; ");
         let mut state = self.state.lock();
         if failures.is_empty() {
-            // Only a whole answer tells which replicas are gone.
+            // Only a complete result shows which replicas no longer exist.
             let gone: BTreeSet<_> = state.replicas.keys().filter(|id| !found.contains_key(id)).cloned().collect();
             state.replicas.retain(|id, _| !gone.contains(id));
             state.resolved = Some(Instant::now());
@@ -272,13 +273,13 @@ impl ClientPool {
         Ok(failures)
     }
 
-    /// A channel that connects at its first call.
+    /// A channel that connects with its first call.
     fn connect(&self, id: &ReplicaId, host: &str) -> Result<Channel, PoolError> {
         let endpoint = Endpoint::from_shared(format!(
             "http://{}",
             match &self.source {
                 Source::Network { .. } => &*id.0,
-                // Names in memory need not be valid in an address.
+                // In-memory names need not be valid in an address.
                 Source::Memory { .. } => "memory.invalid",
             }
         ))
@@ -322,7 +323,7 @@ impl State {
         self.replicas.get(id).map(|replica| (id.clone(), replica.channel.clone()))
     }
 
-    /// The replica that may be tried soonest, of those the one with the fewest failures, of those the first.
+    /// The replica with the earliest retry time, then the fewest failures, then the first.
     fn choose(&self) -> Option<(ReplicaId, Channel, Instant)> {
         let now = Instant::now();
         let key = |(id, replica): &(&ReplicaId, &Replica)| {

@@ -1,41 +1,42 @@
-//! The one source of wall time.
+//! The only source of wall-clock time.
 //!
-//! A [`Clock`] is a wall-clock reading plus what the monotonic clock has counted since. On tokio's paused time it is
-//! therefore virtual, and a step of the machine's clock cannot make time go backwards within a process. The system's clock
-//! follows forward steps: a process may start before the time is synchronized, and a paused machine counts nothing.
+//! A [`Clock`] is a wall-clock reading plus the elapsed monotonic time. On tokio's paused time it is therefore virtual,
+//! and a step of the machine's clock cannot make time go backwards within a process. The system's clock follows forward
+//! steps: a process may start before the time is synchronized, and the monotonic clock does not advance while a machine
+//! is suspended.
 
 use jiff::{SignedDuration, Timestamp};
 use std::sync::atomic::{AtomicI64, Ordering};
 use tokio::time::Instant;
 
-/// Forward steps below this are left to the next one: the two clocks drift apart by less than this within a day.
+/// Forward steps below this value are ignored until they add up: the two clocks drift by less than this within a day.
 const STEP_MS: i64 = 1_000;
 
-/// Wall time that advances with [`tokio::time::Instant`]. Cheap to copy; copies agree with each other.
+/// Wall-clock time that advances with [`tokio::time::Instant`]. Cheap to copy; copies agree with each other.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     base: Timestamp,
     started: Instant,
-    /// Milliseconds that the machine's wall clock was stepped forward; `None` for a clock without a machine.
+    /// Total forward steps of the machine's clock in milliseconds; `None` for a clock without a machine.
     stepped: Option<&'static AtomicI64>,
 }
 
 impl Clock {
-    /// The machine's wall clock, without its backward steps. To be called once per process.
+    /// The machine's clock, without backward steps. Call once per process.
     #[must_use]
     pub fn system() -> Self {
-        // Leaked so that the clock stays `Copy`: a process has one.
+        // Leaked so that the clock is `Copy`; a process has only one.
         let stepped: &'static AtomicI64 = Box::leak(Box::default());
         Self { stepped: Some(stepped), ..Self::starting_at(Timestamp::now()) }
     }
 
-    /// A clock that shows `base` now. For simulations and tests.
+    /// A clock that reads `base` now, for simulations and tests.
     #[must_use]
     pub fn starting_at(base: Timestamp) -> Self {
         Self { base, started: Instant::now(), stepped: None }
     }
 
-    /// The present wall time. Stays at the last representable moment rather than overflow.
+    /// Current time. Saturates at the last representable time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         let counted = SignedDuration::try_from(self.started.elapsed())
@@ -47,14 +48,14 @@ impl Clock {
         counted.checked_add(SignedDuration::from_millis(ahead)).unwrap_or(Timestamp::MAX)
     }
 
-    /// The present wall time in milliseconds since the Unix epoch.
+    /// Current time in milliseconds since the Unix epoch.
     #[must_use]
     pub fn now_millis(&self) -> i64 {
         self.now().as_millisecond()
     }
 }
 
-/// Milliseconds to add to `counted`, raised if `wall` is further ahead. Never falls.
+/// Milliseconds to add to `counted`, increased if `wall` is further ahead. Never decreases.
 fn follow(stepped: &AtomicI64, counted: Timestamp, wall: Timestamp) -> i64 {
     let ahead = wall.as_millisecond().saturating_sub(counted.as_millisecond());
     let known = stepped.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A byte stream of any of the three kinds the services speak over, and who is at the other end.
+//! A byte stream of one of the three transports, and the identity of its peer.
 
 use std::{
     io,
@@ -20,29 +20,29 @@ use tonic::transport::server::Connected;
 pub enum Connection {
     /// TCP without encryption.
     Plain(TcpStream),
-    /// TCP under mutual TLS, with the DNS names of the peer's certificate.
+    /// TCP with mutual TLS, with the DNS names of the peer's certificate.
     Tls(Box<TlsStream<TcpStream>>, Arc<[String]>),
-    /// Within the process, with the DNS names that the peer's certificate would have; none as if without TLS.
+    /// In this process, with the DNS names that the peer's certificate would have; `None` means without TLS.
     Memory(DuplexStream, Option<Arc<[String]>>),
 }
 
-/// The other end of a connection. Found in the extensions of a request; see [`Peer::of`].
+/// The peer of a connection, stored in the extensions of a request; see [`Peer::of`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its address; none in memory.
+    /// Address; `None` in memory.
     pub address: Option<SocketAddr>,
-    /// The DNS names of its verified certificate; none without TLS.
+    /// DNS names of its verified certificate; `None` without TLS.
     pub names: Option<Arc<[String]>>,
 }
 
 impl Peer {
-    /// Who sent a request, if it came over a [`Connection`].
+    /// The sender of a request that arrived over a [`Connection`].
     pub fn of<T>(request: &tonic::Request<T>) -> Option<&Self> {
         request.extensions().get()
     }
 
-    /// Whether the peer may act as one of `allowed`. A peer without TLS may: such connections exist on loopback and in
-    /// memory only.
+    /// Whether the peer may act as one of `allowed`. A peer without TLS may: such connections exist only on loopback
+    /// and in memory.
     #[must_use]
     pub fn is_one_of(&self, allowed: &[String]) -> bool {
         self.names.as_ref().is_none_or(|names| names.iter().any(|name| allowed.contains(name)))

@@ -1,8 +1,8 @@
 //! Leader election by a Kubernetes Lease.
 //!
-//! A Lease fences nothing by itself: whoever leads must ask [`LeaseGuard::outlives`] before each side effect. Expiry is
-//! judged on the local monotonic clock alone, by how long the Lease has been seen unchanged; clocks of other machines
-//! are never compared.
+//! A Lease alone does not fence: a leader must check [`LeaseGuard::outlives`] before each side effect. Expiry depends
+//! only on the local monotonic clock and on how long the Lease has been unchanged; clocks of other machines are never
+//! compared.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,32 +26,33 @@ mod guard;
 pub use config::{LeaseConfig, LeaseError};
 pub use guard::{LeaseGuard, LeaseState};
 
-/// Longest single request about the Lease. Two fit into the renew deadline; it also ends the client's own retries.
+/// Timeout of a single request for the Lease. Two requests fit into the renew deadline; the timeout also ends the
+/// client's own retries.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// A Lease as it was first seen in its present form.
+/// A Lease, and when its current state was first seen.
 struct Seen {
     lease: Lease,
     since: Instant,
 }
 
-/// One contender for a Lease.
+/// A candidate for a Lease.
 pub struct Election {
     api: Api<Lease>,
     config: LeaseConfig,
     clock: Clock,
     seen: Option<Seen>,
-    /// Highest count of transitions seen on any Lease of this name; kept when the Lease is deleted.
+    /// Highest transition count seen on any Lease of this name; kept when the Lease is deleted.
     highest: Option<u64>,
     leading: Option<(LeaseGuard, Instant)>,
     state: watch::Sender<LeaseState>,
 }
 
 impl Election {
-    /// A contender, and where its state can be watched. Nothing is sent before [`Election::run`].
+    /// Creates a candidate and a receiver of its state. Sends nothing before [`Election::run`].
     ///
     /// # Errors
-    /// The configuration contradicts itself.
+    /// If the configuration is inconsistent.
     pub fn new(
         client: Client,
         config: LeaseConfig,
@@ -63,11 +64,11 @@ impl Election {
         Ok((Self { api, config, clock, seen: None, highest: None, leading: None, state }, states))
     }
 
-    /// Acquires the Lease, renews it, contends again when it is lost; releases it when `shutdown` is cancelled. Cancel
-    /// only once nothing acts as leader any more.
+    /// Acquires and renews the Lease, and tries again after losing it; releases it when `shutdown` is cancelled. Cancel
+    /// only after all work as leader has stopped.
     ///
     /// # Errors
-    /// None at present: failures of the API server are retried for as long as the process lives.
+    /// Currently none: failures of the API server are retried as long as the process lives.
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), LeaseError> {
         loop {
             tokio::select! {
@@ -85,7 +86,7 @@ impl Election {
         Ok(())
     }
 
-    /// One attempt to renew or to acquire.
+    /// Tries once to renew or acquire the Lease.
     async fn attempt(&mut self) {
         let Some((guard, renewed)) = self.leading.clone() else {
             if let Err(error) = self.contend().await {
@@ -102,7 +103,7 @@ impl Election {
             }
             Ok(Err(_)) | Err(_) => self.lose("not renewed in time"),
         }
-        // The next attempt must not sleep past the deadline unnoticed.
+        // The next attempt must not miss the deadline while sleeping.
         if let Some((_, renewed)) = &self.leading
             && *renewed + self.config.renew_deadline < Instant::now() + self.config.retry_period
         {
@@ -111,7 +112,7 @@ impl Election {
         }
     }
 
-    /// Writes the Lease again. `false` if it is no longer ours.
+    /// Renews the Lease. Returns `false` if another process holds it.
     async fn renew(&mut self, guard: &LeaseGuard) -> Result<bool, String> {
         let Some(current) = self.read().await? else { return Ok(false) };
         let spec = current.spec.clone().unwrap_or_default();
@@ -127,7 +128,7 @@ impl Election {
         Ok(true)
     }
 
-    /// Looks at the Lease and takes it if it is free or has been seen unchanged for its whole duration.
+    /// Reads the Lease and acquires it if it is free or has been unchanged for its whole duration.
     async fn contend(&mut self) -> Result<(), String> {
         let Some(current) = self.read().await? else {
             return self.recreate().await;
@@ -135,7 +136,7 @@ impl Election {
         let spec = current.spec.clone().unwrap_or_default();
         let since = self.observe(current.clone());
         let old_duration = Duration::from_secs(spec.lease_duration_seconds.unwrap_or(0).max(0).unsigned_abs().into());
-        // A holder of our own name is waited out too: it may be a second process that was given the same one.
+        // Waits for a holder of the same name too: it may be a second process with the same name.
         let free = spec.holder_identity.as_deref().is_none_or(str::is_empty);
         if !free && since.elapsed() < old_duration {
             let holder = spec.holder_identity.clone();
@@ -149,8 +150,8 @@ impl Election {
         Ok(())
     }
 
-    /// Creates the Lease. Where it was deleted, its last leader may not know it yet: its lease and its longest call are waited
-    /// for as if the Lease had run out, and the count of transitions goes on.
+    /// Creates the Lease. If it was deleted, its last leader may not know this yet: the new leader waits for its lease
+    /// and its longest call as if the Lease had expired, and continues the transition count.
     async fn recreate(&mut self) -> Result<(), String> {
         let sent = Instant::now();
         let spec = LeaseSpec { lease_transitions: self.next_transitions(), ..self.taken() };
@@ -161,12 +162,12 @@ impl Election {
         Ok(())
     }
 
-    /// From a leader's last renewal to the end of its last call.
+    /// Time from a leader's last renewal to the end of its last call.
     fn longest_term(&self) -> Duration {
         self.config.duration + self.config.max_call_deadline
     }
 
-    /// One more than was ever seen; 0 if no Lease was.
+    /// One more than the highest seen count; 0 if no Lease was seen.
     fn next_transitions(&self) -> Option<i32> {
         let next = self.highest.map_or(0, |highest| highest.saturating_add(1));
         Some(i32::try_from(next).unwrap_or(i32::MAX))
@@ -198,10 +199,10 @@ impl Election {
         }
     }
 
-    /// Gives the Lease up so that the next leader need not wait for its end.
+    /// Releases the Lease so that the next leader does not have to wait for its expiry.
     async fn release(&mut self) {
         let Some((guard, _)) = self.leading.take() else { return };
-        // First here, then there: from now on nothing is done under it.
+        // Stops local work first: from now on nothing is done under the lease.
         guard.lost.cancel();
         self.state.send_replace(LeaseState::Following { holder: None, epoch: guard.epoch });
         let Some(Seen { lease, .. }) = self.seen.take() else { return };
@@ -211,18 +212,18 @@ impl Election {
             renew_time: Some(MicroTime(self.clock.now())),
             ..lease.spec.clone().unwrap_or_default()
         };
-        // The resource version makes sure that it is still ours.
+        // The resource version ensures that the Lease is still held by this process.
         if let Err(error) = self.write(Lease { spec: Some(spec), ..lease }).await {
             tracing::warn!(lease = %self.config.name, error, "lease not released, it will expire");
         }
     }
 
-    /// Notes the Lease; since when it has been seen just so.
+    /// Records the Lease; returns since when it has been unchanged.
     fn observe(&mut self, lease: Lease) -> Instant {
         let unchanged = self.seen.as_ref().filter(|seen| seen.lease.spec == lease.spec);
         let since = unchanged.map_or_else(Instant::now, |seen| seen.since);
         self.highest = self.highest.max(Some(lease.spec.as_ref().map(epoch).unwrap_or_default()));
-        // The newest object in any case: a release needs its resource version.
+        // Keeps the newest object in any case: a release needs its resource version.
         self.seen = Some(Seen { lease, since });
         since
     }
@@ -244,7 +245,7 @@ impl Election {
     fn ours(&self, spec: &LeaseSpec) -> LeaseSpec {
         LeaseSpec {
             holder_identity: Some(self.config.holder.clone()),
-            // Checked to fit when the election was made.
+            // The range was checked when the election was created.
             lease_duration_seconds: i32::try_from(self.config.duration.as_secs()).ok(),
             ..spec.clone()
         }
@@ -275,7 +276,7 @@ async fn request<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, St
     }
 }
 
-/// The Lease's count of transitions; a negative one counts as none.
+/// Transition count of the Lease; a negative count is treated as absent.
 fn epoch(spec: &LeaseSpec) -> u64 {
     spec.lease_transitions.unwrap_or(0).max(0).unsigned_abs().into()
 }

@@ -1,7 +1,7 @@
-//! What the three services share and none of them should build twice: time, shutdown, telemetry, the admin ports,
-//! serving and calling gRPC over mutual TLS, and leader election.
+//! Shared infrastructure of the three services: time, shutdown, telemetry, the admin ports, gRPC servers and clients
+//! with mutual TLS, and leader election.
 //!
-//! Nothing here knows a pod, a node or a plan.
+//! This crate does not depend on pods, nodes or plans.
 
 pub mod admin;
 pub mod args;

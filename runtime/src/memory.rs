@@ -1,4 +1,4 @@
-//! Connections within one process: what a listener and a dialer are on a network. For simulations, the demo and tests.
+//! In-process connections: counterparts of a listener and a dialer on a network, for simulations, the demo and tests.
 
 use std::{
     io,
@@ -15,30 +15,31 @@ use tokio::{
 
 use crate::connection::Connection;
 
-/// Bytes in flight in each direction before a writer waits: two of HTTP/2's default windows.
+/// Bytes in flight per direction before a writer waits: two of HTTP/2's default windows.
 const BUFFER_BYTES: usize = 128 * 1024;
 
-/// Opens connections to one [`MemoryListener`]. Clones reach the same one.
+/// Opens connections to one [`MemoryListener`]. Clones connect to the same listener.
 #[derive(Clone, Debug)]
 pub struct MemoryDialer(UnboundedSender<Connection>);
 
-/// Accepts what its dialers open. Ends never; once it is dropped, dialers are refused.
+/// Accepts the connections of its dialers. Never ends; after it is dropped, dialers fail.
 #[derive(Debug)]
 pub struct MemoryListener(UnboundedReceiver<Connection>);
 
-/// A listener and the way to it.
+/// Creates a listener and its dialer.
 #[must_use]
 pub fn pair() -> (MemoryDialer, MemoryListener) {
-    // Unbounded: a dialer cannot wait, and callers keep one connection each.
+    // Unbounded, because a dialer cannot wait and callers keep one connection each.
     let (dialer, listener) = unbounded_channel();
     (MemoryDialer(dialer), MemoryListener(listener))
 }
 
 impl MemoryDialer {
-    /// A new connection's near end. The listener sees `names` as those of this end's certificate; none as if without TLS.
+    /// Opens a connection and returns its near end. The listener sees `names` as the names of this end's certificate;
+    /// `None` means without TLS.
     ///
     /// # Errors
-    /// Nobody listens any more.
+    /// If the listener was dropped.
     pub fn dial(&self, names: Option<Arc<[String]>>) -> io::Result<DuplexStream> {
         let (near, far) = tokio::io::duplex(BUFFER_BYTES);
         self.0
@@ -54,7 +55,7 @@ impl Stream for MemoryListener {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         match self.0.poll_recv(context) {
             Poll::Ready(Some(far)) => Poll::Ready(Some(Ok(far))),
-            // Without a dialer nobody new comes, but those who are there go on.
+            // Without a dialer there are no new connections, but existing ones continue.
             Poll::Ready(None) | Poll::Pending => Poll::Pending,
         }
     }

@@ -1,7 +1,7 @@
-//! Metrics of one service: a registry and its naming rule.
+//! Metrics of one service: a registry with naming rules.
 //!
-//! Own metrics are named `plimsoll_<service>_<name>`. Metrics that Karpenter has too keep Karpenter's names, so that its
-//! dashboards work; [`Metrics::shared`] declares them together with their relation to Karpenter's.
+//! Own metrics are named `plimsoll_<service>_<name>`. Metrics that Karpenter also has keep Karpenter's names, so that
+//! its dashboards work; [`Metrics::shared`] declares them with their relation to Karpenter's metrics.
 
 pub mod scrape;
 pub mod spec;
@@ -18,8 +18,8 @@ use std::fmt;
 use std::sync::Arc;
 use summary::Summaries;
 
-/// Upper bounds of all latency histograms, in seconds: from one gRPC hop in the cluster (1 ms) to the longest wait of a
-/// launch that is still worth telling apart (1 min).
+/// Upper bounds of all latency histograms, in seconds: from one gRPC hop in the cluster (1 ms) to the longest relevant
+/// wait for a launch (1 min).
 pub const LATENCY_BUCKETS_SECONDS: &[f64] =
     &[0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
@@ -30,20 +30,21 @@ pub const DURATION_BUCKETS_SECONDS: &[f64] = &[
     150.0, 300.0, 450.0, 600.0,
 ];
 
-/// Upper bounds of all histograms of shares: from what is as good as nothing to twice as much.
+/// Upper bounds of all ratio histograms: from nearly zero to twice as much.
 pub const RATIO_BUCKETS: &[f64] = &[0.0, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0];
 
-/// A metric could not be registered: its name is malformed or taken. A mistake of the programmer, found at the start.
+/// A metric could not be registered, because its name is malformed or taken. This is a programming error, found at
+/// startup.
 #[derive(Debug, thiserror::Error)]
 #[error("metric {name}: {source}")]
 pub struct MetricsError {
     /// The metric's full name.
     name: String,
-    /// What is wrong.
+    /// The cause.
     source: prometheus::Error,
 }
 
-/// Writes the series of a scrape.
+/// Writes series during a scrape.
 type Source = Box<dyn Fn(&mut Samples) + Send + Sync>;
 
 /// Registers the metrics of one service. Clones share one registry.
@@ -77,7 +78,7 @@ impl Metrics {
         }
     }
 
-    /// The same registry, with names of another part, such as `solver`.
+    /// The same registry, with another name part, such as `solver`.
     #[must_use]
     pub fn part(&self, part: &'static str) -> Self {
         Self { prefix: format!("plimsoll_{part}_"), meaning: Meaning::Own, ..self.clone() }
@@ -96,7 +97,7 @@ impl Metrics {
         self.shared("karpenter_", Meaning::Same)
     }
 
-    /// [`Metrics::shared`] with the prefix `karpenter_` and another meaning: how and why it differs.
+    /// [`Metrics::shared`] with the prefix `karpenter_` and a different meaning; `difference` describes how and why.
     #[must_use]
     pub fn karpenter_but(&self, difference: &'static str) -> Self {
         self.shared("karpenter_", Meaning::Differs(difference))
@@ -119,7 +120,7 @@ impl Metrics {
     /// A counter; its name should end in `_total`.
     ///
     /// # Errors
-    /// The name is malformed or taken.
+    /// If the name is malformed or taken.
     pub fn counter(&self, name: &str, help: &str) -> Result<IntCounter, MetricsError> {
         self.register((name, help, MetricKind::Counter, &[]), |full| IntCounter::new(full, help))
     }
@@ -127,7 +128,7 @@ impl Metrics {
     /// A counter by labels; its name should end in `_total`.
     ///
     /// # Errors
-    /// The name or a label is malformed, or the name is taken.
+    /// If the name or a label is malformed, or the name is taken.
     pub fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, MetricsError> {
         self.register((name, help, MetricKind::Counter, labels), |full| {
             IntCounterVec::new(Opts::new(full, help), labels)
@@ -137,7 +138,7 @@ impl Metrics {
     /// A gauge.
     ///
     /// # Errors
-    /// The name is malformed or taken.
+    /// If the name is malformed or taken.
     pub fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, MetricsError> {
         self.register((name, help, MetricKind::Gauge, &[]), |full| IntGauge::new(full, help))
     }
@@ -145,7 +146,7 @@ impl Metrics {
     /// A gauge by labels.
     ///
     /// # Errors
-    /// The name or a label is malformed, or the name is taken.
+    /// If the name or a label is malformed, or the name is taken.
     pub fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, MetricsError> {
         self.register((name, help, MetricKind::Gauge, labels), |full| IntGaugeVec::new(Opts::new(full, help), labels))
     }
@@ -153,7 +154,7 @@ impl Metrics {
     /// A histogram of seconds over [`LATENCY_BUCKETS_SECONDS`]; its name should end in `_seconds`.
     ///
     /// # Errors
-    /// The name is malformed or taken.
+    /// If the name is malformed or taken.
     pub fn latency(&self, name: &str, help: &str) -> Result<Histogram, MetricsError> {
         self.register((name, help, MetricKind::Histogram, &[]), |full| {
             Histogram::with_opts(latency_options(full, help))
@@ -163,15 +164,15 @@ impl Metrics {
     /// As [`Metrics::latency`], by labels.
     ///
     /// # Errors
-    /// The name or a label is malformed, or the name is taken.
+    /// If the name or a label is malformed, or the name is taken.
     pub fn latencies(&self, name: &str, help: &str, labels: &[&str]) -> Result<HistogramVec, MetricsError> {
         self.histograms(name, help, labels, LATENCY_BUCKETS_SECONDS)
     }
 
-    /// A histogram of shares over [`RATIO_BUCKETS`]; its name should end in `_ratio`.
+    /// A histogram of ratios over [`RATIO_BUCKETS`]; its name should end in `_ratio`.
     ///
     /// # Errors
-    /// The name is malformed or taken.
+    /// If the name is malformed or taken.
     pub fn ratio(&self, name: &str, help: &str) -> Result<Histogram, MetricsError> {
         let options = |full| HistogramOpts::new(full, help).buckets(RATIO_BUCKETS.to_vec());
         self.register((name, help, MetricKind::Histogram, &[]), |full| Histogram::with_opts(options(full)))
@@ -180,7 +181,7 @@ impl Metrics {
     /// A histogram by labels over `buckets`.
     ///
     /// # Errors
-    /// The name or a label is malformed, or the name is taken.
+    /// If the name or a label is malformed, or the name is taken.
     pub fn histograms(
         &self,
         name: &str,
@@ -195,16 +196,16 @@ impl Metrics {
     /// A histogram over `buckets`.
     ///
     /// # Errors
-    /// The name is malformed or taken.
+    /// If the name is malformed or taken.
     pub fn histogram(&self, name: &str, help: &str, buckets: &[f64]) -> Result<Histogram, MetricsError> {
         let options = |full| HistogramOpts::new(full, help).buckets(buckets.to_vec());
         self.register((name, help, MetricKind::Histogram, &[]), |full| Histogram::with_opts(options(full)))
     }
 
-    /// A gauge of a number with a fraction.
+    /// A floating-point gauge.
     ///
     /// # Errors
-    /// The name is malformed or taken.
+    /// If the name is malformed or taken.
     pub fn float_gauge(&self, name: &str, help: &str) -> Result<Gauge, MetricsError> {
         self.register((name, help, MetricKind::Gauge, &[]), |full| Gauge::new(full, help))
     }
@@ -212,7 +213,7 @@ impl Metrics {
     /// A summary of seconds by labels, see [`Summaries`].
     ///
     /// # Errors
-    /// The name is taken.
+    /// If the name is taken.
     pub fn summaries(&self, name: &str, help: &str, labels: &[&str]) -> Result<Summaries, MetricsError> {
         let metric = self.declare(name, help, MetricKind::Summary, labels)?;
         let summaries = Summaries::new(metric, labels);
@@ -224,7 +225,7 @@ impl Metrics {
     /// Declares the gauge `build_info`, whose value is always 1.
     ///
     /// # Errors
-    /// The name is taken.
+    /// If the name is taken.
     pub fn build_info(&self, version: &str) -> Result<(), MetricsError> {
         let info = self.scraped("build_info", "1, with the version of the program.", &["version"])?;
         let labels = Labels::of(&[("version", version)]);
@@ -232,15 +233,15 @@ impl Metrics {
         Ok(())
     }
 
-    /// A gauge by labels whose series a source writes at a scrape, see [`Metrics::add_source`].
+    /// A gauge by labels whose series a source writes during a scrape, see [`Metrics::add_source`].
     ///
     /// # Errors
-    /// The name is taken.
+    /// If the name is taken.
     pub fn scraped(&self, name: &str, help: &str, labels: &[&str]) -> Result<Scraped, MetricsError> {
         self.declare(name, help, MetricKind::Gauge, labels)
     }
 
-    /// Adds a source that is called at each scrape, one scrape at a time, on a thread that may block.
+    /// Adds a source that is called during each scrape, one scrape at a time, on a thread that may block.
     pub fn add_source(&self, source: impl Fn(&mut Samples) + Send + Sync + 'static) {
         self.sources.lock().push(Box::new(source));
     }
@@ -248,11 +249,11 @@ impl Metrics {
     /// All metrics in the Prometheus text format.
     ///
     /// # Errors
-    /// A collector is inconsistent.
+    /// If a collector is inconsistent.
     pub fn encode(&self) -> Result<String, prometheus::Error> {
         let mut text = TextEncoder::new().encode_to_string(&self.registry.gather())?;
         let mut samples = Samples::default();
-        // The lock also bounds concurrent scrapes to one.
+        // The lock also limits concurrent scrapes to one.
         self.sources.lock().iter().for_each(|source| source(&mut samples));
         samples.append_to(&mut text);
         Ok(text)

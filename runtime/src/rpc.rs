@@ -1,5 +1,5 @@
-//! What every gRPC server does before a call is read: it counts it (by method and code, how long, how many are open), and
-//! refuses it if too many are open.
+//! Layer of every gRPC server: counts calls (by method and code, duration, open calls), and rejects calls above a
+//! limit.
 
 use std::{
     future::Future,
@@ -20,10 +20,10 @@ use tower::{Layer, Service};
 
 use crate::metrics::{Metrics, MetricsError};
 
-/// The service that every port has.
+/// The health service of every port.
 const HEALTH_SERVICE: &str = "grpc.health.v1.Health";
 
-/// Label of what is not one of the server's services or methods: callers must not be able to make up label values.
+/// Label of unknown services and methods: callers must not be able to create label values.
 const OTHER: &str = "other";
 
 /// The metrics of all gRPC ports of a process. Clones share them.
@@ -35,10 +35,10 @@ pub struct RpcMetrics {
 }
 
 impl RpcMetrics {
-    /// Registers them, once for each process.
+    /// Registers the metrics, once per process.
     ///
     /// # Errors
-    /// They are registered already.
+    /// If they are registered already.
     pub fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
         Ok(Self {
             calls: metrics.counters("rpcs_total", "Calls that ended, by code.", &["service", "method", "code"])?,
@@ -52,23 +52,23 @@ impl RpcMetrics {
     }
 }
 
-/// Counts and bounds the calls of a server.
+/// Counts and limits the calls of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct RpcLayer {
     metrics: Option<RpcMetrics>,
-    /// The health service is counted, but never refused.
+    /// Excludes the health service, which is counted but never rejected.
     services: Arc<[&'static str]>,
     calls: Option<Arc<Semaphore>>,
 }
 
 impl RpcLayer {
-    /// For a server with the given services; `max_calls` of them may be open at once.
+    /// For a server with these services; at most `max_calls` of their calls may be open.
     pub(crate) fn new(metrics: Option<RpcMetrics>, services: &[&'static str], max_calls: Option<usize>) -> Self {
         let calls = max_calls.map(|calls| Arc::new(Semaphore::new(calls.min(Semaphore::MAX_PERMITS))));
         Self { metrics, services: services.into(), calls }
     }
 
-    /// The call, or that there are too many.
+    /// Starts the call, or fails if too many are open.
     fn begin(&self, path: &str) -> Result<Call, Call> {
         let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or_default();
         let bounded = self.services.contains(&service);
@@ -97,7 +97,7 @@ impl<S> Layer<S> for RpcLayer {
     }
 }
 
-/// See [`RpcLayer`].
+/// Service of [`RpcLayer`].
 #[derive(Clone, Debug)]
 pub(crate) struct RpcService<S> {
     inner: S,
@@ -129,14 +129,14 @@ where
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await?;
-            // An error before the first message comes in the headers alone.
+            // An error before the first message is in the headers.
             call.note(answer.headers());
             Ok(answer.map(|inner| Body::new(Counted { inner, call })))
         })
     }
 }
 
-/// A call that is counted when it is dropped, by the last code seen.
+/// A call that is counted when it is dropped, with the last seen code.
 struct Call {
     metrics: Option<RpcMetrics>,
     service: &'static str,
@@ -165,7 +165,7 @@ impl Drop for Call {
     }
 }
 
-/// A response that takes its call along to its trailers.
+/// A response body that holds its call until the trailers.
 struct Counted {
     inner: Body,
     call: Call,
@@ -201,7 +201,7 @@ impl http_body::Body for Counted {
     }
 }
 
-/// gRPC's own word for a code.
+/// Name of a code in gRPC.
 fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
@@ -254,7 +254,7 @@ mod tests {
     }
 
     async fn until(metrics: &Metrics, line: &str) {
-        // The end of a call is counted by the server a moment after the client saw it.
+        // The server counts the end of a call a moment after the client sees it.
         for _ in 0..1000 {
             if metrics.encode().unwrap().contains(line) {
                 return;

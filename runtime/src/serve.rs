@@ -1,4 +1,4 @@
-//! Serving gRPC: health, reflection, limits, mutual TLS, and an end that peers see coming.
+//! gRPC servers: health, reflection, limits, mutual TLS, and a graceful shutdown.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -17,67 +17,69 @@ use crate::{
     tls::{Tls, TlsError, check_listen},
 };
 
-/// Largest message a service accepts, in bytes. Snapshots are chunked well below it; tonic's own 4 MiB would refuse a
-/// catalog of all regions' instance types. Services set it on what they generate.
+/// Maximum size of a received message, in bytes. Snapshot chunks are much smaller; tonic's default of 4 MiB would
+/// reject a catalog with the instance types of all regions. Services set this limit on their generated servers.
 pub const MAX_DECODING_BYTES: usize = 16 * 1024 * 1024;
 
-/// Largest message a service sends, in bytes: what the other end accepts.
+/// Maximum size of a sent message, in bytes: the limit of the receiver.
 pub const MAX_ENCODING_BYTES: usize = MAX_DECODING_BYTES;
 
-/// Handshakes in flight on one port; each may last [`crate::tls::HANDSHAKE_TIMEOUT`]. More callers wait in the backlog.
+/// Maximum number of concurrent handshakes on one port; each may last [`crate::tls::HANDSHAKE_TIMEOUT`]. More callers
+/// wait in the backlog.
 pub const MAX_HANDSHAKES: usize = 64;
 
-/// Pause after a failed accept, which is mostly a lack of file descriptors: trying at once would only burn the CPU.
+/// Delay after a failed accept, which mostly means that file descriptors have run out: an immediate retry would only
+/// use CPU.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Every port answers it.
+/// The health service of every port.
 const HEALTH_SERVICE: &str = "grpc.health.v1.Health";
 
-/// Bounds on connections and their end.
+/// Limits of connections and of the shutdown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Calls at once on one connection; more get RESOURCE_EXHAUSTED.
+    /// Maximum number of concurrent calls on one connection; more get RESOURCE_EXHAUSTED.
     pub concurrency_per_connection: usize,
-    /// Interval of HTTP/2 pings, by which a vanished peer is noticed.
+    /// Interval of HTTP/2 pings, which detect a vanished peer.
     pub keepalive_interval: Duration,
-    /// How long a ping may go unanswered.
+    /// Timeout of a ping.
     pub keepalive_timeout: Duration,
-    /// Age at which a connection is asked to end, so that callers spread again and show newer certificates.
+    /// Age after which a connection is asked to close, so that callers rebalance and use newer certificates.
     pub max_connection_age: Duration,
-    /// How long its calls may then still run.
+    /// Time that its calls may then still run.
     pub max_connection_age_grace: Duration,
-    /// Time between NOT_SERVING and closing the port, for those who watch the health service.
+    /// Time between NOT_SERVING and closing the port, for clients that watch the health service.
     pub drain_notice: Duration,
-    /// How long calls may run after that, before their connections are dropped.
+    /// Time that calls may run after that before their connections are dropped.
     pub drain_grace: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            // A watcher has a handful of streams open; this leaves room for many outside callers on one connection.
+            // A watcher has a few open streams; this leaves room for many outside callers on one connection.
             concurrency_per_connection: 128,
             keepalive_interval: Duration::from_secs(10),
             keepalive_timeout: Duration::from_secs(5),
-            // Renewed certificates last hours; half an hour costs one full snapshot each.
+            // Renewed certificates are valid for hours; half an hour costs one full snapshot per session.
             max_connection_age: Duration::from_secs(30 * 60),
             max_connection_age_grace: Duration::from_secs(60),
             drain_notice: Duration::from_millis(500),
-            // Within shutdown::DEFAULT_GRACE, the notice included.
+            // Within shutdown::DEFAULT_GRACE, including the notice.
             drain_grace: Duration::from_secs(15),
         }
     }
 }
 
-/// Why serving ended, or did not begin.
+/// Why serving ended or failed to start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The address may not be served this way.
+    /// The address is not allowed without TLS.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The listener is broken.
+    /// The listener failed.
     #[error("listener: {0}")]
     Listener(#[from] io::Error),
-    /// A descriptor set is not one.
+    /// A descriptor set is invalid.
     #[error("reflection: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
     /// The transport failed.
@@ -85,12 +87,12 @@ pub enum ServeError {
     Transport(#[from] tonic::transport::Error),
 }
 
-/// Where a port's callers come from.
+/// Source of a port's connections.
 #[derive(Debug)]
 pub enum Listener {
-    /// The network, for known callers: under mutual TLS, or without certificates on loopback only.
+    /// The network, for known callers: with mutual TLS, or without certificates only on loopback.
     Closed(TcpListener, Option<Tls>),
-    /// The network, for anybody, without TLS. Only for services that give nothing away and change nothing.
+    /// The network, for any caller, without TLS. Only for services that reveal nothing confidential and change nothing.
     Open(TcpListener),
     /// The same process.
     Memory(MemoryListener),
@@ -108,7 +110,7 @@ pub struct GrpcServer {
 }
 
 impl GrpcServer {
-    /// A port with the health service alone.
+    /// A port with only the health service.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let (health, service) = tonic_health::server::health_reporter();
@@ -122,8 +124,8 @@ impl GrpcServer {
         self
     }
 
-    /// Refuses calls with RESOURCE_EXHAUSTED, before their messages are read, while so many are open on all connections
-    /// together. Health and reflection are answered always.
+    /// Rejects calls with RESOURCE_EXHAUSTED, before their messages are read, while this many are open on all
+    /// connections together. Health and reflection are always served.
     #[must_use]
     pub fn with_max_calls(mut self, calls: usize) -> Self {
         self.max_calls = Some(calls);
@@ -148,11 +150,11 @@ impl GrpcServer {
         self
     }
 
-    /// Adds reflection over the given encoded file descriptor sets. It lists the services that were added before, and health;
-    /// descriptors of others can still be asked for.
+    /// Adds reflection over these encoded file descriptor sets. Reflection lists the services that were added before,
+    /// and health; descriptors of other services can still be requested.
     ///
     /// # Errors
-    /// One of them cannot be decoded.
+    /// If a descriptor set cannot be decoded.
     pub fn add_reflection(mut self, descriptor_sets: &[&[u8]]) -> Result<Self, ServeError> {
         let mut builder = tonic_reflection::server::Builder::configure();
         for set in descriptor_sets {
@@ -166,17 +168,17 @@ impl GrpcServer {
         Ok(self)
     }
 
-    /// The health of the port's services, for one that can serve only at times.
+    /// Health reporter of the port, for a service that can serve only at times.
     #[must_use]
     pub fn health(&self) -> HealthReporter {
         self.health.clone()
     }
 
-    /// Serves a TCP listener until `shutdown`: then the health service says NOT_SERVING, then the port closes, then
-    /// calls get [`Limits::drain_grace`] to end.
+    /// Serves a TCP listener until `shutdown`. Then the health service reports NOT_SERVING, the port closes, and calls
+    /// have [`Limits::drain_grace`] to end.
     ///
     /// # Errors
-    /// The address is not loopback and there are no certificates; or the transport failed.
+    /// If the address is not loopback and there are no certificates, or the transport failed.
     pub async fn serve(
         self,
         listener: TcpListener,
@@ -187,7 +189,7 @@ impl GrpcServer {
         self.serve_incoming(incoming(listener, tls), shutdown).await
     }
 
-    /// As [`GrpcServer::serve`], for callers from wherever `listener` says.
+    /// As [`GrpcServer::serve`], for any listener.
     ///
     /// # Errors
     /// As [`GrpcServer::serve`].
@@ -199,10 +201,10 @@ impl GrpcServer {
         }
     }
 
-    /// As [`GrpcServer::serve`], over connections from anywhere, such as in-memory ones.
+    /// As [`GrpcServer::serve`], for any stream of connections, such as in-memory ones.
     ///
     /// # Errors
-    /// The transport failed.
+    /// If the transport failed.
     pub async fn serve_incoming(
         self,
         incoming: impl Stream<Item = io::Result<Connection>>,
@@ -249,7 +251,7 @@ impl GrpcServer {
     }
 }
 
-/// The connections of a listener, handshakes done. Never ends; callers that fail their handshake are left out.
+/// Connections of a listener after their handshakes. Never ends; callers whose handshake fails are skipped.
 fn incoming(listener: TcpListener, tls: Option<Tls>) -> impl Stream<Item = io::Result<Connection>> {
     let last_refusal = Arc::new(Mutex::new(None));
     stream::unfold(listener, |listener| async move {
@@ -267,7 +269,7 @@ fn incoming(listener: TcpListener, tls: Option<Tls>) -> impl Stream<Item = io::R
         let (tls, last_refusal) = (tls.clone(), Arc::clone(&last_refusal));
         async move {
             let peer = tcp.peer_addr().ok();
-            // Small frames answer each other; waiting to fill packets would delay every call.
+            // Small frames depend on each other; waiting to fill packets would delay every call.
             let _best_effort = tcp.set_nodelay(true);
             let Some(tls) = tls else { return Some(Ok(Connection::Plain(tcp))) };
             match tls.accept(tcp).await {
@@ -283,7 +285,7 @@ fn incoming(listener: TcpListener, tls: Option<Tls>) -> impl Stream<Item = io::R
     .filter_map(std::future::ready)
 }
 
-/// One line a second at most: anyone who reaches the port can cause these.
+/// Logs at most one line per second, because anyone who reaches the port can cause these.
 fn log_refusal(last: &mut Option<tokio::time::Instant>, peer: Option<std::net::SocketAddr>, error: &io::Error) {
     if last.is_none_or(|at| at.elapsed() >= Duration::from_secs(1)) {
         *last = Some(tokio::time::Instant::now());
@@ -302,7 +304,7 @@ mod tests {
         Limits { drain_notice: Duration::from_millis(200), drain_grace: Duration::from_secs(3), ..Limits::default() }
     }
 
-    /// A server in memory, a client of it, and the server's result.
+    /// An in-memory server, a client, and the result of the server.
     fn in_memory(
         shutdown: CancellationToken,
     ) -> (HealthClient<Channel>, tokio::task::JoinHandle<Result<(), ServeError>>) {
@@ -336,7 +338,7 @@ mod tests {
         shutdown.cancel();
         assert_eq!(status(changes.message().await.unwrap()), Wire::NotServing);
         assert!(began.elapsed() < limits().drain_notice, "said while the port is still open");
-        // The watch is a call that never ends by itself.
+        // The watch call never ends on its own.
         serving.await.unwrap().unwrap();
         assert_eq!(began.elapsed().as_millis() / 100, (limits().drain_notice + limits().drain_grace).as_millis() / 100);
     }

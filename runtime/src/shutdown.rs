@@ -1,4 +1,4 @@
-//! Stopping a process: one token, one tracker, a bounded drain.
+//! Graceful shutdown of a process: one token, one tracker, a bounded drain.
 
 use std::{fmt::Display, future::Future, sync::Arc, time::Duration};
 
@@ -7,30 +7,30 @@ use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// Time that tasks get to end after the first signal. Kubernetes kills after 30 s by default; the rest is left for
-/// releasing the lease and flushing logs.
+/// Time for tasks to end after the first signal. Kubernetes kills after 30 s by default; the rest is for releasing the
+/// lease and flushing logs.
 pub const DEFAULT_GRACE: Duration = Duration::from_secs(20);
 
 /// Why a process did not stop cleanly.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ShutdownError {
-    /// A task without which the process is useless ended by itself.
+    /// A critical task ended unexpectedly.
     #[error("critical task {name} ended: {cause}")]
     CriticalTask {
         /// The task's name.
         name: &'static str,
-        /// Its error, or how else it ended.
+        /// Its error, or how it ended.
         cause: String,
     },
-    /// Some tasks were still running when the grace period was over, and were aborted.
+    /// Some tasks were still running after the grace period, and were aborted.
     #[error("{tasks} task(s) still running after the grace period of {grace:?}")]
     GraceExceeded {
-        /// How many.
+        /// Number of aborted tasks.
         tasks: usize,
-        /// The period they had.
+        /// The grace period.
         grace: Duration,
     },
-    /// A second signal came during the drain; what was still running was aborted.
+    /// A second signal arrived during the drain; running tasks were aborted.
     #[error("aborted by a second signal")]
     Aborted,
     /// The signal handlers could not be installed.
@@ -38,7 +38,7 @@ pub enum ShutdownError {
     Signals(String),
 }
 
-/// The handle by which tasks are started and told to stop. Clones share one state.
+/// Handle that starts tasks and tells them to stop. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
     drain: CancellationToken,
@@ -48,7 +48,7 @@ pub struct Shutdown {
 }
 
 impl Shutdown {
-    /// A shutdown that has not begun.
+    /// Creates a handle in the running state.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -65,7 +65,7 @@ impl Shutdown {
         self.drain.cancel();
     }
 
-    /// Runs a task whose end is waited for during the drain, and which is aborted with the process's patience.
+    /// Runs a task that the drain waits for, and that is aborted after the grace period.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let abort = self.abort.clone();
         self.tracker.spawn(async move {
@@ -77,8 +77,8 @@ impl Shutdown {
         });
     }
 
-    /// Runs a task that must live as long as the process: if it ends, fails or panics before the drain has begun, the
-    /// drain begins and [`Shutdown::run`] returns an error. A failure during the drain is reported as well.
+    /// Runs a task that must live as long as the process: if it ends, fails or panics before the drain, the drain
+    /// begins and [`Shutdown::run`] returns an error. A failure during the drain is also reported.
     pub fn spawn_critical<E: Display + Send + 'static>(
         &self,
         name: &'static str,
@@ -86,7 +86,7 @@ impl Shutdown {
     ) {
         let this = self.clone();
         self.tracker.spawn(async move {
-            // A task of its own, so that a panic arrives here as a result.
+            // A separate task, so that a panic becomes a result here.
             let mut running = tokio::spawn(task);
             let cause = tokio::select! {
                 biased;
@@ -110,7 +110,7 @@ impl Shutdown {
     /// Waits for SIGINT, SIGTERM or [`Shutdown::start`], then for all tasks, at most `grace`.
     ///
     /// # Errors
-    /// A critical task ended, the grace period was not enough, a second signal came, or signals cannot be handled.
+    /// If a critical task ended, the grace period was exceeded, a second signal arrived, or signals cannot be handled.
     pub async fn run(&self, grace: Duration) -> Result<(), ShutdownError> {
         let signals = signals().map_err(|error| ShutdownError::Signals(error.to_string()))?;
         self.run_with(grace, signals).await
@@ -121,7 +121,7 @@ impl Shutdown {
     /// # Errors
     /// As [`Shutdown::run`].
     pub async fn run_with(&self, grace: Duration, signals: impl Stream<Item = ()>) -> Result<(), ShutdownError> {
-        // Chained, so that a stream of signals which ends is not taken for a signal.
+        // Chained, so that the end of the stream does not count as a signal.
         let mut signals = std::pin::pin!(signals.chain(futures::stream::pending()));
         tokio::select! {
             () = self.drain.cancelled() => {}

@@ -1,5 +1,5 @@
-//! A signal that something has changed, for any number of waiters. Those are woken in the order in which they began to wait,
-//! so that a simulation comes out alike each time; tokio's `watch` wakes them in random order.
+//! Signals a change to any number of waiters. Waiters wake in the order in which they began to wait, so that
+//! simulations are deterministic; tokio's `watch` wakes them in random order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,16 +7,16 @@ use tokio::sync::Notify;
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Changes so far.
+    /// Number of changes.
     version: AtomicU64,
     waiters: Notify,
 }
 
-/// Tells of changes. Clones are one.
+/// Sends change signals. Clones share their receivers.
 #[derive(Debug, Clone, Default)]
 pub struct Sender(Arc<Shared>);
 
-/// Waits for changes that it has not been told of.
+/// Waits for changes that it has not observed yet.
 #[derive(Debug, Clone)]
 pub struct Receiver {
     shared: Arc<Shared>,
@@ -24,13 +24,13 @@ pub struct Receiver {
 }
 
 impl Sender {
-    /// Something has changed.
+    /// Signals a change.
     pub fn tell(&self) {
         self.0.version.fetch_add(1, Ordering::AcqRel);
         self.0.waiters.notify_waiters();
     }
 
-    /// Told of every change from now on. Changes that come together are told together.
+    /// Subscribes to every change from now on. Several changes may be observed as one.
     #[must_use]
     pub fn subscribe(&self) -> Receiver {
         Receiver { shared: Arc::clone(&self.0), told: self.0.version.load(Ordering::Acquire) }
@@ -38,18 +38,18 @@ impl Sender {
 }
 
 impl Receiver {
-    /// What has changed so far counts as told.
+    /// Marks all changes so far as observed.
     pub fn mark_unchanged(&mut self) {
         self.told = self.shared.version.load(Ordering::Acquire);
     }
 
-    /// Resolves at once if there was a change that was not told, else at the next one; never, if there is none. Dropped
-    /// before that, it tells of nothing.
+    /// Resolves immediately if there is an unobserved change, otherwise at the next change. Cancel safe: a dropped
+    /// future observes nothing.
     pub async fn changed(&mut self) {
         loop {
             let next = self.shared.waiters.notified();
             tokio::pin!(next);
-            // From here on no change is missed, though it is looked at what was before.
+            // From here on no change is missed, although the current version is read after this.
             next.as_mut().enable();
             let version = self.shared.version.load(Ordering::Acquire);
             if version != self.told {

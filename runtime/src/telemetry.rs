@@ -1,4 +1,4 @@
-//! Logs, and the one id that ties a planning cycle together across the services.
+//! Logging, and the id that identifies a planning cycle in all services.
 
 use std::{fmt, sync::Arc};
 
@@ -7,16 +7,16 @@ use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tracing::Subscriber;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt::MakeWriter, layer::SubscriberExt, reload};
 
-/// The metadata key under which the id of a planning cycle travels.
+/// Metadata key of the id of a planning cycle.
 pub const CYCLE_ID_HEADER: &str = "plimsoll-cycle-id";
 
-/// Longest accepted cycle id in bytes: it is copied into every log line of the cycle.
+/// Maximum length of a cycle id in bytes: it is copied into every log line of the cycle.
 pub const MAX_CYCLE_ID_BYTES: usize = 64;
 
-/// How log lines are written.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// One JSON object a line, for a cluster.
+    /// One JSON object per line, for a cluster.
     #[default]
     Json,
     /// Plain text, for a terminal.
@@ -26,18 +26,18 @@ pub enum LogFormat {
 /// Why telemetry could not be set up or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The filter is not one that tracing understands.
+    /// The filter is invalid.
     #[error("log level {directives:?}: {cause}")]
     Level {
-        /// What was given.
+        /// The invalid directives.
         directives: String,
-        /// What is wrong with it.
+        /// Description of the problem.
         cause: String,
     },
     /// A subscriber is installed already.
     #[error("logging is set up already")]
     Installed,
-    /// The subscriber is gone.
+    /// The subscriber was dropped.
     #[error("logging has ended")]
     Ended,
 }
@@ -45,7 +45,7 @@ pub enum TelemetryError {
 type Change = dyn Fn(EnvFilter) -> Result<(), TelemetryError> + Send + Sync;
 type Read = dyn Fn() -> Option<String> + Send + Sync;
 
-/// The log level of the running process, which can be changed. Clones share it.
+/// The log level of the running process, which can be changed at runtime. Clones share it.
 #[derive(Clone)]
 pub struct LogLevel {
     change: Arc<Change>,
@@ -67,16 +67,16 @@ impl LogLevel {
         }
     }
 
-    /// The directives in force, such as `info,plimsoll_solver=debug`; none once logging has ended.
+    /// The current directives, such as `info,plimsoll_solver=debug`; `None` after logging has ended.
     #[must_use]
     pub fn current(&self) -> Option<String> {
         (self.read)()
     }
 
-    /// Puts other directives in force.
+    /// Replaces the directives.
     ///
     /// # Errors
-    /// They do not parse (then the former ones stay), or logging has ended.
+    /// If they do not parse (the current ones are then kept), or logging has ended.
     pub fn set(&self, directives: &str) -> Result<(), TelemetryError> {
         (self.change)(parse(directives)?)
     }
@@ -93,7 +93,7 @@ fn parse(directives: &str) -> Result<EnvFilter, TelemetryError> {
 /// Builds a subscriber that writes to `writer`, and the handle of its level.
 ///
 /// # Errors
-/// The directives do not parse.
+/// If the directives do not parse.
 pub fn subscriber<W>(
     format: LogFormat,
     directives: &str,
@@ -111,18 +111,18 @@ where
     Ok((Registry::default().with(filter).with(lines), LogLevel::new(handle)))
 }
 
-/// Sends the process's logs to standard error.
+/// Sends the process's logs to stderr.
 ///
 /// # Errors
-/// The directives do not parse, or a subscriber is installed already.
+/// If the directives do not parse, or a subscriber is installed already.
 pub fn init(format: LogFormat, directives: &str) -> Result<LogLevel, TelemetryError> {
     let (subscriber, level) = subscriber(format, directives, std::io::stderr)?;
     tracing::subscriber::set_global_default(subscriber).map_err(|_already| TelemetryError::Installed)?;
     Ok(level)
 }
 
-/// Puts the id of a planning cycle on a request. An id that [`extract_cycle_id`] would not accept is left out: a call
-/// is worth more than its trace.
+/// Adds the id of a planning cycle to a request. An id that [`extract_cycle_id`] would not accept is omitted, because
+/// the call is more important than its trace.
 pub fn inject_cycle_id(metadata: &mut MetadataMap, cycle_id: &str) {
     if !is_cycle_id(cycle_id) {
         return;
@@ -132,8 +132,8 @@ pub fn inject_cycle_id(metadata: &mut MetadataMap, cycle_id: &str) {
     }
 }
 
-/// The id of the planning cycle that a request belongs to; none if absent, too long, or of other than ASCII letters,
-/// digits, `.`, `_` and `-` (it goes into logs as it is).
+/// The id of the planning cycle of a request; `None` if it is absent, too long, or has characters other than ASCII
+/// letters, digits, `.`, `_` and `-`, because it is logged unescaped.
 #[must_use]
 pub fn extract_cycle_id(metadata: &MetadataMap) -> Option<&str> {
     metadata.get(CYCLE_ID_HEADER)?.to_str().ok().filter(|id| is_cycle_id(id))

@@ -1,7 +1,7 @@
-//! Mutual TLS from files that may change under the running process.
+//! Mutual TLS with files that may change at runtime.
 //!
-//! Certificates are read again every [`RELOAD_INTERVAL`] and published only once they are known to fit together;
-//! connections already open keep theirs until `max_connection_age` ends them.
+//! Certificates are reloaded every [`RELOAD_INTERVAL`] and published only after they were found to be consistent. Open
+//! connections keep theirs until `max_connection_age` closes them.
 
 use std::{
     io,
@@ -27,53 +27,54 @@ use crate::{
     shutdown::Shutdown,
 };
 
-/// How often the files are compared with what is in use. Certificates are renewed hours before they end.
+/// Interval at which the files are compared with the current contents. Certificates are renewed hours before they
+/// expire.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Longest handshake, either side: two round trips and a signature, with room for a busy machine.
+/// Handshake timeout of both sides: two round trips and a signature, with time for a busy machine.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is wrong with certificates, or with doing without them.
+/// Error of certificates, or of a missing certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
     #[error("{}: {source}", path.display())]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A file is not what it should be.
+    /// The content of a file is invalid.
     #[error("{}: {cause}", path.display())]
     Content {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         cause: String,
     },
-    /// The files do not fit together.
+    /// The files are inconsistent.
     #[error("certificate {} and its key: {source}", path.display())]
     Mismatch {
-        /// The certificate's file.
+        /// Path of the certificate file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: rustls::Error,
     },
-    /// Some of the three files are not given.
+    /// Only some of the three files are configured.
     #[error("certificate, key and authority must be given together")]
     Incomplete,
-    /// A closed service would have been open to the network.
+    /// A closed service would be open to the network.
     #[error(
         "refusing to listen on {address} without certificates: give --tls-cert, --tls-key and --tls-ca, or a loopback address"
     )]
     PlainNotLoopback {
-        /// The address asked for.
+        /// The configured address.
         address: SocketAddr,
     },
 }
 
-/// The three files.
+/// Paths of the three files.
 #[derive(Clone, Debug)]
 struct Files {
     cert: PathBuf,
@@ -81,7 +82,7 @@ struct Files {
     ca: PathBuf,
 }
 
-/// What was in the files. No `Debug`: it holds the private key.
+/// Contents of the files. No `Debug`, because it contains the private key.
 #[derive(PartialEq, Eq)]
 struct Contents {
     cert: Vec<u8>,
@@ -89,7 +90,7 @@ struct Contents {
     ca: Vec<u8>,
 }
 
-/// The newest valid configurations. Clones follow the same files.
+/// The newest valid configurations. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Tls {
     server: watch::Receiver<Arc<ServerConfig>>,
@@ -97,20 +98,20 @@ pub struct Tls {
     expiry: watch::Receiver<Expiry>,
 }
 
-/// When the certificates in use expire, in Unix seconds.
+/// Expiry of the current certificates, in Unix seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expiry {
     /// The process' own certificate; the earliest of its chain.
     pub certificate: i64,
-    /// The authority; the earliest if there are several.
+    /// The certificate authority; the earliest if there are several.
     pub authority: i64,
 }
 
-/// Exports the expiry of the certificates in use as `tls_certificate_expiry_timestamp_seconds`. Without certificates
+/// Exports the expiry of the current certificates as `tls_certificate_expiry_timestamp_seconds`. Without certificates
 /// the metric has no series.
 ///
 /// # Errors
-/// The metric is registered already.
+/// If the metric is registered already.
 pub fn export_expiry(tls: Option<&Tls>, metrics: &Metrics) -> Result<(), MetricsError> {
     let expiry = metrics.scraped(
         "tls_certificate_expiry_timestamp_seconds",
@@ -129,7 +130,7 @@ pub fn export_expiry(tls: Option<&Tls>, metrics: &Metrics) -> Result<(), Metrics
     Ok(())
 }
 
-/// Reads the files again and publishes what is new.
+/// Reloads the files and publishes changes.
 pub struct Reloader {
     files: Files,
     contents: Contents,
@@ -138,10 +139,10 @@ pub struct Reloader {
     expiry: watch::Sender<Expiry>,
 }
 
-/// Loads the certificates named by `args`; none if none are named.
+/// Loads the certificates in `args`; `None` if none are configured.
 ///
 /// # Errors
-/// A file is missing or malformed, or certificate and key do not belong together.
+/// If a file is missing or malformed, or certificate and key do not match.
 pub async fn load(args: &TlsArgs) -> Result<Option<(Tls, Reloader)>, TlsError> {
     let files = match (&args.tls_cert, &args.tls_key, &args.tls_ca) {
         (None, None, None) => return Ok(None),
@@ -156,7 +157,7 @@ pub async fn load(args: &TlsArgs) -> Result<Option<(Tls, Reloader)>, TlsError> {
     Ok(Some((tls, Reloader { files, contents, server, client, expiry })))
 }
 
-/// [`load`], with the files read again until `shutdown` is over.
+/// [`load`], with the files reloaded until `shutdown` ends.
 ///
 /// # Errors
 /// As [`load`].
@@ -166,10 +167,10 @@ pub async fn load_and_follow(args: &TlsArgs, shutdown: &Shutdown) -> Result<Opti
     Ok(Some(tls))
 }
 
-/// Without certificates a service listens on loopback only.
+/// Checks that a service without certificates listens only on loopback.
 ///
 /// # Errors
-/// `address` is another and `tls` is not there.
+/// If `address` is not loopback and `tls` is `None`.
 pub fn check_listen(address: SocketAddr, tls: Option<&Tls>) -> Result<(), TlsError> {
     if tls.is_none() && !address.ip().is_loopback() {
         return Err(TlsError::PlainNotLoopback { address });
@@ -178,21 +179,21 @@ pub fn check_listen(address: SocketAddr, tls: Option<&Tls>) -> Result<(), TlsErr
 }
 
 impl Tls {
-    /// Does the server's side of a handshake with the newest certificates.
+    /// Runs the server side of a handshake with the newest certificates.
     ///
     /// # Errors
-    /// The caller has no acceptable certificate, speaks something else, or takes longer than [`HANDSHAKE_TIMEOUT`].
+    /// If the caller has no acceptable certificate, uses another protocol, or takes longer than [`HANDSHAKE_TIMEOUT`].
     pub async fn accept(&self, tcp: TcpStream) -> io::Result<Connection> {
         let config = Arc::clone(&self.server.borrow());
         let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(config).accept(tcp)).await??;
         connection(TlsStream::from(stream))
     }
 
-    /// Does the client's side of a handshake with the newest certificates; the server must be `server_name`.
+    /// Runs the client side of a handshake with the newest certificates; the server must be `server_name`.
     ///
     /// # Errors
-    /// The server is another, refuses, or takes longer than [`HANDSHAKE_TIMEOUT`]. With TLS 1.3 a refusal of *our*
-    /// certificate shows only at the first read.
+    /// If the server has another name, rejects the handshake, or takes longer than [`HANDSHAKE_TIMEOUT`]. With TLS 1.3,
+    /// a rejection of *this* side's certificate is visible only at the first read.
     pub async fn connect(&self, tcp: TcpStream, server_name: &str) -> io::Result<Connection> {
         let config = Arc::clone(&self.client.borrow());
         let name = ServerName::try_from(server_name.to_owned()).map_err(io::Error::other)?;
@@ -210,7 +211,7 @@ fn connection(stream: TlsStream<TcpStream>) -> io::Result<Connection> {
 /// The DNS names of a certificate.
 ///
 /// # Errors
-/// It is not an X.509 certificate.
+/// If it is not an X.509 certificate.
 pub fn dns_names(certificate: &CertificateDer<'_>) -> io::Result<Vec<String>> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(io::Error::other)?;
     let alternative = parsed.subject_alternative_name().map_err(io::Error::other)?;
@@ -225,7 +226,7 @@ impl Reloader {
     /// Reads the files; publishes their contents if they changed and are valid. Returns whether they were published.
     ///
     /// # Errors
-    /// As [`load`]; what is in use stays in use.
+    /// As [`load`]; the current contents stay in use.
     pub async fn check(&mut self) -> Result<bool, TlsError> {
         let contents = self.files.read().await?;
         if contents == self.contents {
@@ -304,7 +305,7 @@ impl Files {
             .with_root_certificates(roots)
             .with_client_auth_cert(chain, key)
             .map_err(mismatch)?;
-        // gRPC is HTTP/2 and nothing else.
+        // gRPC uses only HTTP/2.
         server.alpn_protocols = vec![b"h2".to_vec()];
         client.alpn_protocols = vec![b"h2".to_vec()];
         Ok((Arc::new(server), Arc::new(client)))

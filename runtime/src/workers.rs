@@ -1,5 +1,5 @@
-//! Threads for work that takes long without waiting, in two classes: the service's own work always has room, work for
-//! outside callers takes what is left, waits in a bounded queue, and is refused beyond it.
+//! Threads for CPU-bound jobs in two classes: the service's own jobs always have a thread. Jobs for outside callers use
+//! the rest, wait in a bounded queue, and are rejected when it is full.
 
 use std::{
     fmt,
@@ -11,20 +11,20 @@ use std::{
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
-/// How much runs and waits at once.
+/// Limits of running and queued jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Jobs that run at once, of either class; at least two, so that own work never waits for outside work alone.
+    /// Maximum number of running jobs of both classes; at least two, so that own jobs never wait only for outside jobs.
     pub running: usize,
-    /// Of these, jobs for outside callers; at least one, and fewer than `running`.
+    /// Maximum number of running jobs for outside callers; at least one, and fewer than `running`.
     pub outside_running: usize,
-    /// Jobs for outside callers that wait. More are refused.
+    /// Maximum number of queued jobs for outside callers. More are rejected.
     pub outside_waiting: usize,
 }
 
 impl Bounds {
-    /// For a machine with so many cores: half of the threads for outside callers at the most, and four of their jobs in
-    /// line for each thread, which is what a caller with a deadline of some seconds can wait out.
+    /// For a machine with this many cores: at most half of the threads are for outside callers, with four queued jobs
+    /// per thread, which a caller with a deadline of some seconds can wait for.
     #[must_use]
     pub fn for_cores(cores: NonZeroUsize) -> Self {
         let running = cores.get().max(2);
@@ -36,7 +36,7 @@ impl Bounds {
 /// Why a job has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkError {
-    /// Too many jobs for outside callers are there already.
+    /// Too many jobs for outside callers are running or queued.
     #[error("{0} requests are being worked on or wait already")]
     Overloaded(usize),
     /// The job panicked, or the process is ending.
@@ -44,14 +44,14 @@ pub enum WorkError {
     Lost(String),
 }
 
-/// Work for the CPU on a thread of its own, so that others go on. A runtime of one thread, as simulations have, does it at
-/// once instead: when its result is there is then the same in each run.
+/// Runs a CPU-bound job on a separate thread, so that other tasks continue. A single-threaded runtime, as in
+/// simulations, runs it immediately instead, so that its result is available at the same time in each run.
 ///
 /// # Errors
-/// The work panicked, which is a bug, or the process is ending.
+/// If the job panicked, which is a bug, or the process is ending.
 pub async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, WorkError> {
     match Handle::current().runtime_flavor() {
-        // What it was given is its own, so that nobody sees what a panic left half done.
+        // The job owns its input, so a panic leaves no shared state inconsistent.
         RuntimeFlavor::CurrentThread => {
             catch_unwind(AssertUnwindSafe(work)).map_err(|_| WorkError::Lost("it panicked".to_owned()))
         }
@@ -63,7 +63,7 @@ async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stati
     tokio::task::spawn_blocking(work).await.map_err(|error| WorkError::Lost(error.to_string()))
 }
 
-/// The threads. Clones share them.
+/// The worker threads. Clones share them.
 #[derive(Clone)]
 pub struct Workers {
     running: Arc<Semaphore>,
@@ -79,7 +79,7 @@ impl fmt::Debug for Workers {
 }
 
 impl Workers {
-    /// Threads within `bounds`, which are corrected where they contradict each other.
+    /// Creates workers with `bounds`, which are adjusted if they are inconsistent.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         let running = bounds.running.max(2);
@@ -94,23 +94,23 @@ impl Workers {
         }
     }
 
-    /// What holds.
+    /// The effective limits.
     #[must_use]
     pub fn bounds(&self) -> Bounds {
         self.bounds
     }
 
-    /// Jobs for outside callers that run or wait now.
+    /// Number of running and queued jobs for outside callers.
     #[must_use]
     pub fn outside_jobs(&self) -> usize {
         (self.bounds.outside_running + self.bounds.outside_waiting).saturating_sub(self.outside.available_permits())
     }
 
-    /// Runs the service's own job, [`apart`]. It waits for a thread, of which outside callers can take only some. If the
-    /// caller goes away, a job that runs still runs to its end.
+    /// Runs a job of the service with [`apart`]. The job waits for a thread, of which outside callers can use only
+    /// some. If the caller is dropped, a running job still completes.
     ///
     /// # Errors
-    /// The job panicked.
+    /// If the job panicked.
     pub async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Result<T, WorkError> {
         let thread = self.thread().await?;
         let work = move || {
@@ -125,10 +125,10 @@ impl Workers {
         Arc::clone(&self.running).acquire_owned().await.map_err(|error| closed(&error))
     }
 
-    /// Runs a job for an outside caller, after those that came before it.
+    /// Runs a job for an outside caller, after earlier ones.
     ///
     /// # Errors
-    /// There are too many of them, or the job panicked.
+    /// If there are too many of them, or the job panicked.
     pub async fn run_outside<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
@@ -145,7 +145,7 @@ impl Workers {
             drop((thread, turn, place));
             done
         };
-        // Never on a runtime's only thread: what others ask for is not to hold anybody up.
+        // Never on a runtime's only thread: requests of outside callers must not block other tasks.
         on_a_thread(work).await
     }
 }

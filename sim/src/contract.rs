@@ -1,8 +1,8 @@
 //! Tests of the Kubernetes API server behavior that the project relies on.
 //!
-//! Both the in-memory server and a real API server run these tests, so that the in-memory server cannot drift from the
-//! real one. The tests work in a namespace of their own and prefix the names of cluster-scoped objects with its name. A
-//! scheduler and controllers may run beside them.
+//! Both the in-memory server and a real API server run these tests, so that their behaviour stays the same. The tests
+//! use their own namespace and prefix the names of cluster-scoped objects with its name. A scheduler and controllers
+//! may run at the same time.
 
 mod objects;
 mod patches;

@@ -1,7 +1,8 @@
-//! What makes a cluster of an API server: controllers, a scheduler, kubelets. Good enough to run pods as a real cluster would.
+//! Components that turn an API server into a cluster: controllers, a scheduler, kubelets. They run pods like a real
+//! cluster.
 //!
-//! Each is a plain `step` over the store, driven by a small loop. All of them see a change a little after it happened, as
-//! real ones do, and in one step for a burst.
+//! Each component is a `step` function on the store, driven by a small loop. Each sees a change shortly after it
+//! happened, and a burst of changes in one step, as real components do.
 
 mod disruption;
 mod garbage;
@@ -34,24 +35,25 @@ use plimsoll_runtime::signal;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// How long after a change a controller acts on it. Not zero, so that time moves on even where two controllers disagree for ever.
+/// Delay between a change and the reaction of a controller. It is not zero, so that time advances even if two
+/// controllers revert each other's changes forever.
 const REACTION: Duration = Duration::from_millis(2);
 
-/// A part of the cluster that watches some kinds and acts on what it sees.
+/// A component of the cluster that watches some kinds and acts on changes.
 pub trait Controller: Send {
-    /// The kinds whose changes it acts on.
+    /// Kinds whose changes trigger a step.
     fn watches(&self) -> &'static [ResourceId];
 
-    /// Another thing whose changes it acts on.
+    /// Another signal that triggers a step.
     fn wake(&self) -> Option<signal::Receiver> {
         None
     }
 
-    /// Looks, and acts in one go. Returns when to look again even if nothing changes.
+    /// Reads the store and acts in one step. Returns when to run again without a change.
     fn step(&mut self, store: &mut Store, now: Timestamp) -> Option<Timestamp>;
 }
 
-/// A controller at work; it stops when this is dropped.
+/// A running controller; dropping this value stops it.
 #[derive(Debug)]
 pub struct Running {
     task: JoinHandle<()>,
@@ -63,7 +65,7 @@ impl Drop for Running {
     }
 }
 
-/// Lets a controller work on a server. Must be called within a tokio runtime.
+/// Runs a controller on a server. Must be called within a tokio runtime.
 #[must_use]
 pub fn spawn(server: &ApiServer, controller: Box<dyn Controller>) -> Running {
     Running { task: tokio::spawn(run(server.clone(), controller)) }
@@ -94,7 +96,7 @@ async fn run(server: ApiServer, mut controller: Box<dyn Controller>) {
     }
 }
 
-/// A whole cluster: a server with everything at work on it.
+/// A whole cluster: a server with all components running.
 #[derive(Debug)]
 pub struct Cluster {
     /// The API server.
@@ -105,7 +107,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts every part. Must be called within a tokio runtime.
+    /// Starts every component. Must be called within a tokio runtime.
     #[must_use]
     pub fn start(server: ApiServer, delays: Delays) -> Self {
         let kubelets = Kubelets::new(server.clock(), delays);
@@ -123,7 +125,7 @@ impl Cluster {
         Self { server, kubelets, running }
     }
 
-    /// Adds a part of one's own.
+    /// Adds a custom component.
     pub fn add(&mut self, part: Box<dyn Controller>) {
         self.running.push(spawn(&self.server, part));
     }

@@ -8,7 +8,7 @@
 //! - [`world`] combines these parts, and [`plimsoll`] runs the real services on them.
 //!
 //! A seed makes everything deterministic. All parts run on tokio's time, so that paused time is virtual time. The
-//! simulated parts share only traits with the code under test, so that they do not share its mistakes.
+//! simulated parts share only traits with the code under test, so that errors in one do not hide errors in the other.
 
 pub mod apiserver;
 pub mod clock;

@@ -36,7 +36,7 @@ pub const NAMESPACE: &str = "plimsoll-system";
 enum Stage {
     /// The kubelet runs.
     Running,
-    /// The machine runs but never becomes a Node.
+    /// The machine runs but cannot register a Node.
     Useless,
     /// The machine is powered off.
     Off,

@@ -69,7 +69,7 @@ impl Network {
 
     fn connect(&self, process: &str, port: &str) -> io::Result<DuplexStream> {
         let mut state = self.state.lock();
-        let refused = || io::Error::new(io::ErrorKind::ConnectionRefused, format!("nobody listens at {port}"));
+        let refused = || io::Error::new(io::ErrorKind::ConnectionRefused, format!("no listener at {port}"));
         let listener = state.listeners.get(port).ok_or_else(refused)?;
         let (other, dialer) = (listener.process.clone(), listener.dialer.clone());
         let (near, far) = (state.reach_of(process), state.reach_of(&other));

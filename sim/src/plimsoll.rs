@@ -26,7 +26,7 @@ pub enum Role {
     Watcher,
     /// Computes plans.
     Scheduler,
-    /// Executes plans: writes to the cluster and buys instances.
+    /// Executes plans: writes to the cluster and launches instances.
     Actuator,
 }
 
@@ -102,7 +102,7 @@ struct Replica {
     task: JoinHandle<()>,
 }
 
-/// Parts of the world that replicas use.
+/// Parts of the world that replicas share.
 #[derive(Clone)]
 struct Surroundings {
     server: crate::apiserver::ApiServer,
@@ -185,7 +185,7 @@ impl Plimsoll {
         self.replicas.contains_key(holder).then(|| holder.to_owned())
     }
 
-    /// Kills a process. Messages it has already sent still arrive; nothing else of it does.
+    /// Kills a process. Messages that it has already sent still arrive, but it does nothing more.
     pub fn kill(&mut self, process: &str) {
         let Some(replica) = self.replicas.remove(process) else { return };
         let Surroundings { server, ec2, network, .. } = &self.surroundings;

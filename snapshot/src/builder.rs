@@ -41,8 +41,8 @@ struct State {
     pods: PodTable,
     virtual_pods: Vec<Pod>,
     current: Arc<Snapshot>,
-    /// The snapshot before `current`, and the changes from it to `current`. If nobody else uses that snapshot any more,
-    /// its list of pods becomes the next one, so that unchanged pods need not be copied.
+    /// The snapshot before `current`, and the changes from it to `current`. If that snapshot has no other users, its
+    /// list of pods becomes the next one, so that unchanged pods need not be copied.
     previous: Option<(Arc<Snapshot>, PodPatch)>,
 }
 
@@ -133,7 +133,7 @@ impl Builder {
         Built { snapshot, edits, number: self.number, problems: full_problems }
     }
 
-    /// How often an audit has found a snapshot that differs from a full build. Anything but 0 is a bug.
+    /// Number of audits in which a snapshot differed from a full build. Any value but 0 is a bug.
     #[must_use]
     pub fn failed_audits(&self) -> u64 {
         self.failed_audits

@@ -63,7 +63,7 @@ pub(crate) struct PodTable {
     with_claims: BTreeSet<usize>,
 }
 
-/// Pods that a snapshot has in addition, or no more.
+/// Pods that a snapshot adds or removes.
 #[derive(Debug, Default)]
 pub(crate) struct PodChanges {
     /// May contain pods of `upserts`.

@@ -82,7 +82,7 @@ pub(crate) fn resized(pod: &Pod, spec: &PodSpec) -> Option<PodSpec> {
     resized.filter(|resized| resized != spec)
 }
 
-/// Whether an init container is a sidecar, which keeps running beside the other containers.
+/// Whether an init container is a sidecar, which runs together with the other containers.
 pub(crate) fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }

@@ -173,7 +173,7 @@ impl<'objects> Volumes<'objects> {
         }
     }
 
-    /// What to do about an object that is not there. Files may hold only a part of a cluster.
+    /// Advice about a missing object. Files may contain only a part of a cluster.
     fn advice(&self) -> &'static str {
         match self.source {
             Source::Cluster => "",

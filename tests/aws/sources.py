@@ -15,7 +15,7 @@ AWS = Path(__file__).resolve().parents[2] / "deploy" / "aws"
 TEMPLATE = AWS / "cloudformation.yaml"
 MODULE = AWS / "terraform"
 
-# The longest names that EKS, SQS and IAM allow: sizes are checked with them.
+# The longest names that EKS, SQS and IAM allow, for the size checks.
 CLUSTER = "c" * 100
 QUEUE = "q" * 80
 ROLE = "r" * 64
@@ -33,7 +33,7 @@ VALUES = {
     "RoleName": ROLE,
     "ServiceAccount": "plimsoll-actuator",
 }
-# The same values under the names that they have in the module.
+# The same values under their names in the module.
 MODULE_VALUES = {
     "aws_sqs_queue.interruption[0].arn": "Queue.Arn",
     "data.aws_partition.current.dns_suffix": VALUES["AWS::URLSuffix"],
@@ -61,7 +61,7 @@ def _text() -> str:
 
 
 def template() -> Document:
-    """The template with short functions spelled out, without positions."""
+    """The template with short functions expanded, without positions."""
     return json.loads(_text())
 
 
@@ -72,7 +72,7 @@ def resources(kind: str) -> Document:
 
 
 def filled(value: Any) -> Any:
-    """A value of the template with its functions replaced by what they give for VALUES."""
+    """A value of the template with its functions evaluated for VALUES."""
     if isinstance(value, list):
         return [filled(item) for item in value]
     if not isinstance(value, dict):
@@ -114,7 +114,7 @@ def template_for_moto(parameters: dict[str, str]) -> Document:
 
 
 def normal(document: Document) -> list[Document]:
-    """Statements in a form in which equal rights are equal."""
+    """Statements in a normal form, so that equal permissions are equal."""
     statements = []
     for statement in document["Statement"]:
         principal = statement.get("Principal", {})
@@ -136,7 +136,7 @@ def normal(document: Document) -> list[Document]:
 
 
 def template_documents() -> dict[str, Document]:
-    """Every policy document of the template, filled in."""
+    """Every policy document of the template, with VALUES."""
     actuator = resources("AWS::IAM::Role")["ActuatorRole"]["AssumeRolePolicyDocument"]["Fn::If"]
     policies = resources("AWS::IAM::ManagedPolicy")
     documents = {
@@ -152,7 +152,7 @@ def template_documents() -> dict[str, Document]:
 
 
 def unquoted(value: Any) -> Any:
-    """What hcl2 read, without its own entries and the quotes of strings."""
+    """Output of hcl2 without its own entries and without the quotes of strings."""
     if isinstance(value, dict):
         return {unquoted(key): unquoted(item) for key, item in value.items() if not key.startswith("__")}
     if isinstance(value, list):
@@ -162,7 +162,7 @@ def unquoted(value: Any) -> Any:
 
 @functools.cache
 def module() -> Document:
-    """The blocks of all files of the module: kind of block to blocks."""
+    """Blocks of all files of the module, by block type."""
     blocks: Document = {}
     for path in sorted(MODULE.glob("*.tf")):
         with path.open() as file:
@@ -182,7 +182,7 @@ def module_locals() -> Document:
 
 
 def expanded(value: Any) -> Any:
-    """A value of the module with its expressions replaced by what they give for VALUES."""
+    """A value of the module with its expressions evaluated for VALUES."""
     if isinstance(value, list):
         return [expanded(item) for item in value]
     if not isinstance(value, str):

@@ -1,4 +1,5 @@
-"""deploy/aws: the template and the Terraform module give the same rights, within IAM's limits, and the queue gets its events."""
+"""deploy/aws: the template and the Terraform module grant the same permissions, within IAM's limits, and the queue gets
+its events."""
 
 from __future__ import annotations
 
@@ -19,14 +20,14 @@ import sources
 # Characters without white space that IAM allows in a managed policy and, unless the quota is raised, in a trust policy.
 MANAGED_POLICY_MAX = 6144
 TRUST_POLICY_MAX = 2048
-# One region of each partition: they differ in what they have.
+# One region of each partition, because partitions have different services.
 REGIONS = "eu-central-1,cn-north-1,us-gov-west-1"
-# In the same virtual environment, whatever PATH says.
+# In the same virtual environment, independent of PATH.
 CFN_LINT = Path(sys.executable).with_name("cfn-lint")
 
 
 def lint(path: Path) -> str:
-    """The findings; the start of each is enough, since some list all actions of a service."""
+    """The findings, truncated because some list all actions of a service."""
     command = [CFN_LINT, "--format", "parseable", "--regions", REGIONS, "--", path]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     return "\n".join(line[:200] for line in (ended.stdout + ended.stderr).splitlines())
@@ -37,7 +38,7 @@ class Lint(unittest.TestCase):
         self.assertEqual(lint(sources.TEMPLATE), "")
 
     def test_cfn_lint_knows_every_action_and_condition_of_the_policies(self) -> None:
-        # It does not look into text, so the policies are given to it as objects.
+        # cfn-lint does not check policies in strings, so they are passed as objects.
         documents = sources.template_documents()
         resources = {
             name: {"Type": "AWS::IAM::ManagedPolicy", "Properties": {"PolicyDocument": documents[name]}}
@@ -104,7 +105,8 @@ class Limits(unittest.TestCase):
 
 @mock_aws
 class Stack(unittest.TestCase):
-    """The template as moto's CloudFormation makes it. moto leaves out access entries, associations and the queue's policy."""
+    """The template as moto's CloudFormation creates it. moto omits access entries, associations and the queue's policy.
+    """
 
     def setUp(self) -> None:
         warnings.filterwarnings("ignore", message="Tried to parse .* not supported by moto")
@@ -159,7 +161,7 @@ class Stack(unittest.TestCase):
         iam = self.session.client("iam")
         role = iam.get_role(RoleName=outputs["ActuatorRoleArn"].rsplit("/", 1)[1])["Role"]
         self.assertEqual(role["AssumeRolePolicyDocument"]["Statement"][0]["Principal"], {"Service": "pods.eks.amazonaws.com"})
-        # moto does not attach them to the role.
+        # moto does not attach the policies to the role.
         arns = {policy["PolicyName"]: policy["Arn"] for policy in iam.list_policies(Scope="Local")["Policies"]}
         self.assertEqual(sorted(arns), ["PlimsollActuatorDiscovery-prod", "PlimsollActuatorInstances-prod"])
         arn = arns["PlimsollActuatorDiscovery-prod"]

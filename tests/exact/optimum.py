@@ -12,16 +12,16 @@ import time
 import highspy
 import numpy
 
-# For one instance. Those of the benchmark take seconds; a proof that is not found is told.
+# Time limit for one instance. Those of the benchmark take seconds; a missing proof is reported.
 SECONDS = 120.0
-# HiGHS is given USD, as its tolerances are made for numbers of about one.
+# HiGHS gets USD, because its tolerances are for numbers of about one.
 MICRO = 1e6
-# Prices are whole micro-USD: whatever is closer than that is the optimum itself.
+# Prices are whole micro-USD, so any closer value is the optimum itself.
 GAP = 0.5 / MICRO
 
 
 def program(demand, fillings):
-    """Columns: how many nodes of each filling. Rows: as many places for a kind as it has pods, or more."""
+    """Columns: number of nodes of each filling. Rows: at least as many places for a kind as it has pods."""
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = len(fillings), len(demand)
     lp.col_cost_ = numpy.array([price / MICRO for price, _ in fillings])
@@ -57,7 +57,7 @@ def solve(question):
         return {"unproven": True, "seconds": time.monotonic() - began}
     if status != highspy.HighsModelStatus.kOptimal:
         return {"error": highs.modelStatusToString(status)}
-    # Checked and added up in whole numbers: nothing rests on the solver's tolerances.
+    # Verified and summed in integers, independent of the solver's tolerances.
     copies = [round(count) for count in highs.getSolution().col_value]
     for kind, wanted in enumerate(demand):
         places = sum(count * take[kind] for count, (_, take) in zip(copies, fillings))

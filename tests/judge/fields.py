@@ -1,4 +1,4 @@
-"""Each field of EC2NodeClass: where its value appears in the requests. docs/requests.md has the same table."""
+"""Fields of EC2NodeClass and the positions of their values in the requests. docs/requests.md has the same table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CARDS = {"networkInterfaces": [
 ]}
 SNAPSHOT = {"snapshotID": "snap-1"}
 
-# Field, what the class has, member of the requests (JMESPath), its value.
+# Field, value in the class, member of the requests (JMESPath), value of the member.
 FIELDS: list[tuple[str, dict[str, Any], str, Any]] = [
     ("subnetSelectorTerms", {}, OVERRIDE + ".SubnetId", "subnet-0a1"),
     ("securityGroupSelectorTerms", {}, INTERFACE + ".Groups", ["sg-1", "sg-2"]),
@@ -72,7 +72,7 @@ FIELDS: list[tuple[str, dict[str, Any], str, Any]] = [
      DATA + ".CpuOptions.NestedVirtualization", "enabled"),
 ]
 
-# In the user data, and no member of its own: tests/judge/test_karpenter_user_data.py.
+# Part of the user data, without a member of its own: tests/judge/test_karpenter_user_data.py.
 IN_USER_DATA = {"kubelet", "instanceStorePolicy"}
 # Not in any request yet.
 MISSING = {"capacityReservationSelectorTerms", "placementGroupSelector"}

@@ -1,7 +1,6 @@
-"""Draws valid EC2NodeClasses and NodePools. Each field of their schemas is drawn at times: test_generated.py checks that.
-
-Valid is what the schema allows and EC2's documents do not exclude. A volume of type io1 has iops, for example.
-"""
+"""Generates random valid EC2NodeClasses and NodePools that use each field of their schemas: test_generated.py checks
+that. A class is valid if the schema allows it and EC2's documents do not exclude it. For example, a volume of type io1
+has iops."""
 
 from __future__ import annotations
 
@@ -16,14 +15,14 @@ OWN_TEXT = {
     "Bottlerocket": ["[settings.motd]\n", "[settings.kubernetes]\nmax-pods = 5\n"],
     "Custom": ["anything", "x" * 16_384],
 }
-# Bytes of a volume's size in GiB, of which EC2 takes at least so many.
+# Minimum volume sizes of EC2 in GiB.
 SIZES = {"gp3": ["1Gi", "100Gi", "59000Gi", "64T"], "gp2": ["1Gi", "500G"], "io1": ["4Gi", "1Ti"], "io2": ["4Gi", "58Ti"],
          "st1": ["125Gi", "1T"], "sc1": ["125Gi"], "standard": ["1Gi", "1000Gi"]}
 ALIASES = {"AL2": "al2@v20240807", "AL2023": "al2023@latest", "Bottlerocket": "bottlerocket@v1.45.0"}
 
 
 class Draw(random.Random):
-    """Draws with words of their own."""
+    """A random generator with domain methods."""
 
     def maybe(self, make, share=0.5):
         return make() if self.random() < share else None
@@ -69,7 +68,7 @@ def interfaces(draw: Draw) -> list[dict[str, Any]]:
 
 
 def image_terms(draw: Draw, family: str) -> tuple[list[dict[str, Any]], bool]:
-    """The terms, and whether they name the family."""
+    """The terms, and whether they contain the family."""
     if family in WINDOWS:
         return [{"alias": f"{family.lower()}@latest"}], True
     if family in ALIASES and draw.switch():
@@ -184,16 +183,16 @@ def node_pool(draw: Draw, name: str, windows: bool) -> dict[str, Any]:
 
 
 def pods(draw: Draw, cls: dict[str, Any]) -> dict[str, Any]:
-    """Number of pods, and their resources."""
+    """Number of pods, and their requests."""
     requests = {"cpu": draw.choice(["100m", "1", "4"]), "memory": draw.choice(["256Mi", "4Gi"])}
-    # EC2 gives no public address to instances with several interfaces.
+    # EC2 assigns no public address to instances with several interfaces.
     if draw.random() < 0.1 and not cls["spec"].get("associatePublicIPAddress"):
         requests["vpc.amazonaws.com/efa"] = "1"
     return {"replicas": draw.randint(1, 20), "requests": requests, "limits": requests}
 
 
 def case(seed: str, name: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """A class and a pool of it, with this name, and pods."""
+    """A class with this name, its pool, and pods."""
     draw = Draw(seed)
     family = draw.choice([*LINUX, *LINUX, *WINDOWS])
     cls = node_class(draw, name, family)

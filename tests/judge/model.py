@@ -1,4 +1,4 @@
-"""Judges requests by AWS' own model of the EC2 API, as botocore ships it. Calls no Plimsoll code."""
+"""Validates requests against AWS' own model of the EC2 API from botocore. Calls no Plimsoll code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = re.compile(r"[a-zA-Z0-9().\-/_]{3,128}")
 
 
 def faults(operation: str, request: dict[str, Any]) -> list[str]:
-    """What the model and EC2's documented limits have against a request."""
+    """Violations of the model and of EC2's documented limits."""
     shape = MODEL.operation_model(operation).input_shape
     report = ParamValidator().validate(request, shape)
     found = report.generate_report().splitlines() if report.has_errors() else []
@@ -32,7 +32,7 @@ def faults(operation: str, request: dict[str, Any]) -> list[str]:
 
 
 def _constraints(shape: Any, value: Any, path: str):
-    """Enums, upper bounds and patterns, which the ParamValidator leaves to the service."""
+    """Enums, upper bounds and patterns, which the ParamValidator does not check."""
     if shape.type_name == "structure" and isinstance(value, dict):
         for name, member in shape.members.items():
             if name in value:

@@ -1,7 +1,5 @@
-"""A small tokenizer of PowerShell: enough to read a script of commands with literal arguments, strict about the rest.
-
-Rules: https://learn.microsoft.com/powershell/scripting/lang-spec/chapter-02
-"""
+"""A small tokenizer for PowerShell: supports scripts of commands with literal arguments, and rejects everything else.
+Rules: https://learn.microsoft.com/powershell/scripting/lang-spec/chapter-02"""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from typing import NamedTuple
 
 
 class Token(NamedTuple):
-    """`kind` is type, variable, parameter, text, word, operator or end; the value of a text is without its quotes."""
+    """`kind` is type, variable, parameter, text, word, operator or end; the value of a text has no quotes."""
 
     kind: str
     value: str
@@ -22,9 +20,9 @@ PATTERNS = [
     ("blank", r"[ \t]+|`\r?\n"),
     ("type", r"\[[A-Za-z][\w.]*\]"),
     ("variable", r"\$(?:\w+:)?\w+"),
-    # A quote within single quotes is doubled; nothing else is special.
+    # In single quotes, only a quote is special and is doubled.
     ("single", r"'(?:[^']|'')*'"),
-    # Within double quotes, a backtick escapes.
+    # In double quotes, a backtick escapes.
     ("double", r'"(?:[^"`]|""|`[\s\S])*"'),
     ("parameter", r"-[A-Za-z]\w*"),
     ("operator", r"[=&|]"),
@@ -34,7 +32,7 @@ LEXER = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in PATTER
 
 
 def tokens(text: str) -> list[Token]:
-    """All tokens of a script; raises ValueError where it is none."""
+    """All tokens of a script; raises ValueError if it is not supported."""
     found, position = [], 0
     while position < len(text):
         match = LEXER.match(text, position)
@@ -51,7 +49,7 @@ def tokens(text: str) -> list[Token]:
 
 
 def statements(text: str) -> list[list[Token]]:
-    """The tokens of each statement."""
+    """Tokens of each statement."""
     found: list[list[Token]] = [[]]
     for token in tokens(text):
         if token.kind == "end":
@@ -62,7 +60,7 @@ def statements(text: str) -> list[list[Token]]:
 
 
 def arguments(call: list[Token]) -> dict[str, str]:
-    """The named arguments of a call whose arguments are all literal texts."""
+    """Named arguments of a call whose arguments are all string literals."""
     names, values = call[0::2], call[1::2]
     if len(names) != len(values) or any(it.kind != "parameter" for it in names) or any(it.kind != "text" for it in values):
         raise ValueError(f"not named literal arguments: {call}")

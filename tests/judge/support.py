@@ -62,13 +62,13 @@ def node_class(**spec: Any) -> dict[str, Any]:
 
 
 def run(objects: list[dict[str, Any]], facts: dict[str, Any] | None = None, *arguments: str):
-    """Status, stdout and stderr with these objects as manifests."""
+    """Status, stdout and stderr for these objects as manifests."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "facts.yaml")
         path.write_text(json.dumps(FACTS if facts is None else facts))
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
         command = [PLIMSOLL, "requests", "-f", "-", "--cluster", str(path), *arguments]
-        # Bytes: text mode would turn CR LF into LF.
+        # Bytes, because text mode would convert CR LF to LF.
         done = subprocess.run(command, input=text.encode(), capture_output=True, timeout=60)
         return done.returncode, done.stdout.decode(), done.stderr.decode()
 
@@ -85,7 +85,8 @@ def requests(objects: list[dict[str, Any]], facts: dict[str, Any] | None = None,
 
 
 def of_classes(cases: dict[str, list[dict[str, Any]]], facts: dict[str, Any] | None = None) -> dict[str, dict[str, Any]]:
-    """Launches by case: class, pool and what else is needed, each case with names and pods of its own, in a single run."""
+    """Launches by case, with class, pool and other objects. The cases have separate names and pods, and share a single
+    run."""
     objects, known = [], copy.deepcopy(FACTS if facts is None else facts)
     for name, (cls, its_pool, *others) in cases.items():
         cls, its_pool = copy.deepcopy(cls), copy.deepcopy(its_pool)
@@ -103,7 +104,7 @@ def of_classes(cases: dict[str, list[dict[str, Any]]], facts: dict[str, Any] | N
 
 
 def texts_of_classes(cases: dict[str, list[dict[str, Any]]], facts: dict[str, Any] | None = None) -> dict[str, str]:
-    """The user data of each case, which has a single launch template."""
+    """User data of each case, which has a single launch template."""
     def text(launch):
         (template,) = launch["createLaunchTemplate"]
         return base64.b64decode(template["LaunchTemplateData"]["UserData"]).decode()

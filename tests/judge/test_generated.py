@@ -1,4 +1,4 @@
-"""Requests for generated valid classes and pools are valid. Seed and name of a case are in the failure's text."""
+"""Requests for generated valid classes and pools are valid. Failure messages contain seed and name of the case."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .model import faults
 from .support import ROOT, deployment, run
 
 SEED = int(os.environ.get("JUDGE_SEED", "1"))
-# Each takes about 0.15 s of a core; the whole judge stays below a minute.
+# Each takes about 0.15 s of CPU time; all tests in this folder take less than a minute.
 CASES = int(os.environ.get("JUDGE_CASES", "50"))
-# The built-in region with the fewest types, since most of the time goes into the catalog of a class.
+# The built-in region with the fewest types, because the catalog of a class takes most of the time.
 REGION = ["--region", "ap-northeast-2"]
 IPV6 = {"cluster": {"serviceCIDR": "fd00::/108"}}
 
 
 def leaves(schema, path=""):
-    """Paths of the fields that have none below; [] stands for items, {} for entries."""
+    """Paths of the leaf fields; [] means items, {} means entries."""
     inner = schema.get("items", schema)
     path += "[]" if "items" in schema else ""
     if inner.get("properties"):
@@ -31,7 +31,7 @@ def leaves(schema, path=""):
 
 
 def drawn(value, schema, path=""):
-    """Of `leaves`, those that a value has."""
+    """Those of `leaves` that a value contains."""
     if "items" in schema:
         return set().union(*(drawn(it, schema["items"], path + "[]") for it in value)) if value else set()
     if schema.get("properties"):
@@ -40,7 +40,7 @@ def drawn(value, schema, path=""):
 
 
 def answer(number):
-    """A case with what the command makes of it."""
+    """A case with the output of the command."""
     cls, its_pool, pods = generator.case(f"{SEED}-{number}", f"case-{number}")
     web = deployment(pods.pop("replicas"), {"tolerations": [{"operator": "Exists"}]})
     web["spec"]["template"]["spec"]["containers"][0]["resources"] = pods
@@ -64,7 +64,7 @@ class Generated(unittest.TestCase):
             for number, cls, its_answer in workers.map(answer, range(CASES)):
                 with self.subTest(seed=SEED, case=number, node_class=cls["spec"]):
                     launched += self.judge(*its_answer) > 0
-        # Some fit no instance type: nested virtualization with Windows, for example.
+        # Some fit no instance type, for example nested virtualization with Windows.
         self.assertGreater(launched, CASES * 0.7)
 
     def test_each_field_of_the_schemas_is_drawn(self):

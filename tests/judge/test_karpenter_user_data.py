@@ -1,7 +1,5 @@
-"""The user data that Karpenter's own tests look at: the same kinds of input, in our words, and what they mean to a node.
-
-Karpenter's cases: pkg/providers/launchtemplate/suite_test.go and its testdata in aws/karpenter-provider-aws.
-"""
+"""User data in the cases of Karpenter's own tests: the same kinds of input, rewritten, and the resulting node settings.
+Karpenter's cases: pkg/providers/launchtemplate/suite_test.go and its testdata in aws/karpenter-provider-aws."""
 
 from __future__ import annotations
 
@@ -237,7 +235,7 @@ class Requirements(Test):
 
 
 class KubeletFields(Test):
-    """Each kubelet setting alone, for each family that passes it on."""
+    """Each kubelet setting separately, for each family that supports it."""
 
     FIELDS = {
         "clusterDNS": (["10.0.0.9"], "--dns", "10.0.0.9", "cluster-dns-ip", "10.0.0.9"),
@@ -257,7 +255,7 @@ class KubeletFields(Test):
         "imageGCLowThresholdPercent": (50, "--image-gc-low-threshold", "50", "image-gc-low-threshold-percent", "50"),
         "cpuCFSQuota": (False, "--cpu-cfs-quota", "false", "cpu-cfs-quota-enforced", False),
     }
-    # The kubelet takes a soft threshold only with its grace period.
+    # The kubelet accepts a soft threshold only with its grace period.
     BESIDE = {"evictionSoft": {"evictionSoftGracePeriod": {"nodefs.inodesFree": "1m"}},
               "evictionSoftGracePeriod": {"evictionSoft": {"nodefs.inodesFree": "5%"}}}
 
@@ -306,7 +304,7 @@ class IPv6(Test):
 
 
 class Grammar(unittest.TestCase):
-    """The tokenizer refuses what is not PowerShell."""
+    """The tokenizer rejects input that is not PowerShell."""
 
     def test_quotes(self):
         self.assertEqual([it.value for it in powershell.tokens("f 'it''s' \"a \"\"b\"\" `\"c\"")], ["f", "it's", 'a "b" `"c'])

@@ -1,4 +1,5 @@
-"""The requests of `plimsoll requests` are valid by AWS' model of EC2, and each field of EC2NodeClass is where it belongs."""
+"""The requests of `plimsoll requests` are valid in AWS' model of EC2, and each field of EC2NodeClass has the right
+position."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ class Manifests(Judged):
 
 
     def test_examples(self):
-        """Pools and classes with the fields of the examples that Karpenter publishes (examples/v1 of its AWS provider)."""
+        """Pools and classes with the fields of Karpenter's published examples (examples/v1 of its AWS provider)."""
         paths = sorted((ROOT / "tests/judge/examples").glob("*.yaml"))
         self.assertGreaterEqual(len(paths), 22)
         for path in paths:
@@ -148,7 +149,7 @@ class Fields(Judged):
 
 
 class Judge(unittest.TestCase):
-    """The judge finds what is wrong."""
+    """Invalid requests are detected."""
 
     def test_faults_are_found(self):
         launch = requests([node_class(), pool(), deployment()])["launches"][0]

@@ -75,7 +75,7 @@ class Test(unittest.TestCase):
     maxDiff = None
 
     def bootstrap(self, text):
-        """The words of the call of bootstrap.sh, as bash splits them."""
+        """Words of the bootstrap.sh call, split by bash."""
         script = parts(text)[-1].get_payload()
         self.assertEqual(parts(text)[-1].get_content_type(), "text/x-shellscript")
         subprocess.run(["bash", "-n"], input=script, text=True, check=True)
@@ -225,7 +225,7 @@ class Windows(Test):
         self.assertTrue(text.startswith("<powershell>\n") and text.rstrip().endswith("</powershell>"))
         lines = text.strip().splitlines()[1:-1]
         self.assertEqual(lines[0], "Write-Host 'own'")
-        # PowerShell's single-quoted strings are shlex's, but for a doubled quote, which is not used here.
+        # PowerShell's single-quoted strings are those of shlex, except for doubled quotes, which are not used here.
         call = re.sub(r"^& \$EKSBootstrapScriptFile ", "", lines[-1])
         words = shlex.split(call)
         found = dict(zip(words[::2], words[1::2], strict=True))

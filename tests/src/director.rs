@@ -1,4 +1,5 @@
-//! The actuator alone on a world: the test is its watcher, and says itself what is to be launched and removed.
+//! A world with an actuator but no watcher or scheduler: the test acts as the watcher and decides what to launch and
+//! remove.
 
 use crate::scene::{MINUTE, Setup, node_class, node_pool};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -30,17 +31,17 @@ use tokio::time::Instant;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-/// The test's name as a watcher, and transitions of its Lease.
+/// Name of the test as a watcher, and transitions of its Lease.
 const WATCHER: (&str, u64) = ("director", 1);
-/// A new leader waits for its predecessor's lease and last call.
+/// A new leader waits for the lease and the last call of its predecessor.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// The actuator's driver.
+/// Drives the actuator.
 #[derive(Debug)]
 pub struct Director {
     /// The cluster and the cloud.
     pub world: World,
-    /// One actuator, and nothing else.
+    /// One actuator, and no other service.
     pub plimsoll: Plimsoll,
     pool: ClientPool,
 }
@@ -48,21 +49,21 @@ pub struct Director {
 /// A node to launch.
 #[derive(Debug, Clone)]
 pub struct Wanted<'a> {
-    /// Names the action.
+    /// Name of the action.
     pub action: &'a str,
     /// The instance type.
     pub instance_type: &'a str,
-    /// How it is bought.
+    /// Capacity type.
     pub capacity_type: CapacityType,
-    /// What it is for: at least one pod, by UID; it need not exist.
+    /// Pods that the node is for: at least one, by UID. They need not exist.
     pub pods: Vec<PodRef>,
 }
 
 impl Director {
-    /// One actuator and a pool `default`, ready.
+    /// Starts one actuator with a ready pool `default`.
     ///
     /// # Panics
-    /// That cannot be had.
+    /// If the world does not start.
     pub async fn begin(setup: Setup) -> Self {
         let options = Options { watchers: 0, schedulers: 0, actuators: 1, ..setup.options };
         let world = World::start(setup.scenery).unwrap();
@@ -91,10 +92,10 @@ impl Director {
         ActuatorServiceClient::new(channel).max_decoding_message_size(MAX_DECODING_BYTES)
     }
 
-    /// Lets time pass until something holds, which it must within `limit`; returns how long that took.
+    /// Lets time pass until a condition holds, at most `limit`; returns the elapsed time.
     ///
     /// # Panics
-    /// It does not.
+    /// If the condition does not hold in time.
     pub async fn until(&self, what: &str, limit: Duration, test: impl Fn(&World) -> bool) -> Duration {
         match self.world.until(what, limit, test).await {
             Ok(took) => took,
@@ -102,10 +103,10 @@ impl Director {
         }
     }
 
-    /// Kills the actuator as `kill -9` does, and starts another in its place.
+    /// Kills the actuator as `kill -9` does, and starts a replacement.
     ///
     /// # Panics
-    /// There is none.
+    /// If there is no actuator.
     pub fn replace_actuator(&mut self) {
         let process = self.plimsoll.processes(plimsoll_sim::plimsoll::Role::Actuator).pop().unwrap();
         self.plimsoll.replace(&process).unwrap();
@@ -132,10 +133,10 @@ impl Director {
         }
     }
 
-    /// A plan that knows all that the ledger knows now, once there is a leader.
+    /// A plan at the current ledger position, after there is a leader.
     ///
     /// # Panics
-    /// There is none for too long.
+    /// If no actuator leads in time.
     pub async fn plan(&self, launches: &[Wanted<'_>], terminations: Vec<Termination>) -> Plan {
         let start = Instant::now();
         loop {
@@ -161,10 +162,10 @@ impl Director {
         }
     }
 
-    /// Sends a plan until it is taken, and hears the first outcome of each action.
+    /// Sends a plan until it is accepted, and returns the first outcome of each action.
     ///
     /// # Panics
-    /// It is not taken.
+    /// If the plan is not accepted in time.
     pub async fn send(&self, plan: Plan) -> Vec<Outcome> {
         let count = plan.launches.len() + plan.terminations.len();
         let driver = Driver { identity: WATCHER.0.to_owned(), transitions: WATCHER.1 };
@@ -174,7 +175,7 @@ impl Director {
         let mut answers = loop {
             match self.client().await.execute(ExecuteRequest::from(&request)).await {
                 Ok(answers) => break answers.into_inner(),
-                // Cancelled: the connection broke, since the actuator was replaced.
+                // Cancelled: the connection broke because the actuator was replaced.
                 Err(status)
                     if matches!(status.code(), Code::Unavailable | Code::Cancelled) && start.elapsed() < PATIENCE =>
                 {
@@ -191,10 +192,10 @@ impl Director {
         first.into_values().collect()
     }
 
-    /// Launches a node and waits until it is in service. Returns claim and Node.
+    /// Launches a node and waits until it is in service. Returns the names of claim and Node.
     ///
     /// # Panics
-    /// It does not come.
+    /// If the node is not in service in time.
     pub async fn node(&self, wanted: &Wanted<'_>) -> (String, String) {
         let plan = self.plan(std::slice::from_ref(wanted), Vec::new()).await;
         let outcomes = self.send(plan).await;
@@ -209,23 +210,23 @@ impl Director {
         (claim, node)
     }
 
-    /// A claim.
+    /// Returns a claim by name.
     #[must_use]
     pub fn claim(&self, name: &str) -> Option<Object> {
         self.world.get(ResourceId::NODE_CLAIMS, name)
     }
 
-    /// The pods bound to a node that are to move when it goes.
+    /// Pods bound to a node that move when it is removed.
     #[must_use]
     pub fn pods_on(&self, node: &str) -> Vec<PodRef> {
         let on = |pod: &Object| object::text(pod, &["spec", "nodeName"]) == node && !object::is_deleting(pod);
         self.world.all(ResourceId::PODS).iter().filter(|pod| on(pod)).map(|pod| pod_ref(pod)).collect()
     }
 
-    /// Removes a node whose pods go to `to`, if there are any.
+    /// Removes a node whose pods move to `to`, if there are any.
     ///
     /// # Panics
-    /// The plan is not taken.
+    /// If the plan is not accepted.
     pub async fn remove(&self, action: &str, node: &str, reason: DisruptionReason, to: Option<&str>) -> Outcome {
         let pods = self.pods_on(node);
         let moved_to = to.map(|to| Placement { node: to.into(), pods: pods.clone() }).into_iter().collect();
@@ -242,7 +243,7 @@ impl Director {
         self.send(plan).await.remove(0)
     }
 
-    /// As the pool has it, for one instance type.
+    /// A launch of one instance type with the requirements of the pool.
     fn launch(&self, catalog: &Catalog, wanted: &Wanted<'_>) -> Launch {
         let pool = self.world.get(ResourceId::NODE_POOLS, "default").unwrap();
         let taint = |taint: &Value| Taint {
@@ -279,14 +280,14 @@ impl Director {
     }
 }
 
-/// A pod by its name and UID.
+/// Reference to a pod with its name and UID.
 #[must_use]
 pub fn pod_ref(pod: &Value) -> PodRef {
     let name = format!("{}/{}", object::namespace(pod), object::name(pod));
     PodRef { name, uid: PodUid(object::uid(pod).to_owned()) }
 }
 
-/// A pod that does not exist (yet).
+/// Reference to a pod that does not exist (yet).
 #[must_use]
 pub fn future_pod(name: &str) -> PodRef {
     PodRef { name: format!("default/{name}"), uid: PodUid(name.to_owned()) }

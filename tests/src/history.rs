@@ -1,4 +1,4 @@
-//! What happened in a world, read from the server's history, so that nothing between two looks is missed.
+//! Queries on the history of a world. The history includes states that polling would miss.
 
 use plimsoll_model::names::label;
 use plimsoll_model::quantity::Quantity;
@@ -9,15 +9,15 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn changes(store: &Store) -> Vec<(ChangeKind, Value)> {
-    // The history goes back to the beginning in a run as short as these.
+    // In short runs, the history is complete.
     let events = store.events_after(ResourceId::NODE_CLAIMS, 0).unwrap();
     events.map(|event| (event.kind, (*event.object).clone())).collect()
 }
 
-/// Instances that claims had at any time, by claim UID.
+/// Instances of every claim that ever existed, by claim UID.
 ///
 /// # Panics
-/// The history does not go back to the beginning, or a claim had two instances.
+/// If the history is not complete, or a claim had two instances.
 #[must_use]
 pub fn claims_ever_launched(world: &World) -> BTreeMap<String, String> {
     let mut launched: BTreeMap<String, String> = BTreeMap::new();
@@ -34,16 +34,16 @@ pub fn claims_ever_launched(world: &World) -> BTreeMap<String, String> {
     launched
 }
 
-/// Every instance that was ever bought.
+/// Every instance that was ever launched.
 #[must_use]
 pub fn instances_ever_launched(world: &World) -> BTreeSet<String> {
     world.ec2.read(|cloud, _| cloud.ever_launched().iter().cloned().collect())
 }
 
-/// The most CPU, in thousandths, that the claims of a pool had at any time, claims being deleted included.
+/// Maximum CPU, in millicores, of the claims of a pool at any time, including claims that are being deleted.
 ///
 /// # Panics
-/// The history does not go back to the beginning.
+/// If the history is not complete.
 #[must_use]
 pub fn most_cpu_of_claims(world: &World, pool: &str) -> i64 {
     let mut present: BTreeMap<String, i64> = BTreeMap::new();

@@ -1,8 +1,8 @@
-//! What crosses services, tested on the in-memory cluster and cloud.
+//! Tests across services, on the in-memory cluster and cloud.
 //!
-//! [`Scene`] is a world with all of Plimsoll in it, and the ways in which the tests look at it; the tests are in `tests/`.
+//! [`Scene`] is a world with all services of Plimsoll, and the queries of the tests. The tests are in `tests/`.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "only tests use this: what cannot be had ends the test")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "used only by tests, which fail by panicking")]
 
 pub mod director;
 mod history;

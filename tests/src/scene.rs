@@ -1,4 +1,4 @@
-//! A world with Plimsoll in it.
+//! A world with Plimsoll.
 
 use plimsoll_model::names::label;
 use plimsoll_sim::apiserver::store::Object;
@@ -10,20 +10,20 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing_subscriber::EnvFilter;
 
-/// Interval of looks whether anything is left. It takes minutes, and nothing comes after.
+/// Polling interval for an empty cluster, which takes minutes and is the end of a test.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A minute.
+/// One minute.
 pub const MINUTE: Duration = Duration::from_secs(60);
-/// An hour.
+/// One hour.
 pub const HOUR: Duration = Duration::from_secs(3600);
 
-/// What a scene begins with.
+/// Initial state of a scene.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// The world.
+    /// Settings of the world.
     pub scenery: Scenery,
-    /// The services.
+    /// Settings of the services.
     pub options: Options,
     /// Merged into the spec of the pool `default`.
     pub pool: Value,
@@ -31,7 +31,7 @@ pub struct Setup {
 
 impl Default for Setup {
     fn default() -> Self {
-        // A few types of two sizes and architectures: enough for a choice, and quick.
+        // A few types of two sizes and architectures: enough for a choice, and fast.
         let types = ["m6i.large", "m6i.xlarge", "m6i.2xlarge", "c6i.large", "c6i.xlarge", "m6g.large", "m6g.xlarge"];
         let scenery = Scenery { types: Some(types.map(str::to_owned).to_vec()), ..Scenery::default() };
         Self { scenery, options: Options::default(), pool: json!({}) }
@@ -39,7 +39,7 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// With another seed.
+    /// The default setup with another seed.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         let mut setup = Self::default();
@@ -47,7 +47,7 @@ impl Setup {
         setup
     }
 
-    /// With a pool that differs.
+    /// The default setup with changes to the pool.
     #[must_use]
     pub fn with_pool(pool: Value) -> Self {
         Self { pool, ..Self::default() }
@@ -74,7 +74,7 @@ pub fn node_class() -> Value {
     }})
 }
 
-/// A pool of On-Demand amd64 nodes that are removed half a minute after they are not needed, and what is merged into its spec.
+/// A pool of On-Demand amd64 nodes with `consolidateAfter` of half a minute; `spec` is merged into its spec.
 #[must_use]
 pub fn node_pool(name: &str, spec: &Value) -> Value {
     let mut pool = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name}, "spec": {
@@ -93,12 +93,12 @@ pub fn node_pool(name: &str, spec: &Value) -> Value {
 }
 
 impl Scene {
-    /// Two replicas of each service, one pool `default`, all ready.
+    /// Starts two replicas of each service and a pool `default`, and waits until they are ready.
     ///
     /// # Panics
-    /// Where that cannot be had.
+    /// If they do not become ready in time.
     pub async fn begin(setup: Setup) -> Self {
-        // Logs of the services where RUST_LOG asks for them; another test may have begun already.
+        // Shows logs of the services if RUST_LOG is set; another test may have installed the subscriber already.
         let filter = EnvFilter::from_default_env();
         let _ = tracing_subscriber::fmt().with_env_filter(filter).without_time().with_test_writer().try_init();
         let world = World::start(setup.scenery).unwrap();
@@ -113,15 +113,15 @@ impl Scene {
         scene
     }
 
-    /// As [`Scene::begin`] with nothing special.
+    /// [`Scene::begin`] with the default setup.
     pub async fn usual() -> Self {
         Self::begin(Setup::default()).await
     }
 
-    /// Lets time pass until something holds, which it must within `limit`; returns how long that took.
+    /// Lets time pass until a condition holds, at most `limit`; returns the elapsed time.
     ///
     /// # Panics
-    /// It does not. The message says how things stand.
+    /// If the condition does not hold in time. The message contains a summary of the world.
     pub async fn until(&self, what: &str, limit: Duration, test: impl Fn(&World) -> bool) -> Duration {
         match self.world.until(what, limit, test).await {
             Ok(took) => took,
@@ -129,10 +129,10 @@ impl Scene {
         }
     }
 
-    /// A Deployment of pods of so many thousandths of a CPU and half as much memory in MiB.
+    /// Creates a Deployment whose pods request this many millicores of CPU and half as many MiB of memory.
     ///
     /// # Panics
-    /// The server refuses it.
+    /// If the server rejects it.
     pub fn deploy(&self, name: &str, replicas: u32, millicpu: u32) {
         let requests = json!({"cpu": format!("{millicpu}m"), "memory": format!("{}Mi", millicpu / 2)});
         self.world.deploy(name, replicas, &requests, &json!({})).unwrap();
@@ -141,12 +141,12 @@ impl Scene {
     /// Sets the replicas of a Deployment.
     ///
     /// # Panics
-    /// There is none.
+    /// If the Deployment does not exist.
     pub fn scale(&self, name: &str, replicas: u32) {
         self.world.scale(name, replicas).unwrap();
     }
 
-    /// Waits until so many pods run and there are no others.
+    /// Waits until this number of pods run and no others exist.
     pub async fn until_running(&self, count: usize, limit: Duration) -> Duration {
         let test = move |world: &World| {
             world.running_pods() == count && world.count(ResourceId::PODS, |pod| !is_over(pod)) == count
@@ -154,7 +154,7 @@ impl Scene {
         self.until(&format!("exactly {count} pods run"), limit, test).await
     }
 
-    /// Waits until nothing is left: no claim, no node, no instance.
+    /// Waits until no claim, no node and no instance is left.
     pub async fn until_empty(&self, limit: Duration) {
         let nothing = |world: &World| {
             world.all(ResourceId::NODE_CLAIMS).is_empty()
@@ -163,7 +163,7 @@ impl Scene {
         };
         let started = Instant::now();
         while !nothing(&self.world) {
-            assert!(started.elapsed() < limit, "claims, nodes or instances are left\n{}", self.summary());
+            assert!(started.elapsed() < limit, "remaining claims, nodes or instances\n{}", self.summary());
             self.pass(LOOK_EVERY).await;
         }
     }
@@ -193,24 +193,24 @@ impl Scene {
         nodes
     }
 
-    /// The instance behind a node.
+    /// Id of the instance of a node.
     ///
     /// # Panics
-    /// There is no such node.
+    /// If the node does not exist.
     #[must_use]
     pub fn instance_of(&self, node: &str) -> String {
         let node = self.world.get(ResourceId::NODES, node).unwrap();
         object::text(&node, &["spec", "providerID"]).rsplit('/').next().unwrap_or_default().to_owned()
     }
 
-    /// How things stand, for messages.
+    /// Summary of the world for messages.
     #[must_use]
     pub fn summary(&self) -> String {
         summary(&self.world)
     }
 }
 
-/// How things stand, for messages.
+/// Summary of a world for messages.
 pub(crate) fn summary(world: &World) -> String {
     let mut lines = vec![format!("at {}", world.server().now())];
     for pod in world.all(ResourceId::PODS) {
@@ -223,8 +223,8 @@ pub(crate) fn summary(world: &World) -> String {
         ));
     }
     for kind in [ResourceId::NODE_CLAIMS, ResourceId::NODES, ResourceId::NODE_POOLS, ResourceId::EC2_NODE_CLASSES] {
-        for one in world.all(kind) {
-            let conditions: Vec<String> = object::items(&one, &["status", "conditions"])
+        for item in world.all(kind) {
+            let conditions: Vec<String> = object::items(&item, &["status", "conditions"])
                 .iter()
                 .map(|condition| {
                     let text = |field| object::text(condition, &[field]);
@@ -232,8 +232,8 @@ pub(crate) fn summary(world: &World) -> String {
                     format!("{}={} {message}", text("type"), text("status"))
                 })
                 .collect();
-            let deleting = if object::is_deleting(&one) { ", deleting" } else { "" };
-            lines.push(format!("{} {}{deleting}: {}", kind.get().kind, object::name(&one), conditions.join(", ")));
+            let deleting = if object::is_deleting(&item) { ", deleting" } else { "" };
+            lines.push(format!("{} {}{deleting}: {}", kind.get().kind, object::name(&item), conditions.join(", ")));
         }
     }
     for (id, machine) in world.living_instances() {
@@ -251,7 +251,7 @@ pub(crate) fn summary(world: &World) -> String {
     lines.join("\n")
 }
 
-/// Events in a summary: enough to see a cause.
+/// Maximum number of events in a summary, enough to see a cause.
 const EVENTS_SHOWN: usize = 20;
 
 fn is_over(pod: &Value) -> bool {

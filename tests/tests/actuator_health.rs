@@ -1,5 +1,5 @@
-//! Instances that EC2 reports as impaired, under the actuator alone.
-#![allow(clippy::unwrap_used, reason = "only where a helper outside of a test uses it")]
+//! Tests of the actuator with instances that EC2 reports as impaired.
+#![allow(clippy::unwrap_used, reason = "needed only if helpers outside of tests use it")]
 
 use plimsoll_actuator::ports::{InstanceStatus, StatusCheck};
 use plimsoll_model::catalog::CapacityType;
@@ -11,21 +11,21 @@ use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
 use std::time::Duration;
 
-/// A status check counts once it has failed for two minutes, and EC2 is asked each minute.
+/// A status check counts after it has failed for two minutes, and EC2 is polled each minute.
 const NOTICED: Duration = Duration::from_secs(240);
 
 async fn begin() -> Director {
     Director::begin(Setup::with_pool(json!({}))).await
 }
 
-/// A node in service: its claim and its node.
+/// Launches a node and returns the names of claim and node.
 async fn node(director: &Director, action: &str) -> (String, String) {
     let pods = vec![future_pod(action)];
     let wanted = Wanted { action, instance_type: "m6i.large", capacity_type: CapacityType::OnDemand, pods };
     director.node(&wanted).await
 }
 
-/// EC2 reports a failed check of the node's instance from now on.
+/// Makes EC2 report a failed status check of the node's instance from now on.
 fn impair(world: &World, node: &str) {
     let node = world.get(ResourceId::NODES, node).unwrap();
     let id = object::text(&node, &["spec", "providerID"]).rsplit('/').next().unwrap().to_owned();
@@ -53,11 +53,11 @@ async fn one_impaired_node_is_replaced_and_many_at_once_are_not() {
     }
     impair(&director.world, &nodes[0].1);
     impair(&director.world, &nodes[1].1);
-    let told = |world: &World| {
+    let has_reason = |world: &World| {
         let events = world.events_of("NodeClaim", &nodes[0].0);
         events.iter().any(|event| event.contains("NodeRepairBlocked") && event.contains("2 of 3 nodes"))
     };
-    director.until("the limit is reported", NOTICED, told).await;
+    director.until("the limit is reported", NOTICED, has_reason).await;
     tokio::time::sleep(5 * MINUTE).await;
     assert!(nodes.iter().all(|(claim, _)| !is_going(&director.world, claim)), "two of three are too many");
     director.world.ec2.with(|cloud, _| {
@@ -65,13 +65,14 @@ async fn one_impaired_node_is_replaced_and_many_at_once_are_not() {
         cloud.statuses.remove(&well);
     });
     director
-        .until("the impaired node goes", NOTICED, |world| {
+        .until("the impaired node is being removed", NOTICED, |world| {
             nodes.iter().filter(|(claim, _)| is_going(world, claim)).count() == 1
         })
         .await;
 }
 
-/// The drain of a claim waits for a pod that a budget protects. Then the instance fails: the pod cannot end by itself.
+/// The drain of a claim waits for a pod that a budget protects. Then the instance fails, so that the pod cannot
+/// terminate.
 #[tokio::test(start_paused = true)]
 async fn a_drain_that_a_budget_holds_is_forced_once_the_instance_is_impaired() {
     let director = begin().await;
@@ -86,7 +87,9 @@ async fn a_drain_that_a_budget_holds_is_forced_once_the_instance_is_impaired() {
     assert!(director.world.get(ResourceId::NODE_CLAIMS, &claim).is_some(), "the budget holds the drain");
     impair(&director.world, &name);
     director
-        .until("the claim is gone", NOTICED + 2 * MINUTE, |world| world.get(ResourceId::NODE_CLAIMS, &claim).is_none())
+        .until("the claim is deleted", NOTICED + 2 * MINUTE, |world| {
+            world.get(ResourceId::NODE_CLAIMS, &claim).is_none()
+        })
         .await;
 }
 
@@ -98,5 +101,5 @@ async fn a_status_list_that_takes_a_minute_is_waited_for() {
     let slow = Effect::Delay(MINUTE);
     director.world.ec2.faults(|faults| faults.inject(Action::DescribeInstanceStatus, slow, u32::MAX));
     impair(&director.world, &node);
-    director.until("the impaired node goes", 2 * NOTICED, |world| is_going(world, &claim)).await;
+    director.until("the impaired node is being removed", 2 * NOTICED, |world| is_going(world, &claim)).await;
 }

@@ -1,5 +1,5 @@
-//! Notices that capacity is taken back, under the actuator alone (safety rule 13).
-#![allow(clippy::unwrap_used, reason = "only where a helper outside of a test uses it")]
+//! Tests of the actuator with interruption notices (safety rule 13).
+#![allow(clippy::unwrap_used, reason = "needed only if helpers outside of tests use it")]
 
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::OutcomeStatus;
@@ -15,7 +15,7 @@ use plimsoll_tests::{MINUTE, Setup, instances_ever_launched};
 use serde_json::json;
 use std::time::Duration;
 
-/// EC2 takes a Spot instance two minutes after it said so.
+/// Time between the notice and the termination of a Spot instance.
 const NOTICE: Duration = Duration::from_secs(120);
 
 fn spot(action: &str) -> Wanted<'_> {
@@ -39,7 +39,7 @@ fn running_on(world: &World, node: &str) -> usize {
 }
 
 fn interrupt(director: &Director, instance: &str) {
-    assert!(director.world.ec2.with(|cloud, now| cloud.interrupt_spot(instance, now)), "there is such an instance");
+    assert!(director.world.ec2.with(|cloud, now| cloud.interrupt_spot(instance, now)), "the instance exists");
 }
 
 fn waiting_messages(world: &World) -> usize {
@@ -67,16 +67,16 @@ async fn without_a_plan_the_node_is_replaced_by_its_like_before_its_time_is_over
         .await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(running_on(&director.world, &node), 2, "the drain waits for a plan");
-    let left = NOTICE - Duration::from_secs(10);
+    let remaining = NOTICE - Duration::from_secs(10);
     director
-        .until("the pods run elsewhere", left, |world| world.running_pods() == 2 && running_on(world, &node) == 0)
+        .until("the pods run elsewhere", remaining, |world| world.running_pods() == 2 && running_on(world, &node) == 0)
         .await;
     director
-        .until("the old instance is gone", 2 * MINUTE, |world| {
+        .until("the old instance is terminated", 2 * MINUTE, |world| {
             world.get(ResourceId::NODE_CLAIMS, &claim).is_none() && !world.living_instances().contains_key(&instance)
         })
         .await;
-    assert_eq!(instances_ever_launched(&director.world).len(), 2, "one for one");
+    assert_eq!(instances_ever_launched(&director.world).len(), 2, "one replacement");
     assert_eq!(waiting_messages(&director.world), 0);
     let events = director.world.events_of("NodeClaim", &claim);
     assert!(events.iter().any(|event| event.contains("SpotInterrupted")), "{events:?}");
@@ -96,26 +96,33 @@ async fn a_plans_replacement_is_the_only_one_and_pods_move_when_it_is_in_service
     let wanted = Wanted { action: "a-2", instance_type: "m6i.xlarge", capacity_type: CapacityType::OnDemand, pods };
     let plan = director.plan(&[wanted], Vec::new()).await;
     let outcomes = director.send(plan).await;
-    assert_eq!(outcomes[0].status, OutcomeStatus::Accepted, "pods of a node that goes need another: {outcomes:?}");
+    assert_eq!(
+        outcomes[0].status,
+        OutcomeStatus::Accepted,
+        "pods of an interrupted node need another node: {outcomes:?}"
+    );
     let is_in_service = |world: &World| {
         let nodes = world.all(ResourceId::NODES);
         nodes.iter().any(|other| object::name(other) != node && object::condition_is_true(other, "Ready"))
     };
     director
         .until("the replacement is Ready", MINUTE, |world| {
-            assert!(running_on(world, &node) == 2 || is_in_service(world), "pods are evicted without a place to go to");
+            assert!(
+                running_on(world, &node) == 2 || is_in_service(world),
+                "pods are evicted before their new node is in service"
+            );
             is_in_service(world)
         })
         .await;
     director.until("the drain starts", Duration::from_secs(5), |world| running_on(world, &node) < 2).await;
     director.until("the pods run elsewhere", NOTICE, |world| world.running_pods() == 2).await;
     director
-        .until("the old claim is gone", 2 * MINUTE, |world| world.get(ResourceId::NODE_CLAIMS, &claim).is_none())
+        .until("the old claim is deleted", 2 * MINUTE, |world| world.get(ResourceId::NODE_CLAIMS, &claim).is_none())
         .await;
     assert_eq!(instances_ever_launched(&director.world).len(), 2);
 }
 
-/// The message is deleted only when the claim bears the mark.
+/// The message is deleted only after the claim is marked.
 #[tokio::test(start_paused = true)]
 async fn a_notice_is_not_lost_while_the_cluster_cannot_be_written() {
     let director = begin().await;
@@ -138,7 +145,7 @@ async fn a_notice_is_not_lost_while_the_cluster_cannot_be_written() {
     director.until("the message is deleted", 2 * MINUTE, delete).await;
 }
 
-/// A leader dies between the mark and the rest: the next one goes on, and nothing is bought twice.
+/// A leader crashes after it marked the claim. The next leader continues, and nothing is launched twice.
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_goes_on_after_the_mark() {
     let mut director = begin().await;
@@ -153,12 +160,12 @@ async fn a_new_leader_goes_on_after_the_mark() {
     let moved = |world: &World| world.running_pods() == 2 && running_on(world, &node) == 0;
     director.until("the pods run elsewhere", 3 * MINUTE, moved).await;
     director
-        .until("the old claim is gone", 3 * MINUTE, |world| world.get(ResourceId::NODE_CLAIMS, &claim).is_none())
+        .until("the old claim is deleted", 3 * MINUTE, |world| world.get(ResourceId::NODE_CLAIMS, &claim).is_none())
         .await;
-    assert_eq!(instances_ever_launched(&director.world).len(), 2, "one for one");
+    assert_eq!(instances_ever_launched(&director.world).len(), 2, "one replacement");
 }
 
-/// A notice may come before the claim knows its instance.
+/// A notice may arrive before the claim knows its instance.
 #[tokio::test(start_paused = true)]
 async fn a_notice_for_an_instance_whose_claim_does_not_know_it_yet_is_kept() {
     let director = begin().await;
@@ -166,7 +173,7 @@ async fn a_notice_for_an_instance_whose_claim_does_not_know_it_yet_is_kept() {
     let rule = director.world.server().faults().always(status, ApiEffect::internal_error());
     let plan = director.plan(&[spot("a-1")], Vec::new()).await;
     director.send(plan).await;
-    director.until("it is bought", MINUTE, |world| world.living_instances().len() == 1).await;
+    director.until("the instance is launched", MINUTE, |world| world.living_instances().len() == 1).await;
     let instance = director.world.living_instances().into_keys().next().unwrap();
     interrupt(&director, &instance);
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -201,7 +208,7 @@ async fn a_rebalance_recommendation_is_an_event_only() {
     let instance = instance_of(&director.world, &node);
     assert!(director.world.ec2.with(|cloud, now| cloud.recommend_rebalance(&instance, now)));
     director
-        .until("it is told", MINUTE, |world| {
+        .until("the reason is reported", MINUTE, |world| {
             world.events_of("NodeClaim", &claim).iter().any(|event| event.contains("SpotRebalanceRecommendation"))
         })
         .await;
@@ -210,7 +217,7 @@ async fn a_rebalance_recommendation_is_an_event_only() {
     assert_eq!(waiting_messages(&director.world), 0);
 }
 
-/// A notice that leaves less time than an earlier one.
+/// A later notice leaves less time than an earlier one.
 #[tokio::test(start_paused = true)]
 async fn a_later_notice_shortens_the_time_of_an_earlier_one() {
     let director = begin().await;
@@ -219,7 +226,7 @@ async fn a_later_notice_shortens_the_time_of_an_earlier_one() {
         "account": "123456789012", "time": "2026-01-05T00:00:00Z", "region": "us-west-2", "resources": [],
         "detail": {"service": "EC2", "eventTypeCategory": "scheduledChange",
                    "startTime": "Thu, 31 Dec 2026 00:00:00 GMT", "affectedEntities": [{"entityValue": instance}]}});
-    // No new node is allowed, so that the pods stay for as long as they can.
+    // The limit allows no new node, so that the pods stay as long as possible.
     director.world.patch(ResourceId::NODE_POOLS, "default", json!({"spec": {"limits": {"cpu": "2"}}})).unwrap();
     director.world.ec2.with(|cloud, now| cloud.queue.send(&instance, body.to_string(), now));
     director
@@ -231,11 +238,11 @@ async fn a_later_notice_shortens_the_time_of_an_earlier_one() {
     assert_eq!(running_on(&director.world, &node), 2, "the event is months ahead");
     interrupt(&director, &instance);
     tokio::time::sleep(NOTICE - Duration::from_secs(60)).await;
-    assert_eq!(running_on(&director.world, &node), 2, "there is time left");
+    assert_eq!(running_on(&director.world, &node), 2, "pods still run before the deadline");
     director.until("the pods stop in time", Duration::from_secs(59), |world| running_on(world, &node) == 0).await;
 }
 
-/// Evicted pods would only wait for a node.
+/// Evicted pods would stay pending.
 #[tokio::test(start_paused = true)]
 async fn pods_that_a_plan_has_no_room_for_stay_while_there_is_time() {
     let director = begin().await;
@@ -252,7 +259,7 @@ async fn pods_that_a_plan_has_no_room_for_stay_while_there_is_time() {
     director.until("the pods stop in time", Duration::from_secs(45), |world| running_on(world, &node) == 0).await;
 }
 
-/// Every instance of the account causes messages when it ends.
+/// Every instance of the account causes messages when it terminates.
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_foreign_messages_does_not_delay_a_notice() {
     let director = begin().await;

@@ -1,5 +1,5 @@
-//! The life of a node under the actuator alone, from the claim to its end.
-#![allow(clippy::unwrap_used, reason = "only where a helper outside of a test uses it")]
+//! Tests of the actuator with the life of a node, from the claim to its end.
+#![allow(clippy::unwrap_used, reason = "needed only if helpers outside of tests use it")]
 
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;
@@ -21,7 +21,7 @@ fn is_gone(world: &World) -> bool {
         && world.living_instances().is_empty()
 }
 
-/// Pods that run, by their node.
+/// Number of running pods on a node.
 fn running_on(world: &World, node: &str) -> usize {
     world.count(ResourceId::PODS, |pod| {
         plimsoll_sim::world::is_running(pod) && object::text(pod, &["spec", "nodeName"]) == node
@@ -68,16 +68,16 @@ async fn a_deleted_claim_drains_and_takes_its_node_and_instance_along() {
     director.until("the pods run", MINUTE, |world| running_on(world, &node) == 2).await;
     director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     director
-        .until("new pods are kept away", MINUTE, |world| {
+        .until("the node is tainted", MINUTE, |world| {
             let node = world.get(ResourceId::NODES, &node);
             node.is_some_and(|node| {
                 object::items(&node, &["spec", "taints"]).iter().any(|it| it["key"] == "karpenter.sh/disrupted")
             })
         })
         .await;
-    let took = director.until("everything is gone", 3 * MINUTE, is_gone).await;
+    let took = director.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
     assert!(took >= Duration::from_secs(5), "a node is drained for five seconds at least, not {took:?}");
-    assert_eq!(director.world.pending_pods(), 2, "its pods were made anew");
+    assert_eq!(director.world.pending_pods(), 2, "its pods were created again");
 }
 
 /// A volume may be attached while the drain waits for a disruption budget.
@@ -101,7 +101,7 @@ async fn a_volume_that_was_attached_during_the_drain_is_waited_for() {
     tokio::time::sleep(MINUTE).await;
     assert_eq!(director.world.living_instances().len(), 1, "the volume is still attached");
     director.world.delete(ResourceId::VOLUME_ATTACHMENTS, "v").unwrap();
-    director.until("everything is gone", 3 * MINUTE, is_gone).await;
+    director.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -109,7 +109,7 @@ async fn a_deleted_node_takes_its_claim_along() {
     let director = Director::begin(Setup::default()).await;
     let (_, node) = director.node(&wanted("a-1")).await;
     director.world.delete(ResourceId::NODES, &node).unwrap();
-    director.until("everything is gone", 3 * MINUTE, is_gone).await;
+    director.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -128,7 +128,7 @@ async fn a_disruption_budget_is_respected_until_the_nodes_time_is_over() {
     assert_eq!(running_on(&director.world, &node), 1, "the budget allows no eviction");
     let events = director.world.events_of("Node", &node);
     assert!(events.iter().any(|event| event.contains("FailedDraining")), "{events:?}");
-    director.until("everything is gone", 3 * MINUTE, is_gone).await;
+    director.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
     let events = director.world.events_of("Node", &node);
     assert!(events.iter().any(|event| event.contains("TerminationGracePeriodExpiring")), "{events:?}");
 }
@@ -154,7 +154,7 @@ async fn a_new_leader_goes_on_with_a_drain() {
     director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     director.until("it is drained", MINUTE, |world| running_on(world, &node) == 0).await;
     director.replace_actuator();
-    director.until("everything is gone", 5 * MINUTE, is_gone).await;
+    director.until("claim, node and instance are deleted", 5 * MINUTE, is_gone).await;
 }
 
 /// Claims of another provider in the same cluster, such as EKS Auto Mode.

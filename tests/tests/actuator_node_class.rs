@@ -1,4 +1,4 @@
-//! Node classes and their catalogs: the real actuator alone, on a cluster and a cloud in memory.
+//! Node classes and their catalogs: the actuator on an in-memory cluster and cloud.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use plimsoll_actuator::cluster_facts::Current;
@@ -31,7 +31,7 @@ struct Stage {
     plimsoll: Plimsoll,
 }
 
-/// One actuator, nobody to drive it.
+/// One actuator without a driver.
 fn stage() -> Stage {
     let types = ["m6i.large", "m6g.large", "g5.xlarge"].map(str::to_owned).to_vec();
     let world = World::start(Scenery { types: Some(types), ..Scenery::default() }).unwrap();
@@ -40,7 +40,7 @@ fn stage() -> Stage {
     Stage { world, plimsoll }
 }
 
-/// A class that finds everything, with another spec in part.
+/// A valid class with changes to its spec.
 fn class(change: &Value) -> Value {
     let discovered = json!([{"tags": {"karpenter.sh/discovery": "demo"}}]);
     let mut class = json!({
@@ -70,7 +70,7 @@ impl Stage {
         self.until("the class is Ready", |class| object::condition_is_true(class, "Ready")).await;
     }
 
-    /// Reason and message of a condition, once it is false.
+    /// Reason and message of a condition, after it is false.
     async fn refusal(&self, condition: &str) -> (String, String) {
         self.until(&format!("{condition} is False"), |class| {
             object::condition(class, condition).is_some_and(|it| it["status"] == "False")
@@ -81,7 +81,7 @@ impl Stage {
         (object::text(condition, &["reason"]).to_owned(), object::text(condition, &["message"]).to_owned())
     }
 
-    /// What the actuator says that the class can buy: catalog and problem.
+    /// The catalog of the class according to the actuator, and the problem with it.
     async fn catalog(&self) -> (Catalog, Option<String>) {
         let pool = self.plimsoll.network().pool("test", &["actuator-0".to_owned()]);
         let (_, channel) = pool.channel().await.unwrap();
@@ -96,7 +96,7 @@ impl Stage {
     }
 }
 
-/// `type zone` of what can be bought.
+/// The offerings as `type zone`.
 fn on_offer(catalog: &Catalog) -> BTreeSet<String> {
     let types = catalog.instance_types.iter();
     types
@@ -121,7 +121,7 @@ async fn a_class_comes_to_what_its_selectors_find() {
     let zone_ids: Vec<Option<String>> = status.subnets.iter().map(|subnet| subnet.zone_id.clone()).collect();
     assert!(zone_ids.iter().all(Option::is_some), "{zone_ids:?}");
     assert_eq!(status.security_groups.len(), 1);
-    // Two architectures, and what accelerators need besides.
+    // Two architectures, and the variants for accelerators.
     assert_eq!(status.amis.len(), 5);
     let names: Vec<&str> = status.amis.iter().filter_map(|ami| ami.name.as_deref()).collect();
     assert!(names.iter().any(|name| name.contains("arm64-nvidia")), "{names:?}");
@@ -202,7 +202,7 @@ async fn a_class_goes_when_its_claims_have_gone_and_what_was_made_for_it_goes_to
     stage.world.apply_object(&class(&json!({"instanceProfile": null, "role": "node"}))).unwrap();
     stage.until_ready().await;
     let profile = object::text(&stage.class(), &["status", "instanceProfile"]).to_owned();
-    // Of somebody else's making: it is not touched, and it holds the class.
+    // The claim has another creator: it is not touched, and it blocks the deletion of the class.
     let claim = json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
         "metadata": {"name": "holder", "finalizers": ["test/hold"]},
@@ -220,13 +220,13 @@ async fn a_class_goes_when_its_claims_have_gone_and_what_was_made_for_it_goes_to
     stage.world.delete(ResourceId::NODE_CLAIMS, "holder").unwrap();
     let claim = json!({"metadata": {"finalizers": null}});
     stage.world.patch(ResourceId::NODE_CLAIMS, "holder", claim).unwrap();
-    stage.world.until("the class is gone", LIMIT, |world| world.get(CLASSES, "default").is_none()).await.unwrap();
-    assert!(stage.world.ec2.read(|cloud, _| cloud.support.profile(&profile)).is_err(), "its profile is gone");
+    stage.world.until("the class is deleted", LIMIT, |world| world.get(CLASSES, "default").is_none()).await.unwrap();
+    assert!(stage.world.ec2.read(|cloud, _| cloud.support.profile(&profile)).is_err(), "its profile is deleted");
     let others = stage.world.ec2.read(|cloud, _| cloud.support.profiles.len());
-    assert_eq!(others, 1, "the user's own is there");
+    assert_eq!(others, 1, "the user's own profile remains");
 }
 
-/// A VPC without a way to IAM: the user's own profile needs nothing of it.
+/// A VPC without access to IAM: a class with the user's own profile does not need IAM.
 #[tokio::test(start_paused = true)]
 async fn a_class_with_its_own_profile_goes_without_an_answer_of_iam() {
     let stage = stage();
@@ -235,7 +235,7 @@ async fn a_class_with_its_own_profile_goes_without_an_answer_of_iam() {
     let refusal = CloudError::Unavailable { message: "no route to IAM".to_owned() };
     stage.world.ec2.faults(|faults| faults.sometimes(1000, Action::ListInstanceProfiles, Effect::Refuse(refusal)));
     stage.world.delete(CLASSES, "default").unwrap();
-    stage.world.until("the class is gone", LIMIT, |world| world.get(CLASSES, "default").is_none()).await.unwrap();
+    stage.world.until("the class is deleted", LIMIT, |world| world.get(CLASSES, "default").is_none()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -257,7 +257,7 @@ async fn a_catalog_follows_its_class() {
     assert_eq!(of(&whole, "m6i.large"), zones);
     assert!(!of(&whole, "m6g.large").is_empty() && !of(&whole, "g5.xlarge").is_empty());
     let kind = whole.get("m6i.large").unwrap();
-    // 3 interfaces of 10 addresses: 3 * 9 + 2.
+    // 3 interfaces with 10 addresses each: 3 * 9 + 2.
     assert_eq!(kind.capacity.get("pods"), 29);
 
     let subnet = stage.world.ec2.read(|cloud, _| cloud.subnets.values().next().cloned()).unwrap();
@@ -266,13 +266,13 @@ async fn a_catalog_follows_its_class() {
         let standard = cloud.images.values().find(|image| image.name.contains("x86_64-standard"));
         standard.map(|image| image.id.clone()).unwrap()
     });
-    let one = json!({"spec": {
+    let change = json!({"spec": {
         "subnetSelectorTerms": [{"id": subnet.id}],
         "amiSelectorTerms": [{"id": image}],
         "amiFamily": "AL2023",
         "kubelet": {"maxPods": 20},
     }});
-    stage.world.patch(CLASSES, "default", one).unwrap();
+    stage.world.patch(CLASSES, "default", change).unwrap();
     stage
         .until("the new generation is Ready", |class| {
             let ready = object::condition(class, "Ready").unwrap();
@@ -288,7 +288,7 @@ async fn a_catalog_follows_its_class() {
     assert_eq!(narrow.get("m6i.large").unwrap().capacity.get("pods"), 20);
 }
 
-/// An upgrade of the control plane is noticed while the actuator runs, and its images are those of the new version.
+/// The actuator detects an upgrade of the control plane while it runs, and selects images of the new version.
 #[tokio::test(start_paused = true)]
 async fn images_follow_an_upgrade_of_the_control_plane() {
     let stage = stage();
@@ -315,27 +315,28 @@ async fn images_follow_an_upgrade_of_the_control_plane() {
         let now = amis(&class);
         !now.is_empty() && now.is_disjoint(&before) && object::condition_is_true(&class, "Ready")
     };
-    // Read every 5 minutes, looked up within another.
+    // Read every 5 minutes, looked up within another 5 minutes.
     let took = stage.world.until("the class has images of 1.37", Duration::from_secs(480), upgraded).await;
     assert!(took.is_ok(), "{:#}", stage.class());
 }
 
-/// Facts that could not be read at the start are read again, ever more rarely while that fails, and then every 5 minutes.
+/// Facts that could not be read at the start are read again, with increasing delay while reads fail, and then every 5
+/// minutes.
 #[tokio::test(start_paused = true)]
 async fn facts_of_the_cluster_are_read_again_until_they_are_known_and_then_kept_up_to_date() {
     let world = World::start(Scenery::default()).unwrap();
     let server = world.server();
     let of_dns = Matcher { name: Some("kube-dns".to_owned()), ..Matcher::of(Verb::Get, "services") };
     server.faults().next(8, of_dns, Fault::internal_error());
-    let told = Settings { cluster_dns: None, kubernetes_version: "1.36".to_owned(), ..Settings::default() };
-    let (current, stop) = (Current::new(Arc::new(told)), CancellationToken::new());
+    let settings = Settings { cluster_dns: None, kubernetes_version: "1.36".to_owned(), ..Settings::default() };
+    let (current, stop) = (Current::new(Arc::new(settings)), CancellationToken::new());
     let task = tokio::spawn(current.clone().follow(server.client("facts"), stop.clone()));
     let reads = |world: &World| {
         world.server().audit().iter().filter(|read| read.client == "facts" && read.name == "kube-dns").count()
     };
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!((reads(&world), current.get().cluster_dns.clone()), (1, None));
-    // 5, 10, 20, 40, 80 and 160 s after the one before, then 300 s.
+    // 5, 10, 20, 40, 80 and 160 s after the previous read, then 300 s.
     tokio::time::sleep(Duration::from_secs(5 + 10 + 20 + 40 + 80 + 160)).await;
     assert_eq!((reads(&world), current.get().cluster_dns.clone()), (7, None));
     tokio::time::sleep(Duration::from_secs(600)).await;
@@ -347,7 +348,8 @@ async fn facts_of_the_cluster_are_read_again_until_they_are_known_and_then_kept_
     task.await.unwrap();
 }
 
-/// In some VPCs the price list cannot be reached. Spot prices, hundreds of pages, are not read again for that.
+/// In some VPCs the price list is not reachable. This must not repeat the reads of Spot prices, which are hundreds of
+/// pages.
 #[tokio::test(start_paused = true)]
 async fn prices_that_cannot_be_read_do_not_make_others_be_read_again() {
     let mut director = Director::begin(Setup::default()).await;
@@ -363,7 +365,7 @@ async fn prices_that_cannot_be_read_do_not_make_others_be_read_again() {
         director.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == action).count())
     };
     assert_eq!(calls(Action::DescribeSpotPriceHistory) - spot, 1);
-    // At once, and after pauses of 2 s, 4 s, ... 1024 s, which are 2046 s together; the next is 2048 s.
+    // Immediately, and after delays of 2 s, 4 s, ... 1024 s, which are 2046 s in total; the next delay is 2048 s.
     let retried = calls(Action::GetProducts) - on_demand;
     assert_eq!(retried, 11);
 }

@@ -1,5 +1,5 @@
-//! Removals that plans ask for: admitted, tainted, checked again, deleted; or undone.
-#![allow(clippy::unwrap_used, reason = "only where a helper outside of a test uses it")]
+//! Removals by plans: admitted, tainted, checked again, and deleted or reverted.
+#![allow(clippy::unwrap_used, reason = "needed only if helpers outside of tests use it")]
 
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
@@ -43,7 +43,7 @@ async fn an_empty_node_is_removed() {
     let (claim, node) = director.node(&wanted("a-1")).await;
     let outcome = director.remove("r-1", &node, DisruptionReason::Empty, None).await;
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
-    director.until("the claim is gone", 3 * MINUTE, |world| is_gone(world, &claim)).await;
+    director.until("the claim is deleted", 3 * MINUTE, |world| is_gone(world, &claim)).await;
     assert!(director.world.living_instances().is_empty());
 }
 
@@ -51,7 +51,7 @@ async fn an_empty_node_is_removed() {
 async fn a_node_with_a_pod_that_the_plan_does_not_know_stays() {
     let director = Director::begin(Setup::default()).await;
     let (claim, node) = director.node(&wanted("a-1")).await;
-    // The plan is made before the pod comes, and arrives after it.
+    // The plan is made before the pod is bound, and arrives after that.
     let termination = Termination { reason: DisruptionReason::Empty, ..of_node("r-1", &node) };
     director.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
     director.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
@@ -61,7 +61,8 @@ async fn a_node_with_a_pod_that_the_plan_does_not_know_stays() {
     assert!(!has_command(&director.world, &claim) && !is_tainted(&director.world, &node));
 }
 
-/// Rule 9: between admission and the taint a pod is bound. The check after the taint sees it, and all is undone.
+/// Rule 9: a pod is bound between admission and the taint. The check after the taint sees it, and the removal is
+/// reverted.
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_comes_before_the_taint_undoes_the_removal() {
     let director = Director::begin(Setup::default()).await;
@@ -75,15 +76,15 @@ async fn a_pod_that_comes_before_the_taint_undoes_the_removal() {
     director.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
     director.world.server().faults().remove(rule);
     let undone = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
-    director.until("it is undone", MINUTE, undone).await;
+    director.until("the removal is reverted", MINUTE, undone).await;
     tokio::time::sleep(MINUTE).await;
     assert!(!is_gone(&director.world, &claim) && !is_tainted(&director.world, &node));
-    assert_eq!(director.world.running_pods(), 1, "nobody touched the pod");
+    assert_eq!(director.world.running_pods(), 1, "the pod still runs");
     let events = director.world.events_of("NodeClaim", &claim);
     assert!(events.iter().any(|event| event.contains("DisruptionBlocked")), "{events:?}");
 }
 
-/// Rule 9: one hole is not counted twice.
+/// Rule 9: the same capacity is not counted twice.
 #[tokio::test(start_paused = true)]
 async fn two_removals_cannot_use_the_same_room() {
     let director = Director::begin(Setup::default()).await;
@@ -99,12 +100,12 @@ async fn two_removals_cannot_use_the_same_room() {
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
     let outcome = director.remove("r-2", &second, reason, Some(&third)).await;
     assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::NodeChanged)));
-    director.until("the first is gone", 3 * MINUTE, |world| is_gone(world, &one)).await;
+    director.until("the first one is deleted", 3 * MINUTE, |world| is_gone(world, &one)).await;
     assert!(!is_gone(&director.world, &two));
     director.until("both pods run again", 3 * MINUTE, |world| world.running_pods() == 2).await;
 }
 
-/// Rule 11: budgets are counted at admission.
+/// Rule 11: budgets are checked at admission.
 #[tokio::test(start_paused = true)]
 async fn a_budget_holds_the_second_removal() {
     let spec = json!({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]}});
@@ -117,22 +118,22 @@ async fn a_budget_holds_the_second_removal() {
     assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::BudgetExhausted)));
 }
 
-/// Rule 12: a command outlives its leader.
+/// Rule 12: a command survives its leader.
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_finishes_a_removal() {
     let mut director = Director::begin(Setup::default()).await;
     let (claim, node) = director.node(&wanted("a-1")).await;
-    // Nothing is deleted: the leader dies with the taint on the node.
+    // Deletions fail, so the leader crashes while the node is tainted.
     let matcher = Matcher::of(Verb::Delete, "nodeclaims");
     let rule = director.world.server().faults().always(matcher, Effect::internal_error());
     director.remove("r-1", &node, DisruptionReason::Empty, None).await;
     director.until("it is tainted", MINUTE, |world| is_tainted(world, &node)).await;
     director.replace_actuator();
     director.world.server().faults().remove(rule);
-    director.until("the claim is gone", 5 * MINUTE, |world| is_gone(world, &claim)).await;
+    director.until("the claim is deleted", 5 * MINUTE, |world| is_gone(world, &claim)).await;
 }
 
-/// Rule 12: what no longer holds is undone by the new leader.
+/// Rule 12: the new leader reverts a removal that is no longer valid.
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_undoes_a_removal_that_no_longer_holds() {
     let mut director = Director::begin(Setup::default()).await;
@@ -146,7 +147,7 @@ async fn a_new_leader_undoes_a_removal_that_no_longer_holds() {
     director.until("the pod runs", MINUTE, |world| world.count(ResourceId::PODS, is_running) == 1).await;
     director.world.server().faults().remove(rule);
     let undone = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
-    director.until("it is undone", 5 * MINUTE, undone).await;
+    director.until("the removal is reverted", 5 * MINUTE, undone).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(director.world.running_pods(), 1);
     assert!(!is_gone(&director.world, &claim));
@@ -167,7 +168,8 @@ async fn what_must_not_be_disrupted_is_not() {
     assert!(!is_tainted(&director.world, &node));
 }
 
-/// A command that was written but not answered counts as any other: in budgets, and in the room where pods are to go.
+/// A command that was written without a response counts like any other: in budgets, and in the capacity at the
+/// destination of pods.
 #[tokio::test(start_paused = true)]
 async fn a_removal_whose_command_was_not_answered_stays_in_the_ledger() {
     let spec = json!({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]}});
@@ -178,7 +180,7 @@ async fn a_removal_whose_command_was_not_answered_stays_in_the_ledger() {
     let command =
         Matcher { subresource: Some(""), name: Some(claim.clone()), ..Matcher::of(Verb::Patch, "nodeclaims") };
     faults.next(1, command, Effect::LoseAnswer);
-    // It goes no further than its command.
+    // The removal does not continue after its command.
     let taint = faults.always(Matcher::of(Verb::Patch, "nodes"), Effect::internal_error());
     let outcome = director.remove("r-1", &first, DisruptionReason::Empty, None).await;
     assert!(has_command(&director.world, &claim));
@@ -186,10 +188,10 @@ async fn a_removal_whose_command_was_not_answered_stays_in_the_ledger() {
     let outcome = director.remove("r-2", &second, DisruptionReason::Empty, None).await;
     assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::BudgetExhausted)));
     faults.remove(taint);
-    director.until("the claim is gone", 3 * MINUTE, |world| is_gone(world, &claim)).await;
+    director.until("the claim is deleted", 3 * MINUTE, |world| is_gone(world, &claim)).await;
 }
 
-/// The same where it was not written: it is not known, so it is written again.
+/// The same if the command was not written: the result is unknown, so the command is written again.
 #[tokio::test(start_paused = true)]
 async fn a_removal_whose_command_did_not_arrive_is_written_again() {
     let director = Director::begin(Setup::default()).await;
@@ -199,10 +201,10 @@ async fn a_removal_whose_command_did_not_arrive_is_written_again() {
     director.world.server().faults().next(1, command, Effect::Drop);
     let outcome = director.remove("r-1", &node, DisruptionReason::Empty, None).await;
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
-    director.until("the claim is gone", 3 * MINUTE, |world| is_gone(world, &claim)).await;
+    director.until("the claim is deleted", 3 * MINUTE, |world| is_gone(world, &claim)).await;
 }
 
-/// What nobody admitted is in no budget, and is undone.
+/// A command that was not admitted is in no budget, and is reverted.
 #[tokio::test(start_paused = true)]
 async fn a_command_that_was_not_admitted_is_not_carried_out() {
     let director = Director::begin(Setup::default()).await;
@@ -211,12 +213,12 @@ async fn a_command_that_was_not_admitted_is_not_carried_out() {
                          "rooms": {}, "pods": [], "admitted": director.world.server().now().as_millisecond()});
     let patch = json!({"metadata": {"annotations": {annotation::REMOVAL: command.to_string()}}});
     director.world.patch(ResourceId::NODE_CLAIMS, &claim, patch).unwrap();
-    director.until("the command is taken away", MINUTE, |world| !has_command(world, &claim)).await;
+    director.until("the command is removed", MINUTE, |world| !has_command(world, &claim)).await;
     tokio::time::sleep(MINUTE).await;
     assert!(!is_gone(&director.world, &claim) && !is_tainted(&director.world, &node));
 }
 
-/// A replacement for a removal that is refused would be bought for nothing.
+/// A replacement for a removal that is rejected would be launched for nothing.
 #[tokio::test(start_paused = true)]
 async fn a_removal_that_is_refused_buys_no_replacement() {
     let director = Director::begin(Setup::default()).await;
@@ -242,11 +244,11 @@ async fn a_removal_that_is_refused_buys_no_replacement() {
         assert_eq!((rejected.status, rejected.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::Blocked)));
     }
     tokio::time::sleep(5 * MINUTE).await;
-    assert_eq!(instances_ever_launched(&director.world).len(), 2, "the node and the one for the pending pod");
+    assert_eq!(instances_ever_launched(&director.world).len(), 2, "the first node and the node of the pending pod");
     assert!(!is_gone(&director.world, &claim));
 }
 
-/// Budgets say how many removals begin, not whether one goes on when others are taken away by somebody else.
+/// Budgets decide how many removals start. They do not stop an active removal when a user deletes other nodes.
 #[tokio::test(start_paused = true)]
 async fn a_removal_under_way_goes_on_when_another_node_of_its_pool_is_deleted() {
     let spec = json!({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]}});
@@ -258,9 +260,9 @@ async fn a_removal_under_way_goes_on_when_another_node_of_its_pool_is_deleted() 
     let plan = director.plan(&[wanted("a-3")], vec![removal]).await;
     let outcomes = director.send(plan).await;
     assert!(outcomes.iter().all(|it| it.status == OutcomeStatus::Accepted), "{outcomes:?}");
-    // Its replacement boots yet.
+    // The replacement is still booting.
     director.world.delete(ResourceId::NODE_CLAIMS, &other).unwrap();
-    director.until("the node goes", 3 * MINUTE, |world| is_gone(world, &claim)).await;
+    director.until("the node is removed", 3 * MINUTE, |world| is_gone(world, &claim)).await;
     let events = director.world.events_of("NodeClaim", &claim);
     assert!(!events.iter().any(|event| event.contains("DisruptionBlocked")), "{events:?}");
 }

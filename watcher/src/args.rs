@@ -11,9 +11,10 @@ use std::path::PathBuf;
 /// Default listen address.
 const DEFAULT_LISTEN: &str = "127.0.0.1:9441";
 
-/// Reads a cluster, asks schedulers for plans and has an actuator carry them out.
+/// Reads a cluster, requests plans from schedulers and sends them to an actuator.
 ///
-/// Run two: one leads by a Lease, the other stays warm. It needs read access to the cluster, and may write its Lease.
+/// Run two replicas: one leads by a Lease, the other is a warm standby. The watcher needs read access to the cluster,
+/// and write access to its Lease.
 #[derive(Parser, Clone, Debug, PartialEq, Eq)]
 #[command(
     name = "plimsoll-watcher",
@@ -29,34 +30,35 @@ const DEFAULT_LISTEN: &str = "127.0.0.1:9441";
         --tls-cert /etc/plimsoll/tls/tls.crt --tls-key /etc/plimsoll/tls/tls.key --tls-ca /etc/plimsoll/tls/ca.crt"
 )]
 pub struct WatcherArgs {
-    /// What the three services have in common.
+    /// Flags that the three services share.
     #[command(flatten)]
     pub service: ServiceArgs,
-    /// Whom it calls.
+    /// Services that the watcher calls.
     #[command(flatten)]
     pub peers: PeerArgs,
-    /// Who it is.
+    /// Identity of the watcher.
     #[command(flatten)]
     pub identity: IdentityArgs,
-    /// How strictly pods and pools are taken at their word.
+    /// Policies for preferences and minimums.
     #[command(flatten)]
     pub policies: PolicyArgs,
 }
 
-/// How strictly pods and pools are taken at their word; under Karpenter's names.
+/// Policies for preferences and minimums, with Karpenter's names.
 #[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyArgs {
-    /// What is done about what pods only prefer: Respect it as long as there is a place, or Ignore it.
+    /// How preferences of pods are treated: Respect satisfies them while pods can be placed, Ignore drops them.
     #[arg(long, env = "PREFERENCE_POLICY", default_value = "Respect", value_parser = preference_policy, value_name = "POLICY")]
     pub preference_policy: PreferencePolicy,
-    /// What is done where minValues of a NodePool cannot be met: Strict launches nothing, BestEffort what there is.
+    /// How minValues of a NodePool that cannot be met are treated: Strict launches nothing, BestEffort uses the values
+    /// available.
     #[arg(long, env = "MIN_VALUES_POLICY", default_value = "Strict", value_parser = min_values_policy, value_name = "POLICY")]
     pub min_values_policy: MinValuesPolicy,
-    /// Where hundreds of pods wait, the most of them that one new node takes, in per cent; 100 sets no bound.
+    /// If hundreds of pods are pending, the largest share of them on one new node, in per cent; 100 means no limit.
     #[arg(long, env = "PLIMSOLL_MAX_SHARE_PER_NODE", default_value_t = PlanOptions::default().max_share_per_node,
         value_parser = clap::value_parser!(u32).range(1..=100), value_name = "PERCENT")]
     pub max_share_per_node: u32,
-    /// What the eviction of one pod has to save for consolidation to move it, in US dollars per hour; 0 sets no minimum.
+    /// Minimum saving per evicted pod for consolidation, in US dollars per hour; 0 means no minimum.
     #[arg(long, env = "PLIMSOLL_MIN_SAVING_PER_EVICTION", default_value_t = PlanOptions::default().min_saving_per_eviction,
         value_parser = MicroUsdPerHour::parse_usd, value_name = "USD")]
     pub min_saving_per_eviction: MicroUsdPerHour,
@@ -84,24 +86,24 @@ fn min_values_policy(text: &str) -> Result<MinValuesPolicy, String> {
     MinValuesPolicy::parse(text).ok_or_else(|| "must be Strict or BestEffort".to_owned())
 }
 
-/// Whom the watcher calls.
+/// Services that the watcher calls.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct PeerArgs {
-    /// A scheduler; may be given several times, and a name may stand for several replicas.
+    /// Address of a scheduler; may be repeated, and a name may resolve to several replicas.
     #[arg(long, env = "PLIMSOLL_SCHEDULERS", required = true, value_delimiter = ',', value_name = "HOST:PORT")]
     pub scheduler: Vec<String>,
-    /// An actuator; may be given several times, and a name may stand for several replicas.
+    /// Address of an actuator; may be repeated, and a name may resolve to several replicas.
     #[arg(long, env = "PLIMSOLL_ACTUATORS", required = true, value_delimiter = ',', value_name = "HOST:PORT")]
     pub actuator: Vec<String>,
-    /// A name in the certificate of a caller that may follow snapshots; may be given several times.
+    /// DNS name in the certificate of a caller that may follow snapshots; may be repeated.
     #[arg(long = "allow-caller", env = "PLIMSOLL_ALLOW_CALLERS", value_delimiter = ',', value_name = "DNS_NAME")]
     pub allow_callers: Vec<String>,
-    /// Cluster access; without it that of the pod's ServiceAccount, or the user's own.
+    /// Kubeconfig; by default the pod's ServiceAccount, or the user's kubeconfig.
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// Who the watcher is.
+/// Identity of the watcher.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct IdentityArgs {
     /// Name of this replica in the Lease and in logs; made unique by the program.
@@ -110,7 +112,7 @@ pub struct IdentityArgs {
     /// Namespace of the Lease.
     #[arg(long, env = "PLIMSOLL_LEASE_NAMESPACE", default_value = "plimsoll-system", value_name = "NAMESPACE")]
     pub lease_namespace: String,
-    /// Names the cluster to schedulers, which may serve several.
+    /// Name of the cluster in requests to schedulers, which may serve several clusters.
     #[arg(long, env = "PLIMSOLL_CLUSTER_NAME", default_value = "default", value_name = "NAME")]
     pub cluster_name: String,
 }
@@ -119,7 +121,7 @@ impl WatcherArgs {
     /// Parses the arguments of the process.
     ///
     /// # Errors
-    /// The arguments are wrong, or help or the version was asked for.
+    /// If the arguments are invalid, or help or version was requested.
     pub fn try_read(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, Refused> {
         let command = Self::command().mut_arg("listen", |arg| arg.default_value(DEFAULT_LISTEN));
         mistake::read(command, args, |args: &Self| args.service.check())

@@ -103,8 +103,9 @@ impl Facts {
         self.catalogs.lock().content(&id.into())
     }
 
-    /// Builds the snapshot with number `sequence` of the cluster at `now`. Returns `None` while anything that a plan needs has not been received
-    /// yet, because a plan on partial facts buys too much. Reads only the pods that have changed since the previous call.
+    /// Builds the snapshot with number `sequence` of the cluster at `now`. Returns `None` while required facts have not
+    /// been received, because a plan on partial facts launches too much. Reads only the pods that have changed since
+    /// the previous call.
     #[must_use]
     pub fn build_snapshot(&self, now: Timestamp, sequence: u64) -> Option<BuiltSnapshot> {
         let index = self.index.read();

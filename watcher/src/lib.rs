@@ -1,7 +1,7 @@
 //! The watcher reads the cluster into an index, streams snapshots to schedulers and other clients, and drives the loop
 //! from snapshot to plan to execution.
 //!
-//! Its only write is its own Lease. It makes no decisions about nodes and buys nothing. It holds no durable state: a
+//! Its only write is its own Lease. It makes no decisions about nodes and launches nothing. It has no durable state: a
 //! new leader reads everything again.
 
 #![deny(clippy::indexing_slicing)]

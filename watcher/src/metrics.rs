@@ -100,7 +100,7 @@ impl WatcherMetrics {
         Ok(own)
     }
 
-    /// Exports counters before their first event: `increase` does not see the one that makes a series.
+    /// Exports counters before their first event: `increase` does not include the event that creates a series.
     fn start_at_zero(&self) {
         let kinds: Vec<&str> = ObjectKind::ALL.iter().map(|kind| kind.as_str()).collect();
         let known: [(&IntCounterVec, &[&str]); 5] = [

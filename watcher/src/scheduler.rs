@@ -15,9 +15,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-/// How long a plan may take before another replica is asked as well. The first answer is used, since all replicas give
-/// the same answer. Plans of large clusters take longer, so `STALL_FACTOR` times the duration of the last plan is
-/// added.
+/// How long a plan may take before it is requested from another replica too. The first response is used, since all
+/// replicas give the same one. Plans of large clusters take longer, so `STALL_FACTOR` times the duration of the last
+/// plan is added.
 const STALL_TIMEOUT: Duration = Duration::from_millis(500);
 const STALL_FACTOR: u32 = 3;
 

@@ -223,7 +223,7 @@ fn build_next(
         };
         return Some(NextSnapshot { published: Some(published), problems, number });
     };
-    // Somebody else may have built a snapshot in between, or publishing one may have failed.
+    // Another caller may have built a snapshot in between, or publishing one may have failed.
     let edits = if number == last_build + 1 { edits } else { SnapshotEdits::between(&previous.snapshot, &snapshot) };
     let delta = delta::delta_of((&previous.snapshot, &snapshot), previous.checksum, &edits);
     let (same, same_for_plans) = compare(&delta, previous.snapshot.ledger == snapshot.ledger);

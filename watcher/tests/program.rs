@@ -1,6 +1,6 @@
 //! Tests errors of the program's command line.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests: what is not as it should be ends the test")]
+#![expect(clippy::unwrap_used, reason = "test helpers fail by panicking")]
 
 use std::process::{Command, Output};
 

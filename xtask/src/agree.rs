@@ -1,5 +1,6 @@
-//! Does a plan mean what Kubernetes means? Random clusters and workloads are planned in this process; the planned nodes are made in a
-//! real control plane, and the real kube-scheduler binds the pods. docs/agreement.md says what is compared and what was found.
+//! Checks plans against kube-scheduler. Random clusters and workloads are planned in this process, the planned nodes
+//! are created in a real control plane, and the real kube-scheduler binds the pods. docs/agreement.md describes the
+//! comparison and its results.
 
 mod anew;
 mod board;
@@ -28,58 +29,58 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Below `--help`.
+/// Examples in `--help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  cargo xtask agree --cases 20                      a first look, in a minute
-  cargo xtask agree --cases 2000 --dir agreement    all of it; the same command goes on where it was broken off
-  cargo xtask agree --only 17,803 --dir agreement   these again, whatever came of them before
+  cargo xtask agree --cases 20                      a short run of one minute
+  cargo xtask agree --cases 2000 --dir agreement    the full run; the same command resumes an interrupted run
+  cargo xtask agree --only 17,803 --dir agreement   run these cases again
   cargo xtask agree --own-order --dir own-order     without nominated nodes
   cargo xtask agree --manifests case.yaml --catalog catalog.json
 
-What disagrees is in DIR/report.txt, and its manifests, catalog and plan in DIR/seed-N.";
+Disagreements are in DIR/report.txt; their manifests, catalogs and plans are in DIR/seed-N.";
 
-/// Between two lines of progress.
+/// Interval between progress lines.
 const TELL_EVERY: Duration = Duration::from_secs(10);
-/// So many cases in a row that cannot be played mean that the control plane is gone.
+/// Number of consecutive failed cases after which the control plane counts as lost.
 const MAX_BROKEN: usize = 20;
 
-/// What `cargo xtask agree` takes.
+/// Arguments of `cargo xtask agree`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// How many cases.
+    /// Number of cases.
     #[arg(long, default_value_t = 100, value_name = "N")]
     cases: u64,
-    /// The first case's seed; the others follow it.
+    /// Seed of the first case; the others follow.
     #[arg(long, default_value_t = 1, value_name = "S")]
     seed: u64,
-    /// Only these seeds, also if they were played before.
+    /// Only these seeds, even if they were run before.
     #[arg(long, value_delimiter = ',', value_name = "SEED")]
     only: Vec<u64>,
-    /// Where the outcomes are kept, for a run to go on where it was broken off.
+    /// Folder for the outcomes. An interrupted run resumes from it.
     #[arg(long, default_value = "target/agree", value_name = "DIR")]
     dir: PathBuf,
-    /// Cases in the control plane at once.
+    /// Number of cases in parallel.
     #[arg(long, default_value_t = 32, value_name = "N")]
     together: usize,
-    /// Pods come without nominated nodes: kube-scheduler alone says what goes where. Wants a DIR of its own.
+    /// Create pods without nominated nodes: kube-scheduler alone decides the order. Needs a separate DIR.
     #[arg(long)]
     own_order: bool,
-    /// Plan without these repairs, to see what they are worth (`cargo xtask moves`). Wants a DIR of its own.
+    /// Plan without these repairs, to measure their effect (`cargo xtask moves`). Needs a separate DIR.
     #[arg(long, value_delimiter = ',', value_name = "MOVE")]
     without: Vec<Move>,
-    /// One case from files instead of random ones.
+    /// One case from files instead of random cases.
     #[arg(long, requires = "catalog", num_args = 1.., value_name = "FILE")]
     manifests: Vec<PathBuf>,
-    /// What can be bought in that case.
+    /// Catalog of that case.
     #[arg(long, requires = "manifests", value_name = "FILE")]
     catalog: Option<PathBuf>,
 }
 
-/// Plays the cases that were not played yet, and sums up.
+/// Runs the cases that were not run before, and summarizes all of them.
 ///
 /// # Errors
-/// If the control plane cannot be started or is lost, or if plan and kube-scheduler disagree about any case.
+/// If the control plane cannot be started or is lost, or if plan and kube-scheduler disagree on a case.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut state = State::open(&args.dir)?;
     let seeds: Vec<u64> = match (&args.manifests[..], &args.only[..]) {
@@ -90,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let chosen = !args.only.is_empty() || !args.manifests.is_empty();
     let missing: Vec<u64> = seeds.iter().copied().filter(|seed| chosen || !state.has(*seed)).collect();
     if missing.len() < seeds.len() {
-        say(&format!("{} of {} cases were played before", seeds.len() - missing.len(), seeds.len()));
+        say(&format!("{} of {} cases were run before", seeds.len() - missing.len(), seeds.len()));
     }
     if !missing.is_empty() {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -100,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     write!(std::io::stdout().lock(), "{summary}")?;
     let against = seeds.iter().filter(|seed| state.outcomes.get(seed).is_none_or(|it| !it.agrees())).count();
     if against > 0 {
-        bail!("{against} of {} cases disagree or could not be played; see {}", seeds.len(), args.dir.display());
+        bail!("{against} of {} cases disagree or failed to run; see {}", seeds.len(), args.dir.display());
     }
     Ok(())
 }
@@ -111,7 +112,7 @@ async fn play_all(args: &Args, seeds: &[u64], state: &mut State) -> Result<()> {
     say("starting the control plane");
     let (plane, client) = plane::start(&guard, folder.path()).await?;
     let mut shared = Shared { client: client.clone(), board: Arc::default(), own_order: args.own_order, again: false };
-    // Without these two nothing is ever heard: their end is the end of the run.
+    // Without these two tasks no change is observed: the run ends when either ends.
     let mut followed = tokio::spawn(Arc::clone(&shared.board).follow(client.clone()));
     let mut provisioned = tokio::spawn(volumes::provision(client));
     let mut turns = async || {
@@ -119,7 +120,7 @@ async fn play_all(args: &Args, seeds: &[u64], state: &mut State) -> Result<()> {
         if broken.is_empty() {
             return Ok(());
         }
-        say(&format!("{} cases could not be played, and are played once more", broken.len()));
+        say(&format!("{} cases failed to run, and run once more", broken.len()));
         shared.again = true;
         turn(args, &shared, &broken, state).await.map(drop)
     };
@@ -132,7 +133,7 @@ async fn play_all(args: &Args, seeds: &[u64], state: &mut State) -> Result<()> {
     Ok(())
 }
 
-/// Plays these; those that could not be, mostly since the machine was too busy for the control plane.
+/// Runs these seeds. Returns the seeds that failed, mostly because the machine was too busy for the control plane.
 async fn turn(args: &Args, shared: &Shared, seeds: &[u64], state: &mut State) -> Result<Vec<u64>> {
     let played = stream::iter(seeds).map(|seed| one(args, shared, *seed)).buffer_unordered(args.together.max(1));
     let mut played = std::pin::pin!(played);
@@ -148,13 +149,13 @@ async fn turn(args: &Args, shared: &Shared, seeds: &[u64], state: &mut State) ->
         progress.count(&outcome);
         state.keep(outcome, &case, planned.as_deref())?;
         if in_a_row >= MAX_BROKEN {
-            bail!("{in_a_row} cases in a row could not be played; see {}", args.dir.display());
+            bail!("{in_a_row} consecutive cases failed to run; see {}", args.dir.display());
         }
     }
     Ok(broken)
 }
 
-/// Draws, plans and plays one case.
+/// Generates, plans and runs one case.
 async fn one(args: &Args, shared: &Shared, seed: u64) -> (Outcome, Case, Option<Arc<Planned>>) {
     let unplayed = |title: &str, error: String| {
         let mut outcome = Outcome::new(seed, title);
@@ -170,7 +171,7 @@ async fn one(args: &Args, shared: &Shared, seed: u64) -> (Outcome, Case, Option<
         Err(error) => return (unplayed("", format!("{error:#}")), Case::empty(seed), None),
     };
     let (to_plan, without) = (Arc::clone(&case), args.without.clone());
-    // A panic of the solver is an outcome as well.
+    // A panic of the solver is an outcome too.
     let planned = match tokio::task::spawn_blocking(move || to_plan.plan(&without)).await {
         Ok(Ok(planned)) => Arc::new(planned),
         Ok(Err(error)) => return (unplayed(&case.title, format!("{error:#}")), Case::clone(&case), None),
@@ -180,7 +181,7 @@ async fn one(args: &Args, shared: &Shared, seed: u64) -> (Outcome, Case, Option<
     (outcome, Case::clone(&case), Some(planned))
 }
 
-/// Tells how far the run is, now and then.
+/// Prints the progress of the run at intervals.
 struct Progress {
     all: usize,
     done: usize,
@@ -216,8 +217,8 @@ impl Progress {
     }
 }
 
-/// One line of progress.
+/// Prints one progress line.
 fn say(text: &str) {
-    // Nobody to tell if stderr is closed.
+    // If stderr is closed, the message is lost.
     let _ = writeln!(std::io::stderr().lock(), "agree: {text}");
 }

@@ -1,5 +1,6 @@
-//! Time, memory and cost of plans, beside Karpenter's scheduler (tests/peers/karpenter) on the same machine and the same input. Each
-//! measurement is a process of its own, so that its peak of memory is its own; Plimsoll's are built in the release profile.
+//! Time, memory and cost of plans, compared with Karpenter's scheduler (tests/peers/karpenter) on the same machine and
+//! the same input. Each measurement runs in its own process, so that its peak memory is its own. Plimsoll is built in
+//! the release profile.
 
 mod child;
 mod consolidation;
@@ -26,28 +27,29 @@ enum Part {
     KarpenterMix,
     /// 100,000 pods of 300 shapes, all different, of one Deployment; many pools; a company; 5,000 nodes.
     Scale,
-    /// Sessions with the scheduler's process: one more pod in a warm one, a cold one over gRPC, the first launch of a burst.
+    /// Sessions with the process of the scheduler: one more pod in a warm session, a cold session over gRPC, the first
+    /// launch of a burst.
     Sessions,
-    /// Cost against Karpenter's and the lower bound on 200 random instances.
+    /// Cost compared with Karpenter's and with the lower bound on 200 random instances.
     Gaps,
-    /// Plan and lower bound against the optimum that HiGHS proves on 50 small instances (needs Python).
+    /// Plan and lower bound compared with the optimum that HiGHS proves on 50 small instances (needs Python).
     Exact,
-    /// Consolidation of underused clusters to the end, beside Karpenter's disruption methods.
+    /// Consolidation of underused clusters to the end, compared with Karpenter's disruption methods.
     Consolidation,
-    /// Time against pods, shapes, types and nodes, with the fitted exponents.
+    /// Time by number of pods, shapes, types and nodes, with the fitted exponents.
     Growth,
 }
 
-/// What `cargo xtask bench` takes.
+/// Arguments of `cargo xtask bench`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
-  cargo xtask bench                                              all of it, with Karpenter beside: hours
-  cargo xtask bench --no-peer                                    Plimsoll alone: minutes
+  cargo xtask bench                                              everything, including Karpenter: hours
+  cargo xtask bench --no-peer                                    only Plimsoll: minutes
   cargo xtask bench --only karpenter-mix --sizes 1000,5000       two sizes of Karpenter's mix
   cargo xtask bench --only gaps --instances 20 --no-peer
   cargo xtask bench --only consolidation --nodes 50 --clusters 20  twenty clusters of each kind
-  cargo xtask bench --write docs/benchmarks.md                   and the tables into that file
-  cargo xtask bench --only sessions --write docs/benchmarks.md   these tables alone, the file's others stay as they are")]
+  cargo xtask bench --write docs/benchmarks.md                   also write the tables to this file
+  cargo xtask bench --only sessions --write docs/benchmarks.md   only these tables; the others stay unchanged")]
 pub(crate) struct Args {
     /// Only these parts.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
@@ -55,64 +57,64 @@ pub(crate) struct Args {
     /// Pods of Karpenter's mix.
     #[arg(long, value_delimiter = ',', default_value = "1000,5000,10000,20000", value_name = "PODS")]
     sizes: Vec<usize>,
-    /// The most pods of the mix that Karpenter is asked about; it takes minutes for ten thousand on the real catalog.
+    /// Maximum number of pods of the mix for which Karpenter runs; ten thousand on the real catalog take minutes.
     #[arg(long, default_value_t = 20_000, value_name = "PODS")]
     peer_most: usize,
-    /// Answers of Karpenter; the best cost counts, and the median time.
+    /// Number of Karpenter's seeds; the best cost and the median time count.
     #[arg(long, default_value_t = 3, value_name = "N")]
     peer_seeds: u64,
-    /// The most pods of the mix for which it is measured how long Karpenter sorts and cuts lists of types after Solve; for ten thousand on the
-    /// real catalog that alone takes minutes.
+    /// Maximum number of pods of the mix for which Karpenter's sorting and truncating of type lists after Solve is
+    /// measured; for ten thousand on the real catalog that alone takes minutes.
     #[arg(long, default_value_t = 5_000, value_name = "PODS")]
     peer_cut_most: usize,
-    /// From so many pods of the mix on, Karpenter is asked once on the real catalog.
+    /// From this number of pods of the mix on, Karpenter runs with one seed on the real catalog.
     #[arg(long, value_name = "PODS")]
     peer_once_from: Option<usize>,
-    /// Random instances for cost.
+    /// Number of random instances for cost.
     #[arg(long, default_value_t = 200, value_name = "N")]
     instances: u64,
-    /// Small instances beside their optimum.
+    /// Number of small instances that are compared with their optimum.
     #[arg(long, default_value_t = 50, value_name = "N")]
     exact: u64,
-    /// Sizes of the clusters that are consolidated.
+    /// Sizes of the consolidated clusters.
     #[arg(long, value_delimiter = ',', default_value = "50,200", value_name = "NODES")]
     nodes: Vec<usize>,
-    /// Clusters of each kind and size that are consolidated.
+    /// Number of consolidated clusters of each kind and size.
     #[arg(long, default_value_t = 3, value_name = "N")]
     clusters: u64,
-    /// Seed of the first of them.
+    /// Seed of the first cluster.
     #[arg(long, default_value_t = 1, value_name = "SEED")]
     first_seed: u64,
-    /// The most nodes of a cluster that Karpenter consolidates.
+    /// Maximum number of nodes of a cluster that Karpenter consolidates.
     #[arg(long, default_value_t = 200, value_name = "NODES")]
     peer_most_nodes: usize,
-    /// Karpenter ends after so long on one cluster.
+    /// Time limit of Karpenter for one cluster.
     #[arg(long, default_value_t = 1_800, value_name = "SECONDS")]
     peer_wall: u64,
     /// Without Karpenter.
     #[arg(long)]
     no_peer: bool,
-    /// Take plimsoll-measure from the target folder as it is.
+    /// Use plimsoll-measure from the target folder without building it.
     #[arg(long)]
     no_build: bool,
-    /// The folder for what is measured (default: bench in cargo's target folder).
+    /// Folder for the inputs (default: bench in cargo's target folder).
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Write method, versions, date and tables into this file; tables of parts that are not run stay as they are there.
+    /// Write method, versions, date and tables to this file; tables of other parts stay unchanged.
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
 }
 
-/// What parts share.
+/// Shared state of the parts.
 struct Bench {
     measure: Measure,
     args: Args,
 }
 
-/// Measures, prints tables, and writes them where that is asked for.
+/// Measures, prints tables, and writes them if requested.
 ///
 /// # Errors
-/// If something cannot be built or a measurement fails.
+/// If a build or a measurement fails.
 pub(crate) fn run(args: Args) -> Result<()> {
     let (root, target) = crate::workspace::folders()?;
     let dir = args.dir.clone().unwrap_or_else(|| target.join("bench"));
@@ -155,7 +157,7 @@ fn print(section: &str) -> Result<()> {
     Ok(())
 }
 
-/// Progress, for people.
+/// Prints one progress line.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "bench: {text}");
 }

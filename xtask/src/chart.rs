@@ -19,10 +19,10 @@ const CHART: &str = "deploy/helm/plimsoll";
 /// The chart of the custom resources, below the root.
 const CRD_CHART: &str = "deploy/helm/plimsoll-crd";
 
-/// What `cargo xtask chart` takes.
+/// Arguments of `cargo xtask chart`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Write deploy/kubernetes from the chart, and check nothing.
+    /// Write deploy/kubernetes from the chart, without checks.
     #[arg(long)]
     write: bool,
 }
@@ -68,7 +68,7 @@ fn save(folder: &Path, name: &str, text: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A file of values in the chart's folder ci.
+/// A values file in the chart's folder ci.
 #[derive(Debug)]
 struct Case {
     name: String,
@@ -91,7 +91,7 @@ fn cases(chart: &Path) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// If not even stderr can be written to, there is nobody left to tell.
+/// If stderr is closed, the message is lost.
 fn tell(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "chart: {text}");
 }

@@ -1,4 +1,5 @@
-//! `cargo xtask ci`: what must hold before a change lands, as steps. `.ci/run` runs all but `image`, which compiles a second profile.
+//! `cargo xtask ci`: checks that must pass before a change is merged, as steps. `.ci/run` runs all steps except
+//! `image`, which compiles a second profile.
 
 use crate::harness::tools::{self, Tool};
 use crate::{Chore, workspace};
@@ -9,58 +10,60 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-/// A scenario that fails is played once more: it runs against the clock on a machine that others use too. Both tries are told.
+/// A scenario that fails runs once more, because it depends on time and other processes use the machine too. Both
+/// results are reported.
 const END_TO_END: [&str; 4] = ["xtask", "e2e", "--again", "1"];
 const CHART: [&str; 2] = ["xtask", "chart"];
-/// Without actuator/aws: the EC2 SDK would be compiled a second time for the lints alone. With the Criterion benches, which
+/// Without actuator/aws, because the lints would compile the EC2 SDK a second time. With the Criterion benches, which
 /// nothing else compiles.
 const LINTS: &str = "cargo clippy --locked --all-targets --features plimsoll-measure/parts -- -D warnings";
 
 /// Without actuator/aws, as for the lints.
 const DOC: &str = "RUSTDOCFLAGS=-Dwarnings cargo doc --locked --no-deps";
-/// Advisories need a database from the network, and new ones come without a change here: the workflow looks at them.
+/// Advisories need a database from the network, and new advisories appear without a change here, so the workflow checks
+/// them.
 const DENY: &str = "cargo deny --locked check --hide-inclusion-graph licenses bans sources";
-/// The actuator's rights: cfn-lint, the Terraform module beside the template, moto's CloudFormation.
+/// Permissions of the actuator: cfn-lint, comparison of the Terraform module with the template, moto's CloudFormation.
 const TEMPLATES: &str = "venv=$(tests/ec2/venv.sh) && cd tests/aws && \"$venv/bin/python\" -m unittest";
 const ALERT_RULES: &str = "promtool test rules tests/monitoring/plimsoll.yaml";
 /// As the Dockerfile builds them.
 const RELEASE: &str = "cargo build --release --locked --bins --package plimsoll-watcher --package plimsoll-objects \
                        --package plimsoll-actuator-aws --package plimsoll-cli";
 
-/// What `cargo xtask ci` takes.
+/// Arguments of `cargo xtask ci`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// The steps to run, in this order; all but `deny`, `doc`, `chart` and `image` if none is named.
+    /// The steps to run, in this order; by default all except `deny`, `doc`, `chart` and `image`.
     #[arg(value_enum)]
     steps: Vec<Step>,
 }
 
-/// A step.
+/// A CI step.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Formatting.
     Format,
-    /// Licences, sources and banned crates among the dependencies. Only if named: it needs cargo-deny.
+    /// Licences, sources and banned crates of the dependencies. Only on request, because it needs cargo-deny.
     Deny,
     /// Clippy without a warning.
     Lints,
-    /// Documentation of the crates without a warning. Only if named: it compiles all crates once more.
+    /// Documentation of the crates without a warning. Only on request, because it compiles all crates once more.
     Doc,
     /// The test command of README.md.
     Tests,
-    /// Tests of the adapter to AWS and of deploy/aws, and requests judged by AWS' own model of EC2.
+    /// Tests of the AWS adapter and of deploy/aws, and validation of requests against AWS' own model of EC2.
     Aws,
-    /// The Helm charts, the manifests that are rendered from them, and the alert rules. Only if named: the first run builds
-    /// helm and kubeconform.
+    /// The Helm charts, the manifests that are rendered from them, and the alert rules. Only on request, because the
+    /// first run builds helm and kubeconform.
     Chart,
     /// The three services on real servers.
     E2e,
-    /// The container images, of the release profile: some ten minutes of compiling, so only if named.
+    /// The container images, in the release profile. Only on request, because it takes about ten minutes to compile.
     Image,
 }
 
 impl Step {
-    /// The steps that run if none is named.
+    /// The default steps.
     const DEFAULT: [Self; 5] = [Self::Format, Self::Lints, Self::Tests, Self::Aws, Self::E2e];
 
     fn title(self) -> &'static str {
@@ -103,7 +106,7 @@ impl Step {
     }
 }
 
-/// Runs the steps; the first that fails is the last.
+/// Runs the steps and stops at the first that fails.
 ///
 /// # Errors
 /// If a step fails, with its name.
@@ -135,18 +138,18 @@ fn shell(root: &Path, command: &str) -> Result<()> {
     Ok(())
 }
 
-/// The generated requests, judged by AWS' own model of EC2.
+/// Validates the generated requests against AWS' own model of EC2.
 fn judge_requests(root: &Path) -> Result<()> {
     let venv = workspace::script(&root.join("tests/ec2/venv.sh"))?;
     let (_, target) = workspace::folders()?;
-    // With the features of the tests, which have compiled all of it.
+    // With the features of the tests, for which everything is compiled already.
     shell(root, "cargo build --locked --bin plimsoll")?;
     let (program, python) = (target.join("debug/plimsoll"), venv.join("bin/python"));
     let judge = "-m unittest discover -t . -s judge";
     shell(&root.join("tests"), &format!("PLIMSOLL='{}' '{}' {judge}", program.display(), python.display()))
 }
 
-/// Runs what needs tools beside Rust. On a machine without them it is left out, and a message says so.
+/// Runs a step that needs tools other than Rust. Without these tools, skips the step with a message.
 fn with_tools(what: &str, tools: &[&Tool], run: impl FnOnce() -> Result<()>) -> Result<()> {
     let missing: Vec<&str> = tools.iter().filter(|tool| !tool.is_installed()).map(|tool| tool.program).collect();
     if missing.is_empty() {
@@ -170,7 +173,7 @@ fn end_to_end() -> Result<()> {
     }
 }
 
-/// Compiled once by cargo and not once more in a builder; a machine without a registry of images will do.
+/// Compiles once with cargo instead of again in a builder, and works without a registry of images.
 fn images(root: &Path, target: &Path) -> Result<()> {
     shell(root, RELEASE)?;
     let programs = target.join("release");
@@ -181,7 +184,7 @@ fn images(root: &Path, target: &Path) -> Result<()> {
     }
 }
 
-/// If not even stderr can be written to, there is nobody left to tell.
+/// If stderr is closed, the message is lost.
 fn tell(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "\n== {text}");
 }

@@ -1,6 +1,6 @@
-//! End to end: the three services as processes of their own, against a real control plane (tests/controlplane), moto's EC2
-//! (tests/ec2) and the kubelet stand-in (tests/kubelet). Each scenario has a world of its own on free loopback ports;
-//! nothing of it is left, whatever happens.
+//! End-to-end tests: the three services as separate processes, against a real control plane (tests/controlplane),
+//! moto's EC2 (tests/ec2) and a simulated kubelet (tests/kubelet). Each scenario has its own environment on free
+//! loopback ports, which is always removed at the end.
 
 mod checks;
 mod objects;
@@ -18,33 +18,35 @@ use crate::harness::services::REPLICAS;
 use crate::harness::world::{Setup, World};
 use scenarios::{Plimsoll, SCENARIOS, Scenario};
 
-/// What `cargo xtask e2e` takes.
+/// Arguments of `cargo xtask e2e`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Only these scenarios, by name.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     only: Vec<String>,
-    /// Name the scenarios and do nothing.
+    /// List the scenarios and exit.
     #[arg(long)]
     list: bool,
-    /// Keep the work folder with the logs of all processes, also after success.
+    /// Keep the work folder with the logs of all processes after success too.
     #[arg(long)]
     keep: bool,
-    /// Work folder (default: a new one below the system's temporary folder). The path must be short: a socket is in it.
+    /// Work folder (default: a new folder in the system's temporary folder). The path must be short, because it
+    /// contains a socket.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// How many single pods the latency is measured on.
+    /// Number of single pods for measuring the latency.
     #[arg(long, default_value_t = 30, value_name = "N")]
     latency_pods: usize,
-    /// Play a scenario that failed so many times again, and count the last. Both tries are told: what fails once is to be looked into.
+    /// Run a scenario that failed this many times again; the last result counts. All results are reported, because a
+    /// single failure needs analysis too.
     #[arg(long, default_value_t = 0, value_name = "N")]
     again: u32,
-    /// Take the programs from the target folder as they are.
+    /// Use the programs in the target folder without building them.
     #[arg(long)]
     no_build: bool,
 }
 
-/// What scenarios share: where the parts are, and the wishes of the caller.
+/// Shared state of the scenarios: the components, and the options of the caller.
 #[derive(Debug)]
 struct Context {
     parts: Parts,
@@ -52,7 +54,7 @@ struct Context {
     latency_pods: usize,
 }
 
-/// A figure that a scenario found: what it is, and how much.
+/// A figure of a scenario: name and value.
 type Figure = (&'static str, String);
 
 struct Outcome {
@@ -64,7 +66,7 @@ struct Outcome {
 /// Runs the scenarios.
 ///
 /// # Errors
-/// If a part cannot be built or found, or if any scenario failed; each failure was told when it happened.
+/// If a component cannot be built or found, or if a scenario fails; each failure is reported when it happens.
 pub(crate) fn run(args: Args) -> Result<()> {
     let Args { only, list, keep, dir, latency_pods, again, no_build } = args;
     let chosen = choose(&only)?;
@@ -103,8 +105,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
 fn choose(only: &[String]) -> Result<Vec<&'static Scenario>> {
     for name in only {
         if !SCENARIOS.iter().any(|s| s.name == name) {
-            let known: Vec<_> = SCENARIOS.iter().map(|s| s.name).collect();
-            bail!("no scenario is called {name}; these are: {}", known.join(", "));
+            let names: Vec<_> = SCENARIOS.iter().map(|s| s.name).collect();
+            bail!("no scenario is called {name}; these are: {}", names.join(", "));
         }
     }
     Ok(SCENARIOS.iter().filter(|s| only.is_empty() || only.iter().any(|n| n == s.name)).collect())
@@ -118,7 +120,7 @@ fn print_list() -> Result<()> {
     Ok(())
 }
 
-/// The folder, and whether it is ours to remove.
+/// The folder, and whether this program may remove it.
 fn work_folder(dir: Option<PathBuf>) -> Result<(PathBuf, bool)> {
     match dir {
         Some(dir) => {
@@ -174,8 +176,8 @@ fn summary(outcomes: &[Outcome]) -> Result<()> {
     Ok(())
 }
 
-/// One line of progress.
+/// Prints one progress line.
 fn say(text: &str) {
-    // Nobody to tell if stderr is closed.
+    // If stderr is closed, the message is lost.
     let _ = writeln!(std::io::stderr().lock(), "e2e: {text}");
 }

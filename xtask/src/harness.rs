@@ -1,4 +1,4 @@
-//! The end-to-end world: control plane, EC2, kubelets and services as processes that end with the run, and waiting for them.
+//! The end-to-end environment: control plane, EC2, kubelets and services as processes that end with the run.
 
 pub(crate) mod audit;
 pub(crate) mod cloud;

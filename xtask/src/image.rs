@@ -1,4 +1,4 @@
-//! `cargo xtask image`: builds the container images of deploy/images with whatever builder is installed, and checks each.
+//! `cargo xtask image`: builds the container images of deploy/images with an installed builder, and checks each image.
 
 mod builder;
 mod checks;
@@ -22,31 +22,31 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What `cargo xtask image` takes.
+/// Arguments of `cargo xtask image`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Take programs that are built already (a folder such as target/release) instead of compiling in the builder.
+    /// Use built programs (a folder such as target/release) instead of compiling in the builder.
     #[arg(long, value_name = "DIR")]
     programs: Option<PathBuf>,
     /// Only these images.
     #[arg(long, value_delimiter = ',', value_name = "IMAGE")]
     only: Vec<String>,
-    /// What the programs stand on: `packages` (Debian's, taken within the builder), `local` (Debian's, taken on this machine) or an image.
+    /// Base of the images: `packages` (Debian's, within the builder), `local` (Debian's, on this machine) or an image.
     #[arg(long, default_value = "packages", value_name = "BASE")]
     base: String,
-    /// What to build for.
+    /// Target platforms.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Platform::of_this_machine()])]
     platform: Vec<Platform>,
-    /// Which builder to use [default: the first that runs].
+    /// The builder to use [default: the first one that works].
     #[arg(long, value_enum)]
     builder: Option<Builder>,
     /// Replace another argument of the Dockerfile, such as DEBIAN=mirror/debian:bookworm-slim.
     #[arg(long, value_name = "NAME=VALUE")]
     build_arg: Vec<String>,
-    /// Where the source is, for the label org.opencontainers.image.source.
+    /// URL of the source, for the label org.opencontainers.image.source.
     #[arg(long, default_value = "unknown", value_name = "URL")]
     source: String,
-    /// Where archives, debug files, contents lists and SBOMs go [default: target/images].
+    /// Folder for archives, debug files, contents lists and SBOMs [default: target/images].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Do not start the programs.
@@ -54,16 +54,16 @@ pub(crate) struct Args {
     no_start: bool,
 }
 
-/// What all images of this run have in common.
+/// Common properties of all images of this run.
 #[derive(Debug)]
 struct Release {
     version: &'static str,
     revision: String,
-    /// Time of the commit, in seconds since 1970: every timestamp within the images.
+    /// Time of the commit, in seconds since 1970, used for every timestamp in the images.
     epoch: i64,
 }
 
-/// An image that was built and has passed its checks.
+/// An image that has passed its checks.
 #[derive(Debug)]
 struct Built {
     program: &'static Program,
@@ -72,10 +72,10 @@ struct Built {
     archive: PathBuf,
 }
 
-/// Builds and checks.
+/// Builds and checks the images.
 ///
 /// # Errors
-/// If no builder is installed, a build fails, or an image fails a check; all faults of all images are in the message.
+/// If no builder is installed, a build fails, or an image fails a check. The message contains all faults of all images.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let (root, target) = workspace::folders()?;
     let chosen = program::choose(&args.only)?;
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     let boms: Vec<_> =
-        built.iter().map(|one| out.join(format!("{}-{}.cdx.json", one.program.image, one.platform))).collect();
+        built.iter().map(|image| out.join(format!("{}-{}.cdx.json", image.program.image, image.platform))).collect();
     sbom::validate(&root, &boms)?;
     report(&built)?;
     if !faults.is_empty() {
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.no_start {
         return Ok(());
     }
-    let here: Vec<&Built> = built.iter().filter(|one| one.platform == Platform::of_this_machine()).collect();
+    let here: Vec<&Built> = built.iter().filter(|image| image.platform == Platform::of_this_machine()).collect();
     if here.len() < built.len() {
         say("images for another architecture are not started here");
     }
@@ -151,7 +151,7 @@ impl Release {
         if changed {
             revision.push_str("-dirty");
         }
-        let epoch = git(&["log", "-1", "--format=%ct"])?.parse().context("git log does not tell the time of HEAD")?;
+        let epoch = git(&["log", "-1", "--format=%ct"])?.parse().context("git log prints no time of HEAD")?;
         Ok(Release { version: env!("CARGO_PKG_VERSION"), revision, epoch })
     }
 
@@ -183,8 +183,8 @@ fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
 
-/// One line of progress.
+/// Prints one progress line.
 fn say(text: &str) {
-    // Nobody to tell if stderr is closed.
+    // If stderr is closed, the message is lost.
     let _ = writeln!(std::io::stderr().lock(), "image: {text}");
 }

@@ -1,4 +1,4 @@
-//! Repository chores: `cargo xtask <chore>`.
+//! Repository tasks: `cargo xtask <task>`.
 
 mod agree;
 mod bench;
@@ -19,34 +19,34 @@ use clap::Parser;
 #[derive(Parser, Debug)]
 #[command(name = "xtask", about = "Repository chores")]
 enum Chore {
-    /// Generate the Rust code of the wire from its .proto files.
+    /// Generate Rust code from the .proto files.
     Proto {
-        /// Change nothing; fail if the committed code is not what would be written.
+        /// Change nothing; fail if the committed code is not up to date.
         #[arg(long)]
         check: bool,
     },
-    /// Run what must pass before a change lands: formatting, lints, tests, the adapter to AWS, charts, end to end.
+    /// Run the checks that must pass before a merge: formatting, lints, tests, the AWS adapter, charts, end to end.
     Ci(ci::Args),
     /// Check the Helm charts with Helm and kubeconform (needs Go), or write deploy/kubernetes from them.
     Chart(chart::Args),
     /// Run the end-to-end tests.
     E2e(e2e::Args),
-    /// Start a cluster with Plimsoll and an EC2 on this machine, to try things with kubectl.
+    /// Start a cluster with Plimsoll and an EC2 on this machine, for use with kubectl.
     #[command(after_help = world::EXAMPLES)]
     World(world::Args),
     /// Compare plans with Karpenter's scheduler on random cases (needs Go).
     Peer(peer::Args),
-    /// Measure time, memory and cost of plans, beside Karpenter's scheduler (needs Go).
+    /// Measure time, memory and cost of plans, compared with Karpenter's scheduler (needs Go).
     Bench(bench::Args),
-    /// Compare plans with what the real kube-scheduler does.
+    /// Compare plans with the decisions of the real kube-scheduler.
     #[command(after_help = agree::EXAMPLES)]
     Agree(agree::Args),
     /// Build the container images and check them (needs Docker, Podman or Buildah).
     Image(image::Args),
-    /// Play seeds of the simulation with faults.
+    /// Run seeds of the simulation with faults.
     #[command(after_help = sim::EXAMPLES)]
     Sim(sim::Args),
-    /// Measure what each repair of the solver is worth.
+    /// Measure the effect of each repair of the solver.
     Moves(moves::Args),
 }
 

@@ -1,4 +1,4 @@
-//! What each repair of the solver is worth: random cases are planned with all moves, and without each of them.
+//! Effect of each repair of the solver: random cases are planned with all moves, and without each of them.
 
 use anyhow::Result;
 use plimsoll_model::plan::{Plan, PlanOptions};
@@ -6,19 +6,19 @@ use plimsoll_solver::{Move, replay, solve_without};
 use plimsoll_workloads::{Profile, Question};
 use std::io::Write as _;
 
-/// What `cargo xtask moves` takes.
+/// Arguments of `cargo xtask moves`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   cargo xtask moves                              500 cases from seed 1
-  cargo xtask moves --cases 2000 --seed 30001    cases that nobody has looked at
-  cargo xtask moves --only fill-nodes            one move; `cargo xtask agree --without fill-nodes` asks kube-scheduler
+  cargo xtask moves --cases 2000 --seed 30001    unseen cases
+  cargo xtask moves --only fill-nodes            one move; `cargo xtask agree --without fill-nodes` runs kube-scheduler
 
-A move that changes fewer than one plan in a thousand is not worth its code.")]
+A move that changes fewer than 1 of 1,000 plans should be removed.")]
 pub(crate) struct Args {
-    /// How many cases.
+    /// Number of cases.
     #[arg(long, default_value_t = 500, value_name = "N")]
     cases: u64,
-    /// The first case's seed; the others follow.
+    /// Seed of the first case; the others follow.
     #[arg(long, default_value_t = 1, value_name = "S")]
     seed: u64,
     /// Only these moves.
@@ -26,30 +26,30 @@ pub(crate) struct Args {
     only: Vec<Move>,
 }
 
-/// What is lost without one move, over all cases.
+/// Loss without one move, over all cases.
 #[derive(Default, Clone)]
 struct Loss {
     changed: Vec<u64>,
     /// Pods placed.
     pods: i64,
-    /// Micro-USD per hour, of plans that place as many pods.
+    /// Micro-USD per hour, for plans that place the same number of pods.
     cost: i64,
-    /// Plans of which kube-scheduler strands a pod in more than one run of 48.
+    /// Plans in which kube-scheduler strands a pod in more than one run of 48.
     stranding: i64,
 }
 
 /// Plans and prints a table.
 ///
 /// # Errors
-/// If a case cannot be drawn.
+/// If a case cannot be generated.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let moves = if args.only.is_empty() { Move::ALL.to_vec() } else { args.only.clone() };
     let mut losses = vec![Loss::default(); moves.len()];
     for seed in args.seed..args.seed.saturating_add(args.cases) {
         let question = plimsoll_workloads::case(seed, &Profile::kubernetes()).question()?;
         let with = Figures::of(&question, &[]);
-        for (one, loss) in moves.iter().zip(&mut losses) {
-            let without = Figures::of(&question, &[*one]);
+        for (removed, loss) in moves.iter().zip(&mut losses) {
+            let without = Figures::of(&question, &[*removed]);
             if without.plan == with.plan {
                 continue;
             }
@@ -68,16 +68,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "| without | plans changed | pods lost | dearer, USD/h | more plans that strand | seeds |")?;
     writeln!(out, "|---|---:|---:|---:|---:|---|")?;
-    for (one, loss) in moves.iter().zip(&losses) {
+    for (removed, loss) in moves.iter().zip(&losses) {
         let dollars = loss.cost as f64 / 1e6;
         let seeds: Vec<String> = loss.changed.iter().take(6).map(u64::to_string).collect();
         let (changed, seeds) = (loss.changed.len(), seeds.join(", "));
-        writeln!(out, "| {one} | {changed} | {} | {dollars:.3} | {} | {seeds} |", loss.pods, loss.stranding)?;
+        writeln!(out, "| {removed} | {changed} | {} | {dollars:.3} | {} | {seeds} |", loss.pods, loss.stranding)?;
     }
     Ok(())
 }
 
-/// A plan and what counts of it.
+/// Figures of a plan.
 struct Figures {
     plan: Plan,
     pods: i64,
@@ -88,7 +88,7 @@ impl Figures {
     fn of(question: &Question, without: &[Move]) -> Self {
         let options = PlanOptions { disruption: false, ..PlanOptions::default() };
         let mut plan = solve_without(&question.snapshot, &question.catalogs, &options, without);
-        // It takes time and does not hang on moves.
+        // The lower bound takes time and does not depend on moves.
         plan.lower_bound = plan.hourly;
         let launched: usize = plan.launches.iter().map(|launch| launch.pods.len()).sum();
         let kept: usize = plan.placements.iter().map(|to| to.pods.len()).sum();

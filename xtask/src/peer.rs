@@ -1,6 +1,6 @@
-//! The same random cases for Plimsoll's solver and for Karpenter's scheduler (tests/peers/karpenter): Plimsoll has to place the same
-//! pods or more, and to pay the same or less. Each exception is told with its reason: what is wrong with Karpenter's plan, or what
-//! docs/agreement.md says.
+//! Runs the same random cases with Plimsoll's solver and with Karpenter's scheduler (tests/peers/karpenter): Plimsoll
+//! must place at least as many pods, and must not cost more. Each exception is reported with its reason: an error of
+//! Karpenter's plan, or the entry in docs/agreement.md.
 
 mod answer;
 mod judge;
@@ -19,40 +19,40 @@ use std::time::Instant;
 
 use record::Record;
 
-/// Several of Karpenter's answers: it breaks ties between equal pods at random.
+/// Number of Karpenter's results per case, because it breaks ties between equal pods at random.
 const SEEDS_DEFAULT: u64 = 5;
 
-/// What `cargo xtask peer` takes.
+/// Arguments of `cargo xtask peer`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
-  cargo xtask peer                       1,000 cases from seed 1; Karpenter's answers are kept for the next run
-  cargo xtask peer --only 17,42          these two alone, in full, their files kept below the work folder
+  cargo xtask peer                       1,000 cases from seed 1; Karpenter's results are cached
+  cargo xtask peer --only 17,42          both plans in full, with their files in the work folder
   cargo xtask peer --cases 200 --seed 5000")]
 pub(crate) struct Args {
-    /// How many cases.
+    /// Number of cases.
     #[arg(long, default_value_t = 1000, value_name = "N")]
     cases: u64,
-    /// The first case's seed; the others follow.
+    /// Seed of the first case; the others follow.
     #[arg(long, default_value_t = 1, value_name = "S")]
     seed: u64,
-    /// Only the cases of these seeds, with their files and both plans kept.
+    /// Only the cases of these seeds; their files and both plans are stored.
     #[arg(long, value_delimiter = ',', value_name = "SEED")]
     only: Vec<u64>,
-    /// Answers of Karpenter to compare with the best of.
+    /// Number of Karpenter's results; the best counts.
     #[arg(long, default_value_t = SEEDS_DEFAULT, value_name = "N")]
     seeds: u64,
-    /// Plan without these repairs, to see what they are worth (`cargo xtask moves`).
+    /// Plan without these repairs, to measure their effect (`cargo xtask moves`).
     #[arg(long, value_delimiter = ',', value_name = "MOVE")]
     without: Vec<Move>,
-    /// Where answers and the report go (default: peer in cargo's target folder). A run that was stopped goes on from there.
+    /// Folder for results and the report (default: peer in cargo's target folder). An interrupted run resumes from it.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
-/// Compares, and writes `report.md` into the work folder.
+/// Compares the plans, and writes `report.md` to the work folder.
 ///
 /// # Errors
-/// If the peer cannot be built or started, or if a case has an exception that docs/agreement.md gives no reason for.
+/// If the peer cannot be built or started, or if a case has an exception without a reason in docs/agreement.md.
 pub(crate) fn run(args: Args) -> Result<()> {
     let Args { cases, seed, only, seeds, without, dir } = args;
     let (root, target) = crate::workspace::folders()?;
@@ -96,7 +96,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let gone = |it: &&judge::Judgement| !it.is_exception() && known.contains_key(&it.seed);
     let gone: Vec<String> = judgements.iter().filter(gone).map(|it| it.seed.to_string()).collect();
     if !gone.is_empty() {
-        say(&format!("no longer exceptions, to be taken out of docs/agreement.md: {}", gone.join(", ")));
+        say(&format!("no longer exceptions, remove from docs/agreement.md: {}", gone.join(", ")));
     }
     let unexplained = judgements.iter().filter(|it| it.is_unexplained()).count();
     if unexplained > 0 {
@@ -105,7 +105,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// Progress, for people.
+/// Prints one progress line.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "peer: {text}");
 }

@@ -5,13 +5,14 @@ use prost::Message as _;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// File name of the encoded descriptor set, which gRPC reflection serves.
+/// File name of the encoded descriptor set for gRPC reflection.
 const DESCRIPTOR_SET: &str = "descriptors.bin";
 
-/// Writes `proto/src/gen`, or with `check` only says what would change there.
+/// Writes `proto/src/gen`; with `check`, only reports the changes.
 ///
 /// # Errors
-/// If a file cannot be read or written, a `.proto` file is wrong, or with `check` if the committed files are not those that would be written.
+/// If a file cannot be read or written, a `.proto` file is invalid, or with `check` if the committed files are not up
+/// to date.
 pub(crate) fn generate(check: bool) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent directory")?.join("proto");
     let committed = root.join("src/gen");
@@ -52,13 +53,13 @@ fn compile(root: &Path, out: &Path) -> Result<()> {
         .out_dir(out)
         .build_client(true)
         .build_server(true)
-        // Services choose their own transport, in-process ones among them.
+        // Services choose their own transport, including in-process transports.
         .build_transport(false)
-        // Ordered, so that equal messages have equal encodings: checksums rest on it.
+        // Ordered, so that equal messages have equal encodings, on which checksums depend.
         .btree_map(".")
         .compile_fds(descriptors.clone())?;
     for info in descriptors.file.iter_mut().filter_map(|file| file.source_code_info.as_mut()) {
-        // Reflection shows comments. Positions in the sources are of no use to its callers.
+        // Reflection shows comments. Its callers do not need source positions.
         info.location.retain(|location| location.leading_comments.is_some() || location.trailing_comments.is_some());
         info.location.iter_mut().for_each(|location| location.span = vec![0, 0, 0]);
     }

@@ -1,4 +1,4 @@
-//! `cargo xtask sim`: plays many seeds of the swarm simulation, one process each, and reduces those that fail.
+//! `cargo xtask sim`: runs many seeds of the swarm simulation, one process each, and reduces the seeds that fail.
 
 mod coverage;
 mod enumerate;
@@ -21,33 +21,33 @@ use std::time::{Duration, Instant};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  cargo xtask sim --seeds 0..500             the seeds of a usual check
-  cargo xtask sim --seeds 1..10001 --jobs 8  a search; the same command goes on where it was broken off
-  cargo xtask sim --seeds 42..43             one seed again, with what failed and the fewest faults that it needs
+  cargo xtask sim --seeds 0..500             a typical check
+  cargo xtask sim --seeds 1..10001 --jobs 8  a long search; the same command resumes an interrupted run
+  cargo xtask sim --seeds 42..43             one seed again, with the failure and the faults that it needs
   cargo xtask sim --enumerate --flow launch  every write of a launch, with each fault";
 
-/// Seeds between lines of progress.
+/// Number of seeds between progress lines.
 const TELL_EVERY: usize = 50;
 
-/// What `cargo xtask sim` takes.
+/// Arguments of `cargo xtask sim`.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Args {
-    /// The seeds, from the first to before the last.
+    /// The seeds, as a half-open range.
     #[arg(long, value_name = "A..B", value_parser = range, required_unless_present = "enumerate")]
     seeds: Option<Range<u64>>,
-    /// Instead of seeds, plays every write of each service and every watched kind with each fault.
+    /// Instead of seeds, run every write of each service and every watched kind with each fault.
     #[arg(long, conflicts_with = "seeds")]
     enumerate: bool,
     /// Flows to enumerate [default: all].
     #[arg(long, value_name = "FLOW", requires = "enumerate", value_delimiter = ',')]
     flow: Vec<String>,
-    /// Of the enumerated cases, plays only one in so many.
+    /// Run only one in this many of the enumerated cases.
     #[arg(long, value_name = "N", requires = "enumerate", default_value_t = NonZeroUsize::MIN)]
     one_in: NonZeroUsize,
-    /// Processes at once [default: the number of cores].
+    /// Number of parallel processes [default: the number of cores].
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// Seconds after which a seed counts as one that hangs. A usual one takes three.
+    /// Seconds after which a seed counts as hanging. A normal seed takes three.
     #[arg(long, default_value_t = 120, value_name = "SECONDS")]
     timeout: u64,
     /// Do not reduce the faults of seeds that fail.
@@ -62,7 +62,7 @@ fn range(text: &str) -> Result<Range<u64>, String> {
     if range.is_empty() { Err("has no seed".to_owned()) } else { Ok(range) }
 }
 
-/// Plays the seeds.
+/// Runs the seeds.
 ///
 /// # Errors
 /// If the simulation cannot be built or started, or a seed fails.
@@ -129,7 +129,7 @@ fn print(coverage: &Coverage, took: Duration) -> Result<()> {
     writeln!(out, "{coverage}{} seeds in {} s", coverage.seeds(), took.as_secs()).context("stdout")
 }
 
-/// Seeds that have passed with this program, in a file of the target folder.
+/// Seeds that passed with this program, in a file of the target folder.
 #[derive(Debug)]
 struct Passed {
     file: fs::File,
@@ -154,13 +154,13 @@ impl Passed {
     }
 }
 
-/// If not even stderr can be written to, there is nobody left to tell.
+/// If stderr is closed, the message is lost.
 fn tell(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "sim: {text}");
 }
 
 impl Player {
-    /// Leaves out each kind of fault and event that the failure does not need.
+    /// Removes each kind of fault and event that the failure does not need.
     fn reduce(&self, seed: u64, outcome: &Outcome) -> Result<String> {
         let mut without: Vec<String> = Vec::new();
         for kind in outcome.kinds() {

@@ -1,11 +1,11 @@
-//! Where things are.
+//! Paths of the workspace.
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The repository's root and cargo's target folder.
+/// The root of the repository and cargo's target folder.
 pub(crate) fn folders() -> Result<(PathBuf, PathBuf)> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
@@ -18,7 +18,8 @@ pub(crate) fn folders() -> Result<(PathBuf, PathBuf)> {
         bail!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
     }
     let metadata: Value = serde_json::from_slice(&output.stdout)?;
-    let folder = |key: &str| metadata[key].as_str().map(PathBuf::from).with_context(|| format!("cargo tells no {key}"));
+    let folder =
+        |key: &str| metadata[key].as_str().map(PathBuf::from).with_context(|| format!("cargo metadata has no {key}"));
     Ok((folder("workspace_root")?, folder("target_directory")?))
 }
 

@@ -1,4 +1,4 @@
-//! `cargo xtask world`: the end-to-end world, kept for whoever wants to try something with kubectl.
+//! `cargo xtask world`: the end-to-end environment, kept running for use with kubectl.
 
 mod capacity;
 mod commands;
@@ -21,17 +21,17 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   cargo xtask world                                   start; Ctrl-C stops and removes everything
   cargo xtask world --pools my-pools.yaml --boot-delay 30s
-  cargo xtask world --keep logs --replicas 1          the logs stay in ./logs
+  cargo xtask world --keep logs --replicas 1          keep the logs in ./logs
 
 In another terminal, while it runs:
-  export KUBECONFIG=...                               as `cargo xtask world` prints it
+  export KUBECONFIG=...                               printed by `cargo xtask world`
   kubectl apply -f docs/examples/world/web.yaml
   kubectl get nodeclaims,nodes,pods
   cargo xtask world status
-  cargo xtask world spot-notice NODE                  EC2 takes the node's Spot instance in two minutes
+  cargo xtask world spot-notice NODE                  EC2 terminates the node's Spot instance in two minutes
   cargo xtask world capacity take spot m7i.large us-east-1a
   cargo xtask world capacity take '*' '*' us-east-1a  a zone without capacity
-  cargo xtask world capacity give '*' '*' '*'         everything is there again
+  cargo xtask world capacity give '*' '*' '*'         restore all capacity
   cargo xtask world terminate NODE                    the instance is lost
   cargo xtask world restart scheduler                 after a change in its code: builds and restarts it
   cargo xtask world stop
@@ -41,10 +41,10 @@ Subcommands find the world by target/world/state.json. PLIMSOLL_WORLD=DIR names 
 Needs Go (once, to build the control plane: 7 to 10 minutes on 2 cores), Python 3.11 and kubectl; no account, no container, no
 root. Everything listens on 127.0.0.1. CONTRIBUTING.md, \"Try a change with kubectl\", shows a whole session.";
 
-/// Longer boots meet the registration time-out of 15 minutes, which is another thing to try.
+/// Longer boots reach the registration time-out of 15 minutes.
 const BOOT_MAX: Duration = Duration::from_secs(600);
 
-/// What `cargo xtask world` takes.
+/// Arguments of `cargo xtask world`.
 #[derive(clap::Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
@@ -54,82 +54,84 @@ pub(crate) struct Args {
     command: Option<Command>,
 }
 
-/// What starting takes.
+/// Options of the start.
 #[derive(clap::Args, Debug)]
 struct Start {
-    /// NodePools and EC2NodeClasses to begin with; `${CLUSTER_NAME}` in it becomes the name of the cluster [default: docs/examples/world/pools.yaml].
+    /// NodePools and EC2NodeClasses to apply; `${CLUSTER_NAME}` is replaced by the name of the cluster [default:
+    /// docs/examples/world/pools.yaml].
     #[arg(long, value_name = "FILE")]
     pools: Option<PathBuf>,
-    /// Put logs and data into this new or empty folder, and leave them there. The path must be short: a socket is in it.
+    /// Write logs and data to this new or empty folder, and keep them. The path must be short, because it contains a
+    /// socket.
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
     /// Replicas of each service.
     #[arg(long, default_value_t = REPLICAS, value_name = "1-9", value_parser = replicas)]
     replicas: usize,
-    /// How long an instance takes from running to its Node, at most 10m.
+    /// Time from a running instance to its Node, at most 10m.
     #[arg(long, default_value = "5s", value_name = "TIME", value_parser = boot_delay)]
     boot_delay: Duration,
     /// Name of the cluster. Subnets and security groups are tagged karpenter.sh/discovery=NAME, the node role is KarpenterNodeRole-NAME.
     #[arg(long, default_value = "world", value_name = "NAME", value_parser = cluster_name)]
     cluster_name: String,
-    /// Region of AWS; one of those with built-in prices.
+    /// AWS region with built-in prices.
     #[arg(long, default_value = "us-east-1", value_name = "REGION", value_parser = region)]
     region: String,
-    /// Take the programs from the target folder as they are.
+    /// Use the programs in the target folder without building them.
     #[arg(long)]
     no_build: bool,
 }
 
-/// What can be done with a running world.
+/// Commands for a running world.
 #[derive(clap::Subcommand, Debug)]
 enum Command {
-    /// Give the notice of a Spot interruption: EC2 takes the instance two minutes later.
+    /// Send a Spot interruption notice: EC2 terminates the instance two minutes later.
     SpotNotice {
         /// Name of a Node, or id of an instance.
         #[arg(value_name = "NODE|INSTANCE")]
         target: String,
     },
-    /// Take capacity out of EC2, or give it back. `*` stands for all; a shell needs it quoted.
+    /// Remove capacity from EC2, or restore it. `*` means all, and must be quoted in a shell.
     Capacity {
-        /// Without any of these: show what is taken.
+        /// Without options, show the removed capacity.
         #[command(subcommand)]
         change: Option<capacity::Change>,
     },
-    /// Lose an instance, as by a failure of its host or by somebody else's hand.
+    /// Terminate an instance, like a failure of its host or another user.
     Terminate {
         /// Name of a Node, or id of an instance.
         #[arg(value_name = "NODE|INSTANCE")]
         target: String,
     },
-    /// Show nodes, instances and services, and where everything is.
+    /// Show nodes, instances, services and paths.
     Status,
-    /// Build a service and restart its replicas, one after the other.
+    /// Build a service and restart its replicas one by one.
     Restart {
         /// Which service.
         service: Kind,
-        /// Restart what was built before.
+        /// Restart without building.
         #[arg(long)]
         no_build: bool,
     },
-    /// Stop the world, and wait until all its processes are gone.
+    /// Stop the world, and wait until all its processes have ended.
     Stop,
 }
 
-/// What the process that keeps the world is to do.
+/// Requests to the process that runs the world.
 #[derive(Debug)]
 enum Event {
     Stop,
-    /// The answer is sent when all replicas are ready.
+    /// The reply is sent when all replicas are ready.
     Restart {
         kind: Kind,
         reply: Sender<Result<(), String>>,
     },
 }
 
-/// Starts and keeps the world, or does something with the one that runs.
+/// Starts and runs the world, or executes a command in the running world.
 ///
 /// # Errors
-/// If the world does not start or a part of it ends by itself; of a subcommand, if no world runs or it cannot be done.
+/// If the world does not start or a component exits; for a subcommand, if no world runs or the command fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let (root, target) = workspace::folders()?;
     let home = Home::find(&target)?;
@@ -157,7 +159,7 @@ fn boot_delay(text: &str) -> Result<Duration> {
     if delay > BOOT_MAX { Err(anyhow!("at most 10m")) } else { Ok(delay) }
 }
 
-/// As EKS and SQS allow it.
+/// Validates the name by the rules of EKS and SQS.
 fn cluster_name(text: &str) -> Result<String> {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if text.is_empty() || text.len() > 80 || !text.chars().all(good) || !text.starts_with(|c: char| c.is_alphanumeric())
@@ -175,13 +177,13 @@ fn region(text: &str) -> Result<String> {
     Ok(text.to_owned())
 }
 
-/// One line of progress.
+/// Prints one progress line.
 fn say(text: &str) {
-    // Nobody to tell if stderr is closed.
+    // If stderr is closed, the message is lost.
     let _ = writeln!(std::io::stderr().lock(), "world: {text}");
 }
 
-/// An answer to the user.
+/// Prints a result for the user.
 fn print(text: &str) -> Result<()> {
     Ok(writeln!(std::io::stdout().lock(), "{text}")?)
 }
@@ -250,7 +252,7 @@ mod tests {
         let commands = EXAMPLES.lines().filter_map(|line| line.trim_start().strip_prefix("cargo xtask world"));
         let mut seen = 0;
         for line in commands {
-            // The explanation stands after two spaces.
+            // The description follows two spaces.
             let words = line.trim_start().split("  ").next().unwrap_or_default();
             let explained = line.starts_with("  ");
             let words: Vec<&str> = if explained { Vec::new() } else { words.split_ascii_whitespace().collect() };

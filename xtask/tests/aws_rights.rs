@@ -1,7 +1,7 @@
-//! The actuator's rights in AWS are those that its calls need: deploy/aws/cloudformation.yaml beside the calls of
+//! The actuator's permissions in AWS match its calls: compares deploy/aws/cloudformation.yaml with the calls of
 //! actuator/aws. tests/aws compares the Terraform module with the template.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, which may fail like them")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers fail by panicking")]
 
 use plimsoll_model::names::{label, tag};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Actions that IAM also checks when a call is made, though it has another name.
+/// Actions that IAM also checks for a call with another name.
 const IMPLIED: &[(&str, &[&str])] = &[
     ("ec2:CreateFleet", &["ec2:CreateTags", "ec2:RunInstances", "iam:PassRole"]),
     ("ec2:CreateLaunchTemplate", &["ec2:CreateTags"]),
@@ -17,7 +17,7 @@ const IMPLIED: &[(&str, &[&str])] = &[
 ];
 /// Names of the SDK clients in the adapter.
 const CLIENTS: &[&str] = &["client.", "mutations.", "reads."];
-/// Statements that change something without a condition on tags, with the reason why that is enough.
+/// Statements that allow changes without a condition on tags, with the reason.
 const WITHOUT_TAGS: &[(&str, &str)] = &[
     ("LaunchFromExistingResources", "what is launched has conditions of its own"),
     ("PassNodeRole", "names one role"),
@@ -28,8 +28,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// The statements of the actuator's two policies. Policies are JSON in block scalars: the lines from `{` to `}` of the same
-/// depth. Trust policies have no `Resource` and are left out.
+/// The statements of the actuator's two policies. Policies are JSON in block scalars: the lines from `{` to `}` of the
+/// same depth. Trust policies have no `Resource` and are skipped.
 fn statements() -> Vec<Value> {
     let template = fs::read_to_string(root().join("deploy/aws/cloudformation.yaml")).unwrap();
     let mut lines = template.lines();
@@ -74,10 +74,10 @@ fn camel(name: &str) -> String {
     name.split('_').map(upper).collect::<Vec<String>>().concat()
 }
 
-/// Names of the calls in a source: what is called on a client without arguments, as the SDK's builders are.
+/// Names of the calls in a source: methods of a client without arguments, like the SDK's builders.
 fn calls(source: &str) -> Vec<String> {
     let dense: String = source.chars().filter(|letter| !letter.is_whitespace()).collect();
-    let mut found = Vec::new();
+    let mut names = Vec::new();
     for client in CLIENTS {
         for (at, _) in dense.match_indices(client) {
             let rest = dense.get(at + client.len()..).unwrap();
@@ -85,14 +85,14 @@ fn calls(source: &str) -> Vec<String> {
                 rest.find(|letter: char| !letter.is_ascii_lowercase() && letter != '_' && !letter.is_ascii_digit());
             let (name, after) = rest.split_at(end.unwrap_or(rest.len()));
             if after.starts_with("()") {
-                found.push(camel(name));
+                names.push(camel(name));
             }
         }
     }
-    found
+    names
 }
 
-/// The service whose SDK a file uses; the files below `compute` share EC2's.
+/// The service whose SDK a file uses; the files in `compute` share EC2's.
 fn service(path: &Path, source: &str) -> String {
     let named = source.split("aws_sdk_").nth(1).and_then(|rest| rest.split(':').next());
     let parent = path.parent().is_some_and(|folder| folder.ends_with("compute")).then_some("ec2");
@@ -156,12 +156,12 @@ fn changes_are_limited_to_tagged_resources_of_the_cluster() {
 #[test]
 fn conditions_name_the_tags_that_the_actuator_sets() {
     let cluster = format!("{}${{ClusterName}}", tag::CLUSTER_PREFIX);
-    let known = [cluster.as_str(), tag::EKS_CLUSTER, tag::NODE_POOL, tag::EC2_NODE_CLASS, label::REGION];
+    let documented = [cluster.as_str(), tag::EKS_CLUSTER, tag::NODE_POOL, tag::EC2_NODE_CLASS, label::REGION];
     for statement in statements() {
         for (test, keys) in statement["Condition"].as_object().into_iter().flatten() {
             for (key, value) in keys.as_object().unwrap() {
                 if let Some((_, name)) = key.split_once("Tag/") {
-                    assert!(known.contains(&name), "{}: {test}: {name}", statement["Sid"]);
+                    assert!(documented.contains(&name), "{}: {test}: {name}", statement["Sid"]);
                 }
                 if key == "aws:TagKeys" {
                     assert_eq!(texts(value), ["Name", tag::NODE_CLAIM, tag::NODE_CLAIM_UID]);

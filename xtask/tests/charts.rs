@@ -1,6 +1,6 @@
-//! What must hold of the Helm charts without Helm. `cargo xtask chart` renders them.
+//! Checks of the Helm charts without Helm. `cargo xtask chart` renders them.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, which may fail like them")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers fail by panicking")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -46,7 +46,7 @@ fn getting_started_takes_at_most_ten_commands() {
     let text = fs::read_to_string(root().join("docs/getting-started.md")).unwrap();
     let install = text.split("\n## Install\n").nth(1).unwrap().split("\n## ").next().unwrap();
     let blocks: Vec<&str> = install.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    // A line that ends in a backslash goes on.
+    // A backslash at the end continues the line.
     let of_block = |block: &&str| block.replace("\\\n", " ").lines().filter(|line| !line.trim().is_empty()).count();
     let commands: usize = blocks.iter().map(of_block).sum();
     assert!((5..=10).contains(&commands), "{commands} commands");
@@ -59,7 +59,7 @@ fn every_value_has_a_comment() {
         let text = fs::read_to_string(root().join("deploy/helm").join(chart).join("values.yaml")).unwrap();
         let mut before = "";
         for line in text.lines() {
-            // Top-level values and those below settings, networkPolicies and so on; groups of values explain themselves.
+            // Top-level values and those in settings, networkPolicies and so on; groups of values need no comment.
             let top = line.split(':').next().unwrap();
             let is_value = !line.starts_with([' ', '#', '-']) && line.contains(": ") && !top.is_empty();
             assert!(!is_value || before.starts_with('#'), "{chart}: {line}");

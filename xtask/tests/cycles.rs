@@ -1,16 +1,16 @@
-//! Top-level modules of a crate import each other in one direction only, and only one of the actuator's modules holds the
-//! clients by which it has effects.
+//! Checks that the top-level modules of a crate have no import cycles, and that only one module of the actuator holds
+//! the clients with side effects.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, which may fail like them")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers fail by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Crates that still have a cycle. The list only shrinks: a crate leaves it when its last cycle is gone.
+/// Crates that still have a cycle. The list must only shrink: a crate is removed from it with its last cycle.
 const WITH_CYCLES: &[&str] = &["api", "model", "scheduler/solver", "snapshot", "tests/workloads"];
 
-/// Files of the actuator that may name the cluster's client, with the reason.
+/// Files of the actuator that may use the cluster's client, with the reason.
 const CLIENT_HOLDERS: &[(&str, &str)] = &[
     ("cluster_facts.rs", "reads facts of the cluster, also on standbys"),
     ("events.rs", "hands the client to its queue"),
@@ -29,7 +29,7 @@ fn members() -> Vec<String> {
     members.iter().map(|member| member.as_str().unwrap().to_owned()).collect()
 }
 
-/// Product code of a crate: each Rust file below `src` by its path, without tests and comments.
+/// Product code of a crate: each Rust file in `src` by path, without tests and comments.
 fn sources(member: &str) -> BTreeMap<String, String> {
     let folder = root().join(member).join("src");
     let mut found = BTreeMap::new();
@@ -49,7 +49,7 @@ fn sources(member: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// Without comments, and without the tests at the end of the file.
+/// Code without comments, and without the tests at the end of the file.
 fn code(text: &str) -> String {
     let product = text.lines().take_while(|line| *line != "#[cfg(test)]");
     product.filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
@@ -61,9 +61,9 @@ fn module_of(file: &str) -> &str {
     first.strip_suffix(".rs").unwrap_or(first)
 }
 
-/// First segments of the paths that follow `prefix` in a text: those of `prefix::a::b` and of `prefix::{a::b, c}`.
+/// First segments of the paths that follow `prefix`: those of `prefix::a::b` and of `prefix::{a::b, c}`.
 fn first_segments<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
-    let mut found = Vec::new();
+    let mut segments = Vec::new();
     for (at, _) in text.match_indices(prefix) {
         let before = text[..at].chars().next_back();
         if before.is_some_and(|before| before.is_alphanumeric() || before == '_' || before == ':') {
@@ -71,11 +71,11 @@ fn first_segments<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
         }
         let rest = &text[at + prefix.len()..];
         match rest.strip_prefix('{') {
-            Some(group) => found.extend(segments_of_group(group)),
-            None => found.push(identifier(rest)),
+            Some(group) => segments.extend(segments_of_group(group)),
+            None => segments.push(identifier(rest)),
         }
     }
-    found
+    segments
 }
 
 fn identifier(text: &str) -> &str {
@@ -102,7 +102,7 @@ fn segments_of_group(group: &str) -> Vec<&str> {
     found
 }
 
-/// Which top-level modules each one imports. Names that the crate's root exports again count as their module's.
+/// Imports between top-level modules. A re-export by the root of the crate counts as its module.
 fn imports(files: &BTreeMap<String, String>) -> BTreeMap<String, BTreeSet<String>> {
     let is_root = |file: &str| ["lib", "main"].contains(&module_of(file));
     let modules: BTreeSet<&str> = files.keys().filter(|file| !is_root(file)).map(|file| module_of(file)).collect();
@@ -119,7 +119,7 @@ fn imports(files: &BTreeMap<String, String>) -> BTreeMap<String, BTreeSet<String
     imports
 }
 
-/// Names that the root exports again, with their modules.
+/// Re-exports of the root, with their modules.
 fn exports<'a>(root: &'a str, modules: &BTreeSet<&'a str>) -> BTreeMap<&'a str, &'a str> {
     let mut found = BTreeMap::new();
     for statement in root.split("pub use ").skip(1).filter_map(|rest| rest.split(';').next()) {
@@ -132,7 +132,7 @@ fn exports<'a>(root: &'a str, modules: &BTreeSet<&'a str>) -> BTreeMap<&'a str, 
     found
 }
 
-/// The largest set of modules that import each other, directly or not.
+/// The largest set of modules that import each other, directly or indirectly.
 fn largest_cycle(imports: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
     let reached = |from: &str| {
         let (mut seen, mut open) = (BTreeSet::new(), vec![from.to_owned()]);
@@ -158,7 +158,7 @@ fn modules_do_not_import_each_other_in_a_circle() {
         let files = sources(member);
         let cycle = largest_cycle(&imports(&files));
         if WITH_CYCLES.contains(&member.as_str()) {
-            assert!(!cycle.is_empty(), "{member} has no cycle any more: take it off WITH_CYCLES");
+            assert!(!cycle.is_empty(), "{member} has no cycle: remove it from WITH_CYCLES");
             continue;
         }
         let concerned = files.keys().filter(|file| cycle.contains(module_of(file))).count();

@@ -1,15 +1,15 @@
-//! What must hold of the repository itself: directions of dependencies, no forgotten files, sizes, lints.
+//! Checks of the repository: directions of dependencies, unused files, sizes, lints.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, which may fail like them")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers fail by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Longest file that reads as one idea; generated files are not counted.
+/// Maximum length of a file; generated files are excluded.
 const FILE_LINES_MAX: usize = 400;
 
-/// Which of Plimsoll's crates each room may depend on, tests included. A room that is missing here fails the test.
+/// Allowed dependencies between Plimsoll's crates, including tests. A crate that is missing here fails the test.
 const ARROWS: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("proto", &["model"]),
@@ -22,7 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("runtime", &["proto"]),
     ("scheduler/solver", &["invariants", "kubesched", "model"]),
     ("scheduler", &["invariants", "model", "proto", "runtime", "solver"]),
-    // Where the scheduler's binary is assembled: the only part of the scheduler that knows Kubernetes.
+    // Assembles the scheduler's binary; the only part of the scheduler that depends on Kubernetes types.
     ("scheduler/objects", &["catalog", "manifests", "model", "proto", "runtime", "scheduler", "solver"]),
     ("watcher", &["api", "model", "proto", "runtime", "snapshot"]),
     ("actuator", &["api", "catalog", "kubesched", "model", "proto", "runtime", "snapshot"]),
@@ -95,7 +95,7 @@ fn dependencies(member: &str) -> BTreeSet<String> {
     tables.iter().filter_map(|table| manifest.get(*table)?.as_table()).flat_map(|table| table.keys().cloned()).collect()
 }
 
-/// Own Rust files below `folder`, generated ones left out.
+/// Rust files in `folder`, without generated ones.
 fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for path in entries.map(|entry| entry.unwrap().path()) {
@@ -145,8 +145,8 @@ fn pure_rooms_do_no_io() {
     for member in ["model", "catalog", "snapshot", "manifests", "invariants", "kubesched", "scheduler/solver"] {
         let manifest = manifest(&root().join(member));
         let Some(table) = manifest.get("dependencies").and_then(toml::Value::as_table) else { continue };
-        let found: Vec<_> = table.keys().filter(|name| io.contains(&name.as_str())).collect();
-        assert!(found.is_empty(), "{member} depends on {found:?}");
+        let io_crates: Vec<_> = table.keys().filter(|name| io.contains(&name.as_str())).collect();
+        assert!(io_crates.is_empty(), "{member} depends on {io_crates:?}");
     }
 }
 
@@ -175,7 +175,7 @@ fn no_file_is_forgotten() {
     assert!(forgotten.is_empty(), "no module declares {forgotten:?}");
 }
 
-/// Whether the module file that should declare `file` does so.
+/// Whether the parent module declares `file`.
 fn is_declared(file: &Path) -> bool {
     let name = file.file_stem().unwrap().to_str().unwrap();
     let folder = file.parent().unwrap();
@@ -205,7 +205,7 @@ fn files_stay_short() {
 fn tests_neither_sleep_nor_hide() {
     let mut files = Vec::new();
     rust_files(&root(), &mut files);
-    // Written in two parts, so that this file does not find itself.
+    // Split in two, so that this file does not match.
     let banned = [concat!("#[ig", "nore"), concat!("#[should", "_panic"), concat!("thread::", "sleep")];
     for file in files {
         let text = fs::read_to_string(&file).unwrap();

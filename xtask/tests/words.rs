@@ -1,11 +1,11 @@
-//! Names that were replaced by the field's own do not come back.
+//! Checks that replaced names do not reappear.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, which may fail like them")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers fail by panicking")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Words that no identifier may have, each with what it became. Only words without another use in the field.
+/// Words that no identifier may contain, each with its replacement. Only words without another meaning in the field.
 const RETIRED: &[(&str, &str)] = &[
     ("concession", "relaxation"),
     ("crowd", "domain count"),
@@ -43,10 +43,10 @@ fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Names of other projects' crates.
+/// Names of external crates.
 const FOREIGN: &[&str] = &["parking_lot"];
 
-/// A line without strings and comments, well enough for identifiers.
+/// A line without strings and comments, precise enough for identifiers.
 fn code(line: &str) -> String {
     let mut quoted = line.split('"');
     let outside: Vec<&str> = std::iter::from_fn(|| {
@@ -79,9 +79,12 @@ fn retired(code: &str) -> Vec<String> {
     let identifiers = code.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
     let became = |word: &str| RETIRED.iter().find(|(old, _)| *old == word).map(|(_, new)| *new);
     identifiers
-        .filter(|one| !FOREIGN.contains(one))
-        .flat_map(|one| {
-            words(one).into_iter().filter_map(|word| Some(format!("{one} ({})", became(&word)?))).collect::<Vec<_>>()
+        .filter(|identifier| !FOREIGN.contains(identifier))
+        .flat_map(|identifier| {
+            words(identifier)
+                .into_iter()
+                .filter_map(|word| Some(format!("{identifier} ({})", became(&word)?)))
+                .collect::<Vec<_>>()
         })
         .collect()
 }
@@ -101,12 +104,12 @@ fn no_identifier_has_a_retired_word() {
     let mut files = Vec::new();
     rust_files(root, &mut files);
     assert!(files.len() > 500, "looked in the wrong place");
-    let mut found = Vec::new();
+    let mut violations = Vec::new();
     for file in files.iter().filter(|file| !file.ends_with("xtask/tests/words.rs")) {
         for (number, line) in fs::read_to_string(file).unwrap().lines().enumerate() {
             let words = retired(&code(line));
-            found.extend(words.iter().map(|word| format!("{}:{}: {word}", file.display(), number + 1)));
+            violations.extend(words.iter().map(|word| format!("{}:{}: {word}", file.display(), number + 1)));
         }
     }
-    assert!(found.is_empty(), "names that were replaced:\n{}", found.join("\n"));
+    assert!(violations.is_empty(), "names that were replaced:\n{}", violations.join("\n"));
 }

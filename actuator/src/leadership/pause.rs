@@ -22,8 +22,8 @@ const READ_INTERVAL: Duration = Duration::from_secs(5);
 /// Assumed duration of a Lease without one.
 const DEFAULT_LEASE_DURATION: Duration = Duration::from_secs(15);
 
-/// Reason for the pause before Karpenter's Lease was first read.
-pub const UNKNOWN: &str = "it is not known yet whether Karpenter is running";
+/// Reason for the pause until Karpenter's Lease is first read.
+pub const UNKNOWN: &str = "Karpenter's Lease was not read yet";
 /// Reason of the condition [`PAUSED`].
 const REASON: &str = "KarpenterIsRunning";
 /// Minimum interval between writes of the condition, since plans arrive several times a second.
@@ -107,11 +107,11 @@ async fn write_conditions(deps: &PausedStatus) -> Result<(), WriteError> {
 }
 
 fn message(reason: &str, intent: Option<&Intent>, pool: &str) -> String {
-    let Some(intent) = intent else { return format!("{reason}; nothing is done for the pool") };
+    let Some(intent) = intent else { return format!("{reason}; Plimsoll takes no action") };
     let launches = intent.launches.get(pool).copied().unwrap_or(0);
     let removals = intent.removals;
     format!(
-        "{reason}; nothing is done for the pool. The last plan would launch {launches} of its nodes, and remove {removals} of all pools"
+        "{reason}; Plimsoll takes no action. The last plan would launch {launches} node(s) of this NodePool and remove {removals} node(s) in total"
     )
 }
 
@@ -130,7 +130,7 @@ pub async fn watch_karpenter(reads: Reads, lease: Option<ObjectName>, pause: wat
         };
         match reason {
             Ok(holder) => {
-                let reason = holder.map(|holder| format!("Karpenter is running: {holder} holds the lease {name}"));
+                let reason = holder.map(|holder| format!("Karpenter is running: Lease {name} is held by {holder}"));
                 pause.send_if_modified(|current| {
                     let differs = *current != reason;
                     if differs {
@@ -141,7 +141,7 @@ pub async fn watch_karpenter(reads: Reads, lease: Option<ObjectName>, pause: wat
                 });
             }
             // The earlier result stays valid.
-            Err(error) => tracing::warn!(lease = %name, error, "lease of Karpenter not read, retrying"),
+            Err(error) => tracing::warn!(lease = %name, error, "Lease of Karpenter not read, retrying"),
         }
         tokio::select! {
             biased;
@@ -188,10 +188,10 @@ mod tests {
         let intent = Intent { launches: [("a".to_owned(), 2)].into(), removals: 1 };
         assert_eq!(
             message("Karpenter is running", Some(&intent), "a"),
-            "Karpenter is running; nothing is done for the pool. The last plan would launch 2 of its nodes, and remove 1 of all pools"
+            "Karpenter is running; Plimsoll takes no action. The last plan would launch 2 node(s) of this NodePool and remove 1 node(s) in total"
         );
-        assert!(message("x", Some(&intent), "b").contains("would launch 0"));
-        assert_eq!(message("x", None, "a"), "x; nothing is done for the pool");
+        assert!(message("x", Some(&intent), "b").contains("would launch 0 node(s)"));
+        assert_eq!(message("x", None, "a"), "x; Plimsoll takes no action");
     }
 
     #[tokio::test(start_paused = true)]

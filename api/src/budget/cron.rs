@@ -10,7 +10,7 @@ use jiff::{
 /// Search range for the next or last time. The rarest valid date, February 29, occurs within five years.
 const SEARCH_DAYS: u32 = 5 * 366;
 
-/// Reason why a text is not a schedule.
+/// Reason why a string is not a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CronError {
     /// Unknown macro.

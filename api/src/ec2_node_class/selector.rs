@@ -200,7 +200,7 @@ pub struct AmiAlias {
     pub version: String,
 }
 
-/// Reason why a text is not an alias.
+/// Reason why a string is not an alias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AliasError {
     /// The text does not have the form family@version.

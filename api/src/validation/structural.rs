@@ -77,7 +77,7 @@ impl StructuralSchema {
                 Value::Null => "nothing",
                 Value::Bool(_) => "true or false",
                 Value::Number(_) => "a number",
-                Value::String(_) => "a text",
+                Value::String(_) => "a string",
                 Value::Array(_) => "a list",
                 Value::Object(_) => "an object",
             };
@@ -116,7 +116,7 @@ impl StructuralSchema {
             return (!fits).then_some("a quantity such as 500m or 2Gi");
         }
         let (fits, wanted) = match self.type_name.as_deref()? {
-            "string" => (value.is_string(), "a text"),
+            "string" => (value.is_string(), "a string"),
             "integer" => (value.is_i64() || value.is_u64(), "a whole number"),
             "boolean" => (value.is_boolean(), "true or false"),
             "array" => (value.is_array(), "a list"),

@@ -1,20 +1,20 @@
-//! Which part of a catalog is wanted: by name, and by labels as kubectl selects by them.
+//! Selects a part of a catalog by name and by labels, with the syntax of kubectl.
 
 use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
 use plimsoll_model::names::label;
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator, Requirement};
 use std::str::FromStr;
 
-/// What is wanted.
+/// Selection criteria.
 pub(super) struct Filter<'arguments> {
-    /// Patterns, any of which a name must match; none means all names.
+    /// Patterns for names, of which one must match; empty for all names.
     pub(super) names: &'arguments [String],
-    /// Labels.
+    /// Label selector.
     pub(super) selector: Option<&'arguments Selector>,
 }
 
 impl Filter<'_> {
-    /// Leaves out what is not wanted: types, and offerings of the others.
+    /// Removes types that do not match, and offerings that do not match from the other types.
     pub(super) fn apply(&self, mut catalog: Catalog) -> Catalog {
         catalog.instance_types.retain_mut(|it| {
             if !self.names.is_empty() && !self.names.iter().any(|pattern| matches(pattern, &it.name)) {
@@ -52,9 +52,9 @@ fn value<'catalog>(it: &'catalog InstanceType, key: &str, region: &'catalog str)
     }
 }
 
-/// Whether `pattern`, with `*` for any letters and `?` for one, is all of `text`.
+/// Whether `pattern` matches all of `text`; `*` matches any characters, and `?` one character.
 fn matches(pattern: &str, text: &str) -> bool {
-    // Where the last star is, and how much of the text it stands for so far: enough to go back to.
+    // Position of the last star, and the length of its match so far, for backtracking.
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut at, mut read, mut star) = (0, 0, None);
     while read < text.len() {
@@ -78,7 +78,7 @@ fn matches(pattern: &str, text: &str) -> bool {
     pattern.iter().skip(at).all(|letter| *letter == '*')
 }
 
-/// Requirements on labels; all must hold.
+/// Label requirements, of which all must hold.
 #[derive(Debug, Clone)]
 pub(super) struct Selector(Vec<Term>);
 
@@ -102,7 +102,7 @@ impl FromStr for Selector {
     }
 }
 
-/// The parts between commas that are in no parentheses.
+/// The parts between commas outside of parentheses.
 fn terms(text: &str) -> Vec<&str> {
     let mut depth = 0_usize;
     let separates = |letter: char| {
@@ -117,7 +117,7 @@ fn terms(text: &str) -> Vec<&str> {
 }
 
 fn term(text: &str) -> Result<Term, String> {
-    /// Longer signs come before those that they begin with.
+    /// Longer operators come before their prefixes.
     const SIGNS: [(&str, Operator); 7] = [
         ("!=", Operator::NotIn),
         ("==", Operator::In),
@@ -128,7 +128,7 @@ fn term(text: &str) -> Result<Term, String> {
         ("<", Operator::Lt),
     ];
     let first = SIGNS.into_iter().filter_map(|(sign, operator)| Some((text.find(sign)?, sign, operator)));
-    // The sign that begins first, and of those the longest.
+    // The first operator in the string, and among those at the same position the longest.
     let found = first.min_by_key(|(place, sign, _)| (*place, usize::MAX - sign.len()));
     let (key, operator, values) = match found {
         Some((place, sign, operator)) => {
@@ -145,7 +145,7 @@ fn term(text: &str) -> Result<Term, String> {
     Ok(Term { key: key.to_owned(), requirement: requirement.map_err(|error| format!("{text:?}: {error}"))? })
 }
 
-/// `k in (a,b)`, `k notin (a,b)`, `!k` and `k`.
+/// Parses `k in (a,b)`, `k notin (a,b)`, `!k` and `k`.
 fn set(text: &str) -> Result<(&str, Operator, Vec<&str>), String> {
     if let Some(key) = text.strip_prefix('!') {
         return Ok((key, Operator::DoesNotExist, Vec::new()));

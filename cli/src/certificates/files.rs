@@ -1,4 +1,4 @@
-//! The files: all or, where one is there already, none. Private keys are for their owner alone.
+//! Writes the certificate files: all of them, or none if one exists already. Only their owner can read private keys.
 
 use super::issue::Issued;
 use crate::CommandError;
@@ -39,7 +39,8 @@ pub(super) fn write(folder: &Path, issued: &Issued, force: bool) -> Result<(), C
     Ok(())
 }
 
-/// Written beside its place and then moved there, so that nobody sees half a file, or the mode of an older one.
+/// Writes a temporary file and renames it, so that other processes see neither a partial file nor the mode of an older
+/// one.
 fn put(file: &File<'_>) -> std::io::Result<()> {
     if let Some(folder) = file.path.parent() {
         fs::DirBuilder::new().recursive(true).mode(FOLDER).create(folder)?;
@@ -52,7 +53,7 @@ fn put(file: &File<'_>) -> std::io::Result<()> {
         fs::rename(&beside, &file.path)
     })();
     if written.is_err() {
-        // What is left of a failed attempt; the error that matters is the first.
+        // Removes the rest of a failed attempt; the first error is the relevant one.
         let _ = fs::remove_file(&beside);
     }
     written

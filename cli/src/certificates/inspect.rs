@@ -1,4 +1,4 @@
-//! What a certificate in PEM says.
+//! Parses certificates in PEM.
 
 use rcgen::{KeyPair, PublicKeyData};
 use x509_parser::extensions::{GeneralName, ParsedExtension};
@@ -7,27 +7,27 @@ use x509_parser::prelude::X509Certificate;
 
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 
-/// The parts that decide whether a certificate is replaced.
+/// Properties that decide whether a certificate must be replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Certificate {
-    /// Seconds since the epoch.
+    /// Expiry in seconds since the epoch.
     pub(super) end: i64,
-    /// Its DNS names.
+    /// DNS names.
     pub(super) names: Vec<String>,
     public_key: Vec<u8>,
-    /// Identifier of its own key; authorities have one.
+    /// Identifier of its own key; only authorities have one.
     key_id: Option<Vec<u8>>,
     /// Identifier of the key that signed it.
     authority_key_id: Option<Vec<u8>>,
 }
 
 impl Certificate {
-    /// Whether a private key, PEM, is that of the certificate.
+    /// Whether a PEM private key belongs to the certificate.
     pub(super) fn has_key(&self, pem: &str) -> bool {
         KeyPair::from_pem(pem).is_ok_and(|key| key.subject_public_key_info() == self.public_key)
     }
 
-    /// Whether the key of `authority` signed it, by the identifiers of keys. The services verify the signature.
+    /// Whether the key of `authority` signed the certificate, by key identifiers. The services verify the signature.
     pub(super) fn is_signed_by(&self, authority: &Certificate) -> bool {
         authority.key_id.is_some() && self.authority_key_id == authority.key_id
     }
@@ -36,7 +36,7 @@ impl Certificate {
 /// The first certificate of a PEM file.
 ///
 /// # Errors
-/// If there is none, or it is not an X.509 certificate.
+/// If the file has no certificate, or not an X.509 certificate.
 pub(super) fn first(pem: &str) -> Result<Certificate, String> {
     all(pem)?.into_iter().next().ok_or_else(|| "tls.crt: no certificate in PEM".to_owned())
 }
@@ -44,15 +44,15 @@ pub(super) fn first(pem: &str) -> Result<Certificate, String> {
 /// All certificates of a PEM file, in order.
 ///
 /// # Errors
-/// If one is not an X.509 certificate.
+/// If a certificate is not an X.509 certificate.
 pub(super) fn all(pem: &str) -> Result<Vec<Certificate>, String> {
     blocks(pem).into_iter().map(|block| parse(&block)).collect()
 }
 
-/// All certificates of a PEM file with their own text, in order.
+/// All certificates of a PEM file with their PEM blocks, in order.
 ///
 /// # Errors
-/// If one is not an X.509 certificate.
+/// If a certificate is not an X.509 certificate.
 pub(super) fn with_pem(pem: &str) -> Result<Vec<(String, Certificate)>, String> {
     blocks(pem)
         .into_iter()

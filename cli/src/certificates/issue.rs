@@ -1,4 +1,4 @@
-//! An authority of its own, and the certificates that it signs.
+//! A certificate authority and the certificates that it signs.
 
 use jiff::ToSpan;
 use jiff::civil::Date;
@@ -7,7 +7,7 @@ use rcgen::{
     KeyPair, KeyUsagePurpose, date_time_ymd,
 };
 
-/// Days between which a certificate is valid.
+/// Validity period of a certificate.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Validity {
     from: Date,
@@ -15,7 +15,7 @@ pub(super) struct Validity {
 }
 
 impl Validity {
-    /// From the day before `today`, since clocks differ, for `days` days.
+    /// From the day before `today`, because clocks differ, for `days` days.
     pub(super) fn new(today: Date, days: u32) -> Result<Self, String> {
         let from = today.checked_sub(1.day()).map_err(|error| error.to_string())?;
         let until = today.checked_add(i64::from(days).days()).map_err(|error| error.to_string())?;
@@ -30,35 +30,35 @@ impl Validity {
     }
 }
 
-/// A certificate and its key, PEM. No `Debug`: it holds a private key.
+/// A certificate and its key in PEM. No `Debug`, because it contains a private key.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Pair {
     pub(super) cert: String,
     pub(super) key: String,
 }
 
-/// An authority and a certificate for each service.
+/// A certificate authority and a certificate for each service.
 pub(super) struct Issued {
     pub(super) authority: Pair,
     /// By service.
     pub(super) services: Vec<(String, Pair)>,
 }
 
-/// Makes an authority and a certificate for each service, under its one DNS name.
+/// Creates a certificate authority and a certificate for each service with its DNS name.
 pub(super) fn issue(names: &[(&str, String)], validity: Validity) -> Result<Issued, Error> {
     let authority = Authority::new(validity)?;
     let services = names.iter().map(|(service, name)| Ok(((*service).to_owned(), authority.sign(name, validity)?)));
     Ok(Issued { services: services.collect::<Result<_, Error>>()?, authority: authority.pair })
 }
 
-/// What signs. No `Debug`: it holds a private key.
+/// Key and certificate for signing. No `Debug`, because it contains a private key.
 pub(super) struct Authority {
     pub(super) pair: Pair,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    /// A new one.
+    /// Creates a new authority.
     pub(super) fn new(validity: Validity) -> Result<Self, Error> {
         let key = KeyPair::generate()?;
         let mut params = authority_params()?;
@@ -67,19 +67,19 @@ impl Authority {
         Ok(Self { pair, issuer: Issuer::new(params, key) })
     }
 
-    /// One that [`Authority::new`] made. Whether certificate and key belong together is for the caller to check.
+    /// Loads an authority from [`Authority::new`]. The caller checks that certificate and key match.
     pub(super) fn load(pair: Pair) -> Result<Self, Error> {
         let key = KeyPair::from_pem(&pair.key)?;
         Ok(Self { issuer: Issuer::new(authority_params()?, key), pair })
     }
 
-    /// A new certificate under a DNS name.
+    /// Creates a certificate for a DNS name.
     pub(super) fn sign(&self, name: &str, validity: Validity) -> Result<Pair, Error> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(vec![name.to_owned()])?;
         params.distinguished_name = common_name(name);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        // Each service both calls and is called.
+        // Each service is both a client and a server.
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         params.use_authority_key_identifier_extension = true;
         validity.put(&mut params);
@@ -87,17 +87,17 @@ impl Authority {
     }
 }
 
-/// What all authorities have in common, so that one can be loaded without reading its certificate.
+/// Common parameters of all authorities, so that one can be loaded without parsing its certificate.
 fn authority_params() -> Result<CertificateParams, Error> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.distinguished_name = common_name("plimsoll-ca");
-    // It signs for services, never for other authorities.
+    // The authority signs certificates of services, never of other authorities.
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     Ok(params)
 }
 
-/// X.509 takes at most 64 letters for a common name; the DNS name is what counts.
+/// A common name has at most 64 characters in X.509; verification uses the DNS name.
 fn common_name(name: &str) -> DistinguishedName {
     let mut distinguished = DistinguishedName::new();
     distinguished.push(DnType::CommonName, name.chars().take(64).collect::<String>());

@@ -1,47 +1,47 @@
-//! Decides which Secrets must be written. Nothing is read or written here.
+//! Decides which Secrets must be written, without I/O.
 //!
-//! An authority is replaced in two runs. The first adds the next authority to `ca.crt` of every Secret and signs with the
-//! present one. Later runs sign with the next one, which all services trust by then.
+//! An authority is replaced in two runs. The first run adds the next authority to `ca.crt` of every Secret and signs
+//! with the current one. Later runs sign with the next one, which all services trust by then.
 
 use super::inspect::{self, Certificate};
 use super::issue::{Authority, Pair, Validity};
 
-/// An authority is valid so many times as long as a certificate.
+/// Validity of an authority as a multiple of the validity of a certificate.
 const AUTHORITY_FACTOR: u32 = 10;
 const DAY: i64 = 24 * 60 * 60;
 
-/// What a Secret holds. No `Debug`: it holds a private key.
+/// Content of a Secret. No `Debug`, because it contains a private key.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Content {
     /// `tls.crt` and `tls.key`.
     pub(super) pair: Pair,
-    /// `ca.crt`: the trusted authorities; in the Secret of the authority, the present one first.
+    /// `ca.crt`: the trusted authorities; in the Secret of the authority, the current one first.
     pub(super) authorities: String,
 }
 
-/// What is asked for.
+/// Renewal policy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Policy {
-    /// Days for which a certificate is valid.
+    /// Validity of a certificate in days.
     pub(super) days: u16,
-    /// Days before its end at which it is replaced; less than `days`.
+    /// Days before expiry at which a certificate is replaced; less than `days`.
     pub(super) renew_before: u16,
     /// Seconds since the epoch.
     pub(super) now: i64,
 }
 
-/// A Secret that must be written, and why.
+/// A Secret that must be written, and the reason.
 pub(super) struct Change {
-    /// None for the authority, else the index of the service.
+    /// Index of the service; `None` for the authority.
     pub(super) service: Option<usize>,
     pub(super) content: Content,
     pub(super) why: &'static str,
 }
 
-/// The changes, the authority's first.
+/// Returns the changes, starting with the authority's.
 ///
 /// # Errors
-/// If the authority's Secret holds something else than an authority of [`Authority::new`].
+/// If the authority's Secret does not contain an authority from [`Authority::new`].
 pub(super) fn plan(
     authority: Option<&Content>,
     services: &[(String, Option<Content>)],
@@ -80,7 +80,7 @@ pub(super) fn plan(
     Ok(changes)
 }
 
-/// What signs now, the authority's Secret if it must be written, and the trusted authorities.
+/// The current signer, the authority's Secret if it must be written, and the trusted authorities.
 type Present = (Authority, Option<(Content, &'static str)>, String);
 
 fn present_authority(present: &Content, policy: Policy) -> Result<Present, String> {
@@ -89,20 +89,20 @@ fn present_authority(present: &Content, policy: Policy) -> Result<Present, Strin
         return Err("tls.crt and tls.key do not belong together".to_owned());
     }
     if certificate.end <= policy.now {
-        // Nothing that it signed is valid any more: there is nothing to wait for.
+        // No certificate of the authority is valid any more, so the new authority can sign at once.
         let signer = new_authority(policy)?;
         let authorities = signer.pair.cert.clone();
         let content = Content { pair: signer.pair.clone(), authorities: authorities.clone() };
         return Ok((signer, Some((content, "authority had expired")), authorities));
     }
     let signer = Authority::load(present.pair.clone()).map_err(|_may_quote_the_key| "tls.key: no private key")?;
-    // Those before the present one that are still valid.
+    // Earlier authorities that are still valid.
     let former: String = inspect::with_pem(&present.authorities)?
         .into_iter()
         .filter(|(pem, certificate)| *pem != present.pair.cert && certificate.end > policy.now)
         .map(|(pem, _)| pem)
         .collect();
-    // A certificate that is made at the next renewal must end before its authority.
+    // A certificate from the next renewal must expire before its authority.
     let needed = i64::from(u32::from(policy.days) + u32::from(policy.renew_before)) * DAY;
     if certificate.end - policy.now < needed {
         let next = new_authority(policy)?;

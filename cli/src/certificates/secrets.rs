@@ -1,4 +1,4 @@
-//! Certificates in Secrets of a cluster, made and renewed in place.
+//! Creates and renews certificates in Secrets of a cluster.
 
 use super::SERVICES;
 use super::issue::Pair;
@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long one answer may take. A Job tries again later.
+/// Timeout of one response. A Job retries later.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 const AUTHORITY: &str = "authority";
 const TYPE: &str = "kubernetes.io/tls";
@@ -24,14 +24,14 @@ const AUTHORITIES: &str = "ca.crt";
 
 #[derive(Debug, Args)]
 pub(super) struct SecretArguments {
-    /// Write Secrets of this namespace, in which the services run, in place of files: those that are missing, and those
-    /// that end soon. Needs the rights to get, create and patch the four Secrets, and no others.
+    /// Write Secrets of this namespace, in which the services run, instead of files: those that are missing, and those
+    /// that expire soon. Needs permission to get, create and patch the four Secrets, and no others.
     #[arg(long, value_name = "NAMESPACE", value_parser = super::namespace, conflicts_with_all = ["out", "namespace", "force"])]
     pub(super) secrets: Option<String>,
-    /// How many days before its end a certificate is replaced, with the unit d; less than --days.
+    /// Days before expiry at which a certificate is replaced, with the unit d; less than --days.
     #[arg(long, default_value = "30d", value_parser = days, value_name = "DAYS", requires = "secrets")]
     renew_before: u16,
-    /// Name of a Secret, in place of plimsoll-SERVICE-tls and, for the authority and its key, plimsoll-ca.
+    /// Name of a Secret, instead of plimsoll-SERVICE-tls and, for the authority and its key, plimsoll-ca.
     #[arg(long = "secret-name", value_parser = named, value_name = "SERVICE|authority=NAME", requires = "secrets")]
     names: Vec<(String, String)>,
     /// The kubeconfig [default: $KUBECONFIG, else ~/.kube/config, else that of the pod]
@@ -56,7 +56,7 @@ fn named(text: &str) -> Result<(String, String), String> {
     Ok((service.to_owned(), name.to_owned()))
 }
 
-/// Writes the Secrets that are missing or due. Tells their names, never their content.
+/// Writes Secrets that are missing or due. Prints their names, never their contents.
 pub(super) fn run(arguments: &SecretArguments, names: &[(&str, String)], days: u16) -> Result<String, CommandError> {
     if arguments.renew_before >= days {
         let why = format!("--renew-before {}d must be less than --days {days}", arguments.renew_before);
@@ -94,7 +94,7 @@ struct Secrets<'a> {
     namespace: &'a str,
 }
 
-/// A Secret of the cluster.
+/// An existing Secret.
 struct Present {
     content: Option<Content>,
     version: Option<String>,
@@ -121,7 +121,7 @@ impl Secrets<'_> {
         let changes = renew::plan(authority.content.as_ref(), &contents, policy)
             .map_err(|why| self.failed(&authority_name, &why))?;
         let mut told = String::new();
-        // The authority's comes first: nothing may be signed by one that is lost.
+        // The authority's Secret comes first: nothing may be signed by an authority that is lost.
         for change in changes {
             let (name, present) = match change.service.and_then(|index| services.get(index)) {
                 Some((name, _, present)) => (name, present),
@@ -146,8 +146,8 @@ impl Secrets<'_> {
         Ok(Present { content, version: secret.metadata.resource_version })
     }
 
-    /// Server-side apply. Of two runs at once one fails: at a Secret that is there by its version, else by the owner of its
-    /// fields.
+    /// Server-side apply. Of two concurrent runs one fails: for an existing Secret by its version, otherwise by the
+    /// owner of its fields.
     async fn apply(&self, name: &str, version: Option<String>, content: &Content) -> Result<(), CommandError> {
         let manager = format!("plimsoll-certificates-{:x}", jiff::Timestamp::now().as_microsecond());
         let mut params = PatchParams::apply(&manager);
@@ -168,7 +168,7 @@ impl Secrets<'_> {
     }
 }
 
-/// The API server's own words; they do not quote what a Secret holds.
+/// Error message of the API server, which never contains the contents of a Secret.
 fn reason(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),

@@ -1,9 +1,9 @@
-//! The closing table.
+//! The final table.
 
 use super::stage::{Stage, clock, counted, seconds};
 use crate::output;
 
-/// How things stood after each step, and what it came to in all.
+/// State after each step, and the totals.
 pub(super) fn table(stage: &Stage) -> String {
     let mut table =
         output::table(&["STEP", "PODS RUNNING", "PENDING", "NODES", "USD PER HOUR", "PENDING TO RUNNING", "TOOK"]);

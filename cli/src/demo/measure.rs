@@ -1,4 +1,4 @@
-//! How long pods wait for a node, noted as it happens.
+//! Measures how long pods wait for a node.
 
 use parking_lot::Mutex;
 use plimsoll_sim::apiserver::{ResourceId, object};
@@ -9,24 +9,24 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A pod that had no node.
+/// A pod without a node.
 #[derive(Debug, Clone, Copy)]
 struct Wait {
-    /// When it was first marked Unschedulable.
+    /// When the pod was first marked Unschedulable.
     since: Instant,
-    /// None while it waits.
+    /// `None` while the pod is pending.
     until_running: Option<Duration>,
 }
 
-/// The notes.
+/// Measured waits.
 #[derive(Debug, Clone)]
 pub(super) struct Measures {
-    /// By the pod's UID.
+    /// By UID of the pod.
     waits: Arc<Mutex<BTreeMap<String, Wait>>>,
 }
 
 impl Measures {
-    /// Begins to watch.
+    /// Starts to watch the pods.
     pub(super) fn start(world: &Arc<World>) -> Self {
         let waits: Arc<Mutex<BTreeMap<String, Wait>>> = Arc::default();
         let (world, notes) = (world.clone(), waits.clone());
@@ -51,7 +51,7 @@ impl Measures {
         Self { waits }
     }
 
-    /// The longest time from pending to running among the pods that became pending since `since` and ran.
+    /// The longest time from pending to running of the pods that became pending since `since` and run.
     pub(super) fn longest_to_running(&self, since: Instant) -> Option<Duration> {
         self.waits.lock().values().filter(|wait| wait.since >= since).filter_map(|wait| wait.until_running).max()
     }

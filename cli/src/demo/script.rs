@@ -1,4 +1,4 @@
-//! The script: what happens, and what has to be seen.
+//! The script: actions, and the expected results.
 
 mod facts;
 
@@ -17,23 +17,23 @@ use std::time::Duration;
 const BACKEND: &str = include_str!("seed-000.yaml");
 const DEFAULT: &str = include_str!("seed-001.yaml");
 
-/// Time for resources to be found ready.
+/// Time limit for resources to become ready.
 const SHORT: Duration = Duration::from_secs(60);
-/// Time for nodes to come: a boot takes 20 s and readiness 5 s.
+/// Time limit for launches: a boot takes 20 s and readiness 5 s.
 const LAUNCH: Duration = Duration::from_secs(120);
-/// Time for nodes to go: `consolidateAfter` is at most a minute, a replacement has to boot first.
+/// Time limit for removals: `consolidateAfter` is at most one minute, and a replacement has to boot first.
 const REMOVAL: Duration = Duration::from_secs(600);
 /// `consolidateAfter` of the workshop's pool.
 const CONSOLIDATE_AFTER: Duration = Duration::from_secs(30);
-/// How long EC2 leaves a Spot instance after its notice.
+/// Notice period of a Spot interruption.
 const SPOT_NOTICE: Duration = Duration::from_secs(120);
-/// How long a limit is watched after it was reached.
+/// Time for which a limit is checked after it was reached.
 const WATCHED: Duration = Duration::from_secs(45);
 
-/// CPUs of the workshop's limit, in thousandths.
+/// CPU limit of the workshop's pool, in millicores.
 const LIMIT: i64 = 10_000;
 
-/// Plays all steps. Ends at the first thing that is not seen.
+/// Runs all steps. Stops at the first failed expectation.
 pub(super) async fn play(stage: &Stage) -> Result<(), Missing> {
     install(stage).await?;
     scale_up(stage).await?;
@@ -147,7 +147,7 @@ async fn consolidation(stage: &Stage) -> Result<(), Missing> {
 
 async fn interruption(stage: &Stage) -> Result<(), Missing> {
     stage.step("Spot interruption", "EC2 takes back a Spot instance in two minutes");
-    // Few enough that a replacement fits within the pool's limits beside what it replaces.
+    // Few enough pods that a replacement fits within the pool's limits together with the replaced node.
     deploy(stage, "api", 2, "arm64")?;
     stage.expect("both pods run", LAUNCH, |world| pods_on(world, "api") == 2).await?;
     let nodes = nodes_of(&stage.world, "backend");

@@ -1,4 +1,4 @@
-//! The stage: a world with Plimsoll in it, and a reporter who watches.
+//! A world with Plimsoll, and a reporter that observes it.
 
 use super::measure::Measures;
 use super::view::View;
@@ -14,14 +14,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How often the picture is drawn, in simulated time.
+/// Interval between frames, in simulated time.
 const FRAME: Duration = Duration::from_millis(500);
-/// Nodes shown at most: the picture must fit on a screen.
+/// Maximum number of shown nodes, so that the frame fits on a screen.
 const NODES_SHOWN: usize = 12;
 /// Characters of a bar.
 const BAR: usize = 30;
 
-/// Something that the demo shows was not seen.
+/// An expectation that was not met.
 #[derive(Debug, thiserror::Error)]
 #[error("the demo did not see this: {step}: {what}")]
 pub(super) struct Missing {
@@ -29,7 +29,7 @@ pub(super) struct Missing {
     pub(super) what: String,
 }
 
-/// How things stood when a step was over.
+/// State at the end of a step.
 #[derive(Debug, Clone)]
 pub(super) struct Standing {
     pub(super) step: String,
@@ -38,11 +38,11 @@ pub(super) struct Standing {
     pub(super) pending: usize,
     pub(super) nodes: usize,
     pub(super) hourly: MicroUsdPerHour,
-    /// Longest time from pending to running of the pods of this step; none if no pod had to wait.
+    /// Longest time from pending to running of the pods of this step; `None` if no pod was pending.
     pub(super) to_running: Option<Duration>,
 }
 
-/// What the reporter and the script share.
+/// State that the reporter and the script share.
 struct Desk {
     view: View,
     step: String,
@@ -50,11 +50,11 @@ struct Desk {
     standings: Vec<Standing>,
 }
 
-/// The stage.
+/// A running world and its view.
 pub(super) struct Stage {
     pub(super) world: Arc<World>,
     pub(super) measures: Measures,
-    /// Stops with the stage.
+    /// Stops when the stage is dropped.
     _plimsoll: Plimsoll,
     desk: Arc<Mutex<Desk>>,
     started: Instant,
@@ -63,7 +63,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Sets the stage in the region of the first seed, with a network for each seed's node class.
+    /// Creates the world in the region of the first seed, with a network for each seed's node class.
     pub(super) fn set(seed: u64, view: View) -> Result<Self, WorldError> {
         let scenery = Scenery {
             seed,
@@ -81,7 +81,7 @@ impl Stage {
         Ok(Self { world, measures, _plimsoll: plimsoll, desk, started, real: std::time::Instant::now(), reporter })
     }
 
-    /// Simulated time since the beginning.
+    /// Simulated time since the start.
     pub(super) fn time(&self) -> Duration {
         self.started.elapsed()
     }
@@ -90,7 +90,7 @@ impl Stage {
         self.desk.lock().standings.clone()
     }
 
-    /// A step begins.
+    /// Starts a step.
     pub(super) fn step(&self, name: &str, text: &str) {
         let mut desk = self.desk.lock();
         desk.step = name.to_owned();
@@ -98,7 +98,7 @@ impl Stage {
         desk.view.heading(&format!("{name}: {text}"));
     }
 
-    /// A step is over: how things stand.
+    /// Ends a step and shows the state.
     pub(super) fn stand(&self) {
         let (world, mut desk) = (&self.world, self.desk.lock());
         let standing = Standing {
@@ -123,7 +123,7 @@ impl Stage {
         Missing { step: desk.step.clone(), what: what.to_owned() }
     }
 
-    /// Lets time pass until something is seen, which has to be within `limit` of simulated time.
+    /// Waits until an expected condition holds, at most `limit` in simulated time.
     pub(super) async fn expect(
         &self,
         what: &str,
@@ -142,7 +142,7 @@ impl Stage {
         }
     }
 
-    /// Something that has to hold now.
+    /// Checks a condition immediately.
     pub(super) fn check(&self, what: &str, holds: bool) -> Result<(), Missing> {
         if !holds {
             return Err(self.missing(what));
@@ -151,7 +151,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The curtain falls.
+    /// Ends the demo.
     pub(super) fn end(&self) {
         self.reporter.abort();
         self.desk.lock().view.close();
@@ -215,19 +215,19 @@ fn bar(running: usize, pending: usize) -> String {
     format!("[{}{}]", "#".repeat(filled), ".".repeat(BAR - filled))
 }
 
-/// A number of things, such as `1 pod` and `2 pods`.
+/// A number with a noun, such as `1 pod` and `2 pods`.
 pub(super) fn counted(number: usize, thing: &str) -> String {
     let ending = if number == 1 { "" } else { "s" };
     format!("{number} {thing}{ending}")
 }
 
-/// Simulated time since the beginning, as `mm:ss.t`.
+/// Simulated time since the start, as `mm:ss.t`.
 pub(super) fn clock(time: Duration) -> String {
     let tenths = time.as_millis() / 100;
     format!("{:02}:{:02}.{}", tenths / 600, tenths / 10 % 60, tenths % 10)
 }
 
-/// A length of time for people.
+/// A readable duration.
 pub(super) fn seconds(time: Duration) -> String {
     if time < Duration::from_secs(1) {
         format!("{} ms", time.as_millis())

@@ -1,4 +1,4 @@
-//! What the viewer sees: a picture that is drawn again and again in a terminal, plain lines elsewhere.
+//! Output of the demo: a frame that is redrawn in a terminal, plain lines elsewhere.
 
 use anstyle::{AnsiColor, Style};
 use std::io::Write;
@@ -9,16 +9,16 @@ const SEEN: Style = AnsiColor::Green.on_default().bold();
 const MISSED: Style = AnsiColor::Red.on_default().bold();
 const QUIET: Style = Style::new().dimmed();
 
-/// The screen.
+/// The output.
 pub(super) struct View {
     out: Box<dyn Write + Send>,
     live: bool,
-    /// Simulated seconds per second; 0 for no pause.
+    /// Simulated seconds per second; 0 for no delay.
     speed: f64,
-    /// Lines of the picture that stands at the end of the screen.
+    /// Number of lines of the current frame.
     drawn: usize,
     last: Vec<String>,
-    /// When the last picture was shown, in real time.
+    /// When the last frame was shown, in real time.
     shown: Instant,
 }
 
@@ -27,32 +27,32 @@ impl View {
         Self::to(Box::new(anstream::stdout()), live, speed)
     }
 
-    /// A view that is written elsewhere.
+    /// A view with another output.
     pub(super) fn to(out: Box<dyn Write + Send>, live: bool, speed: f64) -> Self {
         Self { out, live, speed, drawn: 0, last: Vec::new(), shown: Instant::now() }
     }
 
-    /// A step begins.
+    /// Starts a step.
     pub(super) fn heading(&mut self, text: &str) {
         self.lines(&[String::new(), format!("{HEADING}{text}{HEADING:#}")]);
     }
 
-    /// Something was seen that had to be.
+    /// Prints a met expectation.
     pub(super) fn seen(&mut self, time: &str, text: &str) {
         self.lines(&[format!("{QUIET}{time}{QUIET:#}  {SEEN}seen{SEEN:#}  {text}")]);
     }
 
-    /// Something was not.
+    /// Prints a failed expectation.
     pub(super) fn missed(&mut self, time: &str, text: &str) {
         self.lines(&[format!("{QUIET}{time}{QUIET:#}  {MISSED}MISSING{MISSED:#}  {text}")]);
     }
 
-    /// Something happened.
+    /// Prints an event.
     pub(super) fn note(&mut self, time: &str, text: &str) {
         self.lines(&[format!("{QUIET}{time}{QUIET:#}        {text}")]);
     }
 
-    /// Shows the state of things, and lets the viewer look at it for as long as `simulated` is to take.
+    /// Shows a frame for the time that `simulated` takes.
     pub(super) fn picture(&mut self, lines: Vec<String>, simulated: Duration) {
         if self.live {
             self.erase();
@@ -61,13 +61,13 @@ impl View {
         }
         if self.speed > 0.0 {
             let pace = simulated.div_f64(self.speed.max(f64::MIN_POSITIVE));
-            // The runtime has nothing else to do: its time is not this one's. Waking too soon does no harm.
+            // The runtime has nothing else to do, and its time is virtual. Waking early does no harm.
             std::thread::park_timeout(pace.saturating_sub(self.shown.elapsed()));
         }
         self.shown = Instant::now();
     }
 
-    /// Takes the picture away.
+    /// Removes the frame.
     pub(super) fn close(&mut self) {
         self.erase();
         self.last.clear();
@@ -91,13 +91,14 @@ impl View {
 
     fn erase(&mut self) {
         if self.drawn > 0 {
-            // Up to the first line of the picture, and clear from there.
+            // Moves to the first line of the frame, and clears the rest.
             self.print(&format!("\x1b[{}A\x1b[J", self.drawn));
             self.drawn = 0;
         }
     }
 
-    /// A reader that has seen enough is no reason to stop: the exit status still says whether all was seen.
+    /// Prints text. A closed output does not stop the demo: the exit status still shows whether all expectations were
+    /// met.
     fn print(&mut self, text: &str) {
         let _ = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
     }

@@ -1,10 +1,10 @@
-//! How many nodes the budgets of a NodePool let go, and how that follows from its size.
+//! How many nodes the budgets of a NodePool allow to be disrupted, and the calculation.
 
 use super::entry;
 use crate::input::Question;
 use plimsoll_model::snapshot::{Node, NodeState};
 
-/// One line for each budget of the node's NodePool that is active now.
+/// One line for each active budget of the node's NodePool.
 pub(super) fn lines(question: &Question, node: &Node) -> Vec<String> {
     let Some(name) = &node.node_pool else { return Vec::new() };
     let named = |pool: &&plimsoll_api::NodePool| pool.metadata.name.as_deref() == Some(name.as_str());

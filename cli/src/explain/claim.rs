@@ -1,10 +1,10 @@
-//! What only the cluster's NodeClaims know about a node.
+//! Facts about a node that only the cluster's NodeClaims have.
 
 use super::entry;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::annotation;
 
-/// Why it was launched, and what is under way with it.
+/// Why the node was launched, and its current operations.
 pub(super) fn lines(claims: &[NodeClaim], name: &str) -> Vec<String> {
     let named = |claim: &&NodeClaim| claim.metadata.name.as_deref() == Some(name);
     let Some(claim) = claims.iter().find(named) else { return Vec::new() };

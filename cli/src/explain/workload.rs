@@ -1,4 +1,4 @@
-//! Where the pods of a workload go, or why they have no place: pods that share a place or a reason share a line.
+//! Placement of the pods of a workload. Pods with the same place or reason share a line.
 
 use super::entry;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -9,12 +9,12 @@ use plimsoll_model::snapshot::{Pod, PodState, Snapshot};
 use plimsoll_snapshot::Objects;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The label that tells the ReplicaSets of a Deployment apart; a ReplicaSet is named `<deployment>-<hash>`.
+/// Label that distinguishes the ReplicaSets of a Deployment; a ReplicaSet is named `<deployment>-<hash>`.
 const TEMPLATE_HASH: &str = "pod-template-hash";
-/// How many pods of a line, and lines of places, are written out.
+/// Maximum number of listed pods per line, and of lines.
 const SHOWN: usize = 5;
 
-/// Pods (`namespace/name`) of each workload (`namespace/name`) of a kind that has pods.
+/// Pods (`namespace/name`) of each workload (`namespace/name`) of a kind.
 pub(super) fn pods_by_workload(objects: &Objects, kind: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut add = |metadata: &ObjectMeta| {
@@ -28,7 +28,7 @@ pub(super) fn pods_by_workload(objects: &Objects, kind: &str) -> BTreeMap<String
     found
 }
 
-/// Name of the workload of that kind to which an object belongs, also by way of a ReplicaSet.
+/// Name of the workload of this kind that owns an object, directly or through a ReplicaSet.
 fn owner(objects: &Objects, metadata: &ObjectMeta, kind: &str) -> Option<String> {
     let owners = || metadata.owner_references.iter().flatten();
     if let Some(owner) = owners().find(|owner| owner.kind == kind) {
@@ -44,7 +44,7 @@ fn owner(objects: &Objects, metadata: &ObjectMeta, kind: &str) -> Option<String>
     })
 }
 
-/// Lines about the pods, and the reasons of those without a place, each once.
+/// Lines about the pods, and the distinct reasons of unschedulable pods.
 pub(super) fn lines(snapshot: &Snapshot, plan: &Plan, pods: &BTreeSet<String>) -> (Vec<String>, Vec<Reason>) {
     let members: Vec<&Pod> = snapshot.pods.iter().filter(|pod| pods.contains(&pod.full_name())).collect();
     let mut lines = vec![entry("pods", pods.len())];
@@ -79,7 +79,7 @@ pub(super) fn lines(snapshot: &Snapshot, plan: &Plan, pods: &BTreeSet<String>) -
     (lines, reasons)
 }
 
-/// What pods of each shape request.
+/// Requests of each shape.
 fn requests(snapshot: &Snapshot, members: &[&Pod]) -> BTreeSet<String> {
     let shapes: BTreeSet<_> = members.iter().map(|pod| &pod.shape).collect();
     let text = |requests: &plimsoll_model::resources::Resources| {
@@ -91,7 +91,7 @@ fn requests(snapshot: &Snapshot, members: &[&Pod]) -> BTreeSet<String> {
     of_pods.map(|shape| text(&shape.requests)).take(SHOWN).collect()
 }
 
-/// Adds lines about pods without a place and returns their reasons.
+/// Adds lines about unschedulable pods and returns their reasons.
 fn unschedulable(plan: &Plan, pods: &BTreeSet<String>, lines: &mut Vec<String>) -> Vec<Reason> {
     let mut groups: BTreeMap<&[Reason], Vec<String>> = BTreeMap::new();
     for it in plan.unschedulable.iter().filter(|it| pods.contains(&it.pod.name)) {
@@ -112,7 +112,7 @@ fn unschedulable(plan: &Plan, pods: &BTreeSet<String>, lines: &mut Vec<String>) 
     all.into_iter().collect()
 }
 
-/// Pods by what becomes of them and where.
+/// Pods by action and place.
 #[derive(Debug, Default)]
 struct Places(BTreeMap<(&'static str, String), Vec<String>>);
 
@@ -133,7 +133,7 @@ impl Places {
     }
 }
 
-/// The names without their namespace, and how many more there are.
+/// The first names without their namespace, and the number of the others.
 fn some_of(pods: &[String]) -> String {
     let name = |pod: &String| pod.rsplit_once('/').map_or(pod.as_str(), |(_, name)| name).to_owned();
     let shown: Vec<String> = pods.iter().take(SHOWN).map(name).collect();

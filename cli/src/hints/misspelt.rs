@@ -1,4 +1,4 @@
-//! Labels and values that may be misspelt: nothing has them, and something else is spelt almost so.
+//! Hints about labels and values that may be misspelt: none exists with this spelling, but a similar one does.
 
 use plimsoll_model::catalog::{CapacityType, Catalog};
 use plimsoll_model::identity::{CatalogId, ShapeId};
@@ -8,12 +8,12 @@ use plimsoll_model::similar;
 use plimsoll_model::snapshot::{NodePool, PodShape, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most hints: those after that are mostly more of the same.
+/// Maximum number of hints, because further hints are mostly repetitions.
 pub(super) const MAX_HINTS: usize = 10;
-/// Labels of places. Their names differ by single letters, so that the nearest is not what was meant.
+/// Labels of places. Their names differ by single letters, so the nearest name is not a useful suggestion.
 pub(super) const PLACES: [&str; 3] = [label::ZONE, label::ZONE_ID, label::REGION];
 
-/// What may be misspelt in the requirements of NodePools and the selectors of pods.
+/// Hints about the requirements of NodePools and the selectors of pods.
 pub(crate) fn misspelt(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>) -> Vec<String> {
     let mut hints = Vec::new();
     for pool in &snapshot.node_pools {
@@ -43,7 +43,7 @@ fn of_pool(pool: &NodePool, catalog: &Catalog, hints: &mut Vec<String>) {
     }
 }
 
-/// Values of the requirement that no offering has and that resemble one that some offering has.
+/// Values of the requirement that no offering has and that are similar to an existing value.
 fn unknown_values(requirement: &NodeSelectorRequirement, catalog: &Catalog) -> Vec<String> {
     let key = label::normalized(&requirement.key);
     if PLACES.contains(&key) || !matches!(requirement.operator, Operator::In | Operator::NotIn) {
@@ -93,7 +93,7 @@ fn of_pods(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, hints: 
             .iter()
             .map(|(key, value)| NodeSelectorRequirement::new(key, Operator::In, [value.as_str()]));
         for requirement in selected {
-            // A value that one of the catalogs has is none that is misspelt.
+            // A value that one of the catalogs has is not misspelt.
             let texts: Vec<Vec<String>> = catalogs.values().map(|it| unknown_values(&requirement, it)).collect();
             let on_node = snapshot.nodes.iter().any(|node| {
                 requirement.values.iter().any(|value| label::lookup(&node.labels, &requirement.key) == Some(value))
@@ -106,7 +106,7 @@ fn of_pods(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, hints: 
     }
 }
 
-/// Labels that nodes have or may get from their NodePools.
+/// Labels that nodes have or can get from their NodePools.
 fn known_labels(snapshot: &Snapshot) -> BTreeSet<&str> {
     let of_pools = snapshot.node_pools.iter().flat_map(|pool| {
         pool.labels.keys().map(String::as_str).chain(pool.requirements.iter().map(|it| it.key.as_str()))
@@ -120,16 +120,16 @@ fn selected_keys(shape: &PodShape) -> BTreeSet<&str> {
     shape.node_selector.keys().map(String::as_str).chain(affinity.map(|it| it.key.as_str())).collect()
 }
 
-/// One pod or DaemonSet of the shape.
+/// A pod or DaemonSet of the shape.
 pub(super) fn some_pod(snapshot: &Snapshot, shape: &ShapeId) -> Option<String> {
     let pod = snapshot.pods.iter().find(|pod| pod.shape == *shape).map(plimsoll_model::snapshot::Pod::full_name);
     let daemon_set = || snapshot.daemon_sets.iter().find(|it| it.shape == *shape);
     pod.or_else(|| daemon_set().map(|it| format!("of DaemonSet {}/{}", it.namespace, it.name)))
 }
 
-/// Pods that ask for less than 1 KiB of memory: `512m` is half a byte.
+/// Hints about pods that request less than 1 KiB of memory: `512m` is half a byte.
 pub(crate) fn tiny_memory(snapshot: &Snapshot) -> Vec<String> {
-    /// Less is no amount that anybody means.
+    /// A smaller amount is never intended.
     const TINY: i64 = 1024;
     let tiny = |shape: &&PodShape| (1..TINY).contains(&shape.requests.get("memory"));
     let text = |shape: &PodShape| {

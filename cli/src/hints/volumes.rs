@@ -1,4 +1,4 @@
-//! Pods that select another place than their own volumes are in.
+//! Hints about pods that select another place than that of their volumes.
 
 use super::misspelt::{MAX_HINTS, PLACES, some_pod};
 use plimsoll_model::names::label;
@@ -6,7 +6,7 @@ use plimsoll_model::requirements::{NodeSelectorTerm, Operator};
 use plimsoll_model::snapshot::{PodShape, Snapshot, VolumeTopology};
 use std::collections::BTreeSet;
 
-/// Contradictions between the node selectors of pods and the places of their volumes.
+/// Contradictions between the node selectors of pods and the topology of their volumes.
 pub(crate) fn volume_conflicts(snapshot: &Snapshot) -> Vec<String> {
     snapshot.shapes.iter().filter_map(|shape| conflict(snapshot, shape)).take(MAX_HINTS).collect()
 }
@@ -25,7 +25,7 @@ fn conflict(snapshot: &Snapshot, shape: &PodShape) -> Option<String> {
     ))
 }
 
-/// Values of the label `key` where the volume can be attached; none if it can be elsewhere.
+/// Values of the label `key` where the volume can be attached; `None` if it can be attached elsewhere.
 fn places<'v>(volume: &'v VolumeTopology, key: &str) -> Option<BTreeSet<&'v str>> {
     let values = |term: &'v NodeSelectorTerm| {
         let of_key = |it: &&_| is_in(it, key);

@@ -1,4 +1,4 @@
-//! Finding and reading files.
+//! Finds and reads files.
 
 use super::MAX_INPUT_BYTES;
 use plimsoll_manifests::{ManifestError, Text};
@@ -7,10 +7,10 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Deeper folders are more likely a loop than somebody's manifests.
+/// Maximum depth of folders. Deeper folders are probably a loop.
 const MAX_DEPTH: usize = 32;
 
-/// Files in the order of `paths`, those of a folder by name.
+/// Files in the order of `paths`; files of a folder by name.
 pub(super) fn read(paths: &[PathBuf], stdin: &mut dyn Read) -> Result<Vec<Text>, ManifestError> {
     let mut files = Vec::new();
     let mut room = MAX_INPUT_BYTES;
@@ -47,7 +47,8 @@ fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Man
         if metadata.is_dir() {
             walk(&path, depth + 1, found)?;
         } else if path.is_dir() {
-            // A link to a folder may lead back up, or to what is read anyway: mounted ConfigMaps have such links.
+            // A link to a folder may lead to a parent, or to a folder that is read anyway: mounted ConfigMaps have such
+            // links.
         } else if path.extension().is_some_and(|it| it == "yaml" || it == "yml" || it == "json") {
             found.push(path);
         }

@@ -1,4 +1,4 @@
-//! The plan as scripts know it.
+//! The plan as JSON or YAML for scripts.
 
 mod launches;
 
@@ -18,7 +18,7 @@ pub(crate) fn plan(plan: &Plan) -> Value {
     Value::Object(value)
 }
 
-/// Writes the same as indented JSON without making a value of the launches: a large plan has gigabytes of them.
+/// Writes indented JSON without a value of all launches: a large plan has gigabytes of launches.
 pub(crate) fn write_json(plan: &Plan, writer: &mut dyn Write) -> io::Result<()> {
     let mut serializer = Serializer::pretty(writer);
     let mut fields = serde::Serializer::serialize_map(&mut serializer, None)?;
@@ -30,7 +30,7 @@ pub(crate) fn write_json(plan: &Plan, writer: &mut dyn Write) -> io::Result<()> 
     serializer.into_inner().write_all(b"\n")
 }
 
-/// All launches, one after another.
+/// All launches as a sequence.
 struct Each<'a>(&'a Plan);
 
 impl Serialize for Each<'_> {
@@ -39,7 +39,7 @@ impl Serialize for Each<'_> {
     }
 }
 
-/// All fields of a plan that come after its launches.
+/// All fields of a plan after its launches.
 fn after_launches(plan: &Plan) -> Map<String, Value> {
     let terminations = plan.terminations.iter().map(|it| {
         json!({"node": it.node.as_str(), "reason": it.reason.as_str(), "pods": names(&it.pods),
@@ -67,12 +67,12 @@ fn after_launches(plan: &Plan) -> Map<String, Value> {
     fields
 }
 
-/// Pending pods and those that move, by the node that takes them.
+/// Pending and moved pods, by destination node.
 fn existing(plan: &Plan) -> Vec<Value> {
     by_node(plan).into_iter().map(|(node, pods)| json!({"node": node, "pods": pods})).collect()
 }
 
-/// Names of pods that existing nodes take, by node.
+/// Names of pods that are placed on existing nodes, by node.
 pub(super) fn by_node(plan: &Plan) -> BTreeMap<&str, BTreeSet<&str>> {
     let mut by_node: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let moved = plan.terminations.iter().flat_map(|it| &it.moved_to);
@@ -93,7 +93,7 @@ fn price(price: MicroUsdPerHour) -> Value {
     Number::from_f64(price.usd()).map_or(Value::Null, Value::Number)
 }
 
-/// How far the cost may be from the optimum, as a fraction with at most six decimals.
+/// Relative distance of the cost from the lower bound, with at most six decimals.
 fn gap(plan: &Plan) -> Value {
     json!((plan.gap() * 1e6).round() / 1e6)
 }

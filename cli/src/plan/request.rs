@@ -6,10 +6,10 @@ use plimsoll_proto::FILE_DESCRIPTOR_SET;
 use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage};
 
-/// The message that `SchedulerService/Plan` takes.
+/// Request message of `SchedulerService/Plan`.
 const REQUEST: &str = "plimsoll.scheduler.v1.PlanRequest";
 
-/// The request, indented.
+/// The indented request.
 pub(super) fn json(question: &Question) -> Result<String, CommandError> {
     let failed =
         |error: &dyn std::fmt::Display| CommandError::Failed(format!("the request cannot be written: {error}"));

@@ -1,4 +1,4 @@
-//! A plan in one line: how many nodes come and go, and why others stay.
+//! A plan in one line: number of added and removed nodes, and why other nodes stay.
 
 use crate::ask;
 use crate::input::Question;
@@ -6,9 +6,9 @@ use plimsoll_model::plan::Plan;
 use plimsoll_scheduler::answer::{ProtectedNode, protected_nodes, without_protection};
 use std::collections::BTreeMap;
 
-/// The largest cluster for which a second plan is made, to see which nodes could go: it takes as long as the first.
+/// Maximum number of nodes for which a second plan is made to find removable nodes: it takes as long as the first.
 const MAX_NODES: usize = 5_000;
-/// How many nodes of a cause are named.
+/// Maximum number of listed nodes per cause.
 const NAMED_NODES: usize = 3;
 
 /// Whether the plan launches or removes nodes.
@@ -16,8 +16,8 @@ pub(crate) fn changes(plan: &Plan) -> bool {
     !plan.launches.is_empty() || !plan.terminations.is_empty()
 }
 
-/// Nodes that stay in a plan that changes nothing, although they would go if nothing protected them. None where this cannot
-/// be found out.
+/// Nodes that stay in a plan without changes, but would be removed if nothing protected them. `None` if this cannot be
+/// determined.
 pub(crate) fn protected(question: &mut Question, plan: &Plan, server: &ask::ServerArguments) -> Vec<ProtectedNode> {
     if changes(plan) || question.snapshot.nodes.is_empty() || question.snapshot.nodes.len() > MAX_NODES {
         return Vec::new();

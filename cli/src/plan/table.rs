@@ -1,4 +1,4 @@
-//! The plan as people read it.
+//! The plan as tables.
 
 use super::{render, summary};
 use crate::output;
@@ -10,15 +10,15 @@ use plimsoll_scheduler::answer::ProtectedNode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// How many pods of a group are named.
+/// Maximum number of listed pods per group.
 const NAMED_PODS: usize = 3;
 
-/// What a plan is made on and does not say itself.
+/// Facts for the tables that the plan does not contain.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
-    /// Nodes that stay although they could go.
+    /// Nodes that could be removed but stay.
     pub(crate) protected: Vec<ProtectedNode>,
-    /// Where prices come from.
+    /// Origin of the prices.
     pub(crate) prices: PriceOrigin,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn render(plan: &Plan, notes: &Notes) -> String {
     text
 }
 
-/// What the launches cost and the removals save.
+/// Cost of the launches, and savings of the removals.
 fn cost(plan: &Plan) -> String {
     let saved: MicroUsdPerHour = plan.terminations.iter().map(|it| it.saving).sum();
     let removals = match saved.0 {
@@ -84,7 +84,7 @@ fn cost(plan: &Plan) -> String {
     text
 }
 
-/// Source and date of the prices that the table shows.
+/// Source and date of the prices in the table.
 fn prices(plan: &Plan, origin: &PriceOrigin) -> String {
     let shown: BTreeSet<&OfferingChoice> = plan.launches.iter().filter_map(|launch| launch.offerings.first()).collect();
     if shown.is_empty() {
@@ -104,7 +104,7 @@ fn section(text: &mut String, title: &str, headings: &[&str], rows: Vec<Vec<Stri
     let _ = writeln!(text, "{style}{title}{style:#}\n{}", output::render(&table));
 }
 
-/// Nodes that are alike share a row.
+/// Identical nodes share a row.
 fn launches(plan: &Plan) -> Vec<Vec<String>> {
     let mut groups: BTreeMap<(&str, Option<&OfferingChoice>), (usize, usize)> = BTreeMap::new();
     for launch in &plan.launches {
@@ -145,7 +145,7 @@ fn terminations(plan: &Plan) -> Vec<Vec<String>> {
     rows.collect()
 }
 
-/// Pods that have no place for the same reasons share their rows.
+/// Unschedulable pods with the same reasons share their rows.
 fn unschedulable(plan: &Plan) -> Vec<Vec<String>> {
     let mut groups: BTreeMap<&[Reason], Vec<&str>> = BTreeMap::new();
     for it in &plan.unschedulable {
@@ -163,7 +163,7 @@ fn unschedulable(plan: &Plan) -> Vec<Vec<String>> {
     rows
 }
 
-/// The first few, and how many more.
+/// The first pods, and the number of the others.
 fn some_of(pods: &[&str]) -> String {
     let named = pods.get(..NAMED_PODS.min(pods.len())).unwrap_or_default().join(", ");
     match pods.len().saturating_sub(NAMED_PODS) {

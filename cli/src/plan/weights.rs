@@ -1,16 +1,16 @@
-//! What the weights of NodePools cost: a pool of higher weight is used even if another one would be cheaper.
+//! Cost of NodePool weights: a pool of higher weight is used even if another pool would be cheaper.
 
 use crate::ask;
 use crate::input::Question;
 use plimsoll_model::plan::Plan;
 use std::collections::BTreeSet;
 
-/// The most pods for which a second plan is made: it takes as long as the first.
+/// Maximum number of pods for which a second plan is made: it takes as long as the first.
 const MAX_PODS: usize = 20_000;
-/// Per cent of the price that weights have to cost for a hint. Smaller differences are what weights are for.
+/// Minimum additional cost of weights for a hint, in per cent. Smaller differences are the purpose of weights.
 const WORTH_A_HINT: i64 = 10;
 
-/// What the launches would cost by price alone, if that is much less. None where this cannot be found out.
+/// Cost of the launches by price alone, if it is much lower. `None` if this cannot be determined.
 pub(super) fn hint(question: &mut Question, plan: &Plan, server: &ask::ServerArguments) -> Option<String> {
     let weights: BTreeSet<i32> = question.snapshot.node_pools.iter().map(|pool| pool.weight).collect();
     let is_small = question.snapshot.pods.len() <= MAX_PODS;

@@ -1,4 +1,4 @@
-//! Facts that requests rest on and manifests do not have; sample values stand for what is not given.
+//! Facts for the requests that manifests do not contain; missing facts get sample values.
 
 use crate::CommandError;
 use plimsoll_actuator::settings::Settings;
@@ -31,7 +31,7 @@ pub(super) struct Facts {
     node_classes: BTreeMap<String, ClassFacts>,
 }
 
-/// An empty text means: not known.
+/// An empty string means that the value is unknown.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ClusterFacts {
@@ -81,7 +81,7 @@ struct AmiFacts {
     requirements: Vec<Requirement>,
 }
 
-/// Paths in the FACTS file that sample values stand for.
+/// Paths in the FACTS file with sample values.
 #[derive(Debug, Default)]
 pub(super) struct Samples(BTreeSet<String>);
 
@@ -110,7 +110,7 @@ impl Facts {
         serde_path_to_error::deserialize(value).map_err(|error| problem(format!("{}: {}", error.path(), error.inner())))
     }
 
-    /// Refuses facts about a node class that the input does not have.
+    /// Rejects facts about a node class that the input does not contain.
     pub(super) fn check_names(&self, path: &str, classes: &[EC2NodeClass]) -> Result<(), CommandError> {
         let is_known = |name: &str| classes.iter().any(|class| class.metadata.name.as_deref() == Some(name));
         match self.node_classes.keys().find(|name| !is_known(name)) {
@@ -121,7 +121,7 @@ impl Facts {
         }
     }
 
-    /// The settings of an actuator in that cluster.
+    /// Settings of an actuator in this cluster.
     pub(super) fn settings(&self, region: &str, samples: &mut Samples) -> Settings {
         let given = &self.cluster;
         let known = |text: String| (!text.is_empty()).then_some(text);
@@ -139,7 +139,7 @@ impl Facts {
         }
     }
 
-    /// The class with a status: from the facts, or else its own, or else from samples.
+    /// The class with a status from the facts, otherwise its own, otherwise from samples.
     pub(super) fn with_status(&self, class: &EC2NodeClass, catalog: &Catalog, samples: &mut Samples) -> EC2NodeClass {
         let name = class.metadata.name.clone().unwrap_or_default();
         let mut status = class.status.clone().unwrap_or_default();
@@ -209,7 +209,7 @@ fn sample_subnets(catalog: &Catalog) -> Vec<Subnet> {
     (1..).zip(zones).map(subnet).collect()
 }
 
-/// The images that the class names by id, or else one for each architecture.
+/// Images that the class selects by id, otherwise one for each architecture.
 fn sample_images(class: &EC2NodeClass) -> Vec<Ami> {
     let terms = class.spec.effective_ami_selector_terms();
     let own: Vec<Ami> = terms

@@ -1,4 +1,5 @@
-//! Small clusters, one idea each, on the small catalog: what must hold of any right plan, not how the solver gets there.
+//! Small clusters with one aspect each, on the small catalog: properties of any correct plan, independent of the
+//! solver.
 
 use crate::{fixture, plimsoll_with, texts};
 use serde_json::Value;
@@ -10,7 +11,7 @@ fn plan(input: &str) -> Value {
     plimsoll_with(&arguments, input).json()
 }
 
-/// A pool with these requirements and this in its template and in its spec, and the node class.
+/// A pool with these requirements and these parts of its template and spec, and the node class.
 fn pool(name: &str, requirements: &str, template: &str, spec: &str) -> String {
     format!(
         "---\napiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: {name}}}\nspec:\n  template:\n    spec:\n      \
@@ -21,7 +22,7 @@ fn pool(name: &str, requirements: &str, template: &str, spec: &str) -> String {
 const CLASS: &str = "---\napiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {name: default}\nspec: {amiFamily: AL2023, role: node, \
     subnetSelectorTerms: [{id: subnet-1}], securityGroupSelectorTerms: [{id: sg-1}]}\n";
 
-/// A pod that asks for this, with this besides in its spec.
+/// A pod with these requests and this part of its spec.
 fn pod(name: &str, requests: &str, spec: &str) -> String {
     format!(
         "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, labels: {{app: {name}}}}}\nspec:\n  containers: [{{name: app, resources: \
@@ -29,14 +30,14 @@ fn pod(name: &str, requests: &str, spec: &str) -> String {
     )
 }
 
-/// The launch that a pod is on.
+/// The launch of a pod.
 fn launch<'plan>(plan: &'plan Value, pod: &str) -> &'plan Value {
     let name = format!("default/{pod}");
     let found = plan["launches"].as_array().unwrap().iter().find(|it| texts(&it["pods"], "").contains(&name));
     found.unwrap_or_else(|| panic!("{pod} is on no launch: {plan:#}"))
 }
 
-/// Codes of why a pod has no place, by pool.
+/// Reason codes of an unschedulable pod, by pool.
 fn codes(plan: &Value, pod: &str) -> Vec<String> {
     let name = format!("default/{pod}");
     let found = plan["unschedulable"].as_array().unwrap().iter().find(|it| it["pod"] == name.as_str());
@@ -91,7 +92,7 @@ fn a_taint_keeps_out_who_does_not_tolerate_it() {
 fn no_type_has_more_than_it_has() {
     let input = pool("any", ON_DEMAND, "", "") + CLASS;
     let table = [
-        // 8 CPUs less 200m of overhead.
+        // 8 CPUs minus 200m of overhead.
         ("cpu: 7800m", true),
         ("cpu: 7801m", false),
         ("memory: 15Gi", true),
@@ -111,7 +112,7 @@ fn a_limit_lets_through_what_fits_below_it() {
     let input = pool("small", ON_DEMAND, "", "  limits: {cpu: 4}\n") + CLASS;
     let pods: String = (0..5).map(|number| pod(&format!("p{number}"), "cpu: 1500m", "")).collect();
     let plan = plan(&(input + &pods));
-    // Two nodes of two CPUs, or one of four, but never one of eight.
+    // Two nodes with two CPUs, or one with four, but never one with eight.
     let placed: usize =
         plan["launches"].as_array().unwrap().iter().map(|it| it["pods"].as_array().unwrap().len()).sum();
     assert_eq!((placed, plan["unschedulable"].as_array().unwrap().len()), (2, 3));
@@ -145,10 +146,10 @@ fn daemon_sets_take_their_room_on_nodes_that_they_run_on() {
         + &pod("p", "cpu: 1500m", "  nodeSelector: {kubernetes.io/arch: amd64}\n");
     let types = |input: &str| texts(&launch(&plan(input), "p")["instanceTypes"], "");
     assert_eq!(types(&input), ["small", "large"]);
-    // With 500m of the agent, 1900m are too few.
+    // With 500m for the agent, 1900m are not enough.
     assert_eq!(types(&(input.clone() + &daemon(""))), ["large"]);
     assert_eq!(launch(&plan(&(input.clone() + &daemon(""))), "p")["requests"]["cpu"], "2");
-    // It does not run there.
+    // The agent does not run on this node.
     assert_eq!(types(&(input + &daemon("nodeSelector: {kubernetes.io/arch: arm64}\n      "))), ["small", "large"]);
 }
 

@@ -1,4 +1,4 @@
-//! `plimsoll certificates`: what it makes is what the services take.
+//! `plimsoll certificates`: the services accept the created certificates.
 
 use crate::plimsoll;
 use plimsoll_runtime::args::TlsArgs;

@@ -1,4 +1,4 @@
-//! `plimsoll plan` and `plimsoll explain` from a cluster: an API server that knows nothing but lists.
+//! `plimsoll plan` and `plimsoll explain` from a cluster: an API server that supports only lists.
 
 use crate::{Run, fixture, plimsoll};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 
-/// Objects of the fixtures by the plural of their kind, as a cluster would have them.
+/// Objects of the fixtures by the plural of their kind.
 fn objects() -> Vec<(&'static str, Value)> {
     let mut objects = Vec::new();
     for name in ["pool.yaml", "cluster.yaml"] {
@@ -44,7 +44,7 @@ fn objects() -> Vec<(&'static str, Value)> {
     objects.into_iter().map(of_cluster).collect()
 }
 
-/// Answers one request. Pods come in pages of one.
+/// Answers one request. Each page has one pod.
 fn answer(mut stream: TcpStream, objects: &[(&str, Value)], known: bool) {
     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
     let Some(first) = lines.next() else { return };
@@ -75,7 +75,7 @@ fn answer(mut stream: TcpStream, objects: &[(&str, Value)], known: bool) {
     let _ = stream.write_all((head + &body).as_bytes());
 }
 
-/// Runs `explain` against the stand-in; `known` says whether it has the kinds that are asked for.
+/// Runs `explain` against the fake server; `known` tells whether the server has the requested kinds.
 fn explain(subject: &[&str], known: bool) -> Run {
     run(&[&["explain"], subject].concat(), known)
 }
@@ -84,7 +84,7 @@ fn run(command: &[&str], known: bool) -> Run {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let objects = objects();
-    // It ends with the test's process: nobody calls it after the run.
+    // The thread ends with the test process; it gets no requests after the run.
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             answer(stream, &objects, known);

@@ -1,13 +1,14 @@
-//! The commands of the documentation run and print what their pages show; the YAML of the pages is taken.
+//! Runs the commands of the documentation and compares their output with the pages; checks that the YAML of the pages
+//! is valid.
 //!
-//! With `UPDATE_DOCS=1` the pages are written anew where output has changed.
+//! With `UPDATE_DOCS=1`, updates the pages with the output.
 
 use crate::{plimsoll_with, repository};
 use clap::Parser as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The pages with examples.
+/// Pages with examples.
 fn pages() -> Vec<PathBuf> {
     let folder = std::fs::read_dir(repository("docs")).unwrap().map(|entry| entry.unwrap().path());
     let mut pages: Vec<PathBuf> = folder.filter(|path| path.extension().is_some_and(|it| it == "md")).collect();
@@ -20,7 +21,7 @@ fn text(page: &PathBuf) -> String {
     std::fs::read_to_string(page).unwrap()
 }
 
-/// The words of a command line; quotes keep blanks together.
+/// Words of a command line; quotes group words.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;
@@ -34,13 +35,13 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// The blocks of a language, without their fences.
+/// Code blocks of a language, without their fences.
 fn blocks(page: &str, language: &str) -> Vec<String> {
     let fence = format!("```{language}\n");
     page.split(&fence).skip(1).map(|block| block.split("```").next().unwrap().to_owned()).collect()
 }
 
-/// What a command prints, without blanks at the ends of lines.
+/// Output of a command, without trailing spaces.
 fn printed(command: &str) -> String {
     let arguments = words(command.strip_prefix("$ plimsoll ").expect("a command"));
     let run =
@@ -58,7 +59,7 @@ fn console_blocks_show_what_is_printed() {
             let (command, shown) = block.split_once('\n').unwrap();
             let output = printed(command);
             count += 1;
-            // Long output is left out.
+            // Long output is abbreviated.
             if shown.is_empty() || shown == output {
                 continue;
             }
@@ -73,7 +74,7 @@ fn console_blocks_show_what_is_printed() {
     assert!(count >= 7, "the pages have examples");
 }
 
-/// Parts of shell blocks and of help texts that call the command: up to a pipe, a redirection or a comment.
+/// Parts of shell blocks and help texts that call the command, up to a pipe, a redirection or a comment.
 fn calls(script: &str) -> Vec<String> {
     let mut calls = Vec::new();
     for line in script.replace("\\\n", " ").lines() {
@@ -94,14 +95,14 @@ fn commands_of_scripts_and_of_the_text_are_understood() {
     for page in pages() {
         let page = text(&page);
         let mut scripts = blocks(&page, "sh");
-        // Commands within sentences.
+        // Commands in sentences.
         scripts.extend(
             page.split('`')
                 .filter(|code| code.starts_with("plimsoll ") || code.starts_with("cargo run"))
                 .map(str::to_owned),
         );
         for call in scripts.iter().flat_map(|script| calls(script)) {
-            // `plimsoll plan` and `plimsoll <command> --help` are about the command, not examples of it.
+            // `plimsoll plan` and `plimsoll <command> --help` refer to the command and are not examples.
             if call.contains('<') || call.contains("--help") {
                 continue;
             }

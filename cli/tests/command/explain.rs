@@ -9,7 +9,7 @@ fn explain(kind: &str, name: &str, input: &str) -> Run {
     plimsoll_with(&[&["explain"], &subject[..], &["--now", "2026-01-02T00:00:00Z"], &files[..]].concat(), input)
 }
 
-/// The explanation has a line with this in it.
+/// Asserts that the explanation contains a line with this string.
 #[track_caller]
 fn says(run: &Run, text: &str) {
     assert_eq!(run.status, 0, "{}", run.stderr);

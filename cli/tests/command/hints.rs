@@ -1,4 +1,4 @@
-//! What is said about input that is odd, wrong or incomplete.
+//! Hints about unusual, invalid or incomplete input.
 
 use crate::plan::{NOW, cluster, plan, table};
 use crate::{deployment, fixture, plimsoll, plimsoll_with};
@@ -103,12 +103,12 @@ fn an_empty_file_is_no_fault() {
     assert_eq!((run.status, run.stderr.as_str()), (0, ""));
 }
 
-/// A weight is the user's choice, and its price is told where it is high.
+/// A weight is the user's choice; its cost is reported if it is high.
 #[test]
 fn weights_that_cost_much_bring_a_hint() {
     let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap();
     let (pool, class) = pool.split_once("---").unwrap();
-    // The heavy pool has only nodes of 0.36 USD an hour; a pod of 1 CPU fits one of 0.1.
+    // The pool with the higher weight has only nodes of 0.36 USD per hour; a pod of 1 CPU fits on a node of 0.1.
     let large = "requirements:\n        - {key: node.kubernetes.io/instance-type, operator: In, values: [large]}";
     let other = pool.replace("{name: default}", "{name: heavy}").replace("requirements:", large);
     let run = |first: &str| {

@@ -1,9 +1,9 @@
-//! The `plimsoll` program as a user or a script meets it: what it is given, what it prints, how it ends.
+//! Tests of the `plimsoll` program: arguments, output, exit status.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test fails by a panic, in its helpers too"
+    reason = "tests and their helpers fail by panicking"
 )]
 
 mod cases;
@@ -23,7 +23,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// How a run went.
+/// Result of a run.
 #[derive(Debug)]
 struct Run {
     status: i32,
@@ -31,11 +31,11 @@ struct Run {
     stderr: String,
 }
 
-/// Runs the program with these arguments and this on stdin.
+/// Runs the program with arguments and stdin.
 fn plimsoll_with(arguments: &[&str], stdin: &str) -> Run {
     let mut child = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
         .args(arguments)
-        // What the machine is set to must not matter.
+        // The environment of the machine must not matter.
         .env_remove("KUBECONFIG")
         .env("HOME", "/nonexistent")
         .stdin(Stdio::piped())
@@ -43,7 +43,7 @@ fn plimsoll_with(arguments: &[&str], stdin: &str) -> Run {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // The program may end before it has read all.
+    // The program may exit before it has read its whole input.
     let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
     let output = child.wait_with_output().unwrap();
     Run {
@@ -58,13 +58,13 @@ fn plimsoll(arguments: &[&str]) -> Run {
 }
 
 impl Run {
-    /// What was printed, of a run that went well.
+    /// Output of a successful run.
     fn json(&self) -> Value {
         assert_eq!(self.status, 0, "{}", self.stderr);
         serde_json::from_str(&self.stdout).unwrap()
     }
 
-    /// Bad input: told on stderr with all of `mentions`, and nothing on stdout.
+    /// Asserts bad input: all of `mentions` on stderr, and nothing on stdout.
     fn refused(&self, mentions: &[&str]) {
         assert_eq!((self.status, self.stdout.as_str()), (2, ""), "{}", self.stderr);
         for mention in mentions {
@@ -81,7 +81,7 @@ fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// A Deployment of `replicas` pods that ask for `cpu` and `memory` each.
+/// A Deployment of `replicas` pods with these requests.
 fn deployment(name: &str, replicas: usize, cpu: &str, memory: &str) -> String {
     format!(
         "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: {name}}}\nspec:\n  replicas: {replicas}\n  \
@@ -90,7 +90,7 @@ fn deployment(name: &str, replicas: usize, cpu: &str, memory: &str) -> String {
     )
 }
 
-/// Texts of a list, or of one field of its objects.
+/// Strings of a list, or of one field of its objects.
 fn texts(list: &Value, field: &str) -> Vec<String> {
     let text = |it: &Value| if field.is_empty() { it.clone() } else { it[field].clone() };
     list.as_array().unwrap().iter().map(|it| text(it).as_str().unwrap().to_owned()).collect()

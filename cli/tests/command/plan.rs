@@ -1,11 +1,11 @@
-//! `plimsoll plan`: its contract with users and scripts.
+//! `plimsoll plan`: output and exit status for users and scripts.
 
 use crate::{deployment, fixture, plimsoll, plimsoll_with, repository, texts};
 use serde_json::Value;
 
 pub(crate) const NOW: &str = "2026-01-02T00:00:00Z";
 
-/// A plan for the small pool and what is on stdin.
+/// Plans the input with the small pool.
 pub(crate) fn plan(stdin: &str) -> Value {
     let (pool, catalog) = (fixture("pool.yaml"), fixture("catalog.json"));
     plimsoll_with(&["plan", "-f", &pool, "-f", "-", "--catalog", &catalog, "-o", "json", "--now", NOW], stdin).json()
@@ -27,7 +27,7 @@ fn a_plan_as_json_has_the_fields_of_the_contract() {
     let plan = plan(&deployment("web", 2, "1500m", "1Gi"));
     let keys: Vec<&str> = plan.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(keys, ["launches", "existing", "terminations", "unschedulable", "ignored", "cost"]);
-    // 3 CPUs: two small nodes cost 0.2, one large node 0.36.
+    // 3 CPUs: two small nodes cost 0.2, and one large node costs 0.36.
     assert_eq!(plan["cost"]["hourly"], 0.2);
     let launch = &plan["launches"][0];
     let keys: Vec<&str> = launch.as_object().unwrap().keys().map(String::as_str).collect();
@@ -105,7 +105,7 @@ fn bad_input_is_told_with_file_document_object_and_field() {
     plimsoll_with(&["plan", "-f", &fixture("pool.yaml"), "-f", "-"], &input).refused(&[
         "error: -: document 2: Deployment default/web: spec.template.spec.containers[0].resources.requests.memory: ",
     ]);
-    // Also where the workload has no replicas, and for every node.
+    // Also if the workload has no replicas, and for every node.
     let idle = input.replace("replicas: 1", "replicas: 0");
     plimsoll_with(&["plan", "-f", "-"], &idle).refused(&[
         "-: document 2: Deployment default/web: ",
@@ -154,7 +154,7 @@ fn timings_are_one_line_of_json_on_stderr() {
     for (part, seconds) in timings {
         assert!(seconds.as_f64().is_some_and(|seconds| seconds > 0.0), "{part}: {seconds}");
     }
-    // Nothing was planned.
+    // No plan was made.
     let refused = plimsoll_with(&["plan", "-f", "-", "--timings"], "kind: [\n");
     refused.refused(&["not YAML"]);
     assert!(!refused.stderr.contains("timings"), "{}", refused.stderr);
@@ -213,7 +213,7 @@ fn a_large_document_is_read() {
     assert_eq!((run.status, run.stderr.as_str()), (0, "ignored: v1 ConfigMap (1)\n"));
 }
 
-/// The table for the small pool and what is on stdin.
+/// The table for the input with the small pool.
 pub(crate) fn table(stdin: &str, options: &[&str]) -> crate::Run {
     let (pool, catalog) = (fixture("pool.yaml"), fixture("catalog.json"));
     let arguments = ["plan", "-f", &pool, "-f", "-", "--catalog", &catalog, "--now", NOW];
@@ -300,7 +300,7 @@ fn the_request_is_what_the_scheduler_takes() {
     assert_eq!(cpu["amount"], "1500", "64-bit numbers are text, and CPU is in thousandths");
     assert_eq!(request["snapshot"]["pods"][0]["name"], "web-0");
     assert_eq!(request["catalogs"][0]["region"], "test-1");
-    // It reads back to a request with the same plan.
+    // The output parses to a request with the same plan.
     let pool = prost_reflect::DescriptorPool::decode(plimsoll_proto::FILE_DESCRIPTOR_SET).unwrap();
     let descriptor = pool.get_message_by_name("plimsoll.scheduler.v1.PlanRequest").unwrap();
     let message = prost_reflect::DynamicMessage::deserialize(descriptor, &request).unwrap();

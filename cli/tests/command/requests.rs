@@ -1,4 +1,4 @@
-//! The requests of a plan, as scripts meet them. AWS' own model judges them in tests/judge.
+//! The requests of a plan for scripts. tests/judge validates them against AWS' own model.
 
 use crate::{plimsoll, plimsoll_with, repository};
 use serde_json::Value;
@@ -48,9 +48,9 @@ fn launches_that_request_the_same_share_a_group() {
     let requests = plimsoll_with(&["requests", "-f", &one(), "-f", "-"], &pods).json();
     let launches = requests["launches"].as_array().unwrap();
     let sum = |member: fn(&Value) -> u64| launches.iter().map(member).sum::<u64>();
-    let asked = sum(|it| it["createFleet"]["TargetCapacitySpecification"]["TotalTargetCapacity"].as_u64().unwrap());
-    assert_eq!((launches.len(), asked), (1, sum(|it| it["nodes"].as_u64().unwrap())));
-    assert!(asked >= 2, "a node has room for one of them: {asked}");
+    let requested = sum(|it| it["createFleet"]["TargetCapacitySpecification"]["TotalTargetCapacity"].as_u64().unwrap());
+    assert_eq!((launches.len(), requested), (1, sum(|it| it["nodes"].as_u64().unwrap())));
+    assert!(requested >= 2, "a node has room for one of them: {requested}");
     assert_eq!(launches[0]["pods"].as_array().unwrap().len(), 3);
 }
 

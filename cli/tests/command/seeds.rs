@@ -1,4 +1,4 @@
-//! Two NodePools as people wrote them: what they allow is all that is ever bought.
+//! Two published NodePools: launches use only what the pools allow.
 
 use crate::{Run, deployment, plimsoll_with, repository, texts};
 use plimsoll_catalog::{NodeClassSettings, builtin};
@@ -10,7 +10,7 @@ fn plan(seed: &str, region: &str, workloads: &str) -> Run {
     plimsoll_with(&["plan", "-f", manifests.to_str().unwrap(), "-f", "-", "--region", region, "-o", "json"], workloads)
 }
 
-/// What workloads of different sizes ask for, from little to more than the limits allow.
+/// Workloads of different sizes, from small to above the limits.
 fn workloads() -> Vec<String> {
     let mixed = deployment("small", 7, "250m", "512Mi")
         + &deployment("middle", 3, "1", "4Gi")
@@ -32,7 +32,7 @@ fn types(region: &str) -> BTreeMap<String, (BTreeMap<String, String>, i64)> {
     catalog.instance_types.into_iter().map(of).collect()
 }
 
-/// Every type that a launch may become, with its pods' number.
+/// Types and zones of each launch, with its number of pods.
 fn launches(plan: &Value) -> Vec<(Vec<String>, Vec<String>, usize)> {
     let launches = plan["launches"].as_array().unwrap().iter();
     launches
@@ -57,7 +57,7 @@ fn the_workshop_pool_never_buys_old_generations_other_categories_or_more_than_te
                 assert!(generation >= 6, "{name}");
                 assert!(["c", "m", "r"].contains(&labels["karpenter.k8s.aws/instance-category"].as_str()), "{name}");
             }
-            // Whichever of its types a launch becomes.
+            // For any of the types of a launch.
             vcpus += names.iter().map(|name| types[name].1).max().unwrap();
         }
         assert!(vcpus <= 10, "{vcpus} vCPUs for {workload}");
@@ -87,8 +87,8 @@ fn the_blog_pool_buys_its_six_types_in_its_two_zones_only() {
         assert!(vcpus <= 10, "{vcpus} vCPUs for {workload}");
         for launch in plan["launches"].as_array().unwrap() {
             assert_eq!(launch["labels"]["Environment"], "production");
-            let asked = launch["offering"]["capacityType"].as_str().unwrap();
-            assert_eq!(asked, "spot", "where both are allowed and offered, spot is cheaper");
+            let capacity_type = launch["offering"]["capacityType"].as_str().unwrap();
+            assert_eq!(capacity_type, "spot", "where both are allowed and offered, spot is cheaper");
         }
     }
     let plan = plan("seed-000.yaml", "ap-northeast-2", &deployment("web", 4, "1", "1Gi")).json();

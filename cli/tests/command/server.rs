@@ -1,4 +1,4 @@
-//! A scheduler over gRPC gives the same bytes as this process.
+//! A scheduler over gRPC returns the same bytes as this process.
 
 use crate::plan::NOW;
 use crate::{Run, deployment, fixture, plimsoll_with, repository};
@@ -12,7 +12,7 @@ use plimsoll_scheduler::service::{self, Parts, Settings};
 use serde_json::json;
 use std::num::NonZeroUsize;
 
-/// Runs with `--server` of a scheduler that lives as long as the call.
+/// Runs with `--server` and a scheduler that lives as long as the call.
 fn with_server(run: impl FnOnce(&str) -> Run) -> Run {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let shutdown = Shutdown::new();
@@ -72,7 +72,7 @@ fn built_in_catalogs_go_over_the_wire() {
 
 #[test]
 fn a_server_that_is_not_there_is_no_bad_input() {
-    // Bound and let go: nobody listens there now.
+    // Bound and released: no process listens on this address.
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let run = plimsoll_with(&["plan", "-f", "-", "--server", &address], "");
     assert_eq!((run.status, run.stdout.as_str()), (1, ""));

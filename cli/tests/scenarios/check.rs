@@ -1,11 +1,11 @@
-//! What a plan is, against what a scenario expects of it.
+//! Compares a plan with the expectations of a scenario.
 
 use crate::format::{Count, Expect, Range};
 use crate::view::View;
 use crate::{domains, launches, pods, removals};
 use plimsoll_cli::offline::Answer;
 
-/// Adds all that is not as expected to `faults`.
+/// Adds all deviations to `faults`.
 pub(crate) fn check(answer: &Answer, expect: &Expect, faults: &mut Vec<String>) {
     let view = View::new(answer);
     let violations = plimsoll_invariants::check(&answer.snapshot, &answer.catalogs, &answer.plan);
@@ -23,7 +23,7 @@ pub(crate) fn check(answer: &Answer, expect: &Expect, faults: &mut Vec<String>) 
     }
 }
 
-/// Half of the smallest difference in price that a plan shows.
+/// Half of the smallest price step in the output.
 const HALF_A_STEP: f64 = 0.000_000_5;
 
 pub(crate) fn between(what: &str, value: f64, range: Range, faults: &mut Vec<String>) {

@@ -1,4 +1,4 @@
-//! Who shares a zone, a host or any other domain with whom.
+//! Checks which pods share a zone, a host or another domain.
 
 use crate::check::counted;
 use crate::format::{Apart, Domains, Expect, Together};
@@ -17,35 +17,36 @@ pub(crate) fn check(view: &View<'_>, expect: &Expect, faults: &mut Vec<String>) 
     }
 }
 
-/// Pods of the pattern that have a place, by domain. A place that leaves the domain open is a fault.
+/// Placed pods that match the pattern, by domain. A place with an open domain is a fault.
 fn by_domain<'v>(
     view: &'v View<'_>,
     pattern: &str,
     key: &str,
     faults: &mut Vec<String>,
 ) -> BTreeMap<String, Vec<&'v str>> {
-    let mut found: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    let mut pods_by_domain: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for pod in view.matching(pattern, faults) {
         match view.domain(pod, key) {
-            Some(domain) => found.entry(domain).or_default().push(pod),
+            Some(domain) => pods_by_domain.entry(domain).or_default().push(pod),
             None if view.place(pod).is_some() => faults.push(format!("{pod}: {key} is left open {}", view.says(pod))),
             None => {}
         }
     }
-    if found.is_empty() {
+    if pods_by_domain.is_empty() {
         faults.push(format!("none of {pattern} has a place with one {key}"));
     }
-    found
+    pods_by_domain
 }
 
 fn spread(view: &View<'_>, wanted: &Domains, faults: &mut Vec<String>) {
-    let found = by_domain(view, &wanted.pods, &wanted.key, faults);
-    let counts: BTreeMap<String, usize> = found.iter().map(|(domain, pods)| (domain.clone(), pods.len())).collect();
+    let pods_by_domain = by_domain(view, &wanted.pods, &wanted.key, faults);
+    let counts: BTreeMap<String, usize> =
+        pods_by_domain.iter().map(|(domain, pods)| (domain.clone(), pods.len())).collect();
     let name = format!("{} by {}: {counts:?}", wanted.pods, wanted.key);
     if let Some(most) = wanted.max_skew {
         let over = wanted.over.iter().chain(counts.keys());
-        let all: Vec<usize> = over.map(|domain| counts.get(domain).copied().unwrap_or(0)).collect();
-        let skew = all.iter().max().unwrap_or(&0) - all.iter().min().unwrap_or(&0);
+        let pod_counts: Vec<usize> = over.map(|domain| counts.get(domain).copied().unwrap_or(0)).collect();
+        let skew = pod_counts.iter().max().unwrap_or(&0) - pod_counts.iter().min().unwrap_or(&0);
         if skew > most {
             faults.push(format!("{name}: skew {skew}, at most {most} expected"));
         }

@@ -1,10 +1,10 @@
-//! What the first document of a scenario may say.
+//! Format of the first document of a scenario.
 
 use plimsoll_model::snapshot::DisruptionReason;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The first document.
+/// First document.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Header {
@@ -17,7 +17,7 @@ pub(crate) struct Header {
     pub(crate) expect: Expect,
 }
 
-/// What the plan is made from, beside the manifests that follow.
+/// Input of the plan in addition to the manifests.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Given {
@@ -36,21 +36,21 @@ pub(crate) struct Given {
     pub(crate) max_share_per_node: Option<u32>,
 }
 
-/// Pods by name: `web-*`, `shop/web-0`; without namespace they are in `default`.
+/// Pattern for pod names: `web-*`, `shop/web-0`; without namespace they are in `default`.
 pub(crate) type Pattern = String;
 
-/// What holds of a right plan. What is not mentioned: all pods have a place, none is ignored, no node goes.
+/// Expectations. By default, all pods are placed, none is ignored, and no node is removed.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Expect {
-    /// No launch, no removal, no pod that gets a place.
+    /// No launch, no removal, no placed pod.
     #[serde(default)]
     pub(crate) nothing: bool,
     pub(crate) launches: Option<Count>,
     #[serde(default)]
     pub(crate) launches_of_pool: BTreeMap<String, Count>,
     pub(crate) every_launch: Option<LaunchCheck>,
-    /// All launches that hold a pod of the pattern; there must be one.
+    /// All launches with a pod that matches the pattern; there must be at least one.
     #[serde(default)]
     pub(crate) launch_of: BTreeMap<Pattern, LaunchCheck>,
     #[serde(default)]
@@ -66,7 +66,7 @@ pub(crate) struct Expect {
     pub(crate) unschedulable: Option<Vec<Unschedulable>>,
     #[serde(default)]
     pub(crate) ignored: BTreeMap<Pattern, String>,
-    /// Exactly these nodes go.
+    /// Exactly these nodes are removed.
     pub(crate) terminations: Option<BTreeMap<String, Removal>>,
     pub(crate) termination_count: Option<Count>,
     #[serde(default)]
@@ -78,13 +78,13 @@ pub(crate) struct Expect {
     pub(crate) together: Vec<Together>,
     #[serde(default)]
     pub(crate) apart: Vec<Apart>,
-    /// Bad input: texts that the error has.
+    /// Bad input: substrings of the error.
     #[serde(default)]
     pub(crate) error: Vec<String>,
 }
 
 impl Expect {
-    /// Whether anything is expected at all.
+    /// Whether there are no expectations.
     pub(crate) fn is_empty(&self) -> bool {
         let lists = [
             self.placed.len(),
@@ -150,7 +150,7 @@ pub(crate) struct Range {
     pub(crate) max: Option<f64>,
 }
 
-/// One or several.
+/// One value or several.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum OneOrMany {
@@ -167,55 +167,55 @@ impl OneOrMany {
     }
 }
 
-/// What holds of a launch.
+/// Expectations of a launch.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct LaunchCheck {
     pub(crate) node_pool: Option<OneOrMany>,
-    /// The chosen type is one of these (`m5.*` is allowed).
+    /// The chosen type matches one of these (`m5.*` is allowed).
     pub(crate) instance_type: Option<OneOrMany>,
-    /// All listed types are among these.
+    /// The launch lists no other types.
     pub(crate) only_types: Option<OneOrMany>,
-    /// All of these are listed.
+    /// The launch lists all of these types.
     pub(crate) lists_types: Option<OneOrMany>,
     pub(crate) type_count: Option<Count>,
-    /// All listed zones are among these.
+    /// The launch lists no other zones.
     pub(crate) zones: Option<OneOrMany>,
     pub(crate) capacity_types: Option<OneOrMany>,
-    /// The chosen offering's capacity type.
+    /// Capacity type of the chosen offering.
     pub(crate) bought_as: Option<String>,
     pub(crate) arch: Option<String>,
     pub(crate) price: Option<Range>,
     /// Number of pods.
     pub(crate) pods: Option<Count>,
-    /// Labels that every such node is sure to get.
+    /// Labels that every such node is certain to get.
     #[serde(default)]
     pub(crate) labels: BTreeMap<String, String>,
     /// Labels that every such node gets with one of these values.
     #[serde(default)]
     pub(crate) label_in: BTreeMap<String, Vec<String>>,
-    /// `key=value:Effect`, exactly these.
+    /// Exactly these taints, as `key=value:Effect`.
     pub(crate) taints: Option<Vec<String>>,
-    /// Amounts that are requested, DaemonSets included.
+    /// Requests, including DaemonSets.
     #[serde(default)]
     pub(crate) requests: BTreeMap<String, String>,
-    /// Texts in why it was chosen.
+    /// Substrings of the reason.
     #[serde(default)]
     pub(crate) because: Vec<String>,
 }
 
-/// Pods without a place.
+/// Unschedulable pods.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Unschedulable {
     pub(crate) pods: Pattern,
-    /// How many of them; all if it is not said.
+    /// Number of these pods; all by default.
     pub(crate) count: Option<Count>,
-    /// By pool; `pod` where the reason is the pod's own.
+    /// By pool; `pod` for a reason of the pod itself.
     pub(crate) because: BTreeMap<String, Cause>,
 }
 
-/// A reason: a code, or a code and texts that the message has.
+/// A reason: a code, or a code and substrings of the message.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Cause {
@@ -231,7 +231,7 @@ pub(crate) struct Says {
     pub(crate) says: Vec<String>,
 }
 
-/// A node that goes: why, or more than that.
+/// A removed node: its reason, or more properties.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Removal {
@@ -243,28 +243,28 @@ pub(crate) enum Removal {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Details {
     pub(crate) reason: DisruptionReason,
-    /// Number of launches that must be there first.
+    /// Number of launches that the removal waits for.
     pub(crate) replaced_by: Option<Count>,
     pub(crate) saving: Option<Range>,
-    /// Pods that have to go elsewhere.
+    /// Number of pods that must move.
     pub(crate) pods: Option<Count>,
 }
 
-/// How pods are spread over the domains of a label.
+/// Distribution of pods over the domains of a label.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Domains {
     pub(crate) pods: Pattern,
     pub(crate) key: String,
-    /// Largest difference, over the domains in `over` and those that have pods.
+    /// Maximum skew, over the domains in `over` and those with pods.
     pub(crate) max_skew: Option<usize>,
     #[serde(default)]
     pub(crate) over: Vec<String>,
-    /// How many domains have pods.
+    /// Number of domains with pods.
     pub(crate) used: Option<Count>,
     /// Pods by domain, exactly.
     pub(crate) counts: Option<BTreeMap<String, usize>>,
-    /// The most in one domain.
+    /// Maximum number of pods in one domain.
     pub(crate) most: Option<usize>,
 }
 
@@ -277,7 +277,7 @@ pub(crate) struct Together {
     pub(crate) key: String,
 }
 
-/// Pods of which no two, or none of one and one of the other kind, are in one domain.
+/// Pods of which no two, or no pairs from two sets, are in one domain.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Apart {

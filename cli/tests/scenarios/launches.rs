@@ -1,4 +1,4 @@
-//! Launches: how many, and what each is.
+//! Checks the number and the properties of launches.
 
 use crate::check::{between, counted};
 use crate::format::{Expect, LaunchCheck, OneOrMany};

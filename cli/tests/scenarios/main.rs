@@ -1,6 +1,7 @@
-//! Runs the scenarios of `tests/scenarios`: clusters in YAML with what a right plan for them looks like. The README there tells
-//! the format. Each scenario is a test of its own: `cargo test --package plimsoll-cli --test scenarios -- taints/` runs a topic.
-#![expect(clippy::unwrap_used, reason = "a test fails by a panic, in its helpers too")]
+//! Runs the scenarios in `tests/scenarios`: clusters in YAML with expectations of their plans. The README there
+//! describes the format. Each scenario is a separate test:
+//! `cargo test --package plimsoll-cli --test scenarios -- taints/` runs a topic.
+#![expect(clippy::unwrap_used, reason = "tests and their helpers fail by panicking")]
 
 mod check;
 mod domains;
@@ -27,17 +28,17 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// Scenarios below `folder`, by name. `common` holds what they share.
+/// Scenarios in `folder`, by name. `common` contains shared files.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut entries: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect();
     entries.sort();
-    let mut found = Vec::new();
+    let mut scenarios = Vec::new();
     for path in entries {
         if path.is_dir() && path.file_name().is_some_and(|name| name != "common") {
-            found.extend(files(&path));
+            scenarios.extend(files(&path));
         } else if path.extension().is_some_and(|it| it == "yaml") {
-            found.push(path);
+            scenarios.push(path);
         }
     }
-    found
+    scenarios
 }

@@ -1,4 +1,4 @@
-//! Pods: which have a place and where, which have none and why.
+//! Checks which pods are placed and where, and why others are not.
 
 use crate::check::counted;
 use crate::format::{Cause, Expect};
@@ -46,13 +46,13 @@ fn on_nodes(view: &View<'_>, expect: &Expect, faults: &mut Vec<String>) {
     }
 }
 
-/// The pods without a place are exactly those that are expected; if nothing is said, there is none.
+/// Asserts that exactly the expected pods are unschedulable; by default none.
 fn unschedulable(view: &View<'_>, expect: &Expect, faults: &mut Vec<String>) {
-    let mut left: BTreeMap<&str, &Unschedulable> =
+    let mut unmatched: BTreeMap<&str, &Unschedulable> =
         view.plan.unschedulable.iter().map(|it| (it.pod.name.as_str(), it)).collect();
     for wanted in expect.unschedulable.iter().flatten() {
         let pods = view.matching(&wanted.pods, faults);
-        let found: Vec<&Unschedulable> = pods.iter().filter_map(|pod| left.remove(pod)).collect();
+        let found: Vec<&Unschedulable> = pods.iter().filter_map(|pod| unmatched.remove(pod)).collect();
         match wanted.count {
             Some(count) => counted(&format!("unschedulable pods {}", wanted.pods), found.len(), count, faults),
             None if found.len() < pods.len() => {
@@ -67,7 +67,7 @@ fn unschedulable(view: &View<'_>, expect: &Expect, faults: &mut Vec<String>) {
             }
         }
     }
-    for pod in left.values() {
+    for pod in unmatched.values() {
         let reasons: Vec<String> =
             pod.reasons.iter().map(|it| format!("{} {}: {}", it.node_pool, it.code.as_str(), it.message)).collect();
         faults.push(format!("{} has no place: {}", pod.pod.name, reasons.join("; ")));
@@ -92,11 +92,11 @@ fn because(pod: &Unschedulable, pool: &str, cause: &Cause, faults: &mut Vec<Stri
 }
 
 fn ignored(view: &View<'_>, expect: &Expect, faults: &mut Vec<String>) {
-    let mut left: BTreeMap<&str, &str> =
+    let mut unmatched: BTreeMap<&str, &str> =
         view.plan.ignored.iter().map(|it| (it.pod.as_str(), it.reason.as_str())).collect();
     for (pattern, text) in &expect.ignored {
         for pod in view.matching(pattern, faults) {
-            match left.remove(pod) {
+            match unmatched.remove(pod) {
                 None => faults.push(format!("{pod} is not ignored")),
                 Some(reason) if !is_like(reason, &format!("*{text}*")) => {
                     faults.push(format!("{pod} is ignored for another reason: {reason}"));
@@ -105,5 +105,5 @@ fn ignored(view: &View<'_>, expect: &Expect, faults: &mut Vec<String>) {
             }
         }
     }
-    faults.extend(left.iter().map(|(pod, reason)| format!("{pod} is ignored: {reason}")));
+    faults.extend(unmatched.iter().map(|(pod, reason)| format!("{pod} is ignored: {reason}")));
 }

@@ -1,4 +1,4 @@
-//! Nodes that go, and nodes that stay.
+//! Checks which nodes are removed, and which stay.
 
 use crate::check::{between, counted};
 use crate::format::{Expect, Removal};
@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 
 pub(crate) fn check(view: &View<'_>, expect: &Expect, faults: &mut Vec<String>) {
     let going: BTreeMap<&str, &Termination> = view.plan.terminations.iter().map(|it| (it.node.as_str(), it)).collect();
-    let known = |name: &str| view.snapshot.nodes.iter().any(|node| node.name.as_str() == name);
+    let is_node = |name: &str| view.snapshot.nodes.iter().any(|node| node.name.as_str() == name);
     for name in &expect.stays {
         if going.contains_key(name.as_str()) {
             faults.push(format!("node {name} goes"));
         }
-        if !known(name) {
+        if !is_node(name) {
             faults.push(format!("there is no node {name}"));
         }
     }

@@ -1,4 +1,4 @@
-//! One scenario: reading it, planning it, and what is checked of every plan.
+//! One scenario: reads it, plans it, and checks the plan.
 
 use crate::check;
 use crate::format::{Given, Header};
@@ -11,21 +11,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex};
 
-/// The time where a scenario names none; no manifest depends on it unless it says so.
+/// Default time; no manifest depends on it unless the scenario sets a time.
 const NOW: &str = "2026-06-01T12:00:00Z";
-/// The catalog where a scenario names none.
+/// Default catalog.
 const CATALOG: &str = "catalog.json";
-/// Prints the plans of the scenarios that are run.
+/// Environment variable that makes scenarios print their plans.
 const SHOW: &str = "PLIMSOLL_SHOW_PLAN";
 
-/// Where scenarios are.
+/// Folder of the scenarios.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/scenarios")
 }
 
 /// A scenario.
 pub(crate) struct Scenario {
-    /// The file, from the folder of scenarios.
+    /// Path of the file, relative to the folder of scenarios.
     file: String,
     header: Header,
     paths: Vec<PathBuf>,
@@ -42,7 +42,7 @@ impl Scenario {
         Ok(Self { file, header, paths })
     }
 
-    /// Plans it and compares. An error has all that is not as expected.
+    /// Plans and compares. The error contains all deviations.
     pub(crate) fn run(&self) -> Result<(), String> {
         let outcome = self.plan(|| manifests::read(&self.paths, &mut std::io::empty()));
         let mut faults = Vec::new();
@@ -86,7 +86,7 @@ impl Scenario {
         offline::plan(manifests, &offers, now, options(&self.header.given)?).map_err(|error| error.to_string())
     }
 
-    /// Every error names the file and what is expected of it.
+    /// Checks that every error contains the name of the file and the expected substrings.
     fn refused(&self, error: &str, faults: &mut Vec<String>) {
         let name = Path::new(&self.file).file_name().unwrap().to_string_lossy();
         for text in self.header.expect.error.iter().map(String::as_str).chain([name.as_ref()]) {
@@ -96,7 +96,7 @@ impl Scenario {
         }
     }
 
-    /// The order of documents must not matter.
+    /// Checks that the order of documents does not matter.
     fn shuffled(&self, answer: &Answer, faults: &mut Vec<String>) -> Result<(), String> {
         let documents = self.documents()?;
         let (odd, even): (Vec<_>, Vec<_>) = documents.iter().rev().enumerate().partition(|(index, _)| index % 2 == 1);
@@ -109,7 +109,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// The documents of all files, headers left out.
+    /// Documents of all files, without headers.
     fn documents(&self) -> Result<Vec<String>, String> {
         let mut documents = Vec::new();
         for path in &self.paths {
@@ -120,12 +120,12 @@ impl Scenario {
     }
 }
 
-/// All of a plan.
+/// The plan as bytes.
 fn bytes(answer: &Answer) -> Vec<u8> {
     serde_json::to_vec(&answer.plan).unwrap()
 }
 
-/// Pieces between lines that begin with `---`.
+/// Parts between lines that start with `---`.
 fn split(text: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
     for line in text.split_inclusive('\n') {
@@ -173,7 +173,7 @@ fn options(given: &Given) -> Result<PlanOptions, String> {
     Ok(options)
 }
 
-/// Catalogs are read once.
+/// Caches catalogs.
 fn offers(given: &Given) -> Result<Arc<Offers>, String> {
     static READ: LazyLock<Mutex<BTreeMap<String, Arc<Offers>>>> = LazyLock::new(Mutex::default);
     if let Some(region) = &given.region {

@@ -1,4 +1,4 @@
-//! The runner itself: a scenario that says nothing, or something nobody reads, must not pass.
+//! Tests of the runner: a scenario without expectations, or with unknown ones, must fail.
 
 use crate::scenario::header;
 use crate::view::is_like;

@@ -1,4 +1,4 @@
-//! A plan by pod: where each one is once the plan is carried out.
+//! A plan by pod: the place of each pod after the plan is executed.
 
 use plimsoll_cli::offline::Answer;
 use plimsoll_model::names::label;
@@ -7,11 +7,11 @@ use plimsoll_model::requirements::Operator;
 use plimsoll_model::snapshot::{Node, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where a pod is.
+/// Place of a pod.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Place<'a> {
     Node(&'a Node),
-    /// By number.
+    /// Index and launch.
     Launch(usize, &'a Launch),
 }
 
@@ -19,7 +19,7 @@ pub(crate) struct View<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) plan: &'a Plan,
     answer: &'a Answer,
-    /// `namespace/name` of all pods, ignored ones too.
+    /// `namespace/name` of all pods, including ignored ones.
     names: BTreeSet<String>,
     places: BTreeMap<String, Place<'a>>,
 }
@@ -38,7 +38,7 @@ impl<'a> View<'a> {
                 places.insert(pod.full_name(), Place::Node(node));
             }
         }
-        // A removed node's pods that have no new place are nowhere: DaemonSets' go with it.
+        // Pods of a removed node without a new place are deleted with it, such as those of DaemonSets.
         for pod in plan.terminations.iter().flat_map(|it| &it.pods) {
             places.remove(&pod.name);
         }
@@ -57,7 +57,7 @@ impl<'a> View<'a> {
         Self { snapshot, plan, answer, names, places }
     }
 
-    /// Names that match, at least one.
+    /// Names that match the pattern, at least one.
     pub(crate) fn matching(&self, pattern: &str, faults: &mut Vec<String>) -> Vec<&str> {
         let full = if pattern.contains('/') { pattern.to_owned() } else { format!("default/{pattern}") };
         let found: Vec<&str> = self.names.iter().map(String::as_str).filter(|name| is_like(name, &full)).collect();
@@ -71,7 +71,7 @@ impl<'a> View<'a> {
         self.places.get(pod).copied()
     }
 
-    /// The place in words.
+    /// Description of the place.
     pub(crate) fn says(&self, pod: &str) -> String {
         match self.place(pod) {
             None => "nowhere".to_owned(),
@@ -80,7 +80,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The value of a label where the pod is; `None` if it has no place or the place leaves the value open.
+    /// Value of a label at the place of a pod; `None` if the pod is not placed or the place leaves the value open.
     pub(crate) fn domain(&self, pod: &str, key: &str) -> Option<String> {
         match self.place(pod)? {
             Place::Node(node) if key == label::HOSTNAME => Some(node.name.0.clone()),
@@ -93,7 +93,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Values of a label that nodes of a launch may get; empty if they may lack it.
+    /// Values of a label that nodes of a launch can get; empty if they may lack the label.
     pub(crate) fn label(&self, launch: &Launch, key: &str) -> BTreeSet<String> {
         if key == label::NODE_POOL {
             return BTreeSet::from([launch.node_pool.0.clone()]);
@@ -106,7 +106,7 @@ impl<'a> View<'a> {
         if let Some(value) = launch.labels.get(key) {
             return BTreeSet::from([value.clone()]);
         }
-        // Several requirements on one key hold all at once.
+        // All requirements on one key must hold.
         let said = launch.requirements.iter().filter(|it| it.key == key && it.operator == Operator::In);
         let said = said.map(|it| it.values.iter().cloned().collect::<BTreeSet<String>>());
         said.reduce(|both, one| both.intersection(&one).cloned().collect()).unwrap_or_default()
@@ -124,7 +124,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// Whether `pattern`, in which `*` stands for any text, describes all of `name`.
+/// Whether `pattern`, in which `*` matches any string, matches all of `name`.
 pub(crate) fn is_like(name: &str, pattern: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return name == pattern };
     let Some(name) = name.strip_prefix(first) else { return false };

@@ -30,7 +30,7 @@ pub(super) struct OfferingList<'a> {
     shape_problems: BTreeMap<&'a str, Vec<(usize, String)>>,
 }
 
-/// Free capacity beside the DaemonSets.
+/// Free capacity after DaemonSets.
 struct CapacityClass {
     free: Resources,
     /// Resource of which DaemonSets alone request more than the node has.
@@ -42,7 +42,7 @@ struct CapacityClass {
 /// A node that an offering would become.
 struct ListedNode<'a> {
     node: Rc<OfferingNode<'a>>,
-    /// Free capacity beside the DaemonSets.
+    /// Free capacity after DaemonSets.
     capacity: Rc<NodeCapacity<'a>>,
 }
 

@@ -1,5 +1,5 @@
-//! A mistake in a service's settings ends the process with status 2 and one line. The line names the flag, its environment
-//! variable and the value of the Helm chart, since most people set the last.
+//! An invalid setting ends the process with status 2 and one line. The line contains the flag, its environment variable
+//! and the Helm chart value, which most users set.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, FromArgMatches};
@@ -7,10 +7,10 @@ use std::error::Error as _;
 use std::ffi::OsString;
 use std::io::Write as _;
 
-/// Exit status of a process that was started with wrong settings.
+/// Exit status for invalid settings.
 pub const STATUS: i32 = 2;
 
-/// The value of the chart deploy/helm/plimsoll that sets a flag. Flags that are missing here are set by the chart itself.
+/// Values of the chart deploy/helm/plimsoll by flag. The chart sets all other flags itself.
 const CHART_VALUES: &[(&str, &str)] = &[
     ("listen", "settings.ipFamily"),
     ("metrics-listen", "settings.ipFamily"),
@@ -42,17 +42,17 @@ const CHART_VALUES: &[(&str, &str)] = &[
     ("workers", "scheduler.workers"),
 ];
 
-/// A setting that clap takes and that is wrong all the same, or contradicts another.
+/// An invalid setting that clap accepts, or a contradiction between settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     /// Long name of the flag, without dashes.
     pub flag: &'static str,
-    /// What is wrong with it.
+    /// Description of the problem.
     pub problem: String,
 }
 
 impl Mistake {
-    /// A mistake in the flag of this long name.
+    /// A mistake in the flag with this long name.
     pub fn new(flag: &'static str, problem: impl Into<String>) -> Self {
         Self { flag, problem: problem.into() }
     }
@@ -61,19 +61,19 @@ impl Mistake {
 /// Why a service does not start with its arguments.
 #[derive(Debug)]
 pub enum Refused {
-    /// Help or the version was asked for.
+    /// Help or version was requested.
     Asked(clap::Error),
-    /// One line.
+    /// The error message, one line.
     Mistake(String),
 }
 
 impl Refused {
-    /// Prints what is to be told and ends the process: status 0 for help and the version, otherwise [`STATUS`].
+    /// Prints the message and ends the process: with status 0 for help and version, otherwise with [`STATUS`].
     pub fn exit(&self) -> ! {
         match self {
             Self::Asked(error) => error.exit(),
             Self::Mistake(line) => {
-                // With stderr closed, the status alone tells.
+                // If stderr is closed, only the status remains.
                 let _ = writeln!(std::io::stderr().lock(), "{line}");
                 std::process::exit(STATUS)
             }
@@ -90,10 +90,10 @@ impl std::fmt::Display for Refused {
     }
 }
 
-/// Parses the arguments of a service and checks what clap cannot.
+/// Parses the arguments of a service and runs the checks that clap cannot do.
 ///
 /// # Errors
-/// The arguments are wrong, or help or the version was asked for.
+/// If the arguments are invalid, or help or version was requested.
 pub fn read<T: FromArgMatches>(
     mut command: Command,
     args: impl IntoIterator<Item = impl Into<OsString> + Clone>,
@@ -117,7 +117,7 @@ fn line(command: &Command, text: &str) -> String {
     format!("{}: {text}", command.get_name())
 }
 
-/// What clap found, in one line.
+/// Error of clap, in one line.
 fn of_clap(command: &Command, error: &clap::Error) -> String {
     let argument = error.get(ContextKind::InvalidArg);
     match (error.kind(), argument) {
@@ -130,7 +130,7 @@ fn of_clap(command: &Command, error: &clap::Error) -> String {
                 Some(ContextValue::String(value)) => format!("{value:?} "),
                 _ => String::new(),
             };
-            // Without a source, as for a value that is not among the possible ones, the first line says it.
+            // Without a source, as for a value outside of the possible values, the first line has the reason.
             let why = error.source().map_or_else(|| first_line(error), ToString::to_string);
             format!("{}: {value}is not valid: {why}", described(command, flag_of(usage)))
         }
@@ -143,13 +143,13 @@ fn first_line(error: &clap::Error) -> String {
     text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }
 
-/// The flag in a usage such as `--region <REGION>`.
+/// The flag in a usage string such as `--region <REGION>`.
 fn flag_of(usage: &str) -> &str {
     let word = usage.split([' ', '=', '[']).next().unwrap_or(usage);
     word.trim_start_matches("--")
 }
 
-/// A flag with its environment variable and its value of the chart.
+/// A flag with its environment variable and its chart value.
 fn described(command: &Command, flag: &str) -> String {
     let argument = command.get_arguments().find(|argument| argument.get_long() == Some(flag));
     let environment = argument.and_then(|argument| argument.get_env()).map(|name| name.to_string_lossy());
@@ -231,7 +231,7 @@ mod tests {
     fn the_chart_has_these_values() {
         let values = include_str!("../../../deploy/helm/plimsoll/values.yaml");
         for (flag, value) in CHART_VALUES {
-            // Each part of the path is a key, two columns further in than the one before.
+            // Each part of the path is a key, indented by two more columns.
             let mut lines = values.lines();
             let found = value.split('.').enumerate().all(|(depth, key)| {
                 let start = format!("{}{key}:", "  ".repeat(depth));

@@ -37,7 +37,7 @@ async fn one_dead_of_two_costs_one_attempt() {
 
     let pool = ClientPool::new(&[dead_address.to_string(), live_address.to_string()], None).unwrap();
     let (mut attempts, mut answers) = (0, 0);
-    // Begin with the dead one, whichever address sorts first.
+    // Starts with the dead replica, independent of the order of the addresses.
     pool.channel().await.unwrap();
     pool.state.lock().current = Some(address_id(&dead_address));
     while answers < 50 {
@@ -66,11 +66,11 @@ async fn certificates_are_checked_against_the_name_that_was_asked_for() {
     let address = listener.local_addr().unwrap();
     tokio::spawn(GrpcServer::new(Limits::default()).serve(listener, Some(server), CancellationToken::new()));
 
-    // One that never says anything must not keep the others out.
+    // A replica that never responds must not block the others.
     let _silent = TcpStream::connect(address).await.unwrap();
     let call = async |host: &str, tls: Option<Tls>| {
         let pool = ClientPool::new(&[format!("{host}:{}", address.port())], tls).unwrap();
-        // `localhost` may stand for ::1 as well, where nobody listens.
+        // `localhost` may also resolve to ::1, where no process listens.
         let id = address_id(&address);
         check(pool.connect(&id, host).unwrap()).await
     };
@@ -117,7 +117,7 @@ async fn follows_the_leader_that_a_standby_names() {
     assert!(pool.refused(&"a".into(), &standby("c")));
     assert_eq!(next(&pool).await, "c");
 
-    // Two that name each other do not make us run in circles.
+    // Two replicas that name each other as leader must not cause an endless loop.
     assert!(!pool.refused(&"c".into(), &standby("a")), "it has refused just now");
     assert_eq!(next(&pool).await, "b");
     assert!(!pool.refused(&"b".into(), &standby("nobody")));
@@ -134,7 +134,7 @@ async fn a_leader_on_the_network_may_be_new_but_must_be_an_address() {
     assert!(pool.refused(&"127.0.0.1:1".into(), &standby("10.1.2.3:9443")));
     let (id, channel) = pool.channel().await.unwrap();
     assert_eq!(id.to_string(), "10.1.2.3:9443");
-    // Not on loopback and without certificates: refused here, before any packet is sent.
+    // Not on loopback and without certificates: rejected before any packet is sent.
     assert!(check(channel).await.is_err());
 }
 

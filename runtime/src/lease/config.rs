@@ -2,28 +2,28 @@
 
 use std::time::Duration;
 
-/// Who contends for which Lease, and how patiently.
+/// Lease, candidate, and timing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseConfig {
-    /// The Lease's namespace.
+    /// Namespace of the Lease.
     pub namespace: String,
-    /// The Lease's name.
+    /// Name of the Lease.
     pub name: String,
-    /// Who we are. Unique per process, not per pod: a restarted container is another holder.
+    /// Name of this candidate. Unique per process, not per pod: a restarted container is another holder.
     pub holder: String,
-    /// How long others must see the Lease unchanged before they take it. Whole seconds.
+    /// How long others must see the Lease unchanged before they acquire it. Whole seconds.
     pub duration: Duration,
-    /// A leader that could not renew for so long gives up. Less than `duration`.
+    /// A leader that has not renewed for this long stops leading. Less than `duration`.
     pub renew_deadline: Duration,
-    /// Pause between attempts to acquire or renew. Less than `renew_deadline`.
+    /// Delay between attempts to acquire or renew. Less than `renew_deadline`.
     pub retry_period: Duration,
-    /// The longest total deadline, retries included, of any call the leader makes under the Lease.
+    /// Maximum total deadline, including retries, of any call that the leader makes under the Lease.
     pub max_call_deadline: Duration,
 }
 
 impl LeaseConfig {
-    /// The durations that Kubernetes' own controllers use: 15 s, 10 s and 2 s; calls of at most 5 s, since a lease just
-    /// renewed must outlive them and one missed renewal.
+    /// The durations of Kubernetes' own controllers: 15 s, 10 s and 2 s. Calls take at most 5 s, because a lease must
+    /// outlive them after a renewal and one missed renewal.
     #[must_use]
     pub fn new(namespace: impl Into<String>, name: impl Into<String>, holder: impl Into<String>) -> Self {
         Self {
@@ -58,15 +58,15 @@ impl LeaseConfig {
     }
 }
 
-/// Why an election cannot be held.
+/// Why an election cannot be created.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum LeaseError {
-    /// The configuration contradicts itself.
+    /// The configuration is inconsistent.
     #[error("lease {name}: {reason}")]
     Config {
         /// The Lease.
         name: String,
-        /// What is wrong.
+        /// Description of the problem.
         reason: &'static str,
     },
 }

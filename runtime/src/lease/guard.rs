@@ -1,4 +1,4 @@
-//! What a contender knows about who leads, and the right to act as leader.
+//! State of the election from the view of one candidate, and the permission to act as leader.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Who leads, as far as this process knows.
+/// The leader, as far as this process knows.
 #[derive(Clone, Debug)]
 pub enum LeaseState {
-    /// Somebody else, or nobody yet.
+    /// Another process leads, or none is known yet.
     Following {
         /// The holder last seen, if any.
         holder: Option<String>,
-        /// Its epoch: the Lease's count of transitions.
+        /// Its epoch: the transition count of the Lease.
         epoch: u64,
     },
     /// This process.
@@ -31,7 +31,7 @@ impl LeaseState {
     }
 }
 
-/// The right to act as leader during one epoch. Clones follow the same lease.
+/// Permission to act as leader during one epoch. Clones refer to the same lease.
 #[derive(Clone, Debug)]
 pub struct LeaseGuard {
     pub(super) holder: Arc<str>,
@@ -44,35 +44,36 @@ pub struct LeaseGuard {
 }
 
 impl LeaseGuard {
-    /// Who leads: this process.
+    /// Name of the leader, which is this process.
     #[must_use]
     pub fn holder(&self) -> &str {
         &self.holder
     }
 
-    /// The Lease's count of transitions. Grows with every new leader for as long as the Lease exists or some contender
-    /// remembers it.
+    /// Transition count of the Lease. Grows with every new leader as long as the Lease exists or a candidate remembers
+    /// it.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Whether this leader created the Lease without having seen an earlier one: either nobody led before, or the Lease was
-    /// deleted before this process started.
+    /// Whether this leader created the Lease without having seen an earlier one: either there was no leader before, or
+    /// the Lease was deleted before this process started.
     #[must_use]
     pub fn is_first_known(&self) -> bool {
         self.first_known
     }
 
-    /// The latest moment at which calls of a leader unknown to this process may still take effect: its lease, which could have
+    /// The latest time at which calls of an unknown former leader may still take effect: its lease, which could have
     /// been renewed just before the Lease was deleted, plus the longest call.
     #[must_use]
     pub fn unknown_leader_until(&self) -> Instant {
         self.unknown_leader_until
     }
 
-    /// Whether the lease is still ours when a call that begins now and takes `deadline` in all ends. Ask before each
-    /// side effect. Counted from *before* the last successful renewal was sent, so that it ends here first.
+    /// Whether the lease is still held at the end of a call that begins now and takes at most `deadline`. Check before
+    /// each side effect. The lease is counted from *before* the last successful renewal was sent, so that it expires
+    /// here first.
     #[must_use]
     pub fn outlives(&self, deadline: Duration) -> bool {
         !self.lost.is_cancelled()
@@ -85,13 +86,13 @@ impl LeaseGuard {
         self.lost.clone()
     }
 
-    /// Before this moment the former leader's calls may still take effect: the old lease plus the longest call.
+    /// Until this time, calls of the former leader may still take effect: the old lease plus the longest call.
     #[must_use]
     pub fn quarantine_until(&self) -> Instant {
         self.quarantine_until
     }
 
-    /// Whether that moment has not come yet.
+    /// Whether [`LeaseGuard::quarantine_until`] is in the future.
     #[must_use]
     pub fn in_quarantine(&self) -> bool {
         Instant::now() < self.quarantine_until

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 
 const START: &str = "2026-01-01T00:00:00Z";
 
-/// One Lease behind the API's rules: create once, replace only with the present resource version.
+/// One Lease with the rules of the API: create once, replace only with the current resource version.
 #[derive(Clone, Default)]
 struct FakeApi {
     state: Arc<Mutex<FakeState>>,
@@ -15,12 +15,12 @@ struct FakeApi {
 struct FakeState {
     lease: Option<Lease>,
     version: u64,
-    /// Answers with an error instead.
+    /// Whether requests fail.
     down: bool,
-    /// Another writer gets in before the next replace.
+    /// Whether another writer updates the Lease before the next replace.
     overtake: bool,
     conflicts: usize,
-    /// How long the answer to a replace takes on its way back.
+    /// Delay of the response to a replace.
     delay: Duration,
 }
 
@@ -158,7 +158,7 @@ async fn takeover_waits_for_the_old_lease_and_its_calls() {
     assert_eq!(new.epoch(), old.epoch() + 1);
     assert!(!old.outlives(Duration::ZERO), "the old right ended before the new one began");
     assert!(new.in_quarantine());
-    // Its last sign of life came at most one period before its death, and was seen at most one period after.
+    // Its last renewal was at most one period before its crash, and was seen at most one period later.
     tokio::time::sleep_until(new.quarantine_until()).await;
     let quarantine = died.elapsed();
     assert!((seconds(15 + 5 - 2)..=seconds(15 + 5 + 2)).contains(&quarantine), "{quarantine:?}");
@@ -172,7 +172,7 @@ async fn a_leader_cut_off_stops_before_the_other_begins() {
     let lost = guard.lost();
     let cut = Instant::now();
     api.down(true);
-    // Short of the lease's end there is no room for a call of five seconds.
+    // Near the end of the lease, a call of five seconds does not fit.
     tokio::time::sleep_until(cut + seconds(9)).await;
     assert!(!lost.is_cancelled());
     assert!(guard.outlives(seconds(5)));
@@ -194,7 +194,7 @@ async fn the_lease_counts_from_before_the_renewal_was_sent() {
     let guard = first.guard().await;
     api.state.lock().delay = seconds(3);
     tokio::time::sleep(seconds(60)).await;
-    // Others may have seen the renewal 3 s before its answer came: at most 12 of the 15 s are left at any time.
+    // Others may have seen the renewal 3 s before its response arrived: at most 12 of the 15 s are left.
     for _ in 0..100 {
         assert!(!guard.outlives(Duration::from_millis(12_100)));
         assert!(guard.outlives(seconds(5)), "renewed every 5 s, 7 s are left at least");
@@ -272,7 +272,7 @@ async fn a_deleted_lease_is_created_again_with_a_higher_epoch_and_a_quarantine()
     let quarantine = deleted.elapsed();
     assert!((seconds(15 + 5)..=seconds(15 + 5 + 2)).contains(&quarantine), "{quarantine:?}");
 
-    // One that never saw a Lease cannot know; the claims tell.
+    // A candidate that never saw a Lease does not know its epoch; the claims do.
     second.task.abort();
     api.state.lock().lease = None;
     let mut third = Contender::start(&api, "c");

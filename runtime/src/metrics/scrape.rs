@@ -1,7 +1,7 @@
 //! Metrics that are computed when they are scraped.
 //!
 //! A source writes the series of all objects that exist at that moment, so series of deleted objects disappear, and
-//! nothing is computed or stored while nobody scrapes. The series are written as text: at 100,000 pods, a copy of every
+//! nothing is computed or stored between scrapes. The series are written as text: at 100,000 pods, a copy of every
 //! label in memory would cost more than the objects themselves.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::spec::MetricKind;
 
-/// A metric whose series are written at a scrape. Clones are the same metric.
+/// A metric whose series are written during a scrape. Clones are the same metric.
 #[derive(Clone, Debug)]
 pub struct Scraped {
     name: Arc<str>,
@@ -34,8 +34,8 @@ impl Scraped {
     }
 }
 
-/// Labels of a series, in the text format. Labels without a value are left out: Prometheus does not distinguish them
-/// from missing ones.
+/// Labels of a series, in the text format. Labels without a value are omitted: Prometheus does not distinguish them
+/// from missing labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels(String);
 
@@ -69,7 +69,7 @@ impl Labels {
         self.0.push('"');
     }
 
-    /// These labels and another.
+    /// These labels and an additional one.
     #[must_use]
     pub fn with(&self, name: &str, value: &str) -> Self {
         let mut labels = self.clone();
@@ -81,7 +81,7 @@ impl Labels {
 /// The series of one scrape.
 #[derive(Debug, Default)]
 pub struct Samples {
-    /// Lines by metric name. The text format wants the series of a metric in one block.
+    /// Lines by metric name, because the text format requires the series of a metric in one block.
     families: BTreeMap<Arc<str>, String>,
 }
 

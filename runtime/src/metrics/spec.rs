@@ -1,13 +1,13 @@
-//! What the registry knows of each metric, for the reference in docs/metrics.md and for the naming rules.
+//! Properties of each registered metric, for the reference in docs/metrics.md and the naming rules.
 
 use std::fmt;
 
 /// Type of a metric, as in the Prometheus text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MetricKind {
-    /// Only grows, until the process restarts.
+    /// Only increases, until the process restarts.
     Counter,
-    /// Goes up and down.
+    /// Increases and decreases.
     Gauge,
     /// Counts by upper bounds.
     Histogram,
@@ -41,7 +41,7 @@ pub enum Meaning {
     Own,
     /// Same name, labels, unit and meaning.
     Same,
-    /// Same name, but the labels or the meaning differ: how, and why.
+    /// Same name, but different labels or meaning, with a description and a reason.
     Differs(&'static str),
 }
 
@@ -78,8 +78,8 @@ const UNITS: [(&str, &str); 9] = [
 ];
 
 impl MetricSpec {
-    /// Violations of Prometheus' naming rules, as `promtool check metrics` reports them. Names that Karpenter chose are
-    /// kept as they are: for them only the rules that the text format itself needs are checked.
+    /// Violations of Prometheus' naming rules, as `promtool check metrics` reports them. Karpenter's names are not
+    /// changed: for them, only the rules of the text format are checked.
     #[must_use]
     pub fn naming_problems(&self) -> Vec<String> {
         let mut problems = Vec::new();

@@ -1,4 +1,4 @@
-//! Summaries: quantiles of what was observed in the last ten minutes.
+//! Summaries: quantiles of the observations of the last ten minutes.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -10,18 +10,18 @@ use tokio::time::Instant;
 
 use super::scrape::{Labels, Samples, Scraped};
 
-/// Quantiles that are exported, with their label value.
+/// Exported quantiles with their label values.
 pub const QUANTILES: [(f64, &str); 5] = [(0.0, "0"), (0.5, "0.5"), (0.9, "0.9"), (0.99, "0.99"), (1.0, "1")];
 
-/// Age from which observations no longer count for quantiles; the default of Prometheus' Go client.
+/// Maximum age of observations in quantiles; the default of Prometheus' Go client.
 const MAX_AGE: Duration = Duration::from_secs(600);
-/// Steps in which observations expire.
+/// Granularity in which observations expire.
 const STEP: Duration = Duration::from_secs(120);
-/// Ratio of neighbouring bins: quantiles are off by at most 1 %.
+/// Ratio of adjacent bins: the error of quantiles is at most 1 %.
 const GAMMA: f64 = 1.02;
-/// Observations below this count as this, in seconds.
+/// Minimum value of an observation, in seconds.
 const SMALLEST: f64 = 0.001;
-/// Bins per window: from [`SMALLEST`] to over ten years. Bounds the memory.
+/// Number of bins per window: from [`SMALLEST`] to over ten years. Limits the memory.
 const MAX_BIN: i32 = 1400;
 
 /// A summary by labels. Clones share it.
@@ -63,7 +63,7 @@ impl Summaries {
         self.series.lock().entry(values).or_default().observe(observed, Instant::now());
     }
 
-    /// Forgets the observations for quantiles, such as when another process continues; sums and counts stay.
+    /// Drops the observations for quantiles, for example when another process takes over; sums and counts are kept.
     pub fn forget(&self) {
         self.series.lock().values_mut().for_each(|series| series.windows.clear());
     }
@@ -115,7 +115,7 @@ impl Series {
         let smallest = self.windows.iter().map(|window| window.smallest).reduce(f64::min)?;
         let largest = self.windows.iter().map(|window| window.largest).reduce(f64::max)?;
         if quantile <= 0.0 || quantile >= 1.0 {
-            // The ends are known exactly.
+            // The minimum and maximum are exact.
             return Some(if quantile <= 0.0 { smallest } else { largest });
         }
         let total: u64 = bins.values().sum();
@@ -135,7 +135,7 @@ impl Series {
     }
 }
 
-/// Bin of a value: bin `n` holds the values up to `SMALLEST * GAMMA^n`.
+/// Bin of a value: bin `n` contains the values up to `SMALLEST * GAMMA^n`.
 fn bin(value: f64) -> i32 {
     if value.is_nan() || value <= SMALLEST {
         return 0;

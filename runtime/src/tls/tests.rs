@@ -20,7 +20,7 @@ pub(crate) fn authority() -> Authority {
     Authority { pem, issuer: Issuer::new(params, key) }
 }
 
-/// Writes a leaf for `name`, and `trusted` as the authority to check others against.
+/// Writes a leaf certificate for `name`, and `trusted` as the authority for peers.
 pub(crate) fn write(directory: &Path, by: &Authority, trusted: &Authority, name: &str) -> TlsArgs {
     let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
@@ -42,7 +42,7 @@ async fn tls(args: &TlsArgs) -> (Tls, Reloader) {
     load(args).await.unwrap().unwrap()
 }
 
-/// One byte each way; the names that server and client saw of each other.
+/// Sends one byte each way; returns the names that server and client saw of each other.
 async fn exchange(server: &Tls, client: &Tls, server_name: &str) -> io::Result<(Vec<String>, Vec<String>)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -78,10 +78,10 @@ async fn both_sides_know_each_other_by_dns_name() {
 async fn a_certificate_of_another_authority_is_refused_either_way() {
     let (directories, ours, theirs) = ([TempDir::new().unwrap(), TempDir::new().unwrap()], authority(), authority());
     let (server, _) = tls(&write(directories[0].path(), &ours, &ours, "actuator.test")).await;
-    // Trusts our authority, but shows a certificate of another.
+    // Trusts the right authority, but presents a certificate of another.
     let (client, _) = tls(&write(directories[1].path(), &theirs, &ours, "watcher.test")).await;
     assert!(exchange(&server, &client, "actuator.test").await.is_err());
-    // Shows ours, but trusts another.
+    // Presents the right certificate, but trusts another authority.
     let (client, _) = tls(&write(directories[1].path(), &ours, &theirs, "watcher.test")).await;
     assert!(exchange(&server, &client, "actuator.test").await.is_err());
 }
@@ -94,7 +94,7 @@ async fn new_files_are_published_once_they_fit_together() {
     let (client, _) = tls(&write(directories[1].path(), &ca, &ca, "watcher.test")).await;
     assert!(!reloader.check().await.unwrap(), "nothing changed");
 
-    // Half written: the new certificate beside the former key.
+    // Partially written: the new certificate with the old key.
     let key = std::fs::read(args.tls_key.as_ref().unwrap()).unwrap();
     write(directories[0].path(), &ca, &ca, "new.test");
     let new_key = std::fs::read(args.tls_key.as_ref().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! What the server adds to objects on their way in: defaults, and what the usual admission plugins write.
+//! Mutating admission: defaults, and the fields that the built-in admission plugins set.
 
 use super::error::ApiError;
 use super::object;
@@ -8,30 +8,31 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// What surrounds an object that is about to be stored.
+/// Context of an object that is about to be stored.
 #[derive(Debug)]
 pub struct Situation<'a> {
     /// The store before the write.
     pub store: &'a Store,
-    /// The object's kind.
+    /// Kind of the object.
     pub resource: ResourceId,
-    /// The object before the write; none for a new one.
+    /// The object before the write; `None` on creation.
     pub old: Option<&'a Value>,
-    /// The time.
+    /// Current time.
     pub now: Timestamp,
 }
 
-/// A step that may complete an object or refuse it, such as the defaults and the validation of a custom resource.
+/// An admission step that may complete or reject an object, such as the defaults and the validation of a custom
+/// resource.
 pub type Hook = Arc<dyn Fn(&Situation<'_>, &mut Value) -> Result<(), ApiError> + Send + Sync>;
 
-/// Everything that runs on each object before it is stored.
+/// All admission steps that run on an object before it is stored.
 #[derive(Default, Clone)]
 pub struct Admission {
     hooks: Vec<(ResourceId, Hook)>,
 }
 
 impl Admission {
-    /// Adds a step for one kind, after those added before.
+    /// Adds a step for one kind. Steps run in the order in which they were added.
     pub fn add(&mut self, resource: ResourceId, hook: Hook) {
         self.hooks.push((resource, hook));
     }
@@ -45,10 +46,10 @@ impl Admission {
     }
 }
 
-/// Taint of Nodes that are not Ready; the server puts it on every new Node.
+/// Taint of Nodes that are not Ready. The server adds it to every new Node.
 pub const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
-/// Seconds that pods stay on a Node that is not ready or not reachable, where they say nothing else.
+/// Default time in seconds that pods stay on a Node that is not ready or not reachable.
 const DEFAULT_TOLERATION_SECONDS: i64 = 300;
 
 fn built_in(situation: &Situation<'_>, object: &mut Value) -> Result<(), ApiError> {
@@ -216,7 +217,7 @@ fn quality_of_service(pod: &Value) -> &'static str {
     if guaranteed { "Guaranteed" } else { "Burstable" }
 }
 
-/// The objects that every cluster has.
+/// Objects that exist in every cluster.
 pub(crate) fn bootstrap() -> Vec<(ResourceId, Value)> {
     let namespaces = ["default", "kube-system", "kube-public", "kube-node-lease"];
     let mut objects: Vec<_> =

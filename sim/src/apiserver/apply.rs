@@ -1,4 +1,4 @@
-//! Server-side apply: who owns which field of one object, and what an apply changes.
+//! Server-side apply: owners of the fields of an object, and the changes that an apply makes.
 
 use super::error::ApiError;
 use super::fields::{Difference, Fields, merge_applied};
@@ -8,14 +8,14 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// How a manager came to own its fields.
+/// Operation by which a manager owns its fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Operation {
     Apply,
     Update,
 }
 
-/// One row of `managedFields`.
+/// One entry of `managedFields`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Owner {
     manager: String,
@@ -23,17 +23,17 @@ struct Owner {
     subresource: String,
 }
 
-/// The owners of an object's fields.
+/// Owners of the fields of one object.
 ///
-/// They are kept beside the object and shown in `metadata.managedFields` once somebody has applied to it: until then
-/// nobody reads them, and they would double the size of every Pod and Node.
+/// Stored separately and shown in `metadata.managedFields` only after the first apply. Before that, no client reads
+/// them, and they would double the size of every Pod and Node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Owners {
     rows: BTreeMap<Owner, (Fields, String)>,
 }
 
 impl Owners {
-    /// Notes an ordinary write: its manager owns what it changed, and what is gone is owned by nobody.
+    /// Records an ordinary write: its manager owns the fields that it changed, and removed fields lose their owners.
     pub(crate) fn note_write(&mut self, manager: &str, subresource: &str, difference: &Difference, now: Timestamp) {
         let writer =
             Owner { manager: manager.to_owned(), operation: Operation::Update, subresource: subresource.to_owned() };
@@ -51,10 +51,10 @@ impl Owners {
         self.rows.retain(|_, (fields, _)| !fields.is_empty());
     }
 
-    /// What the object becomes when `manager` applies `config`, and the new owners.
+    /// Returns the object after `manager` applies `config`, and the new owners.
     ///
     /// # Errors
-    /// 409 where it would change what others own and `force` is not set.
+    /// 409 if the apply changes fields of other owners and `force` is not set.
     pub(crate) fn apply(
         &self,
         resource: &Resource,
@@ -84,7 +84,7 @@ impl Owners {
                 fields.subtract(&changed);
             }
         }
-        // What this manager applied before and does not name now goes, unless somebody else owns it too.
+        // Fields that this manager applied before and omits now are removed, unless another manager also owns them.
         if let Some((before, _)) = owners.rows.remove(&applier) {
             let mut gone = before;
             gone.subtract(&wanted);
@@ -107,7 +107,7 @@ impl Owners {
         if conflicts.is_empty() { Ok(()) } else { Err(ApiError::apply_conflict(&conflicts)) }
     }
 
-    /// Whether the same managers own the same fields, whenever they came to own them.
+    /// Whether the same managers own the same fields. Times are ignored.
     pub(crate) fn same_fields(&self, other: &Self) -> bool {
         let plain = |owners: &Self| {
             owners.rows.iter().map(|(owner, (fields, _))| (owner.clone(), fields.clone())).collect::<Vec<_>>()
@@ -115,7 +115,7 @@ impl Owners {
         plain(self) == plain(other)
     }
 
-    /// `metadata.managedFields`, once somebody has applied.
+    /// Value of `metadata.managedFields`; `None` before the first apply.
     pub(crate) fn shown(&self, resource: &Resource) -> Option<Value> {
         self.rows.keys().any(|owner| owner.operation == Operation::Apply).then(|| {
             let rows = self.rows.iter().map(|(owner, (fields, time))| {
@@ -134,7 +134,7 @@ impl Owners {
     }
 }
 
-/// One apply.
+/// An apply request.
 #[derive(Debug)]
 pub(crate) struct Apply<'a> {
     pub(crate) manager: &'a str,
@@ -196,7 +196,7 @@ mod tests {
         assert!(error.message.contains(".data.a (creator)"), "{}", error.message);
         map.apply("me", &json!({"data": {"a": "2"}}), true).unwrap();
         assert_eq!(map.live, json!({"data": {"a": "2"}}));
-        // Taken by force: now it is the creator who would conflict.
+        // After the forced apply, the creator has the conflict.
         assert!(map.apply("creator", &json!({"data": {"a": "1"}}), false).is_err());
     }
 
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn conditions_are_owned_item_by_item() {
         let mut pod = Thing::new(json!({"status": {"conditions": [{"type": "A", "status": "True"}]}}));
-        // A kind whose status is written in one piece here: config maps have no status subresource.
+        // The test writes the status of this kind with the whole object: config maps have no status subresource.
         pod.apply("me", &json!({"status": {"conditions": [{"type": "B", "status": "False"}]}}), false).unwrap();
         assert_eq!(pod.live["status"]["conditions"].as_array().unwrap().len(), 2);
         pod.apply("me", &json!({"status": {"conditions": [{"type": "C", "status": "False"}]}}), false).unwrap();

@@ -1,11 +1,11 @@
-//! Events are one thing under two API groups: stored as core/v1, shown as events.k8s.io/v1 where asked for there.
+//! Events exist in two API groups. They are stored as core/v1 and converted for clients of events.k8s.io/v1.
 
 use super::resources::ResourceId;
 use super::store::Object;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-/// Field of events.k8s.io/v1, field of core/v1.
+/// Names of the same field in events.k8s.io/v1 and in core/v1.
 const NAMES: &[(&str, &str)] = &[
     ("regarding", "involvedObject"),
     ("note", "message"),
@@ -22,7 +22,7 @@ pub(super) fn storage(resource: ResourceId) -> ResourceId {
     if resource == ResourceId::EVENTS_K8S { ResourceId::EVENTS } else { resource }
 }
 
-/// An object as it is shown under `resource`.
+/// Converts a stored object to its form under `resource`.
 #[must_use]
 pub(super) fn shown(resource: ResourceId, object: &Object) -> Cow<'_, Value> {
     if resource == ResourceId::EVENTS_K8S {
@@ -32,7 +32,7 @@ pub(super) fn shown(resource: ResourceId, object: &Object) -> Cow<'_, Value> {
     }
 }
 
-/// An object as it is stored, from what came in under `resource`.
+/// Converts an object received under `resource` to its stored form.
 #[must_use]
 pub(super) fn stored(resource: ResourceId, object: Value) -> Value {
     if resource == ResourceId::EVENTS_K8S {

@@ -179,7 +179,7 @@ struct State {
     partitions: BTreeMap<String, Partition>,
     watch_lag: BTreeMap<String, Duration>,
     distortions: Vec<(WatchMatcher, Distortion)>,
-    /// Cuts: the clients (empty for all) and the number of the last watch that is cut.
+    /// Cuts: the affected clients (empty for all) and the number of the last watch to cut.
     cuts: Vec<(BTreeSet<String>, u64)>,
     watches: u64,
 }
@@ -233,12 +233,12 @@ impl Faults {
         self.add(Rule { left: Some(count), ..Rule::once(matcher, effect) })
     }
 
-    /// Affects the matching request with this number, from 1, and no other.
+    /// Affects only the matching request with this number, counted from 1.
     pub fn nth(&self, number: u32, matcher: Matcher, effect: Effect) -> RuleId {
         self.add(Rule { skip: number.saturating_sub(1), ..Rule::once(matcher, effect) })
     }
 
-    /// Whether a rule has affected all the requests that it was for.
+    /// Whether a rule has affected all the requests of its limit.
     #[must_use]
     pub fn is_used_up(&self, id: RuleId) -> bool {
         !self.state.lock().rules.contains_key(&id)
@@ -254,7 +254,7 @@ impl Faults {
         self.change(|state| state.rules.remove(&id));
     }
 
-    /// Removes all rules, watch lags, distortions and partitions.
+    /// Removes all rules, watch delays, distortions and partitions.
     pub fn clear(&self) {
         self.change(|state| {
             state.rules.clear();
@@ -264,7 +264,7 @@ impl Faults {
         });
     }
 
-    /// Removes all rules. Partitions and watch lags stay.
+    /// Removes all rules. Partitions and watch delays stay.
     pub fn clear_rules(&self) {
         self.change(|state| state.rules.clear());
     }

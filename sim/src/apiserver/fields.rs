@@ -1,4 +1,4 @@
-//! Sets of fields, and who owns them: the bookkeeping behind server-side apply.
+//! Sets of fields and their owners, for server-side apply.
 
 use super::schema::{self, ListKind};
 use serde_json::{Map, Value, json};
@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 /// One step of a path into an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
-    /// Into a map.
+    /// Field of a map.
     Field(String),
-    /// Into a keyed list: key fields and their values as JSON text.
+    /// Item of a keyed list: key fields and their values as JSON.
     Key(Vec<(String, String)>),
-    /// Into a set: the value as JSON text.
+    /// Item of a set: the value as JSON.
     Item(String),
 }
 
 impl Step {
-    /// The step as `managedFields` spells it.
+    /// The step in the format of `managedFields`.
     fn spelled(&self) -> String {
         match self {
             Self::Field(name) => format!("f:{name}"),
@@ -25,7 +25,7 @@ impl Step {
         }
     }
 
-    /// The step as error messages show it.
+    /// The step in the format of error messages.
     fn shown(&self) -> String {
         match self {
             Self::Field(name) => format!(".{name}"),
@@ -43,12 +43,12 @@ fn spelled_keys(keys: &[(String, String)]) -> String {
 /// A set of paths, as a tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Fields {
-    /// Whether the path that ends here is in the set.
+    /// Whether the path that ends at this node is in the set.
     member: bool,
     children: BTreeMap<Step, Fields>,
 }
 
-/// Metadata that the server writes; nobody owns it.
+/// Metadata that the server writes and that has no owner.
 const SERVER_METADATA: &[&str] = &[
     "name",
     "namespace",
@@ -68,7 +68,7 @@ impl Fields {
         Self { member: true, children: BTreeMap::new() }
     }
 
-    /// Every field of an object, less those that nobody can own.
+    /// Every field of an object that can have an owner.
     pub(crate) fn of_object(custom: bool, object: &Value) -> Self {
         let mut fields = Self::of(custom, "", "", object);
         fields.without_server_fields();
@@ -100,7 +100,7 @@ impl Fields {
             .iter()
             .map(|item| {
                 let mut fields = match item {
-                    // An owner reference is one value.
+                    // An owner reference is a single value.
                     Value::Object(map) if field != "ownerReferences" => Self::of_map(custom, field, map),
                     _ => Self::leaf(),
                 };
@@ -126,7 +126,7 @@ impl Fields {
         }
     }
 
-    /// Removes a top-level field with all below it.
+    /// Removes a top-level field with all fields below it.
     pub(crate) fn remove_top(&mut self, field: &str) {
         self.children.remove(&Step::Field(field.to_owned()));
     }
@@ -140,7 +140,7 @@ impl Fields {
         !self.member && self.children.is_empty()
     }
 
-    /// Adds all of `other`.
+    /// Adds all paths of `other`.
     pub(crate) fn add(&mut self, other: &Self) {
         self.member |= other.member;
         for (step, fields) in &other.children {
@@ -148,7 +148,7 @@ impl Fields {
         }
     }
 
-    /// Takes away the paths in `other`.
+    /// Removes the paths of `other`.
     pub(crate) fn subtract(&mut self, other: &Self) {
         self.member &= !other.member;
         for (step, fields) in &other.children {
@@ -161,7 +161,7 @@ impl Fields {
         }
     }
 
-    /// The paths in both.
+    /// Paths in both sets.
     pub(crate) fn common(&self, other: &Self) -> Self {
         let children = self
             .children
@@ -174,7 +174,7 @@ impl Fields {
         Self { member: self.member && other.member, children }
     }
 
-    /// The paths as messages show them.
+    /// The paths in the format of error messages.
     pub(crate) fn shown(&self) -> Vec<String> {
         let mut paths = Vec::new();
         if self.member {
@@ -186,7 +186,7 @@ impl Fields {
         paths
     }
 
-    /// The set as `managedFields[].fieldsV1`.
+    /// The set in the format of `managedFields[].fieldsV1`.
     pub(crate) fn to_v1(&self) -> Value {
         let mut map = Map::new();
         if self.member && !self.children.is_empty() {
@@ -198,7 +198,7 @@ impl Fields {
         Value::Object(map)
     }
 
-    /// Removes the paths of the set from a value. Containers that become empty go too.
+    /// Removes the paths of the set from a value, and containers that become empty.
     pub(crate) fn remove_from(&self, custom: bool, value: &mut Value) {
         self.remove_below(custom, "", "", value);
     }
@@ -250,17 +250,17 @@ fn step_of(kind: ListKind, item: &Value) -> Step {
     }
 }
 
-/// What differs between two states of an object.
+/// Difference between two states of an object.
 #[derive(Debug, Default)]
 pub(crate) struct Difference {
-    /// Fields new or changed.
+    /// New or changed fields.
     pub(crate) changed: Fields,
-    /// Fields gone.
+    /// Removed fields.
     pub(crate) removed: Fields,
 }
 
 impl Difference {
-    /// From `old` to `new`, less what nobody can own.
+    /// Difference from `old` to `new`, without fields that cannot have an owner.
     pub(crate) fn between(custom: bool, old: &Value, new: &Value) -> Self {
         let mut difference = Self::of(custom, "", "", Some(old), Some(new));
         difference.changed.without_server_fields();
@@ -328,12 +328,12 @@ impl Difference {
     }
 }
 
-/// Merges what a manager applies into the live object.
+/// Merges the applied configuration of a manager into the live object.
 pub(crate) fn merge_applied(custom: bool, live: &Value, config: &Value) -> Value {
     merge_at(&Place { custom, above: "", name: "" }, live, config)
 }
 
-/// Where a value is: the name of its field and of the one above it.
+/// Position of a value: the name of its field and of the parent field.
 struct Place<'a> {
     custom: bool,
     above: &'a str,

@@ -6,20 +6,20 @@ use super::error::ApiError;
 use super::resources::Resource;
 use serde_json::Value;
 
-/// A patch as it came with a request. Server-side apply is not among them: it needs owners, see `apply`.
+/// Patch in a request.
 #[derive(Debug, Clone)]
 pub enum Patch {
     /// RFC 7386.
     Merge(Value),
-    /// Kubernetes' merge that knows which lists are keyed.
+    /// Strategic merge patch, which merges keyed lists by key.
     Strategic(Value),
     /// RFC 6902.
     Json(Value),
     /// Server-side apply.
     Apply {
-        /// What the manager wants to own, in full.
+        /// All fields that the manager wants to own.
         config: Value,
-        /// Take fields from other managers.
+        /// Takes fields from other managers.
         force: bool,
     },
 }
@@ -27,10 +27,10 @@ pub enum Patch {
 const CUSTOM_ACCEPTS: &str = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
 
 impl Patch {
-    /// The patch in a body of this content type.
+    /// Parses a patch of this content type.
     ///
     /// # Errors
-    /// 415 for another content type, 400 for a body that is not JSON.
+    /// 415 for an unknown content type, 400 for a body that is not JSON.
     pub fn parse(content_type: &str, body: &[u8], force: bool) -> Result<Self, ApiError> {
         let json = || -> Result<Value, ApiError> {
             serde_json::from_slice(body)
@@ -40,17 +40,17 @@ impl Patch {
             "application/merge-patch+json" => Ok(Self::Merge(json()?)),
             "application/strategic-merge-patch+json" => Ok(Self::Strategic(json()?)),
             "application/json-patch+json" => Ok(Self::Json(json()?)),
-            // JSON is YAML; that is all our clients send.
+            // JSON is valid YAML, and the clients of the simulation send only JSON.
             "application/apply-patch+yaml" => Ok(Self::Apply { config: json()?, force }),
             other => Err(ApiError::unsupported_media_type(other)),
         }
     }
 
-    /// The object after a patch that needs no owners.
+    /// Applies a patch that does not depend on field owners.
     ///
     /// # Errors
-    /// 415 for a strategic patch of a custom resource, 422 for a JSON patch that does not apply, 500 for an apply
-    /// (whose caller should have taken the other way).
+    /// 415 for a strategic patch of a custom resource, 422 for a JSON patch that does not apply, 500 for server-side
+    /// apply, which `apply` handles.
     pub(crate) fn applied(&self, resource: &Resource, object: &Value) -> Result<Value, ApiError> {
         let mut new = object.clone();
         match self {

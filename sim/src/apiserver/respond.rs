@@ -1,4 +1,4 @@
-//! Objects, lists and events as the bytes of an answer.
+//! Encodes objects, lists and events as response bodies.
 
 use super::error::ApiError;
 use super::events;
@@ -12,10 +12,10 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-/// What a client wants of each object.
+/// Requested form of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// All of it.
+    /// The complete object.
     Whole,
     /// `PartialObjectMetadata`.
     Metadata,
@@ -60,7 +60,7 @@ pub(super) fn object_bytes(resource: ResourceId, form: Form, object: &Object) ->
     }
 }
 
-/// An item of a list of a built-in kind: those carry no `apiVersion` and `kind`.
+/// Item of a list of a built-in kind, without `apiVersion` and `kind`.
 struct Untyped<'a>(&'a Value);
 
 impl Serialize for Untyped<'_> {
@@ -114,7 +114,7 @@ pub(super) fn list_bytes(resource: ResourceId, form: Form, listing: &Listing) ->
     bytes.map(Bytes::from).map_err(|error| ApiError::internal(error.to_string()))
 }
 
-/// A line of a watch.
+/// One line of a watch response.
 pub(super) fn event_line(kind: &str, object: &[u8]) -> Bytes {
     const AROUND: usize = 32;
     let mut line = Vec::with_capacity(object.len() + AROUND);
@@ -126,11 +126,11 @@ pub(super) fn event_line(kind: &str, object: &[u8]) -> Bytes {
     line.into()
 }
 
-/// An event as a watcher sees it, `kind` being what it is to that watcher.
+/// A change as one line of a watch response. `kind` is the type of the change for this watcher.
 pub(super) fn change_line(resource: ResourceId, form: Form, event: &Event, kind: ChangeKind) -> Bytes {
     let leaves = kind == ChangeKind::Deleted && event.kind != ChangeKind::Deleted;
     let object = match &event.previous {
-        // It no longer matches: the watcher is told of the last state that did, at the new version.
+        // The object no longer matches: the watcher gets the last matching state with the new resource version.
         Some(previous) if leaves => {
             let mut last = (**previous).clone();
             last["metadata"]["resourceVersion"] = json!(event.revision.to_string());

@@ -1,23 +1,24 @@
-//! The little that strategic merge and server-side apply must know of each kind: which lists are maps in disguise.
+//! List types of each kind for strategic merge and server-side apply.
 //!
-//! Lists are found by the name of their field and of the field above it; that is unambiguous among the kinds served.
-//! In custom resources every list is atomic but those in `metadata`, which all kinds share, and the conditions: so say their schemas.
+//! A list is identified by the name of its field and of the parent field, which is unambiguous among the served kinds.
+//! In custom resources, all lists are atomic except those in `metadata`, which all kinds share, and the conditions, as
+//! in their schemas.
 
-/// How the items of a list are told apart.
+/// How items of a list are identified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListKind {
-    /// As one value.
+    /// The list is a single value.
     Atomic,
-    /// Scalars, each at most once.
+    /// Unique scalars.
     Set,
-    /// Objects, told apart by these fields.
+    /// Objects identified by these fields.
     Keyed(&'static [&'static str]),
 }
 
 struct Row {
     parent: &'static str,
     field: &'static str,
-    /// For strategic merge: at most one key.
+    /// For strategic merge, with at most one key.
     merge: ListKind,
     /// For server-side apply.
     apply: ListKind,
@@ -68,7 +69,7 @@ const BUILT_IN: &[Row] = &[
     split("initContainers", "ports", &["containerPort"], PORT),
 ];
 
-/// Maps of built-in kinds that server-side apply treats as one value.
+/// Maps of built-in kinds that server-side apply treats as a single value.
 const ATOMIC_MAPS: &[(&str, &str)] =
     &[("spec", "selector"), ("spec", "nodeSelector"), ("topologySpreadConstraints", "labelSelector")];
 
@@ -77,22 +78,22 @@ fn row(custom: bool, parent: &str, field: &str) -> Option<&'static Row> {
     SHARED.iter().chain(built_in).find(|row| row.parent == parent && row.field == field)
 }
 
-/// The kind of a list for strategic merge.
+/// List type for strategic merge.
 pub(crate) fn for_merge(parent: &str, field: &str) -> ListKind {
     row(false, parent, field).map_or(ListKind::Atomic, |row| row.merge)
 }
 
-/// The kind of a list for server-side apply.
+/// List type for server-side apply.
 pub(crate) fn for_apply(custom: bool, parent: &str, field: &str) -> ListKind {
     row(custom, parent, field).map_or(ListKind::Atomic, |row| row.apply)
 }
 
-/// Whether server-side apply treats a map as one value.
+/// Whether server-side apply treats a map as a single value.
 pub(crate) fn is_atomic_map(custom: bool, parent: &str, field: &str) -> bool {
     !custom && ATOMIC_MAPS.contains(&(parent, field))
 }
 
-/// The value that an absent key field of a list item stands for.
+/// Default of an absent key field of a list item.
 pub(crate) fn key_default(key: &str) -> Option<&'static str> {
     (key == "protocol").then_some("TCP")
 }

@@ -1,4 +1,4 @@
-//! Label and field selectors, in both written forms: strings in queries, `LabelSelector` objects in specs.
+//! Label and field selectors, as query strings and as `LabelSelector` objects.
 
 use super::error::ApiError;
 use super::object;
@@ -30,7 +30,7 @@ impl Test {
     }
 }
 
-/// A conjunction of tests on labels. The empty one selects everything.
+/// A conjunction of tests on labels. An empty selector selects everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LabelSelector {
     tests: Vec<(String, Test)>,
@@ -38,10 +38,10 @@ pub struct LabelSelector {
 }
 
 impl LabelSelector {
-    /// The selector in a `labelSelector` query parameter.
+    /// Parses a `labelSelector` query parameter.
     ///
     /// # Errors
-    /// 400 where the text does not parse.
+    /// 400 if the string is not a selector.
     pub fn parse(text: &str) -> Result<Self, ApiError> {
         let mut tests = Vec::new();
         for part in split_outside_brackets(text) {
@@ -55,8 +55,8 @@ impl LabelSelector {
         Ok(Self { tests, nothing: false })
     }
 
-    /// The selector of a `LabelSelector` object. An absent one selects nothing, an empty one everything;
-    /// one with an unknown operator selects nothing.
+    /// Selector of a `LabelSelector` object. An absent selector selects nothing, and an empty one everything. A
+    /// selector with an unknown operator selects nothing.
     #[must_use]
     pub fn of_object(selector: Option<&Value>) -> Self {
         let none = Self { tests: Vec::new(), nothing: true };
@@ -72,20 +72,20 @@ impl LabelSelector {
         Self { tests, nothing: false }
     }
 
-    /// Whether it selects everything.
+    /// Whether the selector selects everything.
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.tests.is_empty() && !self.nothing
     }
 
-    /// Whether an object with these labels is selected.
+    /// Whether the selector selects an object with these labels.
     #[must_use]
     pub fn matches_labels(&self, labels: Option<&Map<String, Value>>) -> bool {
         let value = |key: &String| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str);
         !self.nothing && self.tests.iter().all(|(key, test)| test.holds(value(key)))
     }
 
-    /// Whether an object is selected.
+    /// Whether the selector selects an object.
     #[must_use]
     pub fn matches(&self, object: &Value) -> bool {
         self.is_everything()
@@ -93,7 +93,7 @@ impl LabelSelector {
     }
 }
 
-/// The test of one `matchExpressions` entry (of label selectors and of node selector terms).
+/// Test of one `matchExpressions` entry of a label selector or node selector term.
 fn expression_test(expression: &Value) -> Option<Test> {
     let values = || object::items(expression, &["values"]).iter().filter_map(Value::as_str).map(str::to_owned);
     let number = || values().next().and_then(|value| value.parse().ok());
@@ -108,7 +108,7 @@ fn expression_test(expression: &Value) -> Option<Test> {
     })
 }
 
-/// Whether `value` satisfies one node selector requirement; an unknown operator satisfies nothing.
+/// Whether `value` satisfies one node selector requirement. A requirement with an unknown operator is never satisfied.
 #[must_use]
 pub fn expression_holds(expression: &Value, value: Option<&str>) -> bool {
     expression_test(expression).is_some_and(|test| test.holds(value))
@@ -169,15 +169,15 @@ fn requirement(part: &str) -> Option<(String, Test)> {
 /// A conjunction of equalities and inequalities on fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldSelector {
-    /// Field path in steps, value, whether equality is wanted.
+    /// Path of the field, value, and whether equality is required.
     tests: Vec<(Vec<String>, String, bool)>,
 }
 
 impl FieldSelector {
-    /// The selector in a `fieldSelector` query parameter.
+    /// Parses a `fieldSelector` query parameter.
     ///
     /// # Errors
-    /// 400 where it does not parse or names a field that the kind does not offer.
+    /// 400 if the string is not a selector or the kind does not support the field.
     pub fn parse(text: &str, resource: &Resource) -> Result<Self, ApiError> {
         let mut tests = Vec::new();
         for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -197,7 +197,7 @@ impl FieldSelector {
         Ok(Self { tests })
     }
 
-    /// Whether an object is selected. An absent string counts as empty, an absent flag as `false`.
+    /// Whether the selector selects an object. An absent string counts as empty, and an absent boolean as `false`.
     #[must_use]
     pub fn matches(&self, object: &Value) -> bool {
         self.tests.iter().all(|(path, wanted, equal)| {

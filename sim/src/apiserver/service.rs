@@ -1,4 +1,4 @@
-//! The API server as a tower service: one request in, one answer or one watch out.
+//! The API server as a tower service: returns a response or a watch for each request.
 
 use super::error::ApiError;
 use super::faults::{About, BrokenConnection, Effect, Gate};
@@ -22,10 +22,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tower::BoxError;
 
-/// The body of an answer.
+/// Body of a response.
 pub(super) type Answer = UnsyncBoxBody<Bytes, BoxError>;
 
-/// One client's way to the server.
+/// Connection of one client to the server.
 #[derive(Debug, Clone)]
 pub struct Port {
     server: ApiServer,
@@ -53,7 +53,7 @@ impl tower::Service<Request<Body>> for Port {
     }
 }
 
-/// A request with all that its handling needs.
+/// A request with its context.
 struct Call {
     target: Target,
     verb: Verb,
@@ -354,7 +354,7 @@ impl Call {
         self.query.get("dryRun") == "All" || in_body()
     }
 
-    /// The name of the object; that of a new one is in the body.
+    /// Name of the object. On creation, it is in the body.
     fn name(&self) -> String {
         if self.verb == Verb::Create && self.target.name.is_empty() {
             return self.json().map(|body| object::name(&body).to_owned()).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Structural schemas: what a CustomResourceDefinition makes the server do to its objects.
+//! Structural schemas of CustomResourceDefinitions.
 //!
-//! Unknown fields are dropped, defaults filled in, values checked. Rules in CEL are not evaluated; a test that needs one
-//! adds it by [`Admission::add`](super::admission::Admission::add).
+//! Prunes unknown fields, sets defaults and validates values. CEL rules are not evaluated; a test that needs one adds
+//! it by [`Admission::add`](super::admission::Admission::add).
 
 use super::admission::Hook;
 use super::error::{ApiError, Cause};
@@ -10,17 +10,17 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Why a schema cannot be used.
+/// Why a schema is not usable.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {reason}")]
 pub struct SchemaError {
-    /// Where in the object.
+    /// Path in the object.
     pub path: String,
-    /// What is wrong.
+    /// Description of the problem.
     pub reason: String,
 }
 
-/// A schema made ready for use.
+/// A compiled schema.
 #[derive(Debug, Default)]
 struct Schema {
     kind: String,
@@ -35,20 +35,20 @@ struct Schema {
     pattern: Option<Regex>,
     minimum: Option<f64>,
     maximum: Option<f64>,
-    /// Bounds on length, items or properties, whichever the kind has.
+    /// Bounds on length, items or properties, depending on the type.
     least: Option<u64>,
     most: Option<u64>,
 }
 
-/// A step of admission that holds objects to an `openAPIV3Schema`.
+/// Returns an admission step that enforces an `openAPIV3Schema`.
 ///
 /// # Errors
-/// Where a pattern in the schema does not compile.
+/// If a pattern in the schema does not compile.
 pub(super) fn hook(schema: &Value) -> Result<Hook, SchemaError> {
     let schema = Schema::read("", schema)?;
     Ok(Arc::new(move |situation, object| {
         let Some(map) = object.as_object_mut() else { return Ok(()) };
-        // These three have rules of their own.
+        // These three fields have their own rules.
         let kept: Vec<_> =
             ["apiVersion", "kind", "metadata"].iter().filter_map(|field| map.remove_entry(*field)).collect();
         schema.prune(object);

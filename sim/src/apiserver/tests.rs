@@ -125,7 +125,7 @@ async fn a_silent_client_hangs_and_misses_nothing() {
     server.faults().partition("mine", Partition::Silent);
     create(&other, "a").await.unwrap();
     let hung = timeout(Duration::from_secs(3600), stream.next()).await;
-    assert!(hung.is_err(), "a silent watch said something");
+    assert!(hung.is_err(), "a silent watch sent an event");
     assert!(timeout(Duration::from_secs(60), mine.list(&ListParams::default())).await.is_err());
     server.faults().heal("mine");
     assert_eq!(next_name(stream).await, "a");
@@ -180,7 +180,7 @@ async fn an_idle_watch_gets_bookmarks_and_ends_in_time() {
     let start = Instant::now();
     let stream = maps.watch(&WatchParams::default().timeout(150), &version).await.unwrap();
     let events: Vec<_> = stream.map(Result::unwrap).collect().await;
-    // At 60, 120 and, as it ends, 150 seconds.
+    // Bookmarks at 60 s, 120 s, and at the end after 150 s.
     assert_eq!(start.elapsed().as_secs(), 150);
     assert_eq!(events.len(), 3);
     for event in events {

@@ -1,4 +1,4 @@
-//! What the server refuses: a small part of the real validation, the part that clients run into.
+//! Validation of objects: the part of the real validation that clients depend on.
 
 use super::error::{ApiError, Cause};
 use super::object;
@@ -7,17 +7,17 @@ use super::selector::LabelSelector;
 use super::store::Part;
 use serde_json::Value;
 
-/// Longest name of an object, as of a DNS name.
+/// Maximum length of an object name, that of a DNS name.
 const NAME_MAX: usize = 253;
-/// Longest name of a namespace, as of a DNS label.
+/// Maximum length of a namespace name, that of a DNS label.
 const NAMESPACE_MAX: usize = 63;
-/// Fields of a pod's spec that may change after its creation.
+/// Fields of a pod spec that may change after creation.
 const POD_MUTABLE: &[&str] =
     &["tolerations", "activeDeadlineSeconds", "terminationGracePeriodSeconds", "schedulingGates"];
-/// Fields that may also change while a pod is gated.
+/// Fields that may also change while a pod has scheduling gates.
 const GATED_POD_MUTABLE: &[&str] = &["nodeSelector", "affinity"];
 
-/// Checks a new object.
+/// Validates a new object.
 pub(crate) fn new_object(row: &Resource, object: &Value) -> Result<(), ApiError> {
     let mut causes = Vec::new();
     let name = object::name(object);
@@ -48,7 +48,7 @@ pub(crate) fn new_object(row: &Resource, object: &Value) -> Result<(), ApiError>
     if causes.is_empty() { Ok(()) } else { Err(ApiError::invalid(row, name, &causes)) }
 }
 
-/// Checks a change.
+/// Validates a change.
 pub(crate) fn changed_object(row: &Resource, part: Part, old: &Value, new: &Value) -> Result<(), ApiError> {
     let mut causes = Vec::new();
     if object::is_deleting(old) {
@@ -97,7 +97,7 @@ fn pod_changes(old: &Value, new: &Value) -> Option<Cause> {
     })
 }
 
-/// Whether a name is made of DNS labels.
+/// Whether a name consists of DNS labels.
 fn is_dns_name(name: &str, longest: usize) -> bool {
     let label = |label: &str| {
         let inner = label.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');

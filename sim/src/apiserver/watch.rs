@@ -1,4 +1,4 @@
-//! Watches: a stream of lines that follows one kind.
+//! Watches: a stream of lines about the changes of one kind.
 
 use super::ApiServer;
 use super::error::ApiError;
@@ -17,20 +17,20 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How often a watcher that takes bookmarks gets one when nothing else happens.
+/// Interval of bookmarks on an idle watch that requests them.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
-/// How long a watch lasts that does not say so itself. Real servers choose at random between this and its double.
+/// Default duration of a watch. Real servers use a random value between this and twice this value.
 const DEFAULT_TIMEOUT_SECONDS: u64 = 1800;
 
 pub(super) struct Watch {
     server: ApiServer,
     client: String,
-    /// Its number among the watches of the server, by which it is cut.
+    /// Number of the watch on this server, used to cut it.
     id: u64,
     resource: ResourceId,
     filter: Filter,
     form: Form,
-    /// All up to this revision has been sent or queued.
+    /// All changes up to this revision were sent or queued.
     position: u64,
     queue: VecDeque<Bytes>,
     changed: signal::Receiver,
@@ -78,9 +78,9 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Queues the objects that are there, where the watcher wants them.
+    /// Queues the existing objects if the watcher requests them.
     fn begin(&mut self, store: &Store, streams_list: bool) -> Result<(), ApiError> {
-        // A position in the future is none of its business: it waits until the store comes there.
+        // A position in the future is not an error: the watch waits until the store reaches it.
         if self.position != 0 && !streams_list {
             return Ok(());
         }
@@ -95,7 +95,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Whether anything up to `until` concerns this watch.
+    /// Whether a change up to `until` concerns this watch.
     fn has_news(&self, until: u64) -> bool {
         self.server.read(|store| {
             let Ok(mut events) = store.events_after(events::storage(self.resource), self.position) else { return true };
@@ -103,7 +103,7 @@ impl Watch {
         })
     }
 
-    /// Queues what has happened up to `until`.
+    /// Queues the changes up to `until`.
     fn read(&mut self, store: &Store, until: u64, distortion: Option<Distortion>) {
         if until <= self.position {
             return;
@@ -141,7 +141,7 @@ impl Watch {
         self.position = self.position.max(until);
     }
 
-    /// The next line; none when the watch is over.
+    /// The next line; `None` when the watch ends.
     async fn next(&mut self) -> Option<Result<Bytes, BrokenConnection>> {
         loop {
             if self.server.faults().is_cut(&self.client, self.id) {
@@ -150,7 +150,7 @@ impl Watch {
                 return Some(Err(BrokenConnection));
             }
             if self.server.faults().partition_of(&self.client) == Some(Partition::Silent) {
-                // The sender lives as long as the server, which this watch holds.
+                // The sender lives as long as the server, and this watch holds the server.
                 self.faults.changed().await;
                 continue;
             }
@@ -169,7 +169,7 @@ impl Watch {
                 tokio::time::sleep(lag).await;
             }
             let until = match distortion {
-                // Those that have come meanwhile are lost or reordered with them.
+                // Events that arrived in the meantime are lost or reordered together with these.
                 Some(Distortion::Dropped(_) | Distortion::Reordered(_)) => server.read(Store::revision),
                 _ => newest,
             };

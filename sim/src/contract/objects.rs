@@ -1,4 +1,4 @@
-//! Creating, reading, updating, listing and deleting.
+//! Tests of creating, reading, updating, listing and deleting.
 
 use super::{Check, Ground, code, ensure, eventually, object};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node};
@@ -85,7 +85,7 @@ pub(super) async fn tries_without_doing(ground: &Ground) -> Check {
     let maps: Api<ConfigMap> = ground.api();
     let map: ConfigMap = object(json!({"metadata": {"name": "dry"}}))?;
     let tried = maps.create(&PostParams { dry_run: true, field_manager: None }, &map).await?;
-    ensure!(tried.uid().is_some(), "a dry run answers as a real one");
+    ensure!(tried.uid().is_some(), "a dry run returns no UID");
     ensure!(code(maps.get("dry").await)? == 404, "a dry run made the object");
     Ok(())
 }

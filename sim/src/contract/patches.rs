@@ -109,7 +109,7 @@ pub(super) async fn guards_what_others_own(ground: &Ground) -> Check {
     }
     let forced = apply("two", "2", true).await?;
     ensure!(json!(forced.data) == json!({"a": "2"}), "{:?}", forced.data);
-    ensure!(code(apply("one", "1", false).await)? == 409, "what was taken by force has no owner");
+    ensure!(code(apply("one", "1", false).await)? == 409, "the former owner still owns the field");
     let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "guarded"}});
     let refused = code(maps.patch("guarded", &PatchParams::default(), &Patch::Apply(&config)).await)?;
     ensure!(refused == 422, "an apply without a manager gave {refused}");

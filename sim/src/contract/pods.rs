@@ -1,4 +1,4 @@
-//! Pods: binding, grace, eviction.
+//! Tests of binding, grace periods and eviction.
 
 use super::{Check, Ground, code, ensure, object};
 use k8s_openapi::api::core::v1::Pod;
@@ -105,7 +105,7 @@ pub(super) async fn evicts_within_the_budget(ground: &Ground) -> Check {
     ensure!(marked.metadata.deletion_timestamp.is_some(), "an evicted pod is not marked");
     let budgets: Api<PodDisruptionBudget> = ground.api();
     let status = budgets.get("roomy").await?.status.unwrap_or_default();
-    ensure!(status.disruptions_allowed == Some(0), "the eviction took no room: {status:?}");
+    ensure!(status.disruptions_allowed == Some(0), "the budget was not reduced: {status:?}");
     pods.delete("roomy", &DeleteParams::default().grace_period(0)).await?;
     Ok(())
 }

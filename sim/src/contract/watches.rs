@@ -1,4 +1,4 @@
-//! Watches: order, resumption, selection, streamed lists.
+//! Tests of watches: order, resumption, selection, streamed lists.
 
 use super::{Check, Failure, Ground, PATIENCE, ensure, object};
 use futures::{Stream, StreamExt, TryStreamExt};

@@ -1,4 +1,4 @@
-//! The disruption controller: keeps each PodDisruptionBudget's status up with its pods.
+//! The disruption controller: updates the status of each PodDisruptionBudget.
 
 use super::Controller;
 use super::mirror::Mirror;
@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long an eviction that was let through may take to show on its pod.
+/// Maximum time until an allowed eviction is visible on its pod.
 const EVICTION_SHOWS_WITHIN: SignedDuration = SignedDuration::from_mins(2);
 
 /// The disruption controller.
@@ -86,13 +86,13 @@ fn keep_up(store: &mut Store, key: &Key, budget: &Object, pods: &[&PodView], now
     object::set_condition(&mut new, condition, now);
     if new != **budget {
         let write = Write::new(now, "disruption-controller");
-        // An eviction in the meantime changed it: then this comes round again.
+        // An eviction changed the budget in the meantime; the change triggers another step.
         let _ = store.update(ResourceId::POD_DISRUPTION_BUDGETS, &key.namespace, &key.name, Part::Status, new, &write);
     }
     recheck
 }
 
-/// The pods whose eviction was let through but does not show yet, and when the first of them stops counting.
+/// Pods whose eviction was allowed but is not visible yet, and when the first of them expires.
 fn still_disrupted(budget: &Value, pods: &[&PodView], now: Timestamp) -> (Map<String, Value>, Option<Timestamp>) {
     let mut left = Map::new();
     let mut recheck: Option<Timestamp> = None;
@@ -112,7 +112,7 @@ fn still_disrupted(budget: &Value, pods: &[&PodView], now: Timestamp) -> (Map<St
     (left, recheck)
 }
 
-/// Pods expected, and how many of them must stay healthy.
+/// Number of expected pods, and number of pods that must stay healthy.
 fn wanted(store: &Store, budget: &Value, pods: &[&PodView]) -> (i64, i64) {
     let count = i64::try_from(pods.len()).unwrap_or(i64::MAX);
     match (object::at(budget, &["spec", "maxUnavailable"]), object::at(budget, &["spec", "minAvailable"])) {
@@ -129,7 +129,7 @@ fn wanted(store: &Store, budget: &Value, pods: &[&PodView]) -> (i64, i64) {
     }
 }
 
-/// A number, or a share of `of`, rounded up.
+/// A number, or a percentage of `of`, rounded up.
 pub(super) fn portion(value: &Value, of: i64) -> i64 {
     let percent = value.as_str().and_then(|text| text.strip_suffix('%')).and_then(|text| text.parse::<i64>().ok());
     match percent {
@@ -138,7 +138,7 @@ pub(super) fn portion(value: &Value, of: i64) -> i64 {
     }
 }
 
-/// The replicas that the pods' controllers want in all. Pods without one do not count.
+/// Sum of the desired replicas of the pods' controllers. Pods without a controller do not count.
 fn expected_by_owners(store: &Store, pods: &[&PodView]) -> i64 {
     let mut owners = BTreeSet::new();
     let mut expected = 0;
@@ -151,7 +151,7 @@ fn expected_by_owners(store: &Store, pods: &[&PodView]) -> i64 {
     expected
 }
 
-/// The topmost controller with a scale, and its wanted replicas.
+/// The topmost controller with a scale, and its desired replicas.
 fn owner_scale(store: &Store, pod: &PodView) -> Option<(String, i64)> {
     let follow = |child: &Value| {
         let owner = object::controller(child)?;

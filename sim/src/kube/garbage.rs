@@ -1,4 +1,4 @@
-//! What is left over: dependents without owners, pods without nodes, events that have grown old.
+//! Garbage collection: dependents without owners, pods without nodes, expired events.
 
 use super::Controller;
 use super::mirror::Mirror;
@@ -10,22 +10,22 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long events are kept, as a real server does by default.
+/// Lifetime of events, the default of a real server.
 const EVENT_LIFE: SignedDuration = SignedDuration::from_hours(1);
-/// How often to look for old ones.
+/// Interval at which expired events are removed.
 const SWEEP_INTERVAL: SignedDuration = SignedDuration::from_mins(10);
-/// How long a node must be gone before its pods are taken away.
+/// Time for which a node must be missing before its pods are removed.
 const QUARANTINE: SignedDuration = SignedDuration::from_secs(40);
 
-/// Collects by owner references, empties namespaces, forgets old events.
+/// Collects garbage by owner references, empties namespaces, removes expired events.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct GarbageCollector {
-    /// When to look for old events again.
+    /// When to remove expired events next.
     sweep: Option<Timestamp>,
 }
 
 impl GarbageCollector {
-    /// As a part to spawn.
+    /// The collector as a component to spawn.
     #[must_use]
     pub fn boxed() -> Box<dyn Controller> {
         Box::new(Self::default())
@@ -43,7 +43,7 @@ impl Controller for GarbageCollector {
             forget_events(store, now);
             self.sweep = now.checked_add(SWEEP_INTERVAL).ok();
         }
-        // Nothing can grow old where there is nothing.
+        // Without events, none can expire.
         self.sweep.filter(|_| store.all(ResourceId::EVENTS).next().is_some())
     }
 }
@@ -66,7 +66,7 @@ fn forget_events(store: &mut Store, now: Timestamp) {
     }
 }
 
-/// Takes away pods whose node is gone.
+/// Removes pods whose node does not exist.
 #[derive(Debug)]
 pub struct PodCollector {
     pods: Mirror<PodView>,
@@ -105,7 +105,7 @@ impl Controller for PodCollector {
         for pod in self.pods.values() {
             if self.missing.get(&pod.node).is_some_and(|since| due(since) <= now) {
                 fail(store, pod, &write);
-                // It may have gone in the meantime: then all is well.
+                // If the pod was deleted in the meantime, nothing is left to do.
                 let _ = store.delete(
                     ResourceId::PODS,
                     &pod.key.namespace,
@@ -119,7 +119,7 @@ impl Controller for PodCollector {
     }
 }
 
-/// Says that a pod is over, since nobody is left to say so.
+/// Sets a pod to Failed, because its kubelet no longer reports.
 fn fail(store: &mut Store, pod: &PodView, write: &Write<'_>) {
     if pod.is_over() {
         return;

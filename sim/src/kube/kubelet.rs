@@ -1,4 +1,4 @@
-//! Kubelets: they register their Node, run the pods bound to it, and stop those that are deleted.
+//! Kubelets: they register their Node, run the pods bound to it, and stop deleted pods.
 
 mod node;
 
@@ -17,25 +17,26 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Annotation of a pod: how long after its binding it runs, such as `2s`. These annotations are those of the real control plane's kwok stages.
+/// Annotation of a pod: time from binding to running, such as `2s`. These annotations are also those of the kwok stages
+/// of the real control plane.
 pub const RUN_AFTER: &str = "plimsoll.test/run-after";
-/// Annotation of a pod whose containers end by themselves: how long after their start.
+/// Annotation of a pod whose containers complete: time from their start to completion.
 pub const COMPLETE_AFTER: &str = "plimsoll.test/complete-after";
-/// Annotation of a pod: how long it takes to stop. Its grace period cuts it short.
+/// Annotation of a pod: time that it takes to stop, at most its grace period.
 pub const STOP_AFTER: &str = "plimsoll.test/stop-after";
-/// Annotation of a Node: how long after its registration it is Ready.
+/// Annotation of a Node: time from registration to Ready.
 pub const READY_AFTER: &str = "plimsoll.test/ready-after";
 
-/// How long things take.
+/// Latencies.
 #[derive(Debug, Clone, Copy)]
 pub struct Delays {
-    /// From the Node's registration to its being Ready.
+    /// From registration of the Node to Ready.
     pub node_ready: Duration,
-    /// From binding to running and ready, on a node that is Ready.
+    /// From binding to running and ready, on a Ready node.
     pub pod_start: Duration,
-    /// From deletion to being gone, where the pod does not say so itself.
+    /// Default time from deletion to removal of a pod.
     pub pod_stop: Duration,
-    /// Between reports of a Node's status when nothing changes.
+    /// Interval of Node status reports without changes.
     pub heartbeat: Duration,
 }
 
@@ -45,20 +46,20 @@ impl Default for Delays {
             node_ready: Duration::from_secs(5),
             pod_start: Duration::from_secs(2),
             pod_stop: Duration::from_secs(1),
-            // As real kubelets do.
+            // The interval of real kubelets.
             heartbeat: Duration::from_secs(300),
         }
     }
 }
 
-/// A machine's description of itself.
+/// Description of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeSpec {
-    /// The Node's name.
+    /// Name of the Node.
     pub name: String,
-    /// `spec.providerID`; empty for none.
+    /// `spec.providerID`; may be empty.
     pub provider_id: String,
-    /// Labels to register with. `kubernetes.io/hostname`, os and arch are added where missing.
+    /// Labels to register with. Missing `kubernetes.io/hostname`, os and arch labels are added.
     pub labels: BTreeMap<String, String>,
     /// Annotations to register with.
     pub annotations: BTreeMap<String, String>,
@@ -66,7 +67,7 @@ pub struct NodeSpec {
     pub taints: Vec<Value>,
     /// `status.capacity`.
     pub capacity: BTreeMap<String, String>,
-    /// `status.allocatable`; the capacity where empty.
+    /// `status.allocatable`; defaults to the capacity.
     pub allocatable: BTreeMap<String, String>,
 }
 
@@ -79,16 +80,16 @@ struct Kubelet {
     stopped: Option<Timestamp>,
 }
 
-/// What is known of a kubelet.
+/// State of a kubelet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pulse {
     Beating,
     Stopped(Timestamp),
-    /// It is none of ours: a Node made by hand.
+    /// No simulated kubelet: the Node was created by other means.
     Unknown,
 }
 
-/// The kubelets of a cluster. Cheap to clone; all clones are one.
+/// Kubelets of a cluster. Cheap to clone; clones share their state.
 #[derive(Clone)]
 pub struct Kubelets {
     all: Arc<Mutex<BTreeMap<String, Kubelet>>>,
@@ -104,13 +105,13 @@ impl std::fmt::Debug for Kubelets {
 }
 
 impl Kubelets {
-    /// No kubelets yet.
+    /// Creates a set without kubelets.
     #[must_use]
     pub fn new(clock: Clock, delays: Delays) -> Self {
         Self { all: Arc::default(), changed: signal::Sender::default(), clock, delays }
     }
 
-    /// Starts a kubelet, which registers its Node. One of the same name that was stopped goes on with this description.
+    /// Starts a kubelet, which registers its Node. A stopped kubelet of the same name resumes with this description.
     pub fn start(&self, spec: NodeSpec) {
         let now = (self.clock)();
         let name = spec.name.clone();
@@ -118,7 +119,7 @@ impl Kubelets {
         self.changed.tell();
     }
 
-    /// Stops a kubelet as if its machine lost power: nothing on it moves any more, and nobody is told.
+    /// Stops a kubelet as if its machine lost power: its pods freeze, and nothing is reported.
     pub fn stop(&self, name: &str) {
         let now = (self.clock)();
         if let Some(kubelet) = self.all.lock().get_mut(name) {
@@ -127,19 +128,19 @@ impl Kubelets {
         self.changed.tell();
     }
 
-    /// Forgets a kubelet for good.
+    /// Removes a kubelet permanently.
     pub fn remove(&self, name: &str) {
         self.all.lock().remove(name);
         self.changed.tell();
     }
 
-    /// The names of those that run.
+    /// Names of the running kubelets.
     #[must_use]
     pub fn running(&self) -> Vec<String> {
         self.all.lock().iter().filter(|(_, kubelet)| kubelet.stopped.is_none()).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Whether a kubelet lives.
+    /// State of a kubelet.
     pub(super) fn pulse(&self, name: &str) -> Pulse {
         match self.all.lock().get(name) {
             Some(Kubelet { stopped: Some(at), .. }) => Pulse::Stopped(*at),
@@ -153,19 +154,19 @@ impl Kubelets {
     }
 }
 
-/// All kubelets, as one part of the cluster.
+/// All kubelets, as one component of the cluster.
 #[derive(Debug)]
 pub struct KubeletController {
     kubelets: Kubelets,
     pods: Mirror<PodView>,
-    /// When each pod was first seen bound (its uid with it).
+    /// When each pod was first seen bound, with its UID.
     bound: BTreeMap<Key, (String, Timestamp)>,
-    /// What is to be done with a pod, and when.
+    /// Next action of each pod, by time.
     due: BTreeMap<Key, Timestamp>,
 }
 
 impl KubeletController {
-    /// The part that moves these kubelets.
+    /// The component that runs these kubelets.
     #[must_use]
     pub fn new(kubelets: Kubelets) -> Self {
         let pods = Mirror::new(ResourceId::PODS, PodView::read);
@@ -191,7 +192,7 @@ impl Controller for KubeletController {
             let became_ready = !kubelet.ready;
             sooner(kubelet.step(store, &self.kubelets.delays, now));
             if became_ready && kubelet.ready {
-                // Its pods were waiting for it.
+                // Pods of this node were waiting for it.
                 let waiting =
                     self.bound.keys().filter(|key| self.pods.get(key).is_some_and(|pod| pod.node == kubelet.spec.name));
                 self.due.extend(waiting.map(|key| (key.clone(), now)));
@@ -216,7 +217,7 @@ impl Controller for KubeletController {
 }
 
 impl KubeletController {
-    /// Does what is due for one pod. Returns when to look again.
+    /// Performs the due actions of one pod. Returns when to run again.
     fn pod(&mut self, store: &mut Store, key: &Key, runs: impl Fn(&str) -> bool, now: Timestamp) -> Option<Timestamp> {
         let Some(pod) = self.pods.get(key).filter(|pod| !pod.node.is_empty()) else {
             self.bound.remove(key);
@@ -236,7 +237,7 @@ impl KubeletController {
             if at > now {
                 return Some(at);
             }
-            // Gone in the meantime, or held by a finalizer: either way this kubelet is done with it.
+            // The pod was removed in the meantime, or a finalizer holds it. Nothing is left to do for the kubelet.
             let _ = store.delete(ResourceId::PODS, &key.namespace, &key.name, &DeleteOptions::force(&*pod.uid), &write);
             return None;
         }
@@ -273,13 +274,13 @@ fn stops_at(pod: &PodView, deadline: Timestamp, usual: Duration) -> Timestamp {
     after(asked, said(&pod.object, STOP_AFTER).unwrap_or(usual)).min(deadline)
 }
 
-/// The time that an annotation says, if it says one.
+/// Duration in an annotation, if set.
 fn said(object: &Value, annotation: &str) -> Option<Duration> {
     object::annotation(object, annotation)?.parse::<SignedDuration>().ok()?.try_into().ok()
 }
 
 fn report(store: &mut Store, pod: &PodView, new: &Value, write: &Write<'_>) {
-    // Deleted or changed in the meantime: the change brings the pod back here.
+    // The pod was deleted or changed in the meantime; the change triggers another step.
     let _ = store.update(ResourceId::PODS, &pod.key.namespace, &pod.key.name, Part::Status, new.clone(), write);
 }
 

@@ -1,15 +1,15 @@
-//! A controller's own picture of one kind, kept up by the store's history.
+//! A controller's cache of one kind, updated from the history of the store.
 
 use crate::apiserver::ResourceId;
 use crate::apiserver::store::{ChangeKind, Key, Object, Store};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Objects of one kind in the form their controller wants.
+/// Objects of one kind in the form that their controller uses.
 #[derive(Debug)]
 pub(super) struct Mirror<T> {
     resource: ResourceId,
     read: fn(&Object) -> T,
-    /// All changes up to this revision are in.
+    /// All changes up to this revision are included.
     revision: Option<u64>,
     items: BTreeMap<Key, T>,
 }
@@ -19,7 +19,7 @@ impl<T> Mirror<T> {
         Self { resource, read, revision: None, items: BTreeMap::new() }
     }
 
-    /// Catches up with the store. Returns what changed, each with what was known of it before.
+    /// Catches up with the store. Returns the changed keys, each with its previous value.
     pub(super) fn sync(&mut self, store: &Store) -> BTreeMap<Key, Option<T>> {
         let mut changed = BTreeMap::new();
         match self.revision.map(|revision| store.events_after(self.resource, revision)) {
@@ -35,7 +35,7 @@ impl<T> Mirror<T> {
                     changed.entry(key).or_insert(before);
                 }
             }
-            // The first time, or too far behind: everything is read anew.
+            // On the first call, or if the history is too short, reads all objects.
             Some(Err(_)) | None => {
                 let mut old = std::mem::take(&mut self.items);
                 self.items = store.all(self.resource).map(|(key, object)| (key.clone(), (self.read)(object))).collect();

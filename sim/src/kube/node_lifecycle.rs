@@ -1,4 +1,4 @@
-//! The node controller: taints Nodes by their condition, and gives up those whose kubelet has gone silent.
+//! The node controller: taints Nodes by condition, and marks Nodes of silent kubelets as Unknown.
 
 use super::Controller;
 use super::kubelet::{Kubelets, Pulse};
@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use plimsoll_runtime::signal;
 use serde_json::{Value, json};
 
-/// How long a kubelet may be silent before its Node is Unknown, as the real controller's default.
+/// Time without a report after which a Node becomes Unknown, the default of the real controller.
 const SILENCE_MAX: SignedDuration = SignedDuration::from_secs(50);
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
@@ -27,7 +27,7 @@ pub struct NodeLifecycle {
 }
 
 impl NodeLifecycle {
-    /// The controller that listens to these kubelets.
+    /// Creates the controller for these kubelets.
     #[must_use]
     pub fn new(kubelets: Kubelets) -> Self {
         let (nodes, pods) =
@@ -35,7 +35,7 @@ impl NodeLifecycle {
         Self { kubelets, nodes, pods }
     }
 
-    /// When its silence becomes too long; none while its kubelet lives.
+    /// When the kubelet has been silent for too long; `None` while it reports.
     fn deadline(&self, node: &NodeView, now: Timestamp) -> Option<Timestamp> {
         let reported = || {
             object::condition(&node.object, "Ready").and_then(|ready| object::time_at(ready, &["lastHeartbeatTime"]))
@@ -106,7 +106,7 @@ fn mark_unknown(store: &mut Store, node: &NodeView, write: &Write<'_>) {
     let _ = store.update(ResourceId::NODES, "", &node.name, Part::Status, new, write);
 }
 
-/// Brings the taints that stand for conditions in line with them.
+/// Updates the taints for conditions.
 fn taint(store: &mut Store, node: &NodeView, ready: &str, write: &Write<'_>) {
     let wanted: Vec<(&str, &str)> = [
         (NOT_READY, ready != "True" && ready != "Unknown", &["NoSchedule", "NoExecute"][..]),
@@ -134,7 +134,7 @@ fn taint(store: &mut Store, node: &NodeView, ready: &str, write: &Write<'_>) {
     }
     if let Some(current) = store.find(ResourceId::NODES, &Key::new("", node.name.clone())) {
         let mut changed = (*current).clone();
-        // Others write taints too; what they did since this Node was read is seen in the next step.
+        // Other clients write taints too; the next step sees their changes.
         if object::items(&current, &["spec", "taints"]) == old {
             object::set(&mut changed, &["spec", "taints"], Value::Array(new));
             let _ = store.update(ResourceId::NODES, "", &node.name, Part::Main, changed, write);

@@ -1,12 +1,12 @@
-//! Kubernetes quantities, in thousandths, and amounts of resources.
+//! Kubernetes quantities in thousandths, and amounts of resources.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Thousandths of each resource by name: millicores of cpu, thousandths of bytes of memory.
+/// Thousandths of each resource by name: millicores of CPU, thousandths of bytes of memory.
 pub type Amounts = BTreeMap<String, i64>;
 
-/// A quantity in thousandths, rounded up; none where it does not parse or does not fit.
+/// Parses a quantity to thousandths, rounded up. `None` if it does not parse or overflows.
 #[must_use]
 pub fn parse_quantity(text: &str) -> Option<i64> {
     const UNITS: &[(&str, i128)] = &[
@@ -49,7 +49,7 @@ fn decimal(text: &str, factor: i128) -> Option<i64> {
     i64::try_from(sign * rounded).ok()
 }
 
-/// The amounts of a resource list. What does not parse counts as nothing: the API server has let it through.
+/// Amounts of a resource list. Invalid quantities count as zero, because the API server accepted them.
 pub(super) fn amounts(list: Option<&Value>) -> Amounts {
     let entries = list.and_then(Value::as_object).into_iter().flatten();
     entries.filter_map(|(name, value)| Some((name.clone(), quantity(value)?))).collect()
@@ -70,7 +70,7 @@ pub(super) fn add(to: &mut Amounts, more: &Amounts) {
     }
 }
 
-/// Raises amounts to at least those given.
+/// Raises amounts to at least these values.
 pub(super) fn raise(to: &mut Amounts, least: &Amounts) {
     for (name, amount) in least {
         let own = to.entry(name.clone()).or_default();

@@ -1,8 +1,8 @@
-//! A scheduler: binds pending pods to nodes that fit, and says of the others why none does.
+//! A scheduler: binds pending pods to nodes that fit, and reports why the others fit nowhere.
 //!
-//! It filters and scores by `plimsoll-kubesched`. A pod that is nominated to a node is tried there first, and keeps its
-//! room there from pods of the same or a lower priority; a nomination ends when its pod fits nowhere. It does not
-//! preempt. A claim without a volume holds no pod back.
+//! Filters and scores are those of `plimsoll-kubesched`. The nominated node of a pod is tried first, and its capacity
+//! is reserved against pods of the same or a lower priority. A nomination ends when its pod fits nowhere. There is no
+//! preemption. A claim without a volume does not block its pod.
 
 mod cluster;
 mod nominations;
@@ -22,32 +22,32 @@ use rejections::Rejections;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The scheduler whose pods these are.
+/// Scheduler name of the pods that this scheduler handles.
 const NAME: &str = "default-scheduler";
-/// A pod that did not fit waits this long after its first attempt, then twice as long after each, up to the maximum.
+/// Backoff after the first failed attempt. It doubles with each attempt, up to the maximum.
 const BACKOFF_FIRST: SignedDuration = SignedDuration::from_secs(1);
 const BACKOFF_MAX: SignedDuration = SignedDuration::from_secs(10);
 
-/// What is remembered of a pod that did not fit.
+/// The last failed attempt of a pod.
 #[derive(Debug, Clone, Copy)]
 struct Attempt {
     count: u32,
     at: Timestamp,
-    /// The state of the cluster that it was tried on.
+    /// State of the cluster at the attempt.
     epoch: Epoch,
 }
 
-/// Counts changes of the cluster.
+/// Counters of changes in the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Epoch {
-    /// Changes that may let any pod fit that did not.
+    /// Changes that can make any pending pod fit.
     nodes: u64,
-    /// Pods that came to nodes or left them: those may let pods fit that look at other pods.
+    /// Pods that were bound or removed. These changes can make pods fit that depend on other pods.
     pods: u64,
 }
 
 impl Epoch {
-    /// Whether a pod that did not fit then may fit `now`.
+    /// Whether a pod that did not fit at this time may fit `now`.
     fn is_outdated(self, now: Self, pod: &PodView) -> bool {
         self.nodes != now.nodes || (self.pods != now.pods && looks_at_pods(pod))
     }
@@ -144,7 +144,7 @@ impl Scheduler {
             let node = |pod: Option<&PodView>| pod.map(|pod| (pod.node.clone(), pod.is_active()));
             self.epoch.pods += u64::from(node(before.as_ref()) != node(now));
             let (Some(before), changed) = (before, now.map(|pod| (&pod.uid, pod.shape))) else { continue };
-            // Gone, or not the pod it was: what is remembered no longer counts.
+            // The pod was deleted or replaced, so its last attempt no longer counts.
             if changed != Some((&before.uid, before.shape)) {
                 self.attempts.remove(&before.uid);
             }
@@ -164,8 +164,8 @@ impl Scheduler {
         let pods = slots.iter().filter_map(|slot| Some((slot.shape, *by_uid.get(slot.uid.as_str())?)));
         let pods: Vec<(usize, &PodView)> = pods.collect();
         let mut nominations = Nominations::new(&pods, &cluster);
-        // Of pods that do not look at others, what did not fit once in a pass does not fit later in it: room only
-        // shrinks.
+        // A pod that does not depend on other pods and does not fit once in a pass does not fit later in the pass: free
+        // capacity only decreases.
         let mut rejected: BTreeMap<usize, String> = BTreeMap::new();
         let write = Write::new(now, NAME);
         // In the order of kube-scheduler's queue.
@@ -199,7 +199,7 @@ impl Scheduler {
     }
 }
 
-/// Whether it matters to the pod where other pods are.
+/// Whether the placement of the pod depends on other pods.
 fn looks_at_pods(pod: &PodView) -> bool {
     let has = |path: &[&str]| !object::items(&pod.object, path).is_empty();
     let affinity = |kind| has(&["spec", "affinity", kind, "requiredDuringSchedulingIgnoredDuringExecution"]);
@@ -213,13 +213,13 @@ fn is_pending(pod: &PodView) -> bool {
         && object::items(&pod.object, &["spec", "schedulingGates"]).is_empty()
 }
 
-/// Whether room is kept for the pod.
+/// Whether capacity is reserved for the pod.
 fn is_nominated(pod: &PodView) -> bool {
     is_pending(pod) && !pod.nominated.is_empty()
 }
 
-/// The node that it is nominated to, if it fits there; else the fitting one with the best score, among equals the first
-/// by name.
+/// The nominated node if the pod fits there; otherwise the fitting node with the best score, and the first by name
+/// among equals.
 fn choose(
     cluster: &SchedulerCluster<'_>,
     nominations: &Nominations,
@@ -248,13 +248,13 @@ fn reject(store: &mut Store, pod: &PodView, message: &str, write: &Write<'_>) {
                            "observedGeneration": object::generation(&new)});
     let ended = object::remove(&mut new, &["status", "nominatedNodeName"]).is_some();
     if object::set_condition(&mut new, condition, write.now) || ended {
-        // Deleted or changed in the meantime: then it comes round again.
+        // The pod was deleted or changed in the meantime; the change triggers another attempt.
         let _ = store.update(ResourceId::PODS, &pod.key.namespace, &pod.key.name, Part::Status, new, write);
         tell(store, pod, message, write);
     }
 }
 
-/// Writes the event that goes with a rejection.
+/// Writes the event for a rejected pod.
 fn tell(store: &mut Store, pod: &PodView, message: &str, write: &Write<'_>) {
     let now = object::time(write.now);
     let event = json!({
@@ -263,6 +263,6 @@ fn tell(store: &mut Store, pod: &PodView, message: &str, write: &Write<'_>) {
         "reason": "FailedScheduling", "message": message, "type": "Warning", "count": 1,
         "firstTimestamp": now, "lastTimestamp": now, "reportingComponent": NAME, "source": {"component": NAME},
     });
-    // A namespace on its way out takes no events: nobody will miss this one.
+    // A terminating namespace accepts no events, and nobody needs this one.
     let _ = store.create(ResourceId::EVENTS, &pod.key.namespace, event, write);
 }

@@ -1,4 +1,4 @@
-//! Takes pods off nodes with `NoExecute` taints that they do not tolerate, or tolerate only for a while.
+//! Evicts pods from nodes with `NoExecute` taints that they do not tolerate, or tolerate only for a limited time.
 
 use super::Controller;
 use super::mirror::Mirror;
@@ -10,12 +10,12 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The controller.
+/// The taint eviction controller.
 #[derive(Debug)]
 pub struct TaintEviction {
     pods: Mirror<PodView>,
     nodes: Mirror<NodeView>,
-    /// Since when each node has had its taints, where the taint does not say so.
+    /// Since when each node has had each taint without `timeAdded`.
     seen: BTreeMap<(String, String), Timestamp>,
 }
 
@@ -65,7 +65,7 @@ impl TaintEviction {
         self.seen = present;
     }
 
-    /// When a pod must leave its node, if it must.
+    /// When a pod must leave its node, if ever.
     fn leaves_at(&self, pod: &PodView, node: &NodeView) -> Option<Timestamp> {
         node.taints
             .iter()
@@ -92,6 +92,6 @@ fn evict(store: &mut Store, pod: &PodView, write: &Write<'_>) {
     object::set_condition(&mut new, target, write.now);
     let _ = store.update(ResourceId::PODS, &pod.key.namespace, &pod.key.name, Part::Status, new, write);
     let options = DeleteOptions { uid: Some(pod.uid.clone()), ..DeleteOptions::default() };
-    // Gone in the meantime is as good.
+    // If the pod was deleted in the meantime, nothing is left to do.
     let _ = store.delete(ResourceId::PODS, &pod.key.namespace, &pod.key.name, &options, write);
 }

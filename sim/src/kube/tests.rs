@@ -1,4 +1,4 @@
-//! Scenarios on a whole cluster, in virtual time.
+//! Tests of a whole cluster, in virtual time.
 
 mod nominations;
 mod scheduling;
@@ -62,12 +62,12 @@ impl Scene {
         self.cluster.server.read(|store| store.all(ResourceId::PODS).map(|(_, pod)| pod.clone()).collect())
     }
 
-    /// How many pods satisfy a test.
+    /// Number of pods that satisfy a test.
     fn count(&self, test: impl Fn(&Value) -> bool) -> usize {
         self.pods().iter().filter(|pod| test(pod)).count()
     }
 
-    /// Lets time pass until something holds; it has to within ten minutes.
+    /// Lets time pass until a condition holds; panics after ten minutes.
     async fn until(&self, what: &str, test: impl Fn(&Self) -> bool) -> Duration {
         let start = Instant::now();
         while !test(self) {
@@ -136,7 +136,7 @@ async fn a_deployment_runs_where_there_is_room_and_the_rest_says_why_not() {
     });
     deployment.await;
     scene.patch(ResourceId::DEPLOYMENTS, "web", json!({"spec": {"replicas": 0}}));
-    scene.until("all are gone", |scene| scene.pods().is_empty()).await;
+    scene.until("all pods are deleted", |scene| scene.pods().is_empty()).await;
     assert!(scene.get(ResourceId::DEPLOYMENTS, "web").is_some());
 }
 
@@ -191,7 +191,8 @@ async fn taints_selectors_ports_and_the_flag_are_respected() {
     );
     let gated = scene.get(ResourceId::PODS, "gated").unwrap();
     assert_eq!(object::text(object::condition(&gated, "PodScheduled").unwrap(), &["reason"]), "SchedulingGated");
-    // The flag keeps new pods away and shows as a taint; lifting the gate lets a pod in, once the flag is gone.
+    // The flag blocks new pods and is visible as a taint. After the flag is removed, the pod is bound when its gate is
+    // lifted.
     scene.patch(ResourceId::NODES, "plain", json!({"spec": {"unschedulable": true}}));
     scene.patch(ResourceId::PODS, "gated", json!({"spec": {"schedulingGates": []}}));
     scene.until("the flag is seen", |_| message("gated").contains("node(s) were unschedulable")).await;
@@ -242,7 +243,7 @@ async fn a_stateful_set_goes_in_order_with_its_claims() {
         .await;
     assert!(scene.get(ResourceId::PERSISTENT_VOLUME_CLAIMS, "data-db-2").is_some());
     scene.patch(ResourceId::STATEFUL_SETS, "db", json!({"spec": {"replicas": 1}}));
-    scene.until("two are gone", |scene| scene.pods().len() == 1).await;
+    scene.until("two pods are deleted", |scene| scene.pods().len() == 1).await;
     assert!(scene.get(ResourceId::PODS, "db-0").is_some());
 }
 
@@ -261,7 +262,7 @@ async fn a_job_runs_its_pods_and_completes() {
         done(scene)
     });
     let took = took.await;
-    // Three rounds of two pods, each of 2 s to start and 20 s to run.
+    // Three rounds of two pods, each with 2 s to start and 20 s to run.
     assert!((66..80).contains(&took.as_secs()), "{took:?}");
     assert_eq!(status(&scene.get(ResourceId::JOBS, "batch").unwrap(), "succeeded"), 5);
     assert_eq!(scene.pods().len(), 5, "finished pods stay");
@@ -293,8 +294,8 @@ async fn a_deleted_pod_takes_its_time_to_stop_but_not_more_than_its_grace() {
         scene.create(ResourceId::PODS, pod);
         scene.until_running(1).await;
         scene.delete(ResourceId::PODS, name);
-        let took = scene.until("it is gone", |scene| scene.pods().is_empty()).await;
-        // Times in Kubernetes are in whole seconds, so a stop may seem up to one shorter.
+        let took = scene.until("the pod is deleted", |scene| scene.pods().is_empty()).await;
+        // Kubernetes stores times in whole seconds, so a stop may seem up to one second shorter.
         assert!((seconds - 1..=seconds).contains(&took.as_secs()), "{name}: {took:?}");
     }
 }
@@ -315,10 +316,10 @@ async fn a_node_without_power_is_given_up_and_its_pods_are_replaced() {
     scene.node("b", "2");
     let took =
         scene.until("it runs elsewhere", |scene| scene.count(|pod| is_running(pod) && node_of(pod) == "b") == 1).await;
-    // The pods bear an unreachable node for 300 s.
+    // The pods tolerate an unreachable node for 300 s.
     assert!((300..310).contains(&took.as_secs()), "{took:?}");
     let old = |pod: &Value| node_of(pod) == "a";
-    assert_eq!(scene.count(old), 1, "nobody is there to say that the old pod has stopped");
+    assert_eq!(scene.count(old), 1, "no kubelet reports that the old pod has stopped");
     scene.delete(ResourceId::NODES, "a");
     let took = scene.until("it is collected", |scene| scene.count(old) == 0).await;
     assert_eq!(took.as_secs(), 40);
@@ -339,9 +340,9 @@ async fn a_taint_that_executes_moves_pods_at_once() {
     );
     scene.until_running(2).await;
     scene.patch(ResourceId::NODES, "a", json!({"spec": {"taints": [{"key": "out", "effect": "NoExecute"}]}}));
-    let took = scene.until("the first is gone", |scene| scene.pods().len() == 1).await;
+    let took = scene.until("the first one is deleted", |scene| scene.pods().len() == 1).await;
     assert!(took.as_secs() <= 1, "{took:?}");
-    let took = scene.until("the second is gone", |scene| scene.pods().is_empty()).await;
+    let took = scene.until("the second pod is deleted", |scene| scene.pods().is_empty()).await;
     assert!((19..=21).contains(&took.as_secs()), "{took:?}");
 }
 
@@ -357,7 +358,7 @@ async fn a_budget_lets_pods_go_one_by_one() {
     let allowed =
         |scene: &Scene| status(&scene.get(ResourceId::POD_DISRUPTION_BUDGETS, "web").unwrap(), "disruptionsAllowed");
     // 34 % of 3, rounded up, is 2.
-    scene.until("two may go", |scene| allowed(scene) == 2).await;
+    scene.until("two disruptions are allowed", |scene| allowed(scene) == 2).await;
     let names: Vec<_> = scene.pods().iter().map(|pod| object::name(pod).to_owned()).collect();
     let evict = |name: &str| {
         let outcome = scene.write(|store, write| store.evict("default", name, &Eviction::default(), write));

@@ -1,4 +1,4 @@
-//! Pods and Nodes as controllers see them: read once from JSON, then compared and counted.
+//! Pods and Nodes as controllers use them: parsed once from JSON.
 
 use super::quantity::{Amounts, add, amounts, raise};
 use crate::apiserver::object;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// A pod.
+/// Parsed pod.
 #[derive(Debug, Clone)]
 pub(super) struct PodView {
     pub(super) object: Object,
@@ -17,20 +17,20 @@ pub(super) struct PodView {
     pub(super) uid: String,
     /// UID of its controller, or empty.
     pub(super) owner: String,
-    /// Empty where not bound.
+    /// Empty if the pod is not bound.
     pub(super) node: String,
-    /// The node that it is nominated to, or empty.
+    /// The nominated node, or empty.
     pub(super) nominated: String,
     pub(super) phase: String,
-    /// When its grace ends, once it is being deleted.
+    /// End of the grace period of a pod that is being deleted.
     pub(super) deletion: Option<Timestamp>,
     pub(super) ready: bool,
-    /// With init containers, sidecars, overhead, and one `pods`.
+    /// Including init containers, sidecars, overhead, and one `pods`.
     pub(super) requests: Amounts,
     /// Port, protocol, address.
     pub(super) host_ports: BTreeSet<(i64, String, String)>,
     pub(super) priority: i64,
-    /// Equal for pods that the scheduler cannot tell apart.
+    /// Equal for pods that are identical to the scheduler.
     pub(super) shape: u64,
 }
 
@@ -61,12 +61,12 @@ impl PodView {
         }
     }
 
-    /// Whether its containers are over.
+    /// Whether the pod has finished.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.phase.as_str(), "Succeeded" | "Failed")
     }
 
-    /// Whether it counts as a replica: neither over nor on its way out.
+    /// Whether the pod counts as a replica: neither finished nor being deleted.
     pub(super) fn is_active(&self) -> bool {
         !self.is_over() && self.deletion.is_none()
     }
@@ -76,7 +76,7 @@ impl PodView {
     }
 }
 
-/// What a pod needs at its greediest moment: all containers at once, or an init container with the sidecars before it.
+/// Peak requests of a pod: all containers together, or an init container with the sidecars before it.
 fn requests(pod: &Value) -> Amounts {
     let of = |container: &Value| amounts(object::at(container, &["resources", "requests"]));
     let mut running = Amounts::new();
@@ -96,7 +96,7 @@ fn requests(pod: &Value) -> Amounts {
         raise(&mut starting, &together);
     }
     raise(&mut running, &starting);
-    // Requests of the pod as a whole stand instead of those of its containers.
+    // Pod-level requests replace the requests of the containers.
     running.extend(amounts(object::at(pod, &["spec", "resources", "requests"])));
     add(&mut running, &amounts(object::at(pod, &["spec", "overhead"])));
     running.insert("pods".to_owned(), 1000);
@@ -119,7 +119,7 @@ fn host_ports(pod: &Value) -> BTreeSet<(i64, String, String)> {
         .collect()
 }
 
-/// A taint.
+/// Parsed taint.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Taint {
     pub(super) key: String,
@@ -139,7 +139,7 @@ impl Taint {
         }
     }
 
-    /// Whether one toleration covers it.
+    /// Whether one toleration tolerates the taint.
     pub(super) fn is_tolerated(&self, toleration: &Value) -> bool {
         let field = |name| object::text(toleration, &[name]);
         let effect = field("effect").is_empty() || field("effect") == self.effect;
@@ -147,13 +147,13 @@ impl Taint {
         effect && key && (field("operator") == "Exists" || field("value") == self.value)
     }
 
-    /// Whether any of the tolerations covers it.
+    /// Whether any of the tolerations tolerates the taint.
     pub(super) fn is_tolerated_by(&self, tolerations: &[Value]) -> bool {
         tolerations.iter().any(|toleration| self.is_tolerated(toleration))
     }
 }
 
-/// A Node.
+/// Parsed Node.
 #[derive(Debug, Clone)]
 pub(super) struct NodeView {
     pub(super) object: Object,
@@ -162,7 +162,7 @@ pub(super) struct NodeView {
     pub(super) taints: Vec<Taint>,
     pub(super) unschedulable: bool,
     pub(super) ready: String,
-    /// Equal while nothing changes that placement depends on.
+    /// Changes whenever a fact that placement depends on changes.
     pub(super) signature: u64,
 }
 
@@ -187,7 +187,7 @@ impl NodeView {
         }
     }
 
-    /// Whether it satisfies a pod spec's node selector and required node affinity.
+    /// Whether the Node satisfies a pod spec's node selector and required node affinity.
     pub(super) fn is_selected_by(&self, spec: &Value) -> bool {
         let label = |key: &str| object::label(&self.object, key);
         let selector = object::at(spec, &["nodeSelector"]).and_then(Value::as_object).into_iter().flatten();
@@ -223,7 +223,7 @@ mod tests {
         let cpu = |spec: Value| PodView::read(&Arc::new(json!({"spec": spec}))).requests["cpu"];
         assert_eq!(cpu(json!({"containers": [container("1"), container("500m")]})), 1500);
         assert_eq!(cpu(json!({"containers": [container("1")], "initContainers": [container("3")]})), 3000);
-        // The init container after the sidecar runs beside it; the one before does not.
+        // The init container after the sidecar runs together with it; the one before does not.
         assert_eq!(
             cpu(
                 json!({"containers": [container("1")], "initContainers": [container("3"), sidecar("1"), container("3")]})

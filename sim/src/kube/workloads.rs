@@ -1,4 +1,4 @@
-//! The workload controllers: from Deployments, ReplicaSets, StatefulSets, DaemonSets and Jobs to pods.
+//! Workload controllers: create pods for Deployments, ReplicaSets, StatefulSets, DaemonSets and Jobs.
 
 mod daemon_set;
 mod deployment;
@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The kinds handled, owners before what they own.
+/// Kinds of workloads, owners before their dependents.
 const KINDS: &[ResourceId] = &[
     ResourceId::DEPLOYMENTS,
     ResourceId::REPLICA_SETS,
@@ -25,10 +25,11 @@ const KINDS: &[ResourceId] = &[
     ResourceId::JOBS,
 ];
 
-/// Pods made or deleted for one owner in one step; the rest follows in the next, as in the real controllers.
+/// Maximum number of pods created or deleted per owner in one step, as in the real controllers. The next step
+/// continues.
 const BURST: usize = 500;
 
-/// All workload controllers in one, so that they share one picture of the pods.
+/// All workload controllers in one component, so that they share one cache of the pods.
 #[derive(Debug)]
 pub struct Workloads {
     pods: Mirror<PodView>,
@@ -36,7 +37,7 @@ pub struct Workloads {
     owners: BTreeMap<ResourceId, Mirror<Object>>,
     /// Pods and ReplicaSets by the UID of their controller.
     children: BTreeMap<String, BTreeSet<(ResourceId, Key)>>,
-    /// Where each owner is, by UID.
+    /// Key of each owner, by UID.
     places: BTreeMap<String, (ResourceId, Key)>,
     jobs: job::Tally,
 }
@@ -98,7 +99,7 @@ impl Controller for Workloads {
 }
 
 impl Workloads {
-    /// Catches up. Returns the UIDs of the owners that something happened to.
+    /// Catches up. Returns the UIDs of the changed owners.
     fn sync(&mut self, store: &Store) -> BTreeSet<String> {
         let mut dirty = BTreeSet::new();
         for kind in KINDS {
@@ -153,7 +154,7 @@ impl Workloads {
     }
 }
 
-/// One owner being brought in line.
+/// Reconciliation of one owner.
 struct Work<'a> {
     store: &'a mut Store,
     now: Timestamp,
@@ -195,7 +196,7 @@ impl Work<'_> {
     fn create(&mut self, kind: ResourceId, object: Value) {
         let (namespace, write) = (self.namespace().to_owned(), self.write());
         if let Err(error) = self.store.create(kind, &namespace, object, &write) {
-            // A taken name or a terminating namespace; the next change brings the owner back.
+            // The name is taken or the namespace is terminating; the next change triggers another step.
             tracing::debug!(owner = object::name(self.owner), kind = kind.get().kind, %error, "not created");
         }
     }
@@ -203,11 +204,11 @@ impl Work<'_> {
     fn delete_pod(&mut self, pod: &PodView) {
         let options = DeleteOptions { uid: Some(pod.uid.clone()), ..DeleteOptions::default() };
         let write = self.write();
-        // Gone in the meantime is as good.
+        // If the pod was deleted in the meantime, nothing is left to do.
         let _ = self.store.delete(ResourceId::PODS, &pod.key.namespace, &pod.key.name, &options, &write);
     }
 
-    /// Writes these fields of the owner's status, leaving others as they are.
+    /// Sets fields of the owner's status and keeps the other fields.
     fn report(&mut self, fields: Value) {
         let mut new = (**self.owner).clone();
         object::set(&mut new, &["status", "observedGeneration"], json!(object::generation(self.owner)));
@@ -221,7 +222,7 @@ impl Work<'_> {
 
     fn report_object(&mut self, new: Value) {
         let (key, write) = (Key::of(self.owner), self.write());
-        // Changed in the meantime: the change brings the owner back.
+        // The owner changed in the meantime; the change triggers another step.
         let _ = self.store.update(self.kind, &key.namespace, &key.name, Part::Status, new, &write);
     }
 }

@@ -46,7 +46,7 @@ impl Hardware {
         };
         let catalog = plimsoll_catalog::build(&self.region, facts, &settings, self.zones, &self.prices);
         let built = catalog.instance_types.into_iter().next();
-        let built = built.ok_or_else(|| format!("there are no machines of the type {instance_type:?}"))?;
+        let built = built.ok_or_else(|| format!("unknown instance type {instance_type:?}"))?;
         let allocatable: Resources = built
             .capacity
             .iter()

@@ -105,7 +105,7 @@ impl Scene {
 async fn an_instance_becomes_the_node_that_its_user_data_says() {
     let scene = Scene::new();
     let id = scene.launch("ami-0b077130000000001", USER_DATA);
-    let took = scene.until("there is a Node", |scene| scene.node().is_some()).await;
+    let took = scene.until("the Node exists", |scene| scene.node().is_some()).await;
     assert_eq!(took, 20, "the time to boot");
     let node = scene.node().unwrap();
     assert_eq!(object::text(&node, &["spec", "providerID"]), format!("aws:///us-west-2b/{id}"));
@@ -150,7 +150,7 @@ async fn an_interrupted_machine_ends_two_minutes_after_the_notice_and_its_node_w
     let took = scene.until("the kubelet is silent", |scene| scene.cluster.kubelets.running().is_empty()).await;
     assert_eq!(took, 120);
     // The Node becomes not ready after 50 s of silence, and the cloud controller checks every 5 s.
-    let took = scene.until("the Node is gone", |scene| scene.node().is_none()).await;
+    let took = scene.until("the Node is deleted", |scene| scene.node().is_none()).await;
     assert!((50..=60).contains(&took), "{took}");
 }
 

@@ -36,7 +36,7 @@ impl UserData {
         }
     }
 
-    /// Parses user data. Its content tells which AMI family it is for.
+    /// Parses user data. The AMI family is detected from the content.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         if text.contains("application/node.eks.aws") {
             Self::nodeadm(text)

@@ -38,7 +38,7 @@ async fn a_deployment_waits_without_nodes_and_says_so_in_events() {
     let events = world.events_of("Pod", object::name(&pods[0]));
     assert!(events[0].starts_with("FailedScheduling: no nodes available"), "{events:?}");
     world.scale("web", 0).unwrap();
-    world.until("they are gone", minute, |world| world.all(ResourceId::PODS).is_empty()).await.unwrap();
+    world.until("the pods are deleted", minute, |world| world.all(ResourceId::PODS).is_empty()).await.unwrap();
     let missing = world.until("a third", minute, |world| world.pending_pods() == 3).await.unwrap_err();
     assert_eq!(missing.to_string(), "not seen within 60s: a third");
 }

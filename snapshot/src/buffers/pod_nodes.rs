@@ -1,7 +1,7 @@
 //! Maps virtual pods to the nodes that were launched for them.
 //!
 //! Claims record the pods they were created for. Virtual pods are placed again in every plan. Without this mapping they
-//! might not fit where the previous plan put them, and their capacity would be bought again.
+//! might not fit where the previous plan put them, and their capacity would be launched again.
 
 use crate::{Extra, Objects, kube_time};
 use plimsoll_model::execution::ClaimState;

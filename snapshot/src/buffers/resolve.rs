@@ -113,7 +113,7 @@ pub fn resolve(objects: &Objects) -> Vec<Buffer<'_>> {
     buffers
 }
 
-/// The share of each namespace in `total` pods: equal shares, and what a namespace does not need goes to the others.
+/// The share of each namespace in `total` pods: equal shares, with unused shares distributed to the others.
 fn shares(asked: &BTreeMap<String, usize>, total: usize) -> BTreeMap<&str, usize> {
     let mut by_need: Vec<(usize, &str)> = asked.iter().map(|(namespace, need)| (*need, namespace.as_str())).collect();
     by_need.sort_unstable();

@@ -24,7 +24,7 @@ enum Change {
     /// Ends a pod, or reserves a node for it.
     End(u8),
     Reserve(u8, Option<u8>),
-    /// Pods that a CapacityBuffer stands for.
+    /// Virtual pods of a CapacityBuffer.
     Buffer(u8),
     /// The zone of the volume that one variant of pods claims; `None` if the claim is not bound.
     Volume(Option<bool>),

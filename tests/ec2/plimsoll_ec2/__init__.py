@@ -1,1 +1,1 @@
-"""moto's EC2 with what Plimsoll's tests need of the real one: capacity, prices, idempotency and faults."""
+"""moto's EC2 with the behaviour that Plimsoll's tests need: capacity, prices, idempotency and faults."""

@@ -1,4 +1,4 @@
-"""What a cluster's administrator has made before Plimsoll comes: network, queue, node role."""
+"""Resources that a cluster's administrator creates before Plimsoll: network, queue, node role."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import boto3
 
 VPC_CIDR = "10.0.0.0/16"
-# One /20 per zone: 4,091 addresses each, and room for 16 zones.
+# One /20 per zone: 4,091 addresses each, for up to 16 zones.
 SUBNET_PREFIX = 20
 # EventBridge's rules deliver nothing older to the queue that a client could still use.
 QUEUE_RETENTION_SECONDS = 300
@@ -19,12 +19,12 @@ PROFILE = "karpenter-node"
 
 @functools.cache
 def _session(region: str) -> Any:
-    """Kept: making one reads megabytes of API descriptions, and tests bootstrap often."""
+    """Cached: creating a client reads megabytes of API descriptions, and tests bootstrap often."""
     return boto3.Session(aws_access_key_id="test", aws_secret_access_key="test", region_name=region)
 
 
 def bootstrap(endpoint: str, region: str, cluster: str, zones: list[str] | None) -> dict[str, Any]:
-    """Makes all of it in one region and says what it is called."""
+    """Creates all resources in one region and returns their names."""
     session = _session(region)
     ec2 = session.client("ec2", endpoint_url=endpoint)
     discovery = [{"Key": "karpenter.sh/discovery", "Value": cluster}]
@@ -64,13 +64,13 @@ def bootstrap(endpoint: str, region: str, cluster: str, zones: list[str] | None)
 
 
 def _roles(session: Any, endpoint: str, cluster: str) -> list[str]:
-    """The node role under both spellings that Karpenter's users write, and one profile with it."""
+    """The node role with both spellings of Karpenter's documentation, and one profile with it."""
     iam = session.client("iam", endpoint_url=endpoint)
     trust = {
         "Version": "2012-10-17",
         "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}],
     }
-    # IAM is one for all regions: a second region finds them made.
+    # IAM is global: for a second region, the roles exist already.
     names = [f"KarpenterNodeRole-{cluster}", f"karpenterNodeRole-{cluster}"]
     for name in names:
         try:

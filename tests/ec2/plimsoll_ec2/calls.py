@@ -1,4 +1,4 @@
-"""The log of calls: what was asked, when, and what came of it. GET /_calls."""
+"""The log of calls with their results. GET /_calls."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import time
 from collections import deque
 from typing import Any
 
-# A run makes some thousands; beyond this the oldest are dropped.
+# A run makes some thousands of calls; beyond this limit the oldest are dropped.
 CALLS_MAX = 50_000
-# Long values (user data, encoded bodies) say nothing in a log.
+# Long values (user data, encoded bodies) are truncated.
 VALUE_LENGTH_MAX = 200
 
 
 class Calls:
-    """All calls in the order of their arrival. A call is a dict that its own thread alone writes to."""
+    """All calls in the order of their arrival. A call is a dict that only its own thread writes to."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -50,15 +50,15 @@ class Calls:
         return call
 
     def current(self) -> dict[str, Any]:
-        """The record of the call that this thread executes; an unlogged one outside any."""
+        """The record of the call that this thread executes; an unlogged record outside of a call."""
         return getattr(self._local, "call", None) or {"instances": [], "token": None}
 
     def since(self, seq: int, action: str | None) -> list[dict[str, Any]]:
-        """Those later than `seq`, of one action or of all."""
+        """Calls later than `seq`, of one action or of all."""
         with self._lock:
             return [dict(c) for c in self._calls if c["seq"] > seq and action in (None, c["action"])]
 
     def clear(self) -> None:
-        """Forgets the calls, not the count: sequence numbers go on."""
+        """Deletes the calls, but not the counter: sequence numbers continue."""
         with self._lock:
             self._calls.clear()

@@ -46,7 +46,7 @@ def _delete_faults(_query: dict[str, str], _body: Any) -> Answer:
 
 
 def _release(_query: dict[str, str], body: Any) -> Answer:
-    """Held calls go on; with `{"drop": true}` those held before they executed never do."""
+    """Releases held calls; with `{"drop": true}`, calls that were held before execution never execute."""
     if not isinstance(body, dict) or set(body) - {"drop"}:
         raise ValueError("drop: true or false is all that can be said")
     WORLD.faults.release(drop=bool(body.get("drop")))
@@ -68,7 +68,7 @@ def _delete_calls(_query: dict[str, str], _body: Any) -> Answer:
 
 
 def _get_instances(query: dict[str, str], _body: Any) -> Answer:
-    """Every instance that CreateFleet ever launched, with `?user-data=ID` only that one and its user data."""
+    """Every instance that CreateFleet has launched; with `?user-data=ID` only that one with its user data."""
     only = query.get("user-data")
     with WORLD.launching:
         launches = list(WORLD.launches)
@@ -90,7 +90,7 @@ def _instance(instance: Any, said: dict[str, Any], with_user_data: bool) -> dict
         "tags": {t["key"]: t["value"] for t in instance.get_tags()},
         **said,
     }
-    # moto takes the interfaces away from a terminated instance.
+    # moto removes the interfaces of a terminated instance.
     if instance.nics and 0 in instance.nics:
         told["privateIp"] = instance.private_ip
         told["privateDnsName"] = instance.private_dns_name

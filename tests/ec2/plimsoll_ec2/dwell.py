@@ -1,4 +1,4 @@
-"""Instances that take their time: pending after a launch, shutting-down after a termination."""
+"""Delayed state changes: pending after a launch, shutting-down after a termination."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ PENDING, RUNNING, SHUTTING_DOWN, TERMINATED = ("pending", 0), ("running", 16), (
 
 
 def begin_pending(instance: Any) -> None:
-    """pending for the time that is set, then running unless something else became of it."""
+    """Returns pending for the configured time, then running unless the state has changed otherwise."""
     _dwell(instance, PENDING, RUNNING, WORLD.faults.pending_seconds)
 
 
 def begin_shutting_down(instance: Any) -> None:
-    """shutting-down for the time that is set, then terminated."""
+    """Returns shutting-down for the configured time, then terminated."""
     _dwell(instance, SHUTTING_DOWN, TERMINATED, WORLD.faults.shutting_down_seconds)
 
 

@@ -1,4 +1,4 @@
-"""Messages about instances, as EventBridge puts them into the interruption queue."""
+"""Messages about instances, as EventBridge sends them to the interruption queue."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 KINDS = ("spot-interruption", "rebalance", "state-change", "scheduled-change")
-# EC2 gives a Spot instance two minutes.
+# Notice period of a Spot instance.
 NOTICE_SECONDS = 120.0
 ACCOUNT = "123456789012"
 
 
 class BadEvent(ValueError):
-    """The body of POST /_events is not understood; the message names the field."""
+    """The body of POST /_events is invalid; the message names the field."""
 
 
 def send(body: Any) -> dict[str, Any]:
-    """Puts a message into the queue; after a Spot notice the instance is taken away when its time is over."""
+    """Sends a message to the queue; after a Spot notice, the instance is terminated at the end of the notice period."""
     if not isinstance(body, dict):
         raise BadEvent("the body must be an object")
     for name in ("queue", "region", "instanceId"):
         if not isinstance(body.get(name), str):
-            raise BadEvent(f"{name}: a text is needed")
+            raise BadEvent(f"{name}: must be a string")
     kind = body.get("kind", "spot-interruption")
     if kind not in KINDS:
         raise BadEvent(f"kind: one of {', '.join(KINDS)} is needed, not {kind!r}")
@@ -40,7 +40,7 @@ def send(body: Any) -> dict[str, Any]:
 
 
 def envelope(kind: str, region: str, instance_id: str, state: str) -> dict[str, Any]:
-    """The event in EventBridge's form."""
+    """The event in the format of EventBridge."""
     now = datetime.now(timezone.utc)
     base = {
         "version": "0",

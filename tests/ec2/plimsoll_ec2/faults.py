@@ -1,4 +1,4 @@
-"""What goes wrong, and when: set by POST /_faults, asked by the gateway and by CreateFleet."""
+"""Injected faults: set by POST /_faults, read by the gateway and by CreateFleet."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-# What a call fault may do. "request": before the call executes; "answer": after.
+# Effects of a call fault. "request": before the call executes; "answer": after.
 DEEDS = ("error", "lose-request", "lose-answer", "hold-request", "hold-answer")
-# A held call is let go after this long even if nobody releases it: a forgotten one must not hang a run.
+# A held call is released after this time in any case, so that it cannot block a run.
 HOLD_SECONDS_MAX = 300.0
 
 
 class BadFault(ValueError):
-    """The body of POST /_faults is not understood; the message names the field."""
+    """The body of POST /_faults is invalid; the message names the field."""
 
 
 @dataclass
 class CapacityRule:
-    """A set of pools (`*` matches all) with `left` instances to give."""
+    """A set of pools (`*` matches all) with `left` available instances."""
 
     capacity_type: str = "*"
     instance_type: str = "*"
@@ -34,7 +34,7 @@ class CapacityRule:
 
 @dataclass
 class CallFault:
-    """What happens to the next `times` calls of one action."""
+    """A fault of the next `times` calls of one action."""
 
     action: str
     do: str
@@ -46,7 +46,7 @@ class CallFault:
 
 
 class _Hold:
-    """What held calls wait for."""
+    """State that held calls wait for."""
 
     def __init__(self) -> None:
         self.over = threading.Event()
@@ -55,7 +55,7 @@ class _Hold:
 
 @dataclass
 class Faults:
-    """All that is set. Reading and using up happen under one lock."""
+    """All faults. Reading and counting down happen under one lock."""
 
     capacity: list[CapacityRule] = field(default_factory=list)
     calls: list[CallFault] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Faults:
     _hold: _Hold = field(default_factory=_Hold, repr=False)
 
     def update(self, body: Any) -> None:
-        """Replaces each part that the body names, all or nothing."""
+        """Replaces each part in the body, all or nothing."""
         if not isinstance(body, dict):
             raise BadFault("the body must be an object")
         unknown = set(body) - {"capacity", "calls", "pendingSeconds", "shuttingDownSeconds"}
@@ -83,14 +83,14 @@ class Faults:
             self.shutting_down_seconds = seconds.get("shuttingDownSeconds", self.shutting_down_seconds)
 
     def clear(self) -> None:
-        """No faults from here on; held calls go on."""
+        """Removes all faults and releases held calls."""
         with self._lock:
             self.capacity, self.calls = [], []
             self.pending_seconds = self.shutting_down_seconds = 0.0
         self.release()
 
     def take(self, action: str) -> CallFault | None:
-        """The fault that this call meets, used up by one."""
+        """The fault for this call, counted down by one."""
         with self._lock:
             for fault in self.calls:
                 if fault.action in ("*", action) and fault.times > 0:
@@ -99,35 +99,35 @@ class Faults:
         return None
 
     def hold(self, seconds: float) -> bool:
-        """Waits until released, or for so long. False if the call is to be dropped."""
+        """Waits until released, or for this time. False if the call must be dropped."""
         with self._lock:
             hold = self._hold
         hold.over.wait(min(seconds, HOLD_SECONDS_MAX))
         return not hold.drop
 
     def release(self, drop: bool = False) -> None:
-        """Lets all held calls go on, or drops them; calls held later wait anew."""
+        """Releases or drops all held calls; later calls wait again."""
         with self._lock:
             self._hold.drop = drop
             self._hold.over.set()
             self._hold = _Hold()
 
     def room(self, capacity_type: str, instance_type: str, zone: str) -> tuple[float, str]:
-        """How many instances the pool can give, and the code of the error beyond that."""
+        """Number of available instances of the pool, and the error code beyond that."""
         with self._lock:
             rules = [r for r in self.capacity if r.matches(capacity_type, instance_type, zone)]
             tightest = min(rules, key=lambda r: r.left, default=None)
         return (tightest.left, tightest.code) if tightest else (math.inf, "")
 
     def use(self, capacity_type: str, instance_type: str, zone: str, count: int) -> None:
-        """Takes so many instances out of the pool."""
+        """Removes this number of instances from the pool."""
         with self._lock:
             for rule in self.capacity:
                 if rule.matches(capacity_type, instance_type, zone):
                     rule.left = max(0, rule.left - count)
 
     def to_json(self) -> dict[str, Any]:
-        """As POST /_faults takes it."""
+        """The faults in the format of POST /_faults."""
         with self._lock:
             return {
                 "capacity": [

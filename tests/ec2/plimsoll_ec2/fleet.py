@@ -1,4 +1,4 @@
-"""CreateFleet of type `instant`, as EC2 does it: pools in the strategy's order, errors for those that gave nothing."""
+"""CreateFleet of type `instant`, like EC2: pools in the order of the strategy, errors for pools without capacity."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LAST = float("inf")
 
 @dataclass
 class Pool:
-    """One override of one launch template: where instances may come from."""
+    """One override of one launch template: a source of instances."""
 
     instance_type: str
     image_id: str
@@ -54,7 +54,7 @@ class Pool:
 
 @dataclass
 class Order:
-    """What the request asks for, checked."""
+    """The validated request."""
 
     backend: Any
     capacity_type: str
@@ -68,10 +68,10 @@ class Order:
 
 
 def create_fleet(response: Any) -> ActionResult:
-    """The handler that stands in for moto's."""
+    """The handler that replaces moto's."""
     order = _order(response)
     response.error_on_dryrun()
-    # In words, so that a reader of the log need not take the request apart.
+    # Readable, so that the log needs no parsing of the request.
     WORLD.calls.current()["fleet"] = {
         "capacityType": order.capacity_type,
         "total": order.total,
@@ -128,7 +128,7 @@ def _pools(backend: Any, configs: list[dict[str, Any]], capacity_type: str) -> l
     pools = []
     for config in configs:
         asked = config.get("LaunchTemplateSpecification", {})
-        # A missing template fails the whole call, with moto's error, which is EC2's.
+        # A missing template fails the whole call with moto's error, which is the same as EC2's.
         if "LaunchTemplateId" in asked:
             template = backend.get_launch_template(template_id=asked["LaunchTemplateId"])
         elif "LaunchTemplateName" in asked:
@@ -186,7 +186,7 @@ def _place(backend: Any, override: dict[str, Any], template_subnet: str | None) 
 
 
 def _problem(backend: Any, pool: Pool) -> tuple[str, str] | None:
-    """What EC2 would refuse this pool for, whatever its capacity."""
+    """Why EC2 would reject this pool, independent of its capacity."""
     facts = INSTANCE_TYPES.get(pool.instance_type)
     if facts is None:
         return "InvalidParameterValue", f"Invalid value '{pool.instance_type}' for InstanceType."
@@ -218,17 +218,17 @@ def _profile_problem(backend: Any, profile: dict[str, Any] | None) -> tuple[str,
 
 
 def _ranked(order: Order) -> list[Pool]:
-    """The pools in the order in which the strategy tries them; those without a price last, ties as they were sent."""
+    """The pools in the order of the strategy; those without a price last, ties in the order of the request."""
     if "prioritized" in order.strategy:
         return sorted(order.pools, key=lambda p: p.priority)
     return sorted(order.pools, key=lambda p: _LAST if p.price is None else p.price)
 
 
 def _share_out(order: Order) -> tuple[list[tuple[Pool, int]], list[dict[str, Any]]]:
-    """How many instances each pool gives, and an error for each pool that was tried and gave too few."""
+    """Number of instances of each pool, and an error for each pool that was tried and had too few."""
     share: list[tuple[Pool, int]] = []
     errors: list[dict[str, Any]] = []
-    # Several pools may draw on the same type and zone, or on the same subnet.
+    # Several pools may share a type and zone, or a subnet.
     drawn: dict[tuple[str, str], int] = {}
     remaining = order.total
     for pool in _ranked(order):
@@ -275,7 +275,7 @@ def _available(order: Order, pool: Pool, drawn: dict[tuple[str, str], int], want
 
 
 def _register(response: Any, order: Order) -> str:
-    """Makes moto know the fleet, without having it launch anything."""
+    """Registers the fleet in moto without launching instances."""
     fleet = Fleet.__new__(Fleet)
     target = response._get_param("TargetCapacitySpecification")
     fleet.ec2_backend = order.backend
@@ -307,7 +307,7 @@ def _launch(order: Order, fleet_id: str, pool: Pool, count: int) -> dict[str, An
     data, backend = pool.data, order.backend
     tags = convert_tag_spec(data.get("TagSpecifications") or [])
     instance_tags = {**tags.get("instance", {}), **order.tags.get("instance", {}), "aws:ec2:fleet-id": fleet_id}
-    # moto gives the instance's groups to every interface by itself, and keeps an interface that says nothing.
+    # moto assigns the instance's groups to every interface, and keeps an interface without settings.
     nics = [
         {"DeleteOnTermination": True, **{k: v for k, v in n.items() if k != "Groups"}}
         for n in data.get("NetworkInterfaces") or [{"DeviceIndex": 0}]
@@ -358,7 +358,7 @@ def _launch(order: Order, fleet_id: str, pool: Pool, count: int) -> dict[str, An
 
 
 def _equip(order: Order, instance: Any, data: dict[str, Any]) -> None:
-    """What EC2 takes from the template and moto does not."""
+    """Settings that EC2 applies from the template and moto does not."""
     tags = convert_tag_spec(data.get("TagSpecifications") or [])
     for nic in instance.nics.values():
         nic.add_tags(tags.get("network-interface", {}))

@@ -1,4 +1,4 @@
-"""The WSGI layer around moto: logs every AWS call, lets it meet its fault, and serves the control paths."""
+"""The WSGI layer around moto: logs every AWS call, applies faults, and serves the control paths."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Start = Callable[..., Any]
 
 @dataclass
 class Request:
-    """An AWS call as far as this layer has to know it."""
+    """Properties of an AWS call that this layer needs."""
 
     service: str
     region: str
@@ -32,7 +32,7 @@ class Request:
 
 
 class AnswerLost(ConnectionResetError):
-    """Makes the server end the connection without a word; it takes it for the client's doing."""
+    """Makes the server close the connection without a response, as if the client had disconnected."""
 
 
 class Gateway:
@@ -111,7 +111,7 @@ def _body(environ: dict[str, Any]) -> bytes:
 
 
 def _parse(environ: dict[str, Any], body: bytes) -> Request | None:
-    """None for what is not a signed call with an action: moto's own pages, instance metadata."""
+    """None for requests that are not signed calls with an action: moto's own pages, instance metadata."""
     # AWS4-HMAC-SHA256 Credential=KEY/DATE/REGION/SERVICE/aws4_request, ...
     scope = environ.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2].split(",")[0].split("/")
     if len(scope) != 5:
@@ -160,5 +160,5 @@ def _hang_up(environ: dict[str, Any]) -> None:
         try:
             connection.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # The client has gone first: that is as good.
+            pass  # The client has disconnected already, which has the same effect.
     raise AnswerLost

@@ -1,4 +1,4 @@
-"""The images that EKS publishes, as EC2 and SSM show them: names, architectures, dates, parameters."""
+"""The images that EKS publishes, in EC2 and SSM: names, architectures, dates, parameters."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# The last minor that AL2 was built for is 1.32.
+# The last minor version with AL2 is 1.32.
 KUBERNETES_MINORS = ("1.34", "1.35", "1.36")
 AL2_MINORS = ("1.32",)
-# Two of each: "recommended" is the later one, the other is there for pinned versions and drift.
+# Two releases each: "recommended" is the later one, the other is for pinned versions and drift.
 RELEASES = ("20260901", "20261101")
 BOTTLEROCKET_RELEASES = (("1.50.0", "20260901"), ("1.52.0", "20261101"))
 
@@ -31,7 +31,7 @@ class Image:
 
     @property
     def ami_id(self) -> str:
-        """Fixed by the name, so that a restarted server and a test agree on it."""
+        """Derived from the name, so that a restarted server and a test have the same id."""
         return "ami-0" + hashlib.sha256(self.name.encode()).hexdigest()[:16]
 
     def to_moto(self) -> dict[str, object]:
@@ -56,7 +56,7 @@ class Image:
 
 
 def images() -> list[Image]:
-    """All of them."""
+    """All images."""
     found: list[Image] = []
     for minor in KUBERNETES_MINORS:
         found += _al2023(minor)

@@ -1,4 +1,4 @@
-"""Puts the wrapper's handlers in the place of moto's. moto is pinned for this."""
+"""Replaces moto's handlers. The version of moto is pinned for this."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PRICE_PAGE = 1000
 
 
 def install() -> None:
-    """Once per process, before the first request."""
+    """Call once per process, before the first request."""
     if moto.__version__ != MOTO_VERSION:
         raise SystemExit(f"moto {MOTO_VERSION} is needed, this is {moto.__version__}")
     Fleets.create_fleet = _once(fleet.create_fleet)
@@ -38,7 +38,7 @@ def install() -> None:
 
 
 def _once(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Makes a handler heed its ClientToken."""
+    """Makes a handler respect its ClientToken."""
 
     def handle(response: Any) -> Any:
         token = response._get_param("ClientToken")
@@ -82,7 +82,8 @@ def _spot_price_history(response: Any) -> ActionResult:
 
 
 def _fresh_address(original: Callable[[Any, Any], str]) -> Callable[[Any, Any], str]:
-    """An address that no instance had, as long as there is one: EC2 hardly ever gives one again at once, and nodes are named by it."""
+    """An unused address, as long as there is one: EC2 hardly ever reuses an address immediately, and nodes are named by
+    it."""
 
     def take(subnet: Any, instance: Any) -> str:
         given_back, subnet._unused_ips = subnet._unused_ips, set()
@@ -99,7 +100,7 @@ def _fresh_address(original: Callable[[Any, Any], str]) -> Callable[[Any, Any], 
 
 def _terminate(original: Callable[[Any], Any]) -> Callable[[Any], InstanceState]:
     def terminate(instance: Any) -> InstanceState:
-        # EC2 says so for as long as the instance is listed; moto would tear it down twice.
+        # EC2 does so as long as the instance is listed; moto would terminate it twice.
         if instance._state.name in ("shutting-down", "terminated"):
             return InstanceState(instance._state.name, instance._state.code)
         before = original(instance)

@@ -1,4 +1,4 @@
-"""Prices: from files (the catalog's, most often), or from a formula where no file was given."""
+"""Prices from files (mostly the catalog's), or from a formula without a file."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-# Spot as a share of on-demand: real ones lie about there.
+# Spot as a fraction of on-demand, in the range of real prices.
 SPOT_SHARE_MIN, SPOT_SHARE_MAX = 0.25, 0.60
 
 
 class BadPrices(ValueError):
-    """A price file is not understood; the message names file and field."""
+    """A price file is invalid; the message names file and field."""
 
 
 class Prices:
@@ -23,7 +23,7 @@ class Prices:
         self._spot: dict[tuple[str, str, str], float] = {}
 
     def load(self, path: Path) -> None:
-        """Reads `{region: {type: usd}}`, or a catalog in the form that `plimsoll catalog -o json` prints."""
+        """Reads `{region: {type: usd}}`, or a catalog in the format of `plimsoll catalog -o json`."""
         try:
             data = json.loads(path.read_text())
         except (OSError, ValueError) as error:
@@ -51,13 +51,13 @@ class Prices:
                     self._spot[region, item["name"], offering["zone"]] = float(offering["price"])
 
     def on_demand(self, region: str, instance_type: str) -> float | None:
-        """None where a price file for the region was given and does not have the type."""
+        """None if a price file for the region was given and does not contain the type."""
         if region in self._on_demand:
             return self._on_demand[region].get(instance_type)
         return _formula(instance_type)
 
     def spot(self, region: str, instance_type: str, zone: str) -> float | None:
-        """As the file says; else a share of on-demand that is fixed for type and zone."""
+        """The price in the file, otherwise a fraction of on-demand that is fixed for type and zone."""
         if (region, instance_type, zone) in self._spot:
             return self._spot[region, instance_type, zone]
         full = self.on_demand(region, instance_type)
@@ -69,7 +69,7 @@ class Prices:
 
 
 def _formula(instance_type: str) -> float | None:
-    """Some price that grows with the size: for runs where only the order matters."""
+    """A price that grows with the size, for runs in which only the order matters."""
     from moto.ec2.models.instance_types import INSTANCE_TYPES
 
     facts = INSTANCE_TYPES.get(instance_type)

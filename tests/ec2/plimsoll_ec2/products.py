@@ -1,4 +1,4 @@
-"""Pricing's GetProducts, and the EC2 lists that are empty here: moto has none of them."""
+"""Pricing's GetProducts, and EC2 lists that are empty here: moto supports none of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from plimsoll_ec2.world import WORLD
 
 PAGE_MAX = 100
 _NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
-# Actions that moto answers by an HTML page of status 500; an account without any has these answers.
+# Actions for which moto returns an HTML page with status 500. These are the responses of an account without such
+# resources.
 EMPTY_LISTS = {
     "DescribeCapacityReservations": "capacityReservationSet",
     "DescribePlacementGroups": "placementGroupSet",
@@ -17,7 +18,7 @@ EMPTY_LISTS = {
 
 
 def empty_list(action: str) -> str:
-    """The answer of an account that has none."""
+    """The response of an account without such resources."""
     return (
         f'<?xml version="1.0" encoding="UTF-8"?><{action}Response xmlns="{_NAMESPACE}">'
         f"<requestId>plimsoll-ec2</requestId><{EMPTY_LISTS[action]}/></{action}Response>"
@@ -25,7 +26,7 @@ def empty_list(action: str) -> str:
 
 
 def get_products(body: dict[str, Any]) -> dict[str, Any]:
-    """On-demand prices of Linux instances with shared tenancy, by the filters regionCode, location and instanceType."""
+    """On-demand prices of Linux instances with shared tenancy, filtered by regionCode, location and instanceType."""
     from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
 
     filters = {f["Field"]: f["Value"] for f in body.get("Filters", [])}

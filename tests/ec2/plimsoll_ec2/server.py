@@ -13,14 +13,14 @@ HOST = "127.0.0.1"
 
 
 def serve(port: int, prices: list[Path]) -> None:
-    """Serves until SIGTERM or SIGINT. One line of JSON on stdout says that it is ready, and where."""
+    """Serves until SIGTERM or SIGINT. One line of JSON on stdout contains the endpoint when the server is ready."""
     from plimsoll_ec2 import images
 
     with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
         json.dump([i.to_moto() for i in images.images()], file)
     os.environ["MOTO_AMIS_PATH"] = file.name
     try:
-        # moto reads its images while its EC2 is imported.
+        # moto reads its images when its EC2 module is imported.
         from plimsoll_ec2 import patches
     finally:
         os.unlink(file.name)
@@ -32,14 +32,14 @@ def serve(port: int, prices: list[Path]) -> None:
 
     class Quiet(MotoRequestHandler):
         def log_request(self, *_: object) -> None:
-            """The gateway logs calls, by their action."""
+            """The gateway logs calls by action."""
 
     patches.install()
     for path in prices:
         WORLD.prices.load(path)
     application = Gateway(DomainDispatcherApplication(create_backend_app))
     server = make_server(HOST, port, application, threaded=True, request_handler=Quiet)
-    # A held call must not keep the process.
+    # A held call must not keep the process alive.
     server.daemon_threads = True
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))

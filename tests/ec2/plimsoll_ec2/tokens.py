@@ -1,4 +1,4 @@
-"""Client tokens: one token is one execution, however often and however concurrently it is sent."""
+"""Client tokens: one token means one execution, however often and concurrently it is sent."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class _Entry:
 
 
 class Tokens:
-    """Remembers the answer of each token, and the parameters that it came with."""
+    """Stores the response of each token, and the parameters of its call."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._entries: dict[Hashable, _Entry] = {}
 
     def once(self, key: Hashable, parameters: Any, execute: Callable[[], Any]) -> Any:
-        """Answers as EC2 does: the first call executes, an identical one repeats its answer, one with other
-        parameters is refused. Concurrent calls wait for the first. A call that fails leaves the token unused."""
+        """Behaves like EC2: the first call executes, an identical call returns the same response, and a call with other
+        parameters is rejected. Concurrent calls wait for the first. A call that fails leaves the token unused."""
         while True:
             with self._lock:
                 entry = self._entries.setdefault(key, _Entry(parameters))
-            # Compared before waiting too: EC2 knows the parameters from the first byte of the first call.
+            # Compared before waiting too: EC2 knows the parameters of the first call immediately.
             if entry.parameters != parameters:
                 raise EC2ClientError(
                     "IdempotentParameterMismatch",
@@ -41,7 +41,7 @@ class Tokens:
                     return entry.answer
                 with self._lock:
                     if self._entries.get(key) is not entry:
-                        continue  # The call that we waited for failed and gave the token back.
+                        continue  # The first call failed and released the token.
                 try:
                     entry.answer = execute()
                 except BaseException:
@@ -53,6 +53,6 @@ class Tokens:
                 return entry.answer
 
     def forget(self) -> None:
-        """As if every token had expired."""
+        """Expires every token."""
         with self._lock:
             self._entries.clear()

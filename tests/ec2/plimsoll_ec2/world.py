@@ -1,4 +1,4 @@
-"""The one state of a running server: faults, calls, tokens, prices, launches."""
+"""State of a running server: faults, calls, tokens, prices, launches."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from plimsoll_ec2.tokens import Tokens
 
 
 class World:
-    """moto's handlers are classes that it makes itself, so what they share with the gateway is reached through `WORLD`."""
+    """moto creates its handlers itself, so they share state with the gateway through `WORLD`."""
 
     def __init__(self) -> None:
         self.faults = Faults()
         self.calls = Calls()
         self.tokens = Tokens()
         self.prices = Prices()
-        # moto's back-ends are not made for concurrent launches.
+        # moto's back-ends do not support concurrent launches.
         self.launching = threading.RLock()
-        # Every instance ever launched by CreateFleet: (moto's instance, what the launch said).
+        # Every instance that CreateFleet has launched: (moto's instance, properties of the launch).
         self.launches: list[tuple[Any, dict[str, Any]]] = []
 
     def reset(self) -> None:
-        """All but the prices, which come from the command line."""
+        """Resets everything except the prices, which come from the command line."""
         self.faults.clear()
         self.calls.clear()
         self.tokens.forget()

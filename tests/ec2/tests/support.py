@@ -1,4 +1,4 @@
-"""A running server and clients for it, shared by the tests of this folder."""
+"""A running server and its clients, shared by the tests in this folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AL2023 = "/aws/service/eks/optimized-ami/1.36/amazon-linux-2023/{}/standard/reco
 
 
 class Server:
-    """The wrapper as a process of its own."""
+    """The wrapper as a separate process."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
@@ -50,7 +50,7 @@ class Server:
 
     @functools.cache
     def client(self, service: str) -> Any:
-        """Without retries: a test wants to see each answer. Kept, because making one is slow."""
+        """Without retries, so that a test sees each response. Cached, because creating a client is slow."""
         return boto3.client(
             service,
             endpoint_url=self.endpoint,
@@ -61,7 +61,7 @@ class Server:
         )
 
     def control(self, method: str, path: str, body: Any = None) -> Any:
-        """A control path; a status of 400 and more is an HTTPError whose body was read as `detail`."""
+        """Requests a control path; a status of 400 or more raises an HTTPError whose body is in `detail`."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.endpoint + path, data=data, method=method)
         try:
@@ -129,15 +129,15 @@ class ServerTest(unittest.TestCase):
 
 
 def ids(answer: dict[str, Any]) -> list[str]:
-    """The instances that an answer of CreateFleet gives."""
+    """Instances in a response of CreateFleet."""
     return [i for item in answer["Instances"] for i in item["InstanceIds"]]
 
 
 def types(answer: dict[str, Any]) -> list[str]:
-    """Their types, one for each group."""
+    """Types of the instances, one per group."""
     return [item["InstanceType"] for item in answer["Instances"]]
 
 
 def errors(answer: dict[str, Any]) -> list[tuple[str, str]]:
-    """(instance type, code) of the pools that gave too little."""
+    """(instance type, code) of the pools with too few instances."""
     return [(e["LaunchTemplateAndOverrides"]["Overrides"]["InstanceType"], e["ErrorCode"]) for e in answer["Errors"]]

@@ -1,4 +1,4 @@
-"""Tokens, lost answers, errors, holds: what the network and EC2 do to a caller."""
+"""Tokens, lost responses, errors, holds: faults of the network and EC2 from the view of a caller."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from botocore.exceptions import ClientError, ConnectionClosedError, HTTPClientEr
 from plimsoll_ec2.faults import BadFault, Faults
 from tests.support import CLUSTER, PRICES, REGION, ServerTest, ids
 
-# How long a test waits for something that takes milliseconds.
+# Time limit for operations that take milliseconds.
 LIMIT = 20.0
 
 
 def until(what: object, limit: float = LIMIT) -> None:
-    """Waits for a condition; asks often, because it is there at once or never."""
+    """Polls a condition at a short interval, because it holds immediately or never."""
     end = time.monotonic() + limit
     while not what():
         if time.monotonic() > end:
@@ -177,7 +177,7 @@ class LifeTest(ServerTest):
     def test_one_terminated_while_pending_does_not_come_back(self) -> None:
         self.server.control("POST", "/_faults", {"pendingSeconds": 0.2})
         self.ec2.terminate_instances(InstanceIds=ids(self.fleet([self.override("m5.large")])))
-        # A later one becomes running: then the first one's time has passed too.
+        # When a later instance is running, the delay of the first one has passed too.
         later = ids(self.fleet([self.override("m5.large")]))
         until(lambda: [i["state"] for i in self.server.control("GET", "/_instances")["instances"] if i["instanceId"] in later] == ["running"])
         self.assertEqual(self.state(), "terminated")

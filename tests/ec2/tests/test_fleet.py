@@ -1,4 +1,4 @@
-"""What CreateFleet launches, where, and with what."""
+"""Instances that CreateFleet launches: types, zones and properties."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Capacity(ServerTest):
         self.assertEqual(errors(answer), [("m5.large", "InsufficientInstanceCapacity")])
         told = answer["Errors"][0]["LaunchTemplateAndOverrides"]["Overrides"]
         self.assertEqual(told["SubnetId"], self.made["subnets"]["us-east-1a"])
-        # Spot draws on other capacity.
+        # Spot uses separate capacity.
         self.assertEqual(types(self.fleet([self.override("m5.large")], spot=True)), ["m5.large"])
 
     def test_only_the_zone_that_is_named_has_none(self) -> None:

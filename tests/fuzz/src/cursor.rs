@@ -1,6 +1,6 @@
-//! Choices read from bytes. Where they end, all that follow are the first.
+//! Choices derived from bytes. After the last byte, every choice is the first option.
 
-/// What is left of the bytes.
+/// The remaining bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cursor<'a>(&'a [u8]);
 
@@ -25,7 +25,7 @@ impl<'a> Cursor<'a> {
         number.checked_rem(count).unwrap_or(0)
     }
 
-    /// One of a few.
+    /// One item of a list.
     pub(crate) fn pick<T: Copy>(&mut self, list: &[T; 16]) -> T {
         list[usize::from(self.byte() % 16)]
     }

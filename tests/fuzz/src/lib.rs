@@ -1,6 +1,7 @@
-//! What must hold of any input, however odd: one property for each place where Plimsoll reads what others wrote.
+//! Properties of any input: one for each component that parses external input.
 //!
-//! `run.sh` looks for inputs that break one, `cargo test` replays those that were found or that reach far (`corpus/`).
+//! `run.sh` searches for inputs that violate a property. `cargo test` replays earlier findings and the inputs with the
+//! highest coverage (`corpus/`).
 
 mod cursor;
 pub mod manifests;
@@ -8,10 +9,10 @@ pub mod quantity;
 pub mod requirements;
 pub mod wire;
 
-/// A property: panics where it does not hold.
+/// A property; panics if the input violates it.
 pub type Property = fn(&[u8]);
 
-/// All of them by name.
+/// All properties by name.
 pub const TARGETS: [(&str, Property); 4] = [
     ("quantity", quantity::holds),
     ("requirements", requirements::holds),

@@ -1,4 +1,5 @@
-//! Manifests: any text is either objects or errors that say where; what was accepted is accepted again as it was understood.
+//! Manifests: any input yields objects or errors with a location. Accepted objects are accepted again with the same
+//! meaning.
 
 mod mutate;
 
@@ -9,13 +10,13 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 
-/// The first byte of an input that is not a text itself, but changes to one.
+/// First byte of an input that describes changes to a YAML document.
 pub const CHANGES: u8 = 0;
 
-/// Reads the bytes as a file; after a first byte of [`CHANGES`], as a text whose values are changed first.
+/// Parses the bytes as a file. If the first byte is [`CHANGES`], parses a YAML document after changes to its values.
 ///
 /// # Panics
-/// The property does not hold.
+/// If the property is violated.
 pub fn holds(data: &[u8]) {
     match data.split_first() {
         Some((&CHANGES, rest)) => {
@@ -41,7 +42,7 @@ fn text_holds(bytes: &[u8]) {
     }
 }
 
-/// An error names the file and the document; one about a field, the object and the field too.
+/// An error names the file and the document. An error about a field also names the object and the field.
 fn has_place(error: &ManifestError) {
     let check = |place: &Place| assert!(&*place.file == "-" && place.document > 0, "where is {error}?");
     match error {
@@ -70,7 +71,7 @@ fn accepted(manifests: &Manifests) {
         Ok(again) => {
             let again = written(&again.objects.expanded());
             for (first, second) in objects.iter().zip(&again) {
-                assert_eq!(first, second, "an object is another one when it is read again");
+                assert_eq!(first, second, "an object changed in a round trip");
             }
             assert_eq!(objects.len(), again.len());
         }
@@ -81,14 +82,14 @@ fn accepted(manifests: &Manifests) {
     problems.iter().for_each(|problem| has_place(&manifests.locate(problem)));
     let whole = plimsoll_snapshot::build(&expanded, &extra);
     assert_eq!((&snapshot, &problems), (&whole.0, &whole.1), "replicas are not what their pods are");
-    // What the command plans on is what the wire takes.
+    // The snapshot of the command can be encoded.
     let wire = plimsoll_proto::snapshot::v1::Snapshot::from(&snapshot);
-    assert_eq!(Snapshot::try_from(wire).as_ref(), Ok(&snapshot), "the snapshot is not one for the wire");
+    assert_eq!(Snapshot::try_from(wire).as_ref(), Ok(&snapshot), "the snapshot changed in a round trip");
 }
 
-/// All objects with their kinds, in a fixed order of kinds. Replicas are among the pods by now.
+/// All objects with their kinds, in a fixed order of kinds. Replicas are already expanded into pods.
 fn written(objects: &Objects) -> Vec<Value> {
-    let mut all = Vec::new();
+    let mut values = Vec::new();
     let Objects {
         pods,
         nodes,
@@ -106,29 +107,29 @@ fn written(objects: &Objects) -> Vec<Value> {
         csi_nodes,
         capacity_buffers,
         pod_templates,
-        // Their pods are there already.
+        // The pods of replicas are included above.
         replicas: _,
         deployments: _,
         replica_sets: _,
         stateful_sets: _,
     } = objects;
-    add(&mut all, "v1", "Pod", pods);
-    add(&mut all, "v1", "Node", nodes);
-    add(&mut all, "karpenter.sh/v1", "NodePool", node_pools);
-    add(&mut all, "karpenter.sh/v1", "NodeClaim", node_claims);
-    add(&mut all, "karpenter.k8s.aws/v1", "EC2NodeClass", node_classes);
-    add(&mut all, "karpenter.sh/v1alpha1", "NodeOverlay", node_overlays);
-    add(&mut all, "apps/v1", "DaemonSet", daemon_sets);
-    add(&mut all, "policy/v1", "PodDisruptionBudget", pod_disruption_budgets);
-    add(&mut all, "scheduling.k8s.io/v1", "PriorityClass", priority_classes);
-    add(&mut all, "v1", "Namespace", namespaces);
-    add(&mut all, "v1", "PersistentVolume", persistent_volumes);
-    add(&mut all, "v1", "PersistentVolumeClaim", persistent_volume_claims);
-    add(&mut all, "storage.k8s.io/v1", "StorageClass", storage_classes);
-    add(&mut all, "storage.k8s.io/v1", "CSINode", csi_nodes);
-    add(&mut all, "autoscaling.x-k8s.io/v1beta1", "CapacityBuffer", capacity_buffers);
-    add(&mut all, "v1", "PodTemplate", pod_templates);
-    all
+    add(&mut values, "v1", "Pod", pods);
+    add(&mut values, "v1", "Node", nodes);
+    add(&mut values, "karpenter.sh/v1", "NodePool", node_pools);
+    add(&mut values, "karpenter.sh/v1", "NodeClaim", node_claims);
+    add(&mut values, "karpenter.k8s.aws/v1", "EC2NodeClass", node_classes);
+    add(&mut values, "karpenter.sh/v1alpha1", "NodeOverlay", node_overlays);
+    add(&mut values, "apps/v1", "DaemonSet", daemon_sets);
+    add(&mut values, "policy/v1", "PodDisruptionBudget", pod_disruption_budgets);
+    add(&mut values, "scheduling.k8s.io/v1", "PriorityClass", priority_classes);
+    add(&mut values, "v1", "Namespace", namespaces);
+    add(&mut values, "v1", "PersistentVolume", persistent_volumes);
+    add(&mut values, "v1", "PersistentVolumeClaim", persistent_volume_claims);
+    add(&mut values, "storage.k8s.io/v1", "StorageClass", storage_classes);
+    add(&mut values, "storage.k8s.io/v1", "CSINode", csi_nodes);
+    add(&mut values, "autoscaling.x-k8s.io/v1beta1", "CapacityBuffer", capacity_buffers);
+    add(&mut values, "v1", "PodTemplate", pod_templates);
+    values
 }
 
 fn add<T: Serialize>(all: &mut Vec<Value>, version: &str, kind: &str, objects: &[T]) {

@@ -1,17 +1,18 @@
-//! Quantities: the reader against one that is written down as simply as the grammar, and what is printed against what is read.
+//! Quantities: compares the parser with a simple parser that follows the grammar, and checks that printed values parse
+//! to the same amount.
 
 use plimsoll_model::quantity::{Quantity, format_amount, parse_resources};
 use plimsoll_model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
 
-/// Nanos in 2⁶³−1 units: Kubernetes' cap.
+/// Maximum of Kubernetes, 2⁶³−1 units, in nanos.
 const CAP: u128 = (i64::MAX as u128) * 1_000_000_000;
-/// Digits up to which the simple reader calculates in 128 bits.
+/// Maximum number of digits that the simple parser calculates in 128 bits.
 const DIGITS: usize = 18;
 
-/// Reads the bytes as text, and their first eight also as an amount.
+/// Parses the bytes as a string, and the first eight bytes also as an amount.
 ///
 /// # Panics
-/// The property does not hold.
+/// If the property is violated.
 pub fn holds(data: &[u8]) {
     if let Some(bytes) = data.first_chunk::<8>() {
         amounts(i64::from_le_bytes(*bytes));
@@ -35,7 +36,7 @@ pub fn holds(data: &[u8]) {
     assert_eq!(quantity.is_negative(), nanos_of(&quantity) < 0, "{text:?}");
     for (resource, unit) in [(CPU, 1_000_000_i128), (MEMORY, 1_000_000_000), ("example.com/gpu", 1_000_000_000)] {
         let nanos = nanos_of(&quantity);
-        // Away from zero, as Kubernetes rounds.
+        // Rounds away from zero, as Kubernetes does.
         let away = if nanos < 0 { -((-nanos + unit - 1) / unit) } else { (nanos + unit - 1) / unit };
         let expected = i64::try_from(away).ok();
         assert_eq!(quantity.amount_of(resource), expected, "{text:?} of {resource}");
@@ -44,17 +45,17 @@ pub fn holds(data: &[u8]) {
     }
 }
 
-/// Any amount is read as it was written.
+/// Every amount parses to the value that was printed.
 fn amounts(amount: i64) {
     for resource in [CPU, MEMORY, EPHEMERAL_STORAGE, "hugepages-2Mi", "pods", "example.com/gpu"] {
         let text = format_amount(resource, amount);
-        // The least number is beyond Kubernetes' cap.
+        // The lowest number is beyond the limit of Kubernetes.
         let expected = if resource == CPU { amount } else { amount.max(-i64::MAX) };
         assert_eq!(Quantity::parse(&text).map(|it| it.amount_of(resource)), Ok(Some(expected)), "{text} of {resource}");
     }
 }
 
-/// By what it prints: `1500m`, with the suffixes n, u, m and none.
+/// Nanos of the printed form, such as `1500m`, with the suffixes n, u, m and none.
 fn nanos_of(quantity: &Quantity) -> i128 {
     let text = quantity.to_string();
     let number = text.trim_end_matches(['n', 'u', 'm']);
@@ -70,14 +71,14 @@ fn nanos_of(quantity: &Quantity) -> i128 {
 }
 
 enum Simple {
-    /// Whether it is negative, and how much.
+    /// Whether the value is negative, and its magnitude.
     Nanos(bool, u128),
-    /// A quantity that this reader does not calculate.
+    /// A quantity that the simple parser does not calculate.
     TooLong,
     No,
 }
 
-/// `[+-] digits [. digits] suffix`, as Kubernetes' grammar has it.
+/// Parses `[+-] digits [. digits] suffix`, the grammar of Kubernetes.
 fn simply(text: &str) -> Simple {
     if text.is_empty() {
         return Simple::No;
@@ -106,7 +107,7 @@ fn simply(text: &str) -> Simple {
         (true, Some(factor)) => number.saturating_mul(factor),
         (true, None) => u128::MAX,
         (false, Some(factor)) => number.div_ceil(factor),
-        // Less than the least step, which is rounded up to.
+        // Below the smallest step, to which the value is rounded up.
         (false, None) => 1,
     };
     Simple::Nanos(negative, nanos.min(CAP))
@@ -126,6 +127,6 @@ fn scale(suffix: &str) -> Option<(i64, u32)> {
     let exponent = suffix.strip_prefix(['e', 'E'])?;
     let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    // Kubernetes reads exponents of 32 bits.
+    // Kubernetes parses exponents as 32-bit integers.
     plain.then(|| exponent.parse::<i32>().ok())?.map(|power| (i64::from(power), 0))
 }

@@ -1,4 +1,4 @@
-//! The algebra of requirements against sets that are simply listed: what it says of a value is what trying the value says.
+//! The algebra of requirements, compared with a check of each single value.
 
 use crate::cursor::Cursor;
 use plimsoll_model::requirements::{
@@ -6,7 +6,7 @@ use plimsoll_model::requirements::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Values that requirements name: words, integers in several spellings, and the ends of what an integer can be.
+/// Values for requirements: words, integers in several spellings, and the limits of integers.
 const VALUES: [&str; 16] = [
     "a",
     "b",
@@ -25,7 +25,7 @@ const VALUES: [&str; 16] = [
     "1.5",
     "A",
 ];
-/// Labels; two are one by an older name, one is known to every pool.
+/// Labels. Two of them are aliases of one label, and one is defined for every pool.
 const KEYS: [&str; 16] = {
     const SOME: [&str; 4] =
         ["team", "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone", "karpenter.sh/capacity-type"];
@@ -37,13 +37,13 @@ const KEYS: [&str; 16] = {
     }
     keys
 };
-/// Entries on one side.
+/// Maximum number of entries per list.
 const MOST: usize = 6;
 
-/// Reads two lists of requirements and a node's labels from the bytes.
+/// Parses two lists of requirements and a node's labels from the bytes.
 ///
 /// # Panics
-/// The property does not hold.
+/// If the property is violated.
 pub fn holds(data: &[u8]) {
     let mut bytes = Cursor::new(data);
     let (left, right) = (entries(&mut bytes), entries(&mut bytes));
@@ -77,12 +77,12 @@ fn labels(bytes: &mut Cursor<'_>) -> BTreeMap<String, String> {
     (0..bytes.byte() % 4).map(|_| (bytes.pick(&KEYS).to_owned(), bytes.pick(&VALUES).to_owned())).collect()
 }
 
-/// All values that are named anywhere, and some that are not.
+/// All values that entries can name, and some others.
 fn universe() -> impl Iterator<Item = &'static str> {
     VALUES.into_iter().chain(["c", "4", "-7", "00", "100"])
 }
 
-/// What an entry of the API admits; `None` where it has no meaning.
+/// Whether an entry of the API admits a value; `None` if the entry is invalid.
 fn admits(entry: &NodeSelectorRequirement, value: &str) -> Option<bool> {
     let listed = entry.values.iter().any(|it| it == value);
     let compared = |holds: &dyn Fn(i128, i128) -> bool| match entry.values.as_slice() {
@@ -119,12 +119,12 @@ fn one(entry: &NodeSelectorRequirement) {
     assert_eq!(requirement.has_intersection(&requirement), !requirement.is_empty(), "{entry} with itself");
     let absent = matches!(entry.operator, Operator::DoesNotExist)
         || (entry.operator == Operator::NotIn && !entry.values.is_empty());
-    // A bound beyond the last integer is met by nothing, which is the same as no such label.
+    // No value satisfies a bound beyond the last integer, which is equivalent to an absent label.
     let beyond = entry.operator.is_bound() && requirement.is_empty();
     assert_eq!(requirement.allows_absence(), absent || beyond, "{entry}");
 }
 
-/// It is in its one form, and comes back from the form of the API.
+/// The requirement is in normal form, and survives a round trip through the API form.
 fn normal(requirement: &Requirement) {
     let bounded = requirement.gte.is_some() || requirement.lte.is_some();
     assert!(requirement.complement || !bounded, "{requirement:?}");
@@ -154,7 +154,7 @@ fn pair(a: &Requirement, b: &Requirement) {
     if universe().any(|value| a.has(value) && b.has(value)) {
         assert!(a.has_intersection(b), "{a} and {b}");
     }
-    // A set of listed values is all that there is to try.
+    // For two sets of listed values, there are no other values to check.
     if !a.complement && !b.complement {
         let common: BTreeSet<&String> = a.values.intersection(&b.values).collect();
         assert_eq!(both.values.iter().collect::<BTreeSet<_>>(), common, "{a} and {b}");
@@ -172,8 +172,8 @@ fn sets(left: &[NodeSelectorRequirement], right: &[NodeSelectorRequirement]) {
     for requirement in a.iter() {
         let entries = left.iter().filter(|it| plimsoll_model::names::label::normalized(&it.key) == requirement.key);
         for value in universe() {
-            let all = entries.clone().all(|entry| admits(entry, value) == Some(true));
-            assert_eq!(requirement.has(value), all, "{requirement} and {value:?}");
+            let admitted_by_all = entries.clone().all(|entry| admits(entry, value) == Some(true));
+            assert_eq!(requirement.has(value), admitted_by_all, "{requirement} and {value:?}");
         }
     }
     assert_eq!(Requirements::from_api(&a.to_api()), Ok(a.clone()), "what is written is not what is read");
@@ -196,7 +196,8 @@ fn sets(left: &[NodeSelectorRequirement], right: &[NodeSelectorRequirement]) {
     }
 }
 
-/// A term of a node selector, by kube-scheduler's rules: a key by the name that it has there, and no entry that it cannot read.
+/// A node selector term by the rules of kube-scheduler: keys without aliases, and no entries that kube-scheduler cannot
+/// parse.
 fn term(entries: &[NodeSelectorRequirement], labels: &BTreeMap<String, String>) {
     let matches = |entry: &NodeSelectorRequirement| {
         let value = labels.get(&entry.key);

@@ -1,4 +1,4 @@
-//! The wire: any bytes are either refused with the field's path, or a model that comes back from the wire as it went.
+//! Wire format: any bytes are rejected with the field's path, or decode to a model that survives a round trip.
 
 use plimsoll_model::catalog::{Catalog, InstanceType};
 use plimsoll_model::execution::{CatalogUpdate, Execution, LedgerUpdate, Outcome};
@@ -10,13 +10,13 @@ use plimsoll_proto::{actuator, catalog, plan, snapshot};
 use prost::Message;
 use std::fmt::Debug;
 
-/// Objects in a chunk: few, so that small snapshots have several.
+/// Objects per chunk. The number is low, so that small snapshots have several chunks.
 const PER_CHUNK: usize = 2;
 
-/// The first byte says what message the others are.
+/// The first byte selects the type of the message in the other bytes.
 ///
 /// # Panics
-/// The property does not hold.
+/// If the property is violated.
 pub fn holds(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
     match kind % 8 {
@@ -35,7 +35,7 @@ fn has_path(error: &ConvertError) {
     assert!(!error.path.is_empty() && !error.message.is_empty(), "where is {error}?");
 }
 
-/// The model of a message, if it makes one.
+/// The model of a message, if the message is valid.
 fn there_and_back<Wire, Model>(bytes: &[u8]) -> Option<Model>
 where
     Wire: Message + Default + for<'model> From<&'model Model>,
@@ -47,11 +47,11 @@ where
     let received = Wire::decode(sent.as_slice()).map(Model::try_from);
     assert!(received.is_ok(), "what was sent is no message");
     let received = received.ok()?;
-    assert_eq!(received.as_ref(), Ok(&model), "another one comes than went");
+    assert_eq!(received.as_ref(), Ok(&model), "the model changed in a round trip");
     Some(model)
 }
 
-/// A catalog's id is that of its content, which no chance hits: only the content is taken from the bytes.
+/// The id of a catalog is a hash of its content, which random bytes never match. Only the content comes from the bytes.
 fn catalogs(bytes: &[u8]) {
     let Ok(wire) = catalog::v1::Catalog::decode(bytes) else { return };
     if let Err(error) = Catalog::try_from(wire.clone()) {
@@ -70,7 +70,7 @@ fn catalogs(bytes: &[u8]) {
     );
 }
 
-/// Two snapshots: their difference, applied to the first, is the second; and each comes whole in chunks.
+/// For two snapshots, the delta applied to the first gives the second, and the chunks of each reproduce it.
 fn changes(bytes: &[u8]) {
     let Some((at, bytes)) = bytes.split_first_chunk::<2>() else { return };
     let at = usize::from(u16::from_be_bytes(*at)).min(bytes.len());
@@ -83,7 +83,7 @@ fn changes(bytes: &[u8]) {
     for chunk in delta::chunks(&old, PER_CHUNK) {
         last = mirror.apply_chunk(chunk);
     }
-    assert_eq!(last, Ok(true), "the chunks of a snapshot do not make one");
+    assert_eq!(last, Ok(true), "the chunks do not complete the snapshot");
     assert_eq!(mirror.snapshot(), Some(&old));
     assert_eq!(mirror.apply_delta(delta::diff(&old, &new)), Ok(()), "a difference cannot be applied");
     assert_eq!(mirror.snapshot(), Some(&new));

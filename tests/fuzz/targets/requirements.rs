@@ -1,4 +1,4 @@
 #![no_main]
-//! libFuzzer's program for `requirements`.
+//! libFuzzer program for `requirements`.
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| plimsoll_fuzz::requirements::holds(data));

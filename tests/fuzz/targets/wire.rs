@@ -1,4 +1,4 @@
 #![no_main]
-//! libFuzzer's program for `wire`.
+//! libFuzzer program for `wire`.
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| plimsoll_fuzz::wire::holds(data));

@@ -1,5 +1,5 @@
-//! Replays every kept input through its property.
-#![allow(clippy::unwrap_used, reason = "helpers of tests, which may fail like them")]
+//! Replays every stored input through its property.
+#![allow(clippy::unwrap_used, reason = "test helpers fail by panicking")]
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,10 +7,10 @@ use plimsoll_fuzz::TARGETS;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is kept for one property: it is in everybody's clone.
+/// Maximum size of the inputs of one property, because they are part of every clone.
 const MOST_BYTES: usize = 128 * 1024;
 
-/// An input and the name that a failure tells.
+/// An input, and the name that failure messages show.
 struct Input {
     name: String,
     data: Vec<u8>,
@@ -20,7 +20,7 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-/// The inputs of the archive of a target: a line for each, with its name and its bytes in base64.
+/// Inputs in the archive of a target. Each line has a name and the input in base64.
 fn archived(target: &str) -> Vec<Input> {
     let text = fs::read_to_string(folder("corpus").join(format!("{target}.base64"))).unwrap();
     let read = |line: &str| {
@@ -30,7 +30,7 @@ fn archived(target: &str) -> Vec<Input> {
     text.lines().map(read).collect()
 }
 
-/// Inputs that once broke the property, by what they are.
+/// Inputs that once violated the property, by description.
 fn regressions(target: &str) -> Vec<Input> {
     let Ok(entries) = fs::read_dir(folder("regressions").join(target)) else { return Vec::new() };
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -58,7 +58,7 @@ fn regressions_are_of_targets_and_archives_are_sorted() {
         assert!(targets.contains(&name.as_str()) && !regressions(&name).is_empty(), "regressions/{name}");
     }
     for target in targets {
-        // `run.sh --keep` writes them so; each input is there once.
+        // `run.sh --keep` writes the archive sorted and without duplicates.
         assert!(archived(target).is_sorted_by(|first, second| first.name < second.name), "{target}");
     }
 }
@@ -67,7 +67,7 @@ fn regressions_are_of_targets_and_archives_are_sorted() {
 fn the_corpus_stays_small() {
     for (target, _) in TARGETS {
         let bytes: usize = archived(target).iter().chain(&regressions(target)).map(|input| input.data.len()).sum();
-        assert!(bytes <= MOST_BYTES, "{target}: {bytes} bytes are kept, {MOST_BYTES} at most");
+        assert!(bytes <= MOST_BYTES, "{target}: {bytes} bytes are stored, at most {MOST_BYTES}");
     }
 }
 

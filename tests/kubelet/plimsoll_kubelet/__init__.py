@@ -1,1 +1,1 @@
-"""Plays the kubelet of every instance that the EC2 of tests/ec2 runs."""
+"""Simulates the kubelet of every instance of the EC2 in tests/ec2."""

@@ -1,4 +1,5 @@
-"""Capacity and allocatable of a node, from EC2's description of its type: not from Plimsoll's catalog, which is under test."""
+"""Capacity and allocatable of a node from EC2's description of its type, independent of Plimsoll's catalog, which is
+under test."""
 
 from __future__ import annotations
 
@@ -6,9 +7,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-# Firmware, hypervisor and kernel take their part before the kubelet looks: on real nodes 4 to 6 %.
+# Memory of firmware, hypervisor and kernel, which the kubelet does not see: 4 to 6 % on real nodes.
 MEMORY_LOST = 0.06
-# The kubelet's defaults where the configuration says nothing.
+# Defaults of the kubelet.
 EVICTION_MEMORY = "100Mi"
 EVICTION_NODEFS_SHARE = 0.10
 _UNITS = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -58,7 +59,7 @@ def quantity(text: str) -> int:
 
 
 def eviction_memory(threshold: str, memory: int) -> int:
-    """An amount, or a share of the memory."""
+    """An amount, or a percentage of the memory."""
     if threshold.endswith("%"):
         return int(memory * float(threshold[:-1]) / 100)
     return quantity(threshold)
@@ -80,13 +81,13 @@ def _reserved_millis(millis: int) -> int:
 
 
 def _eni_pods(facts: dict[str, Any]) -> int:
-    """One address of each interface is its own; two pods use the host's network."""
+    """The primary address of each interface is reserved; two pods use the host's network."""
     network = facts["NetworkInfo"]
     return network["MaximumNetworkInterfaces"] * (network["Ipv4AddressesPerInterface"] - 1) + 2
 
 
 def _devices(facts: dict[str, Any]) -> dict[str, str]:
-    """What device plugins would add."""
+    """Resources that device plugins would add."""
     found: dict[str, str] = {}
     for gpu in facts.get("GpuInfo", {}).get("Gpus", []):
         name = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu", "Habana": "habana.ai/gaudi"}.get(gpu["Manufacturer"])

@@ -1,4 +1,4 @@
-"""A plain client of the API server: the four calls that the stand-in makes."""
+"""A minimal client of the API server: the four calls of this program."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from urllib.parse import quote, urlparse
 
 import yaml
 
-# A call takes milliseconds; on a stalled server the loop must come round again.
+# A call takes milliseconds; with a stalled server, the loop must continue.
 TIMEOUT_SECONDS = 10.0
 
 
 class ApiError(Exception):
-    """The API server refused; `status` is the HTTP status, the text its message."""
+    """The API server rejected the request; `status` is the HTTP status, the string its message."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -26,7 +26,7 @@ class ApiError(Exception):
 
 
 class Cluster:
-    """One connection, as the user of a kubeconfig with a client certificate."""
+    """One connection with the client certificate of a kubeconfig."""
 
     def __init__(self, kubeconfig: Path) -> None:
         config = yaml.safe_load(kubeconfig.read_text())
@@ -36,7 +36,7 @@ class Cluster:
         self.server: str = cluster["server"]
         self.certificate_authority = base64.b64decode(cluster["certificate-authority-data"])
         self._tls = ssl.create_default_context(cadata=self.certificate_authority.decode())
-        # ssl takes a client certificate from files only.
+        # ssl loads client certificates only from files.
         with tempfile.TemporaryDirectory() as folder:
             certificate, key = Path(folder, "crt"), Path(folder, "key")
             certificate.write_bytes(base64.b64decode(user["client-certificate-data"]))
@@ -46,11 +46,12 @@ class Cluster:
         self._connection: http.client.HTTPSConnection | None = None
 
     def service_cidr(self) -> str:
-        """The first of the ServiceCIDR `kubernetes`."""
+        """The first CIDR of the ServiceCIDR `kubernetes`."""
         return self._call("GET", "/apis/networking.k8s.io/v1/servicecidrs/kubernetes")["spec"]["cidrs"][0]
 
     def create_node(self, node: dict[str, Any]) -> None:
-        """An existing one of the same provider id is the one that an earlier, unanswered call made."""
+        """Creates the Node. An existing Node with the same provider id comes from an earlier call without a response.
+        """
         try:
             self._call("POST", "/api/v1/nodes", node)
         except ApiError as error:
@@ -61,7 +62,7 @@ class Cluster:
                 raise
 
     def leave(self, name: str) -> bool:
-        """Takes the kubelet away: kwok lets go of the node, which is no longer Ready. False if there is no such node."""
+        """Removes the kubelet: kwok releases the node, which is no longer Ready. False if the node does not exist."""
         path = _node_path(name)
         gone = {"metadata": {"annotations": {"kwok.x-k8s.io/node": None}}}
         ready = {"type": "Ready", "status": "False", "reason": "InstanceGone", "message": "The instance is gone, and the kubelet with it."}
@@ -78,7 +79,7 @@ class Cluster:
         try:
             return self._once(method, path, body, kind)
         except (http.client.HTTPException, OSError):
-            # The server closes idle connections. Each of these calls may be sent twice.
+            # The server closes idle connections. Each of these calls is safe to send twice.
             self._connection = None
             return self._once(method, path, body, kind)
 

@@ -1,4 +1,4 @@
-"""Instances from the control path of tests/ec2, facts about their types from EC2's own API."""
+"""Instances from the control path of tests/ec2, and facts about their types from EC2's own API."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Ec2:
         self._endpoint = endpoint.rstrip("/")
 
     def instances(self) -> list[dict[str, Any]]:
-        """Every instance ever launched, with its state."""
+        """All instances of the history, with their states."""
         return self._get("/_instances")
 
     def instance(self, instance_id: str) -> dict[str, Any]:
-        """One of them, with its user data."""
+        """One instance with its user data."""
         return self._get(f"/_instances?user-data={instance_id}")[0]
 
     @functools.cache
@@ -33,7 +33,7 @@ class Ec2:
 
     @functools.cache
     def zone_id(self, region: str, zone: str) -> str:
-        """Such as use1-az2."""
+        """A zone id such as use1-az2."""
         return self._client(region).describe_availability_zones(ZoneNames=[zone])["AvailabilityZones"][0]["ZoneId"]
 
     @functools.cache

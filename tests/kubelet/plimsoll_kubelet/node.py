@@ -1,4 +1,4 @@
-"""The Node that a kubelet on the instance would register, and the check of what it was told."""
+"""The Node that a kubelet on the instance would register, and checks of its user data."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
 
 @dataclass
 class Expected:
-    """What every node of this cluster must be told."""
+    """Settings that every node of this cluster must get."""
 
     cluster_name: str
     endpoint: str
     certificate_authority: bytes
     service_cidr: str
-    # As key:effect. The node must come with them, or pods run there before its owner has looked at it.
+    # As key:effect. The node must register with these taints, or pods run there too early.
     taints: tuple[str, ...]
 
 
 def check(config: NodeConfig, expected: Expected) -> None:
-    """A node that was told otherwise would join another cluster, or none."""
+    """A node with other settings would join another cluster, or none."""
     for field, got, want in (
         ("spec.cluster.name", config.cluster_name, expected.cluster_name),
         ("spec.cluster.apiServerEndpoint", config.endpoint, expected.endpoint),

@@ -1,4 +1,4 @@
-"""The loop: running instances become Nodes, instances that are gone leave theirs."""
+"""The loop: registers running instances as Nodes, and stops the Nodes of terminated instances."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from plimsoll_kubelet.userdata import BadUserData, decode
 
 
 class Cloud(Protocol):
-    """Where instances come from."""
+    """Source of instances."""
 
     def instances(self) -> list[dict[str, Any]]: ...
 
@@ -29,7 +29,7 @@ class Cloud(Protocol):
 
 
 class Api(Protocol):
-    """Where Nodes go."""
+    """Destination of Nodes."""
 
     def create_node(self, node: dict[str, Any]) -> None: ...
 
@@ -38,7 +38,7 @@ class Api(Protocol):
 
 @dataclass
 class StandIn:
-    """Knows each instance by id. Nothing is kept elsewhere: it lives as long as the cluster does."""
+    """State of each instance by id. In memory only: the process lives as long as the cluster."""
 
     cloud: Cloud
     api: Api
@@ -53,7 +53,7 @@ class StandIn:
     waiting: set[str] = field(default_factory=set)
 
     def turn(self) -> None:
-        """Looks once."""
+        """Runs once."""
         now = self.clock()
         before = (len(self.nodes), len(self.gone), len(self.errors))
         for instance in self.cloud.instances():
@@ -78,7 +78,7 @@ class StandIn:
             node = build(instance, facts, self.cloud.zone_id(instance["region"], instance["zone"]), config)
             self.api.create_node(node)
         except BadUserData as error:
-            # Such a node never comes up. It fails the run, at its end, and is not tried again.
+            # Such a node never registers. It fails the run at its end, and is not retried.
             self._fail(instance_id, f"user data: {error}")
         except ApiError as error:
             if error.status >= 500 or error.status == 429:
@@ -86,7 +86,7 @@ class StandIn:
                 return
             name = node["metadata"]["name"]
             if error.status == 409 and any(self.nodes.get(i) == name for i in self.gone):
-                # EC2 gives an address again. A kubelet tries until the Node of the instance before is gone.
+                # EC2 reuses addresses. A kubelet retries until the Node of the earlier instance is deleted.
                 if instance_id not in self.waiting:
                     self.waiting.add(instance_id)
                     say(f"{instance_id}: waits until the node {name} of an instance that is gone is deleted")
@@ -114,7 +114,7 @@ class StandIn:
         say(f"{instance_id}: error: {message}")
 
     def write_report(self) -> None:
-        """Whole or not at all: the harness may be reading."""
+        """Atomic, because the harness may be reading."""
         if self.report is None:
             return
         text = json.dumps({"nodes": self.nodes, "gone": sorted(self.gone), "errors": self.errors})
@@ -123,7 +123,7 @@ class StandIn:
         temporary.replace(self.report)
 
     def run(self, stop: threading.Event, every: float) -> None:
-        """Until stopped. A cloud or a cluster that does not answer is asked again."""
+        """Runs until stopped. Failed requests to cloud and cluster are retried."""
         while not stop.is_set():
             try:
                 self.turn()
@@ -133,5 +133,5 @@ class StandIn:
 
 
 def say(text: str) -> None:
-    """One line of log."""
+    """Writes one log line."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)

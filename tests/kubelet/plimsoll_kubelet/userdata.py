@@ -1,4 +1,4 @@
-"""Decodes an instance's user data as AL2023's nodeadm and then the kubelet do, and refuses what they would refuse."""
+"""Decodes an instance's user data like AL2023's nodeadm and the kubelet, and rejects what they would reject."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 import yaml
 
-# EC2's limit, of the decoded text.
+# EC2's limit for the decoded user data.
 USER_DATA_BYTES_MAX = 16_384
 NODE_CONFIG_TYPE = "application/node.eks.aws"
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-# What --node-labels may set below kubernetes.io and k8s.io; the kubelet does not start with any other.
+# Labels of kubernetes.io and k8s.io that --node-labels may set; the kubelet does not start with others.
 KUBELET_LABELS = {
     "beta.kubernetes.io/arch",
     "beta.kubernetes.io/instance-type",
@@ -36,12 +36,12 @@ _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-
 
 
 class BadUserData(ValueError):
-    """The node would not come up; the message names the part and the field."""
+    """The node would not start; the message names the part and the field."""
 
 
 @dataclass
 class NodeConfig:
-    """What nodeadm hands to the kubelet."""
+    """Output of nodeadm for the kubelet."""
 
     cluster_name: str
     endpoint: str
@@ -57,7 +57,7 @@ class NodeConfig:
 
 
 def decode(encoded: str) -> NodeConfig:
-    """From the base64 text of the launch template."""
+    """Decodes the base64 user data of the launch template."""
     try:
         text = base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -81,7 +81,7 @@ def decode(encoded: str) -> NodeConfig:
 
 
 def _documents(text: bytes) -> list[Any]:
-    """The NodeConfigs in their order: parts of a MIME message, or the whole text."""
+    """The NodeConfigs in order: parts of a MIME message, or the whole user data."""
     if b"mime-version:" not in text[:1024].lower() and b"content-type:" not in text[:1024].lower():
         return [_yaml("user data", text)]
     message = message_from_bytes(text, policy=policy.default)
@@ -104,7 +104,7 @@ def _yaml(where: str, text: bytes) -> Any:
 
 
 def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Later documents win; maps are merged, lists replaced."""
+    """Later documents take precedence; maps are merged, lists replaced."""
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)
@@ -115,13 +115,13 @@ def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 def _text(where: dict[str, Any], path: str, key: str) -> str:
     value = where.get(key)
     if not isinstance(value, str) or not value:
-        raise BadUserData(f"{path}.{key}: a text is needed, not {value!r}")
+        raise BadUserData(f"{path}.{key}: must be a string, not {value!r}")
     return value
 
 
 def _map(value: Any, path: str) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
-        raise BadUserData(f"{path}: a map of texts is needed, not {value!r}")
+        raise BadUserData(f"{path}: must be a map of strings, not {value!r}")
     return value
 
 
@@ -178,7 +178,7 @@ def _taints(values: Any) -> list[dict[str, str]]:
             raise BadUserData(f"{path}[{index}]: unknown field in {taint!r}")
         identity = (taint["key"], taint["effect"])
         if identity in seen:
-            # The API server refuses such a Node.
+            # The API server rejects such a Node.
             raise BadUserData(f"{path}[{index}]: {identity} is there twice")
         seen.add(identity)
     return values

@@ -1,4 +1,4 @@
-"""User data as a launch template carries it, to be broken in one place."""
+"""User data as in a launch template, which tests modify."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ INSTANCE: dict[str, Any] = {
 
 
 def spec(**changes: Any) -> dict[str, Any]:
-    """SPEC with some fields set, named by their path with `__` for the dots; None takes a field away."""
+    """SPEC with some fields set, named by path with `__` for the dots; None removes a field."""
     result = copy.deepcopy(SPEC)
     for path, value in changes.items():
         *above, last = path.split("__")
@@ -75,6 +75,6 @@ def mime(*parts: tuple[str, str]) -> str:
 
 
 def user_data(**changes: Any) -> str:
-    """A shell part of the user's and a NodeConfig, as base64."""
+    """A user's shell part and a NodeConfig, as base64."""
     document = {"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec(**changes)}
     return mime(("text/x-shellscript", "#!/bin/sh\necho hello"), ("application/node.eks.aws", yaml.safe_dump(document)))

@@ -1,4 +1,4 @@
-"""Resources and the Node, against figures of real nodes."""
+"""Resources and Node, compared with real nodes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Resources(unittest.TestCase):
     def test_an_m5_large_is_as_on_eks(self) -> None:
         found = resources(FACTS, 29, 20, decode(user_data()))
         self.assertEqual((found.capacity["cpu"], found.capacity["pods"]), ("2", "29"))
-        # A real one shows 1930m: 6 % of the first core and 1 % of the second are kept.
+        # A real node has 1930m: 6 % of the first core and 1 % of the second are reserved.
         self.assertEqual(found.allocatable["cpu"], "1930m")
         # 11 Mi for each of 29 pods, 255 Mi, and 100 Mi before eviction.
         kept = quantity(found.capacity["memory"]) - quantity(found.allocatable["memory"])
         self.assertEqual(kept, (11 * 29 + 255 + 100) * 2**20)
-# What the guest does not see is gone before.
+# The memory that a guest does not see is subtracted before.
         self.assertAlmostEqual(quantity(found.capacity["memory"]), 8192 * 2**20 * 0.94, delta=1024)
 
     def test_what_the_configuration_reserves_replaces_the_rule(self) -> None:

@@ -1,4 +1,4 @@
-"""The loop, with a cloud and a cluster in memory."""
+"""The loop, with an in-memory cloud and cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nodeadm and the kubelet take, and what they refuse."""
+"""User data that nodeadm and the kubelet accept, and that they reject."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-//! The parts that plans are made of: `cargo bench -p plimsoll-measure --features parts`.
+//! Benchmarks of parts of the planner: `cargo bench -p plimsoll-measure --features parts`.
 
 #![allow(missing_docs, reason = "Criterion's macro makes a public function without any")]
 
@@ -20,7 +20,7 @@ use std::hint::black_box;
 const GIB: i64 = 1 << 30;
 const ZONES: [&str; 3] = ["a", "b", "c"];
 
-/// Types of 1 to 64 vCPU with 2 to 8 GiB each; the larger the cheaper by the vCPU, by a little.
+/// Types of 1 to 64 vCPU with 2 to 8 GiB each. Larger types are slightly cheaper per vCPU.
 fn catalog(types: i64) -> Catalog {
     let kind = |number: i64| {
         let (cpus, gib) = (1 + number % 64, 2 << (number % 3));
@@ -49,7 +49,7 @@ fn resources(milli_cpu: i64, bytes: i64, pods: i64) -> Resources {
     [("cpu", milli_cpu), ("memory", bytes), ("pods", pods)].into()
 }
 
-/// `pods` waiting pods of `shapes` sizes, and one pool.
+/// A snapshot with `pods` pending pods of `shapes` sizes and one pool.
 fn snapshot(catalog: &Catalog, pods: usize, shapes: usize) -> Snapshot {
     let shape = |number: i64| {
         let requests = resources(50 + number * 37 % 2_000, (64 + number * 101 % 4_000) << 20, 1);

@@ -1,4 +1,4 @@
-//! A session over gRPC on loopback, as a watcher has it.
+//! Client of a session over gRPC on loopback, like the watcher.
 
 use crate::question;
 use crate::server::Server;
@@ -22,12 +22,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
 
-/// Objects in a message, as watchers send them.
+/// Objects per message, as in the watcher.
 const OBJECTS_PER_CHUNK: usize = 1000;
-/// Messages on their way at once.
+/// Maximum number of messages in flight.
 const IN_FLIGHT: usize = 16;
 
-/// Seconds from one moment of a session.
+/// Times in seconds from the start of a measurement.
 struct Planned {
     first_fragment: f64,
     first_launch: Option<f64>,
@@ -36,13 +36,13 @@ struct Planned {
     plan: Plan,
 }
 
-/// The client's end.
+/// Client side of a session.
 struct Talk {
     asks: mpsc::Sender<SessionRequest>,
     answers: Streaming<SessionResponse>,
 }
 
-/// A whole session from its first byte; then, in another one and with a new scheduler, the plan by itself.
+/// Measures a whole session from its first byte, and then the plan alone in another session with a new scheduler.
 pub(crate) fn measure(folder: &Path, disruption: bool) -> Result<Value> {
     let (snapshot, catalogs) = question(folder)?;
     let catalogs: Vec<Catalog> = catalogs.into_values().collect();
@@ -69,7 +69,7 @@ pub(crate) fn measure(folder: &Path, disruption: bool) -> Result<Value> {
     }))
 }
 
-/// Everything at once: the time is counted from Hello.
+/// Measures the whole session from Hello.
 async fn cold(snapshot: &Snapshot, catalogs: &[Catalog], options: &PlanOptions) -> Result<(Planned, f64)> {
     let server = Server::start()?;
     let chunks = delta::chunks(snapshot, OBJECTS_PER_CHUNK);
@@ -88,8 +88,8 @@ async fn cold(snapshot: &Snapshot, catalogs: &[Catalog], options: &PlanOptions) 
     Ok((planned, peak))
 }
 
-/// The plan is asked for once the snapshot surely is there, which a scheduler only tells by asking for a catalog. So one pool more has one
-/// that offers nothing, and the time is counted from when that is sent.
+/// Measures the plan after the snapshot has arrived. A scheduler shows that it has the snapshot only by requesting a
+/// catalog. Therefore one additional pool has an empty catalog, and the time starts when that catalog is sent.
 async fn apart(mut snapshot: Snapshot, catalogs: &[Catalog], options: &PlanOptions) -> Result<(Planned, f64)> {
     let server = Server::start()?;
     let region = catalogs.first().map(|one| one.region.clone()).unwrap_or_default();
@@ -109,7 +109,7 @@ async fn apart(mut snapshot: Snapshot, catalogs: &[Catalog], options: &PlanOptio
     talk.say(plan_now(&snapshot, options)).await?;
     match talk.hear().await? {
         Answer::NeedCatalog(need) if need.catalog_ids == [nothing.id().0] => {}
-        other => bail!("a catalog should have been asked for: {other:?}"),
+        other => bail!("expected a catalog request: {other:?}"),
     }
     let began = Instant::now();
     talk.say(Ask::Catalog((&nothing).into())).await?;
@@ -150,7 +150,7 @@ impl Talk {
         answer.message.context("an empty message")
     }
 
-    /// All fragments, and when they came.
+    /// All fragments and their times.
     async fn plan(&mut self, began: Instant) -> Result<Planned> {
         let mut all =
             Planned { first_fragment: 0.0, first_launch: None, last: 0.0, fragments: 0, plan: Plan::default() };

@@ -1,4 +1,4 @@
-//! Consolidation to the end: plans are made and carried out until a plan removes nothing.
+//! Consolidation until the end: plans are made and executed until a plan removes nothing.
 
 mod cluster;
 mod figures;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::time::Instant;
 
-/// Most rounds: far more than a cluster of thousands of nodes with budgets of a tenth needs.
+/// Maximum number of rounds, far more than a cluster of thousands of nodes with budgets of 10 % needs.
 const ROUNDS: usize = 400;
 
 /// Consolidates the generated cluster that `arguments` describe.
@@ -46,7 +46,7 @@ pub(crate) fn asked(arguments: &[String]) -> Result<Value> {
 fn measure(case: &Case, trace: bool) -> Result<Value> {
     let mut cluster = Cluster::new(case)?;
     let question = cluster.question()?;
-    let mut told = figures::bounds(&question);
+    let mut figures_json = figures::bounds(&question);
     let nodes = question.snapshot.nodes.len();
     let pods = question.snapshot.pods.len();
     let before = figures::hourly(&question).usd();
@@ -85,20 +85,20 @@ fn measure(case: &Case, trace: bool) -> Result<Value> {
         }
     }
     let question = cluster.question()?;
-    told["nodesBefore"] = nodes.into();
-    told["pods"] = pods.into();
-    told["hourlyBefore"] = before.into();
-    told["nodesAfter"] = question.snapshot.nodes.len().into();
-    told["hourlyAfter"] = figures::hourly(&question).usd().into();
-    told["rounds"] = rounds.into();
-    told["launched"] = launched.into();
-    told["evictions"] = moves.values().sum::<u32>().into();
-    told["mostMoves"] = moves.values().max().copied().unwrap_or(0).into();
-    told["movedAgain"] = moves.values().filter(|times| **times > 1).count().into();
-    told["stranded"] = stranded.into();
-    told["elsewhere"] = elsewhere.into();
-    told["violations"] = violations.into();
-    told["seconds"] = json!({"all": seconds, "first": first, "slowest": slowest});
-    told["peakMib"] = peak_mib()?.into();
-    Ok(told)
+    figures_json["nodesBefore"] = nodes.into();
+    figures_json["pods"] = pods.into();
+    figures_json["hourlyBefore"] = before.into();
+    figures_json["nodesAfter"] = question.snapshot.nodes.len().into();
+    figures_json["hourlyAfter"] = figures::hourly(&question).usd().into();
+    figures_json["rounds"] = rounds.into();
+    figures_json["launched"] = launched.into();
+    figures_json["evictions"] = moves.values().sum::<u32>().into();
+    figures_json["mostMoves"] = moves.values().max().copied().unwrap_or(0).into();
+    figures_json["movedAgain"] = moves.values().filter(|times| **times > 1).count().into();
+    figures_json["stranded"] = stranded.into();
+    figures_json["elsewhere"] = elsewhere.into();
+    figures_json["violations"] = violations.into();
+    figures_json["seconds"] = json!({"all": seconds, "first": first, "slowest": slowest});
+    figures_json["peakMib"] = peak_mib()?.into();
+    Ok(figures_json)
 }

@@ -1,4 +1,4 @@
-//! What a plan comes to.
+//! Figures of a plan.
 
 use anyhow::{Context as _, Result};
 use plimsoll_model::catalog::Catalog;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 pub(crate) fn of(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Value {
     let pending = snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending).count();
     let types: usize = catalogs.values().map(|catalog| catalog.instance_types.len()).sum();
-    let reason = plan.unschedulable.first().and_then(|one| one.reasons.first());
+    let reason = plan.unschedulable.first().and_then(|entry| entry.reasons.first());
     let most = plan.launches.iter().map(|launch| launch.pods.len()).max();
     json!({
         "pods": pending,
@@ -32,12 +32,12 @@ pub(crate) fn of(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, p
     })
 }
 
-/// The most memory this process had so far: Linux' high-water mark.
+/// Peak memory of this process: the high-water mark of Linux.
 pub(crate) fn peak_mib() -> Result<f64> {
     peak_of("self")
 }
 
-/// The same of another process, by its id.
+/// Peak memory of another process, by its id.
 pub(crate) fn peak_of(process: &str) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"));
     let status = status.context("peak memory is read from Linux' /proc")?;
@@ -47,7 +47,7 @@ pub(crate) fn peak_of(process: &str) -> Result<f64> {
     Ok(kib / 1024.0)
 }
 
-/// The value that a share of all values, sorted, does not exceed: 0.5 for the median, 0.99 for all but one in a hundred.
+/// The percentile of sorted values: 0.5 for the median, 0.99 for p99.
 pub(crate) fn percentile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -69,8 +69,8 @@ mod tests {
     #[test]
     fn percentiles_are_values_that_were_measured() {
         let values: Vec<f64> = (1..=101).rev().map(f64::from).collect();
-        let found = [0.0, 0.5, 0.99, 1.0].map(|share| percentile(&values, share));
-        assert_eq!(found.map(|it| it.to_string()), ["1", "51", "100", "101"]);
+        let percentiles = [0.0, 0.5, 0.99, 1.0].map(|share| percentile(&values, share));
+        assert_eq!(percentiles.map(|it| it.to_string()), ["1", "51", "100", "101"]);
         assert!(percentile(&[], 0.5).abs() < f64::EPSILON);
     }
 

@@ -1,13 +1,14 @@
-//! Measures the scheduler on snapshots that `cargo xtask bench` made. A folder has `snapshot.json` and `catalogs.json`, both in the model's own
-//! form; one line of JSON is printed for each.
+//! Measures the scheduler on snapshots from `cargo xtask bench`. A folder contains `snapshot.json` and `catalogs.json`
+//! in the format of the model. Prints one line of JSON for each.
 //!
-//! - `plimsoll-measure [--repeat N] FOLDER...`: plans, always anew. With one folder the process's peak of memory is that of one plan, with
-//!   what it was made from.
-//! - `plimsoll-measure warm [--steps N] FOLDER`: one pod more, again and again, in a session.
-//! - `plimsoll-measure wire [--no-disruption] FOLDER`: a session over gRPC on loopback, with a scheduler in a process of its own.
-//! - `plimsoll-measure consolidate [--seed N] [--nodes N] [--protected %] [--spot %] [--budget %] [--pools N] [--trace]`: a generated cluster,
-//!   consolidated until a plan removes nothing.
-//! - `plimsoll-measure serve`: that scheduler; it prints its address and ends with its stdin.
+//! - `plimsoll-measure [--repeat N] FOLDER...`: plans without earlier state. With one folder, the peak memory of the
+//!   process is that of one plan, including its input.
+//! - `plimsoll-measure warm [--steps N] FOLDER`: adds one pod per step in a session.
+//! - `plimsoll-measure wire [--no-disruption] FOLDER`: a session over gRPC on loopback with a scheduler in its own
+//!   process.
+//! - `plimsoll-measure consolidate [--seed N] [--nodes N] [--protected %] [--spot %] [--budget %] [--pools N]
+//!   [--trace]`: consolidates a generated cluster until a plan removes nothing.
+//! - `plimsoll-measure serve`: runs this scheduler; it prints its address and ends with its stdin.
 
 mod client;
 mod consolidation;
@@ -30,10 +31,10 @@ use std::path::{Path, PathBuf};
 const USAGE: &str =
     "usage: plimsoll-measure [warm | wire | consolidate | serve] [--repeat N] [--steps N] [--no-disruption] FOLDER...";
 
-/// Deltas that are sent to a warm session unless said otherwise.
+/// Default number of deltas in a warm session.
 const STEPS: usize = 200;
 
-/// What is asked for.
+/// Parsed arguments.
 struct Arguments {
     mode: String,
     repeat: usize,
@@ -45,7 +46,7 @@ struct Arguments {
 fn main() -> Result<()> {
     let mut rest = std::env::args_os().skip(1);
     if rest.next().is_some_and(|mode| mode == "consolidate") {
-        let rest: Vec<String> = rest.map(|one| one.to_string_lossy().into_owned()).collect();
+        let rest: Vec<String> = rest.map(|argument| argument.to_string_lossy().into_owned()).collect();
         return print(&consolidation::asked(&rest)?);
     }
     let Arguments { mode, repeat, steps, disruption, folders } = arguments()?;
@@ -56,12 +57,12 @@ fn main() -> Result<()> {
         bail!(USAGE);
     }
     for folder in &folders {
-        let told = match mode.as_str() {
+        let result = match mode.as_str() {
             "warm" => warm::measure(folder, steps),
             "wire" => client::measure(folder, disruption),
             _ => plan::measure(folder, repeat),
         };
-        print(&told.with_context(|| format!("measuring {}", folder.display()))?)?;
+        print(&result.with_context(|| format!("measuring {}", folder.display()))?)?;
     }
     Ok(())
 }
@@ -85,7 +86,7 @@ fn arguments() -> Result<Arguments> {
     Ok(all)
 }
 
-/// A line on stdout.
+/// Prints a line on stdout.
 fn print(told: &Value) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{told}")?;
@@ -93,7 +94,7 @@ fn print(told: &Value) -> Result<()> {
     Ok(())
 }
 
-/// A folder's snapshot, in canonical order, and its catalogs.
+/// The snapshot of a folder, in canonical order, and its catalogs.
 fn question(folder: &Path) -> Result<(Snapshot, BTreeMap<CatalogId, Catalog>)> {
     let mut snapshot: Snapshot = read(&folder.join("snapshot.json"))?;
     snapshot.sort();

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::time::Instant;
 
-/// Plans `repeat` times, always anew, and checks the plan afterwards.
+/// Plans `repeat` times without earlier state, and then checks the plan.
 pub(crate) fn measure(folder: &Path, repeat: usize) -> Result<Value> {
     let (snapshot, catalogs) = question(folder)?;
     let before = figures::peak_mib()?;
@@ -23,16 +23,16 @@ pub(crate) fn measure(folder: &Path, repeat: usize) -> Result<Value> {
         }
     }
     let plan = first.unwrap_or_default();
-    // Before the check, which is no part of planning.
+    // Read before the check, which is not part of planning.
     let peak = figures::peak_mib()?;
     let started = Instant::now();
     let violations = plimsoll_invariants::check(&snapshot, &catalogs, &plan);
-    let mut told = figures::of(&snapshot, &catalogs, &plan);
-    told["solveSeconds"] = seconds.into();
-    told["checkSeconds"] = started.elapsed().as_secs_f64().into();
-    told["inputMib"] = before.into();
-    told["peakMib"] = peak.into();
-    told["violations"] = violations.len().into();
-    told["firstViolation"] = violations.first().map(ToString::to_string).into();
-    Ok(told)
+    let mut result = figures::of(&snapshot, &catalogs, &plan);
+    result["solveSeconds"] = seconds.into();
+    result["checkSeconds"] = started.elapsed().as_secs_f64().into();
+    result["inputMib"] = before.into();
+    result["peakMib"] = peak.into();
+    result["violations"] = violations.len().into();
+    result["firstViolation"] = violations.first().map(ToString::to_string).into();
+    Ok(result)
 }

@@ -1,4 +1,4 @@
-//! The scheduler as a service on loopback: a process of its own, so that its memory is its own.
+//! The scheduler as a service on loopback, in its own process, so that its memory is measured separately.
 
 use anyhow::{Context as _, Result};
 use plimsoll_runtime::admin::Readiness;
@@ -11,7 +11,7 @@ use std::num::NonZeroUsize;
 use std::process::{Child, Command, Stdio};
 use tokio::net::TcpListener;
 
-/// Serves until stdin ends.
+/// Serves until the end of stdin.
 pub(crate) fn serve() -> Result<()> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("listening on loopback")?;
@@ -27,7 +27,7 @@ pub(crate) fn serve() -> Result<()> {
         let end = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
         tokio::select! {
             served = service::run(parts, shutdown) => served?,
-            // Sessions are over by then: there is nothing to drain.
+            // The sessions have ended, so there is nothing to drain.
             ended = end => {
                 ended??;
             }
@@ -36,7 +36,7 @@ pub(crate) fn serve() -> Result<()> {
     })
 }
 
-/// That process, as its client sees it.
+/// The process of the scheduler, as its client sees it.
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: String,
@@ -49,11 +49,11 @@ impl Server {
         let mut child = command.arg("serve").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().context("the scheduler has no stdout")?).read_line(&mut line)?;
-        let address = serde_json::from_str(&line).context("the scheduler told no address")?;
+        let address = serde_json::from_str(&line).context("the scheduler reported no address")?;
         Ok(Self { child, address })
     }
 
-    /// Its peak of memory so far.
+    /// Peak memory of the process.
     pub(crate) fn peak_mib(&self) -> Result<f64> {
         crate::figures::peak_of(&self.child.id().to_string())
     }

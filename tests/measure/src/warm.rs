@@ -1,4 +1,4 @@
-//! A session that lives on: one pod more, planned, and again. What the client does is not counted.
+//! A warm session: each step adds one pod and plans. The time of the client does not count.
 
 use crate::figures::{peak_mib, percentile};
 use crate::question;
@@ -25,15 +25,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const OBJECTS_PER_CHUNK: usize = 1000;
-/// No more steps are begun after so long.
+/// Time after which no further step starts.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two snapshots.
+/// Time between two snapshots.
 const PAUSE: Millis = Millis::from_seconds(1);
 
-/// What comes with each step.
+/// Pod that a step adds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum More {
-    /// A pod of a workload that runs already.
+    /// A pod of an existing workload.
     Known,
     /// The first pod of a new workload.
     New,
@@ -44,7 +44,7 @@ struct Warm {
     options: PlanOptions,
     current: Snapshot,
     checksum: u64,
-    /// The pod of the last step, and the node that it was sent to.
+    /// The pod of the last step, and its planned node.
     before: Option<(PodUid, Option<String>)>,
 }
 
@@ -91,7 +91,7 @@ fn series(snapshot: &Snapshot, catalogs: &[Catalog], disruption: bool, more: Mor
     }))
 }
 
-/// What a step took, in seconds, and what became of its pod.
+/// Times of a step in seconds, and the placement of its pod.
 struct Done {
     delta: f64,
     plan: f64,
@@ -118,7 +118,7 @@ impl Warm {
         Ok((warm, started.elapsed().as_secs_f64()))
     }
 
-    /// One pod more; that of the step before runs where the plan sent it, or is gone with its workload.
+    /// Adds one pod. The pod of the previous step is bound to its planned node, or deleted with its workload.
     fn step(&mut self, number: usize, more: More) -> Result<Done> {
         let mut next = self.current.clone();
         next.sequence += 1;
@@ -170,9 +170,9 @@ impl Warm {
     }
 }
 
-/// Adds a waiting pod with the shape of one that runs, or with a new shape like it.
+/// Adds a pending pod with the shape of a running pod, or with a similar new shape.
 fn waiting(snapshot: &mut Snapshot, number: usize, more: More) -> Result<Pod> {
-    // Far apart in the list, so that they are of different workloads.
+    // A large stride selects pods of different workloads.
     const STRIDE: usize = 7_919;
     let like = snapshot.pods.get(number * STRIDE % snapshot.pods.len().max(1)).context("no pod to be like")?.clone();
     let name = format!("more-{number}");
@@ -181,7 +181,7 @@ fn waiting(snapshot: &mut Snapshot, number: usize, more: More) -> Result<Pod> {
         let known = snapshot.shapes.iter().find(|one| one.id == like.shape).context("a pod without its shape")?;
         let mut new = known.clone();
         new.labels.insert("app".to_owned(), name.clone());
-        // No size that there is already.
+        // A size that no other pod has.
         let cpu = new.requests.get(CPU) + i64::try_from(number)? + 1;
         new.requests.set(CPU, cpu);
         new.id = new.content_id();

@@ -1,4 +1,5 @@
-//! The actuator dies, or is not answered, where something could be bought twice or lost (safety rules 2 to 4, 16).
+//! Crashes and lost responses of the actuator where something could be launched twice or lost (safety rules 2 to 4,
+//! 16).
 
 use crate::stage::{Stage, WATCHER, plan, wanted};
 use plimsoll_api::NodeClaim;
@@ -28,12 +29,12 @@ async fn a_lost_answer_is_asked_for_again_under_the_same_token() {
     assert!(tokens.windows(2).all(|pair| pair[0] == pair[1]), "{tokens:?}");
 }
 
-/// Kills the actuator while a call of it is held, lets the call go, and starts another.
+/// Kills the actuator while one of its calls is held, releases the call, and starts a replacement.
 async fn dies_while_held(launches: usize, hold: impl FnOnce(&Stage) -> Gate) {
     dies_later(Duration::ZERO, launches, hold).await;
 }
 
-/// As [`dies_while_held`], so much later.
+/// As [`dies_while_held`], after this delay.
 async fn dies_later(later: Duration, launches: usize, hold: impl FnOnce(&Stage) -> Gate) {
     let stage = Stage::begin().await;
     let first = stage.start("actuator-1");
@@ -41,9 +42,9 @@ async fn dies_later(later: Duration, launches: usize, hold: impl FnOnce(&Stage) 
     let position = stage.ledger().await.position;
     let wanted = plan(position, wanted(&catalog, launches));
     let gate = hold(&stage);
-    let asked = stage.execute(WATCHER, wanted.clone());
+    let execution = stage.execute(WATCHER, wanted.clone());
     tokio::select! {
-        answer = asked => panic!("it ended: {answer:?}"),
+        answer = execution => panic!("it ended: {answer:?}"),
         () = gate.reached(1) => {}
     }
     tokio::time::sleep(later).await;
@@ -52,7 +53,7 @@ async fn dies_later(later: Duration, launches: usize, hold: impl FnOnce(&Stage) 
     gate.open();
     let _second = stage.start("actuator-2");
     stage.catalog().await;
-    // The watcher asks again for what has no claim, on what the new leader knows, as long as something is missing.
+    // The watcher plans again for pods without a claim, with the ledger of the new leader, until none is missing.
     for sequence in 2..20 {
         let there = stage.claims().await;
         let has_claim = |launch: &Launch| {
@@ -118,7 +119,7 @@ async fn an_actuator_that_dies_while_it_writes_the_match_leaves_one_instance_per
     .await;
 }
 
-/// Rule 4: what is written of a match stands, and the rest is paired around it.
+/// Rule 4: recorded matches are final, and the others are matched around them.
 #[tokio::test(start_paused = true)]
 async fn an_actuator_that_dies_with_a_part_of_the_match_written_leaves_one_instance_per_claim() {
     dies_later(Duration::from_secs(2), 3, |stage| {

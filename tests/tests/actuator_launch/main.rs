@@ -1,6 +1,6 @@
-//! The launch path of the actuator alone: a plan over gRPC in, an instance and a launched claim out, exactly one each,
-//! whatever happens in between. The watcher is the test itself; the scheduler's part is written by hand.
-#![expect(clippy::unwrap_used, reason = "helpers of tests: what cannot be had ends the test")]
+//! Tests of launches in the actuator: each plan over gRPC leads to exactly one instance and one launched claim,
+//! whatever fails in between. The test acts as the watcher and writes the plans.
+#![expect(clippy::unwrap_used, reason = "test helpers fail by panicking")]
 
 mod crashes;
 mod plans;

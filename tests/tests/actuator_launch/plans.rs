@@ -1,4 +1,5 @@
-//! What becomes of plans: bought once and together, within limits and what the pool allows, for the watcher that leads.
+//! Execution of plans: launched once and together, within limits and the rules of the pool, only for the leading
+//! watcher.
 
 use crate::stage::{Stage, WATCHER, fleet_calls, forbidden, launch, plan, statuses, wanted};
 use plimsoll_model::catalog::CapacityType;
@@ -42,7 +43,7 @@ async fn one_launch_becomes_one_instance_and_one_claim() {
     assert_eq!((tags[tag::OWNER].as_str(), tags["kubernetes.io/cluster/demo"].as_str()), ("plimsoll", "owned"));
     assert_eq!(Some(&tags[tag::NODE_CLAIM]), claim.metadata.name.as_ref());
 
-    // The same plan again asks for the outcomes again.
+    // The same plan again requests the outcomes again.
     let again = stage.execute(WATCHER, wanted).await.unwrap();
     assert_eq!(statuses(&again), [Accepted, Launched]);
     assert_eq!(stage.bought(), 1);
@@ -61,7 +62,7 @@ async fn launches_that_buy_the_same_are_bought_by_one_call() {
     assert_eq!(fleet_calls(&stage), 2, "one for each request");
 }
 
-/// The user says that m6i.large counts less than c6i.large, which EC2 sells for less.
+/// The user's costs rank m6i.large below c6i.large, although EC2 sells c6i.large for less.
 #[tokio::test(start_paused = true)]
 async fn where_prices_are_the_users_the_first_offering_is_bought_not_the_cheapest() {
     let stage = Stage::begin().await;
@@ -96,7 +97,7 @@ async fn without_capacity_the_claim_goes_and_the_next_plan_takes_another_offerin
     let outcomes = stage.execute(WATCHER, plan(position, vec![first.clone()])).await.unwrap();
     let last = outcomes.last().unwrap();
     assert_eq!((last.status, last.reason), (OutcomeStatus::Failed, Some(OutcomeReason::NoCapacity)), "{outcomes:?}");
-    assert!(stage.claims().await.is_empty(), "the claim is taken away at once");
+    assert!(stage.claims().await.is_empty(), "the claim is deleted at once");
 
     let failed_at = tokio::time::Instant::now();
     let mut next = launch(&catalog, "b", &["m6i.large", "c6i.large"], "p");
@@ -113,12 +114,12 @@ async fn without_capacity_the_claim_goes_and_the_next_plan_takes_another_offerin
     }
     let claims = stage.settled(1).await;
     assert_eq!(claims[0].metadata.labels.as_ref().unwrap()["node.kubernetes.io/instance-type"], "c6i.large");
-    // The refused type was not asked for again.
+    // The type without capacity was not requested again.
     let overrides = stage.world.ec2.read(|cloud, _| cloud.machines().len());
     assert_eq!(overrides, 1);
 }
 
-/// The only subnet of a zone may have no address left.
+/// The only subnet of a zone can run out of addresses.
 #[tokio::test(start_paused = true)]
 async fn a_full_subnet_delays_no_launch_into_another_zone() {
     let stage = Stage::begin().await;
@@ -135,7 +136,7 @@ async fn a_full_subnet_delays_no_launch_into_another_zone() {
         Arc::make_mut(&mut launch.offerings).retain(|choice| choice.zone == zone);
         launch
     };
-    // The first launch learns that the subnet is full, the second one that no other is there.
+    // The first launch finds that the subnet is full, and the second that the zone has no other subnet.
     for (action, kind) in [("b", "m6i.large"), ("c", "c6i.large")] {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let position = stage.ledger().await.position;
@@ -159,7 +160,7 @@ async fn limits_hold_exactly_and_the_rest_of_the_plan_goes_on() {
     let _actuator = stage.start("actuator-1");
     let catalog = stage.catalog().await;
     let position = stage.ledger().await.position;
-    // The most that each may become is 4 vCPU; the pool's limit is 20.
+    // The largest type of each launch has 4 vCPU; the limit of the pool is 20.
     let outcomes = stage.execute(WATCHER, plan(position, wanted(&catalog, 7))).await.unwrap();
     let rejected: Vec<_> =
         outcomes.iter().filter(|it| it.status == OutcomeStatus::Rejected).map(|it| it.reason).collect();
@@ -233,7 +234,7 @@ async fn a_claim_of_others_with_the_same_name_is_left_alone() {
     let _actuator = stage.start("actuator-1");
     let catalog = stage.catalog().await;
     let position = stage.ledger().await.position;
-    // The actuator does not see it yet.
+    // The actuator does not see the change yet.
     stage.world.server().faults().lag_watches("actuator-1", Duration::from_secs(60));
     let name = plimsoll_actuator::state::launch_group::claim_name(&"default".into(), &"a-0".into());
     stage
@@ -255,17 +256,17 @@ async fn a_claim_of_others_with_the_same_name_is_left_alone() {
     assert!(claims[0].metadata.deletion_timestamp.is_none());
 }
 
-/// Rule 7: a claim on its way out counts as long as its instance is there.
+/// Rule 7: a claim that is being deleted counts as long as its instance exists.
 #[tokio::test(start_paused = true)]
 async fn a_claim_being_deleted_counts_until_its_instance_is_gone() {
     let stage = Stage::begin().await;
     let _actuator = stage.start("actuator-1");
     let catalog = stage.catalog().await;
     let large = |name: &str| launch(&catalog, name, &["m6i.xlarge"], name);
-    // Five of 4 vCPU are all that the limit of 20 allows.
-    let all = ["a-1", "a-2", "a-3", "a-4", "a-5"].map(large).to_vec();
+    // The limit of 20 vCPU allows five nodes of 4 vCPU.
+    let launches = ["a-1", "a-2", "a-3", "a-4", "a-5"].map(large).to_vec();
     let position = stage.ledger().await.position;
-    stage.execute(WATCHER, plan(position, all)).await.unwrap();
+    stage.execute(WATCHER, plan(position, launches)).await.unwrap();
     let claims = stage.settled(5).await;
     stage.world.delete(ResourceId::NODE_CLAIMS, claims[0].metadata.name.as_deref().unwrap()).unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -281,16 +282,16 @@ async fn a_claim_being_deleted_counts_until_its_instance_is_gone() {
     assert_eq!(outcomes[0].status, OutcomeStatus::Accepted, "{outcomes:?}");
 }
 
-/// Rule 22: what a launch reserves is on its claim, and a new leader reads it there.
+/// Rule 22: the reservations of a launch are stored on its claim, where a new leader reads them.
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_knows_limits_and_pods_of_the_former_ones_launches() {
     let stage = Stage::begin().await;
     let first = stage.start("actuator-1");
     let catalog = stage.catalog().await;
     let large = |action: &str, pod: &str| launch(&catalog, action, &["m6i.xlarge"], pod);
-    let all = (1..=5).map(|i| large(&format!("a-{i}"), &format!("p-{i}"))).collect();
+    let launches = (1..=5).map(|i| large(&format!("a-{i}"), &format!("p-{i}"))).collect();
     let position = stage.ledger().await.position;
-    stage.execute(WATCHER, plan(position, all)).await.unwrap();
+    stage.execute(WATCHER, plan(position, launches)).await.unwrap();
     stage.settled(5).await;
     stage.kill(&first);
     let _second = stage.start("actuator-2");
@@ -303,7 +304,7 @@ async fn a_new_leader_knows_limits_and_pods_of_the_former_ones_launches() {
     assert_eq!(stage.bought(), 5);
 }
 
-/// A launch keeps the pool and the class that it was admitted with: it ends, and says how.
+/// A launch continues with the pool and the class of its admission: it completes and reports an outcome.
 #[tokio::test(start_paused = true)]
 async fn no_admitted_launch_is_lost_although_its_pool_and_class_go_meanwhile() {
     let stage = Stage::begin().await;

@@ -1,4 +1,4 @@
-//! The stage: a world with one actuator, whose watcher is the test.
+//! Test setup: a world with one actuator. The test acts as the watcher.
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Api;
@@ -65,7 +65,7 @@ impl Stage {
         stage
     }
 
-    /// The watcher's Lease changes hands.
+    /// Gives the watcher's Lease to another holder.
     pub(crate) async fn drive(&self, holder: &str, transitions: i32) {
         let leases: Api<Lease> = Api::namespaced(self.world.server().client("test"), NAMESPACE);
         let spec = LeaseSpec {
@@ -116,7 +116,7 @@ impl Stage {
         Process { name: name.to_owned(), task }
     }
 
-    /// As `kill -9`: what was sent arrives, nothing else does.
+    /// As `kill -9`: messages that were sent arrive, and nothing else happens.
     pub(crate) fn kill(&self, process: &Process) {
         self.network.kill(&process.name);
         self.world.server().faults().partition(&process.name, plimsoll_sim::apiserver::faults::Partition::Silent);
@@ -130,7 +130,7 @@ impl Stage {
         ActuatorServiceClient::new(channel).max_decoding_message_size(MAX_DECODING_BYTES)
     }
 
-    /// The catalog of the node class, once the actuator leads and has it.
+    /// The catalog of the node class, after the actuator leads and has computed it.
     pub(crate) async fn catalog(&self) -> Catalog {
         let start = tokio::time::Instant::now();
         loop {
@@ -148,7 +148,7 @@ impl Stage {
         let mut updates = self.client().await.watch_catalog(WatchCatalogRequest::default()).await?.into_inner();
         while let Some(response) = updates.message().await? {
             let update = response.update.unwrap();
-            // The first may come before subnets and prices are known.
+            // The first catalog may arrive before subnets and prices are known.
             let catalog: Option<Catalog> = update.catalog.map(|catalog| catalog.try_into().unwrap());
             let is_sold = |catalog: &Catalog| {
                 types()
@@ -174,7 +174,8 @@ impl Stage {
         }
     }
 
-    /// Sends a plan until it is taken (a new leader waits for its predecessor's last call), and hears it to the end.
+    /// Sends a plan until it is accepted (a new leader waits for its predecessor's last call), and receives all
+    /// outcomes.
     pub(crate) async fn execute(&self, driver: (&str, u64), plan: Plan) -> Result<Vec<Outcome>, Status> {
         let driver = Driver { identity: driver.0.to_owned(), transitions: driver.1 };
         let request =
@@ -205,7 +206,7 @@ impl Stage {
         self.world.ec2.read(|cloud, _| cloud.ever_launched().len())
     }
 
-    /// Waits until every claim has its own instance, and checks that no other instance was ever bought.
+    /// Waits until every claim has its own instance, and checks that no other instance was ever launched.
     pub(crate) async fn settled(&self, count: usize) -> Vec<NodeClaim> {
         let start = tokio::time::Instant::now();
         loop {
@@ -216,11 +217,11 @@ impl Stage {
             };
             if claims.len() == count && claims.iter().all(launched) {
                 let ids: BTreeSet<_> = claims.iter().map(|claim| claim.status.clone().unwrap().provider_id).collect();
-                assert_eq!((ids.len(), self.bought()), (count, count), "one instance each, and none besides");
+                assert_eq!((ids.len(), self.bought()), (count, count), "one instance each, and no others");
                 return claims;
             }
             let seen: Vec<_> = claims.iter().map(|claim| (&claim.metadata.name, &claim.status)).collect();
-            assert!(start.elapsed() < LIMIT, "not settled: {seen:#?}, bought {}", self.bought());
+            assert!(start.elapsed() < LIMIT, "not settled: {seen:#?}, launched {}", self.bought());
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }
@@ -268,7 +269,7 @@ pub(crate) fn statuses(outcomes: &[Outcome]) -> Vec<OutcomeStatus> {
     outcomes.iter().map(|outcome| outcome.status).collect()
 }
 
-/// The API server's definite refusal: nothing was written.
+/// A definite rejection by the API server: nothing was written.
 pub(crate) fn forbidden() -> Effect {
     Effect::Refuse(ApiError::new(403, "Forbidden", "a policy denies it"))
 }

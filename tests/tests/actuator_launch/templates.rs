@@ -1,4 +1,4 @@
-//! Launch templates of groups, and what they attach to instances.
+//! Launch templates of groups, and the resources that they attach to instances.
 
 use crate::stage::{Stage, WATCHER, fleet_calls, launch, plan, statuses};
 use plimsoll_actuator::ports::CloudError;
@@ -14,14 +14,14 @@ use std::time::Duration;
 
 const EFA: &str = "vpc.amazonaws.com/efa";
 
-/// A launch for each zone: each needs a request of its own, and all the same launch template.
+/// A launch for each zone: each needs its own request, and all need the same launch template.
 fn per_zone(catalog: &Catalog) -> Vec<Launch> {
     let all = launch(catalog, "a", &["m6i.large"], "p");
     let zones: BTreeSet<&str> = all.offerings.iter().map(|it| it.zone.as_str()).collect();
     let in_zone = |zone: &&str| {
-        let mut one = launch(catalog, &format!("a-{zone}"), &["m6i.large"], &format!("p-{zone}"));
-        Arc::make_mut(&mut one.offerings).retain(|it| it.zone == **zone);
-        one
+        let mut zonal = launch(catalog, &format!("a-{zone}"), &["m6i.large"], &format!("p-{zone}"));
+        Arc::make_mut(&mut zonal.offerings).retain(|it| it.zone == **zone);
+        zonal
     };
     zones.iter().map(in_zone).collect()
 }
@@ -46,7 +46,7 @@ async fn groups_with_the_same_template_ask_for_it_once() {
     assert_eq!((fleet_calls(&stage), template_calls(&stage)), (count, 1));
 }
 
-/// RequestLimitExceeded, and a template that Describe does not show yet.
+/// RequestLimitExceeded, and a template that Describe does not return yet.
 #[tokio::test(start_paused = true)]
 async fn a_template_that_ec2_cannot_give_yet_fails_no_launch_and_pauses_no_pool() {
     for refused in [CloudError::Throttled, CloudError::Unavailable { message: "not visible yet".to_owned() }] {
@@ -66,7 +66,7 @@ async fn a_template_that_ec2_cannot_give_yet_fails_no_launch_and_pauses_no_pool(
     }
 }
 
-/// CreateFleet does not see a new template, or somebody deleted it.
+/// CreateFleet does not find a new template, or the template was deleted.
 #[tokio::test(start_paused = true)]
 async fn a_template_that_create_fleet_does_not_find_is_restored() {
     let stage = Stage::begin().await;
@@ -80,7 +80,7 @@ async fn a_template_that_create_fleet_does_not_find_is_restored() {
     let outcomes = stage.execute(WATCHER, wanted).await.unwrap();
     assert_eq!(statuses(&outcomes), [Accepted, Launched], "{outcomes:?}");
     stage.settled(1).await;
-    assert_eq!((fleet_calls(&stage), template_calls(&stage)), (3, 3), "asked for again after each refusal");
+    assert_eq!((fleet_calls(&stage), template_calls(&stage)), (3, 3), "requested again after each rejection");
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,12 +92,12 @@ async fn a_claim_has_elastic_fabric_adapters_only_if_it_asked_for_them() {
     let catalog = stage.catalog().await;
     assert!(catalog.get("m6i.32xlarge").unwrap().capacity.get(EFA) > 0);
     for (action, wanted) in [("a-0", 0), ("a-1", 1)] {
-        let mut one = launch(&catalog, action, &["m6i.32xlarge"], action);
+        let mut wanted_launch = launch(&catalog, action, &["m6i.32xlarge"], action);
         if wanted > 0 {
-            one.requests.set(EFA, wanted);
+            wanted_launch.requests.set(EFA, wanted);
         }
         let position = stage.ledger().await.position;
-        let outcomes = stage.execute(WATCHER, plan(position, vec![one])).await.unwrap();
+        let outcomes = stage.execute(WATCHER, plan(position, vec![wanted_launch])).await.unwrap();
         let claims = stage.claims().await;
         let claim = claims.iter().find(|claim| claim.metadata.name == outcomes[1].node_claim).unwrap();
         let status = claim.status.clone().unwrap();

@@ -1,4 +1,5 @@
-//! Writes of claims that are not answered: what is not known is found out, and never taken for "not written" (safety rule 2).
+//! Writes of claims without a response: the actuator finds out the result, and never assumes "not written" (safety rule
+//! 2).
 
 use crate::stage::{Stage, WATCHER, fleet_calls, forbidden, launch, plan, wanted};
 use plimsoll_actuator::state::launch_group::claim_name;
@@ -11,7 +12,8 @@ use plimsoll_sim::cloud::{Action, Effect};
 use serde_json::json;
 use std::time::Duration;
 
-/// Plans for the pod of the first launch again under other actions, as a watcher does after a failure, until one is launched.
+/// Plans again for the pod of the first launch, with new actions, as a watcher does after a failure, until a launch
+/// succeeds.
 async fn until_launched(stage: &Stage) -> OutcomeStatus {
     let catalog = stage.catalog().await;
     for number in 0..20 {
@@ -34,13 +36,13 @@ async fn a_claim_that_may_be_written_is_read_back_until_it_is_known() {
     let position = stage.ledger().await.position;
     let faults = stage.world.server().faults();
     faults.next(1, Matcher::of(Verb::Create, "nodeclaims"), ClusterEffect::LoseAnswer);
-    // The read-back is not answered either, for longer than a call may take.
+    // The read-back gets no response either, for longer than a call may take.
     faults.next(1, Matcher::of(Verb::Get, "nodeclaims"), ClusterEffect::HoldAfter(Gate::default()));
     let outcomes = stage.execute(WATCHER, plan(position, wanted(&catalog, 1))).await.unwrap();
     if outcomes.last().unwrap().status != OutcomeStatus::Launched {
         until_launched(&stage).await;
     }
-    // Time for whoever finds the claim later.
+    // Time for a later leader to find the claim.
     tokio::time::sleep(Duration::from_secs(180)).await;
     stage.settled(1).await;
     assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Launched, "{outcomes:?}");
@@ -64,10 +66,10 @@ async fn a_refusal_says_nothing_of_an_earlier_try_that_was_not_answered() {
     }
     tokio::time::sleep(Duration::from_secs(180)).await;
     let claims = stage.settled(1).await;
-    assert_eq!(claims[0].metadata.name.as_deref(), Some(claim.as_str()), "the one that came late");
+    assert_eq!(claims[0].metadata.name.as_deref(), Some(claim.as_str()), "the late claim");
 }
 
-/// Later than the API server works on a request: the launch has failed, and its pods have another node by then.
+/// Later than the API server processes a request: the launch has failed, and its pods have another node by then.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_is_written_after_its_launch_failed_is_not_bought_for() {
     let stage = Stage::begin().await;
@@ -84,14 +86,14 @@ async fn a_claim_that_is_written_after_its_launch_failed_is_not_bought_for() {
     assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Failed, "{outcomes:?}");
     assert_eq!(until_launched(&stage).await, OutcomeStatus::Launched);
     let appeared = |world: &plimsoll_sim::world::World| world.get(ResourceId::NODE_CLAIMS, &claim).is_some();
-    stage.world.until("the late claim is there", Duration::from_secs(180), appeared).await.unwrap();
+    stage.world.until("the late claim exists", Duration::from_secs(180), appeared).await.unwrap();
     let gone = |world: &plimsoll_sim::world::World| !appeared(world);
-    stage.world.until("the late claim is taken away", Duration::from_secs(300), gone).await.unwrap();
+    stage.world.until("the late claim is deleted", Duration::from_secs(300), gone).await.unwrap();
     stage.settled(1).await;
     assert_eq!(fleet_calls(&stage), 1);
 }
 
-/// A fleet call is for all claims of its group: with one of them gone it would buy too many.
+/// A fleet call is for all claims of its group: with a missing claim, it would launch too many instances.
 #[tokio::test(start_paused = true)]
 async fn a_group_with_missing_members_is_looked_up_and_not_sent() {
     let stage = Stage::begin().await;
@@ -105,19 +107,19 @@ async fn a_group_with_missing_members_is_looked_up_and_not_sent() {
         () = gate.reached(1) => {}
     }
     stage.kill(&first);
-    // The first by name keeps the request, so the group is found.
+    // The claim that is first by name stores the request, so the group is found.
     let missing = stage.claims().await.into_iter().filter_map(|claim| claim.metadata.name).max().unwrap();
     stage.world.delete(ResourceId::NODE_CLAIMS, &missing).unwrap();
     stage.world.patch(ResourceId::NODE_CLAIMS, &missing, json!({"metadata": {"finalizers": null}})).unwrap();
     let _second = stage.start("actuator-2");
     let empty = |world: &plimsoll_sim::world::World| world.all(ResourceId::NODE_CLAIMS).is_empty();
-    stage.world.until("the other claims are taken away", Duration::from_secs(600), empty).await.unwrap();
+    stage.world.until("the other claims are deleted", Duration::from_secs(600), empty).await.unwrap();
     assert_eq!(stage.bought(), 0);
     assert_eq!(until_launched(&stage).await, OutcomeStatus::Launched);
     stage.settled(1).await;
 }
 
-/// What a claim reserves is not known, so its pool gets no launches; somebody mends the annotation, and it gets some.
+/// The reservations of a claim are unknown, so its pool gets no launches until a user repairs the annotation.
 #[tokio::test(start_paused = true)]
 async fn a_mended_annotation_opens_its_pool_again() {
     let stage = Stage::begin().await;
@@ -132,15 +134,15 @@ async fn a_mended_annotation_opens_its_pool_again() {
     stage.world.apply_object(&broken).unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let catalog = stage.catalog().await;
-    let asked = |action: &str| launch(&catalog, action, &["m6i.large"], "p-0");
+    let launch_of = |action: &str| launch(&catalog, action, &["m6i.large"], "p-0");
     let position = stage.ledger().await.position;
-    let closed = stage.execute(WATCHER, plan(position, vec![asked("a-0")])).await.unwrap();
+    let closed = stage.execute(WATCHER, plan(position, vec![launch_of("a-0")])).await.unwrap();
     assert_eq!(closed.last().unwrap().status, OutcomeStatus::Rejected, "{closed:?}");
     assert!(closed.last().unwrap().message.contains("plimsoll.dev/reserved"), "{closed:?}");
     let mended = json!({"metadata": {"annotations": {annotation::RESERVED: "{\"cpu\": \"1\"}"}}});
     stage.world.patch(ResourceId::NODE_CLAIMS, "by-hand", mended).unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let position = stage.ledger().await.position;
-    let open = stage.execute(WATCHER, plan(position, vec![asked("a-1")])).await.unwrap();
+    let open = stage.execute(WATCHER, plan(position, vec![launch_of("a-1")])).await.unwrap();
     assert_eq!(open.last().unwrap().status, OutcomeStatus::Launched, "{open:?}");
 }

@@ -77,7 +77,7 @@ pub(crate) fn document(specs: &[MetricSpec]) -> String {
 
 /// Name, type, labels and meaning.
 fn start(spec: &MetricSpec) -> String {
-    // Dozens of labels of nodes would hide the table.
+    // The dozens of node labels would make the table unreadable.
     let well_known = spec.labels.iter().any(|label| label == "instance_hypervisor");
     let mut labels: Vec<&str> = spec.labels.iter().map(String::as_str).collect();
     if well_known {

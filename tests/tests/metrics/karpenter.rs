@@ -1,6 +1,6 @@
-//! Karpenter's metrics: names, types and labels as its documentation has them, and why some are not exported.
+//! Karpenter's metrics: names, types and labels from its documentation, and reasons why some are not exported.
 
-/// A metric of Karpenter: name, type, labels. The label `*` stands for the well-known labels of nodes.
+/// A metric of Karpenter: name, type, labels. The label `*` means the well-known labels of nodes.
 pub(crate) type KarpenterMetric = (&'static str, &'static str, &'static [&'static str]);
 
 const NODE: &[&str] = &["resource_type", "node_name", "phase", "managed", "*"];

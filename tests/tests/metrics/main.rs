@@ -1,5 +1,5 @@
 //! The metrics of all services: their names and labels, their relation to Karpenter's, and their reference.
-#![allow(clippy::unwrap_used, reason = "helpers of tests, which may fail like them")]
+#![allow(clippy::unwrap_used, reason = "test helpers fail by panicking")]
 
 mod document;
 mod karpenter;
@@ -91,7 +91,7 @@ fn each_shared_metric_comes_from_one_service() {
     for spec in specs() {
         services.entry(spec.name).or_default().push(spec.service);
     }
-    // Each service has controllers of its own.
+    // Each service has its own controllers.
     services.retain(|name, services| services.len() > 1 && !name.starts_with("controller_runtime_"));
     assert_eq!(services, BTreeMap::new());
 }
@@ -99,7 +99,7 @@ fn each_shared_metric_comes_from_one_service() {
 /// The queries are facts in a file that the end-to-end scenario `monitoring` reads too.
 #[test]
 fn metrics_of_karpenters_dashboards_are_exported_with_the_labels_that_they_use() {
-    // Of series within a histogram or summary, and of the scrape configuration.
+    // Labels of the series of a histogram or summary, and labels from the scrape configuration.
     let added = ["le", "quantile", "job"];
     let boards: Value = serde_saphyr::from_str(include_str!("../../monitoring/karpenter-dashboards.yaml")).unwrap();
     let queries: Vec<&Value> = boards.as_object().unwrap().values().flat_map(|all| all.as_array().unwrap()).collect();

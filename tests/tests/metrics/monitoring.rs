@@ -34,7 +34,7 @@ fn expressions(value: &Value, found: &mut Vec<String>) {
 /// Names of metrics in a PromQL expression.
 fn names(expression: &str) -> BTreeSet<&str> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    // Label values, such as patterns of names, stand between quotes.
+    // Label values, such as name patterns, are in quotes.
     let outside_quotes = expression.split('"').step_by(2);
     outside_quotes
         .flat_map(|part| part.split(|c| !is_name(c)))

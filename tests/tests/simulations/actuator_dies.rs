@@ -1,5 +1,5 @@
-//! The leading actuator dies, is cut off, or is not answered, at the points where something could be bought twice or lost
-//! (rules 1 to 4, 14 and 16).
+//! The leading actuator crashes, is partitioned, or gets no response, at points where something could be launched twice
+//! or lost (rules 1 to 4, 14 and 16).
 
 use plimsoll_model::names::{annotation, label};
 use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
@@ -12,20 +12,20 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Nodes that the burst needs: each pod fills one.
+/// Nodes that the burst needs: one per pod.
 const NODES: u32 = 8;
 
-/// A pool of one type, of which a pod of 3 CPUs fills one node.
+/// A pool of one type. A pod of 3 CPUs fills a node.
 async fn scene() -> Scene {
     let requirements = json!([{"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.xlarge"]},
                               {"key": label::CAPACITY_TYPE, "operator": "In", "values": ["on-demand"]}]);
     Scene::begin(Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))).await
 }
 
-/// What has to hold whatever died: every pod runs, and what was bought is what claims have, no more.
+/// Checks that every pod runs, and that exactly the instances of the claims were launched.
 async fn nothing_was_bought_twice_or_lost(scene: &Scene) {
     scene.until_running(NODES as usize, 10 * MINUTE).await;
-    // Time enough for a purchase that comes late, and for what is surplus to be found.
+    // Time for a delayed launch, and for the detection of surplus instances.
     scene.pass(5 * MINUTE).await;
     let claimed: BTreeSet<String> = claims_ever_launched(&scene.world).into_values().collect();
     assert_eq!(instances_ever_launched(&scene.world), claimed, "{}", scene.summary());
@@ -64,7 +64,7 @@ async fn dies_before_the_fleet_call_arrives() {
     nothing_was_bought_twice_or_lost(&scene).await;
 }
 
-/// Whoever may write NodeClaims must not choose the image of nodes by way of a stored request.
+/// A user who may write NodeClaims must not select the image of nodes through a stored request.
 #[tokio::test(start_paused = true)]
 async fn a_stored_request_for_an_image_that_the_class_does_not_select_is_not_sent() {
     let mut scene = scene().await;
@@ -119,7 +119,7 @@ async fn dies_when_the_answer_is_there_but_not_written_down() {
     let rule = scene.world.server().faults().always(status, Effect::HoldBefore(gate.clone()));
     scene.deploy("web", NODES, 3000);
     let bought = |world: &plimsoll_sim::world::World| !instances_ever_launched(world).is_empty();
-    scene.until("an instance is bought", 2 * MINUTE, bought).await;
+    scene.until("an instance is launched", 2 * MINUTE, bought).await;
     scene.plimsoll.kill(&leader(&scene));
     scene.world.server().faults().remove(rule);
     gate.open();
@@ -175,7 +175,7 @@ async fn dies_and_is_replaced_again_and_again() {
     nothing_was_bought_twice_or_lost(&scene).await;
 }
 
-/// A group is bought and its leader dies before the match is written. Meanwhile users delete its claims.
+/// A group is launched and its leader crashes before the match is written. Meanwhile users delete some of its claims.
 async fn bought_and_claims_deleted(deleted: usize) -> Scene {
     let mut scene = scene().await;
     let gate = Gate::default();
@@ -193,7 +193,7 @@ async fn bought_and_claims_deleted(deleted: usize) -> Scene {
     scene
 }
 
-/// Rules 3 and 14: nobody waits for somebody else. What was bought is adopted and goes with its claim.
+/// Rules 3 and 14: no claim waits for another. Instances are adopted and removed with their claims.
 #[tokio::test(start_paused = true)]
 async fn claims_of_a_group_that_are_deleted_while_nobody_leads_go_with_their_instances() {
     let mut scene = bought_and_claims_deleted(NODES as usize).await;
@@ -203,7 +203,7 @@ async fn claims_of_a_group_that_are_deleted_while_nobody_leads_go_with_their_ins
     assert_eq!(instances_ever_launched(&scene.world).len(), NODES as usize, "{}", scene.summary());
 }
 
-/// The claims that stay keep their instances; the pod of the one that goes gets another node.
+/// The remaining claims keep their instances; the pod of the deleted claim gets another node.
 #[tokio::test(start_paused = true)]
 async fn one_deleted_claim_of_a_group_keeps_nobody_waiting() {
     let mut scene = bought_and_claims_deleted(1).await;
@@ -212,7 +212,7 @@ async fn one_deleted_claim_of_a_group_keeps_nobody_waiting() {
     assert_eq!(instances_ever_launched(&scene.world).len(), NODES as usize + 1, "{}", scene.summary());
 }
 
-/// Nothing was sent for the group: a claim that is being deleted is not bought for.
+/// No request was sent for the group: a claim that is being deleted is not launched.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_bought_for_a_claim_that_was_deleted_while_nobody_led() {
     let mut scene = scene().await;

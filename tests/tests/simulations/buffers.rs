@@ -1,4 +1,4 @@
-//! CapacityBuffers: room is bought like a node for pods, once, and stays as long as it is asked for.
+//! CapacityBuffers: capacity is launched like a node for pods, once, and stays as long as it is requested.
 
 use plimsoll_model::names::label;
 use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
@@ -10,14 +10,14 @@ use plimsoll_tests::{MINUTE, Scene, Setup, instances_ever_launched};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A pool of one type, of which a pod of 3 CPUs fills one node.
+/// A pool of one type. A pod of 3 CPUs fills a node.
 fn one_to_a_node() -> Setup {
     let requirements = json!([{"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.xlarge"]},
                               {"key": label::CAPACITY_TYPE, "operator": "In", "values": ["on-demand"]}]);
     Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))
 }
 
-/// Room for so many pods of so many thousandths of a CPU.
+/// Creates a buffer for this number of pods with this many millicores.
 fn keep_for(world: &World, name: &str, replicas: u32, millicpu: u32) {
     let requests = json!({"cpu": format!("{millicpu}m"), "memory": "1Gi"});
     let containers = json!([{"name": "main", "image": "example.com/app:1", "resources": {"requests": requests}}]);
@@ -30,7 +30,7 @@ fn keep_for(world: &World, name: &str, replicas: u32, millicpu: u32) {
     world.apply_object(&buffer).unwrap();
 }
 
-/// Room for so many pods of 3 CPUs.
+/// Creates a buffer for this number of pods of 3 CPUs.
 fn keep(world: &World, replicas: u32) {
     keep_for(world, "spare", replicas, 3000);
 }
@@ -51,11 +51,13 @@ fn in_service(world: &World) -> usize {
 fn condition(world: &World, name: &str) -> (String, String) {
     let buffer = world.get(ResourceId::CAPACITY_BUFFERS, "spare").unwrap();
     let conditions = object::items(&buffer, &["status", "conditions"]);
-    let found = conditions.iter().find(|one| object::text(one, &["type"]) == name);
-    found.map(|one| ["status", "reason"].map(|field| object::text(one, &[field]).to_owned()).into()).unwrap_or_default()
+    let condition_of_type = conditions.iter().find(|condition| object::text(condition, &["type"]) == name);
+    condition_of_type
+        .map(|condition| ["status", "reason"].map(|field| object::text(condition, &[field]).to_owned()).into())
+        .unwrap_or_default()
 }
 
-/// What is written whenever Plimsoll does something.
+/// Objects that Plimsoll writes, with their versions. They do not change while Plimsoll does nothing.
 fn versions(world: &World) -> Vec<String> {
     let kinds = [ResourceId::NODE_CLAIMS, ResourceId::NODE_POOLS, ResourceId::CAPACITY_BUFFERS, ResourceId::EVENTS];
     let version = |object: &Value| object::text(object, &["metadata", "resourceVersion"]).to_owned();
@@ -66,9 +68,9 @@ fn versions(world: &World) -> Vec<String> {
 async fn room_is_bought_once_and_then_nothing_happens() {
     let scene = Scene::begin(one_to_a_node()).await;
     keep(&scene.world, 2);
-    let asked =
+    let requests_capacity =
         |world: &World| condition(world, "Provisioning") == ("False".to_owned(), "RequiresNewCapacity".to_owned());
-    scene.until("the buffer says that room is asked for", MINUTE, asked).await;
+    scene.until("the buffer requests capacity", MINUTE, requests_capacity).await;
     scene.until("two nodes are in service", 5 * MINUTE, |world| in_service(world) == 2).await;
     scene.pass(5 * MINUTE).await;
     let (yes, fits) = ("True".to_owned(), "FitsExistingCapacity".to_owned());
@@ -79,7 +81,7 @@ async fn room_is_bought_once_and_then_nothing_happens() {
     assert_eq!((bought(&scene.world), living(&scene.world)), (2, 2), "{}", scene.summary());
     assert_eq!(versions(&scene.world), before, "nothing is written about a cluster that is quiet");
     let about = |event: &Value| object::text(event, &["involvedObject", "name"]).starts_with("capacity-buffer-");
-    assert_eq!(scene.world.count(ResourceId::EVENTS, about), 0, "nobody is told of pods that do not exist");
+    assert_eq!(scene.world.count(ResourceId::EVENTS, about), 0, "buffer pods have no Events");
     scene.world.delete(ResourceId::CAPACITY_BUFFERS, "spare").unwrap();
     scene.until_empty(10 * MINUTE).await;
 }
@@ -93,10 +95,10 @@ async fn a_pod_takes_room_at_once_and_room_is_bought_for_the_next() {
     scene.deploy("web", 1, 3000);
     let took = scene.until_running(1, MINUTE).await;
     assert!(took < Duration::from_secs(10), "{took:?}: it need not wait for a node");
-    scene.until("another node is bought", MINUTE, |world| bought(world) == 2).await;
+    scene.until("another node is launched", MINUTE, |world| bought(world) == 2).await;
     scene.pass(30 * MINUTE).await;
     assert_eq!((bought(&scene.world), living(&scene.world)), (2, 2), "{}", scene.summary());
-    // The pod goes: there is room for two, and one is asked for.
+    // The pod is deleted: there is capacity for two pods, and one is requested.
     scene.scale("web", 0);
     scene.until("a node too many is removed", 10 * MINUTE, |world| living(world) == 1).await;
     scene.pass(30 * MINUTE).await;
@@ -107,10 +109,10 @@ async fn a_pod_takes_room_at_once_and_room_is_bought_for_the_next() {
 async fn room_that_is_on_its_way_is_a_pods_if_it_comes() {
     let scene = Scene::begin(one_to_a_node()).await;
     keep(&scene.world, 1);
-    scene.until("a node is bought", MINUTE, |world| bought(world) == 1).await;
+    scene.until("a node is launched", MINUTE, |world| bought(world) == 1).await;
     scene.deploy("web", 1, 3000);
-    // Long before the first node is there: the room is taken, though the launch was for the buffer.
-    let took = scene.until("another node is bought", MINUTE, |world| bought(world) == 2).await;
+    // Long before the first node is in service: the capacity is used, although the launch was for the buffer.
+    let took = scene.until("another node is launched", MINUTE, |world| bought(world) == 2).await;
     assert!(took < Duration::from_secs(15), "{took:?}");
     assert_eq!(in_service(&scene.world), 0, "{}", scene.summary());
     scene.until_running(1, 5 * MINUTE).await;
@@ -133,7 +135,7 @@ async fn whoever_dies_room_is_not_bought_twice() {
     scene.world.server().faults().remove(rule);
     gate.open();
     scene.until("three nodes are in service", 10 * MINUTE, |world| in_service(world) == 3).await;
-    // In service, with nobody who remembers what they were for.
+    // The nodes are in service, and no process remembers what they are for.
     for role in [Role::Actuator, Role::Watcher] {
         scene.plimsoll.start_another(role).unwrap();
         let leader = scene.plimsoll.leader(role).unwrap();
@@ -146,7 +148,7 @@ async fn whoever_dies_room_is_not_bought_twice() {
 #[tokio::test(start_paused = true)]
 async fn room_of_several_sizes_stays_as_it_was_planned() {
     let scene = Scene::usual().await;
-    // They fill a node of eight cores and one of four, but not if one of the large ones goes to the latter.
+    // The pods fill a node of eight cores and one of four, but not if a large pod goes to the small node.
     let sizes = [("small", 3, 1900), ("large", 2, 2900)];
     for (name, replicas, millicpu) in sizes {
         keep_for(&scene.world, name, replicas, millicpu);
@@ -155,7 +157,7 @@ async fn room_of_several_sizes_stays_as_it_was_planned() {
         let fits = |buffer: &Value| object::condition_is_true(buffer, "Provisioning");
         world.count(ResourceId::CAPACITY_BUFFERS, fits) == sizes.len()
     };
-    scene.until("all room is there", 5 * MINUTE, there).await;
+    scene.until("all capacity is in service", 5 * MINUTE, there).await;
     scene.pass(60 * MINUTE).await;
     assert_eq!((bought(&scene.world), living(&scene.world)), (2, 2), "{}", scene.summary());
 }

@@ -1,4 +1,5 @@
-//! Who may ask whom (rule 19): what spends, plans for the driver or tells secrets of the cluster is closed to everybody else.
+//! Authorization of callers (rule 19): methods that launch nodes, execute plans or return cluster data are closed to
+//! other callers.
 
 use plimsoll_proto::actuator::v1::actuator_service_client::ActuatorServiceClient;
 use plimsoll_proto::actuator::v1::{ExecuteRequest, WatchCatalogRequest, WatchLedgerRequest};
@@ -11,7 +12,7 @@ use plimsoll_tests::{MINUTE, Scene};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-/// The way of a process to the first replica of a service.
+/// Connection of a process to the first replica of a service.
 async fn channel(scene: &Scene, process: &str, role: Role) -> Channel {
     let pool = scene.plimsoll.network().pool(process, &[format!("{role}-0")]);
     pool.channel().await.unwrap().1
@@ -21,7 +22,7 @@ fn code<T>(answer: Result<T, Status>) -> Code {
     answer.err().map_or(Code::Ok, |status| status.code())
 }
 
-/// What each closed method of the three services answers a process.
+/// Response of each closed method of the three services to a process.
 async fn answers(scene: &Scene, process: &str) -> [(&'static str, Code); 5] {
     let mut actuator = ActuatorServiceClient::new(channel(scene, process, Role::Actuator).await);
     let mut scheduler = SchedulerServiceClient::new(channel(scene, process, Role::Scheduler).await);
@@ -41,10 +42,10 @@ async fn only_the_watcher_may_execute_and_open_sessions() {
     let network = scene.plimsoll.network();
     network.certify("stranger", "tool.default.svc");
     network.certify("another-watcher", &Role::Watcher.dns_name());
-    // It works for the watcher itself.
+    // The watcher itself is allowed.
     scene.deploy("web", 1, 500);
     scene.until_running(1, 3 * MINUTE).await;
-    // A scheduler is as foreign as a stranger, though it has a certificate of the same authority.
+    // A scheduler is as unauthorized as an unknown process, although its certificate has the same authority.
     for process in ["stranger".to_owned(), scene.plimsoll.processes(Role::Scheduler).remove(0)] {
         for (method, code) in answers(&scene, &process).await {
             assert_eq!(code, Code::PermissionDenied, "{method} for {process}");

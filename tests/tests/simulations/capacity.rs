@@ -1,5 +1,5 @@
-//! Offerings without capacity: the next one is taken at once, the first is left alone for a while, failure slows down
-//! (rules 3 and 8).
+//! Offerings without capacity: the next offering is used at once, the first is skipped for a while, and failures back
+//! off (rules 3 and 8).
 
 use plimsoll_actuator::ports::CloudError;
 use plimsoll_model::catalog::CapacityType;
@@ -23,7 +23,7 @@ fn bought(world: &World) -> bool {
     !instances_ever_launched(world).is_empty()
 }
 
-/// Types that answers said had no capacity, and types asked for, call by call.
+/// Types without capacity in the response, and requested types, for each call.
 fn calls(scene: &Scene) -> Vec<(Vec<String>, Vec<String>)> {
     scene.world.ec2.read(|cloud, _| {
         let sorted = |mut names: Vec<String>| {
@@ -35,9 +35,9 @@ fn calls(scene: &Scene) -> Vec<(Vec<String>, Vec<String>)> {
         fleets
             .map(|fleet| {
                 let configs = fleet.request.launch_template_configs.iter();
-                let asked = configs.flat_map(|config| &config.overrides).map(|way| way.instance_type.clone());
+                let requested = configs.flat_map(|config| &config.overrides).map(|way| way.instance_type.clone());
                 let lacking = fleet.answer.errors.iter().map(|error| error.instance_type.clone());
-                (sorted(lacking.collect()), sorted(asked.collect()))
+                (sorted(lacking.collect()), sorted(requested.collect()))
             })
             .collect()
     })
@@ -46,10 +46,10 @@ fn calls(scene: &Scene) -> Vec<(Vec<String>, Vec<String>)> {
 #[tokio::test(start_paused = true)]
 async fn the_next_offering_is_taken_within_a_second_and_the_first_left_alone() {
     let scene = Scene::usual().await;
-    // The cheapest that takes the pod.
+    // The cheapest type that fits the pod.
     exhaust(&scene, "c6i.large");
     scene.deploy("web", 1, 1500);
-    let took = scene.until("an instance is bought", MINUTE, bought).await;
+    let took = scene.until("an instance is launched", MINUTE, bought).await;
     assert!(took < Duration::from_secs(3), "{took:?}");
     scene.until_running(1, 3 * MINUTE).await;
     let first = calls(&scene);
@@ -95,8 +95,8 @@ async fn where_nothing_can_be_had_calls_become_rare_and_it_goes_on_when_there_is
     scene.until_running(10, 10 * MINUTE).await;
 }
 
-/// 90 minutes without one family, with 20 pods that take no other: few launches are lost on them, and the pods that
-/// accept other types do not wait for them.
+/// 90 minutes without capacity in one family, with 20 pods that accept no other family: few launches fail because of
+/// them, and pods that accept other types do not wait for them.
 #[tokio::test(start_paused = true)]
 async fn one_family_without_capacity_costs_few_launches_and_delays_nobody_else() {
     let scene = Scene::usual().await;
@@ -117,7 +117,7 @@ async fn one_family_without_capacity_costs_few_launches_and_delays_nobody_else()
     scene.until_running(38, 10 * MINUTE).await;
 }
 
-/// Launches that EC2 answered without an instance.
+/// Launches to which EC2 responded without an instance.
 fn failed_launches(scene: &Scene) -> u32 {
     scene.world.ec2.read(|cloud, _| {
         let empty = cloud.fleets().iter().filter(|fleet| fleet.answer.instances.is_empty());
@@ -125,7 +125,7 @@ fn failed_launches(scene: &Scene) -> u32 {
     })
 }
 
-/// Rule 8: what EC2 refuses for another reason is asked for less and less, though each plan is a new one.
+/// Rule 8: requests that EC2 rejects for another reason back off, although each plan is new.
 #[tokio::test(start_paused = true)]
 async fn what_ec2_refuses_is_asked_for_less_and_less() {
     let scene = Scene::usual().await;

@@ -1,4 +1,4 @@
-//! Instances without claims, claims without instances (rule 14).
+//! Garbage collection: instances without claims, claims without instances (rule 14).
 
 use plimsoll_model::names::{annotation, tag};
 use plimsoll_sim::apiserver::{ResourceId, object};
@@ -7,7 +7,7 @@ use plimsoll_sim::world::World;
 use plimsoll_tests::{MINUTE, Scene};
 use serde_json::json;
 
-/// Buys an instance behind Plimsoll's back, as the fleet call of a claim that is lost would have; returns its id.
+/// Launches an instance outside of Plimsoll, like the fleet call of a lost claim; returns its id.
 fn stray(scene: &Scene, owner: bool) -> String {
     scene.world.ec2.with(|cloud, now| {
         let mut request = cloud.fleets()[0].request.clone();
@@ -48,10 +48,10 @@ async fn a_claim_whose_instance_vanished_goes_and_its_pods_get_another() {
     let name = object::name(&before[0]).to_owned();
     let replaced =
         move |world: &World| world.get(ResourceId::NODE_CLAIMS, &name).is_none() && world.running_pods() == 2;
-    scene.until("claim and node are gone, the pods run elsewhere", 15 * MINUTE, replaced).await;
+    scene.until("claim and node are deleted, the pods run elsewhere", 15 * MINUTE, replaced).await;
 }
 
-/// Claims that Karpenter made have no owner annotation, and their instances no owner tag.
+/// Claims from Karpenter have no owner annotation, and their instances no owner tag.
 #[tokio::test(start_paused = true)]
 async fn an_adopted_claim_goes_only_if_its_instance_has_vanished() {
     let scene = Scene::usual().await;
@@ -69,7 +69,7 @@ async fn an_adopted_claim_goes_only_if_its_instance_has_vanished() {
     });
     let name = object::name(&lost).to_owned();
     let gone = move |world: &World| world.get(ResourceId::NODE_CLAIMS, &name).is_none();
-    scene.until("the claim is gone", 15 * MINUTE, gone).await;
+    scene.until("the claim is deleted", 15 * MINUTE, gone).await;
     scene.pass(15 * MINUTE).await;
     assert!(scene.world.get(ResourceId::NODE_CLAIMS, object::name(&kept)).is_some(), "{}", scene.summary());
 }

@@ -1,5 +1,5 @@
-//! Drift as the cloud tells it: nodes with another image, subnet or security group than their class selects are replaced
-//! within the budgets, and nothing is replaced because a fact is missing.
+//! Drift: nodes with another image, subnet or security group than their class selects are replaced within the budgets,
+//! and nothing is replaced because a fact is missing.
 
 use crate::removal::most_at_once;
 use plimsoll_actuator::ports::CloudError;
@@ -9,7 +9,7 @@ use plimsoll_sim::world::World;
 use plimsoll_tests::{HOUR, MINUTE, Scene, Setup, instances_ever_launched};
 use serde_json::{Value, json};
 
-/// Three nodes with a pod each, of which one may go at a time.
+/// Three nodes with one pod each. The budget is one node.
 async fn three_nodes() -> Scene {
     let requirements = json!([{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m6i.xlarge"]}]);
     let spec =
@@ -28,7 +28,7 @@ fn change_class(scene: &Scene, spec: &Value) {
     scene.world.patch(ResourceId::EC2_NODE_CLASSES, "default", json!({ "spec": spec })).unwrap();
 }
 
-/// Terms that select another network.
+/// Selector terms for another network.
 fn other(kinds: &[&str]) -> Value {
     let terms = json!([{"tags": {"karpenter.sh/discovery": "other"}}]);
     kinds.iter().map(|kind| ((*kind).to_owned(), terms.clone())).collect()
@@ -84,7 +84,7 @@ async fn nodes_in_subnets_that_are_no_longer_selected_are_replaced() {
     all_are_replaced_once(&scene, "all nodes are in the other subnets", is_new).await;
 }
 
-/// Neither what cannot be read nor what is listed in part says that a node has drifted.
+/// Data that is missing or incomplete does not count as drift.
 #[tokio::test(start_paused = true)]
 async fn nothing_drifts_while_instances_cannot_be_listed() {
     let scene = three_nodes().await;

@@ -1,5 +1,5 @@
-//! Every write of each service, and every kind that a service watches, with each way in which it can go wrong: the cases
-//! come from runs without faults, and each is a run of its own. `cargo xtask sim --enumerate` plays all of them.
+//! Enumeration: every write of each service, and every kind that a service watches, with each fault. The cases come
+//! from runs without faults, and each case is a separate run. `cargo xtask sim --enumerate` runs all of them.
 
 mod case;
 mod flow;
@@ -11,7 +11,7 @@ use case::Case;
 use flow::Flow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs on a virtual clock of its own, so that no run knows what was played before it.
+/// Runs with its own virtual clock, so that a run does not depend on earlier runs.
 fn alone<T>(run: impl Future<Output = T>) -> T {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().start_paused(true).build().unwrap().block_on(run)
@@ -26,15 +26,15 @@ fn play(name: &str) {
     alone(play::play(&case));
 }
 
-/// Of the cases of a flow, one in so many is played by each run of the tests.
+/// Each test run includes one in this many cases of a flow.
 const STRIDE: usize = 67;
 
-/// Cases that fail for a cause that is known or looked for (docs/simulation.md).
+/// Cases that fail, with a known or open cause (docs/simulation.md).
 const OPEN: [&str; 2] =
     ["drain/watcher/watch/nodeclaims/stale", "buffer-status/actuator-0-1/patch-capacitybuffers.status/2/crash-before"];
 
-/// Without events beside writes, which only `cargo xtask sim --enumerate` plays: what each flow may buy with them is not
-/// settled yet.
+/// Excludes events around writes, which only `cargo xtask sim --enumerate` runs: the number of launches that each flow
+/// may make with them is not settled yet.
 fn some_cases(flow: Flow) {
     let is_played = |case: &&Case| !case.is_event() && !OPEN.contains(&case.to_string().as_str());
     for case in cases(flow).iter().filter(is_played).step_by(STRIDE) {
@@ -83,7 +83,7 @@ fn expiry() {
     some_cases(Flow::Expiry);
 }
 
-/// The cases of the flows in `PLIMSOLL_FLOWS=launch,drain`, or of all flows, one a line.
+/// Prints the cases of the flows in `PLIMSOLL_FLOWS=launch,drain`, or of all flows, one per line.
 #[test]
 fn list() {
     if let Ok(asked) = std::env::var("PLIMSOLL_FLOWS") {
@@ -94,7 +94,7 @@ fn list() {
     }
 }
 
-/// The cases in the file `PLIMSOLL_CASES`, one a line.
+/// Runs the cases in the file `PLIMSOLL_CASES`, one per line.
 #[test]
 fn cases_asked_for() {
     let Ok(file) = std::env::var("PLIMSOLL_CASES") else { return };

@@ -1,4 +1,4 @@
-//! Expiry is forceful: neither budgets nor pods hold the node's claim, the drain waits for what it must.
+//! Expiry is forceful: neither budgets nor pods block the deletion of the node's claim, but the drain respects them.
 
 use plimsoll_model::names::annotation;
 use plimsoll_sim::apiserver::{ResourceId, object};
@@ -6,7 +6,7 @@ use plimsoll_sim::world::World;
 use plimsoll_tests::{MINUTE, Scene, Setup, instances_ever_launched};
 use serde_json::{Value, json};
 
-/// A pool whose first node has a pod that may move and one that must not be disrupted. Returns the node's claim.
+/// A pool whose first node has a pod that may move and a pod that must not be disrupted. Returns the node's claim.
 async fn aged(template: &Value) -> (Scene, String) {
     let scene = Scene::begin(Setup::with_pool(json!({
         "template": {"spec": template}, "disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]},
@@ -35,10 +35,10 @@ async fn an_expired_node_goes_although_a_pod_must_not_be_disrupted_and_is_replac
     let (scene, claim) = aged(&json!({"expireAfter": "30m"})).await;
     let name = claim.clone();
     scene.until("the expired claim is deleted", 35 * MINUTE, move |world| is_leaving(world, &name)).await;
-    // Less than the replacement may live itself.
+    // Shorter than the lifetime of the replacement.
     scene.pass(20 * MINUTE).await;
     let bought = instances_ever_launched(&scene.world).len();
-    assert!(bought <= 2, "{bought} instances were bought\n{}", scene.summary());
+    assert!(bought <= 2, "{bought} instances were launched\n{}", scene.summary());
     assert_eq!(scene.world.running_pods(), 2, "{}", scene.summary());
     let waits = scene.world.get(ResourceId::NODE_CLAIMS, &claim);
     assert!(waits.is_some(), "without a terminationGracePeriod the drain waits for the pod");
@@ -48,8 +48,8 @@ async fn an_expired_node_goes_although_a_pod_must_not_be_disrupted_and_is_replac
 async fn the_drain_of_an_expired_node_ends_with_its_termination_grace_period() {
     let (scene, claim) = aged(&json!({"expireAfter": "30m", "terminationGracePeriod": "5m"})).await;
     let gone = move |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none();
-    scene.until("the expired node is gone", 45 * MINUTE, gone).await;
+    scene.until("the expired node is deleted", 45 * MINUTE, gone).await;
     scene.until("both pods run again", 5 * MINUTE, |world| world.running_pods() == 2).await;
     let bought = instances_ever_launched(&scene.world).len();
-    assert!(bought <= 3, "{bought} instances were bought\n{}", scene.summary());
+    assert!(bought <= 3, "{bought} instances were launched\n{}", scene.summary());
 }

@@ -1,4 +1,4 @@
-//! The main job: from a pending pod to a running node and back again.
+//! The main path: from a pending pod to a running node, and back.
 
 use plimsoll_model::names::{TERMINATION_FINALIZER, annotation, label, taint};
 use plimsoll_sim::apiserver::{ResourceId, object};

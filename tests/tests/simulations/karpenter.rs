@@ -1,4 +1,4 @@
-//! While Karpenter's lease is held, nothing is written and nothing bought (rule 20).
+//! While Karpenter's lease is held, nothing is written and nothing launched (rule 20).
 
 use plimsoll_model::names::lease;
 use plimsoll_sim::apiserver::{ResourceId, object};
@@ -16,12 +16,12 @@ fn held(world: &World, holder: &str) -> Value {
            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "acquireTime": now, "renewTime": now, "leaseTransitions": 1}})
 }
 
-/// What the pool says of a pause.
+/// Message of the pool's condition Paused.
 fn paused(world: &World) -> Option<String> {
     let pool = world.get(ResourceId::NODE_POOLS, "default").unwrap();
     let conditions = object::items(&pool, &["status", "conditions"]);
-    let found = conditions.iter().find(|it| it["type"] == "Paused" && it["status"] == "True");
-    found.map(|it| object::text(it, &["message"]).to_owned())
+    let condition = conditions.iter().find(|it| it["type"] == "Paused" && it["status"] == "True");
+    condition.map(|it| object::text(it, &["message"]).to_owned())
 }
 
 #[tokio::test(start_paused = true)]
@@ -42,14 +42,17 @@ async fn nothing_is_bought_while_karpenter_leads_and_all_goes_on_when_it_is_gone
         scene.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| mutating.contains(&call.action)).count());
     assert_eq!(calls, 0);
     assert!(scene.world.all(ResourceId::NODE_CLAIMS).is_empty());
-    let said = paused(&scene.world).expect("the pool says so");
-    assert!(said.contains("karpenter-1") && said.contains("would launch 1 of its nodes"), "{said}");
+    let message = paused(&scene.world).expect("the pool has the condition Paused");
+    assert!(
+        message.contains("karpenter-1") && message.contains("would launch 1 node(s) of this NodePool"),
+        "{message}"
+    );
     let pool = scene.world.get(ResourceId::NODE_POOLS, "default").unwrap();
-    assert!(object::condition_is_true(&pool, "Ready"), "what else is said of the pool stays");
+    assert!(object::condition_is_true(&pool, "Ready"), "other conditions of the pool do not change");
     renewals.abort();
     scene.world.apply_object(&held(&scene.world, "")).unwrap();
     scene.until_running(3, 5 * MINUTE).await;
-    assert_eq!(paused(&scene.world), None, "it is taken back");
+    assert_eq!(paused(&scene.world), None, "the condition is cleared");
 }
 
 /// Messages of the shadow reports about the pool.
@@ -75,7 +78,7 @@ async fn the_shadow_report_counts_a_repeated_plan_once() {
     scene.deploy("web", 3, 500);
     scene.pass(interval / 2).await;
     assert!(reports(&scene.world).is_empty(), "not before the interval is over");
-    // Another cause for a plan: it proposes the same launch again.
+    // A further pod causes another plan, which proposes the same launch again.
     scene.deploy("giant", 1, 900_000);
     scene.pass(interval / 2 + 2 * MINUTE).await;
     renewals.abort();

@@ -1,4 +1,4 @@
-//! A lease fences nothing by itself (rule 16), and who stands by says who leads (rule 26).
+//! A lease alone does not fence (rule 16), and a standby names the leader (rule 26).
 
 use plimsoll_model::names::annotation;
 use plimsoll_proto::actuator::v1::WatchLedgerRequest;
@@ -14,21 +14,21 @@ use plimsoll_tests::{MINUTE, Scene, instances_ever_launched};
 use std::time::Duration;
 use tonic::Code;
 
-/// A claim of the former leader arrives so long after its call, when the next one leads already. Returns the epochs of all claims
-/// at the end.
+/// A claim of the former leader arrives after this delay, when the next leader is active. Returns the epochs of all
+/// claims at the end.
 async fn a_claim_arrives_after(late: Duration) -> Vec<String> {
     let mut scene = Scene::usual().await;
     let old = scene.plimsoll.leader(Role::Actuator).unwrap();
     let create = Matcher { client: Some(old.clone()), ..Matcher::of(Verb::Create, "nodeclaims") };
     scene.world.server().faults().always(create, Effect::Late(late));
     scene.deploy("web", 1, 3000);
-    // The call is made within a second.
+    // The call is made within one second.
     scene.pass(Duration::from_secs(1)).await;
     scene.plimsoll.kill(&old);
     while scene.plimsoll.leader(Role::Actuator).is_none() {
         scene.pass(Duration::from_millis(200)).await;
     }
-    // The new one leads, but the old one's call could still be on its way: and it is.
+    // The new process leads, while the call of the old leader is still in flight.
     assert!(scene.claims().is_empty());
     scene.until("the late claim arrives", late, |world| !world.all(ResourceId::NODE_CLAIMS).is_empty()).await;
     assert!(instances_ever_launched(&scene.world).is_empty());
@@ -38,19 +38,20 @@ async fn a_claim_arrives_after(late: Duration) -> Vec<String> {
     scene.claims().iter().filter_map(|claim| object::annotation(claim, annotation::EPOCH).map(str::to_owned)).collect()
 }
 
-/// Its pods are not bought for by both: the new leader waits until such calls are over, and goes on with the claim.
+/// The two leaders do not both launch nodes for the pods: the new leader waits until such calls have ended, and
+/// continues with the claim.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_arrives_late_is_known_before_anything_is_admitted() {
     assert_eq!(a_claim_arrives_after(Duration::from_secs(20)).await, ["0"], "none of the new leader's own");
 }
 
-/// Later than any call should take effect: the new leader admits by then, so the claim is not bought for.
+/// Later than any call should take effect: the new leader already admits, so the claim is not launched.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_arrives_too_late_is_not_bought_for() {
     assert_eq!(a_claim_arrives_after(Duration::from_secs(25)).await, ["1"], "the new leader's own");
 }
 
-/// A leader that cannot renew its lease stops by its own clock, though all else still answers.
+/// A leader that cannot renew its lease stops by its own clock, although other requests still succeed.
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_cannot_renew_its_lease_does_nothing_more() {
     let scene = Scene::usual().await;
@@ -77,7 +78,8 @@ async fn a_leader_that_cannot_renew_its_lease_does_nothing_more() {
     assert_eq!(called, 0);
 }
 
-/// Rule 26: a standby answers for the leader by naming it; and it is warm, so that it can buy once it may.
+/// Rule 26: a standby responds with the name of the leader. It keeps its state warm, so that it can launch as soon as
+/// it leads.
 #[tokio::test(start_paused = true)]
 async fn a_standby_names_the_leader_and_has_all_that_it_needs_to_lead() {
     let mut scene = Scene::usual().await;
@@ -95,12 +97,12 @@ async fn a_standby_names_the_leader_and_has_all_that_it_needs_to_lead() {
         world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::DescribeInstanceTypes).count())
     };
     let before = reads(&scene.world);
-    assert_eq!(before, 2, "both have read what there is to buy");
+    assert_eq!(before, 2, "both have read the offerings");
     scene.plimsoll.kill(&leader);
     scene.deploy("web", 1, 500);
     let took =
-        scene.until("an instance is bought", 2 * MINUTE, |world| !instances_ever_launched(world).is_empty()).await;
-    assert_eq!(reads(&scene.world), before, "nothing had to be read first");
-    // The old lease, then as long again and the longest call: nothing may be bought sooner.
+        scene.until("an instance is launched", 2 * MINUTE, |world| !instances_ever_launched(world).is_empty()).await;
+    assert_eq!(reads(&scene.world), before, "the new leader reads nothing before the launch");
+    // The old lease, then the same time again plus the longest call: nothing may be launched sooner.
     assert!(took < Duration::from_secs(50), "{took:?}");
 }

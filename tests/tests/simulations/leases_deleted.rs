@@ -1,5 +1,5 @@
-//! Someone deletes a Lease: `kubectl delete lease`, a restored namespace, a GitOps prune. The Lease that follows has another UID
-//! and may count its transitions from 0 again; scaling goes on and nothing is bought twice (rules 16 and 17).
+//! A Lease is deleted by `kubectl delete lease`, a restored namespace, or a GitOps prune. The next Lease has another
+//! UID and may count its transitions from 0 again. Scaling continues and nothing is launched twice (rules 16 and 17).
 
 use plimsoll_model::names::{annotation, lease};
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
@@ -21,14 +21,14 @@ async fn delete(scene: &Scene, name: &str) {
     leases.delete(name, &kube::api::DeleteParams::default()).await.unwrap();
 }
 
-/// Transitions of a Lease, if it is there and held.
+/// Transitions of a Lease, if it exists and is held.
 fn transitions(scene: &Scene, name: &str) -> Option<i64> {
     let lease = scene.world.server().read(|store| store.find(ResourceId::LEASES, &Key::new(NAMESPACE, name)))?;
     let held = !object::text(&lease, &["spec", "holderIdentity"]).is_empty();
     held.then(|| lease.pointer("/spec/leaseTransitions").and_then(serde_json::Value::as_i64).unwrap_or(0))
 }
 
-/// Kills the leader and starts another process in its place, until the Lease has changed hands.
+/// Kills the leader and starts a replacement, and waits until another process holds the Lease.
 async fn change_leader(scene: &mut Scene, role: Role, name: &str) {
     let before = transitions(scene, name);
     let leader = scene.plimsoll.leader(role).unwrap();
@@ -40,16 +40,16 @@ async fn change_leader(scene: &mut Scene, role: Role, name: &str) {
     }
 }
 
-/// Waits until the Lease is there again and held.
+/// Waits until the Lease exists again and is held.
 async fn until_held(scene: &Scene, name: &str) {
     let end = tokio::time::Instant::now() + MINUTE;
     while transitions(scene, name).is_none() {
-        assert!(tokio::time::Instant::now() < end, "nobody took the Lease {name}");
+        assert!(tokio::time::Instant::now() < end, "the Lease {name} has no holder");
         scene.pass(Duration::from_millis(500)).await;
     }
 }
 
-/// Pods that fill a node each: as many instances as pods.
+/// Pods that fill one node each: as many instances as pods.
 async fn more_pods_get_nodes(scene: &Scene, pods: usize, limit: Duration) {
     scene.scale("web", u32::try_from(pods).unwrap());
     scene.until_running(pods, limit).await;
@@ -72,9 +72,9 @@ async fn one_full_node() -> Scene {
 #[tokio::test(start_paused = true)]
 async fn the_watchers_lease_is_deleted_while_pods_arrive() {
     let mut scene = one_full_node().await;
-    // The deleted Lease has a higher count than the one that follows.
+    // The deleted Lease has a higher count than the next one.
     change_leader(&mut scene, Role::Watcher, lease::WATCHER).await;
-    // No watcher is left that knows the count of the deleted Lease.
+    // No remaining watcher knows the count of the deleted Lease.
     for process in scene.plimsoll.processes(Role::Watcher) {
         scene.plimsoll.replace(&process).unwrap();
     }
@@ -87,12 +87,12 @@ async fn the_watchers_lease_is_deleted_while_pods_arrive() {
 async fn the_watchers_lease_is_deleted_under_running_watchers() {
     let mut scene = one_full_node().await;
     change_leader(&mut scene, Role::Watcher, lease::WATCHER).await;
-    // Time for all watchers to see who leads.
+    // Time for all watchers to see the leader.
     scene.pass(10 * SECOND).await;
     scene.scale("web", 2);
     delete(&scene, lease::WATCHER).await;
     until_held(&scene, lease::WATCHER).await;
-    // The former holder has noticed as well.
+    // Time for the former holder to notice.
     scene.pass(10 * SECOND).await;
     more_pods_get_nodes(&scene, 3, 2 * MINUTE).await;
 }
@@ -119,24 +119,24 @@ async fn the_actuators_lease_is_deleted_while_pods_arrive() {
     more_pods_get_nodes(&scene, 4, 3 * MINUTE).await;
 }
 
-/// The former leader of the deleted Lease is not yet done: its call arrives while the next one leads.
+/// The former leader of the deleted Lease has a call in flight: it takes effect while the next process leads.
 #[tokio::test(start_paused = true)]
 async fn a_claim_of_the_former_leader_that_arrives_after_its_lease_was_deleted_is_not_bought_twice() {
     let mut scene = Scene::usual().await;
-    // Time for the standby to see who leads.
+    // Time for the standby to see the leader.
     scene.pass(10 * SECOND).await;
     let old = scene.plimsoll.leader(Role::Actuator).unwrap();
     let create = Matcher { client: Some(old.clone()), ..Matcher::of(Verb::Create, "nodeclaims") };
     scene.world.server().faults().always(create, Effect::Late(Duration::from_secs(15)));
     scene.deploy("web", 1, 3000);
-    // The call is made within a second.
+    // The call is made within one second.
     scene.pass(Duration::from_secs(1)).await;
     scene.plimsoll.kill(&old);
     delete(&scene, lease::ACTUATOR).await;
     scene.until_running(1, 5 * MINUTE).await;
     scene.pass(5 * MINUTE).await;
     assert_eq!(instances_ever_launched(&scene.world).len(), 1, "{}", scene.summary());
-    assert_eq!(epochs(&scene), [0], "the new leader waited for the claim of the first one, and made none of its own");
+    assert_eq!(epochs(&scene), [0], "the new leader waited for the claim of the former leader, and created none");
 }
 
 /// Epochs of claims, oldest claim first, each once.
@@ -151,7 +151,7 @@ fn epochs(scene: &Scene) -> Vec<u64> {
     claims.iter().filter_map(|claim| epoch(claim)).filter(|epoch| seen.insert(*epoch)).collect()
 }
 
-/// No actuator is left that knows the deleted Lease: the claims tell its epoch.
+/// No remaining actuator knows the deleted Lease: the claims carry its epoch.
 #[tokio::test(start_paused = true)]
 async fn epochs_grow_over_a_deleted_lease_and_new_actuators() {
     let mut scene = one_full_node().await;

@@ -1,4 +1,5 @@
-//! Limits hold exactly, also in bursts and when an actuator dies (rule 7), and what they keep waiting says so (rule 27).
+//! Limits hold exactly, also in bursts and when an actuator crashes (rule 7), and pods that they block get a reason
+//! (rule 27).
 
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
@@ -7,7 +8,7 @@ use plimsoll_tests::{MINUTE, Scene, Setup, most_cpu_of_claims};
 use serde_json::json;
 use std::time::Duration;
 
-/// CPUs of the limit, in thousandths.
+/// CPU limit, in millicores.
 const LIMIT: i64 = 20_000;
 
 async fn scene() -> Scene {
@@ -21,7 +22,7 @@ fn says_limit(world: &World) -> bool {
         .any(|pod| world.events_of("Pod", object::name(pod)).iter().any(|event| event.contains("limit")))
 }
 
-/// Nobody over the limit, and no room within it left unused: the smallest type has 2 CPUs.
+/// The limit is never exceeded, and no capacity within it stays unused: the smallest type has 2 CPUs.
 fn the_limit_is_used_and_kept(scene: &Scene) {
     let most = most_cpu_of_claims(&scene.world, "default");
     assert!(most <= LIMIT, "{most}");

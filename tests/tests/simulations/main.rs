@@ -1,10 +1,10 @@
-//! Simulations: the real three services in one process, on the in-memory cluster and cloud, in virtual time.
-//! One module a topic; together they hold the rules between the services.
+//! Simulations: the three services in one process, on the in-memory cluster and cloud, in virtual time. Each module
+//! covers one topic; together they check the safety rules.
 
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "helpers of tests: what cannot be had ends the test, and a seed that fails must be known"
+    reason = "test helpers fail by panicking, and a seed that fails must be known"
 )]
 
 mod actuator_dies;

@@ -1,4 +1,4 @@
-//! kube-scheduler is told which node the plan has for a pod.
+//! Nominations: kube-scheduler gets the planned node of a pod.
 
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;
@@ -13,7 +13,7 @@ use plimsoll_tests::{MINUTE, Scene, Setup, instances_ever_launched};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Who owns the field.
+/// Field manager of nominations.
 const MANAGER: &str = "plimsoll-nomination";
 
 fn nominated(world: &World, pod: &str) -> String {
@@ -34,7 +34,7 @@ fn unschedulable() -> Value {
     json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]})
 }
 
-/// A pod whose scheduler is the test: it binds nothing, and has found no place.
+/// A pod whose scheduler is the test: it is not bound, and is marked as unschedulable.
 fn waits(world: &World, name: &str, cpu: &str) {
     let container = json!({"name": "main", "image": "example.com/app:1", "resources": {"requests": {"cpu": cpu}}});
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
@@ -43,7 +43,7 @@ fn waits(world: &World, name: &str, cpu: &str) {
     set_status(world, name, &unschedulable(), "test");
 }
 
-/// One type, of which a pod of 3 CPUs fills one node.
+/// A pool of one type. A pod of 3 CPUs fills a node.
 fn one_to_a_node() -> Setup {
     let requirements = json!([{"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.xlarge"]},
                               {"key": label::CAPACITY_TYPE, "operator": "In", "values": ["on-demand"]}]);
@@ -62,8 +62,8 @@ fn in_service(world: &World) -> usize {
     world.count(ResourceId::NODE_CLAIMS, |claim| object::condition_is_true(claim, "Initialized"))
 }
 
-/// Two pods and two nodes that fit them exactly; kube-scheduler takes the smaller pod first and prefers the emptier node. Returns
-/// the instance type that each of the two runs on, empty where it does not run.
+/// Two pods and two nodes that fit them exactly. kube-scheduler handles the smaller pod first and prefers the emptier
+/// node. Returns the instance type of the node of each pod, empty if the pod does not run.
 async fn small_and_large(nominate_nodes: bool) -> (String, String) {
     let setup = Setup { options: Options { nominate_nodes, ..Options::default() }, ..Setup::default() };
     let director = Director::begin(setup).await;
@@ -96,11 +96,12 @@ async fn small_and_large(nominate_nodes: bool) -> (String, String) {
 
 #[tokio::test(start_paused = true)]
 async fn pods_go_where_the_plan_has_them_whatever_their_order() {
-    let told = small_and_large(true).await;
-    assert_eq!(told, ("m6i.large".to_owned(), "m6i.xlarge".to_owned()));
+    let instance_types = small_and_large(true).await;
+    assert_eq!(instance_types, ("m6i.large".to_owned(), "m6i.xlarge".to_owned()));
 }
 
-/// What the other test is worth: left to itself, kube-scheduler takes the larger pod's room.
+/// Shows that the previous test can fail: without nominations, kube-scheduler puts the smaller pod on the larger pod's
+/// node.
 #[tokio::test(start_paused = true)]
 async fn without_nominations_one_pod_takes_the_room_of_another() {
     let untold = small_and_large(false).await;
@@ -112,13 +113,13 @@ async fn a_nomination_is_there_before_the_node_is_ready_and_ends_with_it() {
     let scene = Scene::begin(one_to_a_node()).await;
     let world = &scene.world;
     waits(world, "web", "3");
-    scene.until("its node is there", 2 * MINUTE, |world| !nodes(world).is_empty()).await;
+    scene.until("its node exists", 2 * MINUTE, |world| !nodes(world).is_empty()).await;
     scene.until("it is nominated", Duration::from_secs(1), |world| !nominated(world, "web").is_empty()).await;
     let node = nodes(world).remove(0);
     assert_eq!(nominated(world, "web"), object::name(&node));
     assert!(!object::condition_is_true(&node, "Ready"), "kube-scheduler cannot have looked at it yet: {node:#}");
     scene.until("it is in service", MINUTE, |world| in_service(world) == 1).await;
-    // The node is lost with the pod still waiting: what was nominated must not keep it from another one.
+    // The node is lost while the pod is pending: the nomination must not keep the pod from another node.
     let claim = scene.claims().remove(0);
     world.delete(ResourceId::NODE_CLAIMS, object::name(&claim)).unwrap();
     let other = |world: &World| nodes(world).iter().any(|it| object::name(it) != object::name(&node));
@@ -140,7 +141,9 @@ async fn a_pod_is_nominated_to_room_that_is_there_for_a_while() {
     let node = object::name(&nodes(world)[0]).to_owned();
     waits(world, "beside", "100m");
     scene.until("it is nominated", Duration::from_secs(5), |world| nominated(world, "beside") == node).await;
-    scene.until("it is taken back", Duration::from_secs(45), |world| nominated(world, "beside").is_empty()).await;
+    scene
+        .until("the nomination is cleared", Duration::from_secs(45), |world| nominated(world, "beside").is_empty())
+        .await;
     assert_eq!(instances_ever_launched(world).len(), 1, "{}", scene.summary());
 }
 

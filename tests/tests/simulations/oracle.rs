@@ -1,4 +1,4 @@
-//! What must hold, read from the API server's and the cloud's history without product code.
+//! Invariants, checked on the history of the API server and the cloud without product code.
 
 use jiff::Timestamp;
 use plimsoll_model::names::{annotation, lease};
@@ -10,11 +10,11 @@ use plimsoll_tests::{Scene, claims_ever_launched, instances_ever_launched, most_
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// How long an instance may run without a claim: a look-up takes two minutes, a collection two rounds, and a leader may
-/// have to come first.
+/// Maximum time that an instance may run without a claim: a look-up takes two minutes, garbage collection two rounds,
+/// and a leader may have to be elected first.
 const UNCLAIMED_SECONDS: i64 = 30 * 60;
 
-/// At every moment: the limit holds, and no instance runs for long without a claim.
+/// Invariants at every moment: the limit holds, and no instance runs for long without a claim.
 pub(super) fn always(scene: &Scene) {
     let world = &scene.world;
     let claims = world.all(ResourceId::NODE_CLAIMS);
@@ -35,24 +35,25 @@ pub(super) fn always(scene: &Scene) {
     }
 }
 
-/// The limit of pool `default`, in thousandths of a CPU, held at all times.
+/// Checks that the limit of pool `default`, in millicores, held at all times.
 pub(super) fn limits(scene: &Scene, limit: i64) {
     let most = most_cpu_of_claims(&scene.world, "default");
     assert!(most <= limit, "{most} of {limit}m cpu");
 }
 
-/// When nothing is wanted any more: nothing is left, and what was bought is what claims had, but for `surplus`.
+/// Checks after the workloads are deleted: nothing is left, and every launched instance belonged to a claim, except for
+/// `surplus`.
 pub(super) fn at_the_end(scene: &Scene, surplus: usize) {
     let claimed: BTreeSet<String> = claims_ever_launched(&scene.world).into_values().collect();
     let bought = instances_ever_launched(&scene.world);
-    assert!(claimed.is_subset(&bought), "a claim has an instance that was never bought");
+    assert!(claimed.is_subset(&bought), "a claim has an instance that was never launched");
     let unclaimed: Vec<&String> = bought.difference(&claimed).collect();
-    assert!(unclaimed.len() <= surplus, "bought and never claimed: {unclaimed:?}\n{}", scene.summary());
+    assert!(unclaimed.len() <= surplus, "launched without a claim: {unclaimed:?}\n{}", scene.summary());
     assert!(scene.world.all(ResourceId::NODE_CLAIMS).is_empty(), "{}", scene.summary());
     assert!(scene.world.all(ResourceId::NODES).is_empty(), "{}", scene.summary());
 }
 
-/// The most NodeClaims that were being deleted or had a command to be removed at one time.
+/// Maximum number of NodeClaims that were being deleted or had a removal command at one time.
 pub(super) fn most_leaving(world: &World) -> usize {
     world.server().read(|store| {
         let (mut leaving, mut most) = (BTreeSet::new(), 0);
@@ -70,8 +71,8 @@ pub(super) fn most_leaving(world: &World) -> usize {
     })
 }
 
-/// Only the holder of the actuator's Lease, as the API server knew it, changed anything in the cluster or in the cloud.
-/// Writes that faults have delayed are not its fault, and a Lease that was deleted says nothing.
+/// Checks that only the holder of the actuator's Lease, according to the API server, made changes in the cluster or in
+/// the cloud. Writes that faults delayed and times without the Lease are excluded.
 pub(super) fn fenced(world: &World) {
     let is_lease = |lease: &Value| object::name(lease) == lease::ACTUATOR;
     let terms: Vec<(ChangeKind, Object)> = world.server().read(|store| {
@@ -104,7 +105,7 @@ pub(super) fn fenced(world: &World) {
     }
 }
 
-/// Since a revision, as many pods were healthy as each PodDisruptionBudget wants, at every moment.
+/// Checks that since a revision, each PodDisruptionBudget had its required number of healthy pods at every moment.
 pub(super) fn pod_budgets(world: &World, since: u64) {
     world.server().read(|store| {
         for event in store.events_after(ResourceId::POD_DISRUPTION_BUDGETS, since).unwrap() {

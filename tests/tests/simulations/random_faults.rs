@@ -1,5 +1,5 @@
-//! Everything goes wrong by chance, fixed by a seed: in the end all pods run, and nothing is left when none are wanted.
-//! A seed that fails becomes a test of its own.
+//! Random faults, determined by a seed. In the end all pods run, and nothing is left after the workloads are deleted. A
+//! seed that fails becomes a separate test.
 
 use plimsoll_actuator::ports::CloudError;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
@@ -14,10 +14,10 @@ use std::time::Duration;
 
 /// Rounds of changes with faults.
 const ROUNDS: u64 = 6;
-/// CPUs of the pool's limit, in thousandths: what the pods want in the end fits in.
+/// CPU limit of the pool, in millicores, enough for the pods at the end.
 const LIMIT: i64 = 64_000;
 
-/// Chances of faults in thousandths: enough that each run has some of each, few enough that it gets on.
+/// Fault rates in per mille: high enough that each run has some faults, low enough that it makes progress.
 fn let_things_go_wrong(scene: &Scene) {
     let faults = scene.world.server().faults();
     faults.sometimes(15, Matcher::default(), Effect::LoseAnswer);
@@ -38,7 +38,7 @@ pub(super) fn one_of<'a, T>(rng: &mut Rng, all: &'a [T]) -> Option<&'a T> {
     all.get(usize::try_from(rng.below(all.len() as u64)).unwrap_or(0))
 }
 
-/// One thing that happens to the services or the machines.
+/// One event that affects the services or the machines.
 fn strike(scene: &mut Scene, rng: &mut Rng) {
     match rng.below(6) {
         kind @ 0..=2 => {
@@ -87,11 +87,11 @@ async fn run(seed: u64) {
     scene.until_empty(30 * MINUTE).await;
     let claimed: BTreeSet<String> = claims_ever_launched(&scene.world).into_values().collect();
     let bought = instances_ever_launched(&scene.world);
-    assert!(claimed.is_subset(&bought), "a claim has an instance that was never bought");
+    assert!(claimed.is_subset(&bought), "a claim has an instance that was never launched");
     assert!(scene.world.all(ResourceId::NODE_CLAIMS).is_empty());
 }
 
-/// What a run without faults of connections came to: clients wait a random time before they try again.
+/// Result of a run without connection faults, with which clients would retry after random delays.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     bought: Vec<(i64, String, String)>,
@@ -117,7 +117,7 @@ async fn calm(seed: u64) -> Outcome {
     Outcome { bought, pods }
 }
 
-/// Seeds `from` to `to`, each a run.
+/// Runs the seeds `from` to `to`.
 async fn runs(from: u64, to: u64) {
     for seed in from..to {
         println!("seed {seed}");
@@ -150,15 +150,15 @@ async fn seeds_16_to_19() {
     runs(16, 20).await;
 }
 
-/// The first seed and the one after the last of `PLIMSOLL_SEEDS=100..200`, if it is set.
+/// First seed and end of `PLIMSOLL_SEEDS=100..200`, if set.
 pub(super) fn asked_for() -> Option<(u64, u64)> {
-    let asked = std::env::var("PLIMSOLL_SEEDS").ok()?;
-    assert!(asked.contains(".."), "PLIMSOLL_SEEDS is of the form 100..200");
-    let (from, to) = asked.split_once("..").unwrap();
+    let seeds = std::env::var("PLIMSOLL_SEEDS").ok()?;
+    assert!(seeds.contains(".."), "PLIMSOLL_SEEDS is of the form 100..200");
+    let (from, to) = seeds.split_once("..").unwrap();
     Some((from.parse().unwrap(), to.parse().unwrap()))
 }
 
-/// Other seeds than the usual ones, as `PLIMSOLL_SEEDS=100..200`.
+/// Runs the seeds in `PLIMSOLL_SEEDS=100..200`.
 #[tokio::test(start_paused = true)]
 async fn seeds_asked_for() {
     if let Some((from, to)) = asked_for() {

@@ -1,4 +1,4 @@
-//! Voluntary removals: budgets, disruption budgets of pods, do-not-disrupt, and races with pods that come (rules 9 to 12).
+//! Voluntary removals: budgets, disruption budgets of pods, do-not-disrupt, and races with new pods (rules 9 to 12).
 
 use plimsoll_model::names::annotation;
 use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
@@ -20,7 +20,7 @@ fn one_to_a_node(disruption: &Value) -> Setup {
     Setup::with_pool(spec)
 }
 
-/// The most nodes of claims that were on their way out at one time.
+/// Maximum number of nodes whose claims were being removed at one time.
 pub(super) fn most_at_once(scene: &Scene) -> usize {
     scene.world.server().read(|store| {
         let (mut leaving, mut most) = (BTreeSet::new(), 0);
@@ -63,7 +63,7 @@ async fn consolidate_after_is_waited_for() {
     scene.deploy("web", 1, 3000);
     scene.until_running(1, 3 * MINUTE).await;
     scene.scale("web", 0);
-    scene.until("the pod is gone", MINUTE, |world| world.all(ResourceId::PODS).is_empty()).await;
+    scene.until("the pod is deleted", MINUTE, |world| world.all(ResourceId::PODS).is_empty()).await;
     scene.pass(5 * MINUTE - Duration::from_secs(5)).await;
     assert_eq!(most_at_once(&scene), 0, "not yet");
     scene.until_empty(3 * MINUTE).await;
@@ -77,11 +77,11 @@ async fn pods_of_a_node_that_is_too_large_move_to_a_cheaper_one_without_an_inter
     let cost = scene.world.hourly_cost();
     scene.scale("web", 1);
     scene
-        .until("one cheaper node is left", 15 * MINUTE, move |world| {
+        .until("one cheaper node remains", 15 * MINUTE, move |world| {
             world.hourly_cost() < cost && world.living_instances().len() == 1 && world.running_pods() == 1
         })
         .await;
-    // It stays as it is: a plan that is executed is not made again the other way round.
+    // The state is stable: later plans do not reverse an executed plan.
     let staying = |scene: &Scene| -> Vec<String> {
         let claims = scene.claims();
         let staying = claims.iter().filter(|claim| !object::is_deleting(claim));
@@ -129,7 +129,8 @@ async fn a_disruption_budget_of_pods_is_kept_when_nodes_are_deleted() {
     scene.until("all run on other nodes", 20 * MINUTE, replaced).await;
 }
 
-/// A terminationGracePeriod bounds what a budget of pods can hold up, so drift does not wait for it.
+/// A terminationGracePeriod limits the time that a PodDisruptionBudget can block a drain, so drift does not wait for
+/// the budget.
 #[tokio::test(start_paused = true)]
 async fn drift_under_a_termination_grace_period_buys_one_replacement_however_long_the_drain_waits() {
     let mut setup = one_to_a_node(&json!({"consolidateAfter": "0s"}));
@@ -147,7 +148,7 @@ async fn drift_under_a_termination_grace_period_buys_one_replacement_however_lon
     scene.until("the drifted claim is deleted", 15 * MINUTE, leaving).await;
     scene.pass(20 * MINUTE).await;
     let bought = instances_ever_launched(&scene.world).len();
-    assert!(bought <= 2, "{bought} instances were bought\n{}", scene.summary());
+    assert!(bought <= 2, "{bought} instances were launched\n{}", scene.summary());
 }
 
 #[tokio::test(start_paused = true)]
@@ -173,23 +174,23 @@ async fn a_pod_that_comes_while_its_node_is_being_removed_is_not_killed() {
     scene.until_running(1, 3 * MINUTE).await;
     let node = scene.nodes_in_use().remove(0);
     let gate = Gate::default();
-    // The taint is the first thing that is written on the node.
+    // The taint is the first write to the node.
     let taint = Matcher { verb: Some(Verb::Patch), resource: Some("nodes"), ..Matcher::default() };
     scene.scale("web", 0);
-    scene.until("the pod is gone", MINUTE, |world| world.all(ResourceId::PODS).is_empty()).await;
+    scene.until("the pod is deleted", MINUTE, |world| world.all(ResourceId::PODS).is_empty()).await;
     scene.world.server().faults().next(1, taint, Effect::HoldBefore(gate.clone()));
     gate.reached(1).await;
-    // Bound in the last moment, as by a scheduler that had not seen the taint.
+    // Bound at the last moment, as by a scheduler that had not seen the taint.
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "late", "annotations": {annotation::DO_NOT_DISRUPT: "true"}},
         "spec": {"nodeName": node, "containers": [{"name": "main", "image": "example.com/app:1"}]}});
     scene.world.apply_object(&pod).unwrap();
     gate.open();
     scene.pass(10 * MINUTE).await;
-    let pod = scene.world.get(ResourceId::PODS, "late").expect("the pod is still there");
+    let pod = scene.world.get(ResourceId::PODS, "late").expect("the pod still exists");
     assert!(is_running(&pod), "{}", scene.summary());
     let node = scene.world.get(ResourceId::NODES, &node).unwrap();
     let taints = object::items(&node, &["spec", "taints"]);
-    assert!(taints.is_empty(), "the taint is taken back: {taints:?}");
+    assert!(taints.is_empty(), "the taint is removed: {taints:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! A seed reproduces a run exactly, whatever goes wrong in it: every request and every call, in order and at its time.
+//! A seed reproduces a run exactly, with all faults: every request and every call, in order and with its time.
 
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::cloud::Effect as CloudEffect;
@@ -7,8 +7,8 @@ use plimsoll_tests::{MINUTE, Scene, Setup};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// A scale-up with faults everywhere, the death of a leader, and a scale-down. Returns all that was asked of the API server
-/// and of the cloud.
+/// A scale-up with faults everywhere, a crash of a leader, and a scale-down. Returns all requests to the API server and
+/// the cloud.
 async fn history(seed: u64) -> Vec<String> {
     let mut scene = Scene::begin(Setup::seeded(seed)).await;
     let faults = scene.world.server().faults();

@@ -1,4 +1,4 @@
-//! Who causes a launch, and what a launch reserves (rules 6, 7 and 27).
+//! Causes of launches, and reservations of launches (rules 6, 7 and 27).
 
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
@@ -14,7 +14,7 @@ use plimsoll_tests::{MINUTE, Scene, Setup, instances_ever_launched};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A pool of one type, of which a pod of 3 CPUs fills one node.
+/// A pool of one type. A pod of 3 CPUs fills a node.
 fn one_to_a_node() -> Setup {
     let requirements = json!([{"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.xlarge"]},
                               {"key": label::CAPACITY_TYPE, "operator": "In", "values": ["on-demand"]}]);
@@ -34,7 +34,7 @@ fn set_status(world: &World, pod: &str, status: &Value) {
     world.server().write(patched).unwrap();
 }
 
-/// A pod whose scheduler, which is the test, has found no place for it.
+/// A pod whose scheduler, the test, has marked it as unschedulable.
 fn unschedulable(world: &World, name: &str, metadata: &Value, spec: &Value) {
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"schedulerName": "test",
         "containers": [{"name": "main", "image": "example.com/app:1", "resources": {"requests": {"cpu": "1"}}}]}});
@@ -48,7 +48,7 @@ fn judged() -> Value {
     json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]})
 }
 
-/// Rule 6.
+/// Rule 6: gated, terminating and DaemonSet pods cause no launch.
 #[tokio::test(start_paused = true)]
 async fn pods_that_are_not_to_get_a_node_buy_none() {
     let scene = Scene::usual().await;
@@ -64,13 +64,13 @@ async fn pods_that_are_not_to_get_a_node_buy_none() {
     unschedulable(world, "unjudged", &json!({}), &json!({}));
     set_status(world, "unjudged", &json!({ "conditions": null }));
     scene.pass(MINUTE).await;
-    // Two were judged for an instant: that is not what this is about.
+    // Two pods were marked for an instant, which is not part of this test.
     assert_eq!(bought(world), 0, "{}", scene.summary());
     set_status(world, "nominated", &json!({ "nominatedNodeName": null }));
-    scene.until("the one that is judged gets a node", MINUTE, |world| bought(world) == 1).await;
+    scene.until("the unschedulable pod gets a node", MINUTE, |world| bought(world) == 1).await;
 }
 
-/// Rule 7: a pod that waits for its node gets no second one, whoever plans for it.
+/// Rule 7: a pod that waits for its node gets no second node, from any plan.
 #[tokio::test(start_paused = true)]
 async fn a_reserved_pod_is_not_bought_for_again() {
     let director = Director::begin(Setup::default()).await;
@@ -82,21 +82,21 @@ async fn a_reserved_pod_is_not_bought_for_again() {
     };
     let plan = director.plan(&[wanted("a-1")], Vec::new()).await;
     assert_eq!(director.send(plan).await[0].status, OutcomeStatus::Accepted);
-    // On all that the ledger knows by now.
+    // The plan has the current ledger position.
     let plan = director.plan(&[wanted("a-2")], Vec::new()).await;
     let outcome = director.send(plan).await.remove(0);
     assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::PodChanged)));
-    director.until("the node is bought", MINUTE, |world| bought(world) == 1).await;
+    director.until("the node is launched", MINUTE, |world| bought(world) == 1).await;
 }
 
-/// Rule 7: the reservation ends when kube-scheduler refuses the pod again on the node that was for it.
+/// Rule 7: the reservation ends when kube-scheduler rejects the pod again on its planned node.
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_is_refused_again_is_planned_again_at_once() {
     let scene = Scene::begin(one_to_a_node()).await;
     scene.deploy("web", 1, 3000);
-    scene.until("its node is there", 2 * MINUTE, |world| !world.all(ResourceId::NODES).is_empty()).await;
+    scene.until("its node exists", 2 * MINUTE, |world| !world.all(ResourceId::NODES).is_empty()).await;
     let node = object::name(&scene.world.all(ResourceId::NODES)[0]).to_owned();
-    // Somebody else takes the room.
+    // Another pod takes the capacity.
     let squatter = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "squatter"}, "spec": {"nodeName": node,
         "tolerations": [{"operator": "Exists"}],
         "containers": [{"name": "main", "image": "example.com/app:1", "resources": {"requests": {"cpu": "3"}}}]}});
@@ -106,28 +106,28 @@ async fn a_pod_that_is_refused_again_is_planned_again_at_once() {
     };
     scene.until("its node is in service", 2 * MINUTE, in_service).await;
     assert_eq!(bought(&scene.world), 1);
-    let took = scene.until("another node is bought", MINUTE, |world| bought(world) == 2).await;
+    let took = scene.until("another node is launched", MINUTE, |world| bought(world) == 2).await;
     assert!(took < Duration::from_secs(15), "{took:?}: not only when the reservation runs out");
     scene.until_running(2, 3 * MINUTE).await;
 }
 
-/// Rule 7: a Node whose claim is not matched yet is the claim itself, and no room besides.
+/// Rule 7: a Node whose claim is not matched yet is the same node as the claim, not additional capacity.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_not_matched_yet_offers_no_room_of_its_own() {
     let scene = Scene::begin(one_to_a_node()).await;
     let status = Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") };
     let rule = scene.world.server().faults().always(status, Effect::internal_error());
     scene.deploy("web", 1, 3000);
-    scene.until("its node is there", 2 * MINUTE, |world| !world.all(ResourceId::NODES).is_empty()).await;
+    scene.until("its node exists", 2 * MINUTE, |world| !world.all(ResourceId::NODES).is_empty()).await;
     scene.pass(Duration::from_secs(2)).await;
     scene.scale("web", 2);
-    scene.until("a node for the other is bought", Duration::from_secs(20), |world| bought(world) == 2).await;
+    scene.until("a node for the other pod is launched", Duration::from_secs(20), |world| bought(world) == 2).await;
     scene.world.server().faults().remove(rule);
     scene.until_running(2, 5 * MINUTE).await;
     assert_eq!(bought(&scene.world), 2);
 }
 
-/// Rule 27: a pod without a place says so, once for each cause and window.
+/// Rule 27: an unschedulable pod gets a reason, once for each cause and time window.
 #[tokio::test(start_paused = true)]
 async fn a_pod_without_a_place_says_why_and_does_not_repeat_itself() {
     let scene = Scene::usual().await;
@@ -140,12 +140,12 @@ async fn a_pod_without_a_place_says_why_and_does_not_repeat_itself() {
             && object::text(event, &["reportingComponent"]).starts_with("plimsoll")
     };
     let events: Vec<_> = scene.world.all(ResourceId::EVENTS).into_iter().filter(|event| of_us(event)).collect();
-    let told: i64 = events.iter().map(|event| event["count"].as_i64().unwrap_or(1)).sum();
-    assert!((1..=4).contains(&told), "{events:?}");
+    let event_count: i64 = events.iter().map(|event| event["count"].as_i64().unwrap_or(1)).sum();
+    assert!((1..=4).contains(&event_count), "{events:?}");
     assert!(object::text(&events[0], &["message"]).contains("default"), "names the pool: {events:?}");
 }
 
-/// Rule 27: the same cause is told once in its window, however often plans say it.
+/// Rule 27: the same cause is reported once per time window, however often plans contain it.
 #[tokio::test(start_paused = true)]
 async fn a_cause_that_every_plan_repeats_is_told_once() {
     let director = Director::begin(Setup::default()).await;
@@ -162,11 +162,11 @@ async fn a_cause_that_every_plan_repeats_is_told_once() {
     }
     let about = |event: &Value| object::text(event, &["involvedObject", "name"]) == "web";
     let events: Vec<_> = director.world.all(ResourceId::EVENTS).into_iter().filter(|event| about(event)).collect();
-    let told: i64 = events.iter().map(|event| event["count"].as_i64().unwrap_or(1)).sum();
-    assert_eq!(told, 1, "{events:?}");
+    let event_count: i64 = events.iter().map(|event| event["count"].as_i64().unwrap_or(1)).sum();
+    assert_eq!(event_count, 1, "{events:?}");
 }
 
-/// A pod that runs takes its room whatever its annotations say, and hears which of them is not read.
+/// A running pod uses its resources even if an annotation is invalid, and an Event names the invalid annotation.
 #[tokio::test(start_paused = true)]
 async fn an_annotation_that_cannot_be_read_is_told_and_takes_no_pods_room_away() {
     let scene = Scene::begin(one_to_a_node()).await;
@@ -185,6 +185,7 @@ async fn an_annotation_that_cannot_be_read_is_told_and_takes_no_pods_room_away()
     assert_eq!(bought(&scene.world), 2);
     scene.pass(MINUTE).await;
     let events = scene.world.events_of("Pod", &pod);
-    let told = |event: &String| event.starts_with("InvalidAnnotation: ") && event.contains("on-demand-percentage");
-    assert!(events.iter().any(told), "{events:?}");
+    let names_annotation =
+        |event: &String| event.starts_with("InvalidAnnotation: ") && event.contains("on-demand-percentage");
+    assert!(events.iter().any(names_annotation), "{events:?}");
 }

@@ -1,4 +1,4 @@
-//! Pods that come back: the node of a StatefulSet's pod waits for its successor.
+//! Restarted pods: the node of a StatefulSet's pod is kept for its successor.
 
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::kube::STOP_AFTER;

@@ -1,5 +1,5 @@
-//! Spot interruptions: pods run until their new node is in service, and the instance is empty before it ends, also when
-//! others are down (rule 13).
+//! Spot interruptions: pods run until their new node is in service, and the instance is empty before it terminates,
+//! also when other services are down (rule 13).
 
 use plimsoll_model::names::label;
 use plimsoll_sim::apiserver::request::Verb;
@@ -45,22 +45,23 @@ fn interrupt(scene: &Scene) -> Interrupted {
 }
 
 impl Interrupted {
-    /// The node is drained and its instance terminated before the cloud takes it, and all pods run in the end.
+    /// Checks that the node is drained and its instance terminated before the cloud terminates it, and that all pods
+    /// run at the end.
     async fn is_handled_in_time(&self, scene: &Scene) {
         let name = object::name(&self.node).to_owned();
         let drained = move |world: &World| {
             world.count(ResourceId::PODS, |pod| object::text(pod, &["spec", "nodeName"]) == name) == 0
         };
-        scene.until("no pod is left on it", NOTICE, drained).await;
+        scene.until("the node has no pods", NOTICE, drained).await;
         let id = self.instance.clone();
         scene.until("the instance ends", NOTICE, move |world| !world.living_instances().contains_key(&id)).await;
         assert!(self.at.elapsed() < NOTICE, "{:?}", self.at.elapsed());
         scene.until_running(4, 3 * MINUTE).await;
         let extra = instances_ever_launched(&scene.world).len() - self.bought;
-        assert_eq!(extra, 1, "one replacement\n{}", scene.summary());
+        assert_eq!(extra, 1, "exactly one replacement\n{}", scene.summary());
     }
 
-    /// When the first eviction after the notice was asked for, from the notice on.
+    /// Time from the notice to the request for the first eviction.
     fn first_eviction(&self, scene: &Scene) -> Option<Duration> {
         let audit = scene.world.server().audit();
         let evictions = audit.iter().filter(|entry| entry.verb == Verb::Create && entry.subresource == "eviction");
@@ -70,7 +71,7 @@ impl Interrupted {
             .map(|at| at.duration_since(self.wall).unsigned_abs())
     }
 
-    /// When the first purchase after the notice was made, from the notice on.
+    /// Time from the notice to the first launch.
     fn first_purchase(&self, scene: &Scene) -> Option<Duration> {
         scene.world.ec2.read(|cloud, _| {
             let notice = self.wall.as_millisecond();
@@ -105,7 +106,7 @@ async fn the_leading_actuator_dies_right_after_the_notice() {
 async fn a_repeated_notice_buys_nothing_more() {
     let scene = scene().await;
     let interrupted = interrupt(&scene);
-    // Delivered at least once, in the queue's words.
+    // The queue delivers at least once.
     let body = json!({"version": "0", "id": "again", "detail-type": "EC2 Spot Instance Interruption Warning", "source": "aws.ec2",
         "account": "123456789012", "time": "2026-01-05T00:00:00Z", "region": "us-west-2", "resources": [],
         "detail": {"instance-id": interrupted.instance, "instance-action": "terminate"}});
@@ -145,14 +146,14 @@ async fn without_watchers_the_actuator_buys_one_like_it() {
     interrupted.is_handled_in_time(&scene).await;
     let eviction = interrupted.first_eviction(&scene).unwrap();
     let purchase = interrupted.first_purchase(&scene).unwrap();
-    assert!(purchase < Duration::from_secs(10), "nobody waits for a plan that does not come: {purchase:?}");
+    assert!(purchase < Duration::from_secs(10), "the launch does not wait for a plan: {purchase:?}");
     assert!(eviction >= purchase + BOOT, "the pods wait for the replacement: {purchase:?}, {eviction:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn pods_that_fit_another_node_move_without_a_replacement() {
     let scene = scene().await;
-    // Three of five pods go: a node of two pods has room for the two that are left on another.
+    // Three of five pods are deleted: a node with two pods has capacity for the two pods on another node.
     scene.scale("web", 6);
     scene.until_running(6, 3 * MINUTE).await;
     scene.scale("web", 2);
@@ -177,7 +178,7 @@ async fn pods_without_room_run_for_as_long_as_they_can() {
     let scene = scene().await;
     scene.world.patch(ResourceId::NODE_POOLS, "default", json!({"spec": {"limits": {"cpu": "4"}}})).unwrap();
     let interrupted = interrupt(&scene);
-    // Their grace period of 30 s and a margin are left.
+    // Their grace period of 30 s and a margin remain.
     scene.pass(NOTICE - Duration::from_secs(45)).await;
     assert_eq!(scene.world.running_pods(), 4, "{}", scene.summary());
     let name = object::name(&interrupted.node).to_owned();

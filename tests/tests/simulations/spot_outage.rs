@@ -1,5 +1,5 @@
-//! How long pods are out of service when Spot instances are taken back (rule 13): one node and fifty, nodes that boot in
-//! 30 s and in 75 s, pods that take 30 s and 90 s to stop.
+//! Downtime of pods when Spot instances are interrupted (rule 13): one node and fifty, nodes that boot in 30 s and in
+//! 75 s, pods that take 30 s and 90 s to stop.
 
 use plimsoll_model::names::label;
 use plimsoll_sim::apiserver::{ResourceId, object};
@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What EC2 gives.
+/// Notice period of EC2.
 const NOTICE: Duration = Duration::from_secs(120);
-/// Between two looks; an outage is known to one look per change.
+/// Polling interval, which is the precision of the downtime.
 const LOOK: Duration = Duration::from_millis(200);
 
 struct Case {
@@ -23,9 +23,9 @@ struct Case {
 }
 
 impl Case {
-    /// Seconds that a pod may be out of service. A new node is in service 8 s after its boot, at most (call, kubelet,
-    /// initialization). If that is later than 110 s after the notice less the grace period, the pod has to stop before.
-    /// A pod takes 2 s to start, and some polling.
+    /// Maximum seconds of downtime of a pod. A new node is in service at most 8 s after its boot (call, kubelet,
+    /// initialization). If this is later than 110 s after the notice minus the grace period, the pod has to stop
+    /// before. A pod takes 2 s to start, plus some polling.
     fn allowed(&self) -> f64 {
         let in_service = self.boot + 8;
         let must_stop = 110 - self.grace;
@@ -33,7 +33,7 @@ impl Case {
     }
 }
 
-/// Interrupts all nodes at once. Returns the seconds that a pod was out of service, on average.
+/// Interrupts all nodes at once. Returns the average seconds of downtime of a pod.
 async fn play(case: &Case) -> f64 {
     let requirements = json!([{"key": label::CAPACITY_TYPE, "operator": "In", "values": ["spot"]},
                               {"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.large", "c6i.large"]}]);
@@ -43,7 +43,7 @@ async fn play(case: &Case) -> f64 {
     let pods = usize::try_from(case.nodes * 2).unwrap();
     let container = json!({"name": "main", "image": "example.com/app:1", "resources": {"requests": {"cpu": "800m", "memory": "400Mi"}}});
     let template = json!({
-        // The whole grace period is used.
+        // The pod uses the whole grace period.
         "metadata": {"labels": {"app": "web"}, "annotations": {STOP_AFTER: format!("{}s", case.grace)}},
         "spec": {"terminationGracePeriodSeconds": case.grace, "containers": [container]},
     });
@@ -69,7 +69,7 @@ async fn play(case: &Case) -> f64 {
         assert!(start.elapsed() < NOTICE + 2 * MINUTE, "{}", scene.summary());
         outage += LOOK * u32::try_from(missing).unwrap();
         if start.elapsed() + LOOK >= NOTICE && start.elapsed() < NOTICE {
-            assert_eq!(on_old(&scene.world), 0, "pods are left when the instances end\n{}", scene.summary());
+            assert_eq!(on_old(&scene.world), 0, "pods still run when the instances terminate\n{}", scene.summary());
         }
         scene.pass(LOOK).await;
     }

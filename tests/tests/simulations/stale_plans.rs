@@ -1,4 +1,4 @@
-//! What a plan rests on may change before it is carried out (rules 10, 11, 15, 16 and 18). The test is the watcher.
+//! Plans whose basis changes before they are executed (rules 10, 11, 15, 16 and 18). The test acts as the watcher.
 
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
@@ -40,7 +40,7 @@ fn said(outcome: &Outcome) -> (OutcomeStatus, Option<OutcomeReason>) {
     (outcome.status, outcome.reason)
 }
 
-/// Rule 10: heartbeats are no change.
+/// Rule 10: heartbeats do not count as changes.
 #[tokio::test(start_paused = true)]
 async fn a_heartbeat_outdates_no_plan_and_a_label_does() {
     let director = Director::begin(Setup::default()).await;
@@ -50,7 +50,7 @@ async fn a_heartbeat_outdates_no_plan_and_a_label_does() {
     let (before, plan) = (version(&director.world, &first), director.plan(&[], vec![of_empty("r-1", &first)]).await);
     let later = director.plan(&[], vec![of_empty("r-2", &second)]).await;
     tokio::time::sleep(6 * MINUTE).await;
-    assert_ne!(version(&director.world, &first), before, "there was a heartbeat");
+    assert_ne!(version(&director.world, &first), before, "the node had a heartbeat");
     assert_eq!(said(&director.send(plan).await[0]), (OutcomeStatus::Accepted, None));
     director.world.patch(ResourceId::NODES, &second, json!({"metadata": {"labels": {"team": "other"}}})).unwrap();
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
@@ -58,7 +58,7 @@ async fn a_heartbeat_outdates_no_plan_and_a_label_does() {
     assert_eq!(said(&outcome), (OutcomeStatus::Rejected, Some(OutcomeReason::NodeChanged)), "{outcome:?}");
 }
 
-/// Rule 11: an eviction that was admitted takes its room of the PodDisruptionBudget before it is carried out.
+/// Rule 11: an admitted eviction counts against its PodDisruptionBudget before it is executed.
 #[tokio::test(start_paused = true)]
 async fn two_removals_cannot_use_the_same_room_of_a_disruption_budget() {
     let director = Director::begin(Setup::default()).await;
@@ -77,7 +77,7 @@ async fn two_removals_cannot_use_the_same_room_of_a_disruption_budget() {
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
     director.world.apply_object(&budget).unwrap();
     let (_, room) = director.node(&wanted("a-3", "m6i.2xlarge")).await;
-    // The first does not get further than its admission.
+    // The first removal does not continue after its admission.
     director.world.server().faults().always(Matcher::of(Verb::Patch, "nodes"), Effect::internal_error());
     let reason = DisruptionReason::Underutilized;
     let outcome = director.remove("r-1", &nodes[0], reason, Some(&room)).await;
@@ -86,7 +86,7 @@ async fn two_removals_cannot_use_the_same_room_of_a_disruption_budget() {
     assert_eq!(said(&outcome), (OutcomeStatus::Rejected, Some(OutcomeReason::Blocked)), "{outcome:?}");
 }
 
-/// Rule 15: a node that looks empty because the watch of pods stands still is looked at live before it goes.
+/// Rule 15: a node seems empty because the watch of pods is stalled. Its pods are listed live before it is removed.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_only_looks_empty_stays() {
     let director = Director::begin(Setup::default()).await;
@@ -103,13 +103,13 @@ async fn a_node_that_only_looks_empty_stays() {
     assert_eq!(said(&director.send(plan).await[0]), (OutcomeStatus::Accepted, None), "it does not see the pod");
     tokio::time::sleep(3 * MINUTE).await;
     blind.into_iter().for_each(|rule| faults.remove(rule));
-    let found = director.claim(&claim).unwrap();
-    assert!(!object::is_deleting(&found));
-    assert!(object::annotation(&found, annotation::REMOVAL).is_none(), "it is undone");
+    let current = director.claim(&claim).unwrap();
+    assert!(!object::is_deleting(&current));
+    assert!(object::annotation(&current, annotation::REMOVAL).is_none(), "the removal is reverted");
     assert_eq!(director.world.running_pods(), 1);
 }
 
-/// Rule 18: what rests on an action that is rejected is rejected too.
+/// Rule 18: actions that depend on a rejected action are rejected too.
 #[tokio::test(start_paused = true)]
 async fn a_rejected_launch_takes_the_removal_along_that_rests_on_it() {
     let director = Director::begin(Setup::default()).await;
@@ -118,13 +118,13 @@ async fn a_rejected_launch_takes_the_removal_along_that_rests_on_it() {
     let mut plan = director.plan(&[wanted("a-2", "m6i.large")], vec![removal]).await;
     "other".clone_into(&mut plan.launches[0].node_class);
     let outcomes = director.send(plan).await;
-    let all: Vec<_> = outcomes.iter().map(said).collect();
+    let statuses: Vec<_> = outcomes.iter().map(said).collect();
     let rejected = OutcomeStatus::Rejected;
-    assert_eq!(all, [(rejected, Some(OutcomeReason::PoolChanged)), (rejected, Some(OutcomeReason::Dependency))]);
+    assert_eq!(statuses, [(rejected, Some(OutcomeReason::PoolChanged)), (rejected, Some(OutcomeReason::Dependency))]);
     assert!(!object::is_deleting(&director.claim(&claim).unwrap()));
 }
 
-/// Rule 18: a new leader's ledger cannot be compared with the old one's positions.
+/// Rule 18: positions of the old leader's ledger are not comparable with those of a new leader.
 #[tokio::test(start_paused = true)]
 async fn a_plan_on_a_former_leaders_ledger_is_rejected() {
     let mut director = Director::begin(Setup::default()).await;
@@ -135,7 +135,7 @@ async fn a_plan_on_a_former_leaders_ledger_is_rejected() {
     assert!(director.world.living_instances().is_empty());
 }
 
-/// Rule 9: the old node goes when the new one is in service, and not before.
+/// Rule 9: the old node is removed only after the new node is in service.
 #[tokio::test(start_paused = true)]
 async fn a_node_goes_only_once_its_replacement_is_in_service() {
     let director = Director::begin(Setup::default()).await;
@@ -151,12 +151,12 @@ async fn a_node_goes_only_once_its_replacement_is_in_service() {
     assert!(outcomes.iter().all(|it| it.status == OutcomeStatus::Accepted), "{outcomes:?}");
     let new = outcomes[0].node_claim.clone().unwrap();
     let goes = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none_or(|it| object::is_deleting(&it));
-    director.until("the old node goes", 3 * MINUTE, goes).await;
+    director.until("the old node is being removed", 3 * MINUTE, goes).await;
     assert!(object::condition_is_true(&director.claim(&new).unwrap(), "Initialized"));
     director.until("the pod runs again", 3 * MINUTE, |world| world.running_pods() == 1).await;
 }
 
-/// Rule 9: the taint comes first, and nothing goes without it.
+/// Rule 9: the taint is first, and nothing is removed without it.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_cannot_be_tainted_stays() {
     let director = Director::begin(Setup::default()).await;
@@ -168,5 +168,5 @@ async fn a_node_that_cannot_be_tainted_stays() {
     assert!(!object::is_deleting(&director.claim(&claim).unwrap()));
     director.world.server().faults().remove(rule);
     let gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none();
-    director.until("it goes once it is tainted", 5 * MINUTE, gone).await;
+    director.until("the node is removed after it is tainted", 5 * MINUTE, gone).await;
 }

@@ -1,5 +1,5 @@
-//! Swarm: each seed draws its own cluster, workloads, faults and rates, since faults that always come together hide what
-//! some of them do alone. `cargo xtask sim` plays many seeds.
+//! Swarm: each seed selects its own cluster, workloads, faults and rates, because some faults mask others if all are
+//! active. `cargo xtask sim` runs many seeds.
 
 mod config;
 mod strikes;
@@ -14,17 +14,17 @@ use strikes::Strikes;
 
 /// Rounds of changes with faults.
 const ROUNDS: u64 = 6;
-/// Interval between looks at the invariants while time passes.
+/// Interval at which invariants are checked while time passes.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Lets time pass and checks what must hold at every moment.
+/// Lets time pass and checks the invariants.
 async fn pass(scene: &Scene, time: Duration) {
-    let mut left = time;
-    while !left.is_zero() {
-        let step = left.min(LOOK_EVERY);
+    let mut remaining = time;
+    while !remaining.is_zero() {
+        let step = remaining.min(LOOK_EVERY);
         scene.pass(step).await;
         oracle::always(scene);
-        left -= step;
+        remaining -= step;
     }
 }
 
@@ -77,7 +77,7 @@ async fn seeds_10_to_19() {
     runs(10, 20).await;
 }
 
-/// Other seeds than the usual ones, as `PLIMSOLL_SEEDS=100..200`.
+/// Runs the seeds in `PLIMSOLL_SEEDS=100..200`.
 #[tokio::test(start_paused = true)]
 async fn seeds_asked_for() {
     if let Some((from, to)) = asked_for() {

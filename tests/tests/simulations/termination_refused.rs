@@ -1,4 +1,4 @@
-//! Instances that EC2 refuses to terminate: they hold up nobody else, and their claims say why.
+//! Instances that EC2 refuses to terminate: they block no other instances, and their claims give the reason.
 
 use plimsoll_model::names::annotation;
 use plimsoll_sim::apiserver::{ResourceId, object};
@@ -7,23 +7,25 @@ use plimsoll_sim::world::World;
 use plimsoll_tests::{MINUTE, Scene, Setup};
 use serde_json::json;
 
-/// Nodes that go together.
+/// Number of nodes that are removed together.
 const NODES: usize = 16;
 
-/// Calls of TerminateInstances so far.
+/// Number of calls of TerminateInstances so far.
 fn calls(world: &World) -> usize {
     world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::TerminateInstances).count())
 }
 
-/// What the claims' condition InstanceTerminating says, by those that say something.
+/// Messages of the condition InstanceTerminating, by claim.
 fn said(world: &World) -> Vec<(String, String)> {
     let claims = world.all(ResourceId::NODE_CLAIMS);
     let conditions = claims.iter().flat_map(|claim| object::items(claim, &["status", "conditions"]));
-    let own = conditions.filter(|condition| object::text(condition, &["type"]) == "InstanceTerminating");
-    own.map(|it| (object::text(it, &["reason"]).to_owned(), object::text(it, &["message"]).to_owned())).collect()
+    let terminating = conditions.filter(|condition| object::text(condition, &["type"]) == "InstanceTerminating");
+    terminating
+        .map(|it| (object::text(it, &["reason"]).to_owned(), object::text(it, &["message"]).to_owned()))
+        .collect()
 }
 
-/// One pod to a node, `protected` of them protected from termination; then nobody wants them any more.
+/// Creates one pod per node and protects `protected` instances from termination; then deletes the workload.
 async fn all_may_go(protected: usize) -> (Scene, Vec<String>) {
     let requirements = json!([{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m6i.xlarge"]}]);
     let scene = Scene::begin(Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))).await;
@@ -38,16 +40,16 @@ async fn all_may_go(protected: usize) -> (Scene, Vec<String>) {
 #[tokio::test(start_paused = true)]
 async fn a_protected_instance_keeps_no_other_and_its_claim_says_why() {
     let (scene, protected) = all_may_go(1).await;
-    let left = protected.clone();
-    let only = move |world: &World| world.living_instances().into_keys().collect::<Vec<_>>() == left;
-    scene.until("only the protected instance is left", 5 * MINUTE, only).await;
-    let told = |world: &World| said(world).iter().any(|(reason, _)| reason == "TerminationRefused");
-    scene.until("its claim says why", MINUTE, told).await;
+    let remaining = protected.clone();
+    let only = move |world: &World| world.living_instances().into_keys().collect::<Vec<_>>() == remaining;
+    scene.until("only the protected instance remains", 5 * MINUTE, only).await;
+    let has_reason = |world: &World| said(world).iter().any(|(reason, _)| reason == "TerminationRefused");
+    scene.until("its claim has the reason", MINUTE, has_reason).await;
     let (_, message) = said(&scene.world).remove(0);
     for part in [protected[0].as_str(), "OperationNotPermitted", "may not be terminated"] {
         assert!(message.contains(part), "{message:?} does not name {part}");
     }
-    // It is asked for again, ever more rarely.
+    // The termination is retried with increasing delay.
     let before = calls(&scene.world);
     scene.pass(30 * MINUTE).await;
     let again = calls(&scene.world) - before;
@@ -60,17 +62,17 @@ async fn a_protected_instance_keeps_no_other_and_its_claim_says_why() {
 async fn several_protected_instances_are_found_with_few_calls() {
     let (scene, protected) = all_may_go(3).await;
     let before = calls(&scene.world);
-    let mut left = protected.clone();
-    left.sort();
-    let only = move |world: &World| world.living_instances().into_keys().collect::<Vec<_>>() == left;
-    scene.until("only the protected instances are left", 5 * MINUTE, only).await;
+    let mut remaining = protected.clone();
+    remaining.sort();
+    let only = move |world: &World| world.living_instances().into_keys().collect::<Vec<_>>() == remaining;
+    scene.until("only the protected instances remain", 5 * MINUTE, only).await;
     let made = calls(&scene.world) - before;
     assert!(made <= 3 * NODES, "{made} calls");
     scene.world.ec2.with(|cloud, _| protected.iter().for_each(|id| cloud.protect(id, false)));
     scene.until_empty(10 * MINUTE).await;
 }
 
-/// Collection ends instances without claim through the same call.
+/// Garbage collection terminates instances without a claim through the same call.
 #[tokio::test(start_paused = true)]
 async fn a_protected_instance_without_claim_keeps_no_other() {
     let scene = Scene::usual().await;

@@ -1,4 +1,4 @@
-//! What was bought and is known to nobody is found again, and bought once (rules 3, 4 and 14).
+//! Instances whose launch was not recorded are found, and launched only once (rules 3, 4 and 14).
 
 use plimsoll_actuator::ports::{LaunchTemplateFilter, Tags};
 use plimsoll_model::names::{annotation, label, tag};
@@ -12,14 +12,14 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A pool of one type, of which a pod of 3 CPUs fills one node.
+/// A pool of one type. A pod of 3 CPUs fills a node.
 async fn scene() -> Scene {
     let requirements = json!([{"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.xlarge"]},
                               {"key": label::CAPACITY_TYPE, "operator": "In", "values": ["on-demand"]}]);
     Scene::begin(Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))).await
 }
 
-/// One pod's node is bought, and its answer does not arrive.
+/// Launches the node of one pod and holds the response.
 async fn bought_and_not_told(scene: &Scene) -> Gate {
     let gate = Gate::default();
     scene.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::HoldAfter(gate.clone()), 1));
@@ -29,7 +29,7 @@ async fn bought_and_not_told(scene: &Scene) -> Gate {
     gate
 }
 
-/// Rule 4: tags are there from the first moment, and they are enough to find an instance that nobody remembers.
+/// Rule 4: tags are part of the launch, and they are enough to find an instance that no process remembers.
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_nobody_remembers_is_found_by_the_tags_of_its_launch() {
     let mut scene = scene().await;
@@ -49,14 +49,14 @@ async fn an_instance_that_nobody_remembers_is_found_by_the_tags_of_its_launch() 
     let leader = scene.plimsoll.leader(Role::Actuator).unwrap();
     scene.plimsoll.kill(&leader);
     gate.open();
-    // Whoever took the claim away took its finalizer too.
+    // The claim was removed together with its finalizer.
     scene.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     scene.world.patch(ResourceId::NODE_CLAIMS, &claim, json!({"metadata": {"finalizers": null}})).unwrap();
     scene.scale("web", 0);
     scene.until_empty(15 * MINUTE).await;
 }
 
-/// Rule 3: EC2 forgets a token some day. What is older than ten minutes is looked up, not sent again.
+/// Rule 3: EC2 expires tokens. An attempt that is older than ten minutes is looked up, not sent again.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_is_too_old_is_looked_up_and_not_sent_again() {
     let mut scene = scene().await;
@@ -73,7 +73,7 @@ async fn an_attempt_that_is_too_old_is_looked_up_and_not_sent_again() {
     assert_eq!(claims_ever_launched(&scene.world).len(), 1);
 }
 
-/// Rule 14: a claim that is deleted while its call may still be on its way stays until that has an end.
+/// Rule 14: a claim that is deleted while its call may be in flight stays until the result is known.
 #[tokio::test(start_paused = true)]
 async fn a_deleted_claim_stays_while_its_call_may_still_be_on_its_way() {
     let scene = scene().await;
@@ -95,25 +95,25 @@ async fn a_deleted_claim_stays_while_its_call_may_still_be_on_its_way() {
     scene.until_empty(15 * MINUTE).await;
 }
 
-/// Somebody deletes launch templates that are in use, such as Karpenter's clean-up during a migration.
+/// A user deletes launch templates that are in use, such as Karpenter's clean-up during a migration.
 #[tokio::test(start_paused = true)]
 async fn a_deleted_launch_template_costs_one_launch() {
     let scene = scene().await;
     scene.deploy("web", 1, 3000);
     scene.until_running(1, 3 * MINUTE).await;
     scene.world.ec2.with(|cloud, _| {
-        let all = cloud.list_launch_templates(&LaunchTemplateFilter { tags: Tags::new() });
-        let names: Vec<String> = all.into_iter().map(|template| template.name).collect();
+        let templates = cloud.list_launch_templates(&LaunchTemplateFilter { tags: Tags::new() });
+        let names: Vec<String> = templates.into_iter().map(|template| template.name).collect();
         assert!(!names.is_empty());
         cloud.delete_launch_templates(&names);
     });
     scene.deploy("more", 1, 3000);
     let again = |world: &World| instances_ever_launched(world).len() == 2;
-    scene.until("another instance is bought", Duration::from_secs(10), again).await;
+    scene.until("another instance is launched", Duration::from_secs(10), again).await;
     assert_eq!(claims_ever_launched(&scene.world).len(), 2, "{}", scene.summary());
 }
 
-/// EC2 takes ten calls of CreateTags a second.
+/// EC2 allows ten CreateTags calls per second.
 #[tokio::test(start_paused = true)]
 async fn a_burst_does_not_wait_for_its_tags() {
     const NODES: usize = 120;

@@ -1,4 +1,4 @@
-//! An actuator that a test can look at: it admits what is new to it, and its ledger tells when the test lets it.
+//! A fake actuator for tests: it admits every new action, and the test controls when its ledger sends updates.
 
 use parking_lot::Mutex;
 use plimsoll_model::catalog::Catalog;
@@ -22,20 +22,20 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
-/// What a test sees and sets.
+/// State that a test reads and sets.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// Executions received, and when.
+    /// Received executions, with their times.
     pub(crate) executions: Vec<(Instant, Execution)>,
     /// Claims in flight, by name.
     pub(crate) claims: BTreeMap<String, InFlightClaim>,
-    /// Of the ledger.
+    /// Position of the ledger.
     pub(crate) position: LedgerPosition,
-    /// What launches are refused for.
+    /// Reason with which launches are rejected.
     pub(crate) reject: Option<OutcomeReason>,
-    /// Admitted launches fail, once for each of these.
+    /// Number of admitted launches that fail.
     pub(crate) fail: usize,
-    /// This replica does not lead; the one of that name does.
+    /// Name of the leader, if this replica does not lead.
     pub(crate) standby_of: Option<String>,
 }
 
@@ -43,14 +43,14 @@ pub(crate) struct State {
 #[derive(Debug, Clone)]
 pub(crate) struct FakeActuator {
     state: Arc<Mutex<State>>,
-    /// The position up to which followers are told.
+    /// Ledger position that followers have received.
     told: Arc<watch::Sender<LedgerPosition>>,
-    /// Whether followers are told of changes.
+    /// Whether followers get no updates.
     held: Arc<Mutex<bool>>,
 }
 
 impl FakeActuator {
-    /// Serves at a port of that name, as a process of the same name.
+    /// Serves at a port of this name, as a process of the same name.
     pub(crate) fn start(network: &Network, name: &str) -> Self {
         let position = LedgerPosition { epoch: 1, sequence: 0 };
         let state = State {
@@ -72,12 +72,12 @@ impl FakeActuator {
         fake
     }
 
-    /// Reads or sets what a test sees and sets.
+    /// Reads or sets the state.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         act(&mut self.state.lock())
     }
 
-    /// Whether followers of the ledger are to hear nothing for now.
+    /// Holds or releases the updates to followers of the ledger.
     pub(crate) fn hold_ledger(&self, held: bool) {
         *self.held.lock() = held;
         self.tell();
@@ -98,7 +98,7 @@ impl FakeActuator {
         })
     }
 
-    /// How many executions were received.
+    /// Number of received executions.
     pub(crate) fn executions(&self) -> usize {
         self.with(|state| state.executions.len())
     }
@@ -176,7 +176,7 @@ impl ActuatorService for FakeActuator {
         self.refuse_as_standby()?;
         let cycle_id = extract_cycle_id(request.metadata()).map(str::to_owned);
         let execution = Execution::try_from(request.into_inner()).unwrap();
-        assert_eq!(cycle_id.as_deref(), Some(execution.cycle_id.as_str()), "one id from snapshot to call");
+        assert_eq!(cycle_id.as_deref(), Some(execution.cycle_id.as_str()), "the id is the same from snapshot to call");
         let outcomes: Vec<Outcome> = self.with(|state| {
             let outcomes = execution.plan.launches.iter().flat_map(|launch| state.admit(launch)).collect();
             state.executions.push((Instant::now(), execution));
@@ -208,7 +208,7 @@ impl ActuatorService for FakeActuator {
         for update in [class, complete] {
             sender.try_send(Ok((&update).into())).unwrap();
         }
-        // The stream stays open for as long as the process lives.
+        // The stream stays open as long as the process lives.
         tokio::spawn(async move { sender.closed().await });
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
@@ -218,12 +218,13 @@ impl ActuatorService for FakeActuator {
         let (sender, receiver) = mpsc::channel(4);
         let (fake, mut told) = (self.clone(), self.told.subscribe());
         tokio::spawn(async move {
-            let mut known: BTreeMap<String, InFlightClaim> = BTreeMap::new();
+            let mut sent_claims: BTreeMap<String, InFlightClaim> = BTreeMap::new();
             loop {
                 let whole = fake.ledger();
-                let removed = known.keys().filter(|name| !whole.upserted.iter().any(|claim| claim.name == **name));
+                let removed =
+                    sent_claims.keys().filter(|name| !whole.upserted.iter().any(|claim| claim.name == **name));
                 let update = LedgerUpdate { removed: removed.cloned().collect(), ..whole };
-                known = update.upserted.iter().map(|claim| (claim.name.clone(), claim.clone())).collect();
+                sent_claims = update.upserted.iter().map(|claim| (claim.name.clone(), claim.clone())).collect();
                 if sender.send(Ok((&update).into())).await.is_err() {
                     return;
                 }

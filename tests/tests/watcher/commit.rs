@@ -1,4 +1,4 @@
-//! Rule 6: a pod counts once its scheduler says so, and launches wait for the pods of one owner.
+//! Rule 6: a pod counts after its scheduler has marked it, and launches wait for the pods of one owner.
 
 use crate::stage::Stage;
 use std::time::Duration;
@@ -10,7 +10,7 @@ async fn a_pod_that_kube_scheduler_has_not_judged_buys_nothing() {
     stage.pass(30).await;
     assert_eq!(stage.actuator.executions(), 0);
     stage.mark_unschedulable("web");
-    stage.until("a launch was asked for", || stage.actuator.executions() > 0).await;
+    stage.until("a launch was requested", || stage.actuator.executions() > 0).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -22,9 +22,9 @@ async fn launches_wait_until_all_pods_of_the_owner_are_seen() {
     }
     stage.pod("web-2", Some("web"));
     tokio::time::sleep(Duration::from_millis(900)).await;
-    assert_eq!(stage.actuator.executions(), 0, "one is not judged yet");
+    assert_eq!(stage.actuator.executions(), 0, "one pod is not marked yet");
     stage.mark_unschedulable("web-2");
-    let took = stage.until("launches were asked for", || stage.actuator.executions() > 0).await;
+    let took = stage.until("launches were requested", || stage.actuator.executions() > 0).await;
     assert!(took < Duration::from_millis(50), "{took:?}: all are seen, nothing is waited for");
     assert_eq!(stage.actuator.launches().len(), 3, "all in one plan");
     assert_eq!(stage.actuator.executions(), 1);
@@ -35,7 +35,7 @@ async fn launches_wait_a_second_for_pods_that_never_come() {
     let (stage, _watcher) = Stage::with_watcher().await;
     stage.replica_set("web", 3);
     stage.pending_pod("web-0", Some("web"));
-    let took = stage.until("a launch was asked for", || stage.actuator.executions() > 0).await;
+    let took = stage.until("a launch was requested", || stage.actuator.executions() > 0).await;
     assert!(took >= Duration::from_secs(1) && took < Duration::from_millis(1100), "{took:?}");
 }
 
@@ -59,7 +59,7 @@ async fn a_pod_without_owner_does_not_wait_for_others() {
     stage.replica_set("web", 3);
     stage.pending_pod("web-0", Some("web"));
     stage.pending_pod("alone", None);
-    let took = stage.until("a launch was asked for", || stage.actuator.executions() > 0).await;
+    let took = stage.until("a launch was requested", || stage.actuator.executions() > 0).await;
     assert!(took < Duration::from_millis(50), "{took:?}");
     assert_eq!(stage.actuator.launches(), ["for-default-alone"]);
 }

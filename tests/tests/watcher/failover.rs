@@ -1,21 +1,21 @@
-//! Replicas die, stall and come back.
+//! Replicas crash, stall and restart.
 
 use crate::actuator::FakeActuator;
 use crate::stage::Stage;
 use std::time::Duration;
 
-/// How long a dead or stalled scheduler may delay a plan.
+/// Maximum delay of a plan by a crashed or stalled scheduler.
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn a_dead_scheduler_costs_less_than_a_second() {
     let (stage, _watcher) = Stage::with_watcher().await;
     stage.pending_pod("a", None);
-    stage.until("a launch was asked for", || stage.actuator.executions() == 1).await;
+    stage.until("a launch was requested", || stage.actuator.executions() == 1).await;
     assert_eq!(stage.schedulers[1].plans(), 0, "the session is sticky");
     stage.network.kill("scheduler-0");
     stage.pending_pod("b", None);
-    let took = stage.until("a launch was asked for", || stage.actuator.executions() == 2).await;
+    let took = stage.until("a launch was requested", || stage.actuator.executions() == 2).await;
     assert!(took < SECOND, "{took:?}");
     assert_eq!(stage.schedulers[1].with(|state| (state.sessions, state.full)), (1, 1), "it got a full snapshot");
 }
@@ -25,11 +25,11 @@ async fn a_stalled_scheduler_costs_less_than_a_second() {
     let (stage, _watcher) = Stage::with_watcher().await;
     stage.schedulers[0].with(|state| state.stalled = true);
     stage.pending_pod("a", None);
-    let took = stage.until("a launch was asked for", || stage.actuator.executions() == 1).await;
+    let took = stage.until("a launch was requested", || stage.actuator.executions() == 1).await;
     assert!(took < SECOND, "{took:?}");
     stage.pending_pod("b", None);
-    let took = stage.until("a launch was asked for", || stage.actuator.executions() == 2).await;
-    assert!(took < SECOND / 10, "{took:?}: it stays with the one that answers");
+    let took = stage.until("a launch was requested", || stage.actuator.executions() == 2).await;
+    assert!(took < SECOND / 10, "{took:?}: the watcher stays with the replica that responds");
 }
 
 #[tokio::test(start_paused = true)]
@@ -40,7 +40,7 @@ async fn a_scheduler_that_forgot_gets_a_full_snapshot() {
         state.full
     });
     stage.pending_pod("a", None);
-    stage.until("a launch was asked for", || stage.actuator.executions() == 1).await;
+    stage.until("a launch was requested", || stage.actuator.executions() == 1).await;
     assert_eq!(stage.schedulers[0].with(|state| (state.sessions, state.full)), (1, before + 1));
 }
 
@@ -54,14 +54,18 @@ async fn the_standby_is_warm_and_drives_only_once_it_leads() {
     assert_eq!(stage.actuator.executions(), 1);
     first.kill(&stage.network);
     stage.pending_pod("b", None);
-    // The lease has to run out first.
-    let took = stage.until("a launch was asked for", || stage.actuator.executions() == 2).await;
+    // The lease has to expire first.
+    let took = stage.until("a launch was requested", || stage.actuator.executions() == 2).await;
     assert!(took < Duration::from_secs(20), "{took:?}");
     let drivers: Vec<_> = stage.actuator.with(|state| {
-        state.executions.iter().map(|(_, one)| (one.driver.identity.clone(), one.driver.transitions)).collect()
+        state
+            .executions
+            .iter()
+            .map(|(_, execution)| (execution.driver.identity.clone(), execution.driver.transitions))
+            .collect()
     });
     assert_eq!((drivers[0].0.as_str(), drivers[1].0.as_str()), ("watcher-0", "watcher-1"));
-    assert!(drivers[1].1 > drivers[0].1, "{drivers:?}: the newer driver says so");
+    assert!(drivers[1].1 > drivers[0].1, "{drivers:?}: the newer driver has more transitions");
 }
 
 #[tokio::test(start_paused = true)]
@@ -72,7 +76,7 @@ async fn a_watcher_that_stops_gives_its_lease_up() {
     first.shutdown.start();
     first.task.await.unwrap().unwrap();
     stage.pending_pod("a", None);
-    let took = stage.until("a launch was asked for", || stage.actuator.executions() == 1).await;
+    let took = stage.until("a launch was requested", || stage.actuator.executions() == 1).await;
     assert!(took < Duration::from_secs(4), "{took:?}: the lease need not run out");
 }
 
@@ -97,8 +101,8 @@ async fn the_actuator_that_leads_is_followed() {
     let watcher = stage.watcher("watcher-0", &["actuator-0", "actuator-1"]);
     stage.until("it is ready", || watcher.readiness.is_ready()).await;
     stage.pending_pod("a", None);
-    stage.until("a launch was asked for", || other.executions() == 1).await;
-    // Now the other way round.
+    stage.until("a launch was requested", || other.executions() == 1).await;
+    // The same with the roles exchanged.
     stage.actuator.with(|state| {
         state.standby_of = None;
         state.position.epoch = 2;
@@ -107,7 +111,7 @@ async fn the_actuator_that_leads_is_followed() {
     stage.pass(1).await;
     stage.delete_pod("a");
     stage.pending_pod("b", None);
-    stage.until("a launch was asked for", || stage.actuator.launches().contains(&"for-default-b".to_owned())).await;
+    stage.until("a launch was requested", || stage.actuator.launches().contains(&"for-default-b".to_owned())).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,7 +119,7 @@ async fn where_a_plan_is_withheld_one_without_removals_is_asked_for() {
     let (stage, watcher) = Stage::with_watcher().await;
     stage.schedulers.iter().for_each(|scheduler| scheduler.with(|state| state.withhold = true));
     stage.pending_pod("a", None);
-    let took = stage.until("a launch was asked for", || stage.actuator.executions() == 1).await;
+    let took = stage.until("a launch was requested", || stage.actuator.executions() == 1).await;
     assert!(took < SECOND / 10, "{took:?}");
     assert_eq!(stage.schedulers[1].plans(), 0, "another replica would say the same");
     let withheld = |line: &str| line.starts_with("plimsoll_watcher_plans_total{result=\"withheld\"}");

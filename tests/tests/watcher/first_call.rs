@@ -1,16 +1,16 @@
-//! From a pod to the call.
+//! Latency from a pod to the Execute call.
 
 use crate::stage::Stage;
 use std::time::Duration;
 
-/// How long the watcher may take from the pod's condition to the Execute call, on an idle system.
+/// Maximum time from the pod's condition to the Execute call on an idle system.
 const TARGET: Duration = Duration::from_millis(50);
 
 #[tokio::test(start_paused = true)]
 async fn a_pending_pod_is_planned_for_and_executed_at_once() {
     let (stage, _watcher) = Stage::with_watcher().await;
     stage.pending_pod("web", None);
-    let took = stage.until("a launch was asked for", || stage.actuator.executions() > 0).await;
+    let took = stage.until("a launch was requested", || stage.actuator.executions() > 0).await;
     assert!(took < TARGET, "{took:?}");
     let execution = stage.actuator.with(|state| state.executions[0].1.clone());
     assert_eq!(execution.driver.identity, "watcher-0");
@@ -38,7 +38,7 @@ async fn an_idle_cluster_costs_nothing() {
     let (stage, _watcher) = Stage::with_watcher().await;
     stage.schedulers[0].with(|state| state.impossible.push("web".to_owned()));
     stage.pending_pod("web", None);
-    stage.until("the reason was told", || stage.actuator.executions() > 0).await;
+    stage.until("the reason was reported", || stage.actuator.executions() > 0).await;
     let execution = stage.actuator.with(|state| state.executions[0].1.clone());
     assert_eq!(execution.plan.unschedulable[0].pod.name, "default/web");
     let (plans, executions) = (stage.plans(), stage.actuator.executions());
@@ -55,7 +55,7 @@ async fn an_object_that_cannot_be_read_is_left_out_and_the_rest_goes_on() {
     stage.put(plimsoll_sim::apiserver::ResourceId::PODS, "broken", broken, &serde_json::json!({}));
     stage.mark_unschedulable("broken");
     stage.pending_pod("web", None);
-    stage.until("a launch was asked for", || stage.actuator.executions() > 0).await;
+    stage.until("a launch was requested", || stage.actuator.executions() > 0).await;
     assert_eq!(stage.actuator.launches(), ["for-default-web"]);
     assert!(watcher.metrics_say("plimsoll_watcher_snapshot_problems 1\n"));
 }

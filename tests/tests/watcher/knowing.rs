@@ -1,4 +1,4 @@
-//! Rules 8, 18, 21 and 23: what must be known before a plan, and who tells the time.
+//! Rules 8, 18, 21 and 23: state that is required before a plan, and the time of plans.
 
 use crate::scheduler::times;
 use crate::stage::Stage;
@@ -23,7 +23,7 @@ async fn there_is_no_plan_on_half_an_index() {
     assert!(waiting.contains(&"nodeclaims") && waiting.contains(&"pods"), "{waiting:?}: pods are listed last");
     assert_eq!((stage.plans(), stage.actuator.executions()), (0, 0));
     gate.open();
-    stage.until("a launch was asked for", || stage.actuator.executions() > 0).await;
+    stage.until("a launch was requested", || stage.actuator.executions() > 0).await;
     assert!(watcher.readiness.is_ready());
 }
 
@@ -34,7 +34,7 @@ async fn a_cluster_from_before_capacity_buffers_has_none() {
     stage.server.faults().always(Matcher::of(Verb::List, "capacitybuffers"), missing);
     stage.pending_pod("web", None);
     let watcher = stage.watcher("watcher-0", &["actuator-0"]);
-    stage.until("a launch was asked for", || stage.actuator.executions() > 0).await;
+    stage.until("a launch was requested", || stage.actuator.executions() > 0).await;
     assert!(watcher.readiness.is_ready());
 }
 
@@ -43,7 +43,7 @@ async fn the_next_plan_waits_for_the_ledger_to_know_the_last_outcome() {
     let (stage, _watcher) = Stage::with_watcher().await;
     stage.actuator.hold_ledger(true);
     stage.pending_pod("a", None);
-    stage.until("a launch was asked for", || stage.actuator.executions() > 0).await;
+    stage.until("a launch was requested", || stage.actuator.executions() > 0).await;
     let plans = stage.plans();
     stage.pending_pod("b", None);
     stage.pass(5).await;
@@ -53,7 +53,7 @@ async fn the_next_plan_waits_for_the_ledger_to_know_the_last_outcome() {
         "the ledger does not know of the first launch"
     );
     stage.actuator.hold_ledger(false);
-    stage.until("the second launch was asked for", || stage.actuator.executions() > 1).await;
+    stage.until("the second launch was requested", || stage.actuator.executions() > 1).await;
     assert_eq!(stage.actuator.launches(), ["for-default-a", "for-default-b"]);
     let position = stage.actuator.with(|state| state.executions[1].1.plan.ledger);
     assert!(position.sequence >= 1, "{position:?}");
@@ -64,7 +64,7 @@ async fn a_failed_launch_is_planned_again_at_once() {
     let (stage, _watcher) = Stage::with_watcher().await;
     stage.actuator.with(|state| state.fail = 1);
     stage.pending_pod("web", None);
-    stage.until("a second launch was asked for", || stage.actuator.executions() > 1).await;
+    stage.until("a second launch was requested", || stage.actuator.executions() > 1).await;
     let times: Vec<_> = stage.actuator.with(|state| state.executions.iter().map(|(at, _)| *at).collect());
     assert!(times[1] - times[0] < std::time::Duration::from_millis(100), "{:?}", times[1] - times[0]);
     stage.pass(30).await;
@@ -79,11 +79,11 @@ async fn what_is_rejected_for_ever_is_asked_for_less_and_less() {
     stage.pass(120).await;
     let executions = stage.actuator.executions();
     assert!((8..=14).contains(&executions), "{executions}: 0, 0.2, 0.4 ... 25.6, then every 30 s");
-    // Others do not suffer from it.
+    // Other pods are not affected.
     stage.actuator.with(|state| state.reject = None);
     stage.pending_pod("other", None);
     let before = stage.actuator.launches().len();
-    let took = stage.until("the other is asked for", || stage.actuator.launches().len() > before).await;
+    let took = stage.until("the other launch is requested", || stage.actuator.launches().len() > before).await;
     assert!(took < std::time::Duration::from_millis(50), "{took:?}");
 }
 

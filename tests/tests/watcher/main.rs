@@ -1,7 +1,6 @@
-//! The watcher on the in-memory API server, between a scheduler and an actuator that are made for the test: what it asks
-//! them, when, and what it does not ask them.
+//! Tests of the watcher on the in-memory API server, with a fake scheduler and a fake actuator.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests: what is not as it should be ends the test")]
+#![expect(clippy::unwrap_used, reason = "test helpers fail by panicking")]
 
 mod actuator;
 mod commit;

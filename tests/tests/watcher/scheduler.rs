@@ -1,4 +1,4 @@
-//! A scheduler that a test can look at: one launch for each pending pod of a pool that can be used.
+//! A fake scheduler for tests: it plans one launch for each pending pod, from a pool that is ready.
 
 use parking_lot::Mutex;
 use plimsoll_model::catalog::CapacityType;
@@ -22,26 +22,26 @@ use tonic::{Request, Response, Status, Streaming};
 
 type Sender = mpsc::Sender<Result<SessionResponse, Status>>;
 
-/// What a test sees and sets.
+/// State that a test reads and sets.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// Sessions opened.
+    /// Number of opened sessions.
     pub(crate) sessions: usize,
-    /// Full snapshots received.
+    /// Number of received full snapshots.
     pub(crate) full: usize,
-    /// Catalogs received.
+    /// Number of received catalogs.
     pub(crate) catalogs: usize,
     /// Snapshots planned for, in order.
     pub(crate) planned: Vec<Snapshot>,
-    /// Plans are not answered.
+    /// Whether plans get no response.
     pub(crate) stalled: bool,
-    /// A plan with removals fails its check.
+    /// Whether a plan with removals fails its check.
     pub(crate) withhold: bool,
-    /// Before the next plan a full snapshot is asked for.
+    /// Whether the next plan requests a full snapshot first.
     pub(crate) forget: bool,
-    /// Pods without a place, by name.
+    /// Names of unschedulable pods.
     pub(crate) impossible: Vec<String>,
-    /// Every plan says that it changes so much later than its snapshot.
+    /// Time after the snapshot at which every plan changes.
     pub(crate) next_time: Option<Millis>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct State {
 pub(crate) struct FakeScheduler(pub(crate) Arc<Mutex<State>>);
 
 impl FakeScheduler {
-    /// Serves at a port of that name, as a process of the same name.
+    /// Serves at a port of this name, as a process of the same name.
     pub(crate) fn start(network: &Network, name: &str) -> Self {
         let fake = Self::default();
         let listener = network.listen(name, name);
@@ -59,12 +59,12 @@ impl FakeScheduler {
         fake
     }
 
-    /// Reads or sets what a test sees and sets.
+    /// Reads or sets the state.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         act(&mut self.0.lock())
     }
 
-    /// How many plans were made.
+    /// Number of plans.
     pub(crate) fn plans(&self) -> usize {
         self.with(|state| state.planned.len())
     }
@@ -183,7 +183,7 @@ impl SchedulerService for FakeScheduler {
     }
 }
 
-/// The times that plans were made for, in whole seconds since `start`.
+/// Times of the plans, in whole seconds since `start`.
 pub(crate) fn times(planned: &[Snapshot], start: Timestamp) -> Vec<u64> {
     planned.iter().map(|snapshot| snapshot.now.since(start).0 / 1000).collect()
 }

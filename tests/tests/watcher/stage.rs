@@ -1,4 +1,4 @@
-//! An API server, replicas of the watcher, and whom they talk to.
+//! Test setup: an API server, replicas of the watcher, schedulers and actuators.
 
 use crate::actuator::FakeActuator;
 use crate::scheduler::FakeScheduler;
@@ -20,10 +20,10 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// The namespace of the Lease and of the pods.
+/// Namespace of the Lease and of the pods.
 pub(crate) const NAMESPACE: &str = "default";
 
-/// Nothing takes so long that is to happen at all.
+/// Time limit of every wait.
 const LONGEST: Duration = Duration::from_secs(120);
 
 /// A replica of the watcher.
@@ -35,7 +35,7 @@ pub(crate) struct Watcher {
     pub(crate) task: JoinHandle<Result<(), ServiceError>>,
 }
 
-/// All of it.
+/// The test setup.
 pub(crate) struct Stage {
     pub(crate) server: ApiServer,
     pub(crate) network: Network,
@@ -49,7 +49,7 @@ fn start() -> Timestamp {
 }
 
 impl Stage {
-    /// Two schedulers, one actuator, a pool and its class; no watcher yet.
+    /// Two schedulers, one actuator, a pool and its class, without a watcher.
     pub(crate) fn new() -> Self {
         let clock = Clock::starting_at(start());
         let server = ApiServer::new(1, std::sync::Arc::new(move || clock.now()));
@@ -70,7 +70,7 @@ impl Stage {
         stage
     }
 
-    /// With one watcher that leads and knows all.
+    /// Adds a watcher that leads and has all state.
     pub(crate) async fn with_watcher() -> (Self, Watcher) {
         let stage = Self::new();
         let watcher = stage.watcher("watcher-0", &["actuator-0"]);
@@ -103,7 +103,7 @@ impl Stage {
         self.server.write(|store| act(store, &write))
     }
 
-    /// Creates an object, and gives it a status.
+    /// Creates an object and sets its status.
     pub(crate) fn put(&self, kind: ResourceId, name: &str, object: Value, status: &Value) {
         let namespace = if kind.get().namespaced { NAMESPACE } else { "" };
         self.write(|store, write| store.create(kind, namespace, object, write)).unwrap();
@@ -111,13 +111,13 @@ impl Stage {
         self.write(|store, write| store.patch(kind, namespace, name, Part::Status, &patch, write)).unwrap();
     }
 
-    /// A pod that kube-scheduler could not place, of the ReplicaSet if one is named.
+    /// A pod that kube-scheduler could not place, of the given ReplicaSet if any.
     pub(crate) fn pending_pod(&self, name: &str, owner: Option<&str>) {
         self.pod(name, owner);
         self.mark_unschedulable(name);
     }
 
-    /// A pod that nobody has looked at.
+    /// A pod without a scheduling condition.
     pub(crate) fn pod(&self, name: &str, owner: Option<&str>) {
         let owners: Vec<_> = owner.map(|owner| self.reference(owner)).into_iter().collect();
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "ownerReferences": owners},
@@ -125,14 +125,14 @@ impl Stage {
         self.write(|store, write| store.create(ResourceId::PODS, NAMESPACE, pod, write)).unwrap();
     }
 
-    /// What kube-scheduler says of a pod that it cannot place.
+    /// Sets the condition that kube-scheduler writes for an unschedulable pod.
     pub(crate) fn mark_unschedulable(&self, name: &str) {
         let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
         let patch = Patch::Merge(json!({"status": {"conditions": [condition]}}));
         self.write(|store, write| store.patch(ResourceId::PODS, NAMESPACE, name, Part::Status, &patch, write)).unwrap();
     }
 
-    /// A ReplicaSet that wants so many pods; nobody makes them but the test.
+    /// A ReplicaSet with this number of replicas, whose pods only the test creates.
     pub(crate) fn replica_set(&self, name: &str, replicas: u32) {
         let labels = json!({"app": name});
         let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name}, "spec": {
@@ -147,13 +147,13 @@ impl Stage {
         json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": set["metadata"]["uid"], "controller": true})
     }
 
-    /// Deletes a pod at once.
+    /// Deletes a pod immediately.
     pub(crate) fn delete_pod(&self, name: &str) {
         let options = DeleteOptions { grace_seconds: Some(0), ..DeleteOptions::default() };
         self.write(|store, write| store.delete(ResourceId::PODS, NAMESPACE, name, &options, write)).unwrap();
     }
 
-    /// Lets time pass until something holds; returns how long that took.
+    /// Lets time pass until a condition holds; returns the elapsed time.
     pub(crate) async fn until(&self, what: &str, test: impl Fn() -> bool) -> Duration {
         let began = Instant::now();
         while !test() {
@@ -168,19 +168,19 @@ impl Stage {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
 
-    /// Plans made by all schedulers.
+    /// Number of plans of all schedulers.
     pub(crate) fn plans(&self) -> usize {
         self.schedulers.iter().map(FakeScheduler::plans).sum()
     }
 }
 
 impl Watcher {
-    /// Whether its metrics contain a line.
+    /// Whether the metrics of the watcher contain a line.
     pub(crate) fn metrics_say(&self, line: &str) -> bool {
         self.metrics.encode().unwrap().contains(line)
     }
 
-    /// As `kill -9`.
+    /// Kills the watcher as `kill -9` does.
     pub(crate) fn kill(&self, network: &Network) {
         self.task.abort();
         network.kill(&self.name);

@@ -1,4 +1,4 @@
-//! `WatchSnapshot`: what schedulers are told can be followed.
+//! `WatchSnapshot`: clients can follow the snapshots that schedulers get.
 
 use crate::stage::Stage;
 use plimsoll_model::snapshot::PodState;

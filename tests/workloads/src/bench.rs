@@ -1,4 +1,4 @@
-//! Large workloads: what speed, memory and cost are measured on.
+//! Large workloads for measuring speed, memory and cost.
 
 mod company;
 mod mix;
@@ -17,14 +17,14 @@ use crate::{Case, CatalogChoice, catalogs};
 use plimsoll_model::names::label;
 use serde_json::{Value, json};
 
-/// What can be bought on a benchmark.
+/// Instance types of a benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Types {
-    /// So many types of Karpenter's own benchmark: the i-th has i vCPU, 2i GiB and room for 10i pods.
+    /// This number of types of Karpenter's own benchmark: the i-th has i vCPU, 2i GiB and capacity for 10i pods.
     Synthetic(usize),
-    /// The built-in catalog of us-east-1, pools asking for on-demand and amd64 of the categories c, m and r.
+    /// The built-in catalog of us-east-1, with pools that require on-demand and amd64 of the categories c, m and r.
     BuiltIn,
-    /// So many types of the built-in catalog, taken evenly from it, and pools that take them all.
+    /// This number of types of the built-in catalog, evenly selected, and pools that allow all of them.
     Thinned(usize),
 }
 
@@ -37,11 +37,11 @@ impl Types {
         }
     }
 
-    /// What a pool asks for.
+    /// Requirements of a pool.
     fn requirements(self) -> Vec<Value> {
         let mut requirements = vec![requirement(label::OS, "In", &["linux"])];
         match self {
-            // As in Karpenter's benchmark, whose pool asks for nothing.
+            // As in Karpenter's benchmark, whose pool has no requirements.
             Self::Synthetic(_) => {}
             Self::BuiltIn => {
                 let category = format!("{}/instance-category", label::AWS_DOMAIN);
@@ -58,14 +58,14 @@ impl Types {
     }
 }
 
-/// One pool that takes everything, without pods yet.
+/// One pool that accepts everything, without pods.
 pub(crate) fn one_pool(seed: u64, types: Types) -> Case {
     let mut case = Case::empty(seed, types.choice());
     case.objects = vec![node_class(), node_pool("default", &types.requirements())];
     case
 }
 
-/// A waiting pod.
+/// A pending pod.
 pub(crate) fn pod(name: &str, labels: &Value, spec: &Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default", "labels": labels},
@@ -73,7 +73,7 @@ pub(crate) fn pod(name: &str, labels: &Value, spec: &Value) -> Value {
     })
 }
 
-/// A Deployment of `replicas` such pods, labelled `app: name` beside `labels`.
+/// A Deployment of `replicas` such pods, with the label `app: name` in addition to `labels`.
 pub(crate) fn deployment(name: &str, replicas: usize, spec: &Value) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "default"},

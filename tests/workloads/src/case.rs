@@ -9,17 +9,17 @@ use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// What can be bought in a case.
+/// Catalog of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CatalogChoice {
-    /// The whole built-in catalog of that region.
+    /// The whole built-in catalog of this region.
     BuiltIn(&'static str),
     /// These types.
     Given(Catalog),
 }
 
 impl CatalogChoice {
-    /// In full.
+    /// The complete catalog.
     #[must_use]
     pub fn catalog(&self) -> Catalog {
         match self {
@@ -29,30 +29,30 @@ impl CatalogChoice {
     }
 }
 
-/// A cluster, what waits in it, and what can be bought for that.
+/// A cluster with pending pods and a catalog.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Case {
-    /// What it was drawn from.
+    /// Seed of the case.
     pub seed: u64,
-    /// What is special about it.
+    /// Features of the case.
     pub features: BTreeSet<Feature>,
     /// Manifests, each with `apiVersion` and `kind`. Workloads are not expanded.
     pub objects: Vec<Value>,
-    /// What can be bought.
+    /// Catalog of the case.
     pub catalog: CatalogChoice,
 }
 
 impl Case {
-    /// Objects of that kind.
+    /// Objects of this kind.
     pub fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Value> {
         self.objects.iter().filter(move |object| object["kind"] == kind)
     }
 
-    /// The manifests as one `List`, an object on each line.
+    /// Writes the manifests as one `List`, with one object per line.
     ///
     /// # Errors
     ///
-    /// Where `to` cannot be written to.
+    /// If writing fails.
     pub fn write_manifests(&self, to: &mut dyn Write) -> io::Result<()> {
         write!(to, "{{\"apiVersion\":\"v1\",\"kind\":\"List\",\"items\":[")?;
         for (index, object) in self.objects.iter().enumerate() {
@@ -61,7 +61,7 @@ impl Case {
         writeln!(to, "\n]}}")
     }
 
-    /// The catalog in the form that `plimsoll plan --catalog` reads.
+    /// The catalog in the format of `plimsoll plan --catalog`.
     #[must_use]
     pub fn catalog_json(&self) -> String {
         let value = plimsoll_catalog::file::to_value(&self.catalog.catalog());
@@ -74,11 +74,11 @@ impl Case {
         text
     }
 
-    /// Writes `manifests/cluster.json` and `catalog.json` below `folder`, which is made where it is missing.
+    /// Writes `manifests/cluster.json` and `catalog.json` to `folder`, which is created if it is missing.
     ///
     /// # Errors
     ///
-    /// Where a folder or file cannot be made.
+    /// If a folder or file cannot be created.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
         let manifests = folder.join("manifests");
         fs::create_dir_all(&manifests)?;

@@ -1,4 +1,4 @@
-//! What can be bought: drawn, some families of the built-in catalog, or all of it.
+//! Catalogs: random, some families of the built-in catalog, or all of it.
 
 use crate::Rng;
 use plimsoll_catalog::{NodeClassSettings, builtin};
@@ -9,7 +9,7 @@ use plimsoll_model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources}
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// The region whose built-in catalog is used.
+/// Region of the built-in catalog.
 pub(crate) const REGION: &str = "us-east-1";
 const MIB: i64 = 1 << 20;
 const GIB: i64 = 1 << 30;
@@ -17,19 +17,20 @@ const GIB: i64 = 1 << 30;
 static BUILT_IN: LazyLock<Catalog> =
     LazyLock::new(|| builtin::catalog(REGION, &NodeClassSettings::default()).unwrap_or_default());
 
-/// The built-in catalog. There is only one region that cases use.
+/// The built-in catalog of the only region that cases use.
 pub(crate) fn built_in(_region: &str) -> &'static Catalog {
     &BUILT_IN
 }
 
-/// Families of the built-in catalog that make a small one: some 30 types with different ratios, architectures and ages.
+/// Families of the built-in catalog for a small catalog: about 30 types with different ratios, architectures and
+/// generations.
 const FAMILIES: [&[&str]; 3] =
     [&["t3", "c5", "m5", "c6g"], &["c6i", "m6i", "r6i", "m7g", "r7g"], &["t4g", "c7g", "m6a", "r5", "c7i"]];
 /// Families with GPUs.
 const GPU_FAMILIES: &[&str] = &["g4dn", "g5"];
-/// Zones that small catalogs keep.
+/// Zones of small catalogs.
 const ZONES: [&str; 3] = ["us-east-1a", "us-east-1b", "us-east-1c"];
-/// The largest type of a small catalog, in millicores: larger ones would take all pods of a case at once.
+/// Size of the largest type of a small catalog, in millicores: a larger type would fit all pods of a case.
 const CPU_MAX: i64 = 32_000;
 
 /// Some families of the built-in catalog in three zones.
@@ -50,7 +51,7 @@ pub(crate) fn families(rng: &mut Rng, gpus: bool) -> Catalog {
     Catalog { region: REGION.to_owned(), instance_types: types }
 }
 
-/// A drawn catalog: 2 to 5 families of 3 to 5 sizes, some offerings missing or unavailable.
+/// A random catalog: 2 to 5 families of 3 to 5 sizes, with some offerings missing or unavailable.
 pub(crate) fn drawn(rng: &mut Rng, gpus: bool) -> Catalog {
     let mut types = Vec::new();
     let kinds = [("c", 2_i64), ("m", 4), ("r", 8)];
@@ -82,9 +83,9 @@ struct Drawn<'a> {
     generation: usize,
     arm: bool,
     cpus: i64,
-    /// GiB for each vCPU.
+    /// GiB per vCPU.
     ratio: i64,
-    /// Micro-USD per hour for each vCPU.
+    /// Micro-USD per hour and vCPU.
     per_cpu: usize,
 }
 
@@ -156,9 +157,10 @@ fn offerings(rng: &mut Rng, price: i64) -> Vec<Offering> {
     offerings
 }
 
-/// The types of Karpenter's own benchmark, the i-th with i vCPU, 2i GiB and 10i pods; each at one price wherever it is offered.
+/// The types of Karpenter's own benchmark: the i-th has i vCPU, 2i GiB and 10i pods, with one price for all its
+/// offerings.
 pub(crate) fn karpenter_benchmark(count: usize) -> Catalog {
-    // Karpenter's fake prices: 0.1 USD for each vCPU and each 10^9 bytes.
+    // Karpenter's fake prices: 0.1 USD per vCPU and per 10^9 bytes.
     const PER_CPU: i64 = 100_000;
     let zone = |number: usize| format!("test-zone-{number}");
     let offered = [
@@ -196,7 +198,7 @@ pub(crate) fn karpenter_benchmark(count: usize) -> Catalog {
     Catalog { region: "test".to_owned(), instance_types }
 }
 
-/// The built-in catalog, thinned out to `count` types over all families.
+/// The built-in catalog, reduced to `count` types over all families.
 pub(crate) fn thinned(count: usize) -> Catalog {
     let all = &BUILT_IN.instance_types;
     let count = count.clamp(1, all.len().max(1));

@@ -1,4 +1,4 @@
-//! What is there already: DaemonSets, nodes and the pods on them.
+//! Existing objects of a cluster: DaemonSets, nodes and the pods on them.
 
 use crate::Feature;
 use crate::generate::Draft;
@@ -10,7 +10,7 @@ use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::{CPU, MEMORY, Resources};
 use serde_json::{Map, Value, json};
 
-/// A running pod takes at most this part of what is left of its node, in percent.
+/// Maximum part of the remaining capacity of its node that a running pod uses, in percent.
 const SHARE_MAX: i64 = 60;
 
 pub(crate) fn draw(draft: &mut Draft) {
@@ -22,7 +22,7 @@ pub(crate) fn draw(draft: &mut Draft) {
     }
 }
 
-/// A DaemonSet, as far as its pods on nodes depend on it.
+/// Properties of a DaemonSet that its pods on nodes depend on.
 struct Daemon {
     name: String,
     architecture: Option<&'static str>,
@@ -62,7 +62,7 @@ fn daemon_sets(draft: &mut Draft) -> Vec<Daemon> {
     daemons
 }
 
-/// A node of some pool, of a type that the pool allows.
+/// A node of a random pool, with a type that the pool allows.
 fn node(draft: &mut Draft, daemons: &[Daemon], number: usize) {
     let Some(pool_index) = pick_index(draft) else { return };
     let choices = choices(draft, pool_index);
@@ -103,7 +103,8 @@ fn pick_index(draft: &mut Draft) -> Option<usize> {
     draft.rng.pick(&all).copied()
 }
 
-/// Types and offerings that the pool allows, by the parts of it that are easy to tell; types up to 8 vCPU, so that they fill up.
+/// Types and offerings that the pool allows, by its simple requirements. The types have up to 8 vCPU, so that they fill
+/// up.
 fn choices(draft: &Draft, pool: usize) -> Vec<(usize, Offering)> {
     const CPU_MILLIS_MAX: i64 = 8_000;
     let Some(pool) = draft.pools.get(pool) else { return Vec::new() };
@@ -124,7 +125,7 @@ fn choices(draft: &Draft, pool: usize) -> Vec<(usize, Offering)> {
     found
 }
 
-/// The Node as its kubelet and the actuator would have it.
+/// The Node as its kubelet and the actuator would create it.
 pub(crate) fn manifest(name: &str, pool: &Pool, it: &InstanceType, offering: &Offering, region: &str) -> Value {
     let mut labels: Labels = it.labels.clone();
     labels.extend(pool.node_labels());
@@ -190,7 +191,7 @@ fn daemon_pod(daemon: &Daemon, node: &str) -> Value {
     })
 }
 
-/// A pod that runs. It may count for what waiting pods spread over or avoid, and may itself keep some of them away.
+/// A running pod. Spreads and anti-affinity of pending pods may count it, and its own anti-affinity may apply to them.
 fn running(draft: &mut Draft, name: &str, node: &str, cpu: i64, memory: i64) -> Value {
     let app = draft.any_app();
     let keeps_away = draft.has(Feature::HostnameAntiAffinity) || draft.has(Feature::ZoneAntiAffinity);

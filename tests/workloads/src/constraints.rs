@@ -1,4 +1,4 @@
-//! What pods require: of nodes, of each other, of their node's ports.
+//! Requirements of pods: node selection, other pods, host ports.
 
 use crate::Feature;
 use crate::generate::Draft;
@@ -13,7 +13,7 @@ const POD_AFFINITY: &[&str] = &["affinity", "podAffinity", "requiredDuringSchedu
 const POD_ANTI_AFFINITY: &[&str] = &["affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
 pub(crate) const SPREAD: &[&str] = &["topologySpreadConstraints"];
 
-/// Gives a workload what the feature asks for, if it is one of those here.
+/// Applies a feature of this module to a workload.
 pub(crate) fn apply(draft: &mut Draft, feature: Feature, index: usize) {
     match feature {
         Feature::NodeSelector => node_selector(draft, index),
@@ -69,7 +69,7 @@ fn node_affinity(draft: &mut Draft, index: usize) {
     }
 }
 
-/// One requirement of nodes.
+/// A random node requirement.
 pub(crate) fn node_term(draft: &mut Draft) -> Value {
     let zones = draft.zones();
     let category = format!("{}/instance-category", label::AWS_DOMAIN);
@@ -103,13 +103,13 @@ fn tolerate(draft: &mut Draft, index: usize) {
 
 /// Spread of a workload over `key`, mostly over its own pods.
 pub(crate) fn spread(draft: &mut Draft, index: usize, key: &str, otherwise: &str) {
-    let own = draft.workloads.get(index).map(|it| it.name.clone()).unwrap_or_default();
+    let own_name = draft.workloads.get(index).map(|it| it.name.clone()).unwrap_or_default();
     let other = draft.any_app();
     let rng = &mut draft.rng;
     let selector = match rng.range(1, 10) {
         1 => selects("tier", rng.text(&["front", "back"])),
         2 => selects("app", &other),
-        _ => selects("app", &own),
+        _ => selects("app", &own_name),
     };
     let skew = if rng.chance(75) { 1 } else { rng.range(2, 3) };
     if let Some(pod) = pod(draft, index) {
@@ -121,7 +121,7 @@ pub(crate) fn spread(draft: &mut Draft, index: usize, key: &str, otherwise: &str
     }
 }
 
-/// Affinity or anti-affinity of a workload, to its own pods or to others.
+/// Affinity or anti-affinity of a workload to its own or other pods.
 fn pods(draft: &mut Draft, index: usize, path: &[&str], key: &str) {
     let term = pod_term(draft, index, key);
     if let Some(pod) = pod(draft, index) {
@@ -129,15 +129,15 @@ fn pods(draft: &mut Draft, index: usize, path: &[&str], key: &str) {
     }
 }
 
-/// One term about pods.
+/// A random pod affinity term.
 pub(crate) fn pod_term(draft: &mut Draft, index: usize, key: &str) -> Value {
-    let own = draft.workloads.get(index).map(|it| it.name.clone()).unwrap_or_default();
+    let own_name = draft.workloads.get(index).map(|it| it.name.clone()).unwrap_or_default();
     let other = draft.any_app();
     let rng = &mut draft.rng;
     let selector = match rng.range(1, 10) {
         1 => selects("tier", rng.text(&["front", "back"])),
         2..=4 => selects("app", &other),
-        _ => selects("app", &own),
+        _ => selects("app", &own_name),
     };
     json!({"topologyKey": key, "labelSelector": selector})
 }

@@ -1,27 +1,27 @@
-//! What a case may contain.
+//! Features of a case.
 
-/// Something that a case has beside plain pods.
+/// A feature that a case has in addition to plain pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Feature {
     /// Pods with a node selector.
     NodeSelector,
     /// Pods with required node affinity.
     NodeAffinity,
-    /// Pools with taints, and pods of which some tolerate them.
+    /// Pools with taints, and pods of which some tolerate the taints.
     Taints,
     /// Spread over zones.
     ZoneSpread,
     /// Spread over nodes.
     HostnameSpread,
-    /// Pods that want to be in a zone with others.
+    /// Pods with zonal affinity.
     ZoneAffinity,
-    /// Pods that want to be on a node with others.
+    /// Pods with hostname affinity.
     HostnameAffinity,
-    /// Pods that want no zone with others.
+    /// Pods with zonal anti-affinity.
     ZoneAntiAffinity,
-    /// Pods that want no node with others.
+    /// Pods with hostname anti-affinity.
     HostnameAntiAffinity,
-    /// Pods with ports of their node.
+    /// Pods with host ports.
     HostPorts,
     /// Pools with limits.
     Limits,
@@ -29,7 +29,7 @@ pub enum Feature {
     Weights,
     /// DaemonSets.
     DaemonSets,
-    /// Nodes that are there already, with pods on them.
+    /// Existing nodes with pods.
     ExistingNodes,
     /// Pools with Spot capacity.
     CapacityTypes,
@@ -39,9 +39,9 @@ pub enum Feature {
     PreferredNodeAffinity,
     /// Pods with preferred affinity or anti-affinity to pods.
     PreferredPodAffinity,
-    /// Spread that may be given up.
+    /// Preferred topology spread (`ScheduleAnyway`).
     SoftSpread,
-    /// Pools with taints that are better avoided.
+    /// Pools with `PreferNoSchedule` taints.
     SoftTaints,
     /// Init containers.
     InitContainers,
@@ -53,33 +53,33 @@ pub enum Feature {
     MatchLabelKeys,
     /// Spread with `nodeAffinityPolicy` and `nodeTaintsPolicy`.
     SpreadPolicies,
-    /// Workloads in several namespaces, affinity across them by name.
+    /// Workloads in several namespaces, with affinity to namespaces by name.
     Namespaces,
-    /// Affinity across namespaces by their labels.
+    /// Affinity to namespaces by label.
     NamespaceSelectors,
-    /// Claims whose volumes are bound to a zone.
+    /// Claims with volumes that are bound to a zone.
     BoundVolumes,
-    /// Claims that wait for their first consumer, some with allowed topologies.
+    /// Claims with `WaitForFirstConsumer`, some with allowed topologies.
     WaitingVolumes,
     /// `Gt` and `Lt`.
     Comparisons,
-    /// Several node selector terms, of which one has to hold.
+    /// Several node selector terms, of which one must match.
     SeveralTerms,
     /// GPUs.
     ExtendedResources,
     /// Spread over capacity types.
     CapacityTypeSpread,
-    /// Spread and affinity over a label of the pools' own.
+    /// Spread and affinity over a custom label of the pools.
     CustomKeys,
     /// Init containers that keep running.
     Sidecars,
-    /// Requests of the whole pod.
+    /// Pod-level requests.
     PodResources,
     /// Requests of ephemeral storage.
     EphemeralStorage,
     /// Pods with priorities.
     Priorities,
-    /// Pods that are not to be scheduled yet, and pods of other schedulers.
+    /// Gated pods, and pods of other schedulers.
     NotOurs,
     /// Label selectors with expressions.
     Expressions,
@@ -90,7 +90,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// What Karpenter's scheduler models as kube-scheduler does.
+    /// Features that Karpenter's scheduler models as kube-scheduler does.
     pub const KARPENTER: &[Self] = &[
         Self::NodeSelector,
         Self::NodeAffinity,
@@ -116,7 +116,7 @@ impl Feature {
         Self::PoolLabels,
     ];
 
-    /// What comes on top where kube-scheduler is the judge.
+    /// Additional features for comparisons with kube-scheduler.
     pub const KUBERNETES: &[Self] = &[
         Self::MinDomains,
         Self::MatchLabelKeys,
@@ -141,29 +141,29 @@ impl Feature {
     ];
 }
 
-/// What can be bought in a case.
+/// Catalog of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
-    /// A small catalog that is drawn from the seed, or some families of the built-in one.
+    /// A small random catalog, or some families of the built-in one.
     Small,
-    /// The whole built-in catalog of us-east-1; pools still ask for on-demand c, m and r unless features say otherwise.
+    /// The whole built-in catalog of us-east-1. Pools require on-demand c, m and r unless features change this.
     BuiltIn,
 }
 
-/// What kinds of cases are drawn.
+/// Distribution of random cases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// What a case may contain; each case takes some.
+    /// Possible features of a case; each case has some of them.
     pub features: Vec<Feature>,
-    /// How likely each feature is, in percent.
+    /// Probability of each feature, in percent.
     pub percent: usize,
-    /// The most pods that are waiting.
+    /// Maximum number of pending pods.
     pub pods_max: usize,
-    /// What can be bought.
+    /// Catalogs of the cases.
     pub offer: Offer,
 }
 
-/// So many pods suffice for most interplay, and every planner answers at once.
+/// Enough pods for most interactions, and few enough for every planner to be fast.
 const PODS_MAX: usize = 60;
 
 impl Profile {
@@ -173,13 +173,13 @@ impl Profile {
         Self { features: Vec::new(), percent: 0, pods_max: PODS_MAX, offer: Offer::Small }
     }
 
-    /// What Karpenter's scheduler models as well. Some three features a case.
+    /// Features that Karpenter's scheduler also models. About three features per case.
     #[must_use]
     pub fn karpenter() -> Self {
         Self { features: Feature::KARPENTER.to_vec(), percent: 14, ..Self::plain() }
     }
 
-    /// All that pods can ask for. Some four features a case.
+    /// All features. About four features per case.
     #[must_use]
     pub fn kubernetes() -> Self {
         let features = [Feature::KARPENTER, Feature::KUBERNETES].concat();

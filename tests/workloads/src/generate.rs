@@ -1,4 +1,4 @@
-//! A case from a seed and a profile.
+//! Generates a case from a seed and a profile.
 
 use crate::feature::Offer;
 use crate::manifest;
@@ -11,14 +11,14 @@ use plimsoll_model::catalog::Catalog;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// A case in the making.
+/// A case under construction.
 pub(crate) struct Draft {
     pub(crate) rng: Rng,
     pub(crate) features: BTreeSet<Feature>,
     pub(crate) catalog: Catalog,
     pub(crate) pools: Vec<Pool>,
     pub(crate) workloads: Vec<Workload>,
-    /// All but node class, pools and workloads.
+    /// All objects except node class, pools and workloads.
     pub(crate) objects: Vec<Value>,
 }
 
@@ -39,14 +39,14 @@ impl Draft {
         types.filter_map(|it| it.labels.get(label).cloned()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// The `app` label of one of the workloads.
+    /// The `app` label of a random workload.
     pub(crate) fn any_app(&mut self) -> String {
         let apps: Vec<String> = self.workloads.iter().map(|it| it.name.clone()).collect();
         self.rng.pick(&apps).cloned().unwrap_or_default()
     }
 }
 
-/// The case of that seed. The same seed and profile give the same case.
+/// The case of this seed. The same seed and profile give the same case.
 #[must_use]
 pub fn case(seed: u64, profile: &Profile) -> Case {
     let mut rng = Rng::new(seed);
@@ -79,31 +79,31 @@ fn choose_catalog(rng: &mut Rng, profile: &Profile, features: &BTreeSet<Feature>
     }
 }
 
-/// More workloads where there are more pods, but the more pods the more of each as well.
+/// More pods mean more workloads, but also more pods per workload.
 const PODS_PER_WORKLOAD: usize = 50;
 
 fn draw_workloads(draft: &mut Draft, profile: &Profile) {
     let rng = &mut draft.rng;
     let few = profile.pods_max.min(20);
-    let mut left = if rng.chance(50) { rng.range(1, few) } else { rng.range(1, profile.pods_max) };
-    let count = rng.range(1, 5 + left / PODS_PER_WORKLOAD);
+    let mut remaining = if rng.chance(50) { rng.range(1, few) } else { rng.range(1, profile.pods_max) };
+    let count = rng.range(1, 5 + remaining / PODS_PER_WORKLOAD);
     for number in 0..count {
-        if left == 0 {
+        if remaining == 0 {
             break;
         }
-        let replicas = if number + 1 == count { left } else { rng.range(1, (left / 2).max(1)) };
-        left -= replicas;
+        let replicas = if number + 1 == count { remaining } else { rng.range(1, (remaining / 2).max(1)) };
+        remaining -= replicas;
         draft.workloads.push(Workload::plain(rng, number, replicas));
     }
 }
 
-/// Workloads that get a feature: at least one, some of the others.
+/// Workloads that get a feature: at least one and some of the others.
 fn chosen(draft: &mut Draft, feature: Feature) -> Vec<usize> {
-    let all: Vec<usize> = (0..draft.workloads.len()).collect();
+    let indices: Vec<usize> = (0..draft.workloads.len()).collect();
     match feature {
-        // Whether a pod's priority or state matters shows only beside pods that are otherwise.
-        Feature::Priorities | Feature::NotOurs => draft.rng.pick(&all).copied().into_iter().collect(),
-        _ => draft.rng.some(&all, 1),
+        // The effect of a pod's priority or state is visible only together with different pods.
+        Feature::Priorities | Feature::NotOurs => draft.rng.pick(&indices).copied().into_iter().collect(),
+        _ => draft.rng.some(&indices, 1),
     }
 }
 

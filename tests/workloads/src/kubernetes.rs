@@ -1,4 +1,4 @@
-//! What kube-scheduler knows beyond what Karpenter's scheduler models as it does.
+//! Features of kube-scheduler that Karpenter's scheduler models differently.
 
 use crate::Feature;
 use crate::constraints::{NODE_TERMS, SPREAD, node_term, pod_term, spread};
@@ -13,7 +13,7 @@ const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 /// The second namespace of a case.
 const OTHER_NAMESPACE: &str = "team-a";
 
-/// Gives a workload what the feature asks for, if it is one of those here.
+/// Applies a feature of this module to a workload.
 pub(crate) fn apply(draft: &mut Draft, feature: Feature, index: usize) {
     match feature {
         Feature::MinDomains => {
@@ -79,7 +79,7 @@ fn change_spread(draft: &mut Draft, index: usize, change: impl FnOnce(&mut Value
 }
 
 fn namespaces(draft: &mut Draft, feature: Feature, index: usize) {
-    // Some pods are elsewhere; these here are about pods there.
+    // Some pods move to the other namespace, and pods of this workload select them there.
     let moved = draft.rng.range(0, draft.workloads.len().saturating_sub(1));
     workload(draft, moved, |it| OTHER_NAMESPACE.clone_into(&mut it.namespace));
     let key = draft.rng.text(&[label::ZONE, label::HOSTNAME]);
@@ -97,11 +97,11 @@ fn namespaces(draft: &mut Draft, feature: Feature, index: usize) {
 }
 
 fn expressions(draft: &mut Draft, index: usize) {
-    let own = draft.workloads.get(index).map(|it| it.name.clone()).unwrap_or_default();
+    let own_name = draft.workloads.get(index).map(|it| it.name.clone()).unwrap_or_default();
     let other = draft.any_app();
     let rng = &mut draft.rng;
     let expression = match rng.range(1, 3) {
-        1 => json!({"key": "app", "operator": "In", "values": [own, other]}),
+        1 => json!({"key": "app", "operator": "In", "values": [own_name, other]}),
         2 => json!({"key": "tier", "operator": "NotIn", "values": ["back"]}),
         _ => json!({"key": "version", "operator": "DoesNotExist"}),
     };
@@ -117,7 +117,7 @@ fn expressions(draft: &mut Draft, index: usize) {
     }
 }
 
-/// What pods need beside cpu and memory, and whether they are to be placed at all.
+/// Requests for resources other than cpu and memory, and pods that must not be placed.
 fn resources(draft: &mut Draft, feature: Feature, index: usize) {
     let rng = &mut draft.rng;
     let small = rng.range(1, 2);
@@ -138,11 +138,11 @@ fn resources(draft: &mut Draft, feature: Feature, index: usize) {
                 push(&mut it.pod, &["initContainers"], init);
             });
         }
-        // At least what the containers ask for together; their largest are 4 cpu and 8Gi.
+        // At least the sum of the container requests, which are at most 4 cpu and 8Gi.
         Feature::PodResources => {
             workload(draft, index, |it| {
                 it.pod["resources"] = json!({"requests": {"cpu": "5", "memory": "9Gi"}});
-                // An API server refuses less for the pod than for its containers.
+                // An API server rejects pod-level requests below those of the containers.
                 it.pod["containers"] = json!([container("app", "100m", "64Mi")]);
             });
         }

@@ -1,7 +1,9 @@
-//! Random clusters and workloads from a seed, as Kubernetes manifests and a catalog in the form that `plimsoll plan` reads.
+//! Random clusters and workloads from a seed, as Kubernetes manifests and a catalog in the format that `plimsoll plan`
+//! reads.
 //!
-//! [`case`] makes small cases that combine features, for comparing planners with each other and with kube-scheduler; [`bench`] makes
-//! the large ones that speed, memory and cost are measured on. The same seed gives the same bytes for ever, on every machine.
+//! [`case`] generates small cases that combine features, for comparing planners with each other and with
+//! kube-scheduler. [`bench`] generates large cases for measuring speed, memory and cost. The same seed always gives the
+//! same bytes, on every machine.
 
 pub mod bench;
 mod case;

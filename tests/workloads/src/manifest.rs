@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// Labels in order.
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// The value at `path`; what is missing on the way becomes an object.
+/// The value at `path`; missing parents become objects.
 pub(crate) fn at<'v>(value: &'v mut Value, path: &[&str]) -> &'v mut Value {
     let mut here = value;
     for key in path {
@@ -18,7 +18,7 @@ pub(crate) fn at<'v>(value: &'v mut Value, path: &[&str]) -> &'v mut Value {
     here
 }
 
-/// Adds to the list at `path`, which is made where it is missing.
+/// Appends to the list at `path`, which is created if it is missing.
 pub(crate) fn push(value: &mut Value, path: &[&str], item: Value) {
     let slot = at(value, path);
     match slot {
@@ -32,7 +32,7 @@ pub(crate) fn selects(key: &str, value: &str) -> Value {
     json!({"matchLabels": {key: value}})
 }
 
-/// A requirement as node affinity and pools have it.
+/// A requirement in the format of node affinity and pools.
 pub(crate) fn requirement(key: &str, operator: &str, values: &[&str]) -> Value {
     if values.is_empty() {
         json!({"key": key, "operator": operator})
@@ -56,7 +56,7 @@ pub(crate) fn container(name: &str, cpu: &str, memory: &str) -> Value {
     json!({"name": name, "image": image, "resources": {"requests": requests}})
 }
 
-/// The node class that all pools have.
+/// The node class of all pools.
 pub(crate) fn node_class() -> Value {
     json!({
         "apiVersion": "karpenter.k8s.aws/v1",
@@ -72,7 +72,7 @@ pub(crate) fn node_class() -> Value {
     })
 }
 
-/// A pool that disrupts nothing: cases are about what is bought and what goes where.
+/// A pool without disruption: cases are only about launches and placement.
 pub(crate) fn node_pool(name: &str, requirements: &[Value]) -> Value {
     json!({
         "apiVersion": "karpenter.sh/v1",

@@ -8,23 +8,23 @@ use crate::manifest::{self, Labels, requirement};
 use plimsoll_model::names::label;
 use serde_json::{Map, Value, json};
 
-/// The label by which pools of a case are told apart.
+/// Label that distinguishes the pools of a case.
 pub(crate) const TEAM: &str = "example.com/team";
-/// A label that a pool leaves open between two values.
+/// Label with two allowed values in a pool.
 pub(crate) const TIER: &str = "example.com/tier";
-/// The taint of pools.
+/// `NoSchedule` taint of pools.
 pub(crate) const DEDICATED: &str = "example.com/dedicated";
-/// The taint that is better avoided.
+/// `PreferNoSchedule` taint of pools.
 pub(crate) const LEGACY: &str = "example.com/legacy";
 
-/// A pool in the making.
+/// A pool under construction.
 pub(crate) struct Pool {
     pub(crate) name: String,
     pub(crate) architectures: Vec<&'static str>,
     pub(crate) capacity_types: Vec<&'static str>,
     pub(crate) zones: Vec<String>,
     pub(crate) categories: Vec<String>,
-    /// Requirements beside those above.
+    /// Additional requirements.
     pub(crate) requirements: Vec<Value>,
     pub(crate) labels: Labels,
     pub(crate) taints: Vec<Value>,
@@ -116,7 +116,7 @@ impl Pool {
         }
     }
 
-    /// The values of a label that its nodes may have, as far as the pool says.
+    /// Label values of the pool's nodes, as far as the pool determines them.
     pub(crate) fn node_labels(&self) -> Labels {
         let mut labels = self.labels.clone();
         if self.requirements.iter().any(|it| it["key"] == TIER) {
@@ -155,7 +155,7 @@ impl Pool {
     }
 }
 
-/// A bound on the size of nodes that leaves something of every catalog.
+/// A bound on the size of nodes that some types of every catalog satisfy.
 pub(crate) fn comparison(rng: &mut Rng) -> Value {
     let cpu = format!("{}/instance-cpu", label::AWS_DOMAIN);
     if rng.chance(50) { requirement(&cpu, "Gt", &["2"]) } else { requirement(&cpu, "Lt", &["9"]) }

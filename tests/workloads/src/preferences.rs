@@ -1,4 +1,4 @@
-//! What pods would like.
+//! Preferences of pods.
 
 use crate::Feature;
 use crate::constraints::{node_term, pod_term, spread};
@@ -10,7 +10,7 @@ use serde_json::json;
 
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// Gives a workload what the feature asks for, if it is one of those here.
+/// Applies a feature of this module to a workload.
 pub(crate) fn apply(draft: &mut Draft, feature: Feature, index: usize) {
     match feature {
         Feature::PreferredNodeAffinity => node_affinity(draft, index),

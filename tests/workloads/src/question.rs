@@ -1,4 +1,4 @@
-//! From a case to what the solver is asked, in this process and without files.
+//! Converts a case to the input of the solver, in this process and without files.
 
 use crate::Case;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
@@ -16,34 +16,34 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The time of all cases, 2026-01-01: nothing in them depends on it.
+/// Time of all cases, 2026-01-01. No case depends on it.
 pub const NOW: Timestamp = Timestamp(1_767_225_600_000);
 
-/// What the solver is asked.
+/// Input of the solver.
 #[derive(Debug, Clone)]
 pub struct Question {
     /// The cluster.
     pub snapshot: Snapshot,
-    /// What can be bought.
+    /// Catalogs by id.
     pub catalogs: BTreeMap<CatalogId, Catalog>,
 }
 
-/// A manifest that is not what its kind has to be: a fault of the generator.
+/// A manifest that does not match its kind: an error of the generator.
 #[derive(Debug, thiserror::Error)]
 #[error("{object}: {problem}")]
 pub struct BadManifest {
     /// Kind and name.
     pub object: String,
-    /// What is wrong.
+    /// Description of the problem.
     pub problem: String,
 }
 
 impl Case {
-    /// The case's objects in their types, workloads expanded as `plimsoll plan` does.
+    /// The typed objects of the case, with workloads expanded as in `plimsoll plan`.
     ///
     /// # Errors
     ///
-    /// A manifest of an unknown kind, or one that its type does not take.
+    /// If a manifest has an unknown kind or does not match its type.
     pub fn typed_objects(&self) -> Result<Objects, BadManifest> {
         let mut objects = Objects::default();
         for value in &self.objects {
@@ -52,11 +52,11 @@ impl Case {
         Ok(objects)
     }
 
-    /// What the solver is asked.
+    /// The input of the solver.
     ///
     /// # Errors
     ///
-    /// A manifest that cannot be read.
+    /// If a manifest cannot be parsed.
     pub fn question(&self) -> Result<Question, BadManifest> {
         Question::of(&self.typed_objects()?, self.catalog.catalog())
             .map_err(|problem| BadManifest { object: self.title(), problem })
@@ -64,20 +64,20 @@ impl Case {
 }
 
 impl Question {
-    /// About a cluster of these objects in which every node class buys from `catalog`.
+    /// Input for a cluster of these objects in which every node class uses `catalog`.
     ///
     /// # Errors
     ///
-    /// The first object that cannot be understood, with its problem.
+    /// The first invalid object, with its problem.
     pub fn of(objects: &Objects, catalog: Catalog) -> Result<Self, String> {
         Self::at(objects, catalog, NOW)
     }
 
-    /// The same at another time than that of all cases.
+    /// As [`Question::of`], at another time.
     ///
     /// # Errors
     ///
-    /// The first object that cannot be understood, with its problem.
+    /// The first invalid object, with its problem.
     pub fn at(objects: &Objects, catalog: Catalog, now: Timestamp) -> Result<Self, String> {
         let id = catalog.id();
         let classes = objects.node_classes.iter().filter_map(|class| class.metadata.name.clone());

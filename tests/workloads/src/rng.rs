@@ -1,14 +1,14 @@
-//! Random numbers that stay the same.
+//! Stable random numbers.
 
-/// A seeded generator (SplitMix64). Written out rather than taken from a crate, whose ranges and shuffles may change between its
-/// versions: a seed that is noted somewhere has to give the same case for ever.
+/// A seeded generator (SplitMix64). The generator is part of this crate because ranges and shuffles of external crates
+/// may change between versions, while a recorded seed must always give the same case.
 #[derive(Debug, Clone)]
 pub struct Rng {
     state: u64,
 }
 
 impl Rng {
-    /// A generator of its own for each seed.
+    /// A generator with this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
@@ -23,19 +23,19 @@ impl Rng {
         it ^ (it >> 31)
     }
 
-    /// From `least` to `most`, both included; `least` where `most` is below it.
+    /// A number from `least` to `most`, inclusive; `least` if `most` is lower.
     pub fn range(&mut self, least: usize, most: usize) -> usize {
         let span = most.saturating_sub(least) as u128 + 1;
-        // The upper half of a wide product: without the bias of a remainder, and never `span` itself.
+        // The upper half of a wide product: without the bias of a remainder, and always below `span`.
         least + usize::try_from((u128::from(self.bits()) * span) >> 64).unwrap_or(0)
     }
 
-    /// True in `percent` of all calls.
+    /// True with a probability of `percent`.
     pub fn chance(&mut self, percent: usize) -> bool {
         self.range(1, 100) <= percent
     }
 
-    /// One of `from`, or nothing of nothing.
+    /// A random item of `from`; `None` if it is empty.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         if from.is_empty() {
             return None;
@@ -44,12 +44,12 @@ impl Rng {
         from.get(index)
     }
 
-    /// One of the texts; empty of nothing.
+    /// A random string of the list; empty if the list is empty.
     pub fn text<'a>(&mut self, from: &[&'a str]) -> &'a str {
         self.pick(from).copied().unwrap_or_default()
     }
 
-    /// Some of `from`, at least `least` where there are so many, in their order.
+    /// Random items of `from` in their order, at least `least` if there are as many.
     pub fn some<T: Clone>(&mut self, from: &[T], least: usize) -> Vec<T> {
         let mut chosen: Vec<usize> = (0..from.len()).filter(|_| self.chance(50)).collect();
         let mut rest: Vec<usize> = (0..from.len()).filter(|index| !chosen.contains(index)).collect();

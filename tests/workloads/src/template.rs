@@ -9,19 +9,19 @@ const MEMORY: [&str; 9] = ["64Mi", "128Mi", "256Mi", "512Mi", "1Gi", "1500Mi", "
 
 /// Pods of one kind.
 pub(crate) struct Workload {
-    /// Also the value of its pods' label `app`.
+    /// Name, and value of the label `app` of the pods.
     pub(crate) name: String,
     pub(crate) namespace: String,
     pub(crate) replicas: usize,
     pub(crate) labels: Labels,
-    /// The spec of its pods.
+    /// Spec of the pods.
     pub(crate) pod: Value,
-    /// Claims that a StatefulSet makes for each pod; without any it is a Deployment or single pods.
+    /// Claims that a StatefulSet creates for each pod. Without claims, the workload is a Deployment or single pods.
     pub(crate) claims: Vec<Value>,
 }
 
 impl Workload {
-    /// Without any constraint.
+    /// A workload without constraints.
     pub(crate) fn plain(rng: &mut Rng, number: usize, replicas: usize) -> Self {
         let name = format!("app-{number}");
         let labels = Labels::from([
@@ -49,7 +49,8 @@ impl Workload {
         }
     }
 
-    /// Of several spreads over one key, all required or all not, keeps the last: an API server refuses the others.
+    /// Keeps only the last of several spreads over one key with the same `whenUnsatisfiable`: an API server rejects
+    /// duplicates.
     pub(crate) fn drop_double_spreads(&mut self) {
         let Some(spreads) = self.pod.get_mut("topologySpreadConstraints").and_then(Value::as_array_mut) else { return };
         let id = |it: &Value| (it["topologyKey"].clone(), it["whenUnsatisfiable"].clone());
@@ -61,7 +62,7 @@ impl Workload {
         });
     }
 
-    /// The manifests that make its pods.
+    /// Manifests that create the pods.
     pub(crate) fn manifests(&self, rng: &mut Rng) -> Vec<Value> {
         let single = self.claims.is_empty() && self.replicas <= 3 && rng.chance(30);
         if single {
@@ -85,7 +86,7 @@ impl Workload {
         })]
     }
 
-    /// One of its pods by itself.
+    /// One of the pods without a controller.
     pub(crate) fn single(&self, number: usize) -> Value {
         json!({
             "apiVersion": "v1", "kind": "Pod",

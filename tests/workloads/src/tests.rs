@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, reason = "helpers of tests, which may fail like them")]
+#![allow(clippy::unwrap_used, reason = "test helpers fail by panicking")]
 
 use crate::bench::{self, Types};
 use crate::{Case, Feature, Profile, Rng, case};
@@ -15,7 +15,8 @@ fn bytes(case: &Case) -> Vec<u8> {
     bytes
 }
 
-/// What the command's reader and the snapshot find wrong with the files of a case, and how many pods are waiting.
+/// Parses the files of a case. Returns the number of pending pods, or the problems that the parser or the snapshot
+/// report.
 fn read(case: &Case, folder: &Path) -> Result<usize, String> {
     case.write(folder).unwrap();
     let read = plimsoll_cli::manifests::read(&[folder.join("manifests")], &mut std::io::empty());
@@ -28,7 +29,7 @@ fn read(case: &Case, folder: &Path) -> Result<usize, String> {
     if let Some(problem) = problems.first() {
         return Err(format!("{problem:?}"));
     }
-    // The short way without files comes to the same.
+    // The conversion without files has the same result.
     let (mine, _) = plimsoll_snapshot::build(&case.typed_objects().map_err(|error| error.to_string())?, &extra);
     assert_eq!(mine, snapshot, "{}", case.title());
     let text = std::fs::read_to_string(folder.join("catalog.json")).unwrap();
@@ -41,9 +42,9 @@ fn read(case: &Case, folder: &Path) -> Result<usize, String> {
 #[test]
 fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
     for profile in [Profile::plain(), Profile::karpenter(), Profile::kubernetes()] {
-        let one = bytes(&case(7, &profile));
-        assert_eq!(one, bytes(&case(7, &profile)));
-        assert_ne!(one, bytes(&case(8, &profile)));
+        let first = bytes(&case(7, &profile));
+        assert_eq!(first, bytes(&case(7, &profile)));
+        assert_ne!(first, bytes(&case(8, &profile)));
     }
 }
 
@@ -53,7 +54,7 @@ fn numbers_stay_in_range_and_reach_both_ends() {
     let drawn: BTreeSet<usize> = (0..200).map(|_| rng.range(3, 6)).collect();
     assert_eq!(drawn, BTreeSet::from([3, 4, 5, 6]));
     assert_eq!(rng.range(5, 5), 5);
-    // What SplitMix64 gives for the seed 0, from its definition.
+    // The output of SplitMix64 for the seed 0, from its definition.
     assert_eq!(Rng::new(0).bits(), 0xE220_A839_7B1D_CDAF);
 }
 
@@ -97,13 +98,13 @@ fn karpenter_cases_have_nothing_that_its_scheduler_does_not_model() {
     }
 }
 
-/// A feature by itself leaves its mark in the manifests.
+/// A single feature changes the manifests.
 #[test]
 fn a_feature_changes_the_manifests() {
     for feature in [Feature::KARPENTER, Feature::KUBERNETES].concat() {
         let with = Profile { features: vec![feature], percent: 100, ..Profile::plain() };
         let changed = (0..20).filter(|seed| {
-            // Without a feature in the list no number is drawn for it: the same list at 0 % is the counterpart.
+            // A feature that is not in the list draws no random number, so the same list at 0 % is the counterpart.
             bytes(&case(*seed, &with)) != bytes(&case(*seed, &Profile { percent: 0, ..with.clone() }))
         });
         assert!(changed.count() > 10, "{feature:?}");

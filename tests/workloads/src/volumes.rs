@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 const DRIVER: &str = "ebs.csi.aws.com";
 
-/// Gives a workload what the feature asks for, if it is one of those here.
+/// Applies a feature of this module to a workload.
 pub(crate) fn apply(draft: &mut Draft, feature: Feature, index: usize) {
     match feature {
         Feature::BoundVolumes => bound(draft, index),
@@ -17,7 +17,7 @@ pub(crate) fn apply(draft: &mut Draft, feature: Feature, index: usize) {
     }
 }
 
-/// The class of that name, made where it is missing.
+/// The storage class of this name, created if it is missing.
 fn class(draft: &mut Draft, name: &str, allowed: &[String]) {
     let there = draft.objects.iter().any(|it| it["kind"] == "StorageClass" && it["metadata"]["name"] == name);
     if there {
@@ -33,7 +33,7 @@ fn class(draft: &mut Draft, name: &str, allowed: &[String]) {
     draft.objects.push(class);
 }
 
-/// One claim with a volume in some zone, which all pods of the workload use.
+/// One claim with a volume in a random zone, which all pods of the workload share.
 fn bound(draft: &mut Draft, index: usize) {
     let zones = draft.zones();
     let zone = draft.rng.pick(&zones).cloned().unwrap_or_default();
@@ -67,7 +67,7 @@ fn bound(draft: &mut Draft, index: usize) {
     }));
 }
 
-/// A claim for each pod, to be bound where the pod goes.
+/// One claim per pod, bound in the zone of the pod.
 fn waiting(draft: &mut Draft, index: usize) {
     let zones = draft.zones();
     let name = if draft.rng.chance(50) {

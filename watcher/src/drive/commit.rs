@@ -11,7 +11,7 @@ pub const QUIET_PERIOD: Duration = Duration::from_secs(1);
 /// Maximum delay of a launch, even if pods keep arriving.
 pub const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// Time of the first and last pod of those that wait together.
+/// Times of the first and last pod that wait together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct WaitWindow {
     first: Instant,
@@ -37,7 +37,8 @@ impl CommitWait {
     /// pods of `present` whose owner wants more pods than have been observed.
     pub fn observe(&mut self, present: &BTreeSet<&PodUid>, incomplete: &BTreeSet<&PodUid>, now: Instant) {
         self.expire(now);
-        // Pods that are gone or complete stop waiting. A pod whose wait is over keeps that mark while it is present.
+        // Pods that were deleted or are complete stop waiting. A pod whose wait is over keeps that mark while it is
+        // present.
         self.pods.retain(|pod, waiting| present.contains(pod) && (!*waiting || incomplete.contains(pod)));
         for pod in incomplete {
             if !self.pods.contains_key(*pod) {
@@ -164,7 +165,7 @@ mod tests {
         harness.observe(3000, "ab", "");
         harness.observe(4000, "ab", "ab");
         assert_eq!(harness.waiting(4000, "a"), "");
-        // A pod that is gone is forgotten, so a pod with the same UID waits again.
+        // A deleted pod is forgotten, so a pod with the same UID waits again.
         harness.observe(5000, "b", "b");
         harness.observe(5100, "ab", "ab");
         assert_eq!(harness.waiting(5100, "a"), "a");

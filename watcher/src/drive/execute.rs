@@ -76,7 +76,7 @@ impl Executor {
         let task = self.tasks.spawn(async move {
             let cycle_id = execution.cycle_id.clone();
             let result = execute(&actuator, &guard, execution, &events).await;
-            // The receiver is gone once the lease is lost.
+            // The receiver is dropped when the lease is lost.
             let _unheard = events.send(Event::Ended { cycle_id, result }).await;
         });
         self.running.push_back(task);

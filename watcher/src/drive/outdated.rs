@@ -1,4 +1,4 @@
-//! What a plan for an older snapshot may still do.
+//! Determines which parts of a plan for an older snapshot may still be sent.
 //!
 //! In a busy cluster every plan is outdated by the time it is complete. An action remains valid if nothing that it
 //! depends on has changed. The actuator checks each action again and rejects stale ones, so this filter saves
@@ -92,8 +92,8 @@ fn find_pool<'a>(snapshot: &'a Snapshot, name: &NodePoolName) -> Option<&'a Node
     snapshot.node_pools.get(position)
 }
 
-/// Whether two versions of a pool are equal. What its budgets allow at present is left out: it changes with every node
-/// that becomes ready, and the actuator checks it.
+/// Whether two versions of a pool are equal, except for the disruptions that its budgets allow now: those change with
+/// every node that becomes ready, and the actuator checks them.
 fn is_same(pool: &NodePool, other: &NodePool) -> bool {
     let Disruption { allowed, next_budget_change, .. } = other.disruption.clone();
     let disruption = Disruption { allowed, next_budget_change, ..pool.disruption.clone() };

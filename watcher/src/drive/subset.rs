@@ -5,9 +5,9 @@ use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{Launch, Plan, Termination};
 use std::collections::HashSet;
 
-/// The plan without the actions that are not wanted, and without the actions that depend on them: a removal needs all of
-/// its replacements, and a replacement needs a removal that it serves or pods of its own. Nothing else in a plan depends
-/// on an action, so the rest is a plan. Virtual pods move with their nodes and are no reason to keep a replacement.
+/// The plan without the unwanted actions and the actions that depend on them: a removal needs all of its replacements,
+/// and a replacement needs a removal that it serves or pods of its own. No other part of a plan depends on an action,
+/// so the rest is a valid plan. Virtual pods move with their nodes and are no reason to keep a replacement.
 #[must_use]
 pub fn subset(
     plan: &Plan,
@@ -37,7 +37,7 @@ pub fn subset(
         ignored: plan.ignored.clone(),
         pool_problems: plan.pool_problems.clone(),
         hourly: if whole { plan.hourly } else { MicroUsdPerHour(launches.iter().map(|one| one.price().0).sum()) },
-        // The bound holds for all pods of the plan. Nothing is known of a part.
+        // The bound applies to all pods of the plan. For a part, no bound is known.
         lower_bound: if whole { plan.lower_bound } else { MicroUsdPerHour(0) },
         next_time: plan.next_time,
         launches,
@@ -48,7 +48,7 @@ fn chosen<'a, T>(list: &'a [T], kept: &'a [bool]) -> impl Iterator<Item = &'a T>
     list.iter().zip(kept).filter(|(_, kept)| **kept).map(|(one, _)| one)
 }
 
-/// Which actions stay, by their places in the plan.
+/// Actions that stay, by index in the plan.
 struct Selection {
     launches: Vec<bool>,
     terminations: Vec<bool>,
@@ -65,7 +65,7 @@ impl Selection {
             launches: plan.launches.iter().map(launch).collect(),
             terminations: plan.terminations.iter().map(termination).collect(),
         };
-        // By launch: how many of the removals that it serves stay. `None` if it serves none.
+        // By launch: how many of the removals that it serves stay; `None` if it serves none.
         let mut needed: Vec<Option<usize>> = vec![None; plan.launches.len()];
         for (one, stays) in plan.terminations.iter().zip(&mut selection.terminations) {
             *stays &= one.replaced_by.iter().all(|index| selection.launches.get(*index).copied().unwrap_or(false));
@@ -78,7 +78,7 @@ impl Selection {
         let moved: HashSet<&PodUid> = plan.terminations.iter().flat_map(|one| &one.pods).map(|pod| &pod.uid).collect();
         let has_own_pods =
             |launch: &Launch| launch.pods.iter().any(|pod| !moved.contains(&pod.uid) && !is_virtual(&pod.uid));
-        // A removal that stays has all of its replacements, and keeps them: one pass is enough.
+        // A removal that stays has and keeps all of its replacements, so one pass is enough.
         for ((launch, needed), stays) in plan.launches.iter().zip(needed).zip(&mut selection.launches) {
             *stays &= needed != Some(0) || has_own_pods(launch);
         }
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(ids(&part), ["l0", "l1", "t0"]);
         let part = subset(&plan(), |_| true, |one| one.action_id.as_str() != "t1", |_| false);
         assert_eq!(ids(&part), ["l0", "l1", "t0"]);
-        // Also where it would keep room for virtual pods.
+        // Also if the removal would keep capacity for virtual pods.
         let mut plan = plan();
         plan.launches[2].pods.push(pod("v"));
         let without = |is_virtual: bool| {

@@ -174,7 +174,7 @@ fn owners_are_counted_the_same_after_any_changes() {
     let mut index = Index::new();
     index.apply(replica_set(2));
     let mut steps = 0;
-    // Each pod takes each state after each other state and moves between owners, and pods go in between.
+    // Each pod takes each state after each other state and moves between owners, and pods are deleted in between.
     for (step, state) in (0..81).flat_map(|step| states.map(|state| (step, state))) {
         let name = names[step % 3];
         let owner = [Some("rs"), Some("other"), None][step / 3 % 3];

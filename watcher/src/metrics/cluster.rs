@@ -1,5 +1,5 @@
-//! Gauges of the cluster, from the newest snapshot: which nodes may be disrupted, and which pods have no plan. They are
-//! computed at a scrape, apart from the planning loop.
+//! Gauges of the cluster from the newest snapshot: nodes that may be disrupted, and pods without a plan. They are
+//! computed during a scrape, separate from the planning loop.
 
 use super::WatcherMetrics;
 use super::planning::PlanningMetrics;
@@ -28,10 +28,10 @@ pub struct ClusterMetrics {
     oldest: Scraped,
 }
 
-/// Why no node of a snapshot may be disrupted now, in the order in which they are checked.
+/// Why a node of a snapshot may not be disrupted now, in the order of the checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Blocker {
-    /// The node does not have everything its claim requires yet.
+    /// The node does not have all resources and labels that its claim requires yet.
     NotInitialized,
     /// The node is annotated do-not-disrupt, or a pod on it cannot be read.
     NodeDoNotDisrupt,
@@ -39,15 +39,15 @@ pub enum Blocker {
     PodDoNotDisrupt,
     /// A PodDisruptionBudget allows no eviction of a pod.
     PodDisruptionBudget,
-    /// A pending pod is about to come to the node.
+    /// A pending pod is nominated to the node.
     Nominated,
-    /// The NodePool is gone or its budgets allow no further disruption.
+    /// The NodePool does not exist or its budgets allow no further disruption.
     NodePoolBudget,
     /// The NodePool has a fixed number of nodes.
     StaticNodePool,
     /// The NodePool's consolidateAfter is Never.
     ConsolidationDisabled,
-    /// A pod came or went less than consolidateAfter ago.
+    /// A pod was added or removed less than consolidateAfter ago.
     RecentlyChanged,
     /// The NodePool consolidates empty nodes only, and the node has pods.
     NotEmpty,
@@ -186,7 +186,7 @@ fn is_waiting(pod: &Pod) -> bool {
     pod.state == PodState::Pending && pod.buffer.is_none() && pod.moves()
 }
 
-/// What a node's pods mean for its disruption.
+/// Properties of a node's pods that affect its disruption.
 #[derive(Debug, Default)]
 struct NodePods {
     moving: usize,
@@ -195,8 +195,8 @@ struct NodePods {
     nominated: bool,
 }
 
-/// Nodes that may be disrupted, by reason, and nodes that may not, by blocker. Nodes that are already being removed
-/// are neither.
+/// Counts nodes that may be disrupted, by reason, and nodes that may not, by blocker. Nodes that are being removed are
+/// in neither count.
 fn judge(snapshot: &Snapshot) -> (BTreeMap<DisruptionReason, usize>, BTreeMap<Blocker, usize>) {
     let pools: BTreeMap<&NodePoolName, &NodePool> = snapshot.node_pools.iter().map(|pool| (&pool.name, pool)).collect();
     let pods = pods_by_node(snapshot);
@@ -243,8 +243,8 @@ fn pods_by_node(snapshot: &Snapshot) -> BTreeMap<&NodeName, NodePods> {
     pods
 }
 
-/// The reason for which a node may be disrupted, or why it may not. `pool` comes with the number of its nodes that are
-/// being removed.
+/// The reason for which a node may be disrupted, or its blocker. `pool` includes the number of its nodes that are being
+/// removed.
 fn verdict(node: &Node, pods: &NodePods, pool: Option<(&NodePool, u32)>) -> Result<DisruptionReason, Blocker> {
     let (pool, leaving) = pool.ok_or(Blocker::NodePoolBudget)?;
     let reason = match (&node.drifted, pods.moving) {
@@ -253,7 +253,7 @@ fn verdict(node: &Node, pods: &NodePods, pool: Option<(&NodePool, u32)>) -> Resu
         (None, _) => DisruptionReason::Underutilized,
     };
     let drifted = reason == DisruptionReason::Drifted;
-    // A grace period bounds how long pods can delay the drain, so drift does not wait for them.
+    // A grace period limits how long pods can delay the drain, so drift does not wait for them.
     let bounded = drifted && node.termination_grace_period.is_some();
     let exhausted = pool.disruption.allowed.get(&reason).is_some_and(|allowed| leaving >= *allowed);
     let blockers = [

@@ -32,12 +32,12 @@ pub struct PlanningMetrics {
 #[derive(Debug, Default)]
 pub(super) struct PlanningState {
     pub(super) leading: bool,
-    /// The plan that is being made, and since when.
+    /// The current plan request, and its start.
     pub(super) current: Option<(&'static str, Instant)>,
     last: Option<LastPlan>,
 }
 
-/// What the last plan could not place.
+/// Pods that the last plan could not place.
 #[derive(Debug)]
 struct LastPlan {
     controller: &'static str,
@@ -106,17 +106,17 @@ impl PlanningMetrics {
         })
     }
 
-    /// Begins or ends driving. At the end, everything about plans is forgotten.
+    /// Begins or ends driving. At the end, all state about plans is dropped.
     pub fn lead(&self, leading: bool) {
         *self.state.lock() = PlanningState { leading, ..PlanningState::default() };
     }
 
-    /// A plan is asked for.
+    /// Records the start of a plan request.
     pub fn began(&self, disruption: bool) {
         self.state.lock().current = Some((controller(disruption), Instant::now()));
     }
 
-    /// The plan is there, or was not made.
+    /// Records the result of a plan request.
     pub fn ended(&self, plan: Option<&Plan>) {
         let mut state = self.state.lock();
         let Some((controller, began)) = state.current.take() else { return };

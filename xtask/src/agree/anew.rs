@@ -1,6 +1,6 @@
-//! Another plan for the cluster as kube-scheduler has left it. In the product the first plan is not the last word: a pod that is refused once its
-//! node is in service is no longer reserved there, the watcher's next snapshot has it pending again beside those that were bound, the scheduler
-//! places it, and the actuator nominates it to that place.
+//! Plans again for the current cluster. In the product, the first plan is not final: when a pod is rejected after its
+//! node is in service, its reservation ends, the watcher's next snapshot contains the pod as pending together with the
+//! bound pods, the scheduler places it, and the actuator nominates the new node.
 
 use super::board::Pods;
 use super::case::Planned;
@@ -17,12 +17,13 @@ use plimsoll_workloads::Question;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Plans after the first. Each rests on what was bound by the one before; a pod that is refused after three goes round in circles, and a user would
-/// have waited minutes for it.
+/// Maximum number of further plans. Each depends on the pods bound by the previous plan. A pod that is rejected after
+/// three plans would keep moving, and a user would have waited minutes.
 const MAX_ROUNDS: usize = 3;
 
-/// Plans again for the pods of `waiting` and nominates them by that, as long as nothing is to be bought for them: a plan that needs another node for
-/// a pod that the first one placed is what the comparison is to find. What still waits in the end.
+/// Plans again for the pods of `waiting` and nominates their nodes, as long as the plan launches nothing for them: the
+/// comparison must detect plans that need another node for a pod that the first plan placed. Returns the pods that are
+/// still pending.
 pub(super) async fn rounds(
     shared: &Shared,
     planned: &Arc<Planned>,
@@ -55,7 +56,7 @@ pub(super) async fn rounds(
     Ok(waiting)
 }
 
-/// As in the first place.
+/// Plans with the options of the first plan.
 fn plan(planned: &Planned, objects: &Objects) -> Result<Plan> {
     let catalog = planned.catalogs.values().next().context("a case without catalog")?;
     let Question { snapshot, catalogs } = Question::of(objects, catalog.clone()).map_err(anyhow::Error::msg)?;
@@ -63,7 +64,7 @@ fn plan(planned: &Planned, objects: &Objects) -> Result<Plan> {
     Ok(plimsoll_solver::solve(&snapshot, &catalogs, &options))
 }
 
-/// Those of `waiting` that the plan has a place for, with it.
+/// The pods of `waiting` that the plan places, with their nodes.
 fn places(plan: &Plan, waiting: &[Wanted]) -> Vec<Wanted> {
     let mut nodes: BTreeMap<&str, &str> = BTreeMap::new();
     for placement in &plan.placements {
@@ -73,7 +74,7 @@ fn places(plan: &Plan, waiting: &[Wanted]) -> Vec<Wanted> {
     waiting.iter().filter_map(placed).collect()
 }
 
-/// The case's objects with the plan's nodes in service, their DaemonSets' pods there, and each pod where kube-scheduler has it now.
+/// Objects of the case with the plan's nodes in service, their DaemonSet pods, and each pod on its current node.
 fn objects_now(planned: &Planned, scene: &Scene, pods: &Pods, volumes: Volumes) -> Objects {
     let mut objects = planned.objects.clone();
     let names: BTreeMap<String, &str> =
@@ -97,14 +98,14 @@ fn objects_now(planned: &Planned, scene: &Scene, pods: &Pods, volumes: Volumes) 
     objects
 }
 
-/// Claims and volumes as they are.
+/// Current claims and volumes.
 pub(super) struct Volumes {
     pub(super) claims: Vec<PersistentVolumeClaim>,
     pub(super) volumes: Vec<PersistentVolume>,
 }
 
 impl Volumes {
-    /// Claims of the case that were bound since have their volumes: pods that share one must be where it is.
+    /// Adds the volumes of claims that were bound since: pods that share a claim must run where its volume is.
     fn add_to(self, objects: &mut Objects, scene: &Scene) {
         let isolation = &scene.isolation;
         for live in &self.claims {
@@ -146,7 +147,7 @@ mod tests {
         Volumes { claims: Vec::new(), volumes: Vec::new() }
     }
 
-    /// Every pod where the plan has it, but for this one.
+    /// Every pod on its planned node, except for one.
     fn all_but(scene: &Scene, but: &str) -> Pods {
         let bound = scene.wanted.iter().filter(|it| it.name != but);
         let seen = |it: &Wanted| Seen { node: Some(scene.isolation.name(&it.node)), ..Seen::default() };
@@ -161,8 +162,8 @@ mod tests {
             for missing in scene.wanted.iter().take(3) {
                 let pods = all_but(&scene, &missing.name);
                 let plan = plan(&planned, &objects_now(&planned, &scene, &pods, volumes()))?;
-                let found = places(&plan, std::slice::from_ref(missing));
-                assert_eq!(found.len(), 1, "seed {seed}, {}: {plan:?}", missing.name);
+                let destination = places(&plan, std::slice::from_ref(missing));
+                assert_eq!(destination.len(), 1, "seed {seed}, {}: {plan:?}", missing.name);
                 let launched = plan.launches.iter().flat_map(|launch| &launch.pods);
                 assert_eq!(launched.filter(|pod| pods.keys().any(|it| it.ends_with(&pod.name))).count(), 0);
             }

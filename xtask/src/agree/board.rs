@@ -1,4 +1,4 @@
-//! What kube-scheduler has said about each pod, by a watch over all of them.
+//! Scheduling state of each pod, from a watch of all pods.
 
 use super::isolate::Isolation;
 use anyhow::{Context as _, Result};
@@ -13,35 +13,35 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// A watch that fails so many times in a row, with growing pauses between, has no server any more.
+/// Number of consecutive watch failures, with growing delays, after which the server counts as lost.
 pub(super) const MAX_FAILURES: usize = 5;
 
-/// What is known of a pod.
+/// Observed state of a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) node: Option<String>,
-    /// kube-scheduler's message where it found no node.
+    /// Message of kube-scheduler if it found no node.
     pub(super) refused: Option<String>,
-    /// The node that is tried first.
+    /// Nominated node.
     pub(super) nominated: Option<String>,
 }
 
 impl Seen {
-    /// Without the message: that counts the nodes of all cases.
+    /// State without the message, because the message counts the nodes of all cases.
     pub(super) fn state(&self) -> (Option<&str>, bool) {
         (self.node.as_deref(), self.refused.is_some())
     }
 
-    /// What anybody may wait for.
+    /// State that a case can wait for.
     fn news(&self) -> (Option<&str>, bool, Option<&str>) {
         (self.node.as_deref(), self.refused.is_some(), self.nominated.as_deref())
     }
 }
 
-/// The pods of one case by `namespace/name`.
+/// Pods of one case by `namespace/name`.
 pub(super) type Pods = BTreeMap<String, Seen>;
 
-/// Fills by the watch, is read by cases. The channel of a case counts its changes.
+/// Updated by the watch and read by cases. The channel of a case counts its changes.
 #[derive(Debug, Default)]
 pub(super) struct Board {
     cases: Mutex<HashMap<u64, Slot>>,
@@ -60,7 +60,7 @@ impl Default for Slot {
 }
 
 impl Board {
-    /// Follows all pods until the connection is lost for good, which ends the run.
+    /// Follows all pods until the connection is lost permanently, which ends the run.
     pub(super) async fn follow(self: Arc<Self>, client: Client) -> Result<()> {
         let stream = watcher::watcher(Api::<Pod>::all(client), watcher::Config::default()).default_backoff();
         pin_mut!(stream);
@@ -98,22 +98,23 @@ impl Board {
         }
     }
 
-    /// Forgets a case that is over.
+    /// Removes a completed case.
     pub(super) fn forget(&self, seed: u64) {
         self.cases().remove(&seed);
     }
 
-    /// The pods of a case now.
+    /// Current pods of a case.
     pub(super) fn pods(&self, seed: u64) -> Pods {
         self.cases().get(&seed).map(|slot| slot.pods.clone()).unwrap_or_default()
     }
 
-    /// Tells of each change of a case.
+    /// Notifications of changes of a case.
     pub(super) fn changes(&self, seed: u64) -> watch::Receiver<u64> {
         self.cases().entry(seed).or_default().changes.subscribe()
     }
 
-    /// Waits until `done` says so, nothing has changed for `quiet` while `settled` held, or `limit` is over. Whether `done` did.
+    /// Waits until `done` holds, until nothing changes for `quiet` while `settled` holds, or until `limit` has passed.
+    /// Returns whether `done` held.
     pub(super) async fn wait(
         &self,
         seed: u64,
@@ -141,7 +142,7 @@ impl Board {
 fn seen(pod: &Pod) -> Seen {
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|name| !name.is_empty());
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-    // A pod behind a gate was not looked at.
+    // A gated pod was not evaluated.
     let is_refusal = |reason: Option<&str>| reason == Some("Unschedulable");
     let mut conditions =
         conditions.into_iter().flatten().filter(|it| it.type_ == "PodScheduled" && it.status == "False");
@@ -182,12 +183,12 @@ mod tests {
     async fn a_wait_ends_when_it_is_done_or_when_nothing_more_comes() -> Result<()> {
         let board = Board::default();
         board.note(&pod("c7-default", None, Some("0/1 nodes are available"))?, false);
-        // Another case's pod does not count.
+        // A pod of another case does not count.
         board.note(&pod("c8-default", Some("c8-node"), None)?, false);
         let begun = Instant::now();
         assert!(!board.wait(7, (SOON, 60 * SOON), bound, refused).await);
         assert_eq!(begun.elapsed().as_secs(), 1);
-        // Nobody has looked at the pod: only the limit ends it.
+        // The pod was not evaluated: only the limit ends the wait.
         board.note(&pod("c7-default", None, None)?, false);
         assert!(!board.wait(7, (SOON, 60 * SOON), bound, refused).await);
         assert_eq!(begun.elapsed().as_secs(), 61);

@@ -1,4 +1,4 @@
-//! A case: manifests and what can be bought, and the plan that Plimsoll makes for them.
+//! A case: manifests and a catalog, and the plan of Plimsoll.
 
 use anyhow::{Context as _, Result};
 use plimsoll_catalog::file;
@@ -12,13 +12,13 @@ use plimsoll_workloads::{Profile, Question};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// A case as it was drawn or read.
+/// A generated or parsed case.
 #[derive(Debug, Clone)]
 pub(super) struct Case {
     pub(super) seed: u64,
-    /// What is special about it.
+    /// Features of the case.
     pub(super) title: String,
-    /// One List of all objects.
+    /// One List with all objects.
     pub(super) manifests: Vec<u8>,
     pub(super) catalog: Catalog,
 }
@@ -34,12 +34,12 @@ pub(super) struct Planned {
 }
 
 impl Case {
-    /// Nothing: what is kept of a case that could not be drawn.
+    /// An empty case, stored for a case that could not be generated.
     pub(super) fn empty(seed: u64) -> Case {
         Case { seed, title: String::new(), manifests: Vec::new(), catalog: Catalog::default() }
     }
 
-    /// Over all features that kube-scheduler knows.
+    /// A case with features from all that kube-scheduler has.
     pub(super) fn random(seed: u64) -> Result<Case> {
         let case = plimsoll_workloads::case(seed, &Profile::kubernetes());
         let mut manifests = Vec::new();
@@ -47,7 +47,7 @@ impl Case {
         Ok(Case { seed, title: case.title(), manifests, catalog: case.catalog.catalog() })
     }
 
-    /// From files, as `plimsoll plan` takes them.
+    /// A case from files in the format of `plimsoll plan`.
     pub(super) fn read(paths: &[PathBuf], catalog: &Path) -> Result<Case> {
         let text = std::fs::read_to_string(catalog).with_context(|| format!("reading {}", catalog.display()))?;
         let catalog = file::parse(&text).with_context(|| format!("catalog {}", catalog.display()))?;
@@ -62,17 +62,17 @@ impl Case {
         Ok(Case { seed: 0, title, manifests, catalog })
     }
 
-    /// The plan for it, made in this process by the code that `plimsoll plan` runs.
+    /// Plans the case in this process, with the code of `plimsoll plan`.
     ///
     /// # Errors
-    /// If the manifests cannot be read, or an object in them cannot be understood.
+    /// If the manifests cannot be parsed, or an object is invalid.
     pub(super) fn plan(&self, without: &[Move]) -> Result<Planned> {
         let manifests = plimsoll_cli::manifests::read(&[PathBuf::from("-")], &mut self.manifests.as_slice())
             .map_err(|error| anyhow::anyhow!("manifests: {error}"))?;
         let objects = manifests.objects.expanded();
         let question = Question::of(&objects, self.catalog.clone()).map_err(anyhow::Error::msg)?;
         let Question { snapshot, catalogs } = question;
-        // What is removed for cost is another question than where pods can be.
+        // Removals for cost are not part of this comparison.
         let options = PlanOptions { disruption: false, ..PlanOptions::default() };
         let plan = plimsoll_solver::solve_without(&snapshot, &catalogs, &options, without);
         Ok(Planned { seed: self.seed, objects, snapshot, catalogs, plan })
@@ -83,9 +83,10 @@ impl Case {
 mod tests {
     use super::Case;
 
-    /// Of which kube-scheduler stranded a pod, each for another reason (docs/agreement.md).
+    /// Seeds in which kube-scheduler once stranded a pod, each for another reason (docs/agreement.md).
     const ONCE_STRANDED: [u64; 11] = [1499, 2137, 2255, 2354, 2369, 2485, 2618, 2975, 3500, 3510, 4342];
-    /// Of which a pod was left that kube-scheduler bound, with one more than had a place then.
+    /// Seeds in which a plan once left a pod that kube-scheduler bound, with the number of pods that it placed then
+    /// plus one.
     const ONCE_LEFT: [(u64, usize); 7] =
         [(2373, 6), (3296, 31), (3884, 9), (4101, 3), (4110, 5), (4134, 12), (5372, 11)];
 
@@ -95,7 +96,8 @@ mod tests {
         for seed in ONCE_STRANDED {
             let planned = Case::random(seed).and_then(|case| case.plan(&[])).unwrap();
             let report = plimsoll_solver::replay(&planned.snapshot, &planned.catalogs, &planned.plan);
-            // As often as a plan may that buys no further node (decision 74); and where pods are left, others are placed.
+            // The number of stranding runs that a plan without further nodes may have (decision 74). If pods are left,
+            // the plan places other pods.
             let rarely = report.as_ref().is_none_or(|report| report.stranding * 48 <= report.runs);
             if !rarely || planned.plan.launches.is_empty() {
                 failed.push(format!("seed {seed}: {:?} of 192 runs", report.map(|report| report.stranding)));
@@ -112,7 +114,9 @@ mod tests {
             let launched: usize = plan.launches.iter().map(|launch| launch.pods.len()).sum();
             let kept: usize = plan.placements.iter().map(|to| to.pods.len()).sum();
             if launched + kept < least {
-                failed.push(format!("seed {seed}: {launched} on new nodes, {kept} on others, {least} together before"));
+                failed.push(format!(
+                    "seed {seed}: {launched} pods on new nodes, {kept} on other nodes, fewer than {least} in total"
+                ));
             }
         }
         assert_eq!(failed, Vec::<String>::new());

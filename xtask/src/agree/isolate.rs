@@ -1,5 +1,5 @@
-//! Cases share a control plane. Each keeps to itself by names of its own, a label on its nodes that its pods select, and a label on
-//! its namespaces that its namespace selectors ask for. None of that changes what a case means by itself.
+//! Isolates cases that share a control plane: with their own names, a label on their nodes that their pods select, and
+//! a label on their namespaces that their namespace selectors select. This does not change the meaning of a case.
 
 use k8s_openapi::api::core::v1::{
     Affinity, NodeSelectorTerm, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec, Pod,
@@ -9,23 +9,23 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plimsoll_model::names::label;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The label that says whose an object is.
+/// Label with the case of an object.
 pub(super) const CASE: &str = "plimsoll.test/case";
-/// The label that every namespace has.
+/// Label of every namespace.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
-/// Priority classes that every cluster has.
+/// Prefix of the priority classes that every cluster has.
 const SYSTEM: &str = "system-";
 
-/// The names of one case.
+/// Names of one case.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Isolation {
     seed: u64,
-    /// Own names of nodes that objects may refer to.
+    /// Names of nodes that objects may refer to.
     nodes: BTreeMap<String, String>,
-    /// The storage class and the priority class that count where none is named: the cluster itself has no defaults, cases would mix.
+    /// Default storage class and priority class. They are not set in the cluster, because cases would mix.
     pub(super) default_storage_class: Option<String>,
     pub(super) default_priority_class: Option<String>,
-    /// Topology keys of constraints that look beyond a pod's node affinity: nodes of other cases must not have them.
+    /// Topology keys of constraints that ignore a pod's node affinity: nodes of other cases must not have them.
     private: BTreeSet<String>,
 }
 
@@ -36,12 +36,12 @@ impl Isolation {
         it
     }
 
-    /// What the names of its objects begin with.
+    /// Prefix of the names of the objects of a case.
     pub(super) fn prefix(seed: u64) -> String {
         format!("c{seed}-")
     }
 
-    /// Whose an object of that name is.
+    /// Seed of the case that an object with this name belongs to.
     pub(super) fn seed_of(name: &str) -> Option<u64> {
         name.strip_prefix('c')?.split_once('-')?.0.parse().ok()
     }
@@ -50,7 +50,7 @@ impl Isolation {
         format!("{}{name}", Self::prefix(self.seed))
     }
 
-    /// What an object of the case is called in its manifests; those that were made since have one name alone.
+    /// Name of an object in the manifests of the case. Objects that were created later have only one name.
     pub(super) fn plain<'n>(&self, name: &'n str) -> &'n str {
         name.strip_prefix(&Self::prefix(self.seed)).unwrap_or(name)
     }
@@ -59,7 +59,7 @@ impl Isolation {
         (CASE.to_owned(), self.seed.to_string())
     }
 
-    /// Notes keys that must be private; before nodes are made.
+    /// Records keys that must be private, before nodes are created.
     pub(super) fn note_private_keys(&mut self, spec: &PodSpec) {
         for spread in spec.topology_spread_constraints.iter().flatten() {
             if spread.node_affinity_policy.as_deref() == Some("Ignore") {
@@ -72,7 +72,7 @@ impl Isolation {
         format!("c{}.plimsoll.test/{}", self.seed, key.replace('/', "."))
     }
 
-    /// A node's labels.
+    /// Labels of a node.
     pub(super) fn node_labels(&self, labels: &mut BTreeMap<String, String>) {
         if let Some(name) = labels.get_mut(label::HOSTNAME) {
             *name = self.nodes.get(name).cloned().unwrap_or_else(|| self.name(name));
@@ -85,7 +85,7 @@ impl Isolation {
         labels.extend([self.label()]);
     }
 
-    /// Metadata without what only a server writes, under the case's own name.
+    /// Metadata without the fields that only a server writes, with the name of the case.
     pub(super) fn metadata(&self, from: &ObjectMeta) -> ObjectMeta {
         let mut labels = from.labels.clone().unwrap_or_default();
         labels.extend([self.label()]);
@@ -97,7 +97,7 @@ impl Isolation {
         }
     }
 
-    /// Metadata of an object in a namespace: the namespace is the case's, the name stays.
+    /// Metadata of a namespaced object: the namespace is renamed for the case, and the name is not.
     fn in_namespace(&self, from: &ObjectMeta) -> ObjectMeta {
         ObjectMeta {
             name: from.name.clone(),
@@ -107,14 +107,14 @@ impl Isolation {
         }
     }
 
-    /// The pod, unbound and not yet seen by anybody.
+    /// The pod, unbound and without scheduling conditions.
     pub(super) fn pod(&self, from: &Pod) -> Pod {
         let mut spec = from.spec.clone().unwrap_or_default();
         self.pod_spec(&mut spec);
         Pod { metadata: self.in_namespace(&from.metadata), spec: Some(spec), status: None::<PodStatus> }
     }
 
-    /// The pod on a node of that own name.
+    /// The pod, bound to the node with this name.
     pub(super) fn pod_on(&self, from: &Pod, node: &str) -> Pod {
         let mut pod = self.pod(from);
         if let Some(spec) = pod.spec.as_mut() {
@@ -150,9 +150,10 @@ impl Isolation {
             system if system.starts_with(SYSTEM) => system,
             own => self.name(&own),
         });
-        // The API server fills them in from the class, and refuses others.
+        // The API server derives these fields from the class, and rejects other values.
         (spec.priority, spec.preemption_policy) = (None, None);
-        // Whoever schedules a pod, its constraints mean the same. Overhead is there, its class is not.
+        // The constraints have the same meaning for any scheduler. The overhead is set, but its runtime class does not
+        // exist.
         (spec.node_name, spec.scheduler_name, spec.runtime_class_name, spec.service_account_name) =
             (None, None, None, None);
     }

@@ -1,4 +1,4 @@
-//! Node objects as the actuator and a kubelet would make them.
+//! Node objects as the actuator and a kubelet would create them.
 
 use super::isolate::Isolation;
 use k8s_openapi::api::core::v1::{Node as KubeNode, NodeCondition, NodeSpec, NodeStatus, Taint as KubeTaint};
@@ -16,12 +16,12 @@ use plimsoll_model::taints::{Taint, TaintEffect};
 use std::collections::BTreeMap;
 
 const EBS_DRIVER: &str = "ebs.csi.aws.com";
-/// EBS volumes of a node on the Nitro system and on older ones.
+/// EBS volume limits of nodes on the Nitro system and on older systems.
 const EBS_ON_NITRO: i32 = 25;
 const EBS_ON_XEN: i32 = 39;
 const HYPERVISOR: &str = "karpenter.k8s.aws/instance-hypervisor";
 
-/// A node of a case under the name that plan and manifests know it by.
+/// A node of a case, with its name in plan and manifests.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Made {
     pub(super) name: String,
@@ -29,20 +29,20 @@ pub(super) struct Made {
     pub(super) taints: Vec<Taint>,
     pub(super) allocatable: Resources,
     pub(super) cordoned: bool,
-    /// The plan launches it, or could have.
+    /// Whether the plan launches the node, or could have.
     pub(super) bought: bool,
-    /// What it counts against limits.
+    /// Capacity that counts against limits.
     pub(super) capacity: Resources,
-    /// Type, zone and capacity type of a new one, for reports.
+    /// Type, zone and capacity type of a new node, for reports.
     pub(super) what: String,
 }
 
 impl Made {
-    /// A node that is there, or the node that a claim on its way will be.
+    /// An existing node, or the future node of a claim.
     pub(super) fn existing(node: &Node) -> Made {
         let mut taints = node.taints.clone();
         if node.state == NodeState::Initialized && !node.ready {
-            // What the node lifecycle controller does.
+            // As the node lifecycle controller does.
             taints.push(Taint {
                 key: taint::NOT_READY.to_owned(),
                 value: String::new(),
@@ -61,7 +61,7 @@ impl Made {
         }
     }
 
-    /// What the actuator makes of a launch, bought as `offering` of `kind`.
+    /// The node of a launch, launched as `offering` of `kind`.
     pub(super) fn launched(
         name: &str,
         launch: &Launch,
@@ -70,10 +70,12 @@ impl Made {
         region: &str,
     ) -> Made {
         let mut labels = of_type(kind, offering, region);
-        // As the actuator writes a claim: one value of each label of the pool's own, then the template's labels.
+        // As in a claim of the actuator: one value of each custom label of the pool, then the labels of the template.
         for requirement in launch.requirements.iter() {
-            let own = !label::is_well_known(&requirement.key) && !label::is_restricted(&requirement.key);
-            if let (true, Operator::In, Some(value)) = (own, requirement.operator, requirement.values.iter().min()) {
+            let is_custom = !label::is_well_known(&requirement.key) && !label::is_restricted(&requirement.key);
+            if let (true, Operator::In, Some(value)) =
+                (is_custom, requirement.operator, requirement.values.iter().min())
+            {
                 labels.insert(requirement.key.clone(), value.clone());
             }
         }
@@ -82,7 +84,7 @@ impl Made {
         Made::new(name, labels, launch.taints.clone(), kind, offering)
     }
 
-    /// A node that `pool` could buy, with these labels of the pool's own.
+    /// A node that `pool` could launch, with these custom labels.
     pub(super) fn possible(
         name: &str,
         pool: &NodePool,
@@ -116,18 +118,18 @@ impl Made {
         }
     }
 
-    /// The pool that it belongs to; empty if none.
+    /// Pool of the node; empty if none.
     pub(super) fn pool(&self) -> &str {
         self.labels.get(label::NODE_POOL).map_or("", String::as_str)
     }
 
-    /// Gives it another name.
+    /// Renames the node.
     pub(super) fn rename(&mut self, name: &str) {
         name.clone_into(&mut self.name);
         self.labels.insert(label::HOSTNAME.to_owned(), name.to_owned());
     }
 
-    /// Whether the DaemonSet controller runs a pod of such a shape there.
+    /// Whether the DaemonSet controller runs a pod of this shape on the node.
     pub(super) fn runs_daemon(&self, shape: &plimsoll_model::snapshot::PodShape) -> bool {
         let wanted = self.taints.iter().filter(|taint| taint.effect != TaintEffect::PreferNoSchedule);
         let selected = shape.node_selector.iter().all(|(key, value)| self.labels.get(key) == Some(value));
@@ -136,7 +138,7 @@ impl Made {
         selected && matched && wanted.into_iter().all(|taint| shape.tolerations.iter().any(|it| it.tolerates(taint)))
     }
 
-    /// As the API server gets it.
+    /// The object for the API server.
     pub(super) fn object(&self, isolation: &Isolation) -> KubeNode {
         let mut node = self.plain();
         node.metadata.name = Some(isolation.name(&self.name));
@@ -144,8 +146,8 @@ impl Made {
         node
     }
 
-    /// What the EBS driver says about it once it runs there: how many volumes it takes, as Kubernetes itself has it. Nodes that are there say so in the
-    /// manifests, if at all.
+    /// CSINode of the EBS driver on the node, with the volume limit of Kubernetes. Existing nodes have a CSINode in the
+    /// manifests, or none.
     pub(super) fn driver(&self, isolation: &Isolation) -> Option<CSINode> {
         let xen = self.labels.get(HYPERVISOR).is_some_and(|name| name == "xen");
         let count = if xen { EBS_ON_XEN } else { EBS_ON_NITRO };
@@ -164,7 +166,7 @@ impl Made {
         })
     }
 
-    /// As it would be alone in the cluster.
+    /// The object without isolation from other cases.
     pub(super) fn plain(&self) -> KubeNode {
         let mut labels = self.labels.clone();
         also_known_as(&mut labels);
@@ -199,7 +201,7 @@ impl Made {
     }
 }
 
-/// Labels of an instance, as its claim has them once it was bought.
+/// Labels of an instance, as its claim has them after the launch.
 fn of_type(kind: &InstanceType, offering: &Offering, region: &str) -> BTreeMap<String, String> {
     let mut labels = kind.labels.clone();
     let os = kind.operating_systems.first().map_or("linux", String::as_str);
@@ -231,7 +233,7 @@ fn in_service(labels: &mut BTreeMap<String, String>, name: &str, pool: &str, cla
     }
 }
 
-/// Kubelet, cloud controller and the EBS driver write some labels under older or further names as well.
+/// Kubelet, cloud controller and the EBS driver also set some labels with older or additional keys.
 fn also_known_as(labels: &mut BTreeMap<String, String>) {
     const OLDER: [(&str, &str); 6] = [
         ("beta.kubernetes.io/arch", label::ARCH),
@@ -248,7 +250,7 @@ fn also_known_as(labels: &mut BTreeMap<String, String>) {
     }
 }
 
-/// How the actuator buys: reserved before Spot before On-Demand.
+/// Capacity type of the launch, with the priority of the actuator: reserved, then Spot, then On-Demand.
 pub(super) fn bought_as(launch: &Launch) -> Option<CapacityType> {
     CapacityType::ALL.into_iter().find(|kind| launch.offerings.iter().any(|choice| choice.capacity_type == *kind))
 }
@@ -314,11 +316,12 @@ mod tests {
         };
         let made = Made::launched("launch-0", &launch(), &kind, &offering, "test-1");
         let of = |key: &str| made.labels.get(key).map(String::as_str);
-        // The pool's own label gets one value; the zone is that of the instance, not the first that was asked for.
+        // The custom label of the pool has one value; the zone is the zone of the instance, not the first zone of the
+        // launch.
         assert_eq!((of("team"), of("tier"), of(label::ZONE)), (Some("a"), Some("web"), Some("test-1b")));
         assert_eq!((of(label::NODE_POOL), of(label::CAPACITY_TYPE)), (Some("general"), Some("spot")));
         assert_eq!(of("karpenter.k8s.aws/instance-family"), Some("m5"));
-        // A zone id that is not known is no label.
+        // An unknown zone id gives no label.
         assert_eq!(of(label::ZONE_ID), None);
         let object = made.object(&Isolation::new(7, ["launch-0".to_owned()]));
         let labels = object.metadata.labels.unwrap_or_default();

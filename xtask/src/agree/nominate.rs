@@ -1,5 +1,5 @@
-//! Tells kube-scheduler which node the plan has for a pod, as the actuator does: before it looks at them for those that may be nominated at
-//! once, for the others as soon as they may, and again where it took a nomination back.
+//! Nominates the planned node of each pod, as the actuator does: before kube-scheduler evaluates the pods that are
+//! admissible at once, for the others as soon as they are admissible, and again if kube-scheduler clears a nomination.
 
 use super::play::Shared;
 use super::scene::{Scene, Wanted, full_name};
@@ -10,12 +10,12 @@ use plimsoll_snapshot::nominations::{self, Wish};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Changes come in bursts and are looked at together, in the actuator as here.
+/// Changes arrive in bursts and are processed together, as in the actuator.
 const COALESCE: Duration = Duration::from_millis(100);
-/// Times that a pod is nominated, as in the actuator: one that is refused beyond it does not fit there.
+/// Maximum number of nominations of a pod, as in the actuator: a pod that is rejected more often does not fit.
 const MAX_TRIES: u32 = 10;
 
-/// Makes pods that the plan places.
+/// Creates the pods that the plan places.
 pub(super) async fn bring(shared: &Shared, stage: &Stage, scene: &Scene, wanted: &[Wanted]) -> Result<()> {
     let wishes: Vec<Wish<'_>> = wanted.iter().map(|it| Wish { pod: &it.pod, node: &it.node, stands: false }).collect();
     let nodes = scene.node_objects();
@@ -26,7 +26,7 @@ pub(super) async fn bring(shared: &Shared, stage: &Stage, scene: &Scene, wanted:
     stage.nominated(&pods).await
 }
 
-/// Takes back what was nominated by a plan that another one has replaced.
+/// Clears the nominations of a plan that was replaced.
 pub(super) async fn take_back(stage: &Stage, before: &[Wanted], now: &[Wanted]) -> Result<()> {
     let nodes: BTreeMap<&str, &str> = now.iter().map(|it| (it.name.as_str(), it.node.as_str())).collect();
     for it in before.iter().filter(|it| nodes.get(it.name.as_str()) != Some(&it.node.as_str())) {
@@ -35,7 +35,7 @@ pub(super) async fn take_back(stage: &Stage, before: &[Wanted], now: &[Wanted]) 
     Ok(())
 }
 
-/// Nominates while `deed` goes on.
+/// Nominates while `deed` runs.
 pub(super) async fn during<T>(
     shared: &Shared,
     stage: &Stage,
@@ -49,11 +49,11 @@ pub(super) async fn during<T>(
     tokio::select! {
         biased;
         done = deed => done,
-        ended = keep(shared, stage, scene, wanted) => { ended?; bail!("nobody nominates pods any more") }
+        ended = keep(shared, stage, scene, wanted) => { ended?; bail!("the nomination task has ended") }
     }
 }
 
-/// Nominates whenever something has changed.
+/// Nominates after every change.
 async fn keep(shared: &Shared, stage: &Stage, scene: &Scene, wanted: &[Wanted]) -> Result<()> {
     let named = |it: &Wanted| (full_name(&it.pod.metadata), scene.isolation.name(&it.node), it.pod.clone());
     let wanted: Vec<(String, String, Pod)> = wanted.iter().map(named).collect();

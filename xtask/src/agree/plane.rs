@@ -1,5 +1,5 @@
-//! The control plane that cases share: no kubelets, only those controllers that volumes need, and nothing that would add to a case
-//! what its manifests do not say.
+//! The shared control plane of the cases: without kubelets, with only the controllers that volumes need, and without
+//! components that change objects of a case.
 
 use crate::harness::controlplane::{self, ControlPlane};
 use crate::harness::process::Guard;
@@ -11,10 +11,10 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Queries per second of scheduler and controllers: nothing is to wait for a limit.
+/// Query limit of scheduler and controllers, high enough that it never delays them.
 const QPS: u32 = 5000;
 
-/// Starts it in a folder whose path is short.
+/// Starts the control plane in a folder with a short path.
 pub(super) async fn start(guard: &Arc<Guard>, dir: &Path) -> Result<(ControlPlane, Client)> {
     let (root, _) = workspace::folders()?;
     let binary = controlplane::binary(&root, guard)?;
@@ -22,10 +22,10 @@ pub(super) async fn start(guard: &Arc<Guard>, dir: &Path) -> Result<(ControlPlan
     std::fs::write(&scheduler, scheduler_configuration(dir))?;
     let flags: Vec<OsString> = [
         format!("-client-qps={QPS}"),
-        // Nodes are made ready and stay so. No service accounts, runtime classes or finalizers of volumes: cases have none.
+        // Nodes are created ready. Cases have no service accounts, runtime classes or volume finalizers.
         "-apiserver-arg=--disable-admission-plugins=TaintNodesByCondition,ServiceAccount,StorageObjectInUseProtection,RuntimeClass,DefaultStorageClass,DefaultTolerationSeconds".to_owned(),
         "-apiserver-arg=--event-ttl=1m".to_owned(),
-        // serviceaccount-controller: the control plane waits for its work before it says that it is ready.
+        // serviceaccount-controller: the control plane waits for it before it becomes ready.
         "-kcm-arg=--controllers=persistentvolume-binder-controller,ephemeral-volume-controller,serviceaccount-controller".to_owned(),
         format!("-scheduler-arg=--config={}", scheduler.display()),
     ]
@@ -39,8 +39,8 @@ pub(super) async fn start(guard: &Arc<Guard>, dir: &Path) -> Result<(ControlPlan
     Ok((plane, client))
 }
 
-/// kube-scheduler's defaults but for three: no preemption, since a plan makes room by nodes alone; refused pods are tried again after a second;
-/// no limit on queries.
+/// Defaults of kube-scheduler with three changes: no preemption, because a plan adds capacity only by nodes; rejected
+/// pods are retried after one second; no query limit.
 fn scheduler_configuration(dir: &Path) -> String {
     let kubeconfig = controlplane::data(dir).join("conf/kube-scheduler");
     format!(

@@ -1,4 +1,4 @@
-//! One case: the planned nodes are made, kube-scheduler binds, and what it did is compared with the plan.
+//! Runs one case: creates the planned nodes, lets kube-scheduler bind the pods, and compares the result with the plan.
 
 use super::anew;
 use super::board::{Board, Pods, Seen};
@@ -15,28 +15,30 @@ use kube::Client;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A refused pod is tried again after at most 1 s (the control plane's configuration) and a look each second, if anything changed for it.
+/// Time without changes after which a case is settled. kube-scheduler retries a rejected pod after at most 1 s
+/// (configuration of the control plane), and checks each second whether anything changed for it.
 pub(super) const QUIET: Duration = Duration::from_secs(3);
-/// The longest wait for kube-scheduler: a hundred times what the pods of one case take it, since many cases wait beside each other.
+/// Maximum wait for kube-scheduler: a hundred times what the pods of one case take, because many cases run in parallel.
 pub(super) const LIMIT: Duration = Duration::from_secs(120);
 
-/// Looks at a case whose pods are still being tried again.
+/// Maximum number of checks of a case whose pods are still being retried.
 const MAX_LOOKS: usize = 10;
-/// Rounds over pods without one more where the plan has it: a deleted pod may have been in the way of the first.
+/// Maximum number of rounds in which no further pod is bound to its planned node: in the first round, a pod that is
+/// deleted now may have blocked others.
 const MAX_IDLE: usize = 2;
 
-/// What all cases share.
+/// Shared state of all cases.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) client: Client,
     pub(super) board: Arc<Board>,
-    /// Pods come without nominated nodes.
+    /// Whether pods are created without nominated nodes.
     pub(super) own_order: bool,
-    /// The cases were played before, and may have left something.
+    /// Whether the cases were run before, and may have left objects.
     pub(super) again: bool,
 }
 
-/// Plays the case. What goes wrong with the play itself is in the outcome.
+/// Runs the case. Errors of the run are part of the outcome.
 pub(super) async fn play(shared: &Shared, planned: &Arc<Planned>, title: &str) -> Outcome {
     let mut outcome = Outcome::new(planned.seed, title);
     let stage = Stage::new(shared.client.clone(), planned.seed);
@@ -72,7 +74,7 @@ async fn whole(
     let look = || nominate::during(shared, stage, scene, &scene.wanted, unbound(shared, stage, scene, &scene.wanted));
     let mut unbound = look().await?;
     if !unbound.is_empty() {
-        // Once more from the start: whether a pod waited for another must not count.
+        // Once more from the start, so that the order of the pods does not matter.
         let again: Vec<Pod> = unbound.iter().map(|it| it.pod.clone()).collect();
         stage.without(&again).await?;
         bring(shared, stage, scene, &unbound).await?;
@@ -88,7 +90,7 @@ async fn whole(
         if outcome.bindable.is_empty() || strayed(scene, &pods).is_empty() {
             return Ok(());
         }
-        // A pod elsewhere than the plan has it may have left room that the plan does not have.
+        // A pod on another node than planned may leave capacity that the plan does not have.
         let mut other = Outcome::new(planned.seed, "");
         if as_planned(shared, planned, scene, stage, &mut other).await? {
             outcome.bindable.clear();
@@ -112,7 +114,7 @@ async fn whole(
     Ok(())
 }
 
-/// Pods that are elsewhere than the plan has them.
+/// Pods on other nodes than planned.
 fn strayed(scene: &Scene, pods: &Pods) -> Vec<String> {
     let elsewhere = |it: &Wanted| {
         let node = pods.get(&full_name(&it.pod.metadata))?.node.as_deref().map(|node| scene.isolation.plain(node))?;
@@ -121,7 +123,7 @@ fn strayed(scene: &Scene, pods: &Pods) -> Vec<String> {
     scene.wanted.iter().filter_map(elsewhere).collect()
 }
 
-/// Pods of these that kube-scheduler does not bind.
+/// The pods that kube-scheduler does not bind.
 pub(super) async fn unbound(shared: &Shared, stage: &Stage, scene: &Scene, wanted: &[Wanted]) -> Result<Vec<Wanted>> {
     let names: Vec<String> = wanted.iter().map(|it| full_name(&it.pod.metadata)).collect();
     let bound = |pods: &Pods, name: &String| pods.get(name).is_some_and(|seen| seen.node.is_some());
@@ -138,19 +140,19 @@ pub(super) async fn unbound(shared: &Shared, stage: &Stage, scene: &Scene, wante
         if let Some(silent) = names.iter().find(|name| !decided(&before, name)) {
             bail!("kube-scheduler said nothing about {silent} within {} s", LIMIT.as_secs());
         }
-        // It may be busy with other cases: what comes after these pods is looked at after them.
+        // kube-scheduler may be busy with other cases. It evaluates a later pod only after these pods.
         tried(shared, stage, &scene.nobodys()).await?;
         let pods = shared.board.pods(seed);
         if names.iter().all(|name| pods.get(name).map(Seen::state) == before.get(name).map(Seen::state)) {
-            let left = wanted.iter().zip(&names).filter(|(_, name)| !bound(&pods, name));
-            return Ok(left.map(|(it, _)| it.clone()).collect());
+            let unbound_pods = wanted.iter().zip(&names).filter(|(_, name)| !bound(&pods, name));
+            return Ok(unbound_pods.map(|(it, _)| it.clone()).collect());
         }
     }
     bail!("kube-scheduler does not come to an end with the case")
 }
 
-/// Whether there is an order in which kube-scheduler binds every pod where the plan has it, one pod at a time: then nothing about the
-/// plan is against its rules, and only the order in which it went about the pods differs.
+/// Whether there is an order in which kube-scheduler binds every pod to its planned node, one pod at a time. If so, the
+/// plan respects all rules, and only the order of the pods caused the difference.
 async fn as_planned(
     shared: &Shared,
     planned: &Planned,
@@ -184,7 +186,7 @@ async fn as_planned(
     Ok(waiting.is_empty())
 }
 
-/// Removes all of the case, and waits until it is gone.
+/// Removes all objects of the case, and waits until they are gone.
 async fn strike(shared: &Shared, planned: &Planned, scene: &Scene, stage: &Stage) -> Result<()> {
     stage.strike(scene).await?;
     let names: Vec<String> = scene.wanted.iter().map(|it| full_name(&it.pod.metadata)).collect();
@@ -195,7 +197,7 @@ async fn strike(shared: &Shared, planned: &Planned, scene: &Scene, stage: &Stage
     Ok(())
 }
 
-/// What kube-scheduler says first about a pod.
+/// First scheduling result of a pod.
 async fn verdict(shared: &Shared, seed: u64, pod: &Pod) -> Result<Seen> {
     let name = full_name(&pod.metadata);
     let done = |pods: &Pods| pods.get(&name).is_some_and(|seen| seen.node.is_some() || seen.refused.is_some());
@@ -213,7 +215,8 @@ pub(super) async fn remove(shared: &Shared, stage: &Stage, pod: &Pod) -> Result<
     Ok(())
 }
 
-/// Whether kube-scheduler binds a pod that the plan calls unschedulable: as things are, or on a node that a pool could buy.
+/// Whether kube-scheduler binds a pod that the plan calls unschedulable, in the current cluster or on a node that a
+/// pool could launch.
 async fn leave(shared: &Shared, planned: &Planned, scene: &Scene, stage: &Stage, outcome: &mut Outcome) -> Result<()> {
     for left in probe::one_of_each_shape(&scene.left) {
         if let Some(node) = tried(shared, stage, &left.pod).await? {
@@ -241,12 +244,12 @@ async fn leave(shared: &Shared, planned: &Planned, scene: &Scene, stage: &Stage,
     Ok(())
 }
 
-/// The node that a pod is bound to when it is made now; it is removed again.
+/// The node that a new pod is bound to; the pod is deleted again.
 async fn tried(shared: &Shared, stage: &Stage, pod: &Pod) -> Result<Option<String>> {
     let name = full_name(&pod.metadata);
     stage.pods(std::slice::from_ref(pod)).await?;
     verdict(shared, stage.seed(), pod).await?;
-    // A node that it has not heard of yet is news that it tries the pod again for.
+    // When kube-scheduler learns of a new node, it retries the pod.
     let done = |pods: &Pods| pods.get(&name).is_some_and(|seen| seen.node.is_some());
     shared.board.wait(stage.seed(), (QUIET, LIMIT), done, |_| true).await;
     let seen = shared.board.pods(stage.seed()).remove(&name).unwrap_or_default();

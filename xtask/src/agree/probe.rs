@@ -1,6 +1,7 @@
-//! Nodes that pools could buy, to see whether a pod that the plan left would have been bound to one.
+//! Nodes that pools could launch, to test whether an unschedulable pod could have been bound to one of them.
 //!
-//! What a pool allows is read here from its requirements, limits and taints alone; whether the pod goes there is for kube-scheduler to say.
+//! The nodes that a pool allows are derived only from its requirements, limits and taints. kube-scheduler decides
+//! whether the pod fits.
 
 use super::case::Planned;
 use super::nodes::Made;
@@ -13,32 +14,33 @@ use plimsoll_model::snapshot::{NodePool, PodShape, Snapshot};
 use plimsoll_model::taints::TaintEffect;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Shapes looked at in one case: each costs seconds.
+/// Maximum number of tested shapes per case, because each takes seconds.
 const MAX_SHAPES: usize = 4;
-/// Nodes tried for a shape that selector, affinity and taints seem to allow.
+/// Maximum number of tested nodes for a shape among those that match selector, affinity and taints.
 const MAX_LIKELY: usize = 8;
-/// And of the others: kube-scheduler has the last word on these as well.
+/// Maximum number of tested nodes among the others, for which kube-scheduler decides as well.
 const MAX_UNLIKELY: usize = 2;
-/// Combinations of values of labels that a pool leaves open.
+/// Maximum number of combinations of label values that a pool leaves open.
 const MAX_OPEN: usize = 8;
 
-/// One pod of each shape: the others would be told the same.
+/// One pod of each shape, because pods of one shape have the same result.
 pub(super) fn one_of_each_shape(left: &[Left]) -> Vec<&Left> {
     let mut shapes = BTreeSet::new();
     left.iter().filter(|it| shapes.insert(it.shape)).take(MAX_SHAPES).collect()
 }
 
-/// Labels of the pool's own.
+/// Custom labels of the pool.
 type Own = BTreeMap<String, String>;
 
-/// A node that could be bought, and how well the pod's requests fit it.
+/// A node that could be launched, and how often the pod's requests fit on it.
 struct Candidate {
     made: Made,
     ratio: f64,
     price: i64,
 }
 
-/// The nodes to try for a shape: for each zone, capacity type and value of a label that the pod names, the type with most room for it.
+/// Nodes to test for a shape: for each zone, capacity type and value of a label that the pod selects, the type with the
+/// most capacity for the pod.
 pub(super) fn candidates(planned: &Planned, scene: &Scene, shape: usize) -> Vec<Made> {
     let Some(shape) = planned.snapshot.shapes.get(shape) else { return Vec::new() };
     let keys = asked_keys(shape);
@@ -46,11 +48,11 @@ pub(super) fn candidates(planned: &Planned, scene: &Scene, shape: usize) -> Vec<
     for pool in planned.snapshot.node_pools.iter().filter(|pool| can_launch(pool)) {
         let Some(catalog) = pool.catalog.as_ref().and_then(|id| planned.catalogs.get(id)) else { continue };
         let headroom = headroom(planned, scene, pool, catalog);
-        let all = of_pool(planned, pool, catalog, shape);
-        if lacks_variety(pool, &all) {
+        let possible_nodes = of_pool(planned, pool, catalog, shape);
+        if lacks_variety(pool, &possible_nodes) {
             continue;
         }
-        for (kind, candidate) in all {
+        for (kind, candidate) in possible_nodes {
             let mut capacity = kind.capacity.clone();
             capacity.set(NODES_RESOURCE, 1);
             if headroom.iter().any(|(name, left)| capacity.get(name) > left) {
@@ -74,7 +76,7 @@ pub(super) fn candidates(planned: &Planned, scene: &Scene, shape: usize) -> Vec<
     chosen
 }
 
-/// At most so many, from all over the list.
+/// At most this many nodes, evenly selected from the list.
 fn spaced(all: Vec<Made>, most: usize) -> Vec<Made> {
     let step = all.len().div_ceil(most.max(1)).max(1);
     all.into_iter().step_by(step).collect()
@@ -97,7 +99,7 @@ fn can_launch(pool: &NodePool) -> bool {
     pool.not_ready.is_none() && !pool.deleting && pool.replicas.is_none()
 }
 
-/// What the limits of a pool leave, for what is limited: less its nodes, and less the nodes of the plan as they were bought.
+/// Remaining limits of a pool: minus its nodes, and minus the launched nodes of the plan.
 fn headroom(planned: &Planned, scene: &Scene, pool: &NodePool, catalog: &Catalog) -> Resources {
     let mut used = Resources::new();
     let of_pool = planned.snapshot.nodes.iter().filter(|node| node.node_pool.as_ref() == Some(&pool.name));
@@ -110,20 +112,20 @@ fn headroom(planned: &Planned, scene: &Scene, pool: &NodePool, catalog: &Catalog
         used.add(&kind.capacity);
         used.add(&Resources::from([(NODES_RESOURCE, 1)]));
     }
-    let mut left = Resources::new();
-    pool.limits.iter().for_each(|(name, limit)| left.set(name, limit - used.get(name)));
-    left
+    let mut remaining = Resources::new();
+    pool.limits.iter().for_each(|(name, limit)| remaining.set(name, limit - used.get(name)));
+    remaining
 }
 
-/// Everything that a pool can buy now.
+/// All nodes that a pool can launch now.
 fn of_pool<'a>(
     planned: &Planned,
     pool: &NodePool,
     catalog: &'a Catalog,
     shape: &PodShape,
 ) -> Vec<(&'a InstanceType, Candidate)> {
-    let mut all = Vec::new();
-    let Some(open) = open_labels(pool, catalog, shape) else { return all };
+    let mut candidates = Vec::new();
+    let Some(open) = open_labels(pool, catalog, shape) else { return candidates };
     for kind in &catalog.instance_types {
         let room = kind.allocatable();
         let ratio = ratio(&shape.requests, &room);
@@ -131,19 +133,19 @@ fn of_pool<'a>(
             for own in &open {
                 let made = Made::possible("probe", pool, own, (kind, offering), &catalog.region);
                 if pool_allows(pool, &made.labels) {
-                    all.push((kind, Candidate { made, ratio, price: offering.price.0 }));
+                    candidates.push((kind, Candidate { made, ratio, price: offering.price.0 }));
                 }
             }
         }
     }
-    all
+    candidates
 }
 
-/// How many times over the least roomy resource has what is requested.
+/// How often the requests fit into the scarcest resource.
 fn ratio(requests: &Resources, room: &Resources) -> f64 {
-    let asked = requests.iter().filter(|(name, amount)| *amount > 0 && *name != PODS);
+    let requested = requests.iter().filter(|(name, amount)| *amount > 0 && *name != PODS);
     #[expect(clippy::cast_precision_loss, reason = "only compared with each other")]
-    let ratios = asked.map(|(name, amount)| room.get(name) as f64 / amount as f64);
+    let ratios = requested.map(|(name, amount)| room.get(name) as f64 / amount as f64);
     ratios.fold(f64::MAX, f64::min)
 }
 
@@ -155,34 +157,35 @@ fn is_closed(snapshot: &Snapshot, kind: &InstanceType, offering: &Offering) -> b
     })
 }
 
-/// The pool's requirements, by key; `None` if one has no meaning.
+/// Requirements of the pool by key; `None` if one is invalid.
 fn requirements(pool: &NodePool) -> Option<Vec<(Operator, Requirement)>> {
     pool.requirements.iter().map(|it| Some((it.operator, Requirement::new(it).ok()?))).collect()
 }
 
 fn pool_allows(pool: &NodePool, labels: &BTreeMap<String, String>) -> bool {
     let Some(all) = requirements(pool) else { return false };
-    all.iter().all(|(operator, one)| match labels.get(&one.key) {
-        Some(value) => *operator != Operator::DoesNotExist && one.has(value),
-        None => one.allows_absence(),
+    all.iter().all(|(operator, requirement)| match labels.get(&requirement.key) {
+        Some(value) => *operator != Operator::DoesNotExist && requirement.has(value),
+        None => requirement.allows_absence(),
     })
 }
 
-/// Values that labels may get which neither types nor the template have: those that the pool lists, or those that the pod asks for.
+/// Values of labels that neither types nor the template define: those that the pool lists, or those that the pod
+/// selects.
 fn open_labels(pool: &NodePool, catalog: &Catalog, shape: &PodShape) -> Option<Vec<Own>> {
     let of_types: BTreeSet<&str> =
         catalog.instance_types.iter().flat_map(|it| it.labels.keys()).map(String::as_str).collect();
     let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (_, one) in requirements(pool)? {
-        let key = one.key.as_str();
+    for (_, requirement) in requirements(pool)? {
+        let key = requirement.key.as_str();
         if label::is_well_known(key) || of_types.contains(key) || pool.labels.contains_key(key) {
             continue;
         }
-        let listed: Vec<String> = match one.complement {
-            false => one.values.iter().cloned().collect(),
-            true => asked_values(shape, key).into_iter().filter(|value| one.has(value)).collect(),
+        let listed: Vec<String> = match requirement.complement {
+            false => requirement.values.iter().cloned().collect(),
+            true => asked_values(shape, key).into_iter().filter(|value| requirement.has(value)).collect(),
         };
-        values.insert(one.key.clone(), listed);
+        values.insert(requirement.key.clone(), listed);
     }
     let mut all = vec![Own::new()];
     for (key, listed) in values.into_iter().filter(|(_, listed)| !listed.is_empty()) {
@@ -203,7 +206,7 @@ fn asked_values(shape: &PodShape, key: &str) -> BTreeSet<String> {
     terms.flat_map(|it| it.values.clone()).chain(selected).collect()
 }
 
-/// Whether a pool that wants to stay flexible over so many values has too few of them that hold the pod.
+/// Whether a pool with `minValues` has too few values with types that fit the pod.
 fn lacks_variety(pool: &NodePool, all: &[(&InstanceType, Candidate)]) -> bool {
     pool.requirements.iter().any(|it| {
         let Some(least) = it.min_values else { return false };
@@ -213,7 +216,7 @@ fn lacks_variety(pool: &NodePool, all: &[(&InstanceType, Candidate)]) -> bool {
     })
 }
 
-/// Only decides what is tried first.
+/// Only determines which nodes are tested first.
 fn seems_fit(made: &Made, shape: &PodShape) -> bool {
     let selected = shape.node_selector.iter().all(|(key, value)| made.labels.get(key) == Some(value));
     let terms = &shape.required_node_affinity;

@@ -1,4 +1,4 @@
-//! What came of each case: kept line by line so that a run can go on where it was broken off, and summed up.
+//! Outcomes of the cases: stored as lines, so that a run can resume, and summarized.
 
 use super::case::{Case, Planned};
 use anyhow::{Context as _, Result};
@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 
 /// One line per case.
 const STATE: &str = "cases.jsonl";
-/// What is read by people.
+/// The readable report.
 const REPORT: &str = "report.txt";
 
 /// A pod that the plan places and kube-scheduler does not bind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Unbound {
     pub(super) pod: String,
-    /// Where the plan has it.
+    /// Planned node.
     pub(super) node: String,
-    /// What kube-scheduler says.
+    /// Message of kube-scheduler.
     pub(super) message: String,
 }
 
@@ -30,45 +30,45 @@ pub(super) struct Unbound {
 pub(super) struct Bindable {
     pub(super) pod: String,
     pub(super) on: String,
-    /// What had to be added for it.
+    /// The added node, if any.
     pub(super) what: String,
 }
 
-/// What came of a case.
+/// Outcome of a case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Outcome {
     pub(super) seed: u64,
     pub(super) title: String,
-    /// Nodes that the plan launches.
+    /// Number of nodes that the plan launches.
     pub(super) nodes: usize,
-    /// Pods that the plan places.
+    /// Number of pods that the plan places.
     pub(super) wanted: usize,
-    /// Pods that it does not.
+    /// Number of pods that the plan leaves unschedulable.
     pub(super) left: usize,
-    /// Nodes that were tried for those.
+    /// Number of nodes that were tested for unschedulable pods.
     pub(super) probes: usize,
     pub(super) unbound: Vec<Unbound>,
-    /// Where the others of a case that disagrees are, if not where the plan has them.
+    /// Pods of a case that disagrees that are bound to other nodes than planned.
     #[serde(default)]
     pub(super) strayed: Vec<String>,
-    /// Pods that the nominations of the first plan alone did not bring to a node.
+    /// Number of pods that were not bound by the nominations of the first plan.
     #[serde(default)]
     pub(super) wayward: usize,
-    /// Plans that were made for those.
+    /// Number of further plans for these pods.
     #[serde(default)]
     pub(super) rounds: usize,
-    /// One of these has another node for such a pod.
+    /// Whether a further plan needs another node for such a pod.
     #[serde(default)]
     pub(super) needs_node: bool,
-    /// In how many of how many performances the solver's rehearsal strands a pod of the plan; only of a case that disagrees.
+    /// Number of stranding runs and of all runs of the solver's replay; only for a case that disagrees.
     #[serde(default)]
     pub(super) foretold: Option<(usize, usize)>,
-    /// Whether all were bound where the plan has them, one at a time; not tried where all were bound anyway.
+    /// Whether all pods are bound to their planned nodes, one at a time; not tested if all were bound anyway.
     pub(super) as_planned: Option<bool>,
-    /// Pods that even then were not.
+    /// Pods that are not bound even one at a time.
     pub(super) against: Vec<Unbound>,
     pub(super) bindable: Vec<Bindable>,
-    /// Why the case could not be played.
+    /// Why the case could not be run.
     pub(super) error: Option<String>,
 }
 
@@ -99,7 +99,7 @@ impl Outcome {
     }
 }
 
-/// Outcomes by seed, on disk.
+/// Outcomes by seed, stored on disk.
 #[derive(Debug)]
 pub(super) struct State {
     dir: PathBuf,
@@ -107,7 +107,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Reads what an earlier run left in `dir`.
+    /// Reads the outcomes of an earlier run in `dir`.
     pub(super) fn open(dir: &Path) -> Result<State> {
         fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
         let path = dir.join(STATE);
@@ -116,17 +116,17 @@ impl State {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
         };
-        // A line that was broken off is a case that was not finished.
+        // An incomplete line belongs to a case that was not finished.
         let read = text.lines().filter_map(|line| serde_json::from_str::<Outcome>(line).ok());
         Ok(State { dir: dir.to_owned(), outcomes: read.map(|outcome| (outcome.seed, outcome)).collect() })
     }
 
-    /// Whether the case was played to its end.
+    /// Whether the case was completed.
     pub(super) fn has(&self, seed: u64) -> bool {
         self.outcomes.get(&seed).is_some_and(|outcome| outcome.error.is_none())
     }
 
-    /// Keeps an outcome; a disagreement with all that is needed to look into it.
+    /// Stores an outcome, and for a disagreement the data to analyse it.
     pub(super) fn keep(&mut self, outcome: Outcome, case: &Case, planned: Option<&Planned>) -> Result<()> {
         let path = self.dir.join(STATE);
         let mut file = fs::File::options().create(true).append(true).open(&path)?;
@@ -151,7 +151,7 @@ impl State {
         Ok(())
     }
 
-    /// Sums up, on disk as well.
+    /// Summarizes the outcomes, also on disk.
     pub(super) fn summary(&self, seeds: &[u64]) -> Result<String> {
         let all: Vec<&Outcome> = seeds.iter().filter_map(|seed| self.outcomes.get(seed)).collect();
         let text = sums(&all);
@@ -179,7 +179,7 @@ fn sums(all: &[&Outcome]) -> String {
     // Writing to a string does not fail.
     let _ = writeln!(
         text,
-        "{} cases played, {} could not be; {} nodes launched",
+        "{} cases run, {} failed to run; {} nodes launched",
         played.len(),
         all.len() - played.len(),
         sum(&|it| it.nodes)
@@ -192,7 +192,7 @@ fn sums(all: &[&Outcome]) -> String {
     );
     let _ = writeln!(
         text,
-        "  by the first plan's nominations alone: {at_first} ({}); {} pods were planned anew, and in {} cases would have needed another node",
+        "  by the first plan's nominations alone: {at_first} ({}); {} pods were planned again, and {} cases would have needed another node",
         percent(at_first, played.len()),
         sum(&|it| it.wayward),
         count(&|it| it.needs_node),
@@ -237,8 +237,8 @@ fn told(outcome: &Outcome) -> String {
             if outcome.needs_node { ", and another node is needed" } else { "" },
         );
     }
-    if let Some((stranding, performances)) = outcome.foretold {
-        let _ = writeln!(text, "  foretold by {stranding} of {performances} performances of the rehearsal");
+    if let Some((stranding, runs)) = outcome.foretold {
+        let _ = writeln!(text, "  the replay strands a pod in {stranding} of {runs} runs");
     }
     match outcome.as_planned {
         Some(true) => text.push_str("  one at a time, all are bound where the plan has them\n"),
@@ -250,10 +250,10 @@ fn told(outcome: &Outcome) -> String {
         None => {}
     }
     for it in &outcome.bindable {
-        let _ = writeln!(text, "  left by the plan, but bound: {} on {}, {}", it.pod, it.on, it.what);
+        let _ = writeln!(text, "  unschedulable in the plan, but bound: {} on {}, {}", it.pod, it.on, it.what);
     }
     if let Some(error) = &outcome.error {
-        let _ = writeln!(text, "  could not be played: {error}");
+        let _ = writeln!(text, "  failed to run: {error}");
     }
     text
 }
@@ -279,7 +279,7 @@ fn plan_in_words(plan: &Plan) -> String {
         let _ = writeln!(text, "  on {}: {}", placement.node, pods.join(" "));
     }
     for it in &plan.unschedulable {
-        let _ = writeln!(text, "  left: {}", it.pod.name);
+        let _ = writeln!(text, "  unschedulable: {}", it.pod.name);
         for reason in &it.reasons {
             let _ = writeln!(text, "    {} {}: {}", reason.node_pool, reason.code.as_str(), reason.message);
         }
@@ -306,18 +306,18 @@ mod tests {
         let mut wrong = Outcome::new(2, "seed 2");
         wrong.bindable.push(Bindable { pod: "a/b".to_owned(), on: "n".to_owned(), what: "as things are".to_owned() });
         let mut broken = Outcome::new(3, "seed 3");
-        broken.error = Some("the API server is gone".to_owned());
+        broken.error = Some("the API server is not reachable".to_owned());
         state.keep(Outcome::new(1, "seed 1"), &case(1), None)?;
         state.keep(wrong, &case(2), None)?;
         state.keep(broken, &case(3), None)?;
         fs::File::options().append(true).open(folder.path().join(STATE))?.write_all(b"{\"seed\": 4, \"ti")?;
         let again = State::open(folder.path())?;
-        // What could not be played is played again, and so is what was not finished.
+        // Failed and incomplete cases run again.
         assert_eq!([1, 2, 3, 4].map(|seed| again.has(seed)), [true, true, false, false]);
-        let told = fs::read_to_string(folder.path().join("seed-2/told.txt"))?;
-        assert!(told.contains("left by the plan, but bound: a/b on n, as things are"), "{told}");
+        let report = fs::read_to_string(folder.path().join("seed-2/told.txt"))?;
+        assert!(report.contains("unschedulable in the plan, but bound: a/b on n, as things are"), "{report}");
         assert!(!folder.path().join("seed-1").exists());
-        assert!(again.summary(&[1, 2, 3])?.starts_with("2 cases played, 1 could not be"));
+        assert!(again.summary(&[1, 2, 3])?.starts_with("2 cases run, 1 failed to run"));
         Ok(())
     }
 }

@@ -1,5 +1,5 @@
-//! What a case has in the control plane: the cluster as it is once the plan was carried out, pods that are to be bound, and pods
-//! that are to be left.
+//! Objects of a case in the control plane: the cluster after the plan, the pods that must be bound, and the pods that
+//! must stay pending.
 
 use super::case::Planned;
 use super::isolate::Isolation;
@@ -14,12 +14,12 @@ use plimsoll_model::plan::Launch;
 use plimsoll_model::snapshot::{PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The annotation that marks the default storage class.
+/// Annotation of the default storage class.
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
-/// Classes that every cluster has.
+/// Prefix of the classes that every cluster has.
 const SYSTEM: &str = "system-";
 
-/// A pod and the node that the plan means for it, under its own name.
+/// A pod and its planned node.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     /// `namespace/name` in the manifests.
@@ -28,16 +28,16 @@ pub(super) struct Wanted {
     pub(super) node: String,
 }
 
-/// A pod without a place in the plan.
+/// A pod that the plan leaves unschedulable.
 #[derive(Debug, Clone)]
 pub(super) struct Left {
     pub(super) name: String,
     pub(super) pod: Pod,
-    /// Its shape: pods of one shape are told apart by nothing.
+    /// Shape of the pod; pods of one shape are interchangeable.
     pub(super) shape: usize,
 }
 
-/// All of it, as the API server gets it.
+/// All objects of a case for the API server.
 #[derive(Debug)]
 pub(super) struct Scene {
     pub(super) isolation: Isolation,
@@ -47,7 +47,7 @@ pub(super) struct Scene {
     pub(super) volumes: Vec<PersistentVolume>,
     pub(super) claims: Vec<PersistentVolumeClaim>,
     pub(super) nodes: Vec<Made>,
-    /// Pods that run.
+    /// Running pods.
     pub(super) standing: Vec<Pod>,
     pub(super) wanted: Vec<Wanted>,
     pub(super) left: Vec<Left>,
@@ -102,7 +102,7 @@ impl Scene {
             let shape = shapes.get(&known.shape).copied().unwrap_or_default();
             if let Some(node) = targets.get(name.as_str()) {
                 let mut pod = self.isolation.pod(pod);
-                // As the API server fills it in: who may be nominated hangs on it.
+                // As the API server sets it: the nomination rule depends on the priority.
                 pod.spec.get_or_insert_default().priority = planned.snapshot.shapes.get(shape).map(|it| it.priority);
                 self.wanted.push(Wanted { pod, node: node.clone(), name });
             } else if left.contains(name.as_str()) {
@@ -115,13 +115,13 @@ impl Scene {
         }
     }
 
-    /// The pods of DaemonSets that a node is to get, where it has none yet.
+    /// DaemonSet pods that a node still needs.
     pub(super) fn daemons(&self, planned: &Planned, node: &Made) -> Vec<Pod> {
         let on = self.isolation.name(&node.name);
         self.plain_daemons(planned, node).iter().map(|pod| self.isolation.pod_on(pod, &on)).collect()
     }
 
-    /// The same as they would be alone in the cluster.
+    /// The same pods without isolation from other cases.
     pub(super) fn plain_daemons(&self, planned: &Planned, node: &Made) -> Vec<Pod> {
         let mut pods = Vec::new();
         let snapshot = &planned.snapshot;
@@ -160,7 +160,7 @@ impl Scene {
         pods
     }
 
-    /// A pod that no node is for.
+    /// A pod that fits on no node.
     pub(super) fn nobodys(&self) -> Pod {
         let namespace = self.namespaces.first().and_then(|it| it.metadata.name.clone());
         Pod {
@@ -178,7 +178,7 @@ impl Scene {
         }
     }
 
-    /// Of nodes that the plan launches.
+    /// CSINodes of the launched nodes.
     pub(super) fn drivers(&self) -> Vec<CSINode> {
         self.nodes.iter().filter_map(|node| node.driver(&self.isolation)).collect()
     }
@@ -188,7 +188,7 @@ impl Scene {
     }
 }
 
-/// Whether a pod of that DaemonSet is on the node already.
+/// Whether a pod of the DaemonSet is on the node already.
 fn has_daemon(planned: &Planned, namespace: &str, name: &str, node: &str) -> bool {
     planned.objects.pods.iter().any(|pod| {
         let owned = pod.metadata.owner_references.iter().flatten().any(|it| it.kind == "DaemonSet" && it.name == name);
@@ -219,14 +219,15 @@ fn isolation(planned: &Planned, nodes: &[Made]) -> Isolation {
     isolation
 }
 
-/// The node of a launch. EC2 may choose any of the offerings that are bought one way; which one is drawn by seed and number. Where the plan
-/// leaves pods it is the cheapest, which the plan counts on: a larger one would have room that was not planned.
+/// The node of a launch. EC2 may choose any of the offerings of one capacity type; seed and number select one of them.
+/// If the plan leaves pods, it is the cheapest, on which the plan relies: a larger type would have more capacity than
+/// planned.
 fn launched(planned: &Planned, number: usize, launch: &Launch) -> Result<Made> {
     let catalog = catalog_of(&planned.snapshot, planned, launch.node_pool.as_str())?;
     let bought = bought_as(launch).context("a launch without offerings")?;
     let choices: Vec<_> = launch.offerings.iter().filter(|it| it.capacity_type == bought).collect();
     let draw = planned.seed.wrapping_add(number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
-    // As often the cheapest as any other.
+    // The cheapest is as likely as all others together.
     let cheapest = draw.is_multiple_of(2) || !planned.plan.unschedulable.is_empty();
     let chosen = if cheapest { 0 } else { usize::try_from(draw / 2).unwrap_or(0) % choices.len().max(1) };
     let choice = choices.get(chosen).context("a launch without offerings")?;
@@ -266,7 +267,7 @@ fn namespaces(planned: &Planned, isolation: &Isolation) -> Vec<Namespace> {
     }
     let own = |metadata: &ObjectMeta| {
         let mut metadata = isolation.metadata(metadata);
-        // The server writes it, from the name.
+        // The server sets this label from the name.
         metadata.labels.get_or_insert_default().remove("kubernetes.io/metadata.name");
         Namespace { metadata, ..Namespace::default() }
     };
@@ -275,13 +276,14 @@ fn namespaces(planned: &Planned, isolation: &Isolation) -> Vec<Namespace> {
 
 fn priority_classes(planned: &Planned, isolation: &Isolation) -> Vec<PriorityClass> {
     let classes = planned.objects.priority_classes.iter();
-    let own = classes.filter(|class| !class.metadata.name.as_deref().unwrap_or_default().starts_with(SYSTEM));
-    own.map(|class| PriorityClass {
-        metadata: isolation.metadata(&class.metadata),
-        global_default: None,
-        ..class.clone()
-    })
-    .collect()
+    let case_classes = classes.filter(|class| !class.metadata.name.as_deref().unwrap_or_default().starts_with(SYSTEM));
+    case_classes
+        .map(|class| PriorityClass {
+            metadata: isolation.metadata(&class.metadata),
+            global_default: None,
+            ..class.clone()
+        })
+        .collect()
 }
 
 fn storage_classes(planned: &Planned, isolation: &Isolation) -> Vec<StorageClass> {

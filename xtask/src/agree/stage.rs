@@ -1,4 +1,4 @@
-//! Making and removing a case's objects.
+//! Creates and removes the objects of a case.
 
 use super::anew::Volumes;
 use super::isolate::{CASE, Isolation};
@@ -16,10 +16,10 @@ use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::future::Future;
 
-/// Requests of one case at once: many cases run beside each other.
+/// Maximum number of concurrent requests of one case, because many cases run in parallel.
 const AT_ONCE: usize = 8;
 
-/// One case's view of the API server.
+/// API client of one case.
 #[derive(Clone)]
 pub(super) struct Stage {
     client: Client,
@@ -35,7 +35,7 @@ impl Stage {
         self.seed
     }
 
-    /// Everything but the pods that are to be scheduled.
+    /// Creates all objects except the pods to schedule.
     pub(super) async fn set(&self, scene: &Scene) -> Result<()> {
         self.all(&scene.namespaces).await?;
         self.all(&scene.priority_classes).await?;
@@ -71,7 +71,7 @@ impl Stage {
         Api::namespaced(self.client.clone(), object.meta().namespace.as_deref().unwrap_or_default())
     }
 
-    /// Makes pods in this order, some at once.
+    /// Creates pods in this order, some of them concurrently.
     pub(super) async fn pods(&self, pods: &[Pod]) -> Result<()> {
         self.all_in_namespaces(pods).await
     }
@@ -80,12 +80,12 @@ impl Stage {
         create(Api::all(self.client.clone()), node).await
     }
 
-    /// What the EBS driver says about a node.
+    /// Creates the CSINode of a node.
     pub(super) async fn driver(&self, driver: &CSINode) -> Result<()> {
         create(Api::all(self.client.clone()), driver).await
     }
 
-    /// Removes pods for good, and waits for nothing: no kubelet has them.
+    /// Removes pods without a grace period: there is no kubelet.
     pub(super) async fn without(&self, pods: &[Pod]) -> Result<()> {
         each(pods, |pod| async {
             let done = self.in_namespace_of(pod).delete(&pod.name_any(), &at_once()).await;
@@ -101,14 +101,14 @@ impl Stage {
         done.map(drop).or_else(if_there).with_context(|| format!("deleting the CSINode {name}"))
     }
 
-    /// Makes pods that kube-scheduler tries first on the node named with each, if there is one, as the actuator nominates them: it does so before a
-    /// new node is ready. kube-scheduler looks at none of them before all are nominated, and then at about one after another.
+    /// Creates pods with their nominated nodes, if any, as the actuator does before a new node is ready. The pods are
+    /// gated until all are nominated. kube-scheduler then evaluates them in about this order.
     pub(super) async fn nominated(&self, pods: &[(&Pod, Option<String>)]) -> Result<()> {
         each(pods, |(pod, node)| self.gated(pod, node.as_deref())).await?;
         each(pods, |(pod, _)| self.open(pod)).await
     }
 
-    /// Makes a pod behind a gate, nominated if there is a node for it.
+    /// Creates a gated pod, nominated if there is a node for it.
     async fn gated(&self, pod: &Pod, node: Option<&str>) -> Result<()> {
         use k8s_openapi::api::core::v1::PodSchedulingGate;
         const GATE: &str = "plimsoll.test/not-yet";
@@ -123,7 +123,7 @@ impl Stage {
         }
     }
 
-    /// The case's claims and volumes as they are now.
+    /// Current claims and volumes of the case.
     pub(super) async fn volumes(&self, scene: &Scene) -> Result<Volumes> {
         let mut claims = Vec::new();
         for namespace in scene.namespaces.iter().filter_map(|it| it.metadata.name.as_deref()) {
@@ -136,7 +136,7 @@ impl Stage {
         Ok(Volumes { claims, volumes: volumes.items })
     }
 
-    /// Nominates a pod, if it is there and not bound; without a node, it is nominated no more.
+    /// Nominates a pod if it exists and is not bound; without a node, clears the nomination.
     pub(super) async fn nominate(&self, pod: &Pod, node: Option<&str>) -> Result<()> {
         let name = pod.name_any();
         let nominated = Patch::Merge(serde_json::json!({"status": {"nominatedNodeName": node}}));
@@ -155,7 +155,7 @@ impl Stage {
         done.map(drop).with_context(|| format!("opening the gate of {name}"))
     }
 
-    /// Removes all of the case but its namespaces: those cost nothing.
+    /// Removes all objects of the case except its namespaces, which cost nothing.
     pub(super) async fn strike(&self, scene: &Scene) -> Result<()> {
         let all = ListParams::default();
         for namespace in scene.namespaces.iter().filter_map(|it| it.metadata.name.as_deref()) {
@@ -207,7 +207,8 @@ where
 {
     match api.create(&PostParams::default(), object).await {
         Ok(_) => Ok(()),
-        // Left by a run that was broken off, for namespaces that are never removed; another object of this name is an error.
+        // Left over from an interrupted run, for namespaces, which are never removed; for other objects, the conflict
+        // is an error.
         Err(kube::Error::Api(status)) if status.code == 409 && K::kind(&()) == "Namespace" => Ok(()),
         Err(error) => Err(error).with_context(|| format!("creating {} {}", K::kind(&()), object.name_any())),
     }

@@ -1,5 +1,6 @@
-//! A stand-in for the EBS driver's provisioner: kube-scheduler names a node for a claim that waits for its first consumer, and a
-//! volume in that node's zone is made for it. kube-controller-manager binds the two.
+//! A stand-in for the provisioner of the EBS driver: kube-scheduler selects a node for a claim with
+//! `WaitForFirstConsumer`, and the stand-in creates a volume in the zone of this node. kube-controller-manager binds
+//! claim and volume.
 
 use super::board::MAX_FAILURES;
 use super::isolate::{CASE, Isolation};
@@ -14,10 +15,10 @@ use plimsoll_model::names::label;
 use serde_json::json;
 use std::collections::BTreeSet;
 
-/// The annotation by which kube-scheduler names the node.
+/// Annotation in which kube-scheduler names the selected node.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
-/// Provisions until the connection is lost for good, which ends the run.
+/// Provisions volumes until the connection is lost permanently, which ends the run.
 pub(super) async fn provision(client: Client) -> Result<()> {
     let claims = Api::<PersistentVolumeClaim>::all(client.clone());
     let stream = watcher::watcher(claims, watcher::Config::default()).default_backoff();

@@ -1,7 +1,7 @@
 //! Waits until kube-scheduler knows the nodes of a case.
 //!
-//! It hears of nodes and of pods by two watches. In a user's cluster a node is there for a while before it takes pods; here they come right behind it,
-//! and a pod whose nominated node is not known yet would go elsewhere.
+//! kube-scheduler watches nodes and pods separately. In a user's cluster a node exists for a while before it accepts
+//! pods. Here pods follow immediately, and a pod whose nominated node is not known yet would be bound elsewhere.
 
 use super::play::{LIMIT, Shared, remove};
 use super::scene::{Scene, full_name};
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 const LABEL: &str = "plimsoll.test/witness";
 
-/// Whoever has seen this node has seen all that were made before.
+/// A node that is created last: when kube-scheduler knows it, it knows all earlier nodes.
 fn node(scene: &Scene, seed: u64) -> Node {
     let room = BTreeMap::from([("pods".to_owned(), Quantity("1".to_owned()))]);
     Node {
@@ -28,7 +28,7 @@ fn node(scene: &Scene, seed: u64) -> Node {
     }
 }
 
-/// A pod that can be there alone.
+/// A pod that fits only on this node.
 fn pod(scene: &Scene, seed: u64) -> Pod {
     let mut pod = scene.nobodys();
     pod.metadata.name = Some("witness".to_owned());
@@ -38,10 +38,10 @@ fn pod(scene: &Scene, seed: u64) -> Pod {
     pod
 }
 
-/// Returns once a pod was bound to a node that came after them.
+/// Returns after a pod was bound to a node that was created after the nodes of the case.
 ///
 /// # Errors
-/// If it is not bound in time.
+/// If the pod is not bound in time.
 pub(super) async fn nodes_are_known(shared: &Shared, stage: &Stage, scene: &Scene) -> Result<()> {
     let (node, pod) = (node(scene, stage.seed()), pod(scene, stage.seed()));
     stage.node(&node).await?;

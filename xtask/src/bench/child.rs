@@ -1,4 +1,4 @@
-//! The processes that are measured.
+//! The measured processes.
 
 use super::say;
 use crate::workspace;
@@ -26,7 +26,7 @@ fn build(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes what plimsoll-measure reads; the seconds that the snapshot took (in this program's profile).
+/// Writes the input of plimsoll-measure. Returns the seconds that the snapshot took (in the profile of this program).
 pub(super) fn prepare(case: &Case, dir: &Path) -> Result<f64> {
     std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
     let started = Instant::now();
@@ -40,7 +40,7 @@ pub(super) fn prepare(case: &Case, dir: &Path) -> Result<f64> {
     Ok(took)
 }
 
-/// Programs and where their files go.
+/// The programs and the folder of their files.
 pub(super) struct Measure {
     program: PathBuf,
     peer: Option<PathBuf>,
@@ -49,7 +49,7 @@ pub(super) struct Measure {
 }
 
 impl Measure {
-    /// Finds the programs; `fresh` builds them first.
+    /// Finds the programs; with `fresh`, builds them first.
     pub(super) fn new(root: &Path, target: &Path, dir: &Path, with_peer: bool, fresh: bool) -> Result<Self> {
         if fresh {
             build(root)?;
@@ -68,23 +68,23 @@ impl Measure {
         self.peer.is_some()
     }
 
-    /// Makes a workload and plans it `repeat` times, always anew.
+    /// Generates a workload and plans it `repeat` times without earlier state.
     pub(super) fn plan(&self, case: &Case, repeat: u32, manifests: bool) -> Result<Value> {
         let dir = self.dir.join("workload");
         if manifests {
             case.write(&dir)?;
         }
         let prepared = prepare(case, &dir)?;
-        let mut told = self.solve(&[dir], repeat)?.pop().context("plimsoll-measure printed nothing")?;
-        told["snapshotSeconds"] = prepared.into();
-        if told["violations"] != 0 {
-            // The figures are worth little then; tables mark them.
-            say(&format!("{}: the plan is NOT VALID: {}", case.title(), told["firstViolation"]));
+        let mut figures = self.solve(&[dir], repeat)?.pop().context("plimsoll-measure printed nothing")?;
+        figures["snapshotSeconds"] = prepared.into();
+        if figures["violations"] != 0 {
+            // The figures have little value then; tables mark them.
+            say(&format!("{}: the plan is NOT VALID: {}", case.title(), figures["firstViolation"]));
         }
-        Ok(told)
+        Ok(figures)
     }
 
-    /// Plans what [`prepare`] left in the folders: an object for each.
+    /// Plans the inputs of [`prepare`] in the folders; returns one object for each.
     pub(super) fn solve(&self, folders: &[PathBuf], repeat: u32) -> Result<Vec<Value>> {
         self.run(&["--repeat", &repeat.to_string()], folders)
     }
@@ -101,8 +101,9 @@ impl Measure {
         text.lines().map(|line| serde_json::from_str(line).map_err(Into::into)).collect()
     }
 
-    /// What Karpenter makes of the manifests of the last workload. Type lists are sorted and cut after Solve for the first seed at the most
-    /// (`cut`): on the real catalog that takes longer than Solve, and it changes neither nodes nor prices.
+    /// Runs Karpenter on the manifests of the last workload. Type lists are sorted and truncated after Solve for at
+    /// most the first seed (`cut`): on the real catalog that takes longer than Solve, and it changes neither nodes nor
+    /// prices.
     pub(super) fn ask_peer(&self, seeds: u64, cut: bool) -> Result<Value> {
         let dir = self.dir.join("workload");
         let about = [(dir.join("manifests"), dir.join("catalog.json"))];
@@ -115,9 +116,9 @@ impl Measure {
         Ok(answer)
     }
 
-    /// Karpenter's answers about manifests and catalogs, from one process; without a limit on time, as figures.
+    /// Karpenter's results for manifests and catalogs, from one process, without a time limit and without the plans.
     pub(super) fn ask(&self, about: &[(PathBuf, PathBuf)], seeds: Range<u64>, truncate: bool) -> Result<Vec<Value>> {
-        let peer = self.peer.as_ref().context("Karpenter is left out")?;
+        let peer = self.peer.as_ref().context("Karpenter is disabled")?;
         let mut child = Command::new(peer)
             .arg("serve")
             .stdin(Stdio::piped())
@@ -130,7 +131,7 @@ impl Measure {
                 "input": input, "catalog": catalog, "seeds": seeds.clone().collect::<Vec<_>>(), "summary": true,
                 "noTruncate": !truncate, "timeoutSeconds": 0,
             });
-            // Questions are short, answers as well: both pipes hold a run's.
+            // Requests and responses are short, so that those of a run fit into both pipes.
             writeln!(to, "{question}")?;
         }
         drop(to);
@@ -146,17 +147,17 @@ impl Measure {
         }
     }
 
-    /// When, from which commit, and how busy the machine is.
+    /// Date, commit and load of the machine.
     pub(super) fn stamp(&self) -> Result<String> {
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let load = load.split(' ').next().unwrap_or("unknown");
         let commit = self.tell("git", &["rev-parse", "--short", "HEAD"])?;
-        // Documents, of which one is being written, change nothing.
+        // Changes of documents, one of which is being written, do not affect the figures.
         let changes = self.tell("git", &["status", "--porcelain", "--", ".", ":!docs"])?;
         let changed = if changes.is_empty() { "" } else { " with changes" };
         let cores = std::thread::available_parallelism()?.get();
         Ok(format!(
-            "Measured on {}, commit {commit}{changed}; load average of the {cores} cores when it began: {load}.",
+            "Measured on {}, commit {commit}{changed}; load average of the {cores} cores at the start: {load}.",
             jiff::Zoned::now().date(),
         ))
     }
@@ -167,7 +168,7 @@ impl Measure {
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())
     }
 
-    /// Machine and versions, and how it is measured.
+    /// Machine, versions and method.
     pub(super) fn method(&self) -> Result<String> {
         let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
@@ -175,16 +176,16 @@ impl Measure {
         let module = std::fs::read_to_string(self.root.join("tests/peers/karpenter/go.mod"))?;
         let karpenter = module.lines().find_map(|line| line.trim().strip_prefix("sigs.k8s.io/karpenter "));
         Ok(format!(
-            "Made by `cargo xtask bench --write docs/benchmarks.md`; each table tells when, from which commit, and how busy the machine was. \
-             `--only PART` measures parts of it anew.\n\n\
+            "Generated by `cargo xtask bench --write docs/benchmarks.md`. The line above each table gives its date, its commit and the load of the \
+             machine. `--only PART` measures single parts again.\n\n\
              - Machine: {cores} cores, {}.\n\
-             - Plimsoll: {}, release profile, one thread for a plan.\n\
-             - Karpenter: `sigs.k8s.io/karpenter` {} as a library ({}), tests/peers/karpenter, with its default of one worker, its time-out off. \
-             Its time is that of `Scheduler.Solve` alone; sorting and cutting type lists after it, which is done for some sizes and for one seed alone, is told apart. Of several seeds the median time and the lowest cost count. \
-             Ratios are of times measured one after the other in the same run.\n\
-             - Plimsoll's time is that of `solve` on a snapshot in memory: the whole plan with lower bound, without the making of the snapshot and the check of the plan. \
-             Sessions are measured from message to message, check included.\n\
-             - Each measurement is a process of its own on the same input; memory is the process's high-water mark (VmHWM), which for Plimsoll holds the snapshot as well.\n\
+             - Plimsoll: {}, release profile, one thread per plan.\n\
+             - Karpenter: `sigs.k8s.io/karpenter` {} as a library ({}), tests/peers/karpenter, with its default of one worker and without its time-out. \
+             Its time is the time of `Scheduler.Solve` only. Sorting and truncating type lists after Solve is reported separately, for some sizes and one seed. \
+             Over several seeds, the median time and the lowest cost count. Ratios compare times measured one after the other in the same run.\n\
+             - Plimsoll's time is the time of `solve` on a snapshot in memory: the whole plan with its lower bound, without building the snapshot and checking the plan. \
+             Sessions are measured from message to message, including the check.\n\
+             - Each measurement runs in its own process on the same input. Memory is the high-water mark of the process (VmHWM); for Plimsoll it includes the snapshot.\n\
              - Workloads come from tests/workloads with fixed seeds.\n",
             model.trim_start_matches([' ', '\t', ':']),
             self.tell("rustc", &["--version"])?,

@@ -1,4 +1,4 @@
-//! Consolidation to the end on generated clusters, beside Karpenter's disruption methods.
+//! Consolidation to the end on generated clusters, compared with Karpenter's disruption methods.
 
 use super::table::{Table, number, percent};
 use super::{Bench, say};
@@ -18,16 +18,16 @@ const KINDS: [(&str, Underused); 6] = [
 ];
 const PLAIN: Underused = Underused { nodes: 0, protected: 0, spot: 0, budget: 100, pools: 1 };
 
-/// Most that the bill may be above Karpenter's, in one cluster.
+/// Maximum excess of the bill over Karpenter's in one cluster.
 const ABOVE_PEER: f64 = 0.005;
-/// Most that the bill may be above what the solver buys anew, where all pods may move.
+/// Maximum excess of the bill over the cost of a new cluster, if all pods may move.
 const ABOVE_ANEW: f64 = 0.02;
-/// Most that the bill may be above the bound, on average, where all pods may move.
+/// Maximum average excess of the bill over the lower bound, if all pods may move.
 const ABOVE_BOUND: f64 = 0.05;
-/// Times that one pod may be moved.
+/// Maximum number of moves of one pod.
 const MOVES: f64 = 2.0;
 
-/// One cluster.
+/// Results of one cluster.
 struct Outcome {
     kind: &'static str,
     nodes: usize,
@@ -68,11 +68,11 @@ fn ours(bench: &Bench, seed: u64, options: Underused) -> Result<Value> {
     bench.measure.run(&arguments, &[])?.pop().context("plimsoll-measure printed nothing")
 }
 
-/// What Karpenter's methods make of the same cluster.
+/// Results of Karpenter's methods for the same cluster.
 fn theirs(bench: &Bench, seed: u64, options: Underused) -> Result<Value> {
     let dir = bench.measure.dir.join("consolidation");
     underused(seed, options).write(&dir)?;
-    let peer = bench.measure.peer().context("Karpenter is left out")?;
+    let peer = bench.measure.peer().context("Karpenter is disabled")?;
     let output = Command::new(peer)
         .arg("consolidate")
         .arg("-catalog")
@@ -87,11 +87,11 @@ fn theirs(bench: &Bench, seed: u64, options: Underused) -> Result<Value> {
     if !output.status.success() {
         bail!("Karpenter: {}", output.status);
     }
-    let told: Value = serde_json::from_slice(&output.stdout)?;
-    for anomaly in told["anomalies"].as_array().into_iter().flatten() {
+    let result: Value = serde_json::from_slice(&output.stdout)?;
+    for anomaly in result["anomalies"].as_array().into_iter().flatten() {
         say(&format!("Karpenter: {anomaly}"));
     }
-    Ok(told)
+    Ok(result)
 }
 
 fn table(bench: &Bench, outcomes: &[Outcome]) -> Table {
@@ -118,15 +118,16 @@ fn table(bench: &Bench, outcomes: &[Outcome]) -> Table {
     );
     for (kind, _) in KINDS {
         for nodes in &bench.args.nodes {
-            let own: Vec<&Outcome> = outcomes.iter().filter(|one| one.kind == kind && one.nodes == *nodes).collect();
-            table.row(row(&format!("{nodes} nodes, {kind}"), &own));
+            let clusters: Vec<&Outcome> =
+                outcomes.iter().filter(|outcome| outcome.kind == kind && outcome.nodes == *nodes).collect();
+            table.row(row(&format!("{nodes} nodes, {kind}"), &clusters));
         }
     }
     table.note(
-        "Averages over clusters; times in one process, planning alone. anew: what the solver buys if all pods that may move are pending, with \
-         the nodes that must stay; bound: lower bound of that plan. Moved pods go to the node of the plan if kube-scheduler's filters pass \
-         there, and to its best node otherwise. most: moves of one pod. bill: ours beside Karpenter's, worst: in one cluster. A round \
-         is five minutes, so that pods that moved are young in the next."
+        "Averages over clusters; times are for planning only, in one process. anew: cost of the plan if all movable pods are pending and the \
+         nodes that must stay exist; bound: lower bound of that plan. Moved pods go to the planned node if kube-scheduler's filters pass \
+         there, and to kube-scheduler's best node otherwise. most: moves of one pod. bill: Plimsoll's compared with Karpenter's; worst: in \
+         one cluster. A round is five minutes, so pods that moved still count as recent in the next round."
             .to_owned(),
     );
     aims(&mut table, outcomes);
@@ -134,29 +135,30 @@ fn table(bench: &Bench, outcomes: &[Outcome]) -> Table {
 }
 
 fn row(title: &str, own: &[&Outcome]) -> Vec<String> {
-    let mean = |key: &str| average(own.iter().map(|one| number(&one.ours, key)));
-    let most = |key: &str| own.iter().map(|one| number(&one.ours, key)).fold(0.0, f64::max);
-    let seconds = average(own.iter().map(|one| number(&one.ours["seconds"], "all")));
+    let mean = |key: &str| average(own.iter().map(|outcome| number(&outcome.ours, key)));
+    let most = |key: &str| own.iter().map(|outcome| number(&outcome.ours, key)).fold(0.0, f64::max);
+    let seconds = average(own.iter().map(|outcome| number(&outcome.ours["seconds"], "all")));
     let mut cells = vec![
         title.to_owned(),
         own.len().to_string(),
         format!("{:.2}", mean("hourlyBefore")),
         format!("{:.2}", mean("hourlyAfter")),
-        percent(average(own.iter().map(|one| above(one, "anew")))),
-        percent(average(own.iter().map(|one| above(one, "anewBound")))),
+        percent(average(own.iter().map(|outcome| above(outcome, "anew")))),
+        percent(average(own.iter().map(|outcome| above(outcome, "anewBound")))),
         format!("{:.0}", mean("nodesAfter")),
         format!("{:.0}", mean("evictions")),
         format!("{:.0}", most("mostMoves")),
         format!("{:.1}", mean("rounds")),
         format!("{seconds:.2}"),
     ];
-    let both: Vec<(&Outcome, &Value)> = own.iter().filter_map(|one| Some((*one, one.theirs.as_ref()?))).collect();
+    let both: Vec<(&Outcome, &Value)> =
+        own.iter().filter_map(|outcome| Some((*outcome, outcome.theirs.as_ref()?))).collect();
     if both.is_empty() {
         cells.extend(std::iter::repeat_n("-".to_owned(), 5));
         return cells;
     }
     let theirs = |key: &str| average(both.iter().map(|(_, theirs)| number(theirs, key)));
-    let bills = || both.iter().map(|(one, theirs)| bill(one, theirs));
+    let bills = || both.iter().map(|(outcome, theirs)| bill(outcome, theirs));
     cells.extend([
         format!("{:.2}", theirs("hourlyAfter")),
         percent(average(bills())),
@@ -167,39 +169,40 @@ fn row(title: &str, own: &[&Outcome]) -> Vec<String> {
     cells
 }
 
-/// Our bill beside Karpenter's.
-fn bill(one: &Outcome, theirs: &Value) -> f64 {
-    number(&one.ours, "hourlyAfter") / number(theirs, "hourlyAfter") - 1.0
+/// Plimsoll's bill relative to Karpenter's.
+fn bill(outcome: &Outcome, theirs: &Value) -> f64 {
+    number(&outcome.ours, "hourlyAfter") / number(theirs, "hourlyAfter") - 1.0
 }
 
-/// Our bill beside another figure of the cluster.
-fn above(one: &Outcome, key: &str) -> f64 {
-    number(&one.ours, "hourlyAfter") / number(&one.ours, key) - 1.0
+/// Plimsoll's bill relative to another figure of the cluster.
+fn above(outcome: &Outcome, key: &str) -> f64 {
+    number(&outcome.ours, "hourlyAfter") / number(&outcome.ours, key) - 1.0
 }
 
 fn average(values: impl Iterator<Item = f64>) -> f64 {
-    let all: Vec<f64> = values.collect();
-    all.iter().sum::<f64>() / all.len().max(1) as f64
+    let values: Vec<f64> = values.collect();
+    values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
 fn aims(table: &mut Table, outcomes: &[Outcome]) {
-    let sum = |key: &str| outcomes.iter().map(|one| number(&one.ours, key)).sum::<f64>();
+    let sum = |key: &str| outcomes.iter().map(|outcome| number(&outcome.ours, key)).sum::<f64>();
     let wrong = sum("violations") + sum("stranded");
     table.aim(wrong == 0.0, &format!("plans that fail a check, and pods without a node after a step: {wrong:.0}."));
-    let most = outcomes.iter().map(|one| number(&one.ours, "mostMoves")).fold(0.0, f64::max);
-    table.aim(most <= MOVES, &format!("no pod is moved more than {MOVES:.0} times: {most:.0} at the most."));
-    let free = || outcomes.iter().filter(|one| one.kind == KINDS[0].0);
+    let most = outcomes.iter().map(|outcome| number(&outcome.ours, "mostMoves")).fold(0.0, f64::max);
+    table.aim(most <= MOVES, &format!("no pod is moved more than {MOVES:.0} times: at most {most:.0}."));
+    let free = || outcomes.iter().filter(|outcome| outcome.kind == KINDS[0].0);
     if free().next().is_some() {
-        let anew = free().map(|one| above(one, "anew")).fold(f64::NEG_INFINITY, f64::max);
-        table.aim(anew <= ABOVE_ANEW, &format!("all may move: at most 2 % above buying anew: {}.", percent(anew)));
-        let bound = average(free().map(|one| above(one, "anewBound")));
+        let anew = free().map(|outcome| above(outcome, "anew")).fold(f64::NEG_INFINITY, f64::max);
+        table.aim(anew <= ABOVE_ANEW, &format!("all may move: at most 2 % above a new cluster: {}.", percent(anew)));
+        let bound = average(free().map(|outcome| above(outcome, "anewBound")));
         table.aim(bound <= ABOVE_BOUND, &format!("all may move: on average 5 % above the bound: {}.", percent(bound)));
     }
-    let both = || outcomes.iter().filter_map(|one| Some((one, one.theirs.as_ref()?)));
+    let both = || outcomes.iter().filter_map(|outcome| Some((outcome, outcome.theirs.as_ref()?)));
     if both().next().is_some() {
-        let worst = both().map(|(one, theirs)| bill(one, theirs)).fold(f64::NEG_INFINITY, f64::max);
+        let worst = both().map(|(outcome, theirs)| bill(outcome, theirs)).fold(f64::NEG_INFINITY, f64::max);
         table.aim(worst <= ABOVE_PEER, &format!("bill at most 0.5 % above Karpenter's: {}.", percent(worst)));
-        let moved = average(both().map(|(one, it)| number(&one.ours, "evictions") / number(it, "evictions").max(1.0)));
-        table.aim(moved <= 1.0, &format!("as many evictions as Karpenter on average: {moved:.2} times."));
+        let moved =
+            average(both().map(|(outcome, it)| number(&outcome.ours, "evictions") / number(it, "evictions").max(1.0)));
+        table.aim(moved <= 1.0, &format!("no more evictions than Karpenter on average: {moved:.2} times as many."));
     }
 }

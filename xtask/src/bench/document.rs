@@ -1,4 +1,4 @@
-//! The file with the figures: a head that says how they are measured, and a section for each table.
+//! The file with the figures: a header that describes the method, and a section for each table.
 
 use super::table::Table;
 use anyhow::{Context as _, Result};
@@ -7,10 +7,10 @@ use std::path::Path;
 
 const TITLE: &str = "# Benchmarks";
 
-/// What all tables' headings begin with.
+/// Prefix of the headings of tables.
 const HEADING: &str = "## ";
 
-/// A table, and when it was measured.
+/// A table with its date.
 pub(super) struct Section {
     heading: String,
     text: String,
@@ -28,7 +28,7 @@ impl fmt::Display for Section {
     }
 }
 
-/// Writes the head anew and the sections that there are; others of the file stay as they are.
+/// Writes the header and the new sections; other sections of the file stay unchanged.
 pub(super) fn write(path: &Path, method: &str, sections: &[Section]) -> Result<()> {
     let before = std::fs::read_to_string(path).unwrap_or_default();
     std::fs::write(path, merged(&before, method, sections)).with_context(|| format!("writing {}", path.display()))

@@ -1,4 +1,4 @@
-//! The lower bound and the plan beside the true optimum, which HiGHS proves (tests/exact), on instances small enough for that.
+//! Lower bound and plan compared with the optimum, which HiGHS proves (tests/exact), on small instances.
 
 mod fillings;
 
@@ -14,14 +14,14 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// Least and most pods of an instance.
+/// Minimum and maximum number of pods of an instance.
 const PODS: (usize, usize) = (10, 16);
-/// Micro-USD in a USD.
+/// Micro-USD per USD.
 const MICRO: f64 = 1e6;
-/// A bound above the optimum by less is the arithmetic of printing USD.
+/// Tolerance for bounds above the optimum, because figures are printed in USD.
 const ROUNDING: f64 = 1e-9;
 
-/// HiGHS in a process of its own, which answers a line with a line.
+/// HiGHS in its own process, which responds to each line with a line.
 struct Highs {
     child: Child,
     to: ChildStdin,
@@ -29,7 +29,7 @@ struct Highs {
     version: String,
 }
 
-/// What was found about one instance, in USD per hour.
+/// Results of one instance, in USD per hour.
 struct Found {
     seed: u64,
     optimum: f64,
@@ -40,7 +40,7 @@ struct Found {
 
 pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
     let count = bench.args.exact;
-    say(&format!("{count} small instances beside their optimum"));
+    say(&format!("{count} small instances compared with their optimum"));
     let mut highs = Highs::start(&bench.measure.root)?;
     let dir = bench.measure.dir.join("exact");
     let (mut folders, mut optima, mut unproven) = (Vec::new(), Vec::new(), 0_u64);
@@ -72,7 +72,7 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
     }
     let mut table = table(&all, &version);
     if unproven > 0 {
-        table.note(format!("{unproven} more instances are left out: HiGHS found no proof in time."));
+        table.note(format!("{unproven} more instances are omitted: HiGHS found no proof in time."));
     }
     Ok(vec![table])
 }
@@ -143,8 +143,8 @@ fn table(all: &[Found], version: &str) -> Table {
     ]);
     let largest = all.iter().map(|it| it.fillings).max().unwrap_or(0);
     table.note(format!(
-        "{} to {} plain pods of Karpenter's sizes on the real catalog. The optimum is proven by HiGHS {version} over all ways to fill a node \
-         that are not worse than another (up to {largest} of them), made without the solver's code.",
+        "{} to {} plain pods of Karpenter's sizes on the real catalog. HiGHS {version} proves the optimum over all ways to fill a node that no \
+         other way dominates (up to {largest}). They are generated without the solver's code.",
         PODS.0, PODS.1,
     ));
     let bounds = all.iter().filter(beyond).count();
@@ -152,7 +152,10 @@ fn table(all: &[Found], version: &str) -> Table {
     let mean = above.iter().sum::<f64>() / count;
     table.aim(mean <= 0.02, &format!("the plan is on average within 2 % of the optimum: {}.", percent(mean)));
     for it in all.iter().filter(impossible) {
-        table.note(format!("INSTANCE {}: the plan costs less than the optimum: one of them is wrong.", it.seed));
+        table.note(format!(
+            "INSTANCE {}: the plan costs less than the optimum, so the plan or the optimum is wrong.",
+            it.seed
+        ));
     }
     for it in all.iter().filter(beyond) {
         table.note(format!("INSTANCE {}: the bound is {}, the optimum {}.", it.seed, it.bound, it.optimum));

@@ -1,4 +1,4 @@
-//! Cost on random instances: beside Karpenter's and above the lower bound.
+//! Cost on random instances, compared with Karpenter's cost and the lower bound.
 
 mod answers;
 
@@ -11,12 +11,12 @@ use plimsoll_workloads::Rng;
 use plimsoll_workloads::bench::{Types, sizes};
 use serde_json::Value;
 
-/// Least and most pods of an instance.
+/// Minimum and maximum number of pods of an instance.
 const PODS: (f64, f64) = (10.0, 3000.0);
-/// Instances are told apart by their size.
+/// Groups of instances by size.
 const SIZES: [(f64, f64); 3] = [(10.0, 100.0), (101.0, 1000.0), (1001.0, 3000.0)];
 
-/// Costs that differ by less, relatively, are the same: they are printed in USD.
+/// Relative tolerance for equal costs, because costs are printed in USD.
 const SAME: f64 = 1e-6;
 
 struct Instance {
@@ -44,7 +44,7 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
     }
     let lines = bench.measure.solve(&folders, 1)?;
     let theirs = if bench.measure.with_peer() {
-        // One catalog for all: Karpenter's side keeps what it read last.
+        // One catalog for all instances: Karpenter's side caches the last catalog.
         let catalog = dir.join("1").join("catalog.json");
         answers::kept(bench, &dir, &folders, &catalog)?
     } else {
@@ -55,12 +55,12 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
     Ok(vec![table(&instances)])
 }
 
-/// Pods of an instance, drawn evenly on a logarithmic scale.
+/// Number of pods of an instance, uniform on a logarithmic scale.
 fn pods(seed: u64) -> usize {
     const STEPS: usize = 1_000_000;
-    // Another stream than that of the instance itself.
+    // A different random stream than that of the instance.
     let share = Rng::new(!seed).range(0, STEPS) as f64 / STEPS as f64;
-    // Between the bounds, so that the conversion is exact.
+    // The value is between the bounds, so the conversion is exact.
     (PODS.0.ln() + share * (PODS.1 / PODS.0).ln()).exp().round() as usize
 }
 
@@ -97,7 +97,8 @@ fn table(all: &[Instance]) -> Table {
     }
     table.row(row("all", &all.iter().collect::<Vec<_>>()));
     let seeds = all.iter().filter_map(|it| it.theirs.as_ref()).map(|peer| peer.seeds).min();
-    let seeds = seeds.map_or(String::new(), |seeds| format!("; beside Karpenter: the best cost of {seeds} seeds"));
+    let seeds = seeds
+        .map_or(String::new(), |seeds| format!(". beside Karpenter: compared with the best cost of {seeds} seeds"));
     table.note(format!("gap: above Plimsoll's own lower bound{seeds}."));
     aims(&mut table, all);
     table
@@ -109,7 +110,7 @@ fn aims(table: &mut Table, all: &[Instance]) {
     let gaps: Vec<f64> = all.iter().map(|it| it.gap).collect();
     let beside: Vec<f64> = all.iter().filter_map(Instance::beside).collect();
     if !beside.is_empty() {
-        table.aim(most(&beside) <= SAME, &format!("never above Karpenter's: {} at the most.", percent(most(&beside))));
+        table.aim(most(&beside) <= SAME, &format!("never above Karpenter's: at most {}.", percent(most(&beside))));
         let text = format!("on average at least 20 % below Karpenter's: {} below.", percent(-mean(&beside)));
         table.aim(mean(&beside) <= -0.2, &text);
     }
@@ -118,7 +119,7 @@ fn aims(table: &mut Table, all: &[Instance]) {
 }
 
 impl Instance {
-    /// The cost beside Karpenter's best, where that was asked.
+    /// The cost relative to Karpenter's best, if Karpenter ran.
     fn beside(&self) -> Option<f64> {
         Some(self.hourly / self.theirs.as_ref()?.hourly - 1.0)
     }
@@ -153,7 +154,7 @@ mod tests {
     fn sizes_cover_the_range() {
         let sizes: Vec<usize> = (0..500).map(pods).collect();
         assert!(sizes.iter().all(|it| (10..=3000).contains(it)));
-        // The logarithmic middle is 173: about half are below.
+        // The logarithmic midpoint is 173, so about half of the sizes are below it.
         let small = sizes.iter().filter(|it| **it < 173).count();
         assert!((200..300).contains(&small), "{small}");
     }

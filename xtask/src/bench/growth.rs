@@ -1,4 +1,4 @@
-//! How time grows.
+//! Growth of the planning time.
 
 use super::table::{Table, exponent, marked, median, numbers, seconds};
 use super::{Bench, say};
@@ -6,16 +6,16 @@ use anyhow::Result;
 use plimsoll_workloads::Case;
 use plimsoll_workloads::bench::{self as workloads, Types};
 
-/// How often each is planned; the median counts.
+/// Number of plans of each workload; the median counts.
 const REPEAT: u32 = 3;
 
-/// The largest exponent that growth may have.
+/// Maximum exponent.
 const MOST: f64 = 1.2;
 
-/// Sizes are drawn from it.
+/// Seed of the sizes.
 const SEED: u64 = 1;
 
-/// What grows, through which values, and the workload at each.
+/// Name of the axis, its values, and the workload at each value.
 type Axis = (&'static str, &'static [usize], fn(usize) -> Case);
 
 const AXES: &[Axis] = &[
@@ -45,17 +45,17 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
         let mut cells = Vec::new();
         for value in *values {
             say(&format!("growth: {title}: {value}"));
-            let told = bench.measure.plan(&make(*value), REPEAT, false)?;
-            let time = median(&numbers(&told["solveSeconds"]));
+            let figures = bench.measure.plan(&make(*value), REPEAT, false)?;
+            let time = median(&numbers(&figures["solveSeconds"]));
             points.push((*value as f64, time));
-            cells.push(format!("{}: {}", marked(&value.to_string(), &told), seconds(time)));
+            cells.push(format!("{}: {}", marked(&value.to_string(), &figures), seconds(time)));
         }
         let fitted = exponent(&points);
         steepest = steepest.max(fitted);
         let last = exponent(&points[points.len().saturating_sub(2)..]);
         table.row(vec![(*title).to_owned(), cells.join(", "), format!("{fitted:.2}"), format!("{last:.2}")]);
     }
-    table.note("exponent: b of time = a x^b through all points, by least squares of the logarithms.".to_owned());
-    table.aim(steepest <= MOST, &format!("no fitted exponent above {MOST}: {steepest:.2} at the most."));
+    table.note("exponent: b of time = a x^b, fitted to all points by least squares of the logarithms.".to_owned());
+    table.aim(steepest <= MOST, &format!("no fitted exponent above {MOST}: at most {steepest:.2}."));
     Ok(vec![table])
 }

@@ -1,4 +1,4 @@
-//! Karpenter's own mix of pods.
+//! Karpenter's own benchmark mix.
 
 use super::table::{Table, marked, median, number, numbers, percent, seconds};
 use super::{Bench, say};
@@ -6,18 +6,18 @@ use anyhow::Result;
 use plimsoll_workloads::bench::{Types, karpenter_mix};
 use serde_json::Value;
 
-/// How often Plimsoll plans; the median counts.
+/// Number of plans of Plimsoll; the median counts.
 const REPEAT: u32 = 5;
-/// Sizes and labels of the pods are drawn from it.
+/// Seed of the sizes and labels of the pods.
 const SEED: u64 = 1;
-/// Costs that differ by less, relatively, are the same: they are printed in USD.
+/// Relative tolerance for equal costs, because costs are printed in USD.
 const CHEAP: f64 = 1e-9;
 
-/// The least times that Plimsoll is to be faster, from [`FROM`] pods on.
+/// Minimum speed relative to Karpenter, from [`FROM`] pods on.
 const FASTER: [(&str, f64); 2] = [("400 synthetic", 100.0), ("us-east-1", 300.0)];
 const FROM: usize = 5_000;
 
-/// A size on which both were measured.
+/// A size at which both were measured.
 struct Both {
     title: &'static str,
     pods: usize,
@@ -64,8 +64,8 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
         }
     }
     table.note(
-        "cost: Plimsoll's beside the best of Karpenter's; gap: above Plimsoll's own lower bound, which knows nothing of topology across nodes. \
-         \"after Solve\": Karpenter's sorting and cutting of type lists, which its time does not hold, for the first seed."
+        "cost: Plimsoll's compared with Karpenter's best. gap: above Plimsoll's own lower bound, which ignores topology across nodes. \
+         after Solve: Karpenter's sorting and truncating of type lists for the first seed, which is not part of its time."
             .to_owned(),
     );
     aims(&mut table, &measured);
@@ -79,14 +79,14 @@ fn aims(table: &mut Table, measured: &[Both]) {
         let slowest = there.iter().copied().fold(f64::INFINITY, f64::min);
         if slowest.is_finite() {
             let text = format!(
-                "{least:.0} times Karpenter's pods per second, {title}, from {FROM} pods on: {slowest:.0} at the least."
+                "{least:.0} times Karpenter's pods per second, {title}, from {FROM} pods on: at least {slowest:.0}."
             );
             table.aim(slowest >= least, &text);
         }
     }
     if !measured.is_empty() {
         let dearest = measured.iter().map(|it| it.cost).fold(f64::NEG_INFINITY, f64::max);
-        table.aim(dearest <= CHEAP, &format!("cost not higher at any size: {} at the most.", percent(dearest)));
+        table.aim(dearest <= CHEAP, &format!("cost not higher at any size: at most {}.", percent(dearest)));
     }
 }
 
@@ -125,7 +125,7 @@ fn row(title: &str, pods: usize, ours: &Value, peer: Option<&Peer>) -> Vec<Strin
     cells
 }
 
-/// Karpenter's answers taken together.
+/// Combined results of Karpenter.
 pub(super) struct Peer {
     pub(super) solve: f64,
     pub(super) truncate: f64,

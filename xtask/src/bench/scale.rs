@@ -1,4 +1,4 @@
-//! Large workloads, Plimsoll alone.
+//! Large workloads, only Plimsoll.
 
 use super::table::{Table, marked, median, number, numbers, percent, seconds};
 use super::{Bench, say};
@@ -7,16 +7,16 @@ use plimsoll_workloads::Case;
 use plimsoll_workloads::bench::{self as workloads, Types};
 use serde_json::Value;
 
-/// How often each is planned; the median counts.
+/// Number of plans of each workload; the median counts.
 const REPEAT: u32 = 3;
 
-/// Sizes are drawn from it.
+/// Seed of the sizes.
 const SEED: u64 = 1;
 
-/// Seconds for a plan, and MiB.
+/// Maximum seconds of a plan, and maximum MiB.
 type Aim = (Option<f64>, Option<f64>);
 
-/// What it is, what it may take, and how it is made.
+/// Title, limits, and generator.
 type Workload = (&'static str, Aim, fn() -> Case);
 
 const WORKLOADS: &[Workload] = &[
@@ -43,9 +43,9 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
     let mut reached = Vec::new();
     for (title, (most, memory), make) in WORKLOADS {
         say(title);
-        let told = bench.measure.plan(&make(), REPEAT, false)?;
-        table.row(row(title, &told));
-        let (took, peak) = (median(&numbers(&told["solveSeconds"])), number(&told, "peakMib"));
+        let figures = bench.measure.plan(&make(), REPEAT, false)?;
+        table.row(row(title, &figures));
+        let (took, peak) = (median(&numbers(&figures["solveSeconds"])), number(&figures, "peakMib"));
         if let Some(most) = most {
             reached.push((took < *most, format!("{title}: plan below {most} s: {}.", seconds(took))));
         }
@@ -54,8 +54,8 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
         }
     }
     table.note(
-        "solve: a whole plan from a snapshot in memory; nothing is kept from one plan to the next. check: `invariants::check` of the plan. \
-         most pods: on one launch. of it input: the memory before planning."
+        "solve: a whole plan from a snapshot in memory, without state from an earlier plan. check: `invariants::check` of the plan. \
+         most pods: on one launch. of it input: memory before planning."
             .to_owned(),
     );
     reached.iter().for_each(|(reached, text)| table.aim(*reached, text));

@@ -1,4 +1,4 @@
-//! Sessions with the scheduler, Plimsoll alone.
+//! Sessions with the scheduler, only Plimsoll.
 
 use super::child::prepare;
 use super::table::{Table, number, seconds};
@@ -9,13 +9,13 @@ use plimsoll_workloads::bench::{self as workloads, Types};
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// Sizes are drawn from it.
+/// Seed of the sizes.
 const SEED: u64 = 1;
 /// Nodes and running pods of the large cluster.
 const LARGE: (usize, usize) = (5_000, 100_000);
 
-/// Seconds within which a warm session is to plan for one more pod, a cold one to plan at all, and a burst to have its first launch and its
-/// whole plan; memory for the burst in MiB.
+/// Maximum seconds of a plan for one more pod in a warm session, of a plan in a cold session, of the first launch and
+/// of the whole plan of a burst; maximum memory of the burst in MiB.
 const WARM: f64 = 0.01;
 const COLD: f64 = 2.0;
 const FIRST_LAUNCH: f64 = 0.1;
@@ -65,26 +65,26 @@ fn warm_table(told: &Value) -> Table {
     ];
     let mut table = Table::new("One more pod in a warm session", &columns);
     let mut slowest = [0.0_f64; 2];
-    for one in told["series"].as_array().into_iter().flatten() {
-        let known = one["more"] == "known";
-        let disruption = one["disruption"] == true;
-        slowest[usize::from(disruption)] = slowest[usize::from(disruption)].max(number(one, "median"));
+    for series in told["series"].as_array().into_iter().flatten() {
+        let is_known_workload = series["more"] == "known";
+        let disruption = series["disruption"] == true;
+        slowest[usize::from(disruption)] = slowest[usize::from(disruption)].max(number(series, "median"));
         table.row(vec![
-            if known { "a pod of a known workload" } else { "the first pod of a new workload" }.to_owned(),
+            if is_known_workload { "a pod of a known workload" } else { "the first pod of a new workload" }.to_owned(),
             if disruption { "yes" } else { "no" }.to_owned(),
-            one["steps"].to_string(),
-            seconds(number(one, "firstPlanSeconds")),
-            seconds(number(one, "median")),
-            seconds(number(one, "p99")),
-            seconds(number(one, "planMedian")),
-            seconds(number(one, "planP99")),
-            one["placed"].to_string(),
-            one["launched"].to_string(),
+            series["steps"].to_string(),
+            seconds(number(series, "firstPlanSeconds")),
+            seconds(number(series, "median")),
+            seconds(number(series, "p99")),
+            seconds(number(series, "planMedian")),
+            seconds(number(series, "planP99")),
+            series["placed"].to_string(),
+            series["launched"].to_string(),
         ]);
     }
     table.note(format!(
-        "{} nodes and {} running pods on the real catalog. With each step a pod more waits, and the one before runs where the plan sent it. \
-         Counted is what the session does: taking the delta in, planning, checking the plan, making messages of it. At most 60 s for each row.",
+        "{} nodes and {} running pods on the real catalog. Each step adds one pending pod; the pod of the step before runs where the plan placed it. \
+         The time is that of the session: applying the delta, planning, checking the plan and encoding its messages. Each row runs for at most 60 s.",
         LARGE.0, LARGE.1
     ));
     for (slowest, title) in slowest.iter().zip(["without", "with"]) {
@@ -127,8 +127,8 @@ fn wire_table(clusters: &[(String, Value)], burst: &Value) -> Table {
     clusters.iter().for_each(|(title, told)| row(title, told));
     row("100,000 waiting pods of 300 shapes, spread, anti-affinity", burst);
     table.note(
-        "The scheduler is a process of its own. whole session: from Hello until the last fragment of the plan has come, catalog and snapshot sent between them. \
-         plan: in another session, from when the scheduler has the whole snapshot (and is sent an empty catalog, for which it was made to wait)."
+        "The scheduler runs in its own process. whole session: from Hello to the last fragment of the plan, including the transfer of catalog and snapshot. \
+         plan: in another session, measured after the whole snapshot has arrived; an empty catalog, sent last, starts the plan."
             .to_owned(),
     );
     for (title, told) in clusters {
@@ -138,17 +138,17 @@ fn wire_table(clusters: &[(String, Value)], burst: &Value) -> Table {
     let first = number(burst, "planFirstLaunchSeconds");
     table.aim(
         first < FIRST_LAUNCH,
-        &format!("the burst's first launch out below {}: {}.", seconds(FIRST_LAUNCH), seconds(first)),
+        &format!("the first launch of a burst below {}: {}.", seconds(FIRST_LAUNCH), seconds(first)),
     );
     let plan = number(burst, "planSeconds");
     table.aim(
         plan < WHOLE_PLAN,
-        &format!("the burst's plan below {WHOLE_PLAN} s, over gRPC and checked: {}.", seconds(plan)),
+        &format!("the plan for a burst below {WHOLE_PLAN} s, over gRPC and with the check: {}.", seconds(plan)),
     );
     let memory = number(burst, "serverPeakMib");
     table.aim(
         memory < MEMORY,
-        &format!("peak memory below {MEMORY:.0} MiB for the burst, the session's mirror included: {memory:.0} MiB."),
+        &format!("peak memory below {MEMORY:.0} MiB for a burst, including the session's mirror: {memory:.0} MiB."),
     );
     table
 }

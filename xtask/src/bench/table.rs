@@ -1,4 +1,4 @@
-//! Tables in Markdown, and lines through points.
+//! Markdown tables, and fitted lines.
 
 use serde_json::Value;
 
@@ -27,12 +27,12 @@ impl Table {
         self.notes.push(text);
     }
 
-    /// Whether what was aimed at is reached.
+    /// Adds a note on whether a target is reached.
     pub(super) fn aim(&mut self, reached: bool, text: &str) {
         self.notes.push(format!("{} {text}", if reached { "Reached:" } else { "NOT reached:" }));
     }
 
-    /// Columns are as wide as their widest cell, so that the text can be read as it is.
+    /// Pads columns to their widest cell, so that the source is readable.
     pub(super) fn render(&self) -> String {
         let width = |column: usize, heading: &str| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
@@ -59,12 +59,12 @@ impl Table {
     }
 }
 
-/// The number at `key`, zero where there is none.
+/// The number at `key`, or zero.
 pub(super) fn number(value: &Value, key: &str) -> f64 {
     value[key].as_f64().unwrap_or(0.0)
 }
 
-/// The middle of the list; zero of nothing.
+/// The median of the list; zero if it is empty.
 pub(super) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -76,12 +76,12 @@ pub(super) fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
 }
 
-/// What it is about, marked where `invariants::check` refuses the plan.
+/// The title, marked if `invariants::check` rejects the plan.
 pub(super) fn marked(title: &str, told: &Value) -> String {
     if told["violations"] == 0 { title.to_owned() } else { format!("{title} (PLAN NOT VALID)") }
 }
 
-/// A time for people.
+/// A readable duration.
 pub(super) fn seconds(value: f64) -> String {
     if value < 0.001 {
         format!("{:.0} us", value * 1e6)
@@ -92,12 +92,12 @@ pub(super) fn seconds(value: f64) -> String {
     }
 }
 
-/// A part for people.
+/// A readable percentage.
 pub(super) fn percent(value: f64) -> String {
     format!("{:.1} %", value * 100.0)
 }
 
-/// The exponent b of y = a x^b through the points, by least squares of the logarithms.
+/// The exponent b of y = a x^b, fitted to the points by least squares of the logarithms.
 pub(super) fn exponent(points: &[(f64, f64)]) -> f64 {
     let logs: Vec<(f64, f64)> = points.iter().map(|(x, y)| (x.ln(), y.max(1e-9).ln())).collect();
     let count = logs.len() as f64;

@@ -9,9 +9,9 @@ use std::process::Command;
 
 const KUBECONFORM: Program =
     Program { name: "kubeconform", package: "github.com/yannh/kubeconform/cmd/kubeconform", version: "v0.7.0" };
-/// Versions of Kubernetes that the charts are for: the module k8s.io/kubernetes has the API of each.
+/// Versions of Kubernetes that the charts support. The module k8s.io/kubernetes contains the API of each.
 pub(super) const VERSIONS: [&str; 3] = ["v1.35.3", "v1.36.3", "v1.37.2"];
-/// Modules whose CustomResourceDefinitions the chart has objects of, with the folder below the module.
+/// Modules with CustomResourceDefinitions of objects in the chart, and the folder in the module.
 const CRDS: [(&str, &str, &str); 2] = [
     ("github.com/cert-manager/cert-manager", "v1.19.1", "deploy/crds"),
     ("github.com/prometheus-operator/prometheus-operator", "v0.85.0", "example/prometheus-operator-crd"),
@@ -20,20 +20,21 @@ const CRDS: [(&str, &str, &str); 2] = [
 /// Checks rendered files and returns the number of objects in them.
 ///
 /// # Errors
-/// What kubeconform has against them.
+/// With the errors of kubeconform.
 pub(super) fn check(version: &str, files: &[PathBuf]) -> Result<u64> {
     let schemas = schemas(version)?;
     let mut command = Command::new(tools::find(KUBECONFORM)?);
     let location = schemas.join("{{ .Group }}_{{ .ResourceAPIVersion }}_{{ .ResourceKind }}.json");
     command.args(["-strict", "-summary", "-output", "json", "-schema-location"]).arg(location).args(files);
     let output = tools::output(&mut command)?;
-    let told: Value = serde_json::from_slice(&output.stdout).context("the answer of kubeconform")?;
-    let count = |key: &str| told["summary"][key].as_u64().with_context(|| format!("kubeconform tells no {key}"));
+    let output_json: Value = serde_json::from_slice(&output.stdout).context("the answer of kubeconform")?;
+    let count =
+        |key: &str| output_json["summary"][key].as_u64().with_context(|| format!("kubeconform reports no {key}"));
     ensure!(count("skipped")? == 0, "kubeconform skipped {} objects", count("skipped")?);
     count("valid")
 }
 
-/// The folder with a JSON schema for each kind, made once and kept in the user's cache.
+/// The folder with a JSON schema for each kind, created once in the user's cache.
 fn schemas(version: &str) -> Result<PathBuf> {
     let modules: Vec<_> = CRDS.iter().map(|(_, version, _)| *version).collect();
     let folder = tools::cache()?.join(format!("schemas-{}-{version}-{}", schema::FORMAT, modules.join("-")));
@@ -56,7 +57,7 @@ fn schemas(version: &str) -> Result<PathBuf> {
             }
         }
     }
-    // Whole or not at all. If another run was faster, its folder is as good.
+    // The rename is atomic. If another run was faster, its folder is equivalent.
     if let Err(error) = std::fs::rename(made.path(), &folder)
         && !folder.is_dir()
     {

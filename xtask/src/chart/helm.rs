@@ -6,24 +6,24 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const HELM: Program = Program { name: "helm", package: "helm.sh/helm/v3/cmd/helm", version: "v3.19.0" };
-/// Helm that is built from its module knows no version of Kubernetes by itself.
+/// A Helm binary that is built from its module has no default version of Kubernetes.
 const KUBERNETES: &str = "1.36.0";
-/// Name of the release and its namespace, as in deploy/README.md.
+/// Name and namespace of the release, as in deploy/README.md.
 const RELEASE: &str = "plimsoll";
 const CRD_RELEASE: &str = "plimsoll-crd";
 const NAMESPACE: &str = "plimsoll-system";
 
-/// The program.
+/// The Helm binary.
 #[derive(Debug)]
 pub(crate) struct Helm {
     binary: PathBuf,
 }
 
 impl Helm {
-    /// Finds it, or builds it.
+    /// Finds or builds Helm.
     ///
     /// # Errors
-    /// If it cannot be built.
+    /// If Helm cannot be built.
     pub(crate) fn find() -> Result<Helm> {
         Ok(Helm { binary: tools::find(HELM)? })
     }
@@ -31,7 +31,7 @@ impl Helm {
     /// Installs the custom resources, as deploy/README.md says.
     ///
     /// # Errors
-    /// What Helm or the API server has against them.
+    /// With the errors of Helm or the API server.
     pub(crate) fn install_crds(&self, kubeconfig: &Path, root: &Path) -> Result<()> {
         let mut command = self.upgrade(kubeconfig, CRD_RELEASE, &root.join(super::CRD_CHART));
         tools::output(command.arg("--create-namespace")).map(drop)
@@ -40,7 +40,7 @@ impl Helm {
     /// Installs the services, or upgrades them to other values.
     ///
     /// # Errors
-    /// What Helm or the API server has against them.
+    /// With the errors of Helm or the API server.
     pub(crate) fn install(&self, kubeconfig: &Path, root: &Path, values: &Path) -> Result<()> {
         let mut command = self.upgrade(kubeconfig, RELEASE, &root.join(super::CHART));
         tools::output(command.arg("--values").arg(values)).map(drop)
@@ -52,10 +52,10 @@ impl Helm {
         command
     }
 
-    /// Goes back to the revision before the present one.
+    /// Rolls back to the previous revision.
     ///
     /// # Errors
-    /// What Helm or the API server has against it.
+    /// With the errors of Helm or the API server.
     pub(crate) fn rollback(&self, kubeconfig: &Path) -> Result<()> {
         tools::output(&mut self.release(kubeconfig, &["rollback", RELEASE])).map(drop)
     }
@@ -67,7 +67,7 @@ impl Helm {
     }
 
     /// # Errors
-    /// What `helm lint --strict` has against the chart.
+    /// Errors of `helm lint --strict`.
     pub(crate) fn lint(&self, chart: &Path, values: Option<&Path>) -> Result<()> {
         let mut command = Command::new(&self.binary);
         command
@@ -88,7 +88,7 @@ impl Helm {
         String::from_utf8(output.stdout).context("what helm rendered is not UTF-8")
     }
 
-    /// `helm template`, to which flags can be added.
+    /// Prepares a `helm template` command, to which flags can be added.
     pub(crate) fn render(&self, chart: &Path, values: Option<&Path>) -> Command {
         let mut command = Command::new(&self.binary);
         command.args(["template", RELEASE, "--namespace", NAMESPACE, "--kube-version", KUBERNETES]);

@@ -7,16 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 const FOLDER: &str = "deploy/kubernetes";
-/// The only file of the folder that is written by hand.
+/// The only file of the folder that is not generated.
 const BY_HAND: &str = "kustomization.yaml";
 const VALUES: &str = "ci/plain.yaml";
 const HEADER: &str = "# Rendered from deploy/helm/plimsoll by `cargo xtask chart --write`: change the chart.\n";
-/// Before each object, in what Helm prints.
+/// Line before each object in the output of Helm.
 const SOURCE: &str = "# Source: plimsoll/templates/";
-/// Labels that say that Helm installed an object.
+/// Labels of objects that Helm installs.
 const HELM_LABELS: [&str; 3] = ["app.kubernetes.io/instance: ", "app.kubernetes.io/managed-by: ", "helm.sh/chart: "];
 
-/// Writes the files, and removes those that the chart does not have.
+/// Writes the files, and removes files of templates that no longer exist.
 ///
 /// # Errors
 /// If Helm cannot render the chart, or a file cannot be written.
@@ -34,7 +34,7 @@ pub(super) fn write(root: &Path, helm: &Helm) -> Result<()> {
     copy_crds(root)
 }
 
-/// The chart of the custom resources has copies: a chart cannot name files outside its folder.
+/// Copies the definitions to their chart, because a chart cannot include files outside of its folder.
 fn copy_crds(root: &Path) -> Result<()> {
     let (from, to) = (root.join("deploy/crds"), root.join(CRD_CHART).join("files"));
     for entry in std::fs::read_dir(&from).with_context(|| format!("reading {}", from.display()))? {
@@ -45,10 +45,10 @@ fn copy_crds(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Compares the files with what `write` would write.
+/// Compares the files with the output of `write`.
 ///
 /// # Errors
-/// If they differ, with the name of the first that does.
+/// If they differ, with the name of the first different file.
 pub(super) fn check(root: &Path, helm: &Helm) -> Result<()> {
     let files = rendered(root, helm)?;
     let present = present(root)?;
@@ -82,7 +82,7 @@ fn present(root: &Path) -> Result<BTreeSet<String>> {
     Ok(names)
 }
 
-/// Objects by the template that they come from, in the order in which Helm installs them.
+/// Objects by template, in the order in which Helm installs them.
 fn split(rendered: &str) -> Result<BTreeMap<String, String>> {
     let mut files: BTreeMap<String, String> = BTreeMap::new();
     for document in format!("\n{rendered}").split("\n---\n").filter(|document| !document.trim().is_empty()) {

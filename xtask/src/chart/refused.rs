@@ -1,10 +1,10 @@
-//! Values that values.schema.json must refuse, with the path that the message must name.
+//! Values that values.schema.json must reject, with the path in the error message.
 
 use super::helm::Helm;
 use anyhow::{Context as _, Result, ensure};
 use std::path::Path;
 
-/// Path of the value as `helm --set-json` takes it, the value as JSON, and where the message must say that it is wrong.
+/// Path of the value for `helm --set-json`, the value as JSON, and the path in the error message.
 type Bad = (&'static str, &'static str, &'static str);
 
 const BAD: [Bad; 42] = [
@@ -59,7 +59,7 @@ const BAD: [Bad; 42] = [
 /// Renders the chart with each bad value and returns their number.
 ///
 /// # Errors
-/// If one of them is taken, or refused without its path.
+/// If a value is accepted, or rejected without its path.
 pub(super) fn check(chart: &Path, helm: &Helm) -> Result<usize> {
     let values = chart.join("ci/default.yaml");
     for (path, value, told) in BAD {
@@ -69,9 +69,9 @@ pub(super) fn check(chart: &Path, helm: &Helm) -> Result<usize> {
             .arg(format!("{path}={value}"))
             .output()
             .context("starting helm")?;
-        ensure!(!output.status.success(), "the chart takes {path}: {value}");
+        ensure!(!output.status.success(), "the chart accepts {path}: {value}");
         let error = String::from_utf8_lossy(&output.stderr);
-        ensure!(error.contains(told), "{path}: {value} is refused without {told}: {error}");
+        ensure!(error.contains(told), "{path}: {value} is rejected without {told}: {error}");
     }
     Ok(BAD.len())
 }

@@ -4,17 +4,17 @@ use anyhow::{Context as _, Result};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Number of the conversion: another one makes the cached schemas again.
+/// Version of the conversion. A new version regenerates the cached schemas.
 pub(super) const FORMAT: u32 = 1;
 const REFERENCE: &str = "#/definitions/";
-/// Definitions that the document calls strings but that take numbers too.
+/// Definitions with type string that also accept numbers.
 const NUMBER_OR_STRING: [&str; 2] =
     ["io.k8s.apimachinery.pkg.util.intstr.IntOrString", "io.k8s.apimachinery.pkg.api.resource.Quantity"];
 
-/// Schemas of all kinds of Kubernetes by file name. Each has all definitions that it refers to.
+/// Schemas of all kinds of Kubernetes by file name. Each contains all definitions that it references.
 ///
 /// # Errors
-/// If the document is not one of OpenAPI 2.
+/// If the document is not OpenAPI 2.
 pub(super) fn of_swagger(swagger: &Value) -> Result<BTreeMap<String, Value>> {
     let definitions = swagger["definitions"].as_object().context("the document has no definitions")?;
     let closed: BTreeMap<&str, Value> =
@@ -52,7 +52,7 @@ pub(super) fn of_crds(text: &str) -> Result<BTreeMap<String, Value>> {
         for version in crd["spec"]["versions"].as_array().into_iter().flatten() {
             let mut schema = version["schema"]["openAPIV3Schema"].clone();
             close(&mut schema);
-            // What every object has; the definition leaves it to the API server.
+            // Every object has metadata; the definition leaves it to the API server.
             schema["properties"]["metadata"] = json!({"type": "object"});
             schemas.insert(file_name(&group, &part(version, "name")?, &kind), schema);
         }
@@ -60,7 +60,7 @@ pub(super) fn of_crds(text: &str) -> Result<BTreeMap<String, Value>> {
     Ok(schemas)
 }
 
-/// As kubeconform names the parts of an object's type: for the core group, the version is the group too.
+/// File name in the scheme of kubeconform: for the core group, the version is also the group.
 fn file_name(group: &str, version: &str, kind: &str) -> String {
     let group = if group.is_empty() { version } else { group };
     format!("{group}_{version}_{}.json", kind.to_lowercase())
@@ -75,7 +75,7 @@ fn definition(name: &str, definition: &Value) -> Value {
     definition
 }
 
-/// Refuses unknown fields, as the API server does under strict validation, and takes over what JSON schema says differently.
+/// Rejects unknown fields, as the API server does with strict validation, and converts differences to JSON schema.
 fn close(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
@@ -84,12 +84,13 @@ fn close(schema: &mut Value) {
                 fields.insert("type".to_owned(), json!(["string", "number"]));
                 return;
             }
-            // Formats are unknown to kubeconform; a field may have this name too.
+            // kubeconform does not know formats; a field may also have this name.
             if fields.get("format").is_some_and(Value::is_string) {
                 fields.remove("format");
             }
             let open = fields.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true));
-            // A field named properties is an object without a type; a schema's own properties have schemas for values.
+            // A field with the name properties is an object without a type; the properties of a schema have schemas as
+            // values.
             let has_fields = fields
                 .get("properties")
                 .is_some_and(|it| it.as_object().is_some_and(|it| it.values().all(Value::is_object)));
@@ -103,18 +104,18 @@ fn close(schema: &mut Value) {
     }
 }
 
-/// A definition and all those that it refers to.
+/// A definition and all definitions that it references.
 fn closure<'a>(name: &'a str, definitions: &'a BTreeMap<&'a str, Value>) -> BTreeSet<&'a str> {
-    let mut found = BTreeSet::from([name]);
+    let mut closure_names = BTreeSet::from([name]);
     let mut open = vec![name];
     while let Some(name) = open.pop() {
         let mut names = Vec::new();
         if let Some(definition) = definitions.get(name) {
             references(definition, &mut names);
         }
-        open.extend(names.into_iter().filter(|name| found.insert(name)));
+        open.extend(names.into_iter().filter(|name| closure_names.insert(name)));
     }
-    found
+    closure_names
 }
 
 fn references<'a>(schema: &'a Value, names: &mut Vec<&'a str>) {

@@ -1,4 +1,4 @@
-//! Go programs and modules at pinned versions. Programs are built once into the user's cache.
+//! Go programs and modules with pinned versions. Programs are built once into the user's cache.
 
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A program that `go install` builds.
+/// A program that `go install` can build.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Program {
     /// Name of the binary.
@@ -43,20 +43,20 @@ pub(super) fn find(program: Program) -> Result<PathBuf> {
     }
     super::tell(&format!("building {} {} (2 to 4 minutes the first time)", program.name, program.version));
     std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
-    // Whole or not at all, also when two builds run at once.
+    // The rename is atomic, also when two builds run at the same time.
     let build = tempfile::tempdir_in(&folder).context("creating a folder for the build")?;
     let package = format!("{}@{}", program.package, program.version);
     let mut command = Command::new("go");
-    // Two compilers at once: each takes up to 1 GiB.
+    // Two compilers in parallel, because each takes up to 1 GiB.
     command.args(["install", "-trimpath", "-p=2", &package]).env("GOBIN", build.path()).env("CGO_ENABLED", "0");
-    // Outside any module: its go.mod would be asked for the versions of dependencies.
+    // Outside of any module, because a go.mod would affect the versions of dependencies.
     output(command.current_dir(build.path()))?;
     let built = build.path().join(program.name);
     std::fs::rename(&built, &binary).with_context(|| format!("moving {} into place", built.display()))?;
     Ok(binary)
 }
 
-/// What `go mod download -json` tells.
+/// Output of `go mod download -json`.
 #[derive(Deserialize, Debug)]
 struct Downloaded {
     #[serde(rename = "Dir")]
@@ -79,7 +79,7 @@ pub(super) fn module(path: &str, version: &str) -> Result<PathBuf> {
 /// Runs a command to its end.
 ///
 /// # Errors
-/// If it cannot be started or fails, with what it wrote.
+/// If the command cannot be started or fails, with its output.
 pub(super) fn output(command: &mut Command) -> Result<Output> {
     let name = |text: &OsStr| Path::new(text).file_name().unwrap_or(text).to_string_lossy().into_owned();
     let what = name(command.get_program());

@@ -1,4 +1,5 @@
-//! What holds in every scenario: nobody asks for more than deploy/ grants, and each service writes only what is its own.
+//! Checks after every scenario: no service makes a request without permission, and each service writes only its own
+//! objects.
 
 use crate::harness::audit::Entry;
 use crate::harness::world::World;
@@ -8,7 +9,7 @@ use std::collections::BTreeSet;
 const FORBIDDEN: u64 = 403;
 
 impl World {
-    /// What must hold after every scenario, whatever it shows.
+    /// Checks that run after every scenario.
     pub(super) fn check_always(&mut self) -> Result<()> {
         let mut troubles = self.troubles()?;
         troubles.extend(of_audit(&self.cluster.audit()?));
@@ -19,7 +20,7 @@ impl World {
     }
 }
 
-/// What the audit log says against it.
+/// Violations in the audit log.
 fn of_audit(entries: &[Entry]) -> BTreeSet<String> {
     entries.iter().filter_map(trouble).collect()
 }
@@ -31,7 +32,7 @@ fn trouble(entry: &Entry) -> Option<String> {
         return Some(format!("the {service} has no right to {what}"));
     }
     if service == "scheduler" {
-        return Some(format!("the scheduler asked the API server: {what}"));
+        return Some(format!("the scheduler sent a request to the API server: {what}"));
     }
     let own_lease = entry.resource == "leases" && (entry.name == "plimsoll-watcher" || entry.verb == "create");
     if service == "watcher" && entry.writes() && !own_lease {
@@ -78,7 +79,7 @@ mod tests {
                 entry("watcher", "update", "leases", "plimsoll-actuator", 200),
                 "the watcher wrote: update leases plimsoll-actuator",
             ),
-            (entry("scheduler", "list", "pods", "", 200), "the scheduler asked the API server: list pods "),
+            (entry("scheduler", "list", "pods", "", 200), "the scheduler sent a request to the API server: list pods "),
             (entry("actuator", "get", "secrets", "s", 403), "the actuator has no right to get secrets s"),
         ] {
             assert_eq!(of_audit(&[bad]).into_iter().collect::<Vec<_>>(), [told]);

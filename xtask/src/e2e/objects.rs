@@ -1,4 +1,4 @@
-//! What users of the cluster make, and what they see.
+//! Objects that users of the cluster create and see.
 
 use crate::harness::kubectl::condition;
 use crate::harness::wait::until_true;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Instances and nodes are made within seconds here; the rest is for a busy machine.
+/// Instances and nodes are created within seconds; the rest of the time is for a busy machine.
 pub(super) const SOON: Duration = Duration::from_secs(90);
 
 fn pod_spec(millis: u32) -> Value {
@@ -18,7 +18,7 @@ fn pod_spec(millis: u32) -> Value {
     })
 }
 
-/// A Deployment of pods that ask for so much CPU.
+/// A Deployment of pods that request this many millicores.
 pub(super) fn deployment(name: &str, replicas: usize, millis: u32) -> String {
     let labels = json!({ "app": name });
     json!({
@@ -28,7 +28,7 @@ pub(super) fn deployment(name: &str, replicas: usize, millis: u32) -> String {
     .to_string()
 }
 
-/// A pod that nobody owns: see [`World::keep_ready`].
+/// A pod without a controller: see [`World::keep_ready`].
 pub(super) fn pod(name: &str, millis: u32) -> String {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default", "labels": {"app": name}}, "spec": pod_spec(millis)}).to_string()
 }
@@ -36,11 +36,11 @@ pub(super) fn pod(name: &str, millis: u32) -> String {
 impl World {
     /// The pods of a Deployment that are not being deleted.
     pub(super) fn pods(&self, app: &str) -> Result<Vec<Value>> {
-        let all = self.cluster.kubectl.list(&["pods", "-n", "default", "-l", &format!("app={app}")])?;
-        Ok(all.into_iter().filter(|p| p["metadata"]["deletionTimestamp"].is_null()).collect())
+        let app_pods = self.cluster.kubectl.list(&["pods", "-n", "default", "-l", &format!("app={app}")])?;
+        Ok(app_pods.into_iter().filter(|p| p["metadata"]["deletionTimestamp"].is_null()).collect())
     }
 
-    /// Waits until so many pods are ready. The names of the nodes that they run on.
+    /// Waits until this number of pods are ready. Returns the names of their nodes.
     pub(super) fn wait_ready(&self, app: &str, count: usize, limit: Duration) -> Result<BTreeSet<String>> {
         let mut nodes = BTreeSet::new();
         until_true(&format!("{count} pods of {app} are ready"), limit, || {
@@ -51,8 +51,9 @@ impl World {
         Ok(nodes)
     }
 
-    /// Makes a pod that nobody owns, and waits until it is ready. One that is bound just when the taint of an unregistered node
-    /// goes may be deleted by the node controller, whose cache still has the taint: it is made again, as its owner would.
+    /// Creates a pod without a controller, and waits until it is ready. If the pod is bound at the moment when the
+    /// taint of an unregistered node is removed, the node controller may delete it, because its cache still has the
+    /// taint. The pod is then created again, as a controller would.
     pub(super) fn keep_ready(&self, app: &str, pod: &str, limit: Duration) -> Result<()> {
         until_true(&format!("the pod {app} is ready"), limit, || {
             let Some(pod) = self.pods(app)?.into_iter().next() else {
@@ -76,7 +77,7 @@ impl World {
             .map(drop)
     }
 
-    /// The manifests of the repository, as a user applies them.
+    /// Applies manifests of the repository, as a user does.
     pub(super) fn apply_file(&self, path: &str) -> Result<()> {
         let path = self.root.join(path);
         self.cluster
@@ -85,9 +86,9 @@ impl World {
             .map(drop)
     }
 
-    /// Waits until nothing is left: no claim, no node of a pool, no living instance.
+    /// Waits until no claim, no node of a pool and no pending or running instance is left.
     pub(super) fn wait_all_gone(&self, limit: Duration) -> Result<()> {
-        until_true("claims, nodes and instances are gone", limit, || {
+        until_true("claims, nodes and instances are deleted", limit, || {
             let claims = self.cluster.kubectl.list(&["nodeclaims"])?.len();
             let (nodes, instances) = (self.nodes()?.len(), self.cloud.living()?.len());
             Ok((claims + nodes + instances == 0, format!("{claims} claims, {nodes} nodes, {instances} instances")))
@@ -99,7 +100,7 @@ fn is_ready(pod: &Value) -> bool {
     condition(pod, "Ready")
 }
 
-/// A quantity of whole or thousandth CPUs, in thousandths.
+/// A quantity of CPUs, in millicores.
 pub(super) fn millis(quantity: &str) -> Option<u64> {
     match quantity.strip_suffix('m') {
         Some(millis) => millis.parse().ok(),
@@ -107,7 +108,7 @@ pub(super) fn millis(quantity: &str) -> Option<u64> {
     }
 }
 
-/// Milliseconds, for a figure.
+/// Milliseconds for a figure.
 pub(super) fn in_millis(seconds: f64) -> String {
     format!("{:.0} ms", seconds * 1000.0)
 }

@@ -1,4 +1,4 @@
-//! What is shown. A scenario plays in a world of its own and gives figures, or an error that says what was not so.
+//! The scenarios. Each runs in its own environment and returns figures, or an error that describes the failure.
 
 mod by_hand;
 mod capacity;
@@ -18,21 +18,21 @@ use super::{Context, Figure};
 use crate::harness::world::World;
 use anyhow::Result;
 
-/// The region of the built-in catalog whose prices are facts.
+/// Region of the built-in catalog with real prices.
 const REGION: &str = "us-east-1";
-/// The cluster that the fixture of seed 001 names.
+/// Cluster in the fixture of seed 001.
 const SEED_001: &str = "eks-workshop";
-/// The cluster that the fixture of seed 000 names, and its region.
+/// Cluster in the fixture of seed 000, and its region.
 const SEED_000: (&str, &str) = ("backend", "ap-northeast-2");
 
-/// What a scenario needs of the services under test.
+/// What a scenario needs of the services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plimsoll {
     /// Nothing.
     Absent,
     /// Their programs.
     Built,
-    /// All of them in the scenario's world.
+    /// All services, running in the scenario's environment.
     Running,
 }
 
@@ -40,11 +40,11 @@ pub(super) enum Plimsoll {
 #[derive(Debug)]
 pub(super) struct Scenario {
     pub(super) name: &'static str,
-    /// In a line.
+    /// One-line description.
     pub(super) shows: &'static str,
     pub(super) region: &'static str,
     pub(super) cluster: &'static str,
-    /// Whether custom resources and rights of deploy/ are there from the beginning.
+    /// Whether the custom resources and permissions of deploy/ are installed at the start.
     pub(super) installed: bool,
     pub(super) plimsoll: Plimsoll,
     pub(super) play: fn(&Context, &mut World) -> Result<Vec<Figure>>,
@@ -63,7 +63,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "rights",
-        shows: "the accounts of deploy/ may do what they must and nothing else",
+        shows: "the accounts of deploy/ have exactly the required permissions",
         region: REGION,
         cluster: "rights",
         installed: true,
@@ -72,7 +72,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "growth",
-        shows: "seed 001: 5 pods run, 15 stop at the limit with a reason, 0 leave nothing",
+        shows: "seed 001: 5 pods run, 15 reach the limit with a reason, 0 remove all nodes",
         region: REGION,
         cluster: SEED_001,
         installed: true,
@@ -90,7 +90,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "capacity",
-        shows: "the first choice has no capacity: the next one within a second, and the first is left alone",
+        shows: "no capacity: the next offering is used within a second, and the first is not requested again",
         region: REGION,
         cluster: "capacity",
         installed: true,
@@ -117,7 +117,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "crash-actuator",
-        shows: "kill -9 of the leading actuator: claim written, Fleet called, answer lost",
+        shows: "kill -9 of the leading actuator: claim written, CreateFleet sent, response lost",
         region: REGION,
         cluster: "crash",
         installed: true,
@@ -126,7 +126,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "regressions",
-        shows: "deleted Leases, expiry beside do-not-disrupt, drift behind a PDB, a restarted StatefulSet: nothing stalls, nothing is bought again and again",
+        shows: "deleted Leases, expiry with do-not-disrupt, drift with a PDB, a restarted StatefulSet: no stalls, no repeated launches",
         region: REGION,
         cluster: "regressions",
         installed: true,
@@ -144,7 +144,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "views",
-        shows: "kubectl get and describe look as Karpenter's users know them",
+        shows: "kubectl get and describe have the columns of Karpenter",
         region: REGION,
         cluster: SEED_001,
         installed: true,
@@ -162,7 +162,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "monitoring",
-        shows: "every metric of the chart's dashboards and rules is exported, and Karpenter's dashboards show something",
+        shows: "every metric of the chart's dashboards and rules is exported, and Karpenter's dashboards show data",
         region: REGION,
         cluster: "monitoring",
         installed: true,
@@ -171,7 +171,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "world",
-        shows: "cargo xtask world starts, does what its subcommands ask for, and leaves no process behind",
+        shows: "cargo xtask world starts, executes its subcommands, and ends all processes",
         region: REGION,
         cluster: "world",
         installed: true,

@@ -1,11 +1,11 @@
-//! What was asked of the API server, by whom and when to the microsecond: its audit log.
+//! The audit log of the API server: requests with their users and times in microseconds.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::path::Path;
 
-/// What is logged: writes to claims with what they say and what became of them, who leads, kube-scheduler's verdicts on pods, all
-/// that Plimsoll asks, and who changes pods and nodes.
+/// Audit policy: writes to claims with request and response, leaders, kube-scheduler's conditions of pods, all requests
+/// of Plimsoll, and changes of pods and nodes.
 pub(crate) const POLICY: &str = r#"
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -34,10 +34,10 @@ rules:
 - level: None
 "#;
 
-/// One request that is over.
+/// One completed request.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// When it was over, in seconds since 1970.
+    /// Time of the response, in seconds since 1970.
     pub(crate) time: f64,
     pub(crate) user: String,
     pub(crate) verb: String,
@@ -50,18 +50,18 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// By one of Plimsoll's services: its short name, such as `watcher`.
+    /// Short name of Plimsoll's service that sent the request, such as `watcher`.
     pub(crate) fn service(&self) -> Option<&str> {
         self.user.strip_prefix("system:serviceaccount:plimsoll-system:plimsoll-")
     }
 
-    /// Whether it changes something.
+    /// Whether the request changes state.
     pub(crate) fn writes(&self) -> bool {
         !matches!(self.verb.as_str(), "get" | "list" | "watch")
     }
 }
 
-/// Reads the log as far as it goes; a line that is being written is left out.
+/// Reads the log; a line that is still being written is skipped.
 pub(crate) fn read(path: &Path) -> Result<Vec<Entry>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
@@ -90,7 +90,7 @@ fn entry(line: &str) -> Result<Entry> {
     })
 }
 
-/// When kube-scheduler first wrote, successfully, that the pod is unschedulable.
+/// Time at which kube-scheduler first wrote, successfully, that the pod is unschedulable.
 pub(crate) fn unschedulable_since(entries: &[Entry], pod: &str) -> Option<f64> {
     entries
         .iter()
@@ -103,7 +103,7 @@ fn says_unschedulable(patch: &Value) -> bool {
     conditions.is_some_and(|all| all.iter().any(|c| c["type"] == "PodScheduled" && c["reason"] == "Unschedulable"))
 }
 
-/// UIDs of the claims that ever had the condition `Launched`.
+/// UIDs of the claims that have had the condition `Launched`.
 pub(crate) fn launched_claims<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> std::collections::BTreeSet<String> {
     let launched = |claim: &Value| {
         let conditions = claim["status"]["conditions"].as_array();
@@ -113,7 +113,7 @@ pub(crate) fn launched_claims<'a>(entries: impl IntoIterator<Item = &'a Entry>) 
     of_claims.filter_map(|e| e.response["metadata"]["uid"].as_str().map(str::to_owned)).collect()
 }
 
-/// As `launched_claims`, of one NodePool: as many as instances were bought for it.
+/// As `launched_claims`, for one NodePool: the number of instances launched for it.
 pub(crate) fn launched_claims_of(entries: &[Entry], pool: &str) -> usize {
     let of_pool = entries.iter().filter(|e| e.response["metadata"]["labels"]["karpenter.sh/nodepool"] == pool);
     launched_claims(of_pool).len()

@@ -1,4 +1,4 @@
-//! The EC2 of tests/ec2: its process, its control paths, and what they tell.
+//! The EC2 of tests/ec2: its process and its control paths.
 
 use super::http::{self, percent};
 use super::parts::Parts;
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// moto reads a megabyte of facts while it starts.
 const START: Duration = Duration::from_secs(60);
 
-/// An instance that was ever launched.
+/// An instance of the whole history.
 #[derive(Debug)]
 pub(crate) struct Instance {
     pub(crate) id: String,
@@ -28,7 +28,7 @@ pub(crate) struct Instance {
 /// A call that arrived at the endpoint.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// When it arrived, in seconds since 1970.
+    /// Time of arrival, in seconds since 1970.
     pub(crate) time: f64,
     /// arrived, held-request, executed, held-answer, answered, lost-request, lost-answer.
     pub(crate) state: String,
@@ -37,19 +37,20 @@ pub(crate) struct Call {
     pub(crate) pools: Vec<(String, String, String)>,
 }
 
-/// A running EC2 with a network, a queue and a node role for one cluster: how to talk to it.
+/// A running EC2 with a network, a queue and a node role for one cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Cloud {
     pub(crate) endpoint: String,
     pub(crate) region: String,
     pub(crate) cluster: String,
-    /// What the bootstrap made.
+    /// Output of the bootstrap.
     pub(crate) made: Value,
     address: SocketAddr,
 }
 
 impl Cloud {
-    /// Starts the server and makes what an administrator has made before Plimsoll comes. EC2 ends with the process.
+    /// Starts the server and creates the resources that an administrator creates before Plimsoll. EC2 ends with the
+    /// process.
     pub(crate) fn start(
         parts: &Parts,
         guard: &Arc<Guard>,
@@ -66,7 +67,7 @@ impl Cloud {
         }
         let mut process = Process::start("ec2", &mut command, dir, guard)?;
         let line: Value = serde_json::from_str(&process.first_line(START)?)?;
-        let endpoint = line["endpoint"].as_str().context("the EC2 server told no endpoint")?.to_owned();
+        let endpoint = line["endpoint"].as_str().context("the EC2 server reported no endpoint")?.to_owned();
         let address =
             endpoint.trim_start_matches("http://").parse().with_context(|| format!("{endpoint} is not an address"))?;
         let output = Command::new(&parts.python)
@@ -92,7 +93,7 @@ impl Cloud {
         Ok((cloud, process))
     }
 
-    /// The zones that have a subnet, in order.
+    /// The zones with a subnet, in order.
     pub(crate) fn zones(&self) -> Vec<String> {
         let subnets = self.made["subnets"].as_object();
         let mut zones: Vec<String> = subnets.into_iter().flat_map(|all| all.keys().cloned()).collect();
@@ -100,7 +101,7 @@ impl Cloud {
         zones
     }
 
-    /// Every instance that was ever launched.
+    /// All instances of the history.
     pub(crate) fn instances(&self) -> Result<Vec<Instance>> {
         let answer = http::json(self.address, "GET", "/_instances", None)?;
         let items = answer["instances"].as_array().context("no instances in the answer")?;
@@ -115,44 +116,44 @@ impl Cloud {
         Ok(items.iter().map(instance).collect())
     }
 
-    /// Those that run or are about to.
+    /// Pending and running instances.
     pub(crate) fn living(&self) -> Result<Vec<Instance>> {
         Ok(self.instances()?.into_iter().filter(|i| i.state == "running" || i.state == "pending").collect())
     }
 
-    /// The calls of one action after the one with this number.
+    /// Calls of one action after the call with this number.
     pub(crate) fn calls(&self, action: &str, since: u64) -> Result<Vec<Call>> {
         let answer = http::json(self.address, "GET", &format!("/_calls?action={action}&since={since}"), None)?;
         Ok(answer["calls"].as_array().context("no calls in the answer")?.iter().map(call).collect())
     }
 
-    /// The number of the last call of any action.
+    /// Number of the last call of any action.
     pub(crate) fn last_call(&self) -> Result<u64> {
         let answer = http::json(self.address, "GET", "/_calls", None)?;
         Ok(answer["calls"].as_array().and_then(|all| all.last()).and_then(|c| c["seq"].as_u64()).unwrap_or(0))
     }
 
-    /// Sets faults, in the form of tests/ec2/README.md.
+    /// Sets faults, in the format of tests/ec2/README.md.
     pub(crate) fn faults(&self, faults: &Value) -> Result<()> {
         http::json(self.address, "POST", "/_faults", Some(faults)).map(drop)
     }
 
-    /// Lets held calls go on; those held before they executed never do so if dropped.
+    /// Releases held calls; with `drop_them`, calls that were held before execution never execute.
     pub(crate) fn release(&self, drop_them: bool) -> Result<()> {
         http::json(self.address, "POST", "/_release", Some(&json!({ "drop": drop_them }))).map(drop)
     }
 
-    /// The faults that are set, in the same form.
+    /// Current faults, in the same format.
     pub(crate) fn current_faults(&self) -> Result<Value> {
         http::json(self.address, "GET", "/_faults", None)
     }
 
-    /// Puts the notice of a Spot interruption into the queue. EC2 takes the instance when its time is over.
+    /// Sends a Spot interruption notice to the queue. EC2 terminates the instance after the notice period.
     pub(crate) fn interrupt(&self, instance: &str) -> Result<()> {
         self.send_event(instance, "spot-interruption", "")
     }
 
-    /// Ends an instance as somebody else than Plimsoll does, or a failure of its host: EC2 reports the new state to the queue.
+    /// Terminates an instance outside of Plimsoll, like a failure of its host: EC2 reports the new state to the queue.
     pub(crate) fn lose(&self, instance: &str) -> Result<()> {
         self.query(&[("Action", "TerminateInstances"), ("InstanceId.1", instance)])?;
         self.send_event(instance, "state-change", "shutting-down")
@@ -164,7 +165,7 @@ impl Cloud {
         http::json(self.address, "POST", "/_events", Some(&event)).map(drop)
     }
 
-    /// An EC2 call in the query protocol, as another program makes it. The text of the answer.
+    /// Makes an EC2 call in the query protocol, as another program. Returns the body of the response.
     pub(crate) fn query(&self, parameters: &[(&str, &str)]) -> Result<String> {
         let scope = format!(
             "AWS4-HMAC-SHA256 Credential=test/20260101/{}/ec2/aws4_request, SignedHeaders=host, Signature=0",

@@ -1,4 +1,4 @@
-//! The real control plane, and Plimsoll's custom resources and rights for it.
+//! The real control plane, with Plimsoll's custom resources and permissions.
 
 use super::audit;
 use super::controlplane::ControlPlane;
@@ -13,9 +13,10 @@ use std::sync::Arc;
 
 /// The namespace of deploy/kubernetes.
 pub(crate) const NAMESPACE: &str = "plimsoll-system";
-/// Of deploy/kubernetes, only what says who may do what: the services run as processes, not as pods.
+/// Applied kinds of deploy/kubernetes: only accounts and permissions, because the services run as processes, not as
+/// pods.
 const KINDS: [&str; 6] = ["Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
-/// Every EKS cluster has it: its address goes into the user data of nodes.
+/// Every EKS cluster has this Service: its address is part of the user data of nodes.
 const KUBE_DNS: &str = r#"
 apiVersion: v1
 kind: Service
@@ -38,7 +39,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts it, without anything of Plimsoll.
+    /// Starts the control plane without Plimsoll's objects.
     pub(crate) fn start(parts: &Parts, guard: &Arc<Guard>, dir: &Path) -> Result<Cluster> {
         let policy = dir.join("audit-policy.yaml");
         std::fs::write(&policy, audit::POLICY)?;
@@ -59,7 +60,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Custom resources, accounts and rights, as deploy/ has them.
+    /// Installs custom resources, accounts and permissions of deploy/.
     pub(crate) fn install(&self, root: &Path) -> Result<()> {
         let crds = root.join("deploy/crds");
         let crds = crds.to_str().context("the path of the repository is not UTF-8")?;
@@ -75,13 +76,13 @@ impl Cluster {
         self.kubectl.apply(&rights.join("\n---\n"))
     }
 
-    /// Where the API server is.
+    /// Address of the API server.
     pub(crate) fn address(&self) -> Result<SocketAddr> {
         let address = self.server.trim_start_matches("https://").parse();
         address.with_context(|| format!("{} is not an address", self.server))
     }
 
-    /// A kubeconfig with a token of one service's own account.
+    /// A kubeconfig with a token of a service's account.
     pub(crate) fn kubeconfig_of(&self, service: &str, dir: &Path) -> Result<PathBuf> {
         let account = format!("plimsoll-{service}");
         let token = self.kubectl.run(&["create", "token", &account, "-n", NAMESPACE, "--duration=24h"])?;

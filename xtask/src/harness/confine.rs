@@ -1,17 +1,17 @@
-//! Runs a program within an image's root file system, as a container runtime would with the manifests' settings.
+//! Runs a program in an image's root file system, like a container runtime with the settings of the manifests.
 
 use anyhow::{Context as _, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// deploy/kubernetes runs the pods as this user and group.
+/// User and group of the pods in deploy/kubernetes.
 pub(crate) const USER: &str = "65532:65532";
-/// What a container runtime needs that Linux may deny to a user: see [`trouble`].
+/// Operations of a container runtime that Linux may deny to a user: see [`trouble`].
 const PROBE: &str = "mount --bind /proc /proc && chroot --userspec=\"$0\" / true";
 
-/// Root file system, mounts (`ro` or `rw`, from, to), `--`, program. The root becomes read-only last, since mount points are
-/// made in it before. chroot sets the user: a program that is not root's has no capability left, and no-new-privs sees to it
-/// that it gets none.
+/// Arguments: root file system, mounts (`ro` or `rw`, from, to), `--`, program. The root becomes read-only last,
+/// because mount points are created in it before. chroot sets the user: a program of another user than root has no
+/// capabilities, and no-new-privs prevents it from getting any.
 const SCRIPT: &str = r#"
 set -eu
 root=$1 user=$2
@@ -37,18 +37,18 @@ cd /
 exec setpriv --no-new-privs chroot --userspec="$user" --groups= "$root" "$@"
 "#;
 
-/// A file or folder that the program sees; it belongs to the image's user from then on.
+/// A file or folder that is mounted; its owner becomes the user of the image.
 #[derive(Debug)]
 pub(crate) struct Mount {
-    /// Where it is.
+    /// Path on the machine.
     pub(crate) from: PathBuf,
-    /// Where the program sees it.
+    /// Path in the root file system.
     pub(crate) to: String,
     /// Whether the program may write there.
     pub(crate) writable: bool,
 }
 
-/// The command that runs `program` with arguments in the root file system `root`, with an empty environment.
+/// A command that runs `program` with arguments in the root file system `root`, with an empty environment.
 pub(crate) fn command(root: &Path, mounts: &[Mount], program: &str, args: &[String]) -> Command {
     let mut command = unshare();
     command.args(["sh", "-c", SCRIPT, "confine"]).arg(root).arg(USER);
@@ -56,24 +56,25 @@ pub(crate) fn command(root: &Path, mounts: &[Mount], program: &str, args: &[Stri
         command.arg(if mount.writable { "rw" } else { "ro" }).arg(&mount.from).arg(&mount.to);
     }
     command.args(["--", program]).args(args);
-    // What the tools above are found with, and all that an image without variables of its own gives.
+    // The path finds the tools above, and is the only variable of an image without an environment.
     let path = std::env::var_os("PATH").unwrap_or_default();
     command.env_clear().env("PATH", path);
     command
 }
 
-/// A command in a mount namespace of its own, as root there.
+/// A command in its own mount namespace, as root there.
 fn unshare() -> Command {
     let mut command = Command::new("unshare");
     if !is_root() {
-        // Needs a range of subordinate IDs, as Podman and Buildah do without root.
+        // Needs a range of subordinate IDs, like Podman and Buildah without root.
         command.args(["--user", "--map-root-user", "--map-auto"]);
     }
     command.args(["--mount", "--propagation=private"]);
     command
 }
 
-/// Why programs cannot be confined here. Some systems let only root make mount namespaces, others have none.
+/// Why programs cannot be confined on this machine. Some systems allow mount namespaces only for root, others do not
+/// have them.
 pub(crate) fn trouble() -> Option<String> {
     match unshare().args(["sh", "-c", PROBE, USER]).output() {
         Ok(output) if output.status.success() => None,
@@ -89,10 +90,10 @@ fn is_root() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ids(&status, "Uid:") == ["0"; 4])
 }
 
-/// Asks the kernel what a running program may do.
+/// Checks the privileges of a running program with the kernel.
 ///
 /// # Errors
-/// If it is another user, has a capability, could get one, or may write to its root file system.
+/// If the program has another user, has or could get a capability, or may write to its root file system.
 pub(crate) fn check(process: u32) -> Result<()> {
     let read = |name: &str| {
         let path = format!("/proc/{process}/{name}");
@@ -111,7 +112,7 @@ fn ids<'a>(status: &'a str, field: &str) -> Vec<&'a str> {
     line.map(|rest| rest.split_whitespace().collect()).unwrap_or_default()
 }
 
-/// `as_seen_inside`: whether IDs are those of the image. Seen from outside a user namespace they are others.
+/// `as_seen_inside`: whether IDs are those of the image. Outside of a user namespace they differ.
 fn status_faults(status: &str, as_seen_inside: bool) -> Vec<String> {
     let mut faults = Vec::new();
     let (user, group) = USER.split_once(':').unwrap_or((USER, USER));
@@ -136,7 +137,7 @@ fn status_faults(status: &str, as_seen_inside: bool) -> Vec<String> {
     faults
 }
 
-/// The mount at `/`, as the program sees it: the fifth and the sixth field are its place and its options.
+/// The mount at `/`, as the program sees it: the fifth and sixth fields are its path and its options.
 fn mount_fault(mountinfo: &str) -> Option<String> {
     let fields = mountinfo.lines().map(|line| line.split(' ').collect::<Vec<_>>()).find(|all| all.get(4) == Some(&"/"));
     let Some(fields) = fields else { return Some("no mount at /".to_owned()) };
@@ -160,7 +161,7 @@ mod tests {
         assert!(changed("Groups:\t ", "Groups:\t0 ").first().unwrap().starts_with("Groups:"));
         assert!(changed("CapEff:\t00", "CapEff:\t01").first().unwrap().starts_with("CapEff:"));
         assert_eq!(changed("NoNewPrivs:\t1", "NoNewPrivs:\t0"), ["may get new privileges"]);
-        assert!(status_faults("", true).len() >= 6, "what is not told does not hold");
+        assert!(status_faults("", true).len() >= 6, "missing values are faults");
     }
 
     #[test]

@@ -10,25 +10,25 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// 3 s on an idle machine, 8 s on a busy one; a cold disk takes longer.
+/// 3 s on an idle machine, 8 s on a busy machine; longer with a cold disk.
 const START: Duration = Duration::from_secs(120);
 
-/// A running control plane. Dropping it ends it.
+/// A running control plane. Dropping this value ends it.
 #[derive(Debug)]
 pub(crate) struct ControlPlane {
     /// Where the API server is.
     pub(crate) server: String,
-    /// What a user with all rights needs.
+    /// Kubeconfig of a user with all permissions.
     pub(crate) kubeconfig: PathBuf,
-    /// The certificate of the API server's authority.
+    /// Certificate of the API server's certificate authority.
     pub(crate) authority: PathBuf,
     pub(super) process: Process,
 }
 
-/// The binary, built where it is missing: it is cached outside the clone.
+/// The binary, built if it is missing. It is cached outside the clone.
 ///
 /// # Errors
-/// If it cannot be built, with what it needs of Go.
+/// If the binary cannot be built, with the required version of Go.
 pub(crate) fn binary(root: &Path, guard: &Guard) -> Result<PathBuf> {
     let script = root.join("tests/controlplane/build.sh");
     let path = process::build("tests/controlplane/build.sh", &mut Command::new(script), guard);
@@ -36,16 +36,16 @@ pub(crate) fn binary(root: &Path, guard: &Guard) -> Result<PathBuf> {
     Ok(PathBuf::from(path.trim()))
 }
 
-/// Where the control plane below `dir` keeps its data; the path must be short, a socket is in it.
+/// Data folder of the control plane in `dir`. The path must be short, because it contains a socket.
 pub(crate) fn data(dir: &Path) -> PathBuf {
     dir.join("cp")
 }
 
 impl ControlPlane {
-    /// Starts `binary` with more flags, and waits until it is ready. Data, logs and kubeconfig are in `dir`.
+    /// Starts `binary` with additional flags, and waits until it is ready. Data, logs and kubeconfig are in `dir`.
     ///
     /// # Errors
-    /// If it does not start in time.
+    /// If the control plane does not start in time.
     pub(crate) fn start(binary: &Path, flags: &[OsString], guard: &Arc<Guard>, dir: &Path) -> Result<ControlPlane> {
         let kubeconfig = dir.join("admin.kubeconfig");
         let data = data(dir);
@@ -54,7 +54,7 @@ impl ControlPlane {
         let mut process = Process::start("controlplane", &mut command, dir, guard)?;
         let line: Value = serde_json::from_str(&process.first_line(START)?)?;
         Ok(ControlPlane {
-            server: line["server"].as_str().context("the control plane told no server")?.to_owned(),
+            server: line["server"].as_str().context("the control plane reported no server")?.to_owned(),
             kubeconfig,
             authority: data.join("pki/ca.crt"),
             process,

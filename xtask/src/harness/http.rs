@@ -1,4 +1,4 @@
-//! As much HTTP as loopback control paths and health checks need: one request, one connection.
+//! A minimal HTTP client for loopback control paths and health checks: one request per connection.
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
@@ -6,20 +6,20 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Held calls of the EC2 stand-in are never waited for here: every answer is quick.
+/// Every response is fast: this client never waits for held calls of the EC2 stand-in.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) body: String,
 }
 
-/// Sends one request. HTTP/1.0, so that the answer ends with the connection and is never chunked.
+/// Sends one request with HTTP/1.0, so that the response ends with the connection and is never chunked.
 ///
 /// # Errors
-/// If there is no connection or no HTTP answer. A status of 400 or more is not an error.
+/// If there is no connection or no HTTP response. A status of 400 or more is not an error.
 pub(crate) fn send(
     address: SocketAddr,
     method: &str,
@@ -43,7 +43,7 @@ pub(crate) fn send(
     Ok(Answer { status: status.with_context(|| format!("no status in {head:?}"))?, body: body.to_owned() })
 }
 
-/// Sends JSON, expects JSON and success.
+/// Sends JSON, and expects JSON and success.
 ///
 /// # Errors
 /// If the status is 400 or more, with the body.
@@ -56,7 +56,7 @@ pub(crate) fn json(address: SocketAddr, method: &str, path: &str, body: Option<&
     serde_json::from_str(&answer.body).with_context(|| format!("{method} {address}{path} did not answer in JSON"))
 }
 
-/// A text within a query or a form.
+/// Encodes a string for a query or a form.
 pub(crate) fn percent(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~".contains(&b);
     text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()

@@ -1,4 +1,4 @@
-//! kubectl, as a user of the cluster runs it.
+//! Runs kubectl like a user of the cluster.
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
@@ -20,15 +20,15 @@ impl Kubectl {
         Kubectl { kubeconfig: kubeconfig.to_owned() }
     }
 
-    /// Its stdout.
+    /// Runs kubectl and returns its stdout.
     ///
     /// # Errors
-    /// If it fails, with its stderr.
+    /// If kubectl fails, with its stderr.
     pub(crate) fn run(&self, args: &[&str]) -> Result<String> {
         self.run_with("", args)
     }
 
-    /// As `run`, with a text on stdin.
+    /// As `run`, with input on stdin.
     ///
     /// # Errors
     /// As `run`.
@@ -53,7 +53,7 @@ impl Kubectl {
         String::from_utf8(output.stdout).context("kubectl did not write UTF-8")
     }
 
-    /// Applies a text of manifests.
+    /// Applies manifests.
     ///
     /// # Errors
     /// As `run`.
@@ -84,7 +84,7 @@ pub(crate) fn condition(object: &Value, kind: &str) -> bool {
         .is_some_and(|all| all.iter().any(|c| c["type"] == kind && c["status"] == "True"))
 }
 
-/// The instance behind a node: the last part of its provider id.
+/// Id of the instance of a node: the last part of its provider id.
 pub(crate) fn instance_of(node: &Value) -> Option<&str> {
     node["spec"]["providerID"].as_str().and_then(|id| id.rsplit('/').next())
 }

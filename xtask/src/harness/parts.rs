@@ -1,4 +1,4 @@
-//! The programs that a run is made of: found where they were built before, or built.
+//! Programs of a run: found, or built if they are missing.
 
 use super::process::{self, Guard};
 use super::{controlplane, tools};
@@ -7,24 +7,24 @@ use anyhow::{Context as _, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Packages with the programs under test. The actuator's takes minutes the first time: the EC2 SDK.
+/// Packages with the programs under test. The actuator takes minutes the first time because of the EC2 SDK.
 const PACKAGES: [&str; 4] = ["plimsoll-watcher", "plimsoll-objects", "plimsoll-actuator-aws", "plimsoll-cli"];
 
-/// Where everything is.
+/// Paths of all programs.
 #[derive(Debug)]
 pub(crate) struct Parts {
     /// The repository.
     pub(crate) root: PathBuf,
     /// The control plane's binary.
     pub(crate) controlplane: PathBuf,
-    /// The Python of the virtual environment.
+    /// Python of the virtual environment.
     pub(crate) python: PathBuf,
-    /// The folder with the programs under test. It may be empty if nothing needs them.
+    /// Folder with the programs under test. It may be empty if no scenario needs them.
     pub(crate) programs: PathBuf,
 }
 
 impl Parts {
-    /// Builds what is missing: the control plane and the virtual environment are cached outside the clone.
+    /// Builds missing programs. The control plane and the virtual environment are cached outside the clone.
     pub(crate) fn find(guard: &Guard, build_services: bool, say: fn(&str)) -> Result<Parts> {
         tools::require(&[&tools::PYTHON, &tools::KUBECTL])?;
         let (root, target) = workspace::folders()?;
@@ -57,7 +57,7 @@ fn python(root: &Path, guard: &Guard) -> Result<PathBuf> {
     Ok(Path::new(venv.trim()).join("bin/python"))
 }
 
-/// Builds the programs of packages in the profile of tests.
+/// Builds the programs of packages in the test profile.
 pub(crate) fn build_packages(root: &Path, packages: &[&str], guard: &Guard) -> Result<()> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).args(["build", "--quiet", "--bins"]);

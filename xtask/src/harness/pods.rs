@@ -1,9 +1,10 @@
-//! Runs the pods of one namespace as processes, as a kubelet does: arguments, environment, Secrets, tokens, probes, the end. The
-//! programs under test stand for the images. DNS is a file of hosts, from the EndpointSlices of the namespace.
+//! Runs the pods of one namespace as processes, like a kubelet: arguments, environment, Secrets, tokens, probes,
+//! termination. The programs under test replace the images. A hosts file from the EndpointSlices of the namespace
+//! replaces DNS.
 //!
 //! kwok must not run the same pods: they need the annotation `plimsoll.test/run-after` with a time beyond the run.
 //!
-//! Not played: restarts, liveness probes, Secrets that change later, network policies.
+//! Not simulated: restarts, liveness probes, Secrets that change later, network policies.
 
 mod root;
 pub(crate) mod spec;
@@ -27,17 +28,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Names the Service of an EndpointSlice.
+/// Label with the Service of an EndpointSlice.
 const SERVICE: &str = "kubernetes.io/service-name";
 
-/// A pod whose process was started.
+/// A pod with a started process.
 #[derive(Debug)]
 struct Running {
     name: String,
     process: Process,
     address: Ipv4Addr,
     container: Container,
-    /// Where its readiness is asked; a pod that runs once has none.
+    /// Address and path of its readiness probe; a pod that runs to completion has none.
     probe: Option<(SocketAddr, String)>,
     ready: bool,
 }
@@ -51,16 +52,16 @@ pub(crate) struct Pods {
     programs: PathBuf,
     dir: PathBuf,
     guard: Arc<Guard>,
-    /// Addresses given out so far.
+    /// Number of assigned addresses.
     given: u8,
     hosts: String,
     running: BTreeMap<String, Running>,
-    /// UIDs of pods that have ended by themselves.
+    /// UIDs of pods whose process has exited.
     done: BTreeSet<String>,
     troubles: Vec<String>,
 }
 
-/// What runs the pods, and with what.
+/// Environment of the pods.
 #[derive(Debug)]
 pub(crate) struct Setup<'a> {
     pub(crate) kubectl: &'a Kubectl,
@@ -68,22 +69,22 @@ pub(crate) struct Setup<'a> {
     pub(crate) api_server: SocketAddr,
     /// Folder with a program for each image.
     pub(crate) programs: &'a Path,
-    /// Logs and mounted files go here.
+    /// Folder for logs and mounted files.
     pub(crate) dir: &'a Path,
     pub(crate) guard: &'a Arc<Guard>,
 }
 
 impl Pods {
-    /// Nothing runs before the first [`Self::sync`].
+    /// Creates the runner. No process runs before the first [`Self::sync`].
     ///
     /// # Errors
-    /// If the folder cannot be made.
+    /// If the folder cannot be created.
     pub(crate) fn new(setup: &Setup<'_>) -> Result<Pods> {
         let Setup { kubectl, namespace, api_server, programs, dir, guard } = *setup;
         fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
         let hosts = dir.join("hosts");
         fs::write(&hosts, "")?;
-        // It will belong to the pods' user, and is written again by this one.
+        // The file will belong to the user of the pods, and this process updates it.
         fs::set_permissions(&hosts, Permissions::from_mode(0o666))?;
         Ok(Pods {
             kubectl: kubectl.clone(),
@@ -100,7 +101,7 @@ impl Pods {
         })
     }
 
-    /// Plays the kubelet until the answer is yes.
+    /// Runs pods like a kubelet until a condition holds.
     ///
     /// # Errors
     /// As [`until_true`].
@@ -116,10 +117,10 @@ impl Pods {
         })
     }
 
-    /// Compares the pods with the processes, and starts, ends and reports what differs.
+    /// Compares the pods with the processes: starts and ends processes, and reports their state.
     ///
     /// # Errors
-    /// If the API server cannot be asked, or a pod needs something that is not played.
+    /// If the API server does not respond, or a pod needs a feature that is not simulated.
     pub(crate) fn sync(&mut self) -> Result<()> {
         self.guard.check()?;
         self.write_hosts()?;
@@ -131,7 +132,7 @@ impl Pods {
             self.follow(pod, &uid, &name).with_context(|| format!("pod {name}"))?;
             seen.insert(uid);
         }
-        // Deleted at once, without waiting for the process.
+        // Deleted without a grace period, so the process is not awaited.
         let gone: Vec<String> = self.running.keys().filter(|uid| !seen.contains(*uid)).cloned().collect();
         for uid in gone {
             self.end(&uid)?;
@@ -139,7 +140,7 @@ impl Pods {
         Ok(())
     }
 
-    /// Where those that are ready serve a port of this name.
+    /// Addresses of ready pods with a port of this name.
     pub(crate) fn ports(&self, name: &str) -> Vec<SocketAddr> {
         let port = |running: &Running| {
             let ports = running.container.ports.iter().flatten();
@@ -150,7 +151,7 @@ impl Pods {
         self.running.values().filter(|running| running.ready).filter_map(port).collect()
     }
 
-    /// Processes of pods that ended by themselves, did not end well, or panicked.
+    /// Processes of pods that exited unexpectedly or with an error, or panicked.
     ///
     /// # Errors
     /// If a log cannot be read.
@@ -214,7 +215,7 @@ impl Pods {
         Ok(())
     }
 
-    /// One that runs and should.
+    /// Checks the process of a pod that should run.
     fn look(&mut self, uid: &str) -> Result<()> {
         let running = self.running.get_mut(uid).context("it runs")?;
         if let Some(status) = running.process.status()? {
@@ -241,7 +242,7 @@ impl Pods {
         self.patch(&name, &status)
     }
 
-    /// Ends the process of a pod that is to end or is gone.
+    /// Ends the process of a pod that is being deleted or does not exist.
     fn end(&mut self, uid: &str) -> Result<()> {
         if let Some(mut running) = self.running.remove(uid) {
             let status = running.process.stop()?;
@@ -252,7 +253,7 @@ impl Pods {
         Ok(())
     }
 
-    /// As the kubelet does once a deleted pod has ended.
+    /// Removes the pod object, like the kubelet after a deleted pod has terminated.
     fn remove(&self, name: &str) -> Result<()> {
         let args = ["delete", "pod", name, "-n", self.namespace, "--grace-period=0", "--force", "--ignore-not-found"];
         self.kubectl.run(&args).map(drop)
@@ -264,11 +265,11 @@ impl Pods {
         self.kubectl.run(&args).map(drop)
     }
 
-    /// A loopback address of its own for each pod. Runs at the same time have other ones: they differ in the process ID.
+    /// A separate loopback address for each pod. Concurrent runs have different addresses, derived from the process ID.
     fn address(&mut self) -> Result<Ipv4Addr> {
-        self.given = self.given.checked_add(1).context("no address is left")?;
+        self.given = self.given.checked_add(1).context("no free address")?;
         let [.., high, low] = std::process::id().to_be_bytes();
-        // 127.0 and the fixed addresses of the image check are left out.
+        // Excludes 127.0 and the fixed addresses of the image check.
         Ok(Ipv4Addr::new(127, 64 | (high & 0x3f), low, self.given))
     }
 
@@ -280,7 +281,7 @@ impl Pods {
         Ok(root)
     }
 
-    /// Names of Services with the addresses of their ready pods, as DNS answers for headless ones.
+    /// Writes the names of Services with the addresses of their ready pods, like DNS for headless Services.
     fn write_hosts(&mut self) -> Result<()> {
         let slices: Vec<EndpointSlice> = self.list("endpointslices")?;
         let text = hosts(&slices, self.namespace)?;

@@ -1,4 +1,4 @@
-//! Processes that end with the run, whatever happens to it.
+//! Processes that always end with the run.
 
 use super::wait::until_true;
 use anyhow::{Context as _, Result, bail};
@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a process may take to end after SIGTERM: the control plane ends five others one by one.
+/// Time for a process to end after SIGTERM: the control plane ends five others one by one.
 const GRACE: Duration = Duration::from_secs(30);
-/// A build from source: 10 minutes on 2 idle cores for the control plane or the EC2 SDK, times six on a busy machine.
+/// Build from source: 10 minutes on 2 idle cores for the control plane or the EC2 SDK, times six for a busy machine.
 const BUILD: Duration = Duration::from_secs(3600);
 
-/// Reads the process groups that it watches over from a pipe. When the pipe closes, because the run ended or was killed,
-/// it kills those that are left. It has a group of its own, so that Ctrl-C does not reach it.
+/// Reads process groups from a pipe. When the pipe closes, because the run ended or was killed, it kills the remaining
+/// groups. It has its own process group, so that Ctrl-C does not reach it.
 const WATCHMAN: &str = r#"
 trap '' INT TERM HUP
 groups=' '
@@ -30,10 +30,10 @@ done
 for group in $groups; do kill -KILL "-$group" 2>/dev/null; done
 "#;
 
-/// Kills every process group that is still registered once this run is over, also if it dies by SIGKILL.
+/// Kills every registered process group when this run ends, also after SIGKILL.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    // Dropped first: the closed pipe is what the watchman waits for.
+    // Dropped first: the watchman waits for the pipe to close.
     pipe: Mutex<ChildStdin>,
     interrupted: AtomicBool,
 }
@@ -51,7 +51,7 @@ impl Guard {
         Ok(Guard { pipe: Mutex::new(pipe), interrupted: AtomicBool::new(false) })
     }
 
-    /// The user wants the run to end: whatever waits for a process to start gives up.
+    /// The user interrupts the run: every wait for a process to start fails.
     pub(crate) fn interrupt(&self) {
         self.interrupted.store(true, Ordering::SeqCst);
     }
@@ -67,25 +67,25 @@ impl Guard {
 
     fn tell(&self, deed: char, group: u32) {
         let mut pipe = self.pipe.lock().unwrap_or_else(PoisonError::into_inner);
-        // If the watchman is gone, Drop still ends the processes of a run that ends by itself.
+        // Without the watchman, Drop still ends the processes if the run ends normally.
         let _ = writeln!(pipe, "{deed} {group}");
     }
 }
 
-/// A running program. Dropping it ends it.
+/// A running program. Dropping this value ends it.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) name: String,
     child: Child,
     guard: Arc<Guard>,
     out: PathBuf,
-    /// SIGTERM was sent. A second one would mean: at once.
+    /// Whether SIGTERM was sent. A second one would end the process immediately.
     terminated: bool,
     ended: bool,
 }
 
 impl Process {
-    /// Starts the command in a group of its own; its output goes to `NAME.out` and `NAME.log` in the folder, both appended to.
+    /// Starts the command in its own process group; its output is appended to `NAME.out` and `NAME.log` in the folder.
     pub(crate) fn start(name: &str, command: &mut Command, logs: &Path, guard: &Arc<Guard>) -> Result<Process> {
         let out = logs.join(format!("{name}.out"));
         let open = |path: &Path| {
@@ -102,11 +102,11 @@ impl Process {
         Ok(Process { name: name.to_owned(), child, guard: Arc::clone(guard), out, terminated: false, ended: false })
     }
 
-    /// The first line that it writes to stdout, by which it says that it is ready.
+    /// The first line on stdout, with which the program reports that it is ready.
     pub(crate) fn first_line(&mut self, limit: Duration) -> Result<String> {
         let name = self.name.clone();
         let mut line = None;
-        until_true(&format!("{name} tells that it is ready"), limit, || {
+        until_true(&format!("{name} reports that it is ready"), limit, || {
             self.guard.check()?;
             let text = std::fs::read_to_string(&self.out)?;
             line = text.split_once('\n').map(|(first, _)| first.to_owned());
@@ -117,20 +117,20 @@ impl Process {
             }
             Ok((line.is_some(), "nothing on stdout".to_owned()))
         })?;
-        line.with_context(|| format!("{name} told nothing"))
+        line.with_context(|| format!("{name} wrote nothing to stdout"))
     }
 
-    /// Its process ID; that of the program itself if the command replaced itself by it.
+    /// Process ID; that of the program itself if the command replaced itself with it.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// How it ended, if it has.
+    /// Exit status, if the process has ended.
     pub(crate) fn status(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
 
-    /// As `kill -9`: it has no chance to do anything.
+    /// Kills the process as `kill -9` does.
     pub(crate) fn kill_hard(&mut self) -> Result<()> {
         self.child.kill().with_context(|| format!("killing {}", self.name))?;
         self.child.wait()?;
@@ -138,7 +138,7 @@ impl Process {
         Ok(())
     }
 
-    /// SIGTERM, without waiting: several processes end at the same time.
+    /// Sends SIGTERM without waiting, so that several processes can end at the same time.
     pub(crate) fn terminate(&mut self) -> Result<()> {
         if !self.ended && !self.terminated && self.child.try_wait()?.is_none() {
             terminate_group(self.child.id())?;
@@ -147,7 +147,7 @@ impl Process {
         Ok(())
     }
 
-    /// SIGTERM, and what became of it. One that does not end in time is killed.
+    /// Sends SIGTERM and waits for the exit status. A process that does not end in time is killed.
     pub(crate) fn stop(&mut self) -> Result<ExitStatus> {
         self.terminate()?;
         let ended = until_true(&format!("{} ends", self.name), GRACE, || {
@@ -172,7 +172,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if !self.ended {
-            // The run goes on or has failed already: there is nothing better to do with an error here.
+            // The run continues or has failed already, so an error here is ignored.
             let _ = self.stop();
         }
     }
@@ -183,7 +183,7 @@ fn terminate_group(group: u32) -> Result<()> {
     Ok(())
 }
 
-/// Runs a build to its end and returns what it wrote to stdout. An interrupted run ends the build too, with all compilers.
+/// Runs a build and returns its stdout. An interrupted run also ends the build with all compilers.
 ///
 /// # Errors
 /// If it cannot be started, fails, or the run is interrupted.
@@ -203,7 +203,7 @@ pub(crate) fn build(name: &str, command: &mut Command, guard: &Guard) -> Result<
     if ended.is_err() {
         terminate_group(group)?;
     }
-    // Builds print a path: far less than a pipe holds, so the process never waits for a reader.
+    // Builds print a path: far less than the size of a pipe, so the process never blocks.
     let output = child.wait_with_output()?;
     guard.tell('-', group);
     ended?;
@@ -213,7 +213,7 @@ pub(crate) fn build(name: &str, command: &mut Command, guard: &Guard) -> Result<
     String::from_utf8(output.stdout).with_context(|| format!("{name} did not write UTF-8"))
 }
 
-/// A port that nobody listens on now. Another process could take it before it is used: on loopback nobody else asks.
+/// A free port. Another process could take it before it is used, which does not happen on loopback.
 pub(crate) fn free_port() -> Result<u16> {
     Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
@@ -264,8 +264,8 @@ mod tests {
         let guard = Arc::new(Guard::start()?);
         let mut process = Process::start("it", Command::new("sleep").arg("600"), folder.path(), &guard)?;
         guard.interrupt();
-        let told = process.first_line(GRACE).map_err(|error| error.to_string());
-        assert_eq!(told, Err("interrupted".to_owned()));
+        let result = process.first_line(GRACE).map_err(|error| error.to_string());
+        assert_eq!(result, Err("interrupted".to_owned()));
         let built = build("it", Command::new("sleep").arg("600"), &guard).map_err(|error| error.to_string());
         assert_eq!(built, Err("interrupted".to_owned()));
         Ok(())
@@ -285,8 +285,8 @@ mod tests {
         let folder = tempfile::tempdir()?;
         let guard = Arc::new(Guard::start()?);
         let mut process = Process::start("it", Command::new("sh").args(["-c", "exit 3"]), folder.path(), &guard)?;
-        let told = process.first_line(GRACE).map_err(|error| error.to_string());
-        assert!(told.as_ref().is_err_and(|t| t.contains("ended while starting: exit status: 3")), "{told:?}");
+        let result = process.first_line(GRACE).map_err(|error| error.to_string());
+        assert!(result.as_ref().is_err_and(|t| t.contains("ended while starting: exit status: 3")), "{result:?}");
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! The real control plane and the EC2 stand-in alone, for checks that bring their own programs.
+//! The real control plane and the EC2 stand-in without services, for checks that start their own programs.
 
 use super::cloud::Cloud;
 use super::cluster::{Cluster, NAMESPACE};
@@ -11,20 +11,21 @@ use std::sync::Arc;
 
 const REGION: &str = "us-east-1";
 
-/// Running servers. Dropping them ends them.
+/// Running servers. Dropping this value ends them.
 #[derive(Debug)]
 pub(crate) struct Servers {
     cluster: Cluster,
     cloud: Cloud,
-    /// Ends with this.
+    /// Ends when this value is dropped.
     _cloud: Process,
 }
 
 impl Servers {
-    /// Starts both, with deploy/crds and the rights of deploy/kubernetes. `name` is the cluster's, and that of its queue.
+    /// Starts both, with deploy/crds and the permissions of deploy/kubernetes. `name` is the name of the cluster and of
+    /// its queue.
     ///
     /// # Errors
-    /// If one cannot be built or does not start.
+    /// If a server cannot be built or does not start.
     pub(crate) fn start(guard: &Arc<Guard>, dir: &Path, name: &str, say: fn(&str)) -> Result<Servers> {
         let parts = Parts::find(guard, false, say)?;
         let cluster = Cluster::start(&parts, guard, dir)?;
@@ -33,23 +34,23 @@ impl Servers {
         Ok(Servers { cluster, cloud, _cloud: process })
     }
 
-    /// Where the API server is.
+    /// Address of the API server.
     ///
     /// # Errors
-    /// If its URL names no address.
+    /// If its URL contains no address.
     pub(crate) fn api_server(&self) -> Result<SocketAddr> {
         self.cluster.address()
     }
 
-    /// The certificate of the API server's authority.
+    /// Certificate of the API server's certificate authority.
     pub(crate) fn authority(&self) -> PathBuf {
         self.cluster.authority.clone()
     }
 
-    /// A token of a service's own account, as a kubelet mounts it.
+    /// A token of a service's account, as a kubelet mounts it.
     ///
     /// # Errors
-    /// If the API server refuses.
+    /// If the API server rejects the request.
     pub(crate) fn token(&self, account: &str) -> Result<String> {
         let token = self.cluster.kubectl.run(&["create", "token", account, "-n", NAMESPACE, "--duration=1h"])?;
         Ok(token.trim().to_owned())

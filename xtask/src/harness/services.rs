@@ -1,4 +1,4 @@
-//! The services under test, as processes with the account that deploy/ gives them.
+//! The services under test, as processes with their accounts of deploy/.
 
 use super::cloud::Cloud;
 use super::cluster::{Cluster, NAMESPACE};
@@ -15,20 +15,20 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The catalog is loaded, all watches are listed, a lease is taken.
+/// Time to load the catalog, list all watches and take a lease.
 const START: Duration = Duration::from_secs(90);
-/// Replicas of each service, as a Deployment runs them.
+/// Replicas of each service, as in its Deployment.
 pub(crate) const REPLICAS: usize = 2;
 
-/// Which service.
+/// Kind of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
     /// Reads the cluster.
     Watcher,
-    /// Decides.
+    /// Computes plans.
     Scheduler,
-    /// Acts.
+    /// Executes plans.
     Actuator,
 }
 
@@ -51,29 +51,29 @@ impl Kind {
     }
 }
 
-/// One replica. It can be killed and started again with the same ports, as a pod that restarts.
+/// One replica. It can be killed and restarted with the same ports, like a pod.
 #[derive(Debug)]
 pub(crate) struct Replica {
     pub(crate) kind: Kind,
     pub(crate) index: usize,
     pub(crate) listen: SocketAddr,
-    /// Of a scheduler: Plan, `WhatIf` and Explain for everybody.
+    /// Open port of a scheduler: Plan, `WhatIf` and Explain for all callers.
     pub(crate) open: SocketAddr,
     pub(crate) health: SocketAddr,
     pub(crate) metrics: SocketAddr,
     program: PathBuf,
     args: Vec<String>,
-    /// None while it is down.
+    /// `None` while the replica is down.
     process: Option<Process>,
 }
 
 impl Replica {
-    /// Where everybody may ask for plans; schedulers only.
+    /// Open port for plans; only schedulers have one.
     pub(crate) fn open_to_all(&self) -> Option<SocketAddr> {
         (self.kind == Kind::Scheduler).then_some(self.open)
     }
 
-    /// As its lease and its logs name it.
+    /// Name in its lease and its logs.
     pub(crate) fn name(&self) -> String {
         format!("plimsoll-{}-{}", self.kind.name(), self.index)
     }
@@ -100,7 +100,7 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// Starts them in the order in which they need each other, and waits until each says that it is ready.
+    /// Starts the services in the order of their dependencies, and waits until each is ready.
     pub(crate) fn start(
         parts: &Parts,
         guard: &Arc<Guard>,
@@ -183,7 +183,7 @@ impl Services {
         })
     }
 
-    /// As `kill -9`; the replica stays down until `up`.
+    /// Kills the replica as `kill -9` does; the replica stays down until `up`.
     pub(crate) fn kill(&mut self, index: usize) -> Result<String> {
         let replica = &mut self.replicas[index];
         let mut process = replica.process.take().with_context(|| format!("{} does not run", replica.name()))?;
@@ -191,7 +191,7 @@ impl Services {
         Ok(replica.name())
     }
 
-    /// Stops the replicas of a kind and starts them again, one after the other.
+    /// Stops and restarts the replicas of a kind one by one.
     pub(crate) fn restart(&mut self, kind: Kind) -> Result<()> {
         let indices: Vec<usize> = (0..self.replicas.len()).filter(|i| self.replicas[*i].kind == kind).collect();
         for index in indices {
@@ -204,7 +204,7 @@ impl Services {
         Ok(())
     }
 
-    /// Removes replicas that ended by themselves, and says how each ended.
+    /// Removes replicas that exited, and returns how each ended.
     pub(crate) fn ended(&mut self) -> Result<Vec<String>> {
         let mut ended = Vec::new();
         for replica in &mut self.replicas {
@@ -233,7 +233,7 @@ impl Services {
         self.replicas.iter().position(|r| r.kind == kind).with_context(|| format!("no {}", kind.name()))
     }
 
-    /// Names those that ended by themselves, or panicked and went on.
+    /// Replicas that exited unexpectedly, or panicked and continued.
     pub(crate) fn troubles(&mut self) -> Result<Vec<String>> {
         let mut troubles = Vec::new();
         for replica in &mut self.replicas {
@@ -254,10 +254,10 @@ impl Services {
 }
 
 impl Drop for Services {
-    /// All of them end at the same time.
+    /// Ends all replicas at the same time.
     fn drop(&mut self) {
         for process in self.replicas.iter_mut().filter_map(|r| r.process.as_mut()) {
-            // One that cannot be told now is told again when it is dropped.
+            // If this fails, the process gets another signal when it is dropped.
             let _ = process.terminate();
         }
     }

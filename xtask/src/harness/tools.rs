@@ -1,20 +1,20 @@
-//! Programs that this machine must have, and how to get them.
+//! Programs that must be installed, and how to install them.
 
 use anyhow::{Result, bail};
 use std::ffi::OsStr;
 use std::process::Command;
 
-/// A program that is neither built nor installed by the repository itself.
+/// A program that the repository neither builds nor installs.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Tool {
-    /// Its file on PATH.
+    /// File name on PATH.
     pub(crate) program: &'static str,
-    /// Name and lowest version.
+    /// Name and minimum version.
     what: &'static str,
-    /// What it is needed for.
+    /// Purpose.
     purpose: &'static str,
     get: &'static str,
-    /// Arguments by which it prints its version.
+    /// Arguments that print its version.
     version: &'static [&'static str],
 }
 
@@ -42,7 +42,7 @@ pub(crate) const KUBECTL: Tool = Tool {
     get: "https://kubernetes.io/docs/tasks/tools/",
     version: &["version", "--client"],
 };
-/// Evaluates the dashboards' expressions in the scenario `monitoring`, which does without it if it is missing.
+/// Evaluates the dashboards' expressions in the scenario `monitoring`. Optional.
 pub(crate) const PROMETHEUS: Tool = Tool {
     program: "prometheus",
     what: "Prometheus",
@@ -53,11 +53,11 @@ pub(crate) const PROMETHEUS: Tool = Tool {
 /// Tests the alert rules.
 pub(crate) const PROMTOOL: Tool =
     Tool { program: "promtool", what: "promtool", purpose: "tests alert rules", ..PROMETHEUS };
-/// What the end-to-end world needs beside Rust.
+/// Tools that the end-to-end environment needs in addition to Rust.
 pub(crate) const ALL: [&Tool; 3] = [&GO, &PYTHON, &KUBECTL];
 
 impl Tool {
-    /// Whether a folder of PATH has it.
+    /// Whether a folder of PATH contains it.
     pub(crate) fn is_installed(&self) -> bool {
         self.is_in(&std::env::var_os("PATH").unwrap_or_default())
     }
@@ -70,7 +70,7 @@ impl Tool {
         format!("{} is not on PATH. {} {}. Get it: {}", self.program, self.what, self.purpose, self.get)
     }
 
-    /// What a step that failed needs of this tool, beside what there is.
+    /// Requirements of a failed step for this tool, and the installed version.
     pub(crate) fn needed(&self) -> String {
         if !self.is_installed() {
             return self.how_to_get();
@@ -82,7 +82,7 @@ impl Tool {
 }
 
 /// # Errors
-/// If one of these is missing, with what each missing one is for and how to get it.
+/// Fails if a tool is missing, with the purpose of each missing tool and how to install it.
 pub(crate) fn require(tools: &[&Tool]) -> Result<()> {
     let missing: Vec<String> = tools.iter().filter(|tool| !tool.is_installed()).map(|tool| tool.how_to_get()).collect();
     if !missing.is_empty() {
@@ -109,9 +109,9 @@ mod tests {
     #[test]
     fn what_is_missing_is_named_with_its_purpose_and_source() {
         const NONE: Tool = Tool { program: "no-such-tool", ..GO };
-        let told = require(&[&NONE]).map_err(|error| error.to_string());
+        let result = require(&[&NONE]).map_err(|error| error.to_string());
         let needed = "no-such-tool is not on PATH. Go 1.26 or later builds the Kubernetes control plane, once. Get it: https://go.dev/dl/";
-        assert_eq!(told, Err(needed.to_owned()));
+        assert_eq!(result, Err(needed.to_owned()));
         assert_eq!(NONE.needed(), needed);
     }
 }

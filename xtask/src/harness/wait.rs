@@ -1,24 +1,24 @@
-//! Waiting for something to become true, with a limit and with the last thing seen in the error.
+//! Polls a condition with a time limit; the error contains the last observation.
 
 use anyhow::{Result, bail};
 use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
-/// How often a condition is looked at. A look is most often a kubectl process, which takes about as long.
+/// Polling interval. Most polls run a kubectl process, which takes about as long.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// What a look found.
+/// Result of one poll.
 pub(crate) enum Seen<T> {
-    /// It is there.
+    /// The condition holds.
     Yes(T),
-    /// Not yet; this is what there is instead.
+    /// The condition does not hold yet, with the current state.
     NotYet(String),
 }
 
-/// Looks until the answer is yes.
+/// Polls until the condition holds.
 ///
 /// # Errors
-/// If it is not there within the limit, with what was seen last; or at once if the look itself fails.
+/// If the condition does not hold within the limit, with the last observation; or immediately if the poll fails.
 pub(crate) fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Result<Seen<T>>) -> Result<T> {
     let begun = Instant::now();
     loop {
@@ -27,7 +27,7 @@ pub(crate) fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Re
             Seen::NotYet(instead) if begun.elapsed() > limit => {
                 bail!("not within {} s: {what}; instead: {instead}", limit.as_secs());
             }
-            // Nobody unparks this thread: a pause between two looks at another process.
+            // Nothing unparks this thread: a pause between two polls of another process.
             Seen::NotYet(_) => park_timeout(EVERY),
         }
     }

@@ -1,4 +1,4 @@
-//! All that a scenario plays in: control plane, EC2, kubelets and, if it wants them, the services.
+//! The environment of a scenario: control plane, EC2, kubelets and, if required, the services.
 
 use super::cloud::Cloud;
 use super::cluster::Cluster;
@@ -11,23 +11,24 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Python reads its modules, and the API server is asked once.
+/// Time for Python to load its modules, and for one request to the API server.
 const STAND_IN_START: Duration = Duration::from_secs(30);
 
-/// What a world is to be like.
+/// Settings of an environment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup<'a> {
-    /// Of AWS.
+    /// AWS region.
     pub(crate) region: &'a str,
-    /// Name of the cluster: the queue has it, and what is tagged for discovery.
+    /// Name of the cluster, which is also in the queue and the discovery tags.
     pub(crate) cluster: &'a str,
-    /// Whether custom resources, accounts and rights of deploy/ are there from the beginning; else the chart is to bring them.
+    /// Whether custom resources, accounts and permissions of deploy/ are installed at the start; otherwise the chart
+    /// installs them.
     pub(crate) installed: bool,
-    /// Replicas of each service; 0 for a world without services.
+    /// Replicas of each service; 0 for an environment without services.
     pub(crate) replicas: usize,
-    /// From a running instance to its Node.
+    /// Time from a running instance to its Node.
     pub(crate) boot_delay: Duration,
-    /// Is told about each part that starts.
+    /// Reports each component that starts.
     pub(crate) say: fn(&str),
 }
 
@@ -44,10 +45,10 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Starts all parts in a folder whose path is short.
+    /// Starts all components in a folder with a short path.
     ///
     /// # Errors
-    /// If a part does not start in time, or the run is interrupted.
+    /// If a component does not start in time, or the run is interrupted.
     pub(crate) fn start(parts: &Parts, guard: &Arc<Guard>, dir: &Path, setup: &Setup<'_>) -> Result<World> {
         let Setup { region, cluster: name, installed, replicas, boot_delay, say } = *setup;
         say("starting the control plane: API server, scheduler, controller manager, etcd");
@@ -85,13 +86,13 @@ impl World {
         self.services.as_mut().context("this scenario has no services")
     }
 
-    /// Stops the kubelets. Names what they, or a service, did wrong in the whole run.
+    /// Stops the kubelets. Returns the errors of the kubelets and the services in the whole run.
     pub(crate) fn troubles(&mut self) -> Result<Vec<String>> {
         let mut troubles = match &mut self.services {
             Some(services) => services.troubles()?,
             None => Vec::new(),
         };
-        // The stand-in ends with an error if an instance was told something wrong.
+        // The stand-in exits with an error if the user data of an instance was wrong.
         if let Some(mut kubelets) = self.kubelets.take() {
             let status = kubelets.stop()?;
             if !status.success() {
@@ -102,7 +103,7 @@ impl World {
         Ok(troubles)
     }
 
-    /// Names a part without which the world cannot go on, if it ended.
+    /// Name of a required component that has exited.
     pub(crate) fn ended_part(&mut self) -> Result<Option<String>> {
         let World { kubelets, ec2, cluster, .. } = self;
         for part in kubelets.iter_mut().chain([ec2, cluster.process()]) {
@@ -114,7 +115,7 @@ impl World {
     }
 }
 
-/// The built-in prices of the region, so that EC2 and Plimsoll agree on what is cheap.
+/// Writes the built-in prices of the region, so that EC2 and Plimsoll have the same prices.
 fn catalog(parts: &Parts, region: &str, to: &Path, say: fn(&str)) -> Result<Option<PathBuf>> {
     let program = parts.program("plimsoll")?;
     let output = Command::new(program)
@@ -123,7 +124,7 @@ fn catalog(parts: &Parts, region: &str, to: &Path, say: fn(&str)) -> Result<Opti
         .context("starting plimsoll catalog")?;
     if !output.status.success() {
         say(&format!(
-            "plimsoll catalog failed, EC2 goes by a formula: {}",
+            "plimsoll catalog failed, EC2 uses a price formula: {}",
             String::from_utf8_lossy(&output.stderr).trim()
         ));
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Docker, Podman or Buildah, whichever is installed: from a context to an archive of one image.
+//! Docker, Podman or Buildah: builds an archive of one image from a context.
 
 use super::context::{Context, FOLDER, succeed};
 use super::program::{Platform, Program};
@@ -21,7 +21,7 @@ pub(super) enum Builder {
     Buildah,
 }
 
-/// One image to build.
+/// Build request for one image.
 #[derive(Debug)]
 pub(super) struct Order<'a> {
     pub(super) context: &'a Context,
@@ -37,10 +37,10 @@ impl fmt::Display for Builder {
     }
 }
 
-/// The builder that was asked for, or the first that runs on this machine.
+/// The requested builder, or the first that works on this machine.
 ///
 /// # Errors
-/// If there is none, with what to install.
+/// If there is none, with installation instructions.
 pub(super) fn find(wanted: Option<Builder>) -> Result<Builder> {
     let candidates = wanted.map_or_else(|| Builder::value_variants().to_vec(), |one| vec![one]);
     let mut reasons = Vec::new();
@@ -66,7 +66,7 @@ impl Builder {
         }
     }
 
-    /// Why it cannot be used. A docker command without a daemon is common.
+    /// Why the builder cannot be used. A docker command without a daemon is common.
     fn trouble(self) -> Option<String> {
         let question: &[&str] = match self {
             Builder::Docker => &["info", "--format", "{{.ServerVersion}}"],
@@ -87,9 +87,9 @@ impl Builder {
     /// Builds one image and writes it as an archive.
     ///
     /// # Errors
-    /// If the builder fails; it has told why.
+    /// If the builder fails; its output has the reason.
     pub(super) fn build(self, order: &Order<'_>, archive: &Path) -> Result<()> {
-        // Left from an earlier run: builders add to it or refuse.
+        // Left over from an earlier run: builders append to it or fail.
         if archive.exists() {
             std::fs::remove_file(archive).with_context(|| format!("removing {}", archive.display()))?;
         }
@@ -135,13 +135,13 @@ impl Builder {
     }
 }
 
-/// Storage of this build alone. Works on any file system and within containers, and leaves nothing behind; it copies whole
-/// layers, which only small images can afford.
+/// Separate storage for this build. It works on any file system and in containers, and is removed at the end. It copies
+/// whole layers, which is acceptable only for small images.
 #[derive(Debug)]
 struct Storage(tempfile::TempDir);
 
 impl Storage {
-    /// For a build that needs no images of others; else they are in the user's own storage.
+    /// For a build without other images. Other builds use the user's storage.
     fn of(context: &Context, archive: &Path) -> Result<Option<Storage>> {
         if !context.is_closed() {
             return Ok(None);
@@ -151,7 +151,7 @@ impl Storage {
     }
 }
 
-/// What all builders understand alike.
+/// Arguments that all builders support.
 fn arguments(order: &Order<'_>, tag: &str) -> Result<Vec<OsString>> {
     let Order { context, program, release, args, .. } = order;
     let mut all: Vec<OsString> = vec!["--target".into(), program.image.into(), "--tag".into(), tag.into()];

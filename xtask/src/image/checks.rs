@@ -1,10 +1,10 @@
-//! What every image must be: small, without a shell, and run by a user without rights.
+//! Checks of every image: small, without a shell, and with an unprivileged user.
 
 use super::oci::{Entry, Image};
 use crate::harness::confine::USER;
 use std::collections::BTreeSet;
 
-/// A node that joins downloads an image before anything else: 40 MB are below a second within a region.
+/// A node downloads an image before anything else: 40 MB take less than a second within a region.
 const COMPRESSED_MAX: u64 = 40_000_000;
 const SET_ID: u32 = 0o6000;
 const STICKY: u32 = 0o1000;
@@ -13,23 +13,23 @@ const EXECUTE: u32 = 0o111;
 const SHELLS: [&str; 9] = ["sh", "bash", "dash", "ash", "zsh", "ksh", "busybox", "toybox", "tcsh"];
 const PACKAGE_MANAGERS: [&str; 9] = ["apt", "apt-get", "dpkg", "apk", "rpm", "dnf", "yum", "pip", "cargo"];
 const LABELS: [&str; 6] = ["title", "version", "revision", "source", "licenses", "created"];
-/// Without them no name is resolved and no server is trusted; without descriptions the SBOM cannot name the base.
+/// Files for name resolution and trust in servers, and descriptions with which the SBOM names the base.
 const NEEDED: [&str; 4] =
     ["etc/passwd", "etc/nsswitch.conf", "etc/ssl/certs/ca-certificates.crt", "var/lib/dpkg/status.d/libc6"];
 
-/// What one image is expected to be.
+/// Expected properties of an image.
 #[derive(Debug)]
 pub(super) struct Expected {
-    /// The one program, without a leading slash.
+    /// The only program, without a leading slash.
     pub(super) program: String,
     pub(super) architecture: String,
-    /// Those of the manifest.
+    /// Ports of the manifest.
     pub(super) ports: BTreeSet<u16>,
     pub(super) version: String,
     pub(super) revision: String,
 }
 
-/// All that is wrong with an image.
+/// All faults of an image.
 pub(super) fn faults(image: &Image, expected: &Expected) -> Vec<String> {
     let mut faults = config_faults(image, expected);
     if image.compressed > COMPRESSED_MAX {
@@ -70,9 +70,9 @@ fn config_faults(image: &Image, expected: &Expected) -> Vec<String> {
     if exposed != ports {
         faults.push(format!("exposes {exposed:?}; the manifest has {ports:?}"));
     }
-    faults.extend(config.env.iter().filter(|one| !one.starts_with("PATH=")).map(|one| {
-        // The value may be what should not be seen.
-        format!("environment variable {}", one.split('=').next().unwrap_or_default())
+    faults.extend(config.env.iter().filter(|variable| !variable.starts_with("PATH=")).map(|variable| {
+        // The value may be secret.
+        format!("environment variable {}", variable.split('=').next().unwrap_or_default())
     }));
     let label = |name: &str| config.labels.get(&format!("org.opencontainers.image.{name}")).map(String::as_str);
     let empty = LABELS.iter().filter(|name| label(name).unwrap_or_default().is_empty());
@@ -158,7 +158,7 @@ mod tests {
         Image { architecture: "amd64".to_owned(), config, entries, compressed: COMPRESSED_MAX, ..Image::default() }
     }
 
-    /// The one fault that a change makes.
+    /// The single fault that a change causes.
     fn fault_of(change: impl FnOnce(&mut Image)) -> String {
         let mut image = good();
         change(&mut image);
@@ -214,7 +214,7 @@ mod tests {
         let label = |name: &str, value: &str| (format!("org.opencontainers.image.{name}"), value.to_owned());
         assert!(fault_of(|image| image.config.labels.extend([label("version", "0.2.0")])).contains("0.2.0"));
         assert!(fault_of(|image| image.config.labels.extend([label("licenses", "")])).contains("licenses"));
-        let told = fault_of(|image| image.config.env.push("TOKEN=secret".to_owned()));
-        assert_eq!(told, "environment variable TOKEN", "the value is not told");
+        let fault = fault_of(|image| image.config.env.push("TOKEN=secret".to_owned()));
+        assert_eq!(fault, "environment variable TOKEN", "the message does not contain the value");
     }
 }

@@ -1,4 +1,4 @@
-//! The folder that a builder reads: the repository, or one with programs that are built already.
+//! The build context: the repository, or a folder with built programs.
 
 use super::program::{Platform, Program};
 use super::say;
@@ -8,25 +8,25 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where the Dockerfile and its scripts are.
+/// Folder of the Dockerfile and its scripts.
 pub(super) const FOLDER: &str = "deploy/images";
-/// The stage of the Dockerfile that takes its base from the context.
+/// Stage of the Dockerfile with the base from the context.
 const LOCAL: &str = "local";
-/// Up to and including `e_machine`.
+/// Length up to and including `e_machine`.
 const ELF_HEAD: usize = 20;
 
-/// Where programs and base come from.
+/// Sources of programs and base.
 #[derive(Debug)]
 pub(super) struct Origin<'a> {
     /// The repository.
     pub(super) root: &'a Path,
-    /// The folder with built programs, if they are built.
+    /// Folder with built programs, if any.
     pub(super) programs: Option<&'a Path>,
-    /// As the command line has it.
+    /// Value on the command line.
     pub(super) base: &'a str,
 }
 
-/// What a builder is told to read.
+/// A build context.
 #[derive(Debug)]
 pub(super) struct Context {
     /// The folder.
@@ -35,15 +35,15 @@ pub(super) struct Context {
     pub(super) programs: &'static str,
     /// The argument BASE of the Dockerfile.
     pub(super) base: String,
-    /// Dropping it removes the folder, if it was made for this run.
+    /// Dropping this value removes the folder, if it was created for this run.
     _made: Option<tempfile::TempDir>,
 }
 
 impl Context {
-    /// Makes the context. Debug files of programs that are built already go to `out`.
+    /// Creates the context. Debug files of built programs go to `out`.
     ///
     /// # Errors
-    /// If a program is missing or of another architecture, or the base cannot be made.
+    /// If a program is missing or has another architecture, or the base cannot be created.
     pub(super) fn prepare(
         origin: &Origin<'_>,
         chosen: &[&Program],
@@ -85,16 +85,16 @@ impl Context {
         Ok(Context { folder: made.path().to_owned(), programs: "prebuilt", base, _made: Some(made) })
     }
 
-    /// Whether the build needs no other image and runs no command, so that any storage and any isolation will do.
+    /// Whether the build needs no other image and runs no command, so that any storage and any isolation works.
     pub(super) fn is_closed(&self) -> bool {
         self.programs == "prebuilt" && self.base == LOCAL
     }
 }
 
-/// Runs a command whose output is for the reader.
+/// Runs a command with visible output.
 ///
 /// # Errors
-/// If it cannot be started or fails.
+/// If the command cannot be started or fails.
 pub(super) fn succeed(command: &mut Command) -> Result<()> {
     let name = command.get_program().display().to_string();
     let status = command.status().with_context(|| format!("starting {name}"))?;
@@ -104,7 +104,7 @@ pub(super) fn succeed(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// An image of another architecture would be built without complaint.
+/// Checks the architecture of a program, because builders do not.
 fn check_architecture(program: &Path, platform: Platform) -> Result<()> {
     let mut head = [0; ELF_HEAD];
     let mut file = fs::File::open(program).with_context(|| format!("--programs: opening {}", program.display()))?;
@@ -131,7 +131,7 @@ mod tests {
         let path = folder.path().join("program");
         let mut head = [0; ELF_HEAD];
         head[..4].copy_from_slice(b"\x7fELF");
-        // 0xB7: AArch64, as the ELF specification numbers it.
+        // 0xB7 is AArch64 in the ELF specification.
         head[18] = 0xB7;
         fs::write(&path, head).unwrap();
         check_architecture(&path, Platform::Arm64).unwrap();

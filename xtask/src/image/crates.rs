@@ -1,4 +1,4 @@
-//! Which crates a program links, as cargo resolves them for the four packages that are built together.
+//! Crates that a program links, as cargo resolves them for the four packages that are built together.
 
 use super::program::{PROGRAMS, Platform};
 use anyhow::{Context as _, Result, bail};
@@ -7,47 +7,47 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-/// A crate: its name and its version.
+/// Name and version of a crate.
 pub(super) type CrateId = (String, String);
 
-/// What is known of a crate.
+/// Properties of a crate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Crate {
-    /// As an SPDX expression.
+    /// SPDX expression.
     pub(super) license: Option<String>,
-    /// Where its source is developed.
+    /// URL of its repository.
     pub(super) repository: Option<String>,
     /// SHA-256 of its archive, in hexadecimal; Plimsoll's own crates have none.
     pub(super) checksum: Option<String>,
 }
 
-/// Crates that are linked, and which of them need which.
+/// Linked crates and their dependencies.
 #[derive(Debug, Default)]
 pub(super) struct Crates {
     pub(super) facts: BTreeMap<CrateId, Crate>,
     edges: BTreeMap<CrateId, BTreeSet<CrateId>>,
-    /// The version of rustc, whose standard library is linked too.
+    /// Version of rustc, whose standard library is linked too.
     pub(super) rustc: String,
 }
 
 impl Crates {
-    /// The crates that a package's programs link, the package itself included, each with those that it needs itself.
+    /// Crates that a package's programs link, including the package, each with its direct dependencies.
     ///
     /// # Errors
-    /// If cargo told nothing of the package.
+    /// If the output of cargo does not contain the package.
     pub(super) fn linked_by(&self, package: &str) -> Result<BTreeMap<&CrateId, Vec<&CrateId>>> {
         let start = self.edges.keys().find(|(name, _)| name == package);
-        let mut open = vec![start.with_context(|| format!("cargo tree told nothing of {package}"))?];
-        let mut found = BTreeMap::new();
-        // Ends: each crate is opened once.
-        while let Some(one) = open.pop() {
-            if !found.contains_key(one) {
-                let needs: Vec<_> = self.edges.get(one).into_iter().flatten().collect();
+        let mut open = vec![start.with_context(|| format!("cargo tree printed nothing for {package}"))?];
+        let mut linked = BTreeMap::new();
+        // Terminates, because each crate is opened once.
+        while let Some(id) = open.pop() {
+            if !linked.contains_key(id) {
+                let needs: Vec<_> = self.edges.get(id).into_iter().flatten().collect();
                 open.extend(&needs);
-                found.insert(one, needs);
+                linked.insert(id, needs);
             }
         }
-        Ok(found)
+        Ok(linked)
     }
 }
 
@@ -86,13 +86,13 @@ struct Channel {
     channel: String,
 }
 
-/// Asks cargo.
+/// Reads the crates from cargo.
 ///
 /// # Errors
-/// If cargo fails, or writes what is not understood.
+/// If cargo fails, or its output cannot be parsed.
 pub(super) fn of_programs(root: &Path, platform: Platform) -> Result<Crates> {
     let triple = platform.triple();
-    // Features of this selection of packages; neither what only builds need, nor macros, which run in the compiler.
+    // Features of this selection of packages, without build dependencies and macros, which run in the compiler.
     let mut tree =
         vec!["tree", "--locked", "--edges=normal,no-proc-macro", "--prefix=depth", "--format={p}", "--target", &triple];
     for program in &PROGRAMS {
@@ -104,8 +104,11 @@ pub(super) fn of_programs(root: &Path, platform: Platform) -> Result<Crates> {
     let read = |name: &str| std::fs::read_to_string(root.join(name)).with_context(|| format!("reading {name}"));
     let lock: Lock = toml::from_str(&read("Cargo.lock")?).context("Cargo.lock")?;
     let toolchain: Toolchain = toml::from_str(&read("rust-toolchain.toml")?).context("rust-toolchain.toml")?;
-    let mut checksums: BTreeMap<CrateId, String> =
-        lock.package.into_iter().filter_map(|one| Some(((one.name, one.version), one.checksum?))).collect();
+    let mut checksums: BTreeMap<CrateId, String> = lock
+        .package
+        .into_iter()
+        .filter_map(|package| Some(((package.name, package.version), package.checksum?)))
+        .collect();
     let facts = metadata.packages.into_iter().map(|package| {
         let id = (package.name, package.version);
         let license = package.license.as_deref().map(spdx);
@@ -124,13 +127,13 @@ fn cargo(root: &Path, args: &[&str]) -> Result<String> {
     String::from_utf8(output.stdout).context("cargo did not write UTF-8")
 }
 
-/// Licence files of old crates have a slash where SPDX has OR.
+/// Licences of old crates have a slash where SPDX has OR.
 fn spdx(license: &str) -> String {
     license.split('/').map(str::trim).collect::<Vec<_>>().join(" OR ")
 }
 
-/// Reads `cargo tree --prefix=depth --format={p}`: a number, a name, a version, and remarks such as `(*)`, which says that
-/// what follows below was told before.
+/// Parses `cargo tree --prefix=depth --format={p}`: a number, a name, a version, and remarks such as `(*)`, which means
+/// that the dependencies were listed before.
 fn edges(text: &str) -> Result<BTreeMap<CrateId, BTreeSet<CrateId>>> {
     let mut edges: BTreeMap<CrateId, BTreeSet<CrateId>> = BTreeMap::new();
     let mut path: Vec<CrateId> = Vec::new();

@@ -1,4 +1,4 @@
-//! What a Deployment of deploy/kubernetes says on its one container.
+//! The only container of a Deployment in deploy/kubernetes.
 
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
@@ -6,17 +6,17 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Where the settings of a cluster are, as literals of a ConfigMap.
+/// File with the settings of a cluster, as literals of a ConfigMap.
 const KUSTOMIZATION: &str = "deploy/kubernetes/kustomization.yaml";
 
 /// The container of a Deployment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Container {
-    /// As written, with references such as `$(POD_NAME)`.
+    /// Unexpanded arguments, with references such as `$(POD_NAME)`.
     pub(super) args: Vec<String>,
     /// Every containerPort.
     pub(super) ports: Vec<u16>,
-    /// Where volumes are mounted, each with the volume's name.
+    /// Mount paths, each with the name of its volume.
     pub(super) mounts: Vec<(String, String)>,
     /// Whether the token of the service account is mounted.
     pub(super) token: bool,
@@ -91,7 +91,7 @@ fn container(text: &str) -> Result<Container> {
     })
 }
 
-/// The settings that kustomization.yaml makes a ConfigMap of.
+/// Literals of the ConfigMap generator in kustomization.yaml.
 ///
 /// # Errors
 /// If there is no such generator.
@@ -116,9 +116,9 @@ mod tests {
 
     #[test]
     fn only_the_deployment_of_a_file_is_read() {
-        let found = container(&format!("kind: Service\n---\n{MANIFEST}")).unwrap();
+        let parsed = container(&format!("kind: Service\n---\n{MANIFEST}")).unwrap();
         let mounts = vec![("tls".to_owned(), "/etc/tls".to_owned())];
-        assert_eq!(found, Container { args: vec!["--a=$(B)".to_owned()], ports: vec![7], mounts, token: false });
+        assert_eq!(parsed, Container { args: vec!["--a=$(B)".to_owned()], ports: vec![7], mounts, token: false });
         assert!(container("kind: Service\n").is_err());
         assert!(container(&format!("{MANIFEST}---\n{MANIFEST}")).is_err());
     }
@@ -128,7 +128,7 @@ mod tests {
         let (root, _) = workspace::folders().unwrap();
         let mut env = settings(&root).unwrap();
         env.extend(["POD_NAME", "POD_NAMESPACE", "POD_IP"].map(|name| (name.to_owned(), String::new())));
-        for path in super::super::program::PROGRAMS.iter().filter_map(|one| one.manifest) {
+        for path in super::super::program::PROGRAMS.iter().filter_map(|program| program.manifest) {
             let container = read(&root, path).unwrap();
             let open: Vec<_> =
                 container.args.iter().map(|arg| expand(arg, &env)).filter(|arg| arg.contains("$(")).collect();

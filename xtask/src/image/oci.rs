@@ -1,4 +1,4 @@
-//! Reads an image from an archive: what its configuration says, and which files its layers hold.
+//! Reads an image from an archive: its configuration and the files of its layers.
 
 use anyhow::{Context as _, Result, bail};
 use flate2::Compression;
@@ -11,30 +11,30 @@ use std::io::{Read, sink};
 use std::path::Path;
 use tar::{Archive, EntryType};
 
-/// Largest blob and largest unpacked layer that is read: ten times what an image may weigh, so that a wrong base fails by
-/// the check of its size and not by lack of memory.
+/// Maximum size of a blob and of an unpacked layer: ten times the maximum size of an image, so that a wrong base fails
+/// the size check instead of using up the memory.
 const BYTES_MAX: u64 = 1 << 30;
-/// How a layer says that a file of an earlier one is gone.
+/// Prefix that marks a file of an earlier layer as deleted.
 const WHITEOUT: &str = ".wh.";
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// An image.
 #[derive(Debug, Default)]
 pub(super) struct Image {
-    /// The processor that it is for.
+    /// Processor architecture.
     pub(super) architecture: String,
-    /// How it is run.
+    /// Runtime configuration.
     pub(super) config: Config,
     /// Every file, by path without a leading slash.
     pub(super) entries: BTreeMap<String, Entry>,
-    /// The layers, compressed, and the configuration: what a node downloads, in bytes.
+    /// Size of the compressed layers and the configuration, which a node downloads, in bytes.
     pub(super) compressed: u64,
     /// sha256 of the manifest, in hexadecimal.
     pub(super) digest: String,
     pub(super) layers: Vec<Vec<u8>>,
 }
 
-/// How an image is run.
+/// Runtime configuration of an image.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct Config {
@@ -55,7 +55,7 @@ pub(super) struct Entry {
     pub(super) bytes: u64,
     /// Names of extended attributes, such as file capabilities.
     pub(super) attributes: Vec<String>,
-    /// Of a link.
+    /// Target of a link.
     pub(super) target: Option<String>,
 }
 
@@ -81,10 +81,10 @@ struct ConfigFile {
     config: Config,
 }
 
-/// Reads an OCI archive, as Buildah, Podman and Docker (25 or later) write it.
+/// Reads an OCI archive of Buildah, Podman or Docker (25 or later).
 ///
 /// # Errors
-/// If it is none, holds several images, or a layer takes back files of another.
+/// If the file is not an OCI archive, contains several images, or a layer deletes files of another.
 pub(super) fn read(archive: &Path) -> Result<Image> {
     let file = File::open(archive).with_context(|| format!("opening {}", archive.display()))?;
     let blobs = unpack_blobs(file).with_context(|| format!("reading {}", archive.display()))?;
@@ -149,7 +149,7 @@ fn plain(path: &[u8]) -> String {
     text.trim_start_matches("./").trim_matches('/').to_owned()
 }
 
-/// The files of layers, later ones over earlier ones.
+/// Files of the layers; later layers replace earlier ones.
 fn entries(layers: &[Vec<u8>]) -> Result<BTreeMap<String, Entry>> {
     let mut all = BTreeMap::new();
     for layer in layers {
@@ -157,7 +157,7 @@ fn entries(layers: &[Vec<u8>]) -> Result<BTreeMap<String, Entry>> {
             let mut entry = entry?;
             let path = plain(&entry.path_bytes());
             if path.split('/').next_back().is_some_and(|name| name.starts_with(WHITEOUT)) {
-                bail!("a layer takes back /{path}: the file is downloaded all the same");
+                bail!("a layer deletes /{path} of an earlier layer: the file is still downloaded");
             }
             let mut attributes = Vec::new();
             if let Some(extensions) = entry.pax_extensions()? {
@@ -184,7 +184,7 @@ fn entries(layers: &[Vec<u8>]) -> Result<BTreeMap<String, Entry>> {
 }
 
 impl Image {
-    /// The content of a regular file; the last layer that has it counts.
+    /// Content of a regular file, from the last layer that contains it.
     ///
     /// # Errors
     /// If a layer cannot be read.
@@ -200,7 +200,7 @@ impl Image {
         Ok(None)
     }
 
-    /// Writes all files below a folder. They belong to who runs this.
+    /// Writes all files to a folder. They belong to the current user.
     ///
     /// # Errors
     /// If a file cannot be written.
@@ -213,17 +213,17 @@ impl Image {
         Ok(())
     }
 
-    /// How many regular files it has.
+    /// Number of regular files.
     pub(super) fn files(&self) -> usize {
         self.entries.values().filter(|entry| entry.kind.is_file()).count()
     }
 
-    /// The sizes of its files, in bytes.
+    /// Total size of the files, in bytes.
     pub(super) fn unpacked(&self) -> u64 {
         self.entries.values().map(|entry| entry.bytes).sum()
     }
 
-    /// Every file with mode, owner, size and target, a line each.
+    /// Every file with mode, owner, size and target, one per line.
     pub(super) fn listing(&self) -> String {
         let mut text = String::new();
         for (path, entry) in &self.entries {

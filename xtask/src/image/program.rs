@@ -1,17 +1,17 @@
-//! Which images there are, and for which platforms.
+//! The images and their platforms.
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use std::fmt;
 
-/// An image: one program.
+/// An image with its program.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Program {
-    /// Name of the image, of the Dockerfile's target and of the program.
+    /// Name of the image, of the target in the Dockerfile and of the program.
     pub(super) image: &'static str,
-    /// The package that the program is built from.
+    /// Package of the program.
     pub(super) package: &'static str,
-    /// The manifest that runs it, below the repository's root; the command has none.
+    /// Manifest of the service, relative to the root of the repository; the command has none.
     pub(super) manifest: Option<&'static str>,
 }
 
@@ -36,7 +36,7 @@ pub(super) const PROGRAMS: [Program; 4] = [
 ];
 
 impl Program {
-    /// Where the program is in its image.
+    /// Path of the program in its image.
     pub(super) fn path(&self) -> String {
         format!("usr/bin/{}", self.image)
     }
@@ -45,18 +45,18 @@ impl Program {
 /// The images with these names, or all.
 ///
 /// # Errors
-/// If there is no image of a name.
+/// If no image has one of the names.
 pub(super) fn choose(only: &[String]) -> Result<Vec<&'static Program>> {
     for name in only {
-        if !PROGRAMS.iter().any(|one| one.image == name) {
-            let known: Vec<_> = PROGRAMS.iter().map(|one| one.image).collect();
-            bail!("--only: no image is called {name}; these are: {}", known.join(", "));
+        if !PROGRAMS.iter().any(|program| program.image == name) {
+            let images: Vec<_> = PROGRAMS.iter().map(|program| program.image).collect();
+            bail!("--only: no image is called {name}; these are: {}", images.join(", "));
         }
     }
-    Ok(PROGRAMS.iter().filter(|one| only.is_empty() || only.iter().any(|name| name == one.image)).collect())
+    Ok(PROGRAMS.iter().filter(|program| only.is_empty() || only.iter().any(|name| name == program.image)).collect())
 }
 
-/// A processor architecture, by the name that images and Debian have for it.
+/// A processor architecture, with its name in images and Debian.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Platform {
     /// x86-64.
@@ -66,12 +66,12 @@ pub(super) enum Platform {
 }
 
 impl Platform {
-    /// That of the machine; amd64 if it is neither.
+    /// Architecture of the machine; amd64 if it is neither.
     pub(super) fn of_this_machine() -> Platform {
         if cfg!(target_arch = "aarch64") { Platform::Arm64 } else { Platform::Amd64 }
     }
 
-    /// As rustc and GNU name the processor.
+    /// Name of the processor in rustc and GNU.
     pub(super) fn cpu(self) -> &'static str {
         match self {
             Platform::Amd64 => "x86_64",
@@ -79,7 +79,7 @@ impl Platform {
         }
     }
 
-    /// rustc's name of the target.
+    /// Target name of rustc.
     pub(super) fn triple(self) -> String {
         format!("{}-unknown-linux-gnu", self.cpu())
     }
@@ -111,7 +111,7 @@ mod tests {
     fn an_image_is_chosen_by_its_name_alone() {
         let names = |only: &[&str]| {
             let only: Vec<String> = only.iter().map(|name| (*name).to_owned()).collect();
-            choose(&only).map(|all| all.iter().map(|one| one.image).collect::<Vec<_>>())
+            choose(&only).map(|all| all.iter().map(|program| program.image).collect::<Vec<_>>())
         };
         assert_eq!(names(&[]).unwrap().len(), PROGRAMS.len());
         assert_eq!(names(&["plimsoll"]).unwrap(), ["plimsoll"]);

@@ -1,4 +1,4 @@
-//! The bill of materials of an image, in CycloneDX: the program's crates and the packages of its base.
+//! The SBOM of an image, in CycloneDX: the program's crates and the packages of its base.
 
 use super::Release;
 use super::context::succeed;
@@ -13,19 +13,19 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What checks a document against CycloneDX' own schema.
+/// Script that checks a document against the schema of CycloneDX.
 const VALIDATOR: &str = "deploy/images/sbom";
-/// Where an image has the descriptions of its Debian packages.
+/// Path of the descriptions of Debian packages in an image.
 const PACKAGES: &str = "var/lib/dpkg/status.d/";
 const STANDARD_LIBRARY: &str = "rust-std";
 
-/// A Debian package, by the fields of its description.
+/// Fields of the description of a Debian package.
 type Fields = BTreeMap<String, String>;
 
-/// The document, as text. The same image gives the same text.
+/// The document. The same image gives the same document.
 ///
 /// # Errors
-/// If a crate or a package is not known well enough.
+/// If the data of a crate or a package is incomplete.
 pub(super) fn document(
     program: &Program,
     platform: Platform,
@@ -96,7 +96,7 @@ fn crate_component(id: &CrateId, crates: &Crates) -> Result<Value> {
         "type": "library", "bom-ref": reference(id), "name": name, "version": version,
         "licenses": [{"expression": license}],
     });
-    // Those of a registry; Plimsoll's own are in none.
+    // Checksums of registry crates; Plimsoll's own crates are in no registry.
     if let Some(checksum) = &facts.checksum {
         component["purl"] = format!("pkg:cargo/{name}@{}", version.replace('+', "%2B")).into();
         component["hashes"] = json!([{"alg": "SHA-256", "content": checksum}]);
@@ -125,7 +125,7 @@ fn packages(image: &Image) -> Result<Vec<Fields>> {
     Ok(all)
 }
 
-/// The fields of one paragraph; lines that continue a field are left out.
+/// Fields of one paragraph; continuation lines are skipped.
 fn fields(paragraph: &str) -> Fields {
     let pair = |line: &str| {
         let (key, value) = line.split_once(": ")?;
@@ -143,7 +143,7 @@ fn package_component(fields: &Fields, image: &Image) -> Result<Value> {
     if let Some(distribution) = distribution(image)? {
         purl.push_str(&format!("&distro={distribution}"));
     }
-    // Debian's copyright files are no SPDX expressions.
+    // Debian's copyright files are not SPDX expressions.
     let license = format!("see /usr/share/doc/{name}/copyright in the image");
     Ok(json!({
         "type": "library", "bom-ref": name, "name": name, "version": version, "purl": purl,
@@ -151,7 +151,7 @@ fn package_component(fields: &Fields, image: &Image) -> Result<Value> {
     }))
 }
 
-/// As package URLs name it: debian-12.
+/// Distribution in the format of package URLs, such as debian-12.
 fn distribution(image: &Image) -> Result<Option<String>> {
     let Some(text) = image.read_file("usr/lib/os-release")? else { return Ok(None) };
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -161,7 +161,7 @@ fn distribution(image: &Image) -> Result<Option<String>> {
     Ok(value("ID=").zip(value("VERSION_ID=")).map(|(id, version)| format!("{id}-{version}")))
 }
 
-/// A UUID (version 8: made by own rules) of the image's digest.
+/// A UUID (version 8: custom) from the digest of the image.
 fn serial_number(digest: &str) -> Result<String> {
     let part = |range: std::ops::Range<usize>| digest.get(range).context("the digest of the manifest is too short");
     let (a, b, c, d, e) = (part(0..8)?, part(8..12)?, part(12..15)?, part(15..18)?, part(18..30)?);
@@ -171,7 +171,7 @@ fn serial_number(digest: &str) -> Result<String> {
 /// Checks documents against the schema that CycloneDX publishes (needs Python).
 ///
 /// # Errors
-/// If one does not conform, with where.
+/// If a document is invalid, with the location of the error.
 pub(super) fn validate(root: &Path, documents: &[PathBuf]) -> Result<()> {
     let folder = root.join(VALIDATOR);
     let python = workspace::script(&folder.join("venv.sh"))?.join("bin/python");
@@ -193,8 +193,8 @@ mod tests {
 
     #[test]
     fn package_urls_escape_what_they_must() {
-        let found = fields("Package: libc6\nVersion: 1:2.36+deb12\nArchitecture: amd64\n");
-        let component = package_component(&found, &Image::default()).unwrap();
+        let parsed = fields("Package: libc6\nVersion: 1:2.36+deb12\nArchitecture: amd64\n");
+        let component = package_component(&parsed, &Image::default()).unwrap();
         assert_eq!(component["purl"], "pkg:deb/debian/libc6@1%3A2.36%2Bdeb12?arch=amd64");
     }
 

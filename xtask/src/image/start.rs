@@ -1,8 +1,8 @@
-//! Starts the programs from their images' root file systems, confined as the manifests confine them, until each is ready.
+//! Starts the programs from the root file systems of their images, confined as in the manifests, until each is ready.
 //!
-//! A container runtime cannot be had everywhere that images can be built, so what it does is done with util-linux: a mount
-//! namespace, a read-only root, the user of the image, no capabilities. Each service has a loopback address of its own in
-//! place of a pod's address, so that all listen on the ports of their manifests.
+//! Images can be built on machines without a container runtime. Therefore util-linux does the work of the runtime: a
+//! mount namespace, a read-only root, the user of the image, no capabilities. Each service has its own loopback address
+//! instead of a pod's address, so that all listen on the ports of their manifests.
 
 mod command;
 mod pod;
@@ -20,19 +20,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The catalog is loaded, all watches are listed, a lease is taken.
+/// Time to load the catalog, list all watches and take a lease.
 const START: Duration = Duration::from_secs(90);
-/// The name of the cluster, and of its queue.
+/// Name of the cluster and of its queue.
 const CLUSTER: &str = "image-check";
 
-/// How long a service took.
+/// Start time of a service.
 struct Took {
     image: &'static str,
     alive: Duration,
     ready: Duration,
 }
 
-/// Starts every image of `built`. The services need each other: they are started only if all of them are there.
+/// Starts every image of `built`. The services depend on each other, so they start only if all of them are built.
 ///
 /// # Errors
 /// If a program does not start, is not confined, or does not become ready.

@@ -1,11 +1,11 @@
-//! What the peer says.
+//! Responses of the peer.
 
 use serde::{Deserialize, Serialize};
 
-/// An answer to one question.
+/// Response to one request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Answer {
-    /// The version of its module.
+    /// Version of its module.
     pub(super) karpenter: String,
     /// Why there are no results.
     #[serde(default)]
@@ -35,7 +35,7 @@ pub(super) struct Launch {
     pub(super) pods: Vec<String>,
 }
 
-/// A constraint of the launch.
+/// A requirement of the launch.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Requirement {
     pub(super) key: String,
@@ -43,7 +43,7 @@ pub(super) struct Requirement {
     pub(super) values: Vec<String>,
 }
 
-/// What the launch costs at least.
+/// The cheapest offering of the launch.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Offering {
@@ -53,21 +53,21 @@ pub(super) struct Offering {
     pub(super) price: f64,
 }
 
-/// Pods for a node that is there.
+/// Pods for an existing node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Existing {
     pub(super) node: String,
     pub(super) pods: Vec<String>,
 }
 
-/// A pod without a place.
+/// An unschedulable pod.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Unschedulable {
     pub(super) pod: String,
     pub(super) reasons: Vec<Reason>,
 }
 
-/// Why.
+/// Why a pod is unschedulable.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Reason {
     pub(super) message: String,

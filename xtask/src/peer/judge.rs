@@ -1,4 +1,4 @@
-//! Two plans for one case: whose is better, and if it is not ours, why.
+//! Compares two plans for one case, and explains exceptions.
 
 use super::answer::{Answer, Launch, Outcome};
 use plimsoll_invariants::check;
@@ -15,27 +15,27 @@ use plimsoll_workloads::{Case, Question};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Prices have six decimals, and sums of them are rounded.
+/// Tolerance for equal costs: prices have six decimals, and sums are rounded.
 const SAME_USD: f64 = 2e-6;
 
-/// How two plans compare.
+/// Result of the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Verdict {
-    /// The same pods for the same money.
+    /// The same pods at the same cost.
     Same,
-    /// The same pods for less.
+    /// The same pods at a lower cost.
     Cheaper,
     /// More pods.
     MorePods,
-    /// As many pods, but others, for the same money or less.
+    /// As many pods, but different ones, at the same or a lower cost.
     OtherPods,
-    /// The same number of pods for more.
+    /// As many pods at a higher cost.
     Dearer,
     /// Fewer pods.
     FewerPods,
-    /// Our plan is not valid.
+    /// Plimsoll's plan is invalid.
     Invalid,
-    /// The peer gave no answer.
+    /// The peer returned no plan.
     NoAnswer,
 }
 
@@ -45,24 +45,24 @@ pub(super) struct Side {
     pub(super) placed: BTreeSet<String>,
     pub(super) hourly: f64,
     pub(super) launches: Vec<String>,
-    /// What is wrong with the plan as kube-scheduler sees it.
+    /// Violations of the rules of kube-scheduler.
     pub(super) violations: Vec<String>,
-    /// What is said of pods without a place.
+    /// Reasons for unschedulable pods.
     pub(super) refused: BTreeMap<String, String>,
-    /// In how many performances kube-scheduler strands a pod when the plan is rehearsed, and of how many.
+    /// Number of replay runs in which kube-scheduler strands a pod, and number of runs.
     pub(super) stranding: Option<(usize, usize)>,
 }
 
-/// What comes out for one case.
+/// Comparison of one case.
 #[derive(Debug, Clone)]
 pub(super) struct Judgement {
     pub(super) seed: u64,
     pub(super) title: String,
     pub(super) verdict: Verdict,
     pub(super) ours: Side,
-    /// The best of the peer's.
+    /// The best result of the peer.
     pub(super) theirs: Side,
-    /// Why an exception is as it is.
+    /// Reasons for an exception.
     pub(super) reasons: Vec<String>,
 }
 
@@ -71,12 +71,12 @@ impl Judgement {
         matches!(self.verdict, Verdict::Dearer | Verdict::FewerPods | Verdict::Invalid | Verdict::NoAnswer)
     }
 
-    /// A plan that is not valid has no excuse.
+    /// Whether the exception has no reason. An invalid plan is never explained.
     pub(super) fn is_unexplained(&self) -> bool {
         self.is_exception() && (self.reasons.is_empty() || self.verdict == Verdict::Invalid)
     }
 
-    /// The reason that people found, if this is an exception.
+    /// Adds the documented reason, if this is an exception.
     pub(super) fn note(&mut self, known: Option<&String>) {
         if self.is_exception() {
             self.reasons.extend(known.cloned());
@@ -84,9 +84,9 @@ impl Judgement {
     }
 }
 
-/// Plans the case and compares.
+/// Plans the case and compares the plans.
 pub(super) fn judge(case: &Case, question: &Question, answer: &Answer, without: &[Move]) -> Judgement {
-    // Cases have pools that never disrupt: removals would be no part of the comparison.
+    // The pools of cases never disrupt, so removals are not part of the comparison.
     let options = PlanOptions { disruption: false, ..PlanOptions::default() };
     let plan = plimsoll_solver::solve_without(&question.snapshot, &question.catalogs, &options, without);
     let ours = side(question, &plan);
@@ -112,7 +112,7 @@ pub(super) fn judge(case: &Case, question: &Question, answer: &Answer, without: 
     judgement
 }
 
-/// The side with the most pods, and of those the cheapest.
+/// The side with the most pods, and the cheapest among those.
 fn best<'a>(sides: impl Iterator<Item = &'a Side>) -> Option<&'a Side> {
     sides.min_by(|a, b| b.placed.len().cmp(&a.placed.len()).then(a.hourly.total_cmp(&b.hourly)))
 }
@@ -131,7 +131,8 @@ fn compare(ours: &Side, theirs: &Side) -> Verdict {
     }
 }
 
-/// What explains an exception: the peer's plan would not come true. Only if ours is at least as good as each that would.
+/// Reasons for an exception: kube-scheduler would not bind the peer's plan. Applies only if Plimsoll's plan is at least
+/// as good as each valid plan of the peer.
 fn reasons(ours: &Side, sides: &[Side], best_of_all: &Side) -> Vec<String> {
     let valid = best(sides.iter().filter(|side| side.violations.is_empty()));
     let holds = valid.is_none_or(|valid| !matches!(compare(ours, valid), Verdict::Dearer | Verdict::FewerPods));
@@ -173,7 +174,7 @@ fn side(question: &Question, plan: &Plan) -> Side {
     }
 }
 
-/// The peer's plan in our words, each launch bought as the peer counts it: its cheapest offering.
+/// Converts the peer's plan. Each launch gets the cheapest offering, which is the one that the peer counts.
 fn as_plan(snapshot: &Snapshot, outcome: &Outcome) -> Plan {
     let uids: BTreeMap<String, PodUid> = snapshot.pods.iter().map(|pod| (pod.full_name(), pod.uid.clone())).collect();
     let pod = |name: &String| PodRef {

@@ -1,4 +1,4 @@
-//! The peer as a process that answers many questions.
+//! The peer as a process that serves many requests.
 
 use super::answer::Answer;
 use super::say;
@@ -10,10 +10,10 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// Long enough for any case of some dozens of pods; Karpenter's own limit.
+/// Time limit of Karpenter, enough for any case with dozens of pods.
 const SOLVE_SECONDS_MAX: u32 = 60;
 
-/// Started with the first question.
+/// Started with the first request.
 pub(super) struct Program {
     root: PathBuf,
     folder: PathBuf,
@@ -31,10 +31,10 @@ impl Program {
         Self { root: root.to_owned(), folder: dir.join("asked"), running: None }
     }
 
-    /// Karpenter's answers, one for each of so many seeds.
+    /// Karpenter's results, one per seed.
     pub(super) fn ask(&mut self, case: &Case, seeds: u64) -> Result<Answer> {
         case.write(&self.folder)?;
-        // A name of its own for each catalog: the program keeps the one that it read last.
+        // A separate file name for each catalog, because the program caches the last one by name.
         let catalog = self.folder.join(format!("catalog-{}.json", case.catalog.catalog().id()));
         std::fs::rename(self.folder.join("catalog.json"), &catalog)?;
         let question = json!({
@@ -75,7 +75,7 @@ impl Program {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It ends with its input; whatever keeps it then is not worth waiting for.
+        // It ends with its input; otherwise there is no reason to wait for it.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! The peer's answers, kept: they take most of the time, and change only with the case.
+//! Cache of the peer's results: they take most of the time, and change only with the case.
 
 use super::answer::Answer;
 use anyhow::{Context as _, Result};
@@ -14,14 +14,14 @@ use std::path::Path;
 #[derive(Serialize, Deserialize)]
 struct Line {
     seed: u64,
-    /// What was asked.
+    /// Hash of the request.
     content: String,
-    /// For how many of the peer's seeds.
+    /// Number of the peer's seeds.
     seeds: u64,
     answer: Answer,
 }
 
-/// A file of answers, written to as they come.
+/// A file of results, written as they arrive.
 pub(super) struct Record {
     known: BTreeMap<String, Answer>,
     seeds: u64,
@@ -34,7 +34,7 @@ impl Record {
         let mut known = BTreeMap::new();
         if let Ok(file) = File::open(path) {
             for line in BufReader::new(file).lines() {
-                // The last line of a run that was stopped may be cut off: that case is asked again.
+                // The last line of an interrupted run may be incomplete: that case runs again.
                 let Ok(line) = serde_json::from_str::<Line>(&line?) else { continue };
                 if line.seeds >= seeds {
                     known.insert(line.content, line.answer);
@@ -47,11 +47,11 @@ impl Record {
     }
 
     pub(super) fn find(&mut self, case: &Case) -> Result<Option<Answer>> {
-        let found = self.known.get(&content(case)?).cloned();
-        if let Some(answer) = &found {
+        let line = self.known.get(&content(case)?).cloned();
+        if let Some(answer) = &line {
             self.version = Some(answer.karpenter.clone());
         }
-        Ok(found)
+        Ok(line)
     }
 
     pub(super) fn keep(&mut self, case: &Case, answer: &Answer) -> Result<()> {
@@ -61,13 +61,13 @@ impl Record {
         Ok(())
     }
 
-    /// The version of Karpenter that answered.
+    /// Version of Karpenter.
     pub(super) fn version(&self) -> &str {
         self.version.as_deref().unwrap_or("unknown")
     }
 }
 
-/// A hash of all that the peer is given.
+/// A hash of the complete input of the peer.
 fn content(case: &Case) -> Result<String> {
     let mut bytes = Vec::new();
     case.write_manifests(&mut bytes)?;

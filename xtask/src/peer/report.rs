@@ -1,4 +1,4 @@
-//! What people read.
+//! Reports for people.
 
 use super::judge::{Judgement, Side, Verdict};
 use super::record::Record;
@@ -42,17 +42,17 @@ pub(super) fn in_full(it: &Judgement) -> String {
     let mut text = line(it);
     for (name, side) in [("Plimsoll", &it.ours), ("Karpenter", &it.theirs)] {
         let _ = write!(text, "\n{name}: {:.6} USD/h", side.hourly);
-        if let Some((stranding, performances)) = side.stranding {
-            let _ = write!(text, "; rehearsed, it strands a pod in {stranding} of {performances} performances");
+        if let Some((stranding, runs)) = side.stranding {
+            let _ = write!(text, "; the replay strands a pod in {stranding} of {runs} runs");
         }
-        for one in &side.launches {
-            let _ = write!(text, "\n  {one}");
+        for entry in &side.launches {
+            let _ = write!(text, "\n  {entry}");
         }
         for (pod, why) in &side.refused {
             let _ = write!(text, "\n  - {pod}: {why}");
         }
-        for one in &side.violations {
-            let _ = write!(text, "\n  ! {one}");
+        for entry in &side.violations {
+            let _ = write!(text, "\n  ! {entry}");
         }
     }
     text

@@ -1,4 +1,4 @@
-//! How often each kind of fault and event was played.
+//! Number of runs with each kind of fault and event.
 
 use super::play::Outcome;
 use std::collections::BTreeMap;
@@ -8,9 +8,9 @@ use std::fmt;
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
     seeds: usize,
-    /// By kind: seeds that drew it.
+    /// Number of seeds with each kind of fault.
     faults: BTreeMap<String, usize>,
-    /// By kind: how often it happened, and in how many seeds that failed.
+    /// Number of events of each kind, and number of failed seeds with the kind.
     strikes: BTreeMap<String, (usize, usize)>,
 }
 

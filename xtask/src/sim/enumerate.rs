@@ -1,4 +1,4 @@
-//! Plays enumerated cases, many in one process, since each has a virtual clock of its own.
+//! Runs enumerated cases, many in one process, because each has its own virtual clock.
 
 use super::play::{Player, panic_of};
 use super::tell;
@@ -9,10 +9,11 @@ use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Cases of one process: enough that its start does not count, few enough that all cores are busy until the end.
+/// Cases per process: enough that the start of the process does not matter, few enough that all cores are busy until
+/// the end.
 const CASES: usize = 24;
 
-/// Cases left, and those that failed, each with its cause.
+/// Remaining cases, and failed cases with their causes.
 #[derive(Debug, Default)]
 struct Board {
     left: Vec<Vec<String>>,
@@ -20,10 +21,10 @@ struct Board {
     failed: BTreeMap<String, String>,
 }
 
-/// Plays one in so many cases of the flows, or of all flows.
+/// Runs one in this many cases of the flows, or of all flows.
 ///
 /// # Errors
-/// The simulation cannot be started, or a case fails.
+/// If the simulation cannot be started, or a case fails.
 pub(super) fn run(player: &Player, flows: &[String], one_in: NonZeroUsize, jobs: usize) -> Result<()> {
     let started = Instant::now();
     let vars = [("PLIMSOLL_FLOWS", flows.join(","))];
@@ -54,14 +55,14 @@ fn named<'a>(text: &'a str, what: &'a str) -> impl Iterator<Item = &'a str> {
     text.lines().filter_map(move |line| line.strip_prefix(what))
 }
 
-/// Plays cases while some are left.
+/// Runs cases until none are left.
 fn work(player: &Player, board: &Mutex<Board>) -> Result<()> {
     loop {
         let broke = |_| anyhow::anyhow!("another worker broke");
         let Some(cases) = board.lock().map_err(broke)?.left.pop() else { return Ok(()) };
         let outcome = play(player, &cases)?;
         let mut board = board.lock().map_err(broke)?;
-        // A case that hangs takes those after it along.
+        // A case that hangs also stops the cases after it.
         let unplayed = cases.get(outcome.len()..).unwrap_or_default();
         if !unplayed.is_empty() {
             board.left.push(unplayed.to_vec());
@@ -77,7 +78,7 @@ fn work(player: &Player, board: &Mutex<Board>) -> Result<()> {
     }
 }
 
-/// The cases that were played, in their order, each with what failed: at least one.
+/// Results of the cases, in order, at least one.
 fn play(player: &Player, cases: &[String]) -> Result<Vec<(String, Option<String>)>> {
     let mut file = tempfile::NamedTempFile::new().context("a file for names of cases")?;
     writeln!(file, "{}", cases.join("\n")).context("names of cases")?;
@@ -87,12 +88,12 @@ fn play(player: &Player, cases: &[String]) -> Result<Vec<(String, Option<String>
     Ok(read(&ended.text))
 }
 
-/// Time for so many cases: one may hang, the others are as quick as a seed.
+/// Time limit for this number of cases: one may hang, and the others are as fast as a seed.
 fn time_of(timeout: Duration, cases: u32) -> Duration {
     timeout.saturating_add(Duration::from_secs(10).saturating_mul(cases))
 }
 
-/// What a process says of its cases. One that was begun and has no end hangs.
+/// Parses the output of a process. A case that was started and did not end hangs.
 fn read(text: &str) -> Vec<(String, Option<String>)> {
     let mut parts = text.split("\ncase ");
     parts.next();

@@ -1,4 +1,4 @@
-//! One seed in a process of its own.
+//! Runs one seed in its own process.
 
 use crate::workspace;
 use anyhow::{Context as _, Result, bail};
@@ -8,27 +8,27 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Interval between looks at a process.
+/// Polling interval of a process.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// The program that plays seeds.
+/// The program that runs seeds.
 #[derive(Debug)]
 pub(super) struct Player {
     program: PathBuf,
-    /// Longest time that a seed or a case takes.
+    /// Time limit of a seed or a case.
     pub(super) timeout: Duration,
-    /// Differs for another build.
+    /// Identifies the build.
     pub(super) id: String,
 }
 
-/// What came of a seed.
+/// Outcome of a seed.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// Kinds of random faults that the seed drew.
+    /// Kinds of random faults of the seed.
     pub(super) faults: Vec<String>,
-    /// Kinds of events, as often as they happened.
+    /// Kinds of events, once for each occurrence.
     pub(super) strikes: Vec<String>,
-    /// What failed.
+    /// Failure, if any.
     pub(super) failure: Option<String>,
 }
 
@@ -55,7 +55,7 @@ impl Outcome {
 }
 
 impl Player {
-    /// Builds the simulation in the profile of tests.
+    /// Builds the simulation in the test profile.
     pub(super) fn build(timeout: Duration) -> Result<Player> {
         let (root, _) = workspace::folders()?;
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -73,13 +73,13 @@ impl Player {
         let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let of_target = |message: &Value| message["target"]["name"] == "simulations";
         let program = messages.filter(of_target).find_map(|message| message["executable"].as_str().map(PathBuf::from));
-        let program = program.context("cargo tells no program of the simulation")?;
+        let program = program.context("cargo reports no program of the simulation")?;
         let facts = std::fs::metadata(&program)?;
         let built = facts.modified()?.duration_since(std::time::UNIX_EPOCH)?.as_millis();
         Ok(Player { program, timeout, id: format!("{built:x}-{:x}", facts.len()) })
     }
 
-    /// Plays a seed without these kinds of faults and events.
+    /// Runs a seed without these kinds of faults and events.
     pub(super) fn play(&self, seed: u64, without: &[String]) -> Result<Outcome> {
         let seeds = format!("{seed}..{}", seed + 1);
         let vars = [("PLIMSOLL_SEEDS", seeds), ("PLIMSOLL_WITHOUT", without.join(","))];
@@ -92,7 +92,7 @@ impl Player {
         Ok(Outcome::read(&ended.text, failure))
     }
 
-    /// Runs one test of the program, until it ends or the time is over.
+    /// Runs one test of the program until it ends or the time limit is reached.
     pub(super) fn test(&self, name: &str, vars: &[(&str, String)], timeout: Duration) -> Result<Ended> {
         let mut output = tempfile::tempfile().context("a file for the output")?;
         let mut child = Command::new(&self.program)
@@ -122,10 +122,10 @@ impl Player {
     }
 }
 
-/// How a process ended, and what it said.
+/// Exit status and output of a process.
 #[derive(Debug)]
 pub(super) struct Ended {
-    /// None where it was killed because its time was over.
+    /// None if the process was killed at the time limit.
     pub(super) status: Option<ExitStatus>,
     pub(super) text: String,
 }

@@ -1,4 +1,4 @@
-//! What EC2 has no capacity for: rules that are added and removed by hand.
+//! Capacity that EC2 lacks: rules that a user adds and removes.
 
 use super::print;
 use super::state::Home;
@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 const ANY: &str = "*";
-/// What EC2 answers where it has none.
+/// Error code of EC2 without capacity.
 const CODE: &str = "InsufficientInstanceCapacity";
 
-/// Which way.
+/// Change of the capacity.
 #[derive(clap::Subcommand, Debug)]
 pub(super) enum Change {
-    /// From now on, EC2 has no capacity for these.
+    /// Remove the capacity of these pools.
     Take(Pools),
-    /// Remove what was taken, in whole rules: all that lie within these.
+    /// Restore capacity: removes all rules within these pools.
     Give(Pools),
 }
 
@@ -40,7 +40,7 @@ enum CapacityType {
     OnDemand,
 }
 
-/// A rule in the form of tests/ec2.
+/// A rule in the format of tests/ec2.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Rule {
@@ -52,7 +52,7 @@ struct Rule {
 }
 
 /// # Errors
-/// If no world runs, if the region has no such type or zone, or if there is nothing to give back.
+/// If no world runs, if the region has no such type or zone, or if there is nothing to restore.
 pub(super) fn run(home: &Home, change: Option<&Change>) -> Result<()> {
     let (_, parts) = home.find_parts()?;
     let mut rules = rules(&parts.cloud)?;
@@ -75,7 +75,7 @@ fn rules(cloud: &Cloud) -> Result<Vec<Rule>> {
     serde_json::from_value(faults["capacity"].clone()).context("EC2's rules of capacity")
 }
 
-/// What is taken now, a line each.
+/// The current rules, one per line.
 pub(super) fn taken(cloud: &Cloud) -> Result<String> {
     Ok(describe(&rules(cloud)?))
 }
@@ -88,7 +88,7 @@ fn describe(rules: &[Rule]) -> String {
     format!("EC2 has no capacity for:\n{}", lines.join("\n"))
 }
 
-/// A typing error would be a rule that never applies.
+/// Rejects typing errors, because such a rule would never apply.
 fn check(pools: &Pools, region: &str, zones: &[String]) -> Result<()> {
     if pools.zone != ANY && !zones.contains(&pools.zone) {
         bail!("{}: the zones of {region} are {}", pools.zone, zones.join(", "));
@@ -104,7 +104,7 @@ fn check(pools: &Pools, region: &str, zones: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Twice the same is once.
+/// Adds a rule, unless it exists.
 fn take(rules: &mut Vec<Rule>, pools: &Pools) {
     let Pools { capacity_type, instance_type, zone } = pools.clone();
     let rule = Rule { capacity_type, instance_type, zone, left: 0, code: CODE.to_owned() };
@@ -115,10 +115,10 @@ fn take(rules: &mut Vec<Rule>, pools: &Pools) {
 
 fn give(rules: &mut Vec<Rule>, pools: &Pools) -> Result<()> {
     let before = rules.len();
-    let all = describe(rules);
+    let current = describe(rules);
     rules.retain(|rule| !pools.contain(rule));
     if rules.len() == before {
-        bail!("nothing of this was taken. {all}");
+        bail!("no such capacity was removed. {current}");
     }
     Ok(())
 }
@@ -135,7 +135,7 @@ impl Pools {
 impl Rule {
     fn describe(&self) -> String {
         let Rule { capacity_type, instance_type, zone, left, .. } = self;
-        let left = if *left > 0 { format!(", but for {left}") } else { String::new() };
+        let left = if *left > 0 { format!(", except {left}") } else { String::new() };
         format!("  {capacity_type} {instance_type} {zone}{left}")
     }
 }
@@ -195,8 +195,8 @@ mod tests {
     fn part_of_a_rule_cannot_be_given_back_and_the_rules_are_named() {
         let mut rules = taken(&["* * us-east-1a"]);
         let error = give(&mut rules, &pools("spot m7i.large us-east-1a")).map_err(|error| error.to_string());
-        let told = "nothing of this was taken. EC2 has no capacity for:\n  * * us-east-1a";
-        assert_eq!(error, Err(told.to_owned()));
+        let expected = "no such capacity was removed. EC2 has no capacity for:\n  * * us-east-1a";
+        assert_eq!(error, Err(expected.to_owned()));
         assert_eq!(rules.len(), 1);
     }
 

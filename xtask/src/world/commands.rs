@@ -1,4 +1,4 @@
-//! What happens to instances and services of a running world.
+//! Commands for instances and services of a running world.
 
 use super::state::{Home, Parts};
 use super::{control, print, say};
@@ -13,10 +13,10 @@ use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
-/// Each of the parts has 30 s to end.
+/// Each component has 30 s to end.
 const STOP: Duration = Duration::from_secs(180);
 
-/// An instance and the name of its Node, once it has one.
+/// An instance, and the name of its Node if it has one.
 #[derive(Debug)]
 struct Target {
     instance: Instance,
@@ -37,7 +37,7 @@ pub(super) fn spot_notice(home: &Home, target: &str) -> Result<()> {
     }
     parts.cloud.interrupt(id)?;
     print(&format!(
-        "EC2 gave notice for {}. It takes the instance in two minutes.\nWatch: kubectl get nodeclaims,nodes,pods -o wide",
+        "EC2 sent the notice for {}. It terminates the instance in two minutes.\nWatch: kubectl get nodeclaims,nodes,pods -o wide",
         target.describe()
     ))
 }
@@ -73,7 +73,7 @@ pub(super) fn stop(home: &Home) -> Result<()> {
     print("The world has ended.")
 }
 
-/// The living instance that the user means, by its id or by the name of its Node.
+/// The pending or running instance with this id or Node name.
 fn resolve(parts: &Parts, target: &str) -> Result<Target> {
     let nodes = Kubectl::new(&parts.kubeconfig).list(&["nodes"])?;
     choose(target, parts.cloud.living()?, &nodes)
@@ -84,19 +84,19 @@ fn choose(target: &str, living: Vec<Instance>, nodes: &[Value]) -> Result<Target
         let node = nodes.iter().find(|node| instance_of(node) == Some(instance.id.as_str()));
         node.and_then(|node| node["metadata"]["name"].as_str()).map(str::to_owned)
     };
-    let mut known = Vec::new();
+    let mut names = Vec::new();
     for instance in living {
         let node = node_of(&instance);
-        let found = Target { instance, node };
-        if target == found.instance.id || Some(target) == found.node.as_deref() {
-            return Ok(found);
+        let candidate = Target { instance, node };
+        if target == candidate.instance.id || Some(target) == candidate.node.as_deref() {
+            return Ok(candidate);
         }
-        known.push(format!("  {}", found.describe()));
+        names.push(format!("  {}", candidate.describe()));
     }
-    if known.is_empty() {
+    if names.is_empty() {
         bail!("{target} is no living instance and no Node of one. There is none at all: apply a workload first");
     }
-    bail!("{target} is no living instance and no Node of one. These are:\n{}", known.join("\n"))
+    bail!("{target} is no living instance and no Node of one. These are:\n{}", names.join("\n"))
 }
 
 impl Target {

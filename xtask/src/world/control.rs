@@ -1,4 +1,4 @@
-//! How subcommands ask the process that keeps the world, over a socket in its folder, and how signals reach it.
+//! Requests of subcommands to the process that runs the world, over a socket in its folder, and signals.
 
 use super::Event;
 use crate::harness::process::Guard;
@@ -13,18 +13,18 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A request is a word or two.
+/// A request has one or two words.
 const MAX_REQUEST_BYTES: u64 = 4096;
-/// One user types subcommands: more at a time are a script gone wrong.
+/// One user enters subcommands: more at a time come from a faulty script.
 const MAX_REQUESTS: usize = 16;
-/// A client sends its request at once.
+/// A client sends its request immediately.
 const READ: Duration = Duration::from_secs(10);
 /// Each replica has 30 s to stop and 90 s to be ready; a kind has at most nine.
 pub(super) const ANSWER: Duration = Duration::from_secs(9 * 120);
-/// As a shell tells that a program was ended by SIGINT.
+/// Exit status of a shell for a program ended by SIGINT.
 const KILLED: i32 = 130;
 
-/// What a subcommand asks for.
+/// Request of a subcommand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Request {
@@ -32,13 +32,13 @@ pub(super) enum Request {
     Restart(Kind),
 }
 
-/// The error is for the user.
+/// The error message is for the user.
 type Reply = Result<(), String>;
 
-/// Asks the process that keeps the world, and waits until it has done so.
+/// Sends a request to the process that runs the world, and waits for the result.
 ///
 /// # Errors
-/// If it cannot be reached, or with what it answers.
+/// If the process cannot be reached, or with the error that it returns.
 pub(super) fn ask(socket: &Path, request: Request) -> Result<()> {
     let mut stream = UnixStream::connect(socket).with_context(|| format!("connecting to {}", socket.display()))?;
     stream.set_read_timeout(Some(ANSWER))?;
@@ -49,12 +49,12 @@ pub(super) fn ask(socket: &Path, request: Request) -> Result<()> {
     reply.map_err(|error| anyhow!(error))
 }
 
-/// Takes requests until the process ends.
+/// Serves requests until the process ends.
 pub(super) fn listen(socket: &Path, guard: &Arc<Guard>, events: &Sender<Event>) -> Result<()> {
     let listener = UnixListener::bind(socket).with_context(|| format!("listening on {}", socket.display()))?;
     let (guard, events) = (Arc::clone(guard), events.clone());
     std::thread::spawn(move || {
-        // One more reference for each request that is being answered.
+        // One more reference for each active request.
         let slots = Arc::new(());
         for stream in listener.incoming().flatten() {
             if Arc::strong_count(&slots) > MAX_REQUESTS {
@@ -62,7 +62,7 @@ pub(super) fn listen(socket: &Path, guard: &Arc<Guard>, events: &Sender<Event>) 
             }
             let (guard, events, slot) = (Arc::clone(&guard), events.clone(), Arc::clone(&slots));
             std::thread::spawn(move || {
-                // A client that went away has no use for an answer.
+                // A client that disconnected needs no response.
                 let _ = serve(stream, &guard, &events);
                 drop(slot);
             });
@@ -92,7 +92,8 @@ fn serve(mut stream: UnixStream, guard: &Guard, events: &Sender<Event>) -> Resul
     Ok(())
 }
 
-/// The first SIGINT, SIGTERM or SIGHUP stops the world; the second ends this process, and with it all others at once.
+/// The first SIGINT, SIGTERM or SIGHUP stops the world; the second ends this process immediately, and with it all
+/// others.
 pub(super) fn watch_signals(guard: &Arc<Guard>, events: &Sender<Event>, say: fn(&str)) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let context = runtime.enter();
@@ -114,7 +115,7 @@ pub(super) fn watch_signals(guard: &Arc<Guard>, events: &Sender<Event>, say: fn(
         next();
         say("stopping everything; Ctrl-C once more kills it");
         guard.interrupt();
-        // The receiver is gone when the world has stopped already.
+        // The receiver does not exist if the world has stopped already.
         let _ = events.send(Event::Stop);
         next();
         say("killed");
@@ -155,7 +156,7 @@ mod tests {
         assert_eq!(owner.join().ok(), Some(vec![Kind::Watcher, Kind::Actuator]));
         assert!(guard.check().is_err(), "what waits for a start gives up");
         let late = ask(&socket, Request::Restart(Kind::Watcher));
-        assert!(late.is_err(), "nobody keeps the world any more");
+        assert!(late.is_err(), "no process runs the world");
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Starting the world, telling what there is, and keeping it until it is to stop.
+//! Starts the world, reports its state, and keeps it running until it is stopped.
 
 use super::state::{Claim, Home, Parts as Running, Service, State};
 use super::{Event, Start, control, print, say};
@@ -15,19 +15,19 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 const DEFAULT_POOLS: &str = "docs/examples/world/pools.yaml";
-/// What a file of pools writes where the name of the cluster belongs, as Karpenter's guides do.
+/// Placeholder for the name of the cluster in a file of pools, as in Karpenter's guides.
 const CLUSTER_NAME: &str = "${CLUSTER_NAME}";
-/// Reading a class's subnets, groups and images takes a second; pools of the user may be wrong, and then the world starts all the same.
+/// Resolving a class takes a second. Pools of the user may be invalid, and the world starts anyway.
 const POOLS_READY: Duration = Duration::from_secs(20);
-/// How often a look is taken at whether all processes live.
+/// Interval at which all processes are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Of a socket's path. Linux has room for 107 bytes, others for 103.
+/// Maximum length of a socket's path. Linux supports 107 bytes, others 103.
 const SOCKET_PATH_MAX: usize = 103;
 
-/// Starts a world and keeps it until Ctrl-C, SIGTERM or `stop`.
+/// Starts a world and runs it until Ctrl-C, SIGTERM or `stop`.
 ///
 /// # Errors
-/// If it does not start, or a part that it cannot do without ends by itself.
+/// If the world does not start, or a required component exits.
 pub(super) fn run(start: &Start, root: &Path, home: &Home) -> Result<()> {
     let begun = Instant::now();
     let claim = home.claim()?;
@@ -52,7 +52,7 @@ pub(super) fn run(start: &Start, root: &Path, home: &Home) -> Result<()> {
     } else {
         say(&format!("all processes have ended; logs stay in {}", folder.display()));
     }
-    // A start that was interrupted is no failure.
+    // An interrupted start is not a failure.
     if interrupted { Ok(()) } else { result }
 }
 
@@ -89,14 +89,14 @@ fn play(
     result
 }
 
-/// The text of the pools: read before anything is started.
+/// The pools, read before anything is started.
 fn pools(start: &Start, root: &Path) -> Result<String> {
     let path = start.pools.clone().unwrap_or_else(|| root.join(DEFAULT_POOLS));
     let text = std::fs::read_to_string(&path).with_context(|| format!("--pools {}", path.display()))?;
     Ok(text.replace(CLUSTER_NAME, &start.cluster_name))
 }
 
-/// The folder, and whether it is ours to remove.
+/// The folder, and whether this program may remove it.
 fn folder(keep: Option<&Path>) -> Result<(PathBuf, bool)> {
     let Some(keep) = keep else {
         return Ok((tempfile::Builder::new().prefix("plimsoll-world-").tempdir()?.keep(), true));
@@ -115,7 +115,7 @@ fn folder(keep: Option<&Path>) -> Result<(PathBuf, bool)> {
     Ok((folder, false))
 }
 
-/// Pools that are refused or never become Ready are no reason to stop: the user may apply others.
+/// Pools that are rejected or never become Ready do not stop the world: the user may apply others.
 fn apply_pools(guard: &Guard, world: &World, pools: &str) -> Result<()> {
     say("applying the NodePools");
     let kubectl = &world.cluster.kubectl;
@@ -153,7 +153,7 @@ fn running(world: &mut World) -> Result<Running> {
     Ok(Running { kubeconfig: world.cluster.kubeconfig.clone(), cloud: world.cloud.clone(), services })
 }
 
-/// What the user has to know.
+/// Information for the user.
 fn summary(root: &Path, state: &State, running: &Running) -> String {
     let here = std::env::current_dir().ok();
     let web = root.join("docs/examples/world/web.yaml");
@@ -194,7 +194,7 @@ fn keep(world: &mut World, events: &Receiver<Event>) -> Result<()> {
                     Ok(()) => format!("the {}s are ready", kind.name()),
                     Err(error) => format!("the {}s are not ready: {error}", kind.name()),
                 });
-                // The one who asked may have gone.
+                // The requester may have disconnected.
                 let _ = reply.send(result);
             }
             Err(RecvTimeoutError::Timeout) => {
@@ -205,12 +205,12 @@ fn keep(world: &mut World, events: &Receiver<Event>) -> Result<()> {
                     bail!("{ended}");
                 }
             }
-            Err(RecvTimeoutError::Disconnected) => bail!("nobody can stop this world any more"),
+            Err(RecvTimeoutError::Disconnected) => bail!("the channel of stop requests is closed"),
         }
     }
 }
 
-/// Ends all processes, the services first. What went wrong with it.
+/// Ends all processes, the services first. Returns errors.
 fn stop(mut world: World) -> Vec<String> {
     drop(world.services.take());
     say("the services have ended");

@@ -1,4 +1,4 @@
-//! The file by which subcommands find the running world, and the lock that says that it runs.
+//! The file by which subcommands find the running world, and the lock that shows that the world runs.
 
 use crate::harness::cloud::Cloud;
 use crate::harness::services::Kind;
@@ -10,24 +10,24 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A subcommand holds the lock for the time that it takes to see that it is free.
+/// Time for which a subcommand holds the lock to see that it is free.
 const LOCK: Duration = Duration::from_secs(1);
 const NOT_RUNNING: &str = "no world is running; start one with: cargo xtask world";
 
-/// What subcommands know about the world.
+/// State of the world for subcommands.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct State {
-    /// Of the process that keeps the world.
+    /// Process that runs the world.
     pub(super) pid: u32,
-    /// Logs, kubeconfigs and data.
+    /// Folder of logs, kubeconfigs and data.
     pub(super) folder: PathBuf,
-    /// Where the process takes requests.
+    /// Socket for requests.
     pub(super) socket: PathBuf,
-    /// None while the world starts.
+    /// `None` while the world starts.
     pub(super) parts: Option<Parts>,
 }
 
-/// What there is once the world is up.
+/// Addresses of the components of a started world.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Parts {
     pub(super) kubeconfig: PathBuf,
@@ -42,18 +42,18 @@ pub(super) struct Service {
     pub(super) kind: Kind,
     pub(super) metrics: SocketAddr,
     pub(super) health: SocketAddr,
-    /// gRPC for everybody; schedulers only.
+    /// Open gRPC port; only schedulers have one.
     pub(super) open: Option<SocketAddr>,
 }
 
-/// Names the folder of both files, for a second world beside the first.
+/// Environment variable with the folder of both files, for a second world.
 pub(crate) const HOME: &str = "PLIMSOLL_WORLD";
 
 /// The folder with both files.
 #[derive(Clone, Debug)]
 pub(super) struct Home(PathBuf);
 
-/// Held for as long as the world runs. The kernel releases it, whatever ends the process.
+/// Held while the world runs. The kernel releases the lock however the process ends.
 #[derive(Debug)]
 pub(super) struct Claim {
     home: Home,
@@ -61,7 +61,7 @@ pub(super) struct Claim {
 }
 
 impl Home {
-    /// Below cargo's target folder, unless the environment names another: each clone has a world of its own.
+    /// In cargo's target folder, unless the environment variable is set: each clone has its own world.
     pub(super) fn find(target: &Path) -> Result<Home> {
         Home::at(std::env::var_os(HOME).map_or_else(|| target.join("world"), PathBuf::from))
     }
@@ -81,7 +81,7 @@ impl Home {
         file.with_context(|| format!("opening {}", path.display()))
     }
 
-    /// For the process that is going to keep the world.
+    /// Claims the lock for the process that runs the world.
     ///
     /// # Errors
     /// If a world of this target folder runs already.
@@ -104,7 +104,7 @@ impl Home {
     /// The world, which may still be starting.
     ///
     /// # Errors
-    /// If none runs. One that was killed is named with its logs.
+    /// If no world runs. For a world that was killed, the error contains the path of its logs.
     pub(super) fn world(&self) -> Result<State> {
         let state = self.read();
         if !self.is_claimed()? {
@@ -124,7 +124,7 @@ impl Home {
     /// The world and its parts.
     ///
     /// # Errors
-    /// If none runs, or if it is still starting.
+    /// If no world runs, or if it is still starting.
     pub(super) fn find_parts(&self) -> Result<(State, Parts)> {
         let state = self.world()?;
         let parts = state.parts.clone();
@@ -134,7 +134,7 @@ impl Home {
         Ok((state, parts))
     }
 
-    /// Whether a process keeps a world.
+    /// Whether a process runs a world.
     pub(super) fn is_claimed(&self) -> Result<bool> {
         match self.lock()?.try_lock_shared() {
             Ok(()) => Ok(false),
@@ -151,7 +151,7 @@ impl Home {
 }
 
 impl Claim {
-    /// Whole or not at all: a subcommand may be reading.
+    /// Atomic, because a subcommand may be reading.
     pub(super) fn write(&self, state: &State) -> Result<()> {
         let (path, next) = (self.home.file(), self.home.0.join("state.json.next"));
         std::fs::write(&next, serde_json::to_vec_pretty(state)?)
@@ -159,7 +159,7 @@ impl Claim {
         std::fs::rename(&next, &path).with_context(|| format!("writing {}", path.display()))
     }
 
-    /// The world is gone.
+    /// Removes the file after the world has stopped.
     pub(super) fn forget(&self) -> Result<()> {
         let path = self.home.file();
         match std::fs::remove_file(&path) {
@@ -231,7 +231,7 @@ mod tests {
         let home = Home::at(folder.path().join("world"))?;
         let claim = home.claim()?;
         claim.write(&state(Path::new("/folder"), None))?;
-        // As by SIGKILL: the lock goes, the file stays.
+        // As after SIGKILL: the lock is released, and the file remains.
         drop(claim);
         let error = told(home.world());
         assert!(error.starts_with(NOT_RUNNING) && error.contains("process 4711, was killed"), "{error}");

@@ -1,4 +1,4 @@
-//! What there is in the running world.
+//! State of the running world.
 
 use super::state::{Home, Parts, Service};
 use super::{capacity, print};
@@ -13,7 +13,7 @@ use std::path::Path;
 const HEALTHY: u16 = 200;
 
 /// # Errors
-/// If no world runs, or if its API server or EC2 does not answer.
+/// If no world runs, or if its API server or EC2 does not respond.
 pub(super) fn run(home: &Home) -> Result<()> {
     let (state, parts) = home.find_parts()?;
     let kubectl = Kubectl::new(&parts.kubeconfig);
@@ -32,7 +32,7 @@ pub(super) fn run(home: &Home) -> Result<()> {
     print(&format!("\nexport KUBECONFIG={}\nlogs are in {}", parts.kubeconfig.display(), state.folder.display()))
 }
 
-/// Columns, each as wide as its widest cell.
+/// A table with columns as wide as their widest cell.
 fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
@@ -49,7 +49,7 @@ fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
 }
 
-/// Every living instance with its node, and every node without one.
+/// Every pending or running instance with its node, and every node without an instance.
 fn of_nodes(nodes: &[Value], living: &[Instance], pods: &[Value]) -> String {
     let mut by_node: BTreeMap<&str, usize> = BTreeMap::new();
     for pod in pods {
@@ -101,7 +101,7 @@ fn of_services(parts: &Parts, kubectl: &Kubectl) -> String {
     format!("{}\n\n{}", table(&rows), addresses(&parts.services))
 }
 
-/// Where the services are.
+/// Addresses of the services.
 pub(super) fn addresses(services: &[Service]) -> String {
     let mut rows = vec![row(["SERVICE", "METRICS", "HEALTH", "GRPC"])];
     for Service { name, metrics, health, open, .. } in services {
@@ -111,7 +111,7 @@ pub(super) fn addresses(services: &[Service]) -> String {
     table(&rows)
 }
 
-/// Instances that cannot become nodes: the kubelets' report names them.
+/// Instances that cannot become nodes, from the report of the kubelets.
 fn troubles(folder: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(folder.join("kubelets.json")).unwrap_or_default();
     let report: Value = serde_json::from_str(&text).unwrap_or_default();
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(words(lines[2]), ["i-2", "m7i.large", "us-east-1a", "spot", "running", "-", "-", "-"]);
         assert_eq!(words(lines[3]), ["gone", "-", "-", "-", "-", "ip-3", "no", "0"]);
         assert_eq!(lines[4], "3 pods, 1 of them without node");
-        assert_eq!(lines[0].find("NODE"), lines[1].find("ip-1"), "columns stand below their headings");
+        assert_eq!(lines[0].find("NODE"), lines[1].find("ip-1"), "columns are aligned with their headings");
         assert_eq!(of_nodes(&[], &[], &[]), "no instance and no node\n0 pods, 0 of them without node");
     }
 

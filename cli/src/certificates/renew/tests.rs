@@ -1,10 +1,10 @@
 use super::*;
 
-/// Noon of a day, so that days of certificates and of the tests do not meet.
+/// Noon, so that day boundaries of certificates and tests do not coincide.
 const START: i64 = 1_767_268_800;
 const NAMES: [&str; 3] = ["plimsoll-watcher.ns.svc", "plimsoll-scheduler.ns.svc", "plimsoll-actuator.ns.svc"];
 
-/// Secrets as a cluster would hold them.
+/// Secrets of a cluster.
 #[derive(Default)]
 struct Cluster {
     authority: Option<Content>,
@@ -12,7 +12,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// One run on a day; returns what was written and why.
+    /// Runs on a day; returns the written Secrets and the reasons.
     fn run(&mut self, day: i64) -> Vec<(Option<usize>, &'static str)> {
         let policy = Policy { days: 90, renew_before: 30, now: START + day * DAY };
         let services: Vec<_> =
@@ -28,7 +28,7 @@ impl Cluster {
         told
     }
 
-    /// Whether each service trusts the certificates of all services as `other` has them, on a day.
+    /// Whether each service trusts the certificates of all services in `other`, on a day.
     fn trusts(&self, other: &Cluster, day: i64) -> bool {
         self.services.iter().flatten().all(|content| {
             let trusted = inspect::all(&content.authorities).unwrap();
@@ -78,7 +78,7 @@ fn over_five_years_of_weekly_runs_each_service_trusts_those_that_have_not_reload
         authorities += usize::from(changes.contains(&(None, "authority ends soon")));
         assert!(cluster.trusts(&before, day) && before.trusts(&cluster, day), "day {day}: {changes:?}");
     }
-    // Each is valid for 900 days and replaced 120 days before its end.
+    // Each authority is valid for 900 days and replaced 120 days before expiry.
     assert_eq!(authorities, 2);
 }
 

@@ -1,4 +1,4 @@
-//! Facts that the script asks a world for.
+//! Queries of the script on a world.
 
 use jiff::Timestamp;
 use plimsoll_model::names::label;
@@ -38,19 +38,19 @@ pub(super) fn is_backend(node: &Object) -> bool {
     allowed(label::INSTANCE_TYPE, &BACKEND_TYPES) && allowed(label::ZONE, &BACKEND_ZONES)
 }
 
-/// What that pool allows, for the reader.
+/// Description of what the pool allows.
 pub(super) fn backend() -> String {
     format!("{} in {}", BACKEND_TYPES.join(", "), BACKEND_ZONES.join(" and "))
 }
 
-/// Type and zone of nodes, each pair once.
+/// Distinct pairs of type and zone of nodes.
 pub(super) fn types_and_zones(nodes: &[Object]) -> String {
     let text = |node: &Object, key| object::label(node, key).unwrap_or("?").to_owned();
     let pairs = nodes.iter().map(|node| format!("{} in {}", text(node, label::INSTANCE_TYPE), text(node, label::ZONE)));
     pairs.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// CPUs of a pool's NodeClaims in thousandths.
+/// CPUs of a pool's NodeClaims, in millicores.
 pub(super) fn cpu_of_claims(world: &World, pool: &str) -> i64 {
     let cpu = |claim: &Arc<Value>| {
         Quantity::parse(object::text(claim, &["status", "capacity", "cpu"])).ok().and_then(|cpu| cpu.amount_of("cpu"))
@@ -58,12 +58,12 @@ pub(super) fn cpu_of_claims(world: &World, pool: &str) -> i64 {
     claims_of(world, pool).iter().filter_map(cpu).sum()
 }
 
-/// Pods of a Deployment that run.
+/// Number of running pods of a Deployment.
 pub(super) fn pods_on(world: &World, app: &str) -> usize {
     world.count(ResourceId::PODS, |pod| object::label(pod, "app") == Some(app) && is_running(pod))
 }
 
-/// A pending pod of a Deployment and its event, other than the scheduler's own, that has a word in it.
+/// A pending pod of a Deployment, and its event with a given word, except for events of the scheduler.
 pub(super) fn pending_because(world: &World, app: &str, word: &str) -> Option<(String, String)> {
     let pods = world.all(ResourceId::PODS);
     let mut pending = pods.iter().filter(|pod| object::label(pod, "app") == Some(app) && is_pending(pod));
@@ -74,14 +74,14 @@ pub(super) fn pending_because(world: &World, app: &str, word: &str) -> Option<(S
     })
 }
 
-/// What an event says about one NodePool: it has a reason for each of them and for the nodes that exist.
+/// The part of an event about one NodePool. An event has a reason for each NodePool and for the existing nodes.
 pub(super) fn reason_of_pool<'event>(event: &'event str, pool: &str) -> &'event str {
     let name = format!("NodePool \"{pool}\"");
     let reason = event.split("; ").find_map(|part| part.find(&name).and_then(|at| part.get(at..)));
     reason.unwrap_or(event)
 }
 
-/// When fleets were bought since a time.
+/// Times of CreateFleet calls since a time.
 pub(super) fn fleet_calls_since(world: &World, since: Timestamp) -> Vec<i64> {
     world.ec2.read(|cloud, _| {
         let calls =
@@ -90,14 +90,14 @@ pub(super) fn fleet_calls_since(world: &World, since: Timestamp) -> Vec<i64> {
     })
 }
 
-/// When the first eviction since a time was asked for.
+/// Time of the first eviction request since a time.
 pub(super) fn drain_began(world: &World, since: Timestamp) -> Option<i64> {
     let audit = world.server().audit();
     let evictions = audit.iter().filter(|entry| entry.verb == Verb::Create && entry.subresource == "eviction");
     evictions.map(|entry| entry.at).find(|at| *at >= since).map(|at| at.as_millisecond())
 }
 
-/// Evictions let through since a time.
+/// Number of successful evictions since a time.
 pub(super) fn evictions_since(world: &World, since: Timestamp) -> usize {
     let audit = world.server().audit();
     audit.iter().filter(|entry| entry.subresource == "eviction" && entry.code == 201 && entry.at >= since).count()

@@ -1,4 +1,4 @@
-//! Launches as scripts know them.
+//! Launches as JSON for scripts.
 
 use super::price;
 use plimsoll_model::plan::{Launch, OfferingChoice, Plan};
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A launch; the order of the fields is that of the output.
+/// A launch. The order of the fields is that of the output.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LaunchView<'a> {
@@ -43,7 +43,7 @@ struct TaintView<'a> {
     effect: &'a str,
 }
 
-/// What follows from the offerings of a launch.
+/// Values that are derived from the offerings of a launch.
 #[derive(Clone)]
 struct Choices<'a> {
     instance_types: Rc<Vec<&'a str>>,
@@ -51,9 +51,9 @@ struct Choices<'a> {
     capacity_types: Rc<BTreeSet<&'a str>>,
 }
 
-/// The launches of a plan, in its order. What launches share is worked out once for all of them.
+/// The launches of a plan, in order. Values of shared lists are computed once.
 pub(super) fn launches(plan: &Plan) -> impl Iterator<Item = LaunchView<'_>> {
-    // By the addresses of the shared lists. Only looked up.
+    // By the addresses of the shared lists. Never iterated.
     let mut choices: HashMap<*const Vec<OfferingChoice>, Choices<'_>> = HashMap::new();
     let mut requirements: HashMap<*const Vec<NodeSelectorRequirement>, Rc<Vec<NodeSelectorRequirement>>> =
         HashMap::new();
@@ -66,7 +66,8 @@ pub(super) fn launches(plan: &Plan) -> impl Iterator<Item = LaunchView<'_>> {
     })
 }
 
-/// Sorted, with one `In` for each key: a launch has those of its NodePool beside those of its offerings, which are narrower.
+/// Sorted requirements with one `In` for each key: a launch has the requirements of its NodePool, and those of its
+/// offerings, which are narrower.
 fn merged(requirements: &[NodeSelectorRequirement]) -> Vec<NodeSelectorRequirement> {
     let mut all: Vec<NodeSelectorRequirement> = Vec::new();
     for requirement in requirements {

@@ -1,13 +1,13 @@
-//! Distorted watches: what a client may see of changes where API servers lag, fail over and lose their history.
+//! Distorted watches: behaviour of watches while API servers lag, fail over or lose their history.
 
 use std::time::Duration;
 
 /// Selects watches.
 #[derive(Debug, Clone, Default)]
 pub struct WatchMatcher {
-    /// How names of the clients begin; empty for all clients.
+    /// Prefix of the names of the clients; empty for all clients.
     pub client: String,
-    /// Plural name of the resource; all if `None`.
+    /// Plural name of the resource; `None` for all.
     pub resource: Option<&'static str>,
 }
 
@@ -17,22 +17,22 @@ impl WatchMatcher {
     }
 }
 
-/// How events of a watch are distorted. The newest state of each object arrives in the end.
+/// Distortion of the events of a watch. The newest state of each object always arrives in the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Distortion {
     /// Events arrive late.
     Stale(Duration),
-    /// Events within this time are lost: the history has been compacted, and the watch ends with 410.
+    /// Events within this time are lost: the history was compacted, and the watch ends with 410.
     Dropped(Duration),
-    /// Events within this time arrive together, those of the object that changed last first. The order of events of one
-    /// object stays.
+    /// Events within this time arrive together, starting with those of the object that changed last. Events of one
+    /// object keep their order.
     Reordered(Duration),
     /// Each event arrives twice.
     Duplicated,
 }
 
 impl Distortion {
-    /// How long new events are held back.
+    /// Time for which new events are delayed.
     pub(crate) fn holds(self) -> Duration {
         match self {
             Self::Stale(time) | Self::Dropped(time) | Self::Reordered(time) => time,

@@ -1,4 +1,5 @@
-//! Garbage collection: dependents of owners that are gone, owners that wait for their dependents, namespaces that empty.
+//! Garbage collection: dependents of deleted owners, owners that wait for their dependents, empty terminating
+//! namespaces.
 
 use super::delete::{DeleteOptions, FOREGROUND, ORPHAN, Propagation};
 use super::owners::owner_uids;
@@ -7,12 +8,12 @@ use crate::apiserver::object;
 use crate::apiserver::resources::ResourceId;
 use serde_json::Value;
 
-/// Rounds of one pass. Each round may make new garbage one level further down; owners are rarely nested deeper than
-/// namespace, Deployment, ReplicaSet, Pod. What is left is taken up by the next pass.
+/// Maximum number of rounds per pass. Each round can create garbage one level below. Owners are rarely nested deeper
+/// than namespace, Deployment, ReplicaSet, Pod. The next pass collects the rest.
 const ROUNDS: usize = 8;
 
 impl Store {
-    /// Collects what has become garbage since the last pass. Returns whether anything changed.
+    /// Collects new garbage since the last pass. Returns whether anything changed.
     pub fn collect_garbage(&mut self, write: &Write<'_>) -> bool {
         let before = self.revision;
         for _ in 0..ROUNDS {
@@ -51,7 +52,7 @@ impl Store {
         }
         if gone == owners.len() {
             let uid = Some(object::uid(&object).to_owned());
-            // Gone or refused in the meantime: then there is nothing left to do here.
+            // The object was deleted in the meantime, or the deletion was rejected. Nothing is left to do.
             let _ = self.delete(
                 resource,
                 &key.namespace,

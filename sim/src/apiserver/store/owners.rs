@@ -1,4 +1,4 @@
-//! Who is owned by whom, kept up with every write, so that garbage collection need not search.
+//! Index of owners and dependents, updated with every write, so that garbage collection does not have to search.
 
 use super::{Key, Object};
 use crate::apiserver::object;
@@ -13,7 +13,7 @@ type Place = (ResourceId, Key);
 pub(super) struct OwnerIndex {
     alive: BTreeMap<String, Place>,
     dependents: BTreeMap<String, BTreeSet<Place>>,
-    /// Objects that garbage collection should look at.
+    /// Objects that garbage collection must check.
     pub(super) suspects: BTreeSet<Place>,
 }
 
@@ -57,7 +57,7 @@ impl OwnerIndex {
             if let Some(all) = self.dependents.get_mut(owner) {
                 all.remove(&place);
             }
-            // An owner that waits for its dependents may be done now.
+            // An owner that waits for its dependents may be deletable now.
             if let Some(waiting) = self.alive.get(owner) {
                 self.suspects.insert(waiting.clone());
             }
@@ -71,7 +71,7 @@ impl OwnerIndex {
         }
     }
 
-    /// Forgets owners without dependents that are gone, so that the index does not grow with time.
+    /// Removes deleted owners without dependents, so that the index does not grow without limit.
     pub(super) fn prune(&mut self) {
         self.dependents.retain(|_, all| !all.is_empty());
     }

@@ -180,7 +180,7 @@ fn a_pod_with_grace_and_finalizers_needs_both_to_end() {
     let marked = store.delete(ResourceId::PODS, "default", "p", &options, &write()).unwrap().object().clone();
     let ends = now() + SignedDuration::from_secs(10);
     assert_eq!(object::time_at(&marked, &["metadata", "deletionTimestamp"]), Some(ends));
-    // Free of finalizers, but the kubelet has not reported the end.
+    // The pod has no finalizers, but the kubelet has not reported its termination.
     let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     store.patch(ResourceId::PODS, "default", "p", Part::Main, &free, &write()).unwrap();
     assert!(store.get(ResourceId::PODS, "default", "p").is_ok());

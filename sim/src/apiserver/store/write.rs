@@ -1,4 +1,4 @@
-//! Creating and changing objects: what a client may say, what the server says itself.
+//! Creates and updates objects: fields that a client may set, and fields that the server sets.
 
 use super::{Key, Object, Part, Store, Stored, Write};
 use crate::apiserver::admission::Situation;
@@ -12,7 +12,7 @@ use crate::apiserver::validate;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// Metadata that only the server writes; updates keep what was there.
+/// Metadata that only the server writes. Updates keep the stored values.
 const SERVER_OWNED: &[&str] = &[
     "uid",
     "creationTimestamp",
@@ -25,14 +25,14 @@ const SERVER_OWNED: &[&str] = &[
     "namespace",
 ];
 
-/// Characters that `generateName` is completed with.
+/// Number of random characters that `generateName` adds.
 const SUFFIX_LENGTH: usize = 5;
 
 impl Store {
     /// Creates an object.
     ///
     /// # Errors
-    /// 400, 404 (namespace), 409 (name taken), 422.
+    /// 400; 404 if the namespace does not exist; 409 if the name is taken; 422.
     pub fn create(
         &mut self,
         resource: ResourceId,
@@ -61,7 +61,7 @@ impl Store {
         }
         let uid = self.rng.uid();
         stamp_new(row, &key, &mut body, uid, write.now);
-        // Nodes are created whole by kubelets; every other kind starts without status.
+        // Kubelets create Nodes with a status; every other kind starts without one.
         if row.status && resource != ResourceId::NODES {
             object::remove(&mut body, &["status"]);
         }
@@ -121,10 +121,10 @@ impl Store {
         self.admission.run(&Situation { store: self, resource, old, now }, new)
     }
 
-    /// Replaces an object, or its status.
+    /// Replaces an object or its status.
     ///
     /// # Errors
-    /// 400, 404, 409 (older `resourceVersion`, other UID), 422.
+    /// 400, 404, 409 (outdated `resourceVersion`, different UID), 422.
     pub fn update(
         &mut self,
         resource: ResourceId,
@@ -145,10 +145,11 @@ impl Store {
         self.finish(resource, &key, &old, body, part, None, write)
     }
 
-    /// Patches an object, or its status; an apply creates it where it is missing.
+    /// Patches an object or its status. An apply creates a missing object.
     ///
     /// # Errors
-    /// As [`Store::update`]; 415 for a patch type that the kind does not take; 409 where an apply meets other owners.
+    /// As [`Store::update`]; 415 if the kind does not support the patch type; 409 if an apply conflicts with other
+    /// owners.
     pub fn patch(
         &mut self,
         resource: ResourceId,
@@ -187,7 +188,7 @@ impl Store {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the one place where every kind of write meets")]
+    #[expect(clippy::too_many_arguments, reason = "common function of all writes")]
     fn finish(
         &mut self,
         resource: ResourceId,
@@ -236,7 +237,7 @@ impl Store {
     }
 }
 
-/// Fills in `apiVersion` and `kind`, which may be left out but not be others.
+/// Sets `apiVersion` and `kind`. The body may omit them, but they must match.
 fn check_type(row: &Resource, body: &mut Value) -> Result<(), ApiError> {
     if !body.is_object() {
         return Err(ApiError::bad_request("the body is not an object"));
@@ -256,7 +257,7 @@ fn check_type(row: &Resource, body: &mut Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Null in an object means that a field is not set.
+/// Removes null values: null means that a field is not set.
 fn strip_nulls(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -313,7 +314,7 @@ fn restore_server_fields(old: &Value, new: &mut Value) {
     }
 }
 
-/// Undoes what a write to this part may not touch.
+/// Reverts changes outside the part that this write may change.
 fn limit_to_part(row: &Resource, part: Part, old: &Value, new: &mut Value) {
     let mut restore = |path: &[&str]| match object::at(old, path) {
         Some(value) => object::set(new, path, value.clone()),
@@ -330,7 +331,7 @@ fn limit_to_part(row: &Resource, part: Part, old: &Value, new: &mut Value) {
                 None => drop(object::remove(new, &["status"])),
             }
         }
-        // Kubelets write labels and annotations along with the status of their Nodes.
+        // Kubelets update labels and annotations together with the status of their Nodes.
         Part::Status => {
             restore(&["spec"]);
             restore(&["metadata", "ownerReferences"]);
@@ -338,7 +339,7 @@ fn limit_to_part(row: &Resource, part: Part, old: &Value, new: &mut Value) {
     }
 }
 
-/// Whether anything but metadata and status differs.
+/// Whether fields other than metadata and status differ.
 fn content_differs(old: &Value, new: &Value) -> bool {
     let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return true };
     let relevant = |key: &str| key != "metadata" && key != "status";

@@ -1,4 +1,4 @@
-//! A kubelet's half of its Node: registration, readiness, reports.
+//! The Node of a kubelet: registration, readiness, status reports.
 
 use super::{Delays, Kubelet, READY_AFTER, after};
 use crate::apiserver::ResourceId;
@@ -8,11 +8,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-/// The kubelet's version, as Nodes show it.
+/// Version of the kubelet in the Node's status.
 const VERSION: &str = "v1.36.3";
 
 impl Kubelet {
-    /// Registers, becomes Ready, reports. Returns when it next has something to do.
+    /// Registers the Node, sets it Ready, reports its status. Returns when to run again.
     pub(super) fn step(&mut self, store: &mut Store, delays: &Delays, now: Timestamp) -> Timestamp {
         let write = Write::new(now, "kubelet");
         let Some(registered) = self.registered else {
@@ -47,7 +47,7 @@ impl Kubelet {
     fn register(&self, store: &mut Store, write: &Write<'_>) {
         let node = self.node(write.now);
         if let Some(old) = store.find(ResourceId::NODES, &Key::new("", self.spec.name.clone())) {
-            // A kubelet that comes back takes its Node over: its labels and status, not its taints.
+            // A restarted kubelet takes over its Node: it sets labels and status, but not taints.
             let mut new = (*old).clone();
             for (key, value) in node["metadata"]["labels"].as_object().into_iter().flatten() {
                 object::set(&mut new, &["metadata", "labels", key], value.clone());

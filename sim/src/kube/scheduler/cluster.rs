@@ -1,4 +1,4 @@
-//! The cluster as the scheduler sees it: all nodes and pods of the mirrors as a snapshot.
+//! The cluster as the scheduler sees it: a snapshot of all nodes and pods of the mirrors.
 
 use super::shape::{Namespaces, of_pod, resources, strings, term};
 use crate::apiserver::object;
@@ -13,10 +13,10 @@ use plimsoll_model::taints::{Taint, TaintEffect};
 use plimsoll_model::time::Timestamp;
 use std::collections::BTreeMap;
 
-/// The taint that stands for the unschedulable flag.
+/// Taint of nodes with the unschedulable flag.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// Objects beside pods and nodes that decide where pods go.
+/// Other objects that affect the placement of pods.
 pub(super) struct Surroundings<'a> {
     pub(super) namespaces: Vec<&'a Object>,
     pub(super) claims: BTreeMap<&'a Key, &'a Object>,
@@ -24,7 +24,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) csi_nodes: BTreeMap<&'a str, &'a Object>,
 }
 
-/// All nodes and pods. Nodes are in the order of their names.
+/// All nodes and pods. Nodes are sorted by name.
 pub(super) struct SchedulerCluster<'a> {
     pub(super) state: ClusterState,
     pub(super) snapshot: Snapshot,
@@ -32,7 +32,7 @@ pub(super) struct SchedulerCluster<'a> {
 }
 
 impl<'a> SchedulerCluster<'a> {
-    /// `is_pending` says which pods are to be scheduled.
+    /// `is_pending` selects the pods to schedule.
     pub(super) fn new(
         nodes: impl Iterator<Item = &'a NodeView>,
         pods: impl Iterator<Item = &'a PodView>,
@@ -63,12 +63,12 @@ impl<'a> SchedulerCluster<'a> {
         Self { state, snapshot, nodes }
     }
 
-    /// The index of a node.
+    /// Index of a node.
     pub(super) fn node(&self, name: &str) -> Option<usize> {
         self.nodes.binary_search_by(|node| node.name.as_str().cmp(name)).ok()
     }
 
-    /// Whether the unschedulable flag of the node keeps pods of the shape away.
+    /// Whether the unschedulable flag of the node rejects pods of the shape.
     pub(super) fn is_flagged(&self, shape: usize, node: usize) -> bool {
         let tolerations = &self.snapshot.shapes[shape].tolerations;
         self.nodes[node].unschedulable && !tolerations.iter().any(|toleration| toleration.tolerates(&flag()))
@@ -104,7 +104,7 @@ fn model_pod(pod: &PodView, shape: ShapeId, state: PodState) -> Pod {
     }
 }
 
-/// kube-scheduler goes by the taints of a node, not by its conditions: to it every node is in service.
+/// kube-scheduler uses the taints of a node, not its conditions, so every node counts as in service.
 fn model_node(node: &NodeView, surroundings: &Surroundings<'_>) -> Node {
     let taint = |taint: &TaintView| {
         let effect = TaintEffect::parse(&taint.effect)?;
@@ -134,7 +134,7 @@ fn model_node(node: &NodeView, surroundings: &Surroundings<'_>) -> Node {
     }
 }
 
-/// What the node's CSINode says of the volumes that it takes.
+/// Applies the volume limits of the node's CSINode.
 fn limit_volumes(allocatable: &mut Resources, csi_node: Option<&Object>) {
     let drivers = csi_node.map_or(&[][..], |csi_node| object::items(csi_node, &["spec", "drivers"]));
     for driver in drivers {
@@ -145,7 +145,7 @@ fn limit_volumes(allocatable: &mut Resources, csi_node: Option<&Object>) {
     }
 }
 
-/// Where the pod's volumes can be attached. A claim without a volume is bound wherever its pod goes.
+/// Topology of the pod's volumes. A claim without a volume is bound wherever the pod is scheduled.
 fn volumes(pod: &PodView, surroundings: &Surroundings<'_>) -> Vec<VolumeTopology> {
     let volume = |volume: &serde_json::Value| {
         let claim = object::text(volume, &["persistentVolumeClaim", "claimName"]);

@@ -1,4 +1,4 @@
-//! Pods that wait for a node which was nominated for them: their room is kept.
+//! Capacity reservations of nominated pods.
 
 use super::cluster::SchedulerCluster;
 use crate::kube::view::PodView;
@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 /// A nominated pod: shape, UID, priority.
 type Waiting = (usize, String, i64);
 
-/// By the node's index.
+/// By index of the node.
 #[derive(Debug)]
 pub(super) struct Nominations(BTreeMap<usize, Vec<Waiting>>);
 
 impl Nominations {
-    /// Of these pods, each with its shape; those whose node is not there keep nothing.
+    /// Reservations of these pods, each with its shape. Pods whose node does not exist reserve nothing.
     pub(super) fn new(pods: &[(usize, &PodView)], cluster: &SchedulerCluster<'_>) -> Self {
         let mut by_node: BTreeMap<usize, Vec<Waiting>> = BTreeMap::new();
         for (shape, pod) in pods.iter().filter(|(_, pod)| !pod.nominated.is_empty()) {
@@ -24,7 +24,7 @@ impl Nominations {
         Self(by_node)
     }
 
-    /// Pods whose room on a node a pod must leave alone.
+    /// Pods on a node whose reservations `pod` must respect.
     pub(super) fn beside(&self, pod: &PodView, node: usize) -> Nominated {
         let mut nominated = Nominated::default();
         let others = self.0.get(&node).into_iter().flatten();
@@ -33,7 +33,7 @@ impl Nominations {
         nominated
     }
 
-    /// The pod is bound, or fits nowhere.
+    /// Ends the nomination of a pod that was bound or fits nowhere.
     pub(super) fn end(&mut self, pod: &PodView) {
         self.0.values_mut().for_each(|pods| pods.retain(|(_, uid, _)| *uid != pod.uid));
     }

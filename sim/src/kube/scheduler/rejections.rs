@@ -1,4 +1,4 @@
-//! Why no node takes a pod, in the words of a `FailedScheduling` event.
+//! Why no node fits a pod, in the format of a `FailedScheduling` event.
 
 use super::cluster::SchedulerCluster;
 use plimsoll_kubesched::{Nominated, Rejection};
@@ -6,7 +6,7 @@ use plimsoll_model::names::ATTACHABLE_VOLUMES_PREFIX;
 use plimsoll_model::resources::PODS;
 use std::collections::BTreeMap;
 
-/// How many nodes were rejected for each reason.
+/// Number of rejected nodes per reason.
 #[derive(Debug, Default)]
 pub(super) struct Rejections {
     counts: BTreeMap<String, usize>,
@@ -25,7 +25,7 @@ impl Rejections {
         let reasons = match rejection {
             Rejection::Resources => {
                 let lacking: Vec<&str> = cluster.state.insufficient(shape, node, nominated).collect();
-                // Removing pods helps only where the node is large enough.
+                // Removing pods helps only if the node is large enough.
                 resolvable = lacking.iter().all(|name| cluster.could_have(shape, node, name));
                 lacking.into_iter().map(reason).collect()
             }
@@ -38,7 +38,7 @@ impl Rejections {
         }
     }
 
-    /// The message as Kubernetes writes it: reasons with their counts, sorted as text, and what preemption would bring.
+    /// The message in the format of Kubernetes: reasons with their counts, sorted, and the result of preemption.
     pub(super) fn message(&self, nodes: usize) -> String {
         if nodes == 0 {
             return "no nodes available to schedule pods".to_owned();

@@ -1,5 +1,5 @@
-//! What a pod asks for, read from its JSON. Written independently of `plimsoll-snapshot`, which reads pods for the
-//! product.
+//! Parses the scheduling requirements of a pod from its JSON. Written independently of `plimsoll-snapshot`, which
+//! parses pods for the product.
 
 use crate::apiserver::object;
 use crate::kube::quantity::Amounts;
@@ -19,7 +19,7 @@ const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 /// Labels of namespaces, by name.
 pub(super) type Namespaces<'a> = BTreeMap<&'a str, BTreeMap<String, String>>;
 
-/// The shape of a pod whose volumes are attached where `volumes` says.
+/// Shape of a pod whose volumes have the topology `volumes`.
 pub(super) fn of_pod(pod: &PodView, namespaces: &Namespaces<'_>, volumes: Vec<VolumeTopology>) -> PodShape {
     let node_affinity =
         |kind| object::at(&pod.object, &["spec", "affinity", "nodeAffinity", kind]).unwrap_or(&Value::Null);
@@ -64,20 +64,20 @@ pub(super) fn of_pod(pod: &PodView, namespaces: &Namespaces<'_>, volumes: Vec<Vo
     shape
 }
 
-/// Amounts in the units of the model, from thousandths: CPU stays in thousandths, other resources are rounded to whole
+/// Converts thousandths to the units of the model: CPU stays in thousandths, other resources are rounded to whole
 /// units.
 pub(super) fn resources(amounts: &Amounts, round: fn(i64) -> i64) -> Resources {
     let whole = |(name, amount): (&String, &i64)| (name.clone(), if name == CPU { *amount } else { round(*amount) });
     amounts.iter().map(whole).collect()
 }
 
-/// An object of strings.
+/// Entries of a map of strings.
 pub(super) fn strings(object: Option<&Value>) -> BTreeMap<String, String> {
     let entries = object.and_then(Value::as_object).into_iter().flatten();
     entries.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
 }
 
-/// A term that cannot be read matches nothing, as an empty one.
+/// Parses a term. An invalid term matches nothing, like an empty one.
 pub(super) fn term(term: &Value) -> NodeSelectorTerm {
     serde_json::from_value(term.clone()).unwrap_or_default()
 }
@@ -97,7 +97,7 @@ fn toleration(toleration: &Value) -> Toleration {
     }
 }
 
-/// `None` without a selector, or if it cannot be read.
+/// `None` if the selector is absent or invalid.
 fn selector(selector: Option<&Value>) -> Option<LabelSelector> {
     let selector = selector.filter(|selector| selector.is_object())?;
     let expression = |it: &Value| serde_json::from_value::<NodeSelectorRequirement>(it.clone()).ok();

@@ -1,4 +1,4 @@
-//! What a nomination means to the scheduler.
+//! Tests of nominations.
 
 use super::{Scene, node_of};
 use crate::apiserver::store::Part;
@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 const GATE: &str = "test/gate";
 
-/// Pods by name, CPUs, priority and nominated node, held back until all are there. Node `a` has 4 CPUs, `b` has 2, both are Ready.
+/// Creates gated pods from name, CPUs, priority and nominated node, and releases them together. Node `a` has 4 CPUs,
+/// `b` has 2, and both are Ready.
 async fn scene(pods: &[(&str, &str, i64, &str)]) -> Scene {
     let scene = Scene::new();
     scene.node("a", "4");

@@ -1,4 +1,4 @@
-//! Rules of the scheduler about other pods and volumes.
+//! Tests of pod affinity, topology spread and volumes in the scheduler.
 
 use super::{Scene, is_running, node_of, workload};
 use crate::apiserver::{ResourceId, object};
@@ -6,7 +6,7 @@ use crate::kube::NodeSpec;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Two nodes with 8 CPUs in zone a, one with 4 in zone b.
+/// Two nodes with 8 CPUs in zone a, and one with 4 in zone b.
 fn zones() -> Scene {
     let scene = Scene::new();
     for (name, zone, cpu) in [("a1", "a", "8"), ("a2", "a", "8"), ("b1", "b", "4")] {
@@ -16,7 +16,7 @@ fn zones() -> Scene {
     scene
 }
 
-/// Its pods by node.
+/// Number of pods of the app per node.
 fn placed(scene: &Scene, app: &str) -> BTreeMap<String, usize> {
     let mut by_node = BTreeMap::new();
     for pod in scene.pods().iter().filter(|pod| object::label(pod, "app") == Some(app)) {
@@ -41,10 +41,10 @@ async fn pods_are_spread_over_zones_and_wait_where_that_is_full() {
     let scene = zones();
     let spread = json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone",
         "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "web"}}}]});
-    // Zone b has room for four; a fifth in zone a makes a skew of one, and no more is allowed there.
+    // Zone b has capacity for four pods. A fifth in zone a makes a skew of one, which is the maximum.
     scene.create(ResourceId::DEPLOYMENTS, with_spec("web", 10, &spread));
     scene.until("nine run", |scene| scene.count(is_running) == 9).await;
-    scene.until("the tenth says why not", |scene| message_of_pending(scene).contains("topology spread")).await;
+    scene.until("the tenth pod has the reason", |scene| message_of_pending(scene).contains("topology spread")).await;
     let by_node = placed(&scene, "web");
     assert_eq!(by_node["b1"], 4, "{by_node:?}");
     assert_eq!(by_node["a1"] + by_node["a2"], 5, "{by_node:?}");
@@ -86,6 +86,6 @@ async fn a_pod_goes_where_its_volume_is() {
     let volumes = json!({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]});
     scene.create(ResourceId::DEPLOYMENTS, with_spec("db", 1, &volumes));
     scene.until_running(1).await;
-    // The other nodes are emptier by half.
+    // The other nodes have half the load.
     assert_eq!(placed(&scene, "db"), BTreeMap::from([("b1".to_owned(), 1)]));
 }

@@ -1,4 +1,4 @@
-//! DaemonSets: one pod on every node that takes it.
+//! DaemonSets: one pod on every matching node.
 
 use super::{Work, count};
 use crate::apiserver::ResourceId;
@@ -7,7 +7,7 @@ use crate::kube::view::{NodeView, PodView};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Taints that daemons bear without saying so, and the effect of each.
+/// Taints that DaemonSet pods tolerate by default, with their effects.
 const TOLERATED: &[(&str, &str)] = &[
     ("node.kubernetes.io/not-ready", "NoExecute"),
     ("node.kubernetes.io/unreachable", "NoExecute"),
@@ -44,7 +44,7 @@ pub(super) fn reconcile<'n>(work: &mut Work<'_>, pods: &[&PodView], nodes: impl 
             work.delete_pod(pod);
         }
     }
-    // What is left was aimed at nodes that are gone.
+    // The remaining pods are for nodes that no longer exist.
     for pod in by_node.into_values().flatten().filter(|pod| pod.is_active() && pod.node.is_empty()) {
         work.delete_pod(pod);
     }
@@ -53,7 +53,7 @@ pub(super) fn reconcile<'n>(work: &mut Work<'_>, pods: &[&PodView], nodes: impl 
                        "numberReady": ready, "numberAvailable": ready, "numberMisscheduled": 0}));
 }
 
-/// The pod of the set, with the tolerations that all daemons have.
+/// The pod template with the default tolerations of DaemonSets.
 fn daemon(work: &Work<'_>) -> Value {
     let mut pod = work.pod();
     let mut tolerations = object::items(&pod, &["spec", "tolerations"]).to_vec();
@@ -69,7 +69,7 @@ fn daemon(work: &Work<'_>) -> Value {
     pod
 }
 
-/// Whether a daemon is started on a node, and whether one that is there may stay.
+/// Whether a pod is started on a node, and whether an existing pod may stay.
 fn takes(pod: &Value, node: &NodeView) -> (bool, bool) {
     let spec = pod.get("spec").cloned().unwrap_or_default();
     if !node.is_selected_by(&spec) {
@@ -82,7 +82,7 @@ fn takes(pod: &Value, node: &NodeView) -> (bool, bool) {
     (stays && !repels("NoSchedule"), stays)
 }
 
-/// The pod, bound to one node by its affinity, as the scheduler wants it.
+/// The pod with node affinity for one node, which the scheduler then binds.
 fn aimed(pod: &Value, node: &str) -> Value {
     let mut pod = pod.clone();
     let required = ["spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
@@ -96,7 +96,7 @@ fn aimed(pod: &Value, node: &str) -> Value {
     pod
 }
 
-/// The node that a pod runs on or is aimed at.
+/// The node that a pod runs on or is meant for.
 fn target(pod: &PodView) -> String {
     if !pod.node.is_empty() {
         return pod.node.clone();

@@ -1,4 +1,4 @@
-//! Deployments: one ReplicaSet per template, scaled up and down in turn.
+//! Deployments: one ReplicaSet per template, scaled up and down step by step.
 
 use super::Work;
 use crate::apiserver::ResourceId;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const HASH_LABEL: &str = "pod-template-hash";
 
-/// What one ReplicaSet has.
+/// State of one ReplicaSet.
 struct Set<'a> {
     object: &'a Object,
     wanted: i64,
@@ -43,14 +43,14 @@ pub(super) fn reconcile(work: &mut Work<'_>, sets: Vec<&Object>) {
 fn rounds(work: &Work<'_>, wanted: i64) -> (i64, i64) {
     let field = |name| object::at(work.owner, &["spec", "strategy", "rollingUpdate", name]);
     let surge = field("maxSurge").map_or(0, |value| portion(value, wanted));
-    // Shares round up for the surge and down for what may be missing.
+    // Percentages round up for the surge and down for unavailable pods.
     let missing = field("maxUnavailable").map_or(0, |value| {
         if value.is_string() { wanted - portion(&complement(value), wanted) } else { portion(value, wanted) }
     });
     if surge == 0 && missing == 0 { (0, 1) } else { (surge, missing) }
 }
 
-/// 100 % less a percentage.
+/// 100 % minus a percentage.
 fn complement(value: &Value) -> Value {
     let percent =
         value.as_str().and_then(|text| text.strip_suffix('%')).and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
@@ -82,7 +82,7 @@ fn roll(work: &mut Work<'_>, wanted: i64, current: &Set<'_>, old: &[Set<'_>]) {
     let (surge, missing) = rounds(work, wanted);
     let room = (wanted + surge - current.wanted - others).max(0);
     scale(work, current, if current.wanted > wanted { wanted } else { wanted.min(current.wanted + room) });
-    // Of the old ones, those that are not available may go at once, others as the new ones become available.
+    // Old pods that are not available are removed at once, others as new pods become available.
     let least = wanted - missing;
     let total = current.wanted + others;
     let mut spare = (total - least - (current.wanted - current.available).max(0)).max(0);
@@ -104,7 +104,7 @@ fn scale(work: &mut Work<'_>, set: &Set<'_>, wanted: i64) {
     let mut new = (**set.object).clone();
     new["spec"]["replicas"] = json!(wanted);
     let (key, write) = (Key::of(set.object), work.write());
-    // Changed in the meantime: the change brings the Deployment back.
+    // The ReplicaSet changed in the meantime; the change triggers another step.
     let _ = work.store.update(ResourceId::REPLICA_SETS, &key.namespace, &key.name, Part::Main, new, &write);
 }
 
@@ -155,7 +155,7 @@ fn report(work: &mut Work<'_>, wanted: i64, current: Option<&Set<'_>>, old: &[Se
     work.report_object(new);
 }
 
-/// A name for a template: FNV-1a over its JSON, in hexadecimal.
+/// Hash of a template: FNV-1a over its JSON, in hexadecimal.
 fn template_hash(owner: &Value) -> String {
     let text = object::at(owner, &["spec", "template"]).map(Value::to_string).unwrap_or_default();
     let hash = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));

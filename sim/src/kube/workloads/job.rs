@@ -1,4 +1,4 @@
-//! Jobs: pods until enough of them have succeeded.
+//! Jobs: create pods until enough of them have succeeded.
 
 use super::{BURST, Work, size};
 use crate::apiserver::ResourceId;
@@ -7,7 +7,7 @@ use crate::kube::view::PodView;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pods counted as over, by their job, so that each counts once even when it is deleted.
+/// Finished pods per Job. Each pod counts once, even after it is deleted.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     over: BTreeMap<String, Over>,
@@ -39,7 +39,7 @@ pub(super) fn reconcile(work: &mut Work<'_>, pods: &[&PodView], tally: &mut Tall
                 over.indices.extend(index(pod));
             }
             "Failed" => drop(over.failed.insert(pod.uid.clone())),
-            // A pod deleted while it ran has failed.
+            // A pod that was deleted while it ran counts as failed.
             _ if pod.deletion.is_some() => drop(over.failed.insert(pod.uid.clone())),
             _ => {}
         }
@@ -52,7 +52,7 @@ pub(super) fn reconcile(work: &mut Work<'_>, pods: &[&PodView], tally: &mut Tall
     let exhausted = failed > size(work.number("backoffLimit").unwrap_or(6));
     let complete = match completions {
         Some(completions) => succeeded >= completions,
-        // A work queue: the first success says that it is empty.
+        // Work queue: the first success means that the queue is empty.
         None => succeeded > 0 && active.is_empty(),
     };
     let finished = complete || exhausted;

@@ -1,4 +1,4 @@
-//! ReplicaSets: so many pods, no more, no less.
+//! ReplicaSets: keep the desired number of pods.
 
 use super::{BURST, Work, count, size};
 use crate::apiserver::ResourceId;
@@ -17,7 +17,7 @@ pub(super) fn reconcile(work: &mut Work<'_>, pods: &[&PodView]) {
                 work.create(ResourceId::PODS, pod);
             }
         } else {
-            // The least loss goes first: not bound, not running, not ready, then the youngest.
+            // Deletion order: not bound, not running, not ready, then the youngest.
             active.sort_by_cached_key(|pod| {
                 let age = object::text(&pod.object, &["metadata", "creationTimestamp"]).to_owned();
                 (!pod.node.is_empty(), pod.phase == "Running", pod.ready, std::cmp::Reverse(age), pod.key.clone())

@@ -1,4 +1,4 @@
-//! StatefulSets: pods with numbers, in order, each with its claims.
+//! StatefulSets: ordered pods with ordinals, each with its claims.
 
 use super::{Work, count, size};
 use crate::apiserver::ResourceId;
@@ -29,7 +29,7 @@ pub(super) fn reconcile(work: &mut Work<'_>, pods: &[&PodView]) {
             pods.iter().filter_map(|pod| Some((ordinal(work.owner, pod)?, *pod))).collect();
         surplus.retain(|(number, _)| *number >= wanted);
         surplus.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
-        // In order means one at a time, the highest first, and only once those below are ready.
+        // In order: one pod at a time, starting with the highest ordinal, and only while the pods below are ready.
         let at_once = if in_order { 1 } else { surplus.len() };
         if !in_order || all_ready {
             for (_, pod) in surplus.into_iter().take(at_once).filter(|(_, pod)| pod.deletion.is_none()) {

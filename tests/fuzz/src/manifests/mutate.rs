@@ -1,13 +1,13 @@
-//! Changes to the values of a text that is YAML already: changed by bytes alone, hardly any text would be.
+//! Changes to the values of a valid YAML document. Random changes of bytes would rarely keep it valid.
 //!
-//! The bytes are a number of changes, four bytes for each, and the text.
+//! The bytes are the number of changes, four bytes for each change, and the document.
 
 use crate::cursor::Cursor;
 use serde_json::{Value, json};
 
-/// The most changes to one text: with more, nothing of it is left.
+/// Maximum number of changes to one document. More changes would leave nothing of it.
 const MOST: u8 = 8;
-/// What a value becomes.
+/// Replacements for values.
 const WORDS: [&str; 16] = [
     "",
     "-1",
@@ -26,7 +26,7 @@ const WORDS: [&str; 16] = [
     "Never",
     "*/1 * * * *",
 ];
-/// Fields that are added, or that a field's name becomes.
+/// Names for new and renamed fields.
 const FIELDS: [&str; 16] = [
     "name",
     "namespace",
@@ -46,7 +46,7 @@ const FIELDS: [&str; 16] = [
     "resources",
 ];
 
-/// The changed text; `None` where the bytes have no text, or it is not YAML.
+/// The changed document; `None` if the bytes contain no document or the document is not YAML.
 pub(super) fn changed(bytes: &[u8]) -> Option<String> {
     let mut cursor = Cursor::new(bytes);
     let count = cursor.byte() % (MOST + 1);
@@ -55,18 +55,18 @@ pub(super) fn changed(bytes: &[u8]) -> Option<String> {
         .collect();
     let text = str::from_utf8(cursor.rest()).ok()?;
     let mut documents: Vec<Value> = serde_saphyr::from_multiple(text).ok()?;
-    let mut all = Value::Array(std::mem::take(&mut documents));
+    let mut root = Value::Array(std::mem::take(&mut documents));
     for [place, action, with] in changes {
-        let sum = size(&all);
+        let sum = size(&root);
         let mut place = place.checked_rem(sum)?;
-        change(&mut all, &mut place, action, with);
+        change(&mut root, &mut place, action, with);
     }
-    // JSON is YAML, too; each document on its own.
-    let Value::Array(documents) = all else { return None };
+    // JSON is valid YAML. Each document is written separately.
+    let Value::Array(documents) = root else { return None };
     Some(documents.iter().map(|document| format!("---\n{document}\n")).collect())
 }
 
-/// Values in a value, itself included.
+/// Number of values in a value, including itself.
 fn size(value: &Value) -> usize {
     1 + match value {
         Value::Array(items) => items.iter().map(size).sum(),
@@ -75,7 +75,7 @@ fn size(value: &Value) -> usize {
     }
 }
 
-/// Changes the value in that place, counted in order; returns whether it was found.
+/// Changes the value at this position; returns whether the position exists.
 fn change(value: &mut Value, place: &mut usize, action: usize, with: usize) -> bool {
     if *place == 0 {
         *value = replaced(value.take(), action, with);

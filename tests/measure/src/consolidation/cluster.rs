@@ -1,4 +1,4 @@
-//! A cluster in which plans are carried out at once.
+//! A cluster in which plans are executed immediately.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Pod;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Time from one plan to the next: new nodes boot and old ones are drained.
 const ROUND: Millis = Millis::from_seconds(300);
 
-/// Objects of the cluster and what can be bought.
+/// Objects of the cluster, and the available offerings.
 pub(super) struct Cluster {
     objects: Objects,
     catalog: Catalog,
@@ -25,7 +25,7 @@ pub(super) struct Cluster {
     now: Timestamp,
 }
 
-/// What became of a plan.
+/// Result of a plan.
 pub(super) struct Outcome {
     /// Pods that were evicted, by `namespace/name`.
     pub(super) moved: Vec<String>,
@@ -46,15 +46,15 @@ impl Cluster {
         Ok(question)
     }
 
-    /// Launches the nodes of the plan, each at its cheapest offering, removes those that it removes, and binds their
-    /// pods and pending pods as kube-scheduler would. Pods are nominated to the nodes of the plan.
+    /// Launches the nodes of the plan with their cheapest offerings, deletes the removed nodes, and binds their pods
+    /// and pending pods as kube-scheduler would. Pods are nominated to the nodes of the plan.
     pub(super) fn carry_out(&mut self, plan: &Plan) -> Result<Outcome> {
         let mut targets: BTreeMap<String, String> = BTreeMap::new();
         for launch in &plan.launches {
             let choice = launch.offerings.first().context("a launch without offerings")?;
             let it = self.catalog.get(&choice.instance_type).context("a type that the catalog lacks")?;
-            let is_chosen = |one: &&plimsoll_model::catalog::Offering| {
-                one.zone == choice.zone && one.capacity_type == choice.capacity_type
+            let is_chosen = |offering: &&plimsoll_model::catalog::Offering| {
+                offering.zone == choice.zone && offering.capacity_type == choice.capacity_type
             };
             let offering = it.offerings.iter().find(is_chosen).context("an offering that the catalog lacks")?;
             self.launched += 1;
@@ -63,8 +63,8 @@ impl Cluster {
             self.objects.nodes.push(serde_json::from_value(manifest)?);
             aim(&mut targets, &launch.pods, &name);
         }
-        let gone: BTreeSet<&str> = plan.terminations.iter().map(|one| one.node.as_str()).collect();
-        let moved_to = plan.terminations.iter().flat_map(|one| &one.moved_to);
+        let gone: BTreeSet<&str> = plan.terminations.iter().map(|termination| termination.node.as_str()).collect();
+        let moved_to = plan.terminations.iter().flat_map(|termination| &termination.moved_to);
         for to in moved_to.chain(&plan.placements) {
             aim(&mut targets, &to.pods, to.node.as_str());
         }
@@ -84,8 +84,9 @@ impl Cluster {
         Ok(Outcome { moved, stranded, elsewhere })
     }
 
-    /// Binds pending pods in the order of kube-scheduler's queue: to the nominated node if it passes the filters, and
-    /// otherwise to the best node. Returns how many pods have no node, and how many another one than nominated.
+    /// Binds pending pods in the order of kube-scheduler's queue: to the nominated node if it passes the filters,
+    /// otherwise to the best node. Returns the number of pods without a node, and the number on another node than
+    /// nominated.
     fn schedule(&mut self, targets: &BTreeMap<String, String>) -> Result<(usize, usize)> {
         let snapshot = self.question()?.snapshot;
         let mut state = ClusterState::new(&snapshot, &SnapshotIndex::new(&snapshot));
@@ -94,10 +95,10 @@ impl Cluster {
         let mut bound: BTreeMap<String, String> = BTreeMap::new();
         let mut waiting = state.pods().to_vec();
         let mut elsewhere = 0;
-        // A pod that a spread refuses now may fit once others are bound; kube-scheduler tries it again.
+        // A pod that a spread rejects now may fit after other pods are bound; kube-scheduler retries it.
         loop {
             let before = waiting.len();
-            let mut left = Vec::new();
+            let mut pending = Vec::new();
             for pod in waiting {
                 let nominated = targets.get(pod.uid.as_str()).and_then(|name| numbers.get(name)).copied();
                 let fits = |node: &usize| state.filter(pod.shape, *node, &Nominated::default()).is_ok();
@@ -106,10 +107,10 @@ impl Cluster {
                     state.bind(pod.shape, node);
                     bound.insert(pod.uid.to_string(), state.node_name(node).to_string());
                 } else {
-                    left.push(pod);
+                    pending.push(pod);
                 }
             }
-            waiting = left;
+            waiting = pending;
             if waiting.len() == before {
                 break;
             }

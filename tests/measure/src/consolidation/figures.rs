@@ -1,4 +1,4 @@
-//! What a cluster costs, and what it could cost at least.
+//! Cost of a cluster, and its lower bound.
 
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
@@ -17,10 +17,10 @@ fn price(question: &Question, node: &Node) -> MicroUsdPerHour {
     let text = |key: &str| node.labels.get(key).map(String::as_str).unwrap_or_default();
     let types = question.catalogs.values().filter_map(|catalog| catalog.get(text(label::INSTANCE_TYPE)));
     let mut offerings = types.flat_map(|it| &it.offerings);
-    let is_own = |one: &&plimsoll_model::catalog::Offering| {
-        one.zone == text(label::ZONE) && one.capacity_type.as_str() == text(label::CAPACITY_TYPE)
+    let is_own = |offering: &&plimsoll_model::catalog::Offering| {
+        offering.zone == text(label::ZONE) && offering.capacity_type.as_str() == text(label::CAPACITY_TYPE)
     };
-    offerings.find(is_own).map_or(MicroUsdPerHour(0), |one| one.price)
+    offerings.find(is_own).map_or(MicroUsdPerHour(0), |offering| offering.price)
 }
 
 /// What the cluster costs if all nodes that may be removed are removed and their pods are planned as pending pods, and

@@ -1,4 +1,5 @@
-//! A case: one fault at one place of one flow. Its name tells all, so that a case that failed can be played again.
+//! A case: one fault at one place of one flow. Its name identifies it completely, so that a case that failed can be run
+//! again.
 
 use super::flow::Flow;
 use plimsoll_sim::apiserver::ResourceId;
@@ -6,7 +7,7 @@ use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::cloud::Action;
 use std::fmt;
 
-/// What a write is, as far as faults can tell.
+/// Type of a write, as far as faults distinguish it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Operation {
     /// A request to the API server.
@@ -16,7 +17,7 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// Whether it decides about nodes and what is spent on them.
+    /// Whether the write concerns nodes and their cost.
     pub(super) fn is_central(self) -> bool {
         match self {
             Self::Cluster { verb, resource, .. } => {
@@ -27,7 +28,7 @@ impl Operation {
     }
 }
 
-/// Verbs and calls that change something.
+/// Verbs and calls that change state.
 const VERBS: [(&str, Verb); 4] =
     [("create", Verb::Create), ("update", Verb::Update), ("patch", Verb::Patch), ("delete", Verb::Delete)];
 const ACTIONS: [(&str, Action); 9] = [
@@ -44,14 +45,14 @@ const ACTIONS: [(&str, Action); 9] = [
 const SUBRESOURCES: [&str; 4] = ["", "status", "eviction", "binding"];
 
 impl Operation {
-    /// A request, if it changes something.
+    /// The operation of a request, if it changes state.
     pub(super) fn of_request(verb: Verb, resource: ResourceId, subresource: &str) -> Option<Self> {
         let is_write = VERBS.iter().any(|(_, write)| *write == verb);
         let subresource = SUBRESOURCES.into_iter().find(|known| *known == subresource)?;
         is_write.then_some(Self::Cluster { verb, resource: resource.get().plural, subresource })
     }
 
-    /// A call, if it changes something.
+    /// The operation of a call, if it changes state.
     pub(super) fn of_call(action: Action) -> Option<Self> {
         let is_write = ACTIONS.iter().any(|(_, write)| *write == action);
         is_write.then_some(Self::Cloud(action))
@@ -94,10 +95,10 @@ macro_rules! named {
         pub(super) enum $kind { $($(#[$variant_doc])* $variant),+ }
 
         impl $kind {
-            /// All of them.
+            /// All variants.
             pub(super) const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// As in the names of cases.
+            /// Name in the names of cases.
             pub(super) fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),+ }
             }
@@ -110,58 +111,58 @@ macro_rules! named {
 }
 
 named! {
-    /// What happens to a write.
+    /// Fault at a write.
     WriteFault {
-        /// The process dies before the write has an effect.
+        /// The process crashes before the write takes effect.
         CrashBefore => "crash-before",
-        /// The process dies after the write, before its answer.
+        /// The process crashes after the write, before its response.
         CrashAfter => "crash-after",
-        /// The answer is lost.
+        /// The response is lost.
         AnswerLost => "answer-lost",
         /// The connection breaks, and the write takes effect later.
         Late => "late",
-        /// From this write on, requests of its kind get no answer for a while.
+        /// From this write on, requests of its kind get no response for a while.
         Stalled => "stalled",
-        /// The process dies after the write, and a user deletes the NodeClaims without an instance.
+        /// The process crashes after the write, and a user deletes the NodeClaims without an instance.
         CrashDeleted => "crash-deleted",
         /// A user deletes the Lease of the watcher.
         LeaseDeleted => "lease-deleted",
         /// A user deletes the NodeClaim of a node without pods.
         ClaimDeleted => "claim-deleted",
-        /// The process dies after the write, and a user has damaged an annotation, which is mended later.
+        /// The process crashes after the write, and a user corrupts an annotation, which is repaired later.
         CrashDamaged => "crash-damaged",
-        /// An instance may not be terminated for a while.
+        /// An instance is protected from termination for a while.
         Protected => "protected",
     }
 }
 
 impl WriteFault {
-    /// What happens around the write rather than to it: these are tried at fewer writes.
+    /// Whether the fault is an event around the write. These are injected at fewer writes.
     pub(super) fn is_event(self) -> bool {
         !matches!(self, Self::CrashBefore | Self::CrashAfter | Self::AnswerLost | Self::Late)
     }
 }
 
 named! {
-    /// What happens to the events of a kind.
+    /// Fault of the events of a kind.
     WatchFault {
-        /// They come late.
+        /// Events arrive late.
         Stale => "stale",
         /// Some are lost, and the client has to list again.
         Dropped => "dropped",
-        /// Those of different objects come in another order.
+        /// Events of different objects arrive in another order.
         Reordered => "reordered",
-        /// Each comes twice.
+        /// Each event arrives twice.
         Duplicated => "duplicated",
     }
 }
 
-/// Where in a flow, and what.
+/// Place and type of a fault.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fault {
-    /// Of the writes of this kind by this client, the one with this number, from 1.
+    /// The write of this kind by this client with this number, counted from 1.
     Write { client: String, operation: Operation, number: u32, fault: WriteFault },
-    /// All events of a kind that go to a service.
+    /// All events of a kind to a service.
     Watch { service: String, resource: &'static str, fault: WatchFault },
 }
 
@@ -185,12 +186,12 @@ impl fmt::Display for Case {
 }
 
 impl Case {
-    /// Whether something happens around a write rather than to it.
+    /// Whether the fault is an event around a write.
     pub(super) fn is_event(&self) -> bool {
         matches!(&self.fault, Fault::Write { fault, .. } if fault.is_event())
     }
 
-    /// A case by its name.
+    /// Parses the name of a case.
     pub(super) fn parse(name: &str) -> Option<Self> {
         let parts: Vec<&str> = name.split('/').collect();
         let [flow, client, what, which, fault] = parts.as_slice() else { return None };

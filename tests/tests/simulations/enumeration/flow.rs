@@ -8,27 +8,27 @@ use plimsoll_tests::{MINUTE, Scene, Setup, instances_ever_launched};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// CPUs of the pools' limit: what a flow needs, with room for as much again.
+/// CPU limit of the pools: twice the need of a flow.
 const LIMIT: i64 = 64_000;
 
 /// A flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Flow {
-    /// Pods need three nodes, which are bought by one call.
+    /// Pods need three nodes, which one call launches.
     Launch,
-    /// Nodes turn empty, and another is replaced by a cheaper one, one at a time.
+    /// Nodes become empty, and another node is replaced by a cheaper one, one at a time.
     Removal,
     /// A user deletes NodeClaims whose pods have a PodDisruptionBudget.
     Drain,
     /// A Spot instance is interrupted.
     Interruption,
-    /// An instance has no NodeClaim, and a NodeClaim has no instance any more.
+    /// An instance has no NodeClaim, and a NodeClaim has no instance.
     Collection,
-    /// A CapacityBuffer asks for room.
+    /// A CapacityBuffer requests capacity.
     BufferStatus,
-    /// A node drifts whose pods have a PodDisruptionBudget without room, under a terminationGracePeriod.
+    /// A node with a terminationGracePeriod drifts. Its pods' PodDisruptionBudget allows no eviction.
     Drift,
-    /// A node expires, one of whose pods must not be disrupted.
+    /// A node expires. One of its pods must not be disrupted.
     Expiry,
 }
 
@@ -46,7 +46,7 @@ fn is_quiet(world: &World) -> bool {
     world.count(ResourceId::NODE_CLAIMS, is_leaving) == 0 && world.count(ResourceId::NODES, is_tainted) == 0
 }
 
-/// So many pods run and no other is there, on so many instances.
+/// Whether this number of pods run on this number of instances, and no other pods exist.
 fn runs(world: &World, pods: usize, instances: usize) -> bool {
     is_quiet(world)
         && world.running_pods() == pods
@@ -107,7 +107,7 @@ impl Flow {
         }
     }
 
-    /// What is there before the flow.
+    /// Creates the state before the flow.
     pub(super) async fn prepare(self, scene: &Scene) {
         match self {
             Self::Launch | Self::BufferStatus => {}
@@ -150,12 +150,12 @@ impl Flow {
         scene.pass(Duration::from_secs(20)).await;
     }
 
-    /// What sets the flow off.
+    /// Starts the flow.
     pub(super) fn act(self, scene: &Scene) {
         let world = &scene.world;
         match self {
             Self::Launch => scene.deploy("web", 3, 3000),
-            // Time alone has nodes expire.
+            // Nodes expire without an action.
             Self::Expiry => {}
             Self::Removal => scene.scale("web", 1),
             Self::Drift => {
@@ -198,20 +198,20 @@ impl Flow {
         }
     }
 
-    /// When the second act comes.
+    /// Delay before the second action.
     pub(super) fn second_act_after(self) -> Duration {
-        // The replacement of the first node is on its way then.
+        // The replacement of the first node is booting at this time.
         Duration::from_secs(15)
     }
 
-    /// What happens while the flow is under way.
+    /// Second action, during the flow.
     pub(super) fn act_again(self, scene: &Scene) {
         if self == Self::Removal {
             scene.scale("side", 0);
         }
     }
 
-    /// Whether the flow has come to its end.
+    /// Whether the flow has reached its end state.
     pub(super) fn is_done(self, world: &World) -> bool {
         match self {
             Self::Launch | Self::Drain => runs(world, 3, 3),
@@ -235,7 +235,7 @@ impl Flow {
         }
     }
 
-    /// Nothing is wanted any more.
+    /// Deletes the workloads.
     pub(super) fn end(self, scene: &Scene) {
         match self {
             Self::BufferStatus => scene.world.delete(ResourceId::CAPACITY_BUFFERS, "spare").unwrap(),
@@ -243,32 +243,32 @@ impl Flow {
         }
     }
 
-    /// Instances that the flow buys, from its beginning on, with those that were there before.
+    /// Instances that the flow launches, including those of its preparation.
     pub(super) fn purchases(self) -> usize {
         match self {
             Self::Launch => 3,
-            // Five pods on one node and three on one each; a small one for the pod that stays, and another since
-            // kube-scheduler puts that pod on a node that has just turned empty.
+            // One node for five pods and one each for three pods; a small node for the remaining pod, and one more
+            // because kube-scheduler binds this pod to a node that has just become empty.
             Self::Removal => 6,
             Self::Drain => 5,
             Self::Interruption => 3,
-            // With the instance that nobody wants, and one for the pod of the instance that vanished.
+            // Including the instance without a claim, and the replacement of the lost instance.
             Self::Collection => 4,
             Self::BufferStatus | Self::Drift | Self::Expiry => 2,
         }
     }
 
-    /// Instances that the flow itself buys without a NodeClaim.
+    /// Instances that the flow launches without a NodeClaim.
     pub(super) fn strays(self) -> usize {
         usize::from(self == Self::Collection)
     }
 
-    /// What must have held all the time. `more` instances may have been bought than the flow needs, which
+    /// Checks the invariants of the whole history. `more` additional instances may have been launched since the flow
     /// began at revision `since`.
     pub(super) fn check(self, scene: &Scene, since: u64, more: usize) {
         oracle::limits(scene, LIMIT);
         let bought = instances_ever_launched(&scene.world).len();
-        assert!(bought <= self.purchases() + more, "{bought} instances were bought\n{}", scene.summary());
+        assert!(bought <= self.purchases() + more, "{bought} instances were launched\n{}", scene.summary());
         if self == Self::Drain {
             oracle::pod_budgets(&scene.world, since);
         }

@@ -1,4 +1,4 @@
-//! What happens at the moment of a write, beside the write.
+//! Events around a write.
 
 use super::case::{Operation, WriteFault};
 use jiff::Timestamp;
@@ -12,22 +12,22 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long requests of one kind are not answered: longer than all attempts of a write, while Leases are renewed.
+/// Time for which requests of one kind get no response: longer than all attempts of a write, while Leases are renewed.
 const STALL: Duration = Duration::from_secs(40);
-/// How long an annotation stays damaged.
+/// Time for which an annotation stays corrupted.
 const DAMAGE: Duration = MINUTE;
-/// How long an instance may not be terminated.
+/// Time for which an instance is protected from termination.
 const PROTECTION: Duration = Duration::from_secs(10 * 60);
-/// How long the termination of other instances may take meanwhile.
+/// Time limit for the termination of other instances meanwhile.
 const OTHERS: Duration = Duration::from_secs(6 * 60);
 
-/// What waits for a write, and what is left to do after it.
+/// An event that waits for a write, and its remaining effects.
 pub(super) struct Incident {
     process: String,
     operation: Operation,
     fault: WriteFault,
     gate: Gate,
-    /// When the flow began.
+    /// Start of the flow.
     began: Timestamp,
     phase: Phase,
 }
@@ -45,12 +45,12 @@ impl Incident {
         Self { process: process.to_owned(), operation, fault, gate, began, phase: Phase::Waiting }
     }
 
-    /// Whether nothing more comes of it.
+    /// Whether the event has no further effects.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Over)
     }
 
-    /// Lets time pass. The incident happens as soon as the write comes.
+    /// Lets time pass. The event happens as soon as the write is made.
     pub(super) async fn pass(&mut self, scene: &mut Scene, time: Duration) {
         match &self.phase {
             Phase::Waiting => tokio::select! {
@@ -86,7 +86,7 @@ impl Incident {
             WriteFault::LeaseDeleted => delete_lease(scene, lease::WATCHER),
             WriteFault::ClaimDeleted => {
                 let used: BTreeSet<String> = scene.nodes_in_use().into_iter().collect();
-                // A younger one may be a replacement, which would have to be bought again.
+                // A younger claim may be a replacement, which would have to be launched again.
                 let is_old = |claim: &Value| {
                     let created = object::text(claim, &["metadata", "creationTimestamp"]);
                     created.parse::<Timestamp>().is_ok_and(|created| created < self.began)
@@ -121,13 +121,13 @@ impl Incident {
             }
             WriteFault::AnswerLost | WriteFault::Late => {}
         }
-        // A process that has died gets no answer.
+        // A crashed process gets no response.
         if matches!(self.fault, WriteFault::LeaseDeleted | WriteFault::ClaimDeleted | WriteFault::Protected) {
             self.gate.open();
         }
     }
 
-    /// What comes later.
+    /// Later effects of the event.
     fn go_on(&mut self, scene: &Scene) {
         let now = Instant::now();
         let is_over = match &self.phase {
@@ -148,7 +148,10 @@ impl Incident {
                     .filter_map(|it| instance_of(it))
                     .collect();
                 let others = held.iter().filter(|id| *id != instance).count();
-                assert!(since.elapsed() < OTHERS || others == 0, "{instance} keeps others running: {held:?}");
+                assert!(
+                    since.elapsed() < OTHERS || others == 0,
+                    "{instance} blocks the termination of others: {held:?}"
+                );
                 let is_over = since.elapsed() >= PROTECTION;
                 if is_over {
                     scene.world.ec2.with(|cloud, _| cloud.protect(instance, false));

@@ -1,4 +1,4 @@
-//! Plays one case.
+//! Runs one case.
 
 use super::case::{Case, Fault, Operation, WatchFault, WriteFault};
 use super::flow::Flow;
@@ -11,26 +11,26 @@ use plimsoll_tests::{MINUTE, Scene};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How late a write or an event comes: longer than any time-out of a call, shorter than what is waited for in the end.
+/// Delay of late writes and events: longer than any time-out of a call, shorter than the final wait.
 const LATE: Duration = Duration::from_secs(20);
-/// How long events are collected to be dropped or reordered.
+/// Time for which events are collected to be dropped or reordered.
 const COLLECTED: Duration = Duration::from_secs(3);
-/// Longest time until a flow has come to its end, whatever one fault does: collection takes several rounds, and a new
+/// Maximum time until a flow reaches its end state with one fault: garbage collection takes several rounds, and a new
 /// leader waits for its predecessor's calls.
 const LIMIT: Duration = Duration::from_secs(40 * 60);
-/// How long the end must last: nothing is bought or removed again.
+/// Time for which the end state must last: nothing is launched or removed.
 const QUIET: Duration = Duration::from_secs(3 * 60);
-/// Interval between looks.
+/// Polling interval.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// What was recorded before the flow began.
+/// State of the records before the flow began.
 pub(super) struct Mark {
     pub(super) requests: usize,
     pub(super) calls: usize,
     pub(super) revision: u64,
 }
 
-/// The scene up to where the flow begins.
+/// The scene before the flow begins.
 pub(super) async fn begin(flow: Flow) -> (Scene, Mark) {
     let scene = Scene::begin(flow.setup()).await;
     flow.prepare(&scene).await;
@@ -40,7 +40,7 @@ pub(super) async fn begin(flow: Flow) -> (Scene, Mark) {
     (scene, mark)
 }
 
-/// Lets a flow come to its end and stay there.
+/// Waits until a flow reaches its end state, and checks that it lasts.
 pub(super) async fn settle(flow: Flow, scene: &mut Scene, mut incident: Option<Incident>) {
     let started = Instant::now();
     let mut done_since: Option<Instant> = None;
@@ -64,7 +64,7 @@ pub(super) async fn settle(flow: Flow, scene: &mut Scene, mut incident: Option<I
     }
 }
 
-/// Plays a case and checks what must hold.
+/// Runs a case and checks the invariants.
 pub(super) async fn play(case: &Case) {
     let Case { flow, fault } = case;
     let (mut scene, mark) = begin(*flow).await;
@@ -72,7 +72,7 @@ pub(super) async fn play(case: &Case) {
     flow.act(&scene);
     settle(*flow, &mut scene, incident).await;
     scene.world.server().faults().end_distortions();
-    // NodeClaims that a user deletes may have been bought for, and pods whose node was taken away need another.
+    // NodeClaims that a user deletes may have been launched, and pods whose node was removed need another.
     let deleted = match fault {
         Fault::Write { fault: WriteFault::CrashDeleted, .. } => flow.purchases(),
         _ => 0,
@@ -86,12 +86,12 @@ pub(super) async fn play(case: &Case) {
     }
 }
 
-/// Whether writes may take effect when their sender does not lead any more.
+/// Whether writes may take effect after their sender lost the lease.
 fn is_late(fault: &Fault) -> bool {
     matches!(fault, Fault::Write { fault: WriteFault::Late | WriteFault::Stalled, .. })
 }
 
-/// Makes the fault of a case wait for its write.
+/// Prepares the fault of a case for its write.
 fn arm(scene: &Scene, fault: &Fault) -> Option<Incident> {
     match fault {
         Fault::Watch { service, resource, fault } => {

@@ -1,4 +1,4 @@
-//! The cases of a flow, from a run without faults.
+//! Derives the cases of a flow from a run without faults.
 
 use super::case::{Case, Fault, Operation, WatchFault, WriteFault};
 use super::flow::Flow;
@@ -8,10 +8,10 @@ use plimsoll_sim::plimsoll::Role;
 use plimsoll_tests::Scene;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Renewals of a Lease to be enumerated of each process. They are alike; a crash at any of them is one between writes.
+/// Enumerated renewals of a Lease per process. They are alike: a crash at a renewal is a crash between other writes.
 const RENEWALS: u32 = 6;
 
-/// Writes of each kind at which events around a write are tried.
+/// Writes of each kind at which events are injected.
 const EVENTS: u32 = 4;
 
 /// Every write and every watch of a run, with each fault.
@@ -54,14 +54,14 @@ fn writes(scene: &Scene, mark: &Mark) -> BTreeMap<(String, Operation), u32> {
     counts
 }
 
-/// Kinds that were watched, by service.
+/// Watched kinds, by service.
 fn watched(scene: &Scene) -> BTreeSet<(String, &'static str)> {
     let watches = scene.world.server().audit().into_iter().filter(|entry| entry.verb == Verb::Watch);
     let named = |client: &str| service_of(client).map(|role| role.to_string());
     watches.filter_map(|entry| Some((named(&entry.client)?, entry.resource.get().plural))).collect()
 }
 
-/// The service whose process has this name.
+/// Service of the process with this name.
 fn service_of(client: &str) -> Option<Role> {
     let of = |role: &Role| client.starts_with(role.as_str());
     [Role::Watcher, Role::Scheduler, Role::Actuator].into_iter().find(of)

@@ -1,4 +1,4 @@
-//! What a seed draws.
+//! Configuration of a run, derived from its seed.
 
 use super::strikes::Kind;
 use plimsoll_actuator::ports::CloudError;
@@ -11,9 +11,9 @@ use plimsoll_tests::Scene;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// CPUs of the pool's limit, in thousandths: what the pods want in the end fits in.
+/// CPU limit of the pool, in millicores, enough for the pods at the end.
 pub(super) const LIMIT: i64 = 64_000;
-/// Replicas of each workload in the end.
+/// Replicas of each workload at the end.
 const FINAL_REPLICAS: u32 = 5;
 
 /// How pods of a workload may be placed.
@@ -32,7 +32,7 @@ struct Workload {
     budget: bool,
 }
 
-/// A kind of random fault with its chance in thousandths.
+/// A kind of random fault with its rate in per mille.
 #[derive(Debug, Clone, Copy)]
 struct Rate {
     fault: Fault,
@@ -93,7 +93,7 @@ fn pick<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
 }
 
 impl Config {
-    /// The same seed draws the same configuration. `PLIMSOLL_WITHOUT` takes kinds of faults and events out of it again,
+    /// The same seed gives the same configuration. `PLIMSOLL_WITHOUT` then removes kinds of faults and events from it,
     /// to find those that a failure needs.
     pub(super) fn of(seed: u64) -> Self {
         let mut config = Self::drawn(seed);
@@ -118,7 +118,7 @@ impl Config {
             budget: rng.chance(300),
         });
         let workloads = workloads.collect();
-        // Half of the kinds at rates between a fifth and twice the usual one.
+        // Half of the kinds, with rates between a fifth and twice the default.
         let mut faults = Vec::new();
         for (fault, usual) in FAULTS {
             let per_mille = usual * pick(rng, &[20, 50, 100, 200]) / 100;
@@ -232,7 +232,7 @@ impl Config {
         }
     }
 
-    /// Returns the number of pods that must run in the end.
+    /// Scales the workloads to their final replicas. Returns the number of pods that must run at the end.
     pub(super) fn deploy_final(&self, scene: &Scene) -> usize {
         for number in 0..self.workloads.len() {
             self.apply(scene, number, FINAL_REPLICAS);

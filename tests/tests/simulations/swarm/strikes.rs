@@ -1,4 +1,4 @@
-//! Single events: what fails, and what users and administrators do.
+//! Single events: failures, and actions of users and administrators.
 
 use crate::random_faults::one_of;
 use plimsoll_actuator::ports::CloudError;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Namespace of the Leases.
 const NAMESPACE: &str = "plimsoll-system";
-/// Calls that a revoked right fails, at most.
+/// Maximum number of calls that a revoked permission fails.
 const REVOKED_CALLS: u32 = 30;
 
 /// A kind of event.
@@ -67,7 +67,7 @@ impl Kind {
     ];
 }
 
-/// Events that last until they are ended, and what they may cost.
+/// Events that last until they are ended, and the surplus instances that they may cause.
 #[derive(Default)]
 pub(super) struct Strikes {
     isolated: Vec<String>,
@@ -79,7 +79,7 @@ pub(super) struct Strikes {
 }
 
 impl Strikes {
-    /// Instances that may have been bought for a claim which was deleted before it knew of them.
+    /// Instances that may have been launched for a claim that was deleted before the claim recorded them.
     pub(super) fn surplus(&self) -> usize {
         self.surplus
     }
@@ -157,7 +157,7 @@ impl Strikes {
         }
     }
 
-    /// Ends what lasts.
+    /// Ends the lasting events.
     pub(super) fn end(&mut self, scene: &Scene) {
         let faults = scene.world.server().faults();
         self.rules.drain(..).for_each(|rule| faults.remove(rule));

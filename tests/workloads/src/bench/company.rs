@@ -1,4 +1,4 @@
-//! What a company runs.
+//! Typical workloads of a company.
 
 use super::{Types, deployment, one_pool};
 use crate::manifest::{at, container, node_pool, push, requirement, selects};
@@ -6,11 +6,11 @@ use crate::{Case, Rng};
 use plimsoll_model::names::label;
 use serde_json::{Value, json};
 
-/// Deployments of a company.
+/// Number of Deployments.
 const DEPLOYMENTS: usize = 40;
 
-/// 40 Deployments of together about `pods` pods on the built-in catalog: services spread over zones, batch on Spot, some on arm64,
-/// some with GPUs, some in one zone with their volume, and a DaemonSet.
+/// 40 Deployments with about `pods` pods in total on the built-in catalog: services spread over zones, batch on Spot,
+/// some on arm64, some with GPUs, some in one zone with their volume, and a DaemonSet.
 #[must_use]
 pub fn company(seed: u64, pods: usize) -> Case {
     let mut rng = Rng::new(seed);
@@ -38,7 +38,7 @@ pub fn company(seed: u64, pods: usize) -> Case {
     for number in 0..DEPLOYMENTS {
         let name = format!("service-{number}");
         let mut spec = size(&mut rng);
-        // From a third to five thirds of an equal share.
+        // From one third to five thirds of an equal share.
         let share = pods.div_ceil(DEPLOYMENTS);
         let mut replicas = rng.range(share.div_ceil(3), share + share * 2 / 3);
         match number % 10 {
@@ -79,7 +79,7 @@ fn service(spec: &mut Value, name: &str) {
     }
 }
 
-/// A volume in the first zone, which all pods of the Deployment read.
+/// A volume in the first zone, which all pods of the Deployment share.
 fn volume(case: &mut Case, spec: &mut Value, name: &str) {
     push(spec, &["volumes"], json!({"name": "data", "persistentVolumeClaim": {"claimName": name}}));
     case.objects.push(json!({

@@ -1,4 +1,4 @@
-//! Karpenter's own mix.
+//! Karpenter's own benchmark mix.
 
 use super::{Types, one_pool, pod};
 use crate::manifest::container;
@@ -10,11 +10,11 @@ const LABELS: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
 const CPU_MILLIS: [usize; 5] = [100, 250, 500, 1000, 1500];
 const MEMORY_MIB: [usize; 6] = [100, 256, 512, 1024, 2048, 4096];
 
-/// Draws a pod's labels and the part of its spec that makes its kind.
+/// Generates the labels of a pod and the part of its spec that is specific to its kind.
 type Parts = fn(&mut Rng) -> (Value, Value);
 
-/// The pods of Karpenter's scheduling benchmark in five equal parts (plain, zonal spread, spread over nodes, affinity to themselves
-/// in a zone, anti-affinity among all of a kind on a node), the rest plain. Sizes and labels are drawn.
+/// The pods of Karpenter's scheduling benchmark in five equal parts (plain, zonal spread, hostname spread, zonal
+/// affinity to the same kind, hostname anti-affinity to the same kind); the rest is plain. Sizes and labels are random.
 #[must_use]
 pub fn karpenter_mix(seed: u64, pods: usize, types: Types) -> Case {
     let mut rng = Rng::new(seed);
@@ -43,7 +43,7 @@ pub fn karpenter_mix(seed: u64, pods: usize, types: Types) -> Case {
     case
 }
 
-/// A pod of a drawn size.
+/// A pod of a random size.
 pub(super) fn sized(rng: &mut Rng) -> Value {
     let cpu = rng.pick(&CPU_MILLIS).copied().unwrap_or_default();
     let memory = rng.pick(&MEMORY_MIB).copied().unwrap_or_default();
@@ -54,7 +54,7 @@ fn any_label(rng: &mut Rng) -> Value {
     json!({"my-label": rng.text(&LABELS)})
 }
 
-/// Over pods of a label that need not be the pod's own, as in the original.
+/// A spread over pods of a label that need not be the pod's own, as in the original.
 fn spread(rng: &mut Rng, key: &str) -> (Value, Value) {
     let selected = any_label(rng);
     let constraint = json!({

@@ -9,11 +9,11 @@ use plimsoll_model::catalog::{CapacityType, InstanceType, Offering};
 use plimsoll_model::resources::CPU;
 use serde_json::{Value, json};
 
-/// Kinds of pods that run on a large cluster.
+/// Number of Deployments of a large cluster.
 const APPS: usize = 200;
 
-/// `nodes` nodes of the built-in catalog with `running` pods of 200 Deployments on them, evenly, and holes between: a node has some
-/// half of its room left. `waiting` pods of Karpenter's sizes wait.
+/// `nodes` nodes of the built-in catalog with `running` pods of 200 Deployments, evenly distributed. About half of each
+/// node is free. `waiting` pods of Karpenter's sizes are pending.
 #[must_use]
 pub fn with_nodes(seed: u64, nodes: usize, running: usize, waiting: usize) -> Case {
     let mut rng = Rng::new(seed);
@@ -22,16 +22,16 @@ pub fn with_nodes(seed: u64, nodes: usize, running: usize, waiting: usize) -> Ca
     let usual = ["m5.2xlarge", "m6i.4xlarge", "c6i.4xlarge", "r6i.2xlarge"];
     let types: Vec<&InstanceType> = usual.iter().filter_map(|name| catalog.get(name)).collect();
     let each = if nodes == 0 { 0 } else { running.div_ceil(nodes) };
-    let mut left = running;
+    let mut remaining = running;
     for number in 0..nodes {
         let Some(it) = rng.pick(&types) else { break };
         let name = format!("node-{number}");
         let offerings: Vec<_> = it.offerings.iter().filter(|it| it.capacity_type == CapacityType::OnDemand).collect();
         let Some(offering) = rng.pick(&offerings) else { break };
         case.objects.push(node(&name, "default", it, offering, &catalog.region));
-        let count = each.min(left);
-        left -= count;
-        // A half to nine tenths of the cpu, in equal parts.
+        let count = each.min(remaining);
+        remaining -= count;
+        // Half to nine tenths of the cpu, in equal parts.
         let used = it.allocatable().get(CPU) / 100 * i64::try_from(rng.range(50, 90)).unwrap_or(50);
         for on_node in 0..count {
             let cpu = used / i64::try_from(count).unwrap_or(1);
@@ -44,7 +44,7 @@ pub fn with_nodes(seed: u64, nodes: usize, running: usize, waiting: usize) -> Ca
     case
 }
 
-/// The Node of a launched instance, as it is once it is initialized.
+/// The Node of a launched and initialized instance.
 #[must_use]
 pub fn node(name: &str, pool: &str, it: &InstanceType, offering: &Offering, region: &str) -> Value {
     let mut labels = it.labels.clone();
@@ -58,7 +58,7 @@ pub fn node(name: &str, pool: &str, it: &InstanceType, offering: &Offering, regi
 
 fn running_pod(rng: &mut Rng, name: &str, node: &str, cpu: i64) -> Value {
     let app = format!("app-{}", rng.range(0, APPS - 1));
-    // Few sizes, as Deployments have.
+    // Only a few different sizes, as in Deployments.
     let cpu = (cpu / 50 * 50).max(10);
     let mut spec = json!({"containers": [container("app", &format!("{cpu}m"), "256Mi")]});
     spec["nodeName"] = node.into();
@@ -69,7 +69,7 @@ fn running_pod(rng: &mut Rng, name: &str, node: &str, cpu: i64) -> Value {
     })
 }
 
-/// One pod more, as a Deployment of one.
+/// One additional pod, as a Deployment with one replica.
 #[must_use]
 pub fn one_more_pod(name: &str) -> Value {
     deployment(name, 1, &json!({"containers": [container("app", "500m", "512Mi")]}))

@@ -1,4 +1,4 @@
-//! Many pods of few kinds, many kinds, many pools.
+//! Many pods of few kinds, of many kinds, and many pools.
 
 use super::mix::sized;
 use super::{Types, deployment, one_pool, pod};
@@ -7,14 +7,14 @@ use crate::{Case, Rng};
 use plimsoll_model::names::label;
 use serde_json::{Value, json};
 
-/// Single pods of `pods` different requests.
+/// Single pods with `pods` different requests.
 #[must_use]
 pub fn all_different(seed: u64, pods: usize, types: Types) -> Case {
     let mut rng = Rng::new(seed);
     let mut case = one_pool(seed, types);
     for number in 0..pods {
         let cpu = rng.range(50, 2_000);
-        // A number of its own in KiB makes each one a shape of its own.
+        // A unique number of KiB makes each pod a separate shape.
         let memory = rng.range(64, 4_096) * 1024 + number % 1024;
         let spec = json!({"containers": [container("app", &format!("{cpu}m"), &format!("{memory}Ki"))]});
         case.objects.push(pod(&format!("pod-{number}"), &json!({"app": "batch"}), &spec));
@@ -31,14 +31,15 @@ pub fn one_deployment(pods: usize, types: Types) -> Case {
     case
 }
 
-/// `pods` pods in `shapes` Deployments of drawn sizes. A fifth each spreads over zones, spreads over nodes and zones, or keeps
-/// its pods on different nodes (these have at most 50 replicas, as nobody wants a thousand nodes for one workload).
+/// `pods` pods in `shapes` Deployments of random sizes. One fifth each spreads over zones, spreads over nodes and
+/// zones, or has hostname anti-affinity. The latter have at most 50 replicas, because one workload rarely needs a
+/// thousand nodes.
 #[must_use]
 pub fn shapes(seed: u64, pods: usize, shapes: usize, types: Types) -> Case {
     const APART_MAX: usize = 50;
     let mut rng = Rng::new(seed);
     let mut case = one_pool(seed, types);
-    let mut left = pods;
+    let mut remaining = pods;
     let mut specs: Vec<(String, Value, usize)> = Vec::new();
     for number in 0..shapes {
         let name = format!("app-{number}");
@@ -59,14 +60,14 @@ pub fn shapes(seed: u64, pods: usize, shapes: usize, types: Types) -> Case {
             _ => {}
         }
         let replicas = (pods / shapes.max(1)).min(most);
-        left -= replicas;
+        remaining -= replicas;
         specs.push((name, spec, replicas));
     }
-    // What the limited ones leave goes to the others.
+    // The rest goes to the Deployments without this limit.
     let others = specs.iter().enumerate().filter(|(number, _)| number % 5 != 3).count().max(1);
-    let mut rest = left;
+    let mut rest = remaining;
     for (number, (name, spec, replicas)) in specs.iter().enumerate() {
-        let more = if number % 5 == 3 { 0 } else { left.div_ceil(others).min(rest) };
+        let more = if number % 5 == 3 { 0 } else { remaining.div_ceil(others).min(rest) };
         rest -= more;
         case.objects.push(deployment(name, replicas + more, spec));
     }
@@ -85,26 +86,26 @@ fn drawn(rng: &mut Rng, number: usize) -> Value {
     json!({"containers": [container("app", &format!("{cpu}m"), &format!("{memory}Mi"))]})
 }
 
-/// Plain pods of Karpenter's sizes in Deployments of up to a hundred: what is bought for them depends on sizes and prices alone.
+/// Plain pods of Karpenter's sizes in Deployments of up to a hundred: launches depend only on sizes and prices.
 #[must_use]
 pub fn sizes(seed: u64, pods: usize, types: Types) -> Case {
     const REPLICAS_MAX: usize = 100;
     let mut rng = Rng::new(seed);
     let mut case = one_pool(seed, types);
-    let mut left = pods;
+    let mut remaining = pods;
     for number in 0_usize.. {
-        if left == 0 {
+        if remaining == 0 {
             break;
         }
-        let most = left.min(REPLICAS_MAX).min(pods.div_ceil(4));
+        let most = remaining.min(REPLICAS_MAX).min(pods.div_ceil(4));
         let replicas = rng.range(1, most);
-        left -= replicas;
+        remaining -= replicas;
         case.objects.push(deployment(&format!("app-{number}"), replicas, &sized(&mut rng)));
     }
     case
 }
 
-/// `pods` pods over `pools` teams, each with a pool that is tainted for it and labelled.
+/// `pods` pods over `pools` teams, each with a tainted and labelled pool.
 #[must_use]
 pub fn many_pools(seed: u64, pods: usize, pools: usize, types: Types) -> Case {
     const TEAM: &str = "example.com/team";

@@ -1,4 +1,4 @@
-//! Clusters in which most nodes have much free capacity: what consolidation is measured on.
+//! Clusters with much free capacity on most nodes, for measuring consolidation.
 
 use super::Types;
 use super::nodes::node;
@@ -19,14 +19,14 @@ const SIZES: [&str; 4] = ["large", "xlarge", "2xlarge", "4xlarge"];
 /// Requests of one pod: CPU in thousandths, and GiB per CPU.
 const CPU_MILLIS: [i64; 6] = [100, 250, 500, 1000, 1500, 2000];
 const GIB_PER_CPU: [i64; 4] = [1, 2, 4, 8];
-/// Least and most that is used of a node's scarcest resource, in percent.
+/// Minimum and maximum utilization of a node's scarcest resource, in percent.
 const USED: (usize, usize) = (20, 70);
-/// Most pods of a node.
+/// Maximum number of pods per node.
 const PODS: usize = 16;
-/// Draws after which a node is full enough.
+/// Maximum number of attempts to fill a node.
 const DRAWS: usize = 60;
 
-/// What is special about a cluster.
+/// Properties of a cluster.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Underused {
     /// Nodes.
@@ -86,7 +86,7 @@ pub fn underused(seed: u64, options: Underused) -> Case {
         let name = format!("node-{number}");
         let capacity_type = if rng.chance(options.spot) { CapacityType::Spot } else { CapacityType::OnDemand };
         let zone = rng.text(&ZONES);
-        let has = |one: &&Offering| one.capacity_type == capacity_type && one.zone == zone;
+        let has = |offering: &&Offering| offering.capacity_type == capacity_type && offering.zone == zone;
         let offered: Vec<_> = kinds.iter().filter_map(|it| Some((it, it.offerings.iter().find(has)?))).collect();
         let Some((it, offering)) = rng.pick(&offered).copied() else { continue };
         let pool = rng.pick(&pools).cloned().unwrap_or_default();
@@ -176,7 +176,7 @@ fn node_pool(name: &str, options: Underused) -> Value {
     let mut requirements = Types::BuiltIn.requirements();
     requirements.push(requirement(label::ZONE, "In", &ZONES));
     if options.spot > 0 {
-        requirements.retain(|one| one["key"] != label::CAPACITY_TYPE);
+        requirements.retain(|requirement| requirement["key"] != label::CAPACITY_TYPE);
         requirements.push(requirement(label::CAPACITY_TYPE, "In", &["on-demand", "spot"]));
     }
     let mut pool = crate::manifest::node_pool(name, &requirements);

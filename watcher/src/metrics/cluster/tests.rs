@@ -40,7 +40,7 @@ fn snapshot() -> Snapshot {
     }
 }
 
-/// The blocker of node `used` after a change; its reason for disruption if nothing blocks it.
+/// The blocker of node `used` after a change, or its disruption reason.
 fn of_used(change: impl FnOnce(&mut Snapshot)) -> Result<DisruptionReason, Blocker> {
     let mut snapshot = snapshot();
     snapshot.nodes.retain(|node| node.name == "used".into());

@@ -29,7 +29,7 @@ fn a_pod_selects_the_nodes_of_its_case_and_knows_them_by_their_own_names() -> Re
     assert_eq!(pod["metadata"]["namespace"], "c7-shop");
     assert_eq!(pod["spec"]["nodeSelector"], json!({"kubernetes.io/hostname": "c7-node-1", "tier": "web", CASE: "7"}));
     let required = &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-    // A name that no node of the case has must not become one of another case's.
+    // A name of no node of the case must not become the name of a node of another case.
     assert_eq!(required["nodeSelectorTerms"][0]["matchFields"][0]["values"], json!(["c7-node-9"]));
     assert_eq!(pod["spec"]["priorityClassName"], "c7-class-1000");
     assert_eq!(pod["spec"]["schedulerName"], Value::Null);
@@ -71,7 +71,7 @@ fn a_spread_that_looks_at_all_nodes_sees_those_of_its_case_alone() -> Result<()>
     let pod = isolated(&isolation, &spec)?;
     let keys = &pod["spec"]["topologySpreadConstraints"];
     assert_eq!(keys[0]["topologyKey"], "c7.plimsoll.test/topology.kubernetes.io.zone");
-    // The node selector keeps other cases' nodes out of it already.
+    // The node selector already excludes nodes of other cases.
     assert_eq!(keys[1]["topologyKey"], "topology.kubernetes.io/zone");
     let mut labels = BTreeMap::from([
         ("topology.kubernetes.io/zone".to_owned(), "a".to_owned()),
@@ -96,7 +96,7 @@ fn claims_and_volumes_find_each_other_under_their_own_names() -> Result<()> {
         claim(json!({"volumeName": "pv", "storageClassName": ""}))?,
         json!({"volumeName": "c7-pv", "storageClassName": ""})
     );
-    // The cluster has no default class: cases would mix.
+    // The cluster has no default class, because cases would mix.
     assert_eq!(claim(json!({}))?["storageClassName"], "c7-gp3");
     let volume = serde_json::from_value(json!({
         "metadata": {"name": "pv"},

@@ -1,4 +1,4 @@
-//! All ways to fill a node with pods of an instance, and what each costs, from the snapshot and the catalog alone.
+//! All ways to fill a node with pods of an instance, with their costs, derived only from the snapshot and the catalog.
 
 use anyhow::{Result, bail};
 use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
@@ -9,13 +9,14 @@ use plimsoll_model::snapshot::{NodePool, PodShape, Snapshot};
 use plimsoll_workloads::Question;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Ways to combine the pods of an instance at most: beyond it, it is not small.
+/// Maximum number of combinations of the pods of an instance; above it, the instance is not small.
 const MOST: usize = 2_000_000;
 
-/// A price in micro-USD per hour, and how many pods of each kind such a node takes.
+/// Price in micro-USD per hour, and number of pods of each kind on such a node.
 pub(super) type Filling = (i64, Vec<usize>);
 
-/// Pods of each kind, and the fillings that are not worse than another: with one pod more of any kind they would be dearer.
+/// Number of pods of each kind, and the fillings that no other filling dominates: one more pod of any kind would cost
+/// more.
 pub(super) fn all(question: &Question) -> Result<(Vec<usize>, Vec<Filling>)> {
     let snapshot = &question.snapshot;
     let ([pool], Some(catalog), true) =
@@ -27,7 +28,7 @@ pub(super) fn all(question: &Question) -> Result<(Vec<usize>, Vec<Filling>)> {
     let names: BTreeSet<&str> = kinds.iter().flat_map(|kind| kind.iter().map(|(name, _)| name)).collect();
     let vector = |of: &Resources| names.iter().map(|name| of.get(name)).collect::<Vec<i64>>();
     let requests: Vec<Vec<i64>> = kinds.iter().map(vector).collect();
-    // Cheapest first: what is dearer and has no more of anything is of no use.
+    // Cheapest first: a more expensive node without more of any resource is of no use.
     let mut nodes: Vec<(i64, Vec<i64>)> = Vec::new();
     for (price, room) in offers(snapshot, pool, catalog)? {
         let room = vector(&room);
@@ -57,7 +58,7 @@ fn fits(load: &[i64], room: &[i64]) -> bool {
     load.iter().zip(room).all(|(need, room)| need <= room)
 }
 
-/// The next combination; the first kind counts fastest.
+/// The next combination; the first kind changes fastest.
 fn count_up(take: &mut [usize], demand: &[usize]) -> bool {
     for (count, most) in take.iter_mut().zip(demand) {
         if *count < *most {
@@ -91,7 +92,7 @@ fn undominated(prices: &[Option<i64>], demand: &[usize]) -> Vec<Filling> {
     kept
 }
 
-/// Requests of each kind of pods and how many there are; only plain pods will do.
+/// Requests and number of pods of each kind. Only plain pods are supported.
 fn kinds(snapshot: &Snapshot) -> Result<(Vec<Resources>, Vec<usize>)> {
     let shapes: BTreeMap<_, &PodShape> = snapshot.shapes.iter().map(|shape| (&shape.id, shape)).collect();
     let mut counts: BTreeMap<Vec<(&str, i64)>, (Resources, usize)> = BTreeMap::new();
@@ -106,7 +107,7 @@ fn kinds(snapshot: &Snapshot) -> Result<(Vec<Resources>, Vec<usize>)> {
     Ok(counts.into_values().unzip())
 }
 
-/// Nothing but what it requests decides where it goes.
+/// Whether placement depends only on the requests.
 fn is_plain(shape: &PodShape) -> bool {
     let bare = PodShape {
         id: shape.id.clone(),
@@ -120,7 +121,7 @@ fn is_plain(shape: &PodShape) -> bool {
     *shape == bare
 }
 
-/// What the pool may buy, cheapest first: price, and what is left for pods beside the DaemonSets.
+/// Offerings of the pool, cheapest first: price, and capacity for pods after DaemonSets.
 fn offers(snapshot: &Snapshot, pool: &NodePool, catalog: &Catalog) -> Result<Vec<(i64, Resources)>> {
     let bare = pool.taints.is_empty() && pool.limits.is_empty() && pool.labels.is_empty() && pool.overlays.is_empty();
     if !bare || !snapshot.unavailable_offerings.is_empty() {
@@ -135,7 +136,7 @@ fn offers(snapshot: &Snapshot, pool: &NodePool, catalog: &Catalog) -> Result<Vec
     }
     let mut offers = Vec::new();
     for kind in &catalog.instance_types {
-        for offering in kind.offerings.iter().filter(|one| one.available) {
+        for offering in kind.offerings.iter().filter(|candidate| candidate.available) {
             if allowed(pool, kind, offering)? {
                 let mut room = kind.allocatable();
                 room.subtract(&daemons);
@@ -147,13 +148,13 @@ fn offers(snapshot: &Snapshot, pool: &NodePool, catalog: &Catalog) -> Result<Vec
     Ok(offers)
 }
 
-/// Whether the pool's requirements, lists of values all of them, allow that offering.
+/// Whether the requirements of the pool, which are all lists of values, allow the offering.
 fn allowed(pool: &NodePool, kind: &InstanceType, offering: &Offering) -> Result<bool> {
-    let one = |requirement: &NodeSelectorRequirement| {
+    let allows = |requirement: &NodeSelectorRequirement| {
         if requirement.operator != Operator::In || requirement.min_values.is_some() {
             bail!("pool {}: {} is no list of values", pool.name.as_str(), requirement.key);
         }
-        let has = |value: &str| requirement.values.iter().any(|one| one == value);
+        let has = |value: &str| requirement.values.iter().any(|listed| listed == value);
         Ok(match label::normalized(&requirement.key) {
             label::OS => kind.operating_systems.iter().any(|system| has(system)),
             label::ARCH => has(&kind.architecture),
@@ -165,7 +166,7 @@ fn allowed(pool: &NodePool, kind: &InstanceType, offering: &Offering) -> Result<
     };
     let mut all = true;
     for requirement in &pool.requirements {
-        all &= one(requirement)?;
+        all &= allows(requirement)?;
     }
     Ok(all)
 }
@@ -186,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_filling_that_could_take_more_for_the_same_price_is_left_out() {
-        // By pods of two kinds, 1 and 2 of them: none, a, b, ab, bb, abb.
+        // Fillings with two kinds of pods, of which there are 1 and 2: none, a, b, ab, bb, abb.
         let prices = [Some(1), Some(3), Some(3), Some(5), Some(4), None];
         let kept = undominated(&prices, &[1, 2]);
         assert_eq!(kept, [(3, vec![1, 0]), (3, vec![0, 1]), (5, vec![1, 1]), (4, vec![0, 2])]);

@@ -1,5 +1,5 @@
-//! Karpenter's answers about the instances. They take far longer than all else and are about cost alone, so that they are kept for the next
-//! run as long as instance, seeds and Karpenter are the same.
+//! Karpenter's results for the instances. They take much longer than everything else and only their cost counts, so
+//! they are cached as long as instance, seeds and Karpenter are the same.
 
 use crate::bench::{Bench, say};
 use anyhow::{Context as _, Result};
@@ -7,10 +7,10 @@ use plimsoll_model::identity::ContentHasher;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Instances that are asked about at once: what is lost when a run is stopped.
+/// Number of instances per request; at most this many are lost when a run is interrupted.
 const AT_ONCE: usize = 10;
 
-/// An answer for each folder.
+/// A result for each folder.
 pub(super) fn kept(bench: &Bench, dir: &Path, folders: &[PathBuf], catalog: &Path) -> Result<Vec<Value>> {
     let seeds = bench.args.peer_seeds;
     let peer = std::fs::read(bench.measure.root.join("tests/peers/karpenter/go.sum"))?;

@@ -1,4 +1,4 @@
-//! `cargo xtask world`, as a developer uses it: started, asked for things, stopped.
+//! `cargo xtask world`, used like a developer: start, commands, stop.
 
 use super::super::objects::{self, SOON};
 use super::super::{Context, Figure};
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// As long as the parts may take to start together.
+/// Time limit for the start of all components.
 const START: Duration = Duration::from_secs(180);
 
-/// The program with its surroundings.
+/// The program and its environment.
 struct ByHand {
     program: PathBuf,
     home: PathBuf,
@@ -27,7 +27,7 @@ impl ByHand {
         command
     }
 
-    /// What a subcommand prints.
+    /// Runs a subcommand and returns its output.
     fn run(&self, args: &[&str]) -> Result<String> {
         let output = self.command(args).output().context("starting xtask")?;
         if !output.status.success() {
@@ -37,8 +37,8 @@ impl ByHand {
     }
 }
 
-/// The file of this program. Cargo replaces the file when it builds again, and Linux then marks the path of a running
-/// program as deleted.
+/// File of this program. Cargo replaces the file on a new build, and Linux then marks the path of a running program as
+/// deleted.
 fn own_program() -> Result<PathBuf> {
     let path = std::env::current_exe()?;
     let replaced = path.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map(PathBuf::from);
@@ -46,7 +46,7 @@ fn own_program() -> Result<PathBuf> {
 }
 
 pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> {
-    // Beside the scenario's own world, which this one does not know.
+    // Separate from the scenario's own environment, which the command does not use.
     let folder = world.cluster.kubeconfig.parent().context("no folder")?.join("w");
     let by_hand = ByHand { program: own_program()?, home: folder.with_extension("home") };
     let begun = Instant::now();
@@ -76,16 +76,17 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
     by_hand.run(&["stop"])?;
     let stopped = begun.elapsed();
     let status = owner.stop()?;
-    ensure!(status.success(), "the process that kept the world ended with {status}");
+    ensure!(status.success(), "the process of the world ended with {status}");
     let left = processes_that_name(&folder)?;
-    ensure!(left.is_empty(), "processes are left: {left:?}");
+    ensure!(left.is_empty(), "remaining processes: {left:?}");
     let gone = by_hand.run(&["status"]).map_err(|error| format!("{error:#}"));
     ensure!(gone.as_ref().is_err_and(|error| error.contains("no world is running")), "{gone:?}");
     let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
     Ok(vec![("start", seconds(ready)), ("stop", seconds(stopped))])
 }
 
-/// The instance below the one pod of `web`, once that is ready on another one than this. A node may get the name of one before.
+/// Instance of the node of the only pod of `web`, after the pod is ready on another instance than this. A node may have
+/// the name of an earlier node.
 fn instance_of_web(kubectl: &Kubectl, not: &str) -> Result<String> {
     let mut instance = String::new();
     until_true("the pod is ready on another instance", SOON, || {
@@ -100,17 +101,17 @@ fn instance_of_web(kubectl: &Kubectl, not: &str) -> Result<String> {
     Ok(instance)
 }
 
-/// Command lines in which the folder occurs.
+/// Command lines of processes that contain the folder.
 fn processes_that_name(folder: &Path) -> Result<Vec<String>> {
     let folder = format!("{}/", folder.display());
-    let mut found = Vec::new();
+    let mut command_lines = Vec::new();
     for entry in std::fs::read_dir("/proc").context("/proc")? {
         // A process may end while its files are read.
         let line = std::fs::read(entry?.path().join("cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
         if line.contains(&folder) {
-            found.push(line);
+            command_lines.push(line);
         }
     }
-    Ok(found)
+    Ok(command_lines)
 }

@@ -1,4 +1,4 @@
-//! The first choice has no capacity.
+//! The preferred offering has no capacity.
 
 use super::super::objects::{self, SOON, in_millis};
 use super::super::{Context, Figure};
@@ -7,12 +7,12 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use std::collections::BTreeSet;
 
-/// From the call that met it to the instance of another type.
+/// Maximum time from the failed call to the instance of another type.
 const NEXT_SECONDS_MAX: f64 = 1.0;
 
 pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     world.apply_pool()?;
-    // The choice is learnt from a first launch: what is cheapest is the catalog's affair.
+    // The preferred offering comes from a first launch, because it depends on the catalog.
     world.cluster.kubectl.apply(&objects::deployment("first", 1, 1500))?;
     world.wait_ready("first", 1, SOON)?;
     let choice = world.cloud.living()?.into_iter().next().context("nothing was launched")?.instance_type;
@@ -36,16 +36,16 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
         .context("the instance is unknown")?;
     ensure!(next.instance_type != choice, "{choice} was launched, which has no capacity");
     let delay = took.time - met.time;
-    ensure!(delay < NEXT_SECONDS_MAX, "the next offering was taken after {delay:.3} s");
+    ensure!(delay < NEXT_SECONDS_MAX, "the next offering was used after {delay:.3} s");
 
-    // Only what was tried counts as known: EC2 names those, and the rest of the zones may still be asked for.
-    let known: BTreeSet<_> = met.pools.iter().filter(|p| p.0 == choice).cloned().collect();
+    // Only the tried pools count as known: EC2 names them, and other zones may still be requested.
+    let tried_pools: BTreeSet<_> = met.pools.iter().filter(|p| p.0 == choice).cloned().collect();
     let seen = world.cloud.last_call()?;
     world.cluster.kubectl.apply(&objects::deployment("third", 1, 1500))?;
     world.wait_ready("third", 1, SOON)?;
     for call in world.cloud.calls("CreateFleet", seen)? {
-        let again: Vec<_> = call.pools.iter().filter(|p| known.contains(*p)).collect();
+        let again: Vec<_> = call.pools.iter().filter(|p| tried_pools.contains(*p)).collect();
         ensure!(again.is_empty(), "{again:?} were tried again though they are known to have no capacity");
     }
-    Ok(vec![("without capacity", choice), ("taken instead", next.instance_type), ("after", in_millis(delay))])
+    Ok(vec![("without capacity", choice), ("used instead", next.instance_type), ("after", in_millis(delay))])
 }

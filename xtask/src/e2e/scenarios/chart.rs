@@ -1,5 +1,6 @@
-//! The Helm chart in a real control plane: kube-scheduler places its pods, the Job makes the certificates, and each pod runs as a
-//! process with exactly its arguments, environment, Secrets and token. Upgrade and rollback fall into a scale-up.
+//! The Helm chart in a real control plane: kube-scheduler places its pods, the Job creates the certificates, and each
+//! pod runs as a process with its arguments, environment, Secrets and token. Upgrade and rollback happen during a
+//! scale-up.
 
 mod leadership;
 
@@ -23,15 +24,15 @@ const AFTER: &str = include_str!("../manifests/chart/after.yaml");
 const NODES: &str = include_str!("../manifests/chart/nodes.yaml");
 /// One pod per node.
 const MILLIS: u32 = 1500;
-/// Pods of every service are replaced one after the other, on a busy machine.
+/// Pods of every service are replaced one by one, on a busy machine.
 const ROLLED_OUT: Duration = Duration::from_secs(120);
-/// The Leases of the services that have one.
+/// Leases of the services.
 const LEASES: [&str; 2] = ["plimsoll-watcher", "plimsoll-actuator"];
 
 pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> {
     if let Some(reason) = confine::trouble() {
         say(&format!("  LEFT OUT: pods cannot be run as processes here: {reason}"));
-        return Ok(vec![("left out", reason)]);
+        return Ok(vec![("skipped", reason)]);
     }
     let helm = Helm::find()?;
     let folder = world.cluster.kubeconfig.parent().context("no folder")?.to_owned();
@@ -91,13 +92,18 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
     for lease in LEASES {
         let seen = leadership::of(&audit, lease)?;
         ensure!(seen.holders.len() > 1, "{lease} never changed hands, so that nothing was shown: {:?}", seen.holders);
-        ensure!(seen.gap <= seen.lease, "nobody held {lease} for {:.1} s, its duration is {} s", seen.gap, seen.lease);
+        ensure!(
+            seen.gap <= seen.lease,
+            "{lease} had no holder for {:.1} s, its duration is {} s",
+            seen.gap,
+            seen.lease
+        );
         figures.push((lease, format!("{} holders, at most {:.1} s without one", seen.holders.len(), seen.gap)));
     }
     Ok(figures)
 }
 
-/// A file of values for this world.
+/// Writes a values file for this environment.
 fn write_values(world: &World, path: &Path, text: &str) -> Result<PathBuf> {
     let words = [
         ("CLUSTER", &world.cloud.cluster),
@@ -112,19 +118,19 @@ fn write_values(world: &World, path: &Path, text: &str) -> Result<PathBuf> {
     Ok(path.to_owned())
 }
 
-/// Waits until every Deployment of the release runs as its latest version says.
+/// Waits until every Deployment of the release runs its latest version.
 fn rolled_out(world: &World, pods: &mut Pods) -> Result<()> {
     pods.until("all Deployments of the release are rolled out", ROLLED_OUT, || {
         let deployments = world.cluster.kubectl.list(&["deployments", "-n", NAMESPACE])?;
-        let left: Vec<_> = deployments.iter().filter_map(unfinished).collect();
+        let unfinished_deployments: Vec<_> = deployments.iter().filter_map(unfinished).collect();
         Ok((
-            left.is_empty() && deployments.len() == 3,
-            format!("{} Deployments, {}", deployments.len(), left.join("; ")),
+            unfinished_deployments.is_empty() && deployments.len() == 3,
+            format!("{} Deployments, {}", deployments.len(), unfinished_deployments.join("; ")),
         ))
     })
 }
 
-/// Why a Deployment is not rolled out, as `kubectl rollout status` judges it.
+/// Why a Deployment is not rolled out, by the rules of `kubectl rollout status`.
 fn unfinished(deployment: &Value) -> Option<String> {
     let (wanted, status) = (&deployment["spec"]["replicas"], &deployment["status"]);
     let current = status["observedGeneration"] == deployment["metadata"]["generation"];
@@ -133,7 +139,7 @@ fn unfinished(deployment: &Value) -> Option<String> {
     (!current || !all).then(|| format!("{} is at {status}", deployment["metadata"]["name"]))
 }
 
-/// Waits until so many pods of `web` are ready.
+/// Waits until this number of pods of `web` are ready.
 fn ready(world: &World, pods: &mut Pods, count: usize) -> Result<()> {
     pods.until(&format!("{count} pods of web are ready"), SOON, || {
         let ready = world.pods("web")?.iter().filter(|pod| condition(pod, "Ready")).count();

@@ -1,4 +1,4 @@
-//! The clients of docs/examples ask for plans, as any other program may.
+//! The clients in docs/examples request plans, like any other program.
 
 use super::super::{Context, Figure};
 use crate::harness::services::Kind;
@@ -33,7 +33,7 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
     ])
 }
 
-/// Lines about launches that the client prints; there is one at least.
+/// Lines about launches in the output of the client, at least one.
 fn launches(client: &mut Command, folder: &Path, stdin: Option<&Path>) -> Result<Vec<String>> {
     let stdin = match stdin {
         Some(path) => File::open(path).with_context(|| path.display().to_string())?.into(),

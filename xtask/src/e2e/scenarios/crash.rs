@@ -1,4 +1,4 @@
-//! kill -9 in the middle of a scale-up of more than 20 nodes: everything runs in the end and nothing was bought twice.
+//! kill -9 during a scale-up of more than 20 nodes: at the end all pods run and nothing was launched twice.
 
 use super::super::objects;
 use super::super::{Context, Figure, say};
@@ -14,21 +14,21 @@ use std::time::{Duration, Instant};
 
 /// One pod per node.
 const MILLIS: u32 = 1500;
-/// Asked for before the crash, and after it.
+/// Number of pods before and after the crash.
 const FIRST: usize = 20;
 const ALL: usize = 24;
-/// A lease has to run out, and what the dead one began has to settle.
+/// Time for the lease to expire, and for calls of the crashed process to complete.
 const RECOVERED: Duration = Duration::from_secs(240);
 const CALLED: Duration = Duration::from_secs(60);
 
-/// Where the call is when the victim dies.
+/// State of the call when the process crashes.
 #[derive(Clone, Copy, Debug)]
 enum Point {
-    /// The claim is written; EC2 never gets the call.
+    /// The claim is written; EC2 never receives the call.
     ClaimWritten,
-    /// The call is on its way; EC2 carries it out after the caller's death.
+    /// The call is in flight; EC2 executes it after the crash.
     FleetCalled,
-    /// EC2 has carried it out; nobody hears the answer.
+    /// EC2 has executed the call; the response is lost.
     AnswerLost,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn watcher(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
 pub(super) fn scheduler(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     world.apply_pool()?;
     let mut figures = Vec::new();
-    // One of the two has the session: each in its turn, so that it is hit.
+    // One of the two has the session. Both are killed in turn, so that it is hit.
     let first = world.services()?.first(Kind::Scheduler)?;
     for (app, index) in [("planned-a", first), ("planned-b", first + 1)] {
         figures.push(round(world, app, index, Point::FleetCalled)?);
@@ -79,7 +79,7 @@ pub(super) fn actuator(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Scales up, kills the victim while the first call is held, scales further, starts the victim anew, and counts.
+/// Scales up, kills the process while the first call is held, scales up further, restarts the process, and counts.
 fn round(world: &mut World, app: &'static str, victim: usize, point: Point) -> Result<Figure> {
     let launched_before = world.cloud.instances()?.len();
     let seen = world.cloud.last_call()?;
@@ -98,7 +98,7 @@ fn round(world: &mut World, app: &'static str, victim: usize, point: Point) -> R
     world.services()?.up(victim)?;
     let nodes = world.wait_ready(app, ALL, RECOVERED)?;
     let took = begun.elapsed();
-    ensure!(nodes.len() == ALL, "{ALL} pods run on {} nodes, but a node has room for one", nodes.len());
+    ensure!(nodes.len() == ALL, "{ALL} pods run on {} nodes, but a node fits only one", nodes.len());
     settled(world)?;
     let launched = world.cloud.instances()?.len() - launched_before;
     ensure!(launched == ALL, "{launched} instances were launched for {ALL} pods");
@@ -108,15 +108,15 @@ fn round(world: &mut World, app: &'static str, victim: usize, point: Point) -> R
     ))
 }
 
-/// Instances, claims and nodes agree: those that ever lived, and those that do.
+/// Checks that instances, claims and nodes agree, over the whole history and now.
 pub(super) fn settled(world: &World) -> Result<()> {
     let ever = world.cloud.instances()?.len();
     let claims = audit::launched_claims(&world.cluster.audit()?).len();
     ensure!(ever == claims, "{ever} instances were ever launched, {claims} claims were ever Launched");
     let living: BTreeSet<_> = world.cloud.living()?.into_iter().map(|i| i.id).collect();
     let nodes: BTreeSet<_> = world.nodes()?.iter().filter_map(|n| instance_of(n).map(str::to_owned)).collect();
-    let left: Vec<_> = living.symmetric_difference(&nodes).collect();
-    ensure!(left.is_empty(), "instances without node, or nodes without instance: {left:?}");
+    let unmatched: Vec<_> = living.symmetric_difference(&nodes).collect();
+    ensure!(unmatched.is_empty(), "instances without node, or nodes without instance: {unmatched:?}");
     Ok(())
 }
 
@@ -126,7 +126,7 @@ impl World {
         self.services()?.leader(kind, &kubectl)
     }
 
-    /// The pool of manifests/pool.yaml, for this world's cluster.
+    /// Applies manifests/pool.yaml with the name of this cluster.
     pub(in crate::e2e) fn apply_pool(&self) -> Result<()> {
         self.cluster.kubectl.apply(&include_str!("../manifests/pool.yaml").replace("CLUSTER", &self.cloud.cluster))
     }

@@ -1,4 +1,4 @@
-//! Seed 001: up, up to the limit, and down to nothing.
+//! Seed 001: scale up, reach the limit, and scale down to zero.
 
 use super::super::objects::{self, SOON, millis};
 use super::super::{Context, Figure};
@@ -9,12 +9,12 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// The pool's own.
+/// CPU limit of the pool.
 const LIMIT_MILLIS: u64 = 10_000;
 const CONSOLIDATE_AFTER: Duration = Duration::from_secs(30);
-/// From the last pod's end: the pool's wait, the drain, the end of the instance.
+/// Time from the end of the last pod: `consolidateAfter`, the drain, the termination of the instance.
 const EMPTIED: Duration = Duration::from_secs(120);
-/// How long the limit is watched once every pod that fits runs.
+/// Time for which the limit is checked after every pod that fits runs.
 const WATCHED: Duration = Duration::from_secs(15);
 
 pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
@@ -35,8 +35,8 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     ensure!(down >= CONSOLIDATE_AFTER, "the nodes went after {} s, before consolidateAfter", down.as_secs());
     Ok(vec![
         ("5 pods ready", format!("{:.1} s on {} nodes ({})", up.as_secs_f64(), nodes.len(), types.join(", "))),
-        ("of 15 pods", format!("{running} run, {told} pend with a reason in their Events")),
-        ("0 pods, all gone", format!("{:.1} s", down.as_secs_f64())),
+        ("of 15 pods", format!("{running} run, {told} are pending with a reason in their Events")),
+        ("0 pods, all deleted", format!("{:.1} s", down.as_secs_f64())),
     ])
 }
 
@@ -50,20 +50,20 @@ fn allowed(instance_type: &str) -> bool {
     instance_type.starts_with(['c', 'm', 'r']) && generation.parse::<u32>().is_ok_and(|g| g > 5)
 }
 
-/// Waits until every pod either runs or was told why not, and watches that the limit holds.
+/// Waits until every pod either runs or has a reason, and checks that the limit holds.
 fn at_the_limit(world: &World) -> Result<(usize, usize)> {
     let mut seen = (0, 0);
     until_true("every pod runs or has a reason in its Events", SOON, || {
         ensure_limit(world)?;
         let pods = world.pods("web")?;
         let (running, pending): (Vec<_>, Vec<_>) = pods.iter().partition(|p| condition(p, "Ready"));
-        let mut told = 0;
+        let mut with_reason = 0;
         for pod in &pending {
-            told += usize::from(reason(world, pod)?.is_some_and(|r| r.contains("limit")));
+            with_reason += usize::from(reason(world, pod)?.is_some_and(|r| r.contains("limit")));
         }
-        seen = (running.len(), told);
-        let all = pods.len() == 15 && !pending.is_empty() && told == pending.len();
-        Ok((all, format!("{} run, {told} of {} others were told", running.len(), pending.len())))
+        seen = (running.len(), with_reason);
+        let all = pods.len() == 15 && !pending.is_empty() && with_reason == pending.len();
+        Ok((all, format!("{} run, {with_reason} of {} others have a reason", running.len(), pending.len())))
     })?;
     let begun = Instant::now();
     until_true("the limit holds", WATCHED * 2, || {
@@ -73,17 +73,17 @@ fn at_the_limit(world: &World) -> Result<(usize, usize)> {
     Ok(seen)
 }
 
-/// Counted on the nodes, and on instances that are not nodes yet by their number.
+/// Checks the limit with the capacity of nodes, and one CPU for each instance that is not a node yet.
 fn ensure_limit(world: &World) -> Result<()> {
     let cpu: u64 = world.nodes()?.iter().filter_map(|n| n["status"]["capacity"]["cpu"].as_str().and_then(millis)).sum();
     ensure!(cpu <= LIMIT_MILLIS, "nodes of {cpu}m, the limit is {LIMIT_MILLIS}m");
-    // No type of these categories has less than one CPU.
+    // Every type of these categories has at least one CPU.
     let living = world.cloud.living()?.len();
     ensure!(living <= 10, "{living} instances of at least one CPU each, the limit is 10");
     Ok(())
 }
 
-/// The message of Plimsoll's latest Event on a pod.
+/// Message of Plimsoll's latest Event on a pod.
 pub(super) fn reason(world: &World, pod: &Value) -> Result<Option<String>> {
     let name = pod["metadata"]["name"].as_str().context("a pod without name")?;
     let events = world.cluster.kubectl.list(&[
@@ -97,12 +97,12 @@ pub(super) fn reason(world: &World, pod: &Value) -> Result<Option<String>> {
         let source = [&e["source"]["component"], &e["reportingComponent"], &e["reportingController"]];
         source.iter().any(|s| s.as_str().is_some_and(|s| s.contains("plimsoll")))
     });
-    // As kubectl orders them; what was said last counts.
+    // In the order of kubectl; the latest Event counts.
     let latest = ours.max_by_key(|e| time_of(e).to_owned());
     Ok(latest.and_then(|e| e["message"].as_str().map(str::to_owned)))
 }
 
-/// When an Event was last seen: RFC 3339 in UTC, which sorts as text.
+/// Time at which an Event was last seen: RFC 3339 in UTC, which sorts as a string.
 fn time_of(event: &Value) -> &str {
     let times = [&event["series"]["lastObservedTime"], &event["lastTimestamp"], &event["eventTime"]];
     times.iter().find_map(|t| t.as_str()).unwrap_or_default()

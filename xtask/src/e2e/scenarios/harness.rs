@@ -1,4 +1,4 @@
-//! The harness itself, without Plimsoll: launched by hand, an instance becomes a node, runs a pod, and leaves.
+//! The harness without Plimsoll: a manually launched instance becomes a node, runs a pod, and is removed.
 
 use super::super::objects::{self, SOON};
 use super::super::{Context, Figure};
@@ -36,14 +36,14 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     world.cloud.query(&[("Action", "TerminateInstances"), ("InstanceId.1", &instance.id)])?;
     until_true("the node is not Ready", SOON, || {
         let [node] = &world.cluster.kubectl.list(&["node", name])?[..] else {
-            bail!("the node is gone: only Plimsoll deletes it")
+            bail!("the node was deleted, but only Plimsoll deletes it")
         };
         Ok((!condition(node, "Ready"), "it is".to_owned()))
     })?;
     Ok(vec![("launch to Ready node", format!("{} ms", joined.as_millis()))])
 }
 
-/// As the actuator does, by hand: a template with AL2023's user data, and a fleet of one.
+/// Launches like the actuator: a template with AL2023's user data, and a fleet of one.
 fn launch(world: &World) -> Result<()> {
     let user_data = user_data(world)?;
     let image = between(
@@ -77,7 +77,7 @@ fn launch(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// A NodeConfig as JSON, which is YAML; the MIME message goes through `base64`, which every machine has.
+/// A NodeConfig as JSON, which is valid YAML. The MIME message is encoded by `base64`, which every machine has.
 fn user_data(world: &World) -> Result<String> {
     let authority = encode(&std::fs::read(&world.cluster.authority)?);
     let config = serde_json::json!({
@@ -109,10 +109,10 @@ fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// The text of the first element of that name.
+/// Content of the first element with this name.
 fn between(xml: &str, element: &str) -> Result<String> {
-    let found = xml.split_once(&format!("<{element}>")).and_then(|(_, rest)| rest.split_once('<'));
-    found.map(|(text, _)| text.to_owned()).with_context(|| format!("no {element} in {xml}"))
+    let content = xml.split_once(&format!("<{element}>")).and_then(|(_, rest)| rest.split_once('<'));
+    content.map(|(text, _)| text.to_owned()).with_context(|| format!("no {element} in {xml}"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Seed 000: a Spot instance gets its notice.
+//! Seed 000: a Spot instance gets an interruption notice.
 
 use super::super::objects::{self, SOON, in_millis};
 use super::super::{Context, Figure};
@@ -9,9 +9,9 @@ use crate::harness::world::World;
 use anyhow::{Context as _, Result, ensure};
 use std::time::{Duration, SystemTime};
 
-/// What EC2 gives.
+/// Notice period of EC2.
 const NOTICE: Duration = Duration::from_secs(120);
-/// Two of these are more than a large has, and no node of the pool has room for a third one when two are on it.
+/// Two of these pods need more than a large instance has, and no node of the pool has capacity for a third one.
 const MILLIS: u32 = 1500;
 
 pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
@@ -53,7 +53,7 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     let ready = first_ready(world, notice)?;
     ensure!(
         ready <= drained.time,
-        "the first pod was taken away {} before the replacement was Ready",
+        "the first pod was evicted {} before the replacement was Ready",
         in_millis(ready - drained.time)
     );
     ensure!(ended.time - notice < NOTICE.as_secs_f64(), "the instance was terminated after {} s", ended.time - notice);
@@ -64,7 +64,7 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     ])
 }
 
-/// When the first Node that was created after `notice` became Ready, to the second below.
+/// Time at which the first Node created after `notice` became Ready, rounded down to seconds.
 fn first_ready(world: &World, notice: f64) -> Result<f64> {
     let seconds = |stamp: &serde_json::Value| {
         let time: Option<jiff::Timestamp> = stamp.as_str().and_then(|text| text.parse().ok());
@@ -86,7 +86,7 @@ fn node_of(world: &World, instance: &str) -> Result<String> {
     Ok(node.and_then(|n| n["metadata"]["name"].as_str()).with_context(|| format!("{instance} is no node"))?.to_owned())
 }
 
-/// An eviction, or a deletion of a pod, by the actuator.
+/// Whether the actuator evicts or deletes a pod.
 fn takes_away(entry: &Entry) -> bool {
     let evicts = entry.resource == "pods/eviction" && entry.verb == "create";
     let deletes = entry.resource == "pods" && entry.verb == "delete";

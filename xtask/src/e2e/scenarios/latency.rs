@@ -1,4 +1,4 @@
-//! From kube-scheduler's verdict to CreateFleet at the endpoint, for single pods that come to an idle system.
+//! Latency from kube-scheduler's condition to CreateFleet at the endpoint, for single pods in an idle system.
 
 use super::super::objects::{self, SOON, in_millis};
 use super::super::{Context, Figure};
@@ -6,14 +6,14 @@ use crate::harness::audit;
 use crate::harness::world::World;
 use anyhow::{Context as _, Result, ensure};
 
-/// What is aimed at, in seconds.
+/// Target in seconds.
 const MEDIAN_AIM: f64 = 0.150;
-/// Karpenter 1.14.1 takes so long from the pod to its NodeClaim: slower than that is a failure, whatever the machine.
+/// Time of Karpenter 1.14.1 from the pod to its NodeClaim. A slower result fails on any machine.
 const MEDIAN_MAX: f64 = 1.03;
 
 pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> {
     world.apply_pool()?;
-    // What a fresh pool waits for (its node class, the first catalog) is told apart.
+    // The first launch of a new pool is reported separately, because it waits for the node class and the first catalog.
     let first = launch(world, "first")?;
     let delays = (0..context.latency_pods).map(|number| launch(world, &format!("single-{number}")));
     let mut delays = delays.collect::<Result<Vec<_>>>()?;
@@ -30,7 +30,7 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
     ])
 }
 
-/// Seconds from the verdict on a new pod to its CreateFleet. Ends when all is quiet again.
+/// Seconds from the condition of a new pod to its CreateFleet. Returns when the system is idle again.
 fn launch(world: &World, name: &str) -> Result<f64> {
     let seen = world.cloud.last_call()?;
     world.keep_ready(name, &objects::pod(name, 1500), SOON)?;
@@ -43,7 +43,7 @@ fn launch(world: &World, name: &str) -> Result<f64> {
 
 /// The nearest-rank quantile of a sorted list.
 fn at(sorted: &[f64], share: f64) -> Result<f64> {
-    // Truncation is meant: the list is far shorter than what f64 counts exactly.
+    // Truncation is intended: the list is far shorter than the exact range of f64.
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.max(1) - 1).copied().context("nothing was measured")
 }

@@ -1,4 +1,5 @@
-//! The services' metrics: what the chart's dashboards and rules use is there, and Karpenter's dashboards show something.
+//! Metrics of the services: those that the chart's dashboards and rules use exist, and Karpenter's dashboards show
+//! data.
 
 mod karpenter;
 mod own;
@@ -20,26 +21,26 @@ use serde_json::json;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Two pods of this size are more than a large has.
+/// Two pods of this size need more than a large instance has.
 const MILLIS: u32 = 1500;
 /// Nodes within the pool's limit.
 const NODES: usize = 4;
-/// One scrape of the actuator has some ten thousand series.
+/// One scrape of the actuator has about ten thousand series.
 const SCRAPE_EVERY: Duration = Duration::from_secs(2);
-/// EC2's two minutes, of which the drain needs few seconds.
+/// Notice period of EC2, of which the drain needs a few seconds.
 const NOTICE: Duration = Duration::from_secs(120);
-/// From the last pod's end to the end of the last instance.
+/// Time from the end of the last pod to the termination of the last instance.
 const EMPTIED: Duration = Duration::from_secs(120);
-/// Of Karpenter's queries.
+/// Minimum share of Karpenter's queries with data.
 const SHARE_MIN: f64 = 0.9;
-/// Exported by services with certificates, which this world's have not: the scenario `chart` looks for them.
+/// Exported by services with certificates, which this environment does not use; the scenario `chart` checks them.
 pub(super) const ONLY_WITH_TLS: [&str; 3] = [
     "plimsoll_actuator_tls_certificate_expiry_timestamp_seconds",
     "plimsoll_scheduler_tls_certificate_expiry_timestamp_seconds",
     "plimsoll_watcher_tls_certificate_expiry_timestamp_seconds",
 ];
 
-/// Scrapes while something is waited for: some series are there for seconds only.
+/// Scrapes while waiting, because some series exist only for seconds.
 struct Watch<'a> {
     world: &'a World,
     scrapes: &'a mut Scrapes,
@@ -85,14 +86,15 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
     let prometheus = Prometheus::start(&context.guard, &folder, &targets(world)?)?;
     let mut scrapes = Scrapes::default();
     everything_happens(&mut Watch { world, scrapes: &mut scrapes, scraped: None })?;
-    // A service that has just begun exports all that it should as well.
+    // A service that has just started must also export all metrics.
     world.services()?.restart(Kind::Scheduler)?;
     scrapes.take(targets(world)?)?;
 
     let expressions = own::expressions(&world.root)?;
-    let known: Vec<&str> = scrapes.names().chain(ONLY_WITH_TLS).collect();
-    let used: std::collections::BTreeSet<&str> = expressions.iter().flat_map(|one| one.names(&known)).collect();
-    let missing: Vec<_> = used.iter().filter(|name| !known.contains(name)).collect();
+    let metric_names: Vec<&str> = scrapes.names().chain(ONLY_WITH_TLS).collect();
+    let used: std::collections::BTreeSet<&str> =
+        expressions.iter().flat_map(|expression| expression.names(&metric_names)).collect();
+    let missing: Vec<_> = used.iter().filter(|name| !metric_names.contains(name)).collect();
     ensure!(missing.is_empty(), "dashboards or rules use what no service exported: {missing:?}");
     ensure!(used.len() > 50, "the dashboards and rules use {} metrics: looked in the wrong place", used.len());
 
@@ -112,7 +114,7 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
         Some(prometheus) => evaluate(prometheus, &expressions)?,
         None => {
             say("  this machine has no prometheus: expressions are judged by the names in them");
-            "left out: no prometheus".to_owned()
+            "skipped: no prometheus".to_owned()
         }
     };
     Ok(vec![
@@ -126,7 +128,7 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
     ])
 }
 
-/// Launches, a failed one, a limit, a Spot notice, consolidation: what the metrics are about.
+/// Launches, a failed launch, a limit, a Spot notice, consolidation: the events that the metrics count.
 fn everything_happens(watch: &mut Watch<'_>) -> Result<()> {
     let world = watch.world;
     let pools = include_str!("../manifests/monitoring.yaml").replace("CLUSTER", &world.cloud.cluster);
@@ -138,15 +140,15 @@ fn everything_happens(watch: &mut Watch<'_>) -> Result<()> {
     world.cluster.kubectl.run(&["delete", "pod", "scarce", "--wait=false"])?;
 
     world.scale("web", NODES + 1)?;
-    watch.until("a pod is told of the limit", SOON, |world, _| {
+    watch.until("a pod has an Event about the limit", SOON, |world, _| {
         let pods = world.pods("web")?;
-        let waiting = pods.iter().find(|pod| !condition(pod, "Ready")).context("every pod has room")?;
-        let told = reason(world, waiting)?.unwrap_or_default();
-        Ok((told.contains("limit"), told))
+        let waiting = pods.iter().find(|pod| !condition(pod, "Ready")).context("every pod is ready")?;
+        let message = reason(world, waiting)?.unwrap_or_default();
+        Ok((message.contains("limit"), message))
     })?;
     world.scale("web", NODES - 1)?;
     watch.ready(NODES - 1)?;
-    // Empty now, and removed at once.
+    // The node is empty now and removed at once.
     watch.exported("karpenter_nodes_terminated_total")?;
 
     let victim = world.cloud.living()?.into_iter().next().context("no instance")?.id;
@@ -156,20 +158,20 @@ fn everything_happens(watch: &mut Watch<'_>) -> Result<()> {
     })?;
     watch.ready(NODES - 1)?;
     world.scale("web", 0)?;
-    watch.until("nodes and instances are gone", EMPTIED, |world, _| {
+    watch.until("nodes and instances are deleted", EMPTIED, |world, _| {
         let (nodes, instances) = (world.nodes()?.len(), world.cloud.living()?.len());
         Ok((nodes + instances == 0, format!("{nodes} nodes, {instances} instances")))
     })
 }
 
-/// Asks Prometheus for each expression. Those of rules only have to be understood.
+/// Evaluates each expression in Prometheus. Expressions of rules only have to be valid.
 fn evaluate(prometheus: &Prometheus, expressions: &[Expression]) -> Result<String> {
     let mut empty = Vec::new();
-    for one in expressions {
-        let returned = prometheus.ever_returned(&one.filled_in()).with_context(|| one.file.clone())?;
-        let needs_tls = one.text.contains("tls_certificate_expiry");
-        if one.shown && !returned && !needs_tls {
-            empty.push(format!("{}: {}", one.file, one.text));
+    for expression in expressions {
+        let returned = prometheus.ever_returned(&expression.filled_in()).with_context(|| expression.file.clone())?;
+        let needs_tls = expression.text.contains("tls_certificate_expiry");
+        if expression.shown && !returned && !needs_tls {
+            empty.push(format!("{}: {}", expression.file, expression.text));
         }
     }
     ensure!(empty.is_empty(), "expressions of dashboards that returned nothing in the whole run: {empty:#?}");

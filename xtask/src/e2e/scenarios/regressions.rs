@@ -1,4 +1,5 @@
-//! What once stalled scaling or bought nodes without end, side by side in one world: each case has its NodePool.
+//! Regressions that once stalled scaling or launched nodes without end, together in one environment: each case has its
+//! own NodePool.
 
 mod leases;
 
@@ -15,16 +16,17 @@ use std::time::{Duration, Instant};
 const POOLS: &str = include_str!("../manifests/regressions.yaml");
 const WORKLOADS: &str = include_str!("../manifests/regressions-workloads.yaml");
 
-/// A node that is replaced again and again is so every 12 to 60 s.
+/// In an endless replacement, a node is replaced every 12 to 60 s.
 const WATCHED: Duration = Duration::from_secs(300);
-/// Reading the audit log takes a moment; a purchase stays in it.
+/// Polling interval. Reading the audit log takes a moment, and a launch stays in the log.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// From the first node's launch to the deletion of its claim: `expireAfter`, and a sweep.
+/// Time from the launch of the first node to the deletion of its claim: `expireAfter`, and a plan.
 const EXPIRED: Duration = Duration::from_secs(60 + 30);
-/// The pod's grace period, and the start of its successor.
+/// Grace period of the pod, and start of its successor.
 const RESTARTED: Duration = Duration::from_secs(30 + 60);
 
-/// NodePools of the watched cases with the most instances that each may have bought: the first node, and its one replacement.
+/// NodePools of the watched cases, with the maximum number of launched instances: the first node, and its one
+/// replacement.
 const MOST: [(&str, usize); 3] = [("expiry", 2), ("drift", 2), ("restart", 1)];
 
 pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
@@ -54,7 +56,7 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// A case that fails does not keep the others from being seen.
+/// Records a failed case without stopping the other cases.
 fn note(case: Result<Figure>, figures: &mut Vec<Figure>, troubles: &mut Vec<String>) {
     match case {
         Ok(figure) => figures.push(figure),
@@ -71,7 +73,7 @@ fn patch_pool(world: &World, pool: &str, patch: &str) -> Result<()> {
     world.cluster.kubectl.run(&["patch", "nodepool", pool, "--type=merge", "-p", patch]).map(drop)
 }
 
-/// The node and the UID of the StatefulSet's ready pod.
+/// Node and UID of the StatefulSet's ready pod.
 fn place_of_db(world: &World) -> Result<(String, String)> {
     let pods = world.pods("db")?;
     let pod = pods.iter().find(|pod| condition(pod, "Ready")).context("db-0 is not ready")?;
@@ -83,7 +85,7 @@ fn place_of_db(world: &World) -> Result<(String, String)> {
 fn expired(world: &World, claims_before: &[Value], began: Instant) -> Result<Figure> {
     let name = match claims_before {
         [claim] => claim["metadata"]["name"].as_str().context("a claim without name")?,
-        _ => bail!("the pods free and held have {} nodes, one has room for both", claims_before.len()),
+        _ => bail!("the pods free and held have {} nodes, but one node fits both", claims_before.len()),
     };
     until_true("expiry: the claim of the expired node is deleted", EXPIRED, || {
         let all = claims(world, "expiry")?;
@@ -93,7 +95,7 @@ fn expired(world: &World, claims_before: &[Value], began: Instant) -> Result<Fig
     Ok(("expired node", format!("its claim is deleted {:.0} s after its pods ran", began.elapsed().as_secs_f64())))
 }
 
-/// The successor of a StatefulSet's pod finds its node still there.
+/// Checks that the node of a StatefulSet's pod still exists for its successor.
 fn restarted(world: &World, node: &str, pod: &str) -> Result<Figure> {
     let mut place = String::new();
     until_true("restart: the successor of db-0 is ready", RESTARTED, || {
@@ -106,11 +108,11 @@ fn restarted(world: &World, node: &str, pod: &str) -> Result<Figure> {
     Ok(("restarted StatefulSet", "its pod came back on its node".to_owned()))
 }
 
-/// Counts what each pool has bought until the time is over.
+/// Counts the launches of each pool until the time has passed.
 fn nothing_bought_again(world: &World, began: Instant) -> Result<Figure> {
     let mut looked: Option<Instant> = None;
     let mut bought = Vec::new();
-    until_true("nothing is bought again and again", WATCHED + SOON, || {
+    until_true("no repeated launches", WATCHED + SOON, || {
         if looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return Ok((false, "watching".to_owned()));
         }
@@ -123,9 +125,9 @@ fn nothing_bought_again(world: &World, began: Instant) -> Result<Figure> {
     let too_many: Vec<String> = bought
         .iter()
         .filter(|(_, count, most)| count > most)
-        .map(|(pool, count, most)| format!("{pool}: {count} instances were bought, at most {most} are needed"))
+        .map(|(pool, count, most)| format!("{pool}: {count} instances were launched, at most {most} are needed"))
         .collect();
     ensure!(too_many.is_empty(), "{}", too_many.join("; "));
     let counts: Vec<String> = bought.iter().map(|(pool, count, _)| format!("{pool} {count}")).collect();
-    Ok(("instances bought in five minutes", counts.join(", ")))
+    Ok(("instances launched in five minutes", counts.join(", ")))
 }

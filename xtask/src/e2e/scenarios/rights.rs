@@ -1,4 +1,4 @@
-//! The rights of deploy/kubernetes, asked of the API server under each account.
+//! The permissions of deploy/kubernetes, checked by the API server for each account.
 
 use super::super::{Context, Figure};
 use crate::harness::cluster::NAMESPACE;
@@ -6,7 +6,7 @@ use crate::harness::world::World;
 use anyhow::{Result, ensure};
 use std::process::Command;
 
-/// Who, what, on what, in which namespace ("" = cluster), and whether it is granted.
+/// Service, verb, resource, namespace ("" = cluster), and whether it is granted.
 type Case = (&'static str, &'static str, &'static str, &'static str, bool);
 
 const CASES: &[Case] = &[
@@ -80,7 +80,7 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     Ok(vec![("questions answered as they must", CASES.len().to_string())])
 }
 
-/// `kubectl auth can-i` ends with 1 for no, and for errors: those say something else than "no".
+/// `kubectl auth can-i` exits with 1 for no and for errors, which have another output than "no".
 fn granted(world: &World, (service, verb, what, namespace, _): &Case) -> Result<bool> {
     let mut command = Command::new("kubectl");
     command.arg("--kubeconfig").arg(&world.cluster.kubeconfig).args(["auth", "can-i", verb]).args(what.split(' '));

@@ -1,4 +1,4 @@
-//! What kubectl shows of Plimsoll's objects, and of a pod that has to wait.
+//! Output of kubectl for Plimsoll's objects, and for a pending pod.
 
 use super::super::objects::{self, SOON};
 use super::super::{Context, Figure};
@@ -12,12 +12,12 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     world.apply_file("api/tests/fixtures/seed-001.yaml")?;
     world.cluster.kubectl.apply(&objects::deployment("web", 15, 1000))?;
     let mut waiting = None;
-    until_true("some pods run, another was told why it does not", SOON, || {
+    until_true("some pods run, another has an Event with the reason", SOON, || {
         let pods = world.pods("web")?;
         let (ready, pending): (Vec<_>, Vec<_>) = pods.into_iter().partition(|p| condition(p, "Ready"));
         waiting = None;
         for pod in pending {
-            // Before the node class is resolved the reason is another, and as true.
+            // Before the node class is resolved, the reason is a different one, which is also correct.
             if waiting.is_none() && reason(world, &pod)?.is_some_and(|r| r.contains("limit")) {
                 waiting = pod["metadata"]["name"].as_str().map(str::to_owned);
             }
@@ -39,15 +39,16 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     }
 
     let pod = waiting.context("no pod waits")?;
-    let told = world.cluster.kubectl.run(&["describe", "pod", &pod, "-n", "default"])?;
-    let line = told.lines().rfind(|l| l.contains("plimsoll")).context("kubectl describe shows no Event of Plimsoll")?;
+    let description = world.cluster.kubectl.run(&["describe", "pod", &pod, "-n", "default"])?;
+    let line =
+        description.lines().rfind(|l| l.contains("plimsoll")).context("kubectl describe shows no Event of Plimsoll")?;
     for word in ["Warning", "FailedScheduling", "default", "limit", "cpu"] {
         ensure!(line.contains(word), "the Event does not say {word:?}: {line}");
     }
-    Ok(vec![("a pod that waits is told", line.split_once("plimsoll").map_or("", |(_, rest)| rest).trim().to_owned())])
+    Ok(vec![("Event of a pending pod", line.split_once("plimsoll").map_or("", |(_, rest)| rest).trim().to_owned())])
 }
 
-/// Checks the heading, and the beginning of the first row.
+/// Checks the heading, and the start of the first row.
 fn columns(table: &str, heading: &[&str], row: &[&str]) -> Result<()> {
     let mut lines = table.lines().map(|l| l.split_whitespace().collect::<Vec<_>>());
     let shown = lines.next().unwrap_or_default();

@@ -1,19 +1,19 @@
-//! The root file system of a program that was built on this machine: what its image has, and nothing else.
+//! Root file system of a program that was built on this machine: only the contents of its image.
 
 use anyhow::{Context as _, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Without it the AWS SDK trusts no server.
+/// The AWS SDK needs it to trust servers.
 const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// Where the program is in its root file system.
+/// Path of the program in its root file system.
 pub(super) fn program_path(name: &str) -> String {
     format!("/usr/bin/{name}")
 }
 
-/// Makes `root` with the program `name` and the shared libraries that it is linked to.
+/// Creates `root` with the program `name` and its shared libraries.
 ///
 /// # Errors
 /// If the program or a library is missing.
@@ -29,17 +29,17 @@ pub(super) fn make(program: &Path, name: &str, root: &Path) -> Result<()> {
     if authorities.exists() {
         copy(authorities, &below(root, authorities))?;
     }
-    // Only /etc/hosts: no name leaves this machine.
+    // Only /etc/hosts: names are never resolved outside this machine.
     write(&root.join("etc/nsswitch.conf"), "hosts: files\n")?;
     let target = below(root, Path::new(&program_path(name)));
     parent(&target)?;
-    // A program of the test profile is large; another file system needs a copy.
+    // A program of the test profile is large. A hard link avoids a copy on the same file system.
     fs::hard_link(program, &target)
         .or_else(|_| fs::copy(program, &target).map(drop))
         .with_context(|| format!("copying {}", program.display()))
 }
 
-/// Files that ldd names. A library without a file, such as the kernel's own, has no path.
+/// Files in the output of ldd. A library without a file, such as that of the kernel, has no path.
 fn libraries(told: &str) -> Vec<PathBuf> {
     let path = |line: &str| line.split_whitespace().find(|word| word.starts_with('/')).map(PathBuf::from);
     told.lines().filter_map(path).collect()

@@ -1,14 +1,14 @@
-//! What a Pod says about its one container, and how the kubelet reads it.
+//! Interprets the only container of a Pod, like the kubelet.
 
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// The address on which a service listens on all addresses of its pod.
+/// Address on which a service listens on all addresses of its pod.
 const ANY: &str = "0.0.0.0:";
 
-/// The one container of a pod.
+/// The only container of a pod.
 ///
 /// # Errors
 /// If there is not exactly one.
@@ -20,20 +20,20 @@ pub(super) fn container(pod: &Pod) -> Result<&Container> {
     }
 }
 
-/// The name of the image without registry, tag and digest; it is that of the program too.
+/// Name of the image without registry, tag and digest, which is also the name of the program.
 pub(super) fn program(container: &Container) -> Result<&str> {
     let image = container.image.as_deref().context("the container has no image")?;
     let name = image.rsplit('/').next().unwrap_or(image);
     Ok(name.split([':', '@']).next().unwrap_or(name))
 }
 
-/// Variables of the container.
+/// Environment variables of the container.
 ///
 /// # Errors
-/// If one comes from a source that is not played.
+/// If a variable has a source that is not simulated.
 pub(super) fn environment(pod: &Pod, container: &Container, address: Ipv4Addr) -> Result<BTreeMap<String, String>> {
     if container.env_from.as_ref().is_some_and(|sources| !sources.is_empty()) {
-        bail!("envFrom is not played");
+        bail!("envFrom is not supported");
     }
     let variables = container.env.iter().flatten();
     variables.map(|variable| Ok((variable.name.clone(), value(pod, variable, address)?))).collect()
@@ -46,22 +46,23 @@ fn value(pod: &Pod, variable: &EnvVar, address: Ipv4Addr) -> Result<String> {
         Some("metadata.name") => pod.metadata.name.clone().context("the pod has no name"),
         Some("metadata.namespace") => pod.metadata.namespace.clone().context("the pod has no namespace"),
         Some("status.podIP") => Ok(address.to_string()),
-        _ => bail!("the source of the variable {} is not played", variable.name),
+        _ => bail!("the source of the variable {} is not supported", variable.name),
     }
 }
 
-/// Arguments of the container. Pods share one network here: a service listens on its pod's address in place of all addresses.
+/// Arguments of the container. Pods share one network here, so a service listens on its pod's address instead of all
+/// addresses.
 pub(super) fn arguments(container: &Container, env: &BTreeMap<String, String>, address: Ipv4Addr) -> Vec<String> {
     let own = format!("{address}:");
     container.args.iter().flatten().map(|argument| expand(argument, env).replace(ANY, &own)).collect()
 }
 
-/// An argument with `$(NAME)` replaced, as the kubelet does.
+/// Replaces `$(NAME)` in an argument, like the kubelet.
 pub(crate) fn expand(argument: &str, env: &BTreeMap<String, String>) -> String {
     env.iter().fold(argument.to_owned(), |text, (name, value)| text.replace(&format!("$({name})"), value))
 }
 
-/// Where the readiness probe asks, if there is one: address and path.
+/// Address and path of the readiness probe, if there is one.
 ///
 /// # Errors
 /// If the probe names no port of the container.
@@ -125,8 +126,8 @@ mod tests {
         let spec = pod.spec.as_mut().context("no spec")?;
         let unknown = json!({"name": "X", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}});
         spec.containers[0].env = Some(vec![serde_json::from_value(unknown)?]);
-        let told = environment(&pod, container(&pod)?, address).map_err(|error| error.to_string());
-        assert_eq!(told, Err("the source of the variable X is not played".to_owned()));
+        let result = environment(&pod, container(&pod)?, address).map_err(|error| error.to_string());
+        assert_eq!(result, Err("the source of the variable X is not supported".to_owned()));
         pod.spec.as_mut().context("no spec")?.containers.clear();
         assert!(container(&pod).is_err());
         Ok(())

@@ -1,22 +1,22 @@
-//! What the kubelet writes into the status of a pod.
+//! Pod status as the kubelet writes it.
 
 use k8s_openapi::api::core::v1::Container;
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 
-/// A pod's address as the API knows it. Endpoints may not be loopback addresses, on which the processes listen.
+/// A pod's address in the API. Endpoints must not be loopback addresses, on which the processes listen.
 pub(super) fn told(address: Ipv4Addr) -> Ipv4Addr {
     let [_, b, c, d] = address.octets();
     Ipv4Addr::new(10, b, c, d)
 }
 
-/// The loopback address behind one that the API knows.
+/// The loopback address for an address in the API.
 pub(super) fn real(told: Ipv4Addr) -> Ipv4Addr {
     let [_, b, c, d] = told.octets();
     Ipv4Addr::new(127, b, c, d)
 }
 
-/// The container runs. `address` is None for a pod that kwok has given one.
+/// Status of a running container. `address` is None for a pod to which kwok has assigned one.
 pub(super) fn running(container: &Container, address: Option<Ipv4Addr>, ready: bool) -> Value {
     let now = jiff::Timestamp::now().to_string();
     let readiness = if ready { "True" } else { "False" };
@@ -39,7 +39,7 @@ pub(super) fn running(container: &Container, address: Option<Ipv4Addr>, ready: b
     status
 }
 
-/// The container of a pod that runs once has ended well.
+/// Status of a container that completed successfully.
 pub(super) fn succeeded(container: &Container) -> Value {
     let now = jiff::Timestamp::now().to_string();
     let condition =

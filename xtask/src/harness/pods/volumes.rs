@@ -14,7 +14,7 @@ const TOKEN: &str = "--duration=1h";
 /// Files of a volume by name.
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// Where the volumes of a pod come from.
+/// Source of the volumes of a pod.
 #[derive(Debug)]
 pub(super) struct Source<'a> {
     pub(super) kubectl: &'a Kubectl,
@@ -22,11 +22,11 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// The mounts of the pod's container, each a folder below `dir`. None while a Secret or ConfigMap does not exist: a kubelet
-    /// waits for it.
+    /// Mounts of the pod's container, each a folder in `dir`. None while a Secret or ConfigMap does not exist: a
+    /// kubelet waits for it.
     ///
     /// # Errors
-    /// If a volume is of a kind that is not played.
+    /// If a volume has a type that is not simulated.
     pub(super) fn mounts(&self, pod: &Pod, dir: &Path) -> Result<Option<Vec<Mount>>> {
         let spec = pod.spec.as_ref().context("a pod without spec")?;
         let mut mounts = Vec::new();
@@ -54,7 +54,7 @@ impl Source<'_> {
         if let Some(map) = &volume.config_map {
             return self.config_map(&map.name, map.items.as_deref());
         }
-        let projected = volume.projected.as_ref().context("volumes of this kind are not played")?;
+        let projected = volume.projected.as_ref().context("volumes of this type are not supported")?;
         let mut all = Files::new();
         for source in projected.sources.iter().flatten() {
             match self.projection(pod, source)? {
@@ -65,7 +65,7 @@ impl Source<'_> {
         Ok(Some(all))
     }
 
-    /// What the API server adds to pods that want a token: the token, the authority and the namespace.
+    /// Files of a projected volume: the token, the certificate authority and the namespace.
     fn projection(&self, pod: &Pod, source: &VolumeProjection) -> Result<Option<Files>> {
         if let Some(token) = &source.service_account_token {
             return Ok(Some(Files::from([(token.path.clone(), self.token(pod)?.into_bytes())])));
@@ -73,18 +73,18 @@ impl Source<'_> {
         if let Some(map) = &source.config_map {
             return self.config_map(&map.name, map.items.as_deref());
         }
-        let items = source.downward_api.as_ref().context("projections of this kind are not played")?.items.iter();
+        let items = source.downward_api.as_ref().context("projections of this type are not supported")?.items.iter();
         let mut files = Files::new();
         for item in items.flatten() {
             match item.field_ref.as_ref().map(|field| field.field_path.as_str()) {
                 Some("metadata.namespace") => files.insert(item.path.clone(), self.namespace.as_bytes().to_vec()),
-                other => bail!("the field {other:?} is not played"),
+                other => bail!("the field {other:?} is not supported"),
             };
         }
         Ok(Some(files))
     }
 
-    /// A token that is bound to the pod, as the kubelet asks for it.
+    /// A token that is bound to the pod, as the kubelet requests it.
     fn token(&self, pod: &Pod) -> Result<String> {
         let part = |value: &Option<String>, what: &str| value.clone().with_context(|| format!("the pod has no {what}"));
         let account = part(&pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone()), "account")?;

@@ -1,4 +1,4 @@
-//! The image of the `plimsoll` command.
+//! Checks the image of the `plimsoll` command.
 
 use crate::harness::confine::{self, Mount};
 use anyhow::{Context as _, Result, bail};
@@ -7,10 +7,10 @@ use std::path::Path;
 const PROGRAM: &str = "/usr/bin/plimsoll";
 const EXAMPLE: &str = "docs/examples/plan";
 
-/// Version, help, and a plan of the example.
+/// Runs version, help, and a plan of the example.
 ///
 /// # Errors
-/// If one fails or says nothing of what it should.
+/// If a command fails or its output lacks an expected part.
 pub(super) fn check(repository: &Path, root: &Path) -> Result<()> {
     let version = run(root, &[], &["--version"])?;
     if version.trim() != concat!("plimsoll ", env!("CARGO_PKG_VERSION")) {
@@ -27,17 +27,17 @@ pub(super) fn check(repository: &Path, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Certificates for the three services, made by the image, in a folder that is its user's.
+/// Creates certificates for the three services with the image, in a folder of its user.
 ///
 /// # Errors
-/// If they cannot be made.
+/// If the certificates cannot be created.
 pub(super) fn certificates(root: &Path, folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder)?;
     let mount = Mount { from: folder.to_owned(), to: "out".to_owned(), writable: true };
     run(root, &[mount], &["certificates", "--out", "/out"]).map(drop)
 }
 
-/// Mounts change their owner: never those of the repository.
+/// Copies a folder, because mounts change the owner and must not change the repository.
 fn copy(folder: &Path) -> Result<tempfile::TempDir> {
     let copy = tempfile::tempdir()?;
     for entry in std::fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {

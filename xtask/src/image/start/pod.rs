@@ -1,4 +1,4 @@
-//! What a kubelet makes of a manifest: arguments, environment, mounted files. On loopback instead of a pod's network.
+//! Interprets a manifest like a kubelet: arguments, environment, mounted files. Uses loopback instead of a pod network.
 
 use crate::harness::confine::{self, Mount};
 use crate::harness::pods::spec::expand;
@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// In the order in which they need each other.
+/// In the order of their dependencies.
 pub(super) const SERVICES: [&str; 3] = ["scheduler", "actuator", "watcher"];
 const NAMESPACE: &str = "plimsoll-system";
 const TOKEN_FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -23,7 +23,7 @@ const HEALTH: &str = "--health-listen=";
 pub(super) struct Pod {
     /// The image's name.
     pub(super) image: &'static str,
-    /// Where /livez and /readyz are.
+    /// Address of /livez and /readyz.
     pub(super) health: SocketAddr,
     root: PathBuf,
     program: String,
@@ -33,10 +33,10 @@ pub(super) struct Pod {
 }
 
 impl Pod {
-    /// Reads the manifest and writes the files that are mounted.
+    /// Reads the manifest and writes the mounted files.
     ///
     /// # Errors
-    /// If the manifest is not understood or the API server gives no token.
+    /// If the manifest cannot be parsed or the API server returns no token.
     pub(super) fn prepare(
         repository: &Path,
         program: &Program,
@@ -84,7 +84,7 @@ impl Pod {
             env.insert("KUBERNETES_SERVICE_PORT".to_owned(), server.port().to_string());
         }
         if service == "actuator" {
-            // In a cluster, EKS Pod Identity gives these; the stand-in takes any.
+            // In a cluster, EKS Pod Identity provides these; the stand-in accepts any values.
             for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"] {
                 env.insert(name.to_owned(), "test".to_owned());
             }
@@ -95,7 +95,7 @@ impl Pod {
         Ok(Pod { image: program.image, health, root: root.to_owned(), program: program_path, args, env, mounts })
     }
 
-    /// The command that starts it.
+    /// The command that starts the service.
     pub(super) fn command(&self) -> Command {
         let mut command = confine::command(&self.root, &self.mounts, &self.program, &self.args);
         command.envs(&self.env);
@@ -103,13 +103,13 @@ impl Pod {
     }
 }
 
-/// Loopback is a whole network: 127.41.0.1 and up stand for the addresses of pods.
+/// Loopback is a whole network: the addresses from 127.41.0.1 represent pods.
 fn address(service: &str) -> Result<IpAddr> {
     let index = SERVICES.iter().position(|one| *one == service).with_context(|| format!("no service {service}"))?;
     Ok(IpAddr::V4(Ipv4Addr::new(127, 41, 0, u8::try_from(index + 1)?)))
 }
 
-/// What DNS answers in a cluster.
+/// Writes a hosts file with the DNS names of a cluster.
 fn hosts(folder: &Path) -> Result<Mount> {
     let mut text = String::from("127.0.0.1 localhost\n");
     for service in SERVICES {

@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, reason = "helpers of tests, which may fail like them")]
+#![allow(clippy::unwrap_used, reason = "test helpers fail by panicking")]
 
 use super::*;
 use plimsoll_workloads::{Profile, case};

@@ -1,4 +1,4 @@
-//! Plans for snapshots that are not the newest any more.
+//! Plans for snapshots that are no longer the newest.
 
 use super::*;
 use crate::samples::{node, pool};
@@ -54,7 +54,7 @@ fn every_plan_of_a_busy_cluster_is_executed_as_far_as_it_still_holds() {
     let first = busy(&mut harness, 0, "ab", |_| {});
     assert_eq!(harness.next(&first, 0), Step::Plan);
     harness.record_plan(&first, launches(&["a", "b"]), 20);
-    // While the plan was made, b found a place and c came.
+    // While the plan was computed, b was bound and c was created.
     let second = busy(&mut harness, 10, "ac", |_| {});
     assert_eq!(actions(&harness.next(&second, 20)), ["a"]);
     harness.outcome("a", OutcomeStatus::Accepted, 0, 21);
@@ -141,7 +141,7 @@ fn removals_get_their_turn_although_a_pod_stays_pending_in_a_busy_cluster() {
     let mut harness = Harness::new();
     harness.cycle = Cycle::new(7).with_disruption(true);
     let (mut planned, mut removed) = (Vec::new(), 0);
-    // Every 100 ms another snapshot, while each plan takes 50 ms. Pod a has no place.
+    // A new snapshot every 100 ms, while each plan takes 50 ms. Pod a is unschedulable.
     for millis in (0..60_000).step_by(100) {
         let with_node = |snapshot: &mut Snapshot| snapshot.nodes.push(node("empty", "default"));
         let snapshot = busy(&mut harness, millis, "a", with_node);

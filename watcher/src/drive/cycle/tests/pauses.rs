@@ -62,8 +62,8 @@ fn a_replacement_waits_for_the_pause_of_its_removal() {
     let snapshot = harness.snapshot(3, ClusterState::default());
     assert_eq!(harness.next(&snapshot, 3), Step::Plan);
     harness.record_plan(&snapshot, plan, 3);
-    // A launch that failed once has no pause of its own. Without the removal it is not sent, so a newer snapshot would
-    // give the same plan, at once and for ever.
+    // A launch that failed once has no backoff of its own. It is not sent without the removal, so a newer snapshot
+    // would lead to the same plan in an endless loop.
     assert_eq!(harness.next(&snapshot, 3), Step::Wait(Some(harness.at(10_002))));
 }
 

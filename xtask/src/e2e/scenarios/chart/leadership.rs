@@ -1,43 +1,43 @@
-//! Who held a Lease when, from the writes to it.
+//! Holders of a Lease over time, from the writes to it.
 
 use crate::harness::audit::Entry;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// A write to a Lease that the API server carried out.
+/// A successful write to a Lease.
 #[derive(Debug)]
 struct Term<'a> {
     time: f64,
-    /// Empty after its holder gave it up.
+    /// Empty after its holder released it.
     holder: &'a str,
-    /// How long the holder may lead without writing again.
+    /// Time for which the holder may lead without another write.
     seconds: f64,
 }
 
-/// What was seen of a Lease.
+/// History of a Lease.
 #[derive(Debug, PartialEq)]
 pub(super) struct Leadership {
-    /// All who ever held it.
+    /// All holders.
     pub(super) holders: BTreeSet<String>,
-    /// The longest time for which nobody did, in seconds.
+    /// Longest time without a holder, in seconds.
     pub(super) gap: f64,
-    /// Its duration, in seconds.
+    /// Duration of the Lease, in seconds.
     pub(super) lease: f64,
 }
 
 /// Reads the writes to one Lease.
 ///
 /// # Errors
-/// If nobody ever held it, or a write is not understood.
+/// If the Lease never had a holder, or a write cannot be parsed.
 pub(super) fn of(entries: &[Entry], lease: &str) -> Result<Leadership> {
     let writes = entries.iter().filter(|entry| entry.resource == "leases" && entry.writes() && entry.code < 300);
     let writes = writes.filter(|entry| entry.name == lease || entry.request["metadata"]["name"] == lease);
     let mut terms = writes.map(term).collect::<Result<Vec<_>>>()?;
-    // The log is in the order in which requests were over.
+    // The log is in the order of the responses.
     terms.sort_by(|a, b| a.time.total_cmp(&b.time));
     let held: Vec<_> = terms.iter().filter(|term| !term.holder.is_empty()).collect();
-    ensure!(!held.is_empty(), "nobody ever held the Lease {lease}");
+    ensure!(!held.is_empty(), "the Lease {lease} never had a holder");
     let gaps = terms.windows(2).map(|pair| gap(&pair[0], &pair[1]));
     Ok(Leadership {
         holders: held.iter().map(|term| term.holder.to_owned()).collect(),
@@ -55,9 +55,9 @@ fn term(entry: &Entry) -> Result<Term<'_>> {
     Ok(Term { time: entry.time, holder, seconds })
 }
 
-/// From the end of one term to the beginning of the next.
-fn gap(one: &Term<'_>, next: &Term<'_>) -> f64 {
-    let end = if one.holder.is_empty() { one.time } else { one.time + one.seconds };
+/// Time from the end of one term to the start of the next.
+fn gap(previous: &Term<'_>, next: &Term<'_>) -> f64 {
+    let end = if previous.holder.is_empty() { previous.time } else { previous.time + previous.seconds };
     (next.time - end).max(0.0)
 }
 

@@ -1,4 +1,4 @@
-//! The queries of Karpenter's dashboards, as facts: which metrics and labels they use.
+//! Queries of Karpenter's dashboards: the metrics and labels that they use.
 
 use super::scrapes::{Labels, Scrapes};
 use anyhow::{Context as _, Result};
@@ -11,9 +11,9 @@ const FACTS: &str = include_str!("../../../../../tests/monitoring/karpenter-dash
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Query {
-    /// They are combined series by series.
+    /// Metrics that the query joins.
     metrics: Vec<String>,
-    /// Labels with their value; `*` for any.
+    /// Labels with their values; `*` for any value.
     #[serde(default)]
     select: BTreeMap<String, String>,
     #[serde(default)]
@@ -23,7 +23,7 @@ pub(super) struct Query {
 /// The queries of both dashboards.
 ///
 /// # Errors
-/// If the file is not understood.
+/// If the file cannot be parsed.
 pub(super) fn queries() -> Result<Vec<Query>> {
     let boards: BTreeMap<String, Vec<Query>> =
         serde_saphyr::from_str(FACTS).context("tests/monitoring/karpenter-dashboards.yaml")?;
@@ -31,14 +31,14 @@ pub(super) fn queries() -> Result<Vec<Query>> {
 }
 
 impl Query {
-    /// Whether it would return a series.
+    /// Whether the query would return a series.
     pub(super) fn has_series(&self, scrapes: &Scrapes) -> bool {
         let mut common: Option<BTreeSet<&Labels>> = None;
         for metric in &self.metrics {
-            let found: BTreeSet<&Labels> = scrapes.of(metric).filter(|labels| self.takes(labels)).collect();
+            let label_sets: BTreeSet<&Labels> = scrapes.of(metric).filter(|labels| self.takes(labels)).collect();
             common = Some(match common {
-                Some(before) => before.intersection(&found).copied().collect(),
-                None => found,
+                Some(before) => before.intersection(&label_sets).copied().collect(),
+                None => label_sets,
             });
         }
         common.is_some_and(|series| !series.is_empty())
@@ -53,14 +53,14 @@ impl Query {
         self.select.iter().all(selected) && self.by.iter().all(|label| has(label) || label == CONSOLIDATION_TYPE)
     }
 
-    /// For messages.
+    /// Name for messages.
     pub(super) fn name(&self) -> String {
         let select: Vec<_> = self.select.iter().map(|(label, value)| format!("{label}={value}")).collect();
         format!("{} {{{}}} by ({})", self.metrics.join(" with "), select.join(", "), self.by.join(", "))
     }
 }
 
-/// Empty for reasons other than consolidation, in Karpenter too.
+/// Empty for reasons other than consolidation, as in Karpenter.
 const CONSOLIDATION_TYPE: &str = "consolidation_type";
 
 #[cfg(test)]

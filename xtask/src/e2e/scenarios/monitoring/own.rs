@@ -7,22 +7,22 @@ use std::path::Path;
 
 /// Prefixes of metrics that the services export.
 const PREFIXES: [&str; 4] = ["plimsoll_", "karpenter_", "operator_", "controller_runtime_"];
-/// What names of metrics are selected by, in place of a name.
+/// Start of a selector by a pattern of metric names.
 const BY_PATTERN: &str = "__name__=~\"";
 
-/// An expression, and where it is.
+/// An expression and its location.
 #[derive(Debug)]
 pub(super) struct Expression {
     pub(super) file: String,
     pub(super) text: String,
-    /// Of a dashboard, and not of a rule, which returns something only if it fires.
+    /// Whether it is part of a dashboard. Expressions of rules return data only while they fire.
     pub(super) shown: bool,
 }
 
 /// All expressions of the chart.
 ///
 /// # Errors
-/// If a file is not understood.
+/// If a file cannot be parsed.
 pub(super) fn expressions(root: &Path) -> Result<Vec<Expression>> {
     let mut all = Vec::new();
     for (folder, extension) in [("dashboards", "json"), ("rules", "yaml")] {
@@ -33,13 +33,13 @@ pub(super) fn expressions(root: &Path) -> Result<Vec<Expression>> {
                 continue;
             }
             let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-            // JSON is YAML.
+            // JSON is valid YAML.
             let document: Value = serde_saphyr::from_str(&text).with_context(|| format!("{}", path.display()))?;
-            let mut found = Vec::new();
-            walk(&document, &mut found);
+            let mut texts = Vec::new();
+            walk(&document, &mut texts);
             let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let shown = extension == "json";
-            all.extend(found.into_iter().map(|text| Expression { file: file.clone(), text, shown }));
+            all.extend(texts.into_iter().map(|text| Expression { file: file.clone(), text, shown }));
         }
     }
     Ok(all)
@@ -62,27 +62,27 @@ fn walk(value: &Value, found: &mut Vec<String>) {
 }
 
 impl Expression {
-    /// Names of metrics in it, those that a pattern stands for included; `known` are all names that there are.
+    /// Names of metrics in the expression, including those that match a pattern; `known` are all existing names.
     pub(super) fn names<'a>(&'a self, known: &[&'a str]) -> BTreeSet<&'a str> {
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        // Other values of labels stand between quotation marks too.
+        // Other label values are in quotes too.
         let outside = self.text.split('"').step_by(2).flat_map(|part| part.split(|c| !is_name(c)));
         let mut names: BTreeSet<&str> = outside.filter(|word| PREFIXES.iter().any(|p| word.starts_with(p))).collect();
         for pattern in self.text.split(BY_PATTERN).skip(1).filter_map(|rest| rest.split('"').next()) {
             let matching: Vec<_> = known.iter().filter(|name| matches(pattern, name)).copied().collect();
-            // A pattern that stands for nothing is told as it is.
+            // A pattern without matches is reported unchanged.
             names.extend(if matching.is_empty() { vec![pattern] } else { matching });
         }
         names
     }
 
-    /// As Grafana sends it, with all NodePools chosen.
+    /// The expression as Grafana sends it with all NodePools selected.
     pub(super) fn filled_in(&self) -> String {
         self.text.replace("$nodepool", ".+").replace("$__rate_interval", "1m")
     }
 }
 
-/// Whether a pattern of alternatives in brackets and of `.*` matches a whole name.
+/// Whether a pattern of alternatives in parentheses and of `.*` matches a whole name.
 fn matches(pattern: &str, name: &str) -> bool {
     if let Some((before, rest)) = pattern.split_once('(')
         && let Some((alternatives, after)) = rest.split_once(')')

@@ -1,4 +1,4 @@
-//! A Prometheus that scrapes the services while the scenario plays, where the machine has one.
+//! A Prometheus that scrapes the services during the scenario, if it is installed.
 
 use super::scrapes::JOB;
 use crate::harness::http::{self, percent};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 const START: Duration = Duration::from_secs(30);
-/// Of scrapes, and between two evaluations of an expression, in seconds.
+/// Interval of scrapes, and step of evaluations, in seconds.
 const STEP_SECONDS: u32 = 2;
 
 /// A running Prometheus.
@@ -25,10 +25,10 @@ pub(super) struct Prometheus {
 }
 
 impl Prometheus {
-    /// None if it is not installed.
+    /// `None` if Prometheus is not installed.
     ///
     /// # Errors
-    /// If it does not start.
+    /// If Prometheus does not start.
     pub(super) fn start(guard: &Arc<Guard>, dir: &Path, targets: &[SocketAddr]) -> Result<Option<Prometheus>> {
         if !tools::PROMETHEUS.is_installed() {
             return Ok(None);
@@ -58,10 +58,10 @@ impl Prometheus {
         Ok(Some(Prometheus { address, since: now()?, _process: process }))
     }
 
-    /// Whether an expression returned a number at any time since the start.
+    /// Whether an expression has returned a number since the start.
     ///
     /// # Errors
-    /// If Prometheus refuses the expression.
+    /// If Prometheus rejects the expression.
     pub(super) fn ever_returned(&self, expression: &str) -> Result<bool> {
         let (query, since, until) = (percent(expression), self.since, now()?);
         let path = format!("/api/v1/query_range?query={query}&start={since}&end={until}&step={STEP_SECONDS}");

@@ -1,27 +1,27 @@
-//! What the services' /metrics told, all scrapes together.
+//! Scraped metrics of the services, combined over all scrapes.
 
 use crate::harness::http;
 use anyhow::{Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-/// As docs/metrics.md asks for.
+/// Job label that docs/metrics.md requires.
 pub(super) const JOB: &str = "karpenter";
 
 /// Labels of a series.
 pub(super) type Labels = BTreeMap<String, String>;
 
-/// Series that had a sample, by the metric's name.
+/// Series that had a sample, by metric name.
 #[derive(Debug, Default)]
 pub(in crate::e2e) struct Scrapes {
     series: BTreeMap<String, BTreeSet<Labels>>,
 }
 
 impl Scrapes {
-    /// Scrapes each of these. One that does not answer, because it restarts, is left out.
+    /// Scrapes each target. A target that does not respond, because it restarts, is skipped.
     ///
     /// # Errors
-    /// If an answer is not in the text format.
+    /// If a response is not in the text format.
     pub(in crate::e2e) fn take(&mut self, targets: impl IntoIterator<Item = SocketAddr>) -> Result<()> {
         for target in targets {
             if let Ok(answer) = http::send(target, "GET", "/metrics", &[], "") {
@@ -34,11 +34,11 @@ impl Scrapes {
     pub(super) fn add(&mut self, text: &str, target: SocketAddr) -> Result<()> {
         for line in text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
             let (name, mut labels, value) = sample(line)?;
-            // A quantile of nothing.
+            // A quantile without observations.
             if value.is_nan() {
                 continue;
             }
-            // What Prometheus adds.
+            // Labels that Prometheus adds.
             labels.insert("job".to_owned(), JOB.to_owned());
             labels.insert("instance".to_owned(), target.to_string());
             self.series.entry(name.to_owned()).or_default().insert(labels);
@@ -51,12 +51,12 @@ impl Scrapes {
         self.series.contains_key(name)
     }
 
-    /// Series of a metric that have these labels.
+    /// Series of a metric with these labels.
     pub(super) fn of(&self, name: &str) -> impl Iterator<Item = &Labels> {
         self.series.get(name).into_iter().flatten()
     }
 
-    /// How many series there were.
+    /// Number of series.
     pub(super) fn len(&self) -> usize {
         self.series.values().map(BTreeSet::len).sum()
     }
@@ -88,7 +88,7 @@ fn sample(line: &str) -> Result<(&str, Labels, f64)> {
     }
 }
 
-/// The text up to its closing quotation mark, and what follows.
+/// The string up to its closing quote, and the rest.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices();

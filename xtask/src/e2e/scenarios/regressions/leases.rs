@@ -1,4 +1,4 @@
-//! Someone deletes the Lease of the watcher, then that of the actuator.
+//! The Lease of the watcher is deleted, and then that of the actuator.
 
 use super::super::super::Figure;
 use super::super::super::objects::SOON;
@@ -11,11 +11,11 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// The next watcher takes the Lease within some seconds; the rest is the node's start.
+/// The next watcher takes the Lease within seconds; the rest is the start of the node.
 const WATCHER: Duration = Duration::from_secs(30);
-/// The next actuator waits for the former one's lease and its longest call as well: 23 s.
+/// The next actuator also waits for the lease and the longest call of the former one: 23 s.
 const ACTUATOR: Duration = Duration::from_secs(60);
-/// A Lease runs out after 15 s.
+/// A Lease expires after 15 s.
 const TAKEN: Duration = Duration::from_secs(40);
 
 pub(super) fn watcher(world: &mut World) -> Result<Figure> {
@@ -29,7 +29,7 @@ pub(super) fn actuator(world: &mut World) -> Result<Figure> {
     after_deletion(world, "plimsoll-actuator", "actuator-lease", ACTUATOR, 4)
 }
 
-/// Lets the watcher's Lease change hands, so that its count of transitions is above that of a new one.
+/// Makes the watcher's Lease change its holder, so that its transition count is above that of a new Lease.
 fn change_hands(world: &mut World) -> Result<()> {
     let kubectl = world.cluster.kubectl.clone();
     let services = world.services()?;
@@ -43,7 +43,7 @@ fn change_hands(world: &mut World) -> Result<()> {
     })
 }
 
-/// Deletes a Lease, waits until it is there again, and sees a new pod on a node of its own: one instance to a pod.
+/// Deletes a Lease, waits until it exists again, and checks that a new pod gets its own node: one instance per pod.
 fn after_deletion(world: &World, lease: &str, name: &'static str, limit: Duration, instances: usize) -> Result<Figure> {
     let uid = |lease: &Value| lease["metadata"]["uid"].as_str().map(str::to_owned);
     let read = || {
@@ -59,11 +59,11 @@ fn after_deletion(world: &World, lease: &str, name: &'static str, limit: Duratio
     world.keep_ready(name, &pod(name), limit.saturating_sub(deleted.elapsed()))?;
     let took = deleted.elapsed();
     let bought = audit::launched_claims_of(&world.cluster.audit()?, "leases");
-    ensure!(bought == instances, "{lease} deleted: {bought} instances were bought for {instances} pods");
+    ensure!(bought == instances, "{lease} deleted: {bought} instances were launched for {instances} pods");
     Ok((name, format!("a pod was ready {:.1} s after its deletion", took.as_secs_f64())))
 }
 
-/// A pod that fills a node of the pool of these cases.
+/// A pod that fills a node of the pool.
 fn pod(name: &str) -> String {
     let resources = json!({"requests": {"cpu": "1500m", "memory": "64Mi"}});
     json!({
