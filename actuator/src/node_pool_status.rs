@@ -4,6 +4,7 @@
 mod claims;
 mod drift;
 mod pools;
+mod reserved_labels;
 
 use crate::fencing::Fence;
 use crate::io::Writes;
@@ -39,5 +40,5 @@ pub struct NodePoolStatus {
 /// Updates the status until `stop`.
 pub async fn run(deps: NodePoolStatus, stop: CancellationToken) {
     deps.stores.wait_ready().await;
-    tokio::join!(pools::run(&deps, &stop), claims::run(&deps, &stop));
+    tokio::join!(pools::run(&deps, &stop), claims::run(&deps, &stop), reserved_labels::run(&deps, &stop));
 }

@@ -19,6 +19,7 @@ fn fleet_request_has_the_names_of_the_ec2_api() {
                 image_id: "ami-1".to_owned(),
                 priority: 7,
             }],
+            reservation: None,
         }],
         prioritized: false,
         context: Some("c".to_owned()),

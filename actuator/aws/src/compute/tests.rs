@@ -24,6 +24,7 @@ fn request(capacity_type: CapacityType) -> FleetRequest {
             launch_template_name: "karpenter.k8s.aws/1".to_owned(),
             version: 4,
             overrides: vec![way("us-east-1a", 1), way("us-east-1b", 2)],
+            reservation: None,
         }],
         prioritized: false,
         context: None,

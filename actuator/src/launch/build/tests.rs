@@ -24,6 +24,7 @@ fn kind(name: &str, cpu: i64, spot: i64, on_demand: i64) -> InstanceType {
         capacity_type,
         price: MicroUsdPerHour(price),
         available: true,
+        reservation: None,
     };
     InstanceType {
         name: name.to_owned(),
@@ -75,7 +76,7 @@ impl World {
         launch: &Launch,
         closed: impl Fn(&OfferingChoice) -> bool,
     ) -> Result<(Launch, Requirements), Refusal> {
-        narrow(launch, &self.pool, &self.class, &self.catalog, closed)
+        narrow(launch, &self.pool, &self.class, &self.catalog, closed, |_| 1)
     }
 
     fn admitted(&self, launch: &Launch) -> Admitted {
@@ -98,6 +99,7 @@ impl World {
                     zone: it.zone.clone(),
                     capacity_type: it.capacity_type,
                     price: it.price,
+                    reservation: None,
                 })
                 .collect::<Vec<_>>()
                 .into(),

@@ -40,6 +40,7 @@ fn wanted() -> TemplateInput {
         labels: BTreeMap::from([(label::NODE_POOL.to_owned(), "general".to_owned())]),
         taints: Vec::new(),
         capacity_type: CapacityType::Spot,
+        reservation: None,
         dedicated: false,
         requests: Resources::new(),
     }
