@@ -1,4 +1,4 @@
-"""Pricing's GetProducts, and the EC2 lists that are empty here: moto has none of them."""
+"""Pricing's GetProducts, and EC2's lists of what moto does not have."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from plimsoll_ec2.world import WORLD
 
 PAGE_MAX = 100
 _NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
-# Actions that moto answers by an HTML page of status 500; an account without any has these answers.
-EMPTY_LISTS = {
+# Actions that moto answers by an HTML page of status 500, with the name of the list in their answer.
+LISTS = {
     "DescribeCapacityReservations": "capacityReservationSet",
     "DescribePlacementGroups": "placementGroupSet",
 }
 
 
-def empty_list(action: str) -> str:
-    """The answer of an account that has none."""
+def described(action: str, parameters: dict[str, Any]) -> str:
+    """The answer: the capacity reservations that were set, and no placement groups."""
+    items, token = WORLD.reservations.describe(parameters) if action == "DescribeCapacityReservations" else ("", "")
+    next_token = f"<nextToken>{token}</nextToken>" if token else ""
     return (
         f'<?xml version="1.0" encoding="UTF-8"?><{action}Response xmlns="{_NAMESPACE}">'
-        f"<requestId>plimsoll-ec2</requestId><{EMPTY_LISTS[action]}/></{action}Response>"
+        f"<requestId>plimsoll-ec2</requestId><{LISTS[action]}>{items}</{LISTS[action]}>{next_token}</{action}Response>"
     )
 
 

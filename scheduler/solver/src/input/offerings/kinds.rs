@@ -2,7 +2,7 @@
 
 use crate::input::intern::{Amounts, ResourceTable};
 use crate::input::volumes;
-use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
+use plimsoll_model::catalog::{Catalog, InstanceType};
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::resources::CPU;
