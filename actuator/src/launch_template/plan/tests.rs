@@ -158,6 +158,21 @@ fn template_contains_the_class_settings() {
 }
 
 #[test]
+fn instances_stay_out_of_capacity_reservations_that_they_do_not_target() {
+    let target = ReservationSpec::Target { id: "cr-1".to_owned(), market_type: None };
+    let of = |settings: &Settings, reservation: Option<&ReservationSpec>| {
+        let input = TemplateInput { reservation: reservation.cloned(), ..wanted() };
+        let kind = kind("m5.large", "amd64", 29, 0);
+        plan(settings, &class(json!({})), &resolved(), &input, &[&kind]).unwrap().remove(0).spec
+    };
+    let (avoiding, targeting) = (of(&settings(), None), of(&settings(), Some(&target)));
+    assert_eq!((avoiding.reservation, targeting.reservation), (Some(ReservationSpec::Avoid), Some(target)));
+    assert_ne!(avoiding.name, targeting.name);
+    let disabled = Settings { reserved_capacity: false, ..settings() };
+    assert_eq!(of(&disabled, None).reservation, None, "open reservations may be used");
+}
+
+#[test]
 fn bottlerocket_version_comes_from_the_alias_or_a_name() {
     let version = |spec: Value, image_name: &str| {
         let image = ResolvedImage { name: image_name.to_owned(), ..image("ami-1", "amd64") };
