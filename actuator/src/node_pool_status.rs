@@ -7,7 +7,7 @@ mod pools;
 mod reserved_labels;
 
 use crate::fencing::Fence;
-use crate::io::Writes;
+use crate::io::{CloudReads, Writes};
 use crate::metrics::ActuatorMetrics;
 use crate::state::catalogs::Catalogs;
 use crate::state::instances::ListedInstances;
@@ -25,6 +25,8 @@ pub struct NodePoolStatus {
     pub writes: Writes,
     /// Catalogs of the node classes.
     pub catalogs: Catalogs,
+    /// Reads of the cloud.
+    pub cloud_reads: CloudReads,
     /// Instances as EC2 listed them.
     pub instances: ListedInstances,
     /// Recent registration results by pool.

@@ -382,5 +382,6 @@ fn pool_limits_count_the_largest_type_of_each_launch() {
 mod existing;
 mod min_values;
 mod removals;
+mod reservations;
 mod topology;
 mod volumes_and_pools;

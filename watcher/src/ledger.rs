@@ -155,6 +155,22 @@ mod tests {
     }
 
     #[test]
+    fn free_instances_of_reservations_stay_until_they_change() {
+        let counts = |free: &[u32]| -> Vec<ReservationCount> {
+            free.iter().map(|free| ReservationCount { id: "cr-1".to_owned(), free: *free }).collect()
+        };
+        let mut ledger = Ledger::new();
+        let told = |sequence, free: Option<&[u32]>| LedgerUpdate {
+            reservations: free.map(counts),
+            ..update(sequence, &[], true)
+        };
+        for (sequence, free, expected) in [(1, Some(&[2][..]), &[2][..]), (2, None, &[2]), (3, Some(&[]), &[])] {
+            assert!(ledger.apply(told(sequence, free), Timestamp(0)));
+            assert_eq!(ledger.reservations(), counts(expected), "{sequence}");
+        }
+    }
+
+    #[test]
     fn a_new_stream_replaces_the_ledger_in_one_step() {
         let mut ledger = Ledger::new();
         ledger.restart();

@@ -201,6 +201,7 @@ impl Term {
                 metrics: metrics.clone(),
                 stores: stores.clone(),
                 writes: writes.clone(),
+                cloud_reads: cloud_reads.clone(),
                 catalogs: catalogs.clone(),
                 instances: instances.clone(),
                 registrations: process.registrations.clone(),

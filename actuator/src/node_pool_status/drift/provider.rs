@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// Instance types of younger claims are not looked up: they were on offer at launch.
 const TYPE_CHECKED_AFTER: SignedDuration = SignedDuration::from_hours(1);
 
+/// Reason for an instance in a capacity reservation that is not selected.
+pub(in crate::node_pool_status) const CAPACITY_RESERVATION_DRIFT: &str = "CapacityReservationDrift";
+
 /// What is known about a claim's instance and about its node class' instance types.
 #[derive(Debug, Clone, Default)]
 pub(in crate::node_pool_status) struct ProviderFacts {
@@ -99,7 +102,7 @@ pub(super) fn capacity_reservation(class: &EC2NodeClass, facts: &ProviderFacts) 
     let is_known = !selected.is_empty() || condition::is_true(&status.conditions, CAPACITY_RESERVATIONS_READY);
     match &instance.capacity_reservation_id {
         Some(id) if selected.iter().any(|reservation| reservation.id == *id) => Drift::None,
-        Some(_) if is_known => Drift::Drifted("CapacityReservationDrift"),
+        Some(_) if is_known => Drift::Drifted(CAPACITY_RESERVATION_DRIFT),
         _ => Drift::Unknown,
     }
 }
