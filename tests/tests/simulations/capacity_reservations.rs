@@ -31,7 +31,9 @@ async fn scene_with(reservations: Vec<CapacityReservation>) -> Scene {
         {"key": label::CAPACITY_TYPE, "operator": "In", "values": ["reserved", "on-demand"]},
         {"key": label::ARCH, "operator": "In", "values": ["amd64"]},
     ]);
-    let pool = json!({"template": {"spec": {"requirements": requirements}}});
+    // Otherwise nodes that are no longer reserved make room for cheaper ones.
+    let disruption = json!({"consolidationPolicy": "WhenEmpty"});
+    let pool = json!({"template": {"spec": {"requirements": requirements}}, "disruption": disruption});
     let scene = Scene::begin(Setup::with_pool(pool)).await;
     let count = reservations.len();
     scene.world.ec2.with(|cloud, _| reservations.into_iter().for_each(|one| cloud.reserve(one)));
