@@ -105,6 +105,19 @@ pub struct ActuatorArgs {
         value_name = "BOOL"
     )]
     pub nominate_nodes: bool,
+    /// Launch in the capacity reservations that node classes select, and in no others. If it is disabled, instances may
+    /// use open capacity reservations of the account. As Karpenter's feature gate ReservedCapacity.
+    #[arg(
+        long,
+        env = "PLIMSOLL_RESERVED_CAPACITY",
+        default_value_t = true,
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        default_missing_value = "true",
+        require_equals = true,
+        value_name = "BOOL"
+    )]
+    pub reserved_capacity: bool,
     /// Name of this pod.
     #[arg(long, env = "POD_NAME", default_value = "plimsoll-actuator", value_name = "NAME")]
     pub pod_name: String,
@@ -152,6 +165,7 @@ impl ActuatorArgs {
             reserved_enis: self.reserved_enis,
             act_on_rebalance: self.act_on_rebalance,
             nominate_nodes: self.nominate_nodes,
+            reserved_capacity: self.reserved_capacity,
             watcher_lease: self.watcher_lease.clone(),
             karpenter_lease: Some(self.karpenter_lease.clone()),
             shadow_report_interval: self.shadow_report_interval,
@@ -260,13 +274,15 @@ mod tests {
     }
 
     #[test]
-    fn nominations_are_enabled_by_default() {
-        let nominates = |flags: &[&str]| {
+    fn nominations_and_reserved_capacity_are_enabled_by_default() {
+        let settings = |flags: &[&str]| {
             let needed = ["plimsoll-actuator", "--cluster-name=a", "--region=c"];
             let args = Program::try_parse_from(needed.iter().chain(flags)).unwrap().args;
-            args.settings(Discovered::default()).nominate_nodes
+            args.settings(Discovered::default())
         };
+        let nominates = |flags: &[&str]| settings(flags).nominate_nodes;
         assert!(nominates(&[]) && nominates(&["--nominate-nodes"]) && nominates(&["--nominate-nodes=true"]));
         assert!(!nominates(&["--nominate-nodes=false"]));
+        assert!(settings(&[]).reserved_capacity && !settings(&["--reserved-capacity=false"]).reserved_capacity);
     }
 }

@@ -2,6 +2,7 @@
 //! and deleted at once, so that the next snapshot reschedules its pods. Each pod runs until its new node is in service,
 //! or until the time that is left is needed to stop it.
 
+mod capacity_blocks;
 mod coverage;
 mod drain_delay;
 mod existing_capacity;
@@ -75,7 +76,7 @@ pub struct Interruptions {
 /// Processes notices and checks the health of instances until `stop`.
 pub async fn run(deps: Interruptions, stop: CancellationToken) {
     deps.stores.wait_ready().await;
-    tokio::join!(queue::run(&deps, &stop), health::run(&deps, &stop));
+    tokio::join!(queue::run(&deps, &stop), health::run(&deps, &stop), capacity_blocks::run(&deps, &stop));
 }
 
 /// Claims by instance id.

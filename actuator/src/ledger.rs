@@ -13,8 +13,10 @@ mod outcomes;
 mod record;
 mod rejection;
 mod removals;
+mod reservations;
 pub mod view;
 
+pub(crate) use admission::max_usage;
 pub use admission::{Admission, Driver, PlanContext, PoolFacts};
 pub use changes::Subject;
 pub use claims::ClaimView;
@@ -29,12 +31,12 @@ use failures::Failures;
 use outcomes::Outcomes;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{ActionId, NodePoolName, PodUid};
-use plimsoll_model::names::NODES_RESOURCE;
 use plimsoll_model::plan::Launch;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::LedgerPosition;
 use plimsoll_model::time::{Millis, Timestamp};
 use record::ClaimRecord;
+use reservations::Reservations;
 use std::collections::BTreeMap;
 
 /// How long pods stay reserved after their node is initialized (rule 7): kube-scheduler binds or refuses them by then.
@@ -57,6 +59,7 @@ pub struct Ledger {
     outcomes: Outcomes,
     changes: Changes,
     failures: Failures,
+    reservations: Reservations,
 }
 
 impl Ledger {
@@ -244,6 +247,7 @@ impl Ledger {
             }
         }
         let reserve = max_usage(launch, catalog)?;
+        self.check_reservations(&reserve)?;
         let used = self.used(pool);
         for (resource, limit) in facts.limits.iter() {
             let (used, asked) = (used.get(resource), reserve.get(resource));
@@ -379,21 +383,6 @@ impl Ledger {
             self.changes.note(subject, self.position, plan);
         }
     }
-}
-
-/// The most that a launch may add to the pool's usage: the maximum of each resource over all accepted types.
-pub(crate) fn max_usage(launch: &Launch, catalog: &Catalog) -> Result<Resources, Rejection> {
-    let mut maximum = Resources::new();
-    for offering in launch.offerings.iter() {
-        let entry = catalog.get(&offering.instance_type);
-        let entry = entry.ok_or_else(|| Rejection::UnknownInstanceType(offering.instance_type.clone()))?;
-        maximum.raise_to(&entry.capacity);
-    }
-    if launch.offerings.is_empty() {
-        return Err(Rejection::UnknownInstanceType(String::new()));
-    }
-    maximum.set(NODES_RESOURCE, 1);
-    Ok(maximum)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod finalize;
 mod hash;
 mod images;
 mod profile;
+mod reservations;
 mod selectors;
 mod status;
 mod validation;

@@ -4,9 +4,10 @@
 mod claims;
 mod drift;
 mod pools;
+mod reserved_labels;
 
 use crate::fencing::Fence;
-use crate::io::Writes;
+use crate::io::{CloudReads, Writes};
 use crate::metrics::ActuatorMetrics;
 use crate::state::catalogs::Catalogs;
 use crate::state::instances::ListedInstances;
@@ -24,6 +25,8 @@ pub struct NodePoolStatus {
     pub writes: Writes,
     /// Catalogs of the node classes.
     pub catalogs: Catalogs,
+    /// Reads of the cloud.
+    pub cloud_reads: CloudReads,
     /// Instances as EC2 listed them.
     pub instances: ListedInstances,
     /// Recent registration results by pool.
@@ -39,5 +42,5 @@ pub struct NodePoolStatus {
 /// Updates the status until `stop`.
 pub async fn run(deps: NodePoolStatus, stop: CancellationToken) {
     deps.stores.wait_ready().await;
-    tokio::join!(pools::run(&deps, &stop), claims::run(&deps, &stop));
+    tokio::join!(pools::run(&deps, &stop), claims::run(&deps, &stop), reserved_labels::run(&deps, &stop));
 }

@@ -11,6 +11,7 @@ mod instances;
 mod launch_templates;
 mod network;
 mod queue;
+mod reservations;
 mod support;
 
 pub use compute::Compute;
@@ -18,11 +19,12 @@ pub use facts::{InstanceTypeFacts, SpotPrice, TypeOffering};
 pub use fleet::{FleetAnswer, FleetInstance, FleetRequest, LaunchTemplateConfig, OfferingError, Override};
 pub use instances::{Instance, InstanceEvent, InstanceFilter, InstanceState, InstanceStatus, StatusCheck, Termination};
 pub use launch_templates::{
-    BlockDevice, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, MetadataOptions, NetworkInterface,
-    ReservationSpec,
+    BlockDevice, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, MarketType, MetadataOptions,
+    NetworkInterface, ReservationSpec,
 };
 pub use network::{Image, ImageQuery, SecurityGroup, SelectorTerm, Subnet};
 pub use queue::{InterruptionQueue, QueueMessage};
+pub use reservations::{CapacityReservation, InstanceMatchCriteria, ReservationTerm, ReservationType};
 pub use support::{
     ClusterDescription, InstanceProfile, InstanceProfiles, ManagedControlPlane, OnDemandPrice, Parameters, PriceList,
 };

@@ -31,7 +31,7 @@ use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, DRAINED, INSTANCE_TERMINATING, VOLUMES_DETACHED};
 use plimsoll_api::condition::{self, Moment, Status};
-use plimsoll_model::names::{TERMINATION_FINALIZER, annotation};
+use plimsoll_model::names::{TERMINATION_FINALIZER, annotation, label};
 use plimsoll_runtime::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -358,7 +358,10 @@ impl TerminationFlow<'_> {
         }
         self.shared.pending_replacements.forget(claim);
         let name = claim.name_any();
-        self.deps.ledger.with(|ledger| ledger.gone(&name));
+        self.deps.ledger.with(|ledger| {
+            ledger.gone(&name);
+            claim.labels().get(label::CAPACITY_RESERVATION_ID).into_iter().for_each(|id| ledger.reservation_freed(id));
+        });
         let now = self.deps.clock.now();
         self.subject.nodes.iter().for_each(|node| self.deps.metrics.nodes.terminated(node, now));
         self.deps.metrics.claims.terminated(claim, now);

@@ -19,6 +19,7 @@ pub mod limits;
 pub mod offerings;
 mod overhead;
 mod pods;
+pub mod reservations;
 pub mod settings;
 
 pub use facts::InstanceTypeFacts;

@@ -72,9 +72,10 @@ pub(crate) fn offerings(facts: &InstanceTypeFacts, zones: &[Zone], prices: &Pric
                 capacity_type,
                 price,
                 available: compatible && zone.usable,
+                reservation: None,
             });
         }
     }
-    offerings.sort_by(|left, right| (&left.zone, left.capacity_type).cmp(&(&right.zone, right.capacity_type)));
+    offerings.sort_by(|left: &Offering, right| left.key().cmp(&right.key()));
     offerings
 }

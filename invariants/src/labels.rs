@@ -102,6 +102,9 @@ impl<'a> OfferingLabels<'a> {
     /// used.
     fn exact(&self, key: &str) -> Option<&'a str> {
         let listed = || self.instance_type.labels.get(key).or_else(|| self.pool.labels.get(key)).map(String::as_str);
+        if label::CAPACITY_RESERVATION.contains(&key) {
+            return self.offering.reservation_label(key);
+        }
         let value = if OFFERING_LABELS.contains(&key) { Some(self.offering_label(key)) } else { listed() };
         let pinned = || self.pinned.iter().find(|(name, _)| *name == key).map(|(_, value)| *value);
         value.filter(|value| !value.is_empty()).or_else(pinned)
@@ -126,7 +129,8 @@ impl<'a> OfferingLabels<'a> {
     /// All labels.
     pub(crate) fn all(&self) -> Labels<'a> {
         let listed = self.pool.labels.keys().chain(self.instance_type.labels.keys()).map(String::as_str);
-        let keys = listed.chain(self.pinned.iter().map(|(key, _)| *key)).chain(OFFERING_LABELS).chain(ALIASES);
+        let keys = listed.chain(self.pinned.iter().map(|(key, _)| *key)).chain(OFFERING_LABELS);
+        let keys = keys.chain(label::CAPACITY_RESERVATION).chain(ALIASES);
         keys.filter_map(|key| Some((key, self.get(key)?))).collect()
     }
 }

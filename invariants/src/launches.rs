@@ -5,11 +5,12 @@ mod offering_list;
 use crate::Violation;
 use crate::facts::Facts;
 use offering_list::{NodeCapacities, OfferingList};
+use plimsoll_model::catalog::reservation_resource;
 use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_model::requirements::NodeSelectorRequirement;
 use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::NodePool;
-use std::collections::BTreeMap;
+use plimsoll_model::snapshot::{NodePool, free_reservations};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub(crate) fn check<'a>(facts: &Facts<'a>, plan: &'a Plan, violations: &mut Vec<Violation>) {
@@ -38,7 +39,25 @@ pub(crate) fn check<'a>(facts: &Facts<'a>, plan: &'a Plan, violations: &mut Vec<
         growth.entry(pool.name.as_str()).or_default().add(&list.max_usage);
     }
     check_limits(facts, &growth, violations);
+    check_reservations(facts, plan, violations);
     check_replicas(facts, plan, violations);
+}
+
+/// Checks that no capacity reservation is listed by more launches than it has free instances.
+fn check_reservations(facts: &Facts<'_>, plan: &Plan, violations: &mut Vec<Violation>) {
+    let mut listed: BTreeMap<String, i64> = BTreeMap::new();
+    for launch in &plan.launches {
+        let ids = launch.offerings.iter().filter_map(|choice| choice.reservation.as_deref());
+        for id in ids.collect::<BTreeSet<&str>>() {
+            *listed.entry(reservation_resource(id)).or_default() += 1;
+        }
+    }
+    if listed.is_empty() {
+        return;
+    }
+    let free = free_reservations(facts.snapshot, facts.catalogs);
+    let exceeded = listed.into_iter().filter(|(resource, count)| *count > free.get(resource).copied().unwrap_or(0));
+    violations.extend(exceeded.map(|(resource, launches)| Violation::ReservationExceeded { resource, launches }));
 }
 
 /// Checks that no static pool exceeds its number of replicas.

@@ -84,9 +84,7 @@ impl<'a> LaunchOfferings<'_, 'a> {
     /// If the catalog does not have the instance type or offering.
     pub(crate) fn get(&self, choice: &OfferingChoice) -> Result<Rc<OfferingNode<'a>>, &'static str> {
         let instance_type = self.catalog.get(&choice.instance_type).ok_or("no such type")?;
-        let same =
-            |offering: &&Offering| offering.zone == choice.zone && offering.capacity_type == choice.capacity_type;
-        let offering = instance_type.offerings.iter().find(same).ok_or("no such offering")?;
+        let offering = instance_type.offerings.iter().find(|offering| offering.is(choice)).ok_or("no such offering")?;
         let open_labels =
             self.open_labels.iter().filter(|(key, _)| !instance_type.labels.contains_key(*key)).copied().collect();
         let key = (std::ptr::from_ref(self.pool) as usize, std::ptr::from_ref(offering) as usize, open_labels);

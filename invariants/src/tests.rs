@@ -73,6 +73,7 @@ fn kind(name: &str, price: i64) -> InstanceType {
         capacity_type: CapacityType::OnDemand,
         price: MicroUsdPerHour(price),
         available: true,
+        reservation: None,
     };
     InstanceType {
         name: name.into(),
@@ -161,7 +162,7 @@ fn pod_ref(name: &str) -> PodRef {
 
 fn choice(kind: &str, zone: &str, price: i64) -> OfferingChoice {
     let (instance_type, zone, capacity_type) = (kind.to_owned(), zone.to_owned(), CapacityType::OnDemand);
-    OfferingChoice { instance_type, zone, capacity_type, price: MicroUsdPerHour(price) }
+    OfferingChoice { instance_type, zone, capacity_type, price: MicroUsdPerHour(price), reservation: None }
 }
 
 fn termination(node: &str, reason: DisruptionReason, pods: &[&str], to: Option<&str>) -> Termination {
@@ -381,5 +382,6 @@ fn pool_limits_count_the_largest_type_of_each_launch() {
 mod existing;
 mod min_values;
 mod removals;
+mod reservations;
 mod topology;
 mod volumes_and_pools;

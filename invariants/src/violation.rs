@@ -56,6 +56,13 @@ pub enum Violation {
         /// The resource.
         resource: String,
     },
+    /// More launches list a capacity reservation than it has free instances.
+    ReservationExceeded {
+        /// The resource that counts them.
+        resource: String,
+        /// Launches that list it.
+        launches: i64,
+    },
     /// A node must not be removed.
     BadTermination {
         /// The node.
@@ -90,6 +97,9 @@ impl fmt::Display for Violation {
             Self::PodDoesNotFit { pod, place, problem } => write!(f, "pod {pod} cannot run on {place}: {problem}"),
             Self::Overcommitted { place, resource } => write!(f, "{place} has too little {resource}"),
             Self::LimitExceeded { pool, resource } => write!(f, "pool {pool} exceeds its limit of {resource}"),
+            Self::ReservationExceeded { resource, launches } => {
+                write!(f, "{launches} launches list {resource}, more than it has free")
+            }
             Self::BadTermination { node, problem } => write!(f, "node {node} must not be removed: {problem}"),
             Self::OnDemandRatioNotMet { workload, problem } => write!(f, "workload {workload}: {problem}"),
             Self::BadSum(problem) => f.write_str(problem),

@@ -2,6 +2,8 @@
 
 use crate::identity::{CatalogId, ContentHasher};
 use crate::money::MicroUsdPerHour;
+use crate::names::label;
+use crate::plan::OfferingChoice;
 use crate::resources::Resources;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -46,7 +48,55 @@ impl fmt::Display for CapacityType {
     }
 }
 
-/// A combination of zone and capacity type in which an instance type is sold.
+/// A capacity reservation.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct CapacityReservation {
+    /// `cr-...`.
+    pub id: String,
+    /// Whether it is a Capacity Block: for a time that was paid for.
+    pub capacity_block: bool,
+    /// Whether its owner may take the instances back.
+    pub interruptible: bool,
+    /// Free instances, in a catalog from a file. `None`: the snapshot has the number.
+    pub count: Option<u32>,
+}
+
+impl CapacityReservation {
+    /// Value of the label `karpenter.k8s.aws/capacity-reservation-type`.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        if self.capacity_block { "capacity-block" } else { "default" }
+    }
+
+    /// Value of one of the labels [`label::CAPACITY_RESERVATION`], if `key` is one of them.
+    #[must_use]
+    pub fn label(&self, key: &str) -> Option<&str> {
+        match key {
+            label::CAPACITY_RESERVATION_ID => Some(&self.id),
+            label::CAPACITY_RESERVATION_TYPE => Some(self.kind()),
+            label::CAPACITY_RESERVATION_INTERRUPTIBLE => Some(if self.interruptible { "true" } else { "false" }),
+            _ => None,
+        }
+    }
+}
+
+/// Resource by which a launch counts one instance of a capacity reservation until the instance is launched. It limits
+/// launches across NodePools, like the resources of a NodePool's limits do within one.
+#[must_use]
+pub fn reservation_resource(id: &str) -> String {
+    format!("{RESERVATION_PREFIX}{id}")
+}
+
+/// The capacity reservation that a resource counts, if it is one of [`reservation_resource`].
+#[must_use]
+pub fn reservation_of_resource(resource: &str) -> Option<&str> {
+    resource.strip_prefix(RESERVATION_PREFIX)
+}
+
+const RESERVATION_PREFIX: &str = "plimsoll.dev/capacity-reservation.";
+
+/// A combination of zone and capacity type in which an instance type is sold, and the capacity reservation if it is
+/// bought from one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Offering {
     /// Availability zone, such as `us-east-1a`.
@@ -60,6 +110,34 @@ pub struct Offering {
     /// Whether the offering can be requested at all: the zone has a subnet and the node class allows the type.
     /// Temporary lack of capacity is recorded in the snapshot.
     pub available: bool,
+    /// The capacity reservation of a reserved offering; `None` for others.
+    pub reservation: Option<CapacityReservation>,
+}
+
+impl Offering {
+    /// Unique among the offerings of a type; its order is that of the list.
+    #[must_use]
+    pub fn key(&self) -> (&str, CapacityType, Option<&str>) {
+        (&self.zone, self.capacity_type, self.reservation_id())
+    }
+
+    /// Id of the capacity reservation.
+    #[must_use]
+    pub fn reservation_id(&self) -> Option<&str> {
+        self.reservation.as_ref().map(|reservation| reservation.id.as_str())
+    }
+
+    /// Whether a plan's choice of this type means this offering.
+    #[must_use]
+    pub fn is(&self, choice: &OfferingChoice) -> bool {
+        self.key() == (&choice.zone, choice.capacity_type, choice.reservation.as_deref())
+    }
+
+    /// Value of a label that only nodes of capacity reservations have.
+    #[must_use]
+    pub fn reservation_label(&self, key: &str) -> Option<&str> {
+        self.reservation.as_ref()?.label(key)
+    }
 }
 
 /// An instance type as a node class would configure it.
@@ -78,7 +156,7 @@ pub struct InstanceType {
     /// Labels with one value each. A well-known label that is missing here does not exist on the type. Type,
     /// architecture, operating system, zone, zone id and capacity type are in other fields.
     pub labels: BTreeMap<String, String>,
-    /// Offerings, sorted by (zone, capacity type).
+    /// Offerings, sorted by [`Offering::key`].
     pub offerings: Vec<Offering>,
 }
 
@@ -151,6 +229,11 @@ fn hash_instance_type(hasher: &mut ContentHasher, instance_type: &InstanceType) 
         hasher.text(offering.capacity_type.as_str());
         hasher.part(&offering.price.0.to_le_bytes());
         hasher.part(&[u8::from(offering.available)]);
+        if let Some(CapacityReservation { id, capacity_block, interruptible, count }) = &offering.reservation {
+            hasher.text(id);
+            hasher.part(&[u8::from(*capacity_block), u8::from(*interruptible)]);
+            hasher.text(&count.map_or_else(String::new, |count| count.to_string()));
+        }
     }
 }
 

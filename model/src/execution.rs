@@ -4,7 +4,7 @@ use crate::catalog::Catalog;
 use crate::identity::{ActionId, CatalogId, NodePoolName, PodUid};
 use crate::plan::{Plan, PodRef};
 use crate::resources::Resources;
-use crate::snapshot::{LedgerPosition, UnavailableOffering};
+use crate::snapshot::{LedgerPosition, ReservationCount, UnavailableOffering};
 use crate::taints::Taint;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -233,6 +233,8 @@ pub struct LedgerUpdate {
     pub removed: Vec<String>,
     /// All offerings without capacity; `None` means unchanged.
     pub unavailable_offerings: Option<Vec<UnavailableOffering>>,
+    /// Free instances of all capacity reservations; `None` means unchanged.
+    pub reservations: Option<Vec<ReservationCount>>,
     /// Marks the end of the full ledger. Claims that were not sent again are gone.
     pub complete: bool,
 }

@@ -43,12 +43,21 @@ pub mod label {
     pub const EXCLUDE_FROM_LOAD_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
     /// Domain of the labels that describe EC2 instance types.
     pub const AWS_DOMAIN: &str = "karpenter.k8s.aws";
+    /// Id of the capacity reservation that a node is from; only reserved nodes have it.
+    pub const CAPACITY_RESERVATION_ID: &str = "karpenter.k8s.aws/capacity-reservation-id";
+    /// `default` or `capacity-block`.
+    pub const CAPACITY_RESERVATION_TYPE: &str = "karpenter.k8s.aws/capacity-reservation-type";
+    /// `true` if the owner of the capacity reservation may take the instance back, otherwise `false`.
+    pub const CAPACITY_RESERVATION_INTERRUPTIBLE: &str = "karpenter.k8s.aws/capacity-reservation-interruptible";
+    /// Labels that only reserved nodes have.
+    pub const CAPACITY_RESERVATION: [&str; 3] =
+        [CAPACITY_RESERVATION_ID, CAPACITY_RESERVATION_TYPE, CAPACITY_RESERVATION_INTERRUPTIBLE];
     /// Labels of an EC2 instance type, all in [`AWS_DOMAIN`]. Every pool knows them, even if an instance type lacks
     /// some.
     pub const AWS_WELL_KNOWN: &[&str] = &[
-        "karpenter.k8s.aws/capacity-reservation-id",
-        "karpenter.k8s.aws/capacity-reservation-interruptible",
-        "karpenter.k8s.aws/capacity-reservation-type",
+        CAPACITY_RESERVATION_ID,
+        CAPACITY_RESERVATION_INTERRUPTIBLE,
+        CAPACITY_RESERVATION_TYPE,
         "karpenter.k8s.aws/ec2nodeclass",
         "karpenter.k8s.aws/instance-accelerator-count",
         "karpenter.k8s.aws/instance-accelerator-manufacturer",

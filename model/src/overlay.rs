@@ -192,7 +192,10 @@ fn is_selected(
             label::ZONE => non_empty(&offering.zone),
             label::ZONE_ID => non_empty(&offering.zone_id),
             label::CAPACITY_TYPE => non_empty(offering.capacity_type.as_str()),
-            key => instance_type.labels.get(key).or_else(|| pool.labels.get(key)).cloned(),
+            key => {
+                let of_offering = offering.reservation_label(key).map(str::to_owned);
+                of_offering.or_else(|| instance_type.labels.get(key).or_else(|| pool.labels.get(key)).cloned())
+            }
         };
         value.map_or_else(|| requirement.allows_absence(), |value| requirement.has(&value))
     })

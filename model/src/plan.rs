@@ -11,6 +11,7 @@ use crate::taints::Taint;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 /// How preferences of pods are treated.
@@ -144,6 +145,17 @@ pub struct OfferingChoice {
     pub capacity_type: CapacityType,
     /// Price per hour.
     pub price: MicroUsdPerHour,
+    /// Id of the capacity reservation of a reserved offering.
+    pub reservation: Option<String>,
+}
+
+impl fmt::Display for OfferingChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { instance_type, zone, capacity_type, .. } = self;
+        write!(f, "{instance_type} in {zone} ({capacity_type}")?;
+        self.reservation.iter().try_for_each(|id| write!(f, " {id}"))?;
+        f.write_str(")")
+    }
 }
 
 /// A node to launch.

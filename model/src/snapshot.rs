@@ -6,12 +6,14 @@ mod edits;
 mod index;
 pub mod merge;
 mod on_demand;
+mod reservations;
 mod shape;
 
 pub use buffer::BufferPod;
 pub use edits::{Edits, SnapshotEdits};
 pub use index::SnapshotIndex;
 pub use on_demand::{OnDemandMix, OnDemandWish};
+pub use reservations::{ReservationCount, free_reservations};
 pub use shape::{HostPort, LabelSelector, PodAffinityTerm, PodShape, PreferredTerm, TopologySpread, VolumeTopology};
 
 use crate::catalog::CapacityType;
@@ -60,6 +62,9 @@ pub struct Snapshot {
     pub pod_disruption_budgets: Vec<PodDisruptionBudget>,
     /// Offerings without capacity.
     pub unavailable_offerings: Vec<UnavailableOffering>,
+    /// Free instances of capacity reservations. In-flight nodes that are not launched yet are among them: each counts in
+    /// its `limit_usage`.
+    pub reservations: Vec<ReservationCount>,
     /// Pods that are not planned, with the reason; copied to the plan.
     pub ignored: Vec<IgnoredPod>,
 }
@@ -350,6 +355,7 @@ impl Snapshot {
             && self.daemon_sets.is_sorted_by(|a, b| a.uid <= b.uid)
             && self.pod_disruption_budgets.is_sorted_by(|a, b| a.name <= b.name)
             && self.unavailable_offerings.is_sorted()
+            && self.reservations.is_sorted()
             && self.ignored.is_sorted()
     }
 
@@ -362,6 +368,7 @@ impl Snapshot {
         self.daemon_sets.sort_by(|a, b| a.uid.cmp(&b.uid));
         self.pod_disruption_budgets.sort_by(|a, b| a.name.cmp(&b.name));
         self.unavailable_offerings.sort();
+        self.reservations.sort();
         self.ignored.sort();
     }
 }

@@ -119,6 +119,7 @@ mod tests {
             zone: "a".into(),
             capacity_type: CapacityType::OnDemand,
             price: MicroUsdPerHour(5),
+            reservation: None,
         };
         let lists: Vec<_> = (0..OFFERING_LISTS).map(|list| Arc::new(vec![offering(list); 4])).collect();
         let requirements = Arc::default();

@@ -316,6 +316,7 @@ fn object_count(snapshot: &Snapshot) -> usize {
         + snapshot.daemon_sets.len()
         + snapshot.pod_disruption_budgets.len()
         + snapshot.unavailable_offerings.len()
+        + snapshot.reservations.len()
         + snapshot.ignored.len()
 }
 

@@ -11,6 +11,7 @@ mod messages;
 mod ports;
 mod queue;
 mod region;
+mod reservations;
 mod store;
 mod support;
 mod terminate;

@@ -43,7 +43,7 @@ use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use plimsoll_api::{CapacityBuffer, EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use plimsoll_model::execution::InFlightClaim;
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid};
-use plimsoll_model::snapshot::{IgnoredPod, LedgerPosition, Snapshot, UnavailableOffering};
+use plimsoll_model::snapshot::{IgnoredPod, LedgerPosition, ReservationCount, Snapshot, UnavailableOffering};
 use plimsoll_model::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -135,6 +135,8 @@ pub struct Extra {
     pub catalogs: BTreeMap<String, CatalogId>,
     /// Offerings without capacity.
     pub unavailable_offerings: Vec<UnavailableOffering>,
+    /// Free instances of capacity reservations.
+    pub reservations: Vec<ReservationCount>,
     /// Reason why a node class has no catalog, by class name.
     pub catalog_problems: BTreeMap<String, String>,
     /// Claims that are launching or terminating, from the actuator's ledger. The cluster may not show them yet. Their
@@ -222,6 +224,7 @@ impl<'objects> Context<'objects> {
             daemon_sets,
             pod_disruption_budgets: self.budgets.into_model(),
             unavailable_offerings: extra.unavailable_offerings.clone(),
+            reservations: extra.reservations.clone(),
             ignored,
         };
         snapshot.sort();

@@ -75,7 +75,11 @@ FIELDS: list[tuple[str, dict[str, Any], str, Any]] = [
 # Part of the user data, without a member of its own: tests/judge/test_karpenter_user_data.py.
 IN_USER_DATA = {"kubelet", "instanceStorePolicy"}
 # Not in any request yet.
-MISSING = {"capacityReservationSelectorTerms", "placementGroupSelector"}
+MISSING = {"placementGroupSelector"}
+# Needs a catalog with reservations: tests/judge/test_reservations.py.
+IN_RESERVATIONS = {
+    "capacityReservationSelectorTerms": DATA + ".CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId",
+}
 
 # Most types have a single network card and no nested virtualization.
 TYPES = {"networkInterfaces[]": "p5.48xlarge", "cpuOptions": "m8i.xlarge"}

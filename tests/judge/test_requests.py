@@ -138,10 +138,10 @@ class Fields(Judged):
                 if field in fields.MISSING:
                     self.assertEqual((member, tests), ("not in any request yet", "none"))
                     continue
-                short = tested.get(field, DATA + ".UserData").removeprefix("length(").removesuffix(")")
+                short = {**tested, **fields.IN_RESERVATIONS}.get(field, DATA + ".UserData").removeprefix("length(").removesuffix(")")
                 short = short.removeprefix("launches[0].").split("[?")[0].replace("[0]", "[]")
                 self.assertEqual(member, f"`{short}`")
-                self.assertTrue(field in tested or field in fields.IN_USER_DATA)
+                self.assertTrue(field in tested or field in fields.IN_USER_DATA or field in fields.IN_RESERVATIONS)
                 for test in tests.split(", "):
                     found = unittest.defaultTestLoader.loadTestsFromName("judge." + test.strip("`"))
                     self.assertGreater(found.countTestCases(), 0)

@@ -260,6 +260,7 @@ impl Director {
                 zone: it.zone.clone(),
                 capacity_type: it.capacity_type,
                 price: it.price,
+                reservation: None,
             })
             .collect();
         offerings.sort_by(|a, b| (a.price, &a.zone).cmp(&(b.price, &b.zone)));

@@ -1,7 +1,7 @@
 //! The watcher's copy of the actuator's ledger.
 
 use plimsoll_model::execution::{InFlightClaim, LedgerUpdate};
-use plimsoll_model::snapshot::{LedgerPosition, UnavailableOffering};
+use plimsoll_model::snapshot::{LedgerPosition, ReservationCount, UnavailableOffering};
 use plimsoll_model::time::Timestamp;
 use std::collections::BTreeMap;
 
@@ -26,17 +26,23 @@ impl UnavailableOfferings {
     }
 }
 
-/// In-flight claims by name.
-type Claims = BTreeMap<String, InFlightClaim>;
+/// What a stream has told so far.
+#[derive(Debug, Clone, Default)]
+struct Content {
+    /// In-flight claims by name.
+    claims: BTreeMap<String, InFlightClaim>,
+    unavailable: Option<UnavailableOfferings>,
+    reservations: Vec<ReservationCount>,
+}
 
-/// In-flight claims. The ledger is unknown until the first full ledger is complete.
+/// In-flight claims, offerings without capacity and free instances of capacity reservations. The ledger is unknown until
+/// the first full ledger is complete.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
     position: Option<LedgerPosition>,
-    claims: Claims,
-    unavailable: Option<UnavailableOfferings>,
-    /// Content of a new stream so far. The previous content stays valid until the stream is complete.
-    staged: Option<(Claims, Option<UnavailableOfferings>)>,
+    content: Content,
+    /// Content of a new stream. The previous content stays valid until the stream is complete.
+    staged: Option<Content>,
 }
 
 impl Ledger {
@@ -48,26 +54,24 @@ impl Ledger {
 
     /// Marks the start of a new stream, which begins with a full ledger.
     pub fn restart(&mut self) {
-        self.staged = Some((Claims::new(), None));
+        self.staged = Some(Content::default());
     }
 
     /// Applies an update received at `now`. Returns whether the visible ledger changed.
     pub fn apply(&mut self, update: LedgerUpdate, now: Timestamp) -> bool {
-        let received = update.unavailable_offerings.map(|offerings| UnavailableOfferings::received(offerings, now));
-        let (claims, unavailable) = match &mut self.staged {
-            Some((claims, unavailable)) => (claims, unavailable),
-            None => (&mut self.claims, &mut self.unavailable),
-        };
+        let content = self.staged.as_mut().unwrap_or(&mut self.content);
         for name in &update.removed {
-            claims.remove(name);
+            content.claims.remove(name);
         }
-        claims.extend(update.upserted.into_iter().map(|claim| (claim.name.clone(), claim)));
-        if received.is_some() {
-            *unavailable = received;
+        content.claims.extend(update.upserted.into_iter().map(|claim| (claim.name.clone(), claim)));
+        if let Some(offerings) = update.unavailable_offerings {
+            content.unavailable = Some(UnavailableOfferings::received(offerings, now));
         }
-        if let Some((claims, unavailable)) = self.staged.take_if(|_| update.complete) {
-            self.claims = claims;
-            self.unavailable = unavailable;
+        if let Some(reservations) = update.reservations {
+            content.reservations = reservations;
+        }
+        if let Some(complete) = self.staged.take_if(|_| update.complete) {
+            self.content = complete;
         }
         if self.staged.is_some() {
             return false;
@@ -84,13 +88,19 @@ impl Ledger {
 
     /// In-flight claims, ordered by name.
     pub fn claims(&self) -> impl Iterator<Item = &InFlightClaim> {
-        self.claims.values()
+        self.content.claims.values()
     }
 
     /// Offerings without capacity; `None` if the ledger does not report them.
     #[must_use]
     pub fn unavailable(&self) -> Option<&UnavailableOfferings> {
-        self.unavailable.as_ref()
+        self.content.unavailable.as_ref()
+    }
+
+    /// Free instances of capacity reservations.
+    #[must_use]
+    pub fn reservations(&self) -> &[ReservationCount] {
+        &self.content.reservations
     }
 }
 
@@ -142,6 +152,22 @@ mod tests {
         let change = LedgerUpdate { removed: vec!["a".to_owned()], ..update(6, &["c"], false) };
         assert!(ledger.apply(change, Timestamp(0)));
         assert_eq!(names(&ledger), ["b", "c"]);
+    }
+
+    #[test]
+    fn free_instances_of_reservations_stay_until_they_change() {
+        let counts = |free: &[u32]| -> Vec<ReservationCount> {
+            free.iter().map(|free| ReservationCount { id: "cr-1".to_owned(), free: *free }).collect()
+        };
+        let mut ledger = Ledger::new();
+        let told = |sequence, free: Option<&[u32]>| LedgerUpdate {
+            reservations: free.map(counts),
+            ..update(sequence, &[], true)
+        };
+        for (sequence, free, expected) in [(1, Some(&[2][..]), &[2][..]), (2, None, &[2]), (3, Some(&[]), &[])] {
+            assert!(ledger.apply(told(sequence, free), Timestamp(0)));
+            assert_eq!(ledger.reservations(), counts(expected), "{sequence}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod fleet;
 mod images;
 mod instances;
 mod network;
+mod reservations;
 mod status;
 mod template_data;
 mod templates;
@@ -19,9 +20,9 @@ use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_sdk_ec2::types::{Filter, LocationType, ResourceType, Tag, TagSpecification};
 use plimsoll_actuator::ports::{
-    CloudError, Compute, FleetAnswer, FleetRequest, Image, ImageQuery, Instance, InstanceFilter, InstanceStatus,
-    InstanceTypeFacts, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, SecurityGroup, SelectorTerm,
-    SpotPrice, Subnet, Tags, Termination, TypeOffering,
+    CapacityReservation, CloudError, Compute, FleetAnswer, FleetRequest, Image, ImageQuery, Instance, InstanceFilter,
+    InstanceStatus, InstanceTypeFacts, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, ReservationTerm,
+    SecurityGroup, SelectorTerm, SpotPrice, Subnet, Tags, Termination, TypeOffering,
 };
 use plimsoll_actuator::requests;
 use plimsoll_model::money::MicroUsdPerHour;
@@ -207,6 +208,13 @@ impl Compute for Ec2 {
 
     async fn describe_security_groups(&self, terms: &[SelectorTerm]) -> Result<Vec<SecurityGroup>, CloudError> {
         within(LIST, network::security_groups(&self.reads, terms)).await
+    }
+
+    async fn describe_capacity_reservations(
+        &self,
+        terms: &[ReservationTerm],
+    ) -> Result<Vec<CapacityReservation>, CloudError> {
+        within(LIST, reservations::describe(&self.reads, terms)).await
     }
 
     async fn describe_images(&self, query: &ImageQuery) -> Result<Vec<Image>, CloudError> {

@@ -7,9 +7,16 @@ use aws_config::SdkConfig;
 use aws_sdk_iam::error::ProvideErrorMetadata;
 use aws_sdk_iam::types::Tag;
 use plimsoll_actuator::ports::{CloudError, InstanceProfile, InstanceProfiles, Tags};
+use std::time::Duration;
 
 /// Error code if the profile exists, or already has a role.
 const EXISTS: &str = "EntityAlreadyExists";
+
+/// Pause before a profile that was just created is looked for again. IAM's reads lag behind its writes by seconds.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Further attempts: 5 s in all. A role or profile that is missing after that does not exist; the controller tries again
+/// in 30 s.
+const MAX_ATTEMPTS: u32 = 10;
 
 /// IAM's instance profiles.
 #[derive(Debug, Clone)]
@@ -22,6 +29,21 @@ impl Iam {
     #[must_use]
     pub fn new(config: &SdkConfig) -> Self {
         Self { client: aws_sdk_iam::Client::new(config) }
+    }
+
+    async fn try_set_role(&self, name: &str, role: &str) -> Result<(), CloudError> {
+        let before = self.get(name).await?.role;
+        if before.as_deref() == Some(role) {
+            return Ok(());
+        }
+        if let Some(before) = before {
+            self.take_role(name, &before).await?;
+        }
+        let call = self.client.add_role_to_instance_profile().instance_profile_name(name).role_name(role);
+        match call.send().await {
+            Err(error) if error.code().is_some_and(|code| code.starts_with(EXISTS)) => Ok(()),
+            result => result.map(|_| ()).map_err(classify),
+        }
     }
 
     async fn take_role(&self, name: &str, role: &str) -> Result<(), CloudError> {
@@ -56,17 +78,13 @@ impl InstanceProfiles for Iam {
 
     async fn set_role(&self, name: &str, role: &str) -> Result<(), CloudError> {
         let set = async {
-            let before = self.get(name).await?.role;
-            if before.as_deref() == Some(role) {
-                return Ok(());
-            }
-            if let Some(before) = before {
-                self.take_role(name, &before).await?;
-            }
-            let call = self.client.add_role_to_instance_profile().instance_profile_name(name).role_name(role);
-            match call.send().await {
-                Err(error) if error.code().is_some_and(|code| code.starts_with(EXISTS)) => Ok(()),
-                result => result.map(|_| ()).map_err(classify),
+            let mut attempts = 0;
+            loop {
+                match self.try_set_role(name, role).await {
+                    Err(CloudError::NotFound { .. }) if attempts < MAX_ATTEMPTS => attempts += 1,
+                    result => return result,
+                }
+                tokio::time::sleep(PAUSE).await;
             }
         };
         within(change(), set).await

@@ -144,6 +144,25 @@ async fn set_role_replaces_the_role_of_an_existing_profile() {
     assert!(stub.requests()[0].contains("Tags.member.1.Key=team"), "{:?}", stub.requests());
 }
 
+/// IAM's reads lag behind its writes.
+#[tokio::test]
+async fn set_role_waits_for_a_profile_that_was_just_created() {
+    let replies = vec![
+        done("CreateInstanceProfile"),
+        refused("NoSuchEntity"),
+        profile(None),
+        refused("NoSuchEntity"),
+        profile(None),
+        done("AddRoleToInstanceProfile"),
+    ];
+    let stub = Stub::new(replies).await;
+    let iam = Iam::new(&stub.config());
+    iam.create("p", "/", &[].into()).await.unwrap();
+    iam.set_role("p", "new").await.unwrap();
+    let (get, add) = ("GetInstanceProfile", "AddRoleToInstanceProfile");
+    assert_eq!(actions(&stub), ["CreateInstanceProfile", get, get, add, get, add]);
+}
+
 #[tokio::test]
 async fn deleting_a_missing_profile_succeeds() {
     let stub = Stub::new(vec![refused("NoSuchEntity"), profile(None), refused("NoSuchEntity")]).await;

@@ -5,8 +5,10 @@ use crate::resolve;
 use crate::settings::Settings;
 use crate::state::catalogs::CatalogEntry;
 use plimsoll_api::EC2NodeClass;
+use plimsoll_api::ec2_node_class::{ReservationState, ReservationType};
+use plimsoll_catalog::reservations::SelectedReservation;
 use plimsoll_catalog::{NodeClassSettings, Prices, Zone};
-use plimsoll_model::catalog::Catalog;
+use plimsoll_model::catalog::{CapacityReservation, Catalog};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -43,8 +45,28 @@ fn catalog(settings: &Settings, class: &EC2NodeClass, region: &Region, prices: &
         ..NodeClassSettings::from(&class.spec)
     };
     let mut catalog = plimsoll_catalog::build(&settings.region, region.types.iter(), &node_class, &zones, prices);
+    if settings.reserved_capacity {
+        plimsoll_catalog::reservations::add(&mut catalog, &reservations(class));
+    }
     close_types_without_image(class, &mut catalog);
     catalog
+}
+
+/// The capacity reservations of the class's status. Their free instances are in the ledger.
+fn reservations(class: &EC2NodeClass) -> Vec<SelectedReservation> {
+    let listed = class.status.iter().flat_map(|status| &status.capacity_reservations);
+    let selected = listed.map(|one| SelectedReservation {
+        reservation: CapacityReservation {
+            id: one.id.clone(),
+            capacity_block: one.reservation_type == ReservationType::CapacityBlock,
+            interruptible: one.interruptible.unwrap_or(false),
+            count: None,
+        },
+        instance_type: one.instance_type.clone(),
+        zone: one.availability_zone.clone(),
+        usable: one.state == ReservationState::Active,
+    });
+    selected.collect()
 }
 
 /// Marks types that no image of the class supports as unavailable in every zone.

@@ -56,8 +56,14 @@ pub(super) fn publish_notice(deps: &Interruptions, claim: &NodeClaim, kind: Noti
     }
 }
 
-/// Records that the offering of an interrupted Spot instance lacks capacity.
+/// Records that the offering of an interrupted Spot instance lacks capacity, or that the owner of a capacity reservation
+/// takes it back.
 pub(super) fn learn(deps: &Interruptions, claim: &NodeClaim, kind: NoticeKind) {
+    if let Some(id) = claim.labels().get(label::CAPACITY_RESERVATION_ID)
+        && kind == NoticeKind::CapacityReservationInterrupted
+    {
+        deps.ledger.with(|ledger| ledger.reservation_exhausted(id));
+    }
     if kind != NoticeKind::SpotInterrupted {
         return;
     }

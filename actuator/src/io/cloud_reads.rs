@@ -5,9 +5,9 @@ use crate::fencing::CLOUD_CALL;
 use crate::metrics::ActuatorMetrics;
 use crate::metrics::cloud::CloudMethod;
 use crate::ports::{
-    Cloud, CloudError, Image, ImageQuery, Instance, InstanceFilter, InstanceProfile, InstanceStatus, InstanceTypeFacts,
-    LaunchTemplate, LaunchTemplateFilter, OnDemandPrice, QueueMessage, SecurityGroup, SelectorTerm, SpotPrice, Subnet,
-    TypeOffering,
+    CapacityReservation, Cloud, CloudError, Image, ImageQuery, Instance, InstanceFilter, InstanceProfile,
+    InstanceStatus, InstanceTypeFacts, LaunchTemplate, LaunchTemplateFilter, OnDemandPrice, QueueMessage,
+    ReservationTerm, SecurityGroup, SelectorTerm, SpotPrice, Subnet, TypeOffering,
 };
 use std::time::Duration;
 use tokio::time::Instant;
@@ -98,6 +98,14 @@ impl CloudReads {
     /// Security groups.
     pub async fn security_groups(&self, terms: &[SelectorTerm]) -> Result<Vec<SecurityGroup>, CloudError> {
         self.cloud.compute.describe_security_groups(terms).await
+    }
+
+    /// Capacity reservations.
+    pub async fn capacity_reservations(
+        &self,
+        terms: &[ReservationTerm],
+    ) -> Result<Vec<CapacityReservation>, CloudError> {
+        self.cloud.compute.describe_capacity_reservations(terms).await
     }
 
     /// Images.

@@ -131,11 +131,12 @@ pub(super) fn admit(
 ) -> Result<Admitted, NotAdmitted> {
     let now = deps.clock.timestamp();
     let (launch, requirements) = {
+        let free = |id: &str| deps.ledger.read(|ledger| ledger.free_in_reservation(id));
         let unavailable = deps.insufficient_capacity.lock();
         let closed = |choice: &OfferingChoice| {
             unavailable.contains(&choice.instance_type, &choice.zone, choice.capacity_type, now)
         };
-        build::narrow(launch, &pool, &class, &catalog, closed)?
+        build::narrow(launch, &pool, &class, &catalog, closed, free)?
     };
     let reserved = ledger::max_usage(&launch, &catalog).map_err(NotAdmitted::Rejected)?;
     match ask(&launch, &catalog, &reserved) {
@@ -171,6 +172,7 @@ pub fn wire_reason(rejection: &Rejection) -> (OutcomeReason, String) {
         | Rejection::TooManyClaims(_) => OutcomeReason::PoolChanged,
         Rejection::DependencyRejected(_) => OutcomeReason::Dependency,
         Rejection::LimitExceeded { .. } => OutcomeReason::LimitReached,
+        Rejection::ReservationFull(_) => OutcomeReason::NoCapacity,
         Rejection::BudgetExhausted { .. } => OutcomeReason::BudgetExhausted,
         Rejection::NoDisruptionRoom(_) => OutcomeReason::Blocked,
     };

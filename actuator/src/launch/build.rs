@@ -3,6 +3,7 @@
 
 mod narrow;
 mod object;
+pub(super) mod reserved;
 #[cfg(test)]
 mod tests;
 
@@ -43,7 +44,7 @@ impl Refusal {
 
 /// Restricts a launch to the offerings that pool and node class allow and that can be requested now, all of one capacity
 /// type. Also returns the requirements of its claim: the intersection of the pool's and the plan's. `closed` returns
-/// whether an offering is known to lack capacity.
+/// whether an offering is known to lack capacity, `free` the free instances of a capacity reservation.
 ///
 /// # Errors
 /// The plan exceeds what the pool allows, or no offering remains.
@@ -53,15 +54,18 @@ pub fn narrow(
     class: &EC2NodeClass,
     catalog: &Catalog,
     closed: impl Fn(&OfferingChoice) -> bool,
+    free: impl Fn(&str) -> i64,
 ) -> Result<(Launch, Requirements), Refusal> {
     narrow::check_template(launch, pool, class)?;
     let requirements = narrow::requirements(launch, pool, class)?;
     let mut open = Vec::new();
     for choice in launch.offerings.iter() {
-        if narrow::is_offered(choice, launch, catalog, &requirements)? && !closed(choice) {
+        let is_full = || choice.reservation.as_deref().is_some_and(|id| free(id) <= 0);
+        if narrow::is_offered(choice, launch, catalog, &requirements)? && !closed(choice) && !is_full() {
             open.push(choice.clone());
         }
     }
+    reserved::choose(&mut open, catalog, free);
     let capacity_type = narrow::capacity_type(&open)
         .ok_or_else(|| Refusal::new(OutcomeReason::NoCapacity, "none of the launch's offerings is available now"))?;
     let offerings = narrow::cheapest_offerings(open, capacity_type);

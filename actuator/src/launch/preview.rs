@@ -67,7 +67,7 @@ pub fn preview(settings: &Settings, launches: &[PreviewInput<'_>]) -> Result<Vec
 
 /// The launch as an empty ledger admits it.
 fn admit((launch, pool, class, catalog, _): &PreviewInput<'_>) -> Result<Admitted, Refusal> {
-    let (launch, requirements) = build::narrow(launch, pool, class, catalog, |_| false)?;
+    let (launch, requirements) = build::narrow(launch, pool, class, catalog, |_| false, |_| i64::MAX)?;
     let reserved = ledger::max_usage(&launch, catalog)
         .map_err(|rejection| Refusal::new(OutcomeReason::Invalid, rejection.to_string()))?;
     let claim = claim_name(&launch.node_pool, &launch.action_id);

@@ -2,15 +2,18 @@
 
 use super::Admitted;
 use super::attempt::FIRST_ATTEMPT;
+use super::build::reserved;
 use crate::launch_template::{self, EnsureError, LaunchTemplates, PlanError, PlannedTemplate, TemplateInput};
-use crate::ports::{FleetRequest, LaunchTemplateConfig, LaunchTemplateSpec, Override, Tags};
+use crate::ports::{
+    FleetRequest, LaunchTemplateConfig, LaunchTemplateSpec, MarketType, Override, ReservationSpec, Tags,
+};
 use crate::resolve::{NotReady, Resolved, ResolvedSubnet};
 use crate::settings::Settings;
 use crate::state::launch_group::GroupKey;
 use plimsoll_api::NodeClaimSpec;
-use plimsoll_model::catalog::{CapacityType, InstanceType};
+use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType};
 use plimsoll_model::names::tag;
-use plimsoll_model::plan::OfferingChoice;
+use plimsoll_model::plan::{Launch, OfferingChoice};
 use plimsoll_model::taints::Taint;
 use std::collections::BTreeSet;
 
@@ -35,7 +38,8 @@ pub enum RequestError {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Purchase {
     planned: Vec<PlannedTemplate>,
-    overrides: Vec<Override>,
+    /// Each with the capacity reservation that it is launched in.
+    overrides: Vec<(Option<ReservationSpec>, Override)>,
     capacity_type: CapacityType,
     prioritized: bool,
     context: Option<String>,
@@ -56,21 +60,23 @@ impl Purchase {
         let Admitted { launch, class, catalog, .. } = admitted;
         let no_subnet = || RequestError::NoSubnet(resolved.node_class.clone());
         let capacity_type = launch.offerings.first().ok_or_else(no_subnet)?.capacity_type;
-        let mut unique = BTreeSet::new();
-        let names = launch.offerings.iter().map(|choice| choice.instance_type.as_str());
-        let types: Vec<&InstanceType> =
-            names.filter(|name| unique.insert(*name)).filter_map(|name| catalog.get(name)).collect();
         let template = NodeClaimSpec::from(&admitted.pool.spec.template.spec);
         let taints = template.taints.iter().chain(&template.startup_taints).map(Taint::from).collect();
-        let input = TemplateInput {
+        let mut input = TemplateInput {
             node_pool: launch.node_pool.0.clone(),
             labels: admitted.labels(),
             taints,
             capacity_type,
+            reservation: None,
             dedicated: admitted.tenancy() == "dedicated",
             requests: launch.requests.clone(),
         };
-        let planned = launch_template::plan(settings, class, resolved, &input, &types)?;
+        let mut planned = Vec::new();
+        for (id, types) in types_by_reservation(launch, catalog) {
+            let of_reservation = |choice: &&OfferingChoice| choice.reservation.as_deref() == id;
+            input.reservation = launch.offerings.iter().find(of_reservation).and_then(|choice| target(catalog, choice));
+            planned.extend(launch_template::plan(settings, class, resolved, &input, &types)?);
+        }
         let overrides = overrides(admitted, resolved, has_room);
         if overrides.is_empty() {
             return Err(no_subnet());
@@ -88,8 +94,12 @@ impl Purchase {
     /// The templates that have overrides, with them.
     fn used_templates(&self) -> impl Iterator<Item = (&PlannedTemplate, Vec<Override>)> {
         let with_overrides = self.planned.iter().map(|planned| {
-            let of_template = |way: &&Override| planned.instance_types.contains(&way.instance_type);
-            (planned, self.overrides.iter().filter(of_template).cloned().collect::<Vec<_>>())
+            let target = target_of(planned);
+            let of_template = |(reservation, way): &&(Option<ReservationSpec>, Override)| {
+                reservation.as_ref() == target && planned.instance_types.contains(&way.instance_type)
+            };
+            let ways = self.overrides.iter().filter(of_template).map(|(_, way)| way.clone());
+            (planned, ways.collect::<Vec<_>>())
         });
         with_overrides.filter(|(_, overrides)| !overrides.is_empty())
     }
@@ -112,6 +122,7 @@ impl Purchase {
                 launch_template_name: template.name,
                 version: template.version,
                 overrides,
+                reservation: target_of(planned).cloned(),
             });
         }
         Ok(self.fleet(configs, group, only_claim))
@@ -124,7 +135,9 @@ impl Purchase {
             .used_templates()
             .map(|(planned, overrides)| {
                 let launch_template_name = planned.spec.name.clone();
-                (planned.spec.clone(), LaunchTemplateConfig { launch_template_name, version: 1, overrides })
+                let reservation = target_of(planned).cloned();
+                let config = LaunchTemplateConfig { launch_template_name, version: 1, overrides, reservation };
+                (planned.spec.clone(), config)
             })
             .unzip();
         (specs, self.fleet(configs, group, only_claim))
@@ -153,19 +166,57 @@ impl Purchase {
     }
 }
 
+/// Instance types of a launch by the capacity reservation that they are launched in, each in the given order.
+fn types_by_reservation<'l>(launch: &'l Launch, catalog: &'l Catalog) -> Vec<(Option<&'l str>, Vec<&'l InstanceType>)> {
+    let mut groups: Vec<(Option<&str>, Vec<&InstanceType>)> = Vec::new();
+    let mut seen = BTreeSet::new();
+    for choice in launch.offerings.iter() {
+        let id = choice.reservation.as_deref();
+        let Some(kind) = catalog.get(&choice.instance_type).filter(|kind| seen.insert((id, &kind.name))) else {
+            continue;
+        };
+        match groups.iter_mut().find(|(known, _)| *known == id) {
+            Some((_, types)) => types.push(kind),
+            None => groups.push((id, vec![kind])),
+        }
+    }
+    groups
+}
+
+/// The capacity reservation of an offering, as a launch template targets it.
+fn target(catalog: &Catalog, choice: &OfferingChoice) -> Option<ReservationSpec> {
+    let reservation = reserved::find(catalog, choice)?;
+    let market_type = match (reservation.capacity_block, reservation.interruptible) {
+        (true, _) => Some(MarketType::CapacityBlock),
+        (false, true) => Some(MarketType::InterruptibleCapacityReservation),
+        (false, false) => None,
+    };
+    Some(ReservationSpec::Target { id: reservation.id.clone(), market_type })
+}
+
+/// The capacity reservation that a template targets.
+fn target_of(planned: &PlannedTemplate) -> Option<&ReservationSpec> {
+    planned.spec.reservation.as_ref().filter(|spec| matches!(spec, ReservationSpec::Target { .. }))
+}
+
 /// One override per offering, in order of price. Offerings in zones without a free subnet address are skipped.
-fn overrides(admitted: &Admitted, resolved: &Resolved, has_room: impl Fn(&ResolvedSubnet) -> bool) -> Vec<Override> {
+fn overrides(
+    admitted: &Admitted,
+    resolved: &Resolved,
+    has_room: impl Fn(&ResolvedSubnet) -> bool,
+) -> Vec<(Option<ReservationSpec>, Override)> {
     let way = |choice: &OfferingChoice| {
         let image = resolved.image_for(admitted.catalog.get(&choice.instance_type)?)?;
         let mut in_zone = resolved.subnets.iter().filter(|subnet| subnet.zone == choice.zone);
         let subnet = in_zone.find(|subnet| has_room(subnet))?;
-        Some(Override {
+        let way = Override {
             instance_type: choice.instance_type.clone(),
             zone: choice.zone.clone(),
             subnet_id: Some(subnet.id.clone()),
             image_id: image.id.clone(),
             priority: u64::try_from(choice.price.0).unwrap_or(0),
-        })
+        };
+        Some((target(&admitted.catalog, choice), way))
     };
     admitted.launch.offerings.iter().filter_map(way).collect()
 }

@@ -137,6 +137,7 @@ fn offerings(
             zone: offering.zone.clone(),
             capacity_type: offering.capacity_type,
             price: offering.price,
+            reservation: offering.reservation_id().map(str::to_owned),
         })
         .collect();
     choices.sort_by(|a, b| (a.price, &a.instance_type, &a.zone).cmp(&(b.price, &b.instance_type, &b.zone)));

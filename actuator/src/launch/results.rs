@@ -11,6 +11,7 @@ use crate::launch_template::EFA;
 use crate::ports::FleetInstance;
 use futures::StreamExt;
 use plimsoll_api::NodeClaim;
+use plimsoll_model::catalog::{CapacityReservation, CapacityType, InstanceType};
 use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::ActionId;
 use plimsoll_model::names::label;
@@ -76,6 +77,17 @@ fn post_outcome(
     });
 }
 
+/// The capacity reservation of a reserved instance: of those that the claim lists, the one of its type and zone.
+fn reservation(claim: &NodeClaim, instance: &FleetInstance, kind: &InstanceType) -> Option<CapacityReservation> {
+    if instance.capacity_type != CapacityType::Reserved {
+        return None;
+    }
+    let listed = claim.spec.requirements.iter().filter(|one| one.key == label::CAPACITY_RESERVATION_ID);
+    let ids: Vec<&String> = listed.flat_map(|one| &one.values).collect();
+    let in_zone = kind.offerings.iter().filter(|offering| offering.zone == instance.zone);
+    in_zone.filter_map(|offering| offering.reservation.clone()).find(|reservation| ids.contains(&&reservation.id))
+}
+
 /// Records a claim's instance in the cluster and the ledger. `None` if the claim is gone; then the instance is
 /// terminated.
 ///
@@ -98,7 +110,9 @@ pub async fn launched(
         let subnet = status.subnets.iter().find(|subnet| subnet.zone == instance.zone)?;
         subnet.zone_id.clone()
     });
+    let reservation = instance_type.and_then(|kind| reservation(claim, instance, kind));
     let launched = LaunchedInstance {
+        reservation: reservation.clone(),
         instance,
         instance_type,
         class: class.as_deref(),
@@ -127,9 +141,14 @@ pub async fn launched(
         cycle_id, claim = name, instance = instance.instance_id, instance_type = instance.instance_type,
         zone = instance.zone, capacity_type = %instance.capacity_type, "launched"
     );
-    if let Some(counted) = launched.counted() {
-        deps.ledger.with(|ledger| ledger.launched(name, counted));
-    }
+    deps.ledger.with(|ledger| {
+        if let Some(counted) = launched.counted() {
+            ledger.launched(name, counted);
+        }
+        if let Some(reservation) = &launched.reservation {
+            ledger.reservation_used(&reservation.id);
+        }
+    });
     deps.insufficient_capacity.lock().succeeded(&instance.instance_type, &instance.zone, instance.capacity_type);
     post(deps, record::action(claim), OutcomeStatus::Launched, name);
     Ok(Some(written))

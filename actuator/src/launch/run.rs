@@ -10,9 +10,10 @@ use crate::clock::Timestamped;
 use crate::fencing::NotAllowed;
 use crate::launch::launcher::Launcher;
 use crate::ledger::Ledger;
-use crate::ports::{CloudError, FleetAnswer, FleetInstance, FleetRequest, InstanceFilter};
+use crate::ports::{CloudError, FleetAnswer, FleetInstance, FleetRequest, InstanceFilter, OfferingError};
 use futures::StreamExt;
 use plimsoll_api::NodeClaim;
+use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -215,13 +216,21 @@ impl<'a> GroupRun<'a> {
     /// Records refused offerings, even if other offerings succeeded.
     fn learn(&self, answer: &FleetAnswer) {
         let now = self.deps.clock.timestamp();
-        let mut changed = false;
+        let (mut changed, mut exhausted) = (false, Vec::new());
         let mut unavailable = self.deps.insufficient_capacity.lock();
         for error in &answer.errors {
             self.deps.metrics.cloud.refused(error, &self.zone_id(&error.zone));
-            changed |= unavailable.learn(error, now);
+            match self.reservation_of(error) {
+                // The zone's On-Demand capacity is another matter.
+                Some(id) => exhausted.push(id),
+                None => changed |= unavailable.learn(error, now),
+            }
         }
         drop(unavailable);
+        for id in exhausted {
+            tracing::warn!(reservation = id, "EC2 has no capacity in the capacity reservation");
+            changed |= self.deps.ledger.with(|ledger| ledger.reservation_exhausted(id));
+        }
         if changed {
             self.deps.ledger.wake();
         }
@@ -229,6 +238,14 @@ impl<'a> GroupRun<'a> {
             cycle_id = %self.group.cycle_id, group = self.group.id(), bought = answer.instances.len(),
             refused = answer.errors.len(), "CreateFleet answered"
         );
+    }
+
+    /// The capacity reservation that lacks capacity, as an error says.
+    fn reservation_of(&self, error: &OfferingError) -> Option<&str> {
+        if error.capacity_type != CapacityType::Reserved || !error.is_capacity() || error.is_subnet_full() {
+            return None;
+        }
+        self.attempt.as_ref()?.request.reservation_of(&error.instance_type, &error.zone)
     }
 
     /// Id of a zone, from the subnets of the group's node class; empty if unknown.

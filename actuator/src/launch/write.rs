@@ -9,7 +9,7 @@ use crate::ports::FleetInstance;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use plimsoll_api::condition::{Moment, node_claim};
 use plimsoll_api::{EC2NodeClass, NodeClaim, ResourceList};
-use plimsoll_model::catalog::InstanceType;
+use plimsoll_model::catalog::{CapacityReservation, InstanceType};
 use plimsoll_model::names::{NODES_RESOURCE, TERMINATION_FINALIZER, annotation as key, label};
 use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::Resources;
@@ -58,6 +58,8 @@ pub async fn abandon(deps: &Launcher, claim: &NodeClaim) -> Result<(), WriteErro
 pub struct LaunchedInstance<'a> {
     /// The instance.
     pub instance: &'a FleetInstance,
+    /// The capacity reservation that it is in.
+    pub reservation: Option<CapacityReservation>,
     /// Its type in the node class's catalog, if still present.
     pub instance_type: Option<&'a InstanceType>,
     /// Its node class, if still present.
@@ -100,6 +102,10 @@ impl LaunchedInstance<'_> {
             if let [os] = instance_type.operating_systems.as_slice() {
                 labels.insert(label::OS.to_owned(), os.clone());
             }
+        }
+        for key in label::CAPACITY_RESERVATION {
+            let value = self.reservation.as_ref().and_then(|reservation| reservation.label(key));
+            labels.extend(value.map(|value| (key.to_owned(), value.to_owned())));
         }
         for (key, value) in [
             (label::INSTANCE_TYPE, self.instance.instance_type.as_str()),

@@ -1,7 +1,7 @@
 //! Which launch templates a launch needs, and their content (spec: AWS provider sections 4.1 and 4.3). Pure functions.
 
 use super::{EFA, devices, interfaces};
-use crate::ports::{LaunchTemplateSpec, MetadataOptions, Tags};
+use crate::ports::{LaunchTemplateSpec, MetadataOptions, ReservationSpec, Tags};
 use crate::resolve::{Resolved, ResolvedImage};
 use crate::settings::Settings;
 use crate::user_data::{Bootstrap, UserDataError};
@@ -28,6 +28,8 @@ pub struct TemplateInput {
     pub taints: Vec<Taint>,
     /// Capacity type.
     pub capacity_type: CapacityType,
+    /// The capacity reservation to launch in.
+    pub reservation: Option<ReservationSpec>,
     /// Dedicated tenancy.
     pub dedicated: bool,
     /// Resource requests of the claim.
@@ -166,7 +168,11 @@ impl Template<'_> {
             partition: None,
             network_interfaces: interfaces::network_interfaces(spec, &resolved.security_group_ids, variant.efa, ipv6),
             capacity_type: wanted.capacity_type,
-            reservation: None,
+            // Instances that are not launched in a chosen reservation must not use up others.
+            reservation: wanted
+                .reservation
+                .clone()
+                .or_else(|| settings.reserved_capacity.then_some(ReservationSpec::Avoid)),
             tags: tags(settings, class, &wanted.node_pool),
         };
         template.name = name(&template);

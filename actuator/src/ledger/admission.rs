@@ -4,8 +4,10 @@ use super::Ledger;
 use super::changes::Subject;
 use super::outcomes::Outcome;
 use super::rejection::Rejection;
+use plimsoll_model::catalog::{Catalog, reservation_resource};
 use plimsoll_model::identity::PodUid;
-use plimsoll_model::plan::PodRef;
+use plimsoll_model::names::NODES_RESOURCE;
+use plimsoll_model::plan::{Launch, PodRef};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{DisruptionReason, LedgerPosition};
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,4 +82,21 @@ impl Ledger {
         let subject = Subject::Pod(pod.uid.clone());
         if self.changes.changed_since(&subject, plan.position) { Err(Rejection::Changed(subject)) } else { Ok(()) }
     }
+}
+
+/// The most that a launch may add to the pool's usage: the maximum of each resource over all accepted types, and one
+/// instance of each capacity reservation.
+pub(crate) fn max_usage(launch: &Launch, catalog: &Catalog) -> Result<Resources, Rejection> {
+    let mut maximum = Resources::new();
+    for offering in launch.offerings.iter() {
+        let entry = catalog.get(&offering.instance_type);
+        let entry = entry.ok_or_else(|| Rejection::UnknownInstanceType(offering.instance_type.clone()))?;
+        maximum.raise_to(&entry.capacity);
+        offering.reservation.iter().for_each(|id| maximum.set(&reservation_resource(id), 1));
+    }
+    if launch.offerings.is_empty() {
+        return Err(Rejection::UnknownInstanceType(String::new()));
+    }
+    maximum.set(NODES_RESOURCE, 1);
+    Ok(maximum)
 }

@@ -157,6 +157,9 @@ impl Ledger {
         let Some(facts) = self.pools.get(pool) else {
             return Admission::Rejected(Rejection::UnknownPool(pool.clone()));
         };
+        if let Err(rejection) = self.check_reservations(&reserve) {
+            return Admission::Rejected(rejection);
+        }
         let used = self.used(pool);
         for (resource, limit) in facts.limits.iter() {
             let (used, asked) = (used.get(resource), reserve.get(resource));

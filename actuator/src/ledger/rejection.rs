@@ -73,6 +73,9 @@ pub enum Rejection {
         /// The most that this launch may use.
         asked: i64,
     },
+    /// No instance of a capacity reservation is free for the launch.
+    #[error("capacity reservation {0} has no free instance")]
+    ReservationFull(String),
     /// Launches of the pool failed recently.
     #[error("NodePool backs off after {cause}: next launch in {:?}", Duration::from_millis(.remaining.0))]
     BackOff {

@@ -37,6 +37,7 @@ fn launch(id: &str, types: &[&str], pods: &[&str]) -> Launch {
         zone: "a".to_owned(),
         capacity_type: CapacityType::Spot,
         price: MicroUsdPerHour(1),
+        reservation: None,
     };
     Launch {
         action_id: id.into(),

@@ -163,7 +163,7 @@ pub(super) fn pool(name: &str) -> Value {
 
 pub(super) fn offering(zone: &str, capacity_type: CapacityType, micro_usd: i64, available: bool) -> Offering {
     let price = MicroUsdPerHour(micro_usd);
-    Offering { zone: zone.to_owned(), zone_id: String::new(), capacity_type, price, available }
+    Offering { zone: zone.to_owned(), zone_id: String::new(), capacity_type, price, available, reservation: None }
 }
 
 /// The catalog of node class `default`: one instance type.

@@ -7,6 +7,7 @@ use crate::controller_loop::{self, Candidate, Requeue};
 use crate::fencing::Fence;
 use crate::io::{CloudCalls, CloudReads, ObjectPart, WriteError, Writes};
 use crate::launch_template::LaunchTemplates;
+use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::settings::Settings;
 use crate::stores::{Stores, WatchedKind};
@@ -39,6 +40,8 @@ pub struct NodeClasses {
     pub cloud: CloudCalls,
     /// Reads of the cloud.
     pub cloud_reads: CloudReads,
+    /// Ledger of the term.
+    pub ledger: LedgerHandle,
     /// Launch templates.
     pub launch_templates: LaunchTemplates,
     /// Settings with the facts of the cluster.

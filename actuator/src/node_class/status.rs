@@ -2,13 +2,14 @@
 //! that launches continue (spec: AWS provider section 8.4).
 
 use super::images::{self, ImagesError};
-use super::{profile, selectors, validation};
+use super::{profile, reservations, selectors, validation};
 use crate::io::WriteError;
 use crate::node_class::controller::NodeClasses;
 use plimsoll_api::condition::ec2_node_class::{
-    AMIS_READY, CONDITIONS, INSTANCE_PROFILE_READY, PLACEMENT_GROUP_READY, SECURITY_GROUPS_READY, SUBNETS_READY,
+    AMIS_READY, CAPACITY_RESERVATIONS_READY, CONDITIONS, CONDITIONS_WITH_RESERVATIONS, INSTANCE_PROFILE_READY,
+    PLACEMENT_GROUP_READY, SECURITY_GROUPS_READY, SUBNETS_READY,
 };
-use plimsoll_api::condition::{self, Moment, Status};
+use plimsoll_api::condition::{self, ConditionSet, Moment, Status};
 use plimsoll_api::ec2_node_class::{EC2NodeClassStatus, SecurityGroup, Subnet};
 use plimsoll_api::{Condition, EC2NodeClass};
 use std::fmt::Display;
@@ -25,10 +26,11 @@ pub(super) enum StatusPart {
     Subnets,
     SecurityGroups,
     Profile,
+    Reservations,
 }
 
 impl StatusPart {
-    const ALL: [Self; 4] = [Self::Images, Self::Subnets, Self::SecurityGroups, Self::Profile];
+    const ALL: [Self; 5] = [Self::Images, Self::Subnets, Self::SecurityGroups, Self::Profile, Self::Reservations];
 
     fn condition(self) -> &'static str {
         match self {
@@ -36,13 +38,15 @@ impl StatusPart {
             Self::Subnets => SUBNETS_READY,
             Self::SecurityGroups => SECURITY_GROUPS_READY,
             Self::Profile => INSTANCE_PROFILE_READY,
+            Self::Reservations => CAPACITY_RESERVATIONS_READY,
         }
     }
 
-    /// How long a result is valid. Free addresses change with every launch, the others only by user changes.
+    /// How long a result is valid. Free addresses and instances change with every launch, the others only by user
+    /// changes.
     fn period(self) -> Duration {
         match self {
-            Self::Subnets => Duration::from_secs(60),
+            Self::Subnets | Self::Reservations => Duration::from_secs(60),
             Self::Images | Self::SecurityGroups => Duration::from_secs(300),
             Self::Profile => Duration::from_secs(900),
         }
@@ -77,6 +81,11 @@ impl LookUpCache {
     }
 }
 
+/// The conditions that `Ready` depends on.
+pub(super) fn conditions(reserved_capacity: bool) -> &'static ConditionSet {
+    if reserved_capacity { &CONDITIONS_WITH_RESERVATIONS } else { &CONDITIONS }
+}
+
 /// Result of looking up one part.
 enum LookUpResult {
     /// Found.
@@ -97,9 +106,10 @@ pub(super) async fn refresh(deps: &NodeClasses, class: &EC2NodeClass, cache: &mu
     }
     let moment = Moment::of(&class.metadata, deps.clock.now());
     let mut status = cache.status.take().or_else(|| class.status.clone()).unwrap_or_default();
-    let conditions = &mut status.conditions;
-    CONDITIONS.initialize(conditions, moment);
-    for part in StatusPart::ALL {
+    let reserved_capacity = deps.settings.reserved_capacity;
+    let set = conditions(reserved_capacity);
+    set.initialize(&mut status.conditions, moment);
+    for part in StatusPart::ALL.into_iter().filter(|part| *part != StatusPart::Reservations || reserved_capacity) {
         let now = Instant::now();
         if cache.due(part).is_some_and(|at| at > now) {
             continue;
@@ -108,24 +118,33 @@ pub(super) async fn refresh(deps: &NodeClasses, class: &EC2NodeClass, cache: &mu
         if let Err(error) = &result {
             tracing::warn!(node_class = class.metadata.name, condition = part.condition(), %error, "lookup failed");
         }
-        let holds = if matches!(result, Ok(LookUpResult::Yes)) { part.period() } else { RETRY };
+        let mut holds = if matches!(result, Ok(LookUpResult::Yes)) { part.period() } else { RETRY };
+        if part == StatusPart::Reservations {
+            holds = holds.min(reservations::next_change(&status, deps.clock.now()).unwrap_or(holds));
+        }
         cache.due[part as usize] = Some(Instant::now() + holds);
-        record(&mut status.conditions, moment, part.condition(), result);
+        record(set, &mut status.conditions, moment, part.condition(), result);
     }
-    placement_group(class, &mut status.conditions, moment);
+    placement_group(set, class, &mut status.conditions, moment);
     validation::check(&deps.current.get(), class, &mut status, moment);
     cache.status = Some(status.clone());
     status
 }
 
 /// Sets the condition of a part. If the cloud did not answer, a condition that is true for this generation is kept.
-fn record(conditions: &mut Vec<Condition>, moment: Moment, name: &str, result: Result<LookUpResult, impl Display>) {
+fn record(
+    set: &ConditionSet,
+    conditions: &mut Vec<Condition>,
+    moment: Moment,
+    name: &str,
+    result: Result<LookUpResult, impl Display>,
+) {
     match result {
         Ok(LookUpResult::Yes) => {
-            CONDITIONS.set_true(conditions, moment, name);
+            set.set_true(conditions, moment, name);
         }
         Ok(LookUpResult::No(reason, message)) => {
-            CONDITIONS.set(conditions, moment, name, Status::False, reason, &message);
+            set.set(conditions, moment, name, Status::False, reason, &message);
         }
         Err(error) => {
             let still_true = condition::get(conditions, name).is_some_and(|condition| {
@@ -133,7 +152,7 @@ fn record(conditions: &mut Vec<Condition>, moment: Moment, name: &str, result: R
             });
             if !still_true {
                 let message = error.to_string();
-                CONDITIONS.set(conditions, moment, name, Status::Unknown, RESOLUTION_FAILED, &message);
+                set.set(conditions, moment, name, Status::Unknown, RESOLUTION_FAILED, &message);
             }
         }
     }
@@ -150,6 +169,10 @@ async fn look_up(
         StatusPart::Subnets => subnets(deps, class, status).await,
         StatusPart::SecurityGroups => security_groups(deps, class, status).await,
         StatusPart::Profile => instance_profile(deps, class, status).await,
+        StatusPart::Reservations => {
+            reservations::resolve(deps, class, status).await?;
+            Ok(LookUpResult::Yes)
+        }
     }
 }
 
@@ -234,12 +257,12 @@ async fn instance_profile(
     Ok(LookUpResult::Yes)
 }
 
-fn placement_group(class: &EC2NodeClass, conditions: &mut Vec<Condition>, moment: Moment) {
+fn placement_group(set: &ConditionSet, class: &EC2NodeClass, conditions: &mut Vec<Condition>, moment: Moment) {
     if class.spec.placement_group_selector.is_none() {
-        CONDITIONS.set_true(conditions, moment, PLACEMENT_GROUP_READY);
+        set.set_true(conditions, moment, PLACEMENT_GROUP_READY);
         return;
     }
     let message = "spec.placementGroupSelector: Plimsoll does not use placement groups";
     let reason = "PlacementGroupResolutionFailed";
-    CONDITIONS.set(conditions, moment, PLACEMENT_GROUP_READY, Status::False, reason, message);
+    set.set(conditions, moment, PLACEMENT_GROUP_READY, Status::False, reason, message);
 }

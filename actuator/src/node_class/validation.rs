@@ -4,7 +4,7 @@
 use crate::settings::Settings;
 use crate::user_data::{Bootstrap, UserDataError};
 use plimsoll_api::condition::ec2_node_class::{
-    AMIS_READY, CONDITIONS, INSTANCE_PROFILE_READY, SECURITY_GROUPS_READY, SUBNETS_READY, VALIDATION_SUCCEEDED,
+    AMIS_READY, INSTANCE_PROFILE_READY, SECURITY_GROUPS_READY, SUBNETS_READY, VALIDATION_SUCCEEDED,
 };
 use plimsoll_api::condition::{self, Moment, Status};
 use plimsoll_api::ec2_node_class::EC2NodeClassStatus;
@@ -21,11 +21,11 @@ type Problem = (&'static str, String);
 
 /// Sets the condition.
 pub(super) fn check(settings: &Settings, class: &EC2NodeClass, status: &mut EC2NodeClassStatus, moment: Moment) {
-    let conditions = &mut status.conditions;
+    let (set, conditions) = (super::status::conditions(settings.reserved_capacity), &mut status.conditions);
     let ignored = match validate(settings, class) {
         Ok(ignored) => ignored,
         Err((reason, message)) => {
-            CONDITIONS.set(conditions, moment, VALIDATION_SUCCEEDED, Status::False, reason, &message);
+            set.set(conditions, moment, VALIDATION_SUCCEEDED, Status::False, reason, &message);
             return;
         }
     };
@@ -36,13 +36,13 @@ pub(super) fn check(settings: &Settings, class: &EC2NodeClass, status: &mut EC2N
             [] => String::new(),
             fields => format!("without effect: {}", fields.join(", ")),
         };
-        CONDITIONS.set(conditions, moment, VALIDATION_SUCCEEDED, Status::True, VALIDATION_SUCCEEDED, &message);
+        set.set(conditions, moment, VALIDATION_SUCCEEDED, Status::True, VALIDATION_SUCCEEDED, &message);
         return;
     }
     let refused = unmet.iter().any(|dependency| condition::is_false(conditions, dependency));
     let state = if refused { Status::False } else { Status::Unknown };
     let message = format!("waits for {}", unmet.join(", "));
-    CONDITIONS.set(conditions, moment, VALIDATION_SUCCEEDED, state, "DependenciesNotReady", &message);
+    set.set(conditions, moment, VALIDATION_SUCCEEDED, state, "DependenciesNotReady", &message);
 }
 
 /// Paths of settings that have no effect; or the first problem, with its field.
@@ -68,7 +68,7 @@ fn validate(settings: &Settings, class: &EC2NodeClass) -> Result<Vec<String>, Pr
         (reason, error.to_string())
     })?;
     let mut ignored: Vec<String> = in_user_data.into_iter().map(|path| format!("spec.userData: {path}")).collect();
-    if !class.spec.capacity_reservation_selector_terms.is_empty() {
+    if !class.spec.capacity_reservation_selector_terms.is_empty() && !settings.reserved_capacity {
         ignored.push("spec.capacityReservationSelectorTerms".to_owned());
     }
     Ok(ignored)
@@ -97,6 +97,7 @@ fn user_data(settings: &Settings, class: &EC2NodeClass) -> Result<Vec<String>, U
 mod tests {
     use super::*;
     use jiff::Timestamp;
+    use plimsoll_api::condition::ec2_node_class::CONDITIONS;
     use serde_json::json;
 
     const VALID: &str = r#"{"subnetSelectorTerms": [{"id": "subnet-1"}], "securityGroupSelectorTerms": [{"id": "sg-1"}],
@@ -163,7 +164,7 @@ mod tests {
             "amiSelectorTerms": [{"alias": "bottlerocket@latest"}], "userData": "[settings.kubernetes]\nno-such-key = 1\n",
             "capacityReservationSelectorTerms": [{"id": "cr-1"}],
         });
-        let (reason, message) = verdict(&settings(), change);
+        let (reason, message) = verdict(&Settings { reserved_capacity: false, ..settings() }, change);
         assert_eq!(reason, VALIDATION_SUCCEEDED);
         let expected =
             "without effect: spec.userData: settings.kubernetes.no-such-key, spec.capacityReservationSelectorTerms";

@@ -4,8 +4,10 @@
 use crate::controller_loop::{self, Candidate, Requeue};
 use crate::io::{ObjectPart, WriteError};
 use crate::node_pool_status::NodePoolStatus;
-use crate::node_pool_status::drift::{Drift, ProviderFacts, drift};
+use crate::node_pool_status::drift::{CAPACITY_RESERVATION_DRIFT, Drift, ProviderFacts, drift};
 use crate::pods;
+use crate::ports::InstanceFilter;
+use crate::state::instances::InstanceFacts;
 use crate::stores::{WatchedKind, instance_id, provider_id};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -117,8 +119,13 @@ async fn reconcile(
     let event = if changed && next_event.is_none() { Some(now) } else { None };
     let pool = subject.pool.as_deref();
     let class = subject.class.as_deref();
-    let facts = provider_facts(&deps, claim);
-    let drifted = pool.map_or(Drift::None, |pool| drift(claim, pool, class, &facts, now));
+    let mut facts = provider_facts(&deps, claim);
+    let judge = |facts: &ProviderFacts| pool.map_or(Drift::None, |pool| drift(claim, pool, class, facts, now));
+    let mut drifted = judge(&facts);
+    if drifted == Drift::Drifted(CAPACITY_RESERVATION_DRIFT) {
+        facts.instance = read_instance(&deps, claim).await;
+        drifted = judge(&facts);
+    }
     let show = |claim: &mut NodeClaim| {
         let moment = Moment::of(&claim.metadata, now);
         let status = claim.status.get_or_insert_default();
@@ -154,6 +161,19 @@ fn provider_facts(deps: &NodePoolStatus, claim: &NodeClaim) -> ProviderFacts {
     let catalog = entry.and_then(|entry| entry.catalog.as_ref().map(|(_, catalog)| Arc::clone(catalog)));
     let instance = provider_id(claim).and_then(instance_id).and_then(|id| deps.instances.get(id));
     ProviderFacts { catalog, instance }
+}
+
+/// The instance as EC2 describes it now: the list may be older than the status of the node class, and the instance may
+/// have left its capacity reservation since.
+async fn read_instance(deps: &NodePoolStatus, claim: &NodeClaim) -> Option<InstanceFacts> {
+    let id = provider_id(claim).and_then(instance_id)?;
+    match deps.cloud_reads.all_instances(&InstanceFilter::Ids(vec![id.to_owned()])).await {
+        Ok(instances) => instances.first().map(InstanceFacts::from),
+        Err(error) => {
+            tracing::warn!(node_claim = claim.name_any(), %error, "instance not read, drift is unknown");
+            None
+        }
+    }
 }
 
 /// Whether the claim was found to have drifted from facts of EC2, which may be missing now.

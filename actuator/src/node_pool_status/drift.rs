@@ -2,7 +2,7 @@
 
 mod provider;
 
-pub(super) use provider::ProviderFacts;
+pub(super) use provider::{CAPACITY_RESERVATION_DRIFT, ProviderFacts};
 
 use jiff::Timestamp;
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};

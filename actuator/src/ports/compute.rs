@@ -1,9 +1,9 @@
 //! The EC2 port.
 
 use super::{
-    CloudError, FleetAnswer, FleetRequest, Image, ImageQuery, Instance, InstanceFilter, InstanceStatus,
-    InstanceTypeFacts, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, SecurityGroup, SelectorTerm,
-    SpotPrice, Subnet, Tags, Termination, TypeOffering,
+    CapacityReservation, CloudError, FleetAnswer, FleetRequest, Image, ImageQuery, Instance, InstanceFilter,
+    InstanceStatus, InstanceTypeFacts, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, ReservationTerm,
+    SecurityGroup, SelectorTerm, SpotPrice, Subnet, Tags, Termination, TypeOffering,
 };
 use async_trait::async_trait;
 use std::fmt::Debug;
@@ -49,6 +49,11 @@ pub trait Compute: Debug + Send + Sync {
     /// Security groups that match any of the terms.
     async fn describe_security_groups(&self, terms: &[SelectorTerm]) -> Result<Vec<SecurityGroup>, CloudError>;
 
+    /// Capacity reservations in state `active` that match any of the terms. An id that EC2 does not know matches none.
+    async fn describe_capacity_reservations(
+        &self,
+        terms: &[ReservationTerm],
+    ) -> Result<Vec<CapacityReservation>, CloudError>;
     /// Images, including deprecated ones.
     async fn describe_images(&self, query: &ImageQuery) -> Result<Vec<Image>, CloudError>;
 

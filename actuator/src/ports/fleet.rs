@@ -1,6 +1,6 @@
 //! CreateFleet, the only call that launches instances.
 
-use super::Tags;
+use super::{MarketType, ReservationSpec, Tags};
 use plimsoll_model::catalog::CapacityType;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +28,26 @@ pub struct FleetRequest {
 }
 
 impl FleetRequest {
+    /// Market type of the capacity reservations that the templates target; `None` for ordinary ones, and without any.
+    #[must_use]
+    pub fn market_type(&self) -> Option<MarketType> {
+        self.launch_template_configs.iter().find_map(|config| match &config.reservation {
+            Some(ReservationSpec::Target { market_type, .. }) => *market_type,
+            Some(ReservationSpec::Avoid) | None => None,
+        })
+    }
+
+    /// Id of the capacity reservation that a type in a zone is launched in.
+    #[must_use]
+    pub fn reservation_of(&self, instance_type: &str, zone: &str) -> Option<&str> {
+        let is = |way: &Override| way.instance_type == instance_type && way.zone == zone;
+        let config = self.launch_template_configs.iter().find(|config| config.overrides.iter().any(is))?;
+        match &config.reservation {
+            Some(ReservationSpec::Target { id, .. }) => Some(id),
+            Some(ReservationSpec::Avoid) | None => None,
+        }
+    }
+
     /// All overrides of all templates, in order.
     pub fn overrides(&self) -> impl Iterator<Item = &Override> {
         self.launch_template_configs.iter().flat_map(|config| &config.overrides)
@@ -44,6 +64,9 @@ pub struct LaunchTemplateConfig {
     pub version: u64,
     /// Ways to launch, in order of preference.
     pub overrides: Vec<Override>,
+    /// The capacity reservation that the template targets, for reserved instances.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<ReservationSpec>,
 }
 
 /// One combination of type, zone, subnet and image to launch.

@@ -118,9 +118,30 @@ pub enum ReservationSpec {
     Target {
         /// `cr-...`.
         id: String,
-        /// `capacity-block` or `interruptible-capacity-reservation`.
-        market_type: Option<String>,
+        /// Unless it is an ordinary one.
+        market_type: Option<MarketType>,
     },
+}
+
+/// What EC2 calls the market of capacity reservations that are no ordinary ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MarketType {
+    /// A Capacity Block.
+    CapacityBlock,
+    /// Its owner may take the instances back.
+    InterruptibleCapacityReservation,
+}
+
+impl MarketType {
+    /// EC2's name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::CapacityBlock => "capacity-block",
+            Self::InterruptibleCapacityReservation => "interruptible-capacity-reservation",
+        }
+    }
 }
 
 /// An existing launch template.

@@ -2,7 +2,7 @@
 //! byte.
 
 use super::{TagSpecification, small, tag_specification};
-use crate::ports::{FleetRequest, LaunchTemplateConfig, Override};
+use crate::ports::{FleetRequest, LaunchTemplateConfig, MarketType, Override};
 use plimsoll_model::catalog::CapacityType;
 use serde::Serialize;
 
@@ -19,9 +19,12 @@ pub struct CreateFleet {
     /// For Spot alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spot_options: Option<AllocationOptions>,
-    /// For On-Demand and reserved capacity.
+    /// For On-Demand capacity and ordinary capacity reservations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_demand_options: Option<AllocationOptions>,
+    /// For interruptible capacity reservations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reserved_capacity_options: Option<ReservedCapacityOptions>,
     /// Templates with their overrides.
     pub launch_template_configs: Vec<FleetLaunchTemplateConfig>,
     /// Tags of the fleet, its instances and their volumes.
@@ -37,7 +40,7 @@ pub struct CreateFleet {
 pub struct TargetCapacity {
     /// Number of instances.
     pub total_target_capacity: i32,
-    /// `spot` or `on-demand`.
+    /// `spot`, `on-demand`, `capacity-block` or `reserved-capacity`.
     pub default_target_capacity_type: &'static str,
 }
 
@@ -47,6 +50,14 @@ pub struct TargetCapacity {
 pub struct AllocationOptions {
     /// How EC2 chooses among the overrides.
     pub allocation_strategy: &'static str,
+}
+
+/// `ReservedCapacityOptions`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct ReservedCapacityOptions {
+    /// Kinds of capacity reservations.
+    pub reservation_types: Vec<&'static str>,
 }
 
 /// An item of `LaunchTemplateConfigs`.
@@ -96,15 +107,25 @@ impl From<&FleetRequest> for CreateFleet {
             (false, false) => "lowest-price",
         };
         let options = AllocationOptions { allocation_strategy: strategy };
+        let market = request.market_type();
+        let target = match market {
+            _ if spot => "spot",
+            None => "on-demand",
+            Some(MarketType::CapacityBlock) => "capacity-block",
+            Some(MarketType::InterruptibleCapacityReservation) => "reserved-capacity",
+        };
+        let interruptible = market.filter(|market| *market == MarketType::InterruptibleCapacityReservation);
         Self {
             r#type: "instant",
             client_token: request.client_token.clone(),
             target_capacity_specification: TargetCapacity {
                 total_target_capacity: small(request.total_target_capacity),
-                default_target_capacity_type: if spot { "spot" } else { "on-demand" },
+                default_target_capacity_type: target,
             },
             spot_options: spot.then(|| options.clone()),
-            on_demand_options: (!spot).then_some(options),
+            on_demand_options: (target == "on-demand").then_some(options),
+            reserved_capacity_options: interruptible
+                .map(|market| ReservedCapacityOptions { reservation_types: vec![market.as_str()] }),
             launch_template_configs: request.launch_template_configs.iter().map(config).collect(),
             tag_specifications: ["fleet", "instance", "volume"]
                 .map(|resource| tag_specification(resource, &request.tags))

@@ -226,7 +226,7 @@ pub struct ReservationTarget {
 #[serde(rename_all = "PascalCase")]
 pub struct MarketOptions {
     /// `capacity-block` or `interruptible-capacity-reservation`.
-    pub market_type: String,
+    pub market_type: &'static str,
 }
 
 impl From<&LaunchTemplateSpec> for CreateLaunchTemplate {
@@ -280,7 +280,7 @@ fn reservation(spec: Option<&ReservationSpec>) -> (Option<Reservation>, Option<M
                 capacity_reservation_preference: "capacity-reservations-only",
                 capacity_reservation_target: Some(ReservationTarget { capacity_reservation_id: id.clone() }),
             };
-            (Some(only), market_type.clone().map(|market_type| MarketOptions { market_type }))
+            (Some(only), market_type.map(|market| MarketOptions { market_type: market.as_str() }))
         }
     }
 }

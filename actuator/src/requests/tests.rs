@@ -1,5 +1,5 @@
 use super::*;
-use crate::ports::{FleetRequest, LaunchTemplateConfig, Override};
+use crate::ports::{FleetRequest, LaunchTemplateConfig, MarketType, Override, ReservationSpec};
 use plimsoll_model::catalog::CapacityType;
 use serde_json::json;
 
@@ -19,6 +19,7 @@ fn fleet_request_has_the_names_of_the_ec2_api() {
                 image_id: "ami-1".to_owned(),
                 priority: 7,
             }],
+            reservation: None,
         }],
         prioritized: false,
         context: Some("c".to_owned()),
@@ -40,4 +41,36 @@ fn fleet_request_has_the_names_of_the_ec2_api() {
         "Context": "c",
     });
     assert_eq!(serde_json::to_value(CreateFleet::from(&request)).unwrap(), expected);
+}
+
+#[test]
+fn fleets_of_capacity_reservations_ask_for_their_kind_of_capacity() {
+    let fleet = |market_type| {
+        let target = ReservationSpec::Target { id: "cr-1".to_owned(), market_type };
+        let request = FleetRequest {
+            client_token: "g-1".to_owned(),
+            capacity_type: CapacityType::Reserved,
+            total_target_capacity: 1,
+            launch_template_configs: vec![LaunchTemplateConfig {
+                launch_template_name: "t".to_owned(),
+                version: 1,
+                overrides: Vec::new(),
+                reservation: Some(target),
+            }],
+            prioritized: false,
+            context: None,
+            tags: [].into(),
+        };
+        let sent = serde_json::to_value(CreateFleet::from(&request)).unwrap();
+        let kind = sent["TargetCapacitySpecification"]["DefaultTargetCapacityType"].clone();
+        (kind, sent["OnDemandOptions"].clone(), sent["ReservedCapacityOptions"].clone(), sent["SpotOptions"].clone())
+    };
+    let none = serde_json::Value::Null;
+    let lowest = json!({"AllocationStrategy": "lowest-price"});
+    assert_eq!(fleet(None), (json!("on-demand"), lowest, none.clone(), none.clone()));
+    let block = (json!("capacity-block"), none.clone(), none.clone(), none.clone());
+    assert_eq!(fleet(Some(MarketType::CapacityBlock)), block);
+    let kinds = json!({"ReservationTypes": ["interruptible-capacity-reservation"]});
+    let interruptible = fleet(Some(MarketType::InterruptibleCapacityReservation));
+    assert_eq!(interruptible, (json!("reserved-capacity"), none.clone(), kinds, none));
 }

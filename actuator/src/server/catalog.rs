@@ -47,6 +47,9 @@ pub(super) fn watch(
                 });
             }
             sent = now;
+            if complete {
+                keep_current(&mut known_ids, &sent);
+            }
             for update in updates {
                 if sender.send(Ok((&update).into())).await.is_err() {
                     return Ok(());
@@ -91,6 +94,13 @@ fn differences(sent: &Entries, now: &Entries, known_ids: &mut BTreeSet<String>) 
     updates
 }
 
+/// Forgets catalogs that no node class has any more: the client does not keep them either, and one may come back.
+fn keep_current(known_ids: &mut BTreeSet<String>, entries: &Entries) {
+    let ids = entries.values().filter_map(|entry| entry.catalog.as_ref());
+    let current: BTreeSet<&str> = ids.map(|(id, _)| id.as_str()).collect();
+    known_ids.retain(|id| current.contains(id.as_str()));
+}
+
 fn update(name: &str, entry: &CatalogEntry, known_ids: &mut BTreeSet<String>) -> CatalogUpdate {
     let id = entry.catalog.as_ref().map(|(id, _)| id.clone());
     let unknown = id.as_ref().is_some_and(|id| known_ids.insert(id.0.clone()));
@@ -101,5 +111,30 @@ fn update(name: &str, entry: &CatalogEntry, known_ids: &mut BTreeSet<String>) ->
         catalog: entry.catalog.as_ref().filter(|_| unknown).map(|(_, catalog)| catalog.as_ref().clone()),
         problem: entry.problem.clone(),
         ..CatalogUpdate::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_model::catalog::Catalog;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_catalog_that_comes_back_is_sent_again() {
+        let mut known_ids = BTreeSet::new();
+        let mut sent = Entries::default();
+        for (region, is_sent) in [("a", true), ("a", false), ("b", true), ("a", true)] {
+            let catalog = Catalog { region: region.to_owned(), instance_types: Vec::new() };
+            let catalog = Some((catalog.id(), Arc::new(catalog)));
+            let generation =
+                i64::try_from(sent.len()).unwrap() + sent.values().map(|entry| entry.generation).sum::<i64>();
+            let entry = CatalogEntry { node_class: "default".to_owned(), generation, catalog, problem: None };
+            let now = Arc::new([("default".to_owned(), Arc::new(entry))].into());
+            let [update] = differences(&sent, &now, &mut known_ids).try_into().unwrap();
+            assert_eq!(update.catalog.is_some(), is_sent, "{region}");
+            keep_current(&mut known_ids, &now);
+            sent = now;
+        }
     }
 }

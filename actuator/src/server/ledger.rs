@@ -2,9 +2,9 @@
 
 use super::Leader;
 use super::{Responses, streaming};
-use crate::ledger::view;
+use crate::ledger::{Ledger, view};
 use plimsoll_model::execution::{InFlightClaim, LedgerUpdate};
-use plimsoll_model::snapshot::{LedgerPosition, UnavailableOffering};
+use plimsoll_model::snapshot::{LedgerPosition, ReservationCount, UnavailableOffering};
 use plimsoll_proto::actuator::v1 as wire;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,6 +21,7 @@ struct SentState {
     position: Option<LedgerPosition>,
     claims: BTreeMap<String, InFlightClaim>,
     unavailable: Vec<UnavailableOffering>,
+    reservations: Vec<ReservationCount>,
 }
 
 pub(super) fn watch(deps: &Leader, stop: CancellationToken) -> Responses<wire::WatchLedgerResponse> {
@@ -53,6 +54,7 @@ impl SentState {
         let position = deps.ledger.position();
         let claims = view::in_flight(&deps.view);
         let unavailable = view::unavailable(&deps.view);
+        let counts = deps.ledger.read(Ledger::capacity_reservations);
         let first = self.position.is_none();
         let upserted: Vec<InFlightClaim> = claims
             .iter()
@@ -61,8 +63,12 @@ impl SentState {
             .collect();
         let removed: Vec<String> = self.claims.keys().filter(|name| !claims.contains_key(*name)).cloned().collect();
         let offerings = (first || !same_offerings(&self.unavailable, &unavailable)).then(|| unavailable.clone());
-        let nothing =
-            upserted.is_empty() && removed.is_empty() && offerings.is_none() && self.position == Some(position);
+        let reservations = (first || self.reservations != counts).then(|| counts.clone());
+        let nothing = upserted.is_empty()
+            && removed.is_empty()
+            && offerings.is_none()
+            && reservations.is_none()
+            && self.position == Some(position);
         if nothing {
             return Vec::new();
         }
@@ -79,6 +85,8 @@ impl SentState {
             self.unavailable = unavailable;
         }
         last.unavailable_offerings = offerings;
+        last.reservations = reservations;
+        self.reservations = counts;
         updates.push(last);
         self.claims = claims;
         self.position = Some(position);

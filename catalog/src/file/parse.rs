@@ -1,6 +1,6 @@
 //! Parses catalogs from JSON. Values are checked by hand, so that errors name the instance type and the field.
 
-use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
+use plimsoll_model::catalog::{CapacityReservation, CapacityType, Catalog, InstanceType, Offering};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
 use plimsoll_model::resources::{CPU, MEMORY, PODS, Resources};
@@ -31,7 +31,7 @@ pub enum CatalogFileError {
 
 type Parsed<T> = Result<T, CatalogFileError>;
 
-/// Parses a catalog. The result is sorted: types by name, offerings by zone and capacity type.
+/// Parses a catalog. The result is sorted: types by name, offerings by zone, capacity type and capacity reservation.
 ///
 /// ```
 /// use plimsoll_catalog::file;
@@ -171,12 +171,14 @@ fn offerings(object: &Object<'_>) -> Parsed<Vec<Offering>> {
         let path = format!("{}offerings[{position}]", object.prefix);
         offerings.push(offering(&Object::of(value, &path, format!("{path}."))?)?);
     }
-    offerings.sort_by(|left, right| (&left.zone, left.capacity_type).cmp(&(&right.zone, right.capacity_type)));
+    offerings.sort_by(|left: &Offering, right| left.key().cmp(&right.key()));
     for pair in offerings.windows(2) {
         if let [first, second] = pair
-            && (&first.zone, first.capacity_type) == (&second.zone, second.capacity_type)
+            && first.key() == second.key()
         {
-            return Err(object.error("offerings", format!("{} in {} is there twice", first.capacity_type, first.zone)));
+            let id = first.reservation_id().map(|id| format!(" ({id})")).unwrap_or_default();
+            let problem = format!("{}{id} in {} is there twice", first.capacity_type, first.zone);
+            return Err(object.error("offerings", problem));
         }
     }
     Ok(offerings)
@@ -184,14 +186,14 @@ fn offerings(object: &Object<'_>) -> Parsed<Vec<Offering>> {
 
 fn offering(object: &Object<'_>) -> Parsed<Offering> {
     let capacity_type = object.text("capacityType")?;
+    let capacity_type = CapacityType::parse(capacity_type).ok_or_else(|| {
+        object.error("capacityType", format!("{capacity_type:?} is none of reserved, spot, on-demand"))
+    })?;
     let price = object.required("price")?;
     let usd = price.as_f64().and_then(MicroUsdPerHour::from_usd);
     let available = match object.optional("available") {
         None => true,
-        Some(Value::Bool(available)) => *available,
-        Some(other) => {
-            return Err(object.error("available", format!("true or false is needed, not {}", type_name(other))));
-        }
+        Some(_) => object.boolean("available")?,
     };
     let zone_id = match object.optional("zoneId") {
         None => "",
@@ -200,13 +202,41 @@ fn offering(object: &Object<'_>) -> Parsed<Offering> {
     Ok(Offering {
         zone: object.text("zone")?.to_owned(),
         zone_id: zone_id.to_owned(),
-        capacity_type: CapacityType::parse(capacity_type).ok_or_else(|| {
-            object.error("capacityType", format!("{capacity_type:?} is none of reserved, spot, on-demand"))
-        })?,
+        capacity_type,
         price: usd
             .ok_or_else(|| object.error("price", format!("{price} is not a price in USD per hour (0 to 1000000)")))?,
         available,
+        reservation: reservation(object, capacity_type)?,
     })
+}
+
+/// The capacity reservation of a reserved offering. Others have none.
+fn reservation(object: &Object<'_>, capacity_type: CapacityType) -> Parsed<Option<CapacityReservation>> {
+    match (object.optional("reservation"), capacity_type) {
+        (None, CapacityType::Reserved) => Err(object.error("reservation", "is missing")),
+        (None, _) => Ok(None),
+        (Some(_), CapacityType::Spot | CapacityType::OnDemand) => {
+            Err(object.error("reservation", format!("belongs to reserved offerings, this one is {capacity_type}")))
+        }
+        (Some(value), CapacityType::Reserved) => {
+            let path = format!("{}reservation", object.prefix);
+            let object = Object::of(value, &path, format!("{path}."))?;
+            let kind = object.optional("type").map_or(Ok("default"), |_| object.text("type"))?;
+            if !["default", "capacity-block"].contains(&kind) {
+                return Err(object.error("type", format!("{kind:?} is neither default nor capacity-block")));
+            }
+            let count = object.required("count")?;
+            let free = count.as_u64().and_then(|count| u32::try_from(count).ok());
+            Ok(Some(CapacityReservation {
+                id: object.text("id")?.to_owned(),
+                capacity_block: kind == "capacity-block",
+                interruptible: object.optional("interruptible").is_some() && object.boolean("interruptible")?,
+                count: Some(
+                    free.ok_or_else(|| object.error("count", format!("{count} is not a number of instances")))?,
+                ),
+            }))
+        }
+    }
 }
 
 /// A JSON object and the prefix of its fields in error messages.
@@ -233,6 +263,12 @@ impl<'value> Object<'value> {
 
     fn required(&self, name: &str) -> Parsed<&'value Value> {
         self.optional(name).ok_or_else(|| self.error(name, "is missing"))
+    }
+
+    fn boolean(&self, name: &str) -> Parsed<bool> {
+        let value = self.required(name)?;
+        let problem = || self.error(name, format!("true or false is needed, not {}", type_name(value)));
+        value.as_bool().ok_or_else(problem)
     }
 
     fn any_text(&self, name: &str) -> Parsed<&'value str> {

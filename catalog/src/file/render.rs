@@ -40,11 +40,21 @@ fn amounts(resources: &Resources) -> Value {
 }
 
 fn offering(offering: &Offering) -> Value {
-    json!({
+    let mut value = json!({
         "zone": offering.zone,
         "zoneId": offering.zone_id,
         "capacityType": offering.capacity_type.as_str(),
         "price": offering.price.usd(),
         "available": offering.available,
-    })
+    });
+    if let (Some(reservation), Some(fields)) = (&offering.reservation, value.as_object_mut()) {
+        let reservation = json!({
+            "id": reservation.id,
+            "type": reservation.kind(),
+            "interruptible": reservation.interruptible,
+            "count": reservation.count,
+        });
+        fields.insert("reservation".to_owned(), reservation);
+    }
+    value
 }

@@ -77,6 +77,7 @@ data "aws_iam_policy_document" "discovery" {
   statement {
     sid       = "ReadEc2InRegion"
     actions = [
+      "ec2:DescribeCapacityReservations",
       "ec2:DescribeImages",
       "ec2:DescribeInstanceStatus",
       "ec2:DescribeInstanceTypeOfferings",
@@ -265,6 +266,7 @@ data "aws_iam_policy_document" "instances" {
     resources = [
       "arn:${local.partition}:ec2:${local.region}::image/*",
       "arn:${local.partition}:ec2:${local.region}::snapshot/*",
+      "arn:${local.partition}:ec2:${local.region}:*:capacity-reservation/*",
       "arn:${local.partition}:ec2:${local.region}:*:security-group/*",
       "arn:${local.partition}:ec2:${local.region}:*:subnet/*",
     ]

@@ -62,7 +62,8 @@ pub(super) type NodeCapacities<'a> = HashMap<usize, Rc<NodeCapacity<'a>>>;
 impl ListedNode<'_> {
     fn place(&self) -> String {
         let (instance_type, offering) = (self.node.instance_type, self.node.offering);
-        format!("{} in {} ({})", instance_type.name, offering.zone, offering.capacity_type)
+        let reservation = offering.reservation_id().map(|id| format!(" {id}")).unwrap_or_default();
+        format!("{} in {} ({}{reservation})", instance_type.name, offering.zone, offering.capacity_type)
     }
 }
 
@@ -97,8 +98,7 @@ impl<'a> OfferingList<'a> {
             match node.map_err(str::to_owned).and_then(|node| check_offering(facts, &node, choice).map(|()| node)) {
                 Ok(node) => list.add(facts, capacities, node),
                 Err(problem) => {
-                    let place = format!("{} in {} ({})", choice.instance_type, choice.zone, choice.capacity_type);
-                    list.offering_problems.push(format!("{place}: {problem}"));
+                    list.offering_problems.push(format!("{choice}: {problem}"));
                 }
             }
         }

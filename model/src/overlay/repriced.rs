@@ -1,6 +1,6 @@
 //! Finds launches whose prices differ from those of the cloud. The cloud must then be told which offerings to prefer.
 
-use crate::catalog::{Catalog, Offering};
+use crate::catalog::Catalog;
 use crate::identity::CatalogId;
 use crate::plan::{Launch, OfferingChoice};
 use crate::snapshot::{NodePool, Snapshot};
@@ -55,8 +55,7 @@ impl<'a> Repriced<'a> {
 }
 
 fn is_changed(choice: &OfferingChoice, pool: &NodePool, catalog: &Catalog) -> bool {
-    let same = |offering: &&Offering| offering.zone == choice.zone && offering.capacity_type == choice.capacity_type;
-    let offering =
-        catalog.get(&choice.instance_type).and_then(|instance_type| instance_type.offerings.iter().find(same));
+    let instance_type = catalog.get(&choice.instance_type);
+    let offering = instance_type.and_then(|instance_type| instance_type.offerings.iter().find(|one| one.is(choice)));
     offering.is_some_and(|offering| offering.price + pool.costs.per_node != choice.price)
 }

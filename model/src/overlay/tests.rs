@@ -12,6 +12,7 @@ fn kind(name: &str, price: i64) -> InstanceType {
         capacity_type: CapacityType::OnDemand,
         price: MicroUsdPerHour(price),
         available: true,
+        reservation: None,
     };
     InstanceType {
         name: name.to_owned(),

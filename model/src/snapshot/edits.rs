@@ -136,6 +136,8 @@ pub struct SnapshotEdits {
     pub pod_disruption_budgets: Edits,
     /// Of `unavailable_offerings`.
     pub unavailable_offerings: Edits,
+    /// Of `reservations`.
+    pub reservations: Edits,
     /// Of `ignored`.
     pub ignored: Edits,
 }
@@ -166,6 +168,7 @@ impl SnapshotEdits {
                 |budget| &budget.name,
             ),
             unavailable_offerings: Edits::between(&old.unavailable_offerings, &new.unavailable_offerings, offering),
+            reservations: Edits::between(&old.reservations, &new.reservations, |count| &count.id),
             ignored: Edits::between(&old.ignored, &new.ignored, |pod| &pod.uid),
         }
     }

@@ -5,7 +5,7 @@ use super::{
     resources_to_wire, to_wire,
 };
 use crate::catalog::v1 as wire;
-use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
+use plimsoll_model::catalog::{CapacityReservation, CapacityType, Catalog, InstanceType, Offering};
 use plimsoll_model::money::MicroUsdPerHour;
 
 impl From<&Offering> for wire::Offering {
@@ -16,19 +16,51 @@ impl From<&Offering> for wire::Offering {
             capacity_type: offering.capacity_type.to_wire(),
             price_micro_usd_per_hour: offering.price.0,
             available: offering.available,
+            reservation: offering.reservation.as_ref().map(Into::into),
         }
+    }
+}
+
+impl From<&CapacityReservation> for wire::CapacityReservation {
+    fn from(reservation: &CapacityReservation) -> Self {
+        Self {
+            id: reservation.id.clone(),
+            capacity_block: reservation.capacity_block,
+            interruptible: reservation.interruptible,
+            count: reservation.count,
+        }
+    }
+}
+
+impl TryFrom<wire::CapacityReservation> for CapacityReservation {
+    type Error = ConvertError;
+    fn try_from(reservation: wire::CapacityReservation) -> ConvertResult<Self> {
+        Ok(Self {
+            id: key("id", reservation.id)?,
+            capacity_block: reservation.capacity_block,
+            interruptible: reservation.interruptible,
+            count: reservation.count,
+        })
     }
 }
 
 impl TryFrom<wire::Offering> for Offering {
     type Error = ConvertError;
     fn try_from(offering: wire::Offering) -> ConvertResult<Self> {
+        let capacity_type = enum_value("capacity_type", offering.capacity_type)?;
+        let reservation = offering.reservation.map(CapacityReservation::try_from).transpose();
+        let reservation = reservation.map_err(|error| error.within("reservation"))?;
+        if reservation.is_some() != (capacity_type == CapacityType::Reserved) {
+            let problem = if reservation.is_some() { "is set" } else { "is not set" };
+            return Err(ConvertError::new("reservation", format!("{problem}, but the offering is {capacity_type}")));
+        }
         Ok(Self {
             zone: key("zone", offering.zone)?,
             zone_id: offering.zone_id,
-            capacity_type: enum_value("capacity_type", offering.capacity_type)?,
+            capacity_type,
             price: MicroUsdPerHour(not_negative("price_micro_usd_per_hour", offering.price_micro_usd_per_hour)?),
             available: offering.available,
+            reservation,
         })
     }
 }
@@ -51,8 +83,8 @@ impl TryFrom<wire::InstanceType> for InstanceType {
     type Error = ConvertError;
     fn try_from(instance_type: wire::InstanceType) -> ConvertResult<Self> {
         let mut offerings: Vec<Offering> = list("offerings", instance_type.offerings)?;
-        check_unique(&offerings, "offerings", "", |offering| (&offering.zone, offering.capacity_type))?;
-        offerings.sort_by(|a, b| (&a.zone, a.capacity_type).cmp(&(&b.zone, b.capacity_type)));
+        check_unique(&offerings, "offerings", "", Offering::key)?;
+        offerings.sort_by(|a, b| a.key().cmp(&b.key()));
         Ok(Self {
             name: key("name", instance_type.name)?,
             architecture: instance_type.architecture,

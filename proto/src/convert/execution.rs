@@ -14,7 +14,7 @@ use plimsoll_model::execution::{
     CatalogUpdate, ClaimState, Driver, Execution, InFlightClaim, LedgerUpdate, Outcome, OutcomeReason, OutcomeStatus,
 };
 use plimsoll_model::identity::{ActionId, CatalogId, NodePoolName, PodUid};
-use plimsoll_model::snapshot::UnavailableOffering;
+use plimsoll_model::snapshot::{ReservationCount, UnavailableOffering};
 use plimsoll_model::time::Timestamp;
 
 wire_enum!(wire::OutcomeStatus, OutcomeStatus, [Accepted, Rejected, Launched, Failed, Removed]);
@@ -171,6 +171,15 @@ fn offerings_from_wire(wire: Option<wire::UnavailableOfferings>) -> ConvertResul
     wire.map(|wire| convert(wire).map_err(|error: ConvertError| error.within("unavailable_offerings"))).transpose()
 }
 
+fn counts_from_wire(wire: Option<wire::ReservationCounts>) -> ConvertResult<Option<Vec<ReservationCount>>> {
+    let convert = |wire: wire::ReservationCounts| {
+        let counts: Vec<ReservationCount> = list("counts", wire.counts)?;
+        check_unique(&counts, "counts", ".id", |count| &count.id)?;
+        Ok(counts)
+    };
+    wire.map(|wire| convert(wire).map_err(|error: ConvertError| error.within("reservations"))).transpose()
+}
+
 impl From<&LedgerUpdate> for wire::LedgerUpdate {
     fn from(update: &LedgerUpdate) -> Self {
         Self {
@@ -179,6 +188,10 @@ impl From<&LedgerUpdate> for wire::LedgerUpdate {
             removed: update.removed.clone(),
             unavailable_offerings: offerings_to_wire(update.unavailable_offerings.as_ref()),
             complete: update.complete,
+            reservations: update
+                .reservations
+                .as_ref()
+                .map(|counts| wire::ReservationCounts { counts: to_wire(counts) }),
         }
     }
 }
@@ -193,6 +206,7 @@ impl TryFrom<wire::LedgerUpdate> for LedgerUpdate {
             upserted,
             removed: update.removed,
             unavailable_offerings: offerings_from_wire(update.unavailable_offerings)?,
+            reservations: counts_from_wire(update.reservations)?,
             complete: update.complete,
         })
     }

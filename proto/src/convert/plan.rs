@@ -190,6 +190,7 @@ impl From<&OfferingChoice> for wire::OfferingChoice {
             zone: choice.zone.clone(),
             capacity_type: choice.capacity_type.to_wire(),
             price_micro_usd_per_hour: choice.price.0,
+            reservation: choice.reservation.clone(),
         }
     }
 }
@@ -202,6 +203,7 @@ impl TryFrom<wire::OfferingChoice> for OfferingChoice {
             zone: key("zone", choice.zone)?,
             capacity_type: enum_value("capacity_type", choice.capacity_type)?,
             price: MicroUsdPerHour(not_negative("price_micro_usd_per_hour", choice.price_micro_usd_per_hour)?),
+            reservation: choice.reservation.map(|id| key("reservation", id)).transpose()?,
         })
     }
 }

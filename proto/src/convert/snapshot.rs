@@ -41,6 +41,7 @@ fn without_pods(snapshot: &Snapshot) -> wire::Snapshot {
         pod_disruption_budgets: to_wire(&snapshot.pod_disruption_budgets),
         unavailable_offerings: to_wire(&snapshot.unavailable_offerings),
         ignored: to_wire(&snapshot.ignored),
+        reservations: to_wire(&snapshot.reservations),
     }
 }
 
@@ -77,6 +78,7 @@ pub(crate) fn partial(wire: wire::Snapshot) -> ConvertResult<Snapshot> {
     let pod_disruption_budgets = list("pod_disruption_budgets", wire.pod_disruption_budgets);
     let unavailable_offerings = list("unavailable_offerings", wire.unavailable_offerings);
     let ignored = list("ignored", wire.ignored);
+    let reservations = list("reservations", wire.reservations);
     no_errors([
         shapes.as_ref().err(),
         pods.as_ref().err(),
@@ -86,6 +88,7 @@ pub(crate) fn partial(wire: wire::Snapshot) -> ConvertResult<Snapshot> {
         pod_disruption_budgets.as_ref().err(),
         unavailable_offerings.as_ref().err(),
         ignored.as_ref().err(),
+        reservations.as_ref().err(),
     ])?;
     Ok(Snapshot {
         sequence: wire.sequence,
@@ -98,6 +101,7 @@ pub(crate) fn partial(wire: wire::Snapshot) -> ConvertResult<Snapshot> {
         daemon_sets: daemon_sets?,
         pod_disruption_budgets: pod_disruption_budgets?,
         unavailable_offerings: unavailable_offerings?,
+        reservations: reservations?,
         ignored: ignored?,
     })
 }
@@ -114,6 +118,7 @@ pub(crate) fn check(snapshot: &Snapshot) -> ConvertResult<()> {
         (&offering.instance_type, &offering.zone, offering.capacity_type)
     })?;
     check_unique(&snapshot.ignored, "ignored", ".uid", |pod| &pod.uid)?;
+    check_unique(&snapshot.reservations, "reservations", ".id", |count| &count.id)?;
     let shapes: BTreeSet<&ShapeId> = snapshot.shapes.iter().map(|shape| &shape.id).collect();
     let nodes: BTreeSet<&NodeName> = snapshot.nodes.iter().map(|node| &node.name).collect();
     let no_shape = |field: String, id: &ShapeId| ConvertError::new(field, format!("no shape {id:?}", id = id.as_str()));

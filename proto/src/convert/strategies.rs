@@ -1,6 +1,6 @@
 //! Random valid snapshots, catalogs and plans.
 
-use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
+use plimsoll_model::catalog::{CapacityReservation, CapacityType, Catalog, InstanceType, Offering};
 use plimsoll_model::costs::NodeCosts;
 use plimsoll_model::identity::{CatalogId, NodeName, NodePoolName, PodUid, ShapeId};
 use plimsoll_model::money::MicroUsdPerHour;
@@ -279,6 +279,10 @@ pub(crate) fn snapshot() -> impl Strategy<Value = Snapshot> {
                         remaining: Millis(*remaining),
                     })
                     .collect(),
+                reservations: ids
+                    .iter()
+                    .map(|id| ReservationCount { id: format!("cr-{id}"), free: numbers[1].into() })
+                    .collect(),
                 ignored: ids
                     .iter()
                     .map(|id| IgnoredPod { uid: PodUid(id.0.clone()), pod: "a/b".into(), reason: "c".into() })
@@ -307,6 +311,12 @@ pub(crate) fn catalog() -> impl Strategy<Value = Catalog> {
             capacity_type,
             price: MicroUsdPerHour(price),
             available,
+            reservation: (capacity_type == CapacityType::Reserved).then(|| CapacityReservation {
+                id: format!("cr-{price}"),
+                capacity_block: available,
+                interruptible: !available,
+                count: available.then_some(3),
+            }),
         };
         offerings.into_iter().map(offering).collect::<Vec<_>>()
     });

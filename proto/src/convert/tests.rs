@@ -142,6 +142,7 @@ fn plan() -> plan_wire::Plan {
         zone: "a".into(),
         capacity_type: 2,
         price_micro_usd_per_hour: 5,
+        reservation: None,
     };
     let launch = plan_wire::Launch {
         action_id: "l".into(),

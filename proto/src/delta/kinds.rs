@@ -49,6 +49,7 @@ macro_rules! for_each_kind {
             offering_from_wire
         );
         $each!(ignored, wire::IgnoredPod, 11, |pod| pod.uid.0.clone(), |pod| pod.uid.0.clone(), text);
+        $each!(reservations, wire::ReservationCount, 12, |count| count.id.clone(), |count| count.id.clone(), text);
     };
 }
 

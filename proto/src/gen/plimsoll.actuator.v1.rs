@@ -212,6 +212,16 @@ pub struct LedgerUpdate {
     /// Marks the end of the full ledger. Only changes follow. Claims that were not sent again are gone.
     #[prost(bool, tag = "5")]
     pub complete: bool,
+    /// Free instances of all capacity reservations. Absent means unchanged.
+    #[prost(message, optional, tag = "6")]
+    pub reservations: ::core::option::Option<ReservationCounts>,
+}
+/// Free instances of capacity reservations.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReservationCounts {
+    /// All known reservations; empty means none.
+    #[prost(message, repeated, tag = "1")]
+    pub counts: ::prost::alloc::vec::Vec<super::super::snapshot::v1::ReservationCount>,
 }
 /// A change of the ledger.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -90,6 +90,9 @@ pub struct OfferingChoice {
     /// Millionths of a US dollar per hour; never negative.
     #[prost(int64, tag = "4")]
     pub price_micro_usd_per_hour: i64,
+    /// Id of the capacity reservation. Absent unless the capacity type is reserved.
+    #[prost(string, optional, tag = "5")]
+    pub reservation: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// A node to launch.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -882,6 +882,20 @@ pub struct Snapshot {
     /// Pods that are not planned, with the reason.
     #[prost(message, repeated, tag = "11")]
     pub ignored: ::prost::alloc::vec::Vec<IgnoredPod>,
+    /// Free instances of capacity reservations. In-flight nodes that are not launched yet are among them: each counts in
+    /// its limit_usage.
+    #[prost(message, repeated, tag = "12")]
+    pub reservations: ::prost::alloc::vec::Vec<ReservationCount>,
+}
+/// Free instances of a capacity reservation.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReservationCount {
+    /// Key: `cr-...`. Never empty.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// Free instances.
+    #[prost(uint32, tag = "2")]
+    pub free: u32,
 }
 /// An offering that was rejected for lack of capacity.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -946,6 +960,9 @@ pub struct Removals {
     /// UIDs of pods that are no longer ignored.
     #[prost(string, repeated, tag = "8")]
     pub ignored: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Ids of capacity reservations.
+    #[prost(string, repeated, tag = "9")]
+    pub reservations: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// Changes between two snapshots.
 #[derive(Clone, PartialEq, ::prost::Message)]

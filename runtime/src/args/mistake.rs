@@ -33,6 +33,7 @@ const CHART_VALUES: &[(&str, &str)] = &[
     ("vm-memory-overhead-percent", "settings.vmMemoryOverheadPercent"),
     ("reserved-enis", "settings.reservedENIs"),
     ("nominate-nodes", "settings.nominateNodes"),
+    ("reserved-capacity", "settings.featureGates.reservedCapacity"),
     ("karpenter-lease", "settings.karpenterNamespace"),
     ("shadow-report-interval", "settings.shadowReportInterval"),
     ("preference-policy", "settings.preferencePolicy"),

@@ -29,8 +29,9 @@ pub(crate) fn of(plan: &Plan) -> Vec<String> {
 
 fn launch(launch: &Launch) -> String {
     let offering = launch.offerings.first().map(|offering| {
-        let plimsoll_model::plan::OfferingChoice { instance_type, zone, capacity_type, price } = offering;
-        format!("{instance_type} in {zone}, {capacity_type}, at {price} USD per hour")
+        let plimsoll_model::plan::OfferingChoice { instance_type, zone, capacity_type, price, .. } = offering;
+        let reservation = offering.reservation.as_ref().map(|id| format!(" {id}")).unwrap_or_default();
+        format!("{instance_type} in {zone}, {capacity_type}{reservation}, at {price} USD per hour")
     });
     let offering = offering.unwrap_or_default();
     format!("launch {offering}, NodePool {}, for {}: {}", launch.node_pool, pods(&launch.pods), launch.why)

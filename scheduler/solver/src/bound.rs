@@ -46,7 +46,8 @@ pub(crate) fn lower_bound(
     for (shape, count) in demand.iter().filter(|(_, count)| **count > 0) {
         alike.entry(places(context, *shape)).or_default().push((*shape, *count));
     }
-    for (offerings, demand) in alike {
+    // Pods for which there are only capacity reservations cost next to nothing.
+    for (offerings, demand) in alike.into_iter().filter(|(places, _)| places.iter().any(|any| !any.is_empty())) {
         let mut merged = component(context, offerings, demand);
         let (meeting, apart): (Vec<Component>, Vec<Component>) = components
             .into_iter()
@@ -96,12 +97,13 @@ impl Bound {
     }
 }
 
-/// Where pods of the shape can run.
+/// Where pods of the shape can run, capacity reservations aside.
 fn places(context: &SolveContext<'_>, shape: Id<PodShape>) -> Places {
     let view = &context.shapes[shape];
     let any = |(pool, fits): (&crate::input::offerings::PoolView<'_>, &Vec<crate::input::offerings::Alternative>)| {
         let mut any = Bits::none(pool.offerings.len());
         fits.iter().for_each(|one| any.join(&one.offerings));
+        any.retain(|one| !pool.is_reserved(one));
         any
     };
     context.pools.iter().zip(view.fits).map(any).collect()
@@ -120,6 +122,9 @@ fn component(context: &SolveContext<'_>, offerings: Places, demand: Vec<Demand>)
 
 #[expect(clippy::cast_possible_truncation, reason = "with a margin for the arithmetic")]
 fn bound_of(context: &SolveContext<'_>, component: &Component, work: &mut u64) -> Bound {
+    if context.reservations.iter().any(|(_, free)| *free > 0) {
+        return Bound::of(beside_reservations(context, component));
+    }
     let Some(program) = program(context, component) else { return Bound::of(fluid(context, component)) };
     let kinds = program.kinds();
     if let Some((optimum, _)) = columns::small::optimum(&kinds, &program.rows, work) {
@@ -148,6 +153,24 @@ fn fluid(context: &SolveContext<'_>, component: &Component) -> i64 {
     let rows = rows(context, component, &shared, |_, _| Bits::default());
     let offered: Vec<(i64, &Amounts)> = rows.iter().map(|row| (row.price, &row.room)).collect();
     value(&offered, &load).max(component.single)
+}
+
+/// Each resource by itself, less what the free instances of all capacity reservations are worth: whatever pods they take,
+/// the rest costs at least its worth.
+#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "with a margin for the arithmetic")]
+fn beside_reservations(context: &SolveContext<'_>, component: &Component) -> i64 {
+    let rows = rows(context, component, &[], |_, _| Bits::default());
+    let offered: Vec<(i64, &Amounts)> = rows.iter().map(|row| (row.price, &row.room)).collect();
+    let prices = resource_prices::resource_prices(&offered, &component.load);
+    let mut reserved = 0.0;
+    for (place, free) in &context.reservations {
+        let offerings = context.pools.iter().flat_map(|pool| pool.usable.iter().map(move |one| (pool, one)));
+        let own = offerings.filter(|(pool, one)| pool.is_reserved(*one) && pool.capacity(*one).get(*place) == Some(&1));
+        let worth = own.map(|(pool, one)| resource_prices::worth(&prices, &pool.offerings[one].room));
+        reserved += worth.fold(0.0, f64::max) * (*free).max(0) as f64;
+    }
+    let rest = resource_prices::worth(&prices, &component.load) * (1.0 - 1e-9) - reserved * (1.0 + 1e-9);
+    rest.max(0.0).ceil() as i64
 }
 
 /// The offerings that are worth a look, with the kinds that `suits` gives by pool and offering.

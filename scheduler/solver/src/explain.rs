@@ -14,7 +14,7 @@ use crate::place::State;
 use crate::place::limits::{self, Headroom};
 use crate::place::topology;
 use amounts::{at_least, at_most};
-use plimsoll_model::catalog::Offering;
+use plimsoll_model::catalog::{Offering, reservation_of_resource};
 use plimsoll_model::index::Id;
 use plimsoll_model::names::NODES_RESOURCE;
 use plimsoll_model::plan::{Reason, ReasonCode};
@@ -128,7 +128,9 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
     }
     let headroom = &state.headroom[pool];
     if !usable.iter().any(|offering| limits::allows(headroom, view.capacity(offering))) {
-        return (ReasonCode::LimitReached, limit_text(context, view, headroom, &usable));
+        let reserved = usable.iter().all(|offering| view.is_reserved(offering));
+        let code = if reserved { ReasonCode::OutOfCapacity } else { ReasonCode::LimitReached };
+        return (code, limit_text(context, view, headroom, &usable));
     }
     if state.work == 0 {
         return (ReasonCode::BudgetExhausted, "the work budget was exhausted before this pod".to_owned());
@@ -218,6 +220,9 @@ fn limit_text(context: &SolveContext<'_>, view: &PoolView<'_>, headroom: &Headro
     let limited = || headroom.iter().enumerate().filter_map(|(resource, left)| Some((resource, *left.as_ref()?)));
     let usage = |resource: usize, left: i64| {
         let name = context.table.name(resource);
+        if let Some(id) = reservation_of_resource(name) {
+            return (0, format!("capacity reservation {id} has no free instance"));
+        }
         let limit = view.pool.limits.get(name);
         let used = limit.saturating_sub(left);
         (used, format!("spec.limits.{name} is {}, {} in use", at_most(name, limit), at_least(name, used)))
@@ -227,6 +232,9 @@ fn limit_text(context: &SolveContext<'_>, view: &PoolView<'_>, headroom: &Headro
         .map(|(resource, left)| {
             let (name, least) = (context.table.name(resource), least(resource));
             let (used, text) = usage(resource, left);
+            if reservation_of_resource(name).is_some() {
+                return text;
+            }
             let smallest = match name {
                 NODES_RESOURCE => String::new(),
                 _ => format!("the smallest matching instance type has {}: ", at_least(name, least)),
@@ -237,6 +245,9 @@ fn limit_text(context: &SolveContext<'_>, view: &PoolView<'_>, headroom: &Headro
     if !alone.is_empty() {
         return alone.join("; ");
     }
-    let all: Vec<String> = limited().map(|(resource, left)| usage(resource, left).1).collect();
+    let full = |(resource, left): &(usize, i64)| {
+        reservation_of_resource(context.table.name(*resource)).is_none() || *left <= 0
+    };
+    let all: Vec<String> = limited().filter(full).map(|(resource, left)| usage(resource, left).1).collect();
     format!("no matching instance type is within all limits of the NodePool: {}", all.join(", "))
 }

@@ -237,7 +237,8 @@ fn no_place(pod: &Pod, reasons: Vec<Reason>) -> Unschedulable {
 /// Sets the canonical order, the sums, and the lower bound if `bounded`.
 fn finish(context: &SolveContext<'_>, plan: &mut Plan, removal: &mut Removal<'_>, bounded: bool) {
     let mut rest = std::mem::take(&mut removal.launches);
-    rest.extend(static_pools::launches(context));
+    let fixed = static_pools::launches(context, &[&removal.early, &rest]);
+    rest.extend(fixed);
     rest.sort_by(in_order);
     // Early launches come first, since terminations refer to launches by their index.
     let mut launches = std::mem::take(&mut removal.early);

@@ -268,6 +268,8 @@ pub(crate) fn on_new<'a>(context: &SolveContext<'a>, state: &mut State, placed: 
     let room = &mut state.headroom[pool];
     let limited = room.iter().any(Option::is_some);
     packing.patterns.iter().for_each(|pattern| limits::take(room, &pattern.charge, pattern.copies));
+    limits::share(context, &mut state.headroom, pool);
+    let room = &state.headroom[pool];
     let mut used_up = IndexVec::filled(UsedUp::default(), packing.pod_groups.len());
     for pattern in &packing.patterns {
         let narrow = limits::within(view, &pattern.accept, &pattern.charge, room, 1, false);
@@ -346,6 +348,7 @@ pub(crate) fn widen(context: &SolveContext<'_>, state: &mut State, launches: &mu
         remaining[draft.pool] -= 1;
         if let Some(offerings) = launch::acceptable(view, &wide) {
             limits::take_extra(view, &offerings, &spare.charge, room);
+            limits::share(context, &mut state.headroom, draft.pool);
             draft.offerings = offerings;
         }
     }

@@ -20,6 +20,7 @@ mod reasons;
 mod removal;
 mod repack;
 mod replay;
+mod reservations;
 mod spread;
 mod static_pools;
 mod topology;

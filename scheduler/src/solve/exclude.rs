@@ -3,7 +3,7 @@
 
 use super::{InvalidPlan, validated};
 use plimsoll_invariants::Violation;
-use plimsoll_model::catalog::Catalog;
+use plimsoll_model::catalog::{Catalog, reservation_of_resource};
 use plimsoll_model::identity::{CatalogId, ShapeId};
 use plimsoll_model::plan::{Launch, OfferingChoice, Plan, PodRef, Reason, ReasonCode, Unschedulable};
 use plimsoll_model::snapshot::{Pod, PodState, Snapshot, SnapshotIndex};
@@ -81,15 +81,17 @@ fn shapes_of<'s>(violation: &Violation, plan: &Plan, snapshot: &'s Snapshot) -> 
         Violation::Overcommitted { place, .. } => {
             let placements = plan.placements.iter().filter(|placement| placement.node.0 == *place);
             let placed = placements.flat_map(|placement| &placement.pods).map(|pod| pod.name.clone());
-            let is_place = |choice: &OfferingChoice| {
-                format!("{} in {} ({})", choice.instance_type, choice.zone, choice.capacity_type) == *place
-            };
+            let is_place = |choice: &OfferingChoice| choice.to_string() == *place;
             let launched = launch_pods(&|launch| launch.offerings.iter().any(is_place));
             placed.chain(launched).collect()
         }
         Violation::UnknownNode(node) => {
             let placements = plan.placements.iter().filter(|placement| placement.node.0 == *node);
             placements.flat_map(|placement| &placement.pods).map(|pod| pod.name.clone()).collect()
+        }
+        Violation::ReservationExceeded { resource, .. } => {
+            let id = reservation_of_resource(resource);
+            launch_pods(&|launch| launch.offerings.iter().any(|choice| choice.reservation.as_deref() == id))
         }
         // Not about pending pods.
         Violation::BadTermination { .. } | Violation::OnDemandRatioNotMet { .. } | Violation::BadSum(_) => {

@@ -14,6 +14,7 @@ pub enum Action {
     CreateLaunchTemplate,
     CreateTags,
     DeleteLaunchTemplates,
+    DescribeCapacityReservations,
     DescribeImages,
     DescribeInstanceStatus,
     DescribeInstanceTypeOfferings,

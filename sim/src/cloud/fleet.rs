@@ -4,7 +4,6 @@ use super::machine::Machine;
 use super::store::{Capacity, Cloud, Pool};
 use plimsoll_actuator::ports::{
     CloudError, FleetAnswer, FleetInstance, FleetRequest, LaunchTemplateConfig, OfferingError, Override,
-    ReservationSpec,
 };
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::time::Timestamp;
@@ -17,7 +16,7 @@ fn invalid(code: &str, message: String) -> CloudError {
 }
 
 /// Why an override gave nothing, or no more: EC2's code and words.
-type Refusal = (&'static str, String);
+pub(super) type Refusal = (&'static str, String);
 
 /// A fleet that was asked for for the first time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +47,8 @@ impl Cloud {
         for (config, way) in self.choice(request) {
             let subnet = self.subnet(way);
             while wanted > 0 {
-                if let Err((code, message)) = self.take(way, subnet.as_deref(), request.capacity_type) {
+                let taken = self.take(config, way, subnet.as_deref(), request.capacity_type);
+                if let Err((code, message)) = taken {
                     answer.errors.push(OfferingError {
                         instance_type: way.instance_type.clone(),
                         zone: way.zone.clone(),
@@ -67,6 +67,11 @@ impl Cloud {
         self.tokens.insert(request.client_token.clone(), self.fleets.len());
         self.fleets.push(Fleet { at: now, request: request.clone(), answer: answer.clone() });
         Ok(answer)
+    }
+
+    /// Client tokens are forgotten, as EC2 does after some time: the same request again buys again.
+    pub fn forget_tokens(&mut self) {
+        self.tokens.clear();
     }
 
     fn check(&self, request: &FleetRequest) -> Result<(), CloudError> {
@@ -130,7 +135,17 @@ impl Cloud {
     }
 
     /// Takes one instance's capacity and address, or nothing.
-    fn take(&mut self, way: &Override, subnet: Option<&str>, capacity_type: CapacityType) -> Result<(), Refusal> {
+    fn take(
+        &mut self,
+        config: &LaunchTemplateConfig,
+        way: &Override,
+        subnet: Option<&str>,
+        capacity_type: CapacityType,
+    ) -> Result<(), Refusal> {
+        let reservation = self.target(config);
+        if let Some(id) = &reservation {
+            self.check_reservation(id, way)?;
+        }
         let (kind, zone) = (&way.instance_type, &way.zone);
         let sold = self.types.get(kind).is_some_and(|facts| facts.sells(capacity_type));
         if !sold || !self.offers.contains_key(&(kind.clone(), zone.clone())) {
@@ -156,6 +171,7 @@ impl Cloud {
             Some(Capacity::Unlimited) | None => {}
         }
         subnet.free_ipv4_addresses -= 1;
+        reservation.iter().for_each(|id| self.use_reservation(id));
         Ok(())
     }
 
@@ -181,10 +197,7 @@ impl Cloud {
         let first = spec.and_then(|spec| spec.network_interfaces.first());
         let mut security_group_ids = first.map(|first| first.security_group_ids.clone()).unwrap_or_default();
         security_group_ids.sort();
-        let reservation = match spec.and_then(|spec| spec.reservation.as_ref()) {
-            Some(ReservationSpec::Target { id, .. }) => Some(id.clone()),
-            Some(ReservationSpec::Avoid) | None => None,
-        };
+        let reservation = self.target(config);
         let number = self.launched.len();
         let (high, low) = ((number / 250) % 256, number % 250 + 4);
         let third = number / 64_000;

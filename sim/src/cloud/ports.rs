@@ -6,10 +6,10 @@ use crate::clock::Clock;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use plimsoll_actuator::ports::{
-    CloudError, Compute, FleetAnswer, FleetRequest, Image, ImageQuery, Instance, InstanceFilter, InstanceProfile,
-    InstanceProfiles, InstanceStatus, InstanceTypeFacts, InterruptionQueue, LaunchTemplate, LaunchTemplateFilter,
-    LaunchTemplateSpec, OnDemandPrice, Parameters, PriceList, QueueMessage, SecurityGroup, SelectorTerm, SpotPrice,
-    Subnet, Tags, Termination, TypeOffering,
+    CapacityReservation, CloudError, Compute, FleetAnswer, FleetRequest, Image, ImageQuery, Instance, InstanceFilter,
+    InstanceProfile, InstanceProfiles, InstanceStatus, InstanceTypeFacts, InterruptionQueue, LaunchTemplate,
+    LaunchTemplateFilter, LaunchTemplateSpec, OnDemandPrice, Parameters, PriceList, QueueMessage, ReservationTerm,
+    SecurityGroup, SelectorTerm, SpotPrice, Subnet, Tags, Termination, TypeOffering,
 };
 use plimsoll_model::time::Timestamp;
 use plimsoll_runtime::signal;
@@ -238,6 +238,15 @@ impl Compute for Ec2 {
         let terms = terms.to_vec();
         let work = move |cloud: &mut Cloud, _| Ok(cloud.describe_security_groups(&terms));
         self.call(Action::DescribeSecurityGroups, "", work).await
+    }
+
+    async fn describe_capacity_reservations(
+        &self,
+        terms: &[ReservationTerm],
+    ) -> Result<Vec<CapacityReservation>, CloudError> {
+        let terms = terms.to_vec();
+        let work = move |cloud: &mut Cloud, now| Ok(cloud.describe_capacity_reservations(&terms, now));
+        self.call(Action::DescribeCapacityReservations, "", work).await
     }
 
     async fn describe_images(&self, query: &ImageQuery) -> Result<Vec<Image>, CloudError> {

@@ -8,8 +8,9 @@ use super::queue::Queue;
 use super::support::Support;
 use crate::seed::Rng;
 use plimsoll_actuator::ports::{
-    CloudError, FleetAnswer, Image, ImageQuery, Instance, InstanceFilter, InstanceStatus, InstanceTypeFacts,
-    LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, SecurityGroup, SelectorTerm, Subnet, Tags, Termination,
+    CapacityReservation, CloudError, FleetAnswer, Image, ImageQuery, Instance, InstanceFilter, InstanceStatus,
+    InstanceTypeFacts, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, SecurityGroup, SelectorTerm, Subnet,
+    Tags, Termination,
 };
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::money::MicroUsdPerHour;
@@ -120,6 +121,8 @@ pub struct Cloud {
     pub subnets: BTreeMap<String, Subnet>,
     /// Security groups by id.
     pub security_groups: BTreeMap<String, SecurityGroup>,
+    /// Capacity reservations by id.
+    pub reservations: BTreeMap<String, CapacityReservation>,
     /// Images by id.
     pub images: BTreeMap<String, Image>,
     /// What is wrong with instances, by id.
@@ -153,6 +156,7 @@ impl Cloud {
             limits: BTreeMap::new(),
             subnets: BTreeMap::new(),
             security_groups: BTreeMap::new(),
+            reservations: BTreeMap::new(),
             images: BTreeMap::new(),
             statuses: BTreeMap::new(),
             queue: Queue::default(),
@@ -191,11 +195,6 @@ impl Cloud {
     #[must_use]
     pub fn ever_launched(&self) -> &[String] {
         &self.launched
-    }
-
-    /// Client tokens are forgotten, as EC2 does after some time: the same request again buys again.
-    pub fn forget_tokens(&mut self) {
-        self.tokens.clear();
     }
 
     /// What a client token bought, if it was ever accepted.
@@ -291,6 +290,8 @@ impl Cloud {
             if let Some(Capacity::Instances(left)) = self.limits.get_mut(&machine.pool()) {
                 *left = left.saturating_add(1);
             }
+            let reservation = machine.capacity_reservation_id.as_ref().and_then(|id| self.reservations.get_mut(id));
+            reservation.into_iter().for_each(|reservation| reservation.free += 1);
             if let Some(subnet) = self.subnets.get_mut(&machine.subnet_id) {
                 subnet.free_ipv4_addresses = subnet.free_ipv4_addresses.saturating_add(1);
             }

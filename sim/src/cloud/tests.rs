@@ -100,6 +100,7 @@ fn request(token: &str, count: u32) -> FleetRequest {
             launch_template_name: "template".to_owned(),
             version: 1,
             overrides: overrides.to_vec(),
+            reservation: None,
         }],
         prioritized: false,
         context: None,

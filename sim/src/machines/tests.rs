@@ -71,7 +71,8 @@ impl Scene {
             image_id: image.to_owned(),
             priority: 1,
         };
-        let config = LaunchTemplateConfig { launch_template_name: name, version: 1, overrides: vec![way] };
+        let config =
+            LaunchTemplateConfig { launch_template_name: name, version: 1, overrides: vec![way], reservation: None };
         let request = FleetRequest {
             client_token: format!("token-{image}-{}", user_data.len()),
             capacity_type: CapacityType::Spot,

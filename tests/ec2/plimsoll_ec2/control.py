@@ -1,4 +1,4 @@
-"""The control paths: /_faults, /_release, /_tokens, /_calls, /_instances, /_events, /_reset."""
+"""The control paths: /_faults, /_release, /_tokens, /_calls, /_instances, /_reservations, /_events, /_reset."""
 
 from __future__ import annotations
 
@@ -104,6 +104,15 @@ def _volumes(instance: Any) -> list[tuple[str, Any]]:
     return [(device, instance.ec2_backend.volumes[m.volume_id]) for device, m in instance.get_block_device_mapping]
 
 
+def _get_reservations(_query: dict[str, str], _body: Any) -> Answer:
+    return 200, WORLD.reservations.to_json()
+
+
+def _post_reservations(_query: dict[str, str], body: Any) -> Answer:
+    WORLD.reservations.set(body)
+    return 200, WORLD.reservations.to_json()
+
+
 def _post_events(_query: dict[str, str], body: Any) -> Answer:
     return 200, events.send(body)
 
@@ -125,6 +134,8 @@ ROUTES: dict[tuple[str, str], Callable[[dict[str, str], Any], Answer]] = {
     ("GET", "/_calls"): _get_calls,
     ("DELETE", "/_calls"): _delete_calls,
     ("GET", "/_instances"): _get_instances,
+    ("GET", "/_reservations"): _get_reservations,
+    ("POST", "/_reservations"): _post_reservations,
     ("POST", "/_events"): _post_events,
     ("POST", "/_reset"): _reset,
 }

@@ -14,6 +14,7 @@ from moto.ec2.utils import convert_tag_spec, random_fleet_id
 from moto.iam.models import iam_backends
 
 from plimsoll_ec2.dwell import begin_pending
+from plimsoll_ec2.reservations import target_of
 from plimsoll_ec2.world import WORLD
 
 # EC2's own limits for one fleet.
@@ -28,6 +29,7 @@ SPOT_STRATEGIES = {
     "capacity-optimized-prioritized",
     "price-capacity-optimized",
 }
+CAPACITY_TYPES = ("spot", "on-demand", "capacity-block", "reserved-capacity")
 ON_DEMAND_STRATEGIES = {"lowest-price", "prioritized"}
 _LAST = float("inf")
 
@@ -98,9 +100,11 @@ def _order(response: Any) -> Order:
     if not 1 <= total <= TARGET_MAX:
         raise EC2ClientError("InvalidParameterValue", f"TotalTargetCapacity must be 1 to {TARGET_MAX}, not {total}.")
     capacity_type = target.get("DefaultTargetCapacityType", "on-demand")
-    if capacity_type not in ("spot", "on-demand"):
+    if capacity_type not in CAPACITY_TYPES:
         raise EC2ClientError("Unsupported", f"DefaultTargetCapacityType {capacity_type} does not exist here.")
     options = p("SpotOptions" if capacity_type == "spot" else "OnDemandOptions", {}) or {}
+    if options and capacity_type not in ("spot", "on-demand"):
+        raise EC2ClientError("InvalidParameterCombination", f"OnDemandOptions are not for {capacity_type}.")
     known = SPOT_STRATEGIES if capacity_type == "spot" else ON_DEMAND_STRATEGIES
     strategy = options.get("AllocationStrategy", "lowest-price")
     if strategy not in known:
@@ -253,6 +257,8 @@ def _share_out(order: Order) -> tuple[list[tuple[Pool, int]], list[dict[str, Any
             remaining -= count
             for key in (("room", f"{pool.instance_type}/{pool.zone}"), ("subnet", pool.subnet.id)):
                 drawn[key] = drawn.get(key, 0) + count
+            target = ("reservation", str(target_of(pool.data)))
+            drawn[target] = drawn.get(target, 0) + count
     if order.total - remaining < order.minimum:
         return [], errors
     return share, errors
@@ -266,9 +272,14 @@ def _available(order: Order, pool: Pool, drawn: dict[tuple[str, str], int], want
     free = pool.subnet.available_ip_address_count - drawn.get(("subnet", pool.subnet.id), 0)
     room, code = WORLD.faults.room(order.capacity_type, pool.instance_type, pool.zone)
     room -= drawn.get(("room", f"{pool.instance_type}/{pool.zone}"), 0)
-    count = int(max(0, min(wanted, free, room)))
+    target = target_of(pool.data)
+    reserved, refusal = WORLD.reservations.room(target, pool.instance_type, pool.zone)
+    reserved -= drawn.get(("reservation", str(target)), 0) if target else 0
+    count = int(max(0, min(wanted, free, room, reserved)))
     if count == wanted:
         return count, None
+    if reserved <= min(room, free):
+        return count, refusal
     if room <= free:
         return count, (code, f"There is not enough {order.capacity_type} capacity for {pool.instance_type} in {pool.zone}.")
     return count, ("InsufficientFreeAddressesInSubnet", f"The subnet {pool.subnet.id} has not enough free addresses.")
@@ -334,6 +345,7 @@ def _launch(order: Order, fleet_id: str, pool: Pool, count: int) -> dict[str, An
         tags={"instance": instance_tags, "volume": {**tags.get("volume", {}), **order.tags.get("volume", {})}},
     )
     call = WORLD.calls.current()
+    WORLD.reservations.used(target_of(data), reservation.instances)
     for instance in reservation.instances:
         _equip(order, instance, data)
         WORLD.launches.append(
@@ -342,7 +354,7 @@ def _launch(order: Order, fleet_id: str, pool: Pool, count: int) -> dict[str, An
                 {
                     "token": call["token"],
                     "fleet": fleet_id,
-                    "capacityType": order.capacity_type,
+                    "capacityType": "reserved" if target_of(data) else order.capacity_type,
                     "price": pool.price,
                     "launched": time.time(),
                 },

@@ -87,8 +87,8 @@ class Gateway:
         if request.service == "pricing" and request.action == "GetProducts":
             answer = json.dumps(products.get_products(request.parameters)).encode()
             return 200, [("Content-Type", "application/x-amz-json-1.1")], answer
-        if request.service == "ec2" and request.action in products.EMPTY_LISTS:
-            return 200, [("Content-Type", "text/xml")], products.empty_list(request.action).encode()
+        if request.service == "ec2" and request.action in products.LISTS:
+            return 200, [("Content-Type", "text/xml")], products.described(request.action, request.parameters).encode()
         told: dict[str, Any] = {}
 
         def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], None]:

@@ -1,4 +1,4 @@
-"""Pricing's GetProducts, and EC2 lists that are empty here: moto supports none of them."""
+"""Pricing's GetProducts, and EC2 lists that moto does not support."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from plimsoll_ec2.world import WORLD
 
 PAGE_MAX = 100
 _NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
-# Actions for which moto returns an HTML page with status 500. These are the responses of an account without such
-# resources.
-EMPTY_LISTS = {
+# Actions for which moto returns an HTML page with status 500, with the name of the list in their response.
+LISTS = {
     "DescribeCapacityReservations": "capacityReservationSet",
     "DescribePlacementGroups": "placementGroupSet",
 }
 
 
-def empty_list(action: str) -> str:
-    """The response of an account without such resources."""
+def described(action: str, parameters: dict[str, Any]) -> str:
+    """The response: the configured capacity reservations, and no placement groups."""
+    items, token = WORLD.reservations.describe(parameters) if action == "DescribeCapacityReservations" else ("", "")
+    next_token = f"<nextToken>{token}</nextToken>" if token else ""
     return (
         f'<?xml version="1.0" encoding="UTF-8"?><{action}Response xmlns="{_NAMESPACE}">'
-        f"<requestId>plimsoll-ec2</requestId><{EMPTY_LISTS[action]}/></{action}Response>"
+        f"<requestId>plimsoll-ec2</requestId><{LISTS[action]}>{items}</{LISTS[action]}>{next_token}</{action}Response>"
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from plimsoll_ec2.calls import Calls
 from plimsoll_ec2.faults import Faults
 from plimsoll_ec2.prices import Prices
+from plimsoll_ec2.reservations import Reservations
 from plimsoll_ec2.tokens import Tokens
 
 
@@ -19,6 +20,7 @@ class World:
         self.calls = Calls()
         self.tokens = Tokens()
         self.prices = Prices()
+        self.reservations = Reservations()
         # moto's back-ends do not support concurrent launches.
         self.launching = threading.RLock()
         # Every instance that CreateFleet has launched: (moto's instance, properties of the launch).
@@ -29,6 +31,7 @@ class World:
         self.faults.clear()
         self.calls.clear()
         self.tokens.forget()
+        self.reservations.clear()
         with self.launching:
             self.launches.clear()
 

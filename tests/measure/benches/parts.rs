@@ -31,6 +31,7 @@ fn catalog(types: i64) -> Catalog {
             capacity_type: CapacityType::OnDemand,
             price,
             available: true,
+            reservation: None,
         };
         InstanceType {
             name: format!("type-{number:04}"),

@@ -238,6 +238,7 @@ pub(crate) fn launch(catalog: &Catalog, action: &str, names: &[&str], pod: &str)
             zone: it.zone.clone(),
             capacity_type: it.capacity_type,
             price: it.price,
+            reservation: None,
         }));
     }
     offerings.sort_by(|a, b| (a.price, &a.instance_type, &a.zone).cmp(&(b.price, &b.instance_type, &b.zone)));

@@ -11,6 +11,7 @@ mod actuator_dies;
 mod buffers;
 mod callers;
 mod capacity;
+mod capacity_reservations;
 mod collection;
 mod drift;
 mod enumeration;

@@ -139,6 +139,7 @@ fn launch(pod: PodRef) -> Launch {
         zone: "us-east-1a".to_owned(),
         capacity_type: CapacityType::OnDemand,
         price: MicroUsdPerHour(96_000),
+        reservation: None,
     };
     Launch {
         action_id: format!("for-{}", pod.name.replace('/', "-")).into(),

@@ -103,6 +103,7 @@ mod tests {
             zone: "a".to_owned(),
             capacity_type: CapacityType::Spot,
             price: MicroUsdPerHour(price),
+            reservation: None,
         };
         Launch {
             action_id: id.into(),

@@ -218,6 +218,9 @@ fn of_type(kind: &InstanceType, offering: &Offering, region: &str) -> BTreeMap<S
             labels.insert(key.to_owned(), value.to_owned());
         }
     }
+    for key in label::CAPACITY_RESERVATION {
+        labels.extend(offering.reservation_label(key).map(|value| (key.to_owned(), value.to_owned())));
+    }
     labels
 }
 
@@ -268,6 +271,7 @@ mod tests {
             zone: "test-1a".to_owned(),
             capacity_type,
             price: MicroUsdPerHour(1),
+            reservation: None,
         }
     }
 
@@ -313,6 +317,7 @@ mod tests {
             capacity_type: CapacityType::Spot,
             price: MicroUsdPerHour(1),
             available: true,
+            reservation: None,
         };
         let made = Made::launched("launch-0", &launch(), &kind, &offering, "test-1");
         let of = |key: &str| made.labels.get(key).map(String::as_str);

@@ -231,10 +231,8 @@ fn launched(planned: &Planned, number: usize, launch: &Launch) -> Result<Made> {
     let cheapest = draw.is_multiple_of(2) || !planned.plan.unschedulable.is_empty();
     let chosen = if cheapest { 0 } else { usize::try_from(draw / 2).unwrap_or(0) % choices.len().max(1) };
     let choice = choices.get(chosen).context("a launch without offerings")?;
-    let (kind, offering) = offering(catalog, &choice.instance_type, |it| {
-        it.zone == choice.zone && it.capacity_type == choice.capacity_type
-    })
-    .with_context(|| format!("{} in {} is not in the catalog", choice.instance_type, choice.zone))?;
+    let (kind, offering) = offering(catalog, &choice.instance_type, |it| it.is(choice))
+        .with_context(|| format!("{} in {} is not in the catalog", choice.instance_type, choice.zone))?;
     Ok(Made::launched(&format!("launch-{number}"), launch, kind, offering, &catalog.region))
 }
 

@@ -238,6 +238,7 @@ fn launch(snapshot: &Snapshot, index: usize, it: &Launch, pods: Vec<PodRef>) -> 
         zone: it.zone.clone(),
         capacity_type: CapacityType::parse(&it.capacity_type).unwrap_or(CapacityType::OnDemand),
         price: MicroUsdPerHour((it.price * 1e6).round() as i64),
+        reservation: None,
     });
     plimsoll_model::plan::Launch {
         action_id: ActionId(format!("karpenter-{index}")),

@@ -6,8 +6,9 @@ use crate::error::classify;
 use aws_sdk_ec2::types::{
     CreateFleetError, CreateFleetInstance, DefaultTargetCapacityType, FleetLaunchTemplateConfigRequest,
     FleetLaunchTemplateOverrides, FleetLaunchTemplateOverridesRequest, FleetLaunchTemplateSpecificationRequest,
-    FleetOnDemandAllocationStrategy, FleetType, InstanceLifecycle, InstanceType, OnDemandOptionsRequest,
-    SpotAllocationStrategy, SpotOptionsRequest, TargetCapacitySpecificationRequest,
+    FleetOnDemandAllocationStrategy, FleetReservationType, FleetType, InstanceLifecycle, InstanceType,
+    OnDemandOptionsRequest, ReservedCapacityOptionsRequest, SpotAllocationStrategy, SpotOptionsRequest,
+    TargetCapacitySpecificationRequest,
 };
 use plimsoll_actuator::ports::{CloudError, FleetAnswer, FleetInstance, FleetRequest, OfferingError};
 use plimsoll_actuator::requests::{CreateFleet, FleetLaunchTemplateConfig, FleetOverride};
@@ -29,6 +30,10 @@ pub(super) async fn create(client: &aws_sdk_ec2::Client, request: &FleetRequest)
         let strategy = FleetOnDemandAllocationStrategy::from(options.allocation_strategy);
         OnDemandOptionsRequest::builder().allocation_strategy(strategy).build()
     });
+    let reserved = sent.reserved_capacity_options.map(|options| {
+        let kinds = options.reservation_types.into_iter().map(FleetReservationType::from).collect();
+        ReservedCapacityOptionsRequest::builder().set_reservation_types(Some(kinds)).build()
+    });
     let call = client
         .create_fleet()
         .r#type(FleetType::from(sent.r#type))
@@ -36,6 +41,7 @@ pub(super) async fn create(client: &aws_sdk_ec2::Client, request: &FleetRequest)
         .target_capacity_specification(target)
         .set_spot_options(spot)
         .set_on_demand_options(on_demand)
+        .set_reserved_capacity_options(reserved)
         .set_launch_template_configs(Some(sent.launch_template_configs.into_iter().map(config).collect()))
         .set_tag_specifications(Some(tag_specifications(sent.tag_specifications)))
         .set_context(sent.context);

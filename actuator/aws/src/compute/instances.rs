@@ -2,7 +2,7 @@
 
 use super::{FILTER_VALUES, ITEMS, filter, from_tags};
 use crate::error::classify;
-use aws_sdk_ec2::types::{Filter, InstanceLifecycleType, InstanceStateName};
+use aws_sdk_ec2::types::{CapacityReservationPreference, Filter, InstanceLifecycleType, InstanceStateName};
 use plimsoll_actuator::ports::{CloudError, Instance, InstanceFilter, InstanceState, Termination};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::{annotation, tag};
@@ -46,6 +46,10 @@ pub(super) async fn describe(
 
 fn instance(item: aws_sdk_ec2::types::Instance) -> Option<Instance> {
     let spot = item.instance_lifecycle == Some(InstanceLifecycleType::Spot) || item.spot_instance_request_id.is_some();
+    let preference = item.capacity_reservation_specification.and_then(|it| it.capacity_reservation_preference);
+    // An instance may also be in an open reservation that nobody asked for.
+    let reserved = item.capacity_reservation_id.is_some()
+        && preference == Some(CapacityReservationPreference::CapacityReservationsOnly);
     let mut groups: Vec<String> =
         item.security_groups.unwrap_or_default().into_iter().filter_map(|group| group.group_id).collect();
     groups.sort();
@@ -57,7 +61,11 @@ fn instance(item: aws_sdk_ec2::types::Instance) -> Option<Instance> {
         image_id: item.image_id.unwrap_or_default(),
         subnet_id: item.subnet_id.unwrap_or_default(),
         security_group_ids: groups,
-        capacity_type: if spot { CapacityType::Spot } else { CapacityType::OnDemand },
+        capacity_type: match (reserved, spot) {
+            (true, _) => CapacityType::Reserved,
+            (false, true) => CapacityType::Spot,
+            (false, false) => CapacityType::OnDemand,
+        },
         capacity_reservation_id: item.capacity_reservation_id,
         private_dns_name: item.private_dns_name.unwrap_or_default(),
         launched: Timestamp(item.launch_time.and_then(|at| at.to_millis().ok()).unwrap_or(0)),

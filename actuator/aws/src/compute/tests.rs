@@ -1,6 +1,9 @@
 use super::*;
 use crate::stub::{Reply, Stub, config};
-use plimsoll_actuator::ports::{InstanceState, LaunchTemplateConfig, OfferingError, Override};
+use plimsoll_actuator::ports::{
+    InstanceMatchCriteria, InstanceState, LaunchTemplateConfig, MarketType, OfferingError, Override, ReservationSpec,
+    ReservationTerm, ReservationType,
+};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::time::Timestamp;
 
@@ -24,6 +27,7 @@ fn request(capacity_type: CapacityType) -> FleetRequest {
             launch_template_name: "karpenter.k8s.aws/1".to_owned(),
             version: 4,
             overrides: vec![way("us-east-1a", 1), way("us-east-1b", 2)],
+            reservation: None,
         }],
         prioritized: false,
         context: None,
@@ -270,4 +274,91 @@ async fn subnets_of_several_terms_are_deduplicated() {
     let sent = stub.requests();
     assert!(sent[0].contains("Filter.1.Name=subnet-id&Filter.1.Value.1=subnet-1"), "{}", sent[0]);
     assert!(sent[1].contains("Filter.1.Name=tag-key&Filter.1.Value.1=tier"), "{}", sent[1]);
+}
+
+#[tokio::test]
+async fn capacity_reservations_are_described_by_ids_and_by_filters() {
+    let item = |id: &str, more: &str| {
+        format!(
+            "<item><capacityReservationId>{id}</capacityReservationId><ownerId>123456789012</ownerId>\
+             <instanceType>p5.48xlarge</instanceType><availabilityZone>us-east-1a</availabilityZone>\
+             <availableInstanceCount>3</availableInstanceCount><endDate>2026-01-02T03:00:00Z</endDate>{more}</item>"
+        )
+    };
+    let answer = |items: &str| {
+        let set = format!("<capacityReservationSet>{items}</capacityReservationSet>");
+        Reply::ok(&format!("<DescribeCapacityReservationsResponse>{set}</DescribeCapacityReservationsResponse>"))
+    };
+    let block =
+        "<instanceMatchCriteria>targeted</instanceMatchCriteria><reservationType>capacity-block</reservationType>";
+    let unknown = "<instanceMatchCriteria>whoever</instanceMatchCriteria>";
+    let stub = Stub::new(vec![
+        answer(&item("cr-2", block)),
+        answer(
+            &(item("cr-2", block)
+                + &item("cr-1", "<instanceMatchCriteria>open</instanceMatchCriteria>")
+                + &item("cr-3", unknown)),
+        ),
+    ])
+    .await;
+    let by_id = ReservationTerm { id: Some("cr-2".to_owned()), ..ReservationTerm::default() };
+    let by_filters = ReservationTerm {
+        id: None,
+        owner_id: Some("123456789012".to_owned()),
+        match_criteria: Some(InstanceMatchCriteria::Open),
+        tags: [("team".to_owned(), "a".to_owned())].into(),
+    };
+    let found =
+        ec2(&stub).describe_capacity_reservations(&[by_filters, by_id, ReservationTerm::default()]).await.unwrap();
+    let shown: Vec<_> = found.iter().map(|it| (it.id.as_str(), it.kind, it.free)).collect();
+    assert_eq!(shown, [("cr-1", ReservationType::Default, 3), ("cr-2", ReservationType::CapacityBlock, 3)]);
+    assert_eq!(found[0].ends, Some(Timestamp(1_767_322_800_000)));
+    let sent = stub.requests();
+    assert_eq!(sent.len(), 2, "an empty term would select everything");
+    for (request, parts) in [
+        (
+            &sent[0],
+            ["Filter.1.Name=capacity-reservation-id&Filter.1.Value.1=cr-2", "Name=state&Filter.2.Value.1=active"],
+        ),
+        (
+            &sent[1],
+            ["Name=owner-id&Filter.2.Value.1=123456789012", "Name=instance-match-criteria&Filter.3.Value.1=open"],
+        ),
+    ] {
+        parts.iter().for_each(|part| assert!(request.contains(part), "{part} in {request}"));
+    }
+}
+
+#[tokio::test]
+async fn only_instances_that_asked_for_their_reservation_are_reserved() {
+    let instance = |id: &str, preference: &str| {
+        format!(
+            "<item><instanceId>{id}</instanceId><capacityReservationId>cr-1</capacityReservationId>\
+             <capacityReservationSpecification><capacityReservationPreference>{preference}</capacityReservationPreference>\
+             </capacityReservationSpecification></item>"
+        )
+    };
+    let instances = instance("i-1", "capacity-reservations-only") + &instance("i-2", "open");
+    let set = format!("<reservationSet><item><instancesSet>{instances}</instancesSet></item></reservationSet>");
+    let stub =
+        Stub::new(vec![Reply::ok(&format!("<DescribeInstancesResponse>{set}</DescribeInstancesResponse>"))]).await;
+    let filter = InstanceFilter::Cluster { cluster: "demo".to_owned() };
+    let found = ec2(&stub).describe_instances(&filter).await.unwrap();
+    let kinds: Vec<CapacityType> = found.iter().map(|it| it.capacity_type).collect();
+    assert_eq!(kinds, [CapacityType::Reserved, CapacityType::OnDemand]);
+}
+
+#[tokio::test]
+async fn fleet_of_an_interruptible_reservation_asks_for_reserved_capacity() {
+    let stub = Stub::new(vec![Reply::ok(&FLEET.replace("spot", "on-demand"))]).await;
+    let market_type = Some(MarketType::InterruptibleCapacityReservation);
+    let mut wanted = request(CapacityType::Reserved);
+    wanted.launch_template_configs[0].reservation =
+        Some(ReservationSpec::Target { id: "cr-1".to_owned(), market_type });
+    let answer = ec2(&stub).create_fleet(&wanted).await.unwrap();
+    assert_eq!(answer.instances[0].capacity_type, CapacityType::Reserved, "EC2 calls it on-demand");
+    let sent = stub.requests().remove(0);
+    assert!(sent.contains("&TargetCapacitySpecification.DefaultTargetCapacityType=reserved-capacity"), "{sent}");
+    assert!(sent.contains("&ReservedCapacityOptions.ReservationType.1=interruptible-capacity-reservation"), "{sent}");
+    assert!(!sent.contains("OnDemandOptions"), "{sent}");
 }

@@ -97,12 +97,10 @@ pub(super) fn is_offered(
         );
         return Err(Refusal::pool(message));
     };
-    let is = |candidate: &&Offering| candidate.zone == choice.zone && candidate.capacity_type == choice.capacity_type;
-    let Some(offering) = instance_type.offerings.iter().find(is) else { return Ok(false) };
+    let Some(offering) = instance_type.offerings.iter().find(|one| one.is(choice)) else { return Ok(false) };
     let denied = requirements.iter().find(|requirement| !admits(requirement, instance_type, offering, &catalog.region));
     if let Some(denied) = denied {
-        let what = format!("{} in {} ({})", choice.instance_type, choice.zone, choice.capacity_type);
-        return Err(Refusal::pool(format!("NodePool {} does not allow {what}: {denied}", launch.node_pool)));
+        return Err(Refusal::pool(format!("NodePool {} does not allow {choice}: {denied}", launch.node_pool)));
     }
     if let Some(resource) = launch.requests.first_excess(&instance_type.allocatable()) {
         let message =
@@ -129,6 +127,10 @@ fn admits(requirement: &Requirement, instance_type: &InstanceType, offering: &Of
         label::ZONE_ID if offering.zone_id.is_empty() => return true,
         label::ZONE_ID => &offering.zone_id,
         label::INSTANCE_TENANCY => return tenancy(Some(requirement)).is_some(),
+        key if label::CAPACITY_RESERVATION.contains(&key) => {
+            let value = offering.reservation_label(key);
+            return value.map_or_else(|| requirement.allows_absence(), |value| requirement.has(value));
+        }
         key => match instance_type.labels.get(key) {
             Some(value) => value,
             None if label::AWS_WELL_KNOWN.contains(&key) && key != label::EC2_NODE_CLASS => {
@@ -178,6 +180,10 @@ pub(super) fn restrict_to(mut all: Requirements, offerings: &[OfferingChoice]) -
     all.add(Requirement::one_of(label::INSTANCE_TYPE, of(|choice| &choice.instance_type)));
     all.add(Requirement::one_of(label::ZONE, of(|choice| &choice.zone)));
     all.add(Requirement::one_of(label::CAPACITY_TYPE, of(|choice| choice.capacity_type.as_str())));
+    let reservations: BTreeSet<String> = offerings.iter().filter_map(|choice| choice.reservation.clone()).collect();
+    if !reservations.is_empty() {
+        all.add(Requirement::one_of(label::CAPACITY_RESERVATION_ID, reservations));
+    }
     all.remove(label::HOSTNAME);
     all
 }

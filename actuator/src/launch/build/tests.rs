@@ -24,6 +24,7 @@ fn kind(name: &str, cpu: i64, spot: i64, on_demand: i64) -> InstanceType {
         capacity_type,
         price: MicroUsdPerHour(price),
         available: true,
+        reservation: None,
     };
     InstanceType {
         name: name.to_owned(),
@@ -75,7 +76,7 @@ impl World {
         launch: &Launch,
         closed: impl Fn(&OfferingChoice) -> bool,
     ) -> Result<(Launch, Requirements), Refusal> {
-        narrow(launch, &self.pool, &self.class, &self.catalog, closed)
+        narrow(launch, &self.pool, &self.class, &self.catalog, closed, |_| 1)
     }
 
     fn admitted(&self, launch: &Launch) -> Admitted {
@@ -98,6 +99,7 @@ impl World {
                     zone: it.zone.clone(),
                     capacity_type: it.capacity_type,
                     price: it.price,
+                    reservation: it.reservation_id().map(str::to_owned),
                 })
                 .collect::<Vec<_>>()
                 .into(),
@@ -245,4 +247,50 @@ fn launches_without_adapters_promise_none_while_in_flight() {
     launch.requests.set(EFA, 1);
     Arc::make_mut(&mut launch.offerings).retain(|it| it.instance_type == "c.large");
     assert_eq!(world.admitted(&launch).in_flight().allocatable.get(EFA), 2);
+}
+
+#[test]
+fn reserved_offerings_are_preferred_while_their_reservation_has_a_free_instance() {
+    let mut world = World::new();
+    let mut catalog = (*world.catalog).clone();
+    let kind = &mut catalog.instance_types[0];
+    let reservation = |id: &str| plimsoll_model::catalog::CapacityReservation {
+        id: id.to_owned(),
+        capacity_block: false,
+        interruptible: false,
+        count: None,
+    };
+    for id in ["cr-1", "cr-2"] {
+        kind.offerings.insert(
+            0,
+            Offering {
+                capacity_type: CapacityType::Reserved,
+                price: MicroUsdPerHour(1),
+                reservation: Some(reservation(id)),
+                ..kind.offerings[0].clone()
+            },
+        );
+    }
+    world.catalog = catalog.into();
+    let mut pool = (*world.pool).clone();
+    pool.spec.template.spec.requirements[0] =
+        Requirement::new(label::CAPACITY_TYPE, Operator::In, ["reserved", "spot", "on-demand"]);
+    world.pool = pool.into();
+    let launch = world.launch();
+    let narrowed = |free: fn(&str) -> i64| {
+        let open = |_: &OfferingChoice| false;
+        narrow(&launch, &world.pool, &world.class, &world.catalog, open, free).unwrap()
+    };
+    let (reserved, requirements) = narrowed(|_| 1);
+    assert_eq!(
+        reserved.offerings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["c.large in a (reserved cr-1)"]
+    );
+    let ids = requirements.find(label::CAPACITY_RESERVATION_ID).unwrap();
+    assert!(ids.has("cr-1") && !ids.has("cr-2"));
+    let (second, _) = narrowed(|id| i64::from(id == "cr-2"));
+    assert_eq!(second.offerings[0].reservation.as_deref(), Some("cr-2"));
+    let (spot, requirements) = narrowed(|_| 0);
+    assert_eq!(shown(&spot), ["c.large a spot"]);
+    assert!(requirements.find(label::CAPACITY_RESERVATION_ID).is_none());
 }

@@ -40,6 +40,7 @@ fn wanted() -> TemplateInput {
         labels: BTreeMap::from([(label::NODE_POOL.to_owned(), "general".to_owned())]),
         taints: Vec::new(),
         capacity_type: CapacityType::Spot,
+        reservation: None,
         dedicated: false,
         requests: Resources::new(),
     }
@@ -154,6 +155,21 @@ fn template_contains_the_class_settings() {
         ]
     );
     assert!(spec.user_data.contains("karpenter.sh/capacity-type=spot"), "{}", spec.user_data);
+}
+
+#[test]
+fn instances_stay_out_of_capacity_reservations_that_they_do_not_target() {
+    let target = ReservationSpec::Target { id: "cr-1".to_owned(), market_type: None };
+    let of = |settings: &Settings, reservation: Option<&ReservationSpec>| {
+        let input = TemplateInput { reservation: reservation.cloned(), ..wanted() };
+        let kind = kind("m5.large", "amd64", 29, 0);
+        plan(settings, &class(json!({})), &resolved(), &input, &[&kind]).unwrap().remove(0).spec
+    };
+    let (avoiding, targeting) = (of(&settings(), None), of(&settings(), Some(&target)));
+    assert_eq!((avoiding.reservation, targeting.reservation), (Some(ReservationSpec::Avoid), Some(target)));
+    assert_ne!(avoiding.name, targeting.name);
+    let disabled = Settings { reserved_capacity: false, ..settings() };
+    assert_eq!(of(&disabled, None).reservation, None, "open reservations may be used");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::Drift;
 use crate::resolve;
 use crate::state::instances::InstanceFacts;
 use jiff::{SignedDuration, Timestamp};
+use plimsoll_api::condition::{self, ec2_node_class::CAPACITY_RESERVATIONS_READY};
 use plimsoll_api::{EC2NodeClass, NodeClaim};
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType};
 use plimsoll_model::names::label;
@@ -12,6 +13,9 @@ use std::sync::Arc;
 
 /// Instance types of younger claims are not looked up: they were on offer at launch.
 const TYPE_CHECKED_AFTER: SignedDuration = SignedDuration::from_hours(1);
+
+/// Reason for an instance in a capacity reservation that is not selected.
+pub(in crate::node_pool_status) const CAPACITY_RESERVATION_DRIFT: &str = "CapacityReservationDrift";
 
 /// What is known about a claim's instance and about its node class' instance types.
 #[derive(Debug, Clone, Default)]
@@ -93,10 +97,12 @@ pub(super) fn capacity_reservation(class: &EC2NodeClass, facts: &ProviderFacts) 
     if instance.capacity_type != CapacityType::Reserved {
         return Drift::None;
     }
-    let selected = class.status.as_ref().map(|status| status.capacity_reservations.as_slice()).unwrap_or_default();
+    let Some(status) = &class.status else { return Drift::Unknown };
+    let selected = &status.capacity_reservations;
+    let is_known = !selected.is_empty() || condition::is_true(&status.conditions, CAPACITY_RESERVATIONS_READY);
     match &instance.capacity_reservation_id {
         Some(id) if selected.iter().any(|reservation| reservation.id == *id) => Drift::None,
-        Some(_) if !selected.is_empty() => Drift::Drifted("CapacityReservationDrift"),
+        Some(_) if is_known => Drift::Drifted(CAPACITY_RESERVATION_DRIFT),
         _ => Drift::Unknown,
     }
 }

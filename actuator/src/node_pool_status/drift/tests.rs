@@ -130,7 +130,7 @@ fn claim_drifts_from_what_its_class_selects() {
 
 #[test]
 fn reserved_instance_drifts_from_reservations_that_are_not_selected() {
-    let with = |reservations: &[&str], id: Option<&str>| {
+    let reserved = |reservations: &[&str], id: Option<&str>, resolved: bool| {
         let mut facts = facts();
         let instance = facts.instance.as_mut().unwrap();
         instance.capacity_type = CapacityType::Reserved;
@@ -141,11 +141,17 @@ fn reserved_instance_drifts_from_reservations_that_are_not_selected() {
         };
         let mut status = status();
         status["capacityReservations"] = reservations.iter().map(of).collect();
+        if resolved {
+            status["conditions"] = json!([{"type": "CapacityReservationsReady", "status": "True", "reason": "CapacityReservationsReady",
+                "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+        }
         of_provider(&status, &facts)
     };
+    let with = |reservations: &[&str], id| reserved(reservations, id, false);
     assert_eq!(with(&["cr-1", "cr-2"], Some("cr-2")), Drift::None);
     assert_eq!(with(&["cr-1"], Some("cr-2")), Drift::Drifted("CapacityReservationDrift"));
     assert_eq!(with(&[], Some("cr-2")), Drift::Unknown, "reservations were not resolved");
+    assert_eq!(reserved(&[], Some("cr-2"), true), Drift::Drifted("CapacityReservationDrift"));
     assert_eq!(with(&["cr-1"], None), Drift::Unknown);
 }
 

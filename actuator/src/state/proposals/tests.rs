@@ -18,6 +18,7 @@ fn launch(pool: &str, price: i64, pods: &[&str]) -> Launch {
         zone: "a".to_owned(),
         capacity_type: CapacityType::OnDemand,
         price: MicroUsdPerHour(price),
+        reservation: None,
     };
     Launch {
         action_id: ActionId("x".to_owned()),

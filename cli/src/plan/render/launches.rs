@@ -34,6 +34,8 @@ struct OfferingView<'a> {
     zone: &'a str,
     capacity_type: &'a str,
     price: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reservation: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -127,5 +129,6 @@ fn offering(choice: &OfferingChoice) -> OfferingView<'_> {
         zone: &choice.zone,
         capacity_type: choice.capacity_type.as_str(),
         price: price(choice.price),
+        reservation: choice.reservation.as_deref(),
     }
 }

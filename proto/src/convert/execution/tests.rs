@@ -4,7 +4,7 @@ use crate::convert::strategies::{capacity_type, catalog, labels, resources, tain
 use plimsoll_model::execution::*;
 use plimsoll_model::identity::{ActionId, PodUid};
 use plimsoll_model::plan::{Plan, PodRef};
-use plimsoll_model::snapshot::{LedgerPosition, UnavailableOffering};
+use plimsoll_model::snapshot::{LedgerPosition, ReservationCount, UnavailableOffering};
 use plimsoll_model::time::{Millis, Timestamp};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -73,6 +73,7 @@ fn ledger_update() -> impl Strategy<Value = LedgerUpdate> {
             position,
             upserted,
             removed,
+            reservations: complete.then(|| vec![ReservationCount { id: "cr-1".into(), free: 3 }]),
             unavailable_offerings,
             complete,
         },

@@ -6,7 +6,7 @@ use crate::convert::{
 use crate::snapshot::v1 as wire;
 use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
 use plimsoll_model::snapshot::{
-    BufferPod, DaemonSet, IgnoredPod, Pod, PodDisruptionBudget, PodState, UnavailableOffering,
+    BufferPod, DaemonSet, IgnoredPod, Pod, PodDisruptionBudget, PodState, ReservationCount, UnavailableOffering,
 };
 use plimsoll_model::time::{Millis, Timestamp};
 
@@ -156,6 +156,19 @@ impl TryFrom<wire::UnavailableOffering> for UnavailableOffering {
             capacity_type: enum_value("capacity_type", offering.capacity_type)?,
             remaining: Millis(offering.remaining_ms),
         })
+    }
+}
+
+impl From<&ReservationCount> for wire::ReservationCount {
+    fn from(count: &ReservationCount) -> Self {
+        Self { id: count.id.clone(), free: count.free }
+    }
+}
+
+impl TryFrom<wire::ReservationCount> for ReservationCount {
+    type Error = ConvertError;
+    fn try_from(count: wire::ReservationCount) -> ConvertResult<Self> {
+        Ok(Self { id: key("id", count.id)?, free: count.free })
     }
 }
 

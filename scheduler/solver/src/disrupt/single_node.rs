@@ -100,8 +100,13 @@ pub(crate) fn launch<'a>(
     pod_groups: &[PodGroup<'a>],
 ) -> Option<Draft<'a>> {
     let view = &context.pools[offer.pool];
-    let offerings = launch::acceptable(view, &offer.accept)?;
+    let mut accept = offer.accept;
+    let cheapest = accept.first()?;
+    // One capacity reservation is enough: the others are for other nodes.
+    accept.retain(|one| one == cheapest || !view.is_reserved(one));
+    let offerings = launch::acceptable(view, &accept)?;
     limits::take_extra(view, &offerings, &vec![0; context.table.len()], &mut state.headroom[offer.pool]);
+    limits::share(context, &mut state.headroom, offer.pool);
     let Offer { pool, load, custom, .. } = offer;
     Some(Draft { pool, pod_groups: pod_groups.to_vec(), load, custom, offerings, spare: None })
 }

@@ -33,22 +33,18 @@ pub(crate) fn text(
         pool.name,
         pool.weight,
         choices.len(),
-        named(first),
+        first,
         first.price
     );
     let runner_up = choices.iter().find(|one| one.instance_type != first.instance_type);
     match runner_up.or_else(|| choices.get(1)) {
-        Some(other) => text.push_str(&format!("; next is {}, {}", named(other), dearer(first.price, other.price))),
+        Some(other) => text.push_str(&format!("; next is {}, {}", other, dearer(first.price, other.price))),
         None => text.push_str("; there is no other acceptable offering"),
     }
     if let Some((other, price)) = next_pool(context, node, shapes) {
         text.push_str(&format!("; NodePool {other} comes later and would cost {}", dearer(first.price, price)));
     }
     text
-}
-
-fn named(choice: &OfferingChoice) -> String {
-    format!("{} in {} ({})", choice.instance_type, choice.zone, choice.capacity_type)
 }
 
 fn dearer(than: MicroUsdPerHour, price: MicroUsdPerHour) -> String {

@@ -14,7 +14,9 @@ use crate::place::topology::{self, Alike, DomainTuples, Group, Topology};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, NodeName};
 use plimsoll_model::index::{Id, IndexVec};
-use plimsoll_model::snapshot::{Node, NodePool, Pod, PodDisruptionBudget, PodShape, Snapshot, SnapshotIndex};
+use plimsoll_model::snapshot::{
+    Node, NodePool, Pod, PodDisruptionBudget, PodShape, Snapshot, SnapshotIndex, free_reservations,
+};
 use plimsoll_model::taints::{Taint, TaintEffect, Toleration};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,6 +116,8 @@ pub(crate) struct SolveContext<'a> {
     budgets: BTreeMap<&'a str, &'a PodDisruptionBudget>,
     /// What pods prefer.
     pub(crate) relaxation: RelaxationLevels,
+    /// Capacity reservations, as numbers of resources, with their free instances.
+    pub(crate) reservations: Vec<(usize, i64)>,
     cancel: &'a Cancel,
 }
 
@@ -168,7 +172,10 @@ impl<'a> SolveContext<'a> {
             eligible: RefCell::default(),
             budgets: snapshot.pod_disruption_budgets.iter().map(|one| (one.name.as_str(), one)).collect(),
             relaxation: solve_index.relaxation.clone(),
+            reservations: Vec::new(),
         };
+        let free = free_reservations(snapshot, catalogs).into_iter();
+        context.reservations = free.filter_map(|(name, free)| Some((context.table.place(&name)?, free))).collect();
         let possible = context.possible();
         context.relaxation.keep(|shape| possible[shape]);
         context

@@ -1,4 +1,4 @@
-//! A pool as a list of offerings (type x zone x capacity type), cheapest first, and requirements as sets of them.
+//! A pool as a list of offerings (type x zone x capacity type x reservation), cheapest first, and requirements as sets of them.
 
 mod kinds;
 mod labels;
@@ -11,7 +11,7 @@ pub(crate) use kinds::CatalogView;
 use kinds::TypeView;
 use labels::ByValue;
 use open_offerings::Rooms;
-use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
+use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering, reservation_resource};
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
@@ -42,6 +42,8 @@ pub(crate) struct OfferingView {
     pub(crate) room: Amounts,
     /// Ports that those take.
     pub(crate) ports: Vec<HostPort>,
+    /// What it counts against limits, if that is more than its type does: an instance of a capacity reservation.
+    counted: Option<Amounts>,
 }
 
 /// What a pool can buy, as far as it stays the same from one plan to the next.
@@ -125,6 +127,7 @@ impl PoolData {
             price: price.0.clamp(-MOST_PRICE, MOST_PRICE),
             room: types[*type_index].allocatable.clone(),
             ports: Vec::new(),
+            counted: counted(&types[*type_index].capacity, catalog, (*type_index, *place), &terms.table),
         };
         let offerings: IndexVec<Offering, OfferingView> = order.iter().map(offering).collect();
         let size = offerings.len();
@@ -242,7 +245,13 @@ impl<'a> PoolView<'a> {
 
     /// What a node of that offering counts against limits.
     pub(crate) fn capacity(&self, offering: Id<Offering>) -> &'a Amounts {
-        &self.data.types[self.data.offerings[offering].type_index].capacity
+        let view = &self.data.offerings[offering];
+        view.counted.as_ref().unwrap_or(&self.data.types[view.type_index].capacity)
+    }
+
+    /// Whether the offering is one of a capacity reservation.
+    pub(crate) fn is_reserved(&self, offering: Id<Offering>) -> bool {
+        self.data.offerings[offering].counted.is_some()
     }
 
     /// Where a pod of `shape` can run by selector and required affinity alone: one entry for each different demand on open labels.
@@ -337,9 +346,23 @@ impl<'a> PoolView<'a> {
         let zone = labels.get(label::ZONE)?;
         let bought = labels.get(label::CAPACITY_TYPE).and_then(|text| CapacityType::parse(text))?;
         let kind = self.catalog.get(kind)?;
-        let found = |one: &&Offering| one.zone == *zone && one.capacity_type == bought;
+        let reservation = labels.get(label::CAPACITY_RESERVATION_ID).map(String::as_str);
+        let found = |one: &&Offering| one.key() == (zone.as_str(), bought, reservation);
         kind.offerings.iter().find(found).map(|one| one.price.0.clamp(-MOST_PRICE, MOST_PRICE))
     }
+}
+
+/// What an offering of a capacity reservation counts: what its type does, and one instance of the reservation.
+fn counted(
+    capacity: &Amounts,
+    catalog: &Catalog,
+    (kind, place): (Id<InstanceType>, usize),
+    table: &ResourceTable,
+) -> Option<Amounts> {
+    let reservation = catalog.instance_types.get(kind.number())?.offerings.get(place)?.reservation_id()?;
+    let mut counted = capacity.clone();
+    *counted.get_mut(table.place(&reservation_resource(reservation))?)? = 1;
+    Some(counted)
 }
 
 /// Adds an alternative to those that there are.

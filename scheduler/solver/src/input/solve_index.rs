@@ -15,6 +15,8 @@ use plimsoll_model::identity::{CatalogId, ShapeId};
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::plan::{MinValuesPolicy, PlanOptions, PreferencePolicy};
 use plimsoll_model::requirements::NodeSelectorTerm;
+use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::free_reservations;
 use plimsoll_model::snapshot::{ConsolidationPolicy, Disruption, NodePool, PodShape, Snapshot, SnapshotIndex};
 use plimsoll_model::taints::Taint;
 use previous::{PreviousShapes, Shapes, Unchanged};
@@ -278,7 +280,10 @@ fn neutral(pool: &NodePool) -> NodePool {
 fn terms(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, min_values: MinValuesPolicy) -> Terms {
     let requests = snapshot.shapes.iter().map(|shape| &shape.requests);
     let limits = snapshot.node_pools.iter().map(|pool| &pool.limits);
-    let table = ResourceTable::new(requests.chain(limits), volumes::limited_drivers(snapshot, catalogs));
+    let reservations: Resources =
+        free_reservations(snapshot, catalogs).keys().map(|resource| (resource.as_str(), 1)).collect();
+    let table =
+        ResourceTable::new(requests.chain(limits).chain([&reservations]), volumes::limited_drivers(snapshot, catalogs));
     let overlays = snapshot.node_pools.iter().flat_map(|pool| &pool.overlays);
     let table = table.with_own(overlays.flat_map(|overlay| overlay.capacity.iter().map(|(name, _)| name)));
     let find = |id: &ShapeId| snapshot.shapes.iter().find(|shape| shape.id == *id);

@@ -102,11 +102,13 @@ impl Listing {
             zone: view.offering(*index).zone.clone(),
             capacity_type: view.offering(*index).capacity_type,
             price: view.offering(*index).price,
+            reservation: view.offering(*index).reservation_id().map(str::to_owned),
         };
         let choices: Vec<OfferingChoice> = offerings.iter().map(choice).collect();
         let mut hasher = ContentHasher::new("offerings");
         for choice in &choices {
             hasher.text(&format!("{}/{}/{}", choice.instance_type, choice.zone, choice.capacity_type));
+            choice.reservation.iter().for_each(|id| hasher.text(id));
         }
         let requirements = sorted(requirements(view, offerings, &choices));
         Self { choices: Arc::new(choices), digest: hasher.hex(16), requirements: Arc::new(requirements) }

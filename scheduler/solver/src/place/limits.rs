@@ -11,9 +11,9 @@ use plimsoll_model::snapshot::NodePool;
 /// Per resource of the table: how much is left, `None` where the pool sets no limit. Nodes being deleted still count.
 pub(crate) type Headroom = Vec<Option<i64>>;
 
-/// Headroom of each pool of the context.
+/// Headroom of each pool of the context. Free instances of capacity reservations are the same for all pools.
 pub(crate) fn headroom(context: &SolveContext<'_>) -> IndexVec<NodePool, Headroom> {
-    let one = |view: &PoolView<'_>| {
+    let own = |view: &PoolView<'_>| {
         let limits = context.table.vector(&view.pool.limits);
         let mut left: Headroom = limits
             .iter()
@@ -29,7 +29,24 @@ pub(crate) fn headroom(context: &SolveContext<'_>) -> IndexVec<NodePool, Headroo
         }
         left
     };
-    context.pools.iter().map(one).collect()
+    let with_reservations = |view: &PoolView<'_>| {
+        let mut left = own(view);
+        for (place, free) in &context.reservations {
+            left.get_mut(*place).into_iter().for_each(|left| *left = Some(*free));
+        }
+        left
+    };
+    context.pools.iter().map(with_reservations).collect()
+}
+
+/// Tells the other pools what `pool` has left of capacity reservations, which they share.
+pub(crate) fn share(context: &SolveContext<'_>, headroom: &mut IndexVec<NodePool, Headroom>, pool: Id<NodePool>) {
+    for (place, _) in &context.reservations {
+        let left = headroom[pool].get(*place).copied().flatten();
+        for other in headroom.iter_mut() {
+            other.get_mut(*place).into_iter().for_each(|room| *room = left);
+        }
+    }
 }
 
 /// Whether a pool with `room` may grow by `amounts`.
@@ -53,32 +70,32 @@ pub(crate) fn take(room: &mut [Option<i64>], amounts: &[i64], count: usize) {
     }
 }
 
-/// What a launch is to count: at least the type `own`, and more only as far as `minValues` of the pool needs larger types among
+/// What a launch is to count: at least the offering `own`, and more only as far as `minValues` of the pool needs larger types among
 /// `accept`. `None` if not even all of them have enough values.
 pub(crate) fn charge(
     view: &PoolView<'_>,
     accept: &Bits<Offering>,
-    own: Id<InstanceType>,
+    own: Id<Offering>,
     room: &Headroom,
 ) -> Option<Amounts> {
-    let mut charge = view.types[own].capacity.clone();
+    let mut charge = view.capacity(own).clone();
     loop {
         let within = within(view, accept, &charge, room, 1, false);
         if launch::acceptable(view, &within).is_some() {
             return Some(charge);
         }
-        let beyond = accept.iter().filter(|one| !within.has(*one)).map(|one| view.offerings[one].type_index);
+        let beyond = accept.iter().filter(|one| !within.has(*one));
         let next = beyond.min_by(|a, b| growth(view, *a, &charge, room).total_cmp(&growth(view, *b, &charge, room)))?;
-        for (mine, theirs) in charge.iter_mut().zip(&view.types[next].capacity) {
+        for (mine, theirs) in charge.iter_mut().zip(view.capacity(next)) {
             *mine = (*mine).max(*theirs);
         }
     }
 }
 
-/// How much the type `kind` adds to `charge`, as the largest share of what the limits leave.
+/// How much an offering adds to `charge`, as the largest share of what the limits leave.
 #[expect(clippy::cast_precision_loss, reason = "only compared")]
-fn growth(view: &PoolView<'_>, kind: Id<InstanceType>, charge: &[i64], room: &Headroom) -> f64 {
-    let parts = room.iter().zip(view.types[kind].capacity.iter().zip(charge));
+fn growth(view: &PoolView<'_>, offering: Id<Offering>, charge: &[i64], room: &Headroom) -> f64 {
+    let parts = room.iter().zip(view.capacity(offering).iter().zip(charge));
     let share = |(room, (amount, have)): (&Option<i64>, (&i64, &i64))| {
         room.map_or(0.0, |room| (amount - have).max(0) as f64 / room.max(1) as f64)
     };
@@ -98,20 +115,21 @@ pub(crate) fn within(
     if room.iter().all(Option::is_none) {
         return accept.clone();
     }
-    let allowed: IndexVec<InstanceType, bool> = view
-        .types
-        .iter()
-        .map(|kind| {
-            room.iter().zip(kind.capacity.iter().zip(charge)).all(|(room, (amount, base))| {
-                room.is_none_or(|room| {
-                    let share = if spare { room.max(0) / launches.max(1) } else { 0 };
-                    *amount <= base.saturating_add(share)
-                })
+    let allows = |capacity: &Amounts| {
+        room.iter().zip(capacity.iter().zip(charge)).all(|(room, (amount, base))| {
+            room.is_none_or(|room| {
+                let share = if spare { room.max(0) / launches.max(1) } else { 0 };
+                *amount <= base.saturating_add(share)
             })
         })
-        .collect();
-    let mut kept = Bits::none(view.offerings.len());
-    accept.iter().filter(|one| allowed[view.offerings[*one].type_index]).for_each(|one| kept.insert(one));
+    };
+    let types: IndexVec<InstanceType, bool> = view.types.iter().map(|kind| allows(&kind.capacity)).collect();
+    let mut kept = accept.clone();
+    kept.retain(
+        |one| {
+            if view.is_reserved(one) { allows(view.capacity(one)) } else { types[view.offerings[one].type_index] }
+        },
+    );
     kept
 }
 

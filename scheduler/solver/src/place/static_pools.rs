@@ -2,28 +2,54 @@
 
 use crate::input::context::SolveContext;
 use crate::input::custom_labels::Narrowed;
+use crate::input::intern::Bits;
+use crate::input::offerings::PoolView;
 use crate::place::launch::{self, Listings, NewNode};
+use plimsoll_model::catalog::{Offering, reservation_resource};
+use plimsoll_model::index::Id;
 use plimsoll_model::names::NODES_RESOURCE;
 use plimsoll_model::plan::Launch;
 use plimsoll_model::snapshot::{NodePool, Snapshot};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Nodes that one plan launches for one pool at most: the next plan goes on.
 const MAX_LAUNCHES: u64 = 500;
 
-/// The nodes that static pools still lack.
-pub(crate) fn launches(context: &SolveContext<'_>) -> Vec<Launch> {
+/// The nodes that static pools still lack. The launches of `others` have taken their capacity reservations.
+pub(crate) fn launches(context: &SolveContext<'_>, others: &[&[Launch]]) -> Vec<Launch> {
     let (mut all, mut listings) = (Vec::new(), Listings::default());
+    let mut reserved: BTreeMap<String, i64> =
+        context.reservations.iter().map(|(place, free)| (context.table.name(*place).to_owned(), *free)).collect();
+    others.iter().copied().flatten().for_each(|launch| take_reservations(&mut reserved, launch));
     for view in &context.fixed {
-        let Some(offerings) = launch::acceptable(view, &view.usable) else { continue };
         let (load, custom, shapes) = (vec![0; context.table.len()], Narrowed::new(), BTreeSet::new());
         for number in 0..missing(context.snapshot, view.pool) {
+            let Some(offerings) = launch::acceptable(view, &accept(view, &reserved)) else { break };
             let (load, custom, shapes, offerings) = (&load, &custom, &shapes, &offerings);
             let node = NewNode { view, number, load, custom, offerings, shapes };
-            all.push(launch::launch(context, &node, &[], &mut listings));
+            let launch = launch::launch(context, &node, &[], &mut listings);
+            take_reservations(&mut reserved, &launch);
+            all.push(launch);
         }
     }
     all
+}
+
+/// What the pool may buy: of capacity reservations one that has a free instance, and all else.
+fn accept(view: &PoolView<'_>, reserved: &BTreeMap<String, i64>) -> Bits<Offering> {
+    let free = |id: &str| reserved.get(&reservation_resource(id)).is_some_and(|free| *free > 0);
+    let is_free = |one: &Id<Offering>| view.offering(*one).reservation_id().is_some_and(free);
+    let chosen = view.usable.iter().find(is_free);
+    let mut accept = view.usable.clone();
+    accept.retain(|one| !view.is_reserved(one) || Some(one) == chosen);
+    accept
+}
+
+fn take_reservations(reserved: &mut BTreeMap<String, i64>, launch: &Launch) {
+    let ids: BTreeSet<&str> = launch.offerings.iter().filter_map(|choice| choice.reservation.as_deref()).collect();
+    for id in ids {
+        reserved.entry(reservation_resource(id)).and_modify(|free| *free -= 1);
+    }
 }
 
 /// How many nodes the pool lacks: those on their way out do not count, but all that there are count towards its limit.

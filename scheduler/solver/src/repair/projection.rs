@@ -3,7 +3,7 @@
 use crate::input::context::tolerated;
 use crate::input::pool_requirements::{holds, lookup, selects};
 use crate::place::topology::matches;
-use plimsoll_model::catalog::{Catalog, InstanceType};
+use plimsoll_model::catalog::{Catalog, InstanceType, reservation_resource};
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid, ShapeId};
 use plimsoll_model::names::{NODES_RESOURCE, label};
 use plimsoll_model::overlay;
@@ -132,6 +132,11 @@ pub(super) fn label_as(labels: &mut BTreeMap<String, String>, kind: &InstanceTyp
     ] {
         labels.insert(key.to_owned(), value.to_owned());
     }
+    let bought = kind.offerings.iter().find(|offering| offering.is(choice));
+    for key in label::CAPACITY_RESERVATION {
+        let value = bought.and_then(|offering| offering.reservation_label(key));
+        labels.extend(value.map(|value| (key.to_owned(), value.to_owned())));
+    }
 }
 
 /// Counts launched nodes against the limits of their pools, as the largest listed type or as the cheapest.
@@ -147,6 +152,8 @@ pub(crate) fn count_limits(
         let types = if room == Room::Cheapest { 1 } else { usize::MAX };
         let listed = launch.offerings.iter().take(types).filter_map(|one| catalog.get(&one.instance_type));
         listed.for_each(|kind| usage.raise_to(&kind.capacity));
+        let reservations = launch.offerings.iter().take(types).filter_map(|one| one.reservation.as_deref());
+        reservations.for_each(|id| usage.set(&reservation_resource(id), 1));
         if let Some(node) = after.nodes.iter_mut().find(|node| node.name.0 == launch.action_id.0) {
             (node.node_pool, node.limit_usage) = (Some(launch.node_pool.clone()), usage);
         }

@@ -39,6 +39,7 @@ pub(super) fn instance(name: &str, cpu: i64, gib: i64, price: i64) -> InstanceTy
         capacity_type,
         price: MicroUsdPerHour(price),
         available: true,
+        reservation: None,
     };
     let both =
         |zone: &str| [offering(zone, CapacityType::Spot, price * 2 / 5), offering(zone, CapacityType::OnDemand, price)];

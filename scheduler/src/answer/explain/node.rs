@@ -53,10 +53,9 @@ fn price(input: &SolveInput, node: &Node) -> Option<MicroUsdPerHour> {
     let instance_type = catalog.get(node.labels.get(label::INSTANCE_TYPE)?)?;
     let zone = node.labels.get(label::ZONE)?;
     let capacity_type = CapacityType::parse(node.labels.get(label::CAPACITY_TYPE)?)?;
-    let offering = instance_type
-        .offerings
-        .iter()
-        .find(|offering| offering.zone == *zone && offering.capacity_type == capacity_type);
+    let reservation = node.labels.get(label::CAPACITY_RESERVATION_ID).map(String::as_str);
+    let key = (zone.as_str(), capacity_type, reservation);
+    let offering = instance_type.offerings.iter().find(|offering| offering.key() == key);
     offering.map(|offering| offering.price)
 }
 

@@ -146,6 +146,7 @@ fn launches(words: &[&str]) -> Plan {
             zone: "a".to_owned(),
             capacity_type: CapacityType::Spot,
             price: MicroUsdPerHour(1),
+            reservation: None,
         }]),
         requirements: Arc::default(),
         requests: Default::default(),

@@ -2,9 +2,10 @@
 
 use crate::input::intern::{Amounts, ResourceTable};
 use crate::input::volumes;
-use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
+use plimsoll_model::catalog::{Catalog, InstanceType};
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::resources::CPU;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -20,7 +21,8 @@ pub(crate) struct TypeView {
 #[derive(Debug, Clone)]
 pub(crate) struct CatalogView {
     pub(super) types: Arc<IndexVec<InstanceType, TypeView>>,
-    /// All offerings as type, place among the type's and price, sorted by (price, type, zone, capacity type).
+    /// All offerings as type, place among the type's and price, sorted by (price, type, key). Offerings of capacity
+    /// reservations cost next to nothing, so that those of small types come first.
     pub(super) order: Vec<(Id<InstanceType>, usize, MicroUsdPerHour)>,
     /// Labels that any type has.
     pub(super) keys: Arc<BTreeSet<String>>,
@@ -31,14 +33,14 @@ impl CatalogView {
     pub(crate) fn new<'c>(catalog: &'c Catalog, table: &ResourceTable) -> Self {
         let types = catalog.instance_types.iter().map(|one| TypeView::new(one, table)).collect();
         let of_type = |(number, kind): (usize, &'c InstanceType)| {
-            kind.offerings.iter().enumerate().map(move |(place, one)| (one.price, Id::new(number), one, place))
+            kind.offerings.iter().enumerate().map(move |(place, one)| {
+                let size = one.reservation.as_ref().map_or(0, |_| kind.capacity.get(CPU));
+                ((one.price, size), Id::new(number), one, place)
+            })
         };
         let mut order: Vec<_> = catalog.instance_types.iter().enumerate().flat_map(of_type).collect();
-        order.sort_by(|a, b| {
-            let rest = |one: &'c Offering| (&one.zone, one.capacity_type);
-            (a.0, a.1).cmp(&(b.0, b.1)).then_with(|| rest(a.2).cmp(&rest(b.2)))
-        });
-        let order = order.into_iter().map(|(price, kind, _, place)| (kind, place, price)).collect();
+        order.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)).then_with(|| a.2.key().cmp(&b.2.key())));
+        let order = order.into_iter().map(|((price, _), kind, _, place)| (kind, place, price)).collect();
         Self { types: Arc::new(types), order, keys: Arc::new(super::labels::of_types(catalog)) }
     }
 }

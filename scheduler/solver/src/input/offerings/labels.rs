@@ -23,7 +23,7 @@ impl<'a> PoolView<'a> {
             label::ZONE => Some(&bought.zone),
             label::ZONE_ID => filled(&bought.zone_id),
             label::CAPACITY_TYPE => Some(bought.capacity_type.as_str()),
-            _ => self.label_of_type(kind, key),
+            _ => bought.reservation_label(key).or_else(|| self.label_of_type(kind, key)),
         }
     }
 
@@ -77,7 +77,12 @@ impl<'a> PoolView<'a> {
         }
         let key = label::normalized(&requirement.key);
         let found = match key {
-            label::ZONE | label::ZONE_ID | label::CAPACITY_TYPE => {
+            label::ZONE
+            | label::ZONE_ID
+            | label::CAPACITY_TYPE
+            | label::CAPACITY_RESERVATION_ID
+            | label::CAPACITY_RESERVATION_TYPE
+            | label::CAPACITY_RESERVATION_INTERRUPTIBLE => {
                 // Few values, each of thousands of offerings.
                 let mut judged: Vec<(Option<&str>, bool)> = Vec::new();
                 let mut found = Bits::none(size);

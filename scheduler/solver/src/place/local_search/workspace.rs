@@ -77,6 +77,7 @@ impl<'w, 'a> Workspace<'w, 'a> {
         let Some(bin) = self.bins[index].take() else { return Vec::new() };
         log.cost -= self.counts(&bin);
         give(&mut self.headroom[bin.pool], &bin.charge);
+        limits::share(self.context, &mut self.headroom, bin.pool);
         let parts = bin.parts.clone();
         log.before.push((index, Some(bin)));
         parts
@@ -86,6 +87,7 @@ impl<'w, 'a> Workspace<'w, 'a> {
     pub(super) fn put(&mut self, index: Option<BinId>, bin: Bin<'a>, log: &mut Log<'a>) {
         log.cost += self.counts(&bin);
         limits::take(&mut self.headroom[bin.pool], &bin.charge, 1);
+        limits::share(self.context, &mut self.headroom, bin.pool);
         match index {
             Some(index) => {
                 log.before.push((index, None));

@@ -20,19 +20,18 @@ impl Packer<'_, '_> {
         copies: usize,
         limit: &Headroom,
     ) -> Option<Pattern> {
-        let own = self.view.offerings[offering].type_index;
         let mut pattern = Pattern {
             copies,
             take: filled.take.clone(),
             load: filled.load.clone(),
             custom: filled.custom.clone(),
-            charge: self.view.types[own].capacity.clone(),
+            charge: self.view.capacity(offering).clone(),
             accept: Bits::default(),
             price: 0,
         };
         if self.view.flexible {
             pattern.accept = self.accept(&pattern, usize::MAX);
-            pattern.charge = limits::charge(self.view, &pattern.accept, own, limit)?;
+            pattern.charge = limits::charge(self.view, &pattern.accept, offering, limit)?;
             let within = limits::within(self.view, &pattern.accept, &pattern.charge, limit, 1, false);
             pattern.price = within.first().map(|cheapest| self.view.price(cheapest))?;
         } else {

@@ -1,0 +1,82 @@
+//! Capacity reservations: one query for all ids, one for each other term, always in state `active`.
+
+use super::{FILTER_VALUES, ITEMS, filter, tag_filters};
+use crate::error::classify;
+use aws_sdk_ec2::types::{CapacityReservation as Described, CapacityReservationType, Filter};
+use plimsoll_actuator::ports::{
+    CapacityReservation, CloudError, InstanceMatchCriteria, ReservationTerm, ReservationType,
+};
+use plimsoll_model::time::Timestamp;
+
+/// A filter on ids rather than the call's id parameter, which would fail the whole call for one unknown id.
+fn queries(terms: &[ReservationTerm]) -> Vec<Vec<Filter>> {
+    let ids: Vec<&str> = terms.iter().filter_map(|term| term.id.as_deref()).collect();
+    let mut queries: Vec<Vec<Filter>> =
+        ids.chunks(FILTER_VALUES).map(|ids| vec![filter("capacity-reservation-id", ids.iter().copied())]).collect();
+    for term in terms.iter().filter(|term| term.id.is_none()) {
+        let mut filters = tag_filters(&term.tags);
+        filters.extend(term.owner_id.as_deref().map(|owner| filter("owner-id", [owner])));
+        filters.extend(term.match_criteria.map(|criteria| filter("instance-match-criteria", [word(criteria)])));
+        // A query without filters would match everything.
+        if !filters.is_empty() {
+            queries.push(filters);
+        }
+    }
+    queries.iter_mut().for_each(|filters| filters.push(filter("state", ["active"])));
+    queries
+}
+
+fn word(criteria: InstanceMatchCriteria) -> &'static str {
+    match criteria {
+        InstanceMatchCriteria::Open => "open",
+        InstanceMatchCriteria::Targeted => "targeted",
+    }
+}
+
+pub(super) async fn describe(
+    client: &aws_sdk_ec2::Client,
+    terms: &[ReservationTerm],
+) -> Result<Vec<CapacityReservation>, CloudError> {
+    let mut reservations = Vec::new();
+    for filters in queries(terms) {
+        let call = client.describe_capacity_reservations().set_filters(Some(filters)).max_results(ITEMS);
+        let mut items = call.into_paginator().items().send();
+        while let Some(item) = items.next().await {
+            let item = item.map_err(classify)?;
+            let id = item.capacity_reservation_id.clone();
+            match reservation(item) {
+                Some(reservation) => reservations.push(reservation),
+                None => tracing::warn!(id, "capacity reservation left out: its type or match criteria are unknown"),
+            }
+        }
+    }
+    reservations.sort();
+    reservations.dedup_by(|left: &mut CapacityReservation, right| left.id == right.id);
+    Ok(reservations)
+}
+
+/// `None` if a field is missing, or has a value of which it is not known what it means.
+fn reservation(item: Described) -> Option<CapacityReservation> {
+    let match_criteria = match item.instance_match_criteria?.as_str() {
+        "open" => InstanceMatchCriteria::Open,
+        "targeted" => InstanceMatchCriteria::Targeted,
+        _ => return None,
+    };
+    let kind = match item.reservation_type {
+        None | Some(CapacityReservationType::Default) => ReservationType::Default,
+        Some(CapacityReservationType::CapacityBlock) => ReservationType::CapacityBlock,
+        Some(_) => return None,
+    };
+    Some(CapacityReservation {
+        id: item.capacity_reservation_id?,
+        owner_id: item.owner_id?,
+        instance_type: item.instance_type?,
+        zone: item.availability_zone?,
+        match_criteria,
+        kind,
+        interruptible: item.interruptible.unwrap_or(false),
+        ends: item.end_date.and_then(|at| at.to_millis().ok()).map(Timestamp),
+        free: item.available_instance_count.and_then(|count| u32::try_from(count).ok()).unwrap_or(0),
+        tags: super::from_tags(item.tags),
+    })
+}

@@ -1,0 +1,116 @@
+//! Capacity reservations of a node class (spec: AWS provider sections 1.2 and 6.4).
+
+use super::controller::NodeClasses;
+use super::selectors;
+use crate::clock::Timestamped;
+use crate::io::WriteError;
+use crate::ports::CapacityReservation as Described;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use plimsoll_api::EC2NodeClass;
+use plimsoll_api::ec2_node_class::{CapacityReservation, EC2NodeClassStatus, ReservationState, ReservationType};
+use std::time::Duration;
+
+/// How long before its end a Capacity Block is given up. EC2 takes the instances 30 minutes before the end; the rest is
+/// for the drain.
+const EXPIRING: SignedDuration = SignedDuration::from_mins(40);
+
+/// Looks up the reservations that the class selects, and tells the ledger how many instances are free.
+pub(super) async fn resolve(
+    deps: &NodeClasses,
+    class: &EC2NodeClass,
+    status: &mut EC2NodeClassStatus,
+) -> Result<(), WriteError> {
+    let terms = selectors::reservations(&class.spec);
+    let described = match terms.is_empty() {
+        true => Vec::new(),
+        false => deps.cloud_reads.capacity_reservations(&terms).await?,
+    };
+    let now = deps.clock.timestamp();
+    deps.ledger.with(|ledger| {
+        described.iter().for_each(|reservation| ledger.set_reservation(&reservation.id, reservation.free, now));
+    });
+    status.capacity_reservations = in_status(described, deps.clock.now());
+    Ok(())
+}
+
+/// Reservations that have not ended, sorted by id.
+fn in_status(described: Vec<Described>, now: Timestamp) -> Vec<CapacityReservation> {
+    let listed = |reservation: Described| {
+        let ends = reservation.ends.and_then(|ends| Timestamp::from_millisecond(ends.0).ok());
+        let is_block = reservation.kind == ReservationType::CapacityBlock;
+        let expiring = is_block && ends.is_some_and(|ends| ends.duration_since(now) <= EXPIRING);
+        ends.is_none_or(|ends| ends > now).then(|| CapacityReservation {
+            id: reservation.id,
+            availability_zone: reservation.zone,
+            end_time: ends.map(Time),
+            instance_match_criteria: reservation.match_criteria,
+            instance_type: reservation.instance_type,
+            owner_id: reservation.owner_id,
+            reservation_type: reservation.kind,
+            interruptible: reservation.interruptible.then_some(true),
+            state: if expiring { ReservationState::Expiring } else { ReservationState::Active },
+        })
+    };
+    let mut reservations: Vec<CapacityReservation> = described.into_iter().filter_map(listed).collect();
+    reservations.sort_by(|left, right| left.id.cmp(&right.id));
+    reservations
+}
+
+/// Time until a reservation of the status expires or ends; `None` if none does.
+pub(super) fn next_change(status: &EC2NodeClassStatus, now: Timestamp) -> Option<Duration> {
+    let moments = status.capacity_reservations.iter().flat_map(|reservation| {
+        let ends = reservation.end_time.as_ref().map(|time| time.0);
+        let block = reservation.reservation_type == ReservationType::CapacityBlock;
+        let expires = ends.filter(|_| block).and_then(|ends| ends.checked_sub(EXPIRING).ok());
+        [expires, ends].into_iter().flatten()
+    });
+    moments.filter_map(|at| Duration::try_from(at.duration_since(now)).ok()).filter(|left| !left.is_zero()).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_api::ec2_node_class::InstanceMatchCriteria;
+
+    const NOW: &str = "2026-01-02T03:00:00Z";
+
+    fn at(time: &str) -> Timestamp {
+        time.parse().unwrap()
+    }
+
+    fn described(id: &str, kind: ReservationType, ends: Option<&str>) -> Described {
+        Described {
+            id: id.to_owned(),
+            owner_id: "123456789012".to_owned(),
+            instance_type: "p5.48xlarge".to_owned(),
+            zone: "us-east-1a".to_owned(),
+            match_criteria: InstanceMatchCriteria::Targeted,
+            kind,
+            interruptible: false,
+            ends: ends.map(|ends| plimsoll_model::time::Timestamp(at(ends).as_millisecond())),
+            free: 1,
+            tags: Default::default(),
+        }
+    }
+
+    #[test]
+    fn reservations_are_sorted_and_capacity_blocks_expire_early() {
+        use ReservationType::{CapacityBlock, Default};
+        let (soon, later) = (Some("2026-01-02T03:40:00Z"), Some("2026-01-02T03:40:01Z"));
+        let all = vec![
+            described("cr-4", Default, soon),
+            described("cr-3", CapacityBlock, later),
+            described("cr-2", CapacityBlock, soon),
+            described("cr-1", Default, None),
+            described("cr-0", Default, Some(NOW)),
+        ];
+        let listed = in_status(all, at(NOW));
+        let states: Vec<_> = listed.iter().map(|one| (one.id.as_str(), one.state)).collect();
+        let (active, expiring) = (ReservationState::Active, ReservationState::Expiring);
+        assert_eq!(states, [("cr-1", active), ("cr-2", expiring), ("cr-3", active), ("cr-4", active)]);
+        let status = EC2NodeClassStatus { capacity_reservations: listed, ..EC2NodeClassStatus::default() };
+        assert_eq!(next_change(&status, at(NOW)), Some(Duration::from_secs(1)), "until cr-3 expires");
+        assert_eq!(next_change(&EC2NodeClassStatus::default(), at(NOW)), None);
+    }
+}

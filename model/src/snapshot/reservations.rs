@@ -1,0 +1,79 @@
+//! Free instances of capacity reservations. They bound launches of all NodePools together.
+
+use super::Snapshot;
+use crate::catalog::{Catalog, reservation_resource};
+use crate::identity::CatalogId;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Free instances of a capacity reservation.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ReservationCount {
+    /// Key: `cr-...`.
+    pub id: String,
+    /// Free instances.
+    pub free: u32,
+}
+
+/// Instances that launches may still take from each capacity reservation of the catalogs, by
+/// [`reservation_resource`]. The snapshot's count is newer than the catalog's; a reservation without a count has none.
+#[must_use]
+pub fn free_reservations(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>) -> BTreeMap<String, i64> {
+    let types = catalogs.values().flat_map(|catalog| &catalog.instance_types);
+    let reservations = types.flat_map(|kind| &kind.offerings).filter_map(|offering| offering.reservation.as_ref());
+    let mut free: BTreeMap<String, i64> = reservations
+        .map(|reservation| {
+            let known = snapshot.reservations.iter().find(|count| count.id == reservation.id);
+            let count = known.map(|known| known.free).or(reservation.count).unwrap_or(0);
+            (reservation_resource(&reservation.id), i64::from(count))
+        })
+        .collect();
+    for node in &snapshot.nodes {
+        free.iter_mut().for_each(|(resource, free)| *free -= node.limit_usage.get(resource));
+    }
+    free
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::{CapacityReservation, CapacityType, InstanceType, Offering};
+    use crate::money::MicroUsdPerHour;
+    use crate::resources::Resources;
+
+    fn offering(id: &str, count: Option<u32>) -> Offering {
+        Offering {
+            zone: "a".to_owned(),
+            zone_id: String::new(),
+            capacity_type: CapacityType::Reserved,
+            price: MicroUsdPerHour(1),
+            available: true,
+            reservation: Some(CapacityReservation {
+                id: id.to_owned(),
+                capacity_block: false,
+                interruptible: false,
+                count,
+            }),
+        }
+    }
+
+    #[test]
+    fn the_snapshot_counts_before_the_catalog_and_unknown_reservations_have_none() {
+        let offerings = vec![offering("cr-1", Some(5)), offering("cr-2", Some(5)), offering("cr-3", None)];
+        let kind = InstanceType {
+            name: "m5.large".to_owned(),
+            architecture: "amd64".to_owned(),
+            operating_systems: Vec::new(),
+            capacity: Resources::new(),
+            overhead: Resources::new(),
+            labels: BTreeMap::new(),
+            offerings,
+        };
+        let catalog = Catalog { region: String::new(), instance_types: vec![kind] };
+        let reservations = vec![ReservationCount { id: "cr-1".to_owned(), free: 2 }];
+        let snapshot = Snapshot { reservations, ..Snapshot::default() };
+        let free = free_reservations(&snapshot, &BTreeMap::from([(catalog.id(), catalog)]));
+        let of = |id| free.get(&reservation_resource(id)).copied();
+        assert_eq!([of("cr-1"), of("cr-2"), of("cr-3"), of("cr-4")], [Some(2), Some(5), Some(0), None]);
+    }
+}

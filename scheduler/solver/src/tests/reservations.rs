@@ -1,0 +1,184 @@
+//! Capacity reservations: preferred, never used beyond their count, and all else where they end.
+
+use super::builder::*;
+use super::properties::any_social_cluster;
+use plimsoll_model::catalog::{CapacityReservation, CapacityType, Offering, reservation_resource};
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::names::label;
+use plimsoll_model::plan::{Launch, Plan, ReasonCode};
+use plimsoll_model::requirements::Operator;
+use plimsoll_model::snapshot::{NodePool, ReservationCount};
+use proptest::prelude::*;
+
+/// Adds a reservation of a type in a zone with `free` instances.
+fn reserve(cluster: &mut Cluster, id: &str, kind: &str, zone: &str, free: u32) {
+    let kind = cluster.catalog.instance_types.iter_mut().find(|one| one.name == kind).unwrap();
+    kind.offerings.push(Offering {
+        zone: format!("zone-{zone}"),
+        zone_id: String::new(),
+        capacity_type: CapacityType::Reserved,
+        price: MicroUsdPerHour(1),
+        available: true,
+        reservation: Some(CapacityReservation {
+            id: id.to_owned(),
+            capacity_block: false,
+            interruptible: false,
+            count: None,
+        }),
+    });
+    kind.offerings.sort_by(|a, b| a.key().cmp(&b.key()));
+    cluster.snapshot.reservations.push(ReservationCount { id: id.to_owned(), free });
+}
+
+/// A pool that may buy in any way.
+fn any_capacity(name: &str) -> NodePool {
+    let mut pool = pool(name);
+    pool.requirements[1] = requirement(label::CAPACITY_TYPE, Operator::In, &["reserved", "spot", "on-demand"]);
+    pool
+}
+
+fn listed(launch: &Launch) -> Vec<&str> {
+    let mut ids: Vec<&str> = launch.offerings.iter().filter_map(|one| one.reservation.as_deref()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+/// Reservations that launches list, sorted; nothing for a launch without any.
+fn all_listed(plan: &Plan) -> Vec<Vec<&str>> {
+    let mut all: Vec<Vec<&str>> = plan.launches.iter().map(listed).collect();
+    all.sort();
+    all
+}
+
+fn refused(plan: &Plan) -> Vec<ReasonCode> {
+    plan.unschedulable.iter().flat_map(|one| one.reasons.iter().map(|reason| reason.code)).collect()
+}
+
+#[test]
+fn reserved_instances_come_first_and_what_they_cannot_hold_goes_elsewhere() {
+    let mut cluster = Cluster::with([any_capacity("default")]);
+    reserve(&mut cluster, "cr-1", "m5.xlarge", "b", 2);
+    // Two pods each fill one m5.xlarge.
+    cluster.pending("p", 8, &shape(1900, 7));
+    let plan = cluster.plan();
+    assert_eq!(refused(&plan), []);
+    let reserved: Vec<&Launch> = plan.launches.iter().filter(|one| !listed(one).is_empty()).collect();
+    let taken: Vec<(Vec<&str>, usize)> = reserved.iter().map(|one| (listed(one), one.pods.len())).collect();
+    assert_eq!(taken, [(vec!["cr-1"], 2), (vec!["cr-1"], 2)]);
+    let rest = plan.launches.iter().filter(|one| listed(one).is_empty());
+    assert!(rest.flat_map(|one| one.offerings.first()).all(|one| one.capacity_type == CapacityType::Spot));
+    assert!(plan.lower_bound.0 > 0, "four pods pay for a node: {plan:#?}");
+}
+
+#[test]
+fn a_reservation_is_shared_by_all_pools() {
+    for weight in [0, 1] {
+        let mut other = any_capacity("other");
+        other.weight = weight;
+        other.labels.insert("team".into(), "blue".into());
+        let mut cluster = Cluster::with([any_capacity("default"), other]);
+        reserve(&mut cluster, "cr-1", "m5.xlarge", "b", 1);
+        let mut blue = shape(3500, 7);
+        blue.node_selector.insert("team".into(), "blue".into());
+        let mut any = shape(3400, 7);
+        any.node_selector.insert(label::NODE_POOL.into(), "default".into());
+        cluster.pending("blue", 1, &blue).pending("any", 1, &any);
+        assert_eq!(all_listed(&cluster.plan()), [Vec::new(), vec!["cr-1"]], "weight {weight}");
+    }
+}
+
+#[test]
+fn in_flight_launches_hold_their_instance() {
+    let mut cluster = Cluster::with([any_capacity("default")]);
+    reserve(&mut cluster, "cr-1", "m5.xlarge", "b", 1);
+    cluster.pending("p", 1, &shape(3500, 7));
+    assert_eq!(all_listed(&cluster.plan()), [vec!["cr-1"]]);
+    let node = cluster.node("launching", "m5.xlarge");
+    node.limit_usage.set(&reservation_resource("cr-1"), 1);
+    node.cordoned = true;
+    assert_eq!(all_listed(&cluster.plan_with(false)), [Vec::<&str>::new()]);
+}
+
+#[test]
+fn pods_may_choose_reservations_by_label() {
+    let mut cluster = Cluster::with([any_capacity("default")]);
+    reserve(&mut cluster, "cr-1", "m5.xlarge", "a", 3);
+    reserve(&mut cluster, "cr-2", "m5.xlarge", "a", 1);
+    let mut one = shape(1000, 1);
+    one.node_selector.insert(label::CAPACITY_RESERVATION_ID.into(), "cr-2".into());
+    let plan = cluster.pending("p", 1, &one).plan();
+    assert_eq!(all_listed(&plan), [vec!["cr-2"]]);
+    assert!(plan.launches[0].offerings.iter().all(|one| one.capacity_type == CapacityType::Reserved));
+    // Each pod needs a node of its own, and there is one.
+    one.node_selector.insert(label::CAPACITY_RESERVATION_TYPE.into(), "default".into());
+    one.requests.set("cpu", 3500);
+    let plan = cluster.pending("q", 2, &one).plan();
+    assert_eq!((plan.launches.len(), refused(&plan)), (1, vec![ReasonCode::OutOfCapacity; 2]), "{plan:#?}");
+    let message = &plan.unschedulable[0].reasons[0].message;
+    assert!(message.contains("capacity reservation cr-2 has no free instance"), "{message}");
+    // Other nodes do not have the label at all.
+    let mut none = shape(1000, 1);
+    let absent = requirement(label::CAPACITY_RESERVATION_ID, Operator::DoesNotExist, &[]);
+    none.required_node_affinity = vec![term(&[absent])];
+    let mut cluster = Cluster::with([any_capacity("default")]);
+    reserve(&mut cluster, "cr-1", "m5.xlarge", "a", 3);
+    assert_eq!(all_listed(&cluster.pending("p", 1, &none).plan()), [Vec::<&str>::new()]);
+}
+
+#[test]
+fn a_reservation_without_a_count_is_not_used() {
+    let mut cluster = Cluster::with([any_capacity("default")]);
+    reserve(&mut cluster, "cr-1", "m5.xlarge", "a", 3);
+    cluster.snapshot.reservations.clear();
+    assert_eq!(all_listed(&cluster.pending("p", 1, &shape(1000, 1)).plan()), [Vec::<&str>::new()]);
+}
+
+#[test]
+fn static_pools_share_reservations_with_others() {
+    let mut fixed = any_capacity("fixed");
+    fixed.replicas = Some(3);
+    let mut cluster = Cluster::with([any_capacity("default"), fixed]);
+    reserve(&mut cluster, "cr-1", "m5.xlarge", "a", 2);
+    let plan = cluster.pending("p", 1, &shape(3500, 7)).plan();
+    assert_eq!(all_listed(&plan), [Vec::new(), Vec::new(), vec!["cr-1"], vec!["cr-1"]]);
+}
+
+#[test]
+fn an_on_demand_node_is_replaced_by_a_free_reserved_instance() {
+    let mut cluster = Cluster::with([any_capacity("default")]);
+    reserve(&mut cluster, "cr-1", "m5.xlarge", "a", 1);
+    cluster.node("node", "m5.xlarge");
+    cluster.bound("p", "node", &shape(3000, 7));
+    let plan = cluster.plan();
+    assert_eq!((removed(&plan).len(), all_listed(&plan)), (1, vec![vec!["cr-1"]]), "{plan:#?}");
+    // The reserved node stays: nothing is cheaper.
+    let mut cluster = Cluster::with([any_capacity("default")]);
+    reserve(&mut cluster, "cr-1", "m5.xlarge", "a", 1);
+    let node = cluster.node_of("node", "m5.xlarge", "default", CapacityType::Reserved);
+    node.labels.insert(label::CAPACITY_RESERVATION_ID.into(), "cr-1".into());
+    cluster.bound("p", "node", &shape(3000, 7));
+    assert_eq!(removed(&cluster.plan()), []);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// `plan` checks that no reservation is listed more often than it has instances.
+    #[test]
+    fn no_reservation_is_used_beyond_its_count(
+        cluster in any_social_cluster(),
+        reservations in prop::collection::vec((0..3_usize, 0..3_usize, 0..4_u32), 1..4),
+    ) {
+        let mut cluster = cluster;
+        for pool in &mut cluster.snapshot.node_pools {
+            pool.requirements[1].values.push("reserved".into());
+        }
+        for (number, (kind, zone, free)) in reservations.into_iter().enumerate() {
+            let (kind, zone) = (["c5.large", "m5.xlarge", "r5.2xlarge"][kind], ["a", "b", "c"][zone]);
+            reserve(&mut cluster, &format!("cr-{number}"), kind, zone, free);
+        }
+        let plan = cluster.plan();
+        prop_assert!(plan.lower_bound <= plan.hourly);
+    }
+}
