@@ -52,19 +52,27 @@ pub(super) fn at_the_end(scene: &Scene, surplus: usize) {
     assert!(scene.world.all(ResourceId::NODES).is_empty(), "{}", scene.summary());
 }
 
-/// The most NodeClaims that were being deleted or had a command to be removed at one time.
-pub(super) fn most_leaving(world: &World) -> usize {
+/// The most NodeClaims that were on their way out when a command to remove one was written, that one included. A budget
+/// limits when removals begin: NodeClaims that users delete later do not count.
+pub(super) fn most_leaving_at_commands(world: &World) -> usize {
+    // A user may have damaged the annotation.
+    let is_commanded = |claim: &Value| {
+        let command = object::annotation(claim, annotation::REMOVAL);
+        command.is_some_and(|text| serde_json::from_str::<Value>(text).is_ok())
+    };
     world.server().read(|store| {
-        let (mut leaving, mut most) = (BTreeSet::new(), 0);
+        let (mut commanded, mut leaving, mut most) = (BTreeSet::new(), BTreeSet::new(), 0);
         for event in store.events_after(ResourceId::NODE_CLAIMS, 0).unwrap() {
             let (claim, uid) = (&event.object, object::uid(&event.object).to_owned());
-            let leaves = object::is_deleting(claim) || object::annotation(claim, annotation::REMOVAL).is_some();
-            if leaves && event.kind != ChangeKind::Deleted {
-                leaving.insert(uid);
-            } else {
+            if event.kind == ChangeKind::Deleted || !(object::is_deleting(claim) || is_commanded(claim)) {
                 leaving.remove(&uid);
+                commanded.remove(&uid);
+                continue;
             }
-            most = most.max(leaving.len());
+            leaving.insert(uid.clone());
+            if is_commanded(claim) && commanded.insert(uid) {
+                most = most.max(leaving.len());
+            }
         }
         most
     })
