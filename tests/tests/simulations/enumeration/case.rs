@@ -185,11 +185,6 @@ impl fmt::Display for Case {
 }
 
 impl Case {
-    /// Whether something happens around a write rather than to it.
-    pub(super) fn is_event(&self) -> bool {
-        matches!(&self.fault, Fault::Write { fault, .. } if fault.is_event())
-    }
-
     /// A case by its name.
     pub(super) fn parse(name: &str) -> Option<Self> {
         let parts: Vec<&str> = name.split('/').collect();
