@@ -8,7 +8,7 @@ use plimsoll_sim::cloud::{Action, Call};
 use plimsoll_sim::world::World;
 use plimsoll_tests::{Scene, claims_ever_launched, instances_ever_launched, most_cpu_of_claims};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How long an instance may run without a claim: a look-up takes two minutes, a collection two rounds, and a leader may
 /// have to come first.
@@ -52,27 +52,36 @@ pub(super) fn at_the_end(scene: &Scene, surplus: usize) {
     assert!(scene.world.all(ResourceId::NODES).is_empty(), "{}", scene.summary());
 }
 
-/// The most NodeClaims that were on their way out when a command to remove one was written, that one included. A budget
-/// limits when removals begin: NodeClaims that users delete later do not count.
-pub(super) fn most_leaving_at_commands(world: &World) -> usize {
+/// How long the deletion of a NodeClaim by a user may be unknown to the actuator.
+const UNKNOWN_MS: i64 = 1000;
+
+/// The most NodeClaims that were on their way out when the removal of one was admitted, that one included. A budget limits
+/// when removals begin: NodeClaims that users delete later do not count.
+pub(super) fn most_leaving_at_admissions(world: &World) -> usize {
     // A user may have damaged the annotation.
-    let is_commanded = |claim: &Value| {
-        let command = object::annotation(claim, annotation::REMOVAL);
-        command.is_some_and(|text| serde_json::from_str::<Value>(text).is_ok())
+    let admitted = |claim: &Value| {
+        let command = serde_json::from_str::<Value>(object::annotation(claim, annotation::REMOVAL)?).ok()?;
+        object::integer(&command, &["admitted"])
+    };
+    let deleted = |claim: &Value| {
+        let at = object::text(claim, &["metadata", "deletionTimestamp"]).parse::<Timestamp>().ok()?;
+        Some(at.as_millisecond() + UNKNOWN_MS)
     };
     world.server().read(|store| {
-        let (mut commanded, mut leaving, mut most) = (BTreeSet::new(), BTreeSet::new(), 0);
+        // Since when each NodeClaim counts, and whether it has a command.
+        let (mut leaving, mut most) = (BTreeMap::<String, (i64, bool)>::new(), 0);
         for event in store.events_after(ResourceId::NODE_CLAIMS, 0).unwrap() {
             let (claim, uid) = (&event.object, object::uid(&event.object).to_owned());
-            if event.kind == ChangeKind::Deleted || !(object::is_deleting(claim) || is_commanded(claim)) {
+            let since = admitted(claim).or_else(|| deleted(claim)).filter(|_| event.kind != ChangeKind::Deleted);
+            let Some(since) = since else {
                 leaving.remove(&uid);
-                commanded.remove(&uid);
                 continue;
-            }
-            leaving.insert(uid.clone());
-            if is_commanded(claim) && commanded.insert(uid) {
-                most = most.max(leaving.len());
-            }
+            };
+            leaving.insert(uid, (since, admitted(claim).is_some()));
+            // Commands may be written in another order than that of their admissions.
+            let last = leaving.values().filter(|(_, is_commanded)| *is_commanded).map(|(since, _)| *since).max();
+            let count = leaving.values().filter(|(since, _)| last.is_some_and(|last| *since <= last)).count();
+            most = most.max(count);
         }
         most
     })

@@ -124,7 +124,7 @@ named! {
         Stalled => "stalled",
         /// The process dies after the write, and a user deletes the NodeClaims without an instance.
         CrashDeleted => "crash-deleted",
-        /// A user deletes the Lease of the watcher.
+        /// A user deletes the Lease of the watcher, and its holder is replaced.
         LeaseDeleted => "lease-deleted",
         /// A user deletes the NodeClaim of a node without pods.
         ClaimDeleted => "claim-deleted",

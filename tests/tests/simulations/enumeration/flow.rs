@@ -1,6 +1,6 @@
 //! The flows: short runs in which the services do one thing.
 
-use crate::oracle::{self, most_leaving_at_commands};
+use crate::oracle::{self, most_leaving_at_admissions};
 use plimsoll_model::names::{annotation, label, tag};
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
@@ -273,7 +273,7 @@ impl Flow {
             oracle::pod_budgets(&scene.world, since);
         }
         if self == Self::Removal {
-            let most = most_leaving_at_commands(&scene.world);
+            let most = most_leaving_at_admissions(&scene.world);
             assert!(
                 most <= 1,
                 "{most} nodes were on their way out when a removal began, the budget is 1\n{}",
