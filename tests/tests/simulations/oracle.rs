@@ -87,6 +87,13 @@ pub(super) fn most_leaving_at_admissions(world: &World) -> usize {
     })
 }
 
+/// A budget limits when removals begin: none that began was undone because of it, which would waste its replacements.
+pub(super) fn no_removal_undone_by_budget(world: &World) {
+    let is_undone = |event: &Value| object::text(event, &["message"]).starts_with("removal undone: disruption budget");
+    let undone = world.count(ResourceId::EVENTS, is_undone);
+    assert_eq!(undone, 0, "removals that had begun were undone because of a disruption budget");
+}
+
 /// Only the holder of the actuator's Lease, as the API server knew it, changed anything in the cluster or in the cloud.
 /// Writes that faults have delayed are not its fault, and a Lease that was deleted says nothing.
 pub(super) fn fenced(world: &World) {

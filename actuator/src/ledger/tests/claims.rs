@@ -73,7 +73,7 @@ fn launches_on_probation_are_admitted_one_at_a_time() {
 fn node_that_existing_pods_are_reserved_for_is_removed_only_by_force() {
     let mut ledger = ledger_of(&[seed("x")]);
     let context = plan(&ledger, 1);
-    let mut admit_removal = |reason, expected: &[&str]| {
+    let admit_removal = |reason, expected: &[&str]| {
         let expected = expected.iter().map(|pod| PodUid::from(*pod)).collect();
         let facts = RemovalFacts { claim: "x".to_owned(), expected, now: NOW, ..RemovalFacts::default() };
         ledger.clone().admit_removal(&removal("n", reason), &[], &context, &facts)

@@ -122,6 +122,8 @@ named! {
         Late => "late",
         /// From this write on, requests of its kind get no answer for a while.
         Stalled => "stalled",
+        /// From this write on, requests for its object get no answer for a while.
+        ObjectStalled => "object-stalled",
         /// The process dies after the write, and a user deletes the NodeClaims without an instance.
         CrashDeleted => "crash-deleted",
         /// A user deletes the Lease of the watcher, and its holder is replaced.

@@ -279,6 +279,7 @@ impl Flow {
                 "{most} nodes were on their way out when a removal began, the budget is 1\n{}",
                 scene.summary()
             );
+            oracle::no_removal_undone_by_budget(&scene.world);
         }
     }
 }

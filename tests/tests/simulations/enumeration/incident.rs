@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use plimsoll_model::names::{annotation, lease};
 use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher, RuleId};
 use plimsoll_sim::apiserver::store::{DeleteOptions, Write};
-use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::apiserver::{Audit, ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_tests::{MINUTE, Scene};
 use serde_json::{Value, json};
@@ -76,10 +76,11 @@ impl Incident {
                     drop(scene.world.delete(ResourceId::NODE_CLAIMS, object::name(claim)));
                 }
             }
-            WriteFault::Stalled => {
+            WriteFault::Stalled | WriteFault::ObjectStalled => {
                 let Operation::Cluster { resource, .. } = self.operation else { return self.gate.open() };
-                let requests =
-                    Matcher { client: Some(self.process.clone()), resource: Some(resource), ..Matcher::default() };
+                let client = Some(self.process.clone());
+                let name = (self.fault == WriteFault::ObjectStalled).then(|| self.object(scene));
+                let requests = Matcher { client, resource: Some(resource), name, ..Matcher::default() };
                 let rule = scene.world.server().faults().always(requests, Effect::HoldBefore(self.gate.clone()));
                 self.phase = Phase::Stalled { rule, until: now + STALL };
                 return;
@@ -136,6 +137,16 @@ impl Incident {
         if matches!(self.fault, WriteFault::LeaseDeleted | WriteFault::ClaimDeleted | WriteFault::Protected) {
             self.gate.open();
         }
+    }
+
+    /// The object of the write that came.
+    fn object(&self, scene: &Scene) -> String {
+        let audit = scene.world.server().audit();
+        let is_write = |entry: &&Audit| {
+            let operation = Operation::of_request(entry.verb, entry.resource, &entry.subresource);
+            entry.client == self.process && operation == Some(self.operation)
+        };
+        audit.iter().rev().find(is_write).map(|entry| entry.name.clone()).unwrap_or_default()
     }
 
     /// What comes later.

@@ -88,7 +88,7 @@ pub(super) async fn play(case: &Case) {
 
 /// Whether writes may take effect when their sender does not lead any more.
 fn is_late(fault: &Fault) -> bool {
-    matches!(fault, Fault::Write { fault: WriteFault::Late | WriteFault::Stalled, .. })
+    matches!(fault, Fault::Write { fault: WriteFault::Late | WriteFault::Stalled | WriteFault::ObjectStalled, .. })
 }
 
 /// Makes the fault of a case wait for its write.
