@@ -71,7 +71,7 @@ fn launches_on_probation_are_admitted_one_at_a_time() {
 /// The watcher may know the node before it knows its claim, and take it for empty.
 #[test]
 fn node_that_existing_pods_are_reserved_for_is_removed_only_by_force() {
-    let mut ledger = ledger_of(&[seed("x")]);
+    let ledger = ledger_of(&[seed("x")]);
     let context = plan(&ledger, 1);
     let admit_removal = |reason, expected: &[&str]| {
         let expected = expected.iter().map(|pod| PodUid::from(*pod)).collect();
