@@ -14,7 +14,7 @@ use crate::events::{Note, Recorder, object, reason};
 use crate::fencing::Fence;
 use crate::io::{ObjectPart, WriteError, Writes};
 use crate::ledger::handle::LedgerHandle;
-use crate::ledger::{Admission, Outcome as LedgerOutcome, PlanContext, Rejection, Removal, Subject};
+use crate::ledger::{Admission, Outcome as LedgerOutcome, PlanContext, Rejection, Removal, RemovalFacts, Subject};
 use crate::metrics::ActuatorMetrics;
 use crate::metrics::node_claims::disruption_name;
 use crate::pods;
@@ -24,7 +24,7 @@ use crate::termination::{is_disrupted, taint_disrupted};
 use facts::{Obstacle, RemovalView, Surroundings};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use lookup::{claim_of, node_of, surroundings, taints};
+use lookup::{claim_of, expected_pods, node_of, surroundings, taints};
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON, INITIALIZED};
 use plimsoll_api::condition::{self, Moment, Status};
@@ -100,7 +100,7 @@ pub fn admit(deps: &Removals, removal: &Termination, replacements: &[ActionId], 
         return RemovalDecision::Rejected(rejection(node, obstacle));
     }
     let name = claim.name_any();
-    let facts = view.facts(&name, view.moves(&to));
+    let facts = RemovalFacts { expected: expected_pods(deps, &name), ..view.facts(&name, view.moves(&to)) };
     let (admission, command) = deps.ledger.with(|ledger| {
         let admission = ledger.admit_removal(removal, replacements, plan, &facts);
         let command = ledger.removals().find(|(claim, _)| *claim == name).map(|(_, command)| command.clone());

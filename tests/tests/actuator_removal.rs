@@ -11,7 +11,7 @@ use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::{World, is_running};
-use plimsoll_tests::director::{Director, Wanted, future_pod};
+use plimsoll_tests::director::{Director, Wanted, future_pod, pod_ref};
 use plimsoll_tests::{MINUTE, Setup, instances_ever_launched};
 use serde_json::json;
 use std::time::Duration;
@@ -59,6 +59,25 @@ async fn a_node_with_a_pod_that_the_plan_does_not_know_stays() {
     let outcome = director.send(plan).await.remove(0);
     assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::PodChanged)));
     assert!(!has_command(&director.world, &claim) && !is_tainted(&director.world, &node));
+}
+
+/// Rule 7: the node is empty only because the pod that it was launched for has not been bound yet.
+#[tokio::test(start_paused = true)]
+async fn a_node_stays_while_an_existing_pod_is_reserved_for_it() {
+    let director = Director::begin(Setup::default()).await;
+    let gated = json!({"schedulingGates": [{"name": "example.com/wait"}]});
+    director.world.deploy("web", 1, &json!({"cpu": "100m"}), &gated).unwrap();
+    director.until("the pod exists", MINUTE, |world| world.count(ResourceId::PODS, |_| true) == 1).await;
+    let pods = vec![pod_ref(&director.world.all(ResourceId::PODS)[0])];
+    let (claim, node) = director.node(&Wanted { pods, ..wanted("a-1") }).await;
+    let outcome = director.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::NodeChanged)));
+    assert!(!has_command(&director.world, &claim) && !is_tainted(&director.world, &node));
+    // The pod never comes.
+    tokio::time::sleep(MINUTE).await;
+    let outcome = director.remove("r-2", &node, DisruptionReason::Empty, None).await;
+    assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
+    director.until("the claim is gone", 3 * MINUTE, |world| is_gone(world, &claim)).await;
 }
 
 /// Rule 9: a pod is bound between admission and the taint. The check after the taint sees it, and the removal is

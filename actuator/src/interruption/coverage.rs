@@ -1,5 +1,6 @@
 //! Which new claims take the pods of an interrupted node.
 
+use crate::ledger::handle::LedgerHandle;
 use crate::state::launch_group::{claim_name, replacement_action};
 use crate::stores::Stores;
 use kube::ResourceExt;
@@ -14,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) enum Coverage {
     /// No new claim is known for the pod.
     None,
-    /// A claim was created for the pod, and its node is not in service.
+    /// A launch was admitted for the pod, and its node is not in service.
     Requested,
     /// The node of such a claim is initialized.
     InService,
@@ -30,8 +31,8 @@ pub(super) struct PodCoverage {
 }
 
 impl PodCoverage {
-    /// Reads the claims that cover pods of `old`.
-    pub(super) fn read(stores: &Stores, old: &NodeClaim) -> Self {
+    /// Reads the claims that cover pods of `old`. The ledger knows the claims that are not written yet.
+    pub(super) fn read(stores: &Stores, ledger: &LedgerHandle, old: &NodeClaim) -> Self {
         let uid = old.metadata.uid.as_deref().unwrap_or_default();
         let pool = old.labels().get(label::NODE_POOL).cloned().unwrap_or_default();
         let replacement = claim_name(&NodePoolName(pool), &replacement_action(uid));
@@ -53,6 +54,14 @@ impl PodCoverage {
                 *known = (*known).max(state);
             }
         }
+        ledger.read(|ledger| {
+            let is_launching =
+                |claim: &str| ledger.claim(claim).is_some_and(|view| !view.initialized && !view.deleting);
+            for (pod, _) in ledger.reservations().filter(|(_, claim)| is_launching(claim)) {
+                let known = coverage.by_pod.entry(pod.clone()).or_insert(Coverage::Requested);
+                *known = (*known).max(Coverage::Requested);
+            }
+        });
         coverage
     }
 

@@ -55,7 +55,7 @@ pub(crate) fn delayed_pods(
     }
     let latest = latest_evictions(&interruption, to_stop);
     let to_move: BTreeSet<PodUid> = latest.keys().cloned().collect();
-    let coverage = PodCoverage::read(&deps.stores, claim);
+    let coverage = PodCoverage::read(&deps.stores, &deps.admission.ledger, claim);
     let covered_until = pending.covered_until(claim, &interruption, &coverage, &to_move, millis(now));
     let is_delayed = |pod: &PodUid| match coverage.of(pod) {
         Coverage::InService => false,

@@ -162,6 +162,7 @@ pub fn wire_reason(rejection: &Rejection) -> (OutcomeReason, String) {
         | Rejection::NotAdmitted(_)
         | Rejection::AlreadyRemoving(_)
         | Rejection::NodeIsDestination(_)
+        | Rejection::PodExpected { .. }
         | Rejection::InsufficientResources { .. } => OutcomeReason::NodeChanged,
         Rejection::Changed(Subject::Pool(_))
         | Rejection::UnknownPool(_)

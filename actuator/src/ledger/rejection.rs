@@ -99,6 +99,15 @@ pub enum Rejection {
     /// Pods are planned onto the node.
     #[error("pods are planned onto node {0}")]
     NodeIsDestination(NodeName),
+    /// The node was launched for a pod that has not been bound yet. The reservation ends soon after the node is
+    /// initialized, whether or not the pod is bound.
+    #[error("node {node} is reserved for pod {pod}, which is not bound yet")]
+    PodExpected {
+        /// Node.
+        node: NodeName,
+        /// The pod.
+        pod: PodUid,
+    },
     /// The pool's disruption budget for this reason is used up.
     #[error("disruption budget exhausted: {removing} nodes are being removed, {allowed} allowed")]
     BudgetExhausted {

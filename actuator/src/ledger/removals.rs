@@ -4,12 +4,12 @@ use super::changes::Subject;
 use super::outcomes::Outcome;
 use super::rejection::Rejection;
 use super::{Admission, Ledger, PlanContext, Removal};
-use plimsoll_model::identity::{ActionId, NodeName, NodePoolName};
+use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
 use plimsoll_model::plan::Termination;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_model::time::Timestamp;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Facts about a removal, from the watch cache at this moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -24,6 +24,8 @@ pub struct RemovalFacts {
     pub moves: BTreeMap<NodeName, Resources>,
     /// Free resources of the destination nodes, based on bound pods. A node that accepts no pods is missing.
     pub free: BTreeMap<NodeName, Resources>,
+    /// Existing pods that a launch reserved the candidate for, and that have not been bound yet.
+    pub expected: BTreeSet<PodUid>,
     /// A terminationGracePeriod bounds how long pods can delay the drain.
     pub bounded: bool,
     /// The current time.
@@ -84,6 +86,9 @@ impl Ledger {
         self.check_unchanged(nodes.chain(pods), plan)?;
         if removal.reason.is_forced() {
             return Ok(());
+        }
+        if let Some(pod) = facts.expected.first() {
+            return Err(Rejection::PodExpected { node: node.clone(), pod: pod.clone() });
         }
         self.check_budget(&claim.pool, removal.reason)?;
         self.check_disruption_budgets(removal.reason, facts)?;

@@ -272,8 +272,7 @@ fn facts(claim: &str, to: &str, cpu: i64) -> RemovalFacts {
         disruptions_allowed: [("ns/pdb".to_owned(), 3)].into(),
         moves: [(NodeName::from(to), Resources::from([("cpu", cpu)]))].into(),
         free: [(NodeName::from(to), Resources::from([("cpu", 1000)]))].into(),
-        bounded: false,
-        now: Timestamp::default(),
+        ..RemovalFacts::default()
     }
 }
 

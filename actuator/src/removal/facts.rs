@@ -144,7 +144,16 @@ impl RemovalView {
             .collect();
         let free = moves.keys().filter_map(|name| Some((name.clone(), self.free(name)?))).collect();
         let bounded = self.node(&self.node).is_some_and(|node| node.termination_grace_period.is_some());
-        RemovalFacts { claim: claim.to_owned(), evictions, disruptions_allowed, moves, free, bounded, now: self.now }
+        RemovalFacts {
+            claim: claim.to_owned(),
+            evictions,
+            disruptions_allowed,
+            moves,
+            free,
+            bounded,
+            now: self.now,
+            ..RemovalFacts::default()
+        }
     }
 
     /// Free resources of a node; `None` if it accepts no pods.

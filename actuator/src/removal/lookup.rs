@@ -7,7 +7,7 @@ use crate::pods;
 use crate::stores::provider_id;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use plimsoll_api::NodeClaim;
-use plimsoll_model::identity::NodeName;
+use plimsoll_model::identity::{NodeName, PodUid};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -27,6 +27,19 @@ pub(super) fn claim_of(deps: &Removals, name: &NodeName) -> Option<(Arc<NodeClai
     let id = node.spec.as_ref()?.provider_id.clone()?;
     let claim = deps.stores.claims.find(|claim| provider_id(claim) == Some(id.as_str()))?;
     Some((claim, node))
+}
+
+/// Existing pods that the claim is reserved for. Pods that are gone, or that never came, keep no node.
+pub(super) fn expected_pods(deps: &Removals, claim: &str) -> BTreeSet<PodUid> {
+    let now = deps.clock.timestamp();
+    let reserved: BTreeSet<PodUid> =
+        deps.ledger.read(|ledger| ledger.claim(claim).iter().flat_map(|view| view.pods(now)).cloned().collect());
+    if reserved.is_empty() {
+        return reserved;
+    }
+    let existing = deps.stores.pods.state();
+    let existing = existing.iter().filter_map(|pod| pod.metadata.uid.clone().map(PodUid));
+    existing.filter(|uid| reserved.contains(uid)).collect()
 }
 
 /// A node and the destination nodes of its pods, from the watch cache.

@@ -8,7 +8,7 @@ use plimsoll_sim::cloud::{Action, Call};
 use plimsoll_sim::world::World;
 use plimsoll_tests::{Scene, claims_ever_launched, instances_ever_launched, most_cpu_of_claims};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum time that an instance may run without a claim: a look-up takes two minutes, garbage collection two rounds,
 /// and a leader may have to be elected first.
@@ -53,22 +53,46 @@ pub(super) fn at_the_end(scene: &Scene, surplus: usize) {
     assert!(scene.world.all(ResourceId::NODES).is_empty(), "{}", scene.summary());
 }
 
-/// Maximum number of NodeClaims that were being deleted or had a removal command at one time.
-pub(super) fn most_leaving(world: &World) -> usize {
+/// How long the deletion of a NodeClaim by a user may be unknown to the actuator.
+const UNKNOWN_MS: i64 = 1000;
+
+/// Maximum number of NodeClaims that were leaving when the removal of one was admitted, including that one. A budget limits
+/// when removals begin: NodeClaims that users delete later do not count.
+pub(super) fn most_leaving_at_admissions(world: &World) -> usize {
+    // A user may have damaged the annotation.
+    let admitted = |claim: &Value| {
+        let command = serde_json::from_str::<Value>(object::annotation(claim, annotation::REMOVAL)?).ok()?;
+        object::integer(&command, &["admitted"])
+    };
+    let deleted = |claim: &Value| {
+        let at = object::text(claim, &["metadata", "deletionTimestamp"]).parse::<Timestamp>().ok()?;
+        Some(at.as_millisecond() + UNKNOWN_MS)
+    };
     world.server().read(|store| {
-        let (mut leaving, mut most) = (BTreeSet::new(), 0);
+        // Since when each NodeClaim counts, and whether it has a command.
+        let (mut leaving, mut most) = (BTreeMap::<String, (i64, bool)>::new(), 0);
         for event in store.events_after(ResourceId::NODE_CLAIMS, 0).unwrap() {
             let (claim, uid) = (&event.object, object::uid(&event.object).to_owned());
-            let leaves = object::is_deleting(claim) || object::annotation(claim, annotation::REMOVAL).is_some();
-            if leaves && event.kind != ChangeKind::Deleted {
-                leaving.insert(uid);
-            } else {
+            let since = admitted(claim).or_else(|| deleted(claim)).filter(|_| event.kind != ChangeKind::Deleted);
+            let Some(since) = since else {
                 leaving.remove(&uid);
-            }
-            most = most.max(leaving.len());
+                continue;
+            };
+            leaving.insert(uid, (since, admitted(claim).is_some()));
+            // Commands may be written in another order than that of their admissions.
+            let last = leaving.values().filter(|(_, is_commanded)| *is_commanded).map(|(since, _)| *since).max();
+            let count = leaving.values().filter(|(since, _)| last.is_some_and(|last| *since <= last)).count();
+            most = most.max(count);
         }
         most
     })
+}
+
+/// A budget limits when removals begin: no active removal was reverted because of it, which would waste its replacements.
+pub(super) fn no_removal_undone_by_budget(world: &World) {
+    let is_undone = |event: &Value| object::text(event, &["message"]).starts_with("removal undone: disruption budget");
+    let undone = world.count(ResourceId::EVENTS, is_undone);
+    assert_eq!(undone, 0, "removals that had begun were undone because of a disruption budget");
 }
 
 /// Checks that only the holder of the actuator's Lease, according to the API server, made changes in the cluster or in

@@ -94,6 +94,8 @@ pub struct Cycle {
     disruption: bool,
     current: Option<CurrentPlan>,
     observed_sequence: Option<u64>,
+    /// Epoch of the actuator's leader in the newest snapshot.
+    ledger_epoch: Option<u64>,
     commit_wait: CommitWait,
     retries: Retries,
     /// Minimum ledger position for the next plan: it includes all outcomes received so far.
@@ -208,6 +210,11 @@ impl Cycle {
             return;
         }
         self.observed_sequence = Some(published.snapshot.sequence);
+        // A new leader of the actuators knows no notifications and no reports: it gets them again.
+        if self.ledger_epoch.replace(published.snapshot.ledger.epoch) != Some(published.snapshot.ledger.epoch) {
+            self.sent_notifications = None;
+            self.sent_buffer_reports.clear();
+        }
         let virtual_pods = published.snapshot.pods.iter().filter(|pod| pod.is_virtual());
         self.virtual_pods = virtual_pods.map(|pod| pod.uid.clone()).collect();
         let (mut present, mut incomplete): (BTreeSet<&PodUid>, BTreeSet<&PodUid>) = Default::default();

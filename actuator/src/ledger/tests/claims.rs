@@ -67,3 +67,19 @@ fn launches_on_probation_are_admitted_one_at_a_time() {
     ledger.launched(&first, Resources::from([("cpu", 1000)]));
     claim_of(&probe(&mut ledger, "two"));
 }
+
+/// The watcher may know the node before it knows its claim, and take it for empty.
+#[test]
+fn node_that_existing_pods_are_reserved_for_is_removed_only_by_force() {
+    let ledger = ledger_of(&[seed("x")]);
+    let context = plan(&ledger, 1);
+    let admit_removal = |reason, expected: &[&str]| {
+        let expected = expected.iter().map(|pod| PodUid::from(*pod)).collect();
+        let facts = RemovalFacts { claim: "x".to_owned(), expected, now: NOW, ..RemovalFacts::default() };
+        ledger.clone().admit_removal(&removal("n", reason), &[], &context, &facts)
+    };
+    let refused = rejection(admit_removal(DisruptionReason::Empty, &["p"]));
+    assert_eq!(refused, Rejection::PodExpected { node: "n".into(), pod: "p".into() });
+    claim_of(&admit_removal(DisruptionReason::Interrupted, &["p"]));
+    claim_of(&admit_removal(DisruptionReason::Empty, &[]));
+}

@@ -123,9 +123,11 @@ named! {
         Late => "late",
         /// From this write on, requests of its kind get no response for a while.
         Stalled => "stalled",
+        /// From this write on, requests for its object get no response for a while.
+        ObjectStalled => "object-stalled",
         /// The process crashes after the write, and a user deletes the NodeClaims without an instance.
         CrashDeleted => "crash-deleted",
-        /// A user deletes the Lease of the watcher.
+        /// A user deletes the Lease of the watcher, and its holder is replaced.
         LeaseDeleted => "lease-deleted",
         /// A user deletes the NodeClaim of a node without pods.
         ClaimDeleted => "claim-deleted",
@@ -186,11 +188,6 @@ impl fmt::Display for Case {
 }
 
 impl Case {
-    /// Whether the fault is an event around a write.
-    pub(super) fn is_event(&self) -> bool {
-        matches!(&self.fault, Fault::Write { fault, .. } if fault.is_event())
-    }
-
     /// Parses the name of a case.
     pub(super) fn parse(name: &str) -> Option<Self> {
         let parts: Vec<&str> = name.split('/').collect();

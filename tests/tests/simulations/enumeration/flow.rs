@@ -1,6 +1,6 @@
 //! The flows: short runs in which the services do one thing.
 
-use crate::oracle::{self, most_leaving};
+use crate::oracle::{self, most_leaving_at_admissions};
 use plimsoll_model::names::{annotation, label, tag};
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
@@ -273,8 +273,13 @@ impl Flow {
             oracle::pod_budgets(&scene.world, since);
         }
         if self == Self::Removal {
-            let most = most_leaving(&scene.world);
-            assert!(most <= 1, "{most} nodes were removed at once, the budget is 1\n{}", scene.summary());
+            let most = most_leaving_at_admissions(&scene.world);
+            assert!(
+                most <= 1,
+                "{most} nodes were on their way out when a removal began, the budget is 1\n{}",
+                scene.summary()
+            );
+            oracle::no_removal_undone_by_budget(&scene.world);
         }
     }
 }

@@ -5,7 +5,8 @@ use jiff::Timestamp;
 use plimsoll_model::names::{annotation, lease};
 use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher, RuleId};
 use plimsoll_sim::apiserver::store::{DeleteOptions, Write};
-use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::apiserver::{Audit, ResourceId, object};
+use plimsoll_sim::plimsoll::Role;
 use plimsoll_tests::{MINUTE, Scene};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -35,7 +36,7 @@ pub(super) struct Incident {
 enum Phase {
     Waiting,
     Stalled { rule: RuleId, until: Instant },
-    Damaged { claim: String, until: Instant },
+    Damaged { claim: String, annotation: &'static str, mended: Value, until: Instant },
     Protected { instance: String, since: Instant },
     Over,
 }
@@ -75,15 +76,22 @@ impl Incident {
                     drop(scene.world.delete(ResourceId::NODE_CLAIMS, object::name(claim)));
                 }
             }
-            WriteFault::Stalled => {
+            WriteFault::Stalled | WriteFault::ObjectStalled => {
                 let Operation::Cluster { resource, .. } = self.operation else { return self.gate.open() };
-                let requests =
-                    Matcher { client: Some(self.process.clone()), resource: Some(resource), ..Matcher::default() };
+                let client = Some(self.process.clone());
+                let name = (self.fault == WriteFault::ObjectStalled).then(|| self.object(scene));
+                let requests = Matcher { client, resource: Some(resource), name, ..Matcher::default() };
                 let rule = scene.world.server().faults().always(requests, Effect::HoldBefore(self.gate.clone()));
                 self.phase = Phase::Stalled { rule, until: now + STALL };
                 return;
             }
-            WriteFault::LeaseDeleted => delete_lease(scene, lease::WATCHER),
+            WriteFault::LeaseDeleted => {
+                // Another watcher creates the Lease anew, with the count of transitions that the former one began with.
+                if let Some(leader) = scene.plimsoll.leader(Role::Watcher) {
+                    scene.plimsoll.replace(&leader);
+                }
+                delete_lease(scene, lease::WATCHER);
+            }
             WriteFault::ClaimDeleted => {
                 let used: BTreeSet<String> = scene.nodes_in_use().into_iter().collect();
                 // A younger claim may be a replacement, which would have to be launched again.
@@ -105,9 +113,13 @@ impl Incident {
                     !object::is_deleting(claim) && object::annotation(claim, annotation::REMOVAL).is_none()
                 };
                 if let Some(claim) = scene.claims().iter().rev().find(|claim| stays(claim)) {
+                    // The actuator takes away a command that it cannot read; the pods of a launch, only users mend.
+                    let is_initialized = object::condition_is_true(claim, "Initialized");
+                    let annotation = if is_initialized { annotation::REMOVAL } else { annotation::PODS };
+                    let mended = object::annotation(claim, annotation).map_or(Value::Null, |text| json!(text));
                     let claim = object::name(claim).to_owned();
-                    annotate(scene, &claim, &json!("nonsense"));
-                    self.phase = Phase::Damaged { claim, until: now + DAMAGE };
+                    annotate(scene, &claim, annotation, &json!("nonsense"));
+                    self.phase = Phase::Damaged { claim, annotation, mended, until: now + DAMAGE };
                 }
             }
             WriteFault::Protected => {
@@ -127,6 +139,16 @@ impl Incident {
         }
     }
 
+    /// Name of the object of the last write.
+    fn object(&self, scene: &Scene) -> String {
+        let audit = scene.world.server().audit();
+        let is_write = |entry: &&Audit| {
+            let operation = Operation::of_request(entry.verb, entry.resource, &entry.subresource);
+            entry.client == self.process && operation == Some(self.operation)
+        };
+        audit.iter().rev().find(is_write).map(|entry| entry.name.clone()).unwrap_or_default()
+    }
+
     /// Later effects of the event.
     fn go_on(&mut self, scene: &Scene) {
         let now = Instant::now();
@@ -136,8 +158,8 @@ impl Incident {
                 self.gate.open();
                 true
             }
-            Phase::Damaged { claim, until } if now >= *until => {
-                annotate(scene, claim, &Value::Null);
+            Phase::Damaged { claim, annotation, mended, until } if now >= *until => {
+                annotate(scene, claim, annotation, mended);
                 true
             }
             Phase::Protected { instance, since } => {
@@ -171,8 +193,8 @@ fn instance_of(claim: &Value) -> Option<String> {
     (!id.is_empty()).then(|| id.to_owned())
 }
 
-fn annotate(scene: &Scene, claim: &str, value: &Value) {
-    let patch = json!({"metadata": {"annotations": {annotation::REMOVAL: value}}});
+fn annotate(scene: &Scene, claim: &str, annotation: &str, value: &Value) {
+    let patch = json!({"metadata": {"annotations": {annotation: value}}});
     drop(scene.world.patch(ResourceId::NODE_CLAIMS, claim, patch));
 }
 

@@ -88,7 +88,7 @@ pub(super) async fn play(case: &Case) {
 
 /// Whether writes may take effect after their sender lost the lease.
 fn is_late(fault: &Fault) -> bool {
-    matches!(fault, Fault::Write { fault: WriteFault::Late | WriteFault::Stalled, .. })
+    matches!(fault, Fault::Write { fault: WriteFault::Late | WriteFault::Stalled | WriteFault::ObjectStalled, .. })
 }
 
 /// Prepares the fault of a case for its write.

@@ -31,7 +31,7 @@ fn virtual_pods_neither_wait_nor_delay_removals() {
 }
 
 #[test]
-fn buffer_status_is_sent_once_and_again_after_a_failed_execution() {
+fn buffer_status_is_sent_once_and_again_after_a_failed_execution_or_to_a_new_leader() {
     let mut harness = Harness::new();
     let report = |provisioning| BufferReport {
         namespace: "shop".to_owned(),
@@ -66,4 +66,11 @@ fn buffer_status_is_sent_once_and_again_after_a_failed_execution() {
     let (now, cycle_id) = (harness.at(6010), harness.cycle.id(other.snapshot.sequence));
     harness.cycle.handle_event(Event::Ended { cycle_id, result: Err(tonic::Status::unavailable("gone")) }, now);
     assert!(matches!(harness.next(&other, 6500), Step::Execute { .. }), "the actuator was down");
+    assert_eq!(harness.next(&other, 6501), Step::Wait(None));
+    let mut led_by_another = harness.snapshot(7000, ClusterState::default());
+    let published = Arc::get_mut(&mut led_by_another).unwrap();
+    published.relevant_sequence = other.relevant_sequence;
+    Arc::make_mut(&mut published.snapshot).ledger.epoch += 1;
+    assert!(matches!(harness.next(&led_by_another, 7000), Step::Execute { .. }), "a new leader has no reports");
+    assert_eq!(harness.next(&led_by_another, 7001), Step::Wait(None));
 }
