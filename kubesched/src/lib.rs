@@ -50,7 +50,7 @@ pub mod nomination;
 pub mod queue;
 pub mod resources;
 mod score;
-mod spread;
+pub mod spread;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -58,5 +58,5 @@ mod topology;
 pub mod volumes;
 
 pub use filter::{Nominated, Rejection};
-pub use node::Machine;
-pub use state::{Checkpoint, ClusterState, PodSlot};
+pub use node::{Machine, free};
+pub use state::{Checkpoint, ClusterState, PodSlot, ports_conflict};
