@@ -57,6 +57,6 @@ mod tests;
 mod topology;
 pub mod volumes;
 
-pub use filter::{Nominated, Rejection};
+pub use filter::{Nominated, Rejection, ports_conflict};
 pub use node::{Machine, free};
-pub use state::{Checkpoint, ClusterState, PodSlot, ports_conflict};
+pub use state::{Checkpoint, ClusterState, PodSlot};

@@ -2,8 +2,7 @@
 
 use crate::domains::{Domains, domain};
 use crate::lookup::{domain_of, is_set};
-use crate::state::counted_pods;
-use plimsoll_model::snapshot::{Node, PodShape, Snapshot, SnapshotIndex, TopologySpread};
+use plimsoll_model::snapshot::{Node, Pod, PodShape, PodState, Snapshot, SnapshotIndex, TopologySpread};
 use plimsoll_model::taints::repelling;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -42,6 +41,13 @@ pub fn counts(snapshot: &Snapshot, owner: &PodShape, constraint: &TopologySpread
     nodes
         .filter_map(|(number, node)| Some((domain(&constraint.topology_key, node)?.to_owned(), count(number))))
         .collect()
+}
+
+/// Pods that topology counts, as shape and node.
+pub(crate) fn counted_pods(snapshot: &Snapshot, index: &SnapshotIndex) -> impl Iterator<Item = (usize, usize)> {
+    let counts = |pod: &Pod| !pod.terminating && !pod.is_virtual() && pod.state != PodState::Pending;
+    let pods = snapshot.pods.iter().enumerate().filter(move |(_, pod)| counts(pod));
+    pods.filter_map(|(place, _)| Some((index.shape_of(place)?, index.node_of(place)?)))
 }
 
 /// Why a constraint refuses a node.

@@ -1,16 +1,16 @@
 //! Nodes and pods of a cluster while kube-scheduler binds pods.
 
-use crate::filter::{Nominated, Rejection};
+use crate::filter::{Nominated, Rejection, ports_conflict};
 use crate::node::{self, Machine, SCORED, Verdicts};
 use crate::nomination::{self, Candidate};
 use crate::resources::{Amounts, ResourceTable, add, fits};
+use crate::spread::counted_pods;
 use crate::topology::Topology;
 use crate::{queue, score, volumes};
 use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{HostPort, Node, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
-use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -378,18 +378,6 @@ fn pending_pods(snapshot: &Snapshot, index: &SnapshotIndex) -> Vec<PodSlot> {
     }
     pods.sort_by_key(|(pod, slot)| queue::key(pod, slot.priority));
     pods.into_iter().map(|(_, slot)| slot).collect()
-}
-
-/// Pods that topology counts, as shape and node.
-pub(crate) fn counted_pods(snapshot: &Snapshot, index: &SnapshotIndex) -> impl Iterator<Item = (usize, usize)> {
-    let counts = |pod: &Pod| !pod.terminating && !pod.is_virtual() && pod.state != PodState::Pending;
-    let pods = snapshot.pods.iter().enumerate().filter(move |(_, pod)| counts(pod));
-    pods.filter_map(|(place, _)| Some((index.shape_of(place)?, index.node_of(place)?)))
-}
-
-/// Whether any of the `wanted` host ports conflicts with one that is `taken`.
-pub fn ports_conflict(wanted: &[HostPort], taken: &[impl Borrow<HostPort>]) -> bool {
-    wanted.iter().any(|port| taken.iter().any(|other| other.borrow().conflicts(port)))
 }
 
 /// PersistentVolumeClaims that several pods use, by namespace and name.
