@@ -1,6 +1,8 @@
 //! Why a node does not take a pod, and the nominated pods that count there.
 
 use crate::lookup::is_set;
+use plimsoll_model::snapshot::HostPort;
+use std::borrow::Borrow;
 use std::fmt;
 
 /// Why a node does not take a pod. In the order of kube-scheduler's filter plugins, the first that refuses the node is
@@ -104,4 +106,10 @@ impl Nominated {
     pub(crate) fn of(&self, shape: usize) -> i64 {
         self.iter().find(|(known, _)| *known == shape).map_or(0, |(_, count)| count)
     }
+}
+
+/// Whether any of the `wanted` host ports conflicts with one that is `taken`.
+#[must_use]
+pub fn ports_conflict(wanted: &[HostPort], taken: &[impl Borrow<HostPort>]) -> bool {
+    wanted.iter().any(|port| taken.iter().any(|other| other.borrow().conflicts(port)))
 }

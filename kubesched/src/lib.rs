@@ -50,13 +50,13 @@ pub mod nomination;
 pub mod queue;
 pub mod resources;
 mod score;
-mod spread;
+pub mod spread;
 mod state;
 #[cfg(test)]
 mod tests;
 mod topology;
 pub mod volumes;
 
-pub use filter::{Nominated, Rejection};
-pub use node::Machine;
+pub use filter::{Nominated, Rejection, ports_conflict};
+pub use node::{Machine, free};
 pub use state::{Checkpoint, ClusterState, PodSlot};

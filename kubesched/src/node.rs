@@ -4,7 +4,7 @@ use crate::filter::Rejection;
 use crate::resources::{Amounts, ResourceTable, add};
 use crate::volumes;
 use plimsoll_model::resources::{CPU, MEMORY};
-use plimsoll_model::snapshot::{HostPort, Node, NodeState, PodShape, Snapshot, SnapshotIndex};
+use plimsoll_model::snapshot::{HostPort, Node, NodeState, Pod, PodShape, Snapshot, SnapshotIndex};
 use plimsoll_model::taints::{Toleration, repelling};
 use plimsoll_model::{requirements::NodeSelectorTerm, resources::Resources, snapshot::VolumeTopology};
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,37 +100,49 @@ pub(crate) fn usage(
         Some((snapshot.pods.get(pod)?, snapshot.shapes.get(number)?, requests.get(number)?))
     };
     let usage = |(number, node): (usize, &Node)| {
-        let in_service = node.state == NodeState::Initialized;
-        let mut free = table.room(&node.allocatable, |driver| volumes::usual_limit(driver, None, in_service));
-        let mut claims: BTreeSet<(&str, &str)> = BTreeSet::new();
-        let mut of_daemons = vec![0; free.len()];
-        let mut ports = Vec::new();
-        for place in index.residents(number).iter().map(|place| *place as usize) {
-            let Some((pod, shape, requests)) = shape_of(place).filter(|(pod, ..)| !pod.is_virtual()) else { continue };
-            add(&mut free, requests, -1);
-            for volume in shape.volumes.iter().filter(|volume| !volume.claim.is_empty()) {
-                // Pods that share a claim share its attachment.
-                if !claims.insert((&shape.namespace, &volume.claim))
-                    && let Some(free) = table.attached(&volume.driver).and_then(|place| free.get_mut(place))
-                {
-                    *free += 1;
-                }
-            }
-            if pod.stays_with_node {
-                add(&mut of_daemons, requests, 1);
-            }
-            ports.extend(shape.host_ports.iter().cloned());
-        }
-        let mut due = vec![0; free.len()];
-        for (shape, requests) in &daemons {
-            let tolerated = repelling(&node.taints, &shape.tolerations).is_none();
-            if tolerated && shape.selects_node(node.name.as_str(), &node.labels) {
-                add(&mut due, requests, 1);
-            }
-        }
-        let missing: Amounts = due.iter().zip(&of_daemons).map(|(due, there)| (due - there).max(0)).collect();
-        add(&mut free, &missing, -1);
+        let residents = index.residents(number).iter().filter_map(|place| shape_of(*place as usize));
+        let (free, ports) = free(table, node, residents.filter(|(pod, ..)| !pod.is_virtual()), daemons.iter().copied());
         (Machine::new(node, free), ports)
     };
     snapshot.nodes.iter().enumerate().map(usage).collect()
+}
+
+/// What is free on `node` beside `pods`, and the host ports that are taken there. Shapes come with what their pods
+/// request. Pods of `daemons` that are still to come have their room already.
+pub fn free<'s>(
+    table: &ResourceTable,
+    node: &Node,
+    pods: impl Iterator<Item = (&'s Pod, &'s PodShape, &'s Amounts)>,
+    daemons: impl Iterator<Item = (&'s PodShape, &'s Amounts)>,
+) -> (Amounts, Vec<HostPort>) {
+    let in_service = node.state == NodeState::Initialized;
+    let mut free = table.room(&node.allocatable, |driver| volumes::usual_limit(driver, None, in_service));
+    let mut claims: BTreeSet<(&str, &str)> = BTreeSet::new();
+    let mut of_daemons = vec![0; free.len()];
+    let mut ports = Vec::new();
+    for (pod, shape, requests) in pods {
+        add(&mut free, requests, -1);
+        for volume in shape.volumes.iter().filter(|volume| !volume.claim.is_empty()) {
+            // Pods that share a claim share its attachment.
+            if !claims.insert((&shape.namespace, &volume.claim))
+                && let Some(free) = table.attached(&volume.driver).and_then(|place| free.get_mut(place))
+            {
+                *free += 1;
+            }
+        }
+        if pod.stays_with_node {
+            add(&mut of_daemons, requests, 1);
+        }
+        ports.extend(shape.host_ports.iter().cloned());
+    }
+    let mut due = vec![0; free.len()];
+    for (shape, requests) in daemons {
+        let tolerated = repelling(&node.taints, &shape.tolerations).is_none();
+        if tolerated && shape.selects_node(node.name.as_str(), &node.labels) {
+            add(&mut due, requests, 1);
+        }
+    }
+    let missing: Amounts = due.iter().zip(&of_daemons).map(|(due, there)| (due - there).max(0)).collect();
+    add(&mut free, &missing, -1);
+    (free, ports)
 }

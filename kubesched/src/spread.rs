@@ -2,8 +2,9 @@
 
 use crate::domains::{Domains, domain};
 use crate::lookup::{domain_of, is_set};
-use plimsoll_model::snapshot::{Node, PodShape, TopologySpread};
+use plimsoll_model::snapshot::{Node, Pod, PodShape, PodState, Snapshot, SnapshotIndex, TopologySpread};
 use plimsoll_model::taints::repelling;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// A topology spread constraint of one shape, and the pods that it counts.
@@ -25,6 +26,28 @@ pub(crate) struct Spread {
     /// The least count of the open domains, and how many of them have it.
     least: (i64, usize),
     pub(crate) required: bool,
+}
+
+/// Pods that `constraint` of `owner` counts, by domain. Nodes on their way out are left out.
+#[must_use]
+pub fn counts(snapshot: &Snapshot, owner: &PodShape, constraint: &TopologySpread) -> BTreeMap<String, usize> {
+    let stays = |node: usize| snapshot.nodes.get(node).is_some_and(|node| !node.deleting);
+    let mut spread = Spread::new(owner, constraint, &snapshot.shapes, &snapshot.nodes);
+    for (shape, node) in counted_pods(snapshot, &SnapshotIndex::new(snapshot)).filter(|(_, node)| stays(*node)) {
+        spread.add(shape, node);
+    }
+    let nodes = snapshot.nodes.iter().enumerate().filter(|(node, _)| stays(*node) && is_set(&spread.eligible, *node));
+    let count = |number: usize| usize::try_from(spread.count_at(number)).unwrap_or(0);
+    nodes
+        .filter_map(|(number, node)| Some((domain(&constraint.topology_key, node)?.to_owned(), count(number))))
+        .collect()
+}
+
+/// Pods that topology counts, as shape and node.
+pub(crate) fn counted_pods(snapshot: &Snapshot, index: &SnapshotIndex) -> impl Iterator<Item = (usize, usize)> {
+    let counts = |pod: &Pod| !pod.terminating && !pod.is_virtual() && pod.state != PodState::Pending;
+    let pods = snapshot.pods.iter().enumerate().filter(move |(_, pod)| counts(pod));
+    pods.filter_map(|(place, _)| Some((index.shape_of(place)?, index.node_of(place)?)))
 }
 
 /// Why a constraint refuses a node.
@@ -122,9 +145,19 @@ impl Spread {
         let nominated = if is_set(&self.eligible, node) { nominated } else { 0 };
         let only_least = nominated > 0 && self.least == (self.count(domain), 1);
         let least = if only_least { self.least_with(domain, nominated).0 } else { self.least.0 };
+        let more = nominated + i64::from(is_set(&self.selected, shape));
+        if self.is_within_skew(domain, more, least) { Ok(()) } else { Err(Refusal::Skew) }
+    }
+
+    /// Whether the constraint holds for the pods in the domain of `node` as they are.
+    pub(crate) fn holds(&self, node: usize) -> bool {
+        domain_of(&self.domains, node).is_some_and(|domain| self.is_within_skew(domain, 0, self.least.0))
+    }
+
+    /// Whether the domain with `more` pods is within maxSkew of the `least` count.
+    fn is_within_skew(&self, domain: usize, more: i64, least: i64) -> bool {
         let least = if self.min_domains > 1 && self.open_domains < self.min_domains { 0 } else { least };
-        let skew = self.count(domain) + nominated + i64::from(is_set(&self.selected, shape)) - least;
-        if skew <= self.max_skew { Ok(()) } else { Err(Refusal::Skew) }
+        self.count(domain) + more - least <= self.max_skew
     }
 
     fn count(&self, domain: usize) -> i64 {

@@ -1,9 +1,10 @@
 //! Nodes and pods of a cluster while kube-scheduler binds pods.
 
-use crate::filter::{Nominated, Rejection};
+use crate::filter::{Nominated, Rejection, ports_conflict};
 use crate::node::{self, Machine, SCORED, Verdicts};
 use crate::nomination::{self, Candidate};
 use crate::resources::{Amounts, ResourceTable, add, fits};
+use crate::spread::counted_pods;
 use crate::topology::Topology;
 use crate::{queue, score, volumes};
 use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
@@ -102,12 +103,7 @@ impl ClusterState {
         };
         let shapes = snapshot.shapes.iter().zip(&requests).zip(&pending).map(shape).collect();
         let mut topology = Topology::new(snapshot, &pending);
-        for (place, pod) in snapshot.pods.iter().enumerate() {
-            let counts = !pod.terminating && !pod.is_virtual() && pod.state != PodState::Pending;
-            if let (true, Some(shape), Some(node)) = (counts, index.shape_of(place), index.node_of(place)) {
-                topology.add(shape, node);
-            }
-        }
+        counted_pods(snapshot, index).for_each(|(shape, node)| topology.add(shape, node));
         let nodes = snapshot.nodes.iter().map(|node| (node.name.clone(), node.allocatable.clone())).collect();
         let facts = Facts { nodes, shapes, pods, scored: SCORED.map(|name| table.place(name)), table };
         Self { facts: Rc::new(facts), machines: machines.into(), ports: ports.into(), topology, log: Vec::new() }
@@ -186,7 +182,7 @@ impl ClusterState {
     /// The first reason against it.
     pub fn filter_pods(&self, shape: usize, node: usize) -> Result<(), Rejection> {
         let pod = self.facts.shape(shape).ok_or(Rejection::NotPending)?;
-        if clash(&pod.ports, &self.ports[Id::new(node)]) {
+        if ports_conflict(&pod.ports, &self.ports[Id::new(node)]) {
             return Err(Rejection::HostPorts);
         }
         if !fits(&pod.requests, &self.machines[Id::new(node)].free) {
@@ -203,7 +199,9 @@ impl ClusterState {
     pub fn filter_beside(&self, shape: usize, node: usize, nominated: &Nominated) -> Result<(), Rejection> {
         let pod = self.facts.shape(shape).ok_or(Rejection::NotPending)?;
         let mut others = self.nominated_shapes(nominated);
-        if clash(&pod.ports, &self.ports[Id::new(node)]) || others.any(|(other, _)| clash(&pod.ports, &other.ports)) {
+        if ports_conflict(&pod.ports, &self.ports[Id::new(node)])
+            || others.any(|(other, _)| ports_conflict(&pod.ports, &other.ports))
+        {
             return Err(Rejection::HostPorts);
         }
         if self.lacking(pod, node, nominated).next().is_some() {
@@ -231,6 +229,12 @@ impl ClusterState {
 
     fn nominated_shapes(&self, nominated: &Nominated) -> impl Iterator<Item = (&Shape, i64)> {
         nominated.iter().filter_map(|(shape, count)| Some((self.facts.shape(shape)?, count)))
+    }
+
+    /// Whether the required topology spread constraints of `shape` hold for its pods on `node`, once all pods are bound.
+    #[must_use]
+    pub fn spreads_hold(&self, shape: usize, node: usize) -> bool {
+        self.topology.spreads_hold(shape, node)
     }
 
     /// How kube-scheduler ranks `nodes`, which all pass its filters, for a pod of `shape`: higher is better.
@@ -374,10 +378,6 @@ fn pending_pods(snapshot: &Snapshot, index: &SnapshotIndex) -> Vec<PodSlot> {
     }
     pods.sort_by_key(|(pod, slot)| queue::key(pod, slot.priority));
     pods.into_iter().map(|(_, slot)| slot).collect()
-}
-
-fn clash(wanted: &[HostPort], taken: &[HostPort]) -> bool {
-    wanted.iter().any(|port| taken.iter().any(|other| other.conflicts(port)))
 }
 
 /// PersistentVolumeClaims that several pods use, by namespace and name.

@@ -122,6 +122,11 @@ impl Topology {
         self.spreads_of(shape).filter(|spread| spread.required)
     }
 
+    /// Whether the required topology spread constraints of `shape` hold for its pods on `node`.
+    pub(crate) fn spreads_hold(&self, shape: usize, node: usize) -> bool {
+        self.required_spreads(shape).all(|spread| spread.holds(node))
+    }
+
     fn affinity_of(&self, shape: usize) -> Option<&RequiredAffinity> {
         self.affinity.get(shape)?.as_ref()
     }

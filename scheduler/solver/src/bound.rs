@@ -4,9 +4,10 @@ pub(crate) mod resource_prices;
 
 use crate::input::context::SolveContext;
 use crate::input::intern::{Amounts, Bits, add};
+use crate::input::offerings::{Alternative, PoolView};
 use crate::place::columns::{self, KindId, PodKind, PodKinds, Row, rules};
 use crate::place::draft;
-use crate::place::hostname_topology::Tally;
+use crate::place::hostname_topology::most_alone;
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::money::MicroUsdPerHour;
@@ -100,10 +101,9 @@ impl Bound {
 /// Where pods of the shape can run, capacity reservations aside.
 fn places(context: &SolveContext<'_>, shape: Id<PodShape>) -> Places {
     let view = &context.shapes[shape];
-    let any = |(pool, fits): (&crate::input::offerings::PoolView<'_>, &Vec<crate::input::offerings::Alternative>)| {
-        let mut any = Bits::none(pool.offerings.len());
-        fits.iter().for_each(|one| any.join(&one.offerings));
-        any.retain(|one| !pool.is_reserved(one));
+    let any = |(pool, fits): (&PoolView<'_>, &Vec<Alternative>)| {
+        let mut any = pool.any_of(fits);
+        any.retain(|offering| !pool.is_reserved(offering));
         any
     };
     context.pools.iter().zip(view.fits).map(any).collect()
@@ -270,8 +270,7 @@ fn program(context: &SolveContext<'_>, component: &Component) -> Option<Program>
     let mut known: BTreeMap<(Amounts, Places, usize), KindId> = BTreeMap::new();
     for (shape, count) in &component.demand {
         let view = &context.shapes[*shape];
-        let ports = if view.shape.host_ports.is_empty() { usize::MAX >> 16 } else { 1 };
-        let most = ports.min(Tally::default().limit(&context.topology.host_rules, view.hosts, true)).max(1);
+        let most = most_alone(&context.topology.host_rules, view.hosts, &view.shape.host_ports).max(1);
         let own = self::places(context, *shape);
         let requests = rules::requests(view.requests, view.hosts, &shared);
         let kind = *known.entry((requests.clone(), own.clone(), most)).or_insert_with(|| {

@@ -18,7 +18,7 @@ use crate::place::buffer_pods::{self, PlacedBufferPods};
 use crate::place::draft::{Demand, listed};
 use crate::place::launch::Listings;
 use crate::place::pod_groups::{self, PodGroup};
-use crate::place::{Placed, Search, State};
+use crate::place::{self, Placed, Search, State};
 use allowance::Allowance;
 use candidates::Candidate;
 pub(crate) use candidates::expired;
@@ -27,6 +27,9 @@ use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_model::snapshot::{DisruptionReason, Node, Pod};
 pub(crate) use record::{Removed, terminations};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Replaced nodes leave their pods to nodes in service only.
+const IN_SERVICE: Search = Search { in_service: true, settled: false };
 
 /// Removals so far.
 pub(crate) struct Removal<'a> {
@@ -52,10 +55,39 @@ impl<'a> Removal<'a> {
         self.removed.iter().any(|one| one.node == node)
     }
 
+    fn is_open(&self, candidate: &Candidate<'a>) -> bool {
+        !self.is_gone(candidate.node) && !self.busy.contains(&candidate.node)
+    }
+
     /// Removes the node; its pods are placed elsewhere.
     fn note(&mut self, candidate: &Candidate<'a>, reason: DisruptionReason) {
         self.placed_buffer_pods.remove(&candidate.node);
         self.removed.push(candidate.removed(reason));
+    }
+
+    /// Removes the node if that is still possible and allowed, and `place` finds places for its pods once it is closed.
+    /// Returns whether it did.
+    fn attempt(
+        &mut self,
+        context: &SolveContext<'a>,
+        state: &mut State,
+        allowance: &mut Allowance<'a>,
+        candidate: &Candidate<'a>,
+        reason: DisruptionReason,
+        place: impl FnOnce(&mut State) -> Option<Placed<'a>>,
+    ) -> bool {
+        if !self.is_open(candidate) || state.work == 0 || !allowance.permits(context, candidate, reason) {
+            return false;
+        }
+        let placed = state.trial(|state| {
+            state.close(candidate.node);
+            place(state)
+        });
+        let Some(placed) = placed else { return false };
+        allowance.note(candidate);
+        self.note(candidate, reason);
+        self.commit(context, placed);
+        true
     }
 
     fn commit(&mut self, context: &SolveContext<'a>, placed: Placed<'a>) {
@@ -109,13 +141,6 @@ fn drifted<'a>(
     let mut order: Vec<&Candidate<'a>> = found.iter().filter(|one| one.drifted).collect();
     order.sort_by_key(|one| (!one.pods.is_empty(), !one.patient, one.disturbance, &context.nodes[one.node].node.name));
     for candidate in order {
-        if removal.is_gone(candidate.node)
-            || removal.busy.contains(&candidate.node)
-            || state.work == 0
-            || !allowance.permits(context, candidate, DisruptionReason::Drifted)
-        {
-            continue;
-        }
         // With a terminationGracePeriod, pods that must not be evicted do not hold the node: they stay until
         // it is over.
         let moving = candidate.pods.iter().copied().filter(|pod| pod_groups::can_leave(context, pod));
@@ -123,18 +148,11 @@ fn drifted<'a>(
         if wanted.iter().any(|pod_group| crate::explain::unsupported(context.shapes[pod_group.shape].shape).is_some()) {
             continue;
         }
-        let placed = state.trial(|state| {
-            state.close(candidate.node);
+        removal.attempt(context, state, allowance, candidate, DisruptionReason::Drifted, |state| {
             pod_groups::leave(context, state, &wanted);
-            let search = Search { in_service: true, settled: false };
-            let mut placed = crate::place::relaxation::place(context, state, wanted, search);
-            crate::place::widen(context, state, &mut placed.launches);
+            let mut placed = place::relaxation::place(context, state, wanted, IN_SERVICE);
+            place::widen(context, state, &mut placed.launches);
             placed.left.is_empty().then_some(placed)
         });
-        if let Some(placed) = placed {
-            allowance.note(candidate);
-            removal.note(candidate, DisruptionReason::Drifted);
-            removal.commit(context, placed);
-        }
     }
 }

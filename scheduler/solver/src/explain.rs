@@ -93,15 +93,12 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
     if !tolerated(&view.pool.taints, &pods.shape.tolerations, true) {
         return (ReasonCode::TaintNotTolerated, toleration_text(&view.pool.taints, pods.shape));
     }
-    let mut selected = Bits::none(view.offerings.len());
-    view.alternatives(pods.shape).iter().for_each(|one| selected.join(&one.offerings));
+    let mut selected = view.any_of(&view.alternatives(pods.shape));
     selected.keep(&view.allowed);
     if selected.is_empty() {
         return (ReasonCode::RequirementsIncompatible, unmet::by_pod(view, pods.shape));
     }
-    let mut reachable = Bits::none(view.offerings.len());
-    view.reachable(pods.shape).iter().for_each(|one| reachable.join(&one.offerings));
-    selected.keep(&reachable);
+    selected.keep(&view.any_of(&view.reachable(pods.shape)));
     if selected.is_empty() {
         if volumes::places(pods.shape).is_empty() {
             let text = "podAntiAffinity excludes pods of a DaemonSet that runs on every matching node";

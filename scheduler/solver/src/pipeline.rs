@@ -8,14 +8,13 @@ use crate::place::launch::Listings;
 use crate::place::pod_groups::PodGroup;
 use crate::place::{Placed, State};
 use crate::place::{buffer_pods, draft, early_batch, launch, multi_start, pod_groups, static_pools, topology};
-use crate::score::Score;
 use crate::{bound, disrupt, explain, place, retries};
 
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::index::Id;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{Launch, Placement, Plan, PlanOptions, Reason, ReasonCode, Unschedulable};
-use plimsoll_model::snapshot::{Node, Pod, PodShape};
+use plimsoll_model::snapshot::{Node, Pod};
 use plimsoll_model::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -143,7 +142,9 @@ fn place<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'
         context.tighten(mixed);
     }
     loop {
-        let (state, placed) = once(context, start, wanted, large);
+        let mut state = start.clone();
+        state.even = large;
+        let placed = multi_start::place(context, &mut state, wanted.to_vec());
         let uneven = topology::uneven(context, &start.counts, &placed);
         if uneven.is_empty() || round == retries::FEW {
             return (state, placed);
@@ -151,29 +152,6 @@ fn place<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'
         context.tighten(uneven);
         round += 1;
     }
-}
-
-/// The better of two orders of assigning pods to domains.
-fn once<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'a>], even: bool) -> (State, Placed<'a>) {
-    let place = |context: &SolveContext<'a>| {
-        let mut state = start.clone();
-        state.even = even;
-        let placed = multi_start::place(context, &mut state, wanted.to_vec());
-        (state, placed)
-    };
-    let first = place(context);
-    // In a large plan all orders are about as good, and a second one takes as long as the first.
-    if even {
-        return first;
-    }
-    let shapes: Vec<Id<PodShape>> = wanted.iter().map(|pod_group| pod_group.shape).collect();
-    if !context.topology.could_wait(&shapes) {
-        return first;
-    }
-    context.topology.wait(true);
-    let second = place(context);
-    context.topology.wait(false);
-    if Score::of(context, &second.1) < Score::of(context, &first.1) { second } else { first }
 }
 
 /// Pod groups to place, including pods of expired nodes, and pods with an unsupported feature.

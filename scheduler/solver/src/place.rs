@@ -24,7 +24,7 @@ use crate::input::existing_nodes::{Room, takes, takes_some};
 use crate::input::intern::{add, how_many};
 use crate::place::draft::{Draft, Spare};
 use crate::place::free_capacity::FreeCapacityIndex;
-use crate::place::hostname_topology::Tally;
+use crate::place::hostname_topology::most_alone;
 use crate::place::limits::Headroom;
 use crate::place::pack::{Item, pack};
 use crate::place::pod_groups::{PodGroup, PodGroupId};
@@ -172,8 +172,7 @@ fn on_one_host(context: &SolveContext<'_>, state: &State, pod_group: &PodGroup<'
     let nodes = context.nodes.ids().filter(|node| allowed(context, *node, search));
     let there = nodes.map(|node| takes_some(context, node, state.room(node), pod_group)).max().unwrap_or(0);
     let shape = &context.shapes[pod_group.shape];
-    let alone = Tally::default().limit(&context.topology.host_rules, shape.hosts, true);
-    let alone = if shape.shape.host_ports.is_empty() { alone } else { alone.min(1) };
+    let alone = most_alone(&context.topology.host_rules, shape.hosts, &shape.shape.host_ports);
     let mut new = 0;
     for (pool, view) in context.pools.iter_enumerated() {
         for offering in context

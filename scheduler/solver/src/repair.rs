@@ -1,6 +1,7 @@
 //! Repairs a finished plan by named moves: one driver, one budget of work.
 
 pub(crate) mod action_names;
+mod edit;
 pub(crate) mod fill_nodes;
 mod give_up_domains;
 mod host_skew;
@@ -10,10 +11,12 @@ pub(crate) mod projection;
 pub(crate) mod replay;
 mod work;
 
+use crate::retries;
 use moves::{Move, Moves};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
 use plimsoll_model::names::label;
+use plimsoll_model::overlay;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::snapshot::{Pod, PodShape, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,14 +27,21 @@ pub(crate) use work::Work;
 const PODS: usize = 1_000;
 const NODES: usize = 200;
 
-/// How often a plan is replayed: once more if pods without a place found one on the nodes of a better plan.
-const REPLAYS: usize = 2;
-
 /// Snapshot and catalogs of a plan.
 #[derive(Clone, Copy)]
 pub(crate) struct Inputs<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) catalogs: &'a BTreeMap<CatalogId, Catalog>,
+}
+
+impl Inputs<'_> {
+    /// Calls `ask` with what NodeOverlays make of these.
+    fn overlaid<T>(self, ask: impl FnOnce(Inputs<'_>) -> T) -> T {
+        match overlay::applied(self.snapshot, self.catalogs) {
+            Some((snapshot, catalogs)) => ask(Inputs { snapshot: &snapshot, catalogs: &catalogs }),
+            None => ask(self),
+        }
+    }
 }
 
 /// How another plan is made.
@@ -75,7 +85,8 @@ impl Repair<'_> {
         let mut changed = plan.unschedulable != before;
         // Plans before further pods were put on their nodes, which may strand fewer pods.
         let mut safer: Vec<Plan> = Vec::new();
-        for _ in 0..if replays { REPLAYS } else { 0 } {
+        // Once more if pods without a place found one on the nodes of a better plan.
+        for _ in 0..if replays { retries::PLANS } else { 0 } {
             let Some(other) = replay::improve(self, &plan) else { break };
             // Its nodes may be larger, or more.
             plan = self.place_more(other.clone(), &[(Move::FillNodes, fill_nodes::fill)]);
@@ -187,18 +198,14 @@ impl Best<'_> {
     }
 
     fn is_right(&self, plan: &Plan) -> bool {
-        let after = |plan: &Plan| projection::project(self.snapshot, self.catalogs, plan);
-        let is_uneven = |after: &Snapshot, owner: &&PodShape| !projection::is_even(self.snapshot, after, owner);
+        let uneven =
+            |plan: &Plan| projection::uneven(self.snapshot, &projection::project(self.snapshot, self.catalogs, plan));
         let owners = without(self.snapshot, &self.plan);
-        let owners = self.snapshot.shapes.iter().filter(|shape| owners.contains_key(&shape.id));
-        let then = after(plan);
-        let uneven: Vec<&PodShape> = owners.filter(|owner| is_uneven(&then, owner)).collect();
-        let was_so = || {
-            let now = after(&self.plan);
-            uneven.iter().all(|owner| is_uneven(&now, owner))
-        };
+        let mut then = uneven(plan);
+        then.retain(|shape| owners.contains_key(shape));
         // A spread may also be uneven because of pods that it counts and does not bind.
-        (uneven.is_empty() || was_so()) && plimsoll_invariants::check(self.snapshot, self.catalogs, plan).is_empty()
+        (then.is_empty() || then.is_subset(&uneven(&self.plan)))
+            && plimsoll_invariants::check(self.snapshot, self.catalogs, plan).is_empty()
     }
 }
 

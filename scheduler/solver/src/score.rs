@@ -25,6 +25,11 @@ impl Score {
         Self { unplaced, cost: price.saturating_add(overhead), nodes }
     }
 
+    /// The same where only the number of placed pods is known, to compare ways to place the same pods.
+    pub(crate) fn of_placed(placed: usize, price: i64, nodes: usize) -> Self {
+        Self::new(usize::MAX - placed, price, nodes)
+    }
+
     pub(crate) fn of(context: &SolveContext<'_>, placed: &Placed<'_>) -> Self {
         let price = placed.launches.iter().map(|draft| draft.price(context)).sum();
         Self::new(unplaced(placed), price, placed.launches.len())

@@ -41,6 +41,25 @@ pub(crate) struct Candidate<'a> {
 }
 
 impl<'a> Candidate<'a> {
+    /// The node as if nothing held it: empty or underutilized.
+    fn new(context: &SolveContext<'a>, removal: &Removal<'a>, node: Id<Node>, pool: &'a NodePool) -> Self {
+        let pods = moving(context, removal, node);
+        Self {
+            node,
+            pool,
+            instance_type: label_of(context, node, label::INSTANCE_TYPE).to_owned(),
+            is_spot: label_of(context, node, label::CAPACITY_TYPE) == CapacityType::Spot.as_str(),
+            price: context.nodes[node].data.price,
+            disturbance: disturbance(&pods),
+            evictions: evictions(&pods, context.snapshot.now),
+            empty: pods.is_empty(),
+            drifted: false,
+            underutilized: !pods.is_empty(),
+            patient: false,
+            pods,
+        }
+    }
+
     /// Most price per disturbance first.
     pub(super) fn by_price_per_disturbance(&self, other: &Self) -> Ordering {
         let rate = |one: &Self, other: &Self| i128::from(one.price) * i128::from(other.disturbance);
@@ -89,24 +108,17 @@ pub(super) fn find<'a>(context: &SolveContext<'a>, removal: &Removal<'a>) -> (Ve
         if removal.busy.contains(&index) || pool.replicas.is_some() || !is_free(context, index) {
             continue;
         }
-        let pods = moving(context, removal, index);
+        let all = Candidate::new(context, removal, index, pool);
         let patient = view.node.termination_grace_period.is_some();
         let blocked = is_blocked(context, index);
-        let idle = idle_at.is_some_and(|at| at <= now);
+        let idle = !blocked && idle_at.is_some_and(|at| at <= now);
         let thrifty = pool.disruption.policy != ConsolidationPolicy::WhenEmpty;
         let candidate = Candidate {
-            node: index,
-            pool,
-            instance_type: label_of(context, index, label::INSTANCE_TYPE).to_owned(),
-            is_spot: label_of(context, index, label::CAPACITY_TYPE) == CapacityType::Spot.as_str(),
-            price: view.data.price,
-            disturbance: disturbance(&pods),
-            evictions: evictions(&pods, now),
-            empty: !blocked && idle && pods.is_empty(),
+            empty: all.empty && idle,
             drifted: (!blocked || patient) && view.node.drifted.is_some(),
-            underutilized: !blocked && idle && thrifty && !pods.is_empty() && view.data.is_known,
+            underutilized: all.underutilized && idle && thrifty && view.data.is_known,
             patient,
-            pods,
+            ..all
         };
         if candidate.empty || candidate.drifted || candidate.underutilized {
             found.push(candidate);
@@ -122,23 +134,7 @@ pub(super) fn of_static<'a>(
     pool: &'a NodePool,
 ) -> Vec<Candidate<'a>> {
     let own = |index: &Id<Node>| context.nodes[*index].node.node_pool.as_ref() == Some(&pool.name);
-    let candidate = |index: Id<Node>| {
-        let pods = moving(context, removal, index);
-        Candidate {
-            node: index,
-            pool,
-            instance_type: label_of(context, index, label::INSTANCE_TYPE).to_owned(),
-            is_spot: label_of(context, index, label::CAPACITY_TYPE) == CapacityType::Spot.as_str(),
-            price: context.nodes[index].data.price,
-            disturbance: disturbance(&pods),
-            evictions: evictions(&pods, context.snapshot.now),
-            empty: pods.is_empty(),
-            drifted: false,
-            underutilized: !pods.is_empty(),
-            patient: false,
-            pods,
-        }
-    };
+    let candidate = |index: Id<Node>| Candidate::new(context, removal, index, pool);
     let free = |index: &Id<Node>| is_free(context, *index) && !is_blocked(context, *index);
     context.nodes.ids().filter(own).filter(free).map(candidate).collect()
 }

@@ -4,12 +4,13 @@ use super::Removal;
 use super::allowance::Allowance;
 use super::candidates::{Candidate, disturbance};
 use super::preferences;
-use super::repack::{self, Repack};
-use crate::disrupt::single_node::{self, Offer};
+use super::repack::{self, Repack, Targets};
+use crate::disrupt::single_node;
 use crate::input::context::SolveContext;
 use crate::input::intern::Bits;
 use crate::place::draft::Draft;
 use crate::place::launch;
+use crate::place::local_search::bins::Bin;
 use crate::place::pod_groups::{self, PodGroup};
 use crate::place::{Placed, Search, State, on_existing};
 use plimsoll_model::catalog::CapacityType;
@@ -60,28 +61,17 @@ struct Sweep<'s, 'a> {
 }
 
 impl<'a> Sweep<'_, 'a> {
-    fn is_open(&self, candidate: &Candidate<'a>) -> bool {
-        !self.removal.is_gone(candidate.node) && !self.removal.busy.contains(&candidate.node)
-    }
-
     /// Removes the node, if that is allowed and pays.
     fn attempt(&mut self, state: &mut State, candidate: &Candidate<'a>, replace: bool) {
-        if !self.is_open(candidate)
-            || state.work == 0
-            || !self.allowance.permits(self.context, candidate, DisruptionReason::Underutilized)
-        {
-            return;
-        }
-        if let Some(placed) = state.trial(|state| self.without(state, candidate, replace)) {
-            self.allowance.note(candidate);
-            self.removal.note(candidate, DisruptionReason::Underutilized);
-            self.removal.commit(self.context, placed);
-        }
+        let Self { context, totals, per_eviction, allowance, removal } = self;
+        let one = Single { context, totals, per_eviction: *per_eviction };
+        let reason = DisruptionReason::Underutilized;
+        removal.attempt(context, state, allowance, candidate, reason, |state| one.without(state, candidate, replace));
     }
 
     /// Removes as many nodes together as pays. Nodes that budgets do not allow to go yet take no pods.
     fn repack(&mut self, state: &mut State, order: &[&Candidate<'a>]) {
-        let open = order.iter().copied().filter(|one| self.is_open(one)).collect();
+        let open = order.iter().copied().filter(|one| self.removal.is_open(one)).collect();
         let Some(mut repack) = Repack::new(self.context, state, open, SEARCH, self.per_eviction) else { return };
         let (mut nodes, mut later) = (Vec::new(), Vec::new());
         let mut allowance = self.allowance.clone();
@@ -115,7 +105,7 @@ impl<'a> Sweep<'_, 'a> {
         }
         state.trial(|state| {
             later.iter().for_each(|one| state.close(one.node));
-            let mut placed = repack.place(state, nodes).ok()?;
+            let mut placed = repack.place(state, nodes, Targets::Any).ok()?;
             let total: i64 = nodes.iter().map(|one| one.price).sum();
             let launched: i64 = placed.launches.iter().map(|draft| draft.price(self.context)).sum();
             let saving = total - launched;
@@ -132,12 +122,20 @@ impl<'a> Sweep<'_, 'a> {
             (pays && repack.is_allowed(nodes, &placed)).then_some(placed)
         })
     }
+}
 
+/// What decides whether the removal of a single node pays.
+struct Single<'s, 'a> {
+    context: &'s SolveContext<'a>,
+    totals: &'s Totals<'a>,
+    per_eviction: i64,
+}
+
+impl<'a> Single<'_, 'a> {
     /// Where the pods of the node would go, with as much of what they prefer as there is a place for; `None` if not all have one, or
     /// it does not pay.
     fn without(&self, state: &mut State, candidate: &Candidate<'a>, replace: bool) -> Option<Placed<'a>> {
         let context = self.context;
-        state.close(candidate.node);
         let own: Vec<PodGroup<'a>> = pod_groups::by_shape(context, candidate.pods.iter().copied());
         pod_groups::leave(context, state, &own);
         let served = preferences::give_up(context, state, own, |state, pod_groups| {
@@ -198,7 +196,7 @@ impl<'a> Sweep<'_, 'a> {
         &self,
         state: &mut State,
         candidate: &Candidate<'a>,
-        mut offer: Offer,
+        mut offer: Bin<'a>,
         pod_groups: &[PodGroup<'a>],
     ) -> Option<Draft<'a>> {
         let view = &self.context.pools[offer.pool];
@@ -222,7 +220,7 @@ enum Replacement<'a> {
 }
 
 /// Whether a new node could take one pod of the pod group.
-fn alone(context: &SolveContext<'_>, state: &State, pod_group: &PodGroup<'_>) -> bool {
+fn alone<'a>(context: &SolveContext<'a>, state: &State, pod_group: &PodGroup<'a>) -> bool {
     let one = PodGroup { pods: pod_group.pods.iter().copied().take(1).collect(), ..pod_group.clone() };
     !single_node::offers(context, state, &[one]).is_empty()
 }

@@ -12,8 +12,7 @@ use crate::bound::resource_prices::{resource_prices, worth};
 use crate::input::context::SolveContext;
 use crate::input::intern::{Amounts, add};
 use crate::place::draft::Draft;
-use crate::place::pod_groups::{self, PodGroup};
-use crate::place::{Placed, Search, State, local_search, topology};
+use crate::place::{self, Placed, Search, State, local_search, pod_groups, topology};
 use crate::score::PER_NODE;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::index::{Id, IndexVec};
@@ -35,6 +34,15 @@ pub(super) struct Repack<'s, 'a> {
     /// Least worth its price first, with price per worth.
     order: Order<'s, 'a>,
     prices: Rc<Vec<f64>>,
+}
+
+/// Where the pods of removed nodes may go.
+#[derive(Clone, Copy)]
+pub(super) enum Targets {
+    /// Nodes that stay, and new ones.
+    Any,
+    /// Nodes that stay.
+    Existing,
 }
 
 impl<'s, 'a> Repack<'s, 'a> {
@@ -74,7 +82,7 @@ impl<'s, 'a> Repack<'s, 'a> {
     fn drop_stuck(&mut self, state: &mut State, work: u64) {
         let all: Vec<CandidateId> = self.order.ids().collect();
         let nodes = self.nodes(&all);
-        let left = self.tried(state, work, |state| self.place(state, &nodes).err()).unwrap_or_default();
+        let left = self.tried(state, work, |state| self.place(state, &nodes, Targets::Any).err()).unwrap_or_default();
         if !left.is_empty() {
             self.order.as_mut_vec().retain(|(_, one)| !one.pods.iter().any(|pod| left.contains(pod.uid.as_str())));
         }
@@ -99,7 +107,7 @@ impl<'s, 'a> Repack<'s, 'a> {
     fn cost(&self, state: &mut State, nodes: &[CandidateId], work: u64) -> Option<(i64, BTreeMap<String, usize>)> {
         let nodes = self.nodes(nodes);
         self.tried(state, work, |state| {
-            let placed = self.place(state, &nodes).ok()?;
+            let placed = self.place(state, &nodes, Targets::Any).ok()?;
             self.is_allowed(&nodes, &placed).then(|| (self.cost_of(&nodes, &placed), self.types(&placed)))
         })
     }
@@ -133,15 +141,29 @@ impl<'s, 'a> Repack<'s, 'a> {
     ///
     /// # Errors
     /// UIDs of pods without another place.
-    pub(super) fn place(&self, state: &mut State, nodes: &[&Candidate<'a>]) -> Result<Placed<'a>, BTreeSet<&'a str>> {
-        let own = self.leave(state, nodes);
+    pub(super) fn place(
+        &self,
+        state: &mut State,
+        nodes: &[&Candidate<'a>],
+        targets: Targets,
+    ) -> Result<Placed<'a>, BTreeSet<&'a str>> {
+        nodes.iter().for_each(|one| state.close(one.node));
+        let own = pod_groups::by_shape(self.context, nodes.iter().flat_map(|one| &one.pods).copied());
+        pod_groups::leave(self.context, state, &own);
         preferences::give_up(self.context, state, own, |state, pod_groups| {
             let (pod_groups, nowhere) = topology::assign(self.context, state, pod_groups);
             if !nowhere.is_empty() {
                 return Err(nowhere);
             }
             state.prices = Some(Rc::clone(&self.prices));
-            let mut placed = crate::place::place(self.context, state, pod_groups, self.search);
+            let mut placed = match targets {
+                Targets::Any => place::place(self.context, state, pod_groups, self.search),
+                Targets::Existing => {
+                    let mut placed = Placed { left: pod_groups, ..Placed::default() };
+                    place::on_existing(self.context, state, &mut placed, self.search);
+                    placed
+                }
+            };
             state.prices = None;
             if !placed.left.is_empty() {
                 return Err(placed.left);
@@ -149,14 +171,6 @@ impl<'s, 'a> Repack<'s, 'a> {
             local_search::improve(self.context, state, &mut placed);
             Ok(placed)
         })
-    }
-
-    fn leave(&self, state: &mut State, nodes: &[&Candidate<'a>]) -> Vec<PodGroup<'a>> {
-        nodes.iter().for_each(|one| state.close(one.node));
-        let pods = nodes.iter().flat_map(|one| &one.pods).copied();
-        let own = pod_groups::by_shape(self.context, pods);
-        pod_groups::leave(self.context, state, &own);
-        own
     }
 }
 

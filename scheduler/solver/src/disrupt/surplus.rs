@@ -2,11 +2,9 @@
 
 use super::allowance::Allowance;
 use super::candidates::{self, Candidate};
-use super::{Removal, State};
+use super::{IN_SERVICE, Removal};
 use crate::input::context::SolveContext;
-use crate::place::Search;
-use crate::place::pod_groups;
-use crate::place::static_pools;
+use crate::place::{State, pod_groups, static_pools, topology};
 use plimsoll_model::snapshot::DisruptionReason;
 
 /// Removes as many as there are too many, those without pods first, then those that disturb least. Budgets, do-not-disrupt and
@@ -25,30 +23,17 @@ pub(super) fn remove<'a>(
         let mut found: Vec<Candidate<'a>> = candidates::of_static(context, removal, pool);
         found.sort_by_key(|one| (!one.empty, one.disturbance, &context.nodes[one.node].node.name));
         for candidate in found {
-            if left == 0 || state.work == 0 {
+            if left == 0 {
                 break;
             }
             let reason = if candidate.empty { DisruptionReason::Empty } else { DisruptionReason::Underutilized };
-            if removal.is_gone(candidate.node)
-                || removal.busy.contains(&candidate.node)
-                || !allowance.permits(context, &candidate, reason)
-            {
-                continue;
-            }
             let wanted = pod_groups::by_shape(context, candidate.pods.iter().copied());
-            let placed = state.trial(|state| {
-                state.close(candidate.node);
+            let gone = removal.attempt(context, state, allowance, &candidate, reason, |state| {
                 pod_groups::leave(context, state, &wanted);
-                let placed =
-                    crate::place::topology::place(context, state, wanted, Search { in_service: true, settled: false });
+                let placed = topology::place(context, state, wanted, IN_SERVICE);
                 placed.left.is_empty().then_some(placed)
             });
-            if let Some(placed) = placed {
-                allowance.note(&candidate);
-                removal.note(&candidate, reason);
-                removal.commit(context, placed);
-                left -= 1;
-            }
+            left -= u64::from(gone);
         }
     }
 }

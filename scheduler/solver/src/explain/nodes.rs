@@ -7,6 +7,7 @@ use crate::input::intern::fits;
 use crate::input::volumes;
 use crate::place::State;
 use crate::place::topology;
+use plimsoll_kubesched::ports_conflict;
 use plimsoll_model::index::Id;
 use plimsoll_model::snapshot::{Node, PodShape};
 use std::collections::BTreeMap;
@@ -75,6 +76,6 @@ fn cause(context: &SolveContext<'_>, state: &State, shape: Id<PodShape>, node: I
         let short = pods.requests.iter().zip(&room.free).position(|(need, have)| *need > 0 && need > have);
         return Cause::TooLittle(short.unwrap_or(0));
     }
-    let taken = pods.shape.host_ports.iter().any(|port| room.ports.iter().any(|other| other.conflicts(port)));
+    let taken = ports_conflict(&pods.shape.host_ports, &room.ports);
     if taken && open && !context.topology.concerns(shape) { Cause::HostPort } else { Cause::Topology }
 }

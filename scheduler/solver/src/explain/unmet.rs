@@ -88,8 +88,7 @@ fn missing_label(view: &PoolView<'_>, requirement: &NodeSelectorRequirement) -> 
 /// Where the volumes of a pod are, and what keeps it from there: the pool, or the pod's own selector.
 pub(super) fn by_volumes(view: &PoolView<'_>, shape: &PodShape) -> String {
     let anywhere = PodShape { volumes: shape.volumes.clone(), ..PodShape::default() };
-    let mut near = Bits::none(view.offerings.len());
-    view.reachable(&anywhere).iter().for_each(|one| near.join(&one.offerings));
+    let mut near = view.any_of(&view.reachable(&anywhere));
     near.keep(&view.allowed);
     let places = volumes::places(shape);
     if !near.is_empty() {

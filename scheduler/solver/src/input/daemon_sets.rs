@@ -1,14 +1,12 @@
 //! What DaemonSets take from nodes.
 
 use crate::input::context::tolerated;
-use crate::input::intern::{Amounts, Bits, add};
+use crate::input::intern::{Bits, add};
 use crate::input::offerings::{PoolData, PoolView, Terms};
-use crate::input::pool_requirements::selects;
-use crate::input::solve_index::SolveIndex;
 use plimsoll_model::catalog::{Catalog, Offering};
 use plimsoll_model::index::Id;
 use plimsoll_model::names::label;
-use plimsoll_model::snapshot::{DaemonSet, Node, NodePool, PodShape};
+use plimsoll_model::snapshot::{NodePool, PodShape};
 
 /// Takes from each offering of `data` what the DaemonSets that would run there request.
 pub(crate) fn reserve(data: &mut PoolData, pool: &NodePool, catalog: &Catalog, terms: &Terms) {
@@ -37,16 +35,4 @@ pub(crate) fn avoids(pool: &PoolView<'_>, shape: &PodShape, daemon: &PodShape, o
             && term.selector.as_ref().is_some_and(|one| one.matches(&daemon.labels))
             && labelled(&term.topology_key)
     })
-}
-
-/// What DaemonSets will still request on `node`, given what those there do.
-pub(crate) fn missing(solve_index: &SolveIndex, daemon_sets: &[DaemonSet], node: &Node, there: &[i64]) -> Amounts {
-    let mut due = vec![0; there.len()];
-    for number in daemon_sets.iter().filter_map(|daemon| solve_index.shape_number(&daemon.shape)) {
-        let shape = solve_index.shape(number);
-        if tolerated(&node.taints, &shape.tolerations, true) && selects(shape, node.name.as_str(), &node.labels) {
-            add(&mut due, &solve_index.shapes[number].requests, 1);
-        }
-    }
-    due.iter().zip(there).map(|(wanted, have)| (wanted - have).max(0)).collect()
 }

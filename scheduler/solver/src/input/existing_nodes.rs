@@ -5,6 +5,7 @@ use crate::input::intern::{Amounts, how_many};
 use crate::input::nodes::{NodeData, Nodes};
 use crate::place::hostname_topology::Tally;
 use crate::place::pod_groups::PodGroup;
+use plimsoll_kubesched::ports_conflict;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::{HostPort, Node, NodeState, Pod, Snapshot, SnapshotIndex};
 use plimsoll_model::time::Millis;
@@ -102,7 +103,7 @@ pub(crate) fn takes_some(context: &SolveContext<'_>, node: Id<Node>, room: &Room
         return 0;
     }
     if !pods.shape.host_ports.is_empty() {
-        let taken = pods.shape.host_ports.iter().any(|port| room.ports.iter().any(|other| other.conflicts(port)));
+        let taken = ports_conflict(&pods.shape.host_ports, &room.ports);
         most = if taken { 0 } else { most.min(1) };
     }
     if !pods.hosts.is_free() {

@@ -1,9 +1,8 @@
 //! What is known of each node and its pods, kept from one plan to the next as long as neither changes.
 
 use crate::input::context::{Admission, tolerated};
-use crate::input::daemon_sets;
 use crate::input::existing_nodes::Room;
-use crate::input::intern::{Amounts, add};
+use crate::input::intern::Amounts;
 use crate::input::offerings::PoolView;
 use crate::input::pool_requirements::{lookup, selects};
 use crate::input::solve_index::SolveIndex;
@@ -14,9 +13,9 @@ use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::names::label;
-use plimsoll_model::snapshot::{Node, NodePool, NodeState, Pod, PodShape, Snapshot, SnapshotIndex};
+use plimsoll_model::snapshot::{Node, NodePool, Pod, PodShape, Snapshot, SnapshotIndex};
 use plimsoll_model::taints::Taint;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Kinds of nodes that are remembered beyond twice as many as there are nodes: those of nodes that are gone.
@@ -158,7 +157,13 @@ impl Nodes {
             let count = usize::try_from(*count).unwrap_or(0);
             tally.add_bound(&solve_index.rules.host_rules, &solve_index.rules.hosts[*shape], count);
         }
-        let (free, ports) = free(solve_index, snapshot, node, &pods);
+        let requested = |number| (solve_index.shape(number), &solve_index.shapes[number].requests);
+        let there = pods.iter().map(|(pod, number)| {
+            let (shape, requests) = requested(*number);
+            (*pod, shape, requests)
+        });
+        let daemons = snapshot.daemon_sets.iter().filter_map(|daemon| solve_index.shape_number(&daemon.shape));
+        let (free, ports) = plimsoll_kubesched::free(solve_index.table(), node, there, daemons.map(requested));
         NodeData {
             room: Arc::new(Room { free, ports, tally, closed: false }),
             class: self.class(solve_index, node),
@@ -231,38 +236,4 @@ fn judge(shape: &PodShape, node: &Node) -> Admission {
         return Admission::No;
     }
     if tolerated(&node.taints, &shape.tolerations, false) { Admission::Yes } else { Admission::Unwanted }
-}
-
-/// Amounts and ports: what is free, and what is taken.
-fn free(
-    solve_index: &SolveIndex,
-    snapshot: &Snapshot,
-    node: &Node,
-    pods: &[(&Pod, Id<PodShape>)],
-) -> (Amounts, Vec<plimsoll_model::snapshot::HostPort>) {
-    let in_service = node.state == NodeState::Initialized;
-    let table = solve_index.table();
-    let mut free = table.room(&node.allocatable, |driver| volumes::usual_limit(driver, None, in_service));
-    let mut shared: BTreeSet<(&str, &str)> = BTreeSet::new();
-    let mut daemons = vec![0; free.len()];
-    let mut ports = Vec::new();
-    for (pod, number) in pods {
-        let (shape, requests) = (solve_index.shape(*number), &solve_index.shapes[*number].requests);
-        add(&mut free, requests, -1);
-        for volume in shape.volumes.iter().filter(|volume| !volume.claim.is_empty()) {
-            // Pods that share a claim share its attachment.
-            if !shared.insert((&shape.namespace, &volume.claim))
-                && let Some(amount) = table.attached(&volume.driver).and_then(|place| free.get_mut(place))
-            {
-                *amount += 1;
-            }
-        }
-        if pod.stays_with_node {
-            add(&mut daemons, requests, 1);
-        }
-        ports.extend(shape.host_ports.iter().cloned());
-    }
-    let missing = daemon_sets::missing(solve_index, &snapshot.daemon_sets, node, &daemons);
-    add(&mut free, &missing, -1);
-    (free, ports)
 }

@@ -177,6 +177,13 @@ impl PoolData {
         self.offerings[offering].price
     }
 
+    /// The offerings of all `alternatives` together.
+    pub(crate) fn any_of(&self, alternatives: &[Alternative]) -> Bits<Offering> {
+        let mut any = Bits::none(self.offerings.len());
+        alternatives.iter().for_each(|one| any.join(&one.offerings));
+        any
+    }
+
     fn on_offerings(&self, key: &str) -> bool {
         let key = label::normalized(key);
         // The tenancy of an offering is chosen by the launch, like the value of a custom label.

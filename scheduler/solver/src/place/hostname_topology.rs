@@ -1,6 +1,7 @@
 //! Rules about pods that share a host: how many at most, none beside each other, only beside others.
 
 use plimsoll_model::index::{Id, IndexVec};
+use plimsoll_model::snapshot::HostPort;
 use std::collections::BTreeMap;
 
 /// What a group of pods says about one host.
@@ -38,6 +39,19 @@ impl<G> Membership<G> {
     pub(crate) fn is_free(&self) -> bool {
         self.owns.is_empty() && self.matches.is_empty()
     }
+}
+
+/// Pods per host where nothing but capacity limits them; far above what any host takes.
+const UNLIMITED: usize = usize::MAX >> 16;
+
+/// How many pods with these rules and host ports a host takes at most if it has no others.
+pub(crate) fn most_alone(
+    rules: &IndexVec<HostRule, HostRule>,
+    hosts: &Membership<HostRule>,
+    ports: &[HostPort],
+) -> usize {
+    let most = if ports.is_empty() { UNLIMITED } else { 1 };
+    most.min(Tally::default().limit(rules, hosts, true))
 }
 
 impl Tally {

@@ -70,6 +70,11 @@ pub(crate) fn take(room: &mut [Option<i64>], amounts: &[i64], count: usize) {
     }
 }
 
+/// Gives back what a launch counted.
+pub(crate) fn give(room: &mut [Option<i64>], charge: &[i64]) {
+    room.iter_mut().zip(charge).for_each(|(left, amount)| *left = left.map(|left| left.saturating_add(*amount)));
+}
+
 /// What a launch is to count: at least the offering `own`, and more only as far as `minValues` of the pool needs larger types among
 /// `accept`. `None` if not even all of them have enough values.
 pub(crate) fn charge(

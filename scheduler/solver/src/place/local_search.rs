@@ -4,7 +4,7 @@
 //! What a node must be for each of its pods (pool, domain, host rules) stays as it was decided; only who shares it changes.
 //! Nothing goes to a pool that comes later than one which would take it, unless a node of that pool is needed anyway.
 
-mod bins;
+pub(crate) mod bins;
 mod search;
 mod workspace;
 

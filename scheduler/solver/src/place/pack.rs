@@ -18,13 +18,12 @@ use crate::input::offerings::PoolView;
 use crate::place::columns::rules;
 use crate::place::limits::Headroom;
 use crate::place::pod_groups::{Only, PodGroupId};
-use crate::score::PER_NODE;
+use crate::score::{PER_NODE, Score};
 use items::{Class, Classes, Entry, Take};
 use left::Left;
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::{NodePool, PodShape};
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// Pods of one pod group that want a place.
@@ -64,9 +63,8 @@ pub(crate) struct Packing {
 }
 
 impl Packing {
-    /// Most pods, then cheapest, then fewest nodes.
-    fn rank(&self) -> Rank {
-        Rank::new(self.placed, self.cost, self.patterns.iter().map(|pattern| pattern.copies).sum())
+    fn score(&self) -> Score {
+        Score::of_placed(self.placed, self.cost, self.patterns.iter().map(|pattern| pattern.copies).sum())
     }
 }
 
@@ -89,21 +87,6 @@ fn about(price: i64) -> Id<PriceStep> {
     Id::new(usize::try_from(i64::from(doublings) * 4 + (rest & 3)).unwrap_or(0))
 }
 
-/// Packings in order, the best first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
-    placed: Reverse<usize>,
-    cost: i64,
-    nodes: usize,
-}
-
-impl Rank {
-    fn new(placed: usize, cost: i64, nodes: usize) -> Self {
-        let extra = i64::try_from(nodes).unwrap_or(i64::MAX).saturating_mul(PER_NODE);
-        Self { placed: Reverse(placed), cost: cost.saturating_add(extra), nodes }
-    }
-}
-
 /// How patterns are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Strategy {
@@ -111,8 +94,6 @@ enum Strategy {
     Efficient,
     /// The same, but each node must take the largest pod that is left.
     LargestFirst,
-    /// Each pod group for itself.
-    PerGroup,
     /// Most worth for what it takes of the pool's limits.
     Frugal,
 }
@@ -128,7 +109,7 @@ pub(crate) fn pack(
     let Some(packer) = Packer::new(context, pool, items, limit) else { return Packing::default() };
     let left = Left::new(&packer, packer.items.iter().map(|item| item.count).collect());
     let mut best = packer.best_of(&left, limit, work);
-    if let Some(rounded) = packer.rounded(&left, limit, work).filter(|one| one.rank() < best.rank()) {
+    if let Some(rounded) = packer.rounded(&left, limit, work).filter(|one| one.score() < best.score()) {
         best = rounded;
     }
     let mut best = improve::improve(&packer, best, limit, work);

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const LEVELS: usize = retries::LEVELS;
 /// How often pods step down by one level. Whoever still has no place then gives up all that is left to prefer, so that
 /// pods nobody can place do not have everything packed anew for each of their preferences.
-const STEPS: usize = 6;
+const STEPS: usize = retries::SEVERAL;
 /// Pods placed in search of the one shape whose preferences cost others their places; beyond that all give theirs up.
 const TRIALS: usize = 1_000;
 /// What all may cost at most, for what they cost otherwise, so that some pods of a shape are apart as they prefer while others of it cannot

@@ -16,7 +16,7 @@ pub(crate) use assign::assign;
 pub(crate) use counts::{Counts, PodMarks};
 pub(crate) use domain_tuples::{Alike, DomainTuples, eligible, only};
 pub(crate) use explain::{explain, open_nodes};
-pub(crate) use groups::{Group, GroupKind, constraints, matches};
+pub(crate) use groups::{Group, GroupKind, constraints};
 pub(crate) use place_assigned::place;
 pub(crate) use uneven::uneven;
 
@@ -74,8 +74,6 @@ pub(crate) struct Topology<'a> {
     sought: BTreeSet<Id<Group>>,
     /// Spread groups whose unconstrained members are also assigned to domains.
     strict: BTreeSet<Id<Group>>,
-    /// Whether constrained pods are assigned last; see [`Self::wait`].
-    waits: bool,
     /// Whether the emptiest domain tuple goes before the cheapest; see [`Self::assign_evenly`].
     evenly: bool,
 }
@@ -176,12 +174,9 @@ impl Rules {
             }
             let passing: Vec<Bits<Offering>> = pools
                 .iter()
-                .map(|pool| {
-                    let mut bits = Bits::none(pool.offerings.len());
-                    if nodes.tolerations.as_ref().is_none_or(|own| tolerated(&pool.pool.taints, own, true)) {
-                        pool.alternatives(&nodes.shape()).iter().for_each(|one| bits.join(&one.offerings));
-                    }
-                    bits
+                .map(|pool| match &nodes.tolerations {
+                    Some(own) if !tolerated(&pool.pool.taints, own, true) => Bits::none(pool.offerings.len()),
+                    _ => pool.any_of(&pool.alternatives(&nodes.shape())),
                 })
                 .collect();
             for index in members[number].iter().copied() {
@@ -232,13 +227,7 @@ impl<'a> Topology<'a> {
     /// `waiting` holds the shapes of the pending pods.
     pub(crate) fn new(rules: &'a Rules, waiting: &BTreeSet<Id<PodShape>>) -> Self {
         let sought = rules.seekers.iter().filter(|(_, owners)| !owners.is_disjoint(waiting));
-        Self {
-            rules,
-            sought: sought.map(|(number, _)| *number).collect(),
-            strict: BTreeSet::new(),
-            waits: false,
-            evenly: false,
-        }
+        Self { rules, sought: sought.map(|(number, _)| *number).collect(), strict: BTreeSet::new(), evenly: false }
     }
 
     /// Whether pods of `shape` are assigned to domains, or to a host with other pods, before they are placed.
@@ -251,33 +240,10 @@ impl<'a> Topology<'a> {
         self.strict.extend(groups);
     }
 
-    /// If set, assigns pods that a spread counts but does not constrain first. Constrained pods get the remaining
-    /// domains.
-    pub(crate) fn wait(&mut self, waits: bool) {
-        self.waits = waits;
-    }
-
     /// Assigns pods with several spreads to the domain tuple with the fewest pods instead of the cheapest. Wherever
     /// kube-scheduler then puts some of these pods, the other domains have capacity for the rest.
     pub(crate) fn assign_evenly(&mut self) {
         self.evenly = true;
-    }
-
-    /// Whether [`Self::wait`] affects pods of any of these shapes.
-    pub(crate) fn could_wait(&self, shapes: &[Id<PodShape>]) -> bool {
-        shapes.iter().any(|shape| self.counts_any(*shape, shapes))
-    }
-
-    /// Whether a spread of `shape` counts but does not constrain pods of `others`, and these pods are assigned to
-    /// domains as well.
-    fn counts_any(&self, shape: Id<PodShape>, others: &[Id<PodShape>]) -> bool {
-        let counts = |group: &Id<Group>| {
-            let member = |other: &Id<PodShape>| {
-                self.shapes[*other].matches.contains(group) && !self.shapes[*other].owns.contains(group)
-            };
-            self.strict.contains(group) && others.iter().any(member)
-        };
-        self.shapes[shape].owns.iter().any(counts)
     }
 
     /// Domain groups that matter for the domain of a pod of `shape`: groups that the shape owns, mutual anti-affinity

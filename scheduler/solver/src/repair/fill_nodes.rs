@@ -6,17 +6,17 @@
 #[cfg(test)]
 mod tests;
 
-use super::narrow::{keep_cheapest_type, keep_fitting, narrow};
+use super::edit::{self, Change};
+use super::narrow::{keep_cheapest_type, narrow};
 use super::projection::Room;
-use super::{Best, Variant, action_names, host_skew::is_over_hosts, is_small, left, projection, without};
-use crate::pipeline::in_order;
+use super::{Best, Inputs, Variant, action_names, host_skew::is_over_hosts, is_small, left, projection, without};
 use crate::retries;
-use plimsoll_model::catalog::Catalog;
-use plimsoll_model::identity::{CatalogId, NodeName, PodUid, ShapeId};
-use plimsoll_model::overlay::{self, Repriced};
-use plimsoll_model::plan::{Launch, Placement, Plan, PodRef};
-use plimsoll_model::snapshot::{PodShape, PodState, Snapshot};
-use std::collections::{BTreeMap, BTreeSet};
+use plimsoll_kubesched::spread;
+use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
+use plimsoll_model::overlay::Repriced;
+use plimsoll_model::plan::{Launch, Plan};
+use plimsoll_model::snapshot::{PodState, Snapshot};
+use std::collections::BTreeSet;
 
 /// Places pods as long as that succeeds, if they depend on other pods or the cluster is small.
 pub(super) fn fill(best: &mut Best<'_>) {
@@ -58,7 +58,7 @@ fn add(best: &mut Best<'_>, way: Way) -> bool {
         facts.node_pools.clear();
         for (shape, known) in facts.shapes.iter_mut().zip(&after.shapes) {
             for spread in shape.topology_spread.iter_mut().filter(|one| is_over_hosts(one)) {
-                let least = projection::counted(&after, known, spread).into_values().min().unwrap_or(0);
+                let least = spread::counts(&after, known, spread).into_values().min().unwrap_or(0);
                 spread.max_skew = spread.max_skew.saturating_add(i32::try_from(least).unwrap_or(i32::MAX));
             }
         }
@@ -68,12 +68,12 @@ fn add(best: &mut Best<'_>, way: Way) -> bool {
         return false;
     }
     // Offerings of launches are narrowed only as far as the placement needs it.
-    let known = (best.snapshot, best.catalogs);
+    let inputs = best.repair.inputs;
     let limited = way.buys && way.room == Room::Cheapest;
     let said: &[FillOutcome] =
         if limited { &[FillOutcome::Types] } else { &[FillOutcome::None, FillOutcome::Own, FillOutcome::All] };
     said.iter().any(|said| {
-        let mut other = with(known, &best.plan, &more, &after, *said);
+        let mut other = inputs.overlaid(|inputs| with(inputs, &best.plan, &more, &after, *said));
         Repriced::new(best.snapshot, best.catalogs).mark(&mut other.launches);
         other.hourly = other.launches.iter().map(Launch::price).sum();
         best.accept(other)
@@ -118,89 +118,40 @@ fn waits_for_others(snapshot: &Snapshot, plan: &Plan) -> bool {
 
 /// Adds to `plan` the pods without a place that `more` puts on existing nodes and on launches of `plan`. Launches
 /// are narrowed to their nodes in `after` as `said` tells.
-fn with(
-    (snapshot, catalogs): (&Snapshot, &BTreeMap<CatalogId, Catalog>),
-    plan: &Plan,
-    more: &Plan,
-    after: &Snapshot,
-    said: FillOutcome,
-) -> Plan {
-    let overlaid = overlay::applied(snapshot, catalogs);
-    let facts = overlaid.as_ref().map_or((snapshot, catalogs), |(snapshot, catalogs)| (snapshot, catalogs));
-    let mut all = plan.clone();
-    let mut narrowed = BTreeSet::new();
+fn with(inputs: Inputs<'_>, plan: &Plan, more: &Plan, after: &Snapshot, said: FillOutcome) -> Plan {
+    let mut narrowed = plan.clone();
     if said == FillOutcome::All || said == FillOutcome::Types {
-        for launch in all.launches.iter_mut().filter(|launch| !launch.pods.is_empty()) {
-            let before = launch.offerings.len();
+        for launch in narrowed.launches.iter_mut().filter(|launch| !launch.pods.is_empty()) {
             let node = after.nodes.iter().find(|node| node.name.0 == launch.action_id.0);
             match node {
                 _ if said == FillOutcome::Types => keep_cheapest_type(launch),
                 Some(node) => narrow(launch, node),
                 None => {}
             }
-            if launch.offerings.len() < before {
-                narrowed.insert(launch.action_id.clone());
-            }
         }
     }
-    let waiting: BTreeSet<PodUid> = left(snapshot, plan).into_iter().cloned().collect();
-    let shapes: BTreeMap<&PodUid, &ShapeId> = snapshot.pods.iter().map(|pod| (&pod.uid, &pod.shape)).collect();
-    let all_shapes: BTreeMap<&ShapeId, &PodShape> = snapshot.shapes.iter().map(|one| (&one.id, one)).collect();
-    let shape_of = |uid: &PodUid| shapes.get(uid).and_then(|id| all_shapes.get(id)).copied();
-    let mut placed: BTreeSet<&PodUid> = BTreeSet::new();
+    let waiting: BTreeSet<PodUid> = left(inputs.snapshot, plan).into_iter().cloned().collect();
+    let mut change = Change::default();
     let goes = |node: &NodeName| plan.terminations.iter().any(|one| one.node == *node);
     for to in more.placements.iter().filter(|to| !goes(&to.node)) {
-        let pods: Vec<PodRef> = to.pods.iter().filter(|pod| waiting.contains(&pod.uid)).cloned().collect();
-        if pods.is_empty() {
-            continue;
-        }
-        placed.extend(to.pods.iter().map(|pod| &pod.uid));
-        if let Some(launch) = all.launches.iter_mut().find(|one| one.action_id.0 == to.node.0) {
-            let wanted: BTreeSet<&PodShape> = pods.iter().filter_map(|pod| shape_of(&pod.uid)).collect();
-            pods.iter().filter_map(|pod| shape_of(&pod.uid)).for_each(|shape| launch.requests.add(&shape.requests));
-            if let Some(node) = after.nodes.iter().find(|node| node.name == to.node) {
-                if said == FillOutcome::Own {
-                    narrow(launch, node);
-                }
-                keep_fitting(facts, launch, node, &wanted);
-            }
-            let uids = pods.iter().map(|pod| pod.uid.as_str());
-            launch.action_id = action_names::renamed(&launch.action_id, "launch with more pods", uids);
-            launch.why.push_str(&format!("; {} more follow once it is there", pods.len()));
-            launch.pods.extend(pods);
-            launch.pods.sort();
-        } else if let Some(known) = all.placements.iter_mut().find(|one| one.node == to.node) {
-            known.pods.extend(pods);
-            known.pods.sort();
-        } else {
-            all.placements.push(Placement { node: to.node.clone(), pods });
-        }
+        let pods = to.pods.iter().filter(|pod| waiting.contains(&pod.uid));
+        change.targets.extend(pods.map(|pod| (pod.uid.clone(), to.node.clone())));
     }
     for launch in &more.launches {
         if !launch.pods.is_empty() && launch.pods.iter().all(|pod| waiting.contains(&pod.uid)) {
-            placed.extend(launch.pods.iter().map(|pod| &pod.uid));
             let action_id = action_names::anew(&launch.action_id, "launch for pods that were left");
-            all.launches.push(Launch { action_id, ..launch.clone() });
+            let node = NodeName(action_id.0.clone());
+            change.targets.extend(launch.pods.iter().map(|pod| (pod.uid.clone(), node.clone())));
+            change.further.push(Launch { action_id, ..launch.clone() });
         }
     }
-    for launch in all.launches.iter_mut().filter(|launch| narrowed.contains(&launch.action_id)) {
-        launch.action_id = action_names::anew(&launch.action_id, "narrowed launch");
+    let mut all = edit::moved(inputs, &narrowed, &after.nodes, &change, said == FillOutcome::Own);
+    for launch in &mut all.launches {
+        let known = plan.launches.iter().find(|known| known.action_id == launch.action_id);
+        if known.is_some_and(|known| launch.offerings.len() < known.offerings.len()) {
+            launch.action_id = action_names::anew(&launch.action_id, "narrowed launch");
+        }
     }
-    all.unschedulable.retain(|one| !placed.contains(&one.pod.uid));
-    all.placements.sort();
-    reorder(&mut all);
+    edit::reorder(&mut all);
     all
-}
-
-/// Sorts launches and updates the indices by which terminations refer to them.
-pub(crate) fn reorder(plan: &mut Plan) {
-    let mut launches: Vec<(usize, Launch)> = std::mem::take(&mut plan.launches).into_iter().enumerate().collect();
-    launches.sort_by(|(_, a), (_, b)| in_order(a, b));
-    let places: BTreeMap<usize, usize> = launches.iter().enumerate().map(|(now, (before, _))| (*before, now)).collect();
-    for termination in &mut plan.terminations {
-        let known = termination.replaced_by.iter().filter_map(|before| places.get(before).copied());
-        termination.replaced_by = known.collect();
-        termination.replaced_by.sort_unstable();
-    }
-    plan.launches = launches.into_iter().map(|(_, launch)| launch).collect();
 }

@@ -8,6 +8,7 @@
 use super::{Best, projection, spread_over, without};
 use crate::input::pool_requirements::lookup;
 use crate::retries;
+use plimsoll_kubesched::spread;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, ShapeId};
 use plimsoll_model::names::label;
@@ -123,7 +124,7 @@ fn emptiest(best: &Best<'_>, plan: &Plan, waiting: &Waiting, given_up: &[String]
     for shape in snapshot.shapes.iter().filter(|shape| waiting.shapes.contains(&shape.id)) {
         let over = |key: &str| label::normalized(key) == waiting.key;
         for spread in shape.topology_spread.iter().filter(|one| one.required && over(&one.topology_key)) {
-            for (domain, count) in projection::counted(&after, shape, spread) {
+            for (domain, count) in spread::counts(&after, shape, spread) {
                 *pods.entry(domain).or_default() += count;
             }
         }

@@ -6,6 +6,7 @@
 
 use super::{Best, projection, without};
 use crate::retries;
+use plimsoll_kubesched::spread;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::snapshot::{PodShape, Snapshot, TopologySpread};
@@ -18,7 +19,7 @@ type Spread<'a> = (&'a str, &'a TopologySpread);
 pub(super) fn raise(best: &mut Best<'_>) {
     let snapshot = best.snapshot;
     for (spread, (owner, waiting)) in stuck(snapshot, &best.plan).into_iter().take(retries::FEW) {
-        let counts = projection::counted(&projection::project(snapshot, best.catalogs, &best.plan), owner, spread.1);
+        let counts = spread::counts(&projection::project(snapshot, best.catalogs, &best.plan), owner, spread.1);
         // One that an empty host holds back is not held back by one that could come.
         let Some(least) = counts.values().min().copied().filter(|least| *least > 0) else { continue };
         let even = (counts.values().sum::<usize>() + waiting).div_ceil(counts.len());
@@ -29,7 +30,7 @@ pub(super) fn raise(best: &mut Best<'_>) {
             let tried = best.attempt(|facts| facts.shapes.iter_mut().for_each(|shape| ease(shape, spread, more)));
             let Some(tried) = tried else { break };
             let after = projection::project(snapshot, best.catalogs, &tried);
-            let reached = projection::counted(&after, owner, spread.1).into_values().min().unwrap_or(0);
+            let reached = spread::counts(&after, owner, spread.1).into_values().min().unwrap_or(0);
             if reached == 0 || reached >= more {
                 break;
             }

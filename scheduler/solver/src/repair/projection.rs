@@ -1,8 +1,8 @@
 //! Projects a plan onto the cluster, and counts pods per domain like kube-scheduler.
 
 use crate::input::context::tolerated;
-use crate::input::pool_requirements::{holds, lookup, selects};
-use crate::place::topology::matches;
+use crate::input::pool_requirements::{holds, selects};
+use plimsoll_kubesched::ClusterState;
 use plimsoll_model::catalog::{Catalog, InstanceType, reservation_resource};
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid, ShapeId};
 use plimsoll_model::names::{NODES_RESOURCE, label};
@@ -10,7 +10,7 @@ use plimsoll_model::overlay;
 use plimsoll_model::plan::{Launch, OfferingChoice, Plan};
 use plimsoll_model::requirements::Operator;
 use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::{DaemonSet, Node, NodeState, Pod, PodShape, PodState, Snapshot, TopologySpread};
+use plimsoll_model::snapshot::{DaemonSet, Node, NodeState, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Assumed capacity of launched nodes.
@@ -184,57 +184,22 @@ fn daemons<'a>(snapshot: &'a Snapshot, node: &'a Node) -> impl Iterator<Item = P
     })
 }
 
-/// Pods per domain that the spread of `owner` counts. Domains of matching nodes without such pods count 0.
-pub(super) fn counted(after: &Snapshot, owner: &PodShape, spread: &TopologySpread) -> BTreeMap<String, usize> {
-    let Some(selector) = &spread.selector else { return BTreeMap::new() };
-    let selected = |shape: &&PodShape| shape.namespace == owner.namespace && matches(selector, shape);
-    let shapes: BTreeSet<&ShapeId> = after.shapes.iter().filter(selected).map(|shape| &shape.id).collect();
-    let mut on_nodes: BTreeMap<&str, usize> = BTreeMap::new();
-    let counts = |pod: &&Pod| !pod.terminating && !pod.is_virtual() && shapes.contains(&pod.shape);
-    for pod in after.pods.iter().filter(counts) {
-        if let PodState::Bound(node) | PodState::Reserved(node) = &pod.state {
-            *on_nodes.entry(node.as_str()).or_default() += 1;
-        }
-    }
-    let required = || owner.topology_spread.iter().filter(|one| one.required);
-    let looked_at = |node: &&Node| {
-        !node.deleting
-            && required().all(|one| domain(one, node).is_some())
-            && (!spread.honor_node_affinity || selects(owner, node.name.as_str(), &node.labels))
-            && (!spread.honor_node_taints || tolerated(&node.taints, &owner.tolerations, true))
-    };
-    let mut counts = BTreeMap::new();
-    for node in after.nodes.iter().filter(looked_at) {
-        if let Some(domain) = domain(spread, node) {
-            *counts.entry(domain.to_owned()).or_default() += on_nodes.get(node.name.as_str()).copied().unwrap_or(0);
-        }
-    }
-    counts
-}
-
-/// Whether the required spreads of `owner` hold for its pods that are pending in `before`.
-pub(super) fn is_even(before: &Snapshot, after: &Snapshot, owner: &PodShape) -> bool {
-    let mut used: BTreeSet<&str> = BTreeSet::new();
+/// Shapes whose required spreads do not hold in `after` for their pods that are pending in `before`.
+pub(super) fn uneven(before: &Snapshot, after: &Snapshot) -> BTreeSet<ShapeId> {
+    let mut after = after.clone();
+    after.nodes.retain(|node| !node.deleting);
     let waiting: BTreeSet<&PodUid> =
         before.pods.iter().filter(|pod| pod.state == PodState::Pending).map(|pod| &pod.uid).collect();
-    for pod in after.pods.iter().filter(|pod| pod.shape == owner.id && waiting.contains(&pod.uid)) {
-        if let PodState::Bound(node) = &pod.state {
-            used.insert(node.as_str());
+    let index = SnapshotIndex::new(&after);
+    let mut placed: Vec<(usize, usize)> = Vec::new();
+    for (place, pod) in after.pods.iter_mut().enumerate().filter(|(_, pod)| waiting.contains(&pod.uid)) {
+        if let (Some(shape), Some(node), false) = (index.shape_of(place), index.node_of(place), pod.is_virtual()) {
+            pod.state = PodState::Pending;
+            placed.push((shape, node));
         }
     }
-    let nodes: Vec<&Node> = after.nodes.iter().filter(|node| used.contains(node.name.as_str())).collect();
-    owner.topology_spread.iter().filter(|one| one.required && one.selector.is_some()).all(|spread| {
-        let counts = counted(after, owner, spread);
-        let few = spread.min_domains.and_then(|least| usize::try_from(least).ok()).unwrap_or(1) > counts.len();
-        let least = if few { 0 } else { counts.values().min().copied().unwrap_or(0) };
-        let most = least.saturating_add(usize::try_from(spread.max_skew).unwrap_or(1));
-        let holds =
-            |node: &&Node| domain(spread, node).and_then(|domain| counts.get(domain)).is_some_and(|n| *n <= most);
-        nodes.iter().all(holds)
-    })
-}
-
-fn domain<'n>(spread: &TopologySpread, node: &'n Node) -> Option<&'n str> {
-    let key = label::normalized(&spread.topology_key);
-    if key == label::HOSTNAME { Some(node.name.as_str()) } else { lookup(&node.labels, key) }
+    let mut state = ClusterState::new(&after, &SnapshotIndex::new(&after));
+    placed.iter().for_each(|(shape, node)| state.bind(*shape, *node));
+    placed.retain(|(shape, node)| !state.spreads_hold(*shape, *node));
+    placed.into_iter().filter_map(|(shape, _)| Some(after.shapes.get(shape)?.id.clone())).collect()
 }

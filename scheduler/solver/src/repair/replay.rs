@@ -13,7 +13,6 @@
 
 mod add_nodes;
 mod drop_pods;
-mod edit;
 mod exchange_pods;
 mod outcomes;
 mod projected;
@@ -22,12 +21,13 @@ mod run;
 #[cfg(test)]
 mod tests;
 
+use super::edit::placed;
 use super::moves::Move;
 use super::{Inputs, Repair};
 use outcomes::{ANEW, Outcomes, RUNS};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
-use plimsoll_model::plan::{Plan, PodRef};
+use plimsoll_model::plan::Plan;
 use plimsoll_model::snapshot::{Pod, PodShape, PodState, Snapshot};
 use projected::Replay;
 use std::collections::{BTreeMap, BTreeSet};
@@ -142,11 +142,6 @@ fn is_to_be(snapshot: &Snapshot, plan: &Plan) -> bool {
         follows || shape.topology_spread.iter().any(|one| one.required)
     };
     placed.len() > 1 && snapshot.shapes.iter().any(|shape| used.contains(&shape.id) && waits(shape))
-}
-
-/// Pods that the plan places.
-fn placed(plan: &Plan) -> impl Iterator<Item = &PodRef> {
-    plan.launches.iter().flat_map(|launch| &launch.pods).chain(plan.placements.iter().flat_map(|to| &to.pods))
 }
 
 /// Whether kube-scheduler binds the pod. Pods that a plan moves between nodes run already, and virtual pods never

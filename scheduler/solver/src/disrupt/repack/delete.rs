@@ -1,10 +1,8 @@
 //! Which nodes to remove if no node is launched: all their pods fit on the nodes that stay.
 
-use super::{CandidateId, Repack, evictions};
-use crate::disrupt::preferences;
-use crate::place::{Placed, State, on_existing, topology};
+use super::{CandidateId, Repack, Targets, evictions};
+use crate::place::State;
 use crate::score::PER_NODE;
-use std::rc::Rc;
 
 /// Nodes after the longest removable prefix of an order that are tried one by one.
 const TRIALS_AFTER_PREFIX: usize = 24;
@@ -46,22 +44,7 @@ fn in_order(repack: &Repack<'_, '_>, state: &mut State, order: &[CandidateId], w
 /// Whether all pods of these nodes fit on nodes that stay.
 fn can_go(repack: &Repack<'_, '_>, state: &mut State, removed: &[CandidateId], work: u64) -> bool {
     let nodes = repack.nodes(removed);
-    let placed = repack.tried(state, work, |state| {
-        let own = repack.leave(state, &nodes);
-        let placed = preferences::give_up(repack.context, state, own, |state, pod_groups| {
-            let (pod_groups, nowhere) = topology::assign(repack.context, state, pod_groups);
-            if !nowhere.is_empty() {
-                return Err(nowhere);
-            }
-            let mut placed = Placed { left: pod_groups, ..Placed::default() };
-            state.prices = Some(Rc::clone(&repack.prices));
-            on_existing(repack.context, state, &mut placed, repack.search);
-            state.prices = None;
-            if placed.left.is_empty() { Ok(()) } else { Err(placed.left) }
-        });
-        placed.ok()
-    });
-    placed.is_some()
+    repack.tried(state, work, |state| repack.place(state, &nodes, Targets::Existing).ok()).is_some()
 }
 
 /// Change of the hourly price with the cost of evictions, in micro-USD.

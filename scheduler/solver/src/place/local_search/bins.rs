@@ -3,12 +3,13 @@
 use crate::input::context::{SolveContext, tolerated};
 use crate::input::custom_labels::{Narrowed, combine};
 use crate::input::intern::{Amounts, Bits, add, fits, how_many};
-use crate::input::offerings::Alternative;
+use crate::input::offerings::{Alternative, PoolView};
 use crate::place::draft::{Draft, Spare};
 use crate::place::hostname_topology::Tally;
 use crate::place::launch;
 use crate::place::limits::{self, Headroom};
 use crate::place::pod_groups::{Only, PodGroup};
+use plimsoll_kubesched::ports_conflict;
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::{HostPort, NodePool, Pod, PodShape};
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Pods that are placed alike.
-pub(super) struct BinKind {
+pub(crate) struct BinKind {
     pub(super) shape: Id<PodShape>,
     pub(super) only: Option<Rc<Only>>,
     /// All of them go to one node.
@@ -29,20 +30,20 @@ pub(super) struct BinKind {
 
 /// Some pods of a kind.
 #[derive(Debug, Clone)]
-pub(super) struct Part<'a> {
-    pub(super) kind: Id<BinKind>,
-    pub(super) pods: Vec<&'a Pod>,
+pub(crate) struct Part<'a> {
+    pub(crate) kind: Id<BinKind>,
+    pub(crate) pods: Vec<&'a Pod>,
 }
 
 /// A node to launch.
 #[derive(Debug, Clone)]
-pub(super) struct Bin<'a> {
-    pub(super) pool: Id<NodePool>,
+pub(crate) struct Bin<'a> {
+    pub(crate) pool: Id<NodePool>,
     pub(super) parts: Vec<Part<'a>>,
     /// Offerings that its pods accept, room not looked at.
-    accept: Bits<Offering>,
-    custom: Narrowed,
-    load: Amounts,
+    pub(crate) accept: Bits<Offering>,
+    pub(crate) custom: Narrowed,
+    pub(crate) load: Amounts,
     tally: Tally,
     ports: Vec<&'a HostPort>,
     /// The cheapest of `accept` that has room.
@@ -54,7 +55,7 @@ pub(super) struct Bin<'a> {
 }
 
 /// All kinds of pods of the launches.
-pub(super) type BinKinds = IndexVec<BinKind, BinKind>;
+pub(crate) type BinKinds = IndexVec<BinKind, BinKind>;
 
 /// A launch.
 pub(super) type BinId = Id<Bin<'static>>;
@@ -76,7 +77,7 @@ pub(super) fn read<'a>(context: &SolveContext<'a>, drafts: &[Draft<'a>]) -> (Bin
         for pod_group in &draft.pod_groups {
             let key = (pod_group.shape, pod_group.only.as_ref().map(Rc::as_ptr));
             let kind = known.get(&key).copied().filter(|_| !pod_group.whole);
-            let kind = kind.unwrap_or_else(|| kinds.push(BinKind::new(context, pod_group)));
+            let kind = kind.unwrap_or_else(|| kinds.push(BinKind::new(context, pod_group, |view| !view.flexible)));
             if !pod_group.whole {
                 known.insert(key, kind);
             }
@@ -88,11 +89,16 @@ pub(super) fn read<'a>(context: &SolveContext<'a>, drafts: &[Draft<'a>]) -> (Bin
 }
 
 impl BinKind {
-    fn new(context: &SolveContext<'_>, pod_group: &PodGroup<'_>) -> Self {
+    /// Of the pods of `pod_group` on nodes of the pools that `allowed` accepts.
+    pub(crate) fn new(
+        context: &SolveContext<'_>,
+        pod_group: &PodGroup<'_>,
+        allowed: impl Fn(&PoolView<'_>) -> bool,
+    ) -> Self {
         let shape = &context.shapes[pod_group.shape];
         let relaxed = context.relaxation.is_required_only(pod_group.shape);
         let fits = context.pools.iter_enumerated().map(|(pool, view)| {
-            let admission = !view.flexible && tolerated(&view.pool.taints, &shape.shape.tolerations, relaxed);
+            let admission = allowed(view) && tolerated(&view.pool.taints, &shape.shape.tolerations, relaxed);
             if admission { context.narrowed(pod_group.shape, pool, pod_group.only.as_deref()) } else { Vec::new() }
         });
         Self {
@@ -135,7 +141,7 @@ impl BinKind {
 
 impl<'a> Bin<'a> {
     /// A node of that pool for pods of one kind; not more than an outline until they are added.
-    pub(super) fn empty(context: &SolveContext<'a>, pool: Id<NodePool>) -> Self {
+    pub(crate) fn empty(context: &SolveContext<'a>, pool: Id<NodePool>) -> Self {
         let view = &context.pools[pool];
         Self {
             pool,
@@ -178,7 +184,7 @@ impl<'a> Bin<'a> {
         }
         let mut most = most;
         if !shape.shape.host_ports.is_empty() {
-            let taken = shape.shape.host_ports.iter().any(|port| self.ports.iter().any(|other| other.conflicts(port)));
+            let taken = ports_conflict(&shape.shape.host_ports, &self.ports);
             most = if taken { 0 } else { most.min(1) };
         }
         if !shape.hosts.is_free() {
@@ -207,24 +213,20 @@ impl<'a> Bin<'a> {
         let shape = &context.shapes[kind.shape];
         let mut load = self.load.clone();
         add(&mut load, shape.requests, i64::try_from(n).unwrap_or(i64::MAX));
-        let clash = |offering: Id<Offering>| {
-            let reserved = &view.offerings[offering].ports;
-            shape.shape.host_ports.iter().any(|port| reserved.iter().any(|other| other.conflicts(port)))
-        };
         // With more pods it cannot be a cheaper one.
         let holds = |index: &Id<Offering>| {
             *index >= self.best
                 && any.has(*index)
                 && fits(&load, &view.offerings[*index].room)
                 && limits::allows(room, view.capacity(*index))
-                && !clash(*index)
+                && !ports_conflict(&shape.shape.host_ports, &view.offerings[*index].ports)
         };
         self.accept.iter().find(holds)
     }
 
     /// Takes these pods, welcome or not found out by anybody before; `None` if it cannot be. What it is bought as is for
     /// [`Bin::settle`].
-    pub(super) fn extend(&mut self, context: &SolveContext<'a>, kinds: &BinKinds, part: Part<'a>) -> Option<()> {
+    pub(crate) fn extend(&mut self, context: &SolveContext<'a>, kinds: &BinKinds, part: Part<'a>) -> Option<()> {
         let kind = &kinds[part.kind];
         let (view, shape) = (&context.pools[self.pool], &context.shapes[kind.shape]);
         if self.admission(context, kind, part.pods.len()) < part.pods.len() {
@@ -235,10 +237,7 @@ impl<'a> Bin<'a> {
         self.custom = custom;
         if !shape.shape.host_ports.is_empty() {
             let ports = &shape.shape.host_ports;
-            self.accept.retain(|index| {
-                let reserved = &view.offerings[index].ports;
-                !ports.iter().any(|port| reserved.iter().any(|other| other.conflicts(port)))
-            });
+            self.accept.retain(|index| !ports_conflict(ports, &view.offerings[index].ports));
         }
         add(&mut self.load, shape.requests, i64::try_from(part.pods.len()).unwrap_or(i64::MAX));
         self.tally.add(shape.hosts, part.pods.len());
@@ -253,13 +252,21 @@ impl<'a> Bin<'a> {
 
     /// Chooses the cheapest offering for what it has taken.
     pub(super) fn settle(&mut self, context: &SolveContext<'a>, room: &Headroom) -> Option<()> {
-        let view = &context.pools[self.pool];
-        let holds = |offering: &Id<Offering>| {
-            fits(&self.load, &view.offerings[*offering].room) && limits::allows(room, view.capacity(*offering))
-        };
-        self.best = self.accept.iter().find(holds)?;
-        self.charge.clone_from(view.capacity(self.best));
+        self.best = self.accept.iter().find(|offering| self.holds(context, room, *offering))?;
+        self.charge.clone_from(context.pools[self.pool].capacity(self.best));
         Some(())
+    }
+
+    /// What it could be bought as.
+    pub(crate) fn fitting(&self, context: &SolveContext<'_>, room: &Headroom) -> Bits<Offering> {
+        let mut fitting = self.accept.clone();
+        fitting.retain(|offering| self.holds(context, room, offering));
+        fitting
+    }
+
+    fn holds(&self, context: &SolveContext<'_>, room: &Headroom, offering: Id<Offering>) -> bool {
+        let view = &context.pools[self.pool];
+        fits(&self.load, &view.offerings[offering].room) && limits::allows(room, view.capacity(offering))
     }
 
     /// As it came, or listing all that could hold its pods and counts no more than the cheapest.

@@ -1,9 +1,9 @@
 //! Two launches as one; the pods of some launches on others; all of them anew, the largest pods first.
 
 use super::bins::{Bin, BinId, BinKind, Part};
-use super::workspace::{Workspace, give};
+use super::workspace::Workspace;
 use crate::input::offerings::PoolView;
-use crate::place::limits;
+use crate::place::limits::{self, give};
 use crate::score::PER_NODE;
 use plimsoll_model::index::Id;
 use plimsoll_model::snapshot::NodePool;

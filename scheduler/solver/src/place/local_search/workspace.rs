@@ -3,8 +3,8 @@
 use super::bins::{Bin, BinId, BinKind, BinKinds, Bins, Part};
 use crate::input::context::SolveContext;
 use crate::input::intern::how_many;
-use crate::place::hostname_topology::Tally;
-use crate::place::limits::{self, Headroom};
+use crate::place::hostname_topology::most_alone;
+use crate::place::limits::{self, Headroom, give};
 use crate::score::PER_NODE;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::NodePool;
@@ -197,15 +197,9 @@ fn rate(cost: i64, n: usize) -> i64 {
     cost.saturating_mul(1000) / i64::try_from(n).unwrap_or(i64::MAX).max(1)
 }
 
-/// Gives back what a launch counted.
-pub(super) fn give(room: &mut Headroom, charge: &[i64]) {
-    room.iter_mut().zip(charge).for_each(|(left, amount)| *left = left.map(|left| left.saturating_add(*amount)));
-}
-
 fn share(context: &SolveContext<'_>, kind: &BinKind) -> i64 {
     let shape = &context.shapes[kind.shape];
-    let alone = Tally::default().limit(&context.topology.host_rules, shape.hosts, true);
-    let alone = if shape.shape.host_ports.is_empty() { alone } else { alone.min(1) };
+    let alone = most_alone(&context.topology.host_rules, shape.hosts, &shape.shape.host_ports);
     let of_pool = |(pool, fits): (Id<NodePool>, &Vec<crate::input::offerings::Alternative>)| {
         let view = &context.pools[pool];
         let offerings = fits.iter().flat_map(|one| one.offerings.iter());

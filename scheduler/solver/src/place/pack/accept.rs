@@ -7,6 +7,7 @@ use crate::input::custom_labels::{Narrowed, combine};
 use crate::input::intern::{Bits, fits};
 use crate::place::launch;
 use crate::place::limits::{self, Headroom};
+use plimsoll_kubesched::ports_conflict;
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::{Id, IndexVec};
 use std::collections::BTreeMap;
@@ -95,7 +96,7 @@ impl Packer<'_, '_> {
         fits(&pattern.load, &view.room)
             && classes.iter().all(|class| {
                 let class = &self.classes[*class];
-                let clash = class.ports.iter().any(|port| view.ports.iter().any(|other| other.conflicts(port)));
+                let clash = ports_conflict(class.ports, &view.ports);
                 // Only alternatives that the node's open labels, as narrowed so far, still satisfy.
                 let agrees = |one: &crate::input::offerings::Alternative| {
                     one.offerings.has(offering)

@@ -7,6 +7,7 @@ use crate::input::custom_labels::{Narrowed, combine};
 use crate::input::intern::{Amounts, Bits, add, fits, how_many};
 use crate::place::hostname_topology::Tally;
 use crate::place::launch;
+use plimsoll_kubesched::ports_conflict;
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::HostPort;
@@ -61,8 +62,8 @@ impl Filled {
 }
 
 impl Packer<'_, '_> {
-    /// Fills a node with as many of `left` as it takes, items in order; `only` restricts it to one of them.
-    pub(super) fn fill(&self, offering: Id<Offering>, left: &Left, only: Option<Id<Entry>>, work: &mut u64) -> Filled {
+    /// Fills a node with as many of `left` as it takes, items in order.
+    pub(super) fn fill(&self, offering: Id<Offering>, left: &Left, work: &mut u64) -> Filled {
         let view = &self.view.offerings[offering];
         let mut node = Open {
             offering,
@@ -74,11 +75,6 @@ impl Packer<'_, '_> {
             closed: IndexVec::filled(false, self.classes.len()),
             accept: self.view.flexible.then(|| self.view.usable.clone()),
         };
-        if let Some(item) = only {
-            self.put(&mut node, item, left.counts[item]);
-            *work = work.saturating_sub(COST.0);
-            return node.filled;
-        }
         for pass in 0..PASSES {
             let before = node.filled.take.len();
             // Those that wait for others to be there come in a later pass.
@@ -152,8 +148,7 @@ impl Packer<'_, '_> {
             n = n.min(limit);
         }
         if !class.ports.is_empty() {
-            let mut others = node.reserved.iter().chain(node.ports.iter().copied());
-            let taken = others.any(|other| class.ports.iter().any(|port| other.conflicts(port)));
+            let taken = ports_conflict(class.ports, node.reserved) || ports_conflict(class.ports, &node.ports);
             node.closed[number] |= taken;
             n = if taken { 0 } else { n.min(1) };
         }

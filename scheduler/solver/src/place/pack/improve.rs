@@ -1,8 +1,9 @@
 //! Taking back the nodes that hold least for their price and packing their pods anew, as long as it pays.
 
 use super::left::Left;
-use super::{Packer, Packing, Pattern, Rank};
+use super::{Packer, Packing, Pattern};
 use crate::place::limits::{self, Headroom};
+use crate::score::Score;
 use plimsoll_model::index::IndexVec;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -54,13 +55,11 @@ pub(super) fn improve(packer: &Packer<'_, '_>, packing: Packing, limit: &Headroo
                 left[*item] += n;
                 pods += n;
             }
-            for (left, amount) in budget.iter_mut().zip(&node.charge) {
-                *left = left.map(|left| left.saturating_add(*amount));
-            }
+            limits::give(&mut budget, &node.charge);
             cost += node.price;
         }
         let again = packer.best_of(&Left::new(packer, left), &budget, &mut own);
-        if again.rank() >= Rank::new(pods, cost, taken.len()) {
+        if again.score() >= Score::of_placed(pods, cost, taken.len()) {
             misses += 1;
             continue;
         }

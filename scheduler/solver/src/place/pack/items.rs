@@ -4,15 +4,12 @@ use super::Item;
 use crate::input::context::SolveContext;
 use crate::input::intern::Bits;
 use crate::input::offerings::Alternative;
-use crate::place::hostname_topology::{HostRule, Membership, Tally};
+use crate::place::hostname_topology::{HostRule, Membership, most_alone};
 use crate::place::pod_groups::PodGroupId;
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::{HostPort, NodePool, PodShape};
 use std::collections::BTreeMap;
-
-/// Pods per node where nothing but room limits them; far above what any node holds.
-const UNLIMITED: usize = usize::MAX >> 16;
 
 /// What pods need beside room.
 pub(super) struct Class<'w> {
@@ -53,8 +50,7 @@ pub(crate) struct Entry {
 impl Class<'_> {
     /// How many pods of the class a node takes at most if it has no others.
     pub(super) fn most_alone(&self, rules: &IndexVec<HostRule, HostRule>) -> usize {
-        let most = if self.ports.is_empty() { UNLIMITED } else { 1 };
-        most.min(Tally::default().limit(rules, self.hosts, true)).max(1)
+        most_alone(rules, self.hosts, self.ports).max(1)
     }
 }
 

@@ -61,7 +61,7 @@ impl Packer<'_, '_> {
         // Those used most first: they are the least changed by rounding.
         used.sort_by(|a, b| b.times.total_cmp(&a.times).then(a.offering.cmp(&b.offering)));
         let thresholds = THRESHOLDS.iter().take(if is_exact { 1 } else { THRESHOLDS.len() });
-        thresholds.map(|threshold| self.bought(&used, *threshold, left, limit, work)).min_by_key(Packing::rank)
+        thresholds.map(|threshold| self.bought(&used, *threshold, left, limit, work)).min_by_key(Packing::score)
     }
 
     fn kind<'r>(&self, item: Id<Entry>, requests: &'r [i64], left: &Left) -> PodKind<'r> {
@@ -108,7 +108,7 @@ impl Packer<'_, '_> {
             }
             let mut counts = IndexVec::filled(0, self.items.len());
             take.iter().for_each(|(item, n)| counts[*item] = *n);
-            let filled = self.fill(*offering, &Left::new(self, counts), None, work);
+            let filled = self.fill(*offering, &Left::new(self, counts), work);
             // Pods that may not share a host take less: that is for the usual way.
             let whole = filled.take.len() == take.len() && filled.take.iter().all(|one| take.contains(one));
             if let Some(pattern) = self.pattern(*offering, &filled, copies, &limit).filter(|_| whole) {

@@ -4,9 +4,10 @@ use super::filling::Filled;
 use super::items::Entry;
 use super::lazy::{Promise, Promises};
 use super::left::Left;
-use super::{Packer, Packing, Pattern, Rank, Strategy};
+use super::{Packer, Packing, Pattern, Strategy};
 use crate::input::intern::{Bits, fits};
 use crate::place::limits::{self, Headroom};
+use crate::score::Score;
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::Id;
 
@@ -45,11 +46,7 @@ impl Packer<'_, '_> {
         if *work > 0 {
             plans.push((Strategy::Efficient, false));
             if left.items().count() * self.candidates.len() <= SMALL {
-                plans.extend([
-                    (Strategy::LargestFirst, true),
-                    (Strategy::LargestFirst, false),
-                    (Strategy::PerGroup, false),
-                ]);
+                plans.extend([(Strategy::LargestFirst, true), (Strategy::LargestFirst, false)]);
             }
             if limit.iter().any(Option::is_some) {
                 plans.extend([(Strategy::Frugal, true), (Strategy::Frugal, false)]);
@@ -58,7 +55,7 @@ impl Packer<'_, '_> {
         let mut best = Packing::default();
         for (strategy, by_resource) in plans {
             let found = self.run(strategy, by_resource, left.clone(), limit.clone(), work);
-            if found.rank() < best.rank() {
+            if found.score() < best.score() {
                 best = found;
             }
         }
@@ -89,7 +86,7 @@ impl Packer<'_, '_> {
                     nodes: nodes + 1,
                     last,
                 };
-                if best.as_ref().is_none_or(|known| assignment.rank() < known.rank()) {
+                if best.as_ref().is_none_or(|known| assignment.score() < known.score()) {
                     best = Some(assignment);
                 }
             }
@@ -102,7 +99,7 @@ impl Packer<'_, '_> {
             }
         }
         let mut packing = run.packing;
-        if let Some(assignment) = best.filter(|assignment| assignment.rank() < packing.rank()) {
+        if let Some(assignment) = best.filter(|assignment| assignment.score() < packing.score()) {
             packing.patterns.truncate(assignment.patterns);
             packing.patterns.push(assignment.last);
             (packing.placed, packing.cost) = (assignment.placed, assignment.cost);
@@ -122,7 +119,7 @@ impl Packer<'_, '_> {
             if !left.items().all(|item| self.class(item).any.has(*offering)) {
                 continue;
             }
-            let filled = self.fill(*offering, left, None, &mut 0);
+            let filled = self.fill(*offering, left, &mut 0);
             if filled.take.iter().map(|(_, n)| n).sum::<usize>() == left.pods {
                 return self.pattern(*offering, &filled, 1, limit);
             }
@@ -145,7 +142,7 @@ impl Packer<'_, '_> {
     fn promise(&self, run: &mut Run) {
         run.promises.clear();
         run.forced = match run.strategy {
-            Strategy::LargestFirst | Strategy::PerGroup => run.left.largest(),
+            Strategy::LargestFirst => run.left.largest(),
             Strategy::Efficient | Strategy::Frugal => None,
         };
         let known = run.by_resource && run.strategy != Strategy::Frugal;
@@ -207,8 +204,7 @@ impl Packer<'_, '_> {
             {
                 return Some((promise.offering, filled));
             }
-            let only = run.forced.filter(|_| run.strategy == Strategy::PerGroup);
-            let mut filled = self.fill(promise.offering, &run.left, only, work);
+            let mut filled = self.fill(promise.offering, &run.left, work);
             if filled.take.is_empty() || run.forced.is_some_and(|item| !filled.takes(item)) {
                 continue;
             }
@@ -244,8 +240,7 @@ impl Packing {
 }
 
 impl Ending {
-    /// As [`Packing::rank`].
-    fn rank(&self) -> Rank {
-        Rank::new(self.placed, self.cost, self.nodes)
+    fn score(&self) -> Score {
+        Score::of_placed(self.placed, self.cost, self.nodes)
     }
 }

@@ -52,12 +52,6 @@ pub(super) fn assign_within<'a>(
         let choice = context.tuples(context.relaxation.base(pod_group.shape)).all.len();
         (topology.joins(pod_group.shape).count(), bound, choice, requests, context.relaxation.order(pod_group.shape))
     });
-    let mut last = Vec::new();
-    if context.topology.waits {
-        let shapes: Vec<Id<PodShape>> = waiting.iter().map(|pod_group| pod_group.shape).collect();
-        (last, waiting) =
-            waiting.into_iter().partition(|pod_group| context.topology.counts_any(pod_group.shape, &shapes));
-    }
     let mut used = Caps::new();
     loop {
         let before: usize = waiting.iter().map(|pod_group| pod_group.pods.len()).sum();
@@ -69,10 +63,7 @@ pub(super) fn assign_within<'a>(
         waiting = rest;
         let after: usize = waiting.iter().map(|pod_group| pod_group.pods.len()).sum();
         if after == 0 || after == before {
-            if last.is_empty() {
-                return (ready, waiting);
-            }
-            waiting.append(&mut last);
+            return (ready, waiting);
         }
     }
 }

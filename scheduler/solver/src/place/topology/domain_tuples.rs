@@ -127,9 +127,7 @@ impl DomainTuples {
         let mut found: BTreeMap<Vec<Option<String>>, Option<i64>> = BTreeMap::new();
         for (id, pool) in context.pools.iter_enumerated() {
             let fits = &context.shapes[shape].fits[id];
-            let mut any = Bits::none(pool.offerings.len());
-            fits.iter().for_each(|one| any.join(&one.offerings));
-            let mut parts: Vec<(Vec<Option<String>>, Bits<Offering>)> = vec![(Vec::new(), any)];
+            let mut parts: Vec<(Vec<Option<String>>, Bits<Offering>)> = vec![(Vec::new(), pool.any_of(fits))];
             for (key, optional) in keys.iter().zip(&optional) {
                 let wanted = |value: &String| fits.iter().any(|one| one.admits(key, value));
                 let listed: Vec<Option<String>> =

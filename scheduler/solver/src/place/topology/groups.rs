@@ -69,13 +69,8 @@ impl Group {
 
     /// Whether pods of `shape` are members.
     pub(super) fn selects(&self, shape: &PodShape) -> bool {
-        self.namespaces.contains(&shape.namespace) && matches(&self.selector, shape)
+        self.namespaces.contains(&shape.namespace) && self.selector.matches(&shape.labels)
     }
-}
-
-/// Whether `selector` matches the labels of `shape`.
-pub(crate) fn matches(selector: &LabelSelector, shape: &PodShape) -> bool {
-    selector.matches(&shape.labels)
 }
 
 /// Required constraints of a shape. With `preferred`, includes preferred pod affinity and anti-affinity terms as well.

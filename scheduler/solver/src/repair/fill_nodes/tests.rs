@@ -1,6 +1,6 @@
 //! What pods that join launches make of the rest of a plan.
 
-use super::{FillOutcome, with};
+use super::{FillOutcome, Inputs, with};
 use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{Launch, Placement, Plan, PodRef, Termination, Unschedulable};
@@ -52,7 +52,9 @@ fn terminations_follow_their_launches_to_other_places() {
     let more =
         Plan { placements: vec![Placement { node: NodeName::from("two"), pods: vec![pod("a")] }], ..Plan::default() };
     let facts = Snapshot::default();
-    let all = with((&facts, &BTreeMap::new()), &plan, &more, &facts, FillOutcome::None);
+    let catalogs = BTreeMap::new();
+    let inputs = Inputs { snapshot: &facts, catalogs: &catalogs };
+    let all = with(inputs, &plan, &more, &facts, FillOutcome::None);
     let pods = |launch: &Launch| launch.pods.iter().map(|pod| pod.name.clone()).collect::<Vec<_>>().join(" ");
     assert_eq!(all.launches.iter().map(pods).collect::<Vec<_>>(), ["a c", "b x", "d"]);
     assert!(all.unschedulable.is_empty());
@@ -62,10 +64,7 @@ fn terminations_follow_their_launches_to_other_places() {
     // Nothing comes to a node that goes.
     let more_on_n1 =
         Plan { placements: vec![Placement { node: NodeName::from("n1"), pods: vec![pod("a")] }], ..more.clone() };
-    assert_eq!(with((&facts, &BTreeMap::new()), &plan, &more_on_n1, &facts, FillOutcome::None), plan);
+    assert_eq!(with(inputs, &plan, &more_on_n1, &facts, FillOutcome::None), plan);
     let plan = Plan { terminations: vec![termination("n3", &["c"], &[1])], ..plan };
-    assert_eq!(
-        with((&facts, &BTreeMap::new()), &plan, &more, &facts, FillOutcome::None).terminations[0].replaced_by,
-        [0]
-    );
+    assert_eq!(with(inputs, &plan, &more, &facts, FillOutcome::None).terminations[0].replaced_by, [0]);
 }

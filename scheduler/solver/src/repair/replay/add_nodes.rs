@@ -1,12 +1,12 @@
 //! Buys a further or a larger node for pods that are often stranded: the next plan would buy it anyway, after the
 //! pods have waited in vain.
 
-use super::edit::{self, Change};
 use super::outcomes::{ANEW, Outcomes, RUNS};
-use super::projected::{Assignment, Replay, Slot, Targets};
+use super::projected::{Assignment, Replay, Slot};
 use super::{Inputs, OFTEN, exchange_pods};
 use crate::input::intern::{Amounts, add, fits};
 use crate::repair::Repair;
+use crate::repair::edit::{self, Change, Targets};
 use crate::repair::{
     self,
     projection::{self, Room},

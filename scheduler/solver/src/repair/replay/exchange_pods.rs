@@ -1,10 +1,11 @@
 //! Exchanges pods between the nodes of a plan, so that fewer runs strand a pod.
 
+use super::Inputs;
 use super::outcomes::{CLOSE, Outcomes, RUNS};
 use super::projected::{Replay, Slot};
 use super::run::next;
-use super::{Inputs, edit};
 use crate::input::intern::{Amounts, add};
+use crate::repair::edit;
 use crate::retries;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::plan::Plan;

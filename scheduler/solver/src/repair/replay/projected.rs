@@ -2,11 +2,11 @@
 
 use super::{Inputs, is_pod_slot};
 use crate::input::intern::fits;
+use crate::repair::edit::Targets;
 use crate::repair::projection;
 use plimsoll_kubesched::{ClusterState, Machine, PodSlot};
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::index::{Id, IndexVec};
-use plimsoll_model::overlay;
 use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{Node, PodShape, PodState, Snapshot, SnapshotIndex};
@@ -41,9 +41,6 @@ pub(super) struct Replay {
     /// Nodes that pods of a shape may go to, other pods aside.
     pub(super) open: Rc<IndexVec<PodShape, Vec<Id<Node>>>>,
 }
-
-/// Node per pod UID.
-pub(super) type Targets = BTreeMap<PodUid, NodeName>;
 
 impl Replay {
     /// `None` if there is nothing to replay.
@@ -137,16 +134,13 @@ fn slots(before: &Snapshot, state: &ClusterState, targets: &Targets) -> Option<I
 
 /// Capacity of each launch's node for its pods, by listed type, cheapest first.
 fn sizes(inputs: Inputs<'_>, plan: &Plan) -> BTreeMap<NodeName, Vec<Resources>> {
-    let overlaid = overlay::applied(inputs.snapshot, inputs.catalogs);
-    let (snapshot, catalogs) =
-        overlaid.as_ref().map_or((inputs.snapshot, inputs.catalogs), |(snapshot, catalogs)| (snapshot, catalogs));
-    let of_launch = |launch: &Launch| {
-        let catalog = projection::catalog_of(snapshot, catalogs, launch)?;
+    let of_launch = |facts: Inputs<'_>, launch: &Launch| {
+        let catalog = projection::catalog_of(facts.snapshot, facts.catalogs, launch)?;
         let bought = launch.offerings.first()?.capacity_type;
         let listed = launch.offerings.iter().filter(|one| one.capacity_type == bought);
         let all: Vec<Resources> =
             listed.filter_map(|one| Some(catalog.get(&one.instance_type)?.allocatable())).collect();
         (!all.is_empty()).then(|| (NodeName(launch.action_id.0.clone()), all))
     };
-    plan.launches.iter().filter_map(of_launch).collect()
+    inputs.overlaid(|facts| plan.launches.iter().filter_map(|launch| of_launch(facts, launch)).collect())
 }

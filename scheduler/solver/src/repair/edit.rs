@@ -1,17 +1,19 @@
 //! Edits a plan: moves its pods, adds launches and leaves pods.
 
-use super::projected::Targets;
-use super::{Inputs, placed};
-use crate::repair::action_names::renamed;
-use crate::repair::fill_nodes::reorder;
-use crate::repair::narrow::{keep_fitting, narrow};
-use plimsoll_model::identity::{NodeName, PodUid};
+use super::Inputs;
+use super::action_names::renamed;
+use super::narrow::{keep_fitting, narrow};
+use crate::pipeline::in_order;
+use plimsoll_model::identity::{ActionId, NodeName, PodUid};
 use plimsoll_model::money::MicroUsdPerHour;
-use plimsoll_model::overlay::{self, Repriced};
+use plimsoll_model::overlay::Repriced;
 use plimsoll_model::plan::{Launch, OfferingChoice, Placement, Plan, PodRef, Unschedulable};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{Node, PodShape};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Node per pod UID.
+pub(super) type Targets = BTreeMap<PodUid, NodeName>;
 
 /// Changes to a plan.
 #[derive(Default)]
@@ -33,17 +35,10 @@ impl From<Targets> for Change {
 /// Applies `change` to `plan`. `nodes` include the nodes of its launches. `None` if the result is invalid, or if
 /// the launches of `plan` itself cost more than before.
 pub(super) fn with(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Change) -> Option<Plan> {
-    let overlaid = overlay::applied(inputs.snapshot, inputs.catalogs);
-    let facts = overlaid.as_ref().map_or(inputs, |(snapshot, catalogs)| Inputs { snapshot, catalogs });
     let more: i64 = change.further.iter().map(|launch| launch.price().0).sum();
     // First with all listed types, then with the node that the replay used alone.
-    [false, true].into_iter().find_map(|sure| {
-        let mut other = moved(facts, plan, nodes, change, sure)?;
-        other.launches.extend(change.further.iter().cloned());
-        other.unschedulable.extend(change.left.iter().cloned());
-        other.unschedulable.sort();
-        judged(inputs, plan, other, more)
-    })
+    let moved = |sure| inputs.overlaid(|facts| moved(facts, plan, nodes, change, sure));
+    [false, true].into_iter().find_map(|sure| judged(inputs, plan, moved(sure), more))
 }
 
 /// Enlarges launches by `more`, keyed by node name. `None` if nothing changes or the result is invalid.
@@ -53,18 +48,19 @@ pub(super) fn with_room(
     nodes: &[Node],
     more: &BTreeMap<&NodeName, Resources>,
 ) -> Option<Plan> {
-    let overlaid = overlay::applied(inputs.snapshot, inputs.catalogs);
-    let facts = overlaid.as_ref().map_or(inputs, |(snapshot, catalogs)| Inputs { snapshot, catalogs });
     let mut other = plan.clone();
-    for launch in &mut other.launches {
-        let Some(more) = more.get(&NodeName(launch.action_id.0.clone())) else { continue };
-        let node = nodes.iter().find(|node| node.name.0 == launch.action_id.0)?;
-        let before = launch.requests.clone();
-        launch.requests.add(more);
-        keep_fitting((facts.snapshot, facts.catalogs), launch, node, &BTreeSet::new());
-        launch.requests = before;
-        rename(launch, "launch with more room");
-    }
+    inputs.overlaid(|facts| {
+        for launch in &mut other.launches {
+            let Some(more) = more.get(&NodeName(launch.action_id.0.clone())) else { continue };
+            let node = nodes.iter().find(|node| node.name.0 == launch.action_id.0)?;
+            let before = launch.requests.clone();
+            launch.requests.add(more);
+            keep_fitting((facts.snapshot, facts.catalogs), launch, node, &BTreeSet::new());
+            launch.requests = before;
+            rename(launch, "launch with more room");
+        }
+        Some(())
+    })?;
     judged(inputs, plan, other, i64::MAX).filter(|other| other.hourly > plan.hourly)
 }
 
@@ -86,13 +82,14 @@ fn rename(launch: &mut Launch, what: &str) {
     launch.action_id = renamed(&launch.action_id, what, pods.chain(launch.offerings.iter().map(offering)));
 }
 
-/// Moves the pods and removes launches without pods.
-fn moved(facts: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Change, sure: bool) -> Option<Plan> {
+/// Moves the pods, which may have had no place so far, removes launches without pods, and applies the rest of `change`.
+/// With `sure`, launches that get other pods are narrowed to their nodes in `nodes`.
+pub(super) fn moved(facts: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Change, sure: bool) -> Plan {
     let Change { targets, further, left } = change;
     let goes = |pod: &PodRef| targets.contains_key(&pod.uid) || left.iter().any(|one| one.pod.uid == pod.uid);
-    let names = placed(plan).map(|pod| (&pod.uid, pod));
+    let all = placed(plan).chain(plan.unschedulable.iter().map(|one| &one.pod));
     let mut coming: BTreeMap<&NodeName, Vec<PodRef>> = BTreeMap::new();
-    for (uid, pod) in names.collect::<BTreeMap<&PodUid, &PodRef>>() {
+    for (uid, pod) in all.map(|pod| (&pod.uid, pod)).collect::<BTreeMap<&PodUid, &PodRef>>() {
         if let Some(node) = targets.get(uid) {
             coming.entry(node).or_default().push(pod.clone());
         }
@@ -101,8 +98,6 @@ fn moved(facts: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Change, sure: 
     let shapes: BTreeMap<_, &PodShape> = facts.snapshot.shapes.iter().map(|shape| (&shape.id, shape)).collect();
     let shape_of = |pod: &PodRef| shape_ids.get(&pod.uid).and_then(|id| shapes.get(id)).copied();
     let mut other = plan.clone();
-    let mut stays: BTreeMap<NodeName, Vec<PodRef>> = BTreeMap::new();
-    let mut empty = BTreeSet::new();
     for launch in &mut other.launches {
         let mut pods: Vec<PodRef> = launch.pods.iter().filter(|pod| !goes(pod)).cloned().collect();
         pods.extend(coming.remove(&NodeName(launch.action_id.0.clone())).unwrap_or_default());
@@ -110,28 +105,28 @@ fn moved(facts: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Change, sure: 
         if pods == launch.pods {
             continue;
         }
-        if pods.is_empty() {
-            empty.insert(launch.action_id.clone());
-            continue;
-        }
         launch.pods.iter().filter_map(shape_of).for_each(|shape| launch.requests.subtract(&shape.requests));
-        let wanted: BTreeSet<&PodShape> = pods.iter().filter_map(shape_of).collect();
-        pods.iter().filter_map(shape_of).for_each(|shape| launch.requests.add(&shape.requests));
-        let node = nodes.iter().find(|node| node.name.0 == launch.action_id.0)?;
-        if sure {
-            narrow(launch, node);
-        }
-        keep_fitting((facts.snapshot, facts.catalogs), launch, node, &wanted);
         launch.pods = pods;
+        let wanted: BTreeSet<&PodShape> = launch.pods.iter().filter_map(shape_of).collect();
+        launch.pods.iter().filter_map(shape_of).for_each(|shape| launch.requests.add(&shape.requests));
+        if let Some(node) = nodes.iter().find(|node| node.name.0 == launch.action_id.0) {
+            if sure {
+                narrow(launch, node);
+            }
+            keep_fitting((facts.snapshot, facts.catalogs), launch, node, &wanted);
+        }
         rename(launch, "launch with other pods");
     }
-    other.launches.retain(|launch| !empty.contains(&launch.action_id));
+    let before: BTreeSet<&ActionId> =
+        plan.launches.iter().filter(|launch| launch.pods.is_empty()).map(|launch| &launch.action_id).collect();
+    other.launches.retain(|launch| !launch.pods.is_empty() || before.contains(&launch.action_id));
     for launch in further {
         coming.remove(&NodeName(launch.action_id.0.clone()));
     }
+    other.launches.extend(further.iter().cloned());
+    let mut stays: BTreeMap<NodeName, Vec<PodRef>> = BTreeMap::new();
     for to in std::mem::take(&mut other.placements) {
-        let stay = to.pods.into_iter().filter(|pod| !goes(pod));
-        stays.entry(to.node).or_default().extend(stay);
+        stays.entry(to.node).or_default().extend(to.pods.into_iter().filter(|pod| !goes(pod)));
     }
     for (node, pods) in coming {
         stays.entry(node.clone()).or_default().extend(pods);
@@ -139,5 +134,26 @@ fn moved(facts: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Change, sure: 
     other.placements = stays.into_iter().map(|(node, pods)| Placement { node, pods }).collect();
     other.placements.iter_mut().for_each(|to| to.pods.sort());
     other.placements.retain(|to| !to.pods.is_empty());
-    Some(other)
+    other.unschedulable.retain(|one| !targets.contains_key(&one.pod.uid));
+    other.unschedulable.extend(left.iter().cloned());
+    other.unschedulable.sort();
+    other
+}
+
+/// Sorts launches and updates the indices by which terminations refer to them.
+pub(super) fn reorder(plan: &mut Plan) {
+    let mut launches: Vec<(usize, Launch)> = std::mem::take(&mut plan.launches).into_iter().enumerate().collect();
+    launches.sort_by(|(_, a), (_, b)| in_order(a, b));
+    let places: BTreeMap<usize, usize> = launches.iter().enumerate().map(|(now, (before, _))| (*before, now)).collect();
+    for termination in &mut plan.terminations {
+        let known = termination.replaced_by.iter().filter_map(|before| places.get(before).copied());
+        termination.replaced_by = known.collect();
+        termination.replaced_by.sort_unstable();
+    }
+    plan.launches = launches.into_iter().map(|(_, launch)| launch).collect();
+}
+
+/// Pods that the plan places.
+pub(super) fn placed(plan: &Plan) -> impl Iterator<Item = &PodRef> {
+    plan.launches.iter().flat_map(|launch| &launch.pods).chain(plan.placements.iter().flat_map(|to| &to.pods))
 }
