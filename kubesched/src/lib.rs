@@ -58,5 +58,5 @@ mod topology;
 pub mod volumes;
 
 pub use filter::{Nominated, Rejection, ports_conflict};
-pub use node::{Machine, free};
+pub use node::{Machine, free_capacity};
 pub use state::{Checkpoint, ClusterState, PodSlot};

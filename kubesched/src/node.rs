@@ -101,7 +101,8 @@ pub(crate) fn usage(
     };
     let usage = |(number, node): (usize, &Node)| {
         let residents = index.residents(number).iter().filter_map(|place| shape_of(*place as usize));
-        let (free, ports) = free(table, node, residents.filter(|(pod, ..)| !pod.is_virtual()), daemons.iter().copied());
+        let (free, ports) =
+            free_capacity(table, node, residents.filter(|(pod, ..)| !pod.is_virtual()), daemons.iter().copied());
         (Machine::new(node, free), ports)
     };
     snapshot.nodes.iter().enumerate().map(usage).collect()
@@ -109,7 +110,7 @@ pub(crate) fn usage(
 
 /// What is free on `node` beside `pods`, and the host ports that are taken there. Shapes come with what their pods
 /// request. Pods of `daemons` that are still to come have their room already.
-pub fn free<'s>(
+pub fn free_capacity<'s>(
     table: &ResourceTable,
     node: &Node,
     pods: impl Iterator<Item = (&'s Pod, &'s PodShape, &'s Amounts)>,

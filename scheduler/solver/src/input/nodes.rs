@@ -163,7 +163,7 @@ impl Nodes {
             (*pod, shape, requests)
         });
         let daemons = snapshot.daemon_sets.iter().filter_map(|daemon| solve_index.shape_number(&daemon.shape));
-        let (free, ports) = plimsoll_kubesched::free(solve_index.table(), node, there, daemons.map(requested));
+        let (free, ports) = plimsoll_kubesched::free_capacity(solve_index.table(), node, there, daemons.map(requested));
         NodeData {
             room: Arc::new(Room { free, ports, tally, closed: false }),
             class: self.class(solve_index, node),

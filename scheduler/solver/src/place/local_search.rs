@@ -15,7 +15,7 @@ use crate::place::{Placed, State};
 use bins::Bins;
 use workspace::Workspace;
 
-/// Pods up to which a plan is small: all of them are placed anew at once, too.
+/// Pods up to which a plan is small: launches of one pool are looked at as well, and more often.
 const SMALL: usize = 300;
 /// Pods beyond which it is left: among so many the packing found company for each.
 const LARGE: usize = 1_000;
@@ -54,7 +54,7 @@ pub(crate) fn improve<'a>(context: &SolveContext<'a>, state: &mut State, placed:
         }
     }
     let mut workspace = Workspace::new(context, kinds, open, state.headroom.clone(), small);
-    if !search::improve(&mut workspace, small) {
+    if !search::improve(&mut workspace) {
         return;
     }
     let Workspace { kinds, bins, headroom, .. } = workspace;

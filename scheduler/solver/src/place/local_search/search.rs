@@ -1,29 +1,24 @@
-//! Two launches as one; the pods of some launches on others; all of them anew, the largest pods first.
+//! Pods of some launches on others, the largest pods first.
 
 use super::bins::{Bin, BinId, BinKind, Part};
 use super::workspace::Workspace;
 use crate::input::offerings::PoolView;
-use crate::place::limits::{self, give};
-use crate::score::PER_NODE;
+use crate::place::limits;
 use plimsoll_model::index::Id;
 use plimsoll_model::snapshot::NodePool;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Launches that are looked at, those that hold least for their price: the others have little to give, and each is compared with each.
+/// Launches that are looked at, those that hold least for their price: the others have little to give.
 const CLOSEST: usize = 40;
 /// How many launches are emptied at once, in turn.
 const SIZES: [usize; 4] = [1, 2, 3, 5];
 
 /// Whether anything became cheaper.
-pub(super) fn improve(workspace: &mut Workspace<'_, '_>, small: bool) -> bool {
+pub(super) fn improve(workspace: &mut Workspace<'_, '_>) -> bool {
     let mut changed = false;
-    if small {
-        let all: Vec<BinId> = workspace.bins.ids().collect();
-        changed |= empty(workspace, &all);
-    }
     loop {
-        let mut better = join_all(workspace);
+        let mut better = false;
         for size in SIZES {
             let mut start = 0;
             loop {
@@ -57,59 +52,6 @@ fn wasteful(workspace: &Workspace<'_, '_>) -> Vec<BinId> {
     let mut order: Vec<(Reverse<i64>, BinId)> = there.collect();
     order.sort_unstable();
     order.into_iter().map(|(_, index)| index).take(CLOSEST).collect()
-}
-
-/// Makes one launch of two as long as that is cheaper.
-fn join_all(workspace: &mut Workspace<'_, '_>) -> bool {
-    let mut any = false;
-    let order = wasteful(workspace);
-    for (place, one) in order.iter().enumerate() {
-        for other in order.iter().skip(place + 1) {
-            if workspace.looks == 0 {
-                return any;
-            }
-            any |= join(workspace, *one, *other) || join(workspace, *other, *one);
-        }
-    }
-    any
-}
-
-/// Puts all pods of `other` on `one`, if that is cheaper.
-fn join(workspace: &mut Workspace<'_, '_>, one: BinId, other: BinId) -> bool {
-    let context = workspace.context;
-    let (Some(to), Some(from)) = (&workspace.bins[one], &workspace.bins[other]) else { return false };
-    if !from
-        .parts
-        .iter()
-        .all(|part| to.admission(context, &workspace.kinds[part.kind], part.pods.len()) == part.pods.len())
-    {
-        return false;
-    }
-    workspace.looks = workspace.looks.saturating_sub(2);
-    let mut room = workspace.headroom[to.pool].clone();
-    give(&mut room, &to.charge);
-    if to.pool == from.pool {
-        give(&mut room, &from.charge);
-    }
-    let before = to.price(context) + from.price(context) + PER_NODE;
-    let (mut both, parts) = (to.clone(), from.parts.clone());
-    for part in parts {
-        if both.extend(context, &workspace.kinds, part).is_none() {
-            return false;
-        }
-    }
-    if both.settle(context, &room).is_none() || both.price(context) >= before {
-        return false;
-    }
-    let mut log = workspace.log();
-    workspace.remove(one, &mut log);
-    workspace.remove(other, &mut log);
-    workspace.put(Some(one), both, &mut log);
-    let due = workspace.changed(&log).all(|bin| is_due(workspace, bin));
-    if !due {
-        workspace.rollback(log);
-    }
-    due
 }
 
 /// Takes launches away and puts their pods elsewhere, if that is cheaper.
