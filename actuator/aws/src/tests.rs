@@ -148,7 +148,6 @@ async fn set_role_replaces_the_role_of_an_existing_profile() {
 #[tokio::test]
 async fn set_role_waits_for_a_profile_that_was_just_created() {
     let replies = vec![
-        done("CreateInstanceProfile"),
         refused("NoSuchEntity"),
         profile(None),
         refused("NoSuchEntity"),
@@ -157,10 +156,9 @@ async fn set_role_waits_for_a_profile_that_was_just_created() {
     ];
     let stub = Stub::new(replies).await;
     let iam = Iam::new(&stub.config());
-    iam.create("p", "/", &[].into()).await.unwrap();
     iam.set_role("p", "new").await.unwrap();
     let (get, add) = ("GetInstanceProfile", "AddRoleToInstanceProfile");
-    assert_eq!(actions(&stub), ["CreateInstanceProfile", get, get, add, get, add]);
+    assert_eq!(actions(&stub), [get, get, add, get, add]);
 }
 
 #[tokio::test]

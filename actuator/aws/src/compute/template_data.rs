@@ -32,7 +32,7 @@ pub(super) fn data(content: LaunchTemplateData) -> RequestLaunchTemplateData {
         .enclave_options
         .map(|options| LaunchTemplateEnclaveOptionsRequest::builder().enabled(options.enabled).build());
     let market = content.instance_market_options.map(|options| {
-        let market = MarketType::from(options.market_type.as_str());
+        let market = MarketType::from(options.market_type);
         LaunchTemplateInstanceMarketOptionsRequest::builder().market_type(market).build()
     });
     let tags = content.tag_specifications.into_iter().map(|tags| {
