@@ -177,19 +177,7 @@ impl Ledger {
             Err(rejection) => return self.reject(&launch.action_id, rejection),
         };
         let name = claim_name(&launch.node_pool, &launch.action_id);
-        let record = ClaimRecord {
-            pool: launch.node_pool.clone(),
-            action: Some(launch.action_id.clone()),
-            node: None,
-            counted: reserve,
-            pods: launch.pods.iter().map(|pod| pod.uid.clone()).collect(),
-            probe: false,
-            launched: false,
-            initialized: false,
-            deleting: false,
-            pods_until: None,
-            late: false,
-        };
+        let record = ClaimRecord::admitted(launch, reserve, &plan.virtual_pods);
         for pod in &record.pods {
             // An expired reservation may still be on the former claim.
             self.release_pod(pod);

@@ -11,6 +11,7 @@ use plimsoll_model::resources::Resources;
 use plimsoll_model::time::{Millis, Timestamp};
 use record::ClaimRecord;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// How long a CreateFleet call usually takes at most: when the outcome of a probe is known.
 const PROBE_TIME: Millis = Millis::from_seconds(5);
@@ -35,6 +36,7 @@ pub struct ClaimView<'a> {
     /// The claim is being deleted.
     pub deleting: bool,
     pods: &'a BTreeSet<PodUid>,
+    virtual_pods: &'a BTreeSet<PodUid>,
     pods_until: Option<Timestamp>,
 }
 
@@ -43,6 +45,12 @@ impl<'a> ClaimView<'a> {
     pub fn pods(&self, now: Timestamp) -> impl Iterator<Item = &'a PodUid> + use<'a> {
         let over = self.pods_until.is_some_and(|until| until <= now);
         self.pods.iter().filter(move |_| !over)
+    }
+
+    /// Whether a reserved pod is a virtual one, of a CapacityBuffer. Unknown for claims of a former leader.
+    #[must_use]
+    pub fn is_virtual(&self, pod: &PodUid) -> bool {
+        self.virtual_pods.contains(pod)
     }
 }
 
@@ -174,6 +182,7 @@ impl Ledger {
             node: None,
             counted: reserve,
             pods: BTreeSet::new(),
+            virtual_pods: Arc::default(),
             probe: false,
             launched: false,
             initialized: false,
@@ -199,6 +208,7 @@ fn view<'a>(name: &'a str, claim: &'a ClaimRecord) -> ClaimView<'a> {
         initialized: claim.initialized,
         deleting: claim.deleting,
         pods: &claim.pods,
+        virtual_pods: &claim.virtual_pods,
         pods_until: claim.pods_until,
     }
 }

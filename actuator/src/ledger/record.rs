@@ -3,6 +3,7 @@
 use crate::durable;
 use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
 use plimsoll_model::names::annotation;
+use plimsoll_model::plan::Launch;
 use plimsoll_model::quantity::{format_amount, parse_resources};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::DisruptionReason;
@@ -10,6 +11,7 @@ use plimsoll_model::time::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The ledger's input from a NodeClaim.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -53,6 +55,8 @@ pub(super) struct ClaimRecord {
     /// Resources that count against limits: the most the claim may become, or what it is.
     pub(super) counted: Resources,
     pub(super) pods: BTreeSet<PodUid>,
+    /// Virtual pods of the launch's plan.
+    pub(super) virtual_pods: Arc<BTreeSet<PodUid>>,
     /// The launch accepts only offerings on probation.
     pub(super) probe: bool,
     pub(super) launched: bool,
@@ -63,6 +67,26 @@ pub(super) struct ClaimRecord {
     /// The claim appeared without an admission after this term began to admit, or another claim has its pods. Its
     /// launch is not sent again.
     pub(super) late: bool,
+}
+
+impl ClaimRecord {
+    /// The record of an admitted launch. `virtual_pods` has the virtual pods of the plan.
+    pub(super) fn admitted(launch: &Launch, counted: Resources, virtual_pods: &Arc<BTreeSet<PodUid>>) -> Self {
+        Self {
+            pool: launch.node_pool.clone(),
+            action: Some(launch.action_id.clone()),
+            node: None,
+            counted,
+            pods: launch.pods.iter().map(|pod| pod.uid.clone()).collect(),
+            virtual_pods: Arc::clone(virtual_pods),
+            probe: false,
+            launched: false,
+            initialized: false,
+            deleting: false,
+            pods_until: None,
+            late: false,
+        }
+    }
 }
 
 /// A removal in progress. Stored as [`annotation::REMOVAL`] on the candidate claim, so that a new leader finishes or
@@ -126,6 +150,7 @@ pub(super) fn claim_record(seed: &ClaimSeed) -> Result<ClaimRecord, LedgerProble
         node: seed.node.clone(),
         counted,
         pods,
+        virtual_pods: Arc::default(),
         probe: false,
         launched: seed.capacity.is_some(),
         initialized: seed.initialized,

@@ -29,17 +29,20 @@ pub(super) fn claim_of(deps: &Removals, name: &NodeName) -> Option<(Arc<NodeClai
     Some((claim, node))
 }
 
-/// Existing pods that the claim is reserved for. Pods that are gone, or that never came, keep no node.
+/// Existing pods that the claim is reserved for, and virtual ones of CapacityBuffers. Pods that are gone, or that never
+/// came, keep no node.
 pub(super) fn expected_pods(deps: &Removals, claim: &str) -> BTreeSet<PodUid> {
     let now = deps.clock.timestamp();
-    let reserved: BTreeSet<PodUid> =
-        deps.ledger.read(|ledger| ledger.claim(claim).iter().flat_map(|view| view.pods(now)).cloned().collect());
-    if reserved.is_empty() {
-        return reserved;
+    let (mut expected, reserved): (BTreeSet<PodUid>, BTreeSet<PodUid>) = deps.ledger.read(|ledger| {
+        let Some(view) = ledger.claim(claim) else { return Default::default() };
+        view.pods(now).cloned().partition(|pod| view.is_virtual(pod))
+    });
+    if !reserved.is_empty() {
+        let pods = deps.stores.pods.state();
+        let existing = pods.iter().filter_map(|pod| pod.metadata.uid.clone().map(PodUid));
+        expected.extend(existing.filter(|uid| reserved.contains(uid)));
     }
-    let existing = deps.stores.pods.state();
-    let existing = existing.iter().filter_map(|pod| pod.metadata.uid.clone().map(PodUid));
-    existing.filter(|uid| reserved.contains(uid)).collect()
+    expected
 }
 
 /// A node and the destination nodes of its pods, from the watch cache.
