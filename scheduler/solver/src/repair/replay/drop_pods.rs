@@ -7,13 +7,17 @@
 use super::add_nodes::{Ended, Nodes, played, with_nodes};
 use super::outcomes::{ANEW, Outcomes, RUNS};
 use super::projected::Replay;
-use super::{Inputs, OFTEN};
+use super::{Inputs, OFTEN, is_pod_slot};
 use crate::repair::Repair;
+use crate::repair::edit::{self, Change, placed};
+use crate::repair::projection::{self, Room};
 use crate::retries;
-use plimsoll_model::identity::PodUid;
-use plimsoll_model::plan::Plan;
-use plimsoll_model::snapshot::Snapshot;
-use std::collections::BTreeSet;
+use plimsoll_model::identity::{PodUid, ShapeId};
+use plimsoll_model::index::Id;
+use plimsoll_model::plan::{Plan, Reason, ReasonCode, Unschedulable};
+use plimsoll_model::snapshot::{PodShape, Snapshot};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// If `plan` strands a pod in more than half of the runs, returns a plan that leaves more pods but strands one in
 /// fewer than [`OFTEN`] runs. `plan` strands at least half of the pods that are left in addition, on average.
@@ -29,9 +33,14 @@ pub(super) fn planned(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) ->
     if assignments().any(|assignment| finds_room(repair, &Ended::new(inputs, plan, &replay, assignment))) {
         return None;
     }
+    let shapes = stranded(&replay, &outcomes);
     let lost: usize = outcomes.stranded.values().sum();
+    let following = without_self_affinity(inputs.snapshot, &shapes).into_iter();
+    let without = shapes.iter().take(retries::PLANS).map(|shape| without(inputs.snapshot, shape));
+    let anew = following.chain(without).map(|facts| made_for(repair, &facts));
     let ended = assignments().map(|assignment| with_nodes(repair, plan, &replay, assignment, Nodes::AnyOrNone));
-    ended.flatten().find_map(|other| {
+    let never = || never_bound(repair, plan, &replay, &outcomes);
+    anew.chain(ended).chain(std::iter::once_with(never)).flatten().find_map(|other| {
         let more = left(&other).len().saturating_sub(left(plan).len());
         if 2 * lost < more * ANEW * RUNS {
             return None;
@@ -52,6 +61,90 @@ fn finds_room(repair: &Repair<'_>, ended: &Ended) -> bool {
 fn always_strands(inputs: Inputs<'_>, facts: &Snapshot, plan: &Plan) -> bool {
     let replay = Replay::new(Inputs { snapshot: facts, ..inputs }, plan);
     replay.is_some_and(|replay| Outcomes::of(&replay).stranding == RUNS)
+}
+
+/// The snapshot without pending pods of the shape.
+fn without(snapshot: &Snapshot, shape: &ShapeId) -> Snapshot {
+    let mut facts = snapshot.clone();
+    facts.pods.retain(|pod| pod.shape != *shape || !is_pod_slot(pod));
+    facts
+}
+
+/// The cluster after the plan, with its nodes counted against limits.
+fn once_done(inputs: Inputs<'_>, plan: &Plan) -> Snapshot {
+    let mut after = projection::project(inputs.snapshot, inputs.catalogs, plan);
+    projection::count_limits((inputs.snapshot, inputs.catalogs), plan, Room::Least, &mut after);
+    after
+}
+
+/// The plan for changed facts, if no pod that it leaves has a place once its nodes exist.
+fn made_for(repair: &Repair<'_>, facts: &Snapshot) -> Option<Plan> {
+    let mut plan = repair.plan_keeping_nodes(facts)?;
+    let then = repair.plan_keeping_nodes(&once_done(repair.inputs, &plan))?;
+    if placed(&then).next().is_some() {
+        return None;
+    }
+    plan.unschedulable = then.unschedulable;
+    is_valid(repair.inputs, &plan).then_some(plan)
+}
+
+/// `plan` without pods that are stranded in three of four runs and that have no place once all others are bound,
+/// such as pods that wait for each other.
+fn never_bound(repair: &Repair<'_>, plan: &Plan, replay: &Replay, outcomes: &Outcomes) -> Option<Plan> {
+    let inputs = repair.inputs;
+    let rarely = outcomes.stranded.iter().filter(|(_, times)| 4 * **times >= 3 * ANEW * RUNS);
+    let rarely: BTreeSet<&PodUid> = rarely.map(|(slot, _)| &replay.slots[*slot].uid).collect();
+    let left = placed(plan).filter(|pod| rarely.contains(&pod.uid)).map(|pod| Unschedulable {
+        pod: pod.clone(),
+        reasons: vec![Reason {
+            node_pool: String::new(),
+            code: ReasonCode::TopologyUnsatisfiable,
+            message: "its spreads, affinity or anti-affinity wait for pods that cannot be there before it".to_owned(),
+        }],
+    });
+    let change = Change { left: left.collect(), ..Change::default() };
+    let other = edit::with(inputs, plan, &replay.after.nodes, &change)?;
+    let after = once_done(inputs, &other);
+    let next = repair.plan_keeping_nodes(&after)?;
+    (placed(&next).next().is_none() || always_strands(inputs, &after, &next)).then_some(other)
+}
+
+/// Shapes of stranded pods, most often stranded first.
+fn stranded(replay: &Replay, outcomes: &Outcomes) -> Vec<ShapeId> {
+    let mut often: BTreeMap<Id<PodShape>, usize> = BTreeMap::new();
+    for (slot, times) in &outcomes.stranded {
+        *often.entry(replay.slots[*slot].shape).or_default() += times;
+    }
+    let mut shapes: Vec<(Reverse<usize>, Id<PodShape>)> =
+        often.into_iter().map(|(shape, times)| (Reverse(times), shape)).collect();
+    shapes.sort_unstable();
+    let shape = |id: Id<PodShape>| replay.after.shapes.get(id.number());
+    shapes.into_iter().filter_map(|(_, id)| Some(shape(id)?.id.clone())).collect()
+}
+
+/// The snapshot as if no pod of these shapes matched its own pod affinity, so that none of them can be the first of
+/// a group; `None` if none matches.
+fn without_self_affinity(snapshot: &Snapshot, shapes: &[ShapeId]) -> Option<Snapshot> {
+    let mut facts = snapshot.clone();
+    let mut any = false;
+    for shape in facts.shapes.iter_mut().filter(|shape| shapes.contains(&shape.id)) {
+        let keys = own_terms(shape);
+        any |= !keys.is_empty();
+        shape.labels.retain(|key, _| !keys.contains(key));
+    }
+    any.then_some(facts)
+}
+
+/// Keys of labels by which a pod matches its own required pod affinity.
+fn own_terms(shape: &PodShape) -> BTreeSet<String> {
+    let required = shape.pod_affinity.iter().filter(|term| !term.anti && term.weight.is_none());
+    let own = required.filter(|term| term.namespaces.contains(&shape.namespace));
+    let selectors = own.filter_map(|term| term.selector.as_ref()).filter(|selector| selector.matches(&shape.labels));
+    let keys = selectors.flat_map(|selector| {
+        let expressions = selector.match_expressions.iter().map(|one| &one.key);
+        selector.match_labels.keys().chain(expressions).cloned()
+    });
+    keys.collect()
 }
 
 pub(super) fn is_valid(inputs: Inputs<'_>, plan: &Plan) -> bool {
