@@ -26,6 +26,8 @@ pub struct Surroundings {
     pub pods: Vec<Pod>,
     /// All PodDisruptionBudgets.
     pub budgets: Vec<PodDisruptionBudget>,
+    /// Requests of the pods that a launch reserved a destination for and that are not there yet.
+    pub expected: BTreeMap<NodeName, Resources>,
     /// The current time.
     pub now: Timestamp,
 }
@@ -56,6 +58,7 @@ pub struct RemovalView {
     snapshot: Snapshot,
     problems: Vec<String>,
     node: NodeName,
+    expected: BTreeMap<NodeName, Resources>,
     now: Timestamp,
 }
 
@@ -63,13 +66,13 @@ impl RemovalView {
     /// Parses the objects.
     #[must_use]
     pub fn of(surroundings: Surroundings) -> Self {
-        let Surroundings { node, nodes, claims, pods, budgets, now } = surroundings;
+        let Surroundings { node, nodes, claims, pods, budgets, expected, now } = surroundings;
         let pods = pods.into_iter().map(Arc::new).collect();
         let objects =
             Objects { nodes, node_claims: claims, pods, pod_disruption_budgets: budgets, ..Objects::default() };
         let (snapshot, problems) = plimsoll_snapshot::build(&objects, &Extra { now, ..Extra::default() });
         let problems = problems.iter().filter(|problem| problem.left_out).map(ToString::to_string).collect();
-        Self { snapshot, problems, node, now }
+        Self { snapshot, problems, node, expected, now }
     }
 
     fn node(&self, name: &NodeName) -> Option<&NodeView> {
@@ -156,7 +159,7 @@ impl RemovalView {
         }
     }
 
-    /// Free resources of a node; `None` if it accepts no pods.
+    /// Resources of a node that neither its pods nor the pods that it is reserved for use; `None` if it accepts no pods.
     fn free(&self, name: &NodeName) -> Option<Resources> {
         let takes_pods = |node: &&NodeView| {
             let closed = node.taints.iter().any(|taint| taint.key == taint::DISRUPTED);
@@ -167,6 +170,7 @@ impl RemovalView {
         for pod in self.pods_on(name) {
             free.subtract(&self.requests(pod));
         }
+        self.expected.get(name).into_iter().for_each(|requests| free.subtract(requests));
         Some(free)
     }
 }

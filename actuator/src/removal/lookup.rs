@@ -5,10 +5,12 @@ use super::facts::Surroundings;
 use crate::clock::Timestamped;
 use crate::pods;
 use crate::stores::provider_id;
-use k8s_openapi::api::core::v1::{Node, Taint};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::identity::{NodeName, PodUid};
-use std::collections::BTreeSet;
+use plimsoll_model::resources::Resources;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub(super) fn taints(node: &Node) -> &[Taint] {
@@ -45,6 +47,23 @@ pub(super) fn expected_pods(deps: &Removals, claim: &str) -> BTreeSet<PodUid> {
     expected
 }
 
+/// Requests of the existing pods that the claim is reserved for and that are not on its node. Such a pod is pending, or
+/// still runs on a node that is being deleted.
+fn requests_of_expected_pods(deps: &Removals, claim: &str, node: &str) -> Resources {
+    let mut requests = Resources::new();
+    let expected = expected_pods(deps, claim);
+    if expected.is_empty() {
+        return requests;
+    }
+    let pods = deps.stores.pods.state();
+    let comes = |pod: &&Arc<Pod>| expected.contains(&PodUid(pods::uid(pod))) && pods::node_name(pod) != Some(node);
+    for spec in pods.iter().filter(comes).filter_map(|pod| pod.spec.as_ref()) {
+        // A pod that cannot be read is never bound by a plan.
+        requests.add(&plimsoll_snapshot::effective_requests(spec).unwrap_or_default());
+    }
+    requests
+}
+
 /// A node and the destination nodes of its pods, from the watch cache.
 pub(super) fn surroundings<'a>(
     deps: &Removals,
@@ -60,12 +79,23 @@ pub(super) fn surroundings<'a>(
     let ids: BTreeSet<&str> = nodes.iter().filter_map(|node| node.spec.as_ref()?.provider_id.as_deref()).collect();
     let claims = stores.claims.state();
     let claims = claims.iter().filter(|claim| provider_id(claim).is_some_and(|id| ids.contains(id)));
+    let claims: Vec<NodeClaim> = claims.map(|claim| (**claim).clone()).collect();
+    let mut expected: BTreeMap<NodeName, Resources> = BTreeMap::new();
+    for claim in &claims {
+        let id = provider_id(claim);
+        let of_claim = |node: &&Node| node.spec.as_ref().is_some_and(|spec| spec.provider_id.as_deref() == id);
+        if let Some(name) = nodes.iter().find(of_claim).and_then(|node| node.metadata.name.clone()) {
+            let requests = requests_of_expected_pods(deps, &claim.name_any(), &name);
+            expected.insert(NodeName(name), requests);
+        }
+    }
     Surroundings {
         node: node.clone(),
-        claims: claims.map(|claim| (**claim).clone()).collect(),
         pods: stores.pods.state().iter().filter(|pod| has(pods::node_name(pod))).map(|pod| (**pod).clone()).collect(),
+        claims,
         budgets: stores.budgets.state().iter().map(|budget| (**budget).clone()).collect(),
         now: deps.clock.timestamp(),
+        expected,
         nodes,
     }
 }

@@ -4,12 +4,11 @@ use super::backoff::Backoff;
 use super::commit::CommitWait;
 use super::execute::Event;
 use super::retries::{Retries, RetryKey};
-use crate::snapshots::{PublishedSnapshot, TIME_STEP_MS};
+use crate::snapshots::PublishedSnapshot;
 use plimsoll_model::execution::{BufferReport, Outcome, OutcomeStatus};
 use plimsoll_model::identity::{ActionId, NodeName, PodUid};
 use plimsoll_model::plan::{Placement, Plan, Unschedulable};
 use plimsoll_model::snapshot::{LedgerPosition, Pod, PodState};
-use plimsoll_model::time::Timestamp;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +17,10 @@ use tokio::time::Instant;
 mod parts;
 #[cfg(test)]
 mod tests;
+mod wake;
 
 use parts::has_actions;
+use wake::{earliest, wake};
 
 /// How long the actuator may take to report whether it admits each action. It reports admission before it calls any
 /// API.
@@ -380,24 +381,4 @@ impl Cycle {
             self.retries.failed(action, now);
         }
     }
-}
-
-fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    }
-}
-
-/// Returns when a snapshot will have a time of at least `time`. Always at least one time step after `published`, to
-/// avoid a loop on one step.
-fn wake(time: Timestamp, published: &PublishedSnapshot) -> Instant {
-    let step = time.0.saturating_add(TIME_STEP_MS - 1).div_euclid(TIME_STEP_MS).saturating_mul(TIME_STEP_MS);
-    let step = step.max(published.snapshot.now.0.saturating_add(TIME_STEP_MS));
-    let wait = Duration::from_millis(step.saturating_sub(published.time.0).max(0).unsigned_abs());
-    // An overflow means a time that never comes.
-    published
-        .started_at
-        .checked_add(wait)
-        .unwrap_or_else(|| published.started_at + Duration::from_secs(365 * 24 * 3600))
 }

@@ -5,7 +5,7 @@ use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_model::time::Timestamp;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 fn node(name: &str, spec: &Value) -> Node {
     serde_json::from_value(json!({
@@ -113,4 +113,16 @@ fn each_obstacle_is_named() {
     let mut around = surroundings(vec![]);
     around.nodes[0].metadata.annotations = Some([("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned())].into());
     assert_eq!(RemovalView::of(around).check(&uids(&[]), empty), Err(Obstacle::ProtectedNode));
+}
+
+#[test]
+fn pods_that_a_destination_is_reserved_for_use_its_resources() {
+    let to: BTreeMap<NodeName, BTreeSet<PodUid>> = [(NodeName::from("b"), uids(&["x"]))].into();
+    let free = |expected: BTreeMap<NodeName, Resources>| {
+        let around = surroundings(vec![plain("x", "a"), plain("y", "b")]);
+        let view = RemovalView::of(Surroundings { expected, ..around });
+        view.facts("claim", view.moves(&to)).free[&NodeName::from("b")].get("cpu")
+    };
+    assert_eq!(free(BTreeMap::new()), 1500);
+    assert_eq!(free([(NodeName::from("b"), Resources::from([("cpu", 400)]))].into()), 1100);
 }

@@ -3,11 +3,13 @@ mod outdated;
 mod pauses;
 
 use super::*;
+use crate::snapshots::TIME_STEP_MS;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::OutcomeReason;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{Launch, OfferingChoice, PodRef};
 use plimsoll_model::snapshot::{Pod, Snapshot};
+use plimsoll_model::time::Timestamp;
 
 /// A cycle with a test clock in milliseconds.
 struct Harness {
