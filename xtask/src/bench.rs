@@ -48,6 +48,7 @@ enum Part {
   cargo xtask bench --only karpenter-mix --sizes 1000,5000       two sizes of Karpenter's mix
   cargo xtask bench --only gaps --instances 20 --no-peer
   cargo xtask bench --only consolidation --nodes 50 --clusters 20  twenty clusters of each kind
+  cargo xtask bench --only consolidation --nodes 50 --kinds Spot
   cargo xtask bench --write docs/benchmarks.md                   also write the tables to this file
   cargo xtask bench --only sessions --write docs/benchmarks.md   only these tables; the others stay unchanged")]
 pub(crate) struct Args {
@@ -82,6 +83,9 @@ pub(crate) struct Args {
     /// Number of consolidated clusters of each kind and size.
     #[arg(long, default_value_t = 3, value_name = "N")]
     clusters: u64,
+    /// Only the kinds of consolidated clusters whose name contains one of these.
+    #[arg(long, value_delimiter = ',', value_name = "TEXT")]
+    kinds: Vec<String>,
     /// Seed of the first cluster.
     #[arg(long, default_value_t = 1, value_name = "SEED")]
     first_seed: u64,

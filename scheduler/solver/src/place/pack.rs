@@ -96,6 +96,8 @@ enum Strategy {
     LargestFirst,
     /// Most worth for what it takes of the pool's limits.
     Frugal,
+    /// As Efficient, but pods that must share a host with other pods come first, with one of those pods on each node.
+    JoinersFirst,
 }
 
 /// The best of all strategies. `limit` is what the pool may still grow by.

@@ -64,8 +64,42 @@ impl Filled {
 impl Packer<'_, '_> {
     /// Fills a node with as many of `left` as it takes, items in order.
     pub(super) fn fill(&self, offering: Id<Offering>, left: &Left, work: &mut u64) -> Filled {
+        self.fill_further(self.open(offering), left, false, work)
+    }
+
+    /// Fills a node with one pod of each item that others must join, then with those others, then with all other items.
+    pub(super) fn fill_joiners_first(&self, offering: Id<Offering>, left: &Left, work: &mut u64) -> Filled {
+        let mut node = self.open(offering);
+        for joiner in left.items().filter(|item| self.class(*item).joins) {
+            *work = work.saturating_sub(1);
+            if node.filled.takes(joiner) {
+                continue;
+            }
+            let is_alone = node.tally.limit(&self.context.topology.host_rules, self.class(joiner).hosts, false) == 0;
+            let mut joined = self.joined_by(joiner, left).filter(|item| !node.filled.takes(*item));
+            if let Some(item) = joined.next().filter(|_| is_alone) {
+                let count = if self.items[item].whole { left.counts[item] } else { 1 };
+                self.put(&mut node, item, count);
+            }
+            self.put(&mut node, joiner, left.counts[joiner]);
+        }
+        self.fill_further(node, left, true, work)
+    }
+
+    /// Items without which `joiner` has no place on a new node, and which depend on no others themselves.
+    pub(super) fn joined_by<'l>(&'l self, joiner: Id<Entry>, left: &'l Left) -> impl Iterator<Item = Id<Entry>> + 'l {
+        let owns = &self.class(joiner).hosts.owns;
+        left.items().filter(move |item| {
+            let class = self.class(*item);
+            let is_first = !class.joins || self.items[*item].whole;
+            *item != joiner && is_first && class.hosts.matches.iter().any(|group| owns.contains(group))
+        })
+    }
+
+    /// A node without pods.
+    fn open(&self, offering: Id<Offering>) -> Open<'_> {
         let view = &self.view.offerings[offering];
-        let mut node = Open {
+        Open {
             offering,
             room: view.room.clone(),
             reserved: &view.ports,
@@ -74,11 +108,16 @@ impl Packer<'_, '_> {
             filled: Filled { take: Vec::new(), load: vec![0; self.width], custom: Narrowed::new(), rate: 0.0 },
             closed: IndexVec::filled(false, self.classes.len()),
             accept: self.view.flexible.then(|| self.view.usable.clone()),
-        };
+        }
+    }
+
+    /// Fills the node with as many of `left` as it takes, items in order. With `again`, without more pods of the items
+    /// that it has.
+    fn fill_further<'p>(&'p self, mut node: Open<'p>, left: &Left, again: bool, work: &mut u64) -> Filled {
         for pass in 0..PASSES {
             let before = node.filled.take.len();
             // Those that wait for others to be there come in a later pass.
-            if !self.pass(&mut node, left, pass > 0, work) || node.filled.take.len() == before {
+            if !self.pass(&mut node, left, again || pass > 0, work) || node.filled.take.len() == before {
                 break;
             }
         }

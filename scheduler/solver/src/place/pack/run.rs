@@ -59,6 +59,13 @@ impl Packer<'_, '_> {
                 best = found;
             }
         }
+        // Without a strategy for them, pods that others must join may all be placed on nodes without capacity for those.
+        if *work > 0 && best.placed < left.pods && left.items().any(|item| self.class(item).joins) {
+            let found = self.run(Strategy::JoinersFirst, true, left.clone(), limit.clone(), work);
+            if found.score() < best.score() {
+                best = found;
+            }
+        }
         best
     }
 
@@ -143,7 +150,7 @@ impl Packer<'_, '_> {
         run.promises.clear();
         run.forced = match run.strategy {
             Strategy::LargestFirst => run.left.largest(),
-            Strategy::Efficient | Strategy::Frugal => None,
+            Strategy::Efficient | Strategy::Frugal | Strategy::JoinersFirst => None,
         };
         let known = run.by_resource && run.strategy != Strategy::Frugal;
         let idle = self.idle(&run.left);
@@ -204,7 +211,10 @@ impl Packer<'_, '_> {
             {
                 return Some((promise.offering, filled));
             }
-            let mut filled = self.fill(promise.offering, &run.left, work);
+            let mut filled = match run.strategy {
+                Strategy::JoinersFirst => self.fill_joiners_first(promise.offering, &run.left, work),
+                _ => self.fill(promise.offering, &run.left, work),
+            };
             if filled.take.is_empty() || run.forced.is_some_and(|item| !filled.takes(item)) {
                 continue;
             }
@@ -222,8 +232,24 @@ impl Packer<'_, '_> {
         let worth = filled.worth(if run.by_resource { &self.by_resource } else { &self.by_share });
         match run.strategy {
             Strategy::Frugal => worth / self.share_of_limits(offering, &run.limit),
-            _ => worth / self.counts(offering) as f64,
+            // All joining pods having a place is worth more than a low price.
+            Strategy::JoinersFirst => self.joined_share(run, filled).powi(4) * worth / self.counts(offering) as f64,
+            Strategy::Efficient | Strategy::LargestFirst => worth / self.counts(offering) as f64,
         }
+    }
+
+    /// At most 1: how many joining pods a node takes, compared with how many each node with a pod that they join has to
+    /// take so that all of them have a place.
+    #[expect(clippy::cast_precision_loss, reason = "weights of a heuristic")]
+    fn joined_share(&self, run: &Run, filled: &Filled) -> f64 {
+        let taken = |wanted: Id<Entry>| filled.take.iter().find(|(item, _)| *item == wanted).map_or(0, |(_, n)| *n);
+        let share = |joiner: Id<Entry>| {
+            let joined = self.joined_by(joiner, &run.left).next()?;
+            let nodes = if self.items[joined].whole { 1 } else { run.left.counts[joined] / taken(joined).max(1) };
+            (taken(joined) > 0).then(|| (taken(joiner) * nodes) as f64 / run.left.counts[joiner] as f64)
+        };
+        let joiners = run.left.items().filter(|item| self.class(*item).joins);
+        joiners.filter_map(share).fold(1.0, f64::min)
     }
 }
 
