@@ -4,8 +4,7 @@
 //! Pure and deterministic: it reads no clock, environment or randomness, and the order of the snapshot's lists does
 //! not matter. Pods are grouped by shape, and offerings (type x zone x capacity type) are bit sets per pool.
 //!
-//! Not supported yet: pods with resource claims are reported as unschedulable, and reserved capacity is bought like
-//! any other offering.
+//! Resource claims are not supported yet: pods that have them are reported as unschedulable.
 
 #![deny(clippy::indexing_slicing)]
 

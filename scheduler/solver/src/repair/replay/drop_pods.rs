@@ -99,7 +99,7 @@ fn never_bound(repair: &Repair<'_>, plan: &Plan, replay: &Replay, outcomes: &Out
         reasons: vec![Reason {
             node_pool: String::new(),
             code: ReasonCode::TopologyUnsatisfiable,
-            message: "topology spread, affinity or anti-affinity depend on pods that cannot be scheduled before this pod".to_owned(),
+            message: "topology constraints depend on pods that cannot be scheduled before this pod".to_owned(),
         }],
     });
     let change = Change { left: left.collect(), ..Change::default() };
