@@ -43,10 +43,10 @@ pub enum AwsCliError {
         problem: String,
     },
     /// Neither the outputs nor the built-in catalog contain the instance types that the zones of the region offer.
-    #[error("nothing says what the zones of region {0:?} offer: add the output of {command}", command = LISTS[1].1)]
+    #[error("the offerings of region {0:?} are unknown: add the output of {command}", command = LISTS[1].1)]
     NoOfferings(String),
     /// Neither the outputs nor the caller name the region, or the outputs belong to several regions.
-    #[error("the region is not clear ({0}): name it, or give the output of one region")]
+    #[error("the region is not clear ({0}): specify it, or use the output of a single region")]
     NoRegion(String),
 }
 

@@ -90,7 +90,7 @@ impl Bound {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
-        reason = "with a margin for the arithmetic"
+        reason = "with a margin for rounding errors"
     )]
     fn closer(self, enough: i64, work: &mut u64) -> i64 {
         let Some((program, root)) = self.fractional else { return self.least };
@@ -121,7 +121,7 @@ fn component(context: &SolveContext<'_>, offerings: Places, demand: Vec<Demand>)
     Component { offerings, demand, load, single }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "with a margin for the arithmetic")]
+#[expect(clippy::cast_possible_truncation, reason = "with a margin for rounding errors")]
 fn bound_of(context: &SolveContext<'_>, component: &Component, work: &mut u64) -> Bound {
     if context.reservations.iter().any(|(_, free)| *free > 0) {
         return Bound::of(beside_reservations(context, component));
@@ -158,7 +158,7 @@ fn fluid(context: &SolveContext<'_>, component: &Component) -> i64 {
 
 /// Bounds each resource separately and subtracts the worth of the free instances of all capacity reservations:
 /// whichever pods use them, the other pods cost at least their worth.
-#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "with a margin for the arithmetic")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "with a margin for rounding errors")]
 fn beside_reservations(context: &SolveContext<'_>, component: &Component) -> i64 {
     let rows = rows(context, component, &[], |_, _| Bits::default());
     let offered: Vec<(i64, &Amounts)> = rows.iter().map(|row| (row.price, &row.room)).collect();
@@ -209,7 +209,7 @@ fn undominated(rows: impl Iterator<Item = Row>) -> Vec<Row> {
 
 /// Worth of `load` at prices at which no offering is worth more than its price. Prices are integers, so the result can
 /// be rounded up.
-#[expect(clippy::cast_possible_truncation, reason = "with a margin for the arithmetic")]
+#[expect(clippy::cast_possible_truncation, reason = "with a margin for rounding errors")]
 fn value(offered: &[(i64, &Amounts)], load: &[i64]) -> i64 {
     let prices = resource_prices::resource_prices(offered, load);
     (resource_prices::worth(&prices, load) * (1.0 - 1e-9)).ceil() as i64

@@ -10,7 +10,7 @@ const TINY: f64 = 1e-9;
 
 /// Computes prices per unit so that the capacity of no offering (price, capacity) is worth more than its price, and
 /// `demand` is worth approximately the maximum. Resources that are not demanded, or that no offering has, have price 0.
-#[expect(clippy::cast_precision_loss, reason = "rounding is undone by the last step")]
+#[expect(clippy::cast_precision_loss, reason = "the last step corrects rounding errors")]
 pub(crate) fn resource_prices(offerings: &[(i64, &Amounts)], demand: &[i64]) -> Vec<f64> {
     let width = demand.len();
     let mut top = vec![0.0_f64; width];

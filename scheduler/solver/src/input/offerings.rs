@@ -234,7 +234,7 @@ impl<'a> PoolView<'a> {
     }
 
     /// The instance type of an offering.
-    #[expect(clippy::indexing_slicing, reason = "`data` is of this catalog: its offerings name the catalog's types")]
+    #[expect(clippy::indexing_slicing, reason = "`data` was created from this catalog, so its type indices exist")]
     fn kind(&self, offering: Id<Offering>) -> &'a InstanceType {
         &self.catalog.instance_types[self.data.offerings[offering].type_index.number()]
     }
@@ -245,7 +245,7 @@ impl<'a> PoolView<'a> {
 
     #[expect(
         clippy::indexing_slicing,
-        reason = "`data` is of this catalog: its places are those of the type's offerings"
+        reason = "`data` was created from this catalog, so its offering indices exist"
     )]
     pub(crate) fn offering(&self, offering: Id<Offering>) -> &'a Offering {
         &self.kind(offering).offerings[self.data.offerings[offering].place]

@@ -202,7 +202,7 @@ impl SolveIndex {
     }
 
     /// The shape with this id.
-    #[expect(clippy::indexing_slicing, reason = "levels are numbered from behind the last own shape on")]
+    #[expect(clippy::indexing_slicing, reason = "levels are numbered after the last own shape")]
     pub(crate) fn shape(&self, id: Id<PodShape>) -> &PodShape {
         let number = id.number();
         self.own.get(number).unwrap_or_else(|| &self.levels[number - self.own.len()])

@@ -205,7 +205,7 @@ impl<'w, 'a> Packer<'w, 'a> {
     }
 
     /// The largest fraction of the maximum capacity, over all resources. Monotonic in each amount, even with rounding.
-    #[expect(clippy::cast_precision_loss, reason = "the same for both that are compared")]
+    #[expect(clippy::cast_precision_loss, reason = "both compared values are rounded alike")]
     fn size(&self, amounts: &[i64]) -> f64 {
         amounts.iter().zip(&self.per_most).map(|(need, part)| *need as f64 * part).fold(0.0, f64::max)
     }

@@ -1,7 +1,8 @@
 //! Preferences: they are required at first, and then given up one after another, only by pods that cannot be placed.
 //!
-//! A shape with preferences has several levels. On the first level all its preferences are required. The last level is
-//! the shape itself, without preferences. Pods move from level to level by pod group, not one by one.
+//! A shape with preferences has several levels. On the first level its preferences are required: of preferred node
+//! affinity the heaviest term, of all others all. The last level is the shape itself, without preferences. Pods move from
+//! level to level by pod group, not one by one.
 
 use crate::input::context::{SolveContext, tolerated};
 use crate::place::pod_groups::{self, PodGroup};
@@ -27,8 +28,8 @@ const STEPS: usize = retries::SEVERAL;
 /// Maximum number of pods that are placed to find the one shape whose preferences prevent other pods from being placed.
 /// With more, all shapes give up their preferences.
 const TRIALS: usize = 1_000;
-/// Ratio of costs. If only some pods of a shape can be kept apart as they prefer, they are kept apart unless all pods
-/// would cost less than this fraction otherwise.
+/// Ratio of costs. If only some pods of a shape can be kept apart as they prefer, they are kept apart unless the plan
+/// without this preference costs less than this fraction.
 const PART: (i64, i64) = (2, 3);
 
 /// Relaxation levels of the snapshot's shapes.
