@@ -243,10 +243,7 @@ impl<'a> PoolView<'a> {
         self.catalog.get(name).is_some()
     }
 
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "`data` was created from this catalog, so its offering indices exist"
-    )]
+    #[expect(clippy::indexing_slicing, reason = "`data` was created from this catalog, so its offering indices exist")]
     pub(crate) fn offering(&self, offering: Id<Offering>) -> &'a Offering {
         &self.kind(offering).offerings[self.data.offerings[offering].place]
     }
