@@ -1,8 +1,8 @@
 //! Preferences: they are required at first, and then given up one after another, only by pods that cannot be placed.
 //!
 //! A shape with preferences has several levels. On the first level its preferences are required: of preferred node
-//! affinity the heaviest term, of all others all. The last level is the shape itself, without preferences. Pods move from
-//! level to level by pod group, not one by one.
+//! affinity the heaviest term, of all others all. The last level is the shape itself, without preferences. Pods move
+//! from level to level by pod group, not one by one.
 
 use crate::input::context::{SolveContext, tolerated};
 use crate::place::pod_groups::{self, PodGroup};
