@@ -1,4 +1,4 @@
-//! Catalogs from what the AWS CLI prints (`--output json`), for any region and the prices of the day.
+//! Builds catalogs from JSON output of the AWS CLI (`--output json`), for any region with current prices.
 
 mod describe;
 
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum size of one output: several times the Spot price history of a region for a day.
 pub const MAX_BYTES: usize = 256 << 20;
-/// Lists that are read, and the commands that print them.
+/// Lists that are read, with the commands that print them.
 const LISTS: [(&str, &str); 5] = [
     ("InstanceTypes", "aws ec2 describe-instance-types"),
     ("InstanceTypeOfferings", "aws ec2 describe-instance-type-offerings --location-type availability-zone"),
@@ -31,7 +31,7 @@ pub enum AwsCliError {
     /// The output is not JSON.
     #[error("not JSON: {0}; use --output json")]
     Syntax(String),
-    /// The output has no list that is known.
+    /// The output contains none of the lists that are read.
     #[error("no known list; the output of these commands is read: {}", commands())]
     Unknown,
     /// A value is invalid.
@@ -42,11 +42,11 @@ pub enum AwsCliError {
         /// Description of the error.
         problem: String,
     },
-    /// Nothing says what the zones of the region offer.
-    #[error("nothing says what the zones of region {0:?} offer: add the output of {command}", command = LISTS[1].1)]
+    /// Neither the outputs nor the built-in catalog contain the instance types that the zones of the region offer.
+    #[error("the offerings of region {0:?} are unknown: add the output of {command}", command = LISTS[1].1)]
     NoOfferings(String),
-    /// Neither the output nor the caller names the region, or the output is of several.
-    #[error("the region is not clear ({0}): name it, or give the output of one region")]
+    /// Neither the outputs nor the caller name the region, or the outputs belong to several regions.
+    #[error("the region is not clear ({0}): specify it, or use the output of a single region")]
     NoRegion(String),
 }
 
@@ -54,11 +54,11 @@ fn commands() -> String {
     LISTS.map(|(_, command)| command).join(", ")
 }
 
-/// What outputs of the AWS CLI say together.
+/// Combined outputs of the AWS CLI.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AwsCliOutput {
     facts: BTreeMap<String, InstanceTypeFacts>,
-    /// Types by zone.
+    /// Instance types by zone.
     offered: BTreeMap<String, BTreeSet<String>>,
     zones: BTreeMap<String, AvailabilityZone>,
     /// Latest price and its time, by type and zone.
@@ -98,10 +98,12 @@ struct AvailabilityZone {
 }
 
 impl AwsCliOutput {
-    /// Adds one output. Its kind is that of the list that it has; outputs may come in any order and in several parts.
+    /// Adds one output. The lists in an output determine its kind. Outputs may be added in any order and in several
+    /// parts.
     ///
     /// # Errors
-    /// The output has no list that is known, or a value cannot be read; the error names its path.
+    /// The output contains none of the lists that are read, or a value is invalid. The error names the path of the
+    /// value.
     pub fn add(&mut self, text: &str) -> Result<(), AwsCliError> {
         if text.len() > MAX_BYTES {
             return Err(AwsCliError::TooLarge(text.len()));
@@ -143,7 +145,7 @@ impl AwsCliOutput {
         Ok(())
     }
 
-    /// The latest price counts, and only that of Linux.
+    /// Keeps the latest price. Prices of other operating systems than Linux are ignored.
     fn add_spot_price(&mut self, it: SpotPrice, path: &str) -> Result<(), AwsCliError> {
         if !it.product_description.is_empty() && !it.product_description.starts_with("Linux/UNIX") {
             return Ok(());
@@ -152,14 +154,14 @@ impl AwsCliOutput {
             field(format!("{path}.SpotPrice"), format!("{:?} is not a price in USD per hour", it.spot_price))
         })?;
         let known = self.spot.entry(it.instance_type).or_default().entry(it.availability_zone).or_default();
-        // RFC 3339 in UTC, as the CLI prints it, sorts by time.
+        // Timestamps sort by time, since the CLI prints them in RFC 3339 and UTC.
         if known.0 <= it.timestamp {
             *known = (it.timestamp, price);
         }
         Ok(())
     }
 
-    /// A product of the price list is a JSON text within JSON. Only Linux with shared tenancy counts.
+    /// A product of the price list is a JSON text within JSON. Only products for Linux with shared tenancy are read.
     fn add_product(&mut self, item: &Value, path: &str) -> Result<(), AwsCliError> {
         let product = match item.as_str() {
             Some(text) => serde_json::from_str(text).map_err(|error| field(path.to_owned(), error.to_string()))?,
@@ -186,12 +188,12 @@ impl AwsCliOutput {
         Ok(())
     }
 
-    /// The catalog of a node class with these `settings` in `region`; if that is `None`, in the region of the zones. What the
-    /// outputs do not have is taken from the built-in catalog of the region, if there is one: zones, types and prices.
-    /// Types without a price are omitted.
+    /// Computes the catalog of a node class with these `settings` in `region`. If `region` is `None`, the region of the
+    /// zones is used. Zones, types and prices that the outputs do not contain are taken from the built-in catalog of
+    /// the region, if there is one. Types without a price are omitted.
     ///
     /// # Errors
-    /// The region is not clear, or nothing says what its zones offer.
+    /// The region is ambiguous, or the instance types that its zones offer are unknown.
     pub fn catalog(&self, region: Option<&str>, settings: &NodeClassSettings) -> Result<Catalog, AwsCliError> {
         let region = match region {
             Some(region) => region.to_owned(),
@@ -206,7 +208,7 @@ impl AwsCliOutput {
         Ok(crate::build(&region, facts, settings, &zones, &prices))
     }
 
-    /// The region that all zones are in.
+    /// The region of all zones.
     fn region(&self) -> Result<String, AwsCliError> {
         let of_zone = |zone: &str| zone.trim_end_matches(|letter: char| letter.is_ascii_lowercase()).to_owned();
         let named = self.zones.values().map(|zone| zone.region_name.clone()).filter(|name| !name.is_empty());

@@ -1,8 +1,9 @@
 //! The JSON form of a catalog, which `plimsoll plan --catalog` reads and `plimsoll catalog -o json` writes.
 //!
 //! `{"region": ..., "instanceTypes": [{"name", "architecture", "operatingSystems", "capacity", "overhead", "labels",
-//! "offerings": [{"zone", "zoneId", "capacityType", "price", "available"}]}]}`. Amounts are Kubernetes quantities,
-//! prices are USD per hour. Unknown fields are ignored.
+//! "offerings": [{"zone", "zoneId", "capacityType", "price", "available"}]}]}`. Reserved offerings also have
+//! `"reservation": {"id", "type", "interruptible", "count"}`. Amounts are Kubernetes quantities, and prices are in USD
+//! per hour. Unknown fields are ignored.
 
 mod parse;
 mod render;

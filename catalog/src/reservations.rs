@@ -3,25 +3,25 @@
 use plimsoll_model::catalog::{CapacityReservation, CapacityType, Catalog, Offering};
 use plimsoll_model::money::MicroUsdPerHour;
 
-/// A reserved instance is paid for whether it is used or not, so that its price only orders reservations: the On-Demand
-/// price divided by this.
+/// Divisor of the On-Demand price. A reserved instance is paid for whether it is used or not, so its price only orders
+/// reservations.
 const PRICE_DIVISOR: i64 = 10_000_000;
 
 /// A capacity reservation that a node class selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelectedReservation {
-    /// Id, type and whether it is interruptible.
+    /// Id, type, and whether the reservation is interruptible.
     pub reservation: CapacityReservation,
-    /// Instance type that it is for.
+    /// Instance type of the reservation.
     pub instance_type: String,
-    /// Its zone.
+    /// Zone of the reservation.
     pub zone: String,
-    /// False if it ends soon.
+    /// False if the reservation ends soon.
     pub usable: bool,
 }
 
 /// Adds an offering for each reservation whose type and zone have an On-Demand offering. The offering is available if
-/// the On-Demand offering is and the reservation does not end soon.
+/// the On-Demand offering is available and the reservation is usable.
 pub fn add(catalog: &mut Catalog, reservations: &[SelectedReservation]) {
     for SelectedReservation { reservation, instance_type, zone, usable } in reservations {
         let found = catalog.instance_types.binary_search_by(|kind| kind.name.cmp(instance_type));
@@ -41,7 +41,7 @@ pub fn add(catalog: &mut Catalog, reservations: &[SelectedReservation]) {
     }
 }
 
-/// Rounded up, so that a node still costs something.
+/// Price of a reserved instance. Rounded up, so that it is not zero.
 fn price(on_demand: MicroUsdPerHour) -> MicroUsdPerHour {
     MicroUsdPerHour((on_demand.0.max(0).saturating_add(PRICE_DIVISOR - 1)) / PRICE_DIVISOR)
 }

@@ -1,5 +1,5 @@
-//! Catalogs from outputs of the AWS CLI. The descriptions in `data/aws/instance-types.json` are those that the built-in facts were
-//! made from, by another program (`tools/rebuild.py`).
+//! Tests of catalogs from outputs of the AWS CLI. `tools/rebuild.py` created the built-in facts from the same
+//! descriptions as in `data/aws/instance-types.json`.
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use plimsoll_catalog::aws_cli::AwsCliOutput;

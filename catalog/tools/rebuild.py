@@ -4,7 +4,8 @@
     python3 -m venv venv && venv/bin/pip install 'moto[ec2]==5.2.5'
     venv/bin/python catalog/tools/rebuild.py
 
-The same moto gives the same bytes. on-demand-prices.tsv and network-limits.tsv are kept by hand: see catalog/README.md.
+The same version of moto gives the same bytes. on-demand-prices.tsv and network-limits.tsv are maintained by hand: see
+catalog/README.md.
 """
 
 import gzip
@@ -22,7 +23,7 @@ DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
 def resources() -> pathlib.Path:
     found = importlib.metadata.version("moto")
     if found != MOTO:
-        sys.exit(f"moto {found} is installed, {MOTO} is needed: another version describes other types")
+        sys.exit(f"moto {found} is installed, {MOTO} is required, because other versions describe other types")
     spec = importlib.util.find_spec("moto")
     return pathlib.Path(spec.origin).parent / "ec2" / "resources"
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Makes the root file system that the programs stand on, out of Debian's packages: base.sh FOLDER ARCHITECTURE
-# Runs on Debian or Ubuntu, as any user; ARCHITECTURE is Debian's name of it (amd64, arm64) and need not be the machine's.
-# Nothing is installed and no maintainer script runs: the files that are wanted are copied out of the packages.
+# Creates the root file system of the images from Debian packages: base.sh FOLDER ARCHITECTURE
+# Runs on Debian or Ubuntu as any user. ARCHITECTURE is Debian's name (amd64, arm64) and may differ from the machine's.
+# Nothing is installed and no maintainer script runs: the required files are copied from the packages.
 set -euo pipefail
 root=$1
 arch=$2
 
-# base-files only for os-release, which tells scanners which distribution the packages are of.
+# base-files is used only for os-release, which tells scanners the distribution of the packages.
 packages=(base-files ca-certificates libc6 libgcc-s1)
-# What the programs and the two libraries themselves link.
+# The libraries that the programs and these libraries link.
 libraries=(libc.so.6 libm.so.6 libresolv.so.2 libgcc_s.so.1)
 
 case $arch in
@@ -22,7 +22,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/packages" "$work/files"
 
-# With the machine's package lists if they have the packages, else with lists of its own: the machine's settings stay as they are.
+# Uses the package lists of the machine if they contain the packages, otherwise separate lists. The machine's settings
+# are not changed.
 options=(-o APT::Sandbox::User=root)
 wanted=()
 for package in "${packages[@]}"; do
@@ -50,7 +51,7 @@ mkdir -p etc/ssl/certs usr/bin usr/lib/"$triplet" usr/share/doc var/lib/dpkg/sta
 ln -s usr/bin bin
 ln -s usr/lib lib
 
-# The same paths whether the packages still use /lib or have moved to /usr/lib.
+# Uses the same paths whether the packages still use /lib or have moved to /usr/lib.
 take() {
   local found
   found=$(find "$work/files" -path "*/lib*/$1" \( -type f -o -type l \) | head -1)
@@ -65,12 +66,12 @@ if [ "$arch" = amd64 ]; then
 fi
 take "$triplet/$(basename "$loader")" "usr/$loader" 0755
 
-# One file, as update-ca-certificates would write it.
+# A single file, as written by update-ca-certificates.
 find "$work/files/usr/share/ca-certificates/mozilla" -name '*.crt' | LC_ALL=C sort | xargs cat > etc/ssl/certs/ca-certificates.crt
 cp "$work/files/usr/lib/os-release" usr/lib/os-release
 ln -s ../usr/lib/os-release etc/os-release
 
-# Licences, and the packages' own descriptions where scanners look for them when there is no dpkg.
+# Licences, and the package descriptions where scanners search for them if there is no dpkg.
 for package in "${packages[@]}"; do
   dpkg-deb --field "$work/packages/$package"_*.deb > "var/lib/dpkg/status.d/$package"
   mkdir "usr/share/doc/$package"
@@ -90,7 +91,7 @@ root:x:0:
 nogroup:x:65534:
 nonroot:x:65532:
 END
-# /etc/hosts is Kubernetes' to write, and comes before DNS.
+# Kubernetes writes /etc/hosts, which takes precedence over DNS.
 echo 'hosts: files dns' > etc/nsswitch.conf
 
 if [ -n "${SOURCE_DATE_EPOCH:-}" ]; then find . -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +; fi

@@ -58,9 +58,9 @@ pub enum Violation {
     },
     /// More launches list a capacity reservation than it has free instances.
     ReservationExceeded {
-        /// The resource that counts them.
+        /// The resource that counts instances of the reservation.
         resource: String,
-        /// Launches that list it.
+        /// Number of launches that list the reservation.
         launches: i64,
     },
     /// A node must not be removed.

@@ -1,4 +1,4 @@
-//! InterPodAffinity: which pods each domain has, by term.
+//! InterPodAffinity: counts the pods that each affinity term matches, by domain.
 
 use crate::domains::Domains;
 use crate::lookup::{domain_of, is_set};
@@ -12,11 +12,11 @@ const HARD_WEIGHT: i32 = 1;
 /// All required affinity terms of one shape.
 #[derive(Debug, Clone)]
 pub(crate) struct RequiredAffinity {
-    /// By term and node.
+    /// Domains by term and node.
     domains: Rc<[Rc<[Option<usize>]>]>,
-    /// By term and domain.
+    /// Pod counts by term and domain.
     counts: Vec<Vec<i64>>,
-    /// By shape: whether all terms match its pods. kube-scheduler counts only those.
+    /// By shape: whether all terms match its pods. kube-scheduler counts only pods that match all terms.
     pub(crate) matched: Rc<[bool]>,
     /// By shape: whether some term matches its pods.
     pub(crate) matched_by_any: Rc<[bool]>,
@@ -42,13 +42,13 @@ pub(crate) struct ScoredTerm {
     pub(crate) counts: TermCounts,
 }
 
-/// Pods that a term is about, by domain.
+/// Pod counts of one term, by domain.
 #[derive(Debug, Clone)]
 pub(crate) struct TermCounts {
     domains: Rc<[Option<usize>]>,
     /// By shape: whether the term matches its pods.
     pub(crate) matched: Rc<[bool]>,
-    /// By domain: pods that the term matches, and pods that have it.
+    /// By domain: the number of pods that the term matches, and the number of pods that have the term.
     counts: Vec<(i64, i64)>,
 }
 
@@ -59,8 +59,8 @@ impl TermCounts {
         Self { domains: of_nodes, matched, counts: vec![(0, 0); count] }
     }
 
-    /// Counts `change` pods of `shape` on `node`, which have the term if they are `owned`. Whether the node has the
-    /// label.
+    /// Adds `change` pods of `shape` on `node`. `owned` tells whether these pods have the term. Returns whether the
+    /// node has the topology label.
     pub(crate) fn add(&mut self, shape: usize, node: usize, owned: bool, change: i64) -> bool {
         let domain = domain_of(&self.domains, node);
         let Some((matched, owners)) = domain.and_then(|domain| self.counts.get_mut(domain)) else { return false };
@@ -69,14 +69,14 @@ impl TermCounts {
         true
     }
 
-    /// Pods in the domain of `node`: those that the term matches, and those that have it.
+    /// Counts in the domain of `node`: pods that the term matches, and pods that have the term.
     pub(crate) fn at(&self, node: usize) -> Option<(i64, i64)> {
         self.counts.get(domain_of(&self.domains, node)?).copied()
     }
 }
 
 impl RequiredAffinity {
-    /// `None` if the shape has no such term.
+    /// Returns `None` if the shape has no required affinity term.
     pub(crate) fn new(owner: &PodShape, shapes: &[PodShape], nodes: &[Node]) -> Option<Self> {
         let terms: Vec<&PodAffinityTerm> =
             owner.pod_affinity.iter().filter(|term| !term.anti && term.weight.is_none()).collect();
@@ -93,7 +93,7 @@ impl RequiredAffinity {
         })
     }
 
-    /// Counts `change` pods of `shape` on `node`.
+    /// Adds `change` pods of `shape` on `node`.
     pub(crate) fn add(&mut self, shape: usize, node: usize, change: i64) {
         if !is_set(&self.matched, shape) {
             return;
@@ -106,8 +106,8 @@ impl RequiredAffinity {
         }
     }
 
-    /// Whether a pod of `shape` may go to `node`, where the terms match so many `nominated` pods. The first pod of
-    /// those that match themselves may go anywhere.
+    /// Whether a pod of `shape` may run on `node` if the terms match `nominated` pods that are nominated to the node.
+    /// If no pod matches yet, a pod that matches its own terms may run in any domain.
     pub(crate) fn permits(&self, shape: usize, node: usize, nominated: i64) -> bool {
         let near = |(domains, counts): (&Rc<[Option<usize>]>, &Vec<i64>)| {
             let count = domain_of(domains, node).and_then(|domain| counts.get(domain));
@@ -124,7 +124,7 @@ impl RequiredAntiAffinity {
         Self { owner, counts: TermCounts::new(term, shapes, nodes), owners: 0 }
     }
 
-    /// Whether the term is about pods of `shape`.
+    /// Whether pods of `shape` have the term or match it.
     pub(crate) fn concerns(&self, shape: usize) -> bool {
         self.owner == shape || is_set(&self.counts.matched, shape)
     }
@@ -149,7 +149,7 @@ impl ScoredTerm {
         }
     }
 
-    /// What the term adds to the score of `node` for a pod of `shape`.
+    /// The contribution of the term to the score of `node` for a pod of `shape`.
     pub(crate) fn score(&self, shape: usize, node: usize) -> i64 {
         let Some((matched, owners)) = self.counts.at(node) else { return 0 };
         let own = if self.preferred && self.owner == shape { matched } else { 0 };

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 /// The domains of one topology key.
 pub(crate) struct Domains {
-    /// By node: its domain; `None` without the label.
+    /// Domain by node; `None` if the node does not have the label.
     pub(crate) of_nodes: Rc<[Option<usize>]>,
     pub(crate) count: usize,
 }
@@ -26,7 +26,7 @@ impl Domains {
     }
 }
 
-/// The domain of a node. A planned node has no hostname yet: each node is a domain of its own by its name.
+/// The domain of a node. A planned node has no hostname yet, so the node's name is used as its hostname.
 pub(crate) fn domain<'n>(key: &str, node: &'n Node) -> Option<&'n str> {
     let key = label::normalized(key);
     if key == label::HOSTNAME { Some(node.name.as_str()) } else { label::lookup(&node.labels, key) }

@@ -1,35 +1,35 @@
-//! Why a node does not take a pod, and the nominated pods that count there.
+//! Reasons why a node rejects a pod, and the nominated pods that a filter takes into account.
 
 use crate::lookup::is_set;
 use plimsoll_model::snapshot::HostPort;
 use std::borrow::Borrow;
 use std::fmt;
 
-/// Why a node does not take a pod. In the order of kube-scheduler's filter plugins, the first that refuses the node is
-/// given.
+/// Why a node rejects a pod. If several filter plugins reject the node, the first in kube-scheduler's order is
+/// reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rejection {
-    /// No pod of this shape is pending in the snapshot, so that nothing is known of it.
+    /// No pod of this shape is pending in the snapshot, so the shape's rules are not loaded.
     NotPending,
-    /// The node is cordoned, or on its way out.
+    /// The node is cordoned or being deleted.
     Unschedulable,
     /// The node is not ready.
     NotReady,
-    /// The pod does not tolerate a taint.
+    /// The pod does not tolerate a taint of the node.
     Taint,
-    /// Node selector or required node affinity.
+    /// The node selector or the required node affinity does not match.
     NodeAffinity,
-    /// Another pod has one of the host ports.
+    /// Another pod uses one of the host ports.
     HostPorts,
-    /// Too little of a resource: [`ClusterState::insufficient`](crate::ClusterState::insufficient) says of which.
+    /// Insufficient resources. [`ClusterState::insufficient`](crate::ClusterState::insufficient) returns their names.
     Resources,
     /// A volume cannot be attached to the node.
     VolumeAffinity,
-    /// The node has no label of the key of a required topology spread constraint.
+    /// The node does not have the topology key of a required topology spread constraint.
     MissingTopologyLabel,
-    /// A required topology spread constraint.
+    /// A required topology spread constraint would be violated.
     TopologySpread,
-    /// Required pod affinity.
+    /// Required pod affinity of the pod.
     PodAffinity,
     /// Required pod anti-affinity of the pod.
     PodAntiAffinity,
@@ -38,7 +38,7 @@ pub enum Rejection {
 }
 
 impl Rejection {
-    /// Whether the node could take the pod if other pods left it; preemption cannot help otherwise.
+    /// Whether the node could run the pod if other pods left the node. Otherwise preemption cannot help.
     #[must_use]
     pub fn is_resolvable(self) -> bool {
         matches!(
@@ -53,7 +53,7 @@ impl Rejection {
 }
 
 impl fmt::Display for Rejection {
-    /// As kube-scheduler's `FailedScheduling` event says it.
+    /// The text in kube-scheduler's `FailedScheduling` event.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotPending => "node(s) were not tried: the pod is not pending",
@@ -75,12 +75,12 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// Pods that are nominated to a node: few shapes, and how many of each.
+/// Pods that are nominated to a node: count by shape. A list, because few shapes are nominated to one node.
 #[derive(Debug, Clone, Default)]
 pub struct Nominated(Vec<(usize, i64)>);
 
 impl Nominated {
-    /// One more pod of that shape.
+    /// Adds one pod of the shape.
     pub fn add(&mut self, shape: usize) {
         match self.0.iter_mut().find(|(known, _)| *known == shape) {
             Some((_, count)) => *count += 1,
@@ -88,7 +88,7 @@ impl Nominated {
         }
     }
 
-    /// Whether there are none.
+    /// Whether no pod is nominated.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -98,7 +98,7 @@ impl Nominated {
         self.0.iter().copied()
     }
 
-    /// Pods of the shapes that are `selected`.
+    /// Number of pods of the `selected` shapes.
     pub(crate) fn count(&self, selected: &[bool]) -> i64 {
         self.iter().filter(|(shape, _)| is_set(selected, *shape)).map(|(_, count)| count).sum()
     }
@@ -108,7 +108,7 @@ impl Nominated {
     }
 }
 
-/// Whether any of the `wanted` host ports conflicts with one that is `taken`.
+/// Whether any of the `wanted` host ports conflicts with a `taken` host port.
 #[must_use]
 pub fn ports_conflict(wanted: &[HostPort], taken: &[impl Borrow<HostPort>]) -> bool {
     wanted.iter().any(|port| taken.iter().any(|other| other.borrow().conflicts(port)))

@@ -1,9 +1,9 @@
-//! kube-scheduler's rules: which nodes take a pod, which of them it prefers, in which order pods are tried, and which
-//! pods may be nominated to a node at the same time.
+//! kube-scheduler's rules: filters, scores, the order of the scheduling queue, and which pods may be nominated to a
+//! node at the same time.
 //!
-//! A [`ClusterState`] is made of a snapshot. It answers for the snapshot's pending pods, and follows as they are bound;
-//! what was bound can be taken back. The rules are those of release 1.36 with its default plugins, without preemption,
-//! dynamic resource allocation and storage capacity.
+//! A [`ClusterState`] is built from a snapshot. It evaluates the snapshot's pending pods and is updated as they are
+//! bound. Bindings can be rolled back. The rules are those of release 1.36 with its default plugins, without
+//! preemption, dynamic resource allocation and storage capacity.
 //!
 //! ```
 //! use plimsoll_kubesched::{ClusterState, Nominated, Rejection};

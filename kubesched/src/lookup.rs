@@ -1,4 +1,4 @@
-//! Look-ups by the index of a node or shape. What is not in a list has no domain and is not selected.
+//! Lookups by node or shape index. An index outside the list has no domain and is not selected.
 
 /// Whether the flag of that index is set.
 pub(crate) fn is_set(flags: &[bool], index: usize) -> bool {

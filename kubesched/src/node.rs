@@ -1,4 +1,4 @@
-//! A node while pods are bound to it.
+//! Capacity of a node, and rules of the node that do not depend on other pods.
 
 use crate::filter::Rejection;
 use crate::resources::{Amounts, ResourceTable, add};
@@ -13,16 +13,16 @@ use std::rc::Rc;
 /// Resources by which NodeResourcesFit and NodeResourcesBalancedAllocation score nodes.
 pub(crate) const SCORED: [&str; 2] = [CPU, MEMORY];
 
-/// What a node has, and what of it is free. A planned node may still become a machine of another type.
+/// Allocatable and free resources of a node. The instance type of a planned node may still change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// What it has for all its pods, by [`SCORED`].
+    /// Allocatable amounts of the [`SCORED`] resources.
     pub(crate) allocatable: [i64; 2],
     pub(crate) free: Amounts,
 }
 
 impl Machine {
-    /// Of `node` with that much `free`.
+    /// The machine of `node` with the given `free` amounts.
     fn new(node: &Node, free: Amounts) -> Self {
         Self { allocatable: SCORED.map(|name| node.allocatable.get(name)), free }
     }
@@ -35,17 +35,17 @@ impl Machine {
         Self { allocatable: SCORED.map(|name| other.get(name)), free }
     }
 
-    /// What is free of each resource, by [`ResourceTable`].
+    /// Free amounts, in the order of [`ResourceTable`].
     #[must_use]
     pub fn free(&self) -> &[i64] {
         &self.free
     }
 }
 
-/// What pods of a shape find on nodes, other pods aside.
+/// Rules of a shape that do not depend on other pods: node selector, node affinity, tolerations, volumes.
 type NodeRules<'s> = (&'s BTreeMap<String, String>, &'s [NodeSelectorTerm], &'s [Toleration], &'s [VolumeTopology]);
 
-/// Which nodes take pods of a shape, other pods aside; shared by shapes with the same rules.
+/// Caches which nodes reject a shape regardless of other pods. Shapes with the same rules share an entry.
 pub(crate) struct Verdicts<'s> {
     nodes: &'s [Node],
     known: BTreeMap<NodeRules<'s>, Rc<[Option<Rejection>]>>,
@@ -56,7 +56,7 @@ impl<'s> Verdicts<'s> {
         Self { nodes, known: BTreeMap::new() }
     }
 
-    /// By node: why it does not take pods of the shape.
+    /// By node: why the node rejects pods of the shape.
     pub(crate) fn of(&mut self, shape: &'s PodShape) -> Rc<[Option<Rejection>]> {
         let rules: NodeRules<'s> =
             (&shape.node_selector, &shape.required_node_affinity, &shape.tolerations, &shape.volumes);
@@ -83,8 +83,7 @@ fn verdict(shape: &PodShape, node: &Node) -> Option<Rejection> {
     }
 }
 
-/// What is free on each node, and the host ports that are taken. Pods of DaemonSets that are to come have their room
-/// already.
+/// Free amounts and used host ports by node. Resources are reserved for pods of DaemonSets that do not run yet.
 pub(crate) fn usage(
     snapshot: &Snapshot,
     index: &SnapshotIndex,
@@ -108,8 +107,8 @@ pub(crate) fn usage(
     snapshot.nodes.iter().enumerate().map(usage).collect()
 }
 
-/// What is free on `node` beside `pods`, and the host ports that are taken there. Shapes come with what their pods
-/// request. Pods of `daemons` that are still to come have their room already.
+/// Free amounts of `node` and host ports in use, if `pods` run on the node. Each shape comes with its pods' requests.
+/// Resources are reserved for pods of `daemons` that do not run yet.
 pub fn free_capacity<'s>(
     table: &ResourceTable,
     node: &Node,

@@ -1,8 +1,8 @@
 //! The nomination gate: which pods may be nominated to one node (`status.nominatedNodeName`) at the same time.
 //!
 //! When kube-scheduler tries a pod on a node, it counts all pods of the same or a higher priority that are nominated to
-//! that node, and none that are nominated elsewhere. More nominated pods than maxSkew allows therefore keep each other
-//! out of the node, possibly for ever.
+//! that node. It does not count pods that are nominated to other nodes. If more pods are nominated than maxSkew allows,
+//! these pods therefore keep each other from the node, possibly forever.
 
 use std::cmp::Reverse;
 
@@ -13,31 +13,32 @@ pub struct Group {
     pub spreads: Vec<SpreadLimit>,
 }
 
-/// What one topology spread constraint says about pods that are nominated to the same node.
+/// A topology spread constraint, applied to pods that are nominated to the same node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SpreadLimit {
-    /// Most nominated pods of `counted` groups.
+    /// Maximum number of nominated pods of the `counted` groups.
     pub max_skew: i64,
     /// Groups that the constraint counts and that may have to wait for a pod with the constraint.
     pub counted: Vec<usize>,
 }
 
-/// A pod that waits for the node.
+/// A pending pod that may be nominated to the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
     /// Index of its group.
     pub group: usize,
-    /// Its priority.
+    /// The pod's priority.
     pub priority: i32,
-    /// It is nominated to the node already.
+    /// Whether the pod is nominated to the node already.
     pub is_current: bool,
 }
 
-/// Which `candidates` for one node may be nominated at the same time; candidates are in the order of kube-scheduler's
-/// queue.
+/// Returns which `candidates` for one node may be nominated at the same time. `candidates` are in the order of
+/// kube-scheduler's queue.
 ///
-/// Higher priorities come first. A current nomination is not withdrawn for another pod of the same priority. Then come
-/// the pods whose constraints count most of the other candidates, since those would keep them out.
+/// Candidates of higher priority are admitted first. A current nomination is not withdrawn for another pod of the same
+/// priority. Next are the pods whose constraints count most of the other candidates, since these candidates would block
+/// them.
 ///
 /// ```
 /// use plimsoll_kubesched::nomination::{Candidate, Group, SpreadLimit, admissible};

@@ -1,34 +1,35 @@
-//! The order in which kube-scheduler takes pods.
+//! The order of kube-scheduler's scheduling queue.
 
 use plimsoll_model::snapshot::Pod;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-/// Orders pending pods as kube-scheduler's PrioritySort does: by priority, then the oldest. Pods of the same second are
-/// taken by name; a number at the end of a name counts as a number (web-2 is before web-10).
+/// Sort key of pending pods, as in kube-scheduler's PrioritySort: highest priority first, then oldest first. Pods that
+/// were created in the same second are ordered by name. A number at the end of a name is compared as a number, so web-2
+/// is before web-10.
 pub fn key(pod: &Pod, priority: i32) -> impl Ord + '_ {
     (Reverse(priority), pod.created, numbered(&pod.name), &pod.namespace)
 }
 
-/// A name without the number at its end, and that number.
+/// Splits a name into the text before the number at its end, and that number.
 fn numbered(name: &str) -> (&str, u64) {
     let plain = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
     (plain, name.strip_prefix(plain).and_then(|number| number.parse().ok()).unwrap_or(0))
 }
 
-/// The scheduling queue of a run. Its clock counts the pods that were tried.
+/// The scheduling queue of a run. Time is the number of scheduling attempts.
 #[derive(Debug)]
 pub struct Queue {
-    /// By priority, then the time from which they wait.
+    /// Pods by priority, then the time at which they became active.
     active: BTreeSet<(Reverse<i32>, usize, usize)>,
-    /// Refused pods, by the time at which they come back.
+    /// Rejected pods, by the time at which their backoff ends.
     backing_off: BTreeSet<(usize, usize)>,
-    /// By pod.
+    /// Priorities by pod.
     priorities: Vec<i32>,
 }
 
 impl Queue {
-    /// All pods, first the first of `order`. `priorities` are by pod.
+    /// Creates a queue of all pods in `order`. `priorities` are by pod.
     #[must_use]
     pub fn new(order: impl IntoIterator<Item = usize>, priorities: Vec<i32>) -> Self {
         let mut queue = Self { active: BTreeSet::new(), backing_off: BTreeSet::new(), priorities };
@@ -41,7 +42,8 @@ impl Queue {
         self.active.insert((Reverse(priority), since, pod));
     }
 
-    /// The next pod at that time. If only refused pods are left, the first of them comes back at once.
+    /// Removes the next pod at time `now`. If all pods are backing off, the first whose backoff ends is returned at
+    /// once.
     pub fn pop(&mut self, now: usize) -> Option<usize> {
         let soonest = self.backing_off.first().map(|(due, _)| *due);
         let until = if self.active.is_empty() { soonest.unwrap_or(now).max(now) } else { now };
@@ -52,24 +54,24 @@ impl Queue {
         self.active.pop_first().map(|(_, _, pod)| pod)
     }
 
-    /// Puts a refused pod back, to be tried again at that time.
+    /// Adds a rejected pod, to be tried again at time `until`.
     pub fn back_off(&mut self, pod: usize, until: usize) {
         self.backing_off.insert((until, pod));
     }
 
-    /// Whether no pod can be tried before one comes back.
+    /// Whether no pod can be tried before a backoff ends.
     #[must_use]
     pub fn is_idle(&self, now: usize) -> bool {
         self.active.is_empty() && self.backing_off.first().is_none_or(|(due, _)| *due > now)
     }
 
-    /// Pods that wait.
+    /// Number of pods in the queue.
     #[must_use]
     pub fn len(&self) -> usize {
         self.active.len() + self.backing_off.len()
     }
 
-    /// Whether no pod waits.
+    /// Whether the queue is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -97,7 +99,7 @@ mod tests {
         assert_eq!(queue.pop(2), Some(0));
         assert!(queue.is_idle(3) && !queue.is_idle(4));
         queue.back_off(0, 9);
-        assert_eq!((queue.len(), queue.pop(3)), (2, Some(2)), "not due, but the first to come back");
+        assert_eq!((queue.len(), queue.pop(3)), (2, Some(2)), "still backing off, but the first whose backoff ends");
         assert_eq!(queue.pop(9), Some(0));
         assert!(queue.is_empty() && queue.pop(10).is_none());
     }

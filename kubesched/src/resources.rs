@@ -1,4 +1,4 @@
-//! Names of resources as numbers, amounts as short vectors.
+//! Maps resource names to indices, so that amounts are short vectors.
 
 use crate::volumes;
 use plimsoll_model::resources::Resources;
@@ -8,22 +8,22 @@ use std::collections::BTreeSet;
 /// Amounts in the order of a [`ResourceTable`].
 pub type Amounts = Vec<i64>;
 
-/// Every resource that anything in the snapshot requests or limits; others cannot matter.
+/// All resources that pods of the snapshot request or that have a limit. Other resources cannot affect a plan.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ResourceTable {
     names: Vec<String>,
-    /// CSI drivers whose volumes are counted, with the number of the resource that counts them.
+    /// CSI drivers whose volumes are counted, each with the index of the resource that counts them.
     drivers: Vec<(String, usize)>,
-    /// Numbers of resources that only NodeOverlays give: nobody else knows of them.
+    /// Indices of resources that nodes have only because of NodeOverlays. They are omitted in plans.
     own: Vec<usize>,
 }
 
 impl ResourceTable {
-    /// A table of all names in `all`, and of the volumes of `drivers`.
+    /// Creates a table of all names in `all`, and of the volumes of `drivers`.
     #[must_use]
     pub fn new<'a>(all: impl Iterator<Item = &'a Resources>, drivers: Vec<String>) -> Self {
         let attached: Vec<String> = drivers.iter().map(|driver| volumes::resource(driver)).collect();
-        // One after another: nearly all are there already, so that sorting them all would take longer.
+        // Inserted one by one: most names are duplicates, and sorting all of them would take longer.
         let mut names: BTreeSet<&str> = BTreeSet::new();
         names.extend(all.flat_map(|resources| resources.iter().map(|(name, _)| name)));
         names.extend(attached.iter().map(String::as_str));
@@ -33,20 +33,20 @@ impl ResourceTable {
         Self { names, drivers, own: Vec::new() }
     }
 
-    /// Amounts by number; what is not in the table is left out.
+    /// Amounts by index. Resources that are not in the table are omitted.
     #[must_use]
     pub fn vector(&self, resources: &Resources) -> Amounts {
         self.names.iter().map(|name| resources.get(name)).collect()
     }
 
-    /// The same where nodes have these only because a NodeOverlay says so.
+    /// Marks resources that nodes have only because of a NodeOverlay.
     #[must_use]
     pub fn with_own<'a>(mut self, own: impl Iterator<Item = &'a str>) -> Self {
         self.own = own.filter_map(|own| self.names.iter().position(|name| name == own)).collect();
         self
     }
 
-    /// What a pod of `shape` requests, its volumes included.
+    /// Requests of a pod of `shape`, including its volumes.
     #[must_use]
     pub fn request(&self, shape: &PodShape) -> Amounts {
         let mut amounts = self.vector(&shape.requests);
@@ -59,7 +59,7 @@ impl ResourceTable {
         amounts
     }
 
-    /// What a node offers; where it does not say how many volumes of a driver it takes, `usual` does.
+    /// Capacity of a node. For drivers without a limit in `resources`, `usual` returns the limit.
     #[must_use]
     pub fn room(&self, resources: &Resources, usual: impl Fn(&str) -> i64) -> Amounts {
         let mut amounts = self.vector(resources);
@@ -71,14 +71,14 @@ impl ResourceTable {
         amounts
     }
 
-    /// The number of the resource that counts volumes of `driver`, if they are counted.
+    /// Index of the resource that counts volumes of `driver`, if they are counted.
     #[must_use]
     pub fn attached(&self, driver: &str) -> Option<usize> {
         self.drivers.iter().find(|(name, _)| name == driver).map(|(_, place)| *place)
     }
 
-    /// Back to names; zeros are left out, and so are volumes, which no pod requests in so many words,
-    /// and what only an overlay gives.
+    /// Converts amounts back to named resources. Zeros are omitted, and so are volumes, which pods do not request by
+    /// name, and resources that only a NodeOverlay provides.
     #[must_use]
     pub fn resources(&self, amounts: &[i64]) -> Resources {
         self.names
@@ -92,38 +92,38 @@ impl ResourceTable {
             .collect()
     }
 
-    /// The number of a resource, if anything asks for it.
+    /// Index of a resource, if it is in the table.
     #[must_use]
     pub fn place(&self, name: &str) -> Option<usize> {
         self.names.binary_search_by(|known| known.as_str().cmp(name)).ok()
     }
 
-    /// How many resources there are.
+    /// Number of resources.
     #[must_use]
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether there are none.
+    /// Whether the table has no resources.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// The name of resource number `index`.
+    /// Name of the resource at `index`.
     #[must_use]
     pub fn name(&self, index: usize) -> &str {
         self.names.get(index).map_or("", String::as_str)
     }
 }
 
-/// Whether `request` fits in `room`; a zero request always does.
+/// Whether `request` fits in `room`. A zero request always fits.
 #[must_use]
 pub fn fits(request: &[i64], room: &[i64]) -> bool {
     request.iter().zip(room).all(|(need, have)| *need <= 0 || need <= have)
 }
 
-/// How many times `request` fits in `room`, at most `most`.
+/// How often `request` fits in `room`, at most `most` times.
 #[must_use]
 pub fn how_many(request: &[i64], room: &[i64], most: usize) -> usize {
     let mut count = most;
@@ -135,7 +135,7 @@ pub fn how_many(request: &[i64], room: &[i64], most: usize) -> usize {
     count
 }
 
-/// Adds `times` times `amounts` to `sum`, saturating.
+/// Adds `amounts` multiplied by `times` to `sum`, saturating.
 pub fn add(sum: &mut [i64], amounts: &[i64], times: i64) {
     for (total, amount) in sum.iter_mut().zip(amounts) {
         *total = total.saturating_add(amount.saturating_mul(times));

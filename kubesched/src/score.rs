@@ -1,22 +1,22 @@
-//! How kube-scheduler ranks the nodes that pass its filters: the default plugins of release 1.36, as far as a snapshot
-//! has what they look at.
+//! kube-scheduler's scores of the nodes that pass its filters: the default plugins of release 1.36, for the facts that
+//! a snapshot has.
 
 use crate::node::Machine;
 use plimsoll_model::names::label;
 use plimsoll_model::snapshot::{Node, PodShape};
 use plimsoll_model::taints::untolerated;
 
-/// What kube-scheduler counts for pods without requests: 100 m of CPU and 200 MiB.
+/// kube-scheduler's defaults for pods without requests: 100m of CPU and 200 MiB of memory.
 const DEFAULT_REQUESTS: [i64; 2] = [100, 200 << 20];
-/// The highest score of one plugin.
+/// Maximum score of one plugin.
 const MAX: i64 = 100;
-/// Weights of the plugins; resources have one.
+/// Weights of the plugins. The weight of the resource plugins is 1.
 const NODE_AFFINITY: i64 = 2;
 const TAINT_TOLERATION: i64 = 3;
 pub(crate) const TOPOLOGY_SPREAD: i64 = 2;
 pub(crate) const POD_AFFINITY: i64 = 2;
 
-/// By node: preferred node affinity and PreferNoSchedule taints, weighted.
+/// By node: the weighted scores of preferred node affinity and PreferNoSchedule taints.
 pub(crate) fn preference(shape: &PodShape, nodes: &[Node]) -> Vec<i64> {
     let weight = |node: &Node| -> i64 {
         let terms = shape.preferred_node_affinity.iter();
@@ -34,8 +34,8 @@ pub(crate) fn preference(shape: &PodShape, nodes: &[Node]) -> Vec<i64> {
     nodes.iter().zip(&weights).map(score).collect()
 }
 
-/// NodeResourcesFit (LeastAllocated) and NodeResourcesBalancedAllocation of a machine for a pod with these requests;
-/// `scored` are the places of the scored resources in amounts.
+/// NodeResourcesFit (LeastAllocated) and NodeResourcesBalancedAllocation of a machine for a pod with these requests.
+/// `scored` are the indices of the [`SCORED`](crate::node::SCORED) resources in amounts.
 pub(crate) fn resources(machine: &Machine, requests: &[i64], scored: [Option<usize>; 2]) -> i64 {
     let (mut least_allocated, mut known) = (0, 0);
     let (mut before, mut after) = ([0.0; 2], [0.0; 2]);
@@ -48,7 +48,7 @@ pub(crate) fn resources(machine: &Machine, requests: &[i64], scored: [Option<usi
         known += 1;
         (*before, *after) = (fraction(all - free, all), fraction(all - free + wanted, all));
     }
-    // The plugin compares how balanced the node is with the pod and without it.
+    // NodeResourcesBalancedAllocation compares the balance of the node with the pod and without the pod.
     let balanced = MAX / 2 + (MAX / 2 + balance(after) - balance(before)) / 2;
     least_allocated / known.max(1) + balanced
 }
@@ -58,13 +58,13 @@ fn fraction(part: i64, all: i64) -> f64 {
     (part as f64 / all as f64).min(1.0)
 }
 
-/// 100 where CPU and memory are used alike.
+/// 100 if CPU and memory are allocated in equal proportion.
 #[expect(clippy::cast_possible_truncation, reason = "50 to 100")]
 fn balance(fractions: [f64; 2]) -> i64 {
     ((1.0 - (fractions[0] - fractions[1]).abs() / 2.0) * 100.0) as i64
 }
 
-/// Scores of one plugin, scaled to 0 to 100. The highest raw score is best, or the lowest.
+/// Scales the raw scores of one plugin to 0 to 100. Either the highest or the lowest raw score is best.
 pub(crate) fn normalized(scores: &[i64], highest_is_best: bool) -> Vec<i64> {
     let (least, most) = (scores.iter().copied().min().unwrap_or(0), scores.iter().copied().max().unwrap_or(0));
     let scaled = |score: &i64| match (highest_is_best, most - least) {
@@ -84,7 +84,7 @@ mod tests {
     fn scores_of_a_plugin_go_from_zero_to_a_hundred() {
         assert_eq!(normalized(&[-30, 0, 30], true), [0, 50, 100]);
         assert_eq!(normalized(&[7, 7], true), [0, 0], "no node is better");
-        // Of spreads the fewest pods are best.
+        // For topology spread, the fewest pods are best.
         assert_eq!(normalized(&[1, 3], false), [100, 33]);
         assert_eq!(normalized(&[0, 0], false), [100, 100]);
     }

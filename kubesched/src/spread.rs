@@ -1,4 +1,4 @@
-//! PodTopologySpread: how many pods each domain of a constraint has.
+//! PodTopologySpread: counts pods in the domains of a constraint.
 
 use crate::domains::{Domains, domain};
 use crate::lookup::{domain_of, is_set};
@@ -7,28 +7,28 @@ use plimsoll_model::taints::repelling;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// A topology spread constraint of one shape, and the pods that it counts.
+/// A topology spread constraint of one shape, with pod counts.
 #[derive(Debug, Clone)]
 pub(crate) struct Spread {
     pub(crate) max_skew: i64,
     min_domains: usize,
     domains: Rc<[Option<usize>]>,
-    /// By node: whether its pods count (nodeAffinityPolicy, nodeTaintsPolicy, and the keys of the pod's other
-    /// constraints).
+    /// By node: whether its pods are counted, according to nodeAffinityPolicy, nodeTaintsPolicy, and the topology keys
+    /// of the pod's other constraints.
     eligible: Rc<[bool]>,
     /// By shape: whether the selector matches its pods.
     pub(crate) selected: Rc<[bool]>,
-    /// By domain.
+    /// Pod counts by domain.
     counts: Vec<i64>,
     /// By domain: whether any of its nodes is eligible.
     open: Rc<[bool]>,
     open_domains: usize,
-    /// The least count of the open domains, and how many of them have it.
+    /// The minimum count of the open domains, and the number of domains with this count.
     least: (i64, usize),
     pub(crate) required: bool,
 }
 
-/// Pods that `constraint` of `owner` counts, by domain. Nodes on their way out are left out.
+/// Pods that `constraint` of `owner` counts, by domain. Nodes that are being deleted are omitted.
 #[must_use]
 pub fn counts(snapshot: &Snapshot, owner: &PodShape, constraint: &TopologySpread) -> BTreeMap<String, usize> {
     let stays = |node: usize| snapshot.nodes.get(node).is_some_and(|node| !node.deleting);
@@ -43,14 +43,14 @@ pub fn counts(snapshot: &Snapshot, owner: &PodShape, constraint: &TopologySpread
         .collect()
 }
 
-/// Pods that topology counts, as shape and node.
+/// Pods that topology constraints count, as shape and node indices.
 pub(crate) fn counted_pods(snapshot: &Snapshot, index: &SnapshotIndex) -> impl Iterator<Item = (usize, usize)> {
     let counts = |pod: &Pod| !pod.terminating && !pod.is_virtual() && pod.state != PodState::Pending;
     let pods = snapshot.pods.iter().enumerate().filter(move |(_, pod)| counts(pod));
     pods.filter_map(|(place, _)| Some((index.shape_of(place)?, index.node_of(place)?)))
 }
 
-/// Why a constraint refuses a node.
+/// Why a constraint rejects a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     MissingLabel,
@@ -93,7 +93,7 @@ impl Spread {
         }
     }
 
-    /// The domain in which a pod of `shape` on `node` counts, if it counts.
+    /// The domain that counts a pod of `shape` on `node`; `None` if the pod is not counted.
     fn counted(&self, shape: usize, node: usize) -> Option<usize> {
         domain_of(&self.domains, node).filter(|_| is_set(&self.selected, shape) && is_set(&self.eligible, node))
     }
@@ -122,7 +122,7 @@ impl Spread {
         }
     }
 
-    /// The least count of the open domains with `more` pods in one of them, and how many domains have it.
+    /// The minimum count of the open domains if `domain` had `more` pods, and the number of domains with this count.
     fn least_with(&self, domain: usize, more: i64) -> (i64, usize) {
         let open = || {
             let domains = self.counts.iter().zip(self.open.iter()).enumerate();
@@ -133,13 +133,14 @@ impl Spread {
         (least, open().filter(|count| *count == least).count())
     }
 
-    /// Whether one domain can have more pods than another: there is more than one, or minDomains asks for more than
-    /// one.
+    /// Whether the constraint can reject a node because of skew: more than one domain is eligible, or minDomains is
+    /// greater than one.
     pub(crate) fn can_skew(&self) -> bool {
         self.min_domains > 1 || self.open_domains > 1
     }
 
-    /// Whether a pod of `shape` may go to `node`, where the constraint selects so many `nominated` pods.
+    /// Whether a pod of `shape` may run on `node` if the constraint selects `nominated` pods that are nominated to the
+    /// node.
     pub(crate) fn filter(&self, shape: usize, node: usize, nominated: i64) -> Result<(), Refusal> {
         let domain = domain_of(&self.domains, node).ok_or(Refusal::MissingLabel)?;
         let nominated = if is_set(&self.eligible, node) { nominated } else { 0 };
@@ -149,12 +150,12 @@ impl Spread {
         if self.is_within_skew(domain, more, least) { Ok(()) } else { Err(Refusal::Skew) }
     }
 
-    /// Whether the constraint holds for the pods in the domain of `node` as they are.
+    /// Whether the current pod counts of the domain of `node` satisfy the constraint.
     pub(crate) fn holds(&self, node: usize) -> bool {
         domain_of(&self.domains, node).is_some_and(|domain| self.is_within_skew(domain, 0, self.least.0))
     }
 
-    /// Whether the domain with `more` pods is within maxSkew of the `least` count.
+    /// Whether the domain with `more` additional pods is within maxSkew of the `least` count.
     fn is_within_skew(&self, domain: usize, more: i64, least: i64) -> bool {
         let least = if self.min_domains > 1 && self.open_domains < self.min_domains { 0 } else { least };
         self.count(domain) + more - least <= self.max_skew
@@ -164,7 +165,7 @@ impl Spread {
         self.counts.get(domain).copied().unwrap_or(0)
     }
 
-    /// Pods in the domain of `node`.
+    /// Number of pods in the domain of `node`.
     pub(crate) fn count_at(&self, node: usize) -> i64 {
         domain_of(&self.domains, node).map_or(0, |domain| self.count(domain))
     }

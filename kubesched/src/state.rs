@@ -1,4 +1,4 @@
-//! Nodes and pods of a cluster while kube-scheduler binds pods.
+//! State of a cluster while kube-scheduler binds pods.
 
 use crate::filter::{Nominated, Rejection, ports_conflict};
 use crate::node::{self, Machine, SCORED, Verdicts};
@@ -18,35 +18,35 @@ use std::rc::Rc;
 /// A pending pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodSlot {
-    /// UID.
+    /// UID of the pod.
     pub uid: PodUid,
     /// Index of its shape in the snapshot.
     pub shape: usize,
-    /// Priority.
+    /// Priority of the pod.
     pub priority: i32,
 }
 
-/// What is known of a shape of which pods are pending.
+/// Facts of a shape with pending pods.
 #[derive(Debug)]
 struct Shape {
     requests: Amounts,
     ports: Vec<HostPort>,
     priority: i32,
-    /// By node.
+    /// By node: why the node rejects the shape regardless of other pods.
     verdicts: Rc<[Option<Rejection>]>,
-    /// By node: the score of what does not change while pods are bound.
+    /// By node: the part of the score that does not change while pods are bound.
     preference: Vec<i64>,
 }
 
-/// What does not change while pods are bound.
+/// Data that does not change while pods are bound.
 #[derive(Debug)]
 struct Facts {
     nodes: IndexVec<Node, (NodeName, Resources)>,
-    /// By index in the snapshot, if pods of it are pending.
+    /// By shape index in the snapshot; `None` for shapes without pending pods.
     shapes: Vec<Option<Shape>>,
     pods: Vec<PodSlot>,
     table: ResourceTable,
-    /// Places of [`SCORED`] in amounts.
+    /// Indices of the [`SCORED`] resources in amounts.
     scored: [Option<usize>; 2],
 }
 
@@ -57,32 +57,33 @@ enum Change {
         shape: usize,
         node: usize,
     },
-    /// The node was this machine before.
+    /// The node had the machine `before` until this change.
     Resized {
         node: usize,
         before: Machine,
     },
 }
 
-/// A moment to go back to.
+/// A state to roll back to.
 #[derive(Debug, Clone, Copy)]
 pub struct Checkpoint(usize);
 
-/// Nodes and pods of a cluster. Nodes and shapes are named by their indices in the snapshot. A clone is cheap enough to
-/// keep several.
+/// Nodes and pods of a cluster. Nodes and shapes are identified by their index in the snapshot. Immutable data is
+/// shared among clones.
 #[derive(Debug, Clone)]
 pub struct ClusterState {
     facts: Rc<Facts>,
     machines: IndexVec<Node, Machine>,
-    /// Host ports that are taken.
+    /// Host ports in use.
     ports: IndexVec<Node, Vec<HostPort>>,
     topology: Topology,
     log: Vec<Change>,
 }
 
 impl ClusterState {
-    /// The cluster of `snapshot`, which is in canonical order, before any of its pending pods is bound. Reserved pods
-    /// count as if they ran on their nodes; virtual pods do not exist for kube-scheduler.
+    /// Creates the state of the cluster in `snapshot`, with no pending pod bound. `snapshot` must be in canonical
+    /// order. Reserved pods count as if they ran on their nodes. Virtual pods are omitted, since they do not exist for
+    /// kube-scheduler.
     #[must_use]
     pub fn new(snapshot: &Snapshot, index: &SnapshotIndex) -> Self {
         let pods = pending_pods(snapshot, index);
@@ -115,61 +116,61 @@ impl ClusterState {
         &self.facts.pods
     }
 
-    /// How many nodes there are.
+    /// Number of nodes.
     #[must_use]
     pub fn nodes(&self) -> usize {
         self.machines.len()
     }
 
-    /// The name of a node.
+    /// Name of a node.
     #[must_use]
     pub fn node_name(&self, node: usize) -> &NodeName {
         &self.facts.nodes[Id::new(node)].0
     }
 
-    /// What the pods of a shape request, by [`ResourceTable`]; nothing if none are pending.
+    /// Requests of a shape's pods, in the order of [`ResourceTable`]; empty if no pods of the shape are pending.
     #[must_use]
     pub fn requests(&self, shape: usize) -> &[i64] {
         self.facts.shape(shape).map_or(&[], |shape| &shape.requests)
     }
 
-    /// What the node is now.
+    /// Current machine of the node.
     #[must_use]
     pub fn machine(&self, node: usize) -> &Machine {
         &self.machines[Id::new(node)]
     }
 
-    /// The node as a machine that has `allocatable` for all its pods.
+    /// The machine of `node` if the node had these `allocatable` resources.
     #[must_use]
     pub fn resized(&self, node: usize, allocatable: &Resources) -> Machine {
         let id = Id::new(node);
         self.machines[id].resized(&self.facts.table, &self.facts.nodes[id].1, allocatable)
     }
 
-    /// The node is this machine from now on.
+    /// Replaces the machine of the node.
     pub fn resize(&mut self, node: usize, machine: Machine) {
         let before = std::mem::replace(&mut self.machines[Id::new(node)], machine);
         self.log.push(Change::Resized { node, before });
     }
 
-    /// Whether a pending pod of `shape` may go to `node`, both with the pods that are `nominated` there and without
-    /// them.
+    /// Checks whether a pending pod of `shape` may run on `node`, both with the pods that are `nominated` to the node
+    /// and without these pods.
     ///
     /// # Errors
     ///
-    /// The first reason against it.
+    /// The first filter that rejects the pod.
     pub fn filter(&self, shape: usize, node: usize, nominated: &Nominated) -> Result<(), Rejection> {
         self.filter_node(shape, node)?;
         self.filter_pods(shape, node)?;
         if nominated.is_empty() { Ok(()) } else { self.filter_beside(shape, node, nominated) }
     }
 
-    /// The part of [`Self::filter`] that does not depend on other pods: the node's state, taints and labels, and where
-    /// volumes are.
+    /// The part of [`Self::filter`] that does not depend on other pods: the node's state, taints and labels, and volume
+    /// topology.
     ///
     /// # Errors
     ///
-    /// The first reason against it.
+    /// The first filter that rejects the pod.
     pub fn filter_node(&self, shape: usize, node: usize) -> Result<(), Rejection> {
         let shape = self.facts.shape(shape).ok_or(Rejection::NotPending)?;
         shape.verdicts.get(node).copied().flatten().map_or(Ok(()), Err)
@@ -179,7 +180,7 @@ impl ClusterState {
     ///
     /// # Errors
     ///
-    /// The first reason against it.
+    /// The first filter that rejects the pod.
     pub fn filter_pods(&self, shape: usize, node: usize) -> Result<(), Rejection> {
         let pod = self.facts.shape(shape).ok_or(Rejection::NotPending)?;
         if ports_conflict(&pod.ports, &self.ports[Id::new(node)]) {
@@ -195,7 +196,7 @@ impl ClusterState {
     ///
     /// # Errors
     ///
-    /// The first reason against it.
+    /// The first filter that rejects the pod.
     pub fn filter_beside(&self, shape: usize, node: usize, nominated: &Nominated) -> Result<(), Rejection> {
         let pod = self.facts.shape(shape).ok_or(Rejection::NotPending)?;
         let mut others = self.nominated_shapes(nominated);
@@ -210,13 +211,13 @@ impl ClusterState {
         self.topology.filter(shape, node, nominated)
     }
 
-    /// Resources of which `node` has too little for a pod of `shape` beside the `nominated` pods.
+    /// Resources of which `node` has too little for a pod of `shape` in addition to the `nominated` pods.
     pub fn insufficient(&self, shape: usize, node: usize, nominated: &Nominated) -> impl Iterator<Item = &str> {
         let pod = self.facts.shape(shape).into_iter();
         pod.flat_map(move |pod| self.lacking(pod, node, nominated)).map(|place| self.facts.table.name(place))
     }
 
-    /// Places of these resources in amounts.
+    /// Indices of these resources in amounts.
     fn lacking(&self, pod: &Shape, node: usize, nominated: &Nominated) -> impl Iterator<Item = usize> {
         let left = move |place: usize, free: i64| {
             let taken =
@@ -231,13 +232,14 @@ impl ClusterState {
         nominated.iter().filter_map(|(shape, count)| Some((self.facts.shape(shape)?, count)))
     }
 
-    /// Whether the required topology spread constraints of `shape` hold for its pods on `node`, once all pods are bound.
+    /// Whether the required topology spread constraints of `shape` hold for its pods on `node`. For use after all pods
+    /// are bound.
     #[must_use]
     pub fn spreads_hold(&self, shape: usize, node: usize) -> bool {
         self.topology.spreads_hold(shape, node)
     }
 
-    /// How kube-scheduler ranks `nodes`, which all pass its filters, for a pod of `shape`: higher is better.
+    /// Scores of `nodes` for a pod of `shape`; higher is better. All `nodes` must pass the filters.
     #[must_use]
     pub fn scores(&self, shape: usize, nodes: &[usize]) -> Vec<i64> {
         let Some(pod) = self.facts.shape(shape) else { return vec![0; nodes.len()] };
@@ -253,7 +255,7 @@ impl ClusterState {
         nodes.iter().zip(others).map(total).collect()
     }
 
-    /// The best of `nodes`, which all pass the filters, for a pod of `shape`; among equals the first.
+    /// The node with the highest score for a pod of `shape`; the first among equals. All `nodes` must pass the filters.
     #[must_use]
     pub fn best(&self, shape: usize, nodes: &[usize]) -> Option<usize> {
         let scores = self.scores(shape, nodes).into_iter();
@@ -261,8 +263,8 @@ impl ClusterState {
         best.map(|(node, _)| *node)
     }
 
-    /// Binds all pending pods in the order of the queue, each to its best node. By [`Self::pods`]: the node, if there
-    /// is one.
+    /// Binds all pending pods in the order of the queue, each to its best node. Returns the node of each pod of
+    /// [`Self::pods`], if one passes the filters.
     pub fn schedule(&mut self) -> Vec<Option<usize>> {
         let facts = Rc::clone(&self.facts);
         let bind = |pod: &PodSlot| {
@@ -275,8 +277,8 @@ impl ClusterState {
         facts.pods.iter().map(bind).collect()
     }
 
-    /// Which `candidates` for one node may be nominated to it at the same time; each is the shape of a pending pod, and
-    /// whether it is nominated now.
+    /// Returns which `candidates` for one node may be nominated to it at the same time. A candidate is the shape of a
+    /// pending pod, and whether the pod is nominated to the node now.
     #[must_use]
     pub fn admissible(&self, candidates: &[(usize, bool)]) -> Vec<bool> {
         if candidates.iter().all(|(shape, _)| self.topology.is_always_admissible(*shape)) {
@@ -302,13 +304,13 @@ impl ClusterState {
         self.log.push(Change::Bound { shape, node });
     }
 
-    /// The present moment, for [`Self::rollback`].
+    /// The current state, for [`Self::rollback`].
     #[must_use]
     pub fn checkpoint(&self) -> Checkpoint {
         Checkpoint(self.log.len())
     }
 
-    /// Takes back all that changed since then.
+    /// Undoes all changes since the checkpoint.
     pub fn rollback(&mut self, to: Checkpoint) {
         while self.log.len() > to.0 {
             match self.log.pop() {
@@ -319,7 +321,7 @@ impl ClusterState {
         }
     }
 
-    /// Takes the last binding to `node` back.
+    /// Undoes the last binding to `node`.
     fn unbind(&mut self, shape: usize, node: usize) {
         let Some(pod) = self.facts.shape(shape) else { return };
         add(&mut self.machines[Id::new(node)].free, &pod.requests, 1);
@@ -336,7 +338,7 @@ impl Facts {
 }
 
 impl Shape {
-    /// What a pod requests of resource number `place`.
+    /// Amount that a pod requests of the resource at index `place`.
     fn request(&self, place: usize) -> i64 {
         self.requests.get(place).copied().unwrap_or(0)
     }
@@ -351,7 +353,7 @@ impl Shape {
     ) -> Self {
         let mut requests = requests.clone();
         for volume in &shape.volumes {
-            // A volume that the pod shares is attached for other pods as well, or is one of very few.
+            // A shared volume may be attached to the node already. It is not counted, since few volumes are shared.
             if shared.contains(&(shape.namespace.as_str(), volume.claim.as_str()))
                 && let Some(request) = table.attached(&volume.driver).and_then(|place| requests.get_mut(place))
             {

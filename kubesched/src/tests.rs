@@ -1,4 +1,4 @@
-//! Tests of all rules together; clusters are built here.
+//! Tests of all rules together, and builders of clusters.
 
 mod differential;
 mod state;
@@ -49,7 +49,7 @@ fn pod(name: &str, shape: &PodShape, state: PodState) -> Pod {
     }
 }
 
-/// A shape that requests so much CPU, with this `app` label.
+/// A shape that requests `cpu` millicores, with this `app` label.
 fn shape(app: &str, millis: i64) -> PodShape {
     PodShape {
         namespace: "default".into(),
@@ -63,7 +63,7 @@ fn selector(app: &str) -> LabelSelector {
     LabelSelector { match_labels: [("app".to_owned(), app.to_owned())].into(), match_expressions: Vec::new() }
 }
 
-/// With shapes named by their content, and all lists in order.
+/// Names shapes by their content and sorts all lists.
 fn snapshot(nodes: Vec<Node>, pods: Vec<(&str, PodShape, PodState)>) -> Snapshot {
     let mut snapshot = Snapshot { nodes, ..Snapshot::default() };
     for (name, mut shape, state) in pods {

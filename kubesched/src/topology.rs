@@ -1,4 +1,4 @@
-//! What depends on where other pods are: topology spread, pod affinity and anti-affinity.
+//! Rules that depend on where other pods run: topology spread, pod affinity and anti-affinity.
 
 use crate::affinity::{RequiredAffinity, RequiredAntiAffinity, ScoredTerm};
 use crate::filter::{Nominated, Rejection};
@@ -8,25 +8,25 @@ use crate::spread::{Refusal, Spread};
 use plimsoll_model::snapshot::Snapshot;
 use std::rc::Rc;
 
-/// All constraints, and the pods that they count. Shapes and nodes by index, as in the snapshot.
+/// All constraints with their pod counts. Shapes and nodes are identified by their index in the snapshot.
 #[derive(Debug, Clone)]
 pub(crate) struct Topology {
-    /// Of pending pods: nobody asks for those of running ones.
+    /// Constraints of pending pods only, since running pods are not filtered.
     spreads: Vec<Spread>,
-    /// By shape, of pending pods.
+    /// By shape, only for pending pods.
     affinity: Vec<Option<RequiredAffinity>>,
-    /// Of all pods: running pods keep others away as well.
+    /// Terms of all pods, since the anti-affinity of running pods also rejects pods.
     anti_affinity: Vec<RequiredAntiAffinity>,
     scored: Vec<ScoredTerm>,
-    /// By shape: its spreads.
+    /// By shape: indices of its constraints in `spreads`.
     own_spreads: Rc<[Vec<usize>]>,
-    /// By shape: the anti-affinity terms that it has or that match it.
+    /// By shape: indices of the anti-affinity terms that it has or that match it.
     concerned: Rc<[Vec<usize>]>,
     priorities: Rc<[i32]>,
 }
 
 impl Topology {
-    /// Without any pod; `pending` says of each shape whether pods of it are to be scheduled.
+    /// Creates the constraints without any pods. `pending` tells for each shape whether it has pending pods.
     pub(crate) fn new(snapshot: &Snapshot, pending: &[bool]) -> Self {
         let (shapes, nodes) = (&snapshot.shapes, &snapshot.nodes);
         let (mut own_spreads, mut affinity) = (Vec::new(), Vec::new());
@@ -55,13 +55,13 @@ impl Topology {
         Self { spreads, affinity, anti_affinity, scored, own_spreads: own_spreads.into(), concerned, priorities }
     }
 
-    /// A pod of `shape` is on `node` from now on.
+    /// Counts a pod of `shape` on `node`.
     pub(crate) fn add(&mut self, shape: usize, node: usize) {
         self.spreads.iter_mut().for_each(|spread| spread.add(shape, node));
         self.change(shape, node, 1);
     }
 
-    /// A pod of `shape` is no longer on `node`.
+    /// Removes a pod of `shape` from the counts of `node`.
     pub(crate) fn remove(&mut self, shape: usize, node: usize) {
         self.spreads.iter_mut().for_each(|spread| spread.remove(shape, node));
         self.change(shape, node, -1);
@@ -77,7 +77,7 @@ impl Topology {
         }
     }
 
-    /// Whether a pod of `shape` may go to `node`, beside the pods that are `nominated` there.
+    /// Checks whether a pod of `shape` may run on `node`, in addition to the pods that are `nominated` to the node.
     pub(crate) fn filter(&self, shape: usize, node: usize, nominated: &Nominated) -> Result<(), Rejection> {
         for spread in self.required_spreads(shape) {
             spread.filter(shape, node, nominated.count(&spread.selected)).map_err(|refusal| match refusal {
@@ -105,8 +105,8 @@ impl Topology {
     }
 
     /// Whether kube-scheduler counts the anti-affinity of nominated pods for a pod of `shape`. If the pod has no
-    /// required terms itself, and no running pod keeps it away from any domain, the plugin's `PreFilter` returns
-    /// `Skip`, and nominated pods are not added either.
+    /// required terms and no term of a running pod excludes it from a domain, the plugin's `PreFilter` returns `Skip`.
+    /// Nominated pods are not added then.
     fn counts_nominated_owners(&self, shape: usize) -> bool {
         let any = |term: &RequiredAntiAffinity| {
             term.owner == shape || (is_set(&term.counts.matched, shape) && term.owners > 0)
@@ -141,7 +141,7 @@ impl Topology {
         !self.required_spreads(shape).any(Spread::can_skew)
     }
 
-    /// What the nomination gate has to know of pods of these shapes.
+    /// Groups for [`nomination::admissible`](crate::nomination::admissible), one for each of `shapes`.
     pub(crate) fn nomination_groups(&self, shapes: &[usize]) -> Vec<Group> {
         let follows = |pod: usize, other: usize| {
             self.affinity_of(pod).is_some_and(|affinity| is_set(&affinity.matched_by_any, other))
@@ -165,12 +165,12 @@ impl Topology {
         shapes.iter().map(group).collect()
     }
 
-    /// The raw InterPodAffinity score: higher is better.
+    /// The raw InterPodAffinity score; higher is better.
     pub(crate) fn affinity_score(&self, shape: usize, node: usize) -> i64 {
         self.scored.iter().map(|term| term.score(shape, node)).sum()
     }
 
-    /// The raw PodTopologySpread score, pods in the node's domains: lower is better.
+    /// The raw PodTopologySpread score: the number of pods in the node's domains; lower is better.
     pub(crate) fn spread_score(&self, shape: usize, node: usize) -> i64 {
         let preferred = self.spreads_of(shape).filter(|spread| !spread.required);
         preferred.map(|spread| spread.count_at(node)).sum()

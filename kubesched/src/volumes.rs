@@ -1,4 +1,4 @@
-//! NodeVolumeLimits: how many volumes of each CSI driver a node takes.
+//! NodeVolumeLimits: how many volumes of each CSI driver a node can attach.
 
 use plimsoll_model::catalog::{Catalog, InstanceType};
 use plimsoll_model::identity::CatalogId;
@@ -6,23 +6,23 @@ use plimsoll_model::names::ATTACHABLE_VOLUMES_PREFIX;
 use plimsoll_model::snapshot::Snapshot;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Room for volumes of a driver that has no limit: more than any node could use.
+/// Capacity for volumes of a driver without a limit: more than any node could use.
 const NO_LIMIT: i64 = 1_000_000;
-/// The driver whose limits follow from the machine, not from its settings alone.
+/// The driver whose limit depends on the instance type.
 const EBS_DRIVER: &str = "ebs.csi.aws.com";
-/// EBS volumes of a new node on the Nitro system and on older ones: Kubernetes' own figures. The exact number hangs on
-/// network interfaces and disks, and is known only once the driver runs there.
+/// Default limits of EBS volumes of a new node, on the Nitro system and on Xen, as in Kubernetes. The exact limit
+/// depends on network interfaces and disks, and is known only once the driver runs on the node.
 const EBS_ON_NITRO: i64 = 25;
 const EBS_ON_XEN: i64 = 39;
 const HYPERVISOR: &str = "karpenter.k8s.aws/instance-hypervisor";
 
-/// The resource by which volumes of a driver are counted.
+/// The resource that counts volumes of a driver.
 #[must_use]
 pub fn resource(driver: &str) -> String {
     format!("{ATTACHABLE_VOLUMES_PREFIX}{driver}")
 }
 
-/// Drivers of which pods of the snapshot use volumes and some node can take only so many.
+/// Drivers whose volumes pods of the snapshot use, and that have a limit on some node or instance type.
 #[must_use]
 pub fn limited_drivers(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>) -> Vec<String> {
     let volumes = snapshot.shapes.iter().flat_map(|shape| &shape.volumes);
@@ -37,8 +37,9 @@ pub fn limited_drivers(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catal
     used.into_iter().filter(is_limited).map(str::to_owned).collect()
 }
 
-/// How many volumes of the driver a node takes that does not say so itself: a new one of that type, one that comes up
-/// (without a type), or one in service (`in_service`), whose driver would have said so.
+/// The limit of a driver for a node whose allocatable resources do not have one. The node is a new one of type `kind`,
+/// a node that is not initialized (without a type), or an initialized one (`in_service`), on which a driver with a
+/// limit would have reported it.
 #[must_use]
 pub fn usual_limit(driver: &str, kind: Option<&InstanceType>, in_service: bool) -> i64 {
     if driver != EBS_DRIVER || in_service {

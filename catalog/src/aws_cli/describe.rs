@@ -1,9 +1,9 @@
-//! DescribeInstanceTypes as the AWS CLI prints it.
+//! Output of DescribeInstanceTypes as printed by the AWS CLI.
 
 use crate::facts::{AcceleratorFacts, GpuFacts, InstanceStoreFacts, InstanceTypeFacts, NetworkFacts, NeuronFacts};
 use serde::Deserialize;
 
-/// One of `InstanceTypes`. Fields that no catalog needs are ignored.
+/// An element of `InstanceTypes`. Fields that catalogs do not need are ignored.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct Description {

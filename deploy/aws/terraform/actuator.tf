@@ -1,4 +1,4 @@
-# The actuator's role: the only one of Plimsoll's services that calls AWS.
+# The actuator's role. The actuator is the only service that calls AWS.
 
 data "aws_iam_policy_document" "pod_identity" {
   statement {
@@ -58,7 +58,7 @@ data "aws_iam_policy_document" "irsa" {
 }
 
 resource "aws_iam_role" "actuator" {
-  # Not the cluster's name: it may be longer than IAM allows for roles.
+  # Without the cluster's name, which may be longer than IAM allows for roles.
   name_prefix        = "PlimsollActuator-"
   assume_role_policy = var.credentials == "IRSA" ? data.aws_iam_policy_document.irsa.json : data.aws_iam_policy_document.pod_identity.json
 }
@@ -72,7 +72,7 @@ resource "aws_eks_pod_identity_association" "actuator" {
   role_arn        = aws_iam_role.actuator.arn
 }
 
-# Two policies: together they are longer than IAM allows for one.
+# Two policies, because one would be longer than IAM allows.
 data "aws_iam_policy_document" "discovery" {
   statement {
     sid       = "ReadEc2InRegion"

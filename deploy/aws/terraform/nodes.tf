@@ -1,4 +1,4 @@
-# The role of the nodes. The actuator makes the instance profiles around it.
+# The role of the nodes. The actuator creates instance profiles with this role.
 
 data "aws_iam_policy_document" "node_trust" {
   statement {
@@ -30,7 +30,7 @@ resource "aws_iam_role_policy_attachment" "node" {
   policy_arn = "arn:${local.partition}:iam::aws:policy/${each.value}"
 }
 
-# Lets nodes with that role join. Windows nodes need a role of their own with an entry of type EC2_WINDOWS.
+# Allows nodes with this role to join. Windows nodes need a separate role with an entry of type EC2_WINDOWS.
 resource "aws_eks_access_entry" "node" {
   count = var.create_access_entry ? 1 : 0
 

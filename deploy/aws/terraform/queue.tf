@@ -1,4 +1,4 @@
-# Interruption notices. The rules see every instance of the account in the region; the actuator ignores foreign ones.
+# Interruption notices. The rules match every instance of the account in the region. The actuator ignores foreign ones.
 
 locals {
   # The key is the name of the rule's resource in the CloudFormation template.
@@ -37,7 +37,7 @@ resource "aws_sqs_queue" "interruption" {
   count = var.create_interruption_queue ? 1 : 0
 
   name = local.queue_name
-  # Seconds. The shortest notice is two minutes: an older message helps nobody.
+  # Seconds. The shortest notice is two minutes, so older messages are useless.
   message_retention_seconds = 300
   sqs_managed_sse_enabled   = true
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the virtual environment of validate.py, or finds it made, and prints its path.
-# It is kept outside the clone under a hash of what is pinned. All else goes to stderr.
+# Creates the virtual environment of validate.py unless it exists, and prints its path.
+# It is stored outside the clone, under a hash of the pinned versions. All other output goes to stderr.
 set -euo pipefail
 cd "$(dirname "$0")"
 python=${PYTHON:-python3}
@@ -10,7 +10,7 @@ venv=$cache/venv-sbom-$key
 if [ ! -e "$venv/.complete" ]; then
   echo "image: installing the validator of CycloneDX into a virtual environment" >&2
   mkdir -p "$cache"
-  # Two first runs at once take turns.
+  # Concurrent first runs wait for each other.
   exec 9>"$cache/venv.lock"
   flock 9
   if [ ! -e "$venv/.complete" ]; then

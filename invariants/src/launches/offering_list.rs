@@ -33,7 +33,7 @@ pub(super) struct OfferingList<'a> {
 /// Free capacity after DaemonSets.
 struct CapacityClass {
     free: Resources,
-    /// Resource of which DaemonSets alone request more than the node has.
+    /// Resource whose capacity the DaemonSets alone exceed.
     daemon_excess: Option<String>,
     /// Index of a node with this capacity.
     example: usize,

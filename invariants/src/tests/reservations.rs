@@ -4,7 +4,7 @@ use super::*;
 use plimsoll_model::catalog::{CapacityReservation, reservation_resource};
 use plimsoll_model::snapshot::ReservationCount;
 
-/// The first offering of the launch is one of `cr-1`, which has so many free instances.
+/// Changes the first offering of the launch to `cr-1`, a reservation with this number of free instances.
 fn reserved(case: &mut Case, free: u32) {
     let reservation =
         CapacityReservation { id: "cr-1".into(), capacity_block: false, interruptible: false, count: None };

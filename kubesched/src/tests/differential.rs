@@ -43,7 +43,7 @@ fn any_node(number: usize) -> impl Strategy<Value = Node> {
     })
 }
 
-/// Among others a selector by expressions, of which some have no meaning.
+/// Includes selectors by expressions, some of them invalid.
 fn any_selector() -> impl Strategy<Value = LabelSelector> {
     let expression = (0..4_u8, prop::sample::select(APPS.to_vec())).prop_map(|(operator, app)| match operator {
         0 => NodeSelectorRequirement::new("app", Operator::In, [app]),
@@ -86,7 +86,7 @@ fn any_affinity() -> impl Strategy<Value = PodAffinityTerm> {
     )
 }
 
-/// What nodes must be for a pod.
+/// Adds requirements on nodes to a shape.
 fn choose_nodes(shape: &mut PodShape, choice: u8, zone: &str) {
     let term = |key: &str, operator, value: &str| NodeSelectorTerm {
         expressions: vec![NodeSelectorRequirement::new(key, operator, [value])],
@@ -151,7 +151,8 @@ fn any_cluster() -> impl Strategy<Value = Snapshot> {
     })
 }
 
-/// Each pending pod on each node: what `filter` says, and what is wrong with a plan that places just this pod there.
+/// For each pending pod and each node: the verdict of `filter`, and the violations of a plan that places only this pod
+/// on this node.
 fn compare(facts: &Snapshot) -> Vec<(Result<(), Rejection>, Vec<plimsoll_invariants::Violation>)> {
     let index = SnapshotIndex::new(facts);
     let state = ClusterState::new(facts, &index);
@@ -205,7 +206,7 @@ proptest! {
             state.rollback(checkpoint);
             prop_assert_eq!(&all(&state), seen);
         }
-        // What is counted but seen only later: the same pods are bound again.
+        // Binds the same pods again, which detects counts that a rollback left wrong but that no verdict showed yet.
         for ((pod, node), seen) in places.iter().zip(&seen) {
             prop_assert_eq!(&all(&state), seen);
             state.bind(shapes[pod % shapes.len()], *node);
@@ -213,7 +214,7 @@ proptest! {
     }
 }
 
-/// The property above is worth something only if random clusters meet each rule.
+/// The property above is meaningful only if random clusters produce each verdict.
 #[test]
 fn random_clusters_meet_every_rule() {
     use proptest::strategy::ValueTree as _;
@@ -238,6 +239,6 @@ fn random_clusters_meet_every_rule() {
         Err(Rejection::PodAntiAffinity),
         Err(Rejection::ExistingPodAntiAffinity),
     ] {
-        assert!(met.contains(&format!("{expected:?}")), "{expected:?} is never met");
+        assert!(met.contains(&format!("{expected:?}")), "no random cluster produces {expected:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! What does not depend on topology: the node itself, ports, resources, and the order of pods.
+//! Rules that do not depend on topology: node state, ports, resources, and the order of pods.
 
 use super::{node, selector, shape, snapshot};
 use crate::{ClusterState, Nominated, Rejection};
@@ -19,7 +19,7 @@ fn state(snapshot: &Snapshot) -> ClusterState {
     ClusterState::new(snapshot, &SnapshotIndex::new(snapshot))
 }
 
-/// What the only node says to the only pending pod.
+/// The verdict of the only node on the only pending pod.
 fn verdict(node: Node, others: Vec<(&str, PodShape, PodState)>, pending: PodShape) -> Result<(), Rejection> {
     let mut pods = others;
     pods.push(("pending", pending, PodState::Pending));
@@ -73,7 +73,7 @@ fn ports_and_resources_of_the_pods_that_are_there() {
     assert_eq!(verdict(plain(), there(shape("big", 3000)), web()), Ok(()));
     assert_eq!(verdict(plain(), there(shape("big", 3001)), web()), Err(Rejection::Resources));
     let reserved = vec![("coming", shape("big", 3001), PodState::Reserved(NodeName::from("n")))];
-    assert_eq!(verdict(plain(), reserved, web()), Err(Rejection::Resources), "reserved room is taken");
+    assert_eq!(verdict(plain(), reserved, web()), Err(Rejection::Resources), "a reserved pod uses resources");
     let own = |ip| with_port(web(), ip);
     assert_eq!(verdict(plain(), there(with_port(shape("other", 1), "10.0.0.1")), own("10.0.0.2")), Ok(()));
     let everywhere = there(with_port(shape("other", 1), "0.0.0.0"));
@@ -200,7 +200,8 @@ fn all_pending_pods_are_scheduled_in_order_each_beside_those_before() {
     let pods = ["w1", "w2", "w3", "w4"].map(|name| (name, web(), PodState::Pending)).into_iter();
     let facts = snapshot(nodes, pods.chain([("first", first, PodState::Pending)]).collect());
     let mut state = state(&facts);
-    // The first pod leaves too little room in its zone, so that the skew allows one pod in the other zone.
+    // The first pod leaves too few resources in its zone for the others. Only one further pod fits within the skew, in
+    // the other zone.
     let assignment = state.schedule();
     assert_eq!(assignment.iter().flatten().count(), 2, "{assignment:?}");
     assert!(assignment[0].is_some() && assignment[1].is_some() && assignment[0] != assignment[1], "{assignment:?}");

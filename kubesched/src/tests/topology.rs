@@ -65,8 +65,8 @@ fn a_spread_counts_bound_pods_anywhere_and_pods_nominated_to_the_node() {
     rules.add(WEB, 0);
     assert!(!permits(&rules, WEB, 0, &none()), "two in a and none in b");
     assert!(permits(&rules, WEB, 1, &none()));
-    assert!(permits(&rules, DB, 0, &none()), "it has no spread of its own");
-    // Two that wait for the node in b count as if they were there; others do not.
+    assert!(permits(&rules, DB, 0, &none()), "the pod has no spread constraint");
+    // Pods that are nominated to the node in b count as if they ran there. Other pods do not count.
     assert!(!permits(&rules, WEB, 1, &nominated(WEB, 2)), "three in b and one in a");
     assert!(permits(&rules, WEB, 1, &nominated(DB, 2)));
 }
@@ -87,10 +87,10 @@ fn the_first_of_pods_with_affinity_to_themselves_goes_anywhere_the_next_ones_do_
     assert!(permits(&alike, WEB, 0, &none()) && permits(&alike, WEB, 1, &none()));
     alike.add(WEB, 0);
     assert!(permits(&alike, WEB, 0, &none()) && !permits(&alike, WEB, 1, &none()));
-    // Near others nobody is the first.
+    // A pod whose affinity selects only other pods cannot be the first.
     let mut other = rules(&["a", "b"], with_term(false, None, "db"), PodShape::default());
     assert!(!permits(&other, WEB, 0, &none()));
-    assert!(permits(&other, WEB, 0, &nominated(DB, 1)), "one that is nominated there counts");
+    assert!(permits(&other, WEB, 0, &nominated(DB, 1)), "a pod that is nominated to the node counts");
     other.add(DB, 1);
     assert!(!permits(&other, WEB, 0, &none()) && permits(&other, WEB, 1, &none()));
 }
@@ -101,7 +101,7 @@ fn anti_affinity_holds_in_both_directions() {
     rules.add(WEB, 0);
     assert!(!permits(&rules, DB, 1, &none()), "in the same zone");
     assert!(permits(&rules, DB, 2, &none()) && permits(&rules, WEB, 1, &none()));
-    assert!(!permits(&rules, DB, 2, &nominated(WEB, 1)), "one that waits for that node counts");
+    assert!(!permits(&rules, DB, 2, &nominated(WEB, 1)), "a pod that is nominated to the node counts");
     rules.add(DB, 2);
     assert!(!permits(&rules, WEB, 2, &none()));
 }
@@ -110,14 +110,14 @@ fn anti_affinity_holds_in_both_directions() {
 fn anti_affinity_of_nominated_pods_counts_once_a_running_pod_has_some() {
     let mut rules = rules(&["a", "b", "c"], with_term(true, None, "db"), PodShape::default());
     let waits = nominated(WEB, 1);
-    assert!(permits(&rules, DB, 0, &waits), "kube-scheduler's plugin has nothing to do for such a pod");
+    assert!(permits(&rules, DB, 0, &waits), "kube-scheduler's plugin skips such a pod");
     rules.add(WEB, 1);
-    assert!(!permits(&rules, DB, 0, &waits), "one in another zone is enough");
-    // A pod with a rule of its own is looked at anyway.
+    assert!(!permits(&rules, DB, 0, &waits), "a running pod in another zone is enough");
+    // For a pod with a required term of its own, the plugin does not skip.
     let mut both = self::rules(&["a", "b"], with_term(true, None, "db"), with_term(true, None, "nobody"));
     assert!(!permits(&both, DB, 0, &waits));
     both.add(DB, 1);
-    assert!(!permits(&both, WEB, 0, &nominated(DB, 1)), "whom it keeps away itself");
+    assert!(!permits(&both, WEB, 0, &nominated(DB, 1)), "its own term excludes the nominated pod");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn the_nomination_gate_limits_spread_pods_where_there_is_more_than_one_domain() 
     assert_eq!(one_zone.nomination_groups(&[WEB, DB]), [Group::default(), Group::default()]);
     let two_zones = rules(&["a", "b"], spread_over_zones("web", 1), PodShape::default());
     assert_eq!(two_zones.nomination_groups(&[WEB, DB]), [limit(1, vec![0]), Group::default()]);
-    // One that it counts is in its way only if that one would wait for it.
+    // A counted group hinders the pod only if that group would wait for the pod.
     let counts_others = rules(&["a", "b"], spread_over_zones("db", 1), PodShape::default());
     assert_eq!(counts_others.nomination_groups(&[WEB, DB])[0], limit(1, Vec::new()));
     let followed = rules(&["a", "b"], spread_over_zones("db", 1), with_term(false, None, "web"));
@@ -139,8 +139,8 @@ fn preferred_terms_score_for_pending_pods_and_both_kinds_of_terms_for_running_on
     wish.add(DB, 0);
     assert_eq!((wish.affinity_score(WEB, 0), wish.affinity_score(WEB, 1), wish.affinity_score(DB, 0)), (30, 0, 0));
     wish.add(WEB, 1);
-    assert_eq!(wish.affinity_score(DB, 1), 30, "and they by those that prefer them");
-    // A rule of a pod that runs counts as a wish of one.
+    assert_eq!(wish.affinity_score(DB, 1), 30, "preferred terms of running pods count");
+    // A required term of a running pod adds to the score.
     let mut rule = rules(&["a", "b"], with_term(false, None, "db"), PodShape::default());
     rule.add(WEB, 1);
     assert_eq!((rule.affinity_score(DB, 0), rule.affinity_score(DB, 1), rule.affinity_score(WEB, 1)), (0, 1, 0));

@@ -1,4 +1,4 @@
-//! What no plan can cost less than: a relaxation in which nodes can be bought in fractions.
+//! Lower bound of the cost of any plan: a relaxation in which nodes can be bought in fractions.
 
 pub(crate) mod resource_prices;
 
@@ -14,15 +14,16 @@ use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::snapshot::{NodePool, PodShape};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pods of one shape that a plan launches nodes for.
+/// A shape, and the number of its pods that a plan launches nodes for.
 type Demand = (Id<PodShape>, usize);
 
-/// Work that the bound may take beside that of the plan: it is reported with each plan, but must not delay it.
+/// Work budget of the bound in addition to that of the plan. The bound is reported with each plan, but must not delay
+/// it.
 const WORK: u64 = 6_000_000;
-/// Work for what takes the bound nearer to the cost of whole nodes.
+/// Work budget for raising the bound towards the cost of whole nodes.
 const CLOSER_WORK: u64 = 10_000_000;
 
-/// Where pods can run.
+/// Offerings that can run pods, by pool.
 type Places = IndexVec<NodePool, Bits<Offering>>;
 
 /// Shapes that compete for the same offerings.
@@ -30,24 +31,24 @@ struct Component {
     offerings: Places,
     demand: Vec<Demand>,
     load: Amounts,
-    /// The most that one pod alone has to pay: some node must hold it.
+    /// Maximum over the component's shapes of the cheapest price of a node for one pod: some node must run this pod.
     single: i64,
 }
 
-/// The bound: shapes that share no offering are independent, within a component no plan beats the optimum in fractions.
-/// `enough` is what the plan costs: no bound has to be higher.
+/// Computes the bound. Shapes that share no offering are independent. Within a component, no plan costs less than the
+/// fractional optimum. `enough` is the cost of the plan: the bound need not be higher.
 pub(crate) fn lower_bound(
     context: &SolveContext<'_>,
     demand: &draft::Demand,
     enough: MicroUsdPerHour,
 ) -> MicroUsdPerHour {
     let mut components: Vec<Component> = Vec::new();
-    // Shapes that can run at the same places meet the same components.
+    // Shapes with the same offerings belong to the same component.
     let mut alike: BTreeMap<Places, Vec<Demand>> = BTreeMap::new();
     for (shape, count) in demand.iter().filter(|(_, count)| **count > 0) {
         alike.entry(places(context, *shape)).or_default().push((*shape, *count));
     }
-    // Pods for which there are only capacity reservations cost next to nothing.
+    // Pods that can only run on capacity reservations cost almost nothing.
     for (offerings, demand) in alike.into_iter().filter(|(places, _)| places.iter().any(|any| !any.is_empty())) {
         let mut merged = component(context, offerings, demand);
         let (meeting, apart): (Vec<Component>, Vec<Component>) = components
@@ -73,10 +74,10 @@ pub(crate) fn lower_bound(
     MicroUsdPerHour(sum)
 }
 
-/// What the pods of a component cost at least.
+/// Lower bound of a component.
 struct Bound {
     least: i64,
-    /// The program in fractions behind it, and its optimum, if there may be more to it.
+    /// The fractional program and its optimum, if the bound can be raised further.
     fractional: Option<(Program, columns::Fractional)>,
 }
 
@@ -85,11 +86,11 @@ impl Bound {
         Self { least, fractional: None }
     }
 
-    /// A bound nearer to `enough`, what the component's nodes cost.
+    /// Raises the bound towards `enough`, the cost of the component's nodes.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
-        reason = "with a margin for the arithmetic"
+        reason = "with a margin for rounding errors"
     )]
     fn closer(self, enough: i64, work: &mut u64) -> i64 {
         let Some((program, root)) = self.fractional else { return self.least };
@@ -98,7 +99,7 @@ impl Bound {
     }
 }
 
-/// Where pods of the shape can run, capacity reservations aside.
+/// Offerings that can run pods of the shape, without capacity reservations.
 fn places(context: &SolveContext<'_>, shape: Id<PodShape>) -> Places {
     let view = &context.shapes[shape];
     let any = |(pool, fits): (&PoolView<'_>, &Vec<Alternative>)| {
@@ -120,7 +121,7 @@ fn component(context: &SolveContext<'_>, offerings: Places, demand: Vec<Demand>)
     Component { offerings, demand, load, single }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "with a margin for the arithmetic")]
+#[expect(clippy::cast_possible_truncation, reason = "with a margin for rounding errors")]
 fn bound_of(context: &SolveContext<'_>, component: &Component, work: &mut u64) -> Bound {
     if context.reservations.iter().any(|(_, free)| *free > 0) {
         return Bound::of(beside_reservations(context, component));
@@ -140,7 +141,7 @@ fn bound_of(context: &SolveContext<'_>, component: &Component, work: &mut u64) -
     Bound { least: least.max(found.bound.ceil() as i64), fractional: Some((program, found)) }
 }
 
-/// Each resource by itself, for more kinds of pods than can be told apart.
+/// Bounds each resource separately, for components with too many pod kinds.
 fn fluid(context: &SolveContext<'_>, component: &Component) -> i64 {
     let shared = shared(context, component);
     let mut load = vec![0; context.table.len() + shared.len()];
@@ -149,15 +150,15 @@ fn fluid(context: &SolveContext<'_>, component: &Component) -> i64 {
         let requests = rules::requests(view.requests, view.hosts, &shared);
         add(&mut load, &requests, i64::try_from(*count).unwrap_or(i64::MAX));
     }
-    // Who may be where is not told apart either.
+    // Which pods can run on an offering is ignored, too.
     let rows = rows(context, component, &shared, |_, _| Bits::default());
     let offered: Vec<(i64, &Amounts)> = rows.iter().map(|row| (row.price, &row.room)).collect();
     value(&offered, &load).max(component.single)
 }
 
-/// Each resource by itself, less what the free instances of all capacity reservations are worth: whatever pods they take,
-/// the rest costs at least its worth.
-#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "with a margin for the arithmetic")]
+/// Bounds each resource separately and subtracts the worth of the free instances of all capacity reservations:
+/// whichever pods use them, the other pods cost at least their worth.
+#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "with a margin for rounding errors")]
 fn beside_reservations(context: &SolveContext<'_>, component: &Component) -> i64 {
     let rows = rows(context, component, &[], |_, _| Bits::default());
     let offered: Vec<(i64, &Amounts)> = rows.iter().map(|row| (row.price, &row.room)).collect();
@@ -173,7 +174,7 @@ fn beside_reservations(context: &SolveContext<'_>, component: &Component) -> i64
     rest.max(0.0).ceil() as i64
 }
 
-/// The offerings that are worth a look, with the kinds that `suits` gives by pool and offering.
+/// The offerings that are useful for the component. `suits` returns the kinds that can run on an offering.
 fn rows(
     context: &SolveContext<'_>,
     component: &Component,
@@ -183,7 +184,7 @@ fn rows(
     let mut rows = IndexVec::new();
     for ((id, pool), bits) in context.pools.iter_enumerated().zip(&component.offerings) {
         let own = bits.iter().map(|index| {
-            // No node holds more than there is.
+            // No node needs more capacity than all pods request.
             let room = pool.offerings[index].room.iter().zip(&component.load).map(|(room, load)| *room.min(load));
             Row { price: pool.price(index), room: room.collect(), suits: suits(id, index) }
         });
@@ -194,7 +195,8 @@ fn rows(
     rows
 }
 
-/// Rows, which come cheapest first, without those that are dearer than one that has no less of anything: they cannot lower the bound.
+/// Removes rows that are more expensive than a row that has at least their capacity: they cannot lower the bound. The
+/// rows must be sorted by price.
 fn undominated(rows: impl Iterator<Item = Row>) -> Vec<Row> {
     let mut kept: Vec<Row> = Vec::new();
     for row in rows {
@@ -205,8 +207,9 @@ fn undominated(rows: impl Iterator<Item = Row>) -> Vec<Row> {
     kept
 }
 
-/// What `load` is worth at prices at which no offering is worth more than it costs. Costs are whole numbers, so that may be rounded up.
-#[expect(clippy::cast_possible_truncation, reason = "with a margin for the arithmetic")]
+/// Worth of `load` at prices at which no offering is worth more than its price. Prices are integers, so the result can
+/// be rounded up.
+#[expect(clippy::cast_possible_truncation, reason = "with a margin for rounding errors")]
 fn value(offered: &[(i64, &Amounts)], load: &[i64]) -> i64 {
     let prices = resource_prices::resource_prices(offered, load);
     (resource_prices::worth(&prices, load) * (1.0 - 1e-9)).ceil() as i64
@@ -217,10 +220,10 @@ fn shared(context: &SolveContext<'_>, component: &Component) -> Vec<rules::Share
     rules::shared(&context.topology.host_rules, members, 1)
 }
 
-/// Requests with rules about hosts, pods, and how many of them alone a node takes.
+/// Requests including host rules, number of pods, and maximum number of these pods on one node.
 type OwnedKind = (Amounts, usize, usize);
 
-/// What is bought in fractions.
+/// A program whose nodes are bought in fractions.
 struct Program {
     kinds: IndexVec<PodKind<'static>, OwnedKind>,
     rows: IndexVec<Row, Row>,
@@ -231,7 +234,8 @@ impl Program {
         self.kinds.iter().map(|(requests, count, most)| PodKind { requests, count: *count, most: *most }).collect()
     }
 
-    /// Of pods that request the same each can go wherever one of them can: fewer kinds, and whatever serves the old ones serves the new.
+    /// Merges kinds with equal requests. A merged kind can run wherever one of its parts can, so each solution of the
+    /// original program remains a solution.
     fn coarser(self) -> Self {
         let mut kinds: IndexVec<PodKind<'static>, OwnedKind> = IndexVec::new();
         let mut known: BTreeMap<Amounts, KindId> = BTreeMap::new();
@@ -248,13 +252,14 @@ impl Program {
             row.suits.iter().for_each(|old| suits.insert(coarse[old]));
             row.suits = suits;
         }
-        // What differed only in whom it suits may not differ any more.
+        // Rows that differed only in their kinds may be equal now.
         rows.as_mut_vec().sort_by_key(|row| row.price);
         Self { kinds, rows: undominated(rows.into_iter()).into() }
     }
 }
 
-/// Pods by what they request and where they can run, and the offerings that are worth a look; `None` if that is too much to look at.
+/// The program of a component: pods by requests and offerings, and the useful offerings. `None` if there are too many
+/// kinds.
 fn program(context: &SolveContext<'_>, component: &Component) -> Option<Program> {
     let shared = shared(context, component);
     let mut sizes: BTreeSet<Amounts> = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Ending a solve whose caller is gone.
+//! Cancels a solve whose caller no longer waits for the plan.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Ends the solve soon. It cannot be undone.
+    /// Ends the solve soon. A cancellation cannot be undone.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the solve is to end.
+    /// Whether the solve must end.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)

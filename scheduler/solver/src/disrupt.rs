@@ -1,7 +1,7 @@
-//! Removes nodes: expired, empty, drifted, and nodes whose pods cost less elsewhere.
+//! Removes nodes: expired, empty and drifted nodes, and nodes whose pods cost less elsewhere.
 //!
-//! Each removal starts from the result of those before it, so that the plan is valid as a whole. Budgets,
-//! do-not-disrupt and PodDisruptionBudgets apply to all but expired nodes.
+//! Each removal starts from the result of the previous ones, so that the plan is valid as a whole. Budgets,
+//! do-not-disrupt and PodDisruptionBudgets apply to all nodes except expired ones.
 
 pub(crate) mod single_node;
 
@@ -28,7 +28,7 @@ use plimsoll_model::snapshot::{DisruptionReason, Node, Pod};
 pub(crate) use record::{Removed, terminations};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Replaced nodes leave their pods to nodes in service only.
+/// Pods of replaced nodes may move to initialized nodes only.
 const IN_SERVICE: Search = Search { in_service: true, settled: false };
 
 /// Removals so far.
@@ -59,14 +59,14 @@ impl<'a> Removal<'a> {
         !self.is_gone(candidate.node) && !self.busy.contains(&candidate.node)
     }
 
-    /// Removes the node; its pods are placed elsewhere.
+    /// Records the removal of the node. Its pods are placed elsewhere.
     fn note(&mut self, candidate: &Candidate<'a>, reason: DisruptionReason) {
         self.placed_buffer_pods.remove(&candidate.node);
         self.removed.push(candidate.removed(reason));
     }
 
-    /// Removes the node if that is still possible and allowed, and `place` finds places for its pods once it is closed.
-    /// Returns whether it did.
+    /// Removes the node if this is still possible and allowed, and if `place` places its pods after the node is closed.
+    /// Returns whether the node is removed.
     fn attempt(
         &mut self,
         context: &SolveContext<'a>,
@@ -105,8 +105,8 @@ impl<'a> Removal<'a> {
     }
 }
 
-/// Adds terminations to `removal`, which has the expired nodes already.
-/// Consolidation moves a pod only if that saves `per_eviction` per hour, in micro-USD.
+/// Adds terminations to `removal`, which contains the expired nodes already. Consolidation moves a pod only if this
+/// saves `per_eviction` micro-USD per hour.
 pub(crate) fn remove<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
@@ -129,8 +129,8 @@ pub(crate) fn remove<'a>(
     consolidate::consolidate(context, state, &found, &mut allowance, removal, per_eviction);
 }
 
-/// Replaces drifted nodes, regardless of cost. Nodes without pods come first, then nodes whose pods can be evicted
-/// at once, since unhindered evictions free budgets sooner.
+/// Replaces drifted nodes, regardless of cost. Nodes without pods come first, then nodes whose pods can be evicted at
+/// once, since these evictions free budgets sooner.
 fn drifted<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
@@ -141,8 +141,8 @@ fn drifted<'a>(
     let mut order: Vec<&Candidate<'a>> = found.iter().filter(|one| one.drifted).collect();
     order.sort_by_key(|one| (!one.pods.is_empty(), !one.patient, one.disturbance, &context.nodes[one.node].node.name));
     for candidate in order {
-        // With a terminationGracePeriod, pods that must not be evicted do not hold the node: they stay until
-        // it is over.
+        // With a terminationGracePeriod, pods that must not be evicted do not block the node: they stay until the
+        // period ends.
         let moving = candidate.pods.iter().copied().filter(|pod| pod_groups::can_leave(context, pod));
         let wanted: Vec<PodGroup<'a>> = pod_groups::by_shape(context, moving);
         if wanted.iter().any(|pod_group| crate::explain::unsupported(context.shapes[pod_group.shape].shape).is_some()) {

@@ -1,4 +1,5 @@
-//! Why a pod has no place: for each pool the first thing that leaves nothing of it, with figures, and what is in the way on nodes that are there.
+//! Explains why a pod is unschedulable: for each pool the first check that no offering passes, with amounts, and the
+//! obstacles on existing nodes.
 
 pub(crate) mod launch_reason;
 
@@ -21,7 +22,7 @@ use plimsoll_model::plan::{Reason, ReasonCode};
 use plimsoll_model::snapshot::{NodePool, PodShape};
 use plimsoll_model::taints::Taint;
 
-/// What a shape uses that is not done yet, or that cannot be done.
+/// A feature of the shape that is not supported, or a problem of its volumes.
 pub(crate) fn unsupported(shape: &PodShape) -> Option<Reason> {
     let reason = |code, message: String| Some(Reason { node_pool: String::new(), code, message });
     if let Some((claim, problem)) = shape.volumes.iter().find_map(|one| Some((&one.claim, one.problem.as_ref()?))) {
@@ -34,7 +35,8 @@ pub(crate) fn unsupported(shape: &PodShape) -> Option<Reason> {
     )
 }
 
-/// One reason per pool of the snapshot, by name, or one that there is none; then one about the nodes that are there, if there are any.
+/// One reason per pool of the snapshot, sorted by name, or one reason that there is no pool. Followed by one reason
+/// about existing nodes, if there are any.
 pub(crate) fn explain(context: &SolveContext<'_>, state: &State, shape: Id<PodShape>) -> Vec<Reason> {
     let mut pools: Vec<&NodePool> = context.snapshot.node_pools.iter().collect();
     pools.sort_by(|a, b| a.name.cmp(&b.name));
@@ -54,7 +56,7 @@ pub(crate) fn explain(context: &SolveContext<'_>, state: &State, shape: Id<PodSh
     all
 }
 
-/// Pools whose own requirements leave nothing that could be launched for any pod; sorted by name.
+/// Pools whose own requirements leave no offering for any pod, sorted by name.
 pub(crate) fn of_pools(context: &SolveContext<'_>) -> Vec<Reason> {
     let problem = |view: &PoolView<'_>| {
         let (code, message) = if view.allowed.is_empty() {
@@ -150,7 +152,7 @@ fn taint_text(taints: &[Taint], shape: &PodShape) -> String {
     format!("does not tolerate the taint {}", all.join(" and "))
 }
 
-/// The same with the tolerations to add.
+/// Like [`taint_text`], with the tolerations to add.
 fn toleration_text(taints: &[Taint], shape: &PodShape) -> String {
     let toleration = |taint: &Taint| {
         let value = match taint.value.as_str() {
@@ -207,8 +209,8 @@ fn too_large(context: &SolveContext<'_>, view: &PoolView<'_>, among: &Bits<Offer
     parts.join("; ")
 }
 
-/// The limits that each keep all of `usable` out, with the value that would let the smallest type through; all limits if it
-/// takes several together.
+/// Describes the limits that each exclude all of `usable`, with the value that would permit the smallest type. If no
+/// single limit does, describes all of them.
 fn limit_text(context: &SolveContext<'_>, view: &PoolView<'_>, headroom: &Headroom, usable: &Bits<Offering>) -> String {
     let least = |resource: usize| {
         let amounts = usable.iter().filter_map(|offering| view.capacity(offering).get(resource));

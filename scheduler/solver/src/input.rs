@@ -1,4 +1,4 @@
-//! What a plan is made from, looked up once: shapes, pools with their offerings, nodes, interned names and amounts.
+//! Input of a plan, indexed for fast lookup: shapes, pools with their offerings, nodes, and interned names and amounts.
 
 pub(crate) mod context;
 pub(crate) mod custom_labels;

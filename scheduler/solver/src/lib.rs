@@ -4,8 +4,7 @@
 //! Pure and deterministic: it reads no clock, environment or randomness, and the order of the snapshot's lists does
 //! not matter. Pods are grouped by shape, and offerings (type x zone x capacity type) are bit sets per pool.
 //!
-//! Not supported yet: pods with resource claims are reported as unschedulable, and reserved capacity is bought like
-//! any other offering.
+//! Resource claims are not supported yet: pods that have them are reported as unschedulable.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -33,7 +32,7 @@ pub use repair::moves::{Move, UnknownMove};
 pub use repair::replay::{ReplayReport, replay};
 use std::collections::BTreeMap;
 
-/// Plans for one snapshot. `catalogs` are the catalogs that its pools name. A pool whose catalog is missing
+/// Computes a plan for one snapshot. `catalogs` are the catalogs that its pools name. A pool whose catalog is missing
 /// launches nothing.
 #[must_use]
 pub fn solve(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, options: &PlanOptions) -> Plan {
@@ -41,7 +40,7 @@ pub fn solve(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, optio
     Planner::new().solve(&sorted, &SnapshotIndex::new(&sorted), catalogs, options)
 }
 
-/// Plans without some of the moves, to measure what they are worth.
+/// Computes a plan without some of the repair moves, to measure their effect.
 #[must_use]
 pub fn solve_without(
     snapshot: &Snapshot,

@@ -1,4 +1,4 @@
-//! The steps from a snapshot to a plan: place, explain, remove, bound.
+//! The steps from a snapshot to a plan: place pods, explain unschedulable pods, remove nodes, compute the lower bound.
 
 use crate::disrupt::Removal;
 use crate::input::context::SolveContext;
@@ -18,7 +18,8 @@ use plimsoll_model::snapshot::{Node, Pod};
 use plimsoll_model::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pods from which on such spreads are tightened at once: so many pods are in all domains anyway.
+/// Number of pods from which on spreads that also count other pods are tightened in the first round: so many pods
+/// occupy all domains anyway.
 const LARGE: usize = 500;
 
 /// Lower bound of the cost of any plan for these pods, including the cost of nodes of static pools.
@@ -28,7 +29,7 @@ pub(crate) fn lower_bound(context: &SolveContext<'_>, plan: &Plan, demand: &Dema
     [bound::lower_bound(context, demand, enough), fixed].into_iter().sum::<MicroUsdPerHour>().min(plan.hourly)
 }
 
-/// Pods that the launches of a plan are for, by shape.
+/// Pods of the plan's launches, counted by shape.
 pub(crate) fn demand(context: &SolveContext<'_>, plan: &Plan) -> Demand {
     let pods = &context.snapshot.pods;
     let mut demand = Demand::new();
@@ -41,8 +42,8 @@ pub(crate) fn demand(context: &SolveContext<'_>, plan: &Plan) -> Demand {
     demand
 }
 
-/// The plan for a snapshot in canonical order. `early` receives the first launches if they are final before the
-/// rest is planned. The plan has a lower bound if `bounded`.
+/// Computes the plan for a snapshot in canonical order. `early` receives the first launches if they are final before
+/// the rest is planned. The plan has a lower bound if `bounded`.
 pub(crate) fn planned(
     context: &mut SolveContext<'_>,
     options: &PlanOptions,
@@ -67,7 +68,7 @@ pub(crate) fn planned(
     expired.iter().for_each(|one| state.close(one.node));
     pod_groups::leave(context, &mut state, &wanted);
     let rooms = buffer_pods::split(&mut wanted);
-    // Replacements are reported together with the removals that they serve.
+    // With expired nodes, all launches are reported at the end, together with the removals that they replace.
     let mut with_the_rest = |_: &[Launch]| ();
     let early = if leaving.is_empty() { early } else { &mut with_the_rest };
     let early_batch = early_batch(context, &mut state, &mut wanted, early);
@@ -94,7 +95,7 @@ pub(crate) fn planned(
     plan
 }
 
-/// What is placed before the rest of a large burst.
+/// Pods that are placed before the rest of a large burst.
 #[derive(Default)]
 struct EarlyBatch<'a> {
     launches: Vec<Launch>,
@@ -103,7 +104,7 @@ struct EarlyBatch<'a> {
     existing: BTreeMap<Id<Node>, Vec<&'a Pod>>,
 }
 
-/// Takes the early batch from `wanted` and places it.
+/// Removes the early batch from `wanted` and places it.
 fn early_batch<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
@@ -132,8 +133,8 @@ pub(crate) fn in_order(a: &Launch, b: &Launch) -> std::cmp::Ordering {
     (&a.node_pool, a.pods.first()).cmp(&(&b.node_pool, b.pods.first()))
 }
 
-/// Places `wanted` on the capacity of `start`. Places everything again if a spread would count too many pods that
-/// it does not bind; a second round is enough unless it reveals further such spreads.
+/// Places `wanted` on the capacity of `start`. If a spread then counts too many pods that it does not bind, the spread
+/// is tightened and everything is placed again. A second round is enough unless it reveals further such spreads.
 fn place<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'a>]) -> (State, Placed<'a>) {
     let mut round = 1;
     let large = wanted.iter().map(|pod_group| pod_group.pods.len()).sum::<usize>() >= LARGE;
@@ -154,7 +155,7 @@ fn place<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'
     }
 }
 
-/// Pod groups to place, including pods of expired nodes, and pods with an unsupported feature.
+/// Returns the pod groups to place, including pods of expired nodes, and the pods with an unsupported feature.
 fn wanted<'a>(context: &SolveContext<'a>, leaving: &[&'a Pod]) -> (Vec<PodGroup<'a>>, Vec<Unschedulable>) {
     let mut refused = Vec::new();
     let mut wanted = Vec::new();
@@ -167,7 +168,7 @@ fn wanted<'a>(context: &SolveContext<'a>, leaving: &[&'a Pod]) -> (Vec<PodGroup<
     (wanted, refused)
 }
 
-/// Splits placements: pods of expired nodes that go to existing nodes are moves, all others are placements.
+/// Splits placements. Pods of expired nodes on existing nodes are moves, all others are placements.
 fn split<'a>(
     plan: &mut Plan,
     context: &SolveContext<'a>,

@@ -51,7 +51,8 @@ pub(crate) struct State {
     pub(crate) favoured: Option<String>,
     /// Pool that is asked before all others of its weight, regardless of cost.
     pub(crate) first: Option<Id<NodePool>>,
-    /// What a unit of each resource is worth. If set, existing nodes are filled by it: see [`fill`].
+    /// Price of a unit of each resource. If set, existing nodes are filled so that these prices are maximized: see
+    /// [`fill`].
     pub(crate) prices: Option<Rc<Vec<f64>>>,
     /// Undo log of a trial: free capacity before each change.
     journal: Option<Vec<(Id<Node>, Arc<Room>)>>,
@@ -95,13 +96,13 @@ impl State {
         &self.rooms[node]
     }
 
-    /// The node takes no more pods.
+    /// Marks the node as accepting no more pods.
     pub(crate) fn close(&mut self, node: Id<Node>) {
         self.change(node).closed = true;
         self.free_capacity.note(node, &self.rooms[node]);
     }
 
-    /// Free capacity of a node, for a change.
+    /// Returns the free capacity of a node for a change, and records it in the undo log.
     fn change(&mut self, node: Id<Node>) -> &mut Room {
         let room = &mut self.rooms[node];
         if let Some(journal) = &mut self.journal {

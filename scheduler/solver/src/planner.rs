@@ -1,4 +1,4 @@
-//! Plans one snapshot after another of a cluster that changes little.
+//! Plans successive snapshots of a cluster that changes little.
 
 use crate::Cancel;
 use crate::input::context::SolveContext;
@@ -25,13 +25,13 @@ struct Request<'a> {
     index: &'a SnapshotIndex,
     catalogs: &'a BTreeMap<CatalogId, Catalog>,
     options: &'a PlanOptions,
-    /// Compute the lower bound, which takes as long as some plans.
+    /// Whether to compute the lower bound, which takes as long as some plans.
     bounded: bool,
-    /// Pods are assigned evenly to tuples of domains.
+    /// Whether to assign pods evenly to domain tuples.
     evenly: bool,
 }
 
-/// Plans one snapshot after another of the same cluster and caches what stays the same. Each plan equals the one of
+/// Plans successive snapshots of one cluster and caches data that stays valid. Each plan equals the plan of
 /// [`solve`](crate::solve): the cache only saves time.
 #[derive(Debug, Default)]
 pub struct Planner {
@@ -41,20 +41,20 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// A planner with an empty cache.
+    /// Creates a planner with an empty cache.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A planner whose solves end early once `cancel` is set. The plan of a cancelled solve is valid, but may
+    /// Creates a planner whose solves end early once `cancel` is set. The plan of a cancelled solve is valid, but may
     /// place fewer pods and cost more.
     #[must_use]
     pub fn cancelled_by(cancel: Cancel) -> Self {
         Self { cancel, ..Self::default() }
     }
 
-    /// A planner with an empty cache and the same settings.
+    /// Creates a planner with an empty cache and the same settings.
     #[must_use]
     pub fn fresh(&self) -> Self {
         Self { kept: None, moves: self.moves.clone(), cancel: self.cancel.clone() }
@@ -64,8 +64,8 @@ impl Planner {
         Self { moves: Moves::without(moves), ..Self::default() }
     }
 
-    /// The plan for `snapshot`, which is in canonical order. `index` belongs to this snapshot and has followed
-    /// all changes since the last plan. Catalogs with the same id must be equal.
+    /// Computes the plan for `snapshot`, which must be in canonical order. `index` belongs to this snapshot and has
+    /// been updated with all changes since the last plan. Catalogs with the same id must be equal.
     #[must_use]
     pub fn solve(
         &mut self,
@@ -77,8 +77,8 @@ impl Planner {
         self.solve_early(snapshot, index, catalogs, options, &mut |_| {})
     }
 
-    /// Like [`Self::solve`]. In a large burst `early` receives the first launches long before the rest is
-    /// planned. The plan begins with these launches.
+    /// Like [`Self::solve`], but in a large burst `early` receives the first launches long before the rest is planned.
+    /// The plan begins with these launches.
     #[must_use]
     pub fn solve_early(
         &mut self,
@@ -94,7 +94,7 @@ impl Planner {
             told |= !launches.is_empty();
             early(launches);
         });
-        // Launches that were reported are final.
+        // Launches that were reported are final, so the plan must not be repaired.
         if told {
             return plan;
         }
@@ -110,7 +110,7 @@ impl Planner {
         };
         let inputs = Inputs { snapshot, catalogs };
         let repair = Repair { inputs, moves: &self.moves, work: Work::new(&self.cancel), again: &again };
-        // Pods that are kept apart on purpose must not be moved together.
+        // Replays could move pods onto one node that the maximum share per node keeps apart.
         let replays = max_node_share::bound(snapshot, index, request.options).is_none();
         let (mut plan, changed) = repair.run(plan, replays);
         if changed {
@@ -119,7 +119,7 @@ impl Planner {
         plan
     }
 
-    /// If the bound on the share of one node leaves pods, the plan without that bound if it leaves fewer pods,
+    /// If the maximum share per node leaves pods unplaced, plans without it. Returns the plan that leaves fewer pods,
     /// with its request.
     fn more_if_unbound<'a>(&self, request: Request<'a>, free: &'a PlanOptions, plan: Plan) -> (Plan, Request<'a>) {
         let most = max_node_share::bound(request.snapshot, request.index, request.options);
@@ -131,7 +131,7 @@ impl Planner {
         if other.unschedulable.len() < plan.unschedulable.len() { (other, unbound) } else { (plan, request) }
     }
 
-    /// One plan without repairs.
+    /// Computes one plan without repairs.
     fn plan_once(&mut self, request: Request<'_>, early: &mut dyn FnMut(&[Launch])) -> Plan {
         let mut marked = |launches: &[Launch]| {
             let mut repriced = Repriced::new(request.snapshot, request.catalogs);
@@ -165,8 +165,8 @@ impl Planner {
         })
     }
 
-    /// Applies NodeOverlays, node costs and On-Demand shares, then calls `ask`. Catalogs that overlays change
-    /// have ids of their own. Pods that On-Demand shares change do not, so that nothing is cached for them.
+    /// Applies NodeOverlays, node costs and On-Demand ratios, then calls `ask`. Catalogs that overlays change have
+    /// their own ids. Pods that On-Demand ratios change keep theirs, so nothing is cached for such snapshots.
     fn with_prices<T>(&mut self, request: Request<'_>, ask: impl FnOnce(&mut Self, Request<'_>) -> T) -> T {
         let overlaid = overlay::applied(request.snapshot, request.catalogs);
         let facts = overlaid.as_ref();

@@ -1,4 +1,4 @@
-//! Repairs a finished plan by named moves: one driver, one budget of work.
+//! Repairs a finished plan by named moves, with one driver and one work budget.
 
 pub(crate) mod action_names;
 mod edit;
@@ -22,8 +22,8 @@ use plimsoll_model::snapshot::{Pod, PodShape, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 pub(crate) use work::Work;
 
-/// Largest cluster, in pods and nodes, in which every pod without a place is planned again for the nodes of the
-/// plan: some milliseconds. In larger clusters the next plan does it.
+/// Largest cluster, in pods and nodes, in which every unplaced pod is planned again for the nodes of the plan; takes
+/// some milliseconds. In larger clusters the next plan does so.
 const PODS: usize = 1_000;
 const NODES: usize = 200;
 
@@ -35,7 +35,7 @@ pub(crate) struct Inputs<'a> {
 }
 
 impl Inputs<'_> {
-    /// Calls `ask` with what NodeOverlays make of these.
+    /// Calls `ask` with the inputs after NodeOverlays are applied.
     fn overlaid<T>(self, ask: impl FnOnce(Inputs<'_>) -> T) -> T {
         match overlay::applied(self.snapshot, self.catalogs) {
             Some((snapshot, catalogs)) => ask(Inputs { snapshot: &snapshot, catalogs: &catalogs }),
@@ -44,21 +44,21 @@ impl Inputs<'_> {
     }
 }
 
-/// How another plan is made.
+/// How a further plan is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Variant {
-    /// Like the first plan.
+    /// Like the original plan.
     Same,
     /// No node is removed.
     KeepingNodes,
-    /// No node is removed, and pods are assigned evenly to tuples of domains.
+    /// No node is removed, and pods are assigned evenly to domain tuples.
     Evenly,
 }
 
-/// Plans for another snapshot.
+/// Computes a plan for another snapshot.
 pub(crate) type Again<'a> = &'a dyn Fn(&Snapshot, Variant) -> Plan;
 
-/// The moves of one plan, their budget, and how to plan again.
+/// The moves of one plan, their work budget, and a function to plan again.
 pub(crate) struct Repair<'a> {
     pub(crate) inputs: Inputs<'a>,
     pub(crate) moves: &'a Moves,
@@ -66,10 +66,10 @@ pub(crate) struct Repair<'a> {
     pub(crate) again: Again<'a>,
 }
 
-/// A move for pods without a place, with its function.
+/// A move for unplaced pods, with its function.
 type PlacingMove = (Move, fn(&mut Best<'_>));
 
-/// Moves for pods without a place, in order.
+/// Moves for unplaced pods, in order.
 const PLACE_MORE: [PlacingMove; 3] = [
     (Move::GiveUpDomains, give_up_domains::give_up),
     (Move::RaiseHostSkew, host_skew::raise),
@@ -77,18 +77,18 @@ const PLACE_MORE: [PlacingMove; 3] = [
 ];
 
 impl Repair<'_> {
-    /// The best plan that the moves reach from `plan`, which is valid, and whether it differs. A plan that
-    /// differs has no lower bound. Without `replays`, pods stay on their nodes.
+    /// Returns the best plan that the moves reach from `plan`, which must be valid, and whether it differs from `plan`.
+    /// A plan that differs has no lower bound. Without `replays`, pods stay on their nodes.
     pub(crate) fn run(&self, plan: Plan, replays: bool) -> (Plan, bool) {
         let before = plan.unschedulable.clone();
         let mut plan = self.place_more(plan, &PLACE_MORE);
         let mut changed = plan.unschedulable != before;
-        // Plans before further pods were put on their nodes, which may strand fewer pods.
+        // Plans before further pods were added to their nodes. They may strand fewer pods.
         let mut safer: Vec<Plan> = Vec::new();
-        // Once more if pods without a place found one on the nodes of a better plan.
+        // Repeated if unplaced pods were added to the nodes of a better plan.
         for _ in 0..if replays { retries::PLANS } else { 0 } {
             let Some(other) = replay::improve(self, &plan) else { break };
-            // Its nodes may be larger, or more.
+            // The better plan may have larger or more nodes.
             plan = self.place_more(other.clone(), &[(Move::FillNodes, fill_nodes::fill)]);
             changed = true;
             if plan.unschedulable.len() == other.unschedulable.len() {
@@ -105,7 +105,7 @@ impl Repair<'_> {
         }
     }
 
-    /// Applies moves for pods without a place. The result places every pod that `plan` places.
+    /// Applies moves for unplaced pods. The result places every pod that `plan` places.
     fn place_more(&self, plan: Plan, moves: &[PlacingMove]) -> Plan {
         if left(self.inputs.snapshot, &plan).is_empty() {
             return plan;
@@ -118,7 +118,7 @@ impl Repair<'_> {
         best.plan
     }
 
-    /// The plan for another snapshot; `None` if no work is left.
+    /// Computes the plan for another snapshot; `None` if no work is left.
     fn plan_as(&self, snapshot: &Snapshot, variant: Variant) -> Option<Plan> {
         self.work.spend_plan(snapshot).then(|| (self.again)(snapshot, variant))
     }
@@ -138,19 +138,19 @@ struct Best<'a> {
     snapshot: &'a Snapshot,
     catalogs: &'a BTreeMap<CatalogId, Catalog>,
     plan: Plan,
-    /// The facts that it was made for, if these are not the snapshot.
+    /// The snapshot that the plan was computed for, if it was changed.
     facts: Option<Snapshot>,
 }
 
 impl Best<'_> {
-    /// Plans for changed facts, and accepts that plan if it leaves fewer pods, none of which has a place now,
-    /// and is valid for the snapshot. Returns a plan that is not accepted.
+    /// Computes a plan for a changed snapshot. Accepts it if it leaves fewer pods unplaced, only pods that are unplaced
+    /// now, and if it is valid for the original snapshot. Returns the plan if it is not accepted.
     fn attempt(&mut self, change: impl FnOnce(&mut Snapshot)) -> Option<Plan> {
         let start = self.facts.as_ref().unwrap_or(self.snapshot).clone();
         self.attempt_from(&start, change)
     }
 
-    /// The same, starting from given facts.
+    /// Like [`Self::attempt`], starting from a given snapshot.
     fn attempt_from(&mut self, start: &Snapshot, change: impl FnOnce(&mut Snapshot)) -> Option<Plan> {
         let Some((facts, tried)) = self.tried(start, change) else { return Some(self.plan.clone()) };
         if !self.is_fewer(&tried) || !self.is_right(&tried) {
@@ -160,7 +160,7 @@ impl Best<'_> {
         None
     }
 
-    /// The same for a plan that leaves no other pods, and not necessarily fewer. Returns whether it is
+    /// Like [`Self::attempt_from`], but also accepts a plan with as many unplaced pods. Returns whether the plan is
     /// accepted.
     fn attempt_as_good(&mut self, start: &Snapshot, change: impl FnOnce(&mut Snapshot)) -> bool {
         let Some((facts, tried)) = self.tried(start, change) else { return false };
@@ -175,7 +175,7 @@ impl Best<'_> {
         let mut facts = start.clone();
         change(&mut facts);
         let mut tried = self.repair.plan_as(&facts, Variant::Same)?;
-        // The change may have removed pods without a place.
+        // The change may have removed unplaced pods.
         let is_asked = |uid: &PodUid| facts.pods.binary_search_by(|pod| pod.uid.cmp(uid)).is_ok();
         let known = self.plan.unschedulable.iter().filter(|one| !is_asked(&one.pod.uid));
         tried.unschedulable.extend(known.cloned());
@@ -183,7 +183,7 @@ impl Best<'_> {
         Some((facts, with_reports_of(tried, &self.plan)))
     }
 
-    /// Accepts a plan made from the present one under the same conditions.
+    /// Accepts a plan that was derived from the current one, under the conditions of [`Self::attempt`].
     fn accept(&mut self, plan: Plan) -> bool {
         let right = self.is_fewer(&plan) && self.is_right(&plan);
         if right {
@@ -203,13 +203,13 @@ impl Best<'_> {
         let owners = without(self.snapshot, &self.plan);
         let mut then = uneven(plan);
         then.retain(|shape| owners.contains_key(shape));
-        // A spread may also be uneven because of pods that it counts and does not bind.
+        // A spread may also be uneven because of pods that it counts but does not bind.
         (then.is_empty() || then.is_subset(&uneven(&self.plan)))
             && plimsoll_invariants::check(self.snapshot, self.catalogs, plan).is_empty()
     }
 }
 
-/// Pending pods that the plan leaves, by shape.
+/// Pending pods that the plan leaves unplaced, counted by shape.
 fn without<'a>(snapshot: &'a Snapshot, plan: &Plan) -> BTreeMap<&'a ShapeId, usize> {
     let left = left(snapshot, plan);
     let mut shapes = BTreeMap::new();
@@ -219,20 +219,20 @@ fn without<'a>(snapshot: &'a Snapshot, plan: &Plan) -> BTreeMap<&'a ShapeId, usi
     shapes
 }
 
-/// Keys other than the host over which the shape is spread; with `required`, only by required constraints.
+/// Topology keys of the shape's spreads other than the hostname. If `required`, only those of required constraints.
 fn spread_over(shape: &PodShape, required: bool) -> BTreeSet<&str> {
     let spread = shape.topology_spread.iter().filter(|one| one.required || !required);
     spread.map(|one| label::normalized(&one.topology_key)).filter(|key| *key != label::HOSTNAME).collect()
 }
 
-/// Pods that the plan leaves, without virtual pods: these are no reason to plan again.
+/// Pods that the plan leaves unplaced, without virtual pods: these are no reason to plan again.
 fn left<'p>(snapshot: &Snapshot, plan: &'p Plan) -> BTreeSet<&'p PodUid> {
     let find = |uid: &PodUid| snapshot.pods.binary_search_by(|pod| pod.uid.cmp(uid)).ok();
     let is_virtual = |uid: &PodUid| find(uid).and_then(|at| snapshot.pods.get(at)).is_some_and(Pod::is_virtual);
     plan.unschedulable.iter().map(|one| &one.pod.uid).filter(|uid| !is_virtual(uid)).collect()
 }
 
-/// `plan` with the reasons and pool problems of `known`, which was made for the unchanged facts.
+/// `plan` with the reasons and pool problems of `known`, which was computed for the unchanged snapshot.
 pub(crate) fn with_reports_of(mut plan: Plan, known: &Plan) -> Plan {
     let mut told = known.unschedulable.clone();
     let still: BTreeSet<&PodUid> = plan.unschedulable.iter().map(|one| &one.pod.uid).collect();

@@ -1,31 +1,32 @@
-//! Which of two ways to place the same pods is better.
+//! Compares ways to place the same pods.
 
 use crate::input::context::SolveContext;
 use crate::place::Placed;
 
-/// What a node counts beyond its price, in micro-USD per hour: two nodes of half the size usually cost the same as one, but each also has to
-/// be booted, watched and drained. About half a percent of the smallest nodes in use.
+/// Penalty for each node in addition to its price, in micro-USD per hour. Two nodes of half the size usually cost the
+/// same as one, but each node must be booted, watched and drained. The penalty is about half a percent of the price of
+/// the smallest nodes in use.
 pub(crate) const PER_NODE: i64 = 500;
 
-/// Less is better: fewer pods without a place, then lower cost, then fewer nodes.
+/// Lower is better: fewer unplaced pods, then lower cost, then fewer nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Score {
-    /// Pods.
+    /// Number of pods without a node.
     pub(crate) unplaced: usize,
-    /// Of new nodes, in micro-USD per hour, with [`PER_NODE`] for each.
+    /// Price of new nodes in micro-USD per hour, plus [`PER_NODE`] for each node.
     pub(crate) cost: i64,
-    /// New nodes.
+    /// Number of new nodes.
     pub(crate) nodes: usize,
 }
 
 impl Score {
-    /// `price` is that of all new nodes, in micro-USD per hour.
+    /// `price` is the price of all new nodes in micro-USD per hour.
     pub(crate) fn new(unplaced: usize, price: i64, nodes: usize) -> Self {
         let overhead = i64::try_from(nodes).unwrap_or(i64::MAX).saturating_mul(PER_NODE);
         Self { unplaced, cost: price.saturating_add(overhead), nodes }
     }
 
-    /// The same where only the number of placed pods is known, to compare ways to place the same pods.
+    /// A score for ways to place the same pods, if only the number of placed pods is known.
     pub(crate) fn of_placed(placed: usize, price: i64, nodes: usize) -> Self {
         Self::new(usize::MAX - placed, price, nodes)
     }
@@ -35,13 +36,13 @@ impl Score {
         Self::new(unplaced(placed), price, placed.launches.len())
     }
 
-    /// Of new nodes, without what they count beyond it, in micro-USD per hour.
+    /// Price of new nodes in micro-USD per hour, without [`PER_NODE`].
     pub(crate) fn price(&self) -> i64 {
         self.cost.saturating_sub(i64::try_from(self.nodes).unwrap_or(i64::MAX).saturating_mul(PER_NODE))
     }
 }
 
-/// Pods without a place.
+/// Number of pods without a node.
 pub(crate) fn unplaced(placed: &Placed<'_>) -> usize {
     placed.left.iter().map(|pod_group| pod_group.pods.len()).sum()
 }

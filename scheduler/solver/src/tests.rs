@@ -1,4 +1,4 @@
-//! Scenarios, one small cluster each, built by [`builder`].
+//! Tests of the solver with small clusters, which are built by [`builder`].
 
 mod bounds;
 mod buffer_pods;

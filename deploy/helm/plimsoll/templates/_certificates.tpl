@@ -1,4 +1,4 @@
-{{/* Pod of the Job and of the CronJob that make the Secrets. */}}
+{{/* Pod of the Job and of the CronJob that create the Secrets. */}}
 {{- define "plimsoll.certificatesPod" -}}
 {{- $certificates := .Values.certificates -}}
 metadata:

@@ -1,4 +1,4 @@
-{{/* DNS: servers that are pods, and those that are named by address. */}}
+{{/* DNS servers: pods, and servers given by address. */}}
 {{- define "plimsoll.dnsEgress" -}}
 - to:
   - namespaceSelector: {}

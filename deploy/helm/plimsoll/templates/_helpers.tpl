@@ -40,7 +40,7 @@ annotations:
 {{- with .root.Values.image.registry }}{{ . }}/{{ end }}{{ .image.repository }}:{{ $tag }}{{ with .image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
-{{/* Value of a service: its own, else that of all services. Takes root, service, key. The answer is YAML with the key "value". */}}
+{{/* Value of a service, or else of all services. Takes root, service, key. Returns YAML with the key "value". */}}
 {{- define "plimsoll.value" -}}
 {{- $own := index .root.Values .service -}}
 {{- $value := index .root.Values .key -}}
@@ -55,7 +55,7 @@ annotations:
 {{- if eq .root.Values.settings.ipFamily "IPv6" }}[::]{{ else }}0.0.0.0{{ end }}:{{ .port }}
 {{- end }}
 
-{{/* Name of the actuator's account. */}}
+{{/* Name of the actuator's ServiceAccount. */}}
 {{- define "plimsoll.actuatorAccount" -}}
 {{ .Values.serviceAccount.name }}
 {{- end }}

@@ -1,4 +1,4 @@
-{{/* What the Deployments of the services have in common, up to the pod template. Takes root and service. */}}
+{{/* Common parts of the services' Deployments, up to the pod template. Takes root and service. */}}
 {{- define "plimsoll.deploymentSpec" -}}
 {{- $args := dict "root" .root "service" .service -}}
 replicas: {{ get (include "plimsoll.value" (merge (dict "key" "replicas") $args) | fromYaml) "value" }}
@@ -29,7 +29,7 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* What decides where a pod runs. Takes root and service. */}}
+{{/* Scheduling constraints of a pod. Takes root and service. */}}
 {{- define "plimsoll.scheduling" -}}
 {{- $args := dict "root" .root "service" .service -}}
 {{- range $key := list "priorityClassName" "nodeSelector" "tolerations" }}
@@ -52,7 +52,7 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 
-{{/* A user without rights, as Pod Security's level restricted asks for. */}}
+{{/* An unprivileged user, as Pod Security's level restricted requires. */}}
 {{- define "plimsoll.podSecurity" -}}
 securityContext:
   runAsNonRoot: true
@@ -71,7 +71,7 @@ securityContext:
     drop: [ALL]
 {{- end }}
 
-{{/* Flags that all services have. Takes root and service. */}}
+{{/* Common flags of all services. Takes root and service. */}}
 {{- define "plimsoll.commonArgs" -}}
 - --tls-cert=/etc/plimsoll/tls/tls.crt
 - --tls-key=/etc/plimsoll/tls/tls.key

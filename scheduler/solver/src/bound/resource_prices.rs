@@ -1,16 +1,16 @@
-//! What a unit of each resource is worth: the dual of buying offerings in fractions.
+//! Prices of resources: the dual of buying offerings in fractions.
 
 use crate::input::intern::Amounts;
 use plimsoll_model::index::{Id, IndexVec};
 
-/// Pivots at most: a handful per resource is enough, and a program that cycles must end.
+/// Maximum number of pivots. A handful per resource is enough, and a program that cycles must end.
 const PIVOTS_PER_RESOURCE: usize = 40;
-/// Below this a number counts as zero; all are scaled to about one.
+/// Numbers below this are zero. All numbers are scaled to about one.
 const TINY: f64 = 1e-9;
 
-/// Prices per unit such that the room of no offering (price, room) is worth more than it costs, and `demand` is worth about the most.
-/// Resources that are not wanted, or that no offering has, cost nothing.
-#[expect(clippy::cast_precision_loss, reason = "rounding is undone by the last step")]
+/// Computes prices per unit so that the capacity of no offering (price, capacity) is worth more than its price, and
+/// `demand` is worth approximately the maximum. Resources that are not demanded, or that no offering has, have price 0.
+#[expect(clippy::cast_precision_loss, reason = "the last step corrects rounding errors")]
 pub(crate) fn resource_prices(offerings: &[(i64, &Amounts)], demand: &[i64]) -> Vec<f64> {
     let width = demand.len();
     let mut top = vec![0.0_f64; width];
@@ -21,7 +21,7 @@ pub(crate) fn resource_prices(offerings: &[(i64, &Amounts)], demand: &[i64]) -> 
     let is_used = |(demand, top): (&i64, &f64)| *demand > 0 && *top > 0.0;
     let used: Vec<bool> = demand.iter().zip(&top).map(is_used).collect();
     let count = used.iter().filter(|used| **used).count();
-    // Rows: sum of room x price of resource <= price of offering.
+    // Rows: sum of (capacity x price of the resource) <= price of the offering.
     let row = |(price, room): &(i64, &Amounts)| {
         let scaled = room.iter().zip(&top).zip(&used).filter(|(_, used)| **used);
         let scaled = scaled.map(|((room, top), _)| (*room as f64).max(0.0) / top);
@@ -49,7 +49,7 @@ pub(crate) fn resource_prices(offerings: &[(i64, &Amounts)], demand: &[i64]) -> 
         false => 0.0,
     };
     let prices: Vec<f64> = used.iter().zip(&top).map(price).collect();
-    // Whatever the arithmetic did: scaled down until no offering is undercut.
+    // Regardless of rounding errors, no offering may be worth more than its price.
     let worth = |room: &Amounts| worth(&prices, room);
     let scale = offerings
         .iter()
@@ -60,36 +60,36 @@ pub(crate) fn resource_prices(offerings: &[(i64, &Amounts)], demand: &[i64]) -> 
     prices.iter().map(|price| price * scale).collect()
 }
 
-/// What `amounts` are worth at these prices.
+/// Worth of `amounts` at these prices.
 #[expect(clippy::cast_precision_loss, reason = "only compared, or bounded with a margin")]
 pub(crate) fn worth(prices: &[f64], amounts: &[i64]) -> f64 {
     prices.iter().zip(amounts).map(|(price, amount)| price * (*amount).max(0) as f64).sum()
 }
 
-/// What is solved for: the price of a resource.
+/// A variable: the price of a resource.
 #[derive(Debug)]
 enum Variable {}
 
 /// A row of the tableau, or the objective.
 #[derive(Debug, Default)]
 struct Row {
-    /// Of the variables outside the basis, or of slacks that are there for them.
+    /// Coefficients of the variables outside the basis, or of the slacks in their place.
     coefficients: IndexVec<Variable, f64>,
     value: f64,
 }
 
-/// A condensed tableau, which starts feasible.
+/// A condensed simplex tableau with a feasible start.
 struct Tableau {
     rows: IndexVec<Row, Row>,
     objective: Row,
-    /// The variable that each row holds; `None` for a slack.
+    /// The basic variable of each row; `None` for a slack.
     basis: IndexVec<Row, Option<Id<Variable>>>,
     /// The variable of each column; `None` for a slack.
     outside: IndexVec<Variable, Option<Id<Variable>>>,
 }
 
 impl Tableau {
-    /// The simplex method.
+    /// Runs the simplex method.
     fn maximise(&mut self) {
         for _ in 0..PIVOTS_PER_RESOURCE * self.outside.len().max(1) {
             let entering = self.objective.coefficients.iter_enumerated().min_by(|(_, a), (_, b)| a.total_cmp(b));
@@ -130,7 +130,8 @@ mod tests {
 
     #[test]
     fn two_offerings_that_share_the_demand_price_both_resources() {
-        // 2 cpu + 8 GiB for 2, 4 cpu + 4 GiB for 2: with a demand of (6, 12) one of each is bought, 1/3 per cpu and 1/6 per GiB.
+        // 2 CPU + 8 GiB for 2, and 4 CPU + 4 GiB for 2. For a demand of (6, 12), one of each is bought. The prices are
+        // 1/3 per CPU and 1/6 per GiB.
         let (a, b) = (vec![2, 8], vec![4, 4]);
         let prices = resource_prices(&[(2_000_000, &a), (2_000_000, &b)], &[6, 12]);
         assert!((prices[0] - 1_000_000.0 / 3.0).abs() < 1.0, "{prices:?}");

@@ -1,21 +1,21 @@
-//! How many removals pools and disruption budgets still allow as a plan goes on.
+//! Tracks how many removals pools and PodDisruptionBudgets still allow while a plan is made.
 
 use super::{Candidate, Removal};
 use crate::input::context::SolveContext;
 use plimsoll_model::snapshot::DisruptionReason;
 use std::collections::BTreeMap;
 
-/// What the plan has used so far.
+/// Removals and evictions of the plan so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Allowance<'a> {
-    /// Removed nodes by pool, whatever the reason: each is on its way out.
+    /// Removed nodes by pool, regardless of the reason.
     nodes: BTreeMap<&'a str, u32>,
-    /// Evictions by disruption budget.
+    /// Evictions by PodDisruptionBudget.
     evictions: BTreeMap<&'a str, i32>,
 }
 
 impl<'a> Allowance<'a> {
-    /// With the expired nodes that `removal` has already.
+    /// Starts with the expired nodes in `removal`.
     pub(super) fn new(context: &SolveContext<'a>, removal: &Removal<'a>) -> Self {
         let mut allowance = Self::default();
         for one in &removal.removed {
@@ -27,8 +27,8 @@ impl<'a> Allowance<'a> {
         allowance
     }
 
-    /// Whether one more removal is allowed. Of disruption budgets some room must be left: the drain goes pod by pod, but no second node
-    /// joins in once a budget is used up.
+    /// Whether one more removal is allowed. Each PodDisruptionBudget must allow at least one more eviction. The node
+    /// may need more, since it is drained pod by pod, but no second node is drained once a budget is used up.
     pub(super) fn permits(
         &self,
         context: &SolveContext<'_>,

@@ -1,4 +1,4 @@
-//! Nodes that may be removed, and why.
+//! Nodes that may be removed, with the reasons.
 
 use super::{Removal, Removed};
 use crate::input::context::SolveContext;
@@ -14,34 +14,34 @@ use std::collections::BTreeMap;
 
 /// Age below which moving a pod costs more.
 const YOUNG: Millis = Millis::from_seconds(3600);
-/// Cost of moving such a pod, in that of another one.
+/// Factor of the eviction cost of such a pod.
 const YOUNG_COST: i64 = 16;
 
-/// A node that may go.
+/// A node that may be removed.
 #[derive(Debug)]
 pub(crate) struct Candidate<'a> {
     pub(crate) node: Id<Node>,
     pub(crate) pool: &'a NodePool,
     pub(crate) instance_type: String,
     pub(crate) is_spot: bool,
-    /// What it costs; zero if the catalog does not know.
+    /// Price of the node; zero if the catalog does not have it.
     pub(crate) price: i64,
-    /// Pods that have to go elsewhere; also those that do not exist: a node that keeps room for them is not empty.
+    /// Pods that must move. Includes virtual pods: a node that is reserved for virtual pods is not empty.
     pub(crate) pods: Vec<&'a Pod>,
-    /// Thousandths: 1000 for the node and what each eviction costs.
+    /// In thousandths: 1000 for the node, plus the eviction cost of each pod.
     pub(crate) disturbance: i64,
-    /// Cost of all evictions in thousandths of that of an ordinary pod. A pod that was created a short time ago counts
-    /// several times, so that pods do not move again and again.
+    /// Cost of all evictions, in thousandths of that of an ordinary pod. Recently created pods count several times, so
+    /// that pods do not move again and again.
     pub(crate) evictions: i64,
     pub(crate) empty: bool,
     pub(crate) drifted: bool,
     pub(crate) underutilized: bool,
-    /// It has a terminationGracePeriod: drift need not wait for its pods.
+    /// Whether the node has a terminationGracePeriod, so that drift does not wait for its pods.
     pub(crate) patient: bool,
 }
 
 impl<'a> Candidate<'a> {
-    /// The node as if nothing held it: empty or underutilized.
+    /// Creates a candidate as if nothing blocked the node: empty or underutilized.
     fn new(context: &SolveContext<'a>, removal: &Removal<'a>, node: Id<Node>, pool: &'a NodePool) -> Self {
         let pods = moving(context, removal, node);
         Self {
@@ -60,7 +60,7 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    /// Most price per disturbance first.
+    /// Highest price per disturbance first.
     pub(super) fn by_price_per_disturbance(&self, other: &Self) -> Ordering {
         let rate = |one: &Self, other: &Self| i128::from(one.price) * i128::from(other.disturbance);
         rate(other, self).cmp(&rate(self, other))
@@ -72,8 +72,9 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// Nodes whose claim is older than it may be. Nothing holds them: neither budgets nor their pods. Pods that are not evicted before long are among
-/// theirs, though nothing is bought for those yet. A claim without Node has its time-outs, and no node to remove.
+/// Nodes whose NodeClaim has expired. Neither budgets nor pods block these nodes. Their pods include pods that cannot
+/// be evicted soon, although no capacity is launched for these yet. NodeClaims without Node are omitted: they have
+/// their own timeouts, and there is no node to remove.
 pub(crate) fn expired<'a>(context: &SolveContext<'a>) -> Vec<Removed<'a>> {
     let pools = pools(context);
     let mut found = Vec::new();
@@ -90,7 +91,7 @@ pub(crate) fn expired<'a>(context: &SolveContext<'a>) -> Vec<Removed<'a>> {
     found
 }
 
-/// Candidates in the order of nodes, and when time alone would make more.
+/// Candidates in the order of nodes, and the next time at which more nodes may become candidates without other changes.
 pub(super) fn find<'a>(context: &SolveContext<'a>, removal: &Removal<'a>) -> (Vec<Candidate<'a>>, Option<Timestamp>) {
     let pools = pools(context);
     let now = context.snapshot.now;
@@ -127,7 +128,7 @@ pub(super) fn find<'a>(context: &SolveContext<'a>, removal: &Removal<'a>) -> (Ve
     (found, next)
 }
 
-/// Nodes of a static pool that may go, were there too many.
+/// Nodes of a static pool that may be removed if there are too many.
 pub(super) fn of_static<'a>(
     context: &SolveContext<'a>,
     removal: &Removal<'a>,
@@ -143,13 +144,13 @@ fn label_of<'a>(context: &SolveContext<'a>, node: Id<Node>, key: &str) -> &'a st
     context.nodes[node].node.labels.get(key).map_or("", String::as_str)
 }
 
-/// Pods that need another place when the node goes.
+/// Pods that must move when the node is removed.
 fn moving<'a>(context: &SolveContext<'a>, removal: &Removal<'a>, node: Id<Node>) -> Vec<&'a Pod> {
     let own = context.nodes[node].pods.iter().filter(|pod| pod.moves());
     own.chain(removal.placed_buffer_pods.get(&node).into_iter().flatten().copied()).collect()
 }
 
-/// What removing a node with these pods costs, in thousandths.
+/// Cost of removing a node with these pods, in thousandths.
 pub(super) fn disturbance(pods: &[&Pod]) -> i64 {
     pods.iter().map(|pod| pod.eviction_cost_milli.max(0)).fold(1000, i64::saturating_add)
 }
@@ -167,7 +168,7 @@ fn pools<'a>(context: &SolveContext<'a>) -> BTreeMap<&'a str, &'a NodePool> {
     context.snapshot.node_pools.iter().map(|pool| (pool.name.as_str(), pool)).collect()
 }
 
-/// Whether the node is in service, nobody is to come, and nothing on the node itself speaks against removing it.
+/// Whether the node is initialized, has no reserved pods, and nothing on the node itself prevents its removal.
 fn is_free(context: &SolveContext<'_>, index: Id<Node>) -> bool {
     let view = &context.nodes[index];
     view.node.state == NodeState::Initialized
@@ -176,8 +177,9 @@ fn is_free(context: &SolveContext<'_>, index: Id<Node>) -> bool {
         && !view.pods.iter().any(|pod| matches!(pod.state, PodState::Reserved(_)))
 }
 
-/// Whether some pod of the node may not be evicted: marked so (DaemonSet and static pods count), or covered by a disruption budget without
-/// room, or by two, for which the Eviction API has no answer.
+/// Whether some pod of the node may not be evicted: it is protected by do-not-disrupt (including DaemonSet and static
+/// pods), its PodDisruptionBudget allows no eviction, or it has two PodDisruptionBudgets, which the Eviction API does
+/// not support.
 fn is_blocked(context: &SolveContext<'_>, index: Id<Node>) -> bool {
     let evictable = |pod: &Pod| {
         let budgets = &pod.pod_disruption_budgets;

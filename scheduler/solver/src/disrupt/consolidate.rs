@@ -1,4 +1,5 @@
-//! Nodes whose pods fit elsewhere, or on cheaper nodes: all together, then what is left one by one.
+//! Consolidation: removes nodes whose pods fit on other or cheaper nodes. Nodes are first removed together, then one by
+//! one.
 
 use super::Removal;
 use super::allowance::Allowance;
@@ -17,11 +18,11 @@ use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason};
 use std::collections::BTreeMap;
 
-/// Where only nodes in service that are themselves settled take pods.
+/// Pods may move only to initialized nodes for which `consolidateAfter` has passed.
 const SEARCH: Search = Search { in_service: true, settled: true };
 
-/// All together first. Spot nodes, and nodes for which a whole plan does not pay, then go one by one: those without need of a new one
-/// first, then one for one.
+/// Removes nodes together first. Spot nodes, and nodes whose joint removal does not pay, are then considered one by
+/// one: first without a replacement, then with one new node each.
 pub(super) fn consolidate<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
@@ -54,14 +55,14 @@ pub(super) fn consolidate<'a>(
 struct Sweep<'s, 'a> {
     context: &'s SolveContext<'a>,
     totals: Totals<'a>,
-    /// What one eviction has to save per hour, in micro-USD.
+    /// Minimum saving per eviction and hour, in micro-USD.
     per_eviction: i64,
     allowance: &'s mut Allowance<'a>,
     removal: &'s mut Removal<'a>,
 }
 
 impl<'a> Sweep<'_, 'a> {
-    /// Removes the node, if that is allowed and pays.
+    /// Removes the node if this is allowed and pays.
     fn attempt(&mut self, state: &mut State, candidate: &Candidate<'a>, replace: bool) {
         let Self { context, totals, per_eviction, allowance, removal } = self;
         let one = Single { context, totals, per_eviction: *per_eviction };
@@ -69,7 +70,7 @@ impl<'a> Sweep<'_, 'a> {
         removal.attempt(context, state, allowance, candidate, reason, |state| one.without(state, candidate, replace));
     }
 
-    /// Removes as many nodes together as pays. Nodes that budgets do not allow to go yet take no pods.
+    /// Removes the most profitable set of nodes. Nodes that budgets do not allow to remove yet take no pods.
     fn repack(&mut self, state: &mut State, order: &[&Candidate<'a>]) {
         let open = order.iter().copied().filter(|one| self.removal.is_open(one)).collect();
         let Some(mut repack) = Repack::new(self.context, state, open, SEARCH, self.per_eviction) else { return };
@@ -91,8 +92,8 @@ impl<'a> Sweep<'_, 'a> {
         self.removal.commit(self.context, placed);
     }
 
-    /// Where the pods of `nodes` go, if that pays. Each launch lists only offerings with which all launches together cost
-    /// less than the nodes.
+    /// Places the pods of `nodes` elsewhere, if this pays. Each launch lists only offerings with which all launches
+    /// together cost less than the nodes.
     fn replaced(
         &self,
         state: &mut State,
@@ -124,7 +125,7 @@ impl<'a> Sweep<'_, 'a> {
     }
 }
 
-/// What decides whether the removal of a single node pays.
+/// Decides whether the removal of a single node pays.
 struct Single<'s, 'a> {
     context: &'s SolveContext<'a>,
     totals: &'s Totals<'a>,
@@ -132,8 +133,8 @@ struct Single<'s, 'a> {
 }
 
 impl<'a> Single<'_, 'a> {
-    /// Where the pods of the node would go, with as much of what they prefer as there is a place for; `None` if not all have one, or
-    /// it does not pay.
+    /// Places the pods of the node elsewhere, with as many preferences as can be satisfied. `None` if not all pods can
+    /// be placed, or if the removal does not pay.
     fn without(&self, state: &mut State, candidate: &Candidate<'a>, replace: bool) -> Option<Placed<'a>> {
         let context = self.context;
         let own: Vec<PodGroup<'a>> = pod_groups::by_shape(context, candidate.pods.iter().copied());
@@ -175,7 +176,7 @@ impl<'a> Single<'_, 'a> {
             } else if placed.left.iter().any(|pod_group| {
                 !context.relaxation.is_required_only(pod_group.shape) && alone(context, state, pod_group)
             }) {
-                // New nodes would give them what they prefer: they do not give it up for the sake of the saving.
+                // New nodes would satisfy their preferences. A saving does not justify giving these up.
                 return Replacement::TooDear;
             }
         }
@@ -191,7 +192,7 @@ impl<'a> Single<'_, 'a> {
         }
     }
 
-    /// The launch of `offer`, narrowed to what costs less than what it replaces.
+    /// The launch of `offer`, restricted to offerings that cost less than the replaced node.
     fn cheaper(
         &self,
         state: &mut State,
@@ -201,7 +202,7 @@ impl<'a> Single<'_, 'a> {
     ) -> Option<Draft<'a>> {
         let view = &self.context.pools[offer.pool];
         let may_be_spot = offer.accept.iter().any(|index| view.offering(index).capacity_type == CapacityType::Spot);
-        // Spot for spot is a race to the pool that is taken back first.
+        // Replacing Spot nodes by Spot nodes would lead to the offerings that are interrupted first.
         if may_be_spot && candidate.is_spot {
             return None;
         }
@@ -210,22 +211,22 @@ impl<'a> Single<'_, 'a> {
     }
 }
 
-/// How pods of a node that is to go would be served.
+/// Result of placing the pods of a removed node.
 enum Replacement<'a> {
     Placed(Placed<'a>),
-    /// They would be, but it does not pay.
+    /// All pods can be placed, but this does not pay.
     TooDear,
-    /// These have no place.
+    /// These pods cannot be placed.
     Left(Vec<PodGroup<'a>>),
 }
 
-/// Whether a new node could take one pod of the pod group.
+/// Whether a new node could run one pod of the group.
 fn alone<'a>(context: &SolveContext<'a>, state: &State, pod_group: &PodGroup<'a>) -> bool {
     let one = PodGroup { pods: pod_group.pods.iter().copied().take(1).collect(), ..pod_group.clone() };
     !single_node::offers(context, state, &[one]).is_empty()
 }
 
-/// Price and disturbance of all nodes of a pool that weighs one against the other.
+/// Total price and disturbance of each pool with policy Balanced.
 struct Totals<'a>(BTreeMap<&'a str, (i64, i64)>);
 
 impl<'a> Totals<'a> {
@@ -245,7 +246,8 @@ impl<'a> Totals<'a> {
         Self(totals)
     }
 
-    /// Whether each pool with policy Balanced that loses nodes finds the saving worth at least half its share of the disturbance.
+    /// Whether each pool with policy Balanced that loses nodes saves at least half as much, relative to its total
+    /// price, as its share of the disturbance.
     fn approve(&self, nodes: &[&Candidate<'a>], saving: i64) -> bool {
         let all: i128 = nodes.iter().map(|one| i128::from(one.price)).sum();
         self.0.iter().all(|(pool, (cost, disturbance))| {
@@ -255,7 +257,7 @@ impl<'a> Totals<'a> {
             }
             let source: i128 = own().map(|one| i128::from(one.price)).sum();
             let moved: i128 = own().map(|one| i128::from(one.disturbance)).sum();
-            // saving x source/all / cost  >=  1/2 x moved / disturbance, without fractions.
+            // saving x source/all / cost >= 1/2 x moved / disturbance, without fractions.
             let gain = 2 * i128::from(saving) * source * i128::from(*disturbance);
             all > 0 && *cost > 0 && saving > 0 && gain >= moved * all * i128::from(*cost)
         })

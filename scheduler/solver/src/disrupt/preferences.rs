@@ -1,4 +1,4 @@
-//! Moved pods keep what they prefer as far as there is a place for it.
+//! Moved pods keep their preferences as far as these can be satisfied.
 
 use crate::input::context::SolveContext;
 use crate::place::State;
@@ -6,11 +6,11 @@ use crate::place::pod_groups::PodGroup;
 use crate::place::relaxation;
 use std::collections::BTreeSet;
 
-/// Attempts to place `own` with all that its pods prefer, and then again with less for those that the attempt returns
-/// without a place. Changes of a failed attempt are undone, except for the work.
+/// Tries to place `own` with all preferences, and then repeatedly with fewer preferences of the pods that the attempt
+/// returns as unplaced. Changes of a failed attempt are undone, except for the work.
 ///
 /// # Errors
-/// UIDs of pods that have no place although nothing is preferred any more.
+/// UIDs of pods that cannot be placed even without preferences.
 pub(super) fn give_up<'a, T>(
     context: &SolveContext<'a>,
     state: &mut State,

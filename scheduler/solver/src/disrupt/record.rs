@@ -1,4 +1,4 @@
-//! From removed nodes to the terminations of a plan.
+//! Converts removed nodes to terminations of a plan.
 
 use super::Removal;
 use crate::input::context::SolveContext;
@@ -10,16 +10,16 @@ use plimsoll_model::plan::{Launch, Placement, Termination};
 use plimsoll_model::snapshot::{DisruptionReason, Node, Pod};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A node that goes.
+/// A removed node.
 #[derive(Debug, Clone)]
 pub(crate) struct Removed<'a> {
     pub(crate) node: Id<Node>,
     pub(crate) reason: DisruptionReason,
-    /// What it costs; zero if the catalog does not know.
+    /// Price of the node; zero if the catalog does not have it.
     pub(crate) price: i64,
-    /// Pods that have to go elsewhere.
+    /// Pods that must move.
     pub(crate) pods: Vec<&'a Pod>,
-    /// Virtual ones: nobody evicts them, but the node stays until there is room for them elsewhere.
+    /// Virtual pods. They are not evicted, but the node stays until other nodes have capacity for them.
     pub(crate) placed_buffer_pods: Vec<&'a Pod>,
 }
 
@@ -29,9 +29,9 @@ impl<'a> Removed<'a> {
     }
 }
 
-/// One termination per removed node; `launches` are all of the plan.
+/// One termination per removed node. `launches` are all launches of the plan.
 pub(crate) fn terminations(context: &SolveContext<'_>, removal: &Removal<'_>, launches: &[Launch]) -> Vec<Termination> {
-    // Few of a burst's pods are from removed nodes.
+    // Few pods of a burst are from removed nodes.
     let leaving: BTreeSet<&str> = removal.removed.iter().flat_map(Removed::all).map(|pod| pod.uid.as_str()).collect();
     let mut launch_of: BTreeMap<&str, usize> = BTreeMap::new();
     for (index, launch) in launches.iter().enumerate().filter(|_| !leaving.is_empty()) {
@@ -42,7 +42,7 @@ pub(crate) fn terminations(context: &SolveContext<'_>, removal: &Removal<'_>, la
     for (node, pods) in &removal.existing {
         node_of.extend(pods.iter().map(|pod| (pod.uid.as_str(), *node)));
     }
-    // Per launch: what the removed nodes whose pods it takes cost, and how many of its pods those are.
+    // Per launch: the total price of the removed nodes whose pods it runs, and the number of these pods.
     let mut shared: BTreeMap<usize, (i64, usize)> = BTreeMap::new();
     let replacements = |one: &Removed<'_>| -> BTreeSet<usize> {
         one.all().filter_map(|pod| launch_of.get(pod.uid.as_str()).copied()).collect()
@@ -93,7 +93,8 @@ pub(crate) fn terminations(context: &SolveContext<'_>, removal: &Removal<'_>, la
     all
 }
 
-/// What of a launch's price falls to `one`: the part of its pods that come from removed nodes, split by those nodes' prices.
+/// Share of a launch's price for `one`: in proportion to the pods from removed nodes, split by the prices of these
+/// nodes.
 fn part(launches: &[Launch], index: usize, one: &Removed<'_>, shared: Option<&(i64, usize)>) -> i64 {
     let (Some(launch), Some((prices, pods))) = (launches.get(index), shared) else { return 0 };
     let all = i128::try_from(launch.pods.len().max(1)).unwrap_or(1);

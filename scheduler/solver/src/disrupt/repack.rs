@@ -1,7 +1,8 @@
-//! Removes many nodes at once: chooses the nodes whose price is worth paying, and places the pods of all others anew.
+//! Removes many nodes at once: chooses the nodes that are not worth their price, and places their pods together.
 //!
-//! A node is worth its price if it can hold pods that would cost as much on new nodes. Nodes are therefore ordered by
-//! price per worth of their capacity, evictions counted in. All pods are placed together, so that each moves once.
+//! A node is worth its price if it can run pods that would cost as much on new nodes. Nodes are therefore ordered by
+//! price per worth of their capacity, including the cost of evictions. All pods are placed together, so that each moves
+//! only once.
 
 mod choose;
 mod delete;
@@ -19,34 +20,34 @@ use plimsoll_model::index::{Id, IndexVec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// A candidate in the order of a [`Repack`].
+/// Id of a candidate in the order of a [`Repack`].
 type CandidateId = Id<Candidate<'static>>;
 
 /// Candidates with their price per worth.
 type Order<'s, 'a> = IndexVec<Candidate<'static>, (f64, &'s Candidate<'a>)>;
 
-/// Which nodes may be removed, and what that costs.
+/// The nodes that may be removed, and the cost of their removal.
 pub(super) struct Repack<'s, 'a> {
     context: &'s SolveContext<'a>,
     search: Search,
-    /// What one eviction has to save per hour, in micro-USD.
+    /// Minimum saving per eviction and hour, in micro-USD.
     per_eviction: i64,
-    /// Least worth its price first, with price per worth.
+    /// Highest price per worth first, with this price.
     order: Order<'s, 'a>,
     prices: Rc<Vec<f64>>,
 }
 
-/// Where the pods of removed nodes may go.
+/// Nodes to which the pods of removed nodes may move.
 #[derive(Clone, Copy)]
 pub(super) enum Targets {
-    /// Nodes that stay, and new ones.
+    /// Remaining nodes and new nodes.
     Any,
-    /// Nodes that stay.
+    /// Remaining nodes only.
     Existing,
 }
 
 impl<'s, 'a> Repack<'s, 'a> {
-    /// For `nodes`, which may all go. `None` if there are too few.
+    /// Creates a repack of `nodes`, all of which may be removed. `None` if there are too few.
     pub(super) fn new(
         context: &'s SolveContext<'a>,
         state: &State,
@@ -68,7 +69,7 @@ impl<'s, 'a> Repack<'s, 'a> {
         Some(Self { context, search, per_eviction, order: order.into(), prices })
     }
 
-    /// The nodes to remove, least worth its price first; none if no removal pays.
+    /// Returns the nodes to remove, highest price per worth first. Empty if no removal pays.
     pub(super) fn choose(&mut self, state: &mut State) -> Vec<&'s Candidate<'a>> {
         let chosen = choose::choose(self, state);
         self.nodes(&chosen)
@@ -78,7 +79,7 @@ impl<'s, 'a> Repack<'s, 'a> {
         ids.iter().map(|id| self.order[*id].1).collect()
     }
 
-    /// Takes nodes out of the order whose pods have no other place at all.
+    /// Removes nodes from the order whose pods cannot be placed elsewhere at all.
     fn drop_stuck(&mut self, state: &mut State, work: u64) {
         let all: Vec<CandidateId> = self.order.ids().collect();
         let nodes = self.nodes(&all);
@@ -88,7 +89,7 @@ impl<'s, 'a> Repack<'s, 'a> {
         }
     }
 
-    /// The result of `attempt`, which has that much work. All changes are undone.
+    /// Runs `attempt` with this work budget, and undoes all changes.
     fn tried<T>(&self, state: &mut State, work: u64, attempt: impl FnOnce(&mut State) -> Option<T>) -> Option<T> {
         let before = state.work;
         let given = before.min(work);
@@ -102,8 +103,8 @@ impl<'s, 'a> Repack<'s, 'a> {
         found
     }
 
-    /// Change of cost if these nodes of the order go, placed with that much work, and instance types that are launched;
-    /// `None` if a pod has no other place.
+    /// Change of cost if these nodes are removed, and the instance types of the launches. Uses at most this work.
+    /// `None` if a pod cannot be placed.
     fn cost(&self, state: &mut State, nodes: &[CandidateId], work: u64) -> Option<(i64, BTreeMap<String, usize>)> {
         let nodes = self.nodes(nodes);
         self.tried(state, work, |state| {
@@ -112,7 +113,8 @@ impl<'s, 'a> Repack<'s, 'a> {
         })
     }
 
-    /// Whether Spot nodes replace On-Demand nodes only: Spot for Spot is a race to the capacity that is reclaimed first.
+    /// Whether new Spot nodes replace only On-Demand nodes. Replacing Spot by Spot would lead to the capacity that is
+    /// interrupted first.
     pub(super) fn is_allowed(&self, nodes: &[&Candidate<'a>], placed: &Placed<'a>) -> bool {
         let is_spot = |draft: &&Draft<'a>| {
             let view = &self.context.pools[draft.pool];
@@ -121,7 +123,7 @@ impl<'s, 'a> Repack<'s, 'a> {
         placed.launches.iter().filter(is_spot).count() <= nodes.iter().filter(|one| !one.is_spot).count()
     }
 
-    /// Change of the hourly price with the cost of evictions.
+    /// Change of the hourly price, including the cost of evictions.
     pub(super) fn cost_of(&self, nodes: &[&Candidate<'a>], placed: &Placed<'a>) -> i64 {
         let launched: i64 = placed.launches.iter().map(|draft| draft.price(self.context) + PER_NODE).sum();
         let removed = |one: &&Candidate<'a>| one.price + PER_NODE - evictions(one, self.per_eviction);
@@ -137,10 +139,10 @@ impl<'s, 'a> Repack<'s, 'a> {
         types
     }
 
-    /// Closes `nodes` and places their pods, with as much of what they prefer as there is a place for.
+    /// Closes `nodes` and places their pods, with as many preferences as can be satisfied.
     ///
     /// # Errors
-    /// UIDs of pods without another place.
+    /// UIDs of pods that cannot be placed.
     pub(super) fn place(
         &self,
         state: &mut State,
@@ -174,12 +176,12 @@ impl<'s, 'a> Repack<'s, 'a> {
     }
 }
 
-/// What the evictions of a node have to save per hour, in micro-USD.
+/// Minimum saving for the evictions of a node, in micro-USD per hour.
 pub(super) fn evictions(one: &Candidate<'_>, per_eviction: i64) -> i64 {
     one.evictions.saturating_mul(per_eviction) / 1000
 }
 
-/// What a unit of each resource costs on new nodes for the pods of `nodes`.
+/// Prices of resources on new nodes for the pods of `nodes`.
 fn market_prices(context: &SolveContext<'_>, nodes: &[&Candidate<'_>]) -> Vec<f64> {
     let mut load: Amounts = vec![0; context.table.len()];
     nodes.iter().for_each(|one| add_requests(context, &mut load, one));

@@ -1,4 +1,4 @@
-//! One new node for all of some pods, without a search: what the pools of the highest weight that can have it have on offer.
+//! One new node for several pods, without a search.
 
 use crate::input::context::SolveContext;
 use crate::place::State;
@@ -9,8 +9,8 @@ use crate::place::local_search::bins::{Bin, BinKind, BinKinds, Part};
 use crate::place::market;
 use crate::place::pod_groups::PodGroup;
 
-/// Nodes of one pool each that could hold all of `pod_groups`: of all pools of the highest weight that has any, the
-/// cheapest first.
+/// Nodes that could run all of `pod_groups`, at most one per pool. Only pools of the highest weight with such a node
+/// are used. Cheapest first.
 pub(crate) fn offers<'a>(context: &SolveContext<'a>, state: &State, pod_groups: &[PodGroup<'a>]) -> Vec<Bin<'a>> {
     let kinds: BinKinds = pod_groups.iter().map(|pod_group| BinKind::new(context, pod_group, |_| true)).collect();
     let cheapest = |offer: &Bin<'_>| offer.accept.first().map(|one| context.pools[offer.pool].price(one));
@@ -33,7 +33,7 @@ pub(crate) fn offers<'a>(context: &SolveContext<'a>, state: &State, pod_groups: 
     Vec::new()
 }
 
-/// The launch of `offer` for `pod_groups`, charged against the pool's limits; `None` if nothing is left of it.
+/// The launch of `offer` for `pod_groups`, charged to the pool's limits. `None` if no offering remains.
 pub(crate) fn launch<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
@@ -43,7 +43,7 @@ pub(crate) fn launch<'a>(
     let view = &context.pools[offer.pool];
     let mut accept = offer.accept;
     let cheapest = accept.first()?;
-    // One capacity reservation is enough: the others are for other nodes.
+    // One capacity reservation is enough. The others remain available for other nodes.
     accept.retain(|one| one == cheapest || !view.is_reserved(one));
     let offerings = launch::acceptable(view, &accept)?;
     limits::take_extra(view, &offerings, &vec![0; context.table.len()], &mut state.headroom[offer.pool]);

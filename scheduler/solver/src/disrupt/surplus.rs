@@ -1,4 +1,4 @@
-//! Nodes that static pools have beyond their `replicas`.
+//! Nodes of static pools that exceed their `replicas`.
 
 use super::allowance::Allowance;
 use super::candidates::{self, Candidate};
@@ -7,8 +7,8 @@ use crate::input::context::SolveContext;
 use crate::place::{State, pod_groups, static_pools, topology};
 use plimsoll_model::snapshot::DisruptionReason;
 
-/// Removes as many as there are too many, those without pods first, then those that disturb least. Budgets, do-not-disrupt and
-/// disruption budgets of pods hold.
+/// Removes surplus nodes: first those without pods, then those with the least disturbance. Disruption budgets,
+/// do-not-disrupt and PodDisruptionBudgets apply.
 pub(super) fn remove<'a>(
     context: &SolveContext<'a>,
     state: &mut State,

@@ -1,16 +1,16 @@
-//! Amounts for people: short, and rounded so that what is said stays true.
+//! Formats amounts for messages. Amounts are short, and rounded so that the message remains true.
 
 use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
 
 const SUFFIXES: [(&str, i64); 4] = [("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)];
 
-/// What is needed: `12`, `0.5`, `1.6Gi`, rounded up.
+/// Formats a required amount, such as `12`, `0.5` or `1.6Gi`. Rounds up.
 pub(super) fn at_least(resource: &str, amount: i64) -> String {
     format(resource, amount, true)
 }
 
-/// What there is: the same, rounded down.
+/// Formats an available amount. Rounds down.
 pub(super) fn at_most(resource: &str, amount: i64) -> String {
     format(resource, amount, false)
 }
@@ -32,7 +32,7 @@ fn format(resource: &str, amount: i64, up: bool) -> String {
     format!("{}{suffix}", decimal(tenths / 10, tenths % 10, 1))
 }
 
-/// `whole.part` with `part` of so many digits, without zeros at the end.
+/// Formats `whole.part`, where `part` has `digits` digits. Omits trailing zeros.
 fn decimal(whole: i64, part: i64, digits: usize) -> String {
     if part == 0 {
         return whole.to_string();

@@ -1,4 +1,4 @@
-//! Why a launch is of this pool and this offering, and what would have been next.
+//! Describes why a launch uses its pool and offering, and the next best alternatives.
 
 use crate::input::context::{SolveContext, tolerated};
 use crate::input::intern::fits;
@@ -10,10 +10,12 @@ use plimsoll_model::plan::OfferingChoice;
 use plimsoll_model::snapshot::PodShape;
 use std::collections::BTreeSet;
 
-/// Pools after the chosen one that are looked at for a runner-up: the text is for people, and made for every launch.
+/// Maximum number of later pools that are searched for an alternative. The text is informational, and created for every
+/// launch.
 const POOLS: usize = 3;
 
-/// Bounded text: pool, pods, offering, the runner-up among types and among pools with the difference in price.
+/// Returns a text of bounded length: pool, pods, offering, and the next best type and pool with the difference in
+/// price.
 pub(crate) fn text(
     context: &SolveContext<'_>,
     node: &NewNode<'_>,
@@ -55,7 +57,7 @@ fn dearer(than: MicroUsdPerHour, price: MicroUsdPerHour) -> String {
     }
 }
 
-/// The first pool after the chosen one of which a node could take all of these pods, and its cheapest price for them.
+/// The first pool after the chosen one in which a node could run all of these pods, with its cheapest price.
 fn next_pool(
     context: &SolveContext<'_>,
     node: &NewNode<'_>,

@@ -1,4 +1,4 @@
-//! Why no node that is there or on its way takes a pod: how many nodes for which cause.
+//! Explains why no existing or starting node can run a pod: the number of nodes by cause.
 
 use super::amounts::at_most;
 use super::taint_text;
@@ -12,20 +12,20 @@ use plimsoll_model::index::Id;
 use plimsoll_model::snapshot::{Node, PodShape};
 use std::collections::BTreeMap;
 
-/// Why one node does not take the pod, in the order in which the causes are told.
+/// Why a node cannot run the pod, in the order of the message.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Cause {
     Closed,
     Taint(String),
     NotSelected,
     Volume,
-    /// By number of the resource.
+    /// Index of the resource.
     TooLittle(usize),
     HostPort,
     Topology,
 }
 
-/// `None` where there is no node.
+/// Returns `None` if there are no nodes.
 pub(super) fn explain(context: &SolveContext<'_>, state: &State, shape: Id<PodShape>) -> Option<String> {
     let mut causes: BTreeMap<Cause, usize> = BTreeMap::new();
     let mut most_free: BTreeMap<usize, i64> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Which requirements exclude each other: as few of them as it takes.
+//! Finds the requirements that exclude each other: as few as possible.
 
 use crate::input::intern::Bits;
 use crate::input::offerings::PoolView;
@@ -11,10 +11,10 @@ use plimsoll_model::similar;
 use plimsoll_model::snapshot::PodShape;
 use std::collections::BTreeSet;
 
-/// Values and terms that are listed before the rest is only counted.
+/// Maximum number of listed values and terms. Further ones are only counted.
 const SHOWN: usize = 5;
 
-/// Which of the pool's own requirements leave it no offering.
+/// Describes which of the pool's own requirements leave no offering.
 pub(super) fn by_itself(view: &PoolView<'_>) -> String {
     if view.custom.impossible {
         return "requirements of the NodePool contradict each other".to_owned();
@@ -32,7 +32,7 @@ pub(super) fn by_itself(view: &PoolView<'_>) -> String {
     format!("no offering of the node class satisfies the NodePool's own {}", told(view, &all, &few))
 }
 
-/// Which of the pod's requirements leave nothing of what the pool allows.
+/// Describes which of the pod's requirements leave no offering that the pool allows.
 pub(super) fn by_pod(view: &PoolView<'_>, shape: &PodShape) -> String {
     let selector: Vec<NodeSelectorRequirement> =
         shape.node_selector.iter().map(|(key, value)| equals(key, value)).collect();
@@ -67,7 +67,8 @@ pub(super) fn by_pod(view: &PoolView<'_>, shape: &PodShape) -> String {
     format!("no offering of the NodePool satisfies {}", parts.join(", or "))
 }
 
-/// A label that a pod selects and that no node of the pool has: where to add it, or the label that may have been meant.
+/// If a pod selects a label that no node of the pool has, suggests where to add it, or the label that may have been
+/// meant.
 fn missing_label(view: &PoolView<'_>, requirement: &NodeSelectorRequirement) -> Option<String> {
     let key = label::normalized(&requirement.key);
     let [value] = requirement.values.as_slice() else { return None };
@@ -85,7 +86,7 @@ fn missing_label(view: &PoolView<'_>, requirement: &NodeSelectorRequirement) -> 
     })
 }
 
-/// Where the volumes of a pod are, and what keeps it from there: the pool, or the pod's own selector.
+/// Describes where the volumes of a pod are, and what excludes the pod from there: the pool, or the pod's own selector.
 pub(super) fn by_volumes(view: &PoolView<'_>, shape: &PodShape) -> String {
     let anywhere = PodShape { volumes: shape.volumes.clone(), ..PodShape::default() };
     let mut near = view.any_of(&view.reachable(&anywhere));
@@ -103,7 +104,8 @@ pub(super) fn by_volumes(view: &PoolView<'_>, shape: &PodShape) -> String {
     format!("its volumes are in {wanted}; the NodePool allows only {zones}: add {wanted} to its zones")
 }
 
-/// Names of places differ by single letters: the nearest is not what was meant.
+/// Whether values of the label are places. Their names differ by single letters, so a similar name is not likely to be
+/// meant.
 fn is_place(key: &str) -> bool {
     [label::ZONE, label::ZONE_ID, label::REGION].contains(&key)
 }
@@ -115,7 +117,7 @@ fn join(values: &BTreeSet<&str>) -> String {
     format!("{}{rest}", listed.join(", "))
 }
 
-/// How many values each `minValues` finds.
+/// Describes how many values each `minValues` requires and finds.
 pub(super) fn by_min_values(view: &PoolView<'_>, usable: &Bits<Offering>) -> String {
     let parts: Vec<String> = view
         .pool
@@ -131,7 +133,8 @@ pub(super) fn by_min_values(view: &PoolView<'_>, usable: &Bits<Offering>) -> Str
     format!("minValues of the NodePool asks for {}", parts.join(" and for "))
 }
 
-/// The first requirement, else the first two, that alone leave nothing of `among`; else all.
+/// The first requirement, or else the first two requirements, that exclude all of `among`; all requirements if there
+/// are none.
 fn fewest<'r>(
     view: &PoolView<'_>,
     among: &Bits<Offering>,
@@ -150,7 +153,7 @@ fn fewest<'r>(
     all.iter().collect()
 }
 
-/// Whether nothing of `among` satisfies all of `requirements`.
+/// Whether no offering of `among` satisfies all of `requirements`.
 fn excluded(view: &PoolView<'_>, among: &Bits<Offering>, requirements: &[NodeSelectorRequirement]) -> bool {
     let expressions = requirements.to_vec();
     let shape = PodShape {
@@ -160,7 +163,7 @@ fn excluded(view: &PoolView<'_>, among: &Bits<Offering>, requirements: &[NodeSel
     !requirements.is_empty() && view.alternatives(&shape).iter().all(|one| !one.offerings.meets(among))
 }
 
-/// Requirements with what there is instead.
+/// Describes requirements with the available values.
 fn told(view: &PoolView<'_>, among: &Bits<Offering>, requirements: &[&NodeSelectorRequirement]) -> String {
     let one = |requirement: &&NodeSelectorRequirement| {
         let key = label::normalized(&requirement.key);
@@ -174,7 +177,7 @@ fn told(view: &PoolView<'_>, among: &Bits<Offering>, requirements: &[&NodeSelect
             return format!("{requirement} (no such label here)");
         }
         let values: BTreeSet<&str> = values.iter().map(String::as_str).collect();
-        // The values to choose from can be hundreds; the one that was meant says more.
+        // There may be hundreds of values. A similar value is more helpful.
         let offered = |value: &str| view.offerings.ids().any(|index| view.label(index, key) == Some(value));
         let misspelt = |value: &&String| !is_place(key) && !offered(value);
         let unknown = requirement.values.iter().filter(misspelt);

@@ -1,4 +1,4 @@
-//! A snapshot with everything looked up once: pools in order of preference, shapes, DaemonSets, nodes.
+//! A snapshot with its indices: pools in order of preference, shapes, DaemonSets, nodes.
 
 use crate::Cancel;
 use crate::input::existing_nodes::NodeView;
@@ -22,27 +22,27 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// A shape and what it asks for.
+/// A shape with its requests and constraints.
 #[derive(Clone, Copy)]
 pub(crate) struct ShapeView<'a> {
     pub(crate) shape: &'a PodShape,
     pub(crate) requests: &'a Amounts,
-    /// Per launchable pool: where it can run; empty where it cannot.
+    /// Per launchable pool: offerings that can run the shape; empty if there are none.
     pub(crate) fits: &'a IndexVec<NodePool, Vec<Alternative>>,
-    /// Groups that decide with whom it shares a host.
+    /// Host groups that determine which pods may share a host with the shape's pods.
     pub(crate) hosts: &'a Membership<HostRule>,
 }
 
-/// Whether pods of a shape may go to a node, room aside.
+/// Whether pods of a shape may run on a node, regardless of capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
     No,
-    /// Only against a PreferNoSchedule taint.
+    /// Only despite a PreferNoSchedule taint.
     Unwanted,
     Yes,
 }
 
-/// A value, or none, for each of some keys.
+/// The value of each key, or `None` without such a label.
 type Domain = Vec<(String, Option<String>)>;
 
 /// The values of a label on all nodes, as numbers.
@@ -65,28 +65,28 @@ impl Column {
         Self { values: values.into_iter().map(|(_, value)| value.to_owned()).collect(), numbers }
     }
 
-    /// The number of the node's value, if it has one.
+    /// The number of the node's value, if the node has the label.
     pub(crate) fn number(&self, node: Id<Node>) -> Option<u32> {
         self.numbers.try_get(node).copied().flatten()
     }
 
-    /// The value of that number.
+    /// The value with this number.
     pub(crate) fn value(&self, number: u32) -> &str {
         self.values.get(number as usize).map_or("", String::as_str)
     }
 
-    /// The number of a value, if any node has it.
+    /// The number of a value, if any node has the value.
     pub(crate) fn find(&self, value: &str) -> Option<u32> {
         self.values.iter().position(|one| one == value).and_then(|number| u32::try_from(number).ok())
     }
 
-    /// All values that nodes have.
+    /// All values of the label.
     pub(crate) fn values(&self) -> &[String] {
         &self.values
     }
 }
 
-/// All of it.
+/// Everything that the steps of a plan look up.
 pub(crate) struct SolveContext<'a> {
     pub(crate) snapshot: &'a Snapshot,
     index: &'a SnapshotIndex,
@@ -94,34 +94,35 @@ pub(crate) struct SolveContext<'a> {
     pub(crate) table: &'a ResourceTable,
     /// Pools that can launch: heavier first, then by name descending.
     pub(crate) pools: IndexVec<NodePool, PoolView<'a>>,
-    /// Static ones: they launch nothing for pods.
+    /// Static pools. They launch nothing for pods.
     pub(crate) fixed: Vec<PoolView<'a>>,
-    /// Those of the snapshot, then the levels that preferences add.
+    /// Shapes of the snapshot, followed by the relaxation levels of preferences.
     pub(crate) shapes: IndexVec<PodShape, ShapeView<'a>>,
-    /// In the order in which they are filled.
+    /// In the order in which nodes are filled.
     pub(crate) nodes: IndexVec<Node, NodeView<'a>>,
-    /// By place in the snapshot.
+    /// By index in the snapshot.
     node_ids: Vec<Option<Id<Node>>>,
     known: &'a Nodes,
     pub(crate) topology: Topology<'a>,
-    /// Per shape, once asked for.
+    /// Cache of domain tuples by shape.
     tuples: RefCell<BTreeMap<Id<PodShape>, Rc<DomainTuples>>>,
     alike: Alike,
-    /// Offerings and nodes by their values of some keys, once asked for.
+    /// Cache of offerings and nodes, by their values of some keys.
     onlys: RefCell<BTreeMap<Domain, Rc<Only>>>,
-    /// Labels of nodes by key, once asked for.
+    /// Cache of node labels by key.
     columns: RefCell<BTreeMap<String, Rc<Column>>>,
-    /// Per spread group: the domains that count, once asked for.
+    /// Cache of the eligible domains by spread group.
     eligible: RefCell<BTreeMap<Id<Group>, Rc<BTreeSet<String>>>>,
     budgets: BTreeMap<&'a str, &'a PodDisruptionBudget>,
-    /// What pods prefer.
+    /// Relaxation levels of the pods' preferences.
     pub(crate) relaxation: RelaxationLevels,
-    /// Capacity reservations, as numbers of resources, with their free instances.
+    /// Capacity reservations as resource indices, with their numbers of free instances.
     pub(crate) reservations: Vec<(usize, i64)>,
     cancel: &'a Cancel,
 }
 
-/// Whether pods with these tolerations may go where these taints are. `relaxed`: PreferNoSchedule does not count.
+/// Whether pods with these tolerations may run on nodes with these taints. If `relaxed`, PreferNoSchedule taints are
+/// ignored.
 pub(crate) fn tolerated(taints: &[Taint], tolerations: &[Toleration], relaxed: bool) -> bool {
     taints.iter().all(|taint| {
         (relaxed && taint.effect == TaintEffect::PreferNoSchedule)
@@ -130,12 +131,12 @@ pub(crate) fn tolerated(taints: &[Taint], tolerations: &[Toleration], relaxed: b
 }
 
 impl<'a> SolveContext<'a> {
-    /// Whether nobody waits for the plan any more.
+    /// Whether the caller no longer waits for the plan.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancel.is_cancelled()
     }
 
-    /// Of `snapshot`, with what `solve_index` and `nodes` know of it.
+    /// Creates the context of `snapshot` from its `solve_index` and `nodes`.
     pub(crate) fn new(
         snapshot: &'a Snapshot,
         index: &'a SnapshotIndex,
@@ -181,14 +182,14 @@ impl<'a> SolveContext<'a> {
         context
     }
 
-    /// From now on pods that these spread groups only count are assigned to domains as well.
+    /// Assigns pods that these spread groups count but do not bind to domains as well.
     pub(crate) fn tighten(&mut self, groups: BTreeSet<Id<Group>>) {
         self.topology.tighten(groups);
         self.tuples.take();
         self.alike.clear();
     }
 
-    /// Per shape: whether some offering or node could take pods of it at all.
+    /// Per shape: whether some offering or node could run its pods at all.
     fn possible(&self) -> IndexVec<PodShape, bool> {
         let classes: BTreeSet<Id<NodeVerdict>> = self.nodes.iter().map(|view| view.data.class).collect();
         let admission = |shape| classes.iter().any(|class| self.known.admission(*class, shape) == Admission::Yes);
@@ -196,7 +197,7 @@ impl<'a> SolveContext<'a> {
         self.shapes.iter_enumerated().map(|(shape, view)| fits(view) || admission(shape)).collect()
     }
 
-    /// Pods that are to be placed, in the snapshot's order, each with its shape if the snapshot has that.
+    /// Pods to place in the order of the snapshot, each with its shape if the snapshot has it.
     pub(crate) fn pending(&self) -> impl Iterator<Item = (&'a Pod, Option<Id<PodShape>>)> + use<'a> {
         let (snapshot, index) = (self.snapshot, self.index);
         let pod =
@@ -204,7 +205,7 @@ impl<'a> SolveContext<'a> {
         index.pending().iter().filter_map(pod)
     }
 
-    /// What pods that run count for.
+    /// Counts of existing pods in topology groups.
     pub(crate) fn counts(&self) -> &'a topology::Counts {
         self.known.counts()
     }
@@ -213,18 +214,18 @@ impl<'a> SolveContext<'a> {
         self.solve_index.shape_number(&pod.shape)
     }
 
-    /// The node of that name.
+    /// The node with this name.
     pub(crate) fn node_id(&self, name: &NodeName) -> Option<Id<Node>> {
         let place = self.snapshot.nodes.binary_search_by(|node| node.name.cmp(name)).ok()?;
         self.node_ids.get(place).copied().flatten()
     }
 
-    /// The disruption budget of that name.
+    /// The disruption budget with this name.
     pub(crate) fn budget(&self, name: &str) -> Option<&'a PodDisruptionBudget> {
         self.budgets.get(name).copied()
     }
 
-    /// Whether that disruption budget never allows any eviction.
+    /// Whether the disruption budget never allows an eviction.
     pub(crate) fn blocks(&self, name: &str) -> bool {
         self.budget(name).is_some_and(|budget| budget.fully_blocking)
     }
@@ -233,13 +234,13 @@ impl<'a> SolveContext<'a> {
         self.known.admission(self.nodes[node].data.class, shape)
     }
 
-    /// Where pods of `shape` can run in `pool`, within `only`.
+    /// Offerings of `pool` that can run pods of `shape`, restricted to `only`.
     pub(crate) fn narrowed(&self, shape: Id<PodShape>, pool: Id<NodePool>, only: Option<&Only>) -> Vec<Alternative> {
         let bits = only.and_then(|only| Some((only.offerings.try_get(pool)?, only.demands.as_slice())));
         self.pools[pool].narrowed(&self.shapes[shape].fits[pool], bits)
     }
 
-    /// The same for pods that need no room.
+    /// Like [`Self::narrowed`], for pods that need no capacity.
     pub(crate) fn without_capacity(
         &self,
         shape: Id<PodShape>,
@@ -254,7 +255,7 @@ impl<'a> SolveContext<'a> {
         view.narrowed(&all, bits)
     }
 
-    /// The domains in which pods of `shape` could be.
+    /// Domain tuples in which pods of `shape` could run.
     pub(crate) fn tuples(&self, shape: Id<PodShape>) -> Rc<DomainTuples> {
         let known = self.tuples.borrow().get(&shape).map(Rc::clone);
         known.unwrap_or_else(|| {
@@ -264,7 +265,7 @@ impl<'a> SolveContext<'a> {
         })
     }
 
-    /// Offerings and nodes with these values of `keys`; `None` means that there is no such label.
+    /// Offerings and nodes with these values of `keys`. `None` means that the label is missing.
     pub(crate) fn only(&self, keys: &BTreeSet<&str>, values: &[Option<String>]) -> Rc<Only> {
         let domain: Domain = keys.iter().map(|key| (*key).to_owned()).zip(values.iter().cloned()).collect();
         let known = self.onlys.borrow().get(&domain).map(Rc::clone);

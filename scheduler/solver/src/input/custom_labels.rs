@@ -1,24 +1,25 @@
-//! Labels that no instance type has and that a pool leaves open by its requirements (`team In [a, b]`): pods narrow them,
-//! and what is left must not be empty for any node.
+//! Custom labels: labels that no instance type has and for which the requirements of a pool allow several values (`team
+//! In [a, b]`). Pods narrow the values. At least one value must remain for each node.
 
 use crate::input::pool_requirements::{holds, one_of};
 use plimsoll_model::names::label;
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator, Requirement};
 use std::collections::BTreeMap;
 
-/// What such labels may still be, by key; a key that is missing was not narrowed. An empty set means that the label is to be missing.
+/// Remaining values of custom labels by key. A key that is missing was not narrowed. An empty set means that the label
+/// must be missing.
 pub(crate) type Narrowed = BTreeMap<String, Requirement>;
 
-/// The keys of one pool.
+/// The custom keys of one pool.
 #[derive(Debug, Default)]
 pub(crate) struct CustomKeys {
     domains: BTreeMap<String, Requirement>,
-    /// Requirements of the pool contradict each other: it has no nodes.
+    /// The requirements of the pool contradict each other, so it cannot have nodes.
     pub(crate) impossible: bool,
 }
 
 impl CustomKeys {
-    /// From the pool's requirements on keys that neither types nor the template's labels have.
+    /// Reads the pool's requirements on keys that neither types nor the template's labels have.
     pub(crate) fn new(requirements: &[&NodeSelectorRequirement]) -> Self {
         let mut keys = Self::default();
         let mut missing: Vec<String> = Vec::new();
@@ -47,13 +48,13 @@ impl CustomKeys {
         self.domains.contains_key(label::normalized(key))
     }
 
-    /// The values that the pool lists for such a label; none if it is not one, or if any value will do.
+    /// The values that the pool lists for a custom label. Empty if the label is not custom or any value is allowed.
     pub(crate) fn values(&self, key: &str) -> Vec<String> {
         let listed = self.domains.get(label::normalized(key)).filter(|domain| !domain.complement);
         listed.map_or_else(Vec::new, |domain| domain.values.iter().cloned().collect())
     }
 
-    /// Narrows `state` by one requirement on a key of these; false if nothing is left.
+    /// Narrows `state` by one requirement on a custom key. Returns false if no value remains.
     pub(crate) fn narrow(&self, state: &mut Narrowed, requirement: &NodeSelectorRequirement) -> bool {
         let Ok(read) = Requirement::new(requirement) else { return false };
         let Some(domain) = self.domains.get(&read.key) else { return holds(requirement, None) };
@@ -62,7 +63,8 @@ impl CustomKeys {
         true
     }
 
-    /// What a claim says about the labels in `state`: one value each, since a node has one, unless the label may be missing.
+    /// The requirements of a NodeClaim for the labels in `state`. Each has one value, since a node has one, unless the
+    /// label may be missing.
     pub(crate) fn pinned(&self, state: &Narrowed) -> Vec<NodeSelectorRequirement> {
         let one = |(key, left): (&String, &Requirement)| {
             let optional = self.domains.get(key).is_some_and(Requirement::allows_absence) && left.allows_absence();
@@ -80,7 +82,7 @@ fn both(a: &Requirement, b: &Requirement) -> Option<Requirement> {
     (!left.is_empty() || (a.allows_absence() && b.allows_absence())).then_some(left)
 }
 
-/// Both at once; `None` if some key has no value left.
+/// Intersects both; `None` if a key has no value left.
 pub(crate) fn combine(a: &Narrowed, b: &Narrowed) -> Option<Narrowed> {
     let mut all = a.clone();
     for (key, theirs) in b {
@@ -93,7 +95,8 @@ pub(crate) fn combine(a: &Narrowed, b: &Narrowed) -> Option<Narrowed> {
     Some(all)
 }
 
-/// The first value that is admitted: of those listed, else the least integer from zero on. Of both tenancies, the default.
+/// The first allowed value: the first listed one, otherwise the least integer that is at least zero or the lower bound.
+/// If both tenancies are allowed, the default tenancy.
 fn value_of(requirement: &Requirement) -> Option<String> {
     if requirement.key == label::INSTANCE_TENANCY {
         return label::TENANCIES.into_iter().find(|tenancy| requirement.has(tenancy)).map(str::to_owned);
@@ -102,7 +105,7 @@ fn value_of(requirement: &Requirement) -> Option<String> {
         return requirement.values.first().cloned();
     }
     let least = requirement.gte.unwrap_or(0);
-    // One of these many is not excluded.
+    // Tries one integer more than are excluded, so at least one is allowed.
     let tries = i64::try_from(requirement.values.len()).unwrap_or(i64::MAX).saturating_add(1);
     let mut integers = least..least.saturating_add(tries);
     integers.find(|number| requirement.has(&number.to_string())).map(|number| number.to_string())

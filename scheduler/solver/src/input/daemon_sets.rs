@@ -1,4 +1,4 @@
-//! What DaemonSets take from nodes.
+//! Resources that DaemonSets use on nodes.
 
 use crate::input::context::tolerated;
 use crate::input::intern::{Bits, add};
@@ -8,7 +8,7 @@ use plimsoll_model::index::Id;
 use plimsoll_model::names::label;
 use plimsoll_model::snapshot::{NodePool, PodShape};
 
-/// Takes from each offering of `data` what the DaemonSets that would run there request.
+/// Subtracts the requests of DaemonSets from each offering of `data` on which they would run.
 pub(crate) fn reserve(data: &mut PoolData, pool: &NodePool, catalog: &Catalog, terms: &Terms) {
     for shape in terms.daemons.iter().filter(|shape| tolerated(&pool.taints, &shape.tolerations, true)) {
         let requests = terms.table.vector(&shape.requests);
@@ -22,7 +22,8 @@ pub(crate) fn reserve(data: &mut PoolData, pool: &NodePool, catalog: &Catalog, t
     }
 }
 
-/// Whether pods of `shape` may not share a domain with pods of the DaemonSet, nor a node that has the label in question.
+/// Whether pods of `shape` may not share a domain with pods of the DaemonSet, and the offering's node has the topology
+/// label.
 pub(crate) fn avoids(pool: &PoolView<'_>, shape: &PodShape, daemon: &PodShape, offering: Id<Offering>) -> bool {
     let labelled = |key: &str| {
         let key = label::normalized(key);

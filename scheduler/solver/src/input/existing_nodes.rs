@@ -1,4 +1,4 @@
-//! Nodes that are there or on their way, and how much room they have left.
+//! Existing and starting nodes, and their free capacity.
 
 use crate::input::context::{Admission, SolveContext};
 use crate::input::intern::{Amounts, how_many};
@@ -11,19 +11,20 @@ use plimsoll_model::snapshot::{HostPort, Node, NodeState, Pod, Snapshot, Snapsho
 use plimsoll_model::time::Millis;
 use std::collections::BTreeMap;
 
-/// A node and its pods.
+/// A node with its pods.
 #[derive(Clone, Copy)]
 pub(crate) struct NodeView<'a> {
     pub(crate) node: &'a Node,
     pub(crate) data: &'a NodeData,
     pub(crate) pods: Residents<'a>,
-    /// New pods may go there.
+    /// Whether the node accepts new pods.
     pub(crate) open: bool,
-    /// `consolidateAfter` of its pool has passed for it, or it has no pool that says so.
+    /// Whether `consolidateAfter` of the node's pool has passed for the node. Always true if the pool has no such
+    /// setting.
     pub(crate) settled: bool,
 }
 
-/// All pods that are on a node, or reserved for it.
+/// All pods that are bound to a node or reserved on it.
 #[derive(Clone, Copy)]
 pub(crate) struct Residents<'a> {
     pods: &'a [Pod],
@@ -36,20 +37,20 @@ impl<'a> Residents<'a> {
     }
 }
 
-/// Room on a node as a plan goes on.
+/// Capacity of a node while pods are placed.
 #[derive(Debug, Clone)]
 pub(crate) struct Room {
     pub(crate) free: Amounts,
-    /// Ports that are taken.
+    /// Host ports in use.
     pub(crate) ports: Vec<HostPort>,
-    /// By host groups.
+    /// Pods by host group.
     pub(crate) tally: Tally,
-    /// The node is not to take pods any more.
+    /// Whether the node accepts no more pods.
     pub(crate) closed: bool,
 }
 
-/// All nodes in the order in which they are filled: in service first, then by name. With the id of each by its place in
-/// the snapshot.
+/// All nodes in the order in which they are filled: initialized nodes first, then by name. Also returns the id of each
+/// node by its index in the snapshot.
 pub(crate) fn views<'a>(
     snapshot: &'a Snapshot,
     index: &'a SnapshotIndex,
@@ -58,13 +59,13 @@ pub(crate) fn views<'a>(
     let pools: BTreeMap<&str, Option<Millis>> =
         snapshot.node_pools.iter().map(|pool| (pool.name.as_str(), pool.disruption.consolidate_after)).collect();
     let mut order: Vec<(usize, &Node)> = snapshot.nodes.iter().enumerate().collect();
-    // They are sorted by name already.
+    // The nodes are sorted by name already, and the sort is stable.
     order.sort_by_key(|(_, node)| std::cmp::Reverse(node.state));
     let mut ids = vec![None; order.len()];
     let mut views = IndexVec::new();
     for (place, node) in order {
         let Some(data) = nodes.get(place) else { continue };
-        // A node in service that is not ready may not come back; one on its way is not expected to be ready yet.
+        // An initialized node that is not ready may never recover. A starting node is not expected to be ready yet.
         let lost = node.state == NodeState::Initialized && !node.ready;
         let after = node.node_pool.as_ref().and_then(|name| pools.get(name.as_str()).copied().flatten());
         let settled = node.idle_since.zip(after).is_none_or(|(since, after)| since.plus(after) <= snapshot.now);
@@ -82,13 +83,14 @@ pub(crate) fn views<'a>(
     (views, ids)
 }
 
-/// How many pods of `pod_group` the node can take in its present state: all of them or none if they go as a whole.
+/// The number of pods of `pod_group` that fit on the node now. If the group must stay together, this is all of them or
+/// none.
 pub(crate) fn takes(context: &SolveContext<'_>, node: Id<Node>, room: &Room, pod_group: &PodGroup<'_>) -> usize {
     let most = takes_some(context, node, room, pod_group);
     if pod_group.whole && most < pod_group.pods.len() { 0 } else { most }
 }
 
-/// How many it can take of them, whether they go as a whole or not.
+/// The number of pods of `pod_group` that fit on the node now, even if the group must stay together.
 pub(crate) fn takes_some(context: &SolveContext<'_>, node: Id<Node>, room: &Room, pod_group: &PodGroup<'_>) -> usize {
     let (view, pods) = (&context.nodes[node], &context.shapes[pod_group.shape]);
     if room.closed || !view.open || pod_group.only.as_ref().is_some_and(|only| !only.nodes.has(node)) {

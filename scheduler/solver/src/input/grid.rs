@@ -12,12 +12,12 @@ pub(crate) struct Grid<T: ?Sized, V> {
 }
 
 impl<T: ?Sized, V: Copy> Grid<T, V> {
-    /// `count` rows of `width` values each.
+    /// Creates `count` rows of `width` values each.
     pub(crate) fn filled(value: V, count: usize, width: usize) -> Self {
         Self { width, values: vec![value; count * width], of: PhantomData }
     }
 
-    /// These rows, which are `width` long.
+    /// Creates a grid from rows of length `width`.
     pub(crate) fn from_rows<'r>(width: usize, rows: impl Iterator<Item = &'r [V]>) -> Self
     where
         V: 'r,
@@ -25,19 +25,19 @@ impl<T: ?Sized, V: Copy> Grid<T, V> {
         Self { width, values: rows.flatten().copied().collect(), of: PhantomData }
     }
 
-    /// The row of that id; empty if there is none.
+    /// The row with this id; empty if there is none.
     pub(crate) fn row(&self, id: Id<T>) -> &[V] {
         let start = id.number() * self.width;
         self.values.get(start..start + self.width).unwrap_or_default()
     }
 
-    /// The row of that id; empty if there is none.
+    /// The row with this id; empty if there is none.
     pub(crate) fn row_mut(&mut self, id: Id<T>) -> &mut [V] {
         let start = id.number() * self.width;
         self.values.get_mut(start..start + self.width).unwrap_or_default()
     }
 
-    /// The rows from that one on.
+    /// The rows from this id on.
     pub(crate) fn rows_from(&self, id: Id<T>) -> impl Iterator<Item = &[V]> {
         let rest = self.values.get(id.number() * self.width..).unwrap_or_default();
         rest.chunks_exact(self.width.max(1))
@@ -49,7 +49,7 @@ impl<T: ?Sized, V: Copy> Grid<T, V> {
     }
 }
 
-// Derived, it would ask the same of `T`.
+// A derived implementation would require `T: Clone`.
 impl<T: ?Sized, V: Clone> Clone for Grid<T, V> {
     fn clone(&self) -> Self {
         Self { width: self.width, values: self.values.clone(), of: PhantomData }

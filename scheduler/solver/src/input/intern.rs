@@ -1,4 +1,4 @@
-//! Amounts of resources, and sets of offerings as bits.
+//! Resource amounts, and sets of offerings as bit sets.
 
 pub(crate) use plimsoll_kubesched::resources::{Amounts, ResourceTable, add, fits, how_many};
 use plimsoll_model::index::Id;
@@ -17,19 +17,19 @@ impl<T: ?Sized> Bits<T> {
         Self { words, of: PhantomData }
     }
 
-    /// Room for `size` ids, none in the set.
+    /// An empty set with capacity for `size` ids.
     pub(crate) fn none(size: usize) -> Self {
         Self::new(vec![0; size.div_ceil(64)])
     }
 
-    /// Of the first `size` ids those for which `member` holds.
+    /// The ids below `size` for which `member` holds.
     pub(crate) fn of(size: usize, member: impl Fn(Id<T>) -> bool) -> Self {
         let mut bits = Self::none(size);
         (0..size).map(Id::new).filter(|id| member(*id)).for_each(|id| bits.insert(id));
         bits
     }
 
-    /// The first `size` ids.
+    /// All ids below `size`.
     pub(crate) fn all(size: usize) -> Self {
         let mut words = vec![u64::MAX; size.div_ceil(64)];
         if let Some(last) = words.last_mut().filter(|_| !size.is_multiple_of(64)) {
@@ -91,7 +91,7 @@ impl<T: ?Sized> Bits<T> {
         self.words.iter().zip(&other.words).any(|(mine, theirs)| mine & theirs != 0)
     }
 
-    /// Members, ascending.
+    /// Members in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Id<T>> + '_ {
         self.words.iter().enumerate().flat_map(|(place, word)| {
             let mut rest = *word;
@@ -107,7 +107,7 @@ impl<T: ?Sized> Bits<T> {
     }
 }
 
-// Derived implementations would ask the same of `T`.
+// Derived implementations would require the same traits of `T`.
 impl<T: ?Sized> Clone for Bits<T> {
     fn clone(&self) -> Self {
         Self::new(self.words.clone())

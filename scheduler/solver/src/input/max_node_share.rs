@@ -1,13 +1,14 @@
-//! How many of a burst's pods one new node may take: when it dies, not all of them are to be lost with it.
+//! Limits how many pods of a burst run on one new node, so that the loss of a node does not affect all of them.
 
 use plimsoll_model::plan::{Plan, PlanOptions};
 use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
 
-/// Pods of a plan up to which one node may have all of them: twice what kubelet takes by default, so that they are few, and plans made while
-/// some pods come and go have all the same bound: none.
+/// Number of pods up to which there is no limit: twice the kubelet's default of 110 pods per node. Small plans that
+/// differ by a few pods therefore all have the same limit, none.
 const FEW: usize = 220;
 
-/// The bound of a plan for `snapshot`, if there is one. Pods that wait are counted only then.
+/// Maximum number of pods per new node in a plan for `snapshot`, if it is limited. Pending pods are counted only if the
+/// option is set.
 pub(crate) fn bound(snapshot: &Snapshot, index: &SnapshotIndex, options: &PlanOptions) -> Option<i64> {
     if options.max_share_per_node >= 100 {
         return None;
@@ -16,8 +17,8 @@ pub(crate) fn bound(snapshot: &Snapshot, index: &SnapshotIndex, options: &PlanOp
     most_pods(pending.filter(|pod| !pod.is_virtual()).count(), options)
 }
 
-/// The bound of a plan for so many waiting pods. Their number is rounded down to one and a half times, or once, a power of two: what is kept
-/// from one plan to the next holds for one bound.
+/// The limit for this number of pending pods. The number is rounded down to a power of two, or one and a half times a
+/// power of two, because cached data depends on the limit.
 fn most_pods(waiting: usize, options: &PlanOptions) -> Option<i64> {
     if waiting <= FEW || options.max_share_per_node >= 100 {
         return None;
@@ -28,7 +29,8 @@ fn most_pods(waiting: usize, options: &PlanOptions) -> Option<i64> {
     i64::try_from((about / 100 * share + about % 100 * share / 100).max(FEW / 2)).ok()
 }
 
-/// Whether a plan might place more without its bound: pods are left, and some node is as full as the bound lets it be.
+/// Whether a plan might place more pods without the limit: pods are unplaced, and some node has as many pods as the
+/// limit allows.
 pub(crate) fn binds(plan: &Plan, most: i64) -> bool {
     let full = |pods: usize| i64::try_from(pods).is_ok_and(|pods| pods >= most);
     !plan.unschedulable.is_empty() && plan.launches.iter().any(|launch| full(launch.pods.len()))

@@ -1,4 +1,4 @@
-//! What is known of each node and its pods, kept from one plan to the next as long as neither changes.
+//! Data of each node and its pods, cached from one plan to the next until either changes.
 
 use crate::input::context::{Admission, tolerated};
 use crate::input::existing_nodes::Room;
@@ -18,55 +18,58 @@ use plimsoll_model::taints::Taint;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Kinds of nodes that are remembered beyond twice as many as there are nodes: those of nodes that are gone.
+/// Number of classes that are cached in addition to twice the number of nodes. Classes of deleted nodes use this
+/// margin.
 const SPARE_CLASSES: usize = 256;
 
 /// A node with its pods.
 #[derive(Debug)]
 pub(crate) struct NodeData {
-    /// What is free at the time of the snapshot.
+    /// Free capacity at the time of the snapshot.
     pub(crate) room: Arc<Room>,
-    /// Nodes of one class differ in nothing that a shape asks for.
+    /// The class of the node. Nodes of one class do not differ in anything that shapes select by.
     pub(crate) class: Id<NodeVerdict>,
-    /// What it counts against its pool's limits.
+    /// Usage of the pool's limits.
     pub(crate) usage: Amounts,
-    /// What it costs; zero if the catalog of its pool does not know.
+    /// Price of the node; zero if its pool's catalog does not have it.
     pub(crate) price: i64,
-    /// Its pool launches for pods, has a catalog that knows its type, and its labels say how it was bought.
+    /// Whether its pool launches nodes for pods, the pool's catalog has its type, and its labels contain zone and
+    /// capacity type.
     pub(crate) is_known: bool,
     marks: PodMarks,
 }
 
-/// What nodes of one class have in common: labels that shapes ask for, taints, and the name where it matters.
+/// Common properties of the nodes of a class: labels that shapes select by, taints, and the name if shapes select by
+/// name.
 type LikenessKey = (Vec<Option<String>>, Vec<Taint>, Option<String>);
 
-/// Whether shapes may go to nodes of a class.
+/// Whether nodes of a class admit pods of each shape.
 #[derive(Debug, Default)]
 pub(crate) struct NodeVerdict {
-    /// Nothing where no node has been of the class since the shape came.
+    /// `None` if no node of the class was evaluated since the shape was added.
     admission: IndexVec<PodShape, Option<Admission>>,
-    /// Nothing is missing.
+    /// Whether all shapes are evaluated.
     complete: bool,
 }
 
 /// All nodes of a snapshot.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
-    /// With their revisions, in the order of the snapshot.
+    /// Data by node with its revision, in the order of the snapshot.
     known: Vec<(u64, NodeData)>,
     classes: BTreeMap<LikenessKey, Id<NodeVerdict>>,
     admission: IndexVec<NodeVerdict, NodeVerdict>,
-    /// Of all pods on nodes.
+    /// Counts of all pods on nodes.
     counts: Counts,
 }
 
 impl Nodes {
-    /// Of no nodes.
+    /// Creates an empty cache.
     pub(crate) fn new(solve_index: &SolveIndex) -> Self {
         Self { counts: Counts::new(&solve_index.rules), ..Self::default() }
     }
 
-    /// Shapes have other numbers from now on; `former` are those that they had, if they were there.
+    /// Changes shape numbers. `former` contains the previous number of each shape, if it existed.
     pub(crate) fn renumber_shapes(&mut self, former: &IndexVec<PodShape, Option<Id<PodShape>>>) {
         for class in &mut self.admission {
             let known = |shape: &Option<Id<PodShape>>| shape.and_then(|shape| *class.admission.try_get(shape)?);
@@ -75,7 +78,7 @@ impl Nodes {
         }
     }
 
-    /// Follows the snapshot: what has the same revision is the same.
+    /// Updates the cache to the snapshot. Nodes with the same revision are unchanged.
     pub(crate) fn follow(
         &mut self,
         solve_index: &SolveIndex,
@@ -90,7 +93,7 @@ impl Nodes {
         if self.admission.len() > 2 * snapshot.nodes.len() + SPARE_CLASSES {
             *self = Self::new(solve_index);
         }
-        // Both lists are in the order of names, and no revision comes back.
+        // Both lists are sorted by name, and revisions are never reused.
         let newest = self.known.iter().map(|(revision, _)| *revision).max();
         let mut former = std::mem::take(&mut self.known).into_iter();
         for (number, node) in snapshot.nodes.iter().enumerate() {
@@ -113,7 +116,7 @@ impl Nodes {
         former.for_each(|(_, gone)| self.counts.join(&gone.marks, -1));
     }
 
-    /// What is known of the node of that revision; those before it are gone.
+    /// Returns the cached node with this revision. The nodes before it are deleted.
     fn skip_to(&mut self, former: &mut std::vec::IntoIter<(u64, NodeData)>, revision: u64) -> Option<NodeData> {
         for (other, data) in former {
             if other == revision {
@@ -124,7 +127,7 @@ impl Nodes {
         None
     }
 
-    /// The node at that place in the snapshot that was followed.
+    /// The node at this index of the current snapshot.
     pub(crate) fn get(&self, place: usize) -> Option<&NodeData> {
         self.known.get(place).map(|(_, data)| data)
     }
@@ -185,22 +188,23 @@ impl Nodes {
     }
 }
 
-/// What nodes can be of.
+/// Pools that nodes may belong to.
 struct Pools<'a> {
-    /// Those that launch for pods.
+    /// Pools that launch nodes for pods.
     launching: IndexVec<NodePool, PoolView<'a>>,
     fixed: Vec<PoolView<'a>>,
 }
 
 impl Pools<'_> {
-    /// What a node costs; zero if the catalog does not know.
+    /// Price of a node; zero if the catalog does not have it.
     fn price(&self, node: &Node) -> i64 {
         let mut pools = self.launching.iter().chain(&self.fixed);
         let pool = pools.find(|one| Some(&one.pool.name) == node.node_pool.as_ref());
         pool.and_then(|pool| pool.price_of(&node.labels)).unwrap_or(0)
     }
 
-    /// Whether the catalog of a pool that launches for pods knows the node's type, and its labels say how it was bought.
+    /// Whether the catalog of a pool that launches nodes for pods has the node's type, and the node's labels contain
+    /// zone and capacity type.
     fn know(&self, node: &Node) -> bool {
         let pool = self.launching.iter().find(|one| Some(&one.pool.name) == node.node_pool.as_ref());
         node.labels.contains_key(label::ZONE)
@@ -213,7 +217,7 @@ impl Pools<'_> {
 }
 
 impl NodeVerdict {
-    /// Judges all shapes that are missing for the class of `node`.
+    /// Evaluates all missing shapes for the class of `node`.
     fn look_at(&mut self, solve_index: &SolveIndex, node: &Node) {
         if self.complete {
             return;
@@ -226,7 +230,7 @@ impl NodeVerdict {
     }
 }
 
-/// Whether pods of `shape` may go to `node`, room aside.
+/// Whether pods of `shape` may run on `node`, regardless of capacity.
 fn judge(shape: &PodShape, node: &Node) -> Admission {
     let name = node.name.as_str();
     if !tolerated(&node.taints, &shape.tolerations, true)

@@ -1,4 +1,5 @@
-//! A pool as a list of offerings (type x zone x capacity type x reservation), cheapest first, and requirements as sets of them.
+//! A pool as a list of offerings (type x zone x capacity type x reservation), cheapest first. Requirements are sets of
+//! offerings.
 
 mod kinds;
 mod labels;
@@ -24,52 +25,55 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Requirements, and rooms, of which a pool remembers where they hold from one plan to the next: some kilobytes each.
+/// Maximum number of requirements and of request sizes whose offerings a pool caches from one plan to the next. An
+/// entry has some kilobytes.
 const LOOKED_UP: usize = 4_096;
 
-/// A billion USD per hour: prices beyond count as that, so that the sum of thousands of them is still a number.
+/// Maximum price: a billion USD per hour. Higher prices are clamped, so that the sum of thousands of them does not
+/// overflow.
 const MOST_PRICE: i64 = 1_000_000_000_000_000;
 
-/// One way to buy a type.
+/// An offering of an instance type.
 #[derive(Debug)]
 pub(crate) struct OfferingView {
     pub(crate) type_index: Id<InstanceType>,
-    /// Its place among the type's.
+    /// Index in the type's list of offerings.
     place: usize,
-    /// In micro-USD per hour, as far as it can be reckoned with.
+    /// Price in micro-USD per hour, clamped to [`MOST_PRICE`].
     price: i64,
-    /// What pods may use once the pool's DaemonSets run.
+    /// Capacity for pods in addition to the pool's DaemonSets.
     pub(crate) room: Amounts,
-    /// Ports that those take.
+    /// Host ports of the DaemonSets.
     pub(crate) ports: Vec<HostPort>,
-    /// What it counts against limits, if that is more than its type does: an instance of a capacity reservation.
+    /// Usage of limits, if it differs from that of the type: offerings of capacity reservations also use an instance of
+    /// the reservation.
     counted: Option<Amounts>,
 }
 
-/// What a pool can buy, as far as it stays the same from one plan to the next.
+/// Offerings of a pool: the data that stays valid from one plan to the next.
 #[derive(Debug)]
 pub(crate) struct PoolData {
     pub(crate) types: Arc<IndexVec<InstanceType, TypeView>>,
     /// Sorted by (price, type, zone, capacity type).
     pub(crate) offerings: IndexVec<Offering, OfferingView>,
     pub(crate) custom: CustomKeys,
-    /// Allowed by the pool's own requirements.
+    /// Offerings that the pool's own requirements allow.
     pub(crate) allowed: Bits<Offering>,
-    /// Offered at all.
+    /// Offerings that the catalog marks as available.
     pub(crate) offered: Bits<Offering>,
-    /// Allowed, offered and not known to be out of capacity.
+    /// Offerings that are allowed, offered and not known to lack capacity.
     pub(crate) usable: Bits<Offering>,
     type_keys: Arc<BTreeSet<String>>,
-    /// DaemonSets, and the offerings on which they run.
+    /// DaemonSets, with the offerings on which they run.
     pub(crate) daemons: Vec<(PodShape, Bits<Offering>)>,
-    /// Some requirement of the pool sets `minValues`, and that is strict.
+    /// Whether a requirement of the pool sets `minValues`, and `minValues` is strict.
     pub(crate) flexible: bool,
-    /// `minValues` that cannot be met are lowered to what there is.
+    /// Whether `minValues` that cannot be met are lowered to the available number of values.
     pub(crate) lenient: bool,
     values: RefCell<ByValue>,
-    /// Once DaemonSets took their room.
+    /// Cache of offerings by request size, after DaemonSets are subtracted.
     rooms: RefCell<Option<Rooms>>,
-    /// Requirements that were looked at before.
+    /// Cache of offerings by requirement.
     known: RefCell<BTreeMap<NodeSelectorRequirement, Bits<Offering>>>,
 }
 
@@ -89,20 +93,20 @@ impl Deref for PoolView<'_> {
     }
 }
 
-/// What decides about a pool's offerings beside the pool and its catalog.
+/// Inputs that determine a pool's offerings, in addition to the pool and its catalog.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Terms {
     pub(crate) table: ResourceTable,
-    /// Type, zone and capacity type of what is out of capacity; nothing stands for any.
+    /// Type, zone and capacity type of offerings that lack capacity; `None` stands for any.
     pub(crate) unavailable: BTreeSet<(Option<String>, Option<String>, CapacityType)>,
     /// Shapes of DaemonSets.
     pub(crate) daemons: Vec<PodShape>,
     pub(crate) min_values: MinValuesPolicy,
-    /// Pods that a new node takes at most, beside those of DaemonSets.
+    /// Maximum number of pods on a new node, in addition to pods of DaemonSets.
     pub(crate) most_pods: Option<i64>,
 }
 
-/// Offerings on which a pod can run, with what it asks of the pool's open labels.
+/// Offerings on which a pod can run, with the pod's requirements on custom labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Alternative {
     pub(crate) offerings: Bits<Offering>,
@@ -110,14 +114,14 @@ pub(crate) struct Alternative {
 }
 
 impl Alternative {
-    /// Whether it leaves this value of an open label.
+    /// Whether this value of a custom label is allowed.
     pub(crate) fn admits(&self, key: &str, value: &str) -> bool {
         self.custom.get(key).is_none_or(|left| left.has(value))
     }
 }
 
 impl PoolData {
-    /// Of a pool that buys from `catalog`, which is looked at in `sold`.
+    /// Creates the data of a pool with `catalog`, whose indexed form is `sold`.
     pub(crate) fn new(pool: &NodePool, catalog: &Catalog, sold: &CatalogView, terms: &Terms) -> Self {
         let lenient = terms.min_values == MinValuesPolicy::BestEffort;
         let CatalogView { types, order, keys } = sold;
@@ -177,7 +181,7 @@ impl PoolData {
         self.offerings[offering].price
     }
 
-    /// The offerings of all `alternatives` together.
+    /// Union of the offerings of all `alternatives`.
     pub(crate) fn any_of(&self, alternatives: &[Alternative]) -> Bits<Offering> {
         let mut any = Bits::none(self.offerings.len());
         alternatives.iter().for_each(|one| any.join(&one.offerings));
@@ -186,17 +190,17 @@ impl PoolData {
 
     fn on_offerings(&self, key: &str) -> bool {
         let key = label::normalized(key);
-        // The tenancy of an offering is chosen by the launch, like the value of a custom label.
+        // The launch chooses the tenancy, like the value of a custom label.
         (label::is_well_known(key) && key != label::INSTANCE_TENANCY) || self.type_keys.contains(key)
     }
 
-    /// Where `requests` fit beside the DaemonSets.
+    /// Offerings on which `requests` fit in addition to the DaemonSets.
     pub(crate) fn roomy(&self, requests: &[i64]) -> Arc<Bits<Offering>> {
         let mut rooms = self.rooms.borrow_mut();
         rooms.get_or_insert_with(|| Rooms::new(&self.offerings, requests.len())).fitting(&self.offerings, requests)
     }
 
-    /// Forgets what was looked up before, if that is too much to keep.
+    /// Clears caches that have become too large.
     pub(crate) fn trim(&mut self) {
         if self.known.get_mut().len() > LOOKED_UP {
             self.known.take();
@@ -208,7 +212,8 @@ impl PoolData {
 }
 
 impl<'a> PoolView<'a> {
-    /// `data` was made of this pool, as far as it matters, and this catalog.
+    /// Creates a view. `data` must have been created from this pool, apart from its disruption settings, and from this
+    /// catalog.
     pub(crate) fn new(pool: &'a NodePool, catalog: &'a Catalog, data: &'a PoolData) -> Self {
         Self { pool, catalog, data }
     }
@@ -228,8 +233,8 @@ impl<'a> PoolView<'a> {
         })
     }
 
-    /// The type of an offering.
-    #[expect(clippy::indexing_slicing, reason = "`data` is of this catalog: its offerings name the catalog's types")]
+    /// The instance type of an offering.
+    #[expect(clippy::indexing_slicing, reason = "`data` was created from this catalog, so its type indices exist")]
     fn kind(&self, offering: Id<Offering>) -> &'a InstanceType {
         &self.catalog.instance_types[self.data.offerings[offering].type_index.number()]
     }
@@ -238,10 +243,7 @@ impl<'a> PoolView<'a> {
         self.catalog.get(name).is_some()
     }
 
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "`data` is of this catalog: its places are those of the type's offerings"
-    )]
+    #[expect(clippy::indexing_slicing, reason = "`data` was created from this catalog, so its offering indices exist")]
     pub(crate) fn offering(&self, offering: Id<Offering>) -> &'a Offering {
         &self.kind(offering).offerings[self.data.offerings[offering].place]
     }
@@ -250,18 +252,19 @@ impl<'a> PoolView<'a> {
         &self.kind(offering).name
     }
 
-    /// What a node of that offering counts against limits.
+    /// Usage of limits by a node of the offering.
     pub(crate) fn capacity(&self, offering: Id<Offering>) -> &'a Amounts {
         let view = &self.data.offerings[offering];
         view.counted.as_ref().unwrap_or(&self.data.types[view.type_index].capacity)
     }
 
-    /// Whether the offering is one of a capacity reservation.
+    /// Whether the offering belongs to a capacity reservation.
     pub(crate) fn is_reserved(&self, offering: Id<Offering>) -> bool {
         self.data.offerings[offering].counted.is_some()
     }
 
-    /// Where a pod of `shape` can run by selector and required affinity alone: one entry for each different demand on open labels.
+    /// Offerings on which a pod of `shape` can run according to its node selector and required affinity. There is one
+    /// entry per combination of requirements on custom labels.
     pub(crate) fn alternatives(&self, shape: &PodShape) -> Vec<Alternative> {
         let mut base = Alternative { offerings: Bits::all(self.offerings.len()), custom: Narrowed::new() };
         for (key, value) in &shape.node_selector {
@@ -281,7 +284,7 @@ impl<'a> PoolView<'a> {
         all
     }
 
-    /// The same where its volumes can be attached as well.
+    /// Like [`Self::alternatives`], restricted to offerings to which the pod's volumes can be attached.
     pub(crate) fn reachable(&self, shape: &PodShape) -> Vec<Alternative> {
         let mut all = self.alternatives(shape);
         for volume in shape.volumes.iter().filter(|volume| !volume.alternatives.is_empty()) {
@@ -296,7 +299,7 @@ impl<'a> PoolView<'a> {
         all
     }
 
-    /// Takes out where the pod would meet a DaemonSet's that it has to keep away from.
+    /// Removes offerings on which a DaemonSet's pod would violate the pod's anti-affinity.
     fn without_daemons(&self, shape: &PodShape, all: &mut Vec<Alternative>) {
         if !shape.pod_affinity.iter().any(|term| term.anti && term.weight.is_none()) {
             return;
@@ -311,9 +314,9 @@ impl<'a> PoolView<'a> {
         all.retain(|one| !one.offerings.is_empty());
     }
 
-    /// What is left of `base` where `term` holds.
+    /// Restricts `base` by `term`.
     fn within(&self, base: &Alternative, term: &NodeSelectorTerm) -> Option<Alternative> {
-        // The name of a node to come is not known, but it is none of those that there are.
+        // The name of a new node is unknown, but differs from the names of all existing nodes.
         let named = |one: &NodeSelectorRequirement| one.operator != Operator::NotIn;
         if !term.is_valid() || term.fields.iter().any(named) {
             return None;
@@ -322,7 +325,7 @@ impl<'a> PoolView<'a> {
         term.expressions.iter().all(|requirement| self.apply(&mut one, requirement)).then_some(one)
     }
 
-    /// `alternatives` within `only`: offerings, and demands on labels of which some may be open.
+    /// Restricts `alternatives` to `only`: a set of offerings, and requirements on labels, some of which may be custom.
     pub(crate) fn narrowed(
         &self,
         alternatives: &[Alternative],
@@ -347,7 +350,7 @@ impl<'a> PoolView<'a> {
         !alternative.offerings.is_empty()
     }
 
-    /// The price of a node of this pool with these labels, if the catalog knows it.
+    /// The price of a node of this pool with these labels, if the catalog has it.
     pub(crate) fn price_of(&self, labels: &BTreeMap<String, String>) -> Option<i64> {
         let kind = labels.get(label::INSTANCE_TYPE)?;
         let zone = labels.get(label::ZONE)?;
@@ -359,7 +362,7 @@ impl<'a> PoolView<'a> {
     }
 }
 
-/// What an offering of a capacity reservation counts: what its type does, and one instance of the reservation.
+/// Usage of limits by an offering of a capacity reservation: that of its type, and one instance of the reservation.
 fn counted(
     capacity: &Amounts,
     catalog: &Catalog,
@@ -372,7 +375,7 @@ fn counted(
     Some(counted)
 }
 
-/// Adds an alternative to those that there are.
+/// Adds an alternative. Alternatives with equal requirements on custom labels are merged.
 fn join(all: &mut Vec<Alternative>, one: Alternative) {
     match all.iter_mut().find(|known| known.custom == one.custom) {
         Some(known) => known.offerings.join(&one.offerings),

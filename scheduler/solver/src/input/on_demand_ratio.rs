@@ -1,7 +1,7 @@
-//! On-Demand and Spot mixed as asked: pods that have to run On-Demand say so themselves before anything is planned.
+//! Applies ratios of On-Demand to Spot capacity: pods that must run On-Demand get a requirement before planning starts.
 //!
-//! Those that do so already come first, so that they stay; then those to be placed, then those that run on Spot, which go over when
-//! they are moved for another reason.
+//! Pods that run On-Demand already are chosen first, so that they stay. Pending pods come next. Pods on Spot come last:
+//! they change over when they are moved for another reason.
 
 use crate::input::pool_requirements::one_of;
 use crate::input::solve_index::SolveIndex;
@@ -13,16 +13,16 @@ use plimsoll_model::requirements::NodeSelectorTerm;
 use plimsoll_model::snapshot::{Node, OnDemandMix, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
 use std::collections::BTreeMap;
 
-/// Pods that count together.
+/// Pods to which a ratio applies together.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Group<'a> {
-    /// Of one workload.
+    /// Pods of one workload: namespace and name.
     Workload(&'a str, &'a str),
-    /// On nodes of one pool, or to be placed there first of all.
+    /// Pods on nodes of one pool, or pending pods that would be placed in this pool first.
     Pool(&'a str),
 }
 
-/// The snapshot in which pods that have to run On-Demand ask for it; `None` if none has to.
+/// The snapshot in which the pods that must run On-Demand require it; `None` if no pod must.
 pub(crate) fn applied(
     snapshot: &Snapshot,
     index: &SnapshotIndex,
@@ -61,7 +61,7 @@ pub(crate) fn applied(
     Some(mixed)
 }
 
-/// Pods by what they count with.
+/// Pods by group, with the ratio of the group.
 fn groups<'a>(
     snapshot: &'a Snapshot,
     index: &SnapshotIndex,
@@ -78,7 +78,7 @@ fn groups<'a>(
     };
     let solve_index = (!pools.is_empty()).then(|| SolveIndex::new(None, snapshot, index, catalogs, &options).0);
     let views = solve_index.as_ref().map(|solve_index| solve_index.views(snapshot, catalogs)).unwrap_or_default();
-    // The pool that a pod is placed in first of all.
+    // The first pool in which a pod could be placed.
     let first = |shape: &ShapeId| {
         let solve_index = solve_index.as_ref()?;
         let shape = &solve_index.shapes[solve_index.shape_number(shape)?];
@@ -86,7 +86,7 @@ fn groups<'a>(
         snapshot.node_pools.iter().find(|one| one.name == views[pool].pool.name)
     };
     let mut groups: BTreeMap<Group<'a>, (OnDemandMix, Vec<&'a Pod>)> = BTreeMap::new();
-    // Room is no pod: it counts for no share.
+    // Virtual pods do not count for a ratio.
     for pod in snapshot.pods.iter().filter(|pod| !pod.stays_with_node && !pod.terminating && !pod.is_virtual()) {
         let Some(shape) = shapes.get(&pod.shape).copied() else { continue };
         let group = match (&shape.on_demand, node_of(pod, nodes)) {
@@ -98,7 +98,7 @@ fn groups<'a>(
             (None, None) => first(&pod.shape).and_then(|pool| Some((Group::Pool(pool.name.as_str()), pool.on_demand?))),
         };
         if let Some((group, mix)) = group {
-            // While a workload is rolled out, its pods may differ: the larger wish counts.
+            // While a workload is rolled out, its pods may have different ratios. The largest applies.
             let entry = groups.entry(group).or_insert((mix, Vec::new()));
             entry.0 = entry.0.max(mix);
             entry.1.push(pod);
@@ -107,7 +107,7 @@ fn groups<'a>(
     groups
 }
 
-/// The node on which a pod is, or waits for; none if it has to be placed.
+/// The node to which a pod is bound or on which it is reserved; `None` if the pod must be placed.
 fn node_of<'a>(pod: &Pod, nodes: &BTreeMap<&NodeName, &'a Node>) -> Option<&'a Node> {
     match &pod.state {
         PodState::Bound(name) | PodState::Reserved(name) => nodes.get(name).copied().filter(|node| !node.deleting),
@@ -115,7 +115,7 @@ fn node_of<'a>(pod: &Pod, nodes: &BTreeMap<&NodeName, &'a Node>) -> Option<&'a N
     }
 }
 
-/// Who runs On-Demand first of all: those that do, those to be placed, those on Spot.
+/// Sort key of pods that must run On-Demand: pods that do already, then pending pods, then pods on Spot.
 fn rank(pod: &Pod, nodes: &BTreeMap<&NodeName, &Node>) -> u8 {
     match node_of(pod, nodes) {
         Some(node) if node.labels.get(label::CAPACITY_TYPE).is_some_and(|value| is_on_demand(value)) => 0,
@@ -124,12 +124,12 @@ fn rank(pod: &Pod, nodes: &BTreeMap<&NodeName, &Node>) -> u8 {
     }
 }
 
-/// Reserved capacity is not taken back either.
+/// Whether the capacity type is one that EC2 does not interrupt. This includes reserved capacity.
 fn is_on_demand(value: &str) -> bool {
     matches!(CapacityType::parse(value), Some(CapacityType::OnDemand | CapacityType::Reserved))
 }
 
-/// The shape for On-Demand alone.
+/// The shape, restricted to On-Demand and reserved capacity.
 fn on_demand(shape: &PodShape) -> PodShape {
     let values = [CapacityType::OnDemand, CapacityType::Reserved].map(|value| value.as_str().to_owned());
     let demand = one_of(label::CAPACITY_TYPE, values.to_vec());
@@ -137,7 +137,7 @@ fn on_demand(shape: &PodShape) -> PodShape {
     if shape.required_node_affinity.is_empty() {
         shape.required_node_affinity.push(NodeSelectorTerm::default());
     } else {
-        // A term without anything selects nothing, and would select something with a demand in it.
+        // An empty term selects nothing. With the added requirement, it would select nodes.
         shape.required_node_affinity.retain(|term| !term.expressions.is_empty() || !term.fields.is_empty());
         if shape.required_node_affinity.is_empty() {
             return shape;

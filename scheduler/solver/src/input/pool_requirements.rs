@@ -1,4 +1,4 @@
-//! Requirements of pools, as Karpenter reads them. Selectors of pods have their own rules: see
+//! Requirements of pools, with Karpenter's semantics. Selectors of pods have different semantics: see
 //! `plimsoll_model::requirements`.
 
 pub(crate) use plimsoll_model::names::label::lookup;
@@ -6,7 +6,7 @@ use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
 use plimsoll_model::snapshot::PodShape;
 use std::collections::BTreeMap;
 
-/// Whether a label with this value, or no such label, satisfies a requirement of a pool.
+/// Whether a label with this value, or `None` for a missing label, satisfies a requirement of a pool.
 pub(crate) fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     let listed = |value: &str| requirement.values.iter().any(|one| one == value);
     let compared = |test: fn(i64, i64) -> bool| {
@@ -26,17 +26,17 @@ pub(crate) fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) 
     }
 }
 
-/// `key In [value]`.
+/// The requirement `key In [value]`.
 pub(crate) fn equals(key: &str, value: &str) -> NodeSelectorRequirement {
     one_of(key, vec![value.to_owned()])
 }
 
-/// `key In values`.
+/// The requirement `key In values`.
 pub(crate) fn one_of(key: &str, values: Vec<String>) -> NodeSelectorRequirement {
     NodeSelectorRequirement { key: key.to_owned(), operator: Operator::In, values, min_values: None }
 }
 
-/// Whether a node of that name with these labels satisfies selector and required affinity of `shape`.
+/// Whether a node with this name and these labels satisfies the node selector and required affinity of `shape`.
 pub(crate) fn selects(shape: &PodShape, name: &str, labels: &BTreeMap<String, String>) -> bool {
     shape.selects_node(name, labels)
 }
@@ -49,7 +49,7 @@ mod tests {
     fn a_requirement_of_a_pool_means_what_karpenter_reads() {
         let requirement =
             |operator, values: &[&str]| NodeSelectorRequirement::new("size", operator, values.iter().copied());
-        // Neither is valid in the affinity of a pod, where `NodeSelectorTerm` matches nothing then.
+        // Neither requirement is valid in the affinity of a pod, where `NodeSelectorTerm` matches nothing.
         assert!(
             holds(&requirement(Operator::Gte, &["2"]), Some("2"))
                 && holds(&requirement(Operator::Lte, &["2"]), Some("2"))

@@ -1,5 +1,5 @@
-//! Shapes, pools and the rules between pods, before any pod or node is looked at. It stays the same from one plan to the next as long as
-//! nothing of that changes.
+//! Index of shapes, pools and rules between pods, independent of pods and nodes. It is reused from one plan to the next
+//! until one of these changes.
 
 mod previous;
 
@@ -23,83 +23,83 @@ use previous::{PreviousShapes, Shapes, Unchanged};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// What a shape asks for.
+/// Requests and constraints of a shape.
 #[derive(Debug)]
 pub(crate) struct ShapeData {
     pub(crate) requests: Amounts,
-    /// Per launchable pool: where it can run; empty where it cannot.
+    /// Per launchable pool: offerings that can run the shape; empty if there are none.
     pub(crate) fits: IndexVec<NodePool, Vec<Alternative>>,
-    /// What it asks of where other pods are.
+    /// Topology constraints of the shape.
     pub(crate) groups: Vec<Arc<Group>>,
 }
 
 /// A pool that can launch.
 #[derive(Debug)]
 struct Slot {
-    /// The pool, without what says how its nodes may be removed.
+    /// The pool without its disruption settings.
     pool: NodePool,
-    /// Its place in the snapshot.
+    /// Index in the snapshot.
     number: usize,
     data: PoolData,
 }
 
-/// What a solve index is made of, beside shapes and pools.
+/// Inputs of a solve index in addition to shapes and pools.
 #[derive(Debug, PartialEq)]
 struct IndexKey {
     terms: Terms,
-    /// Taints that are to be avoided, anywhere.
+    /// All PreferNoSchedule taints.
     unwanted: Vec<Taint>,
     preferences: PreferencePolicy,
 }
 
-/// What a solve index has in common with the one before it.
+/// Difference between a solve index and the previous one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It is the same.
+    /// No difference.
     None,
-    /// Shapes are others, but all that nodes are looked at for is the same: pools, resources, labels, DaemonSets, rules between pods.
-    /// With the number that each shape had, if it was there.
+    /// Shapes differ. Everything that node data depends on is the same: pools, resources, labels, DaemonSets, and rules
+    /// between pods. Contains the previous number of each shape, if it existed.
     Shapes(IndexVec<PodShape, Option<Id<PodShape>>>),
-    /// Nothing that matters.
+    /// Anything may differ.
     All,
 }
 
-/// What nodes are looked at for, beside resources and DaemonSets.
+/// Inputs of node data in addition to resources and DaemonSets.
 struct NodeKey {
     rules: GroupKey,
     keys: Vec<String>,
     by_name: bool,
 }
 
-/// See the module.
+/// Index of shapes, pools and rules between pods.
 #[derive(Debug)]
 pub(crate) struct SolveIndex {
     given: IndexKey,
-    /// Heavier first, then by name descending.
+    /// Launchable pools: heavier first, then by name descending.
     pools: IndexVec<NodePool, Slot>,
-    /// Static ones: they launch nothing for pods.
+    /// Static pools. They launch nothing for pods.
     fixed: Vec<Slot>,
-    /// Those of the snapshot.
+    /// Shapes of the snapshot.
     own: Vec<PodShape>,
-    /// Of these, as the index gives them.
+    /// Revisions of these shapes, from the snapshot's index.
     revisions: Vec<u64>,
-    /// Those that preferences add.
+    /// Relaxation levels of preferences.
     levels: Vec<PodShape>,
     pub(crate) relaxation: RelaxationLevels,
-    /// Of the snapshot's shapes, then of the levels.
+    /// Data of the snapshot's shapes, followed by that of the levels.
     pub(crate) shapes: IndexVec<PodShape, ShapeData>,
     pub(crate) rules: Rules,
-    /// Only looked up, never walked.
+    /// Used only for lookups and never iterated, so hash order does not matter.
     numbers: HashMap<ShapeId, Id<PodShape>>,
-    /// Labels of nodes that any shape selects by.
+    /// Node labels that shapes select by.
     pub(crate) keys: Vec<String>,
-    /// Some shape selects nodes by name.
+    /// Whether a shape selects nodes by name.
     pub(crate) by_name: bool,
 }
 
 impl SolveIndex {
-    /// Of `snapshot`, with what is still right of `former`; and in what it is another one than that. `index` is the snapshot's, and has
-    /// followed it since `former` was made with it.
+    /// Creates the index of `snapshot`, reusing valid parts of `former`. Returns the difference to `former` as well.
+    /// `index` belongs to the snapshot and has been updated with all changes since `former` was created with it.
     pub(crate) fn new(
         former: Option<Self>,
         snapshot: &Snapshot,
@@ -180,7 +180,7 @@ impl SolveIndex {
         NodeKey { rules: self.rules.take_group_key(), keys: std::mem::take(&mut self.keys), by_name: self.by_name }
     }
 
-    /// Whether nothing that it was made of is different.
+    /// Whether all inputs are unchanged.
     fn is_of(
         &self,
         given: &IndexKey,
@@ -201,8 +201,8 @@ impl SolveIndex {
         &self.given.terms.table
     }
 
-    /// The shape of that id.
-    #[expect(clippy::indexing_slicing, reason = "levels are numbered from behind the last own shape on")]
+    /// The shape with this id.
+    #[expect(clippy::indexing_slicing, reason = "levels are numbered after the last own shape")]
     pub(crate) fn shape(&self, id: Id<PodShape>) -> &PodShape {
         let number = id.number();
         self.own.get(number).unwrap_or_else(|| &self.levels[number - self.own.len()])
@@ -212,7 +212,7 @@ impl SolveIndex {
         self.numbers.get(id).copied()
     }
 
-    /// Pools that launch for pods.
+    /// Pools that launch nodes for pods.
     pub(crate) fn views<'a>(
         &'a self,
         snapshot: &'a Snapshot,
@@ -249,10 +249,10 @@ fn views<'a>(
     slots.iter().filter_map(view).collect()
 }
 
-/// A pool with its place in the snapshot.
+/// A pool with its index in the snapshot.
 type PlacedPool<'a> = (usize, &'a NodePool);
 
-/// The pools that launch for pods, in order of preference, and of static ones.
+/// Returns the pools that launch nodes for pods, in order of preference, and the static pools.
 fn launchable<'a>(
     snapshot: &'a Snapshot,
     catalogs: &BTreeMap<CatalogId, Catalog>,
@@ -266,7 +266,7 @@ fn launchable<'a>(
     all.into_iter().partition(|(_, pool)| pool.replicas.is_none())
 }
 
-/// The pool without what says how its nodes may be removed, which changes with time.
+/// The pool without its disruption settings, which change with time.
 fn neutral(pool: &NodePool) -> NodePool {
     let disruption = Disruption {
         policy: ConsolidationPolicy::WhenEmpty,
@@ -297,12 +297,12 @@ fn terms(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, min_value
     }
 }
 
-/// All terms of node selectors that a shape has, its volumes' included.
+/// All node selector terms of a shape, including those of its volumes.
 fn terms_of(shape: &PodShape) -> impl Iterator<Item = &NodeSelectorTerm> {
     shape.required_node_affinity.iter().chain(shape.volumes.iter().flat_map(|volume| &volume.alternatives))
 }
 
-/// Labels that any shape selects by.
+/// Labels that shapes select by.
 fn asked_keys(shapes: &IndexVec<PodShape, &PodShape>) -> Vec<String> {
     let mut keys = BTreeSet::new();
     for shape in shapes {
@@ -312,7 +312,7 @@ fn asked_keys(shapes: &IndexVec<PodShape, &PodShape>) -> Vec<String> {
     keys.into_iter().map(str::to_owned).collect()
 }
 
-/// What each shape asks for, where it is not `known`.
+/// Data of each shape, computed unless it is `known`.
 fn fitted(
     shapes: &IndexVec<PodShape, &PodShape>,
     pools: &IndexVec<NodePool, PoolView<'_>>,
@@ -328,7 +328,8 @@ fn fitted(
 }
 
 impl ShapeData {
-    /// Of a shape, which is either `required_only`, the base itself, or a level above it: for these alone taints that are to be avoided count.
+    /// Computes the data of a shape. The shape is `base` itself, or a relaxation level of it. PreferNoSchedule taints
+    /// are ignored only if the shape is `required_only`.
     fn new(
         shape: &PodShape,
         (base, required_only): (&PodShape, bool),

@@ -1,4 +1,4 @@
-//! Volumes: where they can be attached.
+//! Volumes: the nodes to which they can be attached.
 
 pub(crate) use plimsoll_kubesched::volumes::{limited_drivers, usual_limit};
 use plimsoll_model::names::label;
@@ -6,12 +6,12 @@ use plimsoll_model::requirements::Operator;
 use plimsoll_model::snapshot::PodShape;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whether all volumes of the pod can be attached to the node of that name with these labels.
+/// Whether all volumes of the pod can be attached to the node with this name and these labels.
 pub(crate) fn attachable(shape: &PodShape, name: &str, labels: &BTreeMap<String, String>) -> bool {
     shape.attaches_to_node(name, labels)
 }
 
-/// Where the volumes of the pod can be attached, for people.
+/// Describes where the volumes of the pod can be attached, for messages.
 pub(crate) fn places(shape: &PodShape) -> String {
     let term = |term: &plimsoll_model::requirements::NodeSelectorTerm| {
         let all = term.expressions.iter().filter(|one| one.key != label::HOSTNAME || term.expressions.len() == 1);
@@ -23,7 +23,7 @@ pub(crate) fn places(shape: &PodShape) -> String {
     places.into_iter().collect::<Vec<String>>().join("; ")
 }
 
-/// The zones that the volumes of the pod are tied to; empty if they are tied to something else as well.
+/// Zones of the pod's volumes; empty if the volumes have other requirements too.
 pub(crate) fn zones(shape: &PodShape) -> BTreeSet<&str> {
     let mut zones = BTreeSet::new();
     for requirement in shape.volumes.iter().flat_map(|volume| &volume.alternatives).flat_map(|term| &term.expressions) {

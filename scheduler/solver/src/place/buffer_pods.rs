@@ -1,7 +1,7 @@
-//! Room that CapacityBuffers keep: virtual pods, which are planned for when everybody else has a place.
+//! Buffer pods: virtual pods of CapacityBuffers. They are placed after all other pods.
 //!
-//! They take what others leave, of nodes and of limits. Other pods never see them: kube-scheduler does not know of them, so no spread and no
-//! affinity of a pod that exists may rest on where they are.
+//! Buffer pods use capacity and limits that other pods leave. Other pods never depend on buffer pods: kube-scheduler
+//! does not know buffer pods, so topology spread and affinity of existing pods must not count them.
 
 use crate::input::context::SolveContext;
 use crate::input::existing_nodes::takes_some;
@@ -15,10 +15,10 @@ use plimsoll_model::plan::{Placement, Plan};
 use plimsoll_model::snapshot::{Node, Pod};
 use std::collections::BTreeMap;
 
-/// Virtual pods by the node that has room for them.
+/// Buffer pods by the node that has capacity for them.
 pub(crate) type PlacedBufferPods<'a> = BTreeMap<Id<Node>, Vec<&'a Pod>>;
 
-/// Takes virtual pods out of `wanted`.
+/// Removes the buffer pods from `wanted` and returns them.
 pub(crate) fn split<'a>(wanted: &mut Vec<PodGroup<'a>>) -> Vec<PodGroup<'a>> {
     let mut rooms = Vec::new();
     for pod_group in wanted.iter_mut().filter(|pod_group| pod_group.pods.iter().any(|pod| pod.is_virtual())) {
@@ -30,7 +30,8 @@ pub(crate) fn split<'a>(wanted: &mut Vec<PodGroup<'a>>) -> Vec<PodGroup<'a>> {
     rooms
 }
 
-/// Finds places for virtual pods in what `placed` leaves, and adds launches to it. They share nodes to launch with other pods where that is cheaper.
+/// Places buffer pods on capacity that `placed` leaves, and adds launches to `placed`. Buffer pods and other pods share
+/// new nodes if this is cheaper.
 pub(crate) fn place<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
@@ -52,12 +53,12 @@ pub(crate) fn place<'a>(
         placed.launches.extend(more.launches);
         local_search::improve(context, state, placed);
     }
-    // Whoever moves to another node does not count them either.
+    // Pods that are moved to other nodes later do not count buffer pods either.
     state.counts = counts;
     placed_buffer_pods
 }
 
-/// Leaves pods on the nodes that were launched for them, as far as there is room. Gives back all others.
+/// Keeps pods on the nodes that were launched for them, as far as these have capacity. Returns all other pods.
 fn on_own_nodes<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
@@ -86,7 +87,7 @@ fn on_own_nodes<'a>(
     rest
 }
 
-/// Names the nodes that have room for virtual pods, beside what they take otherwise.
+/// Adds the buffer pods to the plan's placements, in addition to the other pods.
 pub(crate) fn settle(context: &SolveContext<'_>, plan: &mut Plan, placed_buffer_pods: &PlacedBufferPods<'_>) {
     for (node, pods) in placed_buffer_pods {
         let (node, pods) = (&context.nodes[*node].node.name, launch::pod_refs(pods));
@@ -101,7 +102,7 @@ pub(crate) fn settle(context: &SolveContext<'_>, plan: &mut Plan, placed_buffer_
     plan.placements.sort();
 }
 
-/// Pods that exist, and virtual ones.
+/// Splits pods into existing pods and virtual pods.
 pub(crate) fn apart<'a>(pods: &[&'a Pod]) -> (Vec<&'a Pod>, Vec<&'a Pod>) {
     pods.iter().copied().partition(|pod| !pod.is_virtual())
 }

@@ -1,6 +1,6 @@
-//! Nodes bought in fractions, each filled in one of its possible ways: the linear program of Gilmore and Gomory, solved by generating
-//! its columns. Its duals say what a pod of each kind costs, its value is what no plan can cost less than, and its columns are
-//! the fillings that good plans are made of.
+//! Column generation for the linear program of Gilmore and Gomory: nodes are bought in fractions, and each column is a
+//! way to fill a node. The duals are prices of pods by kind. The optimum is a lower bound of the cost of any plan. Good
+//! plans consist of the columns that the optimum uses.
 
 mod branch;
 pub(crate) mod knapsack;
@@ -18,52 +18,53 @@ use master::{Column, Duals, Master, number};
 use plimsoll_model::index::{Id, IndexVec};
 use pricing::Pricing;
 
-/// Kinds at most: the master's work grows with their square, and with more kinds the gain over prices of resources is small.
+/// Maximum number of pod kinds. The work of the master grows with their square, and with more kinds the gain over
+/// resource prices is small.
 pub(crate) const MAX_KINDS: usize = 160;
-/// Rounds of new columns at most; it usually converges in two dozen.
+/// Maximum number of rounds. The program usually converges in two dozen.
 const MAX_ROUNDS: usize = 120;
-/// Steps of a search for one filling: a first look, and a thorough one once no first look finds anything.
+/// Maximum steps of a search for one filling: a quick search, and a thorough one once no quick search finds anything.
 const STEPS: [usize; 2] = [24, 400];
-/// Relative gain that is not looked for.
+/// Relative gain that the search ignores.
 const SLACK: f64 = 1e-3;
-/// How often a step of a search looks at all kinds, about.
+/// Approximate number of passes over all kinds per search step.
 const LOOKS_PER_STEP: usize = 8;
-/// Pivots per round and kind.
+/// Maximum number of pivots per round and kind.
 const PIVOTS_PER_KIND: usize = 8;
 
-/// Pods that are alike.
+/// Identical pods.
 pub(crate) struct PodKind<'k> {
     pub(crate) requests: &'k [i64],
     pub(crate) count: usize,
-    /// On one node at most.
+    /// Maximum number of these pods on one node.
     pub(crate) most: usize,
 }
 
-/// A kind of pods.
+/// Id of a pod kind.
 pub(crate) type KindId = Id<PodKind<'static>>;
 
-/// All kinds of pods of a program.
+/// All pod kinds of a program.
 pub(crate) type PodKinds<'k> = IndexVec<PodKind<'static>, PodKind<'k>>;
 
-/// Kinds and numbers of pods; sorted, each kind once.
+/// Pod kinds with their number of pods; sorted, each kind at most once.
 pub(crate) type Take = Vec<(KindId, usize)>;
 
-/// A node that can be bought.
+/// An offering with its price and capacity.
 pub(crate) struct Row {
     pub(crate) price: i64,
     pub(crate) room: Amounts,
-    /// Kinds that can be on it.
+    /// Kinds that can run on the node.
     pub(crate) suits: Bits<PodKind<'static>>,
 }
 
 impl Row {
-    /// Whether it has at least the room of `other`, for all the same kinds.
+    /// Whether the row has at least the capacity of `other`, and can run all kinds that `other` can run.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         self.suits.covers(&other.suits) && other.room.iter().zip(&self.room).all(|(theirs, mine)| theirs <= mine)
     }
 }
 
-/// A filling and how often the optimum in fractions uses it.
+/// A filling, and how often the fractional optimum uses it.
 #[derive(Debug)]
 pub(crate) struct Used {
     pub(crate) row: Id<Row>,
@@ -71,32 +72,34 @@ pub(crate) struct Used {
     pub(crate) times: f64,
 }
 
-/// The optimum in fractions, as far as it was found.
+/// The fractional optimum, as far as it was found.
 #[derive(Debug)]
 pub(crate) struct Fractional {
-    /// No whole plan costs less.
+    /// Lower bound of the cost of any integral plan.
     pub(crate) bound: f64,
     pub(crate) used: Vec<Used>,
-    /// All fillings that were looked at.
+    /// All fillings that were generated.
     columns: Vec<Column>,
 }
 
-/// Of some rows no more nodes than this.
+/// At most `most` nodes of these rows.
 pub(crate) struct Cap {
     pub(crate) rows: Bits<Row>,
     pub(crate) most: usize,
 }
 
-/// Where the search for columns starts.
+/// Initial columns.
 #[derive(Clone, Copy)]
 enum Start<'s> {
-    /// With each kind alone.
+    /// One column per kind, which takes only this kind.
     Alone,
-    /// With columns of another program for the same kinds, of which some may come after. No plan that costs as much as this matters.
+    /// Columns of another program for the same kinds, possibly followed by further kinds. Plans that cost at least this
+    /// much are irrelevant.
     Known(&'s [Column], f64),
 }
 
-/// Solves it. `None` if there are too many kinds, or one that no row can hold. `work` goes down by the rows looked at times kinds.
+/// Solves the linear program. Returns `None` if there are too many kinds, or if no row can run some kind. `work`
+/// decreases by the number of rows times the number of kinds in each round, and by the search steps.
 pub(crate) fn solve(kinds: &PodKinds<'_>, rows: &IndexVec<Row, Row>, work: &mut u64) -> Option<Fractional> {
     relaxed(kinds, rows, &IndexVec::new(), Start::Alone, work)
 }
@@ -140,7 +143,7 @@ fn relaxed(
         let value: f64 = duals.iter().zip(&demand).map(|(dual, count)| dual * count).sum();
         let refund: f64 = fees.iter().zip(&most_nodes).map(|(fee, most)| fee * most).sum();
         let found = pricing.fillings(&duals, &fees, nodes);
-        // Only a round that looked at all rows says by how much the duals are wrong.
+        // Only a round that covers all rows bounds the error of the duals.
         if found.whole {
             bound = bound.max(value * found.least - refund);
         }
@@ -163,11 +166,11 @@ fn relaxed(
     let used = master.solution().into_iter().map(|(column, times)| (&master.columns[column], times));
     let used = used.filter(|(column, _)| rows.try_get(column.row).is_some());
     let used = used.map(|(column, times)| Used { row: column.row, take: column.take.clone(), times }).collect();
-    // A margin for the arithmetic.
+    // A margin for rounding errors.
     Some(Fractional { bound: bound * scale * (1.0 - 1e-7), used, columns: master.columns.into_iter().collect() })
 }
 
-/// One column per kind: as many of it alone as the row takes that is cheapest per pod.
+/// One column per kind: the row with the lowest price per pod, filled with this kind only.
 fn alone(
     kinds: &PodKinds<'_>,
     rows: &IndexVec<Row, Row>,
@@ -185,7 +188,8 @@ fn alone(
     kinds.iter_enumerated().map(best).collect()
 }
 
-/// One column per kind that takes all of it and is too dear to be part of any plan that costs less than `enough`.
+/// One column per kind that takes all its pods, with a price above that of any relevant plan. It makes the program
+/// feasible.
 fn anything(kinds: &PodKinds<'_>, enough: f64) -> IndexVec<Column, Column> {
     let all = |(index, kind): (KindId, &PodKind<'_>)| Column {
         row: Id::new(usize::MAX),

@@ -1,4 +1,4 @@
-//! Nodes to launch while a plan is still being made: with their pods by pod group, so that they can be looked at again.
+//! Planned launches while they can still be changed, with their pods by pod group.
 
 use crate::input::context::SolveContext;
 use crate::input::custom_labels::Narrowed;
@@ -12,33 +12,33 @@ use plimsoll_model::snapshot::{NodePool, Pod, PodShape};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// A node to launch.
+/// A planned launch.
 #[derive(Debug, Clone)]
 pub(crate) struct Draft<'a> {
     pub(crate) pool: Id<NodePool>,
     pub(crate) pod_groups: Vec<PodGroup<'a>>,
-    /// What the pods request.
+    /// Total requests of the pods.
     pub(crate) load: Amounts,
     pub(crate) custom: Narrowed,
-    /// What it lists, cheapest first, not empty.
+    /// Listed offerings, cheapest first. Not empty.
     pub(crate) offerings: Vec<Id<Offering>>,
-    /// What it may list if limits leave room for that.
+    /// Offerings that may be listed too if limits allow, only for pools with limits.
     pub(crate) spare: Option<Rc<Spare>>,
 }
 
-/// Of a launch of a pool with limits.
+/// Further offerings of a launch in a pool with limits.
 #[derive(Debug)]
 pub(crate) struct Spare {
-    /// All that could hold its pods.
+    /// All offerings on which the pods fit.
     pub(crate) accept: Bits<Offering>,
-    /// What it counts against limits now.
+    /// Usage of limits that is charged now.
     pub(crate) charge: Amounts,
 }
 
-/// Numbers of pods by shape, as the snapshot has them.
+/// Number of pods by shape of the snapshot.
 pub(crate) type Demand = BTreeMap<Id<PodShape>, usize>;
 
-/// As the plan has them; their pods are added to `demand`.
+/// Converts drafts to launches of a plan, and adds their pods to `demand`.
 pub(crate) fn listed(
     context: &SolveContext<'_>,
     drafts: &[Draft<'_>],
@@ -52,12 +52,12 @@ pub(crate) fn listed(
 }
 
 impl Draft<'_> {
-    /// Of the cheapest offering, in micro-USD per hour.
+    /// Price of the cheapest offering in micro-USD per hour.
     pub(crate) fn price(&self, context: &SolveContext<'_>) -> i64 {
         self.offerings.first().map_or(0, |cheapest| context.pools[self.pool].price(*cheapest))
     }
 
-    /// As the plan has it.
+    /// Converts the draft to a launch of a plan.
     fn launch(&self, context: &SolveContext<'_>, listings: &mut Listings) -> Launch {
         let pods: Vec<&Pod> = self.pod_groups.iter().flat_map(|pod_group| pod_group.pods.iter().copied()).collect();
         let Self { pool, load, custom, offerings, pod_groups, .. } = self;

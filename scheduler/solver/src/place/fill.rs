@@ -10,15 +10,15 @@ use crate::place::{Placed, Search, State, allowed, put};
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::Node;
 
-/// Kinds of pods that are considered for one node, those with the largest requests and the smallest ones: more hardly
-/// fill it better, and the search takes longer.
+/// Maximum number of pod kinds that are considered for one node: those with the largest and with the smallest requests.
+/// More kinds hardly fill a node better, and the search takes longer.
 const KINDS: usize = 48;
-/// Steps of the search for one node.
+/// Maximum search steps for one node.
 const STEPS: usize = 64;
-/// Relative worth that is not looked for.
+/// Relative gain that the search ignores.
 const SLACK: f64 = 1e-3;
 
-/// Pod groups that are to be placed.
+/// Pod groups that remain to be placed.
 type Left<'a> = IndexVec<PodGroup<'static>, PodGroup<'a>>;
 
 /// Places pods of `placed.left` on nodes that `search` allows. Pods that follow others to their hosts are left.

@@ -1,4 +1,4 @@
-//! What nodes have free at the most, many of them at a time, so that a pod need not ask each full node by itself.
+//! Index of the maximum free capacity of blocks of nodes, so that a search can skip blocks of full nodes.
 
 use crate::input::existing_nodes::Room;
 use crate::input::grid::Grid;
@@ -7,10 +7,10 @@ use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::Node;
 use std::sync::Arc;
 
-/// Nodes that are looked at together, and blocks of them.
+/// Number of nodes in a block, and of blocks in an outer block.
 const BLOCK: usize = 16;
 
-/// Amounts that nodes have free: of each node, the most of any in a block, and the most of any in a block of blocks.
+/// Free amounts of each node, and their maximum per block and per outer block.
 #[derive(Debug, Clone)]
 pub(crate) struct FreeCapacityIndex {
     count: usize,
@@ -19,20 +19,20 @@ pub(crate) struct FreeCapacityIndex {
     outer: Grid<OuterBlock, i64>,
 }
 
-/// Nodes next to each other.
+/// Consecutive nodes.
 #[derive(Debug, Clone)]
 enum Block {}
 
-/// Blocks next to each other.
+/// Consecutive blocks.
 #[derive(Debug, Clone)]
 enum OuterBlock {}
 
-/// The block that holds a row of the level below.
+/// The block that contains a row of the level below.
 fn block_of<T, B>(row: Id<T>) -> Id<B> {
     Id::new(row.number() / BLOCK)
 }
 
-/// The most of each resource in the rows that belong to `block` goes to the level above.
+/// Sets the row of `block` in `above` to the maximum of its rows.
 fn lift<T, B>(rows: &Grid<T, i64>, block: Id<B>, above: &mut Grid<B, i64>) {
     let most = above.row_mut(block);
     most.fill(i64::MIN);
@@ -42,7 +42,7 @@ fn lift<T, B>(rows: &Grid<T, i64>, block: Id<B>, above: &mut Grid<B, i64>) {
 }
 
 impl FreeCapacityIndex {
-    /// Of all nodes, each with amounts of `width` resources; nothing can be put where `open` says so.
+    /// Creates the index of all nodes, with amounts of `width` resources. Nodes for which `open` is false get no pods.
     pub(crate) fn new(rooms: &IndexVec<Node, Arc<Room>>, width: usize, open: impl Fn(Id<Node>) -> bool) -> Self {
         let blocks = rooms.len().div_ceil(BLOCK);
         let outer_blocks = blocks.div_ceil(BLOCK);
@@ -57,7 +57,7 @@ impl FreeCapacityIndex {
         Self { count: rooms.len(), nodes, blocks: middle, outer }
     }
 
-    /// Takes in that `room` of a node is different now.
+    /// Updates the free capacity of a node.
     pub(crate) fn note(&mut self, node: Id<Node>, room: &Room) {
         let row = self.nodes.row_mut(node);
         if room.closed {
@@ -70,7 +70,7 @@ impl FreeCapacityIndex {
         lift(&self.blocks, block_of(block), &mut self.outer);
     }
 
-    /// The first node from number `from` on that has room for `requests`.
+    /// The first node from number `from` on that has capacity for `requests`.
     pub(crate) fn next(&self, from: usize, requests: &[i64]) -> Option<Id<Node>> {
         let mut number = from;
         while number < self.count {

@@ -1,34 +1,34 @@
-//! Rules about pods that share a host: how many at most, none beside each other, only beside others.
+//! Topology rules within one host: spread, anti-affinity and affinity by hostname.
 
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::HostPort;
 use std::collections::BTreeMap;
 
-/// What a group of pods says about one host.
+/// A rule of a group of pods for one host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HostRule {
-    /// Owners may come as long as at most so many members are there, themselves included.
+    /// At most this many members may run on the owner's host, including the owner if it is a member.
     MaxMembers(usize),
     /// Owners and members exclude each other.
     Exclusive,
-    /// Owners avoid members, who need not care.
+    /// Owners avoid members, but members do not avoid owners.
     AvoidMembers,
-    /// Owners come only where members are.
+    /// Owners need a member on their host.
     NeedsMember,
 }
 
-/// Of which groups a shape is an owner (it has the constraint) and a member (the selector matches it), by group.
+/// Groups of a shape: it is an owner if it has the constraint, and a member if the selector matches it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Membership<G> {
     pub(crate) owns: Vec<Id<G>>,
     pub(crate) matches: Vec<Id<G>>,
 }
 
-/// Members and owners on one host, by group.
+/// Numbers of members and owners on one host, by group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tally(BTreeMap<Id<HostRule>, (usize, usize)>);
 
-// Derived, it would ask the same of `G`.
+// A derived implementation would require `G: Default`.
 impl<G> Default for Membership<G> {
     fn default() -> Self {
         Self { owns: Vec::new(), matches: Vec::new() }
@@ -41,10 +41,10 @@ impl<G> Membership<G> {
     }
 }
 
-/// Pods per host where nothing but capacity limits them; far above what any host takes.
+/// Number of pods per host without rules: far more than any host can run.
 const UNLIMITED: usize = usize::MAX >> 16;
 
-/// How many pods with these rules and host ports a host takes at most if it has no others.
+/// Maximum number of pods with these rules and host ports on an otherwise empty host.
 pub(crate) fn most_alone(
     rules: &IndexVec<HostRule, HostRule>,
     hosts: &Membership<HostRule>,
@@ -59,7 +59,8 @@ impl Tally {
         self.0.get(&group).copied().unwrap_or_default()
     }
 
-    /// How many pods of such a shape the host may still take; `first` says that of their own kind nobody needs to be there before them.
+    /// How many more pods of the shape the host may run. If `first`, a pod that matches its own affinity needs no
+    /// member before it.
     pub(crate) fn limit(
         &self,
         rules: &IndexVec<HostRule, HostRule>,
@@ -83,7 +84,8 @@ impl Tally {
             let (members, owners) = self.get(*group);
             most = most.min(match rules.try_get(*group) {
                 Some(HostRule::Exclusive) if owners > 0 => 0,
-                // Whichever comes first, those that count them must find no more than they bear.
+                // The order of placement is open, so owners must not have too many members even if the members come
+                // last.
                 Some(HostRule::MaxMembers(limit)) if owners > 0 => limit.saturating_sub(members),
                 _ => usize::MAX,
             });
@@ -91,7 +93,7 @@ impl Tally {
         most
     }
 
-    /// Notes `count` pods that run there: how many others there are they no longer care, only whom they keep away.
+    /// Adds `count` running pods. Their own limits no longer apply, only their exclusion of other pods.
     pub(crate) fn add_bound(
         &mut self,
         rules: &IndexVec<HostRule, HostRule>,
@@ -106,7 +108,7 @@ impl Tally {
         }
     }
 
-    /// Notes `count` more pods of such a shape.
+    /// Adds `count` pods of the shape.
     pub(crate) fn add(&mut self, shape: &Membership<HostRule>, count: usize) {
         for group in &shape.matches {
             self.0.entry(*group).or_default().0 += count;

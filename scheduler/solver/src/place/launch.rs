@@ -1,4 +1,4 @@
-//! From a pattern to a launch: the offerings that are listed, the requirements of the claim, the text that says why.
+//! Converts a planned node to a launch: listed offerings, requirements of the NodeClaim, and the reason.
 
 use crate::input::context::SolveContext;
 use crate::input::custom_labels::Narrowed;
@@ -15,11 +15,11 @@ use plimsoll_model::snapshot::{Pod, PodShape};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Types that a launch lists at most, as Karpenter does: a CreateFleet request is bounded.
+/// Maximum number of instance types that a launch lists, as in Karpenter. CreateFleet requests are limited in size.
 pub(crate) const MAX_TYPES: usize = 60;
 
-/// The offerings of `accept` that a launch lists, cheapest first; `None` if there is none or `minValues` of the pool is not met where it must be.
-/// Types beyond the bound are listed only as far as `minValues` needs them.
+/// The offerings of `accept` that a launch lists, cheapest first. `None` if there is none, or if strict `minValues` of
+/// the pool are not met. Types beyond [`MAX_TYPES`] are listed only if `minValues` needs them.
 pub(crate) fn acceptable(view: &PoolView<'_>, accept: &Bits<Offering>) -> Option<Vec<Id<Offering>>> {
     let mut goals: Vec<(&str, usize, BTreeSet<&str>)> = Vec::new();
     for requirement in &view.pool.requirements {
@@ -48,12 +48,12 @@ pub(crate) fn acceptable(view: &PoolView<'_>, accept: &Bits<Offering>) -> Option
     (met && !listed.is_empty()).then_some(listed)
 }
 
-/// A pod as plans name it.
+/// Reference to a pod in a plan.
 pub(crate) fn pod_ref(pod: &Pod) -> PodRef {
     PodRef { name: pod.full_name(), uid: pod.uid.clone() }
 }
 
-/// Pods as plans name them, sorted by name.
+/// References to pods in a plan, sorted by name.
 pub(crate) fn pod_refs(pods: &[&Pod]) -> Vec<PodRef> {
     let mut refs: Vec<PodRef> = pods.iter().map(|pod| pod_ref(pod)).collect();
     refs.sort();
@@ -63,28 +63,28 @@ pub(crate) fn pod_refs(pods: &[&Pod]) -> Vec<PodRef> {
 /// A node to launch.
 pub(crate) struct NewNode<'n> {
     pub(crate) view: &'n PoolView<'n>,
-    /// Tells it from others like it that have no pods either.
+    /// Distinguishes launches without pods.
     pub(crate) number: u64,
-    /// What its pods request.
+    /// Total requests of the pods.
     pub(crate) load: &'n Amounts,
     pub(crate) custom: &'n Narrowed,
-    /// What [`acceptable`] left, not empty.
+    /// Result of [`acceptable`]. Not empty.
     pub(crate) offerings: &'n [Id<Offering>],
-    /// Of its pods.
+    /// Shapes of the pods.
     pub(crate) shapes: &'n BTreeSet<Id<PodShape>>,
 }
 
-/// What launches that list the same offerings have in common: made once, and shared where it can be.
+/// Common data of launches that list the same offerings, computed once and shared.
 #[derive(Debug)]
 struct Listing {
     choices: Arc<Vec<OfferingChoice>>,
-    /// Of the choices.
+    /// Hash of the choices.
     digest: String,
-    /// Without those of open labels.
+    /// Without requirements on custom labels.
     requirements: Arc<Vec<NodeSelectorRequirement>>,
 }
 
-/// The lists of offerings of one plan's launches, by pool and offerings.
+/// Listings of the launches of one plan, by pool and offerings.
 #[derive(Debug, Default)]
 pub(crate) struct Listings(BTreeMap<(NodePoolName, Vec<Id<Offering>>), Listing>);
 
@@ -115,7 +115,7 @@ impl Listing {
     }
 }
 
-/// The launch of `node` for `pods`.
+/// Creates the launch of `node` for `pods`.
 pub(crate) fn launch(context: &SolveContext<'_>, node: &NewNode<'_>, pods: &[&Pod], listings: &mut Listings) -> Launch {
     let NewNode { view, number, load: asked, custom, offerings, shapes } = *node;
     let Listing { choices, digest, requirements } = listings.of(view, offerings);
@@ -163,7 +163,7 @@ fn sorted(mut requirements: Vec<NodeSelectorRequirement>) -> Vec<NodeSelectorReq
     requirements
 }
 
-/// The pool's own, and the listed types, their architectures, zones and capacity types.
+/// Requirements of the pool, and the listed types, architectures, zones and capacity types.
 fn requirements(
     view: &PoolView<'_>,
     offerings: &[Id<Offering>],
@@ -185,7 +185,7 @@ fn requirements(
     all
 }
 
-/// Lowers `minValues` to the values that the listed offerings have.
+/// Lowers `minValues` to the number of values of the listed offerings.
 fn lower(view: &PoolView<'_>, offerings: &[Id<Offering>], requirement: &mut NodeSelectorRequirement) {
     let key = label::normalized(&requirement.key);
     if let Some(wanted) = &mut requirement.min_values {

@@ -1,8 +1,8 @@
-//! Launches looked at once more, all together: pods that were placed one pool after another, or one topology domain after another, share
-//! nodes where they may.
+//! Local search over all launches together: pods that were placed one pool after another, or one topology domain after
+//! another, may share nodes.
 //!
-//! What a node must be for each of its pods (pool, domain, host rules) stays as it was decided; only who shares it changes.
-//! Nothing goes to a pool that comes later than one which would take it, unless a node of that pool is needed anyway.
+//! Decisions about each pod (pool, domain, host rules) are kept. Only the pods that share a node change. No pod moves
+//! to a pool that comes after one that could take the pod, unless a node of the later pool is needed anyway.
 
 pub(crate) mod bins;
 mod search;
@@ -15,19 +15,20 @@ use crate::place::{Placed, State};
 use bins::Bins;
 use workspace::Workspace;
 
-/// Pods up to which a plan is small: launches of one pool are looked at as well, and more often.
+/// Number of pods up to which a plan is small. In small plans, launches of a single pool are searched too, and more
+/// often.
 const SMALL: usize = 300;
-/// Pods beyond which it is left: among so many the packing found company for each.
+/// Number of pods beyond which no search is done: with so many pods, the packing fills nodes well.
 const LARGE: usize = 1_000;
-/// Pods that are placed alike, counted on each launch, beyond which reading them takes longer than the plan gains.
+/// Maximum number of pod groups, counted on each launch. With more, reading them takes longer than the gain is worth.
 const MAX_GROUPS: usize = 10_000;
 
-/// Puts launches together, or their pods on others, where that is cheaper.
+/// Merges launches, or moves their pods to other launches, if this is cheaper.
 pub(crate) fn improve<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>) {
     let pods: usize =
         placed.launches.iter().flat_map(|draft| &draft.pod_groups).map(|pod_group| pod_group.pods.len()).sum();
     let small = pods <= SMALL;
-    // Those of one pool alone were packed together, with a search of its own.
+    // Launches of one pool were packed together, with a search of its own.
     let pool = placed.launches.first().map(|draft| draft.pool);
     let apart = placed
         .launches
@@ -39,7 +40,7 @@ pub(crate) fn improve<'a>(context: &SolveContext<'a>, state: &mut State, placed:
     }
     let (mut kinds, read) = bins::read(context, &placed.launches);
     if let Some(first) = state.first {
-        // Pods that the pool can take stay in it: the other pools of its weight are other ways.
+        // Pods that the pool can take stay in it. Other starts try the other pools of its weight.
         let tier = market::tiers(context).into_iter().find(|tier| tier.contains(&first)).unwrap_or_default();
         kinds.iter_mut().for_each(|kind| kind.keep_to(first, &tier));
     }

@@ -1,5 +1,5 @@
-//! NodePools of equal weight are one market: what their offerings cost decides, not their names. Each pool keeps its
-//! own limits, On-Demand share and node costs.
+//! NodePools of equal weight compete by price: the price of their offerings decides, not their names. Each pool keeps
+//! its own limits, On-Demand ratio and node costs.
 
 use crate::input::context::SolveContext;
 use crate::input::intern::how_many;
@@ -14,23 +14,24 @@ use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::NodePool;
 use std::collections::BTreeSet;
 
-/// Pools that are each asked first, at most: so often the pods are placed, or packed. Beyond it only the cheapest of
-/// them is.
+/// Maximum number of pools that are each tried first, since each attempt places or packs all pods. With more pools,
+/// only the cheapest is tried first.
 const MOST_FIRST: usize = retries::SEVERAL;
-/// Pods beyond which only the cheapest pool is asked first, since each packing takes about as long as the plan.
+/// Number of pods beyond which only the cheapest pool is tried first, since each packing takes about as long as the
+/// plan.
 const LARGE: usize = 2_000;
 
 /// Pools of one weight.
 pub(crate) type Tier = Vec<Id<NodePool>>;
 
-/// Pools of one weight each, in order of preference.
+/// Pools grouped by weight, in order of preference.
 pub(crate) fn tiers(context: &SolveContext<'_>) -> Vec<Tier> {
     let pools: Vec<(Id<NodePool>, &PoolView<'_>)> = context.pools.iter_enumerated().collect();
     let tiers = pools.chunk_by(|(_, one), (_, next)| one.pool.weight == next.pool.weight);
     tiers.map(|tier| tier.iter().map(|(pool, _)| *pool).collect()).collect()
 }
 
-/// Pools that can take pods which another pool of the same weight can take, too; none where there are too many to try
+/// Pools that can take pods which another pool of the same weight can take, too. Empty if there are too many to try
 /// each.
 pub(crate) fn rivals(context: &SolveContext<'_>, state: &State, pod_groups: &[PodGroup<'_>]) -> BTreeSet<Id<NodePool>> {
     let tiers = tiers(context).into_iter().filter(|tier| tier.len() > 1);
@@ -39,19 +40,19 @@ pub(crate) fn rivals(context: &SolveContext<'_>, state: &State, pod_groups: &[Po
     if rivals.len() > MOST_FIRST { BTreeSet::new() } else { rivals }
 }
 
-/// Launches nodes of the pools of one weight for what is left: the cheapest of a few ways to divide the pods among
-/// them.
+/// Launches nodes of the pools of one weight for the unplaced pods. Uses the cheapest of several ways to divide the
+/// pods among the pools.
 pub(crate) fn buy<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>, tier: &[Id<NodePool>]) {
     let quotes = if tier.len() > 1 { quotes(context, state, &placed.left, tier) } else { Vec::new() };
     let rivals = contested(tier, &quotes);
     if rivals.is_empty() {
-        // Each pod can go to one of the pools at most.
+        // No pod can run in more than one of the pools.
         tier.iter().for_each(|pool| on_new(context, state, placed, *pool));
         return;
     }
     let cheapest: Vec<Option<Id<NodePool>>> = quotes.iter().map(|quotes| best(tier, quotes)).collect();
     let pods: usize = placed.left.iter().map(|pod_group| pod_group.pods.len()).sum();
-    // Of ways that are as good, the first is taken: pods of one pool depend on nothing but each other.
+    // Among equally good ways, the first is used. Pools first: their pods share nodes without further restrictions.
     let mut ways = Vec::new();
     if let Some(first) = state.first.filter(|first| tier.contains(first)) {
         ways.push(Way::First(first));
@@ -69,7 +70,7 @@ pub(crate) fn buy<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mu
     }
     let mut best: Option<(Score, Trial<'a>)> = None;
     for way in ways {
-        // Of use only where limits keep pods out.
+        // Only useful if limits leave pods unplaced.
         if matches!(way, Way::ScarceFirst(_)) && best.as_ref().is_none_or(|(known, _)| known.unplaced == 0) {
             continue;
         }
@@ -86,17 +87,18 @@ pub(crate) fn buy<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mu
     }
 }
 
-/// How pods are divided among the pools of a tier.
+/// A way to divide pods among the pools of a tier.
 enum Way<'w> {
-    /// Each pod group goes to the pool that is the cheapest for it alone, by pod group.
+    /// Each pod group is placed in the pool that is cheapest for this group alone, by pod group.
     ByQuote(&'w [Option<Id<NodePool>>]),
-    /// One pool takes all that it can.
+    /// One pool takes all pods that it can.
     First(Id<NodePool>),
-    /// Pods that fewer pools can take come first, and pools without limits before others. By pod group and pool: the quotes.
+    /// Pods that fewer pools can take come first, and pools without limits come before others. Contains the quotes by
+    /// pod group and pool.
     ScarceFirst(&'w [Vec<Option<i64>>]),
 }
 
-/// One way tried out.
+/// Result of one way.
 struct Trial<'a> {
     headroom: IndexVec<NodePool, Headroom>,
     placed: Placed<'a>,
@@ -146,7 +148,7 @@ fn attempt<'a>(
             }
         }
     }
-    // What limits kept out of its pool may find a place in another one.
+    // Pods that limits kept out of one pool may fit in another pool.
     for pool in tier.iter().copied() {
         if placed.left.is_empty() {
             break;
@@ -156,8 +158,8 @@ fn attempt<'a>(
     Trial { headroom: std::mem::replace(&mut state.headroom, before), placed }
 }
 
-/// By pod group and pool of the tier: what nodes for the pod group alone cost there at least, in micro-USD per hour; `None` where
-/// it cannot run.
+/// By pod group and pool of the tier: the minimum price of nodes for the pod group alone, in micro-USD per hour; `None`
+/// if it cannot run there.
 fn quotes(
     context: &SolveContext<'_>,
     state: &State,
@@ -172,7 +174,7 @@ fn quotes(
 
 fn quote(context: &SolveContext<'_>, state: &State, pod_group: &PodGroup<'_>, pool: Id<NodePool>) -> Option<i64> {
     let (shape, view, count) = (&context.shapes[pod_group.shape], &context.pools[pool], pod_group.pods.len());
-    // Nothing if the pods do not tolerate the pool's taints.
+    // Empty if the pods do not tolerate the pool's taints.
     let narrowed = context.narrowed(pod_group.shape, pool, pod_group.only.as_deref());
     let cost = |offering: Id<Offering>| {
         let one = &view.offerings[offering];
@@ -186,19 +188,19 @@ fn quote(context: &SolveContext<'_>, state: &State, pod_group: &PodGroup<'_>, po
     narrowed.iter().flat_map(|one| one.offerings.iter()).filter_map(cost).min()
 }
 
-/// Pools of the tier that can take a pod group which another of them can take, too.
+/// Pools of the tier that can take a pod group which another pool of the tier can take, too.
 fn contested(tier: &[Id<NodePool>], quotes: &[Vec<Option<i64>>]) -> BTreeSet<Id<NodePool>> {
     let contested = quotes.iter().filter(|quotes| quotes.iter().flatten().count() > 1);
     contested.flat_map(|quotes| tier.iter().zip(quotes).filter_map(|(pool, quote)| quote.map(|_| *pool))).collect()
 }
 
-/// The pool with the lowest quote; of several the first.
+/// The pool with the lowest quote; the first among equals.
 fn best(tier: &[Id<NodePool>], quotes: &[Option<i64>]) -> Option<Id<NodePool>> {
     let quoted = tier.iter().zip(quotes).filter_map(|(pool, quote)| Some((quote.as_ref()?, *pool)));
     quoted.min().map(|(_, pool)| pool)
 }
 
-/// The pool that takes the most pod groups, and among those the one that is the cheapest for all of them together.
+/// The pool that can take the most pod groups; among several, the cheapest for all these groups together.
 fn overall(
     rivals: &BTreeSet<Id<NodePool>>,
     tier: &[Id<NodePool>],

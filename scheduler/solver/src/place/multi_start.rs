@@ -1,5 +1,6 @@
-//! The best of several ways to place the same pods: where topology leaves open in which domain pods start, each domain of the zone key is
-//! favoured once, since nodes are shared only by pods in the same one; and of pools of equal weight each is asked first once.
+//! Multi-start: places the same pods in several ways and keeps the best. If topology leaves open in which zone pods
+//! start, each zone is preferred once, since only pods of the same zone can share nodes. Each of several pools of equal
+//! weight is tried first once.
 
 use crate::input::context::SolveContext;
 use crate::place::local_search;
@@ -13,12 +14,12 @@ use crate::score::{Score, unplaced};
 use plimsoll_model::names::label;
 use std::collections::BTreeSet;
 
-/// Pods up to which it is tried: with more the domains fill up anyway.
+/// Number of pods and nodes up to which several starts are tried. With more pods, the zones fill up anyway.
 const PODS: usize = 200;
-/// Pods, times pairs of a pool and a zone, up to which every pair is tried: some milliseconds.
+/// Maximum product of pods, pools and zones for which all pairs of pool and zone are tried; takes some milliseconds.
 const PODS_IN_PAIRS: usize = 2_000;
 
-/// Places as many of `pod_groups` as it can, for the least.
+/// Places as many of `pod_groups` as possible, at the lowest cost.
 pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_groups: Vec<PodGroup<'a>>) -> Placed<'a> {
     let pods: usize = pod_groups.iter().map(|pod_group| pod_group.pods.len()).sum();
     if pods > PODS || context.nodes.len() > PODS {
@@ -40,7 +41,7 @@ pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_group
             (best, *state) = (placed, other);
         }
     };
-    // Each pool with each zone, so that several pools never cost more than the best of them.
+    // Pairs ensure that several pools never cost more than the best single pool.
     let every_pair = pods * (rivals.len() + 1) * (zones.len() + 1) <= PODS_IN_PAIRS;
     for first in std::iter::once(None).chain(rivals.into_iter().map(Some)) {
         for zone in std::iter::once(None).chain(zones.iter().map(Some)) {
@@ -66,8 +67,8 @@ fn attempt<'a>(context: &SolveContext<'a>, state: &mut State, pod_groups: Vec<Po
     placed
 }
 
-/// Looks once more for places for pods that are left, with what limits leave: that may do in another domain than the one that they were dealt to.
-/// Whether some were found.
+/// Places unplaced pods once more within the remaining limits, possibly in other domains than they were assigned to.
+/// Returns whether some were placed.
 fn again<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>) -> bool {
     let (left, limited) = (unplaced(placed), state.headroom.iter().flatten().any(Option::is_some));
     if !limited || left == 0 || left > PODS {
@@ -82,7 +83,7 @@ fn again<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<
     unplaced(placed) < left
 }
 
-/// Zones of which pools can buy something.
+/// Zones with usable offerings; empty if there is only one.
 fn zones(context: &SolveContext<'_>) -> Vec<String> {
     let mut zones: BTreeSet<&str> = BTreeSet::new();
     for view in &context.pools {

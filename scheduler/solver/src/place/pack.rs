@@ -1,4 +1,5 @@
-//! Which nodes of one pool to buy for which pod groups: patterns (what one node of an offering takes), chosen by price of what is placed.
+//! Packs pod groups on nodes of one pool. The result consists of patterns (the pods of one node, and the number of such
+//! nodes), chosen by price of the placed pods.
 
 mod accept;
 mod filling;
@@ -26,7 +27,7 @@ use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::{NodePool, PodShape};
 use std::collections::BTreeMap;
 
-/// Pods of one pod group that want a place.
+/// Unplaced pods of one pod group.
 #[derive(Debug, Clone)]
 pub(crate) struct Item<'l> {
     pub(crate) pod_group: PodGroupId,
@@ -40,23 +41,24 @@ pub(crate) struct Item<'l> {
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern {
     pub(crate) copies: usize,
-    /// Which pods, per node, and how many.
+    /// Pods per node, by item.
     pub(crate) take: Take,
     pub(crate) load: Amounts,
     pub(crate) custom: Narrowed,
-    /// What one node counts against limits at most, unless it is allowed more.
+    /// Maximum usage of limits by one node, unless more is allowed later.
     pub(crate) charge: Amounts,
-    /// Offerings that all pods accept and that have room, cheapest first by number; limits not looked at. Known once the packing is.
+    /// Offerings that all pods accept and that have enough capacity, cheapest first, regardless of limits. Computed at
+    /// the end of the packing.
     pub(crate) accept: Bits<Offering>,
-    /// The cheapest of them within `charge`.
+    /// Price of the cheapest of these offerings within `charge`.
     pub(crate) price: i64,
 }
 
-/// One way to serve the items.
+/// A set of patterns that places items.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Packing {
     pub(crate) patterns: Vec<Pattern>,
-    /// Pod groups whose pods differ in nothing that matters here, so that any of them may be taken.
+    /// Pod groups whose pods are interchangeable here.
     pub(crate) pod_groups: IndexVec<Entry, Vec<PodGroupId>>,
     pub(crate) placed: usize,
     pub(crate) cost: i64,
@@ -68,19 +70,20 @@ impl Packing {
     }
 }
 
-/// Cheaper offerings with which one is compared: those that are next to it in price, or else that would take longer than to try it.
+/// Maximum number of cheaper offerings with which an offering is compared. The nearest in price are used; more
+/// comparisons would take longer than trying the offering.
 const CLOSE: usize = 256;
-/// Candidates up to which all of them are looked at.
+/// Number of candidates up to which all are tried.
 const ALL: usize = 128;
-/// Candidates that are looked at in any case where not all are.
+/// Minimum number of candidates that are tried if there are more.
 const FEW: usize = 24;
-/// Prices that are told apart then.
+/// Maximum number of price steps among them.
 const PRICES: usize = 256;
 
-/// A price among those that are told apart.
+/// A step of prices.
 enum PriceStep {}
 
-/// The step of a price: each is a fifth to a quarter more than the one before it.
+/// The step of a price. Steps differ by a fifth to a quarter of the price.
 fn about(price: i64) -> Id<PriceStep> {
     let price = price.max(4);
     let (doublings, rest) = (price.ilog2(), price >> (price.ilog2() - 2));
@@ -90,17 +93,17 @@ fn about(price: i64) -> Id<PriceStep> {
 /// How patterns are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Strategy {
-    /// Most worth per price.
+    /// Highest worth per price.
     Efficient,
-    /// The same, but each node must take the largest pod that is left.
+    /// Highest worth per price, but each node must run the largest remaining pod.
     LargestFirst,
-    /// Most worth for what it takes of the pool's limits.
+    /// Highest worth per usage of the pool's limits.
     Frugal,
     /// As Efficient, but pods that must share a host with other pods come first, with one of those pods on each node.
     JoinersFirst,
 }
 
-/// The best of all strategies. `limit` is what the pool may still grow by.
+/// Returns the best packing of all strategies. `limit` is the headroom of the pool's limits.
 pub(crate) fn pack(
     context: &SolveContext<'_>,
     pool: Id<NodePool>,
@@ -127,25 +130,26 @@ struct Packer<'w, 'a> {
     /// Largest first.
     items: IndexVec<Entry, Entry>,
     requests: Grid<Entry, i64>,
-    /// The least that any item from here on requests.
+    /// Minimum requests of all items from this one on.
     least: Grid<Entry, i64>,
     width: usize,
-    /// The most room that any offering has, by resource.
+    /// Maximum capacity of all offerings, by resource.
     most: Amounts,
-    /// The part of it that a unit of each is.
+    /// Fraction of `most` that one unit of each resource uses.
     per_most: Vec<f64>,
     /// Offerings worth trying, cheapest first.
     candidates: Vec<Id<Offering>>,
-    /// The classes that can be on it.
+    /// Classes that can run on each offering.
     suits: IndexVec<Offering, Bits<Class<'static>>>,
-    /// Some resource is limited.
+    /// Whether some resource is limited.
     limited: bool,
-    /// Worth of one pod of each item: at the prices of resources, and as its share of the best node of its own kind.
+    /// Worth of one pod of each item: at resource prices, and as its share of the price of the best node for its own
+    /// kind.
     by_resource: IndexVec<Entry, f64>,
     by_share: IndexVec<Entry, f64>,
-    /// Candidates by the worth that their room can hold per price, the most first, with that worth.
+    /// Candidates by worth that their capacity can hold per price, highest first, with this worth.
     promising: Vec<(Id<Offering>, f64)>,
-    /// The same; where there are very many, only some: those first, and some of each size.
+    /// Like `promising`. If there are very many candidates, only the first ones and some of each size.
     few: Vec<(Id<Offering>, f64)>,
 }
 
@@ -193,7 +197,7 @@ impl<'w, 'a> Packer<'w, 'a> {
         &self.view.offerings[offering].room
     }
 
-    /// What a node of that offering counts when packings are compared.
+    /// Cost of a node of the offering when packings are compared.
     fn counts(&self, offering: Id<Offering>) -> i64 {
         self.view.price(offering).max(0).saturating_add(PER_NODE)
     }
@@ -202,13 +206,13 @@ impl<'w, 'a> Packer<'w, 'a> {
         &self.classes[self.items[item].class]
     }
 
-    /// The largest part of the largest room, over all resources. Whatever is more in one of them is no less here, rounding or not.
-    #[expect(clippy::cast_precision_loss, reason = "the same for both that are compared")]
+    /// The largest fraction of the maximum capacity, over all resources. Monotonic in each amount, even with rounding.
+    #[expect(clippy::cast_precision_loss, reason = "both compared values are rounded alike")]
     fn size(&self, amounts: &[i64]) -> f64 {
         amounts.iter().zip(&self.per_most).map(|(need, part)| *need as f64 * part).fold(0.0, f64::max)
     }
 
-    /// Largest first, by the share of the largest room in any resource.
+    /// Sorts items by size, largest first.
     #[expect(clippy::cast_precision_loss, reason = "see `size`")]
     fn sort(&mut self) {
         for index in self.view.usable.iter() {
@@ -238,7 +242,7 @@ impl<'w, 'a> Packer<'w, 'a> {
         self.items = items;
     }
 
-    /// A whole pod group that is too much for any node is cut to what one can take: the rest finds no place.
+    /// Cuts a pod group that must share one node to the number of pods that fit. The remaining pods cannot be placed.
     fn fit_whole(&mut self, item: Id<Entry>) {
         if !self.items[item].whole {
             return;
@@ -256,13 +260,14 @@ impl<'w, 'a> Packer<'w, 'a> {
         suits
     }
 
-    /// Whether whatever can be on `offering` can be on `other` as well, room not looked at.
+    /// Whether all pods that can run on `offering` can run on `other` as well, regardless of capacity.
     fn is_as_open(&self, other: Id<Offering>, offering: Id<Offering>) -> bool {
         self.suits[other].covers(&self.suits[offering])
             && self.view.offerings[other].ports.len() <= self.view.offerings[offering].ports.len()
     }
 
-    /// Offerings worth trying: one is left out if a cheaper one of at least its room suits all the same items.
+    /// Offerings worth trying. An offering is omitted if a cheaper one has at least its capacity and can run all the
+    /// same items.
     fn candidates(&self, limit: &Headroom) -> Vec<Id<Offering>> {
         let mut kept: Vec<Id<Offering>> = Vec::new();
         for offering in self.view.usable.iter().filter(|offering| !self.suits[*offering].is_empty()) {
@@ -278,7 +283,7 @@ impl<'w, 'a> Packer<'w, 'a> {
         kept
     }
 
-    /// Whether a node of that offering counts at most `amounts` in what is limited.
+    /// Whether a node of the offering uses at most `amounts` of the limited resources.
     fn counts_no_more(&self, offering: Id<Offering>, amounts: &[i64], limit: &Headroom) -> bool {
         let mut pairs = limit.iter().zip(self.view.capacity(offering).iter().zip(amounts));
         !self.limited || pairs.all(|(limit, (mine, most))| limit.is_none() || mine <= most)
@@ -303,7 +308,7 @@ impl<'w, 'a> Packer<'w, 'a> {
         }
         let mut rows: Vec<(i64, &Amounts)> =
             self.candidates.iter().zip(&rooms).map(|(index, room)| (self.view.price(*index), room)).collect();
-        // In each zone the same.
+        // Offerings are the same in each zone.
         rows.dedup();
         let prices = resource_prices::resource_prices(&rows, &demand);
         self.by_resource = requests.iter().map(|one| resource_prices::worth(&prices, one)).collect();
@@ -317,8 +322,8 @@ impl<'w, 'a> Packer<'w, 'a> {
         self.few = if many { self.few() } else { self.promising.clone() };
     }
 
-    /// Of those that promise most the first, and for each class the first of about each price. What they promise is of pods that could be cut: which
-    /// size really holds most for its price only shows when it is filled.
+    /// The candidates with the highest worth per price, and for each class the first of about each price. The worth
+    /// assumes that pods can be split. Only filling shows which size has the highest worth for its price.
     fn few(&self) -> Vec<(Id<Offering>, f64)> {
         let mut seen: IndexVec<Class<'static>, Bits<PriceStep>> =
             IndexVec::filled(Bits::none(PRICES), self.classes.len());
@@ -337,7 +342,7 @@ impl<'w, 'a> Packer<'w, 'a> {
         kept
     }
 
-    /// By item: see [`Self::share`], which is worked out once for all that it is the same for.
+    /// By item: [`Self::share`], computed once for items with the same inputs.
     fn shares(&self) -> IndexVec<Entry, f64> {
         let mut known: BTreeMap<(&Bits<Offering>, usize, &[i64]), f64> = BTreeMap::new();
         let share = |item: Id<Entry>| {
@@ -348,7 +353,7 @@ impl<'w, 'a> Packer<'w, 'a> {
         self.items.ids().map(share).collect()
     }
 
-    /// The least that one pod of the item pays on nodes of its own kind.
+    /// Minimum price per pod of the item, on nodes that run only its own kind.
     #[expect(clippy::cast_precision_loss, reason = "weights of a heuristic")]
     fn share(&self, item: Id<Entry>) -> f64 {
         let (class, requests) = (self.class(item), self.requests(item));

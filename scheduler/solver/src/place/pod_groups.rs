@@ -1,4 +1,4 @@
-//! Which pods are to be placed, in pod groups of pods that are placed alike.
+//! Pods to place, grouped by equal properties.
 
 use crate::input::context::SolveContext;
 use crate::input::intern::Bits;
@@ -11,7 +11,7 @@ use plimsoll_model::time::Timestamp;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Whether any of these pods asks for something of where other pods are.
+/// Whether any of these pods has constraints that involve other pods.
 pub(crate) fn look_at_each_other(context: &SolveContext<'_>, pod_groups: &[PodGroup<'_>]) -> bool {
     pod_groups.iter().any(|pod_group| context.topology.concerns(context.relaxation.strictest(pod_group.shape)))
 }
@@ -21,23 +21,23 @@ pub(crate) fn look_at_each_other(context: &SolveContext<'_>, pod_groups: &[PodGr
 pub(crate) struct PodGroup<'a> {
     pub(crate) shape: Id<PodShape>,
     pub(crate) pods: Vec<&'a Pod>,
-    /// Where they may go, if not wherever their shape can.
+    /// Nodes and offerings that the pods may use; `None` if there is no restriction.
     pub(crate) only: Option<Rc<Only>>,
-    /// All of them go to one node or none does, and they need no others there.
+    /// Whether all pods must run on one node. They need no other pods on this node.
     pub(crate) whole: bool,
 }
 
-/// A pod group in a list of them.
+/// Id of a pod group in a list.
 pub(crate) type PodGroupId = Id<PodGroup<'static>>;
 
-/// Places that a pod group is restricted to.
+/// Restriction of a pod group to nodes and offerings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Only {
-    /// Per pool of the context.
+    /// By pool of the context.
     pub(crate) offerings: IndexVec<NodePool, Bits<Offering>>,
-    /// Of the nodes of the context.
+    /// Nodes of the context.
     pub(crate) nodes: Bits<Node>,
-    /// What makes it so: one value per label.
+    /// Requirements that cause the restriction, with one value per label.
     pub(crate) demands: Vec<NodeSelectorRequirement>,
 }
 
@@ -54,7 +54,7 @@ impl<'a> PodGroup<'a> {
     }
 }
 
-/// Pending pods, those that must leave a node which is being deleted, and `more`.
+/// Pending pods, pods of nodes that are being deleted and that must leave, and `more`.
 pub(crate) fn to_place<'a>(context: &SolveContext<'a>, more: &[&'a Pod]) -> Vec<PodGroup<'a>> {
     let leaving = context.nodes.iter().filter(|view| view.node.deleting).flat_map(|view| view.pods.iter());
     let leaving = leaving.filter(|pod| pod.moves() && can_leave(context, pod));
@@ -63,7 +63,7 @@ pub(crate) fn to_place<'a>(context: &SolveContext<'a>, more: &[&'a Pod]) -> Vec<
     grouped(pending.chain(others))
 }
 
-/// Takes pods that run somewhere out of what topology counts: they are placed anew.
+/// Removes existing pods from the topology counts, because they are placed again.
 pub(crate) fn leave(context: &SolveContext<'_>, state: &mut State, pod_groups: &[PodGroup<'_>]) {
     for pod in pod_groups.iter().flat_map(|pod_group| &pod_group.pods) {
         if let PodState::Bound(name) | PodState::Reserved(name) = &pod.state
@@ -74,12 +74,12 @@ pub(crate) fn leave(context: &SolveContext<'_>, state: &mut State, pod_groups: &
     }
 }
 
-/// Pods by shape; those whose shape is not in the snapshot are left out.
+/// Groups pods by shape. Pods whose shape is not in the snapshot are omitted.
 pub(crate) fn by_shape<'a>(context: &SolveContext<'a>, pods: impl Iterator<Item = &'a Pod>) -> Vec<PodGroup<'a>> {
     grouped(pods.map(|pod| (pod, context.shape_of(pod))))
 }
 
-/// The same for pods with their shapes.
+/// Like [`by_shape`], for pods with their shapes.
 fn grouped<'a>(pods: impl Iterator<Item = (&'a Pod, Option<Id<PodShape>>)>) -> Vec<PodGroup<'a>> {
     let mut groups: BTreeMap<Id<PodShape>, Vec<&'a Pod>> = BTreeMap::new();
     for (pod, shape) in pods {
@@ -90,8 +90,8 @@ fn grouped<'a>(pods: impl Iterator<Item = (&'a Pod, Option<Id<PodShape>>)>) -> V
     plain(groups)
 }
 
-/// Pods by shape as pod groups, each list in about the order in which kube-scheduler comes to them: the older ones first, of one age those with the lower
-/// numbers.
+/// Converts pods by shape to pod groups. The pods of each group are sorted approximately in the order of
+/// kube-scheduler: oldest first, and those of one age by number.
 pub(crate) fn plain(groups: BTreeMap<Id<PodShape>, Vec<&Pod>>) -> Vec<PodGroup<'_>> {
     let mut pod_groups: Vec<PodGroup<'_>> =
         groups.into_iter().map(|(shape, pods)| PodGroup::plain(shape, pods)).collect();
@@ -102,12 +102,12 @@ pub(crate) fn plain(groups: BTreeMap<Id<PodShape>, Vec<&Pod>>) -> Vec<PodGroup<'
     pod_groups
 }
 
-/// Whether `karpenter.sh/do-not-disrupt` holds for the pod at `now`.
+/// Whether `karpenter.sh/do-not-disrupt` protects the pod at `now`.
 pub(crate) fn is_protected(pod: &Pod, now: Timestamp) -> bool {
     !pod.terminating && pod.do_not_disrupt_until.is_some_and(|until| until > now)
 }
 
-/// Whether a pod of a node that goes will be evicted before long, so that it needs room elsewhere now.
+/// Whether a pod of a removed node will be evicted soon, so that it needs capacity elsewhere now.
 pub(crate) fn can_leave(context: &SolveContext<'_>, pod: &Pod) -> bool {
     !is_protected(pod, context.snapshot.now) && !pod.pod_disruption_budgets.iter().any(|name| context.blocks(name))
 }

@@ -1,7 +1,7 @@
-//! Who goes without where there is not room for all: pods of lower priority.
+//! Prefers pods of higher priority if not all pods can be placed.
 //!
-//! All are placed together, since that is cheapest. Only where a pod is left while one of lower priority has a place, priorities are
-//! taken one after another, each together with those above it.
+//! All pods are placed together at first, since this is cheapest. If a pod is unplaced while a pod of lower priority is
+//! placed, priorities are placed one after another, each together with all higher ones.
 
 use crate::input::context::SolveContext;
 use crate::place::pod_groups::PodGroup;
@@ -13,10 +13,11 @@ use plimsoll_model::index::Id;
 use plimsoll_model::snapshot::{Pod, PodShape};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Priorities that are told apart; those below count as one. Each costs a placing of all above it.
+/// Maximum number of distinct priorities; all lower ones count as one. Each requires placing all pods of higher
+/// priorities again.
 const MAX_TIERS: usize = retries::LEVELS;
 
-/// Places as many of `pod_groups` as it can, those of the highest priority first.
+/// Places as many of `pod_groups` as possible, highest priority first.
 pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_groups: Vec<PodGroup<'a>>) -> Placed<'a> {
     let priority = |pod_group: &PodGroup<'_>| context.shapes[pod_group.shape].shape.priority;
     let tiers: BTreeSet<i32> = pod_groups.iter().map(&priority).collect();
@@ -37,7 +38,8 @@ pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_group
     }
     let mut chosen: Vec<PodGroup<'a>> = Vec::new();
     let mut refused: Vec<PodGroup<'a>> = Vec::new();
-    // Parts of priorities that do not go beside those above as they are: shape by shape, each halved until it does.
+    // If a whole priority cannot be added without displacing higher ones, its shapes are added one by one. The number
+    // of pods of a shape is halved until they fit.
     let mut tries = retries::BY_HALVES;
     for tier in by_tier(pod_groups, priority) {
         if let Some(left) = join(context, state, &mut chosen, &tier) {
@@ -67,8 +69,8 @@ pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_group
     placed
 }
 
-/// Adds `pod_groups` to those that are `chosen`, but for pods that have no place beside them, which it gives back. `None` if those that are chosen
-/// do not all come out beside these.
+/// Adds `pod_groups` to `chosen`, except for pods that cannot be placed, which are returned. `None` if a chosen pod
+/// could not be placed then.
 fn join<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
@@ -98,7 +100,7 @@ fn join<'a>(
     )
 }
 
-/// Whether no pod is left above one that has a place.
+/// Whether no pod is unplaced while a pod of lower priority is placed.
 fn is_in_order(context: &SolveContext<'_>, pod_groups: &[PodGroup<'_>], left: &[PodGroup<'_>]) -> bool {
     let priority = |shape: Id<PodShape>| context.shapes[shape].shape.priority;
     let Some(highest) = left.iter().map(|pod_group| priority(pod_group.shape)).max() else { return true };
@@ -111,7 +113,7 @@ fn is_in_order(context: &SolveContext<'_>, pod_groups: &[PodGroup<'_>], left: &[
     !pod_groups.iter().any(|pod_group| priority(pod_group.shape) < highest && has_place(pod_group))
 }
 
-/// Pod groups by priority, the highest first.
+/// Pod groups by priority, highest first.
 fn by_tier<'a>(pod_groups: Vec<PodGroup<'a>>, priority: impl Fn(&PodGroup<'_>) -> i32) -> Vec<Vec<PodGroup<'a>>> {
     let mut tiers: BTreeMap<std::cmp::Reverse<i32>, Vec<PodGroup<'a>>> = BTreeMap::new();
     for pod_group in pod_groups {

@@ -1,7 +1,8 @@
-//! Preferences: honoured as if they were required, then given up one after another, by those pods alone that find no place.
+//! Preferences: they are required at first, and then given up one after another, only by pods that cannot be placed.
 //!
-//! A shape that prefers something becomes a list of levels of shapes: on the first level everything it prefers is required, on the last,
-//! which is the shape itself, nothing is. Pods step down by pod group, not one by one.
+//! A shape with preferences has several levels. On the first level its preferences are required: of preferred node
+//! affinity the heaviest term, of all others all. The last level is the shape itself, without preferences. Pods move
+//! from level to level by pod group, not one by one.
 
 use crate::input::context::{SolveContext, tolerated};
 use crate::place::pod_groups::{self, PodGroup};
@@ -18,28 +19,31 @@ use plimsoll_model::taints::{Taint, TaintEffect};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Levels above a shape at most: what is preferred beyond that falls away at once. Few pods prefer more than three things.
+/// Maximum number of levels of a shape besides itself. Preferences beyond this number are given up at once. Few pods
+/// have more than three preferences.
 const LEVELS: usize = retries::LEVELS;
-/// How often pods step down by one level. Whoever still has no place then gives up all that is left to prefer, so that
-/// pods nobody can place do not have everything packed anew for each of their preferences.
+/// Maximum number of steps by one level. Pods that are still unplaced then give up all remaining preferences. Otherwise
+/// unschedulable pods would cause all pods to be packed again for each of their preferences.
 const STEPS: usize = retries::SEVERAL;
-/// Pods placed in search of the one shape whose preferences cost others their places; beyond that all give theirs up.
+/// Maximum number of pods that are placed to find the one shape whose preferences prevent other pods from being placed.
+/// With more, all shapes give up their preferences.
 const TRIALS: usize = 1_000;
-/// What all may cost at most, for what they cost otherwise, so that some pods of a shape are apart as they prefer while others of it cannot
-/// be: three for two.
+/// Ratio of costs. If only some pods of a shape can be kept apart as they prefer, they are kept apart unless the plan
+/// without this preference costs less than this fraction.
 const PART: (i64, i64) = (2, 3);
 
-/// Which shapes of the snapshot stand for which others.
+/// Relaxation levels of the snapshot's shapes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RelaxationLevels {
-    /// Per shape: the one that the pods have.
+    /// Per shape: the shape that the pods have.
     base: IndexVec<PodShape, Id<PodShape>>,
-    /// Per shape that pods have: its levels, hardest first; the last is itself.
+    /// Per shape of the snapshot: its levels, strictest first. The last is the shape itself.
     levels: IndexVec<PodShape, Vec<Id<PodShape>>>,
 }
 
 impl RelaxationLevels {
-    /// The ladders of shapes that have so many levels above them each. Levels are numbered from behind the last shape.
+    /// Creates levels: `above` is the number of levels of each shape besides itself. Levels are numbered from the last
+    /// shape on.
     pub(crate) fn new(above: &[usize]) -> Self {
         let mut relaxation = Self { base: (0..above.len()).map(Id::new).collect(), levels: IndexVec::new() };
         for count in above.iter().copied() {
@@ -50,7 +54,7 @@ impl RelaxationLevels {
         relaxation
     }
 
-    /// How many levels a shape that pods have was given above it.
+    /// Number of levels of a shape of the snapshot besides itself.
     pub(crate) fn above(&self, shape: Id<PodShape>) -> usize {
         self.levels.try_get(shape).map_or(0, |levels| levels.len().saturating_sub(1))
     }
@@ -60,12 +64,12 @@ impl RelaxationLevels {
         self.base.try_get(shape).copied().unwrap_or(shape)
     }
 
-    /// Nothing that it only prefers is asked for, and taints that are to be avoided are no matter.
+    /// Whether the shape requires none of its preferences and ignores PreferNoSchedule taints.
     pub(crate) fn is_required_only(&self, shape: Id<PodShape>) -> bool {
         self.base(shape) == shape
     }
 
-    /// Leaves out levels that `possible` says nobody can stand on.
+    /// Removes levels for which `possible` is false.
     pub(crate) fn keep(&mut self, possible: impl Fn(Id<PodShape>) -> bool) {
         for levels in &mut self.levels {
             let last = levels.last().copied();
@@ -73,7 +77,8 @@ impl RelaxationLevels {
         }
     }
 
-    /// Orders shapes so that pods which still ask for more come before those of the same kind that gave it up: they could not follow them.
+    /// Sort key of shapes. Pods that still require preferences come before pods of the same base shape that gave them
+    /// up, because they cannot be placed wherever the latter can.
     pub(crate) fn order(&self, shape: Id<PodShape>) -> (Id<PodShape>, bool, Id<PodShape>) {
         (self.base(shape), self.is_required_only(shape), shape)
     }
@@ -89,7 +94,7 @@ impl RelaxationLevels {
     }
 }
 
-/// Taints of pools and nodes that are to be avoided.
+/// PreferNoSchedule taints of pools and nodes.
 pub(crate) fn unwanted(snapshot: &Snapshot) -> Vec<Taint> {
     let taints =
         snapshot.node_pools.iter().map(|pool| &pool.taints).chain(snapshot.nodes.iter().map(|node| &node.taints));
@@ -100,7 +105,7 @@ pub(crate) fn unwanted(snapshot: &Snapshot) -> Vec<Taint> {
     unwanted.into_iter().cloned().collect()
 }
 
-/// The levels above `shape`, hardest first. `unwanted` are the taints that are to be avoided.
+/// The levels of `shape` besides itself, strictest first. `unwanted` are the PreferNoSchedule taints.
 pub(crate) fn levels(shape: &PodShape, unwanted: &[Taint], policy: PreferencePolicy) -> Vec<PodShape> {
     let mut above = if policy == PreferencePolicy::Respect { strict_levels(shape) } else { Vec::new() };
     if !tolerated(unwanted, &shape.tolerations, false) {
@@ -109,12 +114,12 @@ pub(crate) fn levels(shape: &PodShape, unwanted: &[Taint], policy: PreferencePol
     above
 }
 
-/// Of these, those on which something that it prefers is required.
+/// The levels on which some preference is required.
 fn strict_levels(shape: &PodShape) -> Vec<PodShape> {
     let mut left = shape.clone();
-    // A preferred term that says nothing prefers nothing.
+    // An empty preferred term has no effect.
     left.preferred_node_affinity.retain(|one| one.term != NodeSelectorTerm::default());
-    // Heaviest first; of equal weight in the pod's order.
+    // Heaviest first; terms of equal weight in the order of the pod.
     left.preferred_node_affinity.sort_by_key(|one| Reverse(one.weight));
     let mut all = Vec::new();
     while all.len() < LEVELS {
@@ -128,7 +133,7 @@ fn strict_levels(shape: &PodShape) -> Vec<PodShape> {
     all
 }
 
-/// The last level above `shape`: nothing that it only prefers, but no taint that is to be avoided.
+/// The last level before `shape` itself: without preferences, but respecting PreferNoSchedule taints.
 fn avoiding(shape: &PodShape, number: usize) -> PodShape {
     let mut level = shape.clone();
     level.id = ShapeId(format!("{}~{number}", shape.id));
@@ -138,7 +143,7 @@ fn avoiding(shape: &PodShape, number: usize) -> PodShape {
     level
 }
 
-/// `left` with what it prefers required: of preferred node affinity the heaviest term alone, all else together.
+/// Makes the preferences of `left` required: the heaviest preferred node affinity term, and all other preferences.
 fn required(left: &PodShape) -> PodShape {
     let mut level = left.clone();
     if let Some(heaviest) = left.preferred_node_affinity.first() {
@@ -155,8 +160,8 @@ fn required(left: &PodShape) -> PodShape {
     level
 }
 
-/// Gives up what Karpenter gives up first: preferred pod affinity, pod anti-affinity and node affinity, the heaviest of each first, then
-/// spread that is no more than wished for. False if there is nothing left to give up.
+/// Gives up one preference in Karpenter's order: preferred pod affinity, pod anti-affinity and node affinity, the
+/// heaviest of each first, then preferred topology spread. Returns false if there is no preference.
 fn relax(left: &mut PodShape) -> bool {
     for anti in [false, true] {
         let weights = left.pod_affinity.iter().enumerate().filter(|(_, one)| one.anti == anti);
@@ -174,7 +179,7 @@ fn relax(left: &mut PodShape) -> bool {
     wish.map(|index| left.topology_spread.remove(index)).is_some()
 }
 
-/// `pod_groups` with all that their pods prefer, as far as that is possible anywhere.
+/// `pod_groups` on their strictest levels that are possible anywhere.
 pub(crate) fn strictest<'a>(context: &SolveContext<'a>, pod_groups: Vec<PodGroup<'a>>) -> Vec<PodGroup<'a>> {
     pod_groups
         .into_iter()
@@ -182,7 +187,8 @@ pub(crate) fn strictest<'a>(context: &SolveContext<'a>, pod_groups: Vec<PodGroup
         .collect()
 }
 
-/// `pod_groups` with those pods that are in `missed` one level further down, those in `stuck` all the way. `None` if none of them can give up anything.
+/// Moves pods of `missed` to the next level, and those that are also in `stuck` to the last level. `None` if no pod has
+/// a further level.
 pub(crate) fn relaxed<'a>(
     context: &SolveContext<'a>,
     pod_groups: &[PodGroup<'a>],
@@ -208,7 +214,8 @@ pub(crate) fn uids<'a>(pod_groups: &[PodGroup<'a>]) -> BTreeSet<&'a PodUid> {
     pod_groups.iter().flat_map(|pod_group| &pod_group.pods).map(|pod| &pod.uid).collect()
 }
 
-/// Places as many of `pod_groups` as it can: with all that they prefer, then with less for those that found no place.
+/// Places as many of `pod_groups` as possible: with all preferences first, then with fewer preferences of the unplaced
+/// pods.
 pub(crate) fn place<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
@@ -239,13 +246,14 @@ pub(crate) fn place<'a>(
     cheaper.unwrap_or_else(|| topology::place(context, state, pod_groups, search))
 }
 
-/// `pod_groups` in which pods that would rather keep apart do so only where all of their shape can. `None` if all can.
+/// If pods of one shape differ in their preferred anti-affinity, moves all pods of the shape to the level with the
+/// least. `None` if there is no such shape.
 fn alike<'a>(context: &SolveContext<'a>, pod_groups: &[PodGroup<'a>]) -> Option<Vec<PodGroup<'a>>> {
     let apart = |shape: Id<PodShape>| {
         let terms = &context.shapes[shape].shape.pod_affinity;
         terms.iter().filter(|one| one.anti && one.weight.is_some()).count()
     };
-    // Per shape of the pods: the levels they are on. A level further down has less to prefer.
+    // Per base shape: the levels of its pods. Further levels have fewer preferences.
     let mut levels: BTreeMap<Id<PodShape>, BTreeSet<(usize, Id<PodShape>)>> = BTreeMap::new();
     for pod_group in pod_groups {
         let wishes = if context.relaxation.is_required_only(pod_group.shape) { 0 } else { apart(pod_group.shape) };
@@ -261,8 +269,8 @@ fn alike<'a>(context: &SolveContext<'a>, pod_groups: &[PodGroup<'a>]) -> Option<
     Some(pod_groups::plain(all))
 }
 
-/// With all that they prefer, then with less for those that found no place, all being placed anew, so that pods which gave something up share
-/// nodes with the others. With the pod groups that it came to.
+/// Places pods with all preferences first, then with fewer preferences of the unplaced pods. All pods are placed again
+/// in each step, so that pods that gave up a preference can share nodes with others. Also returns the final pod groups.
 fn relax_stepwise<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
@@ -282,7 +290,8 @@ fn relax_stepwise<'a>(
                 return Some(placed);
             }
             lower = relaxed(context, &pod_groups, &missed, &BTreeSet::new());
-            // Whoever finds no place beside the others even without any preference is not helped by giving one up.
+            // Giving up one preference does not help pods that cannot be placed in addition to the others even without
+            // preferences.
             let rest = topology::place(context, state, required_only(context, &placed.left), search);
             let stuck = uids(&rest.left);
             if lower.is_none() || stuck.len() == missed.len() {
@@ -309,8 +318,8 @@ fn relax_stepwise<'a>(
     (placed, pod_groups)
 }
 
-/// `pod_groups` with less to prefer for some that have a place, so that fewer than `left` pods go without one: no pod pays with its place for what
-/// another only prefers. Of one shape alone, if that helps; `None` if nothing does.
+/// Gives up preferences of placed pods so that fewer than `left` pods are unplaced: a preference must not prevent
+/// another pod from being placed. Only one shape gives up its preferences if this helps. `None` if nothing helps.
 fn relax_for_others<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
@@ -346,7 +355,7 @@ fn relax_for_others<'a>(
     Some(tried.filter(|(count, _)| *count < left).map_or(all, |(_, base)| modest(base)))
 }
 
-/// `pod_groups` without anything that their pods only prefer.
+/// `pod_groups` on their last levels, without preferences.
 pub(crate) fn required_only<'a>(context: &SolveContext<'a>, pod_groups: &[PodGroup<'a>]) -> Vec<PodGroup<'a>> {
     let mut all: BTreeMap<Id<PodShape>, Vec<&'a Pod>> = BTreeMap::new();
     for pod_group in pod_groups {

@@ -1,4 +1,4 @@
-//! Static pools: as many nodes as `replicas` says, whatever pods there are.
+//! Static pools: they have as many nodes as `replicas` says, regardless of pods.
 
 use crate::input::context::SolveContext;
 use crate::input::custom_labels::Narrowed;
@@ -12,10 +12,10 @@ use plimsoll_model::plan::Launch;
 use plimsoll_model::snapshot::{NodePool, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Nodes that one plan launches for one pool at most: the next plan goes on.
+/// Maximum number of nodes that one plan launches for one pool. The next plan launches more.
 const MAX_LAUNCHES: u64 = 500;
 
-/// The nodes that static pools still lack. The launches of `others` have taken their capacity reservations.
+/// Launches the nodes that static pools lack. The launches of `others` have used instances of capacity reservations.
 pub(crate) fn launches(context: &SolveContext<'_>, others: &[&[Launch]]) -> Vec<Launch> {
     let (mut all, mut listings) = (Vec::new(), Listings::default());
     let mut reserved: BTreeMap<String, i64> =
@@ -35,7 +35,8 @@ pub(crate) fn launches(context: &SolveContext<'_>, others: &[&[Launch]]) -> Vec<
     all
 }
 
-/// What the pool may buy: of capacity reservations one that has a free instance, and all else.
+/// Offerings that the pool may use: at most one capacity reservation with a free instance, and all offerings that are
+/// not reserved.
 fn accept(view: &PoolView<'_>, reserved: &BTreeMap<String, i64>) -> Bits<Offering> {
     let free = |id: &str| reserved.get(&reservation_resource(id)).is_some_and(|free| *free > 0);
     let is_free = |one: &Id<Offering>| view.offering(*one).reservation_id().is_some_and(free);
@@ -52,7 +53,7 @@ fn take_reservations(reserved: &mut BTreeMap<String, i64>, launch: &Launch) {
     }
 }
 
-/// How many nodes the pool lacks: those on their way out do not count, but all that there are count towards its limit.
+/// Number of nodes that the pool lacks. Nodes that are being deleted are replaced, but count against the pool's limit.
 fn missing(snapshot: &Snapshot, pool: &NodePool) -> u64 {
     let (active, all) = counts(snapshot, pool);
     let wanted = pool.replicas.unwrap_or(0).saturating_sub(active);
@@ -61,12 +62,12 @@ fn missing(snapshot: &Snapshot, pool: &NodePool) -> u64 {
     wanted.min(room).min(MAX_LAUNCHES)
 }
 
-/// How many nodes the pool has too many.
+/// Number of nodes that exceed `replicas`.
 pub(crate) fn surplus(snapshot: &Snapshot, pool: &NodePool) -> u64 {
     pool.replicas.map_or(0, |replicas| counts(snapshot, pool).0.saturating_sub(replicas))
 }
 
-/// Nodes of the pool that stay, and all.
+/// Number of the pool's nodes that are not being deleted, and of all its nodes.
 fn counts(snapshot: &Snapshot, pool: &NodePool) -> (u64, u64) {
     let own = snapshot.nodes.iter().filter(|node| node.node_pool.as_ref() == Some(&pool.name));
     own.fold((0, 0), |(active, all), node| (active + u64::from(!node.deleting), all + 1))

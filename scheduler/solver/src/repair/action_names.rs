@@ -1,8 +1,8 @@
-//! Action ids of launches that were changed.
+//! Action ids of changed launches.
 
 use plimsoll_model::identity::{ActionId, ContentHasher};
 
-/// The id for a launch with the id `id` after the change `what`. `parts` tell apart launches with the same change.
+/// The action id of the launch `id` after the change `what`. `parts` distinguish launches with the same change.
 pub(crate) fn renamed(id: &ActionId, what: &str, parts: impl IntoIterator<Item = impl AsRef<str>>) -> ActionId {
     let mut hasher = ContentHasher::new(what);
     hasher.text(&id.0);
@@ -10,7 +10,7 @@ pub(crate) fn renamed(id: &ActionId, what: &str, parts: impl IntoIterator<Item =
     ActionId(hasher.hex(16))
 }
 
-/// The id for a second launch of the same pods.
+/// The action id of a second launch for the same pods.
 pub(crate) fn anew(id: &ActionId, what: &str) -> ActionId {
     renamed(id, what, [""; 0])
 }

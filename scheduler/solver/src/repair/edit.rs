@@ -1,4 +1,4 @@
-//! Edits a plan: moves its pods, adds launches and leaves pods.
+//! Edits a plan: moves pods, adds launches and drops pods.
 
 use super::Inputs;
 use super::action_names::renamed;
@@ -22,7 +22,7 @@ pub(super) struct Change {
     pub(super) targets: Targets,
     /// Launches to add.
     pub(super) further: Vec<Launch>,
-    /// Pods to leave.
+    /// Pods to drop.
     pub(super) left: Vec<Unschedulable>,
 }
 
@@ -36,7 +36,7 @@ impl From<Targets> for Change {
 /// the launches of `plan` itself cost more than before.
 pub(super) fn with(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Change) -> Option<Plan> {
     let more: i64 = change.further.iter().map(|launch| launch.price().0).sum();
-    // First with all listed types, then with the node that the replay used alone.
+    // First with all listed types, then restricted to the nodes that the replay assumed.
     let moved = |sure| inputs.overlaid(|facts| moved(facts, plan, nodes, change, sure));
     [false, true].into_iter().find_map(|sure| judged(inputs, plan, moved(sure), more))
 }
@@ -82,8 +82,8 @@ fn rename(launch: &mut Launch, what: &str) {
     launch.action_id = renamed(&launch.action_id, what, pods.chain(launch.offerings.iter().map(offering)));
 }
 
-/// Moves the pods, which may have had no place so far, removes launches without pods, and applies the rest of `change`.
-/// With `sure`, launches that get other pods are narrowed to their nodes in `nodes`.
+/// Moves the pods, including pods that were unplaced, removes launches without pods, and applies the rest of `change`.
+/// If `sure`, launches with changed pods are narrowed to their nodes in `nodes`.
 pub(super) fn moved(facts: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Change, sure: bool) -> Plan {
     let Change { targets, further, left } = change;
     let goes = |pod: &PodRef| targets.contains_key(&pod.uid) || left.iter().any(|one| one.pod.uid == pod.uid);

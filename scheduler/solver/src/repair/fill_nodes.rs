@@ -1,7 +1,7 @@
-//! Pods without a place, planned again once the nodes of the plan exist.
+//! Plans unplaced pods again as if the nodes of the plan existed.
 //!
-//! kube-scheduler counts existing domains and hosts. The plan is projected onto the cluster, and pods without a place
-//! are planned for the result: first without launches, then with launches, as the next plan would.
+//! kube-scheduler counts existing domains and hosts. The plan is projected onto the cluster, and unplaced pods are
+//! planned for the result: first without launches, then with launches, as the next plan would do.
 
 #[cfg(test)]
 mod tests;
@@ -18,9 +18,9 @@ use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_model::snapshot::{PodState, Snapshot};
 use std::collections::BTreeSet;
 
-/// Places pods as long as that succeeds, if they depend on other pods or the cluster is small.
+/// Repeats the move while it places pods. Applies if unplaced pods depend on other pods, or the cluster is small.
 pub(super) fn fill(best: &mut Best<'_>) {
-    // A spread over hosts admits `maxSkew` more pods per host in each round.
+    // Each round, a spread over hosts permits `maxSkew` more pods per host.
     for _ in 0..retries::LEVELS {
         let left = !left(best.snapshot, &best.plan).is_empty();
         let worth = left && (is_small(best.snapshot) || waits_for_others(best.snapshot, &best.plan));
@@ -42,12 +42,13 @@ struct Way {
 const WAYS: [Way; 4] = [
     Way { room: Room::Least, buys: false },
     Way { room: Room::Cheapest, buys: false },
-    // Like the next plan; then with the limits that are left if launches list no larger types.
+    // With launches, as the next plan would do. First with the full charge of limits, then with the charge if launches
+    // list no larger types.
     Way { room: Room::Least, buys: true },
     Way { room: Room::Cheapest, buys: true },
 ];
 
-/// Places some pods in that way; returns whether it did.
+/// Places pods in this way. Returns whether pods were placed.
 fn add(best: &mut Best<'_>, way: Way) -> bool {
     let after = projection::project_with_room(best.snapshot, best.catalogs, &best.plan, way.room);
     let mut facts = after.clone();
@@ -67,7 +68,7 @@ fn add(best: &mut Best<'_>, way: Way) -> bool {
     if more.placements.is_empty() && more.launches.iter().all(|launch| launch.pods.is_empty()) {
         return false;
     }
-    // Offerings of launches are narrowed only as far as the placement needs it.
+    // Narrows the offerings of launches only as far as needed.
     let inputs = best.repair.inputs;
     let limited = way.buys && way.room == Room::Cheapest;
     let said: &[FillOutcome] =
@@ -80,7 +81,7 @@ fn add(best: &mut Best<'_>, way: Way) -> bool {
     })
 }
 
-/// Ignores the attach limits of volumes that are attached already: a pod that shares a volume goes to its node.
+/// Ignores the attach limits of volumes that are attached already: a pod that shares a volume must run on its node.
 fn share_volumes(facts: &mut Snapshot) {
     let bound = facts.pods.iter().filter(|pod| matches!(pod.state, PodState::Bound(_))).map(|pod| &pod.shape);
     let bound: BTreeSet<&ShapeId> = bound.collect();
@@ -100,13 +101,13 @@ enum FillOutcome {
     None,
     /// Launches that get more pods.
     Own,
-    /// All launches: a domain that one of them might open would keep the pods out.
+    /// All launches, since a domain that one of them might open would exclude the pods.
     All,
-    /// All, to their cheapest type: limits count the largest listed type.
+    /// All launches, to their cheapest type: limits are charged with the largest listed type.
     Types,
 }
 
-/// Whether a pod without a place depends on where other pods are.
+/// Whether an unplaced pod depends on the placement of other pods.
 fn waits_for_others(snapshot: &Snapshot, plan: &Plan) -> bool {
     let without = without(snapshot, plan);
     snapshot.shapes.iter().any(|shape| {
@@ -116,8 +117,8 @@ fn waits_for_others(snapshot: &Snapshot, plan: &Plan) -> bool {
     })
 }
 
-/// Adds to `plan` the pods without a place that `more` puts on existing nodes and on launches of `plan`. Launches
-/// are narrowed to their nodes in `after` as `said` tells.
+/// Adds the unplaced pods to `plan` that `more` puts on existing nodes and on launches of `plan`. `said` determines
+/// which launches are narrowed to their nodes in `after`.
 fn with(inputs: Inputs<'_>, plan: &Plan, more: &Plan, after: &Snapshot, said: FillOutcome) -> Plan {
     let mut narrowed = plan.clone();
     if said == FillOutcome::All || said == FillOutcome::Types {

@@ -1,9 +1,10 @@
-//! Spreads over domains that nodes cannot be opened in.
+//! Spreads over domains in which no node can be launched.
 //!
 //! A topology spread constraint counts every domain that a NodePool lists. Limits, missing capacity, instance types,
-//! volumes or pod affinity can close a domain; then it holds the other pods of the spread back for ever. kube-scheduler
-//! counts only domains that have nodes. So a domain without nodes is given up if that places more pods: one domain at a
-//! time, the one with the fewest pods first. The spread still holds over all others.
+//! volumes or pod affinity can make a domain unavailable. An unavailable domain stays empty and blocks the other pods
+//! of the spread forever. kube-scheduler counts only domains that have nodes. A domain without nodes is therefore given
+//! up if this places more pods: one domain at a time, the one with the fewest pods first. The spread still holds over
+//! all other domains.
 
 use super::{Best, projection, spread_over, without};
 use crate::input::pool_requirements::lookup;
@@ -17,14 +18,14 @@ use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Op
 use plimsoll_model::snapshot::{NodePool, PodShape, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pods without a place that are spread over the same key.
+/// Unplaced pods that are spread over the same key.
 struct Waiting {
     key: String,
     shapes: BTreeSet<ShapeId>,
 }
 
-/// Gives up domains for the pods without a place: for all of a key at once, then for each workload on its own, whose
-/// domains others may still need.
+/// Gives up domains for the unplaced pods: for all pods of a key together, then for each workload separately, since
+/// other pods may still need the domains.
 pub(super) fn give_up(best: &mut Best<'_>) {
     for waiting in keys(best).into_iter().take(retries::FEW) {
         if !is_shared(best.snapshot, &waiting) {
@@ -39,10 +40,10 @@ pub(super) fn give_up(best: &mut Best<'_>) {
     }
 }
 
-/// Who stays out of a domain that is given up.
+/// Pods that are excluded from a domain that is given up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
-    /// Every new node, so that other pods do not open the domain either.
+    /// All pods on new nodes, so that other pods do not open the domain either.
     Pools,
     /// Only pods of the spread.
     Shapes,
@@ -52,7 +53,7 @@ fn give_up_for(best: &mut Best<'_>, waiting: &Waiting, scope: Scope) {
     let start = best.facts.as_ref().unwrap_or(best.snapshot).clone();
     let mut given_up: Vec<String> = Vec::new();
     let mut latest = best.plan.clone();
-    // Those that had to be given up for the plan that is known now.
+    // Number of domains that had to be given up for the current plan.
     let mut needed = 0;
     while given_up.len() < retries::SEVERAL && without_any(best, waiting) {
         let Some(next) = emptiest(best, &latest, waiting, &given_up) else { break };
@@ -68,7 +69,7 @@ fn give_up_for(best: &mut Best<'_>, waiting: &Waiting, scope: Scope) {
     }
 }
 
-/// Takes back what was given up in vain: each domain after the first `needed`, but for the last one.
+/// Reopens domains that were given up unnecessarily: each after the first `needed`, except for the last one.
 fn reopen(
     best: &mut Best<'_>,
     start: &Snapshot,
@@ -89,7 +90,7 @@ fn reopen(
     }
 }
 
-/// Keys other than the host over which pods without a place are spread.
+/// Topology keys of unplaced pods, other than the hostname.
 fn keys(best: &Best<'_>) -> Vec<Waiting> {
     let without = without(best.snapshot, &best.plan);
     let mut keys: BTreeMap<String, BTreeSet<ShapeId>> = BTreeMap::new();
@@ -101,7 +102,7 @@ fn keys(best: &Best<'_>) -> Vec<Waiting> {
     keys.into_iter().map(|(key, shapes)| Waiting { key, shapes }).collect()
 }
 
-/// Whether pods of other workloads that have a place are spread over the same key: they need the domains.
+/// Whether pending pods of other workloads are spread over the same key, so that they may need the domains.
 fn is_shared(snapshot: &Snapshot, waiting: &Waiting) -> bool {
     let pending: BTreeSet<&ShapeId> =
         snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending).map(|pod| &pod.shape).collect();
@@ -114,7 +115,8 @@ fn without_any(best: &Best<'_>, waiting: &Waiting) -> bool {
     waiting.shapes.iter().any(|shape| without.contains_key(shape))
 }
 
-/// The domain without nodes to which the plan takes the fewest pods of the spread; of several the last by name.
+/// The domain without nodes in which the plan places the fewest pods of the spread; among equal domains the last by
+/// name.
 fn emptiest(best: &Best<'_>, plan: &Plan, waiting: &Waiting, given_up: &[String]) -> Option<String> {
     let snapshot = best.snapshot;
     let nodes = snapshot.nodes.iter().filter(|node| !node.deleting);
@@ -132,7 +134,7 @@ fn emptiest(best: &Best<'_>, plan: &Plan, waiting: &Waiting, given_up: &[String]
     let open = domains(snapshot, best.catalogs, &waiting.key);
     let rest: Vec<String> =
         open.into_iter().filter(|one| !existing.contains(one.as_str()) && !given_up.contains(one)).collect();
-    // One domain stays.
+    // At least one domain must remain.
     if rest.len() + existing.len() < 2 {
         return None;
     }
@@ -140,7 +142,7 @@ fn emptiest(best: &Best<'_>, plan: &Plan, waiting: &Waiting, given_up: &[String]
     rest.into_iter().max_by_key(fewest)
 }
 
-/// Domains that a NodePool lists: more than it can open.
+/// Domains that NodePools list. These may include domains in which they cannot launch nodes.
 fn domains(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, key: &str) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for pool in snapshot.node_pools.iter().filter(|pool| pool.replicas.is_none()) {
@@ -166,7 +168,7 @@ fn domains(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, key: &s
     all
 }
 
-/// Pods of the spread stay out of these domains, which it no longer counts.
+/// Excludes the pods of the spread from these domains, so that the spread does not count the domains.
 fn close(facts: &mut Snapshot, waiting: &Waiting, domains: &[String], scope: Scope) {
     let elsewhere = NodeSelectorRequirement {
         key: waiting.key.clone(),
@@ -195,7 +197,7 @@ fn require(shape: &mut PodShape, requirement: &NodeSelectorRequirement) {
     spread.for_each(|one| one.honor_node_affinity = true);
 }
 
-/// Whether nodes of the pool have that label.
+/// Whether nodes of the pool have this label.
 fn has(pool: &NodePool, key: &str) -> bool {
     label::is_well_known(key)
         || pool.labels.contains_key(key)

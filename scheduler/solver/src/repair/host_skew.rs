@@ -1,8 +1,8 @@
-//! Topology spread over hosts where no further host can come.
+//! Topology spread over hosts if no further host can be launched.
 //!
-//! The minimum over hosts is zero while a further host could be launched. Limits or pod affinity may forbid one.
-//! kube-scheduler counts existing hosts only: once each of them has a pod, it binds the next ones. The plan is made
-//! again with `maxSkew` raised by the number of pods that every host has.
+//! The minimum over hosts is zero as long as a further host could be launched. Limits or pod affinity may prevent this.
+//! kube-scheduler counts existing hosts only: once each host has a pod, it binds further pods. The plan is therefore
+//! computed again with `maxSkew` raised by the number of pods that every host has.
 
 use super::{Best, projection, without};
 use crate::retries;
@@ -15,17 +15,17 @@ use std::collections::BTreeMap;
 /// A spread over hosts, by namespace.
 type Spread<'a> = (&'a str, &'a TopologySpread);
 
-/// Takes a plan with a higher `maxSkew` over hosts if that leaves fewer pods.
+/// Accepts a plan with a higher `maxSkew` over hosts if it leaves fewer pods unplaced.
 pub(super) fn raise(best: &mut Best<'_>) {
     let snapshot = best.snapshot;
     for (spread, (owner, waiting)) in stuck(snapshot, &best.plan).into_iter().take(retries::FEW) {
         let counts = spread::counts(&projection::project(snapshot, best.catalogs, &best.plan), owner, spread.1);
-        // One that an empty host holds back is not held back by one that could come.
+        // If an existing host has no pods, this host limits the spread, not a host that could be launched.
         let Some(least) = counts.values().min().copied().filter(|least| *least > 0) else { continue };
         let even = (counts.values().sum::<usize>() + waiting).div_ceil(counts.len());
         let skew = usize::try_from(spread.1.max_skew).unwrap_or(1);
         let mut more = even.saturating_sub(skew).max(least);
-        // An even distribution, then what that plan reaches.
+        // Tries an even distribution first, then the minimum that this plan reaches.
         for _ in 0..retries::PLANS {
             let tried = best.attempt(|facts| facts.shapes.iter_mut().for_each(|shape| ease(shape, spread, more)));
             let Some(tried) = tried else { break };
@@ -39,7 +39,7 @@ pub(super) fn raise(best: &mut Best<'_>) {
     }
 }
 
-/// Spreads over hosts of pods without a place, with a shape that has each and the number of those pods.
+/// Spreads over hosts of unplaced pods, each with a shape that has it and the number of unplaced pods.
 fn stuck<'a>(snapshot: &'a Snapshot, plan: &Plan) -> BTreeMap<Spread<'a>, (&'a PodShape, usize)> {
     let mut spreads = BTreeMap::new();
     let without = without(snapshot, plan);
@@ -52,12 +52,12 @@ fn stuck<'a>(snapshot: &'a Snapshot, plan: &Plan) -> BTreeMap<Spread<'a>, (&'a P
     spreads
 }
 
-/// Whether it is a required one over hosts.
+/// Whether the constraint is a required spread over hosts.
 pub(super) fn is_over_hosts(spread: &TopologySpread) -> bool {
     spread.required && label::normalized(&spread.topology_key) == label::HOSTNAME && spread.selector.is_some()
 }
 
-/// Raises `maxSkew` by `more` in spreads of the shape that count the same pods.
+/// Raises `maxSkew` by `more` in constraints of the shape that count the same pods.
 fn ease(shape: &mut PodShape, (namespace, spread): Spread<'_>, more: usize) {
     if shape.namespace != namespace {
         return;

@@ -1,34 +1,34 @@
-//! Repairs of a finished plan, by name. Each can be left out, to measure what it is worth.
+//! Named repairs of a finished plan. Each can be disabled, to measure its effect.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// One way to repair a plan that leaves pods, or whose pods kube-scheduler may strand.
+/// A repair of a plan that leaves pods unplaced, or whose pods kube-scheduler may strand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Move {
-    /// Give up a domain of a topology spread that holds pods back.
+    /// Give up a domain of a topology spread that blocks pods.
     GiveUpDomains,
-    /// Let more pods of a spread be on each host where no further host can come.
+    /// Permit more pods of a spread per host if no further host can be launched.
     RaiseHostSkew,
-    /// Put pods without a place on nodes of the plan, as the next plan would.
+    /// Add unplaced pods to nodes of the plan, as the next plan would.
     FillNodes,
     /// Exchange pods between nodes of the plan.
     ExchangePods,
-    /// Assign pods evenly to tuples of domains, and not by price.
+    /// Assign pods evenly to domain tuples instead of by price.
     AssignEvenly,
     /// Plan with one NodePool of each weight.
     SinglePool,
-    /// Launch a further node.
+    /// Launch further nodes.
     AddNodes,
-    /// Leave pods that hardly get a place.
+    /// Drop pods that kube-scheduler would mostly strand.
     DropPods,
-    /// Of the plans found, take the one that strands the fewest pods.
+    /// Choose the plan that strands the fewest pods among those found.
     MostReliable,
 }
 
 impl Move {
-    /// All of them.
+    /// All moves.
     pub const ALL: [Move; 9] = [
         Self::GiveUpDomains,
         Self::RaiseHostSkew,
@@ -41,7 +41,7 @@ impl Move {
         Self::MostReliable,
     ];
 
-    /// As in `--without`.
+    /// The name in `--without`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -64,14 +64,14 @@ impl fmt::Display for Move {
     }
 }
 
-/// The name of a move that there is not.
+/// A name that is not the name of a move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownMove(String);
 
 impl fmt::Display for UnknownMove {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = Move::ALL.iter().map(|one| one.name()).collect();
-        write!(f, "no move is called {:?}: there are {}", self.0, names.join(", "))
+        write!(f, "unknown move {:?}: the moves are {}", self.0, names.join(", "))
     }
 }
 
@@ -85,7 +85,7 @@ impl FromStr for Move {
     }
 }
 
-/// The moves that a planner makes.
+/// The moves that a planner uses.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Moves {
     left_out: BTreeSet<Move>,

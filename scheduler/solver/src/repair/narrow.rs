@@ -12,7 +12,7 @@ use plimsoll_model::snapshot::{Node, PodShape, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Narrows a launch to zone, capacity type and open labels of `node`.
+/// Narrows a launch to the zone, capacity type and custom labels of `node`.
 pub(crate) fn narrow(launch: &mut Launch, node: &Node) {
     let has = |key: &str, value: &str| lookup(&node.labels, key) == Some(value);
     let kept = launch
@@ -36,7 +36,7 @@ fn require(launch: &mut Launch, more: impl IntoIterator<Item = NodeSelectorRequi
     requirements.dedup();
 }
 
-/// Keeps the offerings of the cheapest offering's type.
+/// Keeps only offerings with the cheapest offering's instance type.
 pub(super) fn keep_cheapest_type(launch: &mut Launch) {
     let Some(cheapest) = launch.offerings.first().map(|one| one.instance_type.clone()) else { return };
     let kept = launch.offerings.iter().filter(|one| one.instance_type == cheapest);

@@ -22,13 +22,13 @@ pub(crate) enum Room {
     Cheapest,
 }
 
-/// The cluster with the launches of the plan as nodes, named by action id, and with its pods on their nodes. A
-/// launched node has the labels of its cheapest offering and the least capacity of all listed types.
+/// The cluster after the plan: launches are nodes, named by action id, and pods are bound to their nodes. A launched
+/// node has the labels of its cheapest offering and the minimum capacity of all listed types.
 pub(crate) fn project(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Snapshot {
     project_with_room(snapshot, catalogs, plan, Room::Least)
 }
 
-/// The same with the given capacity.
+/// Like [`project`], with the given capacity.
 pub(super) fn project_with_room(
     snapshot: &Snapshot,
     catalogs: &BTreeMap<CatalogId, Catalog>,
@@ -71,7 +71,7 @@ fn node(snapshot: &Snapshot, catalog: &Catalog, launch: &Launch, room: Room) -> 
     ] {
         labels.insert(key.to_owned(), value.to_owned());
     }
-    // Labels that are still open get their first value.
+    // Labels with several allowed values get the first.
     for asked in launch.requirements.iter().filter(|one| one.operator == Operator::In) {
         let alike = || launch.requirements.iter().filter(|one| one.key == asked.key);
         let allowed = |value: &&String| alike().all(|one| holds(one, Some(value)));
@@ -111,7 +111,7 @@ fn node(snapshot: &Snapshot, catalog: &Catalog, launch: &Launch, room: Room) -> 
     })
 }
 
-/// Catalog that the launch is bought from.
+/// The catalog that the launch uses.
 pub(crate) fn catalog_of<'c>(
     snapshot: &Snapshot,
     catalogs: &'c BTreeMap<CatalogId, Catalog>,
@@ -121,7 +121,7 @@ pub(crate) fn catalog_of<'c>(
     catalogs.get(pool.catalog.as_ref()?)
 }
 
-/// Labels of a node from its offering.
+/// Adds the labels of an offering to `labels`.
 pub(super) fn label_as(labels: &mut BTreeMap<String, String>, kind: &InstanceType, choice: &OfferingChoice) {
     labels.extend(kind.labels.clone());
     for (key, value) in [
@@ -139,7 +139,7 @@ pub(super) fn label_as(labels: &mut BTreeMap<String, String>, kind: &InstanceTyp
     }
 }
 
-/// Counts launched nodes against the limits of their pools, as the largest listed type or as the cheapest.
+/// Charges launched nodes to the limits of their pools, either as the largest listed type or as the cheapest.
 pub(crate) fn count_limits(
     (snapshot, catalogs): (&Snapshot, &BTreeMap<CatalogId, Catalog>),
     plan: &Plan,
@@ -160,7 +160,7 @@ pub(crate) fn count_limits(
     }
 }
 
-/// Pods of DaemonSets that come with the node: selectors of other pods may match them.
+/// Pods of DaemonSets on the node: selectors of other pods may match them.
 fn daemons<'a>(snapshot: &'a Snapshot, node: &'a Node) -> impl Iterator<Item = Pod> + 'a {
     let runs = |shape: &PodShape| {
         tolerated(&node.taints, &shape.tolerations, true) && selects(shape, node.name.as_str(), &node.labels)

@@ -1,15 +1,15 @@
-//! What kube-scheduler makes of a plan, replayed before the plan is returned.
+//! Replays how kube-scheduler would execute a plan, before the plan is returned.
 //!
-//! A valid plan has a place for each pod. kube-scheduler, however, takes pods one by one, and the actuator can
-//! nominate only some of the pods that a spread binds at once. A pod that is refused, or is not nominated yet, goes
-//! to any node that fits and may take the capacity that another pod needs.
+//! A valid plan has a node for each pod. However, kube-scheduler binds pods one by one, and the actuator can nominate
+//! only some of the pods of a spread at the same time. A pod that is rejected, or not nominated yet, is bound to any
+//! node that fits and may use capacity that another pod needs.
 //!
-//! So the plan is run several times, with other draws among equal nodes, other types of each launch, and a faster
-//! and a slower actuator. If some runs strand a pod, the moves look for a plan that strands pods less often: the
-//! same nodes with the pods where kube-scheduler tends to put them, other plans, or a further node, which the next
-//! plan would have to buy anyway.
+//! The plan is therefore run several times, with different random choices among equal nodes, different instance types
+//! of each launch, and different speeds of the actuator. If some runs strand a pod, the moves search for a plan that
+//! strands pods less often: the same nodes with the pods where kube-scheduler tends to bind them, other plans, or a
+//! further node, which the next plan would launch anyway.
 //!
-//! Draws are deterministic: see [`outcomes`].
+//! Random choices are deterministic: see [`outcomes`].
 
 mod add_nodes;
 mod drop_pods;
@@ -32,23 +32,23 @@ use plimsoll_model::snapshot::{Pod, PodShape, PodState, Snapshot};
 use projected::Replay;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Largest cluster that is replayed, in pods and nodes. Building the cluster state takes longer than the plan in
-/// larger clusters, where a stranded pod is one of many and its node is soon used by others.
+/// Largest cluster that is replayed, in pods and nodes. In larger clusters, building the cluster state takes longer
+/// than the plan. There, a stranded pod is one of many, and its node is soon used by others.
 const PODS: usize = 5_000;
 const NODES: usize = 1_000;
-/// Most pods of a plan that is replayed. More pods exceed [`LOOKS`] anyway.
+/// Maximum number of pods of a plan that is replayed. More pods exceed [`LOOKS`] anyway.
 const POD_SLOTS: usize = 500;
-/// Checks of a pod against a node in one run: some tenths of a millisecond.
+/// Maximum number of checks of a pod against a node in one run: some tenths of a millisecond.
 const LOOKS: usize = 6_000;
-/// Checks in one run up to which a plan is run [`outcomes::CLOSE`] and [`outcomes::ANEW`] times as often before it
-/// counts as reliable: some milliseconds.
+/// Maximum number of checks per run for which a plan must also pass [`outcomes::CLOSE`] and [`outcomes::ANEW`] times as
+/// many runs before it counts as reliable: some milliseconds.
 const SOON: usize = 1_500;
 const AT_ONCE: usize = 500;
-/// Runs that strand a pod from which on a further node is worth buying. A node bought for less is nearly always
-/// unused: consolidation removes it minutes later, while a stranded pod waits for minutes.
+/// Number of stranding runs from which on a further node is worth its price. A node that is launched for fewer is
+/// nearly always unused: consolidation removes it minutes later, while a stranded pod waits for minutes.
 const OFTEN: usize = ANEW * RUNS / 48;
 
-/// Finds a better plan than one with that number of stranding runs.
+/// Finds a better plan than the given plan with its number of stranding runs.
 type Step = fn(&Repair<'_>, (&Plan, usize)) -> Option<(Plan, usize)>;
 
 /// Moves for stranded pods, in order.
@@ -64,13 +64,13 @@ const STEPS: [(Move, Step); 4] = [
 pub struct ReplayReport {
     /// Number of runs.
     pub runs: usize,
-    /// Runs in which kube-scheduler found no node for a pod of the plan.
+    /// Number of runs in which kube-scheduler found no node for a pod of the plan.
     pub stranding: usize,
-    /// Pods without a node in any of these runs.
+    /// Pods that had no node in at least one of these runs.
     pub stranded: BTreeSet<PodUid>,
 }
 
-/// Replays the plan for `snapshot`. `None` if nothing can go otherwise than planned, or if the plan is too large.
+/// Replays the plan for `snapshot`. `None` if every pod is certain to be bound as planned, or if the plan is too large.
 #[must_use]
 pub fn replay(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Option<ReplayReport> {
     let snapshot = snapshot.sorted();
@@ -80,8 +80,8 @@ pub fn replay(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan
     Some(ReplayReport { runs: ANEW * RUNS, stranding: outcomes.stranding, stranded })
 }
 
-/// A plan of which fewer runs strand a pod, if some runs of `plan` do. It leaves other pods only where most runs of
-/// `plan` strand some. It has no lower bound.
+/// If some runs of `plan` strand a pod, returns a plan that strands a pod in fewer runs. It drops pods only if most
+/// runs of `plan` strand one. It has no lower bound.
 pub(crate) fn improve(repair: &Repair<'_>, plan: &Plan) -> Option<Plan> {
     let replay = replayed(repair.inputs, plan)?;
     if goes_well(&replay) {
@@ -101,7 +101,7 @@ pub(crate) fn improve(repair: &Repair<'_>, plan: &Plan) -> Option<Plan> {
     better
 }
 
-/// If `plan` often strands a pod: the plan of `others` that rarely does and leaves the fewest pods.
+/// If `plan` often strands a pod, returns the plan of `others` that rarely does and leaves the fewest pods unplaced.
 pub(crate) fn most_reliable(inputs: Inputs<'_>, plan: &Plan, others: Vec<Plan>) -> Option<Plan> {
     let is_sure = |plan: &Plan| replayed(inputs, plan).is_none_or(|replay| Outcomes::anew(&replay).stranding < OFTEN);
     if others.is_empty() || is_sure(plan) {
@@ -136,7 +136,7 @@ fn is_to_be(snapshot: &Snapshot, plan: &Plan) -> bool {
     let placed: BTreeSet<&PodUid> = placed(plan).map(|pod| &pod.uid).collect();
     let used: BTreeSet<&ShapeId> =
         snapshot.pods.iter().filter(|pod| placed.contains(&pod.uid)).map(|pod| &pod.shape).collect();
-    // Pods without such constraints are nominated at once, and each fits where it is.
+    // Pods without such constraints are nominated at once, and each fits on its planned node.
     let waits = |shape: &PodShape| {
         let follows = shape.pod_affinity.iter().any(|one| !one.anti && one.weight.is_none());
         follows || shape.topology_spread.iter().any(|one| one.required)
@@ -144,8 +144,8 @@ fn is_to_be(snapshot: &Snapshot, plan: &Plan) -> bool {
     placed.len() > 1 && snapshot.shapes.iter().any(|shape| used.contains(&shape.id) && waits(shape))
 }
 
-/// Whether kube-scheduler binds the pod. Pods that a plan moves between nodes run already, and virtual pods never
-/// exist.
+/// Whether kube-scheduler binds the pod. Pods that a plan moves between nodes run already, and virtual pods do not
+/// exist for kube-scheduler.
 fn is_pod_slot(pod: &Pod) -> bool {
     pod.state == PodState::Pending && !pod.is_virtual()
 }

@@ -1,16 +1,16 @@
-//! What the repairs of one plan may cost.
+//! Work budget of the repairs of one plan.
 
 use crate::Cancel;
 use plimsoll_model::snapshot::Snapshot;
 use std::cell::Cell;
 
-/// Checks of a pod against a node that all repairs of one plan may take: about three seconds. One plan in a thousand
-/// takes more than a tenth of it.
+/// Maximum number of checks of a pod against a node in all repairs of one plan: about three seconds. One plan in a
+/// thousand uses more than a tenth of it.
 const CHECKS: usize = 60_000_000;
-/// Checks that a plan for another snapshot counts for, per pod and node: it takes about as long.
+/// Number of checks that a further plan counts as, per pod and node. It takes about as long.
 const CHECKS_PER_OBJECT: usize = 500;
 
-/// Shared by all repairs of a plan. Once it is spent, the best valid plan so far is the result.
+/// Work budget shared by all repairs of a plan. Once it is spent, the best valid plan so far is the result.
 #[derive(Debug)]
 pub(crate) struct Work<'a> {
     left: Cell<usize>,
@@ -22,14 +22,14 @@ impl<'a> Work<'a> {
         Self { left: Cell::new(CHECKS), cancel }
     }
 
-    /// Takes `checks` from what is left; `false` if that is too little, or the caller no longer wants the plan.
+    /// Spends `checks`. Returns `false` if the budget is too small, or if the solve is cancelled.
     pub(crate) fn spend(&self, checks: usize) -> bool {
         let left = self.left.get().checked_sub(checks).filter(|_| !self.cancel.is_cancelled());
         self.left.set(left.unwrap_or(0));
         left.is_some()
     }
 
-    /// The same for a plan for `snapshot`.
+    /// Like [`Self::spend`], for a plan for `snapshot`.
     pub(crate) fn spend_plan(&self, snapshot: &Snapshot) -> bool {
         self.spend((snapshot.pods.len() + snapshot.nodes.len()).saturating_mul(CHECKS_PER_OBJECT))
     }
@@ -47,8 +47,8 @@ mod tests {
         assert!(work.spend(CHECKS - 1) && work.spend(1));
         assert!(!work.spend(1));
         let work = Work::new(&cancel);
-        assert!(!work.spend(CHECKS + 1), "more than there is");
-        assert!(!work.spend(1), "and then nothing");
+        assert!(!work.spend(CHECKS + 1), "more than the budget");
+        assert!(!work.spend(1), "nothing is left after that");
     }
 
     #[test]

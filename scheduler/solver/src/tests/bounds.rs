@@ -1,12 +1,12 @@
-//! Cost against the exact optimum of tiny instances.
+//! Compares costs with the exact optimum of tiny instances.
 
 use super::builder::*;
 use plimsoll_model::names::label;
 use plimsoll_model::snapshot::ConsolidationPolicy;
 use proptest::prelude::*;
 
-/// The least that nodes for all pods cost: each set of pods on the cheapest type that holds it, over all ways to split them.
-/// `apart`: the first so many are to be on nodes of their own.
+/// Minimum cost of nodes for all pods: each set of pods on the cheapest type that fits, over all partitions. The first
+/// `apart` pods must be on different nodes.
 fn optimum(cluster: &Cluster, pods: &[(i64, i64)], apart: usize) -> i64 {
     let types: Vec<(i64, i64, i64)> = cluster
         .catalog
@@ -48,7 +48,7 @@ fn optimum(cluster: &Cluster, pods: &[(i64, i64)], apart: usize) -> i64 {
     best[all - 1]
 }
 
-/// What nodes may cost more than the least: the solver counts a little for each node beside its price.
+/// Cost of a node in addition to its price, as in the solver.
 const PER_NODE: i64 = 500;
 
 proptest! {

@@ -1,4 +1,4 @@
-//! Room that CapacityBuffers keep.
+//! Buffer pods of CapacityBuffers.
 
 use super::builder::*;
 use super::properties::{any_cluster, any_shape, any_social_cluster, any_social_shape, carried_out, steady};
@@ -14,7 +14,7 @@ fn names(pods: &[PodRef]) -> Vec<&str> {
     pods.iter().map(|pod| pod.name.trim_start_matches("ns/")).collect()
 }
 
-/// Pods by the node that takes them.
+/// Pods by node.
 fn placed(plan: &Plan) -> Vec<(&str, Vec<&str>)> {
     plan.placements.iter().map(|one| (one.node.as_str(), names(&one.pods))).collect()
 }
@@ -30,10 +30,10 @@ fn room_is_launched_for_like_any_other_pod() {
 fn pods_that_exist_come_first() {
     let mut cluster = Cluster::new();
     cluster.node("n1", "c5.large");
-    // By size the virtual pod would be placed before the other, and by name too.
+    // By size and by name, the virtual pod would be placed first.
     cluster.spare("a", 1, &shape(1500, 1), None).pending("p", 1, &shape(1000, 1));
     let plan = cluster.plan();
-    assert_eq!(placed(&plan), [("n1", vec!["p-0"])], "room that is there is for those who wait for it");
+    assert_eq!(placed(&plan), [("n1", vec!["p-0"])], "existing capacity is used by pending pods");
     assert_eq!(names(&plan.launches[0].pods), ["a-1"]);
     cluster.pool().limits.set("nodes", 1);
     cluster.snapshot.nodes.clear();
@@ -46,7 +46,8 @@ fn pods_that_exist_come_first() {
 fn small_launches_are_shared_by_pods_and_room() {
     let mut cluster = Cluster::new();
     cluster.pending("p", 1, &shape(1000, 1)).spare("v", 1, &shape(1000, 1), None);
-    // One of two cores costs as much as half of one of four: two nodes for one core each would cost twice that.
+    // One node of two cores costs half as much as one of four. Two separate nodes for one core each would cost twice as
+    // much.
     assert_eq!(launched(&cluster.plan()), [("c5.large".to_owned(), 2)]);
 }
 
@@ -55,7 +56,7 @@ fn no_spread_of_a_pod_that_exists_counts_room() {
     let mut cluster = Cluster::new();
     let mut web = app("web", 1000);
     web.topology_spread = vec![spread(label::ZONE, 1)];
-    // Two pods and two virtual ones: even by itself each, so that kube-scheduler binds both pods.
+    // Two pods and two virtual pods. Each kind must be even on its own, so that kube-scheduler can bind both pods.
     let plan = cluster.pending("p", 2, &web).spare("v", 2, &web, None).plan();
     let zones = |name: &str| {
         let of = plan.launches.iter().filter(|one| names(&one.pods).iter().any(|pod| pod.starts_with(name)));
@@ -75,7 +76,8 @@ fn room_without_a_place_has_reasons_and_takes_nobodys() {
     assert_eq!((left, refused(&plan)), (vec!["ns/v-1", "ns/v-2"], vec![ReasonCode::LimitReached]));
 }
 
-/// Nodes of 4 and 8 cores on their way, for room of 2 + 2 and 3 + 3 + 2 cores. Filled anew, the first would be given 3, and 2 would be left.
+/// Starting nodes of 4 and 8 cores, for buffer pods of 2 + 2 and 3 + 3 + 2 cores. If they were placed again, the first
+/// node would get 3 cores, and 2 would be left.
 fn packed(homes: bool) -> Cluster {
     let mut cluster = Cluster::new();
     cluster.node("a", "c5.xlarge").state = NodeState::InFlight;
@@ -91,7 +93,7 @@ fn room_stays_where_it_was_launched_so_that_it_is_not_bought_twice() {
     let plan = packed(true).plan();
     assert_eq!(launched(&plan), []);
     assert_eq!(placed(&plan), [("a", vec!["small-1", "small-2"]), ("b", vec!["large-1", "large-2", "third-1"])]);
-    // What it is for: else a plan for the same cluster would launch again.
+    // Shows why this matters: otherwise a plan for the same cluster would launch again.
     assert_eq!(packed(false).plan().launches.len(), 1);
 }
 
@@ -122,8 +124,8 @@ fn room_that_fits_elsewhere_does_not_hold_its_node() {
     cluster.bound("p", "n2", &shape(2100, 1));
     let plan = cluster.spare("v", 1, &shape(1500, 1), Some("n1")).plan();
     assert_eq!((removed(&plan), placed(&plan)), (vec![("n1", Underutilized)], vec![("n2", vec!["v-1"])]));
-    assert_eq!((plan.terminations[0].pods.len(), plan.terminations[0].moved_to.len()), (0, 0), "nobody is evicted");
-    // Without room elsewhere it stays.
+    assert_eq!((plan.terminations[0].pods.len(), plan.terminations[0].moved_to.len()), (0, 0), "no pod is evicted");
+    // Without capacity elsewhere, the node stays.
     cluster.bound("q", "n2", &shape(1000, 1));
     let plan = cluster.plan();
     assert_eq!((removed(&plan), placed(&plan)), (vec![], vec![("n1", vec!["v-1"])]));
@@ -136,10 +138,10 @@ fn pods_that_move_leave_room_alone() {
     cluster.node("n2", "c5.xlarge");
     cluster.bound("p", "n1", &shape(2100, 1));
     cluster.bound("q", "n2", &shape(1000, 1));
-    assert_eq!(removed(&cluster.plan()).len(), 1, "all fits on one node");
-    // A new node for the room alone would cost as much as the one that it is on.
+    assert_eq!(removed(&cluster.plan()).len(), 1, "all pods fit on one node");
+    // A new node for the buffer pod alone would cost as much as its current node.
     let plan = cluster.spare("v", 1, &shape(2500, 1), Some("n2")).plan();
-    assert_eq!(removed(&plan), [], "but not with the room that is kept: {plan:#?}");
+    assert_eq!(removed(&plan), [], "but not together with the buffer pod: {plan:#?}");
 }
 
 #[test]
@@ -159,7 +161,7 @@ fn a_node_that_is_as_cheap_as_any_is_not_replaced_for_its_room() {
     assert_eq!((launched(&plan), removed(&plan), kept(&plan)), (vec![], vec![], vec![("n1", 1)]));
 }
 
-/// Shapes of room with how many pods each and, perhaps, the number of a node.
+/// Shapes of buffer pods with the number of pods, and optionally the number of a node.
 type Rooms = Vec<(PodShape, usize, Option<usize>)>;
 
 fn any_rooms(shapes: impl Strategy<Value = PodShape>) -> impl Strategy<Value = Rooms> {
@@ -175,7 +177,7 @@ fn with_rooms(cluster: &Cluster, rooms: &Rooms) -> Cluster {
     cluster
 }
 
-/// Pods without a place that exist.
+/// Unplaced pods, without virtual pods.
 fn waiting(plan: &Plan) -> Vec<&str> {
     let all = plan.unschedulable.iter().map(|one| one.pod.name.as_str());
     all.filter(|name| !name.starts_with("ns/v")).collect()
@@ -184,7 +186,7 @@ fn waiting(plan: &Plan) -> Vec<&str> {
 proptest! {
     #![proptest_config(steady())]
 
-    /// [`Cluster::plan`] checks each of them.
+    /// [`Cluster::plan`] checks each plan.
     #[test]
     fn room_takes_nobodys_place(cluster in any_cluster(), rooms in any_rooms(any_shape())) {
         let with = with_rooms(&cluster, &rooms);
@@ -219,7 +221,7 @@ proptest! {
         let launched: BTreeSet<&PodUid> = plan.launches.iter().flat_map(|one| &one.pods).map(|pod| &pod.uid).collect();
         for pod in &mut next.snapshot.pods {
             if let (Some(buffer), PodState::Bound(node)) = (&mut pod.buffer, pod.state.clone()) {
-                // Of nodes that were there before, nobody remembers what they took.
+                // The node of a buffer pod is known only if it was launched for the pod.
                 if launched.contains(&pod.uid) {
                     buffer.node = Some(node);
                 }

@@ -1,4 +1,5 @@
-//! Small clusters: a catalog of a few types in three zones, pools, pods and nodes with sane defaults that tests change.
+//! Builds small clusters: a catalog of a few types in three zones, pools, pods and nodes, with defaults that tests
+//! change.
 
 use crate::solve;
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
@@ -21,7 +22,8 @@ pub(super) const GIB: i64 = 1 << 30;
 /// The time of every snapshot.
 pub(super) const NOW: Timestamp = Timestamp(1_000_000_000);
 
-/// A type of family `family` (`c5`): `cpu` cores, `cpu` x `ratio` GiB, in zones a, b and c, on demand and as Spot for 40 %.
+/// A type of family `family` (`c5`): `cpu` cores, `cpu` x `ratio` GiB, in zones a, b and c, on demand and as Spot for
+/// 40 % of the price.
 pub(super) fn instance(name: &str, cpu: i64, gib: i64, price: i64) -> InstanceType {
     let (family, size) = name.split_once('.').unwrap();
     let labels = [
@@ -54,7 +56,7 @@ pub(super) fn instance(name: &str, cpu: i64, gib: i64, price: i64) -> InstanceTy
     }
 }
 
-/// c, m, r of 2, 4 and 8 cores; prices grow with size alone within a family, arm64 is a fifth cheaper.
+/// Families c, m and r with 2, 4 and 8 cores. Within a family, prices depend on size only. arm64 is a fifth cheaper.
 pub(super) fn catalog() -> Catalog {
     let mut instance_types = Vec::new();
     for (family, ratio, per_core) in [("c5", 2, 40_000), ("m5", 4, 48_000), ("r5", 8, 63_000), ("m6g", 4, 38_000)] {
@@ -83,7 +85,7 @@ pub(super) fn tolerate(key: &str) -> Toleration {
     Toleration { key: key.into(), operator: TolerationOperator::Exists, value: String::new(), effect: None }
 }
 
-/// A pool of amd64 on demand that may be consolidated at once.
+/// A pool of amd64 On-Demand nodes that may be consolidated at once.
 pub(super) fn pool(name: &str) -> NodePool {
     NodePool {
         name: NodePoolName::from(name),
@@ -118,7 +120,7 @@ pub(super) fn shape(milli: i64, gib: i64) -> PodShape {
     PodShape { namespace: "ns".into(), requests, ..PodShape::default() }
 }
 
-/// Pods with the label `app`.
+/// Selects pods with the label `app`.
 pub(super) fn selector(app: &str) -> Option<LabelSelector> {
     let match_labels = [("app".to_owned(), app.to_owned())].into();
     Some(LabelSelector { match_labels, match_expressions: Vec::new() })
@@ -131,7 +133,7 @@ pub(crate) fn app(name: &str, milli: i64) -> PodShape {
     one
 }
 
-/// Required spread of `web`.
+/// Required spread over `key` of the `web` pods.
 pub(crate) fn spread(key: &str, max_skew: i32) -> TopologySpread {
     TopologySpread {
         topology_key: key.into(),
@@ -158,7 +160,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// With one pool, `default`.
+    /// Creates a cluster with one pool, `default`.
     pub(crate) fn new() -> Self {
         Self::with([pool("default")])
     }
@@ -197,7 +199,7 @@ impl Cluster {
         self.snapshot.pods.last_mut().unwrap()
     }
 
-    /// `count` pending pods `name-0`, `name-1`...
+    /// Adds `count` pending pods `name-0`, `name-1`...
     pub(crate) fn pending(&mut self, name: &str, count: usize, shape: &PodShape) -> &mut Self {
         for index in 0..count {
             self.pod(&format!("{name}-{index}"), shape.clone(), PodState::Pending);
@@ -205,7 +207,8 @@ impl Cluster {
         self
     }
 
-    /// `count` virtual pods `name-1`, `name-2`... of a shape with the least priority, launched for on `node` if that is given.
+    /// Adds `count` virtual pods `name-1`, `name-2`... with the lowest priority. If `node` is given, it was launched
+    /// for them.
     pub(super) fn spare(&mut self, name: &str, count: usize, shape: &PodShape, node: Option<&str>) -> &mut Self {
         let shape = PodShape { priority: i32::MIN, ..shape.clone() };
         for number in 1..=count {
@@ -216,12 +219,12 @@ impl Cluster {
         self
     }
 
-    /// A pod that runs on `node`.
+    /// Adds a pod that runs on `node`.
     pub(super) fn bound(&mut self, name: &str, node: &str, shape: &PodShape) -> &mut Pod {
         self.pod(name, shape.clone(), PodState::Bound(NodeName::from(node)))
     }
 
-    /// A node in service of pool `default` and that type, in zone a, on demand.
+    /// Adds an initialized On-Demand node of this type in pool `default` and zone a.
     pub(super) fn node(&mut self, name: &str, kind: &str) -> &mut Node {
         self.node_of(name, kind, "default", CapacityType::OnDemand)
     }
@@ -292,7 +295,7 @@ impl Cluster {
         BTreeMap::from([(CatalogId::from("test"), self.catalog.clone())])
     }
 
-    /// The plan, which is checked for validity.
+    /// Computes the plan and checks that it is valid.
     pub(super) fn plan(&self) -> Plan {
         self.plan_with(true)
     }
@@ -310,7 +313,7 @@ impl Cluster {
     }
 }
 
-/// Type, number of pods, for each launch, sorted.
+/// Type and number of pods of each launch, sorted.
 pub(super) fn launched(plan: &Plan) -> Vec<(String, usize)> {
     let mut all: Vec<(String, usize)> =
         plan.launches.iter().map(|one| (one.offerings[0].instance_type.clone(), one.pods.len())).collect();
@@ -318,36 +321,36 @@ pub(super) fn launched(plan: &Plan) -> Vec<(String, usize)> {
     all
 }
 
-/// Node, number of pending pods, for each placement.
+/// Node and number of pending pods of each placement.
 pub(super) fn kept(plan: &Plan) -> Vec<(&str, usize)> {
     plan.placements.iter().map(|one| (one.node.as_str(), one.pods.len())).collect()
 }
 
-/// Node and reason for each termination.
+/// Node and reason of each termination.
 pub(super) fn removed(plan: &Plan) -> Vec<(&str, DisruptionReason)> {
     plan.terminations.iter().map(|one| (one.node.as_str(), one.reason)).collect()
 }
 
-/// Codes of the reasons why pools do not take the first pod without a place; empty if all have one.
+/// Codes of the reasons why pools cannot run the first unschedulable pod; empty if all pods are placed.
 pub(super) fn refused(plan: &Plan) -> Vec<ReasonCode> {
     let codes = plan.unschedulable.iter().take(1).flat_map(|one| &one.reasons).map(|reason| reason.code);
     codes.filter(|code| *code != ReasonCode::NoExistingNode).collect()
 }
 
-/// The text with that code for the first pod without a place.
+/// The message with this code for the first unschedulable pod.
 pub(super) fn told(plan: &Plan, code: ReasonCode) -> &str {
     let reasons = &plan.unschedulable[0].reasons;
     reasons.iter().find(|one| one.code == code).map_or_else(|| panic!("{reasons:#?}"), |one| &one.message)
 }
 
-/// Values of that kind over all offerings of all launches, each once.
+/// Distinct values of all offerings of all launches.
 pub(super) fn distinct(plan: &Plan, value: fn(&plimsoll_model::plan::OfferingChoice) -> &str) -> Vec<&str> {
     let all: std::collections::BTreeSet<&str> =
         plan.launches.iter().flat_map(|launch| launch.offerings.iter()).map(value).collect();
     all.into_iter().collect()
 }
 
-/// Pods per value of what `domain` says of a launch that is pinned to one.
+/// Pods by domain of launches that have a single domain.
 pub(super) fn counts(plan: &Plan, domain: fn(&plimsoll_model::plan::OfferingChoice) -> &str) -> Vec<(String, usize)> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for launch in &plan.launches {

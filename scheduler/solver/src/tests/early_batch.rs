@@ -1,4 +1,4 @@
-//! In a large burst some nodes are planned, and told, before the others.
+//! In a large burst, some nodes are planned and reported before the others.
 
 use super::builder::*;
 use crate::Planner;
@@ -6,7 +6,7 @@ use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, Plan, PlanOptions};
 use plimsoll_model::snapshot::SnapshotIndex;
 
-/// The plan, which is checked, and what was told before it was whole.
+/// Returns the plan, which is checked, and the launches that were reported early.
 fn told(cluster: &Cluster) -> (Plan, Vec<Launch>) {
     let (mut early, snapshot) = (Vec::new(), cluster.snapshot.sorted());
     let (index, catalogs) = (SnapshotIndex::new(&snapshot), cluster.catalogs());
@@ -17,7 +17,7 @@ fn told(cluster: &Cluster) -> (Plan, Vec<Launch>) {
     (plan, early)
 }
 
-/// Plain pods, and others that are spread over zones.
+/// Pods without constraints, and pods that are spread over zones.
 fn burst(plain: usize) -> Cluster {
     let mut cluster = Cluster::new();
     let mut spread_out = shape(500, 1);
@@ -37,7 +37,7 @@ fn the_plan_of_a_burst_begins_with_what_was_told() {
     assert!(!early.is_empty());
     assert_eq!(plan.launches[..early.len()], early);
     let early_batch: usize = early.iter().map(|launch| launch.pods.len()).sum();
-    assert_eq!(early_batch, 2_000, "the bound on what goes ahead");
+    assert_eq!(early_batch, 2_000, "maximum size of the early batch");
     assert!(early.iter().flat_map(|launch| &launch.pods).all(|pod| !pod.name.contains("web")));
     let placed: usize = plan.launches.iter().map(|launch| launch.pods.len()).sum();
     assert_eq!((placed, plan.unschedulable.len()), (20_300, 0));

@@ -1,4 +1,4 @@
-//! Who is dealt out first, where the place of some decides about that of others.
+//! Order of assignment if the placement of some pods determines that of others.
 
 use super::builder::*;
 use plimsoll_model::names::label;
@@ -14,12 +14,12 @@ fn members_of_a_spread_that_have_no_choice_come_before_its_owners() {
     bound.topology_spread = vec![spread(label::ZONE, 1)];
     bound.topology_spread[0].honor_node_affinity = false;
     let mut cluster = Cluster::new();
-    // With a node in another zone kube-scheduler counts that zone as well.
+    // If another zone has a node, kube-scheduler counts that zone, too.
     cluster.node("n1", "c5.large");
     let plan = cluster.pending("bound", 1, &bound).pending("free", 1, &free).plan();
     assert_eq!(plan.unschedulable[0].pod.name, "ns/bound-0");
-    assert_eq!(refused(&plan), [ReasonCode::TopologyUnsatisfiable], "one in zone-b, none in two other zones");
-    // Without one both are bound.
+    assert_eq!(refused(&plan), [ReasonCode::TopologyUnsatisfiable], "one pod in zone-b, none in the other two zones");
+    // Without such a node, both pods are bound.
     let plan = Cluster::new().pending("bound", 1, &bound).pending("free", 1, &free).plan();
     assert_eq!((plan.unschedulable.len(), distinct(&plan, |one| &one.zone)), (0, vec!["zone-b"]));
 }
@@ -34,7 +34,7 @@ fn followers_wait_for_those_they_follow_whatever_they_prefer() {
     follower.preferred_node_affinity = vec![PreferredTerm { weight: 1, term: zone }];
     let plan = Cluster::new().pending("leader", 1, &leader).pending("follower", 1, &follower).plan();
     assert_eq!((plan.unschedulable.len(), distinct(&plan, |one| &one.zone)), (0, vec!["zone-b"]));
-    // Of pods that all follow each other, those with the least choice say where.
+    // If all pods follow each other, the pods with the fewest possible zones determine the zone.
     leader.pod_affinity.clone_from(&follower.pod_affinity);
     let plan = Cluster::new().pending("a", 2, &follower).pending("b", 1, &leader).plan();
     assert_eq!((plan.unschedulable.len(), distinct(&plan, |one| &one.zone)), (0, vec!["zone-b"]));
@@ -49,7 +49,7 @@ fn of_pods_that_must_share_a_zone_as_many_go_as_limits_allow() {
     cluster.pool().limits.set("cpu", 6000);
     let plan = cluster.pending("web", 5, &web).plan();
     assert_eq!((plan.launches.len(), plan.unschedulable.len()), (3, 2));
-    // A zone without room does not hold them: here only zone-b has some.
+    // A zone without capacity does not attract the pods: only zone-b has capacity here.
     let mut cluster = Cluster::with([]);
     cluster.node("n1", "c5.large");
     cluster.bound("full", "n1", &shape(2000, 1));

@@ -1,4 +1,4 @@
-//! Launches of several pools or domains looked at together.
+//! Local search over launches of several pools or domains.
 
 use super::builder::*;
 use plimsoll_model::names::label;
@@ -15,7 +15,8 @@ fn pools(plan: &Plan) -> Vec<&str> {
 
 #[test]
 fn pods_share_the_nodes_of_a_pool_that_others_need() {
-    // The pool that is first by name takes whoever need not go to the other; that one's node has room for them.
+    // The pool that is first by name gets all pods that need not run in the other pool. The other pool's node has
+    // capacity for them.
     let mut team = pool("a-team");
     team.taints = vec![taint("team", TaintEffect::NoSchedule)];
     team.labels.insert("team".into(), "a".into());
@@ -27,7 +28,7 @@ fn pods_share_the_nodes_of_a_pool_that_others_need() {
     let plan =
         Cluster::with([team.clone(), pool("z-any")]).pending("bound", 1, &bound).pending("free", 1, &free).plan();
     assert_eq!((pools(&plan), launched(&plan)), (vec!["a-team"], vec![("c5.large".to_owned(), 2)]));
-    // Whoever does not tolerate the taint stays away.
+    // Pods that do not tolerate the taint do not move.
     let plan =
         Cluster::with([team, pool("z-any")]).pending("bound", 1, &bound).pending("free", 1, &shape(500, 1)).plan();
     assert_eq!(pools(&plan), ["a-team", "z-any"]);
@@ -35,7 +36,7 @@ fn pods_share_the_nodes_of_a_pool_that_others_need() {
 
 #[test]
 fn nothing_moves_to_a_lighter_pool_that_no_pod_needs() {
-    // The light pool is cheaper, but nobody needs it.
+    // The lighter pool is cheaper, but no pod needs it.
     let (mut heavy, mut light) = (pool("heavy"), pool("light"));
     heavy.weight = 10;
     heavy.requirements.push(requirement("karpenter.k8s.aws/instance-family", Operator::In, &["r5"]));
@@ -46,7 +47,7 @@ fn nothing_moves_to_a_lighter_pool_that_no_pod_needs() {
 
 #[test]
 fn a_limit_holds_when_launches_are_put_together() {
-    // One node of four cores for all would be above the limit of three.
+    // One node of four cores for all pods would exceed the limit of three.
     let mut team = pool("a-team");
     team.taints = vec![taint("team", TaintEffect::NoSchedule)];
     team.labels.insert("team".into(), "a".into());
@@ -62,7 +63,7 @@ fn a_limit_holds_when_launches_are_put_together() {
 
 #[test]
 fn a_pod_whose_zone_is_open_goes_where_others_must() {
-    // Any zone would do, and in one of them a node is needed anyway.
+    // The spread pods may run in any zone, and one of the zones needs a node anyway.
     let mut spread_out = app("web", 500);
     spread_out.topology_spread = vec![spread(label::ZONE, 1)];
     let mut bound = shape(1000, 1);
@@ -73,7 +74,8 @@ fn a_pod_whose_zone_is_open_goes_where_others_must() {
 
 #[test]
 fn a_group_that_starts_on_a_host_still_follows_those_it_must() {
-    // Beside db and away from db at once: no place at all, whomever else they would like to be with.
+    // The pods require affinity and anti-affinity to db at once, so they cannot be placed regardless of their
+    // preferences.
     let wished = |term| PodAffinityTerm { weight: Some(50), ..term };
     let mut broken = app("web", 500);
     broken.pod_affinity = vec![
@@ -87,7 +89,7 @@ fn a_group_that_starts_on_a_host_still_follows_those_it_must() {
 
 #[test]
 fn a_wish_of_some_costs_no_other_pod_its_place() {
-    // Three pods on three nodes, as they would like, leave no room below the limit for the last one.
+    // Three pods on three nodes, as they prefer, would leave no headroom of the limit for the last pod.
     let mut shy = app("web", 500);
     shy.pod_affinity = vec![PodAffinityTerm { weight: Some(1), ..affinity(label::HOSTNAME, true, "web") }];
     let mut cluster = Cluster::new();
@@ -101,10 +103,11 @@ fn a_wish_of_some_costs_no_other_pod_its_place() {
 fn a_wish_that_part_of_the_pods_can_have_costs_half_as_much_again_at_most() {
     let mut shy = app("web", 100);
     shy.pod_affinity = vec![PodAffinityTerm { weight: Some(1), ..affinity(label::ZONE, true, "web") }];
-    // One node would do for all; in three zones they would cost three times that, and not even then would all of them be apart.
+    // One node is enough for all pods. Nodes in three zones would cost three times as much, and the pods still could
+    // not all be apart.
     let plan = Cluster::new().pending("web", 12, &shy).plan();
     assert_eq!((plan.launches.len(), plan.unschedulable.len()), (1, 0));
-    // Where all of them can be apart they are.
+    // If all pods can be apart, they are.
     let plan = Cluster::new().pending("web", 3, &shy).plan();
     assert_eq!(plan.launches.len(), 3);
 }

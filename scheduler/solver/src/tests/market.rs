@@ -1,4 +1,4 @@
-//! NodePools of equal weight compete by price; names mean nothing.
+//! NodePools of equal weight compete by price. Their names do not matter.
 
 use super::builder::*;
 use super::properties::steady;
@@ -16,7 +16,7 @@ fn of_types(name: &str, types: &[&str]) -> NodePool {
     one
 }
 
-/// Names in both orders, so that neither decides.
+/// Names in both orders, so that neither order decides.
 #[test]
 fn of_pools_of_one_weight_the_cheaper_one_launches() {
     for (cheap, dear) in [("a", "z"), ("z", "a")] {
@@ -36,7 +36,7 @@ fn a_higher_weight_comes_before_a_lower_price() {
     assert_eq!(plan.launches[0].node_pool.as_str(), "dear");
 }
 
-/// One pool has the cores, one the memory, and only that one can take all: both together are cheaper.
+/// One pool has the cores, the other the memory, and only the latter can run all pods. Both together are cheaper.
 #[test]
 fn pods_go_to_the_pools_that_suit_them() {
     let pods = [(7, 1, 24), (1, 24, 4)];
@@ -48,12 +48,12 @@ fn pods_go_to_the_pools_that_suit_them() {
         assert_eq!((together.unschedulable.len(), alone.unschedulable.len()), (0, 0));
         assert!(together.hourly < alone.hourly, "{} beside {}", together.hourly, alone.hourly);
         for name in [first, second] {
-            assert!(together.launches.iter().any(|one| one.node_pool.as_str() == name), "nothing of {name}");
+            assert!(together.launches.iter().any(|one| one.node_pool.as_str() == name), "no launch of {name}");
         }
     }
 }
 
-/// What limits leave no room for goes to the next.
+/// Pods that exceed the limit of one pool run in the next pool.
 #[test]
 fn limits_of_each_pool_hold() {
     let mut cheap = of_types("cheap", &["c5.large"]);
@@ -64,7 +64,7 @@ fn limits_of_each_pool_hold() {
     assert_eq!((pools, plan.unschedulable.len()), (vec!["cheap", "dear", "dear"], 0));
 }
 
-/// A node is replaced by one of another pool of the same weight if that is cheaper.
+/// A node is replaced by a node of another pool of the same weight if that is cheaper.
 #[test]
 fn a_replacement_comes_from_the_cheapest_pool() {
     for (cheap, dear) in [("a", "z"), ("z", "a")] {
@@ -77,7 +77,7 @@ fn a_replacement_comes_from_the_cheapest_pool() {
     }
 }
 
-/// Name, types, limit in cores.
+/// Name, types, and limit in cores.
 type DrawnPool = (String, Vec<&'static str>, Option<i64>);
 
 /// Pools with random names, of random types, some with limits.
@@ -88,7 +88,7 @@ fn any_pools() -> impl Strategy<Value = Vec<DrawnPool>> {
 
 fn pools(drawn: &[DrawnPool]) -> Vec<NodePool> {
     let named = drawn.iter().enumerate().map(|(index, (name, types, limit))| {
-        // Distinct, and still in any order.
+        // Makes names distinct, in any order.
         let mut one = of_types(&format!("{name}-{index}"), types);
         if let Some(cores) = limit {
             one.limits.set("cpu", cores * 1000);
@@ -98,7 +98,7 @@ fn pools(drawn: &[DrawnPool]) -> Vec<NodePool> {
     named.collect()
 }
 
-/// Quarters of a core, GiB, number.
+/// Quarters of a core, GiB, and number of pods.
 fn any_pods() -> impl Strategy<Value = Vec<(i64, i64, usize)>> {
     prop::collection::vec((1..12_i64, 0..10_i64, 1..12_usize), 1..5)
 }
@@ -108,11 +108,11 @@ fn planned(pools: Vec<NodePool>, pods: &[(i64, i64, usize)]) -> Plan {
     for (index, (cores, gib, count)) in pods.iter().enumerate() {
         cluster.pending(&format!("p{index}"), *count, &shape(cores * 250, *gib));
     }
-    // Validity is checked there, limits of each pool included.
+    // Also checks validity, including the limits of each pool.
     cluster.plan()
 }
 
-/// The same, with the pods of each shape spread over zones.
+/// Like `planned`, with the pods of each shape spread over zones.
 fn planned_spread(pools: Vec<NodePool>, pods: &[(i64, i64, usize)]) -> Plan {
     let mut cluster = Cluster::with(pools);
     for (index, (cores, gib, count)) in pods.iter().enumerate() {
@@ -135,17 +135,17 @@ proptest! {
 }
 
 proptest! {
-    // Each case is up to six plans, and each plan tries every pool with every zone.
+    // Each case computes up to six plans, and each plan tries every pool with every zone.
     #![proptest_config(ProptestConfig { cases: 200, ..steady() })]
 
-    /// Pods that are spread over zones, too.
+    /// Also holds for pods that are spread over zones.
     #[test]
     fn the_same_holds_for_pods_that_are_spread((drawn, pods) in (any_pools(), any_pods())) {
         compare(&pools(&drawn), |pools| planned_spread(pools, &pods))?;
     }
 }
 
-/// The plan for all pools beside those for each of them.
+/// Compares the plan for all pools with the plan for each single pool.
 fn compare(pools: &[NodePool], plan: impl Fn(Vec<NodePool>) -> Plan) -> Result<(), TestCaseError> {
     let together = plan(pools.to_vec());
     for pool in pools {

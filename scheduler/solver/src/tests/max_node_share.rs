@@ -1,10 +1,10 @@
-//! Of a burst no single node takes too much.
+//! No single node runs too large a share of a burst.
 
 use super::builder::*;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::PlanOptions;
 
-/// Two sizes, the larger one much cheaper by the pod, with room for a thousand pods by number.
+/// Two sizes. The larger one is much cheaper per pod, and can run a thousand pods.
 fn cluster() -> Cluster {
     let mut cluster = Cluster::new();
     let sizes = [instance("c5.24xlarge", 24, 48, 300_000), instance("c5.48xlarge", 48, 96, 480_000)];
@@ -13,7 +13,7 @@ fn cluster() -> Cluster {
     cluster
 }
 
-/// No node takes more than half.
+/// A node runs at most half of the pods.
 fn half() -> PlanOptions {
     PlanOptions { max_share_per_node: 50, ..PlanOptions::default() }
 }
@@ -28,7 +28,7 @@ fn no_node_takes_more_than_half_of_a_burst() {
         plan.launches.iter().map(|launch| launch.pods.len()).max()
     };
     assert_eq!(most(PlanOptions::default().max_share_per_node), Some(300), "the cheapest plan is one node");
-    // 300 counts as 256.
+    // 300 is rounded down to 256.
     assert!(most(50).is_some_and(|most| most <= 128));
     assert!(most(99).is_some_and(|most| most <= 253));
 }
@@ -49,7 +49,7 @@ fn daemon_sets_do_not_count_for_the_share() {
 #[test]
 fn the_bound_gives_way_where_pods_would_be_left() {
     let mut limited = cluster();
-    // Two of the smaller size would have room for 256 pods by the bound.
+    // Two nodes of the smaller size could run 256 pods within the maximum share.
     limited.pool().limits.set("cpu", 48_000);
     let plan = limited.pending("p", 300, &shape(100, 0)).plan_by(&half());
     assert_eq!((launched(&plan), plan.unschedulable.len()), (vec![("c5.48xlarge".to_owned(), 300)], 0));

@@ -1,4 +1,4 @@
-//! What a launch carries besides its pods.
+//! Contents of a launch other than its pods.
 
 use super::builder::*;
 use crate::solve;
@@ -71,7 +71,7 @@ fn overlays_change_prices_and_capacity() {
     cluster.pool().overlays = vec![overlay("cheap", "r5", Some(PriceChange::ByShare(-900_000)))];
     let plan = cluster.plan();
     assert_eq!((launched(&plan), plan.hourly.0), (vec![("r5.large".to_owned(), 1)], 12_600));
-    assert!(plan.launches[0].prioritized, "EC2 knows nothing of the price");
+    assert!(plan.launches[0].prioritized, "EC2 does not know the price");
     let mut slots = overlay("slots", "m5", None);
     slots.capacity = Resources::from([("example.com/slot", 2)]);
     let mut wanting = shape(100, 1);
@@ -84,7 +84,7 @@ fn overlays_change_prices_and_capacity() {
     assert_eq!(launched(&plan), [("m5.large".to_owned(), 1), ("m5.large".to_owned(), 2)]);
     assert!(
         plan.launches.iter().all(|launch| !launch.requests.contains("example.com/slot")),
-        "nobody else knows of it"
+        "only the overlay provides the resource"
     );
 }
 
@@ -103,5 +103,5 @@ fn a_node_counts_all_that_it_costs_for_what_it_does() {
         (launched(&plan), plan.hourly.0, plan.lower_bound.0),
         (vec![("m5.large".to_owned(), 1)], 53_000, 53_000)
     );
-    assert!(plan.launches[0].prioritized, "by price alone EC2 would buy c5.large");
+    assert!(plan.launches[0].prioritized, "by price alone EC2 would launch c5.large");
 }

@@ -1,4 +1,4 @@
-//! On-Demand and Spot mixed as NodePools and workloads ask.
+//! Ratios of On-Demand to Spot capacity of NodePools and workloads.
 
 use super::builder::*;
 use plimsoll_model::catalog::CapacityType;
@@ -10,7 +10,7 @@ use plimsoll_model::snapshot::{NodePool, OnDemandMix, OnDemandWish, PodShape};
 const OD: CapacityType = CapacityType::OnDemand;
 const SPOT: CapacityType = CapacityType::Spot;
 
-/// A pool that may buy both.
+/// A pool that may launch both.
 fn both() -> NodePool {
     let mut pool = pool("default");
     pool.requirements = vec![requirement(label::ARCH, Operator::In, &["amd64"])];
@@ -22,7 +22,7 @@ fn wishing(base: u32, percentage: u32) -> PodShape {
     PodShape { on_demand: Some(wish), ..shape(1000, 2) }
 }
 
-/// Pods on launches that are On-Demand whatever is chosen, and on others.
+/// Number of pods on launches that are certainly On-Demand, and on other launches.
 fn split(plan: &Plan) -> (usize, usize) {
     let (mut on_demand, mut other) = (0, 0);
     for launch in &plan.launches {
@@ -35,7 +35,7 @@ fn split(plan: &Plan) -> (usize, usize) {
 #[test]
 fn a_workload_gets_its_share_on_demand_and_the_rest_on_spot() {
     for ((base, percentage), expected) in [((0, 30), (3, 7)), ((2, 0), (2, 8)), ((2, 50), (6, 4)), ((0, 0), (0, 10))] {
-        // As large as the smallest node: an On-Demand node has no room to spare for others.
+        // As large as the smallest node, so an On-Demand node has no capacity left for other pods.
         let pod = PodShape { requests: shape(2000, 4).requests, ..wishing(base, percentage) };
         let plan = Cluster::with([both()]).pending("p", 10, &pod).plan();
         assert_eq!((split(&plan), plan.unschedulable.len()), (expected, 0), "{base} and {percentage} %");
@@ -48,7 +48,8 @@ fn pods_that_run_count() {
     cluster.node_of("old", "m5.2xlarge", "default", OD);
     cluster.node_of("cheap", "m5.large", "default", SPOT);
     (0..4).for_each(|index| drop(cluster.bound(&format!("r{index}"), "old", &wishing(0, 50)).name.clone()));
-    // 4 of 4 run On-Demand; of 8 four have to: all new ones may be Spot, but room that is there is taken first.
+    // All 4 existing pods run On-Demand, and 4 of 8 must. All new pods may run on Spot, but existing capacity is used
+    // first.
     cluster.snapshot.nodes[0].cordoned = true;
     cluster.snapshot.nodes[1].cordoned = true;
     cluster.pending("p", 4, &wishing(0, 50));
@@ -68,7 +69,7 @@ fn what_runs_on_demand_is_not_moved_to_spot_below_the_share() {
     cluster.snapshot.pods.clear();
     cluster.bound("a", "n", &shape(1000, 2));
     let plan = cluster.plan();
-    assert_eq!(plan.launches[0].offerings[0].capacity_type, SPOT, "without the wish, Spot is cheaper");
+    assert_eq!(plan.launches[0].offerings[0].capacity_type, SPOT, "without a ratio, Spot is cheaper");
 }
 
 #[test]
@@ -85,7 +86,7 @@ fn a_pool_says_it_for_all_pods_that_do_not() {
     pool.on_demand = Some(OnDemandMix { base: 1, percentage: 50 });
     let mut cluster = Cluster::with([pool]);
     cluster.pending("p", 3, &shape(1000, 2)).pending("q", 4, &shape(500, 2)).pending("own", 2, &wishing(0, 0));
-    // Of 7 the first and half of 6.
+    // The first of 7, and half of the other 6.
     assert_eq!(split(&cluster.plan()), (4, 5));
 }
 

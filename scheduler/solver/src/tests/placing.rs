@@ -1,4 +1,4 @@
-//! Where pods can run: resources, selectors, affinity, taints, ports, nodes that are there.
+//! Basic placement: resources, selectors, affinity, taints, ports, and existing nodes.
 
 use super::builder::*;
 use plimsoll_model::catalog::CapacityType;
@@ -19,7 +19,7 @@ fn the_cheapest_type_that_fits_is_chosen() {
 
 #[test]
 fn pods_share_nodes_by_price_and_not_by_size() {
-    // Eight pods of 1 core and 2 GiB fill c5 exactly, whatever the sizes.
+    // Eight pods of 1 core and 2 GiB fill c5 nodes of any size exactly.
     let plan = Cluster::new().pending("p", 8, &shape(1000, 2)).plan();
     assert_eq!(plan.hourly.0, 320_000);
     assert_eq!(plan.lower_bound, plan.hourly);
@@ -27,7 +27,7 @@ fn pods_share_nodes_by_price_and_not_by_size() {
 
 #[test]
 fn a_node_takes_no_more_pods_than_it_has_places_for() {
-    // 21 tiny pods: 20 places per node.
+    // 21 tiny pods. A node can run 20 pods.
     let plan = Cluster::new().pending("p", 21, &shape(10, 0)).plan();
     let mut pods: Vec<usize> = launched(&plan).into_iter().map(|(_, pods)| pods).collect();
     pods.sort_unstable();
@@ -196,7 +196,7 @@ fn daemon_sets_take_their_room_where_they_will_run() {
     let plan = Cluster::new().daemon_set("agent", &daemon).pending("p", 1, &shape(1600, 1)).plan();
     assert_eq!(launched(&plan), [("c5.xlarge".to_owned(), 1)]);
     assert_eq!(plan.launches[0].requests.get("cpu"), 2100);
-    // One that selects other nodes takes nothing.
+    // A DaemonSet that selects other nodes uses no resources.
     daemon.node_selector.insert("team".into(), "blue".into());
     let plan = Cluster::new().daemon_set("agent", &daemon).pending("p", 1, &shape(1600, 1)).plan();
     assert_eq!(launched(&plan), [("c5.large".to_owned(), 1)]);

@@ -1,4 +1,4 @@
-//! A planner that follows a cluster gives each time the plan that a new one gives.
+//! A planner that follows a changing cluster computes the same plans as a new planner.
 
 use super::builder::{Cluster, app};
 use super::properties::{any_social_cluster, steady};
@@ -10,7 +10,7 @@ use plimsoll_model::time::Millis;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// What became of a list.
+/// Differences between two lists.
 fn edits<T: PartialEq>(old: &[T], new: &[T], key: fn(&T) -> &str) -> Edits {
     let find = |list: &[T], wanted: &str| list.iter().position(|one| key(one) == wanted);
     let mut edits = Edits::default();
@@ -25,28 +25,28 @@ fn edits<T: PartialEq>(old: &[T], new: &[T], key: fn(&T) -> &str) -> Edits {
     edits
 }
 
-/// One thing that may change between two plans.
+/// A change between two plans.
 #[derive(Debug, Clone)]
 enum Step {
-    /// Every so manieth pod goes.
+    /// Removes every n-th pod.
     PodsGo(usize),
-    /// Every so manieth pending pod is on the first node.
+    /// Binds every n-th pending pod to the first node.
     PodsBound(usize),
     NodeGoes(usize),
     NodeChanges(usize),
     TimePasses,
-    /// A zone is out of capacity, for so many minutes.
+    /// A zone lacks capacity for this number of minutes.
     OutOfCapacity(u64),
     LimitRaised,
-    /// The last pool launches no more, or again.
+    /// Toggles whether the last pool is being deleted.
     PoolComesOrGoes,
-    /// Nodes of the first pool cost so much beside their price.
+    /// Sets the cost of the first pool's nodes in addition to their price.
     NodesCost(i64),
-    /// A shape that nothing refers to any more goes.
+    /// Removes a shape that no pod refers to.
     ShapesGo,
-    /// A shape of the other cluster comes, with a pod that waits, or (an even number) runs.
+    /// Adds a shape of the other cluster, with a pending pod or (if even) a running pod.
     ShapeComes(usize),
-    /// All is different.
+    /// Replaces the whole cluster.
     Other,
 }
 
@@ -172,5 +172,5 @@ fn a_cancelled_solve_ends_with_a_valid_plan() {
     let index = SnapshotIndex::new(&cluster.snapshot);
     let plan = planner.solve(&cluster.snapshot, &index, &catalogs, &PlanOptions::default());
     assert_eq!(plimsoll_invariants::check(&cluster.snapshot, &catalogs, &plan), []);
-    assert_eq!(plan.unschedulable, [], "pods with a place keep it");
+    assert_eq!(plan.unschedulable, [], "placed pods keep their nodes");
 }

@@ -1,4 +1,4 @@
-//! What pools say: requirements, open labels, weights, limits, minValues, offerings out of capacity.
+//! Settings of pools: requirements, custom labels, weights, limits, minValues, and offerings without capacity.
 
 use super::builder::*;
 use plimsoll_model::catalog::CapacityType;
@@ -101,7 +101,7 @@ fn limits_count_what_is_there_and_the_largest_type_that_a_launch_lists() {
     cluster.node("n1", "c5.large");
     cluster.bound("b", "n1", &shape(2000, 1));
     let plan = cluster.pending("p", 4, &shape(3000, 1)).plan();
-    // 8 cores are left: two nodes of 4, and no more.
+    // 8 cores are left: exactly two nodes of 4 cores.
     assert_eq!(plan.launches.iter().map(|one| one.pods.len()).sum::<usize>(), 2);
     assert_eq!((plan.unschedulable.len(), refused(&plan)), (2, vec![ReasonCode::LimitReached]));
 }
@@ -126,12 +126,12 @@ fn min_values_widen_what_a_launch_counts_and_fail_where_they_cannot() {
     sizes.min_values = Some(2);
     cluster.pool().requirements.extend([families, sizes]);
     cluster.pool().limits.set("cpu", 4000);
-    // c5, m5, r5 in large and xlarge: each launch counts 4 cores.
+    // c5, m5 and r5 in large and xlarge: each launch is charged 4 cores.
     let plan = cluster.pending("p", 2, &shape(1900, 1)).plan();
     assert_eq!(
         (plan.launches.len(), plan.launches[0].pods.len()),
         (1, 1),
-        "two would need 4 cores in one of two sizes"
+        "two pods would need 4 cores in one of two sizes"
     );
     assert_eq!(distinct(&plan, |one| &one.instance_type).len(), 6);
     cluster.pool().limits.set("cpu", 3000);
@@ -153,7 +153,7 @@ fn min_values_that_cannot_be_met_are_lowered_by_best_effort() {
     let plan = cluster.plan_by(&options);
     families.min_values = Some(3);
     assert_eq!((plan.unschedulable.len(), plan.launches[0].requirements.contains(&families)), (0, true));
-    // What can be met is kept.
+    // minValues that can be met is kept.
     cluster.pool().requirements.pop();
     families.min_values = Some(2);
     cluster.pool().requirements.push(families.clone());
@@ -207,7 +207,7 @@ fn no_launch_lists_more_than_it_needs_where_that_leaves_a_pod() {
     cluster.pool().limits.set("cpu", 4000);
     let mut plain = shape(1500, 1);
     plain.node_selector.insert(label::ZONE.into(), "zone-a".into());
-    // It would rather be on a larger node, for which there is no room; then on one of two cores, for which there is.
+    // The pods prefer a larger node, which exceeds the limit. A node of two cores does not.
     let mut choosy = shape(1200, 1);
     choosy.node_selector.insert(label::ZONE.into(), "zone-b".into());
     let term = term(&[requirement("karpenter.k8s.aws/instance-size", Operator::In, &["xlarge"])]);

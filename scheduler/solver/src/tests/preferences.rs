@@ -1,4 +1,4 @@
-//! What pods only prefer: required first, given up where there is no place, by as few pods as possible.
+//! Preferences: required first, and given up by as few pods as possible.
 
 use super::builder::*;
 use plimsoll_model::names::label;
@@ -32,12 +32,12 @@ fn the_heaviest_preferred_term_that_is_possible_is_honoured() {
     let mut one = shape(500, 1);
     one.preferred_node_affinity = vec![prefers(10, label::ZONE, "zone-b"), prefers(90, label::ZONE, "zone-c")];
     assert_eq!(zones(&alone(&one)), ["zone-c"]);
-    // Nobody sells that: the next one counts.
+    // No offering matches, so the next preference applies.
     one.preferred_node_affinity[1] = prefers(90, label::ZONE, "zone-x");
     assert_eq!(zones(&alone(&one)), ["zone-b"]);
     one.preferred_node_affinity.remove(0);
     assert_eq!(zones(&alone(&one)), ["zone-a", "zone-b", "zone-c"]);
-    // A term without anything prefers nothing.
+    // An empty term has no effect.
     one.preferred_node_affinity = vec![PreferredTerm { weight: 100, term: term(&[]) }];
     assert_eq!(zones(&alone(&one)).len(), 3);
 }
@@ -70,7 +70,7 @@ fn only_those_pods_give_in_that_find_no_place() {
     let mut web = app("web", 500);
     web.pod_affinity = vec![wished(100, affinity(label::ZONE, true, "web"))];
     let plan = Cluster::new().pending("web", 5, &web).plan();
-    // One in each zone; the other two join them instead of getting a node of their own.
+    // One pod in each zone. The other two share these nodes instead of getting nodes of their own.
     assert_eq!((plan.unschedulable.len(), plan.launches.len(), zones(&plan).len()), (0, 3, 3));
     assert_eq!(plan.launches.iter().map(|one| one.pods.len()).sum::<usize>(), 5);
 }
@@ -82,7 +82,7 @@ fn spread_that_is_wished_for_is_kept_where_it_can_be() {
     let plan = Cluster::new().pending("web", 6, &web).plan();
     let even: Vec<usize> = counts(&plan, |one| &one.zone).into_iter().map(|(_, count)| count).collect();
     assert_eq!(even, [2, 2, 2]);
-    // A zone that cannot grow holds nobody back for good.
+    // A zone without capacity does not block the other pods.
     let mut cluster = Cluster::new();
     for kind in &mut cluster.catalog.instance_types {
         kind.offerings.iter_mut().filter(|one| one.zone == "zone-c").for_each(|one| one.available = false);
@@ -95,7 +95,7 @@ fn spread_that_is_wished_for_is_kept_where_it_can_be() {
 
 #[test]
 fn what_is_given_up_first_is_affinity_then_anti_affinity_then_node_affinity_then_spread() {
-    // Each wish by itself could be had, but no two of them together.
+    // Each preference can be satisfied alone, but no two of them together.
     let mut cluster = Cluster::new();
     cluster.node("n1", "c5.large").labels.insert(label::ZONE.into(), "zone-a".into());
     cluster.bound("db", "n1", &app("db", 2000));
@@ -140,7 +140,7 @@ fn who_is_avoided_by_wish_only_may_come_close() {
     let mut cluster = Cluster::new();
     cluster.node("n1", "c5.large");
     cluster.bound("shy", "n1", &shy);
-    // Of those that run, nobody is kept away; of those that come, none goes where web is.
+    // Running pods are not affected. New pods avoid nodes with web pods.
     let plan = cluster.clone().pending("web", 1, &app("web", 100)).plan();
     assert_eq!(kept(&plan), [("n1", 1)]);
     cluster.bound("web", "n1", &app("web", 100));
@@ -156,7 +156,7 @@ fn pods_that_have_no_place_at_all_still_say_why() {
     one.preferred_node_affinity = vec![prefers(1, label::ZONE, "zone-a"), prefers(2, label::ZONE, "zone-b")];
     let plan = Cluster::new().pending("web", 3, &one).plan();
     assert_eq!((plan.unschedulable.len(), refused(&plan)), (3, vec![ReasonCode::InsufficientResources]));
-    // Limits are no matter of preference either.
+    // Limits do not depend on preferences either.
     let mut cluster = Cluster::new();
     cluster.pool().limits.set("cpu", 2000);
     one.requests.set("cpu", 1500);
@@ -176,7 +176,7 @@ fn consolidation_does_not_take_away_what_pods_prefer() {
     assert_eq!(removed(&cluster.plan()), []);
     let options = PlanOptions { preference_policy: PreferencePolicy::Ignore, ..PlanOptions::default() };
     assert_eq!(cluster.plan_by(&options).terminations.len(), 1);
-    // What nobody could give them does not hold the node.
+    // A preference that cannot be satisfied does not block the removal of the node.
     let mut far = shape(500, 1);
     far.preferred_node_affinity = vec![prefers(1, label::ZONE, "zone-x")];
     let mut cluster = Cluster::new();
@@ -196,7 +196,7 @@ fn pods_that_cannot_avoid_a_taint_share_nodes_with_those_that_need_not() {
     let mut cluster = Cluster::with([tainted.clone()]);
     let plan = cluster.pending("a", 2, &tolerant).pending("b", 2, &shape(500, 1)).plan();
     assert_eq!((launched(&plan), plan.unschedulable.len()), (vec![("c5.large".to_owned(), 4)], 0));
-    // Where there is another pool, it is taken as long as its limits allow.
+    // If there is another pool, it is used as long as its limits allow.
     let mut other = pool("other");
     other.limits.set("cpu", 2000);
     let plan = Cluster::with([tainted, other]).pending("b", 3, &shape(1500, 1)).plan();

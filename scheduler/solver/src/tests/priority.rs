@@ -1,4 +1,4 @@
-//! Who goes without where there is not room for all.
+//! Pods of lower priority are left unplaced first.
 
 use super::builder::*;
 use plimsoll_model::plan::{Plan, ReasonCode};
@@ -8,7 +8,7 @@ fn important(priority: i32, milli: i64) -> PodShape {
     PodShape { priority, ..shape(milli, 1) }
 }
 
-/// Names of pods without a place, without namespace.
+/// Names of unschedulable pods, without namespace.
 fn left(plan: &Plan) -> Vec<&str> {
     plan.unschedulable.iter().map(|one| one.pod.name.trim_start_matches("ns/")).collect()
 }
@@ -17,14 +17,14 @@ fn left(plan: &Plan) -> Vec<&str> {
 fn limits_leave_out_the_lower_priority() {
     let mut cluster = Cluster::new();
     cluster.pool().limits.set("cpu", 8000);
-    // By size the large ones would be first; only four cores more than the important ones need are left.
+    // By size, the large pod would be first. The limit leaves only the four cores that the important pods need.
     cluster.pending("large", 1, &important(0, 7000)).pending("small", 4, &important(100, 1000));
     let plan = cluster.plan();
     assert_eq!((left(&plan), refused(&plan)), (vec!["large-0"], vec![ReasonCode::LimitReached]));
     for shape in &mut cluster.snapshot.shapes {
         shape.priority = -shape.priority;
     }
-    assert!(left(&cluster.plan()).iter().all(|name| name.starts_with("small")), "the other way round");
+    assert!(left(&cluster.plan()).iter().all(|name| name.starts_with("small")), "with reversed priorities");
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn lower_ones_still_take_what_higher_ones_cannot_use() {
         &important(1, 500),
     );
     let plan = cluster.plan();
-    // 8 cores at the most: two of mid, and low beside them.
+    // At most 8 cores: two pods of mid, and low in addition.
     assert_eq!(left(&plan), ["huge-0", "mid-2"]);
     assert_eq!(launched(&plan).iter().map(|(_, pods)| pods).sum::<usize>(), 4);
 }
@@ -62,7 +62,7 @@ fn without_shortage_priorities_change_nothing() {
 
 #[test]
 fn some_of_a_low_priority_are_placed_beside_the_high_ones() {
-    // The limit is enough for two nodes of four cores, or for four of two; those of low priority each want a node without another of them.
+    // The limit permits two nodes of four cores, or four of two. The pods of low priority must be on different nodes.
     let mut high = app("high", 3000);
     high.priority = 1000;
     let mut low = app("low", 100);

@@ -1,4 +1,5 @@
-//! What holds for every cluster: plans are valid, do not depend on order, and are done once they are carried out.
+//! Properties of all clusters: plans are valid, do not depend on order, and reach a fixed point after they are
+//! executed.
 
 use super::builder::*;
 use plimsoll_model::catalog::CapacityType;
@@ -17,7 +18,7 @@ use proptest::test_runner::RngSeed;
 
 const TYPES: [&str; 4] = ["c5.large", "c5.2xlarge", "m5.xlarge", "r5.xlarge"];
 
-/// What a pod may ask of where others are: required or not.
+/// Topology constraints of a pod, required or preferred.
 fn any_company() -> impl Strategy<Value = (Vec<TopologySpread>, Vec<PodAffinityTerm>)> {
     let key = prop::sample::select(vec![label::ZONE, label::HOSTNAME, label::CAPACITY_TYPE, "rack"]);
     let even = (key.clone(), 1..3_i32, any::<bool>(), any::<bool>()).prop_map(|(key, skew, required, honor)| {
@@ -28,7 +29,7 @@ fn any_company() -> impl Strategy<Value = (Vec<TopologySpread>, Vec<PodAffinityT
     (prop::collection::vec(even, 0..2), prop::collection::vec(near, 0..2))
 }
 
-/// Pods that look at each other, beside all that [`any_shape`] has.
+/// Shapes like those of [`any_shape`], with topology constraints.
 pub(super) fn any_social_shape() -> impl Strategy<Value = PodShape> {
     (any_shape(), any_company(), prop::sample::select(vec!["web", "db", "lone"]), 0..4_u8).prop_map(
         |(mut one, (spread, affinity), app, prefers)| {
@@ -126,7 +127,7 @@ fn cluster_of(shapes: BoxedStrategy<PodShape>) -> impl Strategy<Value = Cluster>
     })
 }
 
-/// The cluster once the plan is carried out, each launch as its first offering.
+/// The cluster after the plan is executed. Each launch becomes its first offering.
 pub(super) fn carried_out(cluster: &Cluster, plan: &Plan) -> Cluster {
     let mut next = cluster.clone();
     let mut place = std::collections::BTreeMap::new();
@@ -222,7 +223,7 @@ proptest! {
     #[test]
     fn a_plan_that_was_carried_out_leaves_nothing_to_do(cluster in any_cluster()) {
         let mut cluster = cluster;
-        // Nodes on their way arrive.
+        // Starting nodes become initialized.
         let plan = cluster.plan();
         let pending = plan.unschedulable.len();
         cluster = carried_out(&cluster, &plan);
@@ -234,14 +235,14 @@ proptest! {
             if again.launches.is_empty() && again.terminations.is_empty() {
                 return Ok(());
             }
-            // A drifted node that took pods in the first round goes in the next.
+            // A drifted node that received pods in the first round is removed in the next.
             let drift = again.terminations.iter().any(|one| one.reason == DisruptionReason::Drifted);
             cluster = carried_out(&cluster, &again);
             let now = cost(&cluster);
             prop_assert!(now < before || drift || pending > 0, "{again:#?}");
             before = now;
         }
-        prop_assert!(pending > 0, "it never comes to rest: {:#?}", cluster.plan());
+        prop_assert!(pending > 0, "no fixed point: {:#?}", cluster.plan());
     }
 
     #[test]
@@ -259,7 +260,8 @@ proptest! {
     }
 }
 
-/// The same cases each time, so that nobody's change fails for what it did not cause; `PROPTEST_RNG_SEED` asks for others.
+/// Uses the same cases each time, so that a change does not fail because of an unrelated case. `PROPTEST_RNG_SEED`
+/// selects other cases.
 pub(super) fn steady() -> ProptestConfig {
     let config = ProptestConfig::default();
     let rng_seed = if config.rng_seed == RngSeed::Random { RngSeed::Fixed(4) } else { config.rng_seed };
@@ -269,7 +271,7 @@ pub(super) fn steady() -> ProptestConfig {
 proptest! {
     #![proptest_config(steady())]
 
-    /// [`Cluster::plan`] checks each of them.
+    /// [`Cluster::plan`] checks each plan.
     #[test]
     fn pods_that_look_at_each_other_get_valid_plans_whatever_the_order(cluster in any_social_cluster(), turn in 1..5_usize) {
         let plan = cluster.plan();
@@ -284,7 +286,7 @@ proptest! {
 
     #[test]
     fn preferences_never_cost_a_pod_its_place(mut cluster in any_social_cluster()) {
-        // Limits and pods that others wait for may be spent otherwise.
+        // Limits, and pods that other pods depend on, may be used differently.
         cluster.snapshot.node_pools.iter_mut().for_each(|pool| pool.limits = plimsoll_model::resources::Resources::new());
         cluster.snapshot.shapes.iter_mut().for_each(|shape| shape.pod_affinity.retain(|one| one.weight.is_some()));
         cluster.snapshot.shapes.iter_mut().for_each(|shape| shape.topology_spread.retain(|one| !one.required));

@@ -1,4 +1,4 @@
-//! What is said about pods without a place, and about launches.
+//! Reasons for unschedulable pods, and reasons for launches.
 
 use super::builder::*;
 use plimsoll_model::names::label;
@@ -39,7 +39,7 @@ fn of_requirements_only_those_are_named_that_exclude_everything() {
     let plan = plan_of(&mut Cluster::new(), &one);
     let text = "no offering of the NodePool satisfies topology.kubernetes.io/zone In [zone-x] (there is zone-a, zone-b, zone-c)";
     assert_eq!(told(&plan, ReasonCode::RequirementsIncompatible), text);
-    // Each for itself could be had.
+    // Each requirement alone can be satisfied.
     let family = |name| requirement("karpenter.k8s.aws/instance-family", Operator::In, &[name]);
     let size = requirement(label::INSTANCE_TYPE, Operator::In, &["m5.large"]);
     let mut both = shape(100, 1);
@@ -47,7 +47,7 @@ fn of_requirements_only_those_are_named_that_exclude_everything() {
     let plan = plan_of(&mut Cluster::new(), &both);
     let text = told(&plan, ReasonCode::RequirementsIncompatible);
     assert!(text.contains(" together with ") && !text.contains(label::OS), "{text}");
-    // A label that nobody has, and a name that no new node can have.
+    // A label that no node has, and a name that no new node can have.
     let mut odd = shape(100, 1);
     odd.node_selector = [("rack".to_owned(), "r1".to_owned())].into();
     let plan = plan_of(&mut Cluster::new(), &odd);

@@ -1,4 +1,4 @@
-//! Nodes that go, and nodes that must not.
+//! Nodes that are removed, and nodes that must not be removed.
 
 use super::builder::*;
 use plimsoll_model::catalog::CapacityType;
@@ -10,7 +10,7 @@ use plimsoll_model::time::{Millis, Timestamp};
 
 const LATER: Timestamp = Timestamp(NOW.0 + 60_000);
 
-/// Two nodes of which the first is nearly empty, the second has room for its pod.
+/// Two nodes. The first is nearly empty, and the second has capacity for its pod.
 fn two() -> Cluster {
     let mut cluster = Cluster::new();
     cluster.node("n1", "c5.xlarge");
@@ -91,7 +91,7 @@ fn a_destination_that_is_not_settled_itself_takes_nothing() {
     cluster.pool().disruption.consolidate_after = Some(Millis::from_seconds(30));
     cluster.snapshot.nodes[1].idle_since = Some(NOW);
     let plan = cluster.plan();
-    // Not to n2, but a smaller node is cheaper all the same.
+    // The pod does not move to n2, but a smaller new node is cheaper.
     assert_eq!((moved(&plan), launched(&plan)), (vec![], vec![("c5.large".to_owned(), 1)]));
 }
 
@@ -103,7 +103,7 @@ fn a_node_is_replaced_by_a_cheaper_one() {
     let plan = cluster.plan();
     assert_eq!((removed(&plan), launched(&plan)), (vec![("n1", Underutilized)], vec![("c5.xlarge".to_owned(), 1)]));
     assert_eq!((plan.terminations[0].replaced_by.as_slice(), plan.terminations[0].saving.0), (&[0][..], 224_000));
-    assert!(plan.launches[0].offerings.iter().all(|one| one.price.0 < 384_000), "each must cost less than the node");
+    assert!(plan.launches[0].offerings.iter().all(|one| one.price.0 < 384_000), "each is cheaper than the node");
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn several_nodes_are_replaced_by_one() {
         cluster.node(name, "r5.large");
         cluster.bound(&format!("p-{name}"), name, &shape(1200, 2));
     }
-    // Each could become a c5.large for 80,000; all three on one c5.xlarge cost 160,000 together.
+    // Each node could be replaced by a c5.large for 80,000. One c5.xlarge for all three costs 160,000.
     let plan = cluster.plan();
     assert_eq!(removed(&plan), [("n1", Underutilized), ("n2", Underutilized), ("n3", Underutilized)]);
     assert_eq!(launched(&plan), [("c5.xlarge".to_owned(), 3)]);
@@ -136,7 +136,7 @@ fn several_nodes_are_not_replaced_by_one_of_their_own() {
         cluster.node(name, kind);
         cluster.bound(&format!("p-{name}"), name, &shape(milli, 1));
     }
-    // All pods fit on one c5.xlarge: then two nodes go and no other comes.
+    // All pods fit on one c5.xlarge, so two nodes are removed and none is launched.
     let plan = cluster.plan();
     assert_eq!((plan.launches.len(), plan.terminations.len()), (0, 2));
 }
@@ -148,12 +148,12 @@ fn spot_is_not_replaced_by_spot() {
     cluster.node_of("n1", "m5.2xlarge", "default", CapacityType::Spot);
     cluster.bound("p", "n1", &shape(1000, 1));
     assert_eq!(removed(&cluster.plan()), []);
-    // On demand it would be.
+    // An On-Demand node would be replaced.
     cluster.snapshot.nodes.clear();
     cluster.node("n1", "m5.2xlarge");
     let plan = cluster.plan();
     assert_eq!(plan.launches[0].offerings[0].capacity_type, CapacityType::Spot);
-    // A pool that has no Spot any more may leave it for something cheaper.
+    // If the pool no longer permits Spot, the Spot node may be replaced by a cheaper node.
     cluster.pool().requirements[1].values.pop();
     cluster.snapshot.nodes.clear();
     cluster.node_of("n1", "m5.2xlarge", "default", CapacityType::Spot);
@@ -188,7 +188,7 @@ fn what_is_marked_do_not_disrupt_stays() {
     cluster.snapshot.pods[1].do_not_disrupt_until = Some(Timestamp(i64::MAX));
     let plan = cluster.plan();
     assert_eq!((removed(&plan), plan.next_time), (vec![], Some(LATER)));
-    // A pod of a DaemonSet counts, one that is being deleted does not.
+    // A protected pod of a DaemonSet blocks the node. A terminating pod does not.
     let mut cluster = Cluster::new();
     cluster.node("n1", "c5.large");
     cluster.bound("agent", "n1", &shape(100, 0)).stays_with_node = true;
@@ -206,7 +206,7 @@ fn budgets_bound_what_leaves_a_pool_at_once() {
     }
     assert_eq!(cluster.allow(Empty, 2).plan().terminations.len(), 2);
     assert_eq!(cluster.allow(Empty, 0).plan().terminations.len(), 0);
-    // A node that leaves for one reason uses up what others allow.
+    // A removal for one reason counts against the budgets of other reasons.
     cluster.node("n4", "c5.2xlarge");
     cluster.bound("p", "n4", &shape(1000, 1));
     let plan = cluster.allow(Empty, 2).allow(Underutilized, 2).plan();
@@ -225,14 +225,14 @@ fn disruption_budgets_hold_over_the_whole_plan() {
     }
     cluster.budget("app", 0);
     assert_eq!(cluster.plan().terminations.len(), 0);
-    // Room for one eviction: one node is drained, pod by pod, but not two.
+    // The budget allows one eviction: one node is drained pod by pod, but not two.
     cluster.snapshot.pod_disruption_budgets[0].disruptions_allowed = 1;
     assert_eq!(cluster.plan().terminations.len(), 1);
     cluster.snapshot.pod_disruption_budgets[0].disruptions_allowed = 3;
     assert_eq!(cluster.plan().terminations.len(), 2);
     cluster.snapshot.pod_disruption_budgets[0].fully_blocking = true;
     assert_eq!(cluster.plan().terminations.len(), 0);
-    // The Eviction API refuses pods with two budgets.
+    // The Eviction API rejects pods with two budgets.
     cluster.snapshot.pod_disruption_budgets[0].fully_blocking = false;
     cluster.budget("other", 9);
     for pod in &mut cluster.snapshot.pods {
@@ -261,7 +261,7 @@ fn drifted_nodes_are_replaced_whatever_it_costs() {
     let plan = cluster.plan();
     assert_eq!((removed(&plan), launched(&plan)), (vec![("n1", Drifted)], vec![("c5.xlarge".to_owned(), 1)]));
     assert_eq!((plan.terminations[0].replaced_by.as_slice(), plan.terminations[0].saving.0), (&[0][..], 0));
-    // Without a place for its pods it stays.
+    // If its pods cannot be placed, the node stays.
     cluster.pool().limits.set("cpu", 5000);
     assert_eq!(removed(&cluster.plan()), []);
 }
@@ -297,7 +297,7 @@ fn expired_nodes_go_whatever_they_run_and_whatever_budgets_say() {
     assert_eq!(moved(&plan), [("n3", vec!["ns/budgeted"])]);
     assert_eq!(plan.unschedulable[0].pod.name, "ns/too-large");
     let known: Vec<_> = plan.terminations[0].pods.iter().map(|pod| pod.name.as_str()).collect();
-    assert_eq!(known, ["ns/budgeted", "ns/held"], "the removal knows the pods that stay for now as well");
+    assert_eq!(known, ["ns/budgeted", "ns/held"], "the removal lists pods that cannot be evicted yet, too");
 }
 
 #[test]
@@ -320,7 +320,7 @@ fn a_balanced_pool_weighs_the_saving_against_the_disturbance() {
     for index in 0..10 {
         cluster.bound(&format!("tiny-{index}"), "n1", &shape(50, 0));
     }
-    // A fifth of the cost for 11 of 13 parts of the disturbance: not worth it.
+    // A fifth of the cost for 11 of 13 parts of the disturbance is not worth it.
     assert_eq!(removed(&cluster.plan()), []);
     cluster.pool().disruption.policy = ConsolidationPolicy::WhenEmptyOrUnderutilized;
     assert_eq!(removed(&cluster.plan()), [("n1", Underutilized)]);
@@ -340,20 +340,20 @@ fn a_pod_that_its_stateful_set_makes_anew_holds_its_node_and_needs_room_elsewher
     let restarting = |cluster: &mut Cluster| {
         let pod = cluster.bound("db", "n1", &shape(3000, 1));
         (pod.terminating, pod.returns) = (true, true);
-        // Nobody evicts it: a budget without room does not hold it.
+        // The pod is not evicted, so an exhausted budget does not block the node.
         pod.pod_disruption_budgets = vec!["ns/app".into()];
         cluster.budget("app", 0);
     };
     let mut cluster = Cluster::new();
     cluster.node("n1", "c5.xlarge");
     restarting(&mut cluster);
-    assert_eq!(removed(&cluster.plan()), [], "it is not empty, and nothing cheaper has room");
+    assert_eq!(removed(&cluster.plan()), [], "the node is not empty, and no cheaper node has capacity");
     cluster.node("n2", "c5.2xlarge");
     cluster.bound("p", "n2", &shape(4000, 1));
     let plan = cluster.plan();
     assert_eq!((removed(&plan), moved(&plan)), (vec![("n1", Underutilized)], vec![("n2", vec!["ns/db"])]));
     cluster.bound("q", "n2", &shape(2500, 1));
-    assert_eq!(removed(&cluster.plan()), [], "no room elsewhere");
+    assert_eq!(removed(&cluster.plan()), [], "no capacity elsewhere");
 
     let mut cluster = Cluster::new();
     cluster.node("n1", "c5.xlarge").deleting = true;
@@ -362,6 +362,6 @@ fn a_pod_that_its_stateful_set_makes_anew_holds_its_node_and_needs_room_elsewher
     assert_eq!(
         launched(&cluster.plan()),
         [("c5.xlarge".to_owned(), 1)],
-        "its successor needs a node, that of the other does not"
+        "the replacement of one pod needs a node, that of the other does not"
     );
 }

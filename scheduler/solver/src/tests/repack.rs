@@ -26,14 +26,14 @@ fn several_nodes_are_replaced_by_several() {
     }
     let plan = cluster.plan();
     assert_eq!(removed(&plan).len(), 8);
-    // Five pods on 8 cores for 320,000, two on 4 cores for 160,000 and one on 2 cores for 80,000: with 12 cores of pods
-    // no other mix of these sizes costs less.
+    // Five pods on 8 cores for 320,000, two on 4 cores for 160,000 and one on 2 cores for 80,000. The pods use 12
+    // cores, and no other combination of these sizes costs less.
     assert_eq!(plan.hourly.0, 560_000);
     let placed: BTreeSet<&str> = plan.launches.iter().flat_map(|one| &one.pods).map(|pod| pod.uid.as_str()).collect();
-    assert_eq!(placed.len(), 8, "each pod has one place");
+    assert_eq!(placed.len(), 8, "each pod is placed once");
 }
 
-/// Eight pods on a node that could be replaced by one which costs 32,000 less.
+/// Eight pods on a node that could be replaced by a node that costs 32,000 less.
 fn dear_node() -> Cluster {
     let mut cluster = Cluster::new();
     for (node, kind) in [("n1", "m5.xlarge"), ("n2", "c5.2xlarge")] {
@@ -72,7 +72,7 @@ fn a_node_is_launched_only_if_it_saves_enough_beyond_deletions() {
         cluster.node(name, "m5.large");
         cluster.bound(&format!("p-{name}"), name, &shape(900, 1));
     }
-    // One node less saves 96,000, a c5.large for both 16,000 more.
+    // Removing one node saves 96,000. Replacing both by a c5.large saves 16,000 more.
     let plan = cluster.plan();
     assert_eq!((plan.launches.len(), plan.terminations.len()), (0, 1));
 }
@@ -85,7 +85,7 @@ fn nodes_whose_pods_fit_on_one_that_stays_go_together() {
         cluster.node_of(name, kind, "default", CapacityType::Spot).do_not_disrupt = name == "n3";
         cluster.bound(&format!("p-{name}"), name, &shape(500, 1));
     }
-    // One after the other, n1 would move its pod to n2, which would have to stay for it.
+    // If the nodes were removed one by one, n1 would move its pod to n2, which would then have to stay.
     let plan = cluster.plan();
     assert_eq!((removed(&plan).len(), plan.launches.len()), (2, 0));
     let taking: BTreeSet<&str> =
@@ -101,7 +101,7 @@ fn a_replacement_keeps_min_values_among_what_costs_less() {
         cluster.node(name, "r5.large");
         cluster.bound(&format!("p-{name}"), name, &shape(1200, 2));
     }
-    // Both fit on a c5.xlarge or an m5.xlarge; an r5.xlarge costs as much as both nodes.
+    // Both pods fit on a c5.xlarge or an m5.xlarge. An r5.xlarge costs as much as both nodes.
     cluster.pool().requirements[2].min_values = Some(2);
     let plan = cluster.plan();
     assert_eq!((removed(&plan).len(), launched(&plan)), (2, vec![("c5.xlarge".to_owned(), 2)]));
@@ -122,7 +122,7 @@ fn nodes_that_are_to_go_later_take_no_pods() {
     cluster.allow(DisruptionReason::Underutilized, 1);
     let plan = cluster.plan();
     assert_eq!((plan.terminations.len(), plan.launches.len()), (1, 1));
-    assert_eq!(plan.terminations[0].moved_to, [], "the others have room, and are removed later");
+    assert_eq!(plan.terminations[0].moved_to, [], "the other nodes have capacity, and are removed later");
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn nodes_that_stay_get_the_pods_whose_requests_cost_most_elsewhere() {
     let mut cluster = Cluster::new();
     cluster.node("n0", "m5.xlarge").do_not_disrupt = true;
     cluster.bound("held", "n0", &shape(3500, 1));
-    // 500m and 15 GiB are left on n0: room for one of the two. By CPU alone it would be `small`.
+    // 500m and 15 GiB are left on n0, enough for one of the two pods. By CPU alone, `small` would be chosen.
     cluster.node("n1", "r5.xlarge");
     cluster.bound("large", "n1", &shape(400, 12));
     cluster.node("n2", "r5.xlarge");
@@ -145,8 +145,8 @@ fn nodes_that_stay_get_the_pods_whose_requests_cost_most_elsewhere() {
 /// Cores of a node, price, and requests of its pods.
 type Machine = (i64, i64, Vec<i64>);
 
-/// The most that can be saved by removing any of these nodes, for pods that request CPU alone: each pod of a removed node goes to
-/// another node or to one of two new ones. Every choice is tried.
+/// Maximum saving from removing any of these nodes, for pods that request only CPU: each pod of a removed node moves to
+/// another node or to one of two new nodes. All choices are tried.
 fn most_saving(nodes: &[Machine]) -> i64 {
     let mut most = 0;
     for removed in 0..1_u32 << nodes.len() {
@@ -163,7 +163,7 @@ fn most_saving(nodes: &[Machine]) -> i64 {
     most
 }
 
-/// The least that new nodes with these loads cost, once `pods` are placed.
+/// Minimum cost of new nodes with these loads once `pods` are placed.
 fn cheapest(pods: &[i64], free: &mut Vec<i64>, new: [i64; 2]) -> Option<i64> {
     let Some((pod, rest)) = pods.split_first() else {
         let price = |load: i64| match load {
@@ -194,7 +194,7 @@ fn cheapest(pods: &[i64], free: &mut Vec<i64>, new: [i64; 2]) -> Option<i64> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..steady() })]
 
-    /// Against an exhaustive search. A plan may give up 20,000 rather than launch a node.
+    /// Compares with an exhaustive search. A plan may forgo a saving of 20,000 to avoid a launch.
     #[test]
     fn consolidation_saves_about_the_most_possible(
         drawn in prop::collection::vec((0..6_usize, prop::collection::vec(2..16_i64, 1..3)), 2..5)

@@ -1,7 +1,8 @@
-//! Plans that kube-scheduler may not follow, and what becomes of them.
+//! Plans from which kube-scheduler may deviate.
 //!
-//! In each of these clusters four large pods and three small ones, both spread over two zones, fit on two nodes in one way only. The small ones come first. Of
-//! two of them on one node one is not nominated at first: if it goes to the other node, which is emptier, a large one is stranded.
+//! In each of these clusters, four large and three small pods, both spread over two zones, fit on two nodes in one way
+//! only. The small pods are scheduled first. If two of them are planned on one node, one is not nominated at first. If
+//! this pod is bound to the other, emptier node, a large pod is stranded.
 
 use super::builder::*;
 use crate::repair::moves::Moves;
@@ -13,7 +14,7 @@ use plimsoll_model::names::label;
 use plimsoll_model::plan::{Placement, Plan, PodRef};
 use plimsoll_model::requirements::Operator;
 
-/// With room for six cores in zone-a and for five in zone-b, which has memory in abundance.
+/// Adds nodes with capacity for six cores in zone-a, and for five cores in zone-b, which has plenty of memory.
 fn tight(mut cluster: Cluster) -> Cluster {
     for (name, cpu, gib, zone) in [("n-a", 6000, 8, "zone-a"), ("n-b", 5000, 64, "zone-b")] {
         let node = cluster.node(name, "m5.2xlarge");
@@ -35,7 +36,7 @@ fn replayed(cluster: &Cluster, plan: &Plan) -> ReplayReport {
     replay(&cluster.snapshot, &cluster.catalogs(), plan).unwrap()
 }
 
-/// Pods of the cluster on its nodes.
+/// A plan that places pods of the cluster on these nodes.
 fn placed(cluster: &Cluster, places: &[(&str, &[&str])]) -> Plan {
     let pod = |name: &&str| {
         let found = cluster.snapshot.pods.iter().find(|pod| pod.name == **name).unwrap();
@@ -74,7 +75,7 @@ fn a_node_is_bought_at_once_for_pods_that_would_often_be_stranded() {
 #[test]
 fn pods_go_to_other_nodes_of_the_plan_if_that_strands_none() {
     let mut cluster = tight(Cluster::with([]));
-    // One more core in zone-b, that no large pod could use.
+    // One more core in zone-b, which no large pod could use.
     let node = cluster.node("n-c", "c5.large");
     node.labels.insert(label::ZONE.into(), "zone-b".into());
     node.allocatable.set("cpu", 1000);
@@ -92,7 +93,7 @@ fn pods_go_to_other_nodes_of_the_plan_if_that_strands_none() {
     assert!(replayed(&cluster, &better).stranding < replayed(&cluster, &risky).stranding);
     assert_eq!(better.placements.iter().map(|one| one.pods.len()).sum::<usize>(), 7);
     assert!(better.placements.iter().any(|one| one.node.as_str() == "n-c"), "{better:#?}");
-    // What is as good as can be is left as it is.
+    // An optimal plan is not changed.
     if replayed(&cluster, &better).stranding == 0 {
         assert_eq!(improve(&repair(), &better), None);
     }

@@ -1,4 +1,5 @@
-//! Capacity reservations: preferred, never used beyond their count, and all else where they end.
+//! Capacity reservations are preferred and never used beyond their count. Other capacity is used once they are
+//! exhausted.
 
 use super::builder::*;
 use super::properties::any_social_cluster;
@@ -30,7 +31,7 @@ fn reserve(cluster: &mut Cluster, id: &str, kind: &str, zone: &str, free: u32) {
     cluster.snapshot.reservations.push(ReservationCount { id: id.to_owned(), free });
 }
 
-/// A pool that may buy in any way.
+/// A pool that permits all capacity types.
 fn any_capacity(name: &str) -> NodePool {
     let mut pool = pool(name);
     pool.requirements[1] = requirement(label::CAPACITY_TYPE, Operator::In, &["reserved", "spot", "on-demand"]);
@@ -44,7 +45,7 @@ fn listed(launch: &Launch) -> Vec<&str> {
     ids
 }
 
-/// Reservations that launches list, sorted; nothing for a launch without any.
+/// Reservations by launch, sorted; empty for a launch without reservations.
 fn all_listed(plan: &Plan) -> Vec<Vec<&str>> {
     let mut all: Vec<Vec<&str>> = plan.launches.iter().map(listed).collect();
     all.sort();
@@ -59,7 +60,7 @@ fn refused(plan: &Plan) -> Vec<ReasonCode> {
 fn reserved_instances_come_first_and_what_they_cannot_hold_goes_elsewhere() {
     let mut cluster = Cluster::with([any_capacity("default")]);
     reserve(&mut cluster, "cr-1", "m5.xlarge", "b", 2);
-    // Two pods each fill one m5.xlarge.
+    // Two pods fill one m5.xlarge.
     cluster.pending("p", 8, &shape(1900, 7));
     let plan = cluster.plan();
     assert_eq!(refused(&plan), []);
@@ -68,7 +69,7 @@ fn reserved_instances_come_first_and_what_they_cannot_hold_goes_elsewhere() {
     assert_eq!(taken, [(vec!["cr-1"], 2), (vec!["cr-1"], 2)]);
     let rest = plan.launches.iter().filter(|one| listed(one).is_empty());
     assert!(rest.flat_map(|one| one.offerings.first()).all(|one| one.capacity_type == CapacityType::Spot));
-    assert!(plan.lower_bound.0 > 0, "four pods pay for a node: {plan:#?}");
+    assert!(plan.lower_bound.0 > 0, "four pods need a node that is not reserved: {plan:#?}");
 }
 
 #[test]
@@ -110,14 +111,14 @@ fn pods_may_choose_reservations_by_label() {
     let plan = cluster.pending("p", 1, &one).plan();
     assert_eq!(all_listed(&plan), [vec!["cr-2"]]);
     assert!(plan.launches[0].offerings.iter().all(|one| one.capacity_type == CapacityType::Reserved));
-    // Each pod needs a node of its own, and there is one.
+    // Each pod needs a node of its own, and the reservation has one instance.
     one.node_selector.insert(label::CAPACITY_RESERVATION_TYPE.into(), "default".into());
     one.requests.set("cpu", 3500);
     let plan = cluster.pending("q", 2, &one).plan();
     assert_eq!((plan.launches.len(), refused(&plan)), (1, vec![ReasonCode::OutOfCapacity; 2]), "{plan:#?}");
     let message = &plan.unschedulable[0].reasons[0].message;
     assert!(message.contains("capacity reservation cr-2 has no free instance"), "{message}");
-    // Other nodes do not have the label at all.
+    // Other nodes do not have the label.
     let mut none = shape(1000, 1);
     let absent = requirement(label::CAPACITY_RESERVATION_ID, Operator::DoesNotExist, &[]);
     none.required_node_affinity = vec![term(&[absent])];
@@ -152,7 +153,7 @@ fn an_on_demand_node_is_replaced_by_a_free_reserved_instance() {
     cluster.bound("p", "node", &shape(3000, 7));
     let plan = cluster.plan();
     assert_eq!((removed(&plan).len(), all_listed(&plan)), (1, vec![vec!["cr-1"]]), "{plan:#?}");
-    // The reserved node stays: nothing is cheaper.
+    // The reserved node stays, because no offering is cheaper.
     let mut cluster = Cluster::with([any_capacity("default")]);
     reserve(&mut cluster, "cr-1", "m5.xlarge", "a", 1);
     let node = cluster.node_of("node", "m5.xlarge", "default", CapacityType::Reserved);
@@ -164,7 +165,7 @@ fn an_on_demand_node_is_replaced_by_a_free_reserved_instance() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// `plan` checks that no reservation is listed more often than it has instances.
+    /// `plan` checks that no reservation is listed by more launches than it has instances.
     #[test]
     fn no_reservation_is_used_beyond_its_count(
         cluster in any_social_cluster(),

@@ -1,7 +1,7 @@
-//! Topology spread means spread: plans beside an exhaustive oracle.
+//! Topology spread: compares plans with an exhaustive search.
 //!
-//! The domains are the zones that have nodes and those that a NodePool can still open. The oracle tries every number of
-//! pods per zone.
+//! The domains are the zones that have nodes and those in which a NodePool can still launch nodes. The search tries
+//! every number of pods per zone.
 
 use super::builder::*;
 use super::properties::steady;
@@ -25,15 +25,15 @@ type PerZone = [i64; 3];
 struct SolveContext {
     pods: i64,
     skew: i64,
-    /// Pods of the workload that one node holds.
+    /// Number of pods of the workload per node.
     per_node: i64,
-    /// Whether it is anti-affinity over hosts that bounds `per_node` (to 1), or CPU.
+    /// Whether anti-affinity over hosts limits `per_node` (to 1), instead of CPU.
     apart: bool,
-    /// The zones of each pool, and how many nodes its limit still allows.
+    /// The zones of each pool, and the number of nodes that its limit still allows.
     pools: Vec<([bool; 3], Option<i64>)>,
     /// Zones without capacity.
     closed: [bool; 3],
-    /// Nodes that run: the zone, and the pods of the workload.
+    /// Running nodes: the zone, and the number of pods of the workload.
     nodes: Vec<(usize, i64)>,
 }
 
@@ -63,7 +63,7 @@ impl SolveContext {
             }
             one
         });
-        // Pools without a zone would be refused when they are read.
+        // Pools without a zone would be rejected when they are read.
         let mut cluster = Cluster::with(pools.filter(|one| !one.requirements[3].values.is_empty()));
         let mut web = app("web", if self.apart { 1000 } else { 4000 / self.per_node - 100 });
         web.topology_spread = vec![spread(label::ZONE, i32::try_from(self.skew).unwrap())];
@@ -115,7 +115,7 @@ impl SolveContext {
         (0..3).filter(|zone| self.has_nodes(*zone) || self.can_open(*zone)).collect()
     }
 
-    /// Whether pools can launch so many nodes in each zone: tries every pool for one node after another.
+    /// Whether pools can launch these numbers of nodes per zone. Tries every pool for one node after another.
     fn can_launch(&self, nodes: PerZone, left: &mut Vec<Option<i64>>) -> bool {
         let Some(zone) = nodes.iter().position(|count| *count > 0) else { return true };
         let mut rest = nodes;
@@ -132,7 +132,7 @@ impl SolveContext {
         })
     }
 
-    /// The most pods that get a place if they may go to these zones alone, which all count, as do those that have
+    /// Maximum number of placed pods if they may use only these zones. The spread counts these zones and all zones with
     /// nodes.
     fn best(&self, zones: &BTreeSet<usize>) -> i64 {
         let (running, free) = (self.running(), self.free());
@@ -153,7 +153,7 @@ impl SolveContext {
         best
     }
 
-    /// Pods of the workload by zone once the plan is carried out, and the zones that then have nodes.
+    /// Number of the workload's pods by zone after the plan is executed, and the zones that then have nodes.
     fn after(&self, plan: &Plan) -> (PerZone, BTreeSet<usize>) {
         let mut pods = self.running();
         let mut open: BTreeSet<usize> = (0..3).filter(|zone| self.has_nodes(*zone)).collect();
@@ -206,7 +206,7 @@ proptest! {
     }
 }
 
-/// Four nodes are all that the limit allows.
+/// The limit allows only four nodes.
 #[test]
 fn a_limit_is_shared_by_the_zones() {
     let pools = vec![([true; 3], Some(4))];
@@ -217,8 +217,8 @@ fn a_limit_is_shared_by_the_zones() {
     assert_eq!(pods, [1, 1, 2]);
 }
 
-/// Zone c admits two pods, which would leave places for six: without it, all nine are placed, evenly over the other
-/// two.
+/// Zone c can run two pods, which would permit only six pods in total. Without it, all nine pods are placed, evenly
+/// over the other two zones.
 #[test]
 fn one_zone_is_given_up_if_that_places_more() {
     let pools = vec![([true, true, false], None), ([false, false, true], Some(1))];
@@ -252,7 +252,7 @@ fn after_removals(plan: &Plan, nodes: &[(usize, usize)]) -> PerZone {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..steady() })]
 
-    /// Nodes of 8 cores with a few pods of 1 core each: most of them can go.
+    /// Nodes of 8 cores with a few pods of 1 core each: most of them can be removed.
     #[test]
     fn consolidation_keeps_a_spread(
         (nodes, zones, skew) in (

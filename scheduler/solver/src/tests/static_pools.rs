@@ -21,7 +21,7 @@ fn a_static_pool_gets_its_nodes_without_pods() {
     let plan = cluster.plan();
     assert_eq!(launched(&plan), [("c5.large".to_owned(), 0), ("c5.large".to_owned(), 0)]);
     let ids: BTreeSet<_> = plan.launches.iter().map(|launch| launch.action_id.clone()).collect();
-    assert_eq!(ids.len(), 2, "each is an action of its own");
+    assert_eq!(ids.len(), 2, "action ids are distinct");
     assert_eq!((plan.hourly.0, plan.lower_bound.0), (160_000, 160_000));
     node(&mut cluster, "n2");
     node(&mut cluster, "n3");
@@ -35,7 +35,7 @@ fn nodes_on_their_way_out_are_replaced_within_the_limit() {
     node(&mut cluster, "n2").deleting = true;
     assert_eq!(cluster.plan().launches.len(), 1);
     cluster.pool().limits.set("nodes", 2);
-    assert_eq!(cluster.plan().launches.len(), 0, "the node that goes still counts");
+    assert_eq!(cluster.plan().launches.len(), 0, "the node that is being deleted still counts");
 }
 
 #[test]
@@ -60,13 +60,13 @@ fn surplus_nodes_go_the_empty_ones_first() {
     cluster.bound("b", "n3", &shape(500, 1));
     assert_eq!(removed(&cluster.plan()), [("n2", DisruptionReason::Empty)]);
     cluster.pool().replicas = Some(1);
-    // One with a pod goes too: its pod fits beside the other.
+    // A node with a pod is removed, too: its pod fits on the other node.
     let plan = cluster.plan();
     assert_eq!(plan.terminations.len(), 2, "{plan:#?}");
     assert_eq!(plan.launches.len(), 0);
     cluster.pool().disruption.allowed.insert(DisruptionReason::Empty, 0);
     cluster.pool().disruption.allowed.insert(DisruptionReason::Underutilized, 0);
-    assert_eq!(cluster.plan().terminations.len(), 0, "budgets hold");
+    assert_eq!(cluster.plan().terminations.len(), 0, "budgets apply");
 }
 
 #[test]

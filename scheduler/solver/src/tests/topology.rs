@@ -1,4 +1,4 @@
-//! Spread, affinity and anti-affinity of pods.
+//! Topology spread, affinity and anti-affinity.
 
 use super::builder::*;
 use plimsoll_model::names::label;
@@ -37,7 +37,7 @@ fn a_domain_without_room_holds_the_others_back() {
     for kind in &mut cluster.catalog.instance_types {
         kind.offerings.iter_mut().filter(|one| one.zone == "zone-c").for_each(|one| one.available = false);
     }
-    // Nothing is sold in zone-c, but a full node there makes it a domain.
+    // zone-c has no offerings, but a full node in zone-c makes it a domain.
     cluster.node("n1", "c5.large").labels.insert(label::ZONE.into(), "zone-c".into());
     cluster.bound("b", "n1", &shape(2000, 1));
     let plan = cluster.pending("web", 6, &web).plan();
@@ -124,7 +124,7 @@ fn pods_that_want_each_other_share_a_host_or_a_zone() {
     web.pod_affinity = vec![affinity(label::ZONE, false, "web")];
     let plan = Cluster::new().pending("web", 30, &web).plan();
     assert_eq!(counts(&plan, |one| &one.zone).len(), 1);
-    // More than one host holds: the rest waits.
+    // The pods exceed the capacity of one host, so the rest remains unplaced.
     web.pod_affinity = vec![affinity(label::HOSTNAME, false, "web")];
     let plan = Cluster::new().pending("web", 17, &web).plan();
     assert_eq!((plan.launches.len(), plan.unschedulable.len()), (1, 1));
@@ -140,7 +140,7 @@ fn a_pod_follows_another_to_its_node() {
     cluster.bound("b", "n2", &app("web", 1000));
     let plan = cluster.pending("f", 1, &follower).plan();
     assert_eq!(kept(&plan), [("n2", 1)]);
-    // Both new: one node for both. Alone it waits.
+    // If both are pending, one node runs both. The follower alone is unschedulable.
     let plan = Cluster::new().pending("f", 1, &follower).pending("web", 1, &app("web", 1900)).plan();
     assert_eq!(launched(&plan), [("c5.large".to_owned(), 2)]);
     let plan = Cluster::new().pending("f", 1, &follower).plan();
@@ -157,7 +157,7 @@ fn consolidation_keeps_the_spread() {
         cluster.bound(&format!("p-{name}"), name, &web);
     }
     let plan = cluster.plan();
-    // The two of zone-a share a node; the others are alone in theirs.
+    // The two nodes of zone-a are merged. The others are alone in their zones.
     assert_eq!(plan.terminations.len(), 1);
     assert_eq!(plan.terminations[0].reason, DisruptionReason::Underutilized);
     assert!(["n1", "n2"].contains(&plan.terminations[0].node.as_str()));
@@ -173,7 +173,7 @@ fn where_there_is_no_such_label_nobody_is_too_close() {
     cluster.node("n1", "c5.large").labels.insert("rack".into(), "r1".into());
     cluster.node("n2", "c5.large");
     cluster.bound("w", "n1", &web);
-    // What runs keeps others out of its own rack only.
+    // Running pods exclude other pods from their own rack only.
     assert_eq!(kept(&cluster.clone().pending("late", 2, &web).plan()), [("n2", 2)]);
     assert_eq!(kept(&cluster.pending("other", 1, &app("web", 100)).plan()), [("n2", 1)]);
 }
@@ -242,7 +242,7 @@ fn of_several_affinity_terms_one_pod_must_match_all() {
     cluster.bound("db", "n1", &app("db", 1000));
     cluster.bound("back", "n1", &back);
     let plan = cluster.clone().pending("web", 1, &web).plan();
-    assert_eq!(refused(&plan), [ReasonCode::TopologyUnsatisfiable], "no pod is both");
+    assert_eq!(refused(&plan), [ReasonCode::TopologyUnsatisfiable], "no pod matches both");
     cluster.node("n2", "c5.large").labels.insert(label::ZONE.into(), "zone-b".into());
     let mut both = app("db", 2000);
     both.labels.insert("tier".into(), "back".into());
@@ -328,7 +328,7 @@ fn of_pods_that_must_share_a_host_as_many_go_as_it_takes() {
         let existing: usize = plan.placements.iter().map(|one| one.pods.len()).sum();
         (existing, plan.launches.iter().map(|one| one.pods.len()).sum::<usize>(), plan.unschedulable.len())
     };
-    assert_eq!(placed(&Cluster::new().pending("web", 2, &web).plan()), (0, 1, 1), "the first keeps the others away");
+    assert_eq!(placed(&Cluster::new().pending("web", 2, &web).plan()), (0, 1, 1), "the first pod excludes the others");
     web.pod_affinity.pop();
     web.host_ports = vec![HostPort { ip: "0.0.0.0".into(), port: 80, protocol: "TCP".into() }];
     assert_eq!(placed(&Cluster::new().pending("web", 6, &web).plan()), (0, 1, 5));
@@ -336,7 +336,7 @@ fn of_pods_that_must_share_a_host_as_many_go_as_it_takes() {
     web.requests.set("cpu", 1000);
     let mut cluster = Cluster::new();
     cluster.pool().limits.set("cpu", 4000);
-    assert_eq!(placed(&cluster.pending("web", 6, &web).plan()), (0, 4, 2), "the limit leaves the smaller types");
+    assert_eq!(placed(&cluster.pending("web", 6, &web).plan()), (0, 4, 2), "the limit permits only the smaller types");
     let mut cluster = Cluster::with([]);
     cluster.node("n1", "c5.large");
     cluster.node("n2", "c5.xlarge");
@@ -352,7 +352,7 @@ fn who_counts_others_on_a_host_finds_no_more_than_it_bears() {
     let beside = plan.launches.iter().find(|one| one.pods.iter().any(|pod| pod.name.contains("wary"))).unwrap();
     assert!(beside.pods.iter().filter(|pod| pod.name.contains("web")).count() <= 1, "{beside:#?}");
     assert_eq!(plan.unschedulable, []);
-    // One that runs does not mind any more.
+    // The spread of a running pod no longer applies.
     let mut cluster = Cluster::with([]);
     cluster.node("n1", "c5.2xlarge");
     cluster.bound("wary", "n1", &wary);
@@ -380,7 +380,7 @@ fn a_group_that_must_share_a_host_starts_on_one_host_alone() {
 
 #[test]
 fn pods_that_must_share_a_host_are_not_split_over_two_that_are_cheaper() {
-    // Five cores: an xlarge and a large would cost 0.24, the one 2xlarge that holds all costs 0.32.
+    // Five cores: an xlarge and a large would cost 0.24. One 2xlarge that runs all pods costs 0.32.
     let mut shape = app("db", 1000);
     shape.pod_affinity.push(affinity(label::HOSTNAME, false, "db"));
     let mut cluster = Cluster::new();

@@ -1,4 +1,4 @@
-//! Spreads that count pods which they do not bind, and pods that are to be near others and spread at once.
+//! Spreads that count pods which they do not bind, and pods with both affinity and spread.
 
 use super::builder::*;
 use plimsoll_model::names::label;
@@ -6,7 +6,7 @@ use plimsoll_model::requirements::Operator;
 use plimsoll_model::snapshot::TopologySpread;
 use std::collections::BTreeMap;
 
-/// Pods of `name` by the zone of their launch, which must be one.
+/// Pods of `name` by the zone of their launch. Each launch must have one zone.
 fn zones(plan: &plimsoll_model::plan::Plan, name: &str) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for launch in &plan.launches {
@@ -22,7 +22,7 @@ fn zones(plan: &plimsoll_model::plan::Plan, name: &str) -> BTreeMap<String, usiz
 
 #[test]
 fn a_spread_holds_whoever_of_those_that_it_counts_comes_first() {
-    // Five pods of one label, and one more of it that wants at most two more of them in its zone than elsewhere.
+    // Five pods of one label, and one more pod of this label whose spread permits a skew of two.
     let plain = app("web", 300);
     let mut even = app("web", 400);
     even.topology_spread = vec![spread(label::ZONE, 2)];
@@ -41,7 +41,7 @@ fn pods_that_a_spread_counts_stay_free_where_that_does_no_harm() {
     even.topology_spread = vec![TopologySpread { max_skew: 9, ..spread(label::ZONE, 9) }];
     let plan = Cluster::new().pending("plain", 5, &plain).pending("even", 1, &even).plan();
     assert!(plan.unschedulable.is_empty());
-    // One node for all, since nine in one zone would not be too many.
+    // One node for all pods, since nine pods in one zone are not too many.
     assert_eq!(plan.launches.len(), 1);
 }
 
@@ -51,7 +51,7 @@ fn pods_that_must_share_a_zone_are_not_held_back_by_a_spread_over_zones() {
     web.topology_spread = vec![spread(label::ZONE, 1)];
     web.pod_affinity = vec![affinity(label::ZONE, false, "web")];
     let plan = Cluster::new().pending("web", 6, &web).plan();
-    // kube-scheduler counts the zones that have nodes, and there is only one.
+    // kube-scheduler counts only zones that have nodes, and there is only one.
     assert_eq!((plan.unschedulable.len(), zones(&plan, "web").into_values().collect::<Vec<usize>>()), (0, vec![6]));
 }
 
@@ -65,7 +65,7 @@ fn a_zone_without_a_type_that_is_large_enough_holds_nobody_back() {
     }
     let plan = cluster.pending("web", 6, &web).plan();
     assert_eq!((plan.unschedulable.len(), zones(&plan, "web").into_values().collect::<Vec<usize>>()), (0, vec![3, 3]));
-    // Others that spread have nodes in the third zone.
+    // Other spread pods have nodes in the third zone.
     let mut small = app("small", 500);
     small.topology_spread = vec![TopologySpread { selector: selector("small"), ..spread(label::ZONE, 1) }];
     let plan = cluster.pending("small", 3, &small).plan();
@@ -113,7 +113,7 @@ fn labels_of_one_pool_are_no_labels_of_another() {
 
 #[test]
 fn pods_keep_away_from_those_of_daemon_sets() {
-    // Its agents run on every node but those of the type that they do not select.
+    // The DaemonSet runs on all nodes except those of a family that it does not select.
     let mut agent = app("agent", 100);
     agent.namespace = "ns".into();
     let small = requirement("karpenter.k8s.aws/instance-family", Operator::NotIn, &["r5"]);

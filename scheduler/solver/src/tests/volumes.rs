@@ -1,4 +1,4 @@
-//! Volumes: zones that they are in, several at once, drivers' limits.
+//! Volumes: their zones, several volumes per pod, and limits of drivers.
 
 use super::builder::*;
 use plimsoll_model::names::label;
@@ -8,7 +8,7 @@ use plimsoll_model::snapshot::{NodeState, PodShape, TopologySpread, VolumeTopolo
 
 const EBS: &str = "ebs.csi.aws.com";
 
-/// In any one of `zones`, one term each.
+/// A volume that can be attached in any of `zones`, with one term each.
 fn volume(zones: &[&str]) -> VolumeTopology {
     let zone = |zone: &&str| term(&[requirement(label::ZONE, Operator::In, &[*zone])]);
     VolumeTopology {
@@ -137,8 +137,8 @@ fn new_nodes_take_as_many_volumes_as_their_type() {
 
 #[test]
 fn a_spread_counts_zones_in_which_the_volume_is_not() {
-    // As kube-scheduler has it: node affinity narrows the domains of a spread, volumes do not. Zone b has a node and stays empty, so
-    // that zone a takes one pod and no second one.
+    // As in kube-scheduler, node affinity restricts the domains of a spread, but volumes do not. Zone b has a node and
+    // stays empty, so zone a gets one pod and no second one.
     let mut spread = with([volume(&["zone-a"])]);
     spread.labels.insert("app".into(), "db".into());
     let selector =
@@ -157,7 +157,7 @@ fn a_spread_counts_zones_in_which_the_volume_is_not() {
     let alone = cluster.plan();
     cluster.node("n1", "c5.large").labels.insert(label::ZONE.into(), "zone-b".into());
     let plan = cluster.plan();
-    // Without it, zone a is the only one that has nodes.
+    // Without n1, only zone a has nodes.
     assert_eq!([alone.unschedulable.len(), plan.unschedulable.len()], [0, 1]);
 }
 

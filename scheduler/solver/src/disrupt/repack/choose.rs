@@ -1,4 +1,4 @@
-//! Which nodes to remove: a search over numbers of removals in order, then over single nodes.
+//! Chooses the nodes to remove: a search over the number of removals in order, then over single nodes.
 
 use super::{CandidateId, Order, Repack, delete};
 use crate::place::State;
@@ -6,35 +6,35 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Work of all trials together: about a third of a second.
 const WORK: u64 = 30_000_000;
-/// Work of one trial per pod that may move. More improves launches, and hardly the comparison of trials.
+/// Work of one trial per pod that may move. More work improves launches, but hardly the comparison of trials.
 const WORK_PER_POD: u64 = 1_000;
-/// A trial gets at most this part of the plan's work, so that enough is left to place the pods.
+/// A trial gets at most the plan's work divided by this, so that enough is left to place the pods.
 const SHARE: u64 = 20;
-/// Fewest and most trials.
+/// Minimum and maximum number of trials.
 const TRIALS: (usize, usize) = (8, 20);
-/// Trials of numbers of removals at most; all others change single nodes.
+/// Maximum number of trials of numbers of removals. All other trials change single nodes.
 const NUMBERS: usize = 10;
-/// Prices per worth of capacity at which nodes are first divided into those that stay and those that go. New nodes
-/// cost 1 if they are full, and a few percent more as they are.
+/// Prices per worth at which nodes are first divided into those that stay and those that are removed. Full new nodes
+/// cost 1 per worth, and real ones a few percent more.
 const PRICES: [f64; 5] = [1.0, 1.03, 1.07, 1.15, 1.3];
-/// What each launched node has to save beyond what deletions alone save, in micro-USD per hour: about 15 USD a month.
+/// Minimum saving of each launched node compared to deletions only, in micro-USD per hour: about 15 USD a month.
 const PER_LAUNCH: i64 = 20_000;
-/// Times that a change of many nodes at once is tried.
+/// Maximum number of attempts to keep nodes of launched types.
 const MATCHES: usize = 2;
 
 /// The best removals so far.
 struct Best {
     /// In order.
     nodes: Vec<CandidateId>,
-    /// Change of the hourly price with the cost of evictions, in micro-USD; negative is better.
+    /// Change of the hourly price including the cost of evictions, in micro-USD. Negative values are savings.
     cost: i64,
-    /// Instance types of the launches.
+    /// Instance types of the launches, with their number.
     types: BTreeMap<String, usize>,
     work: u64,
     trials: usize,
 }
 
-/// Nodes to remove; none if no removal pays.
+/// Returns the nodes to remove. Empty if no removal pays.
 pub(super) fn choose(repack: &mut Repack<'_, '_>, state: &mut State) -> Vec<CandidateId> {
     let pods: usize = repack.order.iter().map(|(_, one)| one.pods.len()).sum();
     let work = WORK_PER_POD.saturating_mul(u64::try_from(pods).unwrap_or(u64::MAX));
@@ -63,7 +63,7 @@ pub(super) fn choose(repack: &mut Repack<'_, '_>, state: &mut State) -> Vec<Cand
     }
     let deletable = delete::deletions(repack, state, work);
     let deleted = best.attempt(repack, state, deletable.clone()).unwrap_or(0);
-    // Single nodes are looked at one by one anyway.
+    // Single nodes are considered separately later.
     if best.nodes.is_empty() {
         return best.nodes;
     }
@@ -79,7 +79,7 @@ pub(super) fn choose(repack: &mut Repack<'_, '_>, state: &mut State) -> Vec<Cand
     if deleted < 0 && deleted <= worth { deletable } else { best.nodes }
 }
 
-/// Changes single nodes: those closest to the dividing price first.
+/// Changes single nodes, starting with those closest to the dividing price.
 fn single_nodes(repack: &Repack<'_, '_>, state: &mut State, best: &mut Best) {
     let mut tried: BTreeSet<Vec<CandidateId>> = BTreeSet::new();
     loop {
@@ -109,7 +109,8 @@ impl Best {
         Some(cost)
     }
 
-    /// The removals without nodes of types that would be launched instead, those with most evictions first.
+    /// The removals without nodes whose instance types would be launched instead. Nodes with most evictions are kept
+    /// first.
     fn without_matches(&self, order: &Order<'_, '_>) -> Vec<CandidateId> {
         let mut types = self.types.clone();
         let evictions = |id: &CandidateId| (order[*id].1.evictions, *id);
@@ -136,7 +137,7 @@ impl Best {
     }
 }
 
-/// Numbers between the best one and its neighbours.
+/// Midpoints between the best number and its neighbours.
 fn between(known: &BTreeMap<usize, i64>) -> Vec<usize> {
     let best = known.iter().min_by_key(|(number, cost)| (**cost, **number)).map_or(0, |(number, _)| *number);
     let below = known.range(..best).next_back().map(|(below, _)| usize::midpoint(*below, best));

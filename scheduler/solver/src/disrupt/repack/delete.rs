@@ -1,14 +1,14 @@
-//! Which nodes to remove if no node is launched: all their pods fit on the nodes that stay.
+//! Chooses the nodes to remove without launching nodes: all their pods fit on the remaining nodes.
 
 use super::{CandidateId, Repack, Targets, evictions};
 use crate::place::State;
 use crate::score::PER_NODE;
 
-/// Nodes after the longest removable prefix of an order that are tried one by one.
+/// Number of nodes after the longest removable prefix of an order that are tried one by one.
 const TRIALS_AFTER_PREFIX: usize = 24;
 
-/// The best removals of two orders: least worth its price first, and most price per eviction first. Ascending; each trial has
-/// `work`.
+/// Returns the best removals of two orders: highest price per worth first, and highest price per disturbance first. The
+/// result is ascending. Each trial has budget `work`.
 pub(super) fn deletions(repack: &Repack<'_, '_>, state: &mut State, work: u64) -> Vec<CandidateId> {
     let by_worth: Vec<CandidateId> = repack.order.ids().collect();
     let mut by_rate = by_worth.clone();
@@ -19,7 +19,8 @@ pub(super) fn deletions(repack: &Repack<'_, '_>, state: &mut State, work: u64) -
     best
 }
 
-/// The longest prefix of `order` that can go, by bisection, and the nodes soon after it that can go as well.
+/// The longest prefix of `order` that can be removed, found by bisection, and nodes soon after it that can be removed,
+/// too.
 fn in_order(repack: &Repack<'_, '_>, state: &mut State, order: &[CandidateId], work: u64) -> Vec<CandidateId> {
     let (mut fits, mut fails) = (0, order.len() + 1);
     while fits + 1 < fails {
@@ -41,13 +42,13 @@ fn in_order(repack: &Repack<'_, '_>, state: &mut State, order: &[CandidateId], w
     found
 }
 
-/// Whether all pods of these nodes fit on nodes that stay.
+/// Whether all pods of these nodes fit on the remaining nodes.
 fn can_go(repack: &Repack<'_, '_>, state: &mut State, removed: &[CandidateId], work: u64) -> bool {
     let nodes = repack.nodes(removed);
     repack.tried(state, work, |state| repack.place(state, &nodes, Targets::Existing).ok()).is_some()
 }
 
-/// Change of the hourly price with the cost of evictions, in micro-USD.
+/// Change of the hourly price including the cost of evictions, in micro-USD.
 fn cost(repack: &Repack<'_, '_>, removed: &[CandidateId]) -> i64 {
     let nodes = repack.nodes(removed);
     nodes.iter().map(|one| evictions(one, repack.per_eviction) - one.price - PER_NODE).sum()

@@ -1,4 +1,4 @@
-//! What a catalog sells, whichever pool buys it: instance types with their amounts as numbers, offerings in order.
+//! An indexed catalog, shared by all pools that use it: instance types with amounts as numbers, and sorted offerings.
 
 use crate::input::intern::{Amounts, ResourceTable};
 use crate::input::volumes;
@@ -9,27 +9,28 @@ use plimsoll_model::resources::CPU;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// An instance type's amounts as numbers.
+/// Amounts of an instance type as numbers.
 #[derive(Debug)]
 pub(crate) struct TypeView {
     pub(crate) allocatable: Amounts,
-    /// What it counts against limits.
+    /// Usage of limits.
     pub(crate) capacity: Amounts,
 }
 
-/// A catalog, looked at once for all pools that buy from it.
+/// A catalog, indexed once for all pools that use it.
 #[derive(Debug, Clone)]
 pub(crate) struct CatalogView {
     pub(super) types: Arc<IndexVec<InstanceType, TypeView>>,
-    /// All offerings as type, place among the type's and price, sorted by (price, type, key). Offerings of capacity
-    /// reservations cost next to nothing, so that those of small types come first.
+    /// All offerings as type, index in the type's list, and price, sorted by (price, CPU capacity of reserved
+    /// offerings, type, key). Offerings of capacity reservations have nearly equal prices, so those of small types come
+    /// first.
     pub(super) order: Vec<(Id<InstanceType>, usize, MicroUsdPerHour)>,
-    /// Labels that any type has.
+    /// Labels that at least one type has.
     pub(super) keys: Arc<BTreeSet<String>>,
 }
 
 impl CatalogView {
-    /// Of `catalog`, by the numbers of `table`.
+    /// Indexes `catalog` with the resource indices of `table`.
     pub(crate) fn new<'c>(catalog: &'c Catalog, table: &ResourceTable) -> Self {
         let types = catalog.instance_types.iter().map(|one| TypeView::new(one, table)).collect();
         let of_type = |(number, kind): (usize, &'c InstanceType)| {
@@ -46,7 +47,7 @@ impl CatalogView {
 }
 
 impl TypeView {
-    /// Of that type, by the numbers of `table`.
+    /// Converts the amounts of a type with the resource indices of `table`.
     pub(super) fn new(instance_type: &InstanceType, table: &ResourceTable) -> Self {
         let mut capacity = instance_type.capacity.clone();
         capacity.set(plimsoll_model::names::NODES_RESOURCE, 1);

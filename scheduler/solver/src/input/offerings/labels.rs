@@ -1,4 +1,4 @@
-//! Labels of the nodes that offerings would become, and requirements on them as sets of offerings.
+//! Labels of the nodes that offerings would become, and requirements on labels as sets of offerings.
 
 use super::PoolView;
 use crate::input::intern::Bits;
@@ -10,11 +10,11 @@ use plimsoll_model::requirements::NodeSelectorRequirement;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Per label: offerings by value.
+/// Offerings by value, per label.
 pub(super) type ByValue = BTreeMap<String, Arc<Vec<(Option<String>, Bits<Offering>)>>>;
 
 impl<'a> PoolView<'a> {
-    /// The value of a label of a node made of that offering, except of open ones.
+    /// The value of a label of a node of the offering. Custom labels are not included.
     pub(crate) fn label(&self, offering: Id<Offering>, key: &str) -> Option<&'a str> {
         let kind = self.kind(offering);
         let bought = self.offering(offering);
@@ -27,7 +27,7 @@ impl<'a> PoolView<'a> {
         }
     }
 
-    /// The value of a label that all offerings of a type have.
+    /// The value of a label that is the same for all offerings of a type.
     fn label_of_type(&self, kind: &'a InstanceType, key: &str) -> Option<&'a str> {
         let filled = |text: &'a str| Some(text).filter(|text| !text.is_empty());
         match key {
@@ -37,20 +37,20 @@ impl<'a> PoolView<'a> {
             label::NODE_POOL => Some(self.pool.name.as_str()),
             label::EC2_NODE_CLASS => Some(&self.pool.node_class),
             label::OS => self.operating_system(kind),
-            // Every node gets these two once it is in service; DaemonSets may wait for them.
+            // Every node gets these two labels when it is initialized. DaemonSets may select them.
             label::REGISTERED | label::INITIALIZED => Some("true"),
             _ => kind.labels.get(key).or_else(|| self.pool.labels.get(key)).map(String::as_str),
         }
     }
 
-    /// The first system that the type can run and the pool allows.
+    /// The first operating system of the type that the pool allows.
     fn operating_system(&self, kind: &'a InstanceType) -> Option<&'a str> {
         let own = |requirement: &&NodeSelectorRequirement| label::normalized(&requirement.key) == label::OS;
         let allowed = |system: &&String| self.pool.requirements.iter().filter(own).all(|one| holds(one, Some(system)));
         kind.operating_systems.iter().find(allowed).or_else(|| kind.operating_systems.first()).map(String::as_str)
     }
 
-    /// All offerings by their value of a label, `None` where they have none; open labels are not looked at.
+    /// Offerings by value of a label; `None` for offerings without the label. Custom labels are not included.
     pub(crate) fn by_value(&self, key: &str) -> Arc<Vec<(Option<String>, Bits<Offering>)>> {
         let mut known = self.values.borrow_mut();
         if let Some(found) = known.get(key) {
@@ -66,7 +66,7 @@ impl<'a> PoolView<'a> {
         parts
     }
 
-    /// Offerings whose nodes satisfy `requirement`; for open labels all of them.
+    /// Offerings whose nodes satisfy `requirement`; all offerings if its key is a custom label.
     pub(crate) fn satisfying(&self, requirement: &NodeSelectorRequirement) -> Bits<Offering> {
         let size = self.offerings.len();
         if self.custom.has(&requirement.key) {
@@ -83,7 +83,7 @@ impl<'a> PoolView<'a> {
             | label::CAPACITY_RESERVATION_ID
             | label::CAPACITY_RESERVATION_TYPE
             | label::CAPACITY_RESERVATION_INTERRUPTIBLE => {
-                // Few values, each of thousands of offerings.
+                // These labels have few values, each with thousands of offerings.
                 let mut judged: Vec<(Option<&str>, bool)> = Vec::new();
                 let mut found = Bits::none(size);
                 for offering in self.offerings.ids() {
@@ -111,12 +111,12 @@ impl<'a> PoolView<'a> {
     }
 }
 
-/// Labels that any type has.
+/// Labels that at least one type has.
 pub(super) fn of_types(catalog: &Catalog) -> BTreeSet<String> {
     let mut keys: BTreeSet<&String> = BTreeSet::new();
     let mut last: Option<&InstanceType> = None;
     for kind in &catalog.instance_types {
-        // Nearly all types have the same as the one before.
+        // Nearly all types have the same labels as the type before.
         if !last.is_some_and(|last| last.labels.keys().eq(kind.labels.keys())) {
             keys.extend(kind.labels.keys());
         }

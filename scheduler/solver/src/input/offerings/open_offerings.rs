@@ -1,4 +1,4 @@
-//! Which offerings have room for some requests, looked up once for all requests between the same two rooms.
+//! Offerings with capacity for some requests, cached by the distinct capacities that the requests exceed.
 
 use super::OfferingView;
 use crate::input::intern::{Bits, fits};
@@ -7,10 +7,11 @@ use plimsoll_model::index::IndexVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Requests between the same two rooms, in each resource, fit in the same places: looked up once.
+/// Cache of fitting offerings. Requests that exceed the same distinct capacities of each resource fit on the same
+/// offerings.
 #[derive(Debug)]
 pub(super) struct Rooms {
-    /// Per resource: the different amounts of room that there are, ascending.
+    /// Per resource: the distinct capacities of offerings, ascending.
     steps: Vec<Vec<i64>>,
     known: BTreeMap<Vec<usize>, Arc<Bits<Offering>>>,
 }
@@ -24,7 +25,7 @@ impl Rooms {
         Self { steps: (0..width).map(steps).collect(), known: BTreeMap::new() }
     }
 
-    /// How many of the steps are too small, per resource; none are for what is not requested.
+    /// Per resource: the number of capacities that are too small; 0 if the resource is not requested.
     fn key(&self, requests: &[i64]) -> Vec<usize> {
         let small = |(steps, need): (&Vec<i64>, &i64)| {
             if *need <= 0 { 0 } else { steps.partition_point(|room| room < need) }
@@ -32,12 +33,12 @@ impl Rooms {
         self.steps.iter().zip(requests).map(small).collect()
     }
 
-    /// How many different answers were given.
+    /// Number of cache entries.
     pub(super) fn count(&self) -> usize {
         self.known.len()
     }
 
-    /// Of `offerings` those that have room for `requests`.
+    /// Returns the `offerings` with capacity for `requests`.
     pub(super) fn fitting(
         &mut self,
         offerings: &IndexVec<Offering, OfferingView>,

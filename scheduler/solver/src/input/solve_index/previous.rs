@@ -1,4 +1,4 @@
-//! Shapes of a solve index that is no more: what is known of them may still be right.
+//! Shapes of a previous solve index, whose data may still be valid.
 
 use super::{ShapeData, Slot, SolveIndex};
 use plimsoll_model::identity::NodePoolName;
@@ -9,31 +9,31 @@ use std::collections::BTreeMap;
 /// The shapes of a solve index.
 #[derive(Debug, Default)]
 pub(super) struct Shapes {
-    /// Those of the snapshot.
+    /// Shapes of the snapshot.
     pub(super) own: Vec<PodShape>,
-    /// Those that preferences add, in the order of the shapes that they are levels above.
+    /// Relaxation levels of preferences, in the order of the shapes that they belong to.
     pub(super) levels: Vec<PodShape>,
-    /// How many levels each shape has above it.
+    /// Number of levels of each shape.
     pub(super) above: Vec<usize>,
-    /// What is known of the former, then of the latter.
+    /// Valid data of the snapshot's shapes, followed by that of the levels.
     pub(super) data: Vec<Option<ShapeData>>,
-    /// Of these likewise: the numbers that they had.
+    /// Previous numbers of the snapshot's shapes, followed by those of the levels.
     pub(super) numbers: Vec<Option<Id<PodShape>>>,
 }
 
-/// What is as it was for the former solve index, beside shapes.
+/// What is unchanged since the previous solve index, in addition to shapes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unchanged {
     pub(super) pools: bool,
-    /// What makes levels of preferences.
+    /// Inputs that determine the relaxation levels.
     pub(super) wishes: bool,
 }
 
-/// A shape of the snapshot.
+/// A shape of the previous snapshot.
 #[derive(Debug)]
 struct Kept {
     id: Id<PodShape>,
-    /// The id of the first level above it, as a number.
+    /// Number of the first level of the shape.
     first_level: usize,
     revision: u64,
     shape: PodShape,
@@ -41,7 +41,7 @@ struct Kept {
     levels: Vec<(PodShape, ShapeData)>,
 }
 
-/// See the module.
+/// Shapes of a previous solve index.
 #[derive(Debug, Default)]
 pub(super) struct PreviousShapes {
     pub(super) pools: Vec<NodePoolName>,
@@ -50,7 +50,7 @@ pub(super) struct PreviousShapes {
 }
 
 impl PreviousShapes {
-    /// The snapshot's shapes, their levels, and what is known of each. Few are new: of the others nothing need be made again.
+    /// Returns the snapshot's shapes and levels with their valid data. Data of unchanged shapes is reused.
     pub(super) fn shapes(
         self,
         snapshot: &Snapshot,
@@ -93,7 +93,7 @@ impl PreviousShapes {
 }
 
 impl SolveIndex {
-    /// Its shapes, and its pools by name.
+    /// Splits the index into its shapes, and its pools by name.
     pub(super) fn dismantle(self) -> (PreviousShapes, BTreeMap<String, Slot>) {
         let pools = self.pools.iter().map(|slot| slot.pool.name.clone()).collect();
         let mut data = self.shapes.into_iter();

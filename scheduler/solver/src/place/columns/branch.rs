@@ -1,5 +1,6 @@
-//! A bound nearer to the optimum in whole nodes: nodes of some offerings are either so many at the most or at least one more. Each half is
-//! solved in fractions, the one that costs less is cut again, and no plan costs less than the cheapest half that is left.
+//! Raises the lower bound by branch and bound: in each branch the number of nodes of some rows is bounded from above or
+//! from below. Each branch is solved in fractions, and the branch with the lowest bound is split next. The lowest bound
+//! of the open branches is a lower bound of any plan.
 
 use super::master::Column;
 use super::{Cap, Fractional, KindId, PodKind, PodKinds, Row, Start, Take, Used};
@@ -7,30 +8,31 @@ use crate::input::intern::{Amounts, Bits};
 use plimsoll_model::index::{Id, IndexVec};
 use std::collections::BTreeSet;
 
-/// Halves solved at most: each takes a few milliseconds.
+/// Maximum number of branches that are solved. Each takes a few milliseconds.
 const HALVES: usize = 400;
-/// Cuts one on top of another at most: each makes its program larger.
+/// Maximum depth of the search. Each level enlarges the program of its branches.
 const DEPTH: usize = 24;
-/// Fillings that later halves start with, at most.
+/// Maximum number of fillings that later branches start with.
 const KNOWN: usize = 4_000;
-/// A number of nodes this near to a whole one is whole.
+/// Numbers of nodes this close to an integer count as integral.
 const WHOLE: f64 = 1e-4;
-/// A bound this near to what a plan costs, relatively, is near enough.
+/// The search ends once the bound is this close to the cost of a plan, relatively.
 const NEAR: f64 = 0.02;
 
-/// What some plans have in common.
+/// A branch: a set of plans.
 #[derive(Default)]
 struct Half {
-    /// Of these rows at least so many nodes.
+    /// Minimum number of nodes of these rows.
     floors: Vec<(Bits<Row>, usize)>,
-    /// Of these rows at most so many nodes.
+    /// Maximum number of nodes of these rows.
     caps: Vec<(Bits<Row>, usize)>,
-    /// None of them costs less.
+    /// Lower bound of the cost of these plans.
     bound: f64,
     used: Vec<Used>,
 }
 
-/// Raises the bound of `root`, the optimum of these kinds and rows in fractions; not above `enough`, what a whole plan costs.
+/// Raises the bound of `root`, the fractional optimum of these kinds and rows. The result is at most `enough`, the cost
+/// of an integral plan.
 pub(crate) fn tightened(
     kinds: &PodKinds<'_>,
     rows: &IndexVec<Row, Row>,
@@ -69,7 +71,7 @@ struct Search<'s> {
     kinds: &'s PodKinds<'s>,
     rows: &'s IndexVec<Row, Row>,
     enough: f64,
-    /// Fillings without what a half adds.
+    /// Fillings, without the additional kinds of a branch.
     known: Vec<Column>,
     seen: BTreeSet<(Id<Row>, Take)>,
 }
@@ -85,7 +87,7 @@ impl Search<'_> {
         }
     }
 
-    /// The rows of which a solution has a number of nodes that is least whole, and the next lower whole number.
+    /// The set of rows whose number of nodes is furthest from an integer, and this number rounded down.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of nodes")]
     fn cut(&self, used: &[Used]) -> Option<(Bits<Row>, usize)> {
         let width = self.rows.iter().next().map_or(0, |row| row.room.len());
@@ -110,7 +112,8 @@ impl Search<'_> {
         let (own, caps) = (self.kinds.len(), half.caps.iter());
         let caps: IndexVec<Cap, Cap> = caps.map(|(rows, most)| Cap { rows: rows.clone(), most: *most }).collect();
         let nothing: Amounts = self.kinds.iter().next().map_or_else(Vec::new, |kind| vec![0; kind.requests.len()]);
-        // That there are so many nodes at least is one more kind of pods: they request nothing and each has a node of its own.
+        // A minimum number of nodes is modelled as one more pod kind: its pods request nothing, and each needs a node
+        // of its own.
         let kinds = self.kinds.iter().map(|kind| PodKind { ..*kind });
         let floors = half.floors.iter().map(|(_, least)| PodKind { requests: &nothing, count: *least, most: 1 });
         let kinds: PodKinds<'_> = kinds.chain(floors).collect();

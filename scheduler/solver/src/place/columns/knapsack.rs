@@ -1,22 +1,22 @@
-//! The fullest node: which pods of given worth fit on one node and are worth most together.
+//! Knapsack: the pods of given worth that fit on one node and are worth most together.
 
 use super::master::number;
 use crate::input::intern::{Amounts, how_many};
 use plimsoll_model::index::{Id, IndexVec};
 
-/// Kinds of pods that may be on the node, with what the search needs to know of them.
+/// A node, and the kinds of pods that may run on it.
 pub(crate) struct Knapsack<'k, T> {
-    /// Kinds in the order in which they are tried: the most worth per part of the room first.
+    /// Kinds in search order: highest worth per part of the capacity first.
     order: Order<'k, T>,
-    /// Per view: weight of each kind in `order`, the size of the room, and the order by worth per weight.
+    /// Surrogate knapsacks with one dimension, used as bounds.
     views: Vec<View>,
     room: Amounts,
 }
 
-/// Kinds in the order in which they are tried.
+/// Kinds in search order.
 type Order<'k, T> = IndexVec<Place, Candidate<'k, T>>;
 
-/// A place in that order.
+/// A position in search order.
 enum Place {}
 
 struct Candidate<'k, T> {
@@ -26,28 +26,29 @@ struct Candidate<'k, T> {
     most: usize,
 }
 
-/// All resources added up with some weights: one knapsack that is easy to bound.
+/// A weighted sum of all resources: a knapsack with one dimension, which is easy to bound.
 struct View {
     weights: IndexVec<Place, f64>,
     per_resource: Vec<f64>,
     by_density: Vec<Id<Place>>,
 }
 
-/// What was found.
+/// Result of a search.
 pub(crate) struct Filling<T> {
-    /// PodKind and number of pods, sorted.
+    /// Kinds and numbers of pods, sorted.
     pub(crate) take: Vec<(Id<T>, usize)>,
     pub(crate) worth: f64,
-    /// No filling is worth more.
+    /// Upper bound of the worth of any filling.
     pub(crate) bound: f64,
     pub(crate) steps: usize,
 }
 
-/// One kind on offer: its id, worth of a pod, what it requests, how many the node may take at most.
+/// A kind with its id, the worth of a pod, the requests of a pod, and the maximum number on the node.
 pub(crate) type Offered<'k, T> = (Id<T>, f64, &'k [i64], usize);
 
 impl<'k, T> Knapsack<'k, T> {
-    /// For a node with `room`. `scarcity`: per resource, what a unit is worth; it guides the order.
+    /// Creates the knapsack of a node with `room`. `scarcity` is the worth of a unit of each resource, which determines
+    /// the search order.
     pub(crate) fn new(offered: &[Offered<'k, T>], room: &Amounts, scarcity: &[f64]) -> Self {
         let guides = guides(offered, room, scarcity);
         let first = guides.first().map_or(&[][..], Vec::as_slice);
@@ -68,7 +69,7 @@ impl<'k, T> Knapsack<'k, T> {
         Self { order, views, room: room.clone() }
     }
 
-    /// Searches by at most `nodes` steps; what is not worth `slack` (relative) more is not looked for.
+    /// Searches with at most `nodes` steps. Improvements of less than `slack`, relatively, are not searched for.
     pub(crate) fn search(&self, nodes: usize, slack: f64) -> Filling<T> {
         let mut search =
             Search { knapsack: self, best: IndexVec::new(), worth: 0.0, missed: 0.0, left: nodes, slack: 1.0 + slack };
@@ -82,7 +83,8 @@ impl<'k, T> Knapsack<'k, T> {
         Filling { take: chosen, worth: search.worth, bound, steps: nodes - search.left }
     }
 
-    /// No way to fill `room` with kinds from place `from` on is worth more. Stops early once it is below `enough`.
+    /// Upper bound of the worth of kinds from position `from` on in `room`. Stops early once the bound is below
+    /// `enough`.
     fn bound(&self, from: Id<Place>, room: &Amounts, enough: f64) -> f64 {
         let mut least = f64::INFINITY;
         for (number, view) in self.views.iter().enumerate() {
@@ -95,7 +97,7 @@ impl<'k, T> Knapsack<'k, T> {
         least
     }
 
-    /// The same in the first view, whose order is that of the search.
+    /// The bound of the first surrogate, whose order is the search order.
     fn first_bound(&self, from: Id<Place>, room: &Amounts) -> f64 {
         let Some(view) = self.views.first() else { return f64::INFINITY };
         let (mut space, mut sum) = (weigh(&view.per_resource, room), 0.0);
@@ -129,7 +131,7 @@ struct Search<'s, 'k, T> {
     knapsack: &'s Knapsack<'k, T>,
     best: IndexVec<Place, usize>,
     worth: f64,
-    /// The most that parts of the search which were cut off for want of steps could have given.
+    /// Upper bound of the worth of branches that were cut off because the steps ran out.
     missed: f64,
     left: usize,
     slack: f64,
@@ -154,7 +156,7 @@ impl<T> Search<'_, '_, T> {
         }
         self.left -= 1;
         let most = how_many(one.requests, room, one.most);
-        // All that fit first: the first leaf is the greedy filling.
+        // Most pods first: the first leaf is the greedy filling.
         for n in (0..=most).rev() {
             let by = i64::try_from(n).unwrap_or(i64::MAX);
             crate::input::intern::add(room, one.requests, -by);
@@ -162,7 +164,8 @@ impl<T> Search<'_, '_, T> {
             self.descend(next, worth + one.worth * number(n), room, take);
             crate::input::intern::add(room, one.requests, by);
             if n > 0 {
-                // With one less of this kind, and then with still fewer: as it is worth most per part of the room, each step loses.
+                // Bounds the worth with one pod less of this kind. Still fewer pods lose more, since this kind has the
+                // highest worth per part of the capacity.
                 let target = (self.worth * self.slack - worth).max(0.0);
                 let fewer = one.worth * number(n - 1);
                 crate::input::intern::add(room, one.requests, 1 - by);
@@ -181,7 +184,7 @@ impl<T> Search<'_, '_, T> {
     }
 }
 
-/// Weights per resource: as scarce as each is, all even, and each resource by itself.
+/// Weights per resource of each surrogate: by scarcity, even, and each resource alone.
 fn guides<T>(offered: &[Offered<'_, T>], room: &Amounts, scarcity: &[f64]) -> Vec<Vec<f64>> {
     let mut is_used = vec![false; room.len()];
     for (.., requests, _) in offered {
@@ -209,7 +212,7 @@ fn guides<T>(offered: &[Offered<'_, T>], room: &Amounts, scarcity: &[f64]) -> Ve
 }
 
 fn view<T>(order: &Order<'_, T>, per_resource: Vec<f64>) -> View {
-    // A kind that weighs nothing here must not make the bound infinite: it counts in full.
+    // Kinds without weight must not make the bound infinite. They count in full.
     let weights: IndexVec<Place, f64> = order.iter().map(|one| weigh(&per_resource, one.requests).max(1e-12)).collect();
     let mut by_density: Vec<Id<Place>> = order.ids().collect();
     let density = |place: Id<Place>| order[place].worth / weights[place];

@@ -1,41 +1,42 @@
-//! The restricted master: which nodes, in fractions, cover all pods at the least price, by the revised simplex method.
+//! The restricted master problem: covers all pods with fractions of nodes at minimum price. Solved by the revised
+//! simplex method.
 
 use super::{Cap, KindId, PodKind, Row, Take};
 use plimsoll_model::index::{Id, IndexVec};
 
-/// Below this a number counts as zero: costs and demands are scaled to about one.
+/// Numbers below this are zero. Costs and demands are scaled to about one.
 const TINY: f64 = 1e-9;
 
-/// A way to fill one node: what it costs and how many pods of each kind it takes.
+/// A filling of one node, with its price.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Column {
-    /// Which offering; only the caller knows.
+    /// The offering. The master does not use it.
     pub(super) row: Id<Row>,
     pub(super) price: f64,
     pub(super) take: Take,
-    /// Caps that its node counts for.
+    /// Caps to which the node counts.
     pub(super) caps: Vec<Id<Cap>>,
 }
 
 /// A value per kind.
 pub(super) type Duals = IndexVec<PodKind<'static>, f64>;
 
-/// What the columns have to satisfy: a kind is covered, or a cap holds. Kinds come first, then the caps.
+/// A constraint: a kind is covered, or a cap holds. Kinds come first, then caps.
 #[derive(Debug)]
 enum Constraint {}
 
 /// A value per constraint.
 type Vector = IndexVec<Constraint, f64>;
 
-/// A basis that covers all kinds, and the inverse of its matrix.
+/// A basis that covers all kinds, with the inverse of its matrix.
 pub(super) struct Master {
-    /// Kinds; behind them come the caps.
+    /// Number of kinds. Constraints from this number on are caps.
     kinds: usize,
     pub(super) columns: IndexVec<Column, Column>,
-    /// A column, or the surplus of a kind or what is left under a cap.
+    /// Columns, surpluses of kinds, or slacks of caps.
     basis: IndexVec<Constraint, Member>,
     inverse: IndexVec<Constraint, Vector>,
-    /// How often each member of the basis is used.
+    /// Value of each member of the basis.
     used: Vector,
 }
 
@@ -46,8 +47,9 @@ enum Member {
 }
 
 impl Master {
-    /// Starts from one column per kind that takes that kind alone (`take[0]`), for as many pods as `demand` says, and is under no cap.
-    /// A cap is a kind of which each node takes one back: at least minus so many.
+    /// Starts from one column per kind, which takes only this kind (`take[0]`) and is under no cap. `demand` is the
+    /// number of pods of each kind. A cap is modelled as a kind of which each node covers minus one: at least minus the
+    /// maximum.
     pub(super) fn new(columns: IndexVec<Column, Column>, demand: &Duals, caps: &IndexVec<Cap, f64>) -> Self {
         let width = demand.len() + caps.len();
         let diagonal = |row: usize, value: f64| {
@@ -80,7 +82,7 @@ impl Master {
         Id::new(self.kinds + cap.number())
     }
 
-    /// What one more pod of each kind costs, and what one more node under each cap would save; not less than nothing.
+    /// The cost of one more pod of each kind, and the saving of one more node under each cap. Neither is negative.
     pub(super) fn worths(&self) -> (Duals, IndexVec<Cap, f64>) {
         let duals = self.duals();
         let mut worths = duals.iter().map(|dual| dual.max(0.0));
@@ -99,7 +101,7 @@ impl Master {
         duals
     }
 
-    /// Pivots until no known column is worth more than it costs, at most `pivots` times. Returns how many it took.
+    /// Pivots until no column improves the solution, at most `pivots` times. Returns the number of pivots.
     pub(super) fn optimise(&mut self, pivots: usize) -> usize {
         for pivot in 0..pivots {
             let duals = self.duals();
@@ -111,7 +113,7 @@ impl Master {
         pivots
     }
 
-    /// How often each column is used, of those that are.
+    /// Values of the columns that are used.
     pub(super) fn solution(&self) -> Vec<(Id<Column>, f64)> {
         let mut all: Vec<(Id<Column>, f64)> = self
             .basis
@@ -126,7 +128,7 @@ impl Master {
         all
     }
 
-    /// The member that promises most per price.
+    /// The member with the highest gain per price.
     fn entering(&self, duals: &Vector) -> Option<Member> {
         let mut best: Option<(f64, Member)> = None;
         let mut offer = |gain: f64, member: Member| {
@@ -176,7 +178,7 @@ impl Master {
     }
 }
 
-/// The values of these pods together.
+/// Sum of the values of these pods.
 fn of_take(values: &Vector, take: &[(KindId, usize)]) -> f64 {
     take.iter().map(|(kind, n)| values[Master::of_kind(*kind)] * number(*n)).sum()
 }

@@ -1,4 +1,4 @@
-//! Which fillings of which nodes are worth more than they cost, at given prices of pods.
+//! The pricing problem: finds fillings whose worth exceeds the price of their node, at given prices of pods.
 
 use super::knapsack::{Knapsack, Offered};
 use super::master::{Column, Duals, number};
@@ -7,10 +7,11 @@ use crate::bound::resource_prices;
 use crate::input::intern::how_many;
 use plimsoll_model::index::{Id, IndexVec};
 
-/// New columns after which a round ends: prices change with each, so that most that are found beyond would be of little use.
+/// Number of new columns after which a round ends. Prices change with each column, so further columns would be of
+/// little use.
 const COLUMNS: usize = 24;
 
-/// Per row and kind: how many pods of it the row takes alone.
+/// Per row and kind: the maximum number of pods of this kind alone.
 fn most(kinds: &PodKinds<'_>, rows: &IndexVec<Row, Row>) -> IndexVec<Row, IndexVec<PodKind<'static>, f64>> {
     let of_row = |row: &Row| {
         let one = |(index, kind): (KindId, &PodKind<'_>)| match row.suits.has(index) {
@@ -22,25 +23,26 @@ fn most(kinds: &PodKinds<'_>, rows: &IndexVec<Row, Row>) -> IndexVec<Row, IndexV
     rows.iter().map(of_row).collect()
 }
 
-/// The search for fillings that are worth more than their node costs.
+/// Searches for fillings whose worth exceeds the price of their node.
 pub(super) struct Pricing<'p> {
     kinds: &'p PodKinds<'p>,
     rows: &'p IndexVec<Row, Row>,
     prices: IndexVec<Row, f64>,
-    /// Prices with the fees of the caps that a row is under.
+    /// Prices including the fees of the row's caps.
     asked: IndexVec<Row, f64>,
-    /// The caps that a row is under.
+    /// Caps of each row.
     caps: IndexVec<Row, Vec<Id<Cap>>>,
     scarcity: &'p [f64],
-    /// How many pods of a kind a row takes alone.
+    /// Per row and kind: the maximum number of pods of this kind alone.
     most: IndexVec<Row, IndexVec<PodKind<'static>, f64>>,
 }
 
 pub(super) struct Found {
     pub(super) columns: Vec<Column>,
-    /// All rows were looked at.
+    /// Whether all rows were searched.
     pub(super) whole: bool,
-    /// By how much all duals have to shrink so that surely no filling is worth more than its node: 1 if there is none.
+    /// Factor by which the duals must shrink so that no filling is worth more than its node; 1 if there is no such
+    /// filling.
     pub(super) least: f64,
     pub(super) steps: usize,
 }
@@ -58,19 +60,20 @@ impl<'p> Pricing<'p> {
         Self { kinds, rows, asked: prices.clone(), prices, caps, scarcity, most: most(kinds, rows) }
     }
 
-    /// `duals`: what a pod of each kind is worth; `fees`: what a node more costs under each cap.
+    /// Searches for fillings. `duals` is the worth of a pod of each kind, `fees` the additional price of a node under
+    /// each cap.
     pub(super) fn fillings(&mut self, duals: &Duals, fees: &IndexVec<Cap, f64>, steps: usize) -> Found {
         for (row, asked) in self.asked.iter_enumerated_mut() {
             *asked = self.prices[row] + self.caps[row].iter().map(|cap| fees[*cap]).sum::<f64>();
         }
         let mut found = Found { columns: Vec::new(), whole: true, least: 1.0, steps: 0 };
-        // Best worth per part of the scarce resources first: one order does for a quick bound on all rows.
+        // Highest worth per part of the scarce resources first. This order gives a quick bound for each row.
         let weight =
             |kind: KindId| resource_prices::worth(self.scarcity, self.kinds[kind].requests).max(f64::MIN_POSITIVE);
         let mut order: Vec<KindId> = self.kinds.ids().filter(|kind| duals[*kind] > 0.0).collect();
         order.sort_by(|a, b| (duals[*b] / weight(*b)).total_cmp(&(duals[*a] / weight(*a))).then(a.cmp(b)));
         let weights: Duals = self.kinds.ids().map(weight).collect();
-        // Those that promise most per price first.
+        // Rows with the highest bound per price first.
         let quick = |number: Id<Row>| self.quick(number, duals, &order, &weights);
         let promise = |number: Id<Row>| (quick(number) / self.asked[number], number);
         let mut promising: Vec<(f64, Id<Row>)> = self.rows.ids().map(promise).filter(|(rate, _)| *rate > 1.0).collect();
@@ -103,7 +106,7 @@ impl<'p> Pricing<'p> {
         found
     }
 
-    /// No filling of the row is worth more than this.
+    /// Upper bound of the worth of any filling of the row.
     fn quick(&self, row: Id<Row>, duals: &Duals, order: &[KindId], weights: &Duals) -> f64 {
         let (mut space, mut sum) = (resource_prices::worth(self.scarcity, &self.rows[row].room), 0.0);
         let most = &self.most[row];

@@ -1,20 +1,22 @@
-//! Rules about hosts as resources: where pods of several kinds may not share a node with each other, each takes one of what a node has
-//! few of. That is all of the rule where every pod concerned both has it and is meant by it, and never more than the rule.
+//! Models host rules as resources: if pods of several kinds may not share a node, each pod requests one unit of a
+//! resource of which nodes have few. The model is exact if every pod of a rule both owns it and is selected by it.
+//! Otherwise it is weaker than the rule.
 
 use crate::place::hostname_topology::{HostRule, Membership};
 use plimsoll_model::index::{Id, IndexVec};
 
-/// Groups looked at most: each makes every search for a filling a little slower.
+/// Maximum number of rules. Each slows down every search for a filling a little.
 const MAX_GROUPS: usize = 12;
 
-/// A group, and how many of its pods a node takes.
+/// A rule, and the number of its pods that a node can run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shared {
     group: Id<HostRule>,
     most: i64,
 }
 
-/// The rules in which `least` of these kinds, each of so many pods, have a part; those that take most nodes first.
+/// The rules with at least `least` of these kinds, each given with its number of pods. Rules that need most nodes come
+/// first.
 pub(crate) fn shared<'m>(
     rules: &IndexVec<HostRule, HostRule>,
     kinds: impl Iterator<Item = (&'m Membership<HostRule>, usize)>,
@@ -43,13 +45,13 @@ pub(crate) fn shared<'m>(
     found.into_iter().map(|(_, one)| one).take(MAX_GROUPS).collect()
 }
 
-/// Requests, and one of each rule that the kind has a part in.
+/// Requests, followed by one unit of each rule that applies to the kind.
 pub(crate) fn requests(requests: &[i64], kind: &Membership<HostRule>, rules: &[Shared]) -> Vec<i64> {
     let part = |rule: &Shared| i64::from(kind.owns.contains(&rule.group) && kind.matches.contains(&rule.group));
     requests.iter().copied().chain(rules.iter().map(part)).collect()
 }
 
-/// The room of a node, and what it has of each rule.
+/// Capacity of a node, followed by its units of each rule.
 pub(crate) fn room(room: &[i64], rules: &[Shared]) -> Vec<i64> {
     room.iter().copied().chain(rules.iter().map(|rule| rule.most)).collect()
 }
@@ -65,7 +67,7 @@ mod tests {
         let kinds = [member(&[0, 1], &[0, 1, 2]), member(&[0, 2], &[0]), member(&[1], &[0, 1]), member(&[], &[1])];
         let rules = vec![HostRule::Exclusive, HostRule::MaxMembers(2), HostRule::NeedsMember].into();
         let found = shared(&rules, kinds.iter().zip([5, 4, 9, 9]), 2);
-        // Nine nodes for the first group, seven for the second.
+        // Nine nodes are needed for the first rule, seven for the second.
         assert_eq!(found, [Shared { group: Id::new(0), most: 1 }, Shared { group: Id::new(1), most: 2 }]);
         let of = |kind: usize| requests(&[7], &kinds[kind], &found);
         assert_eq!([of(0), of(1), of(2), of(3)], [[7, 1, 1], [7, 1, 0], [7, 0, 1], [7, 0, 0]]);

@@ -1,20 +1,22 @@
-//! The optimum in whole nodes, where pods are so few that all ways to split them over nodes can be gone through.
+//! The integral optimum for few pods, by enumeration of all ways to split them over nodes.
 
 use super::{PodKinds, Row, Take};
 use crate::input::intern::{add, fits};
 use plimsoll_model::index::{Id, IndexVec};
 
-/// Ways to split some of the pods into one node and the rest, at most: a millisecond. Nine pods that all differ have so many.
+/// Maximum number of ways to split a subset of the pods into one node and the rest; takes about a millisecond. Nine
+/// different pods have about as many.
 const MAX_SPLITS: usize = 20_000;
 
-/// A node that holds so many pods of each kind.
+/// A node with its number of pods of each kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) row: Id<Row>,
     pub(crate) take: Take,
 }
 
-/// The cheapest nodes for all pods, and what they cost; `None` where pods are too many or no row can hold one of them.
+/// Returns the cheapest nodes for all pods, and their cost. `None` if there are too many pods, or no row can run one of
+/// them.
 pub(crate) fn optimum(kinds: &PodKinds<'_>, rows: &IndexVec<Row, Row>, work: &mut u64) -> Option<(i64, Vec<Node>)> {
     if kinds.is_empty() {
         return None;
@@ -29,7 +31,7 @@ pub(crate) fn optimum(kinds: &PodKinds<'_>, rows: &IndexVec<Row, Row>, work: &mu
     *work = work.saturating_sub(u64::try_from(splits).unwrap_or(u64::MAX));
     let sets = Sets::new(kinds);
     let nodes = sets.cheapest(kinds, rows);
-    // What the nodes of a set cost, and the set on one of them.
+    // By set: the cost of its cheapest nodes, and the pods on one of these nodes.
     let mut best: IndexVec<Set, (i64, Id<Set>)> = vec![(0, EMPTY)].into();
     for set in nodes.ids().skip(1) {
         best.push(sets.split(set, &nodes, &best));
@@ -48,11 +50,11 @@ pub(crate) fn optimum(kinds: &PodKinds<'_>, rows: &IndexVec<Row, Row>, work: &mu
     Some((cost, found))
 }
 
-/// Some of the pods.
+/// A set of pods.
 #[derive(Debug)]
 enum Set {}
 
-/// No pod.
+/// The empty set.
 const EMPTY: Id<Set> = Id::FIRST;
 
 /// The pods of `all` that are not in `part`.
@@ -60,9 +62,10 @@ fn minus(all: Id<Set>, part: Id<Set>) -> Id<Set> {
     Id::new(all.number() - part.number())
 }
 
-/// Sets of pods as numbers: the count of each kind is a digit, the first kind's the lowest. The difference of two sets is that of their numbers.
+/// Encodes sets of pods as mixed-radix numbers: the count of each kind is a digit, the first kind's digit is the
+/// lowest. The difference of two sets is the difference of their numbers.
 struct Sets {
-    /// Per kind: the number of the set of one such pod.
+    /// Per kind: the number of the set with one such pod.
     steps: Vec<usize>,
     count: usize,
 }
@@ -83,7 +86,7 @@ impl Sets {
         self.steps.iter().zip(next).map(|(step, next)| set.number() % next / step).collect()
     }
 
-    /// Price and row of the cheapest node that holds a set.
+    /// Price and row of the cheapest node that can run a set.
     fn cheapest(&self, kinds: &PodKinds<'_>, rows: &IndexVec<Row, Row>) -> IndexVec<Set, Option<(i64, Id<Row>)>> {
         let mut order: Vec<Id<Row>> = rows.ids().collect();
         order.sort_by_key(|row| (rows[*row].price, *row));
@@ -106,7 +109,7 @@ impl Sets {
         (0..self.count).map(Id::new).map(node).collect()
     }
 
-    /// The cheapest way to have a node with one of the set's last pods at the least, and nodes for the rest.
+    /// The cheapest split of a set into a node with at least one pod of the set's last kind, and nodes for the rest.
     fn split(
         &self,
         set: Id<Set>,
@@ -125,7 +128,7 @@ impl Sets {
             if let Some((price, _)) = nodes[node] {
                 found = found.min((price.saturating_add(best[minus(set, node)].0), node));
             }
-            // The next part, counted up like a number; the last digit never falls to nothing.
+            // Counts up to the next part. The last digit never becomes zero.
             let places = part.iter_mut().zip(&digits).zip(&self.steps).take(last + 1);
             let mut counted_up = false;
             for ((n, most), step) in places {
@@ -161,7 +164,8 @@ mod tests {
         let (a, b) = ([2, 1], [1, 3]);
         let kinds: PodKinds<'_> =
             vec![PodKind { requests: &a, count: 2, most: FREE }, PodKind { requests: &b, count: 1, most: FREE }].into();
-        // One pod of each for 5, two of the first for 4, all three for 12, one of the first for 3, one of the second for 4.
+        // Offerings: one pod of each kind for 5, two of the first for 4, three pods for 12, one of the first for 3, one
+        // of the second for 4.
         let rows =
             vec![row(5, [3, 4], 2), row(4, [4, 2], 2), row(12, [5, 5], 2), row(3, [2, 1], 2), row(4, [1, 3], 2)].into();
         let (cost, nodes) = optimum(&kinds, &rows, &mut 1_000).unwrap();
@@ -178,7 +182,7 @@ mod tests {
                 .into();
         let mut rows: IndexVec<Row, Row> = vec![row(2, [9, 9], 2), row(1, [9, 9], 2)].into();
         rows[Id::new(1)].suits = Bits::of(2, |kind| kind == Id::new(1));
-        // Two nodes for the first kind; the other pod shares one of them.
+        // The first kind needs two nodes. The other pod shares one of them.
         assert_eq!(optimum(&kinds, &rows, &mut 1_000).unwrap().0, 4);
         assert_eq!(optimum(&kinds, &vec![row(1, [0, 9], 2)].into(), &mut 1_000), None);
         let many: PodKinds<'_> = vec![PodKind { requests: &one, count: 5_000, most: FREE }].into();

@@ -16,7 +16,8 @@ fn solved(all: &[([i64; 2], usize)], offers: &[(i64, [i64; 2])]) -> Fractional {
 
 #[test]
 fn what_is_left_over_on_each_node_is_paid_for() {
-    // Two of 3 fit on a node of 8: 50 nodes of 8 for 100 pods, though 38 would have enough room in sum.
+    // Two pods of 3 fit on a node of 8. 100 pods need 50 nodes, although the total capacity of 38 nodes would be
+    // enough.
     let found = solved(&[([3, 0], 100)], &[(800, [8, 10])]);
     assert!((found.bound - 40_000.0).abs() < 40.0, "{found:?}");
     assert_eq!(found.used.len(), 1);
@@ -25,7 +26,7 @@ fn what_is_left_over_on_each_node_is_paid_for() {
 
 #[test]
 fn kinds_that_complete_each_other_share_nodes() {
-    // (6, 1) and (1, 6) fit together on (7, 7): 10 nodes instead of 20.
+    // (6, 1) and (1, 6) fit together on (7, 7), so 10 nodes are enough instead of 20.
     let found = solved(&[([6, 1], 10), ([1, 6], 10)], &[(100, [7, 7])]);
     assert!((found.bound - 1_000.0).abs() < 1.0, "{found:?}");
     assert_eq!(found.used[0].take, [(Id::new(0), 1), (Id::new(1), 1)]);
@@ -33,7 +34,8 @@ fn kinds_that_complete_each_other_share_nodes() {
 
 #[test]
 fn a_node_holds_no_more_than_there_is() {
-    // A node of 100 is cheaper per unit, but there are only 4 pods: the small one costs 30 for 2 of them, the large one 90 for 4.
+    // The node of 100 is cheaper per unit, but there are only 4 pods. Small nodes cost 30 for 2 pods, the large node
+    // costs 90 for 4.
     let found = solved(&[([1, 0], 4)], &[(30, [2, 10]), (90, [100, 10])]);
     assert!((found.bound - 60.0).abs() < 0.1, "{found:?}");
 }
@@ -44,7 +46,7 @@ fn no_row_for_a_kind_means_no_solution() {
     assert!(solve(&kinds(&[]), &rows(&[], 0), &mut 1_000).is_none());
 }
 
-/// The bound in whole nodes, where a plan costs `enough`.
+/// The integral bound, if a plan costs `enough`.
 fn whole(all: &[([i64; 2], usize)], offers: &[(i64, [i64; 2])], enough: f64) -> f64 {
     let (kinds, rows) = (kinds(all), rows(offers, all.len()));
     let root = solve(&kinds, &rows, &mut 1_000_000).unwrap();
@@ -53,17 +55,17 @@ fn whole(all: &[([i64; 2], usize)], offers: &[(i64, [i64; 2])], enough: f64) -> 
 
 #[test]
 fn half_a_node_is_a_whole_one() {
-    // Two of three pods fit on a node: one and a half nodes are 150, two are 200.
+    // Two of three pods fit on a node. One and a half nodes cost 150, two cost 200.
     let (pods, node) = ([([5, 0], 3)], [(100, [10, 10])]);
     assert!((solved(&pods, &node).bound - 150.0).abs() < 0.2);
     assert!((whole(&pods, &node, 200.0) - 200.0).abs() < 1.0);
-    // Whatever a worse plan costs, no bound is above the best.
+    // A more expensive plan does not raise the bound above the optimum.
     assert!((whole(&pods, &node, 1_000.0) - 200.0).abs() < 1.0);
 }
 
 #[test]
 fn nodes_of_one_kind_are_whole_beside_those_of_others() {
-    // One large node and one small one, 100 and 60, are cheaper than two large ones.
+    // One large and one small node, 100 and 60, are cheaper than two large ones.
     let (pods, nodes) = ([([5, 0], 3)], [(60, [5, 10]), (100, [10, 10])]);
     assert!((whole(&pods, &nodes, 200.0) - 160.0).abs() < 1.0);
 }
@@ -82,7 +84,7 @@ proptest! {
         let optimum = money(optimum);
         let found = whole(&pods, &nodes, optimum * 1.5);
         prop_assert!(found >= root && found <= optimum * (1.0 + 1e-9), "{root} {found} {optimum}");
-        // A plan that is optimal is known to be so, but for what is near enough.
+        // The bound for an optimal plan is at least the fractional bound.
         prop_assert!(whole(&pods, &nodes, optimum) >= root);
     }
 }

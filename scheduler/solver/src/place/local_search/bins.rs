@@ -1,4 +1,4 @@
-//! Nodes to launch that can take more pods, or become another offering.
+//! Launches to which pods can be added, and whose offerings can change.
 
 use crate::input::context::{SolveContext, tolerated};
 use crate::input::custom_labels::{Narrowed, combine};
@@ -16,54 +16,55 @@ use plimsoll_model::snapshot::{HostPort, NodePool, Pod, PodShape};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Pods that are placed alike.
+/// Pods with the same shape and restrictions.
 pub(crate) struct BinKind {
     pub(super) shape: Id<PodShape>,
     pub(super) only: Option<Rc<Only>>,
-    /// All of them go to one node.
+    /// Whether all pods must run on one node.
     pub(super) whole: bool,
-    /// They come only where others are, be it of their own kind.
+    /// Whether the pods need other pods on their host, possibly of their own kind.
     joins: bool,
-    /// Per pool: where they can run; empty where they cannot.
+    /// Per pool: offerings that can run the pods; empty if there are none.
     pub(super) fits: IndexVec<NodePool, Vec<Alternative>>,
 }
 
-/// Some pods of a kind.
+/// Pods of one kind.
 #[derive(Debug, Clone)]
 pub(crate) struct Part<'a> {
     pub(crate) kind: Id<BinKind>,
     pub(crate) pods: Vec<&'a Pod>,
 }
 
-/// A node to launch.
+/// A planned launch.
 #[derive(Debug, Clone)]
 pub(crate) struct Bin<'a> {
     pub(crate) pool: Id<NodePool>,
     pub(super) parts: Vec<Part<'a>>,
-    /// Offerings that its pods accept, room not looked at.
+    /// Offerings that the pods accept, regardless of capacity.
     pub(crate) accept: Bits<Offering>,
     pub(crate) custom: Narrowed,
     pub(crate) load: Amounts,
     tally: Tally,
     ports: Vec<&'a HostPort>,
-    /// The cheapest of `accept` that has room.
+    /// The cheapest offering of `accept` with enough capacity.
     pub(super) best: Id<Offering>,
-    /// What it counts against limits.
+    /// Usage of limits.
     pub(super) charge: Amounts,
-    /// As it came, if nothing was changed.
+    /// The original draft, if nothing was changed.
     pub(super) draft: Option<Draft<'a>>,
 }
 
 /// All kinds of pods of the launches.
 pub(crate) type BinKinds = IndexVec<BinKind, BinKind>;
 
-/// A launch.
+/// Id of a launch.
 pub(super) type BinId = Id<Bin<'static>>;
 
-/// All launches; `None` for those that are gone.
+/// All launches; `None` if removed.
 pub(super) type Bins<'a> = IndexVec<Bin<'static>, Option<Bin<'a>>>;
 
-/// Kinds of all drafts, and the drafts as bins; those of pools that ask for several types are left out, as `None`.
+/// Returns the kinds of all drafts, and the drafts as bins. Drafts of pools with strict `minValues` are omitted, as
+/// `None`.
 pub(super) fn read<'a>(context: &SolveContext<'a>, drafts: &[Draft<'a>]) -> (BinKinds, Vec<Option<Bin<'a>>>) {
     let mut kinds = BinKinds::new();
     let mut known: BTreeMap<(Id<PodShape>, Option<*const Only>), Id<BinKind>> = BTreeMap::new();
@@ -89,7 +90,7 @@ pub(super) fn read<'a>(context: &SolveContext<'a>, drafts: &[Draft<'a>]) -> (Bin
 }
 
 impl BinKind {
-    /// Of the pods of `pod_group` on nodes of the pools that `allowed` accepts.
+    /// Creates the kind of the pods in `pod_group`, for pools that `allowed` accepts.
     pub(crate) fn new(
         context: &SolveContext<'_>,
         pod_group: &PodGroup<'_>,
@@ -110,7 +111,7 @@ impl BinKind {
         }
     }
 
-    /// Leaves only `pool` of the pools of `tier`, if it can take them.
+    /// Removes all pools of `tier` except `pool`, if `pool` can run the pods.
     pub(super) fn keep_to(&mut self, pool: Id<NodePool>, tier: &[Id<NodePool>]) {
         if self.fits.try_get(pool).is_some_and(|fits| !fits.is_empty()) {
             let others = self.fits.iter_enumerated_mut().filter(|(other, _)| *other != pool && tier.contains(other));
@@ -118,12 +119,12 @@ impl BinKind {
         }
     }
 
-    /// They need others to be there before them.
+    /// Whether the pods need other pods on their host before them.
     pub(super) fn follows(&self) -> bool {
         self.joins && !self.whole
     }
 
-    /// Offerings of the pool that leave `custom` as it is, and what becomes of that.
+    /// Offerings of the pool that are compatible with `custom`, and the narrowed `custom`.
     fn within(&self, pool: Id<NodePool>, custom: &Narrowed) -> Option<(Bits<Offering>, Narrowed)> {
         let all = self.fits.try_get(pool)?;
         if let [only] = all.as_slice()
@@ -140,7 +141,7 @@ impl BinKind {
 }
 
 impl<'a> Bin<'a> {
-    /// A node of that pool for pods of one kind; not more than an outline until they are added.
+    /// Creates an empty node of the pool.
     pub(crate) fn empty(context: &SolveContext<'a>, pool: Id<NodePool>) -> Self {
         let view = &context.pools[pool];
         Self {
@@ -176,7 +177,7 @@ impl<'a> Bin<'a> {
         context.pools[self.pool].price(self.best)
     }
 
-    /// How many of `most` more pods of a kind rules other than about room let it take.
+    /// How many of `most` more pods of a kind the node may run, regardless of resources.
     pub(super) fn admission(&self, context: &SolveContext<'_>, kind: &BinKind, most: usize) -> usize {
         let shape = &context.shapes[kind.shape];
         if kind.fits.try_get(self.pool).is_none_or(Vec::is_empty) {
@@ -193,14 +194,14 @@ impl<'a> Bin<'a> {
         most
     }
 
-    /// How many of `most` pods that request this much fit beside the others without another offering.
+    /// How many of `most` pods with these requests fit without a larger offering.
     pub(super) fn spare(&self, context: &SolveContext<'_>, requests: &[i64], most: usize) -> usize {
         let room = &context.pools[self.pool].offerings[self.best].room;
         let free: Amounts = room.iter().zip(&self.load).map(|(room, load)| room - load).collect();
         how_many(requests, &free, most)
     }
 
-    /// The cheapest offering if `n` more pods of the kind come, which must be welcome.
+    /// The cheapest offering with `n` more pods of the kind. `admission` must allow these pods.
     pub(super) fn with(
         &self,
         context: &SolveContext<'_>,
@@ -213,7 +214,7 @@ impl<'a> Bin<'a> {
         let shape = &context.shapes[kind.shape];
         let mut load = self.load.clone();
         add(&mut load, shape.requests, i64::try_from(n).unwrap_or(i64::MAX));
-        // With more pods it cannot be a cheaper one.
+        // With more pods, no cheaper offering is possible.
         let holds = |index: &Id<Offering>| {
             *index >= self.best
                 && any.has(*index)
@@ -224,8 +225,8 @@ impl<'a> Bin<'a> {
         self.accept.iter().find(holds)
     }
 
-    /// Takes these pods, welcome or not found out by anybody before; `None` if it cannot be. What it is bought as is for
-    /// [`Bin::settle`].
+    /// Adds the pods. Returns `None` if this is not possible; the bin must then be discarded. [`Bin::settle`] chooses
+    /// the offering.
     pub(crate) fn extend(&mut self, context: &SolveContext<'a>, kinds: &BinKinds, part: Part<'a>) -> Option<()> {
         let kind = &kinds[part.kind];
         let (view, shape) = (&context.pools[self.pool], &context.shapes[kind.shape]);
@@ -250,14 +251,14 @@ impl<'a> Bin<'a> {
         (!self.accept.is_empty()).then_some(())
     }
 
-    /// Chooses the cheapest offering for what it has taken.
+    /// Chooses the cheapest offering for the current pods.
     pub(super) fn settle(&mut self, context: &SolveContext<'a>, room: &Headroom) -> Option<()> {
         self.best = self.accept.iter().find(|offering| self.holds(context, room, *offering))?;
         self.charge.clone_from(context.pools[self.pool].capacity(self.best));
         Some(())
     }
 
-    /// What it could be bought as.
+    /// Offerings that can run the current pods.
     pub(crate) fn fitting(&self, context: &SolveContext<'_>, room: &Headroom) -> Bits<Offering> {
         let mut fitting = self.accept.clone();
         fitting.retain(|offering| self.holds(context, room, offering));
@@ -269,7 +270,8 @@ impl<'a> Bin<'a> {
         fits(&self.load, &view.offerings[offering].room) && limits::allows(room, view.capacity(offering))
     }
 
-    /// As it came, or listing all that could hold its pods and counts no more than the cheapest.
+    /// Converts the bin to a draft: the original draft if unchanged, otherwise one that lists all offerings on which
+    /// the pods fit and that use no more of the limits than the cheapest.
     pub(super) fn draft(self, context: &SolveContext<'a>, kinds: &BinKinds, room: &Headroom) -> Option<Draft<'a>> {
         if self.draft.is_some() {
             return self.draft;

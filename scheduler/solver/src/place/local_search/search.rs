@@ -1,4 +1,4 @@
-//! Pods of some launches on others, the largest pods first.
+//! Empties launches by moving their pods to other launches, largest pods first.
 
 use super::bins::{Bin, BinId, BinKind, Part};
 use super::workspace::Workspace;
@@ -9,12 +9,13 @@ use plimsoll_model::snapshot::NodePool;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Launches that are looked at, those that hold least for their price: the others have little to give.
+/// Maximum number of launches that are considered: those with the least worth of pods for their price. The others waste
+/// little.
 const CLOSEST: usize = 40;
-/// How many launches are emptied at once, in turn.
+/// Numbers of launches that are emptied together.
 const SIZES: [usize; 4] = [1, 2, 3, 5];
 
-/// Whether anything became cheaper.
+/// Searches for improvements. Returns whether the launches became cheaper.
 pub(super) fn improve(workspace: &mut Workspace<'_, '_>) -> bool {
     let mut changed = false;
     loop {
@@ -38,7 +39,7 @@ pub(super) fn improve(workspace: &mut Workspace<'_, '_>) -> bool {
     }
 }
 
-/// Launches that hold least for their price, the worst first.
+/// Launches with the least worth of pods for their price, worst first.
 fn wasteful(workspace: &Workspace<'_, '_>) -> Vec<BinId> {
     let waste = |bin: &Bin<'_>| {
         let worth: i64 = bin
@@ -54,7 +55,7 @@ fn wasteful(workspace: &Workspace<'_, '_>) -> Vec<BinId> {
     order.into_iter().map(|(_, index)| index).take(CLOSEST).collect()
 }
 
-/// Takes launches away and puts their pods elsewhere, if that is cheaper.
+/// Removes launches and places their pods elsewhere, if this is cheaper.
 fn empty(workspace: &mut Workspace<'_, '_>, set: &[BinId]) -> bool {
     if set.is_empty() || workspace.looks == 0 {
         return false;
@@ -88,7 +89,8 @@ fn empty(workspace: &mut Workspace<'_, '_>, set: &[BinId]) -> bool {
     cheaper
 }
 
-/// Whether a launch of that pool is called for: one of its pods at least can go to no pool that comes before it, within what limits leave.
+/// Whether a launch of the pool is needed: no pool of a higher weight can run one of its pods within its limits. Also
+/// true for unchanged launches.
 fn is_due(workspace: &Workspace<'_, '_>, bin: &Bin<'_>) -> bool {
     let context = workspace.context;
     let weight = context.pools[bin.pool].pool.weight;

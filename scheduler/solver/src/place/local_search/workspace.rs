@@ -1,4 +1,4 @@
-//! The launches while they are rearranged: every change can be taken back.
+//! The launches during local search, with an undo log.
 
 use super::bins::{Bin, BinId, BinKind, BinKinds, Bins, Part};
 use crate::input::context::SolveContext;
@@ -9,8 +9,8 @@ use crate::score::PER_NODE;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::NodePool;
 
-/// How often it is looked up what a node would cost with some more pods, some microseconds each: in plans that are small, where a node more
-/// is much, and in others, which must not take much longer for it.
+/// Maximum number of price lookups, each of some microseconds. Small plans get more, since one node is a large part of
+/// their cost. Larger plans must not take much longer because of the search.
 const LOOKS: (usize, usize) = (5_000, 2_000);
 
 /// All launches.
@@ -20,26 +20,26 @@ pub(super) struct Workspace<'w, 'a> {
     pub(super) bins: Bins<'a>,
     pub(super) headroom: IndexVec<NodePool, Headroom>,
     pub(super) looks: usize,
-    /// The least that one pod of a kind pays on nodes of its own.
+    /// Minimum price per pod of each kind, on nodes that run only this kind.
     pub(super) share: IndexVec<BinKind, i64>,
 }
 
-/// What was changed, to be taken back.
+/// Undo log.
 pub(super) struct Log<'a> {
     before: Vec<(BinId, Option<Bin<'a>>)>,
     headroom: IndexVec<NodePool, Headroom>,
     len: usize,
-    /// What all changes cost so far.
+    /// Cost of all changes so far.
     pub(super) cost: i64,
 }
 
-/// Where some pods could go.
+/// A possible target of some pods.
 struct Choice {
-    /// `None` is a new node of that pool.
+    /// An existing launch, or `None` for a new node of the pool.
     bin: Option<BinId>,
     pool: Id<NodePool>,
     n: usize,
-    /// What it costs for each pod, in thousandths.
+    /// Price per pod, in thousandths of a micro-USD per hour.
     rate: i64,
 }
 
@@ -72,7 +72,7 @@ impl<'w, 'a> Workspace<'w, 'a> {
         bin.price(self.context).saturating_add(PER_NODE)
     }
 
-    /// Takes a launch away; its pods.
+    /// Removes a launch and returns its pods.
     pub(super) fn remove(&mut self, index: BinId, log: &mut Log<'a>) -> Vec<Part<'a>> {
         let Some(bin) = self.bins[index].take() else { return Vec::new() };
         log.cost -= self.counts(&bin);
@@ -83,7 +83,7 @@ impl<'w, 'a> Workspace<'w, 'a> {
         parts
     }
 
-    /// Puts a launch in the place of one that is gone, or behind all others.
+    /// Replaces a removed launch, or appends a new one.
     pub(super) fn put(&mut self, index: Option<BinId>, bin: Bin<'a>, log: &mut Log<'a>) {
         log.cost += self.counts(&bin);
         limits::take(&mut self.headroom[bin.pool], &bin.charge, 1);
@@ -105,7 +105,7 @@ impl<'w, 'a> Workspace<'w, 'a> {
         old.chain(self.bins.ids().skip(log.len)).filter_map(|index| self.bins[index].as_ref())
     }
 
-    /// Finds places for the pods among `targets`, those that were added, and new launches; false if there are not enough.
+    /// Places the pods on `targets`, launches that were added, and new launches. Returns false if they do not all fit.
     pub(super) fn insert(&mut self, part: Part<'a>, targets: &[BinId], log: &mut Log<'a>) -> bool {
         let mut pods = part.pods;
         while !pods.is_empty() {
@@ -128,7 +128,8 @@ impl<'w, 'a> Workspace<'w, 'a> {
         true
     }
 
-    /// The cheapest place per pod; of equal ones the one for the most pods, launches that are there first.
+    /// The target with the lowest price per pod. Among equal targets, the one for the most pods, and existing launches
+    /// before new ones.
     fn choose(&mut self, kind: Id<BinKind>, count: usize, targets: &[BinId], added: usize) -> Option<Choice> {
         let whole = self.kinds[kind].whole;
         let mut best: Option<Choice> = None;

@@ -1,4 +1,4 @@
-//! Which offerings could hold what a node takes, and what the cheapest of them costs.
+//! Determines which offerings could run a pattern, and the price of the cheapest.
 
 use super::filling::Filled;
 use super::items::{ClassId, Take};
@@ -13,7 +13,7 @@ use plimsoll_model::index::{Id, IndexVec};
 use std::collections::BTreeMap;
 
 impl Packer<'_, '_> {
-    /// The pattern of nodes that are filled so; `None` if `minValues` or a limit rules it out.
+    /// Creates a pattern of nodes with this filling. `None` if `minValues` or a limit excludes it.
     pub(super) fn pattern(
         &self,
         offering: Id<Offering>,
@@ -36,7 +36,7 @@ impl Packer<'_, '_> {
             let within = limits::within(self.view, &pattern.accept, &pattern.charge, limit, 1, false);
             pattern.price = within.first().map(|cheapest| self.view.price(cheapest))?;
         } else {
-            // Whatever is no candidate has one that is as good and no dearer.
+            // For each offering that is not a candidate, there is a candidate that is as good and not more expensive.
             let small = |offering: Id<Offering>| self.counts_no_more(offering, &pattern.charge, limit);
             let cheapest = self.candidates.iter().find(|one| self.holds(**one, &pattern) && small(**one))?;
             pattern.price = self.view.price(*cheapest);
@@ -45,11 +45,12 @@ impl Packer<'_, '_> {
         (pattern.copies > 0).then_some(pattern)
     }
 
-    /// Notes for each pattern what could be a node of it: as much as a launch may list, or all of it where limits choose among them.
+    /// Sets the accepted offerings of each pattern: as many as a launch may list, or all of them if limits restrict the
+    /// list later.
     pub(super) fn accept_all(&self, packing: &mut Packing, limit: &Headroom) {
         let choosy = self.view.flexible || limit.iter().any(Option::is_some);
         let most = if choosy { usize::MAX } else { launch::MAX_TYPES };
-        // By what they take; what that makes of open labels may differ.
+        // By pods. Custom labels may differ between patterns with the same pods.
         let mut known: BTreeMap<Take, (Narrowed, Bits<Offering>)> = BTreeMap::new();
         for pattern in &mut packing.patterns {
             let found = known.get(&pattern.take).filter(|(custom, _)| *custom == pattern.custom);
@@ -62,7 +63,7 @@ impl Packer<'_, '_> {
         }
     }
 
-    /// Offerings that could be a node of the pattern: of the `most` types that are first when all are sorted by price.
+    /// Offerings that could run the pattern, from the `most` cheapest instance types.
     fn accept(&self, pattern: &Pattern, most: usize) -> Bits<Offering> {
         let mut any = self.view.usable.clone();
         let mut classes: Vec<ClassId> = pattern.take.iter().map(|(item, _)| self.items[*item].class).collect();
@@ -81,7 +82,7 @@ impl Packer<'_, '_> {
         accept
     }
 
-    /// Whether a node of that offering could hold the pattern's pods.
+    /// Whether a node of the offering could run the pattern's pods.
     fn holds(&self, offering: Id<Offering>, pattern: &Pattern) -> bool {
         fits(&pattern.load, self.room(offering)) && {
             let classes: Vec<ClassId> = pattern.take.iter().map(|(item, _)| self.items[*item].class).collect();
@@ -90,14 +91,14 @@ impl Packer<'_, '_> {
         }
     }
 
-    /// The same, for one that all classes accept.
+    /// Like [`Self::holds`], for an offering that all classes accept.
     fn agrees(&self, offering: Id<Offering>, pattern: &Pattern, classes: &[ClassId]) -> bool {
         let view = &self.view.offerings[offering];
         fits(&pattern.load, &view.room)
             && classes.iter().all(|class| {
                 let class = &self.classes[*class];
                 let clash = ports_conflict(class.ports, &view.ports);
-                // Only alternatives that the node's open labels, as narrowed so far, still satisfy.
+                // Only alternatives that are compatible with the narrowed custom labels of the node.
                 let agrees = |one: &crate::input::offerings::Alternative| {
                     one.offerings.has(offering)
                         && combine(&pattern.custom, &one.custom).as_ref() == Some(&pattern.custom)

@@ -1,4 +1,4 @@
-//! What one node of an offering takes.
+//! Fills one node of an offering with pods.
 
 use super::Packer;
 use super::items::{Class, ClassId, Entry, Take};
@@ -12,21 +12,23 @@ use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::HostPort;
 
-/// Items that a fill looks at in vain at most, once it has some, before it ends: what is left of the room is small by then, and with tens of thousands of
-/// different pods most of the time would go into filling it.
+/// Number of consecutive items that do not fit after which a filling ends. Little capacity is left by then. With tens
+/// of thousands of different pods, most of the time would otherwise be spent on it.
 const VAIN: usize = 4_000;
-/// Passes over the items at most: one, and one for each link of a chain of pods that follow each other to their host.
+/// Maximum number of passes over the items: one, and one for each link of a chain of pods that follow each other to
+/// their host.
 const PASSES: usize = 4;
-/// What a look at a node costs beside its items, and for each item that it takes: an item that does not fit is passed over in one.
+/// Work of a filling in addition to the visited items, and for each item that is placed. An item that does not fit
+/// counts one.
 const COST: (u64, u64) = (10, 4);
 
-/// What one node would take.
+/// Content of one node.
 #[derive(Debug, Clone)]
 pub(super) struct Filled {
     pub(super) take: Take,
     pub(super) load: Amounts,
     pub(super) custom: Narrowed,
-    /// What it is worth per price, once known.
+    /// Worth per price, once computed.
     pub(super) rate: f64,
 }
 
@@ -34,14 +36,14 @@ pub(super) struct Filled {
 struct Open<'v> {
     offering: Id<Offering>,
     room: Amounts,
-    /// Of DaemonSets.
+    /// Host ports of DaemonSets.
     reserved: &'v [HostPort],
     ports: Vec<&'v HostPort>,
     tally: Tally,
     filled: Filled,
-    /// Whether it takes no more of them.
+    /// Whether the node accepts no more pods of each class.
     closed: IndexVec<Class<'static>, bool>,
-    /// For pools with `minValues`: offerings that accept what is there, room not looked at.
+    /// For pools with strict `minValues`: offerings that accept the current pods, regardless of capacity.
     accept: Option<Bits<Offering>>,
 }
 
@@ -55,14 +57,14 @@ impl Filled {
         self.take.iter().map(|(item, n)| worth[*item] * *n as f64).sum()
     }
 
-    /// How many such nodes `left` is enough for.
+    /// How many nodes with this content `left` is enough for.
     pub(super) fn times(&self, left: &IndexVec<Entry, usize>) -> usize {
         self.take.iter().map(|(item, n)| left[*item] / n).min().unwrap_or(0)
     }
 }
 
 impl Packer<'_, '_> {
-    /// Fills a node with as many of `left` as it takes, items in order.
+    /// Fills a node with as many pods of `left` as fit, in the order of items.
     pub(super) fn fill(&self, offering: Id<Offering>, left: &Left, work: &mut u64) -> Filled {
         self.fill_further(self.open(offering), left, false, work)
     }
@@ -116,7 +118,7 @@ impl Packer<'_, '_> {
     fn fill_further<'p>(&'p self, mut node: Open<'p>, left: &Left, again: bool, work: &mut u64) -> Filled {
         for pass in 0..PASSES {
             let before = node.filled.take.len();
-            // Those that wait for others to be there come in a later pass.
+            // Pods that need other pods on their host are placed in a later pass.
             if !self.pass(&mut node, left, again || pass > 0, work) || node.filled.take.len() == before {
                 break;
             }
@@ -126,14 +128,15 @@ impl Packer<'_, '_> {
         node.filled
     }
 
-    /// One pass over the items that are left, which `again` means may be there already; whether any waits for others.
+    /// Makes one pass over the remaining items. If `again`, some items may be on the node already. Returns whether pods
+    /// wait for others.
     fn pass<'p>(&'p self, node: &mut Open<'p>, left: &Left, again: bool, work: &mut u64) -> bool {
         let (mut waiting, mut vain) = (false, 0);
         let (mut visited, mut fresh) = (0, true);
         let mut rest = left.live.as_slice();
         loop {
             if fresh {
-                // Whatever takes a larger part of the largest room than this node has left cannot fit.
+                // An item that is larger than the remaining capacity, relative to the maximum capacity, cannot fit.
                 let part = self.size(&node.room);
                 let too_large = |item: &Id<Entry>| self.items[*item].size > part;
                 rest = rest.split_at(rest.partition_point(too_large)).1;
@@ -166,12 +169,12 @@ impl Packer<'_, '_> {
         waiting
     }
 
-    /// Whether the node takes no pods of the class, or no more.
+    /// Whether the node accepts no pods of the class, or no more.
     fn refuses(&self, node: &Open<'_>, class: ClassId) -> bool {
         node.closed[class] || !self.classes[class].any.has(node.offering)
     }
 
-    /// Puts up to `count` pods of `item` on the node; how many it took.
+    /// Places up to `count` pods of `item` on the node. Returns the number of placed pods.
     fn put<'p>(&'p self, node: &mut Open<'p>, item: Id<Entry>, count: usize) -> usize {
         let (whole, number) = (self.items[item].whole, self.items[item].class);
         let class = &self.classes[number];
@@ -182,7 +185,7 @@ impl Packer<'_, '_> {
         }
         if !class.hosts.is_free() {
             let limit = node.tally.limit(&self.context.topology.host_rules, class.hosts, whole);
-            // Whoever waits for others may still come; for all others it only becomes tighter.
+            // Pods that wait for others may fit later. For all other pods the limit only decreases.
             node.closed[number] = limit == 0 && !class.joins;
             n = n.min(limit);
         }
@@ -225,7 +228,7 @@ impl Packer<'_, '_> {
         n
     }
 
-    /// How many of `n` pods the node may take so that `minValues` of the pool still holds for what accepts them all.
+    /// How many of `n` pods the node can take so that the offerings that accept all its pods still meet `minValues`.
     fn flexible(&self, node: &Open<'_>, item: Id<Entry>, n: usize) -> usize {
         let Some(accept) = &node.accept else { return n };
         let mut accept = accept.clone();

@@ -1,4 +1,5 @@
-//! Taking back the nodes that hold least for their price and packing their pods anew, as long as it pays.
+//! Improves a packing: removes the nodes that are worth least for their price and packs their pods again, as long as
+//! this lowers the cost.
 
 use super::left::Left;
 use super::{Packer, Packing, Pattern};
@@ -8,20 +9,20 @@ use plimsoll_model::index::IndexVec;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-/// How many nodes are taken back at once, in turn.
+/// Numbers of nodes that are packed again together.
 const SIZES: [usize; 4] = [4, 6, 9, 14];
-/// Rounds without a success after which it ends: at most, and for each node, as few nodes have few windows.
+/// Maximum number of consecutive rounds without success: in total, and per node, since few nodes have few windows.
 const MISSES: usize = 20;
 const MISSES_PER_NODE: usize = 3;
-/// Rounds in all, for packings of few nodes: with many the last nodes of a run matter less, while each round costs more.
+/// Maximum number of rounds. With many nodes, the last nodes of a run matter less, while each round costs more.
 const ROUNDS: usize = 60;
-/// Work that it may take, about 30 ms for a hundred nodes: with hundreds of kinds of pods and types a round takes milliseconds. The more nodes there are, the less
-/// a few of them matter.
+/// Work budget, about 30 ms for a hundred nodes: with hundreds of pod kinds and types, a round takes milliseconds. The
+/// budget decreases with the number of nodes, since a few of many nodes matter less.
 const WORK: u64 = 300_000;
 const NODES: usize = 100;
-/// Nodes times rounds.
+/// Maximum product of nodes and rounds.
 const NODE_ROUNDS: usize = 6_000;
-/// Nodes beyond which nothing is taken back: what the worst of them cost too much is nothing beside all of them.
+/// Maximum number of nodes. In larger packings, the waste of the worst nodes is negligible.
 const MANY: usize = 800;
 
 pub(super) fn improve(packer: &Packer<'_, '_>, packing: Packing, limit: &Headroom, work: &mut u64) -> Packing {
@@ -81,8 +82,8 @@ pub(super) fn improve(packer: &Packer<'_, '_>, packing: Packing, limit: &Headroo
     Packing { patterns: nodes, cost, ..packing }
 }
 
-/// Which of `count` nodes, the most wasteful first: in turn the worst next to each other, and a bad one with others from everywhere. Two at
-/// least, ascending.
+/// Chooses nodes by their position in the order of waste, most wasteful first. Alternates between consecutive wasteful
+/// nodes, and a wasteful node with nodes from the whole order. Returns at least two positions, ascending.
 fn window(round: usize, count: usize, draw: &mut Draw) -> Vec<usize> {
     let size = SIZES.get(round / 2 % SIZES.len()).copied().unwrap_or(count).min(count);
     if round.is_multiple_of(2) {
@@ -97,18 +98,18 @@ fn window(round: usize, count: usize, draw: &mut Draw) -> Vec<usize> {
     some.into_iter().collect()
 }
 
-/// Numbers that look random and are always the same (Knuth's multiplier for MMIX).
+/// Deterministic pseudo-random numbers (Knuth's multiplier for MMIX).
 struct Draw(u64);
 
 impl Draw {
     fn below(&mut self, count: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        // The high bits are the good ones.
+        // The high bits have the longest period.
         usize::try_from(self.0 >> 33).unwrap_or(0) % count.max(1)
     }
 }
 
-/// What a node costs beyond the worth of its pods.
+/// Price of a node minus the worth of its pods.
 #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "weights of a heuristic")]
 fn waste(packer: &Packer<'_, '_>, node: &Pattern) -> i64 {
     let worth: f64 = node.take.iter().map(|(item, n)| packer.by_resource[*item] * *n as f64).sum();

@@ -1,4 +1,5 @@
-//! Pod groups that differ in nothing which packing looks at are one item; items of one class differ in what they request alone.
+//! Groups pods for packing. Pod groups with the same properties are one item. Items of one class differ only in their
+//! requests.
 
 use super::Item;
 use crate::input::context::SolveContext;
@@ -11,53 +12,53 @@ use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::{HostPort, NodePool, PodShape};
 use std::collections::BTreeMap;
 
-/// What pods need beside room.
+/// Requirements of pods other than resources.
 pub(super) struct Class<'w> {
-    /// Where they can run, room not looked at.
+    /// Offerings that can run the pods, regardless of capacity.
     pub(super) any: Bits<Offering>,
-    /// By demand on open labels.
+    /// By requirements on custom labels.
     pub(super) alternatives: Vec<Alternative>,
-    /// There is just one demand: none.
+    /// Whether no alternative has requirements on custom labels.
     pub(super) plain: bool,
     pub(super) hosts: &'w Membership<HostRule>,
     pub(super) ports: &'w [HostPort],
-    /// They come only where others are.
+    /// Whether the pods need other pods on their host.
     pub(super) joins: bool,
 }
 
-/// Items and numbers of pods.
+/// Items with their number of pods.
 pub(crate) type Take = Vec<(Id<Entry>, usize)>;
 
-/// A class of a packer.
+/// Id of a class of a packer.
 pub(super) type ClassId = Id<Class<'static>>;
 
 /// All classes of a packer.
 pub(super) type Classes<'w> = IndexVec<Class<'static>, Class<'w>>;
 
-/// Pods of which any may stand for any other.
+/// Interchangeable pods.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(super) class: ClassId,
-    /// One that has these requests.
+    /// A shape with these requests.
     pub(super) shape: Id<PodShape>,
     pub(super) count: usize,
     pub(super) whole: bool,
     pub(super) pod_groups: Vec<PodGroupId>,
-    /// In parts of the largest room.
+    /// As a fraction of the maximum capacity.
     pub(super) size: f64,
 }
 
 impl Class<'_> {
-    /// How many pods of the class a node takes at most if it has no others.
+    /// Maximum number of pods of the class on an otherwise empty node.
     pub(super) fn most_alone(&self, rules: &IndexVec<HostRule, HostRule>) -> usize {
         most_alone(rules, self.hosts, self.ports).max(1)
     }
 }
 
-/// What two classes may have in common before their offerings are compared.
+/// Properties that must be equal before two classes' offerings are compared.
 type LikenessKey<'w> = (&'w [Id<HostRule>], &'w [Id<HostRule>], &'w [HostPort]);
 
-/// Classes and items of those pod groups that can run in the pool at all.
+/// Classes and items of the pod groups that can run in the pool.
 pub(super) fn grouped<'w>(
     context: &'w SolveContext<'_>,
     pool: Id<NodePool>,
@@ -71,7 +72,7 @@ pub(super) fn grouped<'w>(
         if context.narrowed(item.shape, pool, item.only).is_empty() {
             continue;
         }
-        // Without a look at room, or else nearly each size would be a class of its own.
+        // Regardless of capacity. Otherwise nearly each size would be a class of its own.
         let alternatives = context.without_capacity(item.shape, pool, item.only);
         let shape = &context.shapes[item.shape];
         let ports = shape.shape.host_ports.as_slice();

@@ -1,5 +1,5 @@
-//! Candidates by what they promised last. Pods only become fewer, so a promise only becomes worse: the best one is asked again, the
-//! others can wait until it is their turn.
+//! Candidates in the order of their last known worth per price. The number of unplaced pods only decreases, so the
+//! worth only decreases. Only the first candidate must be evaluated again.
 
 use super::filling::Filled;
 use plimsoll_model::catalog::Offering;
@@ -7,12 +7,12 @@ use plimsoll_model::index::Id;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// A candidate.
+/// A candidate with an upper bound of its worth per price.
 #[derive(Debug)]
 pub(super) struct Promise {
     pub(super) rate: f64,
     pub(super) offering: Id<Offering>,
-    /// What it would take, if that was looked at.
+    /// Its filling, if it was computed.
     pub(super) filled: Option<Filled>,
 }
 
@@ -32,10 +32,10 @@ impl PartialOrd for Promise {
 
 impl Ord for Promise {
     fn cmp(&self, other: &Self) -> Ordering {
-        // At the same rate the cheaper one comes first.
+        // Among equal candidates, the cheaper one comes first.
         self.rate.total_cmp(&other.rate).then(other.offering.cmp(&self.offering))
     }
 }
 
-/// The best promise first.
+/// The best candidate first.
 pub(super) type Promises = BinaryHeap<Promise>;

@@ -1,18 +1,18 @@
-//! Pods that still want a node.
+//! Pods that are not packed yet.
 
 use super::Packer;
 use super::items::Entry;
 use crate::input::intern::{Amounts, add};
 use plimsoll_model::index::{Id, IndexVec};
 
-/// How many of each item are left.
+/// Number of unpacked pods by item.
 #[derive(Debug, Clone)]
 pub(super) struct Left {
     pub(super) counts: IndexVec<Entry, usize>,
-    /// Items of which there are some, in order; others may be among them until the list is tidied.
+    /// Sorted ids of items with unpacked pods; may contain exhausted items until the next compaction.
     pub(super) live: Vec<Id<Entry>>,
     gone: usize,
-    /// What all of them request together.
+    /// Total requests of the unpacked pods.
     pub(super) load: Amounts,
     pub(super) pods: usize,
 }
@@ -27,7 +27,7 @@ impl Left {
         Self { pods: counts.iter().sum(), counts, live, gone: 0, load }
     }
 
-    /// Takes out `copies` times these.
+    /// Removes `copies` times the pods of `take`.
     pub(super) fn take(&mut self, packer: &Packer<'_, '_>, take: &[(Id<Entry>, usize)], copies: usize) {
         for (item, n) in take {
             let n = n * copies;
@@ -36,19 +36,19 @@ impl Left {
             add(&mut self.load, packer.requests(*item), -i64::try_from(n).unwrap_or(i64::MAX));
             self.gone += usize::from(self.counts[*item] == 0);
         }
-        // Tidied once half of it is gone: every entry is moved a constant number of times on average.
+        // Compacted when half of the list is exhausted, so that the amortized cost is constant.
         if self.gone * 2 > self.live.len() {
             self.live.retain(|item| self.counts[*item] > 0);
             self.gone = 0;
         }
     }
 
-    /// The largest that is left.
+    /// The largest item with unpacked pods.
     pub(super) fn largest(&self) -> Option<Id<Entry>> {
         self.live.iter().copied().find(|item| self.counts[*item] > 0)
     }
 
-    /// Items that are left.
+    /// Items with unpacked pods.
     pub(super) fn items(&self) -> impl Iterator<Item = Id<Entry>> + '_ {
         self.live.iter().copied().filter(|item| self.counts[*item] > 0)
     }

@@ -1,4 +1,5 @@
-//! From the optimum in fractions to whole nodes: fillings that it uses often enough are bought, the rest is packed as usual.
+//! Rounds the fractional optimum to whole nodes: fillings that the optimum uses often enough are bought, the other pods
+//! are packed as usual.
 
 use super::items::{Entry, Take};
 use super::left::Left;
@@ -9,9 +10,9 @@ use crate::place::limits::Headroom;
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::{Id, IndexVec};
 
-/// Work for the optimum in fractions, about 50 ms: what it finds by then is near enough to guide.
+/// Work budget of the fractional optimum, about 50 ms: the result by then is accurate enough as a guide.
 const WORK: u64 = 10_000_000;
-/// From which fraction on one more node of a filling is bought.
+/// Fractions from which on the number of nodes of a filling is rounded up.
 const THRESHOLDS: [f64; 4] = [1.0, 0.7, 0.5, 0.3];
 
 /// A filling and how often it is used.
@@ -22,9 +23,9 @@ struct Bought {
 }
 
 impl Packer<'_, '_> {
-    /// The best whole packing near the optimum in fractions; `None` if there are too many kinds of pods for that.
+    /// The best integral packing near the fractional optimum; `None` if there are too many pod kinds.
     pub(super) fn rounded(&self, left: &Left, limit: &Headroom, work: &mut u64) -> Option<Packing> {
-        // Pod groups that go as a whole are no matter of fractions: they are packed with the rest.
+        // Pod groups that must share one node cannot be split. They are packed with the remaining pods.
         let items: IndexVec<PodKind<'static>, Id<Entry>> =
             left.items().filter(|item| !self.items[*item].whole).collect();
         if items.len() > columns::MAX_KINDS {
@@ -58,7 +59,7 @@ impl Packer<'_, '_> {
             times,
         };
         let mut used: Vec<Bought> = used.into_iter().map(own).collect();
-        // Those used most first: they are the least changed by rounding.
+        // Fillings that are used most come first: rounding changes them least.
         used.sort_by(|a, b| b.times.total_cmp(&a.times).then(a.offering.cmp(&b.offering)));
         let thresholds = THRESHOLDS.iter().take(if is_exact { 1 } else { THRESHOLDS.len() });
         thresholds.map(|threshold| self.bought(&used, *threshold, left, limit, work)).min_by_key(Packing::score)
@@ -69,7 +70,7 @@ impl Packer<'_, '_> {
         PodKind { requests, count: left.counts[item], most }
     }
 
-    /// Candidates that are worth a look for these items, and their numbers.
+    /// Candidates that are useful for these items, with their rows.
     fn rows(
         &self,
         items: &IndexVec<PodKind<'static>, Id<Entry>>,
@@ -85,7 +86,7 @@ impl Packer<'_, '_> {
                     suits.insert(kind);
                 }
             }
-            // No node holds more than there is.
+            // No node needs more capacity than all pods request.
             let room: Amounts =
                 self.room(offering).iter().zip(&left.load).map(|(room, load)| *room.min(load)).collect();
             let row = Row { price: self.counts(offering), room, suits };
@@ -109,7 +110,7 @@ impl Packer<'_, '_> {
             let mut counts = IndexVec::filled(0, self.items.len());
             take.iter().for_each(|(item, n)| counts[*item] = *n);
             let filled = self.fill(*offering, &Left::new(self, counts), work);
-            // Pods that may not share a host take less: that is for the usual way.
+            // Pods that may not share a host may fill less. They are packed as usual.
             let whole = filled.take.len() == take.len() && filled.take.iter().all(|one| take.contains(one));
             if let Some(pattern) = self.pattern(*offering, &filled, copies, &limit).filter(|_| whole) {
                 packing.push(self, &mut left, &mut limit, pattern);
@@ -123,7 +124,7 @@ impl Packer<'_, '_> {
     }
 }
 
-/// Nodes of a filling that is used `times`: one more than the whole ones from `threshold` on.
+/// Number of nodes of a filling that is used `times`: rounded up if the fraction is at least `threshold`.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts of nodes, not negative")]
 fn whole(times: f64, threshold: f64) -> usize {
     (times + 1.0 - threshold + 1e-6).max(0.0) as usize

@@ -1,4 +1,4 @@
-//! Patterns one after another, the best first.
+//! Builds a packing greedily: the best pattern first.
 
 use super::filling::Filled;
 use super::items::Entry;
@@ -11,12 +11,12 @@ use crate::score::Score;
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::Id;
 
-/// Beyond this many (candidate, item) pairs only the strategies that look at few candidates are tried.
+/// Number of (candidate, item) pairs beyond which only strategies that evaluate few candidates are tried.
 pub(super) const SMALL: usize = 20_000;
-/// Relative difference below which two efficiencies count as equal.
+/// Relative difference below which two efficiencies are equal.
 const EQUAL: f64 = 1e-9;
 
-/// A packing under way.
+/// A packing in progress.
 struct Run {
     strategy: Strategy,
     by_resource: bool,
@@ -24,13 +24,13 @@ struct Run {
     limit: Headroom,
     packing: Packing,
     promises: Promises,
-    /// The item for which `promises` were made, where one must be taken.
+    /// The item that the next node must run, if any; `promises` were made for it.
     forced: Option<Id<Entry>>,
-    /// Only some of the candidates are looked at as long as they do.
+    /// Whether only `Packer::few` candidates are considered. False once these are exhausted.
     few: bool,
 }
 
-/// A packing that ends after some patterns with one node for all the rest.
+/// A packing that ends after some patterns with one node for all remaining pods.
 struct Ending {
     patterns: usize,
     placed: usize,
@@ -69,7 +69,8 @@ impl Packer<'_, '_> {
         best
     }
 
-    /// One packing. Wherever a single node could take all that is left, assignment there is considered too.
+    /// Builds one packing. Whenever a single node could run all remaining pods, the packing that ends with this node is
+    /// considered, too.
     fn run(&self, strategy: Strategy, by_resource: bool, left: Left, limit: Headroom, work: &mut u64) -> Packing {
         let mut run = Run {
             strategy,
@@ -114,7 +115,7 @@ impl Packer<'_, '_> {
         packing
     }
 
-    /// The cheapest node that takes all that is left.
+    /// The cheapest node that can run all remaining pods.
     fn last(&self, left: &Left, limit: &Headroom) -> Option<Pattern> {
         if left.pods == 0 || !fits(&left.load, &self.most) {
             return None;
@@ -138,14 +139,14 @@ impl Packer<'_, '_> {
         limits::allows(limit, self.view.capacity(offering))
     }
 
-    /// The largest part of what is left of any limit that a node of this offering takes.
+    /// The largest fraction of any limit's headroom that a node of the offering uses.
     #[expect(clippy::cast_precision_loss, reason = "weights of a heuristic")]
     fn share_of_limits(&self, offering: Id<Offering>, limit: &Headroom) -> f64 {
         let shares = limit.iter().zip(self.view.capacity(offering));
         shares.map(|(room, amount)| room.map_or(0.0, |room| *amount as f64 / room.max(1) as f64)).fold(EQUAL, f64::max)
     }
 
-    /// What all candidates may come to, before any of them was filled.
+    /// Initializes the upper bounds of all candidates.
     fn promise(&self, run: &mut Run) {
         run.promises.clear();
         run.forced = match run.strategy {
@@ -157,17 +158,17 @@ impl Packer<'_, '_> {
         let looked = if run.few { &self.few } else { &self.promising };
         for (offering, most) in looked.iter().filter(|(offering, _)| !idle.has(*offering)) {
             if run.forced.is_none_or(|item| self.class(item).any.has(*offering)) {
-                // At prices of resources no node is worth more than its room.
+                // At resource prices, no filling is worth more than the node's capacity.
                 let rate = if known { *most } else { f64::INFINITY };
                 run.promises.push(Promise { rate, offering: *offering, filled: None });
             }
         }
     }
 
-    /// Candidates of which a cheaper one has room for all that is left as well.
+    /// Candidates that are not needed, because a cheaper one can run all remaining pods, too.
     fn idle(&self, left: &Left) -> Bits<Offering> {
         let mut idle = Bits::none(self.view.offerings.len());
-        // Where limits count, the smaller one may be the better one.
+        // With limits, the smaller node may be better.
         if self.limited {
             return idle;
         }
@@ -182,19 +183,19 @@ impl Packer<'_, '_> {
         idle
     }
 
-    /// The best node to buy next.
+    /// Chooses the next node.
     fn next(&self, run: &mut Run, work: &mut u64) -> Option<(Id<Offering>, Filled)> {
         let found = self.next_of(run, work);
         if found.is_some() || !run.few || run.left.pods == 0 {
             return found;
         }
-        // What is left may need one of the others.
+        // The remaining pods may need another candidate.
         run.few = false;
         self.promise(run);
         self.next_of(run, work)
     }
 
-    /// The best of those that promise something.
+    /// The best node of the current candidates.
     fn next_of(&self, run: &mut Run, work: &mut u64) -> Option<(Id<Offering>, Filled)> {
         let largest = run.left.largest()?;
         if run.forced.is_some_and(|item| item != largest) {
@@ -204,7 +205,7 @@ impl Packer<'_, '_> {
             if !self.affordable(promise.offering, &run.limit) {
                 continue;
             }
-            // Limits change what a node takes of them, so that a frugal promise is never kept for sure.
+            // A cached filling of the frugal strategy may be outdated, since its rate depends on the headroom.
             if let Some(filled) = promise.filled.filter(|_| run.strategy != Strategy::Frugal)
                 && filled.times(&run.left.counts) > 0
                 && run.forced.is_none_or(|item| filled.takes(item))
@@ -254,7 +255,7 @@ impl Packer<'_, '_> {
 }
 
 impl Packing {
-    /// One pattern more.
+    /// Adds a pattern.
     pub(super) fn push(&mut self, packer: &Packer<'_, '_>, left: &mut Left, limit: &mut Headroom, pattern: Pattern) {
         left.take(packer, &pattern.take, pattern.copies);
         self.placed += pattern.take.iter().map(|(_, n)| n * pattern.copies).sum::<usize>();

@@ -1,4 +1,4 @@
-//! What pods that join launches make of the rest of a plan.
+//! Tests of pods that are added to launches of a plan.
 
 use super::{FillOutcome, Inputs, with};
 use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
@@ -58,10 +58,10 @@ fn terminations_follow_their_launches_to_other_places() {
     let pods = |launch: &Launch| launch.pods.iter().map(|pod| pod.name.clone()).collect::<Vec<_>>().join(" ");
     assert_eq!(all.launches.iter().map(pods).collect::<Vec<_>>(), ["a c", "b x", "d"]);
     assert!(all.unschedulable.is_empty());
-    // n2's pods are on the launches that are first and second now, n1's is where it was.
+    // The launches with the pods of n2 are first and second now. The launch with the pod of n1 keeps its position.
     assert_eq!(all.terminations[0].replaced_by, [2]);
     assert_eq!(all.terminations[1].replaced_by, [0, 1]);
-    // Nothing comes to a node that goes.
+    // No pod is added to a node that is removed.
     let more_on_n1 =
         Plan { placements: vec![Placement { node: NodeName::from("n1"), pods: vec![pod("a")] }], ..more.clone() };
     assert_eq!(with(inputs, &plan, &more_on_n1, &facts, FillOutcome::None), plan);

@@ -1,5 +1,5 @@
-//! Buys a further or a larger node for pods that are often stranded: the next plan would buy it anyway, after the
-//! pods have waited in vain.
+//! Launches a further or a larger node for pods that are often stranded. The next plan would launch it anyway, after
+//! the pods have waited in vain.
 
 use super::outcomes::{ANEW, Outcomes, RUNS};
 use super::projected::{Assignment, Replay, Slot};
@@ -19,12 +19,12 @@ use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{Node, PodShape, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a plan without stranded pods is worth, as a multiple of its price, scaled by the share of runs that strand
-/// one. The next plan would buy most of these nodes a minute later, and consolidation removes the others, while a
+/// Value of a plan without stranded pods, as a multiple of its price. It is scaled by the share of runs that strand a
+/// pod. The next plan would launch most of these nodes a minute later, and consolidation removes the others, while a
 /// stranded pod waits for that minute.
 const WORTH: usize = 8;
 
-/// A plan with further or larger nodes that strands a pod in fewer runs, after one or more rounds.
+/// Returns a plan with further or larger nodes that strands a pod in fewer runs. Uses one or more rounds.
 pub(super) fn bought(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) -> Option<(Plan, usize)> {
     let mut best: Option<(Plan, usize)> = None;
     let mut last: Option<(Plan, usize)> = None;
@@ -43,8 +43,8 @@ pub(super) fn bought(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) -> 
     best
 }
 
-/// One round: the best plan that strands a pod in fewer runs, rarely if possible, then the cheapest, with its
-/// number of stranding runs.
+/// One round: the best plan that strands a pod in fewer runs, with its number of stranding runs. Plans that strand pods
+/// rarely come first, then cheaper plans.
 fn once(repair: &Repair<'_>, plan: &Plan, stranding: usize) -> Option<(Plan, usize)> {
     let inputs = repair.inputs;
     let replay = Replay::new(inputs, plan)?;
@@ -52,10 +52,10 @@ fn once(repair: &Repair<'_>, plan: &Plan, stranding: usize) -> Option<(Plan, usi
     for (_, assignment) in Outcomes::anew(&replay).broken.iter().take(retries::FEW) {
         let more = with_nodes(repair, plan, &replay, assignment, Nodes::Any);
         let larger = with_room(inputs, plan, &replay, assignment);
-        // Pods stay as planned, and stranded pods go to new nodes. Their places stay free for others.
+        // Pods stay as planned, and stranded pods get new nodes. Their planned capacity stays free for others.
         let apart = replay.slots.iter().zip(assignment).map(|(slot, place)| place.map(|_| slot.node));
         let apart = with_nodes(repair, plan, &replay, &apart.collect(), Nodes::New);
-        // Pods that went elsewhere than planned and took others' capacity go to new nodes, too.
+        // Pods that were not bound as planned and used the capacity of others get new nodes, too.
         let strayed = |(slot, place): (&Slot, &Option<Id<Node>>)| place.is_none_or(|place| place == slot.node);
         let home = replay.slots.iter().zip(assignment).map(|pair| strayed(pair).then_some(pair.0.node));
         let home = with_nodes(repair, plan, &replay, &home.collect(), Nodes::New);
@@ -79,8 +79,8 @@ pub(super) fn played(repair: &Repair<'_>, plan: Plan) -> Option<(Plan, usize)> {
     Some((better.unwrap_or(plan), still))
 }
 
-/// Whether a plan is worth its price beside the known one: the price plus [`WORTH`] times the dearer price for the
-/// share of runs that strand a pod.
+/// Whether a plan is worth its price compared to the known one. Compares the price plus [`WORTH`] times the higher
+/// price, scaled by the share of runs that strand a pod.
 pub(super) fn is_worth((other, still): (&Plan, usize), (known, stranding): (&Plan, usize)) -> bool {
     let dearer = other.hourly.max(known.hourly).0;
     let of = |plan: &Plan, stranding: usize| {
@@ -91,13 +91,13 @@ pub(super) fn is_worth((other, still): (&Plan, usize), (known, stranding): (&Pla
     of(other, still) < of(known, stranding)
 }
 
-/// `plan` with nodes large enough for the pods that this run binds to them, besides the stranded pods.
+/// `plan` with nodes large enough for the pods that this run binds to them, in addition to the stranded pods.
 fn with_room(inputs: Inputs<'_>, plan: &Plan, replay: &Replay, assignment: &Assignment) -> Option<Plan> {
     let shapes: BTreeMap<&ShapeId, &PodShape> = replay.after.shapes.iter().map(|shape| (&shape.id, shape)).collect();
     let asks: BTreeMap<&PodUid, &PodShape> =
         replay.after.pods.iter().filter_map(|pod| Some((&pod.uid, *shapes.get(&pod.shape)?))).collect();
     let pairs = || replay.slots.iter().zip(assignment);
-    // Only nodes without capacity. Other stranded pods are kept out by constraints.
+    // Only nodes without enough capacity. Other stranded pods are excluded by constraints.
     let mut free: IndexVec<Node, Amounts> =
         (0..replay.state.nodes()).map(|node| replay.state.machine(node).free().to_vec()).collect();
     for (slot, place) in pairs() {
@@ -115,12 +115,12 @@ fn with_room(inputs: Inputs<'_>, plan: &Plan, replay: &Replay, assignment: &Assi
     edit::with_room(inputs, plan, &replay.after.nodes, &more)
 }
 
-/// Where stranded pods may go.
+/// Nodes that stranded pods may use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Nodes {
     Any,
     New,
-    /// Any node. Pods that have no place even then are left.
+    /// Any node. Pods that fit on no node are dropped.
     AnyOrNone,
 }
 
@@ -145,7 +145,7 @@ impl Ended {
         }
         let mut facts = Snapshot::clone(&replay.after);
         projection::count_limits((inputs.snapshot, inputs.catalogs), plan, Room::Least, &mut facts);
-        // Pods that the plan leaves are no part of the question.
+        // Pods that the plan leaves unplaced are not considered.
         facts.pods.retain(|pod| pod.state != PodState::Pending);
         for pod in &mut facts.pods {
             if let Some(node) = targets.get(&pod.uid) {
@@ -190,7 +190,7 @@ pub(super) fn with_nodes(
     edit::with(inputs, plan, &replay.after.nodes, &Change { targets, further, left })
 }
 
-/// Gives the launch an action id of its own: the plan may have a launch for the same pods.
+/// Gives the launch a distinct action id, since the plan may have a launch for the same pods.
 fn named(mut launch: Launch) -> Launch {
     launch.action_id = repair::action_names::anew(&launch.action_id, "further launch");
     let many = launch.pods.len();

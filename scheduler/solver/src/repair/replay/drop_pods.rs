@@ -1,8 +1,8 @@
-//! Leaves pods that kube-scheduler would mostly strand.
+//! Drops pods that kube-scheduler would mostly strand.
 //!
-//! Other pods may fill the only domains that these pods could be in, mostly before their turn. A place in the plan
-//! is then a promise that is rarely kept, and the plan buys capacity that they do not get. Such pods are left if
-//! they have no place once all others are bound.
+//! Other pods may fill the only domains in which these pods can run, usually before their turn. The plan would then
+//! launch capacity that these pods rarely get. Such pods are dropped if they cannot be placed once all others are
+//! bound.
 
 use super::add_nodes::{Ended, Nodes, played, with_nodes};
 use super::outcomes::{ANEW, Outcomes, RUNS};
@@ -19,9 +19,9 @@ use plimsoll_model::snapshot::{PodShape, Snapshot};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// If `plan` strands a pod in more than half of the runs, returns a plan that leaves more pods but strands one in
-/// fewer than [`OFTEN`] runs. `plan` strands at least half of the pods that are left in addition, on average.
-/// kube-scheduler may still bind them if their turn comes first.
+/// If `plan` strands a pod in at least half of the runs, returns a plan that drops pods but strands one in fewer than
+/// [`OFTEN`] runs. On average, `plan` must strand at least half of the dropped pods. kube-scheduler may still bind a
+/// dropped pod if its turn comes first.
 pub(super) fn planned(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) -> Option<(Plan, usize)> {
     let inputs = repair.inputs;
     if 2 * stranding < ANEW * RUNS {
@@ -49,7 +49,7 @@ pub(super) fn planned(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) ->
     })
 }
 
-/// Whether the next plan places all stranded pods without another node: then they are only late.
+/// Whether the next plan places all stranded pods without another node. These pods are only late.
 fn finds_room(repair: &Repair<'_>, ended: &Ended) -> bool {
     let Some(next) = repair.plan_keeping_nodes(&ended.facts) else { return false };
     let bought = next.launches.iter().any(|launch| launch.pods.iter().any(|pod| ended.stranded.contains(&pod.uid)));
@@ -57,7 +57,7 @@ fn finds_room(repair: &Repair<'_>, ended: &Ended) -> bool {
     !bought && !left && !always_strands(repair.inputs, &ended.facts, &next)
 }
 
-/// Whether every run of a plan for these facts strands a pod.
+/// Whether every run of a plan for this snapshot strands a pod.
 fn always_strands(inputs: Inputs<'_>, facts: &Snapshot, plan: &Plan) -> bool {
     let replay = Replay::new(Inputs { snapshot: facts, ..inputs }, plan);
     replay.is_some_and(|replay| Outcomes::of(&replay).stranding == RUNS)
@@ -70,14 +70,14 @@ fn without(snapshot: &Snapshot, shape: &ShapeId) -> Snapshot {
     facts
 }
 
-/// The cluster after the plan, with its nodes counted against limits.
+/// The cluster after the plan, with its nodes charged to limits.
 fn once_done(inputs: Inputs<'_>, plan: &Plan) -> Snapshot {
     let mut after = projection::project(inputs.snapshot, inputs.catalogs, plan);
     projection::count_limits((inputs.snapshot, inputs.catalogs), plan, Room::Least, &mut after);
     after
 }
 
-/// The plan for changed facts, if no pod that it leaves has a place once its nodes exist.
+/// The plan for a changed snapshot, unless a pod that it leaves unplaced could be placed once its nodes exist.
 fn made_for(repair: &Repair<'_>, facts: &Snapshot) -> Option<Plan> {
     let mut plan = repair.plan_keeping_nodes(facts)?;
     let then = repair.plan_keeping_nodes(&once_done(repair.inputs, &plan))?;
@@ -88,8 +88,8 @@ fn made_for(repair: &Repair<'_>, facts: &Snapshot) -> Option<Plan> {
     is_valid(repair.inputs, &plan).then_some(plan)
 }
 
-/// `plan` without pods that are stranded in three of four runs and that have no place once all others are bound,
-/// such as pods that wait for each other.
+/// `plan` without pods that are stranded in at least three of four runs and that cannot be placed once all others are
+/// bound, such as pods that wait for each other.
 fn never_bound(repair: &Repair<'_>, plan: &Plan, replay: &Replay, outcomes: &Outcomes) -> Option<Plan> {
     let inputs = repair.inputs;
     let rarely = outcomes.stranded.iter().filter(|(_, times)| 4 * **times >= 3 * ANEW * RUNS);
@@ -99,7 +99,7 @@ fn never_bound(repair: &Repair<'_>, plan: &Plan, replay: &Replay, outcomes: &Out
         reasons: vec![Reason {
             node_pool: String::new(),
             code: ReasonCode::TopologyUnsatisfiable,
-            message: "its spreads, affinity or anti-affinity wait for pods that cannot be there before it".to_owned(),
+            message: "topology constraints depend on pods that cannot be scheduled before this pod".to_owned(),
         }],
     });
     let change = Change { left: left.collect(), ..Change::default() };
@@ -122,8 +122,8 @@ fn stranded(replay: &Replay, outcomes: &Outcomes) -> Vec<ShapeId> {
     shapes.into_iter().filter_map(|(_, id)| Some(shape(id)?.id.clone())).collect()
 }
 
-/// The snapshot as if no pod of these shapes matched its own pod affinity, so that none of them can be the first of
-/// a group; `None` if none matches.
+/// The snapshot with labels removed so that no pod of these shapes matches its own pod affinity. None of these pods can
+/// then be the first of a group. `None` if no shape matches its own affinity.
 fn without_self_affinity(snapshot: &Snapshot, shapes: &[ShapeId]) -> Option<Snapshot> {
     let mut facts = snapshot.clone();
     let mut any = false;

@@ -13,17 +13,17 @@ use plimsoll_model::snapshot::Node;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// Checks of pods against nodes that a search may take: a tenth of a second or less for a single plan, and less for
-/// one of several candidates.
+/// Maximum number of checks of pods against nodes in a search: at most a tenth of a second for a single plan, and less
+/// for one of several candidates.
 pub(super) const ALONE: usize = 1_000_000;
 pub(super) const AMONG: usize = 200_000;
-/// Random exchanges that are tried if no assignment of a run helps.
+/// Maximum number of random exchanges that are tried if no assignment of a run helps.
 const EXCHANGES: usize = 300;
-/// Random exchanges that are drawn. Most do not fit.
+/// Maximum number of random exchanges that are drawn. Most do not fit.
 const DRAWS: usize = 3_000;
 
-/// A plan with the pods of `plan` on other nodes that strands a pod in fewer runs, and the number of these runs.
-/// The search takes at most `looks` checks. `replay` is of `plan`.
+/// Returns a plan with the pods of `plan` on other nodes that strands a pod in fewer runs, and its number of stranding
+/// runs. The search uses at most `looks` checks. `replay` belongs to `plan`.
 pub(super) fn better(inputs: Inputs<'_>, plan: &Plan, replay: Replay, looks: usize) -> (Option<Plan>, usize) {
     let after = Rc::clone(&replay.after);
     let left = looks / (replay.looks() * RUNS).max(1);
@@ -32,7 +32,7 @@ pub(super) fn better(inputs: Inputs<'_>, plan: &Plan, replay: Replay, looks: usi
     let mut search = Search { steps: Vec::new(), replay, outcomes, closely: closely.stranding, left };
     search.among_assignments(closely.whole);
     search.among_exchanges();
-    // New draws: the search favours candidates that were lucky with the old ones.
+    // Uses other random choices: the search prefers candidates that were lucky with the previous ones.
     let finalists = search.steps.into_iter().rev().take(retries::SEVERAL);
     let mut finalists: Vec<(usize, Replay)> = finalists
         .map(|replay| (Outcomes::anew(&replay).stranding, replay))
@@ -42,7 +42,7 @@ pub(super) fn better(inputs: Inputs<'_>, plan: &Plan, replay: Replay, looks: usi
     // An exchange may be invalid, unlike the assignment of a run.
     for (still, replay) in finalists {
         let Some(adopted) = edit::with(inputs, plan, &after.nodes, &replay.targets().into()) else { continue };
-        // Without its empty nodes the plan runs differently.
+        // The plan behaves differently without its empty nodes.
         let fewer = adopted.launches.len() < plan.launches.len();
         let anew = || Replay::new(inputs, &adopted).map(|replay| Outcomes::anew(&replay).stranding);
         match if fewer { anew() } else { Some(still) } {
@@ -56,18 +56,17 @@ pub(super) fn better(inputs: Inputs<'_>, plan: &Plan, replay: Replay, looks: usi
 struct Search {
     /// Candidates, each better than all before it.
     steps: Vec<Replay>,
-    /// The best so far.
+    /// The best candidate so far.
     replay: Replay,
     outcomes: Outcomes,
-    /// Stranding runs of the best candidate in [`CLOSE`] times as many runs.
+    /// Number of stranding runs of the best candidate, in [`CLOSE`] times as many runs.
     closely: usize,
-    /// Candidates that may still be run.
+    /// Number of candidates that may still be run.
     left: usize,
 }
 
 impl Search {
-    /// Tries `assignments`, then the assignments that runs of the best of these end with, as long as the result
-    /// improves.
+    /// Tries `assignments`, then the final assignments of the best candidate's runs, as long as the result improves.
     fn among_assignments(&mut self, mut assignments: BTreeSet<IndexVec<Slot, Id<Node>>>) {
         while self.closely > 0 && !assignments.is_empty() {
             let mut improved = false;

@@ -7,50 +7,50 @@ use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::Node;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pods between two nominations by the actuator. It reacts within a tenth of a second: kube-scheduler takes a few
-/// pods in that time when it is busy, and all of them when it is idle.
+/// Number of pods that kube-scheduler tries between two nominations by the actuator. The actuator reacts within a tenth
+/// of a second. In that time kube-scheduler tries a few pods when it is busy, and all of them when it is idle.
 const PACES: [usize; 3] = [2, 5, 1_000];
-/// Runs per pace, with the cheapest types and with any types. The first run of each keeps the exact order and
-/// scores, the others vary them.
+/// Runs per pace, with the cheapest types and with any types. The first run of each keeps the exact order and scores.
+/// The others vary them.
 const DRAWS: usize = 4;
-/// Factor of [`Outcomes::closely`].
+/// Factor of runs of [`Outcomes::closely`].
 pub(super) const CLOSE: usize = 4;
-/// Factor of [`Outcomes::anew`].
+/// Factor of runs of [`Outcomes::anew`].
 pub(super) const ANEW: usize = 8;
-/// Runs of [`Outcomes::of`].
+/// Number of runs of [`Outcomes::of`].
 pub(super) const RUNS: usize = PACES.len() * 2 * DRAWS;
 
 /// Summary of the runs.
 #[derive(Debug, Clone)]
 pub(super) struct Outcomes {
-    /// Runs that strand a pod.
+    /// Number of runs that strand a pod.
     pub(super) stranding: usize,
     /// How often each slot was stranded.
     pub(super) stranded: BTreeMap<Id<Slot>, usize>,
     /// Assignments of runs on the cheapest types that bind all pods.
     pub(super) whole: BTreeSet<IndexVec<Slot, Id<Node>>>,
-    /// Assignments of runs that strand a pod; those on the cheapest types come first.
+    /// Assignments of runs that strand a pod. Those on the cheapest types come first.
     pub(super) broken: BTreeSet<(bool, Assignment)>,
 }
 
 impl Outcomes {
-    /// Runs the plan. All runs draw differently, and the same ones every time.
+    /// Runs the plan. Each run uses different random choices, and the same ones every time.
     pub(super) fn of(replay: &Replay) -> Self {
         Self::many(replay, 0, 1)
     }
 
-    /// Runs the plan [`CLOSE`] times as often with other draws, since the best of many candidates is partly
+    /// Runs the plan [`CLOSE`] times as often with other random choices, since the best of many candidates is partly
     /// lucky.
     pub(super) fn closely(replay: &Replay) -> Self {
         Self::many(replay, 1, CLOSE)
     }
 
-    /// Runs the plan [`ANEW`] times as often, with draws that no candidate was chosen by so far.
+    /// Runs the plan [`ANEW`] times as often, with random choices by which no candidate was selected so far.
     pub(super) fn anew(replay: &Replay) -> Self {
         Self::many(replay, 1 + CLOSE, ANEW)
     }
 
-    /// The same with draws that nothing was ever chosen by.
+    /// Like [`Self::anew`], with random choices by which no plan was ever selected.
     pub(super) fn last(replay: &Replay) -> Self {
         Self::many(replay, 1 + CLOSE + ANEW, ANEW)
     }

@@ -1,4 +1,4 @@
-//! A plan projected onto the cluster: its nodes exist, and its pods are not bound yet.
+//! A plan projected onto the cluster: its nodes exist, and its pods are pending.
 
 use super::{Inputs, is_pod_slot};
 use crate::input::intern::fits;
@@ -19,14 +19,14 @@ pub(super) struct Slot {
     pub(super) uid: PodUid,
     pub(super) shape: Id<PodShape>,
     pub(super) priority: i32,
-    /// The plan's node for it.
+    /// The node in the plan.
     pub(super) node: Id<Node>,
 }
 
 /// The node of each slot; `None` where kube-scheduler found none.
 pub(super) type Assignment = IndexVec<Slot, Option<Id<Node>>>;
 
-/// A plan to replay. Ids of nodes and shapes are places in `after`.
+/// A plan to replay. Ids of nodes and shapes are indices in `after`.
 #[derive(Debug, Clone)]
 pub(super) struct Replay {
     /// The cluster after the plan, with launches as nodes. Shared by replays that differ only in the nodes of
@@ -34,16 +34,16 @@ pub(super) struct Replay {
     pub(super) after: Rc<Snapshot>,
     /// Cluster state before the plan's pods are bound, with each launch as its cheapest type.
     pub(super) state: Rc<ClusterState>,
-    /// What a node can be, cheapest first.
+    /// Possible machines of each node, cheapest first.
     pub(super) machines: Rc<IndexVec<Node, Vec<Machine>>>,
     /// In the order of kube-scheduler's queue.
     pub(super) slots: IndexVec<Slot, Slot>,
-    /// Nodes that pods of a shape may go to, other pods aside.
+    /// Nodes that can run pods of each shape, regardless of other pods.
     pub(super) open: Rc<IndexVec<PodShape, Vec<Id<Node>>>>,
 }
 
 impl Replay {
-    /// `None` if there is nothing to replay.
+    /// Returns `None` if there is nothing to replay.
     pub(super) fn new(inputs: Inputs<'_>, plan: &Plan) -> Option<Self> {
         let targets = targets(inputs.snapshot, plan);
         let mut after = projection::project(inputs.snapshot, inputs.catalogs, plan);
@@ -82,12 +82,12 @@ impl Replay {
         Some(Self { after: Rc::new(after), state: Rc::new(state), machines, slots, open })
     }
 
-    /// Checks of pods against nodes if each pod is tried once.
+    /// Number of checks of pods against nodes if each pod is tried once.
     pub(super) fn looks(&self) -> usize {
         self.slots.iter().map(|slot| self.open[slot.shape].len()).sum()
     }
 
-    /// What the pod of a slot requests.
+    /// Requests of the slot's pod.
     pub(super) fn requests(&self, slot: &Slot) -> &[i64] {
         self.state.requests(slot.shape.number())
     }
@@ -99,14 +99,14 @@ impl Replay {
         other
     }
 
-    /// Node of each slot.
+    /// Planned node of each slot.
     pub(super) fn targets(&self) -> Targets {
         let target = |slot: &Slot| (slot.uid.clone(), self.state.node_name(slot.node.number()).clone());
         self.slots.iter().map(target).collect()
     }
 }
 
-/// Nodes of the pods that kube-scheduler is to bind. Nodes of launches are named as in [`projection::project`].
+/// Nodes of the pods that kube-scheduler binds. Nodes of launches are named as in [`projection::project`].
 fn targets(snapshot: &Snapshot, plan: &Plan) -> Targets {
     let slots: BTreeSet<&PodUid> = snapshot.pods.iter().filter(|pod| is_pod_slot(pod)).map(|pod| &pod.uid).collect();
     let placements = plan.placements.iter().map(|to| (to.node.clone(), &to.pods));
@@ -119,7 +119,7 @@ fn targets(snapshot: &Snapshot, plan: &Plan) -> Targets {
     targets
 }
 
-/// Slots in queue order; `None` if there are none, or if the node or shape of one is missing.
+/// Slots in queue order. `None` if there are none, or if the node or shape of a slot is missing.
 fn slots(before: &Snapshot, state: &ClusterState, targets: &Targets) -> Option<IndexVec<Slot, Slot>> {
     let nodes: BTreeMap<&NodeName, Id<Node>> =
         before.nodes.iter().enumerate().map(|(number, node)| (&node.name, Id::new(number))).collect();
@@ -132,7 +132,7 @@ fn slots(before: &Snapshot, state: &ClusterState, targets: &Targets) -> Option<I
     (!slots.is_empty() && slots.len() == targets.len()).then_some(slots)
 }
 
-/// Capacity of each launch's node for its pods, by listed type, cheapest first.
+/// Allocatable resources of each launch's node by listed type, cheapest first.
 fn sizes(inputs: Inputs<'_>, plan: &Plan) -> BTreeMap<NodeName, Vec<Resources>> {
     let of_launch = |facts: Inputs<'_>, launch: &Launch| {
         let catalog = projection::catalog_of(facts.snapshot, facts.catalogs, launch)?;

@@ -1,4 +1,4 @@
-//! Other plans for the same pods, taken if kube-scheduler strands a pod of them less often.
+//! Computes other plans for the same pods, and uses them if kube-scheduler strands a pod less often.
 
 use super::OFTEN;
 use super::add_nodes::{is_worth, played};
@@ -10,14 +10,14 @@ use plimsoll_model::plan::Plan;
 use plimsoll_model::snapshot::{NodePool, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Assigns pods that are spread over several keys evenly to the tuples of domains, and not to the cheapest tuple:
-/// otherwise one zone may have only Spot nodes and another none, and two spreads together leave the last pods no domain.
+/// Assigns pods that are spread over several keys evenly to the domain tuples instead of the cheapest tuple. Otherwise
+/// one zone may have only Spot nodes and another none, and two spreads together exclude the last pods from all domains.
 pub(super) fn assign_evenly(repair: &Repair<'_>, known: (&Plan, usize)) -> Option<(Plan, usize)> {
     better(repair, known, repair.plan_as(repair.inputs.snapshot, Variant::Evenly)?)
 }
 
-/// Plans with one NodePool of each weight. Pools of one weight compete by price; where pods depend on each other, nodes
-/// of several pools give kube-scheduler more ways to bind them otherwise than planned.
+/// Plans with one NodePool of each weight. Pools of one weight compete by price. If pods depend on each other, nodes of
+/// several pools give kube-scheduler more ways to deviate from the plan.
 pub(super) fn single_pool(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) -> Option<(Plan, usize)> {
     let mut best: Option<(Plan, usize)> = None;
     for number in 0..retries::PLANS {
@@ -30,7 +30,7 @@ pub(super) fn single_pool(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)
     best
 }
 
-/// The snapshot with the pool of that number of each weight, or the last one; `None` if no pool is left out.
+/// The snapshot with only the pool with this number of each weight, or the last one. `None` if no pool is omitted.
 fn with_one_pool(snapshot: &Snapshot, number: usize) -> Option<Snapshot> {
     let mut by_weight: BTreeMap<i32, Vec<&NodePool>> = BTreeMap::new();
     for pool in snapshot.node_pools.iter().rev().filter(|pool| pool.replicas.is_none()) {
@@ -43,8 +43,8 @@ fn with_one_pool(snapshot: &Snapshot, number: usize) -> Option<Snapshot> {
     (facts.node_pools.len() < snapshot.node_pools.len()).then_some(facts)
 }
 
-/// `other` if it leaves no pod that the known plan places, and places more, or strands one in fewer runs and is worth its
-/// price.
+/// Returns `other` if it places all pods that the known plan places and is better: it places more pods, or it strands a
+/// pod in fewer runs and is worth its price.
 fn better(repair: &Repair<'_>, (plan, stranding): (&Plan, usize), other: Plan) -> Option<(Plan, usize)> {
     if !left(&other).is_subset(&left(plan)) || !is_valid(repair.inputs, &other) {
         return None;

@@ -1,5 +1,5 @@
-//! One run of a replay: kube-scheduler takes the pods one after another, and the actuator nominates pods to the plan's
-//! nodes.
+//! One run of a replay: kube-scheduler binds the pods one after another, and the actuator nominates pods to the nodes
+//! of the plan.
 
 use super::projected::{Assignment, Replay, Slot};
 use plimsoll_kubesched::queue::Queue;
@@ -8,25 +8,25 @@ use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::Node;
 use std::cmp::Reverse;
 
-/// Attempts per pod on average; a few are enough.
+/// Maximum number of attempts per pod on average. A few are enough.
 const ROUNDS: usize = 32;
-/// Pods that kube-scheduler takes before a refused pod is tried again: its back-off is a second.
+/// Number of pods that kube-scheduler tries before a rejected pod is tried again: its backoff is a second.
 const BACKOFF: usize = 100;
-/// How many pods may change their order in a loose run: pods are created about that many at a time.
+/// Number of pods whose order may change in a loose run: about as many pods are created at a time.
 const NEXT: usize = 8;
-/// Most that is added to scores in a loose run. Scores are several hundred and not known exactly.
+/// Maximum noise that is added to scores in a loose run. Scores are several hundred and not known exactly.
 const NOISE: u64 = 3;
 
-/// How a run differs from others.
+/// Parameters of a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RunConfig {
-    /// Start of its draws.
+    /// Seed of the random choices.
     pub(super) seed: u64,
-    /// The actuator nominates each time so many pods were tried.
+    /// The actuator nominates pods each time kube-scheduler has tried this many pods.
     pub(super) pace: usize,
-    /// Launches are bought as any listed type, not always as the cheapest.
+    /// Whether launches become any listed type instead of always the cheapest.
     pub(super) any_type: bool,
-    /// Order and scores are only roughly those of kube-scheduler.
+    /// Whether order and scores are only approximately those of kube-scheduler.
     pub(super) loose: bool,
 }
 
@@ -35,16 +35,15 @@ struct Run<'r> {
     replay: &'r Replay,
     state: &'r mut ClusterState,
     assignment: Assignment,
-    /// Whether a slot is nominated to the plan's node.
+    /// Whether a slot is nominated to its planned node.
     nominated: IndexVec<Slot, bool>,
-    /// Slots that wait for a node.
+    /// Unbound slots by planned node.
     waiting: IndexVec<Node, Vec<Id<Slot>>>,
     draws: u64,
     noise: u64,
 }
 
-/// Runs the plan once and returns the node of each slot. `state` is the
-/// replay's, and is restored.
+/// Runs the plan once and returns the node of each slot. `state` is the state of the replay, and is restored.
 pub(super) fn run(replay: &Replay, state: &mut ClusterState, config: RunConfig) -> Assignment {
     let start = state.checkpoint();
     let assignment = Run::new(replay, state, config).play(config);
@@ -68,7 +67,7 @@ impl<'r> Run<'r> {
             noise: if config.loose { NOISE } else { 0 },
         };
         for (node, machines) in replay.machines.iter_enumerated() {
-            // The cheapest type as often as any type.
+            // The cheapest type is as likely as a random type.
             let any = config.any_type && run.draw(2) == 1;
             let machine = if any { run.draw(machines.len()) } else { 0 };
             if let Some(other) = machines.get(machine).filter(|_| machine > 0) {
@@ -95,7 +94,7 @@ impl<'r> Run<'r> {
                 self.nominated[slot] = false;
                 in_vain = 0;
             } else {
-                // kube-scheduler clears the nomination of a pod that it refuses.
+                // kube-scheduler clears the nomination of a pod that it rejects.
                 self.nominated[slot] = false;
                 queue.back_off(number, tried + BACKOFF);
                 in_vain += 1;
@@ -110,7 +109,7 @@ impl<'r> Run<'r> {
         self.assignment
     }
 
-    /// Order in which kube-scheduler takes slots: each time one of the `next`.
+    /// Order in which kube-scheduler tries slots: each time one of the `next` ones.
     fn order(&mut self, next: usize) -> Vec<usize> {
         let slots = self.replay.slots.len();
         let mut order: Vec<usize> = (0..slots).collect();
@@ -124,7 +123,7 @@ impl<'r> Run<'r> {
         order
     }
 
-    /// Nominates pods that wait for the node, as the actuator does.
+    /// Nominates pending pods to their node, as the actuator does.
     fn nominate(&mut self, node: Id<Node>) {
         let assignment = &self.assignment;
         self.waiting[node].retain(|slot| assignment[*slot].is_none());
@@ -181,7 +180,7 @@ impl<'r> Run<'r> {
         nominated.is_empty() || self.state.filter_beside(pod.shape.number(), node.number(), &nominated).is_ok()
     }
 
-    /// A number below `many`, which is not 0.
+    /// A random number below `many`, which must not be 0.
     fn draw(&mut self, many: usize) -> usize {
         usize::try_from(self.next() % many as u64).unwrap_or(0)
     }
