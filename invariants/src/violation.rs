@@ -63,7 +63,7 @@ pub enum Violation {
         /// Number of launches that list the reservation.
         launches: i64,
     },
-    /// A node must not be removed.
+    /// A node must not be removed. The name is empty if several removals together exceed a budget.
     BadTermination {
         /// The node.
         node: String,
@@ -100,6 +100,8 @@ impl fmt::Display for Violation {
             Self::ReservationExceeded { resource, launches } => {
                 write!(f, "{launches} launches list {resource}, more than it has free")
             }
+            // A budget is exceeded by several nodes together.
+            Self::BadTermination { node, problem } if node.is_empty() => f.write_str(problem),
             Self::BadTermination { node, problem } => write!(f, "node {node} must not be removed: {problem}"),
             Self::OnDemandRatioNotMet { workload, problem } => write!(f, "workload {workload}: {problem}"),
             Self::BadSum(problem) => f.write_str(problem),

@@ -117,6 +117,11 @@ fn pool_budgets_apply_across_all_reasons() {
     });
     rejected("pool default allows 0 removals at once", |case| allow(case, DisruptionReason::Empty, 0));
     accepted(|case| allow(case, DisruptionReason::Empty, 1));
+    // No single node breaks the budget, so the message names none.
+    let mut case = valid();
+    allow(&mut case, DisruptionReason::Empty, 0);
+    let violations: Vec<String> = case.check().iter().map(ToString::to_string).collect();
+    assert!(violations.iter().any(|one| one.starts_with("pool default allows 0 removals")), "{violations:#?}");
 }
 
 #[test]
