@@ -45,8 +45,9 @@ pub(crate) fn lower_bound(
     let mut components: Vec<Component> = Vec::new();
     // Shapes with the same offerings belong to the same component.
     let mut alike: BTreeMap<Places, Vec<Demand>> = BTreeMap::new();
+    let unreserved = unreserved(context);
     for (shape, count) in demand.iter().filter(|(_, count)| **count > 0) {
-        alike.entry(places(context, *shape)).or_default().push((*shape, *count));
+        alike.entry(places(context, *shape, &unreserved)).or_default().push((*shape, *count));
     }
     // Pods that can only run on capacity reservations cost almost nothing.
     for (offerings, demand) in alike.into_iter().filter(|(places, _)| places.iter().any(|any| !any.is_empty())) {
@@ -99,15 +100,21 @@ impl Bound {
     }
 }
 
-/// Offerings that can run pods of the shape, without capacity reservations.
-fn places(context: &SolveContext<'_>, shape: Id<PodShape>) -> Places {
+/// All offerings except those of capacity reservations.
+fn unreserved(context: &SolveContext<'_>) -> Places {
+    let of_pool = |pool: &PoolView<'_>| Bits::of(pool.offerings.len(), |offering| !pool.is_reserved(offering));
+    context.pools.iter().map(of_pool).collect()
+}
+
+/// Offerings that can run pods of the shape, out of `unreserved`.
+fn places(context: &SolveContext<'_>, shape: Id<PodShape>, unreserved: &Places) -> Places {
     let view = &context.shapes[shape];
-    let any = |(pool, fits): (&PoolView<'_>, &Vec<Alternative>)| {
+    let any = |((pool, fits), unreserved): ((&PoolView<'_>, &Vec<Alternative>), &Bits<Offering>)| {
         let mut any = pool.any_of(fits);
-        any.retain(|offering| !pool.is_reserved(offering));
+        any.keep(unreserved);
         any
     };
-    context.pools.iter().zip(view.fits).map(any).collect()
+    context.pools.iter().zip(view.fits).zip(unreserved).map(any).collect()
 }
 
 fn component(context: &SolveContext<'_>, offerings: Places, demand: Vec<Demand>) -> Component {
@@ -273,10 +280,11 @@ fn program(context: &SolveContext<'_>, component: &Component) -> Option<Program>
     let mut kinds: IndexVec<PodKind<'static>, OwnedKind> = IndexVec::new();
     let mut places: IndexVec<PodKind<'static>, Places> = IndexVec::new();
     let mut known: BTreeMap<(Amounts, Places, usize), KindId> = BTreeMap::new();
+    let unreserved = unreserved(context);
     for (shape, count) in &component.demand {
         let view = &context.shapes[*shape];
         let most = most_alone(&context.topology.host_rules, view.hosts, &view.shape.host_ports).max(1);
-        let own = self::places(context, *shape);
+        let own = self::places(context, *shape, &unreserved);
         let requests = rules::requests(view.requests, view.hosts, &shared);
         let kind = *known.entry((requests.clone(), own.clone(), most)).or_insert_with(|| {
             places.push(own);

@@ -109,10 +109,15 @@ pub(super) fn find<'a>(context: &SolveContext<'a>, removal: &Removal<'a>) -> (Ve
         if removal.busy.contains(&index) || pool.replicas.is_some() || !is_free(context, index) {
             continue;
         }
-        let all = Candidate::new(context, removal, index, pool);
         let patient = view.node.termination_grace_period.is_some();
+        let mut idle = idle_at.is_some_and(|at| at <= now);
+        // In most plans, most nodes stop here: all that follows looks at their pods.
+        if !idle && view.node.drifted.is_none() {
+            continue;
+        }
         let blocked = is_blocked(context, index);
-        let idle = !blocked && idle_at.is_some_and(|at| at <= now);
+        idle &= !blocked;
+        let all = Candidate::new(context, removal, index, pool);
         let thrifty = pool.disruption.policy != ConsolidationPolicy::WhenEmpty;
         let candidate = Candidate {
             empty: all.empty && idle,
