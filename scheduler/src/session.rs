@@ -8,7 +8,7 @@ use crate::answer::{AnswerError, invalid_argument, options_from_wire};
 use crate::catalogs::CatalogCache;
 use crate::fragments::{FRAGMENT_BYTES, fragments};
 use crate::metrics::SchedulerMetrics;
-use crate::solve::{Solved, solve_indexed};
+use crate::solve::{PlanFn, Solved, Solver, TimeLimits};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::snapshot::Snapshot;
@@ -19,7 +19,7 @@ use plimsoll_proto::scheduler::v1 as wire;
 use plimsoll_proto::scheduler::v1::session_request::Message as Request;
 use plimsoll_proto::scheduler::v1::session_response::Message as Response;
 use plimsoll_proto::snapshot::v1 as snapshot_wire;
-use plimsoll_solver::{Cancel, Planner};
+use plimsoll_solver::Cancel;
 use prost::Message as _;
 use session_catalogs::SessionCatalogs;
 use std::collections::BTreeSet;
@@ -53,7 +53,7 @@ pub struct Session {
     /// Set by Hello.
     cluster: Option<String>,
     mirror: Mirror,
-    planner: Planner,
+    solver: Solver,
     cancel: Cancel,
     /// Encoded size of the chunks of an incomplete snapshot, or of the deltas since the last full snapshot.
     bytes: usize,
@@ -70,7 +70,7 @@ type HandleResult = Result<Vec<wire::SessionResponse>, Status>;
 impl Session {
     /// Creates a session that waits for Hello.
     #[must_use]
-    pub fn new(shared: Arc<CatalogCache>, metrics: SchedulerMetrics, limits: SessionLimits) -> Self {
+    pub fn new(shared: Arc<CatalogCache>, metrics: SchedulerMetrics, limits: SessionLimits, plan: PlanFn) -> Self {
         let cancel = Cancel::default();
         Self {
             shared,
@@ -78,7 +78,7 @@ impl Session {
             limits,
             cluster: None,
             mirror: Mirror::new(),
-            planner: Planner::cancelled_by(cancel.clone()),
+            solver: Solver::new(plan, Some(TimeLimits::default()), cancel.clone()),
             cancel,
             bytes: 0,
             awaiting_snapshot: false,
@@ -96,7 +96,7 @@ impl Session {
     ///
     /// # Errors
     /// The session must end: INVALID_ARGUMENT with the path of an invalid field, RESOURCE_EXHAUSTED if the cluster is
-    /// too large, INTERNAL if a plan fails validation.
+    /// too large, INTERNAL if the planner fails for another reason than some pods.
     pub fn handle(&mut self, request: wire::SessionRequest) -> HandleResult {
         let mut first = Vec::new();
         let rest = self.handle_early(request, &mut |response| first.push(response))?;
@@ -162,8 +162,7 @@ impl Session {
     fn chunk(&mut self, chunk: snapshot_wire::SnapshotChunk) -> HandleResult {
         if chunk.index == 0 {
             (self.awaiting_snapshot, self.bytes) = (false, 0);
-            // The planner's state belongs to the previous index.
-            self.planner = Planner::cancelled_by(self.cancel.clone());
+            self.solver.forget_snapshot();
         } else if self.awaiting_snapshot {
             return Ok(Vec::new());
         }
@@ -218,7 +217,8 @@ impl Session {
     fn resync(&mut self, cause: &str, reason: String) -> Vec<wire::SessionResponse> {
         tracing::warn!(cluster = self.cluster, %reason, "full snapshot asked for");
         self.metrics.resyncs.with_label_values(&[cause]).inc();
-        (self.mirror, self.planner) = (Mirror::new(), Planner::cancelled_by(self.cancel.clone()));
+        self.mirror = Mirror::new();
+        self.solver.forget_snapshot();
         (self.pending_plan, self.awaiting_snapshot) = (None, true);
         vec![response(Response::ResyncRequired(wire::ResyncRequired { reason }))]
     }
@@ -244,27 +244,27 @@ impl Session {
         }
         let started = Instant::now();
         let mut sent = 0;
-        let solved =
-            solve_indexed(&mut self.planner, snapshot, index, self.catalogs.catalogs(), &options, &mut |part| {
-                sent += part.launches.len();
-                let parts = fragments(&part, 0, FRAGMENT_BYTES);
-                parts
-                    .into_iter()
-                    .for_each(|fragment| early(response(Response::PlanFragment(early_fragment(fragment)))));
-            });
+        let solved = self.solver.solve((snapshot, index), self.catalogs.catalogs(), &options, &mut |part| {
+            sent += part.launches.len();
+            let parts = fragments(&part, 0, FRAGMENT_BYTES);
+            parts.into_iter().for_each(|fragment| early(response(Response::PlanFragment(early_fragment(fragment)))));
+        });
         let seconds = started.elapsed().as_secs_f64();
         self.metrics.solve_seconds.observe(seconds);
         let controller = if options.disruption { "disruption" } else { "provisioner" };
         self.metrics.scheduling_seconds.with_label_values(&[controller]).observe(seconds);
-        let Solved { plan, replaced } = solved.map_err(|error| {
-            self.metrics.invalid_plans.inc();
-            tracing::error!(cluster = self.cluster, cycle_id = ask.cycle_id, %error, "plan withheld");
+        let (cluster, cycle_id) = (&self.cluster, &ask.cycle_id);
+        let Solved { plan, replaced, left_out } = solved.map_err(|error| {
+            self.metrics.count_failure(&error);
+            tracing::error!(cluster, cycle_id, %error, "no plan");
             Status::from(AnswerError::from(error))
         })?;
         if let Some(error) = replaced {
-            self.metrics.invalid_plans.inc();
-            let cycle_id = &ask.cycle_id;
-            tracing::error!(cluster = self.cluster, cycle_id, %error, "planned again without the pods that this is about");
+            self.metrics.count_failure(&error);
+            tracing::error!(cluster, cycle_id, %error, ?left_out, "planned again without what makes the plan fail");
+        }
+        for (cause, pods) in left_out {
+            self.metrics.left_out.with_label_values(&[cause]).inc_by(u64::try_from(pods).unwrap_or(u64::MAX));
         }
         self.metrics.plans.with_label_values(&["session"]).inc();
         if !plan.launches.is_empty() {

@@ -15,7 +15,7 @@ fn request(message: Request) -> wire::SessionRequest {
 
 fn new(limits: SessionLimits) -> Session {
     let metrics = SchedulerMetrics::new(&Metrics::new("scheduler")).unwrap();
-    Session::new(Arc::new(CatalogCache::new()), metrics, limits)
+    Session::new(Arc::new(CatalogCache::new()), metrics, limits, PlanFn::default())
 }
 
 /// A session after Hello that has the catalog.
@@ -175,7 +175,8 @@ fn a_plan_waits_for_missing_catalogs() {
     assert_eq!((plan.snapshot_sequence, plan.launches.len()), (2, 1));
     assert_eq!(send(&mut session, Request::Catalog((&catalog()).into())), []);
 
-    let mut second = Session::new(Arc::clone(&session.shared), session.metrics.clone(), SessionLimits::default());
+    let mut second =
+        Session::new(Arc::clone(&session.shared), session.metrics.clone(), SessionLimits::default(), PlanFn::default());
     let hello = send(&mut second, Request::Hello(wire::Hello { cluster: "other".into(), client: String::new() }));
     assert_eq!(hello, [Response::Ready(wire::Ready { known_catalog_ids: vec![id] })]);
     send_all(&mut second, &waiting(1), 100);
