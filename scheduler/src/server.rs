@@ -129,7 +129,7 @@ impl SchedulerService for Server {
             return Err(overloaded(&format!("{MAX_SESSIONS} sessions are open")));
         };
         let core = Arc::clone(&self.core);
-        let session = Session::new(Arc::clone(&core.catalogs), core.metrics.clone(), core.limits, core.plan);
+        let session = Session::new(Arc::clone(&core.catalogs), core.metrics.clone(), core.limits).with_plan(core.plan);
         Ok(Response::new(stream::run(core, session, request.into_inner(), permit)))
     }
 
