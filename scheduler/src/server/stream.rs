@@ -68,11 +68,7 @@ async fn serve_session(
         let Some(request) = request else { return Ok(()) };
         hello_due = None;
         let sink = responses.clone();
-        let abandoned = cancel.clone();
         let job = move || {
-            if abandoned.is_cancelled() {
-                return (session, Ok(Vec::new()));
-            }
             let mut unsent = Vec::new();
             // Keep the order: once a response does not fit into the channel, all later responses are queued here.
             let result = session.handle_early(request, &mut |response| {

@@ -1,8 +1,10 @@
+mod left_out;
 mod skew;
 
 use super::*;
 use crate::answer;
 use crate::samples::{catalog, catalogs, pool, snapshots, waiting};
+use crate::solve::PlanFailure;
 use plimsoll_model::plan::Plan;
 use plimsoll_proto::convert::append_fragment;
 use plimsoll_proto::delta::{chunks, diff};
