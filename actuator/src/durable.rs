@@ -53,47 +53,4 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, FormError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::interruption::Interruption;
-    use crate::ledger::Removal;
-    use crate::state::launch_group::GroupKey;
-    use serde_json::json;
-
-    /// Simulates a document of a later release with one more field.
-    fn of_a_later_version(text: &str) -> String {
-        let mut fields: Map<String, Value> = serde_json::from_str(text).unwrap();
-        fields.insert("added".to_owned(), json!({"later": true}));
-        serde_json::to_string(&fields).unwrap()
-    }
-
-    #[test]
-    fn older_release_reads_newer_documents() {
-        let group = GroupKey { id: "g".to_owned(), size: 2 };
-        let text = write(&group).unwrap();
-        assert_eq!(text, r#"{"v":1,"id":"g","size":2}"#);
-        assert_eq!(read::<GroupKey>(&of_a_later_version(&text)).unwrap(), group);
-
-        let interruption =
-            Interruption { kind: "spot_interrupted".to_owned(), heard: plimsoll_model::time::Timestamp(7), ends: None };
-        let text = of_a_later_version(&write(&interruption).unwrap());
-        assert_eq!(read::<Interruption>(&text).unwrap(), interruption);
-
-        let removal = json!({"action": "a", "node": "n", "reason": "Drifted", "replacements": [], "evictions": {},
-                             "rooms": {}, "pods": ["p"], "admitted": 5});
-        let removal: Removal = read(&removal.to_string()).unwrap();
-        let text = of_a_later_version(&write(&removal).unwrap());
-        assert_eq!(read::<Removal>(&text).unwrap(), removal);
-    }
-
-    #[test]
-    fn newer_version_is_rejected() {
-        let error = read::<GroupKey>(r#"{"v":2,"id":"g","size":1}"#).unwrap_err().to_string();
-        assert_eq!(error, "v: 2 is newer than version 1, the newest that is known here");
-        for wrong in [r#"{"v":0,"id":"g","size":1}"#, r#"{"v":"1","id":"g","size":1}"#, r#"{"v":-1,"id":"g","size":1}"#]
-        {
-            assert!(matches!(read::<GroupKey>(wrong), Err(FormError::BadVersion)), "{wrong}");
-        }
-        assert!(matches!(read::<GroupKey>("[]"), Err(FormError::Json(_))));
-    }
-}
+mod tests;

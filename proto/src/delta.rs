@@ -25,7 +25,7 @@ mod mirror;
 #[cfg(test)]
 mod tests;
 
-pub use checksum::checksum;
+pub use checksum::{checksum, checksum_known};
 pub use mirror::{Mirror, MirrorError};
 
 use crate::snapshot::v1 as wire;

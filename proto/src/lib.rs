@@ -7,6 +7,8 @@
 
 pub mod convert;
 pub mod delta;
+pub mod known;
+pub mod protocol;
 
 /// Encoded `FileDescriptorSet` of all packages, for gRPC reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/descriptors.bin");

@@ -10,7 +10,7 @@ pub use explain::{ProtectedNode, protected_nodes, without_protection};
 pub use solve_input::options_from_wire;
 pub(crate) use what_if::what_if_of;
 
-use crate::solve::{InvalidPlan, solve};
+use crate::solve::{InvalidPlan, PlanFailure, solve};
 use plimsoll_proto::convert::ConvertError;
 use plimsoll_proto::scheduler::v1::{
     ExplainRequest, ExplainResponse, PlanRequest, PlanResponse, WhatIfRequest, WhatIfResponse,
@@ -28,9 +28,15 @@ pub enum AnswerError {
     /// The request is invalid.
     #[error(transparent)]
     Request(#[from] ConvertError),
-    /// The plan failed validation.
+    /// The planner failed, and not because of some pending pods.
     #[error(transparent)]
-    Plan(#[from] InvalidPlan),
+    Plan(#[from] PlanFailure),
+}
+
+impl From<InvalidPlan> for AnswerError {
+    fn from(error: InvalidPlan) -> Self {
+        Self::Plan(error.into())
+    }
 }
 
 impl AnswerError {
@@ -43,6 +49,8 @@ impl From<AnswerError> for Status {
     fn from(error: AnswerError) -> Self {
         match error {
             AnswerError::Request(error) => invalid_argument(&error),
+            AnswerError::Plan(error @ PlanFailure::Cancelled) => Self::cancelled(error.to_string()),
+            // Another replica would fail in the same way.
             AnswerError::Plan(error) => {
                 let mut status = Self::internal(error.to_string());
                 status.metadata_mut().insert(WITHHELD_HEADER, MetadataValue::from_static("true"));
@@ -64,7 +72,7 @@ pub(crate) fn invalid_argument(error: &ConvertError) -> Status {
 /// Makes the plan for a request.
 ///
 /// # Errors
-/// INVALID_ARGUMENT with the path of an invalid field; INTERNAL if the plan fails validation.
+/// INVALID_ARGUMENT with the path of an invalid field; INTERNAL if the planner fails for another reason than some pods.
 pub fn plan(request: &PlanRequest) -> Result<PlanResponse, Status> {
     Ok(plan_of(request.clone(), &Cancel::default())?)
 }

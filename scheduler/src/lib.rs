@@ -18,3 +18,5 @@ pub mod server;
 pub mod service;
 pub mod session;
 mod solve;
+
+pub use solve::{PlanFailure, PlanFn};

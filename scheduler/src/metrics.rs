@@ -1,5 +1,6 @@
 //! Metrics of a scheduler replica.
 
+use crate::solve::PlanFailure;
 use plimsoll_runtime::metrics::{DURATION_BUCKETS_SECONDS, Metrics, MetricsError};
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge};
 
@@ -19,6 +20,8 @@ pub struct SchedulerMetrics {
     pub plan_gap_ratio: Histogram,
     /// Plans that failed validation and were withheld.
     pub invalid_plans: IntCounter,
+    /// Pods that plans of sessions left out because the planner fails for them, by cause: [`PlanFailure::CAUSES`].
+    pub left_out: IntCounterVec,
     /// Requested full snapshots, by cause: [`RESYNC_CAUSES`].
     pub resyncs: IntCounterVec,
     /// Requests of outside callers that were rejected because of too many requests.
@@ -54,6 +57,11 @@ impl SchedulerMetrics {
             plan_gap_ratio: metrics
                 .ratio("plan_gap_ratio", "How far the cost of plans that launch may be above the optimum.")?,
             invalid_plans: metrics.counter("invalid_plans_total", "Plans that failed their check.")?,
+            left_out: metrics.counters(
+                "left_out_pods_total",
+                "Pods that plans left out because the planner fails for them, by cause. Counted in each plan.",
+                &["cause"],
+            )?,
             resyncs: metrics.counters("resyncs_total", "Full snapshots asked for, by cause.", &["cause"])?,
             refused: metrics.counter("outside_refused_total", "Requests refused because there were too many.")?,
             catalogs: metrics.gauge("catalogs", "Catalogs kept for all sessions.")?,
@@ -62,6 +70,16 @@ impl SchedulerMetrics {
         for cause in RESYNC_CAUSES {
             own.resyncs.with_label_values(&[cause]);
         }
+        for cause in PlanFailure::CAUSES {
+            own.left_out.with_label_values(&[cause]);
+        }
         Ok(own)
+    }
+
+    /// Counts a plan that failed its check. Panics and time-outs are not counted here.
+    pub(crate) fn count_failure(&self, failure: &PlanFailure) {
+        if let PlanFailure::Invalid(_) = failure {
+            self.invalid_plans.inc();
+        }
     }
 }

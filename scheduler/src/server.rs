@@ -10,6 +10,7 @@ use crate::answer;
 use crate::catalogs::CatalogCache;
 use crate::metrics::SchedulerMetrics;
 use crate::session::{Session, SessionLimits};
+use crate::solve::PlanFn;
 use callers::Callers;
 use futures::Stream;
 use plimsoll_proto::scheduler::v1::scheduler_service_server::SchedulerService;
@@ -40,6 +41,7 @@ pub struct Core {
     pub(crate) catalogs: Arc<CatalogCache>,
     pub(crate) metrics: SchedulerMetrics,
     pub(crate) limits: SessionLimits,
+    pub(crate) plan: PlanFn,
     /// DNS names of callers that may open sessions; if empty, any certificate may.
     pub(crate) session_callers: Vec<String>,
     pub(crate) sessions: Arc<Semaphore>,
@@ -51,7 +53,7 @@ impl Core {
     pub(crate) fn new(
         workers: Workers,
         metrics: SchedulerMetrics,
-        limits: SessionLimits,
+        (limits, plan): (SessionLimits, PlanFn),
         session_callers: Vec<String>,
         stop: CancellationToken,
     ) -> Self {
@@ -63,6 +65,7 @@ impl Core {
             catalogs: Arc::new(CatalogCache::new()),
             metrics,
             limits,
+            plan,
             session_callers,
             sessions: Arc::new(Semaphore::new(MAX_SESSIONS)),
             stop,
@@ -126,7 +129,7 @@ impl SchedulerService for Server {
             return Err(overloaded(&format!("{MAX_SESSIONS} sessions are open")));
         };
         let core = Arc::clone(&self.core);
-        let session = Session::new(Arc::clone(&core.catalogs), core.metrics.clone(), core.limits);
+        let session = Session::new(Arc::clone(&core.catalogs), core.metrics.clone(), core.limits).with_plan(core.plan);
         Ok(Response::new(stream::run(core, session, request.into_inner(), permit)))
     }
 

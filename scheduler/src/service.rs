@@ -3,6 +3,7 @@
 use crate::metrics::SchedulerMetrics;
 use crate::server::{Core, Outside, Port, Server};
 use crate::session::SessionLimits;
+use crate::solve::PlanFn;
 use plimsoll_proto::scheduler::v1::scheduler_service_server::SchedulerServiceServer;
 use plimsoll_runtime::admin::Readiness;
 use plimsoll_runtime::metrics::{Metrics, MetricsError};
@@ -32,6 +33,8 @@ pub struct Settings {
     pub connections: Limits,
     /// Whether to serve gRPC reflection.
     pub reflection: bool,
+    /// What makes the plans of sessions. Not the default only in tests.
+    pub plan: PlanFn,
 }
 
 impl Settings {
@@ -44,6 +47,7 @@ impl Settings {
             session_callers: Vec::new(),
             connections: Limits::default(),
             reflection: true,
+            plan: PlanFn::default(),
         }
     }
 }
@@ -101,7 +105,7 @@ pub async fn run_with(
     let core = Arc::new(Core::new(
         Workers::new(settings.workers),
         SchedulerMetrics::new(&metrics)?,
-        settings.session,
+        (settings.session, settings.plan),
         settings.session_callers,
         stop.clone(),
     ));

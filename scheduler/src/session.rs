@@ -8,18 +8,20 @@ use crate::answer::{AnswerError, invalid_argument, options_from_wire};
 use crate::catalogs::CatalogCache;
 use crate::fragments::{FRAGMENT_BYTES, fragments};
 use crate::metrics::SchedulerMetrics;
-use crate::solve::{Solved, solve_indexed};
+use crate::solve::{PlanFn, Solved, Solver, TimeLimits};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::snapshot::Snapshot;
+use plimsoll_proto::catalog::v1 as wire_catalog;
 use plimsoll_proto::convert::ConvertError;
 use plimsoll_proto::delta::{Mirror, MirrorError};
 use plimsoll_proto::plan::v1 as wire_plan;
+use plimsoll_proto::protocol::{OLDEST_PROTOCOL, PROTOCOL, protocol_since};
 use plimsoll_proto::scheduler::v1 as wire;
 use plimsoll_proto::scheduler::v1::session_request::Message as Request;
 use plimsoll_proto::scheduler::v1::session_response::Message as Response;
 use plimsoll_proto::snapshot::v1 as snapshot_wire;
-use plimsoll_solver::{Cancel, Planner};
+use plimsoll_solver::Cancel;
 use prost::Message as _;
 use session_catalogs::SessionCatalogs;
 use std::collections::BTreeSet;
@@ -53,7 +55,7 @@ pub struct Session {
     /// Set by Hello.
     cluster: Option<String>,
     mirror: Mirror,
-    planner: Planner,
+    solver: Solver,
     cancel: Cancel,
     /// Encoded size of the chunks of an incomplete snapshot, or of the deltas since the last full snapshot.
     bytes: usize,
@@ -63,6 +65,9 @@ pub struct Session {
     catalogs: SessionCatalogs,
     /// A plan request that waits for catalogs.
     pending_plan: Option<wire::PlanNow>,
+    /// Protocol number of the client.
+    protocol: u32,
+    oldest_protocol: u32,
 }
 
 type HandleResult = Result<Vec<wire::SessionResponse>, Status>;
@@ -72,19 +77,29 @@ impl Session {
     #[must_use]
     pub fn new(shared: Arc<CatalogCache>, metrics: SchedulerMetrics, limits: SessionLimits) -> Self {
         let cancel = Cancel::default();
+        let solver = Solver::new(PlanFn::default(), Some(TimeLimits::default()), cancel.clone());
         Self {
             shared,
             metrics,
             limits,
             cluster: None,
             mirror: Mirror::new(),
-            planner: Planner::cancelled_by(cancel.clone()),
+            solver,
             cancel,
             bytes: 0,
             awaiting_snapshot: false,
             catalogs: SessionCatalogs::default(),
             pending_plan: None,
+            protocol: PROTOCOL,
+            oldest_protocol: OLDEST_PROTOCOL,
         }
+    }
+
+    /// Makes the plans with another function.
+    #[must_use]
+    pub(crate) fn with_plan(mut self, plan: PlanFn) -> Self {
+        self.solver = Solver::new(plan, Some(TimeLimits::default()), self.cancel.clone());
+        self
     }
 
     /// Ends the solves of this session early, for when its client is gone.
@@ -96,7 +111,7 @@ impl Session {
     ///
     /// # Errors
     /// The session must end: INVALID_ARGUMENT with the path of an invalid field, RESOURCE_EXHAUSTED if the cluster is
-    /// too large, INTERNAL if a plan fails validation.
+    /// too large, FAILED_PRECONDITION if the client is too old, INTERNAL if the planner fails for another reason than some pods.
     pub fn handle(&mut self, request: wire::SessionRequest) -> HandleResult {
         let mut first = Vec::new();
         let rest = self.handle_early(request, &mut |response| first.push(response))?;
@@ -114,7 +129,11 @@ impl Session {
         request: wire::SessionRequest,
         early: &mut dyn FnMut(wire::SessionResponse),
     ) -> HandleResult {
-        let message = request.message.ok_or_else(|| invalid_field("message", "is not set"))?;
+        let Some(message) = request.message else {
+            // A kind of message that a later version has added.
+            let is_later = self.cluster.is_some() && self.protocol > PROTOCOL;
+            return if is_later { Ok(Vec::new()) } else { Err(invalid_field("message", "is not set")) };
+        };
         match (message, self.cluster.is_some()) {
             (Request::Hello(hello), false) => self.hello(hello),
             (Request::Hello(_), true) => Err(invalid_field("hello", "came twice")),
@@ -130,19 +149,20 @@ impl Session {
         if hello.cluster.is_empty() {
             return Err(invalid_field("hello.cluster", "is empty"));
         }
-        tracing::info!(cluster = hello.cluster, client = hello.client, "session begins");
+        let protocol = protocol_since(self.oldest_protocol, "watcher", hello.protocol);
+        self.protocol = protocol.map_err(|error| Status::failed_precondition(error.to_string()))?;
+        tracing::info!(cluster = hello.cluster, client = hello.client, protocol = self.protocol, "session begins");
         self.cluster = Some(hello.cluster);
         let known_catalog_ids = self.shared.ids().into_iter().map(|id| id.0).collect();
-        Ok(vec![response(Response::Ready(wire::Ready { known_catalog_ids }))])
+        Ok(vec![response(Response::Ready(wire::Ready { known_catalog_ids, protocol: PROTOCOL }))])
     }
 
     fn handle_catalog(
         &mut self,
-        catalog: plimsoll_proto::catalog::v1::Catalog,
+        catalog: wire_catalog::Catalog,
         early: &mut dyn FnMut(wire::SessionResponse),
     ) -> HandleResult {
-        let catalog = Catalog::try_from(catalog).map_err(|error| invalid_argument(&error))?;
-        let (id, catalog) = self.shared.put(catalog);
+        let (id, catalog) = self.read_catalog(catalog).map_err(|error| invalid_argument(&error))?;
         self.metrics.catalogs.set(i64::try_from(self.shared.ids().len()).unwrap_or(i64::MAX));
         let needed = self.mirror.snapshot().map(needed_catalogs).unwrap_or_default();
         if !self.catalogs.put(id, &catalog, &needed) {
@@ -159,11 +179,20 @@ impl Session {
         }
     }
 
+    fn read_catalog(&self, catalog: wire_catalog::Catalog) -> Result<(CatalogId, Arc<Catalog>), ConvertError> {
+        if self.protocol <= PROTOCOL || catalog.id.is_empty() {
+            return Ok(self.shared.put(Catalog::try_from(catalog)?));
+        }
+        // The id covers fields that a later version may have added, so it cannot be checked, nor shared with others.
+        let id = CatalogId(catalog.id.clone());
+        let catalog = Catalog::try_from(wire_catalog::Catalog { id: String::new(), ..catalog })?;
+        Ok((id, Arc::new(catalog)))
+    }
+
     fn chunk(&mut self, chunk: snapshot_wire::SnapshotChunk) -> HandleResult {
         if chunk.index == 0 {
             (self.awaiting_snapshot, self.bytes) = (false, 0);
-            // The planner's state belongs to the previous index.
-            self.planner = Planner::cancelled_by(self.cancel.clone());
+            self.solver.forget_snapshot();
         } else if self.awaiting_snapshot {
             return Ok(Vec::new());
         }
@@ -218,7 +247,8 @@ impl Session {
     fn resync(&mut self, cause: &str, reason: String) -> Vec<wire::SessionResponse> {
         tracing::warn!(cluster = self.cluster, %reason, "full snapshot asked for");
         self.metrics.resyncs.with_label_values(&[cause]).inc();
-        (self.mirror, self.planner) = (Mirror::new(), Planner::cancelled_by(self.cancel.clone()));
+        self.mirror = Mirror::new();
+        self.solver.forget_snapshot();
         (self.pending_plan, self.awaiting_snapshot) = (None, true);
         vec![response(Response::ResyncRequired(wire::ResyncRequired { reason }))]
     }
@@ -244,27 +274,27 @@ impl Session {
         }
         let started = Instant::now();
         let mut sent = 0;
-        let solved =
-            solve_indexed(&mut self.planner, snapshot, index, self.catalogs.catalogs(), &options, &mut |part| {
-                sent += part.launches.len();
-                let parts = fragments(&part, 0, FRAGMENT_BYTES);
-                parts
-                    .into_iter()
-                    .for_each(|fragment| early(response(Response::PlanFragment(early_fragment(fragment)))));
-            });
+        let solved = self.solver.solve((snapshot, index), self.catalogs.catalogs(), &options, &mut |part| {
+            sent += part.launches.len();
+            let parts = fragments(&part, 0, FRAGMENT_BYTES);
+            parts.into_iter().for_each(|fragment| early(response(Response::PlanFragment(early_fragment(fragment)))));
+        });
         let seconds = started.elapsed().as_secs_f64();
         self.metrics.solve_seconds.observe(seconds);
         let controller = if options.disruption { "disruption" } else { "provisioner" };
         self.metrics.scheduling_seconds.with_label_values(&[controller]).observe(seconds);
-        let Solved { plan, replaced } = solved.map_err(|error| {
-            self.metrics.invalid_plans.inc();
-            tracing::error!(cluster = self.cluster, cycle_id = ask.cycle_id, %error, "plan withheld");
+        let (cluster, cycle_id) = (&self.cluster, &ask.cycle_id);
+        let Solved { plan, replaced, left_out } = solved.map_err(|error| {
+            self.metrics.count_failure(&error);
+            tracing::error!(cluster, cycle_id, %error, "no plan");
             Status::from(AnswerError::from(error))
         })?;
         if let Some(error) = replaced {
-            self.metrics.invalid_plans.inc();
-            let cycle_id = &ask.cycle_id;
-            tracing::error!(cluster = self.cluster, cycle_id, %error, "planned again without the pods that this is about");
+            self.metrics.count_failure(&error);
+            tracing::error!(cluster, cycle_id, %error, ?left_out, "planned again without what makes the plan fail");
+        }
+        for (cause, pods) in left_out {
+            self.metrics.left_out.with_label_values(&[cause]).inc_by(u64::try_from(pods).unwrap_or(u64::MAX));
         }
         self.metrics.plans.with_label_values(&["session"]).inc();
         if !plan.launches.is_empty() {

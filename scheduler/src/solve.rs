@@ -1,15 +1,20 @@
 //! Solves and validates plans.
 
+mod attempt;
 mod exclude;
+mod solver;
 
-use exclude::plan_without_offenders;
+pub use attempt::PlanFailure;
+pub(crate) use attempt::TimeLimits;
 use plimsoll_invariants::Violation;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::plan::{Launch, Plan, PlanOptions};
 use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
 use plimsoll_solver::{Cancel, Planner};
+pub(crate) use solver::{Solved, Solver};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Maximum violations in an error message. One solver bug often causes many violations.
 const MAX_SHOWN_VIOLATIONS: usize = 5;
@@ -30,59 +35,64 @@ fn violations_text(violations: &[Violation]) -> String {
     if more == 0 { first.join("; ") } else { format!("{}; and {more} more", first.join("; ")) }
 }
 
-/// Makes the plan for a snapshot. Deterministic.
+/// Signature of [`Planner::solve_early`].
+type PlanSignature = fn(
+    &mut Planner,
+    &Snapshot,
+    &SnapshotIndex,
+    &BTreeMap<CatalogId, Catalog>,
+    &PlanOptions,
+    &mut dyn FnMut(&[Launch]),
+) -> Plan;
+
+/// Makes plans: [`Planner::solve_early`], except in tests of what happens if the planner is faulty.
+#[derive(Clone, Copy)]
+pub struct PlanFn(pub PlanSignature);
+
+impl PlanFn {
+    pub(crate) fn call(
+        self,
+        planner: &mut Planner,
+        snapshot: &Snapshot,
+        index: &SnapshotIndex,
+        catalogs: &BTreeMap<CatalogId, Catalog>,
+        options: &PlanOptions,
+        early: &mut dyn FnMut(&[Launch]),
+    ) -> Plan {
+        (self.0)(planner, snapshot, index, catalogs, options, early)
+    }
+}
+
+impl Default for PlanFn {
+    fn default() -> Self {
+        Self(Planner::solve_early)
+    }
+}
+
+impl fmt::Debug for PlanFn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PlanFn")
+    }
+}
+
+impl PartialEq for PlanFn {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::fn_addr_eq(self.0, other.0)
+    }
+}
+
+impl Eq for PlanFn {}
+
+/// Makes the plan for a snapshot of a caller without a session. Deterministic, unless it is cancelled.
 pub(crate) fn solve(
     snapshot: &Snapshot,
     catalogs: &BTreeMap<CatalogId, Catalog>,
     options: &PlanOptions,
     cancel: &Cancel,
-) -> Result<Plan, InvalidPlan> {
+) -> Result<Plan, PlanFailure> {
     let sorted = snapshot.sorted();
-    let mut planner = Planner::cancelled_by(cancel.clone());
-    solve_indexed(&mut planner, &sorted, &SnapshotIndex::new(&sorted), catalogs, options, &mut |_| {})
-        .map(|solved| solved.plan)
-}
-
-/// A valid plan.
-#[derive(Debug)]
-pub(crate) struct Solved {
-    pub(crate) plan: Plan,
-    /// The violations of the first plan, if it was not valid and `plan` leaves out the pods that it was about.
-    pub(crate) replaced: Option<InvalidPlan>,
-}
-
-/// Like `solve`, for a snapshot in canonical order with its index, with a planner that has followed this cluster.
-/// `early` receives valid launches that are final before the plan is complete.
-///
-/// # Errors
-/// The plan is not valid, nor is one without the pods that its violations name.
-pub(crate) fn solve_indexed(
-    planner: &mut Planner,
-    snapshot: &Snapshot,
-    index: &SnapshotIndex,
-    catalogs: &BTreeMap<CatalogId, Catalog>,
-    options: &PlanOptions,
-    early: &mut dyn FnMut(Plan),
-) -> Result<Solved, InvalidPlan> {
-    let plan = planner.solve_early(snapshot, index, catalogs, options, &mut |launches| {
-        let part = partial_plan(snapshot, launches);
-        // An invalid part is dropped: the complete plan will then fail validation too.
-        if plimsoll_invariants::check_part(snapshot, index, catalogs, &part).is_empty() {
-            early(part);
-        }
-    });
-    let violations = plimsoll_invariants::check_indexed(snapshot, index, catalogs, &plan);
-    if violations.is_empty() {
-        return Ok(Solved { plan, replaced: None });
-    }
-    let invalid = InvalidPlan { sequence: snapshot.sequence, violations };
-    // Removals can wait until the planner is right again.
-    let options = PlanOptions { disruption: false, ..options.clone() };
-    let mut again = |remaining: &Snapshot, index: &SnapshotIndex| {
-        planner.fresh().solve_early(remaining, index, catalogs, &options, &mut |_| {})
-    };
-    let plan = plan_without_offenders((snapshot, index), catalogs, (&plan, &invalid), &mut again)?;
-    Ok(Solved { plan, replaced: Some(invalid) })
+    let mut solver = Solver::new(PlanFn::default(), None, cancel.clone());
+    solver.solve((&sorted, &SnapshotIndex::new(&sorted)), catalogs, options, &mut |_| {}).map(|solved| solved.plan)
 }
 
 /// Returns the plan if it is valid for its input.
@@ -94,15 +104,4 @@ pub(crate) fn validated(
 ) -> Result<Plan, InvalidPlan> {
     let violations = plimsoll_invariants::check_indexed(snapshot, index, catalogs, &plan);
     if violations.is_empty() { Ok(plan) } else { Err(InvalidPlan { sequence: snapshot.sequence, violations }) }
-}
-
-/// Returns a plan with only these launches.
-fn partial_plan(snapshot: &Snapshot, launches: &[Launch]) -> Plan {
-    Plan {
-        snapshot_sequence: snapshot.sequence,
-        ledger: snapshot.ledger,
-        launches: launches.to_vec(),
-        hourly: launches.iter().map(Launch::price).sum(),
-        ..Plan::default()
-    }
 }

@@ -14,6 +14,7 @@ use crate::world::World;
 use plimsoll_actuator::settings::SHADOW_REPORT_INTERVAL;
 use plimsoll_model::names::lease;
 use plimsoll_runtime::shutdown::Shutdown;
+use plimsoll_scheduler::PlanFn;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -75,6 +76,8 @@ pub struct Options {
     pub cluster_name: String,
     /// Whether actuators nominate the planned node of a pod to kube-scheduler.
     pub nominate_nodes: bool,
+    /// What makes the plans of schedulers.
+    pub plan: PlanFn,
     /// Time between two shadow reports of an actuator.
     pub shadow_report_interval: Duration,
 }
@@ -87,6 +90,7 @@ impl Default for Options {
             actuators: 2,
             cluster_name: "demo".to_owned(),
             nominate_nodes: true,
+            plan: PlanFn::default(),
             shadow_report_interval: SHADOW_REPORT_INTERVAL,
         }
     }

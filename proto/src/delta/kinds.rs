@@ -1,7 +1,8 @@
 //! The kinds of objects in a snapshot: lists, keys and field numbers in one table that all operations use.
 
-use super::checksum::of_object;
+use super::checksum::{of_object, of_object_known};
 use crate::convert::{ConvertError, ConvertResult};
+use crate::known::Known;
 use crate::snapshot::v1 as wire;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::snapshot::{Snapshot, SnapshotEdits, UnavailableOffering, merge};
@@ -95,6 +96,22 @@ pub(super) fn checksum(snapshot: &Snapshot) -> u64 {
         ($list:ident, $message:path, $number:literal, $($other:tt)*) => {
             for object in &snapshot.$list {
                 sum = sum.wrapping_add(of_object($number, &<$message>::from(object)));
+            }
+        };
+    }
+    for_each_kind!(each);
+    sum
+}
+
+/// Sum of the hashes of all objects as their receiver encodes them.
+pub(super) fn checksum_known(snapshot: &Snapshot, known: Known<'_>) -> u64 {
+    let mut sum = 0_u64;
+    macro_rules! each {
+        ($list:ident, $message:path, $number:literal, $($other:tt)*) => {
+            let name = stringify!($message).rsplit("::").next().unwrap_or_default().trim();
+            let name = format!("plimsoll.snapshot.v1.{name}");
+            for object in &snapshot.$list {
+                sum = sum.wrapping_add(of_object_known($number, &<$message>::from(object), &name, known));
             }
         };
     }

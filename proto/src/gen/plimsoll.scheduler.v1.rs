@@ -37,6 +37,10 @@ pub struct Hello {
     /// Name of the client in logs: program, version and replica.
     #[prost(string, tag = "2")]
     pub client: ::prost::alloc::string::String,
+    /// Protocol number of the client. Zero means a version before numbers, which is 1. A scheduler that no longer supports
+    /// the number answers FAILED_PRECONDITION.
+    #[prost(uint32, tag = "3")]
+    pub protocol: u32,
 }
 /// Requests a plan.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -83,6 +87,11 @@ pub struct Ready {
     /// Catalogs that need not be sent again.
     #[prost(string, repeated, tag = "1")]
     pub known_catalog_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Protocol number of the scheduler. Zero means a version before numbers, which is 1. From then on the newer side uses
+    /// only enum values and kinds of messages that the older side knows, and its checksums leave out fields that the older
+    /// side does not know.
+    #[prost(uint32, tag = "2")]
+    pub protocol: u32,
 }
 /// Missing catalogs.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

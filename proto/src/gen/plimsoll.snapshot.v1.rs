@@ -929,7 +929,7 @@ pub struct SnapshotChunk {
     /// Checksum of all objects of the snapshot, only in the last chunk: the sum modulo 2^64 of a 64-bit hash of each
     /// object, in any order. The hash of an object covers the field number of its list in Snapshot and its encoding, with
     /// fields in order of their numbers and map entries in order of their keys. It is FNV-1a, followed by the final
-    /// xor-shift and multiplication steps of SplitMix64.
+    /// xor-shift and multiplication steps of SplitMix64. Fields that the receiver does not know are left out.
     #[prost(fixed64, tag = "4")]
     pub checksum: u64,
 }

@@ -60,6 +60,17 @@ impl Planner {
         Self { kept: None, moves: self.moves.clone(), cancel: self.cancel.clone() }
     }
 
+    /// Replaces the flag that ends the solves of this planner.
+    pub fn set_cancel(&mut self, cancel: Cancel) {
+        self.cancel = cancel;
+    }
+
+    /// Whether the current solve is to end.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+
     pub(crate) fn without(moves: &[Move]) -> Self {
         Self { moves: Moves::without(moves), ..Self::default() }
     }

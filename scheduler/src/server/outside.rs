@@ -61,9 +61,9 @@ impl Outside {
                 Ok(Response::new(answer))
             }
             Ok(Err(error)) => {
-                if let AnswerError::Plan(_) = &error {
-                    self.core.metrics.invalid_plans.inc();
-                    tracing::error!(method, cycle_id, %error, "plan withheld");
+                if let AnswerError::Plan(failure) = &error {
+                    self.core.metrics.count_failure(failure);
+                    tracing::error!(method, cycle_id, %error, "no plan");
                 }
                 Err(error.into())
             }

@@ -4,6 +4,7 @@ use super::*;
 use crate::samples::{catalog, catalogs, waiting};
 use hyper_util::rt::TokioIo;
 use plimsoll_proto::delta::{chunks, diff};
+use plimsoll_proto::protocol::PROTOCOL;
 use plimsoll_proto::scheduler::v1::explain_request::Subject;
 use plimsoll_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use plimsoll_proto::scheduler::v1::session_request::Message as Ask;
@@ -77,7 +78,7 @@ impl SessionClient {
         let (requests, receiver) = mpsc::channel(16);
         let answers = client.clone().session(ReceiverStream::new(receiver)).await.unwrap().into_inner();
         let mut client = Self { requests, answers };
-        client.send(Ask::Hello(Hello { cluster: cluster.into(), client: "test".into() })).await;
+        client.send(Ask::Hello(Hello { cluster: cluster.into(), client: "test".into(), protocol: PROTOCOL })).await;
         assert!(matches!(client.receive().await, Ok(Answer::Ready(_))));
         client
     }

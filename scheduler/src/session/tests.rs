@@ -1,6 +1,10 @@
+mod left_out;
+mod skew;
+
 use super::*;
 use crate::answer;
 use crate::samples::{catalog, catalogs, pool, snapshots, waiting};
+use crate::solve::PlanFailure;
 use plimsoll_model::plan::Plan;
 use plimsoll_proto::convert::append_fragment;
 use plimsoll_proto::delta::{chunks, diff};
@@ -21,7 +25,7 @@ fn new(limits: SessionLimits) -> Session {
 /// A session after Hello that has the catalog.
 fn started_session(limits: SessionLimits) -> Session {
     let mut session = new(limits);
-    let hello = wire::Hello { cluster: "test".into(), client: String::new() };
+    let hello = wire::Hello { cluster: "test".into(), client: String::new(), protocol: PROTOCOL };
     send(&mut session, Request::Hello(hello));
     send(&mut session, Request::Catalog((&catalog()).into()));
     session
@@ -111,7 +115,10 @@ fn hello_must_come_first_and_only_once() {
     let (code, text) = error_of(&mut session, plan_now(1));
     assert_eq!((code, text.as_str()), (Code::InvalidArgument, "hello: has to come first"));
     let mut session = started_session(SessionLimits::default());
-    let (_, text) = error_of(&mut session, Request::Hello(wire::Hello { cluster: "x".into(), client: String::new() }));
+    let (_, text) = error_of(
+        &mut session,
+        Request::Hello(wire::Hello { cluster: "x".into(), client: String::new(), protocol: PROTOCOL }),
+    );
     assert_eq!(text, "hello: came twice");
     let (_, text) = error_of(&mut new(SessionLimits::default()), Request::Hello(wire::Hello::default()));
     assert_eq!(text, "hello.cluster: is empty");
@@ -163,7 +170,10 @@ fn a_plan_request_for_another_sequence_requests_a_full_snapshot() {
 #[test]
 fn a_plan_waits_for_missing_catalogs() {
     let mut session = new(SessionLimits::default());
-    send(&mut session, Request::Hello(wire::Hello { cluster: "test".into(), client: String::new() }));
+    send(
+        &mut session,
+        Request::Hello(wire::Hello { cluster: "test".into(), client: String::new(), protocol: PROTOCOL }),
+    );
     send_all(&mut session, &waiting(1), 100);
     let id = catalog().id().0;
     let need = Response::NeedCatalog(wire::NeedCatalog { catalog_ids: vec![id.clone()] });
@@ -176,8 +186,11 @@ fn a_plan_waits_for_missing_catalogs() {
     assert_eq!(send(&mut session, Request::Catalog((&catalog()).into())), []);
 
     let mut second = Session::new(Arc::clone(&session.shared), session.metrics.clone(), SessionLimits::default());
-    let hello = send(&mut second, Request::Hello(wire::Hello { cluster: "other".into(), client: String::new() }));
-    assert_eq!(hello, [Response::Ready(wire::Ready { known_catalog_ids: vec![id] })]);
+    let hello = send(
+        &mut second,
+        Request::Hello(wire::Hello { cluster: "other".into(), client: String::new(), protocol: PROTOCOL }),
+    );
+    assert_eq!(hello, [Response::Ready(wire::Ready { known_catalog_ids: vec![id], protocol: PROTOCOL })]);
     send_all(&mut second, &waiting(1), 100);
     assert_eq!(plan_of_fragments(send(&mut second, plan_now(1))).launches.len(), 1);
 }
@@ -188,7 +201,10 @@ fn missing_catalogs_are_requested_once() {
     let mut snapshot = waiting(1);
     snapshot.node_pools.push(plimsoll_model::snapshot::NodePool { catalog: Some(other.id()), ..pool("other") });
     let mut session = new(SessionLimits::default());
-    send(&mut session, Request::Hello(wire::Hello { cluster: "test".into(), client: String::new() }));
+    send(
+        &mut session,
+        Request::Hello(wire::Hello { cluster: "test".into(), client: String::new(), protocol: PROTOCOL }),
+    );
     send_all(&mut session, &snapshot, 100);
     let answers = send(&mut session, plan_now(1));
     assert!(matches!(&answers[..], [Response::NeedCatalog(need)] if need.catalog_ids.len() == 2), "{answers:?}");

@@ -1,7 +1,10 @@
-//! Replaces an invalid plan by one without the pods that make it invalid, so that an error of the planner costs only
+//! Replaces a plan that failed by one without the pods that make it fail, so that an error of the planner costs only
 //! those pods and not every pod of the cluster.
+//!
+//! An invalid plan names pods. For a panic, a time-out, and an invalid plan that names none, the pods are found by a
+//! binary search over the shapes of pending pods.
 
-use super::{InvalidPlan, validated};
+use super::{InvalidPlan, PlanFailure, validated};
 use plimsoll_invariants::Violation;
 use plimsoll_model::catalog::{Catalog, reservation_of_resource};
 use plimsoll_model::identity::{CatalogId, ShapeId};
@@ -9,54 +12,212 @@ use plimsoll_model::plan::{Launch, OfferingChoice, Plan, PodRef, Reason, ReasonC
 use plimsoll_model::snapshot::{Pod, PodState, Snapshot, SnapshotIndex};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum plans made in place of an invalid one. Each excludes at least one more shape. A planner that is wrong about
-/// more shapes than this is not trusted with the rest.
-const MAX_ROUNDS: usize = 3;
+/// Maximum rounds, each of which excludes at least one more shape. More shapes are excluded by the next plans, and
+/// until then the shapes after them in the search have no place.
+const MAX_ROUNDS: usize = 8;
 
-/// Plans again without the pending pods that violations name and all pods of their shapes, which would fail in the same
-/// way. The excluded pods are unschedulable in the new plan, with the violation as their reason.
+/// Attempts that share the remaining time if removals are left out first: a third is enough for such a plan.
+const SEARCH_ATTEMPTS: u32 = 3;
+
+/// Why a pod has no place although its shape is not known to make plans fail.
+const SEARCHING: &str = "left out for now, because the planner fails for too many other pods";
+
+/// Why shapes are left out of plans.
+pub(crate) type Excluded = BTreeMap<ShapeId, PlanFailure>;
+
+/// Makes the plan for a snapshot without the excluded pods. The number says how many attempts may follow at most,
+/// including this one, before the next valid plan.
+pub(crate) type Attempt<'f> = dyn FnMut(&Snapshot, &SnapshotIndex, u32) -> Result<Plan, PlanFailure> + 'f;
+
+/// A plan that failed.
+#[derive(Debug, Clone)]
+pub(crate) struct Failed {
+    /// The plan, if there is one.
+    pub(crate) plan: Option<Plan>,
+    pub(crate) failure: PlanFailure,
+    /// The plan was allowed to remove nodes. The attempts after it are not.
+    pub(crate) removals: bool,
+}
+
+/// A plan in place of one that failed.
+#[derive(Debug)]
+pub(crate) struct Replacement {
+    pub(crate) plan: Plan,
+    /// All shapes that plans fail for.
+    pub(crate) excluded: Excluded,
+    /// Whether all other pods have been planned.
+    pub(crate) complete: bool,
+}
+
+/// Plans again without the pending pods that make the plan fail and all pods of their shapes, which would fail in the
+/// same way. The excluded pods are unschedulable in the new plan, with the failure as their reason. `excluded` are the
+/// shapes that the failed plan was already without.
 ///
 /// # Errors
-/// The violations of the first plan, if no valid plan was found or if they name no pending pod.
+/// The failure of the first plan, if plans fail without any pending pod, too.
 pub(crate) fn plan_without_offenders(
     (snapshot, index): (&Snapshot, &SnapshotIndex),
     catalogs: &BTreeMap<CatalogId, Catalog>,
-    (first, violations): (&Plan, &InvalidPlan),
-    solve: &mut dyn FnMut(&Snapshot, &SnapshotIndex) -> Plan,
-) -> Result<Plan, InvalidPlan> {
-    let mut excluded: BTreeMap<&ShapeId, String> = BTreeMap::new();
-    let (mut plan, mut latest) = (first.clone(), violations.clone());
-    for _ in 0..MAX_ROUNDS {
-        let before = excluded.len();
-        for violation in &latest.violations {
-            for shape in shapes_of(violation, &plan, snapshot) {
-                excluded.entry(shape).or_insert_with(|| violation.to_string());
-            }
-        }
-        if excluded.len() == before {
-            break;
-        }
-        let is_excluded = |pod: &Pod| pod.state == PodState::Pending && excluded.contains_key(&pod.shape);
-        let pods = snapshot.pods.iter().filter(|pod| !is_excluded(pod)).cloned().collect();
-        let remaining = Snapshot { pods, ..snapshot.clone() };
-        plan = solve(&remaining, &SnapshotIndex::new(&remaining));
-        let left = snapshot.pods.iter().filter(|pod| is_excluded(pod));
-        plan.unschedulable.extend(left.map(|pod| unschedulable(pod, excluded.get(&pod.shape))));
-        plan.unschedulable.sort();
-        match validated(snapshot, index, catalogs, plan.clone()) {
-            Ok(plan) => return Ok(plan),
-            Err(error) => latest = error,
-        }
-    }
-    Err(violations.clone())
+    excluded: Excluded,
+    first: Failed,
+    attempt: &mut Attempt<'_>,
+) -> Result<Replacement, PlanFailure> {
+    let pending = snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending);
+    let shapes = pending.map(|pod| &pod.shape).collect();
+    let planned = BTreeSet::new();
+    Search { snapshot, index, catalogs, shapes, attempt, excluded, best: None, planned }.run(first)
 }
 
-fn unschedulable(pod: &Pod, violation: Option<&String>) -> Unschedulable {
-    let violation = violation.map(String::as_str).unwrap_or_default();
-    let message = format!("left out, because the plan for pods like this one was not valid: {violation}");
+/// Appends the pending pods of excluded shapes to a plan that was made without them.
+pub(crate) fn with_excluded(mut plan: Plan, snapshot: &Snapshot, excluded: &Excluded) -> Plan {
+    add_left_out(&mut plan, snapshot, &|shape| excluded.contains_key(shape), excluded);
+    plan
+}
+
+fn add_left_out(plan: &mut Plan, snapshot: &Snapshot, left_out: &dyn Fn(&ShapeId) -> bool, excluded: &Excluded) {
+    let left = snapshot.pods.iter().filter(|pod| is_excluded(pod, left_out));
+    plan.unschedulable.extend(left.map(|pod| unschedulable(pod, excluded)));
+    plan.unschedulable.sort();
+}
+
+/// The snapshot without the pending pods of excluded shapes.
+pub(crate) fn without_excluded(snapshot: &Snapshot, excluded: &dyn Fn(&ShapeId) -> bool) -> Snapshot {
+    let pods = snapshot.pods.iter().filter(|pod| !is_excluded(pod, excluded)).cloned().collect();
+    Snapshot { pods, ..snapshot.clone() }
+}
+
+fn is_excluded(pod: &Pod, excluded: &dyn Fn(&ShapeId) -> bool) -> bool {
+    pod.state == PodState::Pending && excluded(&pod.shape)
+}
+
+fn unschedulable(pod: &Pod, excluded: &Excluded) -> Unschedulable {
+    let message = excluded.get(&pod.shape).map_or_else(|| SEARCHING.to_owned(), reason);
     Unschedulable {
         pod: PodRef { name: pod.full_name(), uid: pod.uid.clone() },
         reasons: vec![Reason { node_pool: String::new(), code: ReasonCode::NotSupported, message }],
+    }
+}
+
+/// Message to the owner of an excluded pod.
+fn reason(failure: &PlanFailure) -> String {
+    match failure {
+        PlanFailure::Invalid(invalid) => {
+            let violation = invalid.violations.first().map(Violation::to_string).unwrap_or_default();
+            format!("left out, because the plan for pods like this one was not valid: {violation}")
+        }
+        PlanFailure::Panicked(message) => {
+            format!("left out, because the planner panicked for pods like this one: {message}")
+        }
+        PlanFailure::TimedOut(limit) => {
+            format!("left out, because the planner took more than {limit:?} for pods like this one")
+        }
+        PlanFailure::Cancelled => SEARCHING.to_owned(),
+    }
+}
+
+struct Search<'a, 'f> {
+    snapshot: &'a Snapshot,
+    index: &'a SnapshotIndex,
+    catalogs: &'a BTreeMap<CatalogId, Catalog>,
+    /// Shapes of pending pods.
+    shapes: BTreeSet<&'a ShapeId>,
+    attempt: &'a mut Attempt<'f>,
+    excluded: Excluded,
+    /// The valid plan for the most shapes that a search has found.
+    best: Option<Plan>,
+    /// These shapes.
+    planned: BTreeSet<&'a ShapeId>,
+}
+
+impl<'a> Search<'a, '_> {
+    fn run(mut self, first: Failed) -> Result<Replacement, PlanFailure> {
+        let mut failed = first.clone();
+        if first.removals {
+            // Removals may be the cause, and no pod.
+            match self.plan_all(SEARCH_ATTEMPTS) {
+                Ok(plan) => return Ok(Replacement { plan, excluded: self.excluded, complete: true }),
+                Err(again) => failed = again,
+            }
+        }
+        for _ in 0..MAX_ROUNDS {
+            if !self.exclude_named(&failed) && !self.exclude_found(failed.failure)? {
+                break;
+            }
+            match self.plan_all(1) {
+                Ok(plan) => return Ok(Replacement { plan, excluded: self.excluded, complete: true }),
+                Err(again) => failed = again,
+            }
+        }
+        // The next plan is made without the shapes that are excluded so far.
+        let plan = self.best.ok_or(first.failure)?;
+        Ok(Replacement { plan, excluded: self.excluded, complete: false })
+    }
+
+    /// Excludes the shapes that the violations of an invalid plan name. Returns whether there are any.
+    fn exclude_named(&mut self, failed: &Failed) -> bool {
+        let Failed { plan: Some(plan), failure: PlanFailure::Invalid(invalid), .. } = failed else { return false };
+        let before = self.excluded.len();
+        for violation in &invalid.violations {
+            let failure = InvalidPlan { sequence: invalid.sequence, violations: vec![violation.clone()] };
+            for shape in shapes_of(violation, plan, self.snapshot) {
+                self.excluded.entry(shape.clone()).or_insert_with(|| failure.clone().into());
+            }
+        }
+        self.excluded.len() > before
+    }
+
+    /// Finds a shape without which more shapes can be planned, and excludes it. Returns whether there is one.
+    ///
+    /// # Errors
+    /// The client is gone.
+    fn exclude_found(&mut self, mut failure: PlanFailure) -> Result<bool, PlanFailure> {
+        // Plans also fail without any pending pod: no pod is the cause.
+        if self.best.is_none() && self.plan_first(&[], self.shapes.len()).is_err() {
+            return Ok(false);
+        }
+        let shapes = self.shapes.iter().copied().filter(|shape| !self.excluded.contains_key(*shape));
+        let shapes: Vec<&'a ShapeId> = shapes.collect();
+        // There is a plan for the first `good` shapes, and none for the first `bad`.
+        let mut good = shapes.iter().take_while(|shape| self.planned.contains(*shape)).count();
+        let mut bad = shapes.len();
+        while bad.saturating_sub(good) > 1 {
+            let middle = good + (bad - good) / 2;
+            match self.plan_first(shapes.get(..middle).unwrap_or_default(), bad - good) {
+                Ok(()) => good = middle,
+                Err(PlanFailure::Cancelled) => return Err(PlanFailure::Cancelled),
+                Err(other) => (bad, failure) = (middle, other),
+            }
+        }
+        let Some(shape) = shapes.get(good..bad).and_then(<[&ShapeId]>::last) else { return Ok(false) };
+        self.excluded.insert((*shape).clone(), failure);
+        Ok(true)
+    }
+
+    /// Plans only these shapes of pending pods, and keeps the plan. `range` is the number of shapes to search.
+    fn plan_first(&mut self, shapes: &[&'a ShapeId], range: usize) -> Result<(), PlanFailure> {
+        let first: BTreeSet<&'a ShapeId> = shapes.iter().copied().collect();
+        let attempts = range.checked_ilog2().unwrap_or_default() + 2;
+        let left_out = |shape: &ShapeId, _: &Excluded| !first.contains(shape);
+        let plan = self.plan(&left_out, attempts).map_err(|failed| failed.failure)?;
+        (self.best, self.planned) = (Some(plan), first);
+        Ok(())
+    }
+
+    /// Plans all shapes that are not excluded.
+    fn plan_all(&mut self, attempts: u32) -> Result<Plan, Failed> {
+        self.plan(&|shape, excluded| excluded.contains_key(shape), attempts)
+    }
+
+    /// The valid plan without the pending pods of the shapes that are `left_out`.
+    fn plan(&mut self, left_out: &dyn Fn(&ShapeId, &Excluded) -> bool, attempts: u32) -> Result<Plan, Failed> {
+        let left_out = |shape: &ShapeId| left_out(shape, &self.excluded);
+        let remaining = without_excluded(self.snapshot, &left_out);
+        let failed = |plan, failure| Failed { plan, failure, removals: false };
+        let plan = (self.attempt)(&remaining, &SnapshotIndex::new(&remaining), attempts);
+        let mut plan = plan.map_err(|failure| failed(None, failure))?;
+        add_left_out(&mut plan, self.snapshot, &left_out, &self.excluded);
+        validated(self.snapshot, self.index, self.catalogs, plan.clone())
+            .map_err(|error| failed(Some(plan), error.into()))
     }
 }
 

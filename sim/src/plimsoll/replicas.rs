@@ -34,6 +34,7 @@ impl Surroundings {
     fn scheduler(&self, process: &str, listener: MemoryListener, shutdown: Shutdown) -> JoinHandle<()> {
         let settings = plimsoll_scheduler::service::Settings {
             session_callers: vec![Role::Watcher.dns_name()],
+            plan: self.options.plan,
             ..plimsoll_scheduler::service::Settings::for_cores(CORES)
         };
         let parts = plimsoll_scheduler::service::Parts {

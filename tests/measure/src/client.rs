@@ -9,6 +9,7 @@ use plimsoll_model::snapshot::{NodePool, Snapshot};
 use plimsoll_proto::convert::append_fragment;
 use plimsoll_proto::delta;
 use plimsoll_proto::plan::v1::Plan;
+use plimsoll_proto::protocol::PROTOCOL;
 use plimsoll_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use plimsoll_proto::scheduler::v1::session_request::Message as Ask;
 use plimsoll_proto::scheduler::v1::session_response::Message as Answer;
@@ -133,7 +134,12 @@ impl Talk {
         let (asks, receiver) = mpsc::channel(IN_FLIGHT);
         let answers = client.session(ReceiverStream::new(receiver)).await?.into_inner();
         let mut talk = Self { asks, answers };
-        talk.say(Ask::Hello(Hello { cluster: "measured".to_owned(), client: "plimsoll-measure".to_owned() })).await?;
+        talk.say(Ask::Hello(Hello {
+            cluster: "measured".to_owned(),
+            client: "plimsoll-measure".to_owned(),
+            protocol: PROTOCOL,
+        }))
+        .await?;
         match talk.hear().await? {
             Answer::Ready(_) => Ok(talk),
             other => bail!("not ready: {other:?}"),

@@ -12,6 +12,7 @@ use plimsoll_model::time::Millis;
 use plimsoll_proto::convert::append_fragment;
 use plimsoll_proto::delta;
 use plimsoll_proto::plan::v1::{Plan, PodRef};
+use plimsoll_proto::protocol::PROTOCOL;
 use plimsoll_proto::scheduler::v1::session_request::Message as Ask;
 use plimsoll_proto::scheduler::v1::session_response::Message as Answer;
 use plimsoll_proto::scheduler::v1::{Hello, PlanNow, SessionRequest};
@@ -106,7 +107,7 @@ impl Warm {
         let session = Session::new(Arc::new(CatalogCache::new()), metrics, SessionLimits::default());
         let checksum = delta::checksum(&current);
         let mut warm = Self { session, options, current, checksum, before: None };
-        warm.say(Ask::Hello(Hello { cluster: "measured".to_owned(), client: String::new() }))?;
+        warm.say(Ask::Hello(Hello { cluster: "measured".to_owned(), client: String::new(), protocol: PROTOCOL }))?;
         for catalog in catalogs {
             warm.say(Ask::Catalog(catalog.into()))?;
         }

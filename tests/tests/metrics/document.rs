@@ -35,6 +35,7 @@ const ALERTS: &str = "\
 | do pods wait without an admitted plan, and for how long? | `plimsoll_watcher_pods_without_plan`, `plimsoll_watcher_pods_without_plan_oldest_age_seconds` |
 | why can pods not be placed? | `plimsoll_watcher_unschedulable_pods` by `reason` |
 | were plans withheld? | `rate(plimsoll_watcher_plans_total{result=\"withheld\"}[15m])`, `rate(plimsoll_scheduler_invalid_plans_total[15m])` |
+| which pods get no node because the planner fails for them? | `rate(plimsoll_scheduler_left_out_pods_total[15m])` by `cause`, and Events of these pods: `left out, because` |
 | do launches fail, and why? | `rate(plimsoll_actuator_nodeclaims_failed_total[15m])` by `nodepool` and `cause` |
 | is the limit of a NodePool reached? | `karpenter_nodepools_usage / karpenter_nodepools_limit >= 0.95` |
 | what blocks the disruption of nodes? | `plimsoll_watcher_disruption_blocked_nodes` by `reason` |

@@ -16,6 +16,7 @@ mod collection;
 mod drift;
 mod enumeration;
 mod expiry;
+mod faulty_planner;
 mod first_node;
 mod karpenter;
 mod leaders;

@@ -4,6 +4,7 @@
 mod config;
 mod strikes;
 
+use crate::faulty_planner;
 use crate::oracle;
 use crate::random_faults::asked_for;
 use config::{Config, LIMIT};
@@ -37,6 +38,7 @@ async fn run(seed: u64) {
     let mut rng = Rng::new(seed ^ 0x5eed);
     config.let_things_go_wrong(&scene);
     let mut strikes = Strikes::default();
+    config.deploy_faulty(&scene);
     for _ in 0..ROUNDS {
         config.deploy(&scene, &mut rng);
         pass(&scene, Duration::from_millis(rng.below(20_000))).await;
@@ -53,7 +55,9 @@ async fn run(seed: u64) {
     scene.world.server().faults().clear_rules();
     scene.world.ec2.faults(plimsoll_sim::cloud::Faults::clear);
     let pods = config.deploy_final(&scene);
-    scene.until_running(pods, 30 * MINUTE).await;
+    faulty_planner::until_others_run(&scene, pods, 30 * MINUTE).await;
+    faulty_planner::until_told(&scene, 5 * MINUTE).await;
+    config.end_faulty(&scene);
     oracle::limits(&scene, LIMIT);
     config.scale_to_nothing(&scene);
     scene.until_empty(45 * MINUTE).await;

@@ -6,7 +6,9 @@ use crate::snapshots::{OBJECTS_PER_CHUNK, PublishedSnapshot};
 use plimsoll_model::plan::Plan;
 use plimsoll_proto::convert::append_fragment;
 use plimsoll_proto::delta;
+use plimsoll_proto::known::Known;
 use plimsoll_proto::plan::v1 as wire;
+use plimsoll_proto::protocol::{PROTOCOL, protocol_of};
 use plimsoll_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use plimsoll_proto::scheduler::v1::session_request::Message as RequestMessage;
 use plimsoll_proto::scheduler::v1::session_response::Message as ResponseMessage;
@@ -36,6 +38,8 @@ pub(super) struct Session {
     responses: Streaming<SessionResponse>,
     known_catalogs: BTreeSet<String>,
     last_sent: Option<Arc<PublishedSnapshot>>,
+    /// Protocol number of the replica.
+    protocol: u32,
     metrics: WatcherMetrics,
 }
 
@@ -49,15 +53,17 @@ impl Session {
     ) -> Result<Self, Status> {
         let open = async {
             let (requests, receiver) = mpsc::channel(REQUEST_CAPACITY);
-            send(&requests, RequestMessage::Hello(Hello { cluster, client })).await?;
+            send(&requests, RequestMessage::Hello(Hello { cluster, client, protocol: PROTOCOL })).await?;
             let mut stub = SchedulerServiceClient::new(channel).max_decoding_message_size(MAX_DECODING_BYTES);
             let mut responses = stub.session(ReceiverStream::new(receiver)).await?.into_inner();
-            let ResponseMessage::Ready(ready) = receive(&mut responses).await? else {
+            let Some(ResponseMessage::Ready(ready)) = receive(&mut responses).await? else {
                 return Err(Status::internal("the scheduler did not begin with Ready"));
             };
+            let protocol = protocol_of("scheduler", ready.protocol);
+            let protocol = protocol.map_err(|error| Status::failed_precondition(error.to_string()))?;
             metrics.sessions.inc();
             let known_catalogs = ready.known_catalog_ids.into_iter().collect();
-            Ok(Self { requests, responses, known_catalogs, last_sent: None, metrics })
+            Ok(Self { requests, responses, known_catalogs, last_sent: None, protocol, metrics })
         };
         let late = || Status::deadline_exceeded("the session was not opened in time");
         tokio::time::timeout(OPEN_TIMEOUT, open).await.unwrap_or_else(|_| Err(late()))
@@ -70,7 +76,14 @@ impl Session {
         self.request_plan(request).await?;
         let (mut plan, mut resyncs) = (wire::Plan::default(), 0);
         loop {
-            match receive(&mut self.responses).await? {
+            let Some(message) = receive(&mut self.responses).await? else {
+                if self.protocol > PROTOCOL {
+                    // A kind of message that a later version has added.
+                    continue;
+                }
+                return Err(Status::internal("an empty message"));
+            };
+            match message {
                 ResponseMessage::PlanFragment(fragment) if fragment.sequence == sequence => {
                     let part = fragment.part.ok_or_else(|| Status::internal("a fragment without a part"))?;
                     if !fragment.last && !part.launches.is_empty() {
@@ -120,10 +133,16 @@ impl Session {
         match self.last_sent.take() {
             Some(sent) if sent.snapshot.sequence == published.snapshot.sequence => {}
             sent => match sent.and_then(|sent| published.since(&sent)) {
-                Some(delta) => send(&self.requests, RequestMessage::Delta(delta)).await?,
+                Some(mut delta) => {
+                    delta.checksum = checksum(published, self.protocol).unwrap_or(delta.checksum);
+                    send(&self.requests, RequestMessage::Delta(delta)).await?;
+                }
                 None => {
                     self.metrics.full_snapshots.inc();
-                    for chunk in delta::chunks(&published.snapshot, OBJECTS_PER_CHUNK) {
+                    for mut chunk in delta::chunks(&published.snapshot, OBJECTS_PER_CHUNK) {
+                        if chunk.last {
+                            chunk.checksum = checksum(published, self.protocol).unwrap_or(chunk.checksum);
+                        }
                         send(&self.requests, RequestMessage::SnapshotChunk(chunk)).await?;
                     }
                 }
@@ -154,6 +173,12 @@ impl Session {
     }
 }
 
+/// The checksum that a replica computes, if it does not know all fields.
+fn checksum(published: &PublishedSnapshot, protocol: u32) -> Option<u64> {
+    let known = Known::to(protocol);
+    (!known.all()).then(|| delta::checksum_known(&published.snapshot, known))
+}
+
 /// Forwards launches that are final although the plan is incomplete.
 fn forward(parts: &mpsc::Sender<Plan>, part: &wire::Plan) -> Result<(), Status> {
     let part = wire::Plan {
@@ -173,7 +198,7 @@ async fn send(requests: &mpsc::Sender<SessionRequest>, message: RequestMessage) 
     requests.send(request).await.map_err(|_closed| Status::unavailable("the session has ended"))
 }
 
-async fn receive(responses: &mut Streaming<SessionResponse>) -> Result<ResponseMessage, Status> {
+async fn receive(responses: &mut Streaming<SessionResponse>) -> Result<Option<ResponseMessage>, Status> {
     let response = responses.message().await?.ok_or_else(|| Status::unavailable("the session has ended"))?;
-    response.message.ok_or_else(|| Status::internal("an empty message"))
+    Ok(response.message)
 }

@@ -56,7 +56,9 @@ async fn client(address: SocketAddr, tls: Option<Tls>) -> Client {
 }
 
 async fn open_session(client: &mut Client) -> Result<(), Code> {
-    let hello = SessionRequest { message: Some(Ask::Hello(Hello { cluster: "test".into(), client: String::new() })) };
+    let hello = SessionRequest {
+        message: Some(Ask::Hello(Hello { cluster: "test".into(), client: String::new(), protocol: PROTOCOL })),
+    };
     let (asks, receiver) = mpsc::channel(1);
     asks.send(hello).await.unwrap();
     let mut answers = client.session(ReceiverStream::new(receiver)).await.map_err(|status| status.code())?.into_inner();

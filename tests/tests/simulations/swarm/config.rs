@@ -1,7 +1,9 @@
 //! Configuration of a run, derived from its seed.
 
 use super::strikes::Kind;
+use crate::faulty_planner::{self, FORGETS, MISCOUNTS, PANICS};
 use plimsoll_actuator::ports::CloudError;
+use plimsoll_scheduler::PlanFn;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::cloud::{Action, Effect as CloudEffect};
@@ -15,6 +17,13 @@ use std::time::Duration;
 pub(super) const LIMIT: i64 = 64_000;
 /// Replicas of each workload at the end.
 const FINAL_REPLICAS: u32 = 5;
+
+/// Pods that a faulty planner fails for.
+const FAULTY_PODS: u32 = 2;
+
+fn planner_fault_name(fault: PlannerFault) -> String {
+    format!("Planner{fault:?}")
+}
 
 /// How pods of a workload may be placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +95,15 @@ pub(super) struct Config {
     workloads: Vec<Workload>,
     faults: Vec<Rate>,
     strikes: Vec<Kind>,
+    planner: Option<PlannerFault>,
+}
+
+/// How the planner fails for the pods of one shape.
+#[derive(Debug, Clone, Copy)]
+enum PlannerFault {
+    Panics,
+    Forgets,
+    Miscounts,
 }
 
 fn pick<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
@@ -101,12 +119,14 @@ impl Config {
         let stays = |kind: String| !without.split(',').any(|name| name == kind);
         config.faults.retain(|rate| stays(format!("{:?}", rate.fault)));
         config.strikes.retain(|kind| stays(format!("{kind:?}")));
+        config.planner = config.planner.filter(|fault| stays(planner_fault_name(*fault)));
         config
     }
 
     /// Names of the random faults.
     pub(super) fn fault_names(&self) -> impl Iterator<Item = String> {
-        self.faults.iter().map(|rate| format!("{:?}", rate.fault))
+        let random = self.faults.iter().map(|rate| format!("{:?}", rate.fault));
+        random.chain(self.planner.map(planner_fault_name))
     }
 
     fn drawn(seed: u64) -> Self {
@@ -137,6 +157,17 @@ impl Config {
             workloads,
             faults,
             strikes,
+            planner: pick(
+                rng,
+                &[
+                    None,
+                    None,
+                    None,
+                    Some(PlannerFault::Panics),
+                    Some(PlannerFault::Forgets),
+                    Some(PlannerFault::Miscounts),
+                ],
+            ),
         }
     }
 
@@ -160,6 +191,12 @@ impl Config {
             schedulers: replicas,
             actuators: replicas,
             nominate_nodes: self.nominate,
+            plan: match self.planner {
+                None => PlanFn::default(),
+                Some(PlannerFault::Panics) => PANICS,
+                Some(PlannerFault::Forgets) => FORGETS,
+                Some(PlannerFault::Miscounts) => MISCOUNTS,
+            },
             ..Options::default()
         }
     }
@@ -229,6 +266,20 @@ impl Config {
         for number in 0..self.workloads.len() {
             let most = if self.workloads[number].shape == Shape::ApartByHost { 6 } else { 15 };
             self.apply(scene, number, u32::try_from(rng.below(most)).unwrap());
+        }
+    }
+
+    /// Creates the pods that the planner fails for, if it does.
+    pub(super) fn deploy_faulty(&self, scene: &Scene) {
+        if self.planner.is_some() {
+            faulty_planner::deploy(scene, FAULTY_PODS);
+        }
+    }
+
+    /// Deletes these pods.
+    pub(super) fn end_faulty(&self, scene: &Scene) {
+        if self.planner.is_some() {
+            scene.scale("faulty", 0);
         }
     }
 

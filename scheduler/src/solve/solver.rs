@@ -1,0 +1,218 @@
+//! Makes the plans of one client, one after another, and remembers which pods make plans fail.
+
+use super::attempt::{TimeBudget, attempt};
+use super::exclude::{Excluded, Failed, plan_without_offenders, with_excluded, without_excluded};
+use super::{PlanFailure, PlanFn, TimeLimits, validated};
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::identity::{CatalogId, ShapeId};
+use plimsoll_model::plan::{Launch, Plan, PlanOptions};
+use plimsoll_model::snapshot::{PodState, Snapshot, SnapshotIndex};
+use plimsoll_model::time::Millis;
+use plimsoll_solver::{Cancel, Planner};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long pods of a shape are left out before they are planned again, in case that something else has changed.
+pub(super) const RETRY_AFTER: Duration = Duration::from_secs(600);
+
+/// When to plan again after a search that did not find all pods that make plans fail.
+const CONTINUE_AFTER: Duration = Duration::from_secs(5);
+
+/// Maximum remembered shapes. Plans fail again for more, which costs a search each.
+pub(super) const MAX_REMEMBERED: usize = 256;
+
+/// The input of a plan: a snapshot in canonical order with its index, which has followed all changes since the last
+/// plan of the same solver.
+type Input<'a> = (&'a Snapshot, &'a SnapshotIndex);
+
+/// A valid plan.
+#[derive(Debug)]
+pub(crate) struct Solved {
+    pub(crate) plan: Plan,
+    /// Why the first plan failed, if `plan` is another one.
+    pub(crate) replaced: Option<PlanFailure>,
+    /// Number of pods that are left out, by the cause of [`PlanFailure::cause`].
+    pub(crate) left_out: BTreeMap<&'static str, usize>,
+}
+
+/// Makes plans for one client.
+#[derive(Debug)]
+pub(crate) struct Solver {
+    plan: PlanFn,
+    planner: Planner,
+    limits: Option<TimeLimits>,
+    cancel: Cancel,
+    /// Shapes that plans fail for, and until when they are left out.
+    remembered: BTreeMap<ShapeId, (PlanFailure, Instant)>,
+    /// The last plan failed after launches of it had been sent: the next one is sent when it is complete.
+    unsteady: bool,
+}
+
+impl Solver {
+    /// Creates a solver that has no state yet.
+    pub(crate) fn new(plan: PlanFn, limits: Option<TimeLimits>, cancel: Cancel) -> Self {
+        Self { plan, planner: Planner::new(), limits, cancel, remembered: BTreeMap::new(), unsteady: false }
+    }
+
+    /// Drops the planner's cache, which belongs to the index of the former snapshots.
+    pub(crate) fn forget_snapshot(&mut self) {
+        self.planner = Planner::new();
+    }
+
+    /// Makes a plan. `early` receives valid launches that are final before the plan is complete.
+    ///
+    /// # Errors
+    /// The planner fails although no pending pod makes it fail, or the client is gone.
+    pub(crate) fn solve(
+        &mut self,
+        (snapshot, index): Input<'_>,
+        catalogs: &BTreeMap<CatalogId, Catalog>,
+        options: &PlanOptions,
+        early: &mut dyn FnMut(Plan),
+    ) -> Result<Solved, PlanFailure> {
+        let budget = TimeBudget::start(self.limits);
+        let now = Instant::now();
+        self.remembered.retain(|_, (_, until)| *until > now);
+        let excluded = self.present(snapshot);
+        let mut sent = Vec::new();
+        let failed = match self.first((snapshot, index), catalogs, options, &excluded, budget, &mut |part| {
+            sent.extend_from_slice(&part.launches);
+            early(part);
+        }) {
+            Ok(plan) => {
+                self.unsteady = false;
+                return Ok(self.solved(plan, snapshot, &excluded, None));
+            }
+            Err(Failed { failure: PlanFailure::Cancelled, .. }) => return Err(PlanFailure::Cancelled),
+            // What has been sent stays. Its pods are no longer pending in the next snapshot.
+            Err(failed) if !sent.is_empty() => {
+                self.unsteady = true;
+                let plan = Plan { next_time: Some(snapshot.now), ..partial_plan(snapshot, &sent) };
+                return Ok(Solved { plan, replaced: Some(failed.failure), left_out: BTreeMap::new() });
+            }
+            Err(failed) => failed,
+        };
+        self.replace((snapshot, index), catalogs, options, excluded, failed, budget)
+    }
+
+    /// Shapes of pending pods that are remembered.
+    fn present(&self, snapshot: &Snapshot) -> Excluded {
+        if self.remembered.is_empty() {
+            return Excluded::new();
+        }
+        let pending = snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending);
+        let known = pending.filter_map(|pod| Some((pod.shape.clone(), self.remembered.get(&pod.shape)?.0.clone())));
+        known.collect()
+    }
+
+    /// The plan as usual, without pods that are known to make it fail.
+    fn first(
+        &mut self,
+        (snapshot, index): Input<'_>,
+        catalogs: &BTreeMap<CatalogId, Catalog>,
+        options: &PlanOptions,
+        excluded: &Excluded,
+        budget: TimeBudget,
+        early: &mut dyn FnMut(Plan),
+    ) -> Result<Plan, Failed> {
+        let limits = (&self.cancel, budget.first());
+        let plan = if excluded.is_empty() {
+            let unsteady = self.unsteady;
+            let mut early = |launches: &[Launch]| {
+                let part = partial_plan(snapshot, launches);
+                // An invalid part is dropped: the complete plan will then fail validation too.
+                if !unsteady && plimsoll_invariants::check_part(snapshot, index, catalogs, &part).is_empty() {
+                    early(part);
+                }
+            };
+            attempt((self.plan, &mut self.planner), (snapshot, index), catalogs, options, limits, &mut early)
+        } else {
+            // The planner does not follow this snapshot.
+            self.planner = Planner::new();
+            let remaining = without_excluded(snapshot, &|shape| excluded.contains_key(shape));
+            let index = SnapshotIndex::new(&remaining);
+            let planner = (self.plan, &mut Planner::new());
+            attempt(planner, (&remaining, &index), catalogs, options, limits, &mut |_| {})
+                .map(|plan| with_excluded(plan, snapshot, excluded))
+        };
+        let failed = |plan, failure| Failed { plan, failure, removals: options.disruption };
+        let plan = plan.map_err(|failure| failed(None, failure))?;
+        validated(snapshot, index, catalogs, plan.clone()).map_err(|error| failed(Some(plan), error.into()))
+    }
+
+    /// A plan in place of one that failed.
+    fn replace(
+        &mut self,
+        (snapshot, index): Input<'_>,
+        catalogs: &BTreeMap<CatalogId, Catalog>,
+        options: &PlanOptions,
+        excluded: Excluded,
+        failed: Failed,
+        budget: TimeBudget,
+    ) -> Result<Solved, PlanFailure> {
+        // Removals can wait until the planner is right again.
+        let without_removals = PlanOptions { disruption: false, ..options.clone() };
+        let (function, cancel) = (self.plan, self.cancel.clone());
+        let mut again = |remaining: &Snapshot, index: &SnapshotIndex, attempts: u32| {
+            let (planner, limits) = ((function, &mut Planner::new()), (&cancel, budget.share(attempts)));
+            attempt(planner, (remaining, index), catalogs, &without_removals, limits, &mut |_| {})
+        };
+        let failure = failed.failure.clone();
+        let replacement = plan_without_offenders((snapshot, index), catalogs, excluded, failed, &mut again)?;
+        let until = Instant::now() + RETRY_AFTER;
+        for (shape, failure) in &replacement.excluded {
+            self.remembered.entry(shape.clone()).or_insert_with(|| (failure.clone(), until));
+        }
+        while self.remembered.len() > MAX_REMEMBERED {
+            let oldest = self.remembered.iter().min_by_key(|(_, (_, until))| *until).map(|(shape, _)| shape.clone());
+            oldest.into_iter().for_each(|shape| drop(self.remembered.remove(&shape)));
+        }
+        let mut plan = replacement.plan;
+        if !replacement.complete {
+            let next = snapshot.now.plus(millis(CONTINUE_AFTER));
+            plan.next_time = Some(plan.next_time.map_or(next, |time| time.min(next)));
+        }
+        Ok(self.solved(plan, snapshot, &replacement.excluded, Some(failure)))
+    }
+
+    /// Adds when the excluded pods are planned again.
+    fn solved(
+        &self,
+        mut plan: Plan,
+        snapshot: &Snapshot,
+        excluded: &Excluded,
+        replaced: Option<PlanFailure>,
+    ) -> Solved {
+        let now = Instant::now();
+        let until = excluded.keys().filter_map(|shape| self.remembered.get(shape)).map(|(_, until)| *until).min();
+        let retry = until.map(|until| snapshot.now.plus(millis(until.saturating_duration_since(now))));
+        plan.next_time = plan.next_time.into_iter().chain(retry).min();
+        let mut left_out = BTreeMap::new();
+        if !excluded.is_empty() {
+            let pending = snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending);
+            for failure in pending.filter_map(|pod| excluded.get(&pod.shape)) {
+                *left_out.entry(failure.cause()).or_default() += 1;
+            }
+        }
+        Solved { plan, replaced, left_out }
+    }
+}
+
+fn millis(duration: Duration) -> Millis {
+    Millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Returns a plan with only these launches.
+fn partial_plan(snapshot: &Snapshot, launches: &[Launch]) -> Plan {
+    Plan {
+        snapshot_sequence: snapshot.sequence,
+        ledger: snapshot.ledger,
+        launches: launches.to_vec(),
+        hourly: launches.iter().map(Launch::price).sum(),
+        ..Plan::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

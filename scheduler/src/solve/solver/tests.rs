@@ -1,0 +1,212 @@
+use super::*;
+use crate::samples::{catalogs, node, pod, shape, waiting};
+use plimsoll_model::plan::ReasonCode;
+use std::sync::Mutex;
+
+/// Three web pods and two pods of the shape `cursed`.
+fn cluster() -> Snapshot {
+    let mut snapshot = waiting(3);
+    snapshot.shapes.push(shape("cursed", 1000));
+    snapshot.pods.extend(["c-0", "c-1"].map(|name| pod(name, "cursed", PodState::Pending)));
+    snapshot.sort();
+    snapshot
+}
+
+fn is_cursed(snapshot: &Snapshot) -> bool {
+    snapshot.pods.iter().any(|pod| pod.shape.as_str() == "cursed" && pod.state == PodState::Pending)
+}
+
+/// Panics for pods of the shape `cursed`.
+const PANICS: PlanFn = PlanFn(|planner, snapshot, index, catalogs, options, early| {
+    assert!(!is_cursed(snapshot), "a bug");
+    planner.solve_early(snapshot, index, catalogs, options, early)
+});
+
+/// Ends only once it is cancelled, for pods of the shape `cursed`.
+const ENDLESS: PlanFn = PlanFn(|planner, snapshot, index, catalogs, options, early| {
+    while is_cursed(snapshot) && !planner.is_cancelled() {
+        std::thread::yield_now();
+    }
+    planner.solve_early(snapshot, index, catalogs, options, early)
+});
+
+/// Panics if it may remove nodes.
+const NO_REMOVALS: PlanFn = PlanFn(|planner, snapshot, index, catalogs, options, early| {
+    assert!(!options.disruption, "a bug of removals");
+    planner.solve_early(snapshot, index, catalogs, options, early)
+});
+
+/// Panics after it has reported its early launches.
+const EARLY_THEN_PANICS: PlanFn = PlanFn(|planner, snapshot, index, catalogs, options, early| {
+    let plan = planner.solve_early(snapshot, index, catalogs, options, early);
+    assert!(!is_cursed(snapshot), "a bug after {} launches", plan.launches.len());
+    plan
+});
+
+fn solver(plan: PlanFn) -> Solver {
+    Solver::new(plan, None, Cancel::default())
+}
+
+fn solve(solver: &mut Solver, snapshot: &Snapshot) -> Result<Solved, PlanFailure> {
+    let index = SnapshotIndex::new(snapshot);
+    solver.solve((snapshot, &index), &catalogs(), &PlanOptions::default(), &mut |_| {})
+}
+
+fn placed(plan: &Plan) -> Vec<&str> {
+    let mut pods: Vec<&str> = plan.launches.iter().flat_map(|it| &it.pods).map(|pod| pod.name.as_str()).collect();
+    pods.sort_unstable();
+    pods
+}
+
+const WEB: [&str; 3] = ["default/web-0", "default/web-1", "default/web-2"];
+
+fn is_left_out(plan: &Plan, text: &str) -> bool {
+    let names: Vec<&str> = plan.unschedulable.iter().map(|pod| pod.pod.name.as_str()).collect();
+    let reasons = || plan.unschedulable.iter().flat_map(|pod| &pod.reasons);
+    names == ["default/c-0", "default/c-1"]
+        && reasons().all(|reason| reason.code == ReasonCode::NotSupported && reason.message.contains(text))
+}
+
+#[test]
+fn pods_that_the_planner_panics_for_are_left_out_and_all_others_are_placed() {
+    let solved = solve(&mut solver(PANICS), &cluster()).unwrap();
+    assert_eq!(placed(&solved.plan), WEB);
+    assert!(is_left_out(&solved.plan, "the planner panicked for pods like this one: a bug"), "{:?}", solved.plan);
+    assert_eq!(solved.left_out, BTreeMap::from([("panic", 2)]));
+    assert_eq!(solved.replaced, Some(PlanFailure::Panicked("a bug".to_owned())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_the_planner_never_ends_for_are_left_out_and_all_others_are_placed() {
+    let limits = TimeLimits { first: Duration::from_millis(20), total: Duration::from_secs(3600) };
+    // The search waits for a share of this.
+    let limits = TimeLimits { total: limits.first * 100, ..limits };
+    let run = move || solve(&mut Solver::new(ENDLESS, Some(limits), Cancel::default()), &cluster());
+    let solved = tokio::task::spawn_blocking(run).await.unwrap().unwrap();
+    assert_eq!(placed(&solved.plan), WEB);
+    assert!(is_left_out(&solved.plan, "the planner took more than"), "{:?}", solved.plan);
+    assert_eq!(solved.left_out, BTreeMap::from([("timeout", 2)]));
+    assert_eq!(solved.replaced, Some(PlanFailure::TimedOut(limits.first)));
+}
+
+#[test]
+fn pods_of_an_invalid_plan_are_left_out_and_all_others_are_placed() {
+    let forgetful = PlanFn(|planner, snapshot, index, catalogs, options, early| {
+        let mut plan = planner.solve_early(snapshot, index, catalogs, options, early);
+        plan.launches.iter_mut().for_each(|launch| launch.pods.retain(|pod| !pod.name.starts_with("default/c-")));
+        plan
+    });
+    let solved = solve(&mut solver(forgetful), &cluster()).unwrap();
+    assert_eq!(placed(&solved.plan), WEB);
+    assert!(is_left_out(&solved.plan, "is neither placed nor unschedulable"), "{:?}", solved.plan);
+    assert_eq!(solved.left_out, BTreeMap::from([("invalid", 2)]));
+}
+
+/// Calls of [`COUNTS`] since the test began: whether a cursed pod was among the pods.
+static CALLS: Mutex<Vec<bool>> = Mutex::new(Vec::new());
+
+const COUNTS: PlanFn = PlanFn(|planner, snapshot, index, catalogs, options, early| {
+    CALLS.lock().unwrap().push(is_cursed(snapshot));
+    PANICS.call(planner, snapshot, index, catalogs, options, early)
+});
+
+#[tokio::test(start_paused = true)]
+async fn pods_are_remembered_until_they_are_gone_or_some_time_has_passed() {
+    let mut solver = solver(COUNTS);
+    let mut calls = |snapshot: &Snapshot| {
+        CALLS.lock().unwrap().clear();
+        let solved = solve(&mut solver, snapshot).unwrap();
+        (solved, CALLS.lock().unwrap().clone())
+    };
+    let (_, searched) = calls(&cluster());
+    assert!(searched.len() > 3 && searched[0], "{searched:?}");
+    let (solved, once) = calls(&cluster());
+    assert_eq!(once, [false], "the shape is known");
+    assert_eq!((placed(&solved.plan), solved.replaced), (WEB.into(), None));
+    assert!(is_left_out(&solved.plan, "a bug"));
+    assert_eq!(solved.left_out, BTreeMap::from([("panic", 2)]));
+    assert_eq!(solved.plan.next_time, Some(cluster().now.plus(millis(RETRY_AFTER))));
+    let (solved, once) = calls(&waiting(3));
+    assert_eq!((placed(&solved.plan), once, solved.left_out), (WEB.into(), vec![false], BTreeMap::new()));
+    tokio::time::advance(RETRY_AFTER - Duration::from_secs(1)).await;
+    let (solved, once) = calls(&cluster());
+    assert_eq!(once, [false]);
+    assert_eq!(solved.plan.next_time, Some(cluster().now.plus(Millis::from_seconds(1))));
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let (_, again) = calls(&cluster());
+    assert!(again[0], "the shape is planned again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bounded_number_of_shapes_is_remembered_and_the_newest_of_them() {
+    let mut solver = solver(PANICS);
+    let later = Instant::now() + RETRY_AFTER * 2;
+    for number in 0..MAX_REMEMBERED {
+        let shape = format!("a{number:03}").as_str().into();
+        let until = later - if number == 7 { RETRY_AFTER } else { Duration::ZERO };
+        solver.remembered.insert(shape, (PlanFailure::Panicked(String::new()), until));
+    }
+    tokio::time::advance(Duration::from_secs(1)).await;
+    solve(&mut solver, &cluster()).unwrap();
+    assert_eq!(solver.remembered.len(), MAX_REMEMBERED);
+    assert!(solver.remembered.contains_key(&ShapeId::from("cursed")));
+    assert!(!solver.remembered.contains_key(&ShapeId::from("a007")), "the entry that ends first");
+}
+
+#[test]
+fn if_removals_make_the_planner_fail_no_pod_is_left_out() {
+    let mut snapshot = cluster();
+    snapshot.nodes = vec![node("n", "default")];
+    let solved = solve(&mut solver(NO_REMOVALS), &snapshot).unwrap();
+    assert!(solved.left_out.is_empty() && solved.plan.unschedulable.is_empty(), "{solved:?}");
+    assert_eq!(solved.replaced, Some(PlanFailure::Panicked("a bug of removals".to_owned())));
+}
+
+#[test]
+fn a_failure_after_early_launches_ends_the_plan_with_these_and_the_next_one_is_sent_when_it_is_complete() {
+    let mut snapshot = waiting(20_000);
+    snapshot.shapes.push(shape("cursed", 1000));
+    snapshot.pods.push(pod("c-0", "cursed", PodState::Pending));
+    snapshot.sort();
+    let index = SnapshotIndex::new(&snapshot);
+    let mut solver = solver(EARLY_THEN_PANICS);
+    let mut early: Vec<Launch> = Vec::new();
+    let mut solve = |early: &mut Vec<Launch>| {
+        let mut sink = |part: Plan| early.extend(part.launches);
+        solver.solve((&snapshot, &index), &catalogs(), &PlanOptions::default(), &mut sink).unwrap()
+    };
+    let solved = solve(&mut early);
+    assert!(!early.is_empty());
+    assert_eq!(solved.plan.launches, early);
+    assert_eq!(solved.plan.next_time, Some(snapshot.now), "the rest is planned at once");
+    assert_eq!((solved.plan.unschedulable.len(), solved.left_out.len()), (0, 0));
+    early.clear();
+    let solved = solve(&mut early);
+    assert_eq!(early, []);
+    assert_eq!(placed(&solved.plan).len(), 20_000);
+    assert_eq!(solved.left_out, BTreeMap::from([("panic", 1)]));
+    let solved = solve(&mut early);
+    assert_eq!((placed(&solved.plan).len(), early.len()), (20_000, 0));
+}
+
+#[test]
+fn a_search_that_does_not_end_continues_soon() {
+    let every = PlanFn(|planner, snapshot, index, catalogs, options, early| {
+        assert!(snapshot.pods.iter().all(|pod| pod.name.starts_with("web")), "a bug");
+        planner.solve_early(snapshot, index, catalogs, options, early)
+    });
+    let mut snapshot = waiting(3);
+    for number in 0..12 {
+        let shape_id = format!("s{number:02}");
+        snapshot.shapes.push(shape(&shape_id, 500));
+        snapshot.pods.push(pod(&format!("p-{number:02}"), &shape_id, PodState::Pending));
+    }
+    snapshot.sort();
+    let mut solver = solver(every);
+    let first = solve(&mut solver, &snapshot).unwrap();
+    assert!(placed(&first.plan).is_empty(), "web comes after the shapes that fail");
+    assert_eq!(first.plan.next_time, Some(snapshot.now.plus(millis(CONTINUE_AFTER))));
+    let second = solve(&mut solver, &snapshot).unwrap();
+    assert_eq!(placed(&second.plan), WEB);
+    assert_eq!(second.left_out, BTreeMap::from([("panic", 12)]));
+}
