@@ -75,6 +75,8 @@ pub struct Options {
     pub cluster_name: String,
     /// Whether actuators nominate the planned node of a pod to kube-scheduler.
     pub nominate_nodes: bool,
+    /// Whether actuators bind pods to their planned nodes.
+    pub bind_pods: bool,
     /// Time between two shadow reports of an actuator.
     pub shadow_report_interval: Duration,
 }
@@ -87,6 +89,7 @@ impl Default for Options {
             actuators: 2,
             cluster_name: "demo".to_owned(),
             nominate_nodes: true,
+            bind_pods: false,
             shadow_report_interval: SHADOW_REPORT_INTERVAL,
         }
     }

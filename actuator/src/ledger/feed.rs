@@ -7,6 +7,7 @@ mod verdicts;
 
 use crate::events::Recorder;
 use crate::ledger::handle::LedgerHandle;
+use crate::rollout;
 use crate::stores::{Stores, WatchedKind};
 use plimsoll_runtime::clock::Clock;
 pub use seeds::seed;
@@ -267,7 +268,11 @@ fn facts(deps: &Sources, pool: &NodePool, name: &NodePoolName) -> Result<PoolFac
         (BudgetReason::Underutilized, DisruptionReason::Underutilized),
         (BudgetReason::Drifted, DisruptionReason::Drifted),
     ] {
-        let limit = pool.spec.allowed_disruptions(budget, now, total);
+        let mut limit = pool.spec.allowed_disruptions(budget, now, total);
+        if reason == DisruptionReason::Drifted {
+            let rollout = rollout::of(&deps.stores, pool, deps.clock.timestamp());
+            limit = limit.min(rollout.and_then(|rollout| rollout.limit()).unwrap_or(u32::MAX));
+        }
         if limit != u32::MAX {
             allowed.insert(reason, limit);
         }
