@@ -218,17 +218,3 @@ async fn pods_are_bound_to_their_planned_nodes_only_if_that_is_enabled() {
         }
     }
 }
-
-/// Beside kube-scheduler, every pod is bound once, and the actuator takes part.
-#[tokio::test(start_paused = true)]
-async fn a_binding_that_comes_second_changes_nothing() {
-    let mut setup = Setup::default();
-    setup.options.bind_pods = true;
-    let scene = Scene::begin(setup).await;
-    scene.deploy("web", 60, 900);
-    scene.until_running(60, 5 * MINUTE).await;
-    scene.pass(10 * MINUTE).await;
-    assert_eq!(scene.world.running_pods(), 60, "{}", scene.summary());
-    let failed = scene.world.count(ResourceId::PODS, |pod| object::text(pod, &["status", "phase"]) == "Failed");
-    assert_eq!(failed, 0, "a node got more pods than fit: {}", scene.summary());
-}
