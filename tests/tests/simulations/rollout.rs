@@ -24,7 +24,7 @@ fn change_template(scene: &Scene, label: &str) {
     scene.world.patch(ResourceId::NODE_POOLS, "default", template).unwrap();
 }
 
-fn annotate(scene: &Scene, key: &str, value: Value) {
+fn annotate(scene: &Scene, key: &str, value: &Value) {
     let annotations = json!({"metadata": {"annotations": {key: value}}});
     scene.world.patch(ResourceId::NODE_POOLS, "default", annotations).unwrap();
 }
@@ -108,32 +108,32 @@ async fn a_bad_image_costs_no_node_and_halts_the_rollout() {
 #[tokio::test(start_paused = true)]
 async fn a_pause_stops_the_rollout_and_its_end_resumes_it() {
     let scene = pool_of(6).await;
-    annotate(&scene, annotation::ROLLOUT_PAUSED, json!("true"));
+    annotate(&scene, annotation::ROLLOUT_PAUSED, &json!("true"));
     change_template(&scene, "b");
     scene.pass(30 * MINUTE).await;
     assert_eq!((of_revision(&scene.world, "b"), launched(&scene.world)), (0, 6), "{}", scene.summary());
     assert_eq!(progressing(&scene.world).1, "Paused");
 
-    annotate(&scene, annotation::ROLLOUT_PAUSED, Value::Null);
+    annotate(&scene, annotation::ROLLOUT_PAUSED, &Value::Null);
     scene.until("the canary is launched", 2 * MINUTE, |world| launched(world) == 7).await;
-    annotate(&scene, annotation::ROLLOUT_PAUSED, json!("true"));
+    annotate(&scene, annotation::ROLLOUT_PAUSED, &json!("true"));
     scene.pass(30 * MINUTE).await;
     assert_eq!(launched(&scene.world), 7, "{}", scene.summary());
-    annotate(&scene, annotation::ROLLOUT_PAUSED, json!("false"));
+    annotate(&scene, annotation::ROLLOUT_PAUSED, &json!("false"));
     scene.until("all nodes are new", HOUR, |world| all_are(world, "b", 6)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_wrong_annotation_holds_the_rollout_and_says_so() {
     let scene = pool_of(2).await;
-    annotate(&scene, annotation::ROLLOUT_CANARIES, json!("10%"));
+    annotate(&scene, annotation::ROLLOUT_CANARIES, &json!("10%"));
     change_template(&scene, "b");
     scene.pass(20 * MINUTE).await;
     assert_eq!(launched(&scene.world), 2, "{}", scene.summary());
     let (status, reason, message) = progressing(&scene.world);
     assert_eq!((status.as_str(), reason.as_str()), ("False", "InvalidAnnotation"));
     assert!(message.contains(annotation::ROLLOUT_CANARIES), "{message}");
-    annotate(&scene, annotation::ROLLOUT_CANARIES, json!("0"));
+    annotate(&scene, annotation::ROLLOUT_CANARIES, &json!("0"));
     scene.until("all nodes are new", HOUR, |world| all_are(world, "b", 2)).await;
 }
 
