@@ -14,11 +14,17 @@ use plimsoll_model::names::{annotation, label};
 use plimsoll_model::time::Timestamp;
 use plimsoll_runtime::clock::Clock;
 use plimsoll_snapshot::rollout::{self, Rollout, RolloutObjects, Stage};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Reason of the condition of a rollout whose canary has failed.
 const CANARY_FAILED: &str = "CanaryFailed";
+
+/// Names of pools with drifted nodes. Usually there are none, which saves the rest.
+pub(crate) fn drifted_pools(claims: &[Arc<NodeClaim>]) -> BTreeSet<String> {
+    let drifted = claims.iter().filter(|claim| is_drifted(claim));
+    drifted.filter_map(|claim| claim.labels().get(label::NODE_POOL).cloned()).collect()
+}
 
 /// The rollout of a pool, from the watch cache; `None` if no node has drifted.
 pub(crate) fn of(stores: &Stores, pool: &NodePool, now: Timestamp) -> Option<Rollout> {
@@ -26,9 +32,6 @@ pub(crate) fn of(stores: &Stores, pool: &NodePool, now: Timestamp) -> Option<Rol
     let claims = stores.claims.state();
     let is_of_pool = |claim: &&Arc<NodeClaim>| claim.labels().get(label::NODE_POOL).is_some_and(|of| of == name);
     let claims: Vec<&NodeClaim> = claims.iter().filter(is_of_pool).map(|claim| &**claim).collect();
-    if !claims.iter().any(|claim| is_drifted(claim)) {
-        return None;
-    }
     let (class, nodes, pods) = (class_of(stores, pool), stores.nodes.state(), stores.pods.state());
     let nodes: BTreeMap<&str, &Node> =
         nodes.iter().filter_map(|node| Some((node.metadata.name.as_deref()?, &**node))).collect();

@@ -131,8 +131,12 @@ async fn launch(deps: &StandaloneClaims, claim: &NodeClaim) -> Result<(), NotLau
     let class_name = &claim.spec.node_class_ref.name;
     let (class, catalog) = admit::look_up_class(admission, class_name).map_err(|it| refused(it.message))?;
     let proposed = proposal(claim, &catalog).map_err(refused)?;
-    let objects = (Arc::new(template(claim)), class, catalog);
     let action = &proposed.action_id;
+    // A fixed position: the claim has one launch group, whichever leader launches it.
+    let Some(group) = GroupKey::of(std::slice::from_ref(action), LedgerPosition::default()) else { return Ok(()) };
+    // Already being launched; the watch cache does not show it yet.
+    let Some(active) = admission.launches.activate(&group.id) else { return Ok(()) };
+    let objects = (Arc::new(template(claim)), class, catalog);
     let admitted = admit::admit(admission, &proposed, objects, |_, _, reserved| {
         admission.ledger.with(|ledger| ledger.admit_standalone(name, action, reserved.clone()))
     });
@@ -142,9 +146,6 @@ async fn launch(deps: &StandaloneClaims, claim: &NodeClaim) -> Result<(), NotLau
         // Not an answer to a standalone claim.
         NotAdmitted::Repeated(_) => refused("the launch is already in progress".to_owned()),
     })?;
-    // A fixed position: the claim has one launch group, whichever leader launches it.
-    let Some(group) = GroupKey::of(std::slice::from_ref(action), LedgerPosition::default()) else { return Ok(()) };
-    let Some(active) = admission.launches.activate(&group.id) else { return Ok(()) };
     let request = match admit::purchase(admission, &admitted) {
         Ok(purchase) => purchase.request(&deps.launch_templates, &group, Some(name)).await,
         Err(error) => Err(error),

@@ -56,6 +56,7 @@ fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<PoolWithClass>> {
     let mut has = has_by_pool(deps);
     let classes: BTreeMap<String, Arc<EC2NodeClass>> =
         deps.stores.classes.state().into_iter().map(|class| (class.name_any(), class)).collect();
+    let drifted = rollout::drifted_pools(&deps.stores.claims.state());
     let pools = deps.stores.pools.state().into_iter();
     pools
         .map(|pool| {
@@ -65,7 +66,8 @@ fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<PoolWithClass>> {
             pool.metadata.resource_version.hash(&mut hasher);
             class.as_ref().and_then(|class| class.metadata.resource_version.clone()).hash(&mut hasher);
             has.hash(&mut hasher);
-            let rollout = rollout::of(&deps.stores, &pool, deps.clock.timestamp());
+            let is_drifted = drifted.contains(&pool.name_any());
+            let rollout = is_drifted.then(|| rollout::of(&deps.stores, &pool, deps.clock.timestamp())).flatten();
             rollout.hash(&mut hasher);
             deps.registrations.is_healthy(&pool.name_any()).hash(&mut hasher);
             Candidate {

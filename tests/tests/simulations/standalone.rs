@@ -149,8 +149,9 @@ async fn the_actuator_dies_between_the_fleet_and_the_status() {
 #[tokio::test(start_paused = true)]
 async fn the_launch_request_is_written_but_not_confirmed() {
     let scene = Scene::usual().await;
-    let claims = Matcher { verb: Some(Verb::Patch), resource: Some("nodeclaims"), ..Matcher::default() };
-    scene.world.server().faults().next(2, claims, Effect::LoseAnswer);
+    // Among these are the finalizer and the launch request.
+    let claims = Matcher { subresource: Some(""), ..Matcher::of(Verb::Patch, "nodeclaims") };
+    scene.world.server().faults().next(3, claims, Effect::LoseAnswer);
     scene.world.apply_object(&claim(&json!({}))).unwrap();
     one_instance_and_then_none(&scene).await;
 }
