@@ -105,6 +105,10 @@ pub struct ActuatorArgs {
         value_name = "BOOL"
     )]
     pub nominate_nodes: bool,
+    /// Bind pods to their planned nodes as soon as the nodes accept them, instead of waiting for kube-scheduler. Needs
+    /// the right to create pods/binding.
+    #[arg(long, env = "PLIMSOLL_BIND_PODS")]
+    pub bind_pods: bool,
     /// Launch in the capacity reservations that node classes select, and in no others. If it is disabled, instances may
     /// use open capacity reservations of the account. As Karpenter's feature gate ReservedCapacity.
     #[arg(
@@ -165,6 +169,7 @@ impl ActuatorArgs {
             reserved_enis: self.reserved_enis,
             act_on_rebalance: self.act_on_rebalance,
             nominate_nodes: self.nominate_nodes,
+            bind_pods: self.bind_pods,
             reserved_capacity: self.reserved_capacity,
             watcher_lease: self.watcher_lease.clone(),
             karpenter_lease: Some(self.karpenter_lease.clone()),
@@ -283,6 +288,7 @@ mod tests {
         let nominates = |flags: &[&str]| settings(flags).nominate_nodes;
         assert!(nominates(&[]) && nominates(&["--nominate-nodes"]) && nominates(&["--nominate-nodes=true"]));
         assert!(!nominates(&["--nominate-nodes=false"]));
+        assert!(!settings(&[]).bind_pods && settings(&["--bind-pods"]).bind_pods);
         assert!(settings(&[]).reserved_capacity && !settings(&["--reserved-capacity=false"]).reserved_capacity);
     }
 }

@@ -43,6 +43,8 @@ pub mod reason {
     pub const UNREGISTERED_TAINT_MISSING: &str = "UnregisteredTaintMissing";
     /// A claim did not launch or register in time.
     pub const TIMED_OUT: &str = "NodeClaimTimedOut";
+    /// A canary of a rollout has failed.
+    pub const ROLLOUT_HALTED: &str = "RolloutHalted";
     /// A disruption was abandoned or is not possible.
     pub const DISRUPTION_BLOCKED: &str = "DisruptionBlocked";
     /// A node that may be disrupted is not consolidated because of its NodePool.

@@ -23,6 +23,7 @@ pub mod record;
 pub mod replacement;
 pub mod results;
 pub mod run;
+pub mod standalone;
 mod stored;
 pub mod tagging;
 pub mod write;

@@ -30,6 +30,7 @@ pub mod ports;
 pub mod removal;
 pub mod requests;
 pub mod resolve;
+mod rollout;
 pub mod server;
 pub mod service;
 pub mod settings;

@@ -10,6 +10,7 @@ use crate::fencing::Fence;
 use crate::io::{ObjectPart, WriteError, Writes};
 use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
+use crate::rollout::Halt;
 use crate::state::registrations::Registrations;
 use crate::stores::{Stores, WatchedKind, provider_id};
 use plimsoll_runtime::clock::Clock;
@@ -112,6 +113,9 @@ async fn reconcile(deps: Lifecycle, subject: ClaimWithNodes) -> Result<Requeue, 
     if let Some(timed_out) = step.timed_out {
         return give_up(&deps, claim, timed_out).await;
     }
+    if step.expired {
+        return expire(&deps, claim).await;
+    }
     if let (Some(_), Some(node_seen)) = (&step.node, subject.nodes.first()) {
         // Recomputed for each newer version of the Node, since the kubelet writes it too.
         let apply = |node: &mut Node| {
@@ -164,6 +168,14 @@ fn pool_of(claim: &NodeClaim) -> &str {
     claim.labels().get(plimsoll_model::names::label::NODE_POOL).map_or("", String::as_str)
 }
 
+/// Deletes an expired claim without a NodePool. Its drain respects PodDisruptionBudgets.
+async fn expire(deps: &Lifecycle, claim: &NodeClaim) -> Result<Requeue, WriteError> {
+    tracing::info!(node_claim = claim.name_any(), "deleting expired NodeClaim without NodePool");
+    deps.writes.delete(claim, None).await?;
+    deps.metrics.claims.disrupted(claim, "expired", None, 0);
+    Ok(None)
+}
+
 async fn give_up(deps: &Lifecycle, claim: &NodeClaim, timed_out: TimedOut) -> Result<Requeue, WriteError> {
     let name = claim.name_any();
     let message = match timed_out {
@@ -171,6 +183,10 @@ async fn give_up(deps: &Lifecycle, claim: &NodeClaim, timed_out: TimedOut) -> Re
         TimedOut::Registration => "instance did not register as a Node in time, deleting the NodeClaim",
     };
     tracing::warn!(node_claim = name, cause = timed_out.as_str(), "deleting NodeClaim after timeout");
+    if timed_out == TimedOut::Registration {
+        let halt = Halt { stores: &deps.stores, writes: &deps.writes, events: &deps.events };
+        halt.not_registered(deps.clock, claim).await?;
+    }
     deps.events.publish(Note::warning(object(claim), reason::TIMED_OUT, message));
     deps.writes.delete(claim, None).await?;
     let pool = pool_of(claim);

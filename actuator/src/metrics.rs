@@ -59,6 +59,8 @@ pub struct ActuatorMetrics {
     pub evictions: IntCounterVec,
     /// Nominations of nodes to pods by `result` (nominated, taken_back, overtaken, forbidden, failed).
     pub nominations: IntCounterVec,
+    /// Bindings of pods to nodes by `result` (bound, overtaken, forbidden, failed).
+    pub bindings: IntCounterVec,
     /// Nodes.
     pub nodes: NodeMetrics,
     /// Pods.
@@ -137,6 +139,7 @@ impl ActuatorMetrics {
                 "Pods that kube-scheduler was told a node for.",
                 &["result"],
             )?,
+            bindings: metrics.counters("bindings_total", "Pods bound to their planned nodes.", &["result"])?,
             nodes: NodeMetrics::new(metrics)?,
             pods: PodMetrics::new(metrics)?,
             claims: ClaimMetrics::new(metrics)?,

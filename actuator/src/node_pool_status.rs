@@ -6,6 +6,7 @@ mod drift;
 mod pools;
 mod reserved_labels;
 
+use crate::events::Recorder;
 use crate::fencing::Fence;
 use crate::io::{CloudReads, Writes};
 use crate::metrics::ActuatorMetrics;
@@ -31,6 +32,8 @@ pub struct NodePoolStatus {
     pub instances: ListedInstances,
     /// Recent registration results by pool.
     pub registrations: Registrations,
+    /// Events on objects.
+    pub events: Recorder,
     /// Fence of the term.
     pub fence: Fence,
     /// Metrics.

@@ -5,6 +5,7 @@
 //! nomination is a hint: nothing waits for it, and a failed write is not reported.
 //! A nomination must not outlive its plan, since it would prevent the pod from being planned again.
 
+pub(crate) mod binding;
 mod step;
 #[cfg(test)]
 mod tests;

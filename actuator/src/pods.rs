@@ -1,7 +1,7 @@
 //! Predicates on pods that matter when a node is removed. Pure functions.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Pod, Toleration as KubeToleration};
+use k8s_openapi::api::core::v1::{Pod, Taint as KubeTaint, Toleration as KubeToleration};
 use plimsoll_api::duration::parse_go;
 use plimsoll_model::names::{annotation, taint};
 use plimsoll_model::taints::{Taint, TaintEffect, Toleration, TolerationOperator};
@@ -72,8 +72,19 @@ pub(crate) fn is_stuck(pod: &Pod, now: Timestamp) -> bool {
 /// Whether the pod tolerates the disruption taint and stays on the node.
 pub(crate) fn tolerates_disruption(pod: &Pod) -> bool {
     let disrupted = Taint { key: taint::DISRUPTED.to_owned(), value: String::new(), effect: TaintEffect::NoSchedule };
+    tolerates_taint(pod, &disrupted)
+}
+
+/// Whether the pod tolerates a taint of a Node. An unknown effect, which the API server would reject, is not tolerated.
+pub(crate) fn tolerates(pod: &Pod, taint: &KubeTaint) -> bool {
+    let Some(effect) = TaintEffect::parse(&taint.effect) else { return false };
+    let (key, value) = (taint.key.clone(), taint.value.clone().unwrap_or_default());
+    tolerates_taint(pod, &Taint { key, value, effect })
+}
+
+fn tolerates_taint(pod: &Pod, taint: &Taint) -> bool {
     let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
-    tolerations.iter().any(|toleration| toleration_of(toleration).is_some_and(|it| it.tolerates(&disrupted)))
+    tolerations.iter().any(|toleration| toleration_of(toleration).is_some_and(|it| it.tolerates(taint)))
 }
 
 /// `None` for a toleration that the API server would reject.

@@ -45,6 +45,8 @@ pub struct Settings {
     pub act_on_rebalance: bool,
     /// Nominate the planned node of each pod to kube-scheduler.
     pub nominate_nodes: bool,
+    /// Bind pods to their planned nodes, in place of kube-scheduler.
+    pub bind_pods: bool,
     /// Launch in capacity reservations that node classes select, and in no others. Otherwise EC2 may use open ones.
     pub reserved_capacity: bool,
     /// The watcher's Lease. Only its holder may drive (safety rule 17).
@@ -73,6 +75,7 @@ impl Default for Settings {
             reserved_enis: 0,
             act_on_rebalance: false,
             nominate_nodes: true,
+            bind_pods: false,
             reserved_capacity: true,
             watcher_lease: ObjectName::new("plimsoll-system", plimsoll_model::names::lease::WATCHER),
             karpenter_lease: Some(ObjectName::new("kube-system", plimsoll_model::names::lease::KARPENTER)),

@@ -23,6 +23,8 @@ pub mod node_pool {
     pub const NODE_CLASS_READY: &str = "NodeClassReady";
     /// Recent instances of the pool have registered as nodes. Independent.
     pub const NODE_REGISTRATION_HEALTHY: &str = "NodeRegistrationHealthy";
+    /// The replacement of the pool's drifted nodes goes on. Independent; specific to Plimsoll.
+    pub const ROLLOUT_PROGRESSING: &str = "RolloutProgressing";
     /// Another autoscaler is active, so the pool is paused. Independent; specific to Plimsoll.
     pub const PAUSED: &str = "Paused";
     /// Dependents of `Ready`.

@@ -66,6 +66,12 @@ impl NodeClassRef {
     pub fn is_ec2(&self) -> bool {
         self.group == "karpenter.k8s.aws" || self.kind == "EC2NodeClass"
     }
+
+    /// Whether this refers to an EC2NodeClass. NodeClaims with any other reference belong to another provider.
+    #[must_use]
+    pub fn is_ec2_node_class(&self) -> bool {
+        self.group == "karpenter.k8s.aws" && self.kind == "EC2NodeClass"
+    }
 }
 
 /// Deserializes `null`, which YAML uses for a key without a value, as the default.

@@ -190,6 +190,12 @@ pub mod annotation {
     pub const VOLUME_COST: &str = "plimsoll.dev/volume-cost-per-gib-month";
     /// On NodePools: relative performance of instance families, such as `m7i=1.15,m8g=1.3`.
     pub const PERFORMANCE: &str = "plimsoll.dev/performance";
+    /// On NodePools: `true` holds the replacement of drifted nodes.
+    pub const ROLLOUT_PAUSED: &str = "plimsoll.dev/rollout-paused";
+    /// On NodePools: how many nodes must prove themselves before the other drifted nodes are replaced. 0: none.
+    pub const ROLLOUT_CANARIES: &str = "plimsoll.dev/rollout-canaries";
+    /// On NodePools: the revision of template, node class and images whose canary has failed.
+    pub const ROLLOUT_HALTED: &str = "plimsoll.dev/rollout-halted";
     /// Bounded text for `explain` on why a claim was launched.
     pub const WHY: &str = "plimsoll.dev/why";
 }

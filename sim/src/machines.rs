@@ -149,6 +149,9 @@ impl Machines {
         }
         let built = self.hardware.build(&machine.instance_type, &data)?;
         let image = cloud.images.get(&machine.image_id).map_or("", |image| image.architecture.as_str());
+        if !self.ec2.faults(|faults| faults.boots(&machine.image_id)) {
+            return Err(format!("image {} does not boot", machine.image_id));
+        }
         let runs = if image == "x86_64" { "amd64" } else { image };
         if runs != built.architecture {
             return Err(format!("an image for {image} does not boot on a {}", machine.instance_type));

@@ -78,6 +78,8 @@ pub struct Options {
     pub nominate_nodes: bool,
     /// What makes the plans of schedulers.
     pub plan: PlanFn,
+    /// Whether actuators bind pods to their planned nodes.
+    pub bind_pods: bool,
     /// Time between two shadow reports of an actuator.
     pub shadow_report_interval: Duration,
 }
@@ -91,6 +93,7 @@ impl Default for Options {
             cluster_name: "demo".to_owned(),
             nominate_nodes: true,
             plan: PlanFn::default(),
+            bind_pods: false,
             shadow_report_interval: SHADOW_REPORT_INTERVAL,
         }
     }

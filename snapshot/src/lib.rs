@@ -25,6 +25,7 @@ mod pools;
 mod problems;
 mod replicas;
 mod requests;
+pub mod rollout;
 mod selectors;
 mod shapes;
 mod volumes;

@@ -1,13 +1,15 @@
 //! Reads NodePools: catalog, readiness and allowed disruptions.
 
-use crate::nodes::is_deleting;
+use crate::nodes::{drifted, is_deleting};
 use crate::problems::{Fault, Problem};
+use crate::rollout::{self, Rollout, RolloutObjects};
 use crate::{Extra, Objects, Source, costs, kube_time, on_demand, overlays, requests};
+use k8s_openapi::api::core::v1::Node as KubeNode;
 use plimsoll_api::budget::DisruptionReason as BudgetReason;
 use plimsoll_api::node_pool::ConsolidationPolicy as ApiPolicy;
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool as ApiPool, Validate, condition};
 use plimsoll_model::identity::{CatalogId, NodePoolName};
-use plimsoll_model::names::annotation;
+use plimsoll_model::names::{annotation, label};
 use plimsoll_model::requirements::NodeSelectorRequirement;
 use plimsoll_model::snapshot::{
     ConsolidationPolicy, Disruption, DisruptionReason, Node, NodePool, NodeState, PoolProblem,
@@ -26,9 +28,10 @@ const REASONS: [(BudgetReason, DisruptionReason); 3] = [
 pub(crate) fn build(objects: &Objects, extra: &Extra, nodes: &[Node], problems: &mut Vec<Problem>) -> Vec<NodePool> {
     let overlays = overlays::build(objects, problems);
     let nodes = &PoolNodes::new(objects, nodes);
+    let rollouts = &Rollouts::new(objects);
     let mut pools = Vec::new();
     for pool in &objects.node_pools {
-        match read(pool, objects, extra, nodes) {
+        match read(pool, objects, extra, nodes, rollouts) {
             Ok(pool) => pools.push(NodePool { overlays: overlays.clone(), ..pool }),
             Err(fault) => problems.push(Problem::of("NodePool", &pool.metadata, fault)),
         }
@@ -36,7 +39,13 @@ pub(crate) fn build(objects: &Objects, extra: &Extra, nodes: &[Node], problems: 
     pools
 }
 
-fn read(pool: &ApiPool, objects: &Objects, extra: &Extra, nodes: &PoolNodes<'_>) -> Result<NodePool, Fault> {
+fn read(
+    pool: &ApiPool,
+    objects: &Objects,
+    extra: &Extra,
+    nodes: &PoolNodes<'_>,
+    rollouts: &Rollouts<'_>,
+) -> Result<NodePool, Fault> {
     let name = pool.metadata.name.clone().unwrap_or_default();
     let template = &pool.spec.template;
     let annotations = on_demand::mix(&pool.metadata)
@@ -65,7 +74,7 @@ fn read(pool: &ApiPool, objects: &Objects, extra: &Extra, nodes: &PoolNodes<'_>)
         catalog,
         not_ready,
         deleting: pool.metadata.deletion_timestamp.is_some(),
-        disruption: disruption(pool, &name, extra.now, nodes),
+        disruption: disruption(pool, &name, extra.now, nodes, rollouts.of(pool, objects, extra.now)),
         on_demand,
         overlays: Vec::new(),
         costs,
@@ -116,12 +125,22 @@ fn not_ready(class: &EC2NodeClass, source: Source) -> Option<String> {
     }
 }
 
-fn disruption(pool: &ApiPool, name: &str, now: Timestamp, nodes: &PoolNodes<'_>) -> Disruption {
+fn disruption(
+    pool: &ApiPool,
+    name: &str,
+    now: Timestamp,
+    nodes: &PoolNodes<'_>,
+    rollout: Option<Rollout>,
+) -> Disruption {
     let (total, disrupted) = nodes.0.get(name).copied().unwrap_or_default();
     let time = jiff::Timestamp::from_millisecond(now.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    let next_budget_change = pool.spec.next_budget_change(time).map(|time| Timestamp(time.as_millisecond()));
     let mut allowed = BTreeMap::new();
     for (budget_reason, reason) in REASONS {
-        let max = pool.spec.allowed_disruptions(budget_reason, time, total);
+        let mut max = pool.spec.allowed_disruptions(budget_reason, time, total);
+        if reason == DisruptionReason::Drifted {
+            max = max.min(rollout.as_ref().and_then(Rollout::limit).unwrap_or(u32::MAX));
+        }
         if max != u32::MAX {
             allowed.insert(reason, max.saturating_sub(disrupted));
         }
@@ -134,7 +153,35 @@ fn disruption(pool: &ApiPool, name: &str, now: Timestamp, nodes: &PoolNodes<'_>)
         },
         consolidate_after: pool.spec.consolidate_after().value().map(kube_time::millis),
         allowed,
-        next_budget_change: pool.spec.next_budget_change(time).map(|time| Timestamp(time.as_millisecond())),
+        next_budget_change: next_budget_change.into_iter().chain(rollout.and_then(|rollout| rollout.next_change)).min(),
+    }
+}
+
+/// What rollouts of pools rest on: only pools with drifted claims are looked at.
+struct Rollouts<'a> {
+    claims: BTreeMap<&'a str, Vec<&'a NodeClaim>>,
+    nodes: BTreeMap<&'a str, &'a KubeNode>,
+}
+
+impl<'a> Rollouts<'a> {
+    fn new(objects: &'a Objects) -> Self {
+        let pool_of = |claim: &'a NodeClaim| claim.metadata.labels.as_ref()?.get(label::NODE_POOL).map(String::as_str);
+        let claims = || objects.node_claims.iter().filter_map(|claim| Some((pool_of(claim)?, claim)));
+        let drifted: BTreeSet<&str> =
+            claims().filter(|(_, claim)| drifted(claim).is_some()).map(|(pool, _)| pool).collect();
+        let mut by_pool: BTreeMap<&str, Vec<&NodeClaim>> = BTreeMap::new();
+        for (pool, claim) in claims().filter(|(pool, _)| drifted.contains(pool)) {
+            by_pool.entry(pool).or_default().push(claim);
+        }
+        let nodes = objects.nodes.iter().filter(|_| !by_pool.is_empty());
+        let nodes = nodes.filter_map(|node| Some((node.metadata.name.as_deref()?, node))).collect();
+        Self { claims: by_pool, nodes }
+    }
+
+    fn of(&self, pool: &ApiPool, objects: &Objects, now: Timestamp) -> Option<Rollout> {
+        let claims = self.claims.get(pool.metadata.name.as_deref()?)?;
+        let objects_of_pool = RolloutObjects { pool, class: class(pool, objects), claims, nodes: &self.nodes, now };
+        rollout::of(&objects_of_pool, objects.pods.iter().map(|pod| &**pod))
     }
 }
 

@@ -94,7 +94,7 @@ async fn instances(deps: &GarbageCollector, filter: &InstanceFilter) -> Result<V
 
 /// Whether Karpenter made the claim.
 fn is_adopted(claim: &NodeClaim) -> bool {
-    annotation(claim, key::OWNER).is_none() && claim.spec.node_class_ref.is_ec2()
+    annotation(claim, key::OWNER).is_none() && claim.spec.node_class_ref.is_ec2_node_class()
 }
 
 async fn claims(deps: &GarbageCollector) -> Result<Vec<NodeClaim>, String> {

@@ -1,5 +1,6 @@
 //! Client-side rate limits: one token bucket per API action, like EC2's own limits. Launches never wait for reads, and
-//! EC2 need not throttle. Nominations of pods have a bucket too, since those writes are only hints.
+//! EC2 need not throttle. Nominations and bindings of pods have buckets too, since kube-scheduler does
+//! without them.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -22,17 +23,19 @@ pub enum Action {
     DescribeInstances,
     /// Writes a pod's nominated node in Kubernetes.
     Nominate,
+    /// Binds a pod to its node in Kubernetes.
+    Bind,
 }
 
 impl Action {
-    /// Burst size and refill rate per second. Below EC2's limits, which are shared by the account; for nominations,
-    /// about as many as kube-scheduler itself writes.
+    /// Burst size and refill rate per second. Below EC2's limits, which are shared by the account; for nominations
+    /// and bindings, about as many as kube-scheduler itself writes.
     fn limits(self) -> (u32, u32) {
         match self {
             Self::CreateFleet | Self::EnsureLaunchTemplate => (50, 5),
             Self::TerminateInstances | Self::CreateTags => (50, 10),
             Self::DescribeInstances => (50, 20),
-            Self::Nominate => (200, 100),
+            Self::Nominate | Self::Bind => (200, 100),
         }
     }
 }

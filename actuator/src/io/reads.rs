@@ -60,7 +60,7 @@ impl Reads {
         let mut page = ListParams::default().limit(PAGE_SIZE);
         for _ in 0..MAX_PAGES {
             let list = within_deadline(api.list(&page)).await?;
-            claims.extend(list.items.into_iter().filter(|claim| claim.spec.node_class_ref.is_ec2()));
+            claims.extend(list.items.into_iter().filter(|claim| claim.spec.node_class_ref.is_ec2_node_class()));
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
                 None => return Ok(claims),

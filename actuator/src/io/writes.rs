@@ -179,6 +179,20 @@ impl Writes {
         self.fence.run(CLUSTER_CALL, self.api_of(pod).patch_status(name, &params, &patch)).await
     }
 
+    /// Binds a pod to a node unless the pod was recreated, rate limited. The caller interprets the error.
+    pub(crate) async fn bind(&self, pod: &Pod, node: &str) -> Result<kube::Result<()>, NotAllowed> {
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let binding = json!({
+            "apiVersion": "v1", "kind": "Binding",
+            "metadata": {"name": name, "namespace": pod.metadata.namespace, "uid": pod.metadata.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        });
+        self.rate_limiter.take(Action::Bind).await;
+        let (api, params) = (self.api_of(pod), PostParams::default());
+        let call = api.create_subresource::<Value, Value>("binding", name, &params, &binding);
+        Ok(self.fence.run(CLUSTER_CALL, call).await?.map(|_| ()))
+    }
+
     /// The live NodeClaim with that name. Like all reads here it is fenced, since a write depends on it.
     pub(crate) async fn read_claim(&self, name: &str) -> Result<Option<NodeClaim>, WriteError> {
         self.read(&NodeClaim::api(&self.client, None), name).await

@@ -52,7 +52,7 @@ pub struct Admission {
 }
 
 /// Pools, node classes and catalogs that launches rest on, looked up once per launch.
-type LaunchObjects = (Arc<NodePool>, Arc<EC2NodeClass>, Arc<Catalog>);
+pub(super) type LaunchObjects = (Arc<NodePool>, Arc<EC2NodeClass>, Arc<Catalog>);
 
 /// An admitted launch that cannot be requested, and why.
 pub type NotRequested = (Admitted, RequestError);
@@ -109,16 +109,24 @@ pub fn admit_launch(
 
 /// The objects that a launch rests on, as this process sees them now.
 pub(super) fn look_up(deps: &Admission, pool: &NodePoolName, class: &str) -> Result<LaunchObjects, Refusal> {
-    let entry = deps.catalogs.get(class);
+    let (class, catalog) = look_up_class(deps, class)?;
+    let found = deps.stores.pools.get(pool.as_str());
+    let found = found.ok_or_else(|| Refusal::pool(format!("NodePool {pool} not found")))?;
+    Ok((found, class, catalog))
+}
+
+/// A node class and its catalog, as this process sees them now.
+pub(super) fn look_up_class(deps: &Admission, name: &str) -> Result<(Arc<EC2NodeClass>, Arc<Catalog>), Refusal> {
+    let Some(class) = deps.stores.classes.get(name) else {
+        return Err(Refusal::pool(format!("EC2NodeClass {name} not found")));
+    };
+    let entry = deps.catalogs.get(name);
     let Some((_, catalog)) = entry.as_ref().and_then(|entry| entry.catalog.as_ref()) else {
         let problem =
             entry.and_then(|entry| entry.problem.clone()).unwrap_or_else(|| "it has no catalog yet".to_owned());
-        return Err(Refusal::pool(format!("EC2NodeClass {class}: {problem}")));
+        return Err(Refusal::pool(format!("EC2NodeClass {name}: {problem}")));
     };
-    match (deps.stores.pools.get(pool.as_str()), deps.stores.classes.get(class)) {
-        (Some(pool), Some(class)) => Ok((pool, class, Arc::clone(catalog))),
-        _ => Err(Refusal::pool(format!("NodePool {pool} or EC2NodeClass {class} not found"))),
-    }
+    Ok((class, Arc::clone(catalog)))
 }
 
 /// Narrows a launch to what its objects allow now, and asks the ledger. `ask` gets the narrowed launch, its catalog and
@@ -209,7 +217,7 @@ pub fn group(
     (groups.collect(), refused)
 }
 
-fn purchase(deps: &Admission, admitted: &Admitted) -> Result<Purchase, RequestError> {
+pub(super) fn purchase(deps: &Admission, admitted: &Admitted) -> Result<Purchase, RequestError> {
     let (memory, now) = (deps.insufficient_capacity.lock(), deps.clock.timestamp());
     let resolved = for_launch(&admitted.class)?;
     Purchase::plan(admitted, &resolved, &deps.current.get(), |subnet| !memory.subnet_is_full(&subnet.id, now))

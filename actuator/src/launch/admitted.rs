@@ -19,7 +19,7 @@ pub struct Admitted {
     pub launch: Launch,
     /// Requirements of the claim: the intersection of the pool's and the plan's.
     pub requirements: Requirements,
-    /// The pool.
+    /// The pool; for a NodeClaim without one, a template without a name (see [`super::standalone`]).
     pub pool: Arc<NodePool>,
     /// The pool's node class.
     pub class: Arc<EC2NodeClass>,
@@ -45,7 +45,8 @@ impl Admitted {
         }
         let template = self.pool.spec.template.labels();
         labels.extend(template.map(|(key, value)| (key.to_owned(), value.to_owned())));
-        labels.insert(label::NODE_POOL.to_owned(), self.launch.node_pool.0.clone());
+        let pool = self.pool.metadata.name.clone();
+        labels.extend(pool.map(|pool| (label::NODE_POOL.to_owned(), pool)));
         labels.insert(label::EC2_NODE_CLASS.to_owned(), self.launch.node_class.clone());
         labels
     }

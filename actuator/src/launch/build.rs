@@ -7,7 +7,7 @@ pub(super) mod reserved;
 #[cfg(test)]
 mod tests;
 
-pub(super) use narrow::tenancy;
+pub(super) use narrow::{offerings, tenancy};
 pub use object::object;
 
 use plimsoll_api::{EC2NodeClass, NodePool};

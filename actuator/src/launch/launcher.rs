@@ -1,5 +1,6 @@
 //! Executes launch groups concurrently, and resumes unfinished ones.
 
+use super::attempt::Attempt;
 use super::purchase::Purchase;
 use super::record::{self, Resumption};
 use super::{LaunchGroup, run, stored, write};
@@ -74,10 +75,18 @@ pub struct Launcher {
     pub clock: Clock,
 }
 
-/// An admitted group, what it requests, and when its plan was received.
-type Queued = (LaunchGroup, Purchase, Instant);
-/// Receiver of admitted groups.
-pub type Groups = mpsc::Receiver<Queued>;
+/// A group in the queue.
+#[derive(Debug)]
+enum Queued {
+    /// An admitted group, what it requests, and when its plan was received.
+    Admitted(LaunchGroup, Purchase, Instant),
+    /// A group whose claims and attempt are already in the cluster.
+    Written(LaunchGroup, Box<Attempt>),
+}
+
+/// Receiver of the queue.
+#[derive(Debug)]
+pub struct Groups(mpsc::Receiver<Queued>);
 
 /// Sender of admitted groups.
 #[derive(Debug, Clone)]
@@ -98,9 +107,32 @@ impl QueueSlots<'_> {
     pub fn launch(&mut self, group: LaunchGroup, purchase: Purchase, received: Instant) {
         self.active.lock().insert(group.id().to_owned());
         match self.permits.next() {
-            Some(permit) => permit.send((group, purchase, received)),
+            Some(permit) => permit.send(Queued::Admitted(group, purchase, received)),
             None => tracing::error!(group = group.id(), "no slot was reserved for the launch group, it is dropped"),
         }
+    }
+}
+
+/// Marks a group as active while its claims are written, so that the scan for unfinished groups skips it.
+#[derive(Debug)]
+pub struct ActiveGroup<'a> {
+    queue: &'a LaunchQueue,
+    id: String,
+}
+
+impl ActiveGroup<'_> {
+    /// Queues the group, whose claims and attempt are in the cluster. If the queue is full, the scan finds it later.
+    pub fn launch(mut self, group: LaunchGroup, attempt: Attempt) {
+        if self.queue.queue.try_send(Queued::Written(group, Box::new(attempt))).is_ok() {
+            // Stays active until the launcher has executed the group.
+            self.id.clear();
+        }
+    }
+}
+
+impl Drop for ActiveGroup<'_> {
+    fn drop(&mut self) {
+        self.queue.active.lock().remove(&self.id);
     }
 }
 
@@ -109,7 +141,7 @@ impl LaunchQueue {
     #[must_use]
     pub fn new() -> (Self, Groups) {
         let (queue, groups) = mpsc::channel(QUEUE);
-        (Self { queue, active: Arc::default() }, groups)
+        (Self { queue, active: Arc::default() }, Groups(groups))
     }
 
     /// Reserves slots for this many groups; `None` if the queue is too full.
@@ -117,6 +149,13 @@ impl LaunchQueue {
     pub fn reserve(&self, groups: usize) -> Option<QueueSlots<'_>> {
         let permits = self.queue.try_reserve_many(groups).ok()?;
         Some(QueueSlots { permits, active: &self.active })
+    }
+
+    /// Marks a group as active; `None` if it is active already.
+    #[must_use]
+    pub fn activate(&self, group: &str) -> Option<ActiveGroup<'_>> {
+        let id = group.to_owned();
+        self.active.lock().insert(id.clone()).then_some(ActiveGroup { queue: self, id })
     }
 
     /// Whether a group is queued or being executed.
@@ -137,8 +176,13 @@ pub async fn run(deps: Launcher, mut groups: Groups, stop: CancellationToken) {
             biased;
             () = stop.cancelled() => break,
             Some(ended) = tasks.running.join_next_with_id() => finished(&deps, &mut tasks, ended),
-            group = groups.recv() => match group {
-                Some(queued) => start_admitted(&deps, &mut tasks, &limit, queued),
+            group = groups.0.recv() => match group {
+                Some(Queued::Admitted(group, purchase, received)) => {
+                    start_admitted(&deps, &mut tasks, &limit, group, purchase, received);
+                }
+                Some(Queued::Written(group, attempt)) => {
+                    resume_group(&deps, &mut tasks, &limit, group, Resumption::Send(attempt));
+                }
                 None => break,
             },
             _ = scan.tick() => {
@@ -178,7 +222,14 @@ fn finished(deps: &Launcher, tasks: &mut Tasks, ended: Result<(Id, ()), JoinErro
     deps.launches.active.lock().remove(&group);
 }
 
-fn start_admitted(deps: &Launcher, tasks: &mut Tasks, limit: &Arc<Semaphore>, (group, purchase, received): Queued) {
+fn start_admitted(
+    deps: &Launcher,
+    tasks: &mut Tasks,
+    limit: &Arc<Semaphore>,
+    group: LaunchGroup,
+    purchase: Purchase,
+    received: Instant,
+) {
     let (deps, limit, id) = (deps.clone(), Arc::clone(limit), group.id().to_owned());
     tasks.spawn(id, async move {
         // Groups that wait for a launch template do not keep others from being launched.

@@ -1,13 +1,14 @@
 //! The like-for-like replacement of an interrupted node for which no plan arrives in time (safety rule 13).
 
 use super::admit::{self, Admission, NotAdmitted};
+use super::build;
 use crate::ledger::Rejection;
 use crate::state::launch_group::replacement_action;
 use plimsoll_api::NodeClaim;
-use plimsoll_model::catalog::{CapacityType, Catalog};
+use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::identity::NodePoolName;
 use plimsoll_model::names::label;
-use plimsoll_model::plan::{Launch, OfferingChoice};
+use plimsoll_model::plan::Launch;
 use plimsoll_model::quantity::parse_resources;
 use plimsoll_model::requirements::{NodeSelectorRequirement, Requirements};
 use plimsoll_model::resources::Resources;
@@ -67,11 +68,13 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replacem
     let requests = requests(old).map_err(|error| lacks(&error))?;
     let of = |key: &str| labels.get(key).cloned().unwrap_or_default();
     let former = (of(label::INSTANCE_TYPE), of(label::ZONE), CapacityType::parse(&of(label::CAPACITY_TYPE)));
+    let mut offerings = build::offerings(catalog, &requirements, &requests);
+    offerings.retain(|it| (&it.instance_type, &it.zone, Some(it.capacity_type)) != (&former.0, &former.1, former.2));
     let launch = Launch {
         action_id: replacement_action(uid),
         node_pool: pool_name.clone(),
         node_class: class_name.clone(),
-        offerings: Arc::new(offerings(catalog, &requirements, &requests, &former)),
+        offerings: Arc::new(offerings),
         requirements: Arc::new(old_requirements),
         requests,
         taints: pool.spec.template.spec.taints.iter().map(Into::into).collect(),
@@ -105,41 +108,12 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replacem
     Ok(ReplacementResult::Launching { claim })
 }
 
-fn requests(claim: &NodeClaim) -> Result<Resources, String> {
+/// The resource requests of a claim.
+///
+/// # Errors
+/// An amount is unreadable.
+pub(super) fn requests(claim: &NodeClaim) -> Result<Resources, String> {
     let Some(resources) = &claim.spec.resources else { return Ok(Resources::new()) };
     let amounts = resources.requests.iter().map(|(name, amount)| (name.as_str(), amount.0.as_str()));
     parse_resources(amounts).map_err(|(name, error)| format!("spec.resources.requests.{name}: {error}"))
-}
-
-/// All offerings that the requirements allow and that fit the requests, except the former offering.
-fn offerings(
-    catalog: &Catalog,
-    requirements: &Requirements,
-    requests: &Resources,
-    former: &(String, String, Option<CapacityType>),
-) -> Vec<OfferingChoice> {
-    let allows = |key: &str, value: &str| requirements.get(key).has(value);
-    let types = catalog.instance_types.iter().filter(|instance_type| {
-        allows(label::INSTANCE_TYPE, &instance_type.name) && requests.fits_in(&instance_type.allocatable())
-    });
-    let mut choices: Vec<OfferingChoice> = types
-        .flat_map(|instance_type| instance_type.offerings.iter().map(move |offering| (instance_type, offering)))
-        .filter(|(_, offering)| offering.available)
-        .filter(|(_, offering)| {
-            allows(label::ZONE, &offering.zone) && allows(label::CAPACITY_TYPE, offering.capacity_type.as_str())
-        })
-        .filter(|(instance_type, offering)| {
-            (instance_type.name.as_str(), offering.zone.as_str(), Some(offering.capacity_type))
-                != (former.0.as_str(), former.1.as_str(), former.2)
-        })
-        .map(|(instance_type, offering)| OfferingChoice {
-            instance_type: instance_type.name.clone(),
-            zone: offering.zone.clone(),
-            capacity_type: offering.capacity_type,
-            price: offering.price,
-            reservation: offering.reservation_id().map(str::to_owned),
-        })
-        .collect();
-    choices.sort_by(|a, b| (a.price, &a.instance_type, &a.zone).cmp(&(b.price, &b.instance_type, &b.zone)));
-    choices
 }

@@ -4,17 +4,18 @@ use super::attempt::Failure;
 use super::record;
 use super::write::{self, LaunchedInstance};
 use crate::clock::Timestamped;
+use crate::durable;
 use crate::events::{Note, object};
 use crate::io::{TerminateResult, UpdateResult, WriteError};
 use crate::launch::launcher::Launcher;
 use crate::launch_template::EFA;
-use crate::ports::FleetInstance;
+use crate::ports::{FleetInstance, FleetRequest};
 use futures::StreamExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::catalog::{CapacityReservation, CapacityType, InstanceType};
 use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::ActionId;
-use plimsoll_model::names::label;
+use plimsoll_model::names::{annotation, label};
 
 /// Claims deleted concurrently.
 const DELETES_AT_ONCE: usize = 16;
@@ -77,15 +78,20 @@ fn post_outcome(
     });
 }
 
-/// The capacity reservation of a reserved instance: of those that the claim lists, the one of its type and zone.
+/// The capacity reservation of a reserved instance: of those that the claim lists, the one of its type and zone. A
+/// claim without a NodePool may list none; its launch request does.
 fn reservation(claim: &NodeClaim, instance: &FleetInstance, kind: &InstanceType) -> Option<CapacityReservation> {
     if instance.capacity_type != CapacityType::Reserved {
         return None;
     }
     let listed = claim.spec.requirements.iter().filter(|one| one.key == label::CAPACITY_RESERVATION_ID);
     let ids: Vec<&String> = listed.flat_map(|one| &one.values).collect();
+    let request = || durable::read::<FleetRequest>(record::annotation(claim, annotation::LAUNCH_REQUEST)?).ok();
+    let requested = if ids.is_empty() { request() } else { None };
+    let requested = requested.as_ref().and_then(|it| it.reservation_of(&instance.instance_type, &instance.zone));
+    let is_listed = |id: &String| ids.contains(&id) || requested == Some(id.as_str());
     let in_zone = kind.offerings.iter().filter(|offering| offering.zone == instance.zone);
-    in_zone.filter_map(|offering| offering.reservation.clone()).find(|reservation| ids.contains(&&reservation.id))
+    in_zone.filter_map(|offering| offering.reservation.clone()).find(|reservation| is_listed(&reservation.id))
 }
 
 /// Records a claim's instance in the cluster and the ledger. `None` if the claim is gone; then the instance is

@@ -9,6 +9,7 @@ use crate::garbage_collection::run::{self as collection, GarbageCollector};
 use crate::interruption::{self, DrainDelay, Interruptions};
 use crate::launch::admit::Admission;
 use crate::launch::launcher::{self, Launcher};
+use crate::launch::standalone::{self, StandaloneClaims};
 use crate::launch::tagging::{self, Tagging};
 use crate::launch::{Groups, LaunchQueue};
 use crate::launch_template::{self, LaunchTemplates};
@@ -48,6 +49,7 @@ pub(super) struct Term {
     node_pools: NodePoolStatus,
     nominations: Nominations,
     paused: PausedStatus,
+    standalone: StandaloneClaims,
     tagging: Tagging,
     termination: Termination,
     groups: Groups,
@@ -205,6 +207,7 @@ impl Term {
                 catalogs: catalogs.clone(),
                 instances: instances.clone(),
                 registrations: process.registrations.clone(),
+                events: events.clone(),
                 fence: fence.clone(),
                 clock,
             },
@@ -224,6 +227,13 @@ impl Term {
                 unexecuted: unexecuted.clone(),
                 fence: fence.clone(),
                 clock,
+            },
+            standalone: StandaloneClaims {
+                admission: admission.clone(),
+                launch_templates: launch_templates.clone(),
+                writes: writes.clone(),
+                events: events.clone(),
+                metrics: metrics.clone(),
             },
             tagging: Tagging {
                 metrics: metrics.clone(),
@@ -268,6 +278,7 @@ impl Term {
         tasks.spawn(tagging::run(self.tagging.clone(), stop()));
         tasks.spawn(node_pool_status::run(self.node_pools.clone(), stop()));
         tasks.spawn(nomination::run(self.nominations.clone(), stop()));
+        tasks.spawn(nomination::binding::run(self.nominations.clone(), stop()));
         tasks.spawn(buffer_status::run(self.buffer_status.clone(), stop()));
         let Leader { metrics, stores, catalogs, clock, .. } = &self.leader;
         let sources = metrics::view::Sources {
@@ -292,6 +303,7 @@ impl Term {
     /// Starts the controllers that execute admitted actions or judge what a former leader left behind.
     pub(super) fn start_admitted(self, stop: &CancellationToken, tasks: &mut JoinSet<()>) {
         tasks.spawn(launcher::run(self.launcher, self.groups, stop.clone()));
+        tasks.spawn(standalone::run(self.standalone, stop.clone()));
         tasks.spawn(terminations::run(self.leader, self.jobs, stop.clone()));
         tasks.spawn(collection::run(self.collector, stop.clone()));
     }

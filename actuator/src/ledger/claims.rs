@@ -11,7 +11,6 @@ use plimsoll_model::resources::Resources;
 use plimsoll_model::time::{Millis, Timestamp};
 use record::ClaimRecord;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 /// How long a CreateFleet call usually takes at most: when the outcome of a probe is known.
 const PROBE_TIME: Millis = Millis::from_seconds(5);
@@ -176,24 +175,22 @@ impl Ledger {
                 return Admission::Rejected(Rejection::LimitExceeded { resource, limit, used, asked });
             }
         }
-        let record = ClaimRecord {
-            pool: pool.clone(),
-            action: Some(action.clone()),
-            node: None,
-            counted: reserve,
-            pods: BTreeSet::new(),
-            virtual_pods: Arc::default(),
-            probe: false,
-            launched: false,
-            initialized: false,
-            deleting: false,
-            pods_until: None,
-            late: false,
-        };
-        self.claims.insert(name.clone(), record);
+        self.claims.insert(name.clone(), ClaimRecord::without_plan(pool, action, reserve));
         self.note([Subject::Pool(pool.clone())], None);
         self.outcomes.set(action, Outcome::Admitted);
         Admission::Admitted { claim: name, position: self.position }
+    }
+
+    /// Admits the launch of a NodeClaim that a user created, under the claim's own name. No limits apply, since the claim
+    /// has no pool. An admission that led to no launch is replaced.
+    pub fn admit_standalone(&mut self, claim: &str, action: &ActionId, reserve: Resources) -> Admission {
+        if let Err(rejection) = self.check_reservations(&reserve) {
+            return Admission::Rejected(rejection);
+        }
+        let record = ClaimRecord::without_plan(&NodePoolName::default(), action, reserve);
+        self.claims.insert(claim.to_owned(), record);
+        self.outcomes.set(action, Outcome::Admitted);
+        Admission::Admitted { claim: claim.to_owned(), position: self.position }
     }
 }
 

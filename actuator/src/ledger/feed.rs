@@ -7,6 +7,7 @@ mod verdicts;
 
 use crate::events::Recorder;
 use crate::ledger::handle::LedgerHandle;
+use crate::rollout;
 use crate::stores::{Stores, WatchedKind};
 use plimsoll_runtime::clock::Clock;
 pub use seeds::seed;
@@ -16,7 +17,7 @@ use crate::clock::Timestamped;
 use k8s_openapi::api::core::v1::Pod;
 use nodes::NodeFacts;
 use plimsoll_api::budget::DisruptionReason as BudgetReason;
-use plimsoll_api::{NodePool, condition};
+use plimsoll_api::{NodeClaim, NodePool, condition};
 use plimsoll_model::identity::{NodeName, NodePoolName, PodUid};
 use plimsoll_model::quantity::parse_resources;
 use plimsoll_model::snapshot::DisruptionReason;
@@ -231,9 +232,11 @@ fn is_over(pod: &Pod) -> bool {
 /// time.
 pub fn refresh_pools(deps: &Sources, previous: &mut BTreeSet<NodePoolName>) {
     let mut present = BTreeSet::new();
+    let claims = deps.stores.claims.state();
+    let drifted = rollout::drifted_pools(&claims);
     for pool in deps.stores.pools.state() {
         let name = NodePoolName(pool.metadata.name.clone().unwrap_or_default());
-        match facts(deps, &pool, &name) {
+        match facts(deps, &pool, &name, &claims, drifted.contains(&name.0)) {
             Ok(facts) => {
                 if deps.ledger.read(|ledger| ledger.pool(&name) != Some(&facts)) {
                     deps.ledger.with(|ledger| ledger.set_pool(&name, facts));
@@ -249,11 +252,16 @@ pub fn refresh_pools(deps: &Sources, previous: &mut BTreeSet<NodePoolName>) {
     *previous = present;
 }
 
-fn facts(deps: &Sources, pool: &NodePool, name: &NodePoolName) -> Result<PoolFacts, String> {
+fn facts(
+    deps: &Sources,
+    pool: &NodePool,
+    name: &NodePoolName,
+    claims: &[Arc<NodeClaim>],
+    is_drifted: bool,
+) -> Result<PoolFacts, String> {
     let limits = pool.spec.limits.iter().map(|(resource, limit)| (resource.as_str(), limit.0.as_str()));
     let limits = parse_resources(limits).map_err(|(resource, error)| format!("spec.limits.{resource}: {error}"))?;
-    let of_pool = deps.stores.claims.state();
-    let in_service = of_pool.iter().filter(|claim| {
+    let in_service = claims.iter().filter(|claim| {
         let labels = claim.metadata.labels.as_ref();
         let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         labels.and_then(|labels| labels.get(plimsoll_model::names::label::NODE_POOL)).is_some_and(|of| *of == name.0)
@@ -267,7 +275,11 @@ fn facts(deps: &Sources, pool: &NodePool, name: &NodePoolName) -> Result<PoolFac
         (BudgetReason::Underutilized, DisruptionReason::Underutilized),
         (BudgetReason::Drifted, DisruptionReason::Drifted),
     ] {
-        let limit = pool.spec.allowed_disruptions(budget, now, total);
+        let mut limit = pool.spec.allowed_disruptions(budget, now, total);
+        if reason == DisruptionReason::Drifted && is_drifted {
+            let rollout = rollout::of(&deps.stores, pool, deps.clock.timestamp());
+            limit = limit.min(rollout.and_then(|rollout| rollout.limit()).unwrap_or(u32::MAX));
+        }
         if limit != u32::MAX {
             allowed.insert(reason, limit);
         }

@@ -87,6 +87,24 @@ impl ClaimRecord {
             late: false,
         }
     }
+
+    /// The record of a launch that no plan proposed.
+    pub(super) fn without_plan(pool: &NodePoolName, action: &ActionId, counted: Resources) -> Self {
+        Self {
+            pool: pool.clone(),
+            action: Some(action.clone()),
+            node: None,
+            counted,
+            pods: BTreeSet::new(),
+            virtual_pods: Arc::default(),
+            probe: false,
+            launched: false,
+            initialized: false,
+            deleting: false,
+            pods_until: None,
+            late: false,
+        }
+    }
 }
 
 /// A removal in progress. Stored as [`annotation::REMOVAL`] on the candidate claim, so that a new leader finishes or

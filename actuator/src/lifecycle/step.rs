@@ -2,6 +2,7 @@
 
 use super::node;
 use crate::launch::record::group_of;
+use crate::launch::standalone::is_standalone;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::condition::node_claim::{CONDITIONS, INITIALIZED, LAUNCHED, REGISTERED};
@@ -57,8 +58,17 @@ pub struct Step {
     pub reached: Vec<&'static str>,
     /// The claim exceeded a timeout and is to be deleted.
     pub timed_out: Option<TimedOut>,
+    /// The claim belongs to no NodePool and has reached its `expireAfter`: it is to be deleted. Plans replace expired
+    /// nodes of NodePools.
+    pub expired: bool,
     /// When time alone may change the step.
     pub look_again: Option<Timestamp>,
+}
+
+impl Step {
+    fn look_again_at(&mut self, time: Timestamp) {
+        self.look_again = Some(self.look_again.map_or(time, |earlier| earlier.min(time)));
+    }
 }
 
 /// Computes the next step.
@@ -74,6 +84,7 @@ pub fn next(observed: &Observation<'_>) -> Step {
         initialize(observed, moment, &mut status, &mut step);
     }
     live(observed.claim, &status, observed.now, &mut step);
+    expire(observed.claim, observed.now, &mut step);
     for name in [REGISTERED, INITIALIZED] {
         if condition::is_true(&status.conditions, name) && !condition::is_true(&old.conditions, name) {
             step.reached.push(name);
@@ -148,7 +159,16 @@ fn live(claim: &NodeClaim, status: &NodeClaimStatus, now: Timestamp, step: &mut 
         if until <= now {
             step.timed_out = step.timed_out.or(Some(timed_out));
         } else {
-            step.look_again = Some(step.look_again.map_or(until, |earlier| earlier.min(until)));
+            step.look_again_at(until);
         }
     }
+}
+
+fn expire(claim: &NodeClaim, now: Timestamp, step: &mut Step) {
+    let after = claim.spec.expire_after().value().filter(|_| is_standalone(claim));
+    let created = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let Some((after, created)) = after.zip(created) else { return };
+    // An age beyond the calendar is never reached.
+    let Ok(until) = created.checked_add(after) else { return };
+    if until <= now { step.expired = true } else { step.look_again_at(until) }
 }

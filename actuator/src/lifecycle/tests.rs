@@ -180,3 +180,25 @@ fn claims_time_out_after_their_timeout() {
     assert_eq!(step(&launched, &[], late).timed_out, Some(TimedOut::Registration));
     assert_eq!(step(&launched, &[&node(&json!({}))], late).timed_out, None, "the Node came in the last moment");
 }
+
+#[test]
+fn only_a_claim_without_a_pool_expires_here() {
+    let mut claim = claim(true);
+    claim.spec.expire_after = Some("1h".parse().unwrap());
+    assert!(!step(&claim, &[], 3600).expired, "plans replace the nodes of pools");
+    claim.metadata.labels = None;
+    assert!(!step(&claim, &[], 3599).expired);
+    assert!(step(&claim, &[], 3600).expired);
+    claim.spec.expire_after = Some("Never".parse().unwrap());
+    assert!(!step(&claim, &[], 3600).expired);
+}
+
+#[test]
+fn a_claim_without_a_pool_is_looked_at_again_when_it_expires() {
+    let mut claim = claim(true);
+    claim.metadata.labels = None;
+    claim.spec.expire_after = Some("1h".parse().unwrap());
+    // The registration times out earlier.
+    assert_eq!(step(&claim, &[], 30).look_again, Some(at(900)));
+    assert_eq!(step(&claim, &[&node(&json!({}))], 30).look_again, Some(at(3600)));
+}

@@ -1,8 +1,10 @@
 //! Annotations and status of NodePools.
 
+use crate::clock::Timestamped;
 use crate::controller_loop::{self, Candidate, Requeue};
 use crate::io::{ObjectPart, WriteError};
 use crate::node_pool_status::NodePoolStatus;
+use crate::rollout::{self, Halt};
 use crate::state::capacity::capacity;
 use crate::state::registrations as health;
 use crate::stores::{WatchedKind, provider_id};
@@ -14,6 +16,7 @@ use plimsoll_api::{EC2NodeClass, NodePool, ResourceList, Validate, hash};
 use plimsoll_model::names::{NODES_RESOURCE, annotation, label};
 use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::Resources;
+use plimsoll_snapshot::rollout::{Rollout, Stage};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -31,6 +34,7 @@ struct PoolWithClass {
     pool: Arc<NodePool>,
     class: Option<Arc<EC2NodeClass>>,
     has: Resources,
+    rollout: Option<Rollout>,
 }
 
 pub(super) async fn run(deps: &NodePoolStatus, stop: &CancellationToken) {
@@ -52,6 +56,7 @@ fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<PoolWithClass>> {
     let mut has = has_by_pool(deps);
     let classes: BTreeMap<String, Arc<EC2NodeClass>> =
         deps.stores.classes.state().into_iter().map(|class| (class.name_any(), class)).collect();
+    let drifted = rollout::drifted_pools(&deps.stores.claims.state());
     let pools = deps.stores.pools.state().into_iter();
     pools
         .map(|pool| {
@@ -61,11 +66,14 @@ fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<PoolWithClass>> {
             pool.metadata.resource_version.hash(&mut hasher);
             class.as_ref().and_then(|class| class.metadata.resource_version.clone()).hash(&mut hasher);
             has.hash(&mut hasher);
+            let is_drifted = drifted.contains(&pool.name_any());
+            let rollout = is_drifted.then(|| rollout::of(&deps.stores, &pool, deps.clock.timestamp())).flatten();
+            rollout.hash(&mut hasher);
             deps.registrations.is_healthy(&pool.name_any()).hash(&mut hasher);
             Candidate {
                 key: pool.name_any(),
                 version: Some(hasher.finish()),
-                input: PoolWithClass { pool, class, has },
+                input: PoolWithClass { pool, class, has, rollout },
             }
         })
         .collect()
@@ -93,6 +101,10 @@ async fn reconcile(deps: NodePoolStatus, subject: PoolWithClass) -> Result<Reque
         annotations.insert(annotation::NODE_POOL_HASH_VERSION.to_owned(), hash::NODE_POOL_VERSION.to_owned());
     };
     deps.writes.update(&*subject.pool, ObjectPart::Main, stamp).await?;
+    if let Some(Stage::Failed { claim, cause }) = subject.rollout.as_ref().map(|rollout| &rollout.stage) {
+        let halt = Halt { stores: &deps.stores, writes: &deps.writes, events: &deps.events };
+        halt.write(deps.clock, &subject.pool, claim, cause).await?;
+    }
     let (now, healthy) = (deps.clock.now(), is_healthy(&deps, &subject));
     let show = |pool: &mut NodePool| {
         let moment = Moment::of(&pool.metadata, now);
@@ -115,10 +127,12 @@ async fn reconcile(deps: NodePoolStatus, subject: PoolWithClass) -> Result<Reque
         let (state, reason, message) = class_ready(subject.class.as_deref());
         CONDITIONS.set(&mut status.conditions, moment, NODE_CLASS_READY, state, reason, &message);
         health::show(&mut status.conditions, moment, healthy);
+        rollout::show(&mut status.conditions, moment, subject.rollout.as_ref());
     };
     deps.writes.update(&*subject.pool, ObjectPart::Status, show).await?;
     tokio::time::sleep(MIN_WRITE_INTERVAL).await;
-    Ok(None)
+    let next = subject.rollout.as_ref().and_then(|rollout| rollout.next_change);
+    Ok(next.map(|next| Duration::from_millis(next.since(deps.clock.timestamp()).0)))
 }
 
 /// Whether instances of the pool registered recently; unknown after a change of pool or class.

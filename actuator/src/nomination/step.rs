@@ -64,7 +64,8 @@ pub(super) fn without_conflicts(
     admitted.map(|((uid, wish), _)| ((*uid).clone(), wish.node.to_owned())).collect()
 }
 
-fn nominated(pod: &Pod) -> Option<&str> {
+/// The node that the pod is nominated to, by whomever.
+pub(super) fn nominated(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.nominated_node_name.as_deref().filter(|name| !name.is_empty())
 }
 

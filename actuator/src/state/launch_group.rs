@@ -75,6 +75,13 @@ pub fn replacement_action(claim_uid: &str) -> ActionId {
     ActionId(format!("replace-{claim_uid}"))
 }
 
+/// The action that launches a NodeClaim which a user created. It is derived from the claim, so that all leaders use the
+/// same launch group and client token for it.
+#[must_use]
+pub fn standalone_action(claim_uid: &str) -> ActionId {
+    ActionId(format!("standalone-{claim_uid}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

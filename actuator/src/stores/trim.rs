@@ -22,7 +22,7 @@ pub(super) trait Trim: Resource {
 
 impl Trim for NodeClaim {
     fn is_foreign(&self) -> bool {
-        !self.spec.node_class_ref.is_ec2()
+        !self.spec.node_class_ref.is_ec2_node_class()
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::apiserver::faults::Gate;
 use crate::seed::Rng;
 use plimsoll_actuator::ports::CloudError;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The calls.
@@ -94,12 +94,14 @@ impl Rule {
 pub struct Faults {
     rules: Vec<Rule>,
     cuts: BTreeMap<String, Cut>,
+    /// Images that do not boot.
+    broken_images: BTreeSet<String>,
     rng: Rng,
 }
 
 impl Default for Faults {
     fn default() -> Self {
-        Self { rules: Vec::new(), cuts: BTreeMap::new(), rng: Rng::new(0) }
+        Self { rules: Vec::new(), cuts: BTreeMap::new(), broken_images: BTreeSet::new(), rng: Rng::new(0) }
     }
 }
 
@@ -133,6 +135,16 @@ impl Faults {
     /// Lets a client through again.
     pub fn heal(&mut self, client: &str) {
         self.cuts.remove(client);
+    }
+
+    /// Instances with these images run, but never become Nodes.
+    pub fn break_images(&mut self, ids: impl IntoIterator<Item = String>) {
+        self.broken_images.extend(ids);
+    }
+
+    /// Whether instances with this image become Nodes.
+    pub(crate) fn boots(&self, image: &str) -> bool {
+        !self.broken_images.contains(image)
     }
 
     /// How a client is cut off.

@@ -89,6 +89,7 @@ impl Surroundings {
             kubernetes_version: crate::cloud::KUBERNETES.to_owned(),
             region: self.region.clone(),
             nominate_nodes: self.options.nominate_nodes,
+            bind_pods: self.options.bind_pods,
             shadow_report_interval: self.options.shadow_report_interval,
             callers: vec![Role::Watcher.dns_name()],
             watcher_lease: ObjectName::new(NAMESPACE, lease::WATCHER),

@@ -190,3 +190,31 @@ async fn ownership_is_by_the_servers_books() {
     let ours = object::items(&pod, &["metadata", "managedFields"]).iter().find(|it| it["manager"] == MANAGER).unwrap();
     assert_eq!(ours["fieldsV1"], json!({"f:status": {"f:nominatedNodeName": {}}}), "and nothing else");
 }
+
+fn node_of(world: &World, pod: &str) -> String {
+    let pod = world.get(ResourceId::PODS, pod).unwrap();
+    object::text(&pod, &["spec", "nodeName"]).to_owned()
+}
+
+/// The pods have no scheduler, so only the actuator can bind them.
+#[tokio::test(start_paused = true)]
+async fn pods_are_bound_to_their_planned_nodes_only_if_that_is_enabled() {
+    for bind_pods in [true, false] {
+        let mut setup = one_to_a_node();
+        setup.options.bind_pods = bind_pods;
+        let scene = Scene::begin(setup).await;
+        waits(&scene.world, "a", "3");
+        waits(&scene.world, "b", "3");
+        let ready = |world: &World| in_service(world) == 2;
+        scene.until("both nodes are in service", 3 * MINUTE, ready).await;
+        // Less than the time for which the pods stay reserved.
+        scene.pass(Duration::from_secs(5)).await;
+        let bound = ["a", "b"].map(|pod| node_of(&scene.world, pod));
+        if bind_pods {
+            assert_ne!(bound[0], bound[1], "{}", scene.summary());
+            assert!(bound.iter().all(|node| !node.is_empty()), "{bound:?}\n{}", scene.summary());
+        } else {
+            assert_eq!(bound, ["", ""], "{}", scene.summary());
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! The scenarios. Each runs in its own environment and returns figures, or an error that describes the failure.
 
+mod bind_pods;
 mod by_hand;
 mod capacity;
 mod chart;
@@ -87,6 +88,15 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         installed: true,
         plimsoll: Plimsoll::Running,
         play: interruption::play,
+    },
+    Scenario {
+        name: "bind-pods",
+        shows: "--bind-pods beside kube-scheduler: 300 pods, none bound twice or elsewhere",
+        region: REGION,
+        cluster: "bind-pods",
+        installed: true,
+        plimsoll: Plimsoll::Running,
+        play: bind_pods::play,
     },
     Scenario {
         name: "capacity",

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::path::Path;
 
-/// Audit policy: writes to claims with request and response, leaders, kube-scheduler's conditions of pods, all requests
+/// Audit policy: writes to claims with request and response, leaders, kube-scheduler's conditions of pods, bindings, all requests
 /// of Plimsoll, and changes of pods and nodes.
 pub(crate) const POLICY: &str = r#"
 apiVersion: audit.k8s.io/v1
@@ -25,6 +25,10 @@ rules:
   verbs: [update, patch]
   resources:
   - {group: "", resources: [pods/status]}
+- level: Request
+  verbs: [create]
+  resources:
+  - {group: "", resources: [pods/binding]}
 - level: Metadata
   userGroups: ["system:serviceaccounts:plimsoll-system"]
 - level: Metadata

@@ -7,6 +7,7 @@ use plimsoll_model::execution::OutcomeReason;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, OfferingChoice};
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator, Requirement, Requirements};
+use plimsoll_model::resources::Resources;
 use plimsoll_model::taints::Taint;
 use std::collections::BTreeSet;
 
@@ -46,7 +47,7 @@ impl OwnLabels<'_> {
 /// Labels that every claim of the pool has.
 fn own_labels<'a>(pool: &'a NodePool, class: &'a EC2NodeClass) -> OwnLabels<'a> {
     let mut labels: Vec<(&str, &str)> = pool.spec.template.labels().collect();
-    labels.push((label::NODE_POOL, pool.metadata.name.as_deref().unwrap_or_default()));
+    labels.extend(pool.metadata.name.as_deref().map(|name| (label::NODE_POOL, name)));
     labels.push((label::EC2_NODE_CLASS, class.metadata.name.as_deref().unwrap_or_default()));
     OwnLabels(labels)
 }
@@ -81,6 +82,30 @@ pub(super) fn requirements(launch: &Launch, pool: &NodePool, class: &EC2NodeClas
         }
         None => Ok(combined),
     }
+}
+
+/// All available offerings that the requirements allow and that fit the requests, the cheapest first.
+pub(in crate::launch) fn offerings(
+    catalog: &Catalog,
+    requirements: &Requirements,
+    requests: &Resources,
+) -> Vec<OfferingChoice> {
+    let types = catalog.instance_types.iter().filter(|it| requests.fits_in(&it.allocatable()));
+    let allowed = types.flat_map(|instance_type| {
+        let offerings = instance_type.offerings.iter().filter(move |offering| {
+            offering.available && requirements.iter().all(|it| admits(it, instance_type, offering, &catalog.region))
+        });
+        offerings.map(|offering| OfferingChoice {
+            instance_type: instance_type.name.clone(),
+            zone: offering.zone.clone(),
+            capacity_type: offering.capacity_type,
+            price: offering.price,
+            reservation: offering.reservation_id().map(str::to_owned),
+        })
+    });
+    let mut choices: Vec<OfferingChoice> = allowed.collect();
+    choices.sort_by(|a, b| (a.price, &a.instance_type, &a.zone).cmp(&(b.price, &b.instance_type, &b.zone)));
+    choices
 }
 
 /// Whether an offering can be requested: `false` if the node class cannot use it now.

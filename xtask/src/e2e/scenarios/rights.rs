@@ -45,6 +45,7 @@ const CASES: &[Case] = &[
     ("actuator", "delete", "pods", "default", true),
     ("actuator", "create", "pods", "default", false),
     ("actuator", "patch", "pods/x --subresource=status", "default", true),
+    ("actuator", "create", "pods --subresource=binding", "default", false),
     ("actuator", "patch", "pods", "default", false),
     ("watcher", "patch", "pods/x --subresource=status", "default", false),
     ("actuator", "delete", "nodes", "", true),

@@ -1,0 +1,273 @@
+//! Launches NodeClaims that a user created without a NodePool (spec: core section 1.2). Their own requirements, resource
+//! requests and taints decide which offerings are requested.
+//!
+//! The launch group and the client token are derived from the claim's UID, and the launch request is written to the
+//! claim before it is sent. From then on, the claim is handled like any other (see [`super::record`]).
+
+use super::LaunchGroup;
+use super::admit::{self, Admission, NotAdmitted};
+use super::attempt::Attempt;
+use super::build;
+use super::purchase::RequestError;
+use super::record::{self, annotation, primary_annotations};
+use super::replacement::requests;
+use crate::clock::Timestamped;
+use crate::controller_loop::{self, Candidate, Requeue};
+use crate::durable;
+use crate::events::{Note, Recorder, object};
+use crate::fencing::NotAllowed;
+use crate::io::{ObjectPart, UpdateResult, WriteError, Writes};
+use crate::launch_template::LaunchTemplates;
+use crate::ledger::reserved_text;
+use crate::metrics::ActuatorMetrics;
+use crate::state::launch_group::{GroupKey, standalone_action};
+use crate::stores::{WatchedKind, provider_id};
+use kube::ResourceExt;
+use plimsoll_api::condition::node_claim::{CONDITIONS, LAUNCHED};
+use plimsoll_api::condition::{self, Moment, Status};
+use plimsoll_api::node_pool::{NodeClaimTemplate, NodeClaimTemplateSpec, TemplateMetadata};
+use plimsoll_api::{NodeClaim, NodePool, NodePoolSpec, hash};
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::identity::NodePoolName;
+use plimsoll_model::names::{TERMINATION_FINALIZER, annotation as key, label};
+use plimsoll_model::plan::Launch;
+use plimsoll_model::requirements::{NodeSelectorRequirement, Requirements};
+use plimsoll_model::snapshot::LedgerPosition;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Pause before a claim that cannot be launched is tried again: its node class may become ready, or capacity free. The
+/// lifecycle controller deletes the claim after its launch timeout.
+const RETRY: Duration = Duration::from_secs(10);
+/// Reason of the condition `Launched` and of the Event of a claim that cannot be launched now.
+const LAUNCH_FAILED: &str = "LaunchFailed";
+/// Maximum length of the condition's message in bytes, as in Karpenter.
+const MAX_MESSAGE: usize = 300;
+
+/// Dependencies of the controller.
+#[derive(Clone)]
+pub struct StandaloneClaims {
+    /// Stores, catalogs, ledger and queue of launches.
+    pub admission: Admission,
+    /// Launch templates.
+    pub launch_templates: LaunchTemplates,
+    /// Writes to the cluster.
+    pub writes: Writes,
+    /// Events on objects.
+    pub events: Recorder,
+    /// Metrics.
+    pub metrics: ActuatorMetrics,
+}
+
+/// Why a claim is not launched now.
+#[derive(Debug, thiserror::Error)]
+enum NotLaunched {
+    #[error("{0}")]
+    Claim(String),
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error(transparent)]
+    NotAllowed(#[from] NotAllowed),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// Launches claims until `stop`. Must be started only once a former leader's calls are over.
+pub async fn run(deps: StandaloneClaims, stop: CancellationToken) {
+    let work = |claim: Arc<NodeClaim>| reconcile(deps.clone(), claim);
+    controller_loop::run(
+        &deps.metrics.reconciles.of("standalone_claims"),
+        &deps.admission.stores,
+        &deps.admission.fence,
+        &stop,
+        &[WatchedKind::NodeClaim, WatchedKind::EC2NodeClass],
+        || candidates(&deps),
+        work,
+    )
+    .await;
+}
+
+fn candidates(deps: &StandaloneClaims) -> Vec<Candidate<Arc<NodeClaim>>> {
+    let claims = deps.admission.stores.claims.state().into_iter().filter(|claim| awaits_launch(claim));
+    claims.map(|claim| Candidate { key: claim.name_any(), version: None, input: claim }).collect()
+}
+
+/// Whether a claim belongs to no NodePool.
+#[must_use]
+pub fn is_standalone(claim: &NodeClaim) -> bool {
+    !claim.labels().contains_key(label::NODE_POOL)
+}
+
+/// Whether nobody has started to launch a standalone claim.
+fn awaits_launch(claim: &NodeClaim) -> bool {
+    let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    is_standalone(claim)
+        && claim.metadata.deletion_timestamp.is_none()
+        && annotation(claim, key::LAUNCH_GROUP).is_none()
+        && provider_id(claim).is_none()
+        && !condition::is_true(conditions, LAUNCHED)
+}
+
+async fn reconcile(deps: StandaloneClaims, claim: Arc<NodeClaim>) -> Result<Requeue, WriteError> {
+    match launch(&deps, &claim).await {
+        Ok(()) => Ok(None),
+        Err(NotLaunched::Write(error)) => Err(error),
+        // A new leader waits until the calls of its predecessor are over.
+        Err(NotLaunched::NotAllowed(_)) => Ok(Some(RETRY)),
+        Err(error @ (NotLaunched::Claim(_) | NotLaunched::Request(_))) => {
+            report(&deps, &claim, error.to_string()).await?;
+            Ok(Some(RETRY))
+        }
+    }
+}
+
+/// Admits the launch of a claim, writes it to the claim and hands it to the launcher.
+async fn launch(deps: &StandaloneClaims, claim: &NodeClaim) -> Result<(), NotLaunched> {
+    let (admission, name) = (&deps.admission, record::name(claim));
+    admission.fence.check_admission()?;
+    let refused = |message: String| NotLaunched::Claim(message);
+    let class_name = &claim.spec.node_class_ref.name;
+    let (class, catalog) = admit::look_up_class(admission, class_name).map_err(|it| refused(it.message))?;
+    let proposed = proposal(claim, &catalog).map_err(refused)?;
+    let action = &proposed.action_id;
+    // A fixed position: the claim has one launch group, whichever leader launches it.
+    let Some(group) = GroupKey::of(std::slice::from_ref(action), LedgerPosition::default()) else { return Ok(()) };
+    // Already being launched; the watch cache does not show it yet.
+    let Some(active) = admission.launches.activate(&group.id) else { return Ok(()) };
+    let objects = (Arc::new(template(claim)), class, catalog);
+    let admitted = admit::admit(admission, &proposed, objects, |_, _, reserved| {
+        admission.ledger.with(|ledger| ledger.admit_standalone(name, action, reserved.clone()))
+    });
+    let admitted = admitted.map_err(|error| match error {
+        NotAdmitted::Refused(refusal) => refused(refusal.message),
+        NotAdmitted::Rejected(rejection) => refused(rejection.to_string()),
+        // Not an answer to a standalone claim.
+        NotAdmitted::Repeated(_) => refused("the launch is already in progress".to_owned()),
+    })?;
+    let request = match admit::purchase(admission, &admitted) {
+        Ok(purchase) => purchase.request(&deps.launch_templates, &group, Some(name)).await,
+        Err(error) => Err(error),
+    };
+    let request = match request {
+        Ok(request) => request,
+        Err(error) => {
+            admission.ledger.with(|ledger| ledger.gone(name));
+            return Err(error.into());
+        }
+    };
+    let attempt = Attempt::first(request, admission.clock.timestamp());
+    let mut annotations = primary_annotations(&attempt);
+    for (key, value) in [
+        (key::OWNER, key::OWNER_VALUE.to_owned()),
+        (key::ACTION_ID, action.0.clone()),
+        // Cannot fail: a struct of strings and numbers.
+        (key::LAUNCH_GROUP, durable::write(&group).unwrap_or_default()),
+        (key::RESERVED, reserved_text(&admitted.reserved)),
+        (key::EPOCH, admission.fence.epoch().to_string()),
+        (key::EC2_NODE_CLASS_HASH, hash::ec2_node_class(&admitted.class.spec, &admission.settings.cluster_ca_bundle)),
+        (key::EC2_NODE_CLASS_HASH_VERSION, hash::EC2_NODE_CLASS_VERSION.to_owned()),
+        (key::WHY, "NodeClaim without a NodePool".to_owned()),
+    ] {
+        annotations.insert(key.to_owned(), value);
+    }
+    let written = deps.writes.update(claim, ObjectPart::Main, |claim| mark(claim, &annotations)).await?;
+    match written {
+        UpdateResult::Written(claim) => {
+            tracing::info!(node_claim = name, group = group.id, "launching NodeClaim without NodePool");
+            let cycle_id = format!("standalone-{name}");
+            let claims = BTreeMap::from([(name.to_owned(), *claim)]);
+            active.launch(LaunchGroup { key: group, claims, cycle_id }, attempt);
+        }
+        // Its launch was written by an earlier attempt without a response, or the claim is being deleted.
+        UpdateResult::Unchanged => {}
+        UpdateResult::Gone => admission.ledger.with(|ledger| ledger.gone(name)),
+    }
+    Ok(())
+}
+
+/// Writes the launch to a claim, unless that was done before.
+fn mark(claim: &mut NodeClaim, annotations: &BTreeMap<String, String>) {
+    if !awaits_launch(claim) {
+        return;
+    }
+    claim.annotations_mut().extend(annotations.clone());
+    let class = claim.spec.node_class_ref.name.clone();
+    claim.labels_mut().entry(label::EC2_NODE_CLASS.to_owned()).or_insert(class);
+    let finalizers = claim.finalizers_mut();
+    if !finalizers.iter().any(|finalizer| finalizer == TERMINATION_FINALIZER) {
+        finalizers.push(TERMINATION_FINALIZER.to_owned());
+    }
+}
+
+/// The launch that a claim asks for, with all offerings that satisfy it.
+fn proposal(claim: &NodeClaim, catalog: &Catalog) -> Result<Launch, String> {
+    let uid = claim.metadata.uid.as_deref().ok_or("the NodeClaim has no UID")?;
+    let planned: Vec<NodeSelectorRequirement> =
+        claim.spec.requirements.iter().map(NodeSelectorRequirement::from).collect();
+    let mut requirements = Requirements::from_api(&planned).map_err(|error| format!("spec.requirements: {error}"))?;
+    let labels = claim.labels().iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    requirements.add_all(&Requirements::from_labels(labels));
+    let requests = requests(claim)?;
+    let offerings = build::offerings(catalog, &requirements, &requests);
+    if offerings.is_empty() {
+        let class = &claim.spec.node_class_ref.name;
+        return Err(format!(
+            "no available offering of EC2NodeClass {class} satisfies spec.requirements, metadata.labels and \
+             spec.resources.requests"
+        ));
+    }
+    Ok(Launch {
+        action_id: standalone_action(uid),
+        node_pool: NodePoolName::default(),
+        node_class: claim.spec.node_class_ref.name.clone(),
+        offerings: Arc::new(offerings),
+        requirements: Arc::new(planned),
+        requests,
+        taints: claim.spec.taints.iter().map(Into::into).collect(),
+        labels: BTreeMap::default(),
+        pods: Vec::new(),
+        prioritized: false,
+        why: String::new(),
+    })
+}
+
+/// The claim as the template of a pool without a name, so that it is narrowed and requested like launches of a pool.
+fn template(claim: &NodeClaim) -> NodePool {
+    let spec = &claim.spec;
+    let labels = claim.labels().clone();
+    let template = NodeClaimTemplate {
+        metadata: Some(TemplateMetadata { labels, ..TemplateMetadata::default() }),
+        spec: NodeClaimTemplateSpec {
+            taints: spec.taints.clone(),
+            startup_taints: spec.startup_taints.clone(),
+            requirements: spec.requirements.clone(),
+            node_class_ref: spec.node_class_ref.clone(),
+            termination_grace_period: spec.termination_grace_period.clone(),
+            expire_after: spec.expire_after.clone(),
+        },
+    };
+    let mut pool = NodePool::new("", NodePoolSpec { template, ..NodePoolSpec::default() });
+    pool.metadata.name = None;
+    pool
+}
+
+/// Reports why a claim is not launched now.
+async fn report(deps: &StandaloneClaims, claim: &NodeClaim, mut message: String) -> Result<(), WriteError> {
+    while message.len() > MAX_MESSAGE {
+        message.pop();
+    }
+    tracing::warn!(node_claim = record::name(claim), message, "NodeClaim without NodePool cannot be launched now");
+    deps.events.publish(Note::warning(object(claim), LAUNCH_FAILED, message.as_str()));
+    let now = deps.admission.clock.now();
+    let show = |claim: &mut NodeClaim| {
+        if awaits_launch(claim) {
+            let moment = Moment::of(&claim.metadata, now);
+            let conditions = &mut claim.status.get_or_insert_default().conditions;
+            CONDITIONS.set(conditions, moment, LAUNCHED, Status::Unknown, LAUNCH_FAILED, &message);
+        }
+    };
+    deps.writes.update(claim, ObjectPart::Status, show).await?;
+    Ok(())
+}

@@ -1,0 +1,261 @@
+//! Binds pods to their planned nodes (`--bind-pods`), as soon as the nodes accept them. Without it, kube-scheduler binds
+//! them, after its own back-off.
+//!
+//! A pod is bound only where kube-scheduler could bind it now: each round replays kube-scheduler's filters on the watch
+//! cache. The API server binds a pod at most once; whoever comes second gets a conflict, which is an answer and no
+//! error. Pods with volumes or resource claims are left to kube-scheduler, which prepares these before it binds.
+
+use super::{COALESCE, CONCURRENT_WRITES, Nominations, TICK, planned_nodes, step};
+use crate::clock::Timestamped;
+use crate::fencing::CLUSTER_CALL;
+use crate::pods;
+use crate::stores::WatchedKind;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use plimsoll_kubesched::{ClusterState, Nominated};
+use plimsoll_model::identity::PodUid;
+use plimsoll_model::names::taint;
+use plimsoll_model::snapshot::SnapshotIndex;
+use plimsoll_model::time::{Millis, Timestamp};
+use plimsoll_snapshot::{Extra, Objects, Source};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// Bindings per round. The next round recomputes the rest, since kube-scheduler may have bound it by then.
+const PER_ROUND: usize = 200;
+/// Delay before a binding without a visible effect is repeated.
+const RETRY_DELAY: Millis = Millis::from_seconds(10);
+
+/// Result of a binding.
+enum BindResult {
+    Bound,
+    /// Somebody else has bound the pod, or it is gone.
+    Overtaken,
+    /// RBAC does not allow it.
+    Forbidden(String),
+    Failed(String),
+}
+
+/// A pod and its planned node.
+#[derive(Debug, Clone)]
+struct Binding {
+    pod: Arc<Pod>,
+    node: String,
+}
+
+/// Binds until `stop`, or until a binding is forbidden.
+pub(crate) async fn run(deps: Nominations, stop: CancellationToken) {
+    if !deps.settings.bind_pods {
+        return;
+    }
+    let bind = async {
+        deps.stores.wait_ready().await;
+        let mut changes = deps.stores.changes(&[WatchedKind::Pod, WatchedKind::Node, WatchedKind::NodeClaim]);
+        let (mut ledger, mut placements) = (deps.ledger.subscribe(), deps.placements.subscribe());
+        let mut sent = Sent::default();
+        loop {
+            ledger.mark_unchanged();
+            placements.mark_unchanged();
+            let allowed = deps.fence.check(CLUSTER_CALL).is_ok();
+            let bindings = if allowed { sent.due(&deps) } else { Vec::new() };
+            let more = bindings.len() == PER_ROUND;
+            if let Err(problem) = perform(&deps, bindings).await {
+                tracing::warn!(problem, "pods are not bound to their planned nodes: allow create of pods/binding");
+                return;
+            }
+            if !more {
+                tokio::select! {
+                    biased;
+                    () = changes.next() => {}
+                    () = ledger.changed() => {}
+                    () = placements.changed() => {}
+                    () = tokio::time::sleep(TICK) => {}
+                }
+                tokio::time::sleep(COALESCE).await;
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => {}
+        () = bind => {}
+    }
+}
+
+/// Recent bindings, which the watch cache may not show yet: the node of each pod, and when it was sent.
+#[derive(Debug, Default)]
+struct Sent(BTreeMap<PodUid, (String, Timestamp)>);
+
+impl Sent {
+    /// The bindings that are due, in order of nodes and pods.
+    fn due(&mut self, deps: &Nominations) -> Vec<Binding> {
+        let now = deps.clock.timestamp();
+        self.0.retain(|_, (_, at)| at.plus(RETRY_DELAY) > now);
+        let pods = deps.stores.pods.state();
+        if !pods.iter().any(|pod| is_bindable(pod)) {
+            return Vec::new();
+        }
+        let nodes = deps.stores.nodes.state();
+        let bindings = self.bindable(&pods, &nodes, &planned_nodes(deps, now), now);
+        self.0.extend(bindings.iter().map(|it| (uid(&it.pod), (it.node.clone(), now))));
+        bindings
+    }
+
+    /// The planned pods that kube-scheduler could bind to their nodes now, one after another.
+    fn bindable(
+        &self,
+        pods: &[Arc<Pod>],
+        nodes: &[Arc<Node>],
+        planned: &BTreeMap<PodUid, String>,
+        now: Timestamp,
+    ) -> Vec<Binding> {
+        let open = nodes.iter().filter(|node| accepts_pods(node));
+        let open: BTreeMap<&str, &Node> =
+            open.filter_map(|node| Some((node.metadata.name.as_deref()?, &**node))).collect();
+        let mut candidates: BTreeMap<PodUid, Binding> = BTreeMap::new();
+        for pod in pods.iter().filter(|pod| is_bindable(pod)) {
+            let uid = uid(pod);
+            let node = planned.get(&uid).filter(|_| !self.0.contains_key(&uid));
+            let Some((name, node)) = node.and_then(|name| open.get_key_value(name.as_str())) else { continue };
+            // Another node may have been chosen for the pod, such as one where kube-scheduler preempts pods.
+            let is_elsewhere = step::nominated(pod).is_some_and(|nominated| nominated != *name);
+            if !is_elsewhere && tolerates(pod, node) {
+                candidates.insert(uid, Binding { pod: Arc::clone(pod), node: (*name).to_owned() });
+            }
+        }
+        if candidates.is_empty() {
+            return Vec::new();
+        }
+        let mut admitted = self.admitted(pods, nodes, candidates, now);
+        admitted.sort_by_cached_key(|binding| (binding.node.clone(), pods::full_name(&binding.pod)));
+        admitted.truncate(PER_ROUND);
+        admitted
+    }
+
+    /// The candidates that pass kube-scheduler's filters beside the bound pods, the pods sent before, and the candidates
+    /// before them.
+    fn admitted(
+        &self,
+        pods: &[Arc<Pod>],
+        nodes: &[Arc<Node>],
+        mut candidates: BTreeMap<PodUid, Binding>,
+        now: Timestamp,
+    ) -> Vec<Binding> {
+        // Nominations of these pods must not count beside the pods themselves.
+        let pending = |pod: &Arc<Pod>| {
+            let (uid, mut pod) = (uid(pod), Arc::clone(pod));
+            let is_ours = candidates.contains_key(&uid) || self.0.contains_key(&uid);
+            if is_ours && let Some(status) = &mut Arc::make_mut(&mut pod).status {
+                status.nominated_node_name = None;
+            }
+            pod
+        };
+        let objects = Objects {
+            nodes: nodes.iter().map(|node| (**node).clone()).collect(),
+            pods: pods.iter().map(pending).collect(),
+            ..Objects::default()
+        };
+        // Every unbound pod counts as pending, also while kube-scheduler has not marked it again.
+        let extra = Extra { now, source: Source::Files, ..Extra::default() };
+        let (snapshot, _) = plimsoll_snapshot::build(&objects, &extra);
+        let mut state = ClusterState::new(&snapshot, &SnapshotIndex::new(&snapshot));
+        let places: BTreeMap<String, usize> =
+            (0..state.nodes()).map(|node| (state.node_name(node).0.clone(), node)).collect();
+        let slots = state.pods().to_vec();
+        for slot in &slots {
+            let sent = self.0.get(&slot.uid).and_then(|(node, _)| places.get(node));
+            sent.into_iter().for_each(|node| state.bind(slot.shape, *node));
+        }
+        let mut admitted = Vec::new();
+        for slot in &slots {
+            let Some(binding) = candidates.remove(&slot.uid) else { continue };
+            let Some(node) = places.get(&binding.node).copied() else { continue };
+            if state.filter(slot.shape, node, &Nominated::default()).is_ok() {
+                state.bind(slot.shape, node);
+                admitted.push(binding);
+            }
+        }
+        admitted
+    }
+}
+
+fn uid(pod: &Pod) -> PodUid {
+    PodUid(pods::uid(pod))
+}
+
+/// Whether nothing but a node is missing to a pod.
+fn is_bindable(pod: &Pod) -> bool {
+    let Some(spec) = &pod.spec else { return false };
+    let needs_preparation = |volumes: &[k8s_openapi::api::core::v1::Volume]| {
+        volumes.iter().any(|it| it.persistent_volume_claim.is_some() || it.ephemeral.is_some())
+    };
+    step::is_waiting(pod)
+        && spec.scheduling_gates.as_ref().is_none_or(Vec::is_empty)
+        && spec.resource_claims.as_ref().is_none_or(Vec::is_empty)
+        && !spec.volumes.as_deref().is_some_and(needs_preparation)
+}
+
+/// Whether the node is in service and not cordoned. Taints are compared with each pod.
+fn accepts_pods(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let is_ready = conditions.into_iter().any(|it| it.type_ == "Ready" && it.status == "True");
+    let spec = node.spec.as_ref();
+    let is_cordoned = spec.and_then(|spec| spec.unschedulable).unwrap_or(false);
+    let taints = spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+    let is_closed = taints.iter().any(|it| it.key == taint::DISRUPTED || it.key == taint::UNREGISTERED);
+    is_ready && !is_cordoned && !is_closed && node.metadata.deletion_timestamp.is_none()
+}
+
+/// Whether the pod tolerates all taints of the node, startup taints included.
+fn tolerates(pod: &Pod, node: &Node) -> bool {
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    let mut taints = taints.filter(|it| matches!(it.effect.as_str(), "NoSchedule" | "NoExecute"));
+    taints.all(|taint| pods::tolerates(pod, taint))
+}
+
+/// Sends the bindings.
+///
+/// # Errors
+/// A binding is forbidden.
+async fn perform(deps: &Nominations, bindings: Vec<Binding>) -> Result<(), String> {
+    let mut answers = futures::stream::iter(bindings)
+        .map(|binding| async move {
+            let answer = bind(deps, &binding).await;
+            (binding, answer)
+        })
+        .buffer_unordered(CONCURRENT_WRITES);
+    let (mut failed, mut example) = (0_u32, String::new());
+    while let Some((Binding { pod, node }, answer)) = answers.next().await {
+        let result = match &answer {
+            BindResult::Bound => "bound",
+            BindResult::Overtaken => "overtaken",
+            BindResult::Forbidden(_) => "forbidden",
+            BindResult::Failed(_) => "failed",
+        };
+        deps.metrics.bindings.with_label_values(&[result]).inc();
+        tracing::debug!(pod = pods::full_name(&pod), node, result, "binding");
+        match answer {
+            BindResult::Forbidden(problem) => return Err(problem),
+            BindResult::Failed(problem) => (failed, example) = (failed + 1, problem),
+            BindResult::Bound | BindResult::Overtaken => {}
+        }
+    }
+    if failed > 0 {
+        tracing::warn!(failed, example, "pods not bound, kube-scheduler may bind them");
+    }
+    Ok(())
+}
+
+async fn bind(deps: &Nominations, Binding { pod, node }: &Binding) -> BindResult {
+    match deps.writes.bind(pod, node).await {
+        Ok(Ok(())) => BindResult::Bound,
+        Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => BindResult::Overtaken,
+        Ok(Err(kube::Error::Api(status))) if status.code == 403 => BindResult::Forbidden(status.message.clone()),
+        Ok(Err(error)) => BindResult::Failed(error.to_string()),
+        Err(error) => BindResult::Failed(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,300 @@
+//! Rollout of a NodePool: replacing its drifted nodes. A canary, a node of the current specification, must prove itself
+//! before the rest follows within the pool's disruption budgets. If the canary fails, the rollout halts.
+//!
+//! Everything is derived from objects of the cluster, so that the watcher, which plans, and the actuator, which admits,
+//! come to the same answer, also after a restart. A halt is an annotation of the pool with the revision that failed, so
+//! that another template, node class or image ends it.
+
+use crate::kube_time;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool, condition, hash};
+use plimsoll_model::identity::ContentHasher;
+use plimsoll_model::names::annotation;
+use plimsoll_model::time::{Millis, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Nodes that must prove themselves unless the pool says otherwise.
+const DEFAULT_CANARIES: u32 = 1;
+/// Largest number of canaries that a pool may ask for, so that a mistyped number is reported.
+const MAX_CANARIES: u32 = 1000;
+/// How long a canary must have been in service. Within this time its pods arrive and start.
+const SOAK: Millis = Millis::from_seconds(60);
+/// A canary that is not in service after this time has failed. An instance without a Node fails after the same time.
+const IN_SERVICE_WITHIN: Millis = Millis::from_seconds(15 * 60);
+/// A canary that is not Ready for this long has failed.
+const NOT_READY_FOR: Millis = Millis::from_seconds(5 * 60);
+/// Hexadecimal digits of a revision (64 bits).
+const REVISION_DIGITS: usize = 16;
+
+/// The objects that a rollout rests on.
+#[derive(Debug, Clone, Copy)]
+pub struct RolloutObjects<'a> {
+    /// The pool.
+    pub pool: &'a NodePool,
+    /// Its node class, if it exists.
+    pub class: Option<&'a EC2NodeClass>,
+    /// Its claims.
+    pub claims: &'a [&'a NodeClaim],
+    /// Nodes by name; others may be among them.
+    pub nodes: &'a BTreeMap<&'a str, &'a Node>,
+    /// The current time.
+    pub now: Timestamp,
+}
+
+/// Where a rollout stands.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// An annotation holds it.
+    Paused,
+    /// An annotation is wrong, which holds it.
+    Invalid(String),
+    /// A canary of the current revision failed before.
+    Halted,
+    /// A canary has failed just now.
+    Failed {
+        /// The canary.
+        claim: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// No canary has proven itself. Has the reason why each one has not; at first there is none.
+    Canary(BTreeMap<String, String>),
+    /// The disruption budgets alone decide.
+    Open,
+}
+
+/// A rollout.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Rollout {
+    /// Where it stands.
+    pub stage: Stage,
+    /// Claims that have drifted.
+    pub drifted: usize,
+    /// Claims of the current specification.
+    pub current: usize,
+    /// Number of canaries.
+    pub canaries: u32,
+    /// When time alone may change the stage.
+    pub next_change: Option<Timestamp>,
+}
+
+impl Rollout {
+    /// How many nodes may be replaced for drift at the same time, beside what disruption budgets allow; `None`: any
+    /// number.
+    #[must_use]
+    pub fn limit(&self) -> Option<u32> {
+        match &self.stage {
+            Stage::Open => None,
+            Stage::Canary(waiting) if waiting.is_empty() => Some(self.canaries),
+            Stage::Canary(_) | Stage::Paused | Stage::Invalid(_) | Stage::Halted | Stage::Failed { .. } => Some(0),
+        }
+    }
+}
+
+/// The rollout of a pool; `None` if no node has drifted. `pods` are read only while a canary is judged.
+#[must_use]
+pub fn of<'p>(objects: &RolloutObjects<'_>, pods: impl IntoIterator<Item = &'p Pod>) -> Option<Rollout> {
+    let pool = objects.pool;
+    let drifted_since = |claim: &&NodeClaim| {
+        let drifted = condition_of(claim, condition::node_claim::DRIFTED)?;
+        (drifted.status == "True").then(|| kube_time::timestamp(&drifted.last_transition_time))
+    };
+    let since: Vec<Timestamp> = objects.claims.iter().filter_map(drifted_since).collect();
+    let start = *since.iter().min()?;
+    let of_revision = CurrentRevision::new(pool, objects.class);
+    let is_canary = |claim: &&&NodeClaim| {
+        drifted_since(claim).is_none()
+            && claim.metadata.deletion_timestamp.is_none()
+            && kube_time::created(&claim.metadata) >= start
+            && of_revision.has(claim)
+    };
+    let candidates: Vec<&NodeClaim> = objects.claims.iter().filter(is_canary).copied().collect();
+    let (stage, canaries, next_change) = match held(pool, &of_revision) {
+        Err(stage) => (stage, DEFAULT_CANARIES, None),
+        Ok(canaries) => {
+            let (stage, next_change) = judge(objects, &candidates, canaries, pods);
+            (stage, canaries, next_change)
+        }
+    };
+    Some(Rollout { stage, drifted: since.len(), current: candidates.len(), canaries, next_change })
+}
+
+/// The number of canaries, or what holds the rollout whatever they do.
+fn held(pool: &NodePool, current: &CurrentRevision) -> Result<u32, Stage> {
+    let value = |key: &str| pool.metadata.annotations.as_ref()?.get(key).map(String::as_str);
+    let invalid = |key: &str, problem: String| Stage::Invalid(format!("annotation {key}: {problem}"));
+    match value(annotation::ROLLOUT_PAUSED) {
+        Some("true") => return Err(Stage::Paused),
+        None | Some("false") => {}
+        Some(other) => {
+            return Err(invalid(annotation::ROLLOUT_PAUSED, format!("{other:?} is neither \"true\" nor \"false\"")));
+        }
+    }
+    if value(annotation::ROLLOUT_HALTED) == Some(current.id.as_str()) {
+        return Err(Stage::Halted);
+    }
+    let Some(text) = value(annotation::ROLLOUT_CANARIES) else { return Ok(DEFAULT_CANARIES) };
+    let canaries = text.parse().ok().filter(|canaries| *canaries <= MAX_CANARIES);
+    canaries.ok_or_else(|| {
+        invalid(annotation::ROLLOUT_CANARIES, format!("{text:?} is not a whole number from 0 to {MAX_CANARIES}"))
+    })
+}
+
+/// Judges the canaries.
+fn judge<'p>(
+    objects: &RolloutObjects<'_>,
+    candidates: &[&NodeClaim],
+    canaries: u32,
+    pods: impl IntoIterator<Item = &'p Pod>,
+) -> (Stage, Option<Timestamp>) {
+    if canaries == 0 {
+        return (Stage::Open, None);
+    }
+    let names = candidates.iter().filter_map(|claim| node_name(claim)).collect();
+    let waiting_pods = if candidates.is_empty() { BTreeMap::new() } else { waiting_pods(&names, pods) };
+    let (mut proven, mut waiting, mut failed, mut next) = (0_u32, BTreeMap::new(), None, None);
+    for claim in candidates {
+        let name = claim.metadata.name.clone().unwrap_or_default();
+        match verdict(objects, claim, &waiting_pods) {
+            Verdict::Proven => proven = proven.saturating_add(1),
+            Verdict::Waiting { why, until } => {
+                next = [next, until].into_iter().flatten().min();
+                waiting.insert(name, why);
+            }
+            Verdict::Failed(cause) => failed = failed.or(Some(Stage::Failed { claim: name, cause })),
+        }
+    }
+    if proven >= canaries {
+        return (Stage::Open, None);
+    }
+    (failed.unwrap_or(Stage::Canary(waiting)), next)
+}
+
+/// What is known about one canary.
+enum Verdict {
+    Proven,
+    /// Why it has not proven itself, and when time alone may change that.
+    Waiting {
+        why: String,
+        until: Option<Timestamp>,
+    },
+    Failed(String),
+}
+
+fn verdict(objects: &RolloutObjects<'_>, claim: &NodeClaim, waiting_pods: &BTreeMap<&str, String>) -> Verdict {
+    let waiting = |why: &str, until| Verdict::Waiting { why: why.to_owned(), until };
+    let initialized = condition_of(claim, condition::node_claim::INITIALIZED).filter(|it| it.status == "True");
+    let Some(initialized) = initialized else {
+        let registered = condition_of(claim, condition::node_claim::REGISTERED).is_some_and(|it| it.status == "True");
+        let until = kube_time::created(&claim.metadata).plus(IN_SERVICE_WITHIN);
+        // An instance without a Node is deleted by then.
+        return match registered {
+            true if until <= objects.now => Verdict::Failed("its Node is not initialized after 15 minutes".to_owned()),
+            true => waiting("its Node is not initialized yet", Some(until)),
+            false => waiting("it has no Node yet", None),
+        };
+    };
+    let node = node_name(claim).and_then(|name| objects.nodes.get(name).map(|node| (name, node)));
+    let Some((name, node)) = node else { return waiting("its Node is gone", None) };
+    let ready = node.status.iter().flat_map(|status| status.conditions.iter().flatten()).find(|it| it.type_ == "Ready");
+    if ready.is_none_or(|ready| ready.status != "True") {
+        let since = ready.and_then(|ready| ready.last_transition_time.as_ref()).map(kube_time::timestamp);
+        let until =
+            since.unwrap_or_else(|| kube_time::timestamp(&initialized.last_transition_time)).plus(NOT_READY_FOR);
+        let is_over = until <= objects.now;
+        return if is_over { Verdict::Failed(not_ready(name)) } else { waiting(&not_ready(name), Some(until)) };
+    }
+    let until = kube_time::timestamp(&initialized.last_transition_time).plus(SOAK);
+    if until > objects.now {
+        return waiting("it is in service for less than a minute", Some(until));
+    }
+    match waiting_pods.get(name) {
+        Some(pod) => waiting(&format!("pod {pod} is not running"), None),
+        None => Verdict::Proven,
+    }
+}
+
+fn not_ready(node: &str) -> String {
+    format!("Node {node} is not Ready")
+}
+
+/// A pod that has not started on each of these nodes, if there is one.
+fn waiting_pods<'n, 'p>(
+    nodes: &BTreeSet<&'n str>,
+    pods: impl IntoIterator<Item = &'p Pod>,
+) -> BTreeMap<&'n str, String> {
+    let mut waiting: BTreeMap<&str, String> = BTreeMap::new();
+    for pod in pods {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        if matches!(phase, Some("Running" | "Succeeded" | "Failed")) || pod.metadata.deletion_timestamp.is_some() {
+            continue;
+        }
+        let node = pod.spec.as_ref().and_then(|spec| nodes.get(spec.node_name.as_deref()?));
+        let Some(node) = node else { continue };
+        let part = |text: &Option<String>| text.clone().unwrap_or_default();
+        let name = format!("{}/{}", part(&pod.metadata.namespace), part(&pod.metadata.name));
+        // The first by name, so that the order of the pods does not matter.
+        let known = waiting.entry(node).or_insert_with(|| name.clone());
+        if name < *known {
+            *known = name;
+        }
+    }
+    waiting
+}
+
+fn condition_of<'c>(
+    claim: &'c NodeClaim,
+    name: &str,
+) -> Option<&'c k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition> {
+    condition::get(&claim.status.as_ref()?.conditions, name)
+}
+
+fn node_name(claim: &NodeClaim) -> Option<&str> {
+    claim.status.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// What the pool's new nodes are made of.
+struct CurrentRevision {
+    id: String,
+    pool_hash: String,
+    class_hash: Option<String>,
+    images: BTreeSet<String>,
+}
+
+impl CurrentRevision {
+    fn new(pool: &NodePool, class: Option<&EC2NodeClass>) -> Self {
+        let annotations = class.and_then(|class| class.metadata.annotations.as_ref());
+        let class_hash = annotations.and_then(|all| all.get(annotation::EC2_NODE_CLASS_HASH)).cloned();
+        let pool_hash = hash::node_pool(&pool.spec.template);
+        let status = class.and_then(|class| class.status.clone()).unwrap_or_default();
+        let images: BTreeSet<String> = status.amis.into_iter().map(|image| image.id).collect();
+        let subnets: BTreeSet<String> = status.subnets.into_iter().map(|subnet| subnet.id).collect();
+        let groups: BTreeSet<String> = status.security_groups.into_iter().map(|group| group.id).collect();
+        let mut hasher = ContentHasher::new("rollout revision");
+        hasher.text(&pool_hash);
+        hasher.text(class_hash.as_deref().unwrap_or_default());
+        for ids in [&images, &subnets, &groups] {
+            hasher.part(&ids.len().to_le_bytes());
+            ids.iter().for_each(|id| hasher.text(id));
+        }
+        Self { id: hasher.hex(REVISION_DIGITS), pool_hash, class_hash, images }
+    }
+
+    /// Whether the claim was launched with this revision. The condition `Drifted` of a claim comes a moment later.
+    fn has(&self, claim: &NodeClaim) -> bool {
+        let value = |key: &str| claim.metadata.annotations.as_ref()?.get(key);
+        let image = claim.status.as_ref().and_then(|status| status.image_id.as_ref());
+        value(annotation::NODE_POOL_HASH) == Some(&self.pool_hash)
+            && value(annotation::EC2_NODE_CLASS_HASH) == self.class_hash.as_ref()
+            && image.is_none_or(|image| self.images.contains(image))
+    }
+}
+
+/// The revision of the pool's new nodes, as [`annotation::ROLLOUT_HALTED`] names it.
+#[must_use]
+pub fn revision(pool: &NodePool, class: Option<&EC2NodeClass>) -> String {
+    CurrentRevision::new(pool, class).id
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+use super::*;
+use serde_json::{Value, json};
+
+const START: i64 = 1_767_225_600_000; // 2026-01-01T00:00:00Z
+
+/// The time this many seconds after the first drift.
+fn at(seconds: i64) -> Timestamp {
+    Timestamp(START + seconds * 1000)
+}
+
+fn rfc3339(seconds: i64) -> String {
+    jiff::Timestamp::from_millisecond(at(seconds).0).unwrap().to_string()
+}
+
+fn pool(annotations: &Value) -> NodePool {
+    let reference = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
+    serde_json::from_value(json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodePool",
+        "metadata": {"name": "default", "annotations": annotations},
+        "spec": {"template": {"spec": {"nodeClassRef": reference, "requirements": []}}},
+    }))
+    .unwrap()
+}
+
+fn class(image: &str) -> EC2NodeClass {
+    serde_json::from_value(json!({
+        "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass",
+        "metadata": {"name": "default", "annotations": {annotation::EC2_NODE_CLASS_HASH: "1"}},
+        "spec": {"subnetSelectorTerms": [], "securityGroupSelectorTerms": []},
+        "status": {"amis": [{"id": image, "name": image, "requirements": []}]},
+    }))
+    .unwrap()
+}
+
+fn condition(name: &str, status: &str, since: i64) -> Value {
+    json!({"type": name, "status": status, "reason": name, "message": "", "lastTransitionTime": rfc3339(since)})
+}
+
+/// A claim of the pool; its Node has its name.
+fn claim(name: &str, created: i64, image: &str, conditions: &[Value]) -> NodeClaim {
+    serde_json::from_value(json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+        "metadata": {"name": name, "creationTimestamp": rfc3339(created), "labels": {"karpenter.sh/nodepool": "default"},
+            "annotations": {annotation::NODE_POOL_HASH: hash::node_pool(&pool(&json!({})).spec.template),
+                annotation::EC2_NODE_CLASS_HASH: "1"}},
+        "spec": {"requirements": [], "nodeClassRef": {"group": "g", "kind": "k", "name": "default"}},
+        "status": {"nodeName": name, "imageID": image, "conditions": conditions},
+    }))
+    .unwrap()
+}
+
+fn old(name: &str) -> NodeClaim {
+    claim(name, -3600, "ami-old", &[condition("Initialized", "True", -3500), condition("Drifted", "True", 0)])
+}
+
+/// A claim of the new image that is in service since `since`.
+fn new(name: &str, since: i64) -> NodeClaim {
+    claim(name, 10, "ami-new", &[condition("Registered", "True", since), condition("Initialized", "True", since)])
+}
+
+fn node(name: &str, ready: &str, since: i64) -> Node {
+    serde_json::from_value(
+        json!({"metadata": {"name": name}, "status": {"conditions": [condition("Ready", ready, since)]}}),
+    )
+    .unwrap()
+}
+
+fn pod(name: &str, node: &str, phase: &str) -> Pod {
+    serde_json::from_value(
+        json!({"metadata": {"name": name, "namespace": "d"}, "spec": {"nodeName": node, "containers": []},
+        "status": {"phase": phase}}),
+    )
+    .unwrap()
+}
+
+fn rollout(pool: &NodePool, claims: &[NodeClaim], nodes: &[Node], pods: &[Pod], now: i64) -> Option<Rollout> {
+    let class = class("ami-new");
+    let claims: Vec<&NodeClaim> = claims.iter().collect();
+    let nodes = nodes.iter().map(|node| (node.metadata.name.as_deref().unwrap(), node)).collect();
+    of(&RolloutObjects { pool, class: Some(&class), claims: &claims, nodes: &nodes, now: at(now) }, pods)
+}
+
+fn limit(claims: &[NodeClaim], nodes: &[Node], pods: &[Pod], now: i64) -> Option<u32> {
+    rollout(&pool(&json!({})), claims, nodes, pods, now).unwrap().limit()
+}
+
+#[test]
+fn a_pool_without_drift_has_no_rollout() {
+    assert_eq!(rollout(&pool(&json!({})), &[new("a", 20)], &[], &[], 100), None);
+}
+
+#[test]
+fn the_first_node_may_be_replaced_and_then_the_canary_is_awaited() {
+    let mut claims = vec![old("a"), old("b")];
+    assert_eq!(limit(&claims, &[], &[], 5), Some(1));
+    claims.push(claim("c", 10, "ami-new", &[]));
+    assert_eq!(limit(&claims, &[], &[], 20), Some(0), "it boots");
+    claims[2] = new("c", 60);
+    let nodes = [node("c", "True", 60)];
+    assert_eq!(limit(&claims, &nodes, &[], 119), Some(0), "less than a minute in service");
+    assert_eq!(limit(&claims, &nodes, &[], 120), None);
+    let next = rollout(&pool(&json!({})), &claims, &nodes, &[], 119).unwrap().next_change;
+    assert_eq!(next, Some(at(120)), "a plan is due then");
+}
+
+#[test]
+fn the_pods_of_a_canary_must_run() {
+    let (claims, nodes) = ([old("a"), new("c", 60)], [node("c", "True", 60)]);
+    let pods = [pod("web", "c", "Pending"), pod("other", "a", "Pending"), pod("agent", "c", "Running")];
+    let Stage::Canary(waiting) = rollout(&pool(&json!({})), &claims, &nodes, &pods, 200).unwrap().stage else {
+        panic!("not waiting")
+    };
+    assert_eq!(waiting["c"], "pod d/web is not running");
+    assert_eq!(limit(&claims, &nodes, &pods[1..], 200), None);
+}
+
+#[test]
+fn nodes_of_another_revision_prove_nothing() {
+    let mut claims = [old("a"), new("c", 60)];
+    let nodes = [node("c", "True", 60)];
+    assert_eq!(limit(&claims, &nodes, &[], 200), None);
+    claims[1].status.as_mut().unwrap().image_id = Some("ami-old".to_owned());
+    assert_eq!(limit(&claims, &nodes, &[], 200), Some(1), "its condition Drifted is not written yet");
+    claims[1] = new("c", 60);
+    let annotations = claims[1].metadata.annotations.as_mut().unwrap();
+    annotations.insert(annotation::NODE_POOL_HASH.to_owned(), "other".to_owned());
+    assert_eq!(limit(&claims, &nodes, &[], 200), Some(1));
+    claims[1] = claim("c", -1, "ami-new", &[condition("Initialized", "True", 60)]);
+    assert_eq!(limit(&claims, &nodes, &[], 200), Some(1), "it is older than the drift");
+}
+
+#[test]
+fn a_canary_that_does_not_come_into_service_or_is_not_ready_fails() {
+    let stage = |claim: NodeClaim, nodes: &[Node], now| {
+        rollout(&pool(&json!({})), &[old("a"), claim], nodes, &[], now).unwrap().stage
+    };
+    let failed = |cause: &str| Stage::Failed { claim: "c".to_owned(), cause: cause.to_owned() };
+    let registered = || claim("c", 10, "ami-new", &[condition("Registered", "True", 30)]);
+    assert!(matches!(stage(registered(), &[], 909), Stage::Canary(_)));
+    assert_eq!(stage(registered(), &[], 910), failed("its Node is not initialized after 15 minutes"));
+    let unready = [node("c", "False", 100)];
+    assert!(matches!(stage(new("c", 60), &unready, 399), Stage::Canary(_)));
+    assert_eq!(stage(new("c", 60), &unready, 400), failed("Node c is not Ready"));
+    // A node that has proven itself keeps the rollout open whatever happens to a later one.
+    let nodes = [node("c", "False", 100), node("d", "True", 60)];
+    assert_eq!(limit(&[old("a"), new("c", 60), new("d", 60)], &nodes, &[], 400), None);
+}
+
+#[test]
+fn annotations_pause_halt_and_size_the_rollout() {
+    let claims = [old("a"), old("b"), new("c", 60)];
+    let nodes = [node("c", "True", 60)];
+    let of = |annotations: Value| rollout(&pool(&annotations), &claims, &nodes, &[], 200).unwrap();
+    let paused = of(json!({annotation::ROLLOUT_PAUSED: "true"}));
+    assert_eq!((&paused.stage, paused.limit()), (&Stage::Paused, Some(0)));
+    assert_eq!(of(json!({annotation::ROLLOUT_PAUSED: "false"})).limit(), None);
+    let revision = revision(&pool(&json!({})), Some(&class("ami-new")));
+    assert_eq!(of(json!({annotation::ROLLOUT_HALTED: revision})).stage, Stage::Halted);
+    assert_eq!(of(json!({annotation::ROLLOUT_HALTED: "of another image"})).limit(), None);
+    assert_eq!(of(json!({annotation::ROLLOUT_CANARIES: "2"})).limit(), Some(2));
+    let none = rollout(&pool(&json!({annotation::ROLLOUT_CANARIES: "0"})), &claims[..2], &[], &[], 1).unwrap();
+    assert_eq!(none.limit(), None);
+    for (key, value) in [(annotation::ROLLOUT_PAUSED, "yes"), (annotation::ROLLOUT_CANARIES, "10%")] {
+        let invalid = of(json!({ key: value }));
+        let Stage::Invalid(problem) = &invalid.stage else { panic!("{invalid:?}") };
+        assert!(problem.contains(key) && problem.contains(value), "{problem}");
+        assert_eq!(invalid.limit(), Some(0));
+    }
+}
+
+#[test]
+fn another_image_or_template_is_another_revision() {
+    let of = |image: &str| revision(&pool(&json!({})), Some(&class(image)));
+    assert_eq!(of("ami-new"), of("ami-new"));
+    assert_ne!(of("ami-new"), of("ami-newer"));
+    let mut other = pool(&json!({}));
+    other.spec.template.spec.expire_after = "1h".parse().ok();
+    assert_ne!(of("ami-new"), revision(&other, Some(&class("ami-new"))));
+}

@@ -1,0 +1,153 @@
+//! Rollouts: a canary of a new revision must prove itself before the other drifted nodes of a pool are replaced.
+
+use plimsoll_model::names::annotation;
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::plimsoll::Role;
+use plimsoll_sim::world::World;
+use plimsoll_tests::{HOUR, MINUTE, Scene, Setup, instances_ever_launched};
+use serde_json::{Value, json};
+
+/// A pool of this many nodes with one pod each. The budget is all nodes.
+async fn pool_of(nodes: u32) -> Scene {
+    let requirements = json!([{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m6i.xlarge"]}]);
+    let spec =
+        json!({"template": {"spec": {"requirements": requirements}}, "disruption": {"budgets": [{"nodes": "100%"}]}});
+    let scene = Scene::begin(Setup::with_pool(spec)).await;
+    scene.deploy("web", nodes, 3000);
+    scene.until_running(nodes as usize, 3 * MINUTE).await;
+    scene
+}
+
+/// Changes the template, so that all nodes drift.
+fn change_template(scene: &Scene, label: &str) {
+    let template = json!({"spec": {"template": {"metadata": {"labels": {"revision": label}}}}});
+    scene.world.patch(ResourceId::NODE_POOLS, "default", template).unwrap();
+}
+
+fn annotate(scene: &Scene, key: &str, value: &Value) {
+    let annotations = json!({"metadata": {"annotations": {key: value}}});
+    scene.world.patch(ResourceId::NODE_POOLS, "default", annotations).unwrap();
+}
+
+fn launched(world: &World) -> usize {
+    instances_ever_launched(world).len()
+}
+
+/// Nodes that have or had the label.
+fn of_revision(world: &World, label: &str) -> usize {
+    world.count(ResourceId::NODE_CLAIMS, |claim| object::label(claim, "revision") == Some(label))
+}
+
+fn all_are(world: &World, label: &str, nodes: usize) -> bool {
+    of_revision(world, label) == nodes
+        && world.all(ResourceId::NODE_CLAIMS).len() == nodes
+        && world.running_pods() == nodes
+}
+
+/// Status, reason and message of the pool's condition.
+fn progressing(world: &World) -> (String, String, String) {
+    let pool = world.get(ResourceId::NODE_POOLS, "default").unwrap();
+    let mut conditions = object::items(&pool, &["status", "conditions"]).iter();
+    let text = |it: &Value, field| object::text(it, &[field]).to_owned();
+    let shown = conditions.find(|it| object::text(it, &["type"]) == "RolloutProgressing");
+    shown.map(|it| (text(it, "status"), text(it, "reason"), text(it, "message"))).unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_node_goes_first_and_the_rest_together() {
+    let scene = pool_of(10).await;
+    change_template(&scene, "b");
+    scene.until("the canary boots", 2 * MINUTE, |world| launched(world) == 11).await;
+    let in_service = |world: &World| {
+        assert!(launched(world) <= 11, "more than the canary is launched");
+        world.count(ResourceId::NODE_CLAIMS, |claim| {
+            object::label(claim, "revision") == Some("b") && object::condition_is_true(claim, "Initialized")
+        }) == 1
+    };
+    scene.until("the canary is in service", 3 * MINUTE, in_service).await;
+    assert_eq!(progressing(&scene.world).1, "CanaryPending", "{:?}", progressing(&scene.world));
+    let took = scene.until("all nodes are new", HOUR, |world| all_are(world, "b", 10)).await;
+    assert!(took < 10 * MINUTE, "the rest is replaced together, not one by one: {took:?}");
+    assert_eq!(launched(&scene.world), 20, "{}", scene.summary());
+    scene.until("the condition is gone", 2 * MINUTE, |world| progressing(world).1.is_empty()).await;
+}
+
+/// A new image whose instances never become Nodes.
+#[tokio::test(start_paused = true)]
+async fn a_bad_image_costs_no_node_and_halts_the_rollout() {
+    let scene = pool_of(30).await;
+    let before: Vec<String> = scene.world.living_instances().into_keys().collect();
+    let images = scene.world.ec2.with(|cloud, now| {
+        let known: Vec<String> = cloud.images.keys().cloned().collect();
+        cloud.release_images("v20260101", now);
+        cloud.images.keys().filter(|id| !known.contains(id)).cloned().collect::<Vec<_>>()
+    });
+    scene.world.ec2.faults(|faults| faults.break_images(images));
+    scene.until("the canary is launched", 20 * MINUTE, |world| launched(world) == 31).await;
+    scene.until("the rollout halts", HOUR, |world| progressing(world).1 == "CanaryFailed").await;
+    let (status, _, message) = progressing(&scene.world);
+    assert_eq!(status, "False");
+    assert!(message.contains("its instance did not register as a Node in time"), "{message}");
+    let events = scene.world.events_of("NodePool", "default");
+    assert!(events.iter().any(|event| event.contains("RolloutHalted")), "{events:?}");
+    scene.pass(2 * HOUR).await;
+    let now = scene.world.living_instances();
+    assert_eq!(before.iter().filter(|id| !now.contains_key(*id)).count(), 0, "{}", scene.summary());
+    assert!(launched(&scene.world) <= 33, "{} instances were launched", launched(&scene.world));
+    assert_eq!(scene.world.running_pods(), 30);
+
+    // Another image is another revision.
+    scene.world.ec2.with(|cloud, now| cloud.release_images("v20260102", now));
+    let replaced = move |world: &World| {
+        let now = world.living_instances();
+        before.iter().all(|id| !now.contains_key(id)) && world.running_pods() == 30
+    };
+    scene.until("the good image is rolled out", 2 * HOUR, replaced).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_stops_the_rollout_and_its_end_resumes_it() {
+    let scene = pool_of(6).await;
+    annotate(&scene, annotation::ROLLOUT_PAUSED, &json!("true"));
+    change_template(&scene, "b");
+    scene.pass(30 * MINUTE).await;
+    assert_eq!((of_revision(&scene.world, "b"), launched(&scene.world)), (0, 6), "{}", scene.summary());
+    assert_eq!(progressing(&scene.world).1, "Paused");
+
+    annotate(&scene, annotation::ROLLOUT_PAUSED, &Value::Null);
+    scene.until("the canary is launched", 2 * MINUTE, |world| launched(world) == 7).await;
+    annotate(&scene, annotation::ROLLOUT_PAUSED, &json!("true"));
+    scene.pass(30 * MINUTE).await;
+    assert_eq!(launched(&scene.world), 7, "{}", scene.summary());
+    annotate(&scene, annotation::ROLLOUT_PAUSED, &json!("false"));
+    scene.until("all nodes are new", HOUR, |world| all_are(world, "b", 6)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_annotation_holds_the_rollout_and_says_so() {
+    let scene = pool_of(2).await;
+    annotate(&scene, annotation::ROLLOUT_CANARIES, &json!("10%"));
+    change_template(&scene, "b");
+    scene.pass(20 * MINUTE).await;
+    assert_eq!(launched(&scene.world), 2, "{}", scene.summary());
+    let (status, reason, message) = progressing(&scene.world);
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "InvalidAnnotation"));
+    assert!(message.contains(annotation::ROLLOUT_CANARIES), "{message}");
+    annotate(&scene, annotation::ROLLOUT_CANARIES, &json!("0"));
+    scene.until("all nodes are new", HOUR, |world| all_are(world, "b", 2)).await;
+}
+
+/// Each service dies while the canary boots and while the rest is replaced.
+#[tokio::test(start_paused = true)]
+async fn a_rollout_survives_the_end_of_each_service() {
+    let mut scene = pool_of(6).await;
+    change_template(&scene, "b");
+    for role in [Role::Actuator, Role::Watcher, Role::Scheduler] {
+        scene.pass(MINUTE / 2).await;
+        for process in scene.plimsoll.processes(role) {
+            scene.plimsoll.replace(&process).unwrap();
+        }
+    }
+    scene.until("all nodes are new", HOUR, |world| all_are(world, "b", 6)).await;
+    assert_eq!(launched(&scene.world), 12, "{}", scene.summary());
+}
