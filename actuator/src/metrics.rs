@@ -189,4 +189,4 @@ impl ActuatorMetrics {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
