@@ -31,6 +31,8 @@ use failures::Failures;
 use outcomes::Outcomes;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{ActionId, NodePoolName, PodUid};
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::names::USD_PER_HOUR_RESOURCE;
 use plimsoll_model::plan::Launch;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::LedgerPosition;
@@ -236,13 +238,7 @@ impl Ledger {
         }
         let reserve = max_usage(launch, catalog)?;
         self.check_reservations(&reserve)?;
-        let used = self.used(pool);
-        for (resource, limit) in facts.limits.iter() {
-            let (used, asked) = (used.get(resource), reserve.get(resource));
-            if asked > 0 && used.saturating_add(asked) > limit {
-                return Err(Rejection::LimitExceeded { resource: resource.to_owned(), limit, used, asked });
-            }
-        }
+        self.check_limits(pool, &reserve)?;
         Ok(reserve)
     }
 
@@ -254,13 +250,21 @@ impl Ledger {
         self.claims.get(name).filter(|claim| !over(claim)).map(|_| name.as_str())
     }
 
-    /// Records that a claim was launched: from now on its actual capacity counts. `capacity` includes `nodes: 1`.
+    /// Records that a claim was launched: from now on its actual capacity counts. `capacity` includes `nodes: 1`, and the
+    /// price if it is known; otherwise the reserved price still counts.
     pub fn launched(&mut self, claim: &str, capacity: Resources) {
         if let Some(record) = self.claims.get_mut(claim) {
-            record.counted = capacity;
+            record.counted = record::with_price(capacity, &record.counted);
             record.launched = true;
             let pool = record.pool.clone();
             self.failures.succeeded(&pool);
+        }
+    }
+
+    /// Records the price at which a launched claim counts.
+    pub fn priced(&mut self, claim: &str, price: MicroUsdPerHour) {
+        if let Some(record) = self.claims.get_mut(claim).filter(|record| record.launched) {
+            record.counted.set(USD_PER_HOUR_RESOURCE, price.0);
         }
     }
 

@@ -192,4 +192,4 @@ impl ActuatorMetrics {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,9 +1,10 @@
-//! Status of NodePools (hash, conditions, resources; spec: core sections 1.1 and 6.2), and the Drifted condition and
-//! last pod event time of their claims.
+//! Status of NodePools (hash, conditions, resources; spec: core sections 1.1 and 6.2), and the Drifted condition, last
+//! pod event time and price of their claims.
 
 mod claims;
 mod drift;
 mod pools;
+mod prices;
 mod reserved_labels;
 
 use crate::events::Recorder;
@@ -45,5 +46,10 @@ pub struct NodePoolStatus {
 /// Updates the status until `stop`.
 pub async fn run(deps: NodePoolStatus, stop: CancellationToken) {
     deps.stores.wait_ready().await;
-    tokio::join!(pools::run(&deps, &stop), claims::run(&deps, &stop), reserved_labels::run(&deps, &stop));
+    tokio::join!(
+        pools::run(&deps, &stop),
+        claims::run(&deps, &stop),
+        reserved_labels::run(&deps, &stop),
+        prices::run(&deps, &stop)
+    );
 }

@@ -7,6 +7,8 @@ use crate::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::names::annotation;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -112,6 +114,14 @@ pub struct NodeClaimSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = schema::pattern::NILLABLE_DURATION), extend("default" = "720h"))]
     pub expire_after: Option<NillableDuration>,
+}
+
+impl NodeClaim {
+    /// The price at which the launched claim counts against limits, if it is recorded and readable.
+    #[must_use]
+    pub fn price(&self) -> Option<MicroUsdPerHour> {
+        MicroUsdPerHour::parse_usd(self.metadata.annotations.as_ref()?.get(annotation::USD_PER_HOUR)?).ok()
+    }
 }
 
 impl NodeClaimSpec {

@@ -6,6 +6,8 @@ use crate::{
     node_overlay, schema,
 };
 use kube::{Resource, core::object::HasSpec};
+use plimsoll_model::names::USD_PER_HOUR_RESOURCE;
+use plimsoll_model::quantity::Quantity;
 use regex::Regex;
 use serde::Serialize;
 use serde_json::Value;
@@ -145,6 +147,9 @@ impl Validate for NodePool {
                 errors.push(FieldError::new("spec.weight", "a pool with replicas cannot have a weight"));
             }
         }
+        if let Some(error) = self.spec.limits.get(USD_PER_HOUR_RESOURCE).and_then(|limit| not_money(&limit.0)) {
+            errors.push(FieldError::new(format!("spec.limits[{USD_PER_HOUR_RESOURCE}]"), error));
+        }
         let template = &self.spec.template;
         requirements::check_labels(template, "spec.template.metadata.labels", &mut errors);
         let context = requirements::Context::pool("spec.template.spec");
@@ -158,6 +163,16 @@ impl Validate for NodePool {
             check_budget(budget, &format!("spec.disruption.budgets[{position}]"), &mut errors);
         }
         errors
+    }
+}
+
+/// Why a quantity is not an amount of US dollars per hour.
+fn not_money(text: &str) -> Option<String> {
+    match Quantity::parse(text) {
+        // The schema reports what is no quantity.
+        Err(error) => is_quantity(text).then(|| error.to_string()),
+        Ok(amount) if amount.is_negative() => Some(format!("{text} is negative")),
+        Ok(amount) => amount.amount_of(USD_PER_HOUR_RESOURCE).is_none().then(|| format!("{text} is too large")),
     }
 }
 

@@ -72,6 +72,7 @@ pub(crate) fn offerings(facts: &InstanceTypeFacts, zones: &[Zone], prices: &Pric
                 capacity_type,
                 price,
                 available: compatible && zone.usable,
+                list_price: None,
                 reservation: None,
             });
         }

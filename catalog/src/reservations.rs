@@ -59,6 +59,7 @@ mod tests {
             capacity_type: CapacityType::OnDemand,
             price: MicroUsdPerHour(96_000),
             available,
+            list_price: None,
             reservation: None,
         }
     }

@@ -6,10 +6,11 @@ use crate::Violation;
 use crate::facts::Facts;
 use offering_list::{NodeCapacities, OfferingList};
 use plimsoll_model::catalog::reservation_resource;
+use plimsoll_model::names::USD_PER_HOUR_RESOURCE;
 use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_model::requirements::NodeSelectorRequirement;
 use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::{NodePool, free_reservations};
+use plimsoll_model::snapshot::{Node, NodePool, free_reservations};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -96,12 +97,23 @@ fn launch_requirement<'l>(wanted: &NodeSelectorRequirement, launch: &'l Launch) 
     launch.requirements.iter().filter(matches).max_by_key(|requirement| requirement.min_values)
 }
 
+/// What a node counts against limits. If nobody recorded its price, the catalog's counts.
+fn usage(facts: &Facts<'_>, pool: &NodePool, node: &Node) -> Resources {
+    let mut usage = node.limit_usage.clone();
+    if pool.limits.contains(USD_PER_HOUR_RESOURCE) && !usage.contains(USD_PER_HOUR_RESOURCE) {
+        let catalog = pool.catalog.as_ref().and_then(|id| facts.catalogs.get(id));
+        let offering = catalog.and_then(|catalog| catalog.offering_of(&node.labels));
+        offering.into_iter().for_each(|offering| usage.set(USD_PER_HOUR_RESOURCE, offering.list_price().0));
+    }
+    usage
+}
+
 fn check_limits(facts: &Facts<'_>, growth: &BTreeMap<&str, Resources>, violations: &mut Vec<Violation>) {
     for pool in &facts.snapshot.node_pools {
         let Some(added) = growth.get(pool.name.as_str()) else { continue };
         let mut used = added.clone();
         let nodes = facts.snapshot.nodes.iter().filter(|node| node.node_pool.as_ref() == Some(&pool.name));
-        nodes.for_each(|node| used.add(&node.limit_usage));
+        nodes.for_each(|node| used.add(&usage(facts, pool, node)));
         // A limit that was exceeded before is only reported if the plan adds to it.
         let exceeded = pool.limits.iter().filter(|(name, limit)| added.get(name) > 0 && used.get(name) > *limit);
         violations.extend(

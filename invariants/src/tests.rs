@@ -73,6 +73,7 @@ fn kind(name: &str, price: i64) -> InstanceType {
         capacity_type: CapacityType::OnDemand,
         price: MicroUsdPerHour(price),
         available: true,
+        list_price: None,
         reservation: None,
     };
     InstanceType {
@@ -381,6 +382,7 @@ fn pool_limits_count_the_largest_type_of_each_launch() {
 
 mod existing;
 mod min_values;
+mod price;
 mod removals;
 mod reservations;
 mod topology;

@@ -2,7 +2,7 @@
 
 use crate::identity::{CatalogId, ContentHasher};
 use crate::money::MicroUsdPerHour;
-use crate::names::label;
+use crate::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, label};
 use crate::plan::OfferingChoice;
 use crate::resources::Resources;
 use serde::{Deserialize, Serialize};
@@ -107,6 +107,9 @@ pub struct Offering {
     pub capacity_type: CapacityType,
     /// Price per hour.
     pub price: MicroUsdPerHour,
+    /// The price before NodeOverlays and node costs, if these changed `price`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub list_price: Option<MicroUsdPerHour>,
     /// Whether the offering can be requested at all: the zone has a subnet and the node class allows the type.
     /// Temporary lack of capacity is recorded in the snapshot.
     pub available: bool,
@@ -119,6 +122,12 @@ impl Offering {
     #[must_use]
     pub fn key(&self) -> (&str, CapacityType, Option<&str>) {
         (&self.zone, self.capacity_type, self.reservation_id())
+    }
+
+    /// The price that counts against limits: without NodeOverlays and node costs, which adjust plans.
+    #[must_use]
+    pub fn list_price(&self) -> MicroUsdPerHour {
+        self.list_price.unwrap_or(self.price)
     }
 
     /// Id of the capacity reservation.
@@ -161,6 +170,17 @@ pub struct InstanceType {
 }
 
 impl InstanceType {
+    /// What a node that is bought as `offering` may add to the usage of limits: its capacity, its price, and one
+    /// instance of its capacity reservation.
+    #[must_use]
+    pub fn limit_usage(&self, offering: &Offering) -> Resources {
+        let mut usage = self.capacity.clone();
+        usage.set(NODES_RESOURCE, 1);
+        usage.set(USD_PER_HOUR_RESOURCE, offering.list_price().0);
+        offering.reservation_id().into_iter().for_each(|id| usage.set(&reservation_resource(id), 1));
+        usage
+    }
+
     /// Resources available to pods: capacity minus overhead, and for memory minus huge pages; never negative (spec:
     /// core section 4.8).
     #[must_use]
@@ -205,6 +225,16 @@ impl Catalog {
         let index = self.instance_types.binary_search_by(|candidate| candidate.name.as_str().cmp(name)).ok()?;
         self.instance_types.get(index)
     }
+
+    /// The offering that a node with these labels was bought as.
+    #[must_use]
+    pub fn offering_of(&self, labels: &BTreeMap<String, String>) -> Option<&Offering> {
+        let zone = labels.get(label::ZONE)?;
+        let capacity_type = labels.get(label::CAPACITY_TYPE).and_then(|text| CapacityType::parse(text))?;
+        let reservation = labels.get(label::CAPACITY_RESERVATION_ID).map(String::as_str);
+        let key = (zone.as_str(), capacity_type, reservation);
+        self.get(labels.get(label::INSTANCE_TYPE)?)?.offerings.iter().find(|offering| offering.key() == key)
+    }
 }
 
 fn hash_instance_type(hasher: &mut ContentHasher, instance_type: &InstanceType) {
@@ -229,6 +259,10 @@ fn hash_instance_type(hasher: &mut ContentHasher, instance_type: &InstanceType) 
         hasher.text(offering.capacity_type.as_str());
         hasher.part(&offering.price.0.to_le_bytes());
         hasher.part(&[u8::from(offering.available)]);
+        if let Some(list_price) = offering.list_price {
+            hasher.text("list price");
+            hasher.part(&list_price.0.to_le_bytes());
+        }
         if let Some(CapacityReservation { id, capacity_block, interruptible, count }) = &offering.reservation {
             hasher.text(id);
             hasher.part(&[u8::from(*capacity_block), u8::from(*interruptible)]);

@@ -174,6 +174,8 @@ pub mod annotation {
     pub const PODS: &str = "plimsoll.dev/pods";
     /// Usage of the pool's limits that a claim reserves until it is launched.
     pub const RESERVED: &str = "plimsoll.dev/reserved";
+    /// Price at which a launched claim counts against limits, in US dollars per hour.
+    pub const USD_PER_HOUR: &str = super::USD_PER_HOUR_RESOURCE;
     /// Epoch of the leader that wrote the claim.
     pub const EPOCH: &str = "plimsoll.dev/epoch";
     /// Removal command in progress as JSON: id, reason and replacements.
@@ -225,6 +227,9 @@ pub const EC2_NODE_CLASS_FINALIZER: &str = "karpenter.k8s.aws/termination";
 pub const ATTACHABLE_VOLUMES_PREFIX: &str = "attachable-volumes-csi-";
 /// Resource name that counts nodes in a pool's limits.
 pub const NODES_RESOURCE: &str = "nodes";
+/// Resource name that counts the price of nodes in a pool's limits. [`crate::resources::Resources`] has it in millionths
+/// of a US dollar per hour.
+pub const USD_PER_HOUR_RESOURCE: &str = "plimsoll.dev/usd-per-hour";
 /// Names of leases.
 pub mod lease {
     /// Lease of the watcher.

@@ -167,6 +167,11 @@ impl<'a> Changes<'a> {
         if !costs.is_none() {
             costs.apply(&mut changed);
         }
+        for (instance_type, original) in changed.instance_types.iter_mut().zip(&catalog.instance_types) {
+            for (offering, original) in instance_type.offerings.iter_mut().zip(&original.offerings) {
+                offering.list_price = Some(original.list_price()).filter(|list_price| *list_price != offering.price);
+            }
+        }
         (changed != *catalog).then_some(changed)
     }
 }

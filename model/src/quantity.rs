@@ -1,5 +1,7 @@
 //! Quantities of resources in the text form of the Kubernetes API: `1500m`, `2Gi`, `1e3`.
 
+use crate::money::MicroUsdPerHour;
+use crate::names::USD_PER_HOUR_RESOURCE;
 use crate::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -7,6 +9,7 @@ use std::str::FromStr;
 
 const NANOS_PER_UNIT: i128 = 1_000_000_000;
 const NANOS_PER_MILLI: i128 = 1_000_000;
+const NANOS_PER_MICRO: i128 = 1_000;
 const GIB: i64 = 1 << 30;
 /// Kubernetes keeps a precision of nanos.
 const NANO_DIGITS: i64 = 9;
@@ -124,10 +127,15 @@ impl Quantity {
         u64::try_from(bytes / GIB + i64::from(bytes % GIB > 0)).ok().filter(|_| bytes >= 0)
     }
 
-    /// Value in the unit that [`Resources`] uses for `resource`: thousandths for `cpu`, whole units otherwise.
+    /// Value in the unit that [`Resources`] uses for `resource`: thousandths for `cpu`, millionths for
+    /// [`USD_PER_HOUR_RESOURCE`], whole units otherwise. Money is rounded down, so that a limit is never exceeded.
     #[must_use]
     pub fn amount_of(self, resource: &str) -> Option<i64> {
-        if resource == CPU { self.milli_ceil() } else { self.value_ceil() }
+        match resource {
+            CPU => self.milli_ceil(),
+            USD_PER_HOUR_RESOURCE => i64::try_from(self.nanos.div_euclid(NANOS_PER_MICRO)).ok(),
+            _ => self.value_ceil(),
+        }
     }
 
     /// Whether the quantity is negative.
@@ -272,9 +280,12 @@ fn is_bytes(resource: &str) -> bool {
 }
 
 /// Formats an amount in the unit that [`Resources`] uses for `resource` as the shortest exact text: `1500m` of `cpu`,
-/// `2Gi` of `memory`, `3` of anything else.
+/// `2Gi` of `memory`, `0.0312` of [`USD_PER_HOUR_RESOURCE`], `3` of anything else.
 #[must_use]
 pub fn format_amount(resource: &str, amount: i64) -> String {
+    if resource == USD_PER_HOUR_RESOURCE {
+        return MicroUsdPerHour(amount).to_string();
+    }
     if resource == CPU {
         return if amount % 1000 == 0 { (amount / 1000).to_string() } else { format!("{amount}m") };
     }

@@ -12,7 +12,8 @@ pub const PODS: &str = "pods";
 /// `ephemeral-storage`, in bytes.
 pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
-/// Amounts by resource name: `cpu` in millicores, everything else in whole units (bytes, counts), as in kube-scheduler.
+/// Amounts by resource name: `cpu` in millicores, everything else in whole units (bytes, counts), as in kube-scheduler,
+/// except for [`crate::names::USD_PER_HOUR_RESOURCE`].
 /// A missing name means zero. Zero amounts are only stored if they were set.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]

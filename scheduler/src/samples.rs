@@ -33,6 +33,7 @@ pub(crate) fn catalog() -> Catalog {
                 capacity_type: CapacityType::OnDemand,
                 price: MicroUsdPerHour(cpus * 50_000),
                 available: true,
+                list_price: None,
                 reservation: None,
             })
             .into(),

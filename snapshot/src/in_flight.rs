@@ -8,7 +8,7 @@ use crate::{kube_time, problems::Problem};
 use plimsoll_api::NodeClaim;
 use plimsoll_model::execution::{ClaimState, InFlightClaim};
 use plimsoll_model::identity::{NodeName, NodePoolName};
-use plimsoll_model::names::{NODES_RESOURCE, annotation, label};
+use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, annotation, label};
 use plimsoll_model::quantity::parse_resources;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{Node, NodeState};
@@ -44,6 +44,8 @@ fn read(claim: &NodeClaim, ledger: Option<&InFlightClaim>) -> Result<Node, Fault
         };
     }
     limit_usage.set(NODES_RESOURCE, 1);
+    let launched = status.provider_id.is_some();
+    claim.price().iter().filter(|_| launched).for_each(|price| limit_usage.set(USD_PER_HOUR_RESOURCE, price.0));
     let created = kube_time::created(&claim.metadata);
     Ok(Node {
         node_claim: Some(name.clone()),

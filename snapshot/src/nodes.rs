@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Node as KubeNode;
 use plimsoll_api::{NodeClaim, NodePool, Operator, condition};
 use plimsoll_model::execution::InFlightClaim;
 use plimsoll_model::identity::{NodeName, NodePoolName};
-use plimsoll_model::names::{NODES_RESOURCE, annotation, label, taint};
+use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, annotation, label, taint};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{Node, NodeState};
 use plimsoll_model::taints::{Taint, TaintEffect};
@@ -118,6 +118,7 @@ fn read(
         fill_gaps(&mut allocatable, &amounts(&status.allocatable, "status.allocatable")?);
     }
     capacity.set(NODES_RESOURCE, 1);
+    claim.and_then(NodeClaim::price).iter().for_each(|price| capacity.set(USD_PER_HOUR_RESOURCE, price.0));
     // In a cluster, the claim of this Node is not matched yet and is a record of its own, which counts the resources.
     let unregistered = node_taints(node)?.iter().any(|taint| taint.key == taint::UNREGISTERED);
     let is_unmatched =

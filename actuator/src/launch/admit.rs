@@ -176,11 +176,12 @@ pub fn wire_reason(rejection: &Rejection) -> (OutcomeReason, String) {
         | Rejection::UnknownPool(_)
         | Rejection::PoolUnreadable { .. }
         | Rejection::UnknownInstanceType(_)
+        | Rejection::UnknownOffering(_)
         | Rejection::ClaimExists(_)
         | Rejection::BackOff { .. }
         | Rejection::TooManyClaims(_) => OutcomeReason::PoolChanged,
         Rejection::DependencyRejected(_) => OutcomeReason::Dependency,
-        Rejection::LimitExceeded { .. } => OutcomeReason::LimitReached,
+        Rejection::LimitExceeded { .. } | Rejection::PriceUnknown(_) => OutcomeReason::LimitReached,
         Rejection::ReservationFull(_) => OutcomeReason::NoCapacity,
         Rejection::BudgetExhausted { .. } => OutcomeReason::BudgetExhausted,
         Rejection::NoDisruptionRoom(_) => OutcomeReason::Blocked,

@@ -12,10 +12,12 @@ use crate::launch_template::EFA;
 use crate::ports::{FleetInstance, FleetRequest};
 use futures::StreamExt;
 use plimsoll_api::NodeClaim;
-use plimsoll_model::catalog::{CapacityReservation, CapacityType, InstanceType};
+use plimsoll_model::catalog::{CapacityReservation, CapacityType, InstanceType, Offering};
 use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::ActionId;
-use plimsoll_model::names::{annotation, label};
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::names::{USD_PER_HOUR_RESOURCE, annotation, label};
+use std::collections::BTreeMap;
 
 /// Claims deleted concurrently.
 const DELETES_AT_ONCE: usize = 16;
@@ -94,6 +96,27 @@ fn reservation(claim: &NodeClaim, instance: &FleetInstance, kind: &InstanceType)
     in_zone.filter_map(|offering| offering.reservation.clone()).find(|reservation| is_listed(&reservation.id))
 }
 
+/// The price at which an instance counts against limits: at most the one at which its launch was admitted, so that a
+/// price that rises between admission and purchase exceeds no limit.
+fn price(
+    claim: &NodeClaim,
+    instance: &FleetInstance,
+    kind: Option<&InstanceType>,
+    reservation: Option<&CapacityReservation>,
+) -> Option<MicroUsdPerHour> {
+    let id = reservation.map(|reservation| reservation.id.as_str());
+    let key = (instance.zone.as_str(), instance.capacity_type, id);
+    let listed = kind.and_then(|kind| kind.offerings.iter().find(|offering| offering.key() == key));
+    [listed.map(Offering::list_price), reserved_price(claim)].into_iter().flatten().min()
+}
+
+/// The price that is reserved for a claim. The ledger reports an unreadable annotation.
+fn reserved_price(claim: &NodeClaim) -> Option<MicroUsdPerHour> {
+    let text = claim.metadata.annotations.as_ref()?.get(annotation::RESERVED)?;
+    let amounts: BTreeMap<String, String> = serde_json::from_str(text).ok()?;
+    MicroUsdPerHour::parse_usd(amounts.get(USD_PER_HOUR_RESOURCE)?).ok()
+}
+
 /// Records a claim's instance in the cluster and the ledger. `None` if the claim is gone; then the instance is
 /// terminated.
 ///
@@ -118,7 +141,8 @@ pub async fn launched(
     });
     let reservation = instance_type.and_then(|kind| reservation(claim, instance, kind));
     let launched = LaunchedInstance {
-        reservation: reservation.clone(),
+        price: price(claim, instance, instance_type, reservation.as_ref()),
+        reservation,
         instance,
         instance_type,
         class: class.as_deref(),
@@ -240,3 +264,6 @@ pub async fn surplus(deps: &Launcher, ids: &[String]) {
         tracing::warn!(?ids, %error, "surplus instance not terminated");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use plimsoll_api::condition::{Moment, node_claim};
 use plimsoll_api::{EC2NodeClass, NodeClaim, ResourceList};
 use plimsoll_model::catalog::{CapacityReservation, InstanceType};
-use plimsoll_model::names::{NODES_RESOURCE, TERMINATION_FINALIZER, annotation as key, label};
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::names::{NODES_RESOURCE, TERMINATION_FINALIZER, USD_PER_HOUR_RESOURCE, annotation as key, label};
 use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::Resources;
 use std::collections::BTreeMap;
@@ -60,6 +61,8 @@ pub struct LaunchedInstance<'a> {
     pub instance: &'a FleetInstance,
     /// The capacity reservation that it is in.
     pub reservation: Option<CapacityReservation>,
+    /// Price at which it counts against limits.
+    pub price: Option<MicroUsdPerHour>,
     /// Its type in the node class's catalog, if still present.
     pub instance_type: Option<&'a InstanceType>,
     /// Its node class, if still present.
@@ -86,6 +89,7 @@ impl LaunchedInstance<'_> {
     pub fn counted(&self) -> Option<Resources> {
         let mut counted = self.attached(self.instance_type?.capacity.clone());
         counted.set(NODES_RESOURCE, 1);
+        self.price.iter().for_each(|price| counted.set(USD_PER_HOUR_RESOURCE, price.0));
         Some(counted)
     }
 
@@ -141,8 +145,11 @@ pub async fn mark_launched(
             let mut merged = labels.clone();
             merged.extend(own_labels);
             claim.metadata.labels = Some(merged);
+            let annotations = claim.metadata.annotations.get_or_insert_default();
+            if let Some(price) = launched.price {
+                annotations.insert(key::USD_PER_HOUR.to_owned(), price.to_string());
+            }
             if !launched.instance_profile.is_empty() {
-                let annotations = claim.metadata.annotations.get_or_insert_default();
                 annotations.insert(key::INSTANCE_PROFILE_NAME.to_owned(), launched.instance_profile.clone());
             }
         })

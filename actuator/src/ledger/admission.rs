@@ -3,10 +3,11 @@
 use super::Ledger;
 use super::changes::Subject;
 use super::outcomes::Outcome;
+use super::record::ClaimRecord;
 use super::rejection::Rejection;
-use plimsoll_model::catalog::{Catalog, reservation_resource};
-use plimsoll_model::identity::PodUid;
-use plimsoll_model::names::NODES_RESOURCE;
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::identity::{NodePoolName, PodUid};
+use plimsoll_model::names::USD_PER_HOUR_RESOURCE;
 use plimsoll_model::plan::{Launch, PodRef};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{DisruptionReason, LedgerPosition};
@@ -76,6 +77,26 @@ impl Ledger {
         }
     }
 
+    /// Whether the limits of a pool leave room for `reserve`. A claim whose price nobody recorded makes a limit of the
+    /// price unknown.
+    pub(super) fn check_limits(&self, pool: &NodePoolName, reserve: &Resources) -> Result<(), Rejection> {
+        let limits = self.pools.get(pool).map(|facts| &facts.limits);
+        let used = self.used(pool);
+        for (resource, limit) in limits.into_iter().flat_map(Resources::iter) {
+            let is_unpriced = |(_, claim): &(&String, &ClaimRecord)| {
+                resource == USD_PER_HOUR_RESOURCE && claim.pool == *pool && !claim.counted.contains(resource)
+            };
+            if let Some((claim, _)) = self.claims.iter().find(is_unpriced) {
+                return Err(Rejection::PriceUnknown(claim.clone()));
+            }
+            let (used, asked) = (used.get(resource), reserve.get(resource));
+            if asked > 0 && used.saturating_add(asked) > limit {
+                return Err(Rejection::LimitExceeded { resource: resource.to_owned(), limit, used, asked });
+            }
+        }
+        Ok(())
+    }
+
     /// A virtual pod may be launched for again although it is reserved: a real pod has taken its place. The plan must
     /// include the former launch. Unlike for real pods, this also holds for earlier actions of the plan itself.
     pub(super) fn check_virtual(&self, pod: &PodRef, plan: &PlanContext) -> Result<(), Rejection> {
@@ -84,19 +105,19 @@ impl Ledger {
     }
 }
 
-/// The most that a launch may add to the pool's usage: the maximum of each resource over all accepted types, and one
-/// instance of each capacity reservation.
+/// The most that a launch may add to the pool's usage: the maximum of each resource over all accepted offerings, the
+/// price included, and one instance of each capacity reservation.
 pub(crate) fn max_usage(launch: &Launch, catalog: &Catalog) -> Result<Resources, Rejection> {
     let mut maximum = Resources::new();
-    for offering in launch.offerings.iter() {
-        let entry = catalog.get(&offering.instance_type);
-        let entry = entry.ok_or_else(|| Rejection::UnknownInstanceType(offering.instance_type.clone()))?;
-        maximum.raise_to(&entry.capacity);
-        offering.reservation.iter().for_each(|id| maximum.set(&reservation_resource(id), 1));
+    for choice in launch.offerings.iter() {
+        let entry = catalog.get(&choice.instance_type);
+        let entry = entry.ok_or_else(|| Rejection::UnknownInstanceType(choice.instance_type.clone()))?;
+        let offering = entry.offerings.iter().find(|offering| offering.is(choice));
+        let offering = offering.ok_or_else(|| Rejection::UnknownOffering(choice.to_string()))?;
+        maximum.raise_to(&entry.limit_usage(offering));
     }
     if launch.offerings.is_empty() {
         return Err(Rejection::UnknownInstanceType(String::new()));
     }
-    maximum.set(NODES_RESOURCE, 1);
     Ok(maximum)
 }

@@ -7,6 +7,8 @@ use super::rejection::Rejection;
 use super::{Admission, ClaimSeed, Driver, Ledger, LedgerProblem, PoolFacts, record};
 use crate::state::launch_group::claim_name;
 use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::names::USD_PER_HOUR_RESOURCE;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::time::{Millis, Timestamp};
 use record::ClaimRecord;
@@ -44,6 +46,13 @@ impl<'a> ClaimView<'a> {
     pub fn pods(&self, now: Timestamp) -> impl Iterator<Item = &'a PodUid> + use<'a> {
         let over = self.pods_until.is_some_and(|until| until <= now);
         self.pods.iter().filter(move |_| !over)
+    }
+
+    /// The price at which the claim counts, if it is recorded.
+    #[must_use]
+    pub fn price(&self) -> Option<MicroUsdPerHour> {
+        let counted = self.counted;
+        counted.contains(USD_PER_HOUR_RESOURCE).then(|| MicroUsdPerHour(counted.get(USD_PER_HOUR_RESOURCE)))
     }
 
     /// Whether a reserved pod is a virtual one, of a CapacityBuffer. Unknown for claims of a former leader.
@@ -161,19 +170,12 @@ impl Ledger {
         if self.claims.contains_key(&name) {
             return Admission::Repeated(self.outcome(action).cloned().unwrap_or(Outcome::Admitted));
         }
-        let Some(facts) = self.pools.get(pool) else {
+        if !self.pools.contains_key(pool) {
             return Admission::Rejected(Rejection::UnknownPool(pool.clone()));
-        };
-        if let Err(rejection) = self.check_reservations(&reserve) {
-            return Admission::Rejected(rejection);
         }
-        let used = self.used(pool);
-        for (resource, limit) in facts.limits.iter() {
-            let (used, asked) = (used.get(resource), reserve.get(resource));
-            if asked > 0 && used.saturating_add(asked) > limit {
-                let resource = resource.to_owned();
-                return Admission::Rejected(Rejection::LimitExceeded { resource, limit, used, asked });
-            }
+        let checked = self.check_reservations(&reserve).and_then(|()| self.check_limits(pool, &reserve));
+        if let Err(rejection) = checked {
+            return Admission::Rejected(rejection);
         }
         self.claims.insert(name.clone(), ClaimRecord::without_plan(pool, action, reserve));
         self.note([Subject::Pool(pool.clone())], None);

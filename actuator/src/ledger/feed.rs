@@ -133,6 +133,7 @@ impl Feed {
                         || (seed.initialized && !view.initialized)
                         || (seed.deleting && !view.deleting)
                         || (seed.capacity.is_some() && !view.launched)
+                        || (view.launched && claim.price().is_some_and(|price| view.price() != Some(price)))
                 })
             });
             if differs {
@@ -142,6 +143,9 @@ impl Feed {
                     }
                     if let Some(capacity) = seed.capacity.clone() {
                         ledger.launched(&seed.name, capacity);
+                    }
+                    if let Some(price) = claim.price() {
+                        ledger.priced(&seed.name, price);
                     }
                     if seed.initialized {
                         ledger.initialized(&seed.name, now);

@@ -2,7 +2,7 @@
 
 use crate::durable;
 use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
-use plimsoll_model::names::annotation;
+use plimsoll_model::names::{USD_PER_HOUR_RESOURCE, annotation};
 use plimsoll_model::plan::Launch;
 use plimsoll_model::quantity::{format_amount, parse_resources};
 use plimsoll_model::resources::Resources;
@@ -147,6 +147,14 @@ fn reserved(seed: &ClaimSeed) -> Result<Resources, LedgerProblem> {
         .map_err(|(resource, error)| problem(seed, annotation::RESERVED, format!("{resource}: {error}")))
 }
 
+/// What a launched claim counts: its capacity, at the price that was `reserved` for it if no other is recorded.
+pub(super) fn with_price(mut capacity: Resources, reserved: &Resources) -> Resources {
+    if !capacity.contains(USD_PER_HOUR_RESOURCE) && reserved.contains(USD_PER_HOUR_RESOURCE) {
+        capacity.set(USD_PER_HOUR_RESOURCE, reserved.get(USD_PER_HOUR_RESOURCE));
+    }
+    capacity
+}
+
 /// The value of [`annotation::RESERVED`].
 #[must_use]
 pub fn reserved_text(amounts: &Resources) -> String {
@@ -157,7 +165,7 @@ pub fn reserved_text(amounts: &Resources) -> String {
 
 pub(super) fn claim_record(seed: &ClaimSeed) -> Result<ClaimRecord, LedgerProblem> {
     let counted = match &seed.capacity {
-        Some(capacity) => capacity.clone(),
+        Some(capacity) => with_price(capacity.clone(), &reserved(seed).unwrap_or_default()),
         None => reserved(seed)?,
     };
     // An initialized node has its pods, or they are marked unschedulable again: nothing is reserved any more.

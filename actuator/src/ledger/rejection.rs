@@ -2,6 +2,7 @@
 
 use super::changes::Subject;
 use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
+use plimsoll_model::names::USD_PER_HOUR_RESOURCE;
 use plimsoll_model::quantity::format_amount;
 use plimsoll_model::snapshot::LedgerPosition;
 use plimsoll_model::time::Millis;
@@ -47,6 +48,15 @@ pub enum Rejection {
     /// The launch names no instance type, or one that is not in the catalog.
     #[error("instance type {0:?} is not in the catalog")]
     UnknownInstanceType(String),
+    /// The catalog of the node class lacks an offering of the launch.
+    #[error("{0} is not in the catalog")]
+    UnknownOffering(String),
+    /// The pool limits the price of its nodes, and the price of one is unknown.
+    #[error(
+        "NodePool limits {USD_PER_HOUR_RESOURCE}, but the price of NodeClaim {0} is unknown; it is recorded once the \
+         catalog has its instance type, zone and capacity type"
+    )]
+    PriceUnknown(String),
     /// A pod already has a launch or a replacement in progress.
     #[error("pod {pod} is reserved for NodeClaim {claim}")]
     PodReserved {

@@ -1,15 +1,14 @@
 //! Metrics of NodePools: limits, usage, cost and budgets.
 
-use super::view::{ClusterView, label_of, pool_of, resource_type, units};
+use super::view::{ClusterView, pool_of, resource_type, units};
 use crate::state::capacity::capacity;
 use crate::stores::provider_id;
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::budget::DisruptionReason;
 use plimsoll_api::condition::{self, node_claim::INITIALIZED};
 use plimsoll_api::{NodeClaim, NodePool};
-use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::money::MicroUsdPerHour;
-use plimsoll_model::names::{NODES_RESOURCE, annotation, label};
+use plimsoll_model::names::{NODES_RESOURCE, annotation};
 use plimsoll_model::quantity::parse_resources;
 use plimsoll_model::resources::Resources;
 use plimsoll_runtime::metrics::scrape::{Labels, Samples, Scraped};
@@ -144,14 +143,7 @@ fn sums(view: &ClusterView) -> BTreeMap<String, PoolSums> {
 pub(crate) fn price(view: &ClusterView, claim: &NodeClaim) -> Option<MicroUsdPerHour> {
     let entry = view.catalogs.get(&claim.spec.node_class_ref.name)?;
     let (_, catalog) = entry.catalog.as_ref()?;
-    let labels = claim.metadata.labels.as_ref();
-    let instance_type = catalog.get(label_of(labels, label::INSTANCE_TYPE))?;
-    let (zone, capacity_type) =
-        (label_of(labels, label::ZONE), CapacityType::parse(label_of(labels, label::CAPACITY_TYPE))?);
-    let is_it = |offering: &&plimsoll_model::catalog::Offering| {
-        offering.zone == zone && offering.capacity_type == capacity_type
-    };
-    instance_type.offerings.iter().find(is_it).map(|offering| offering.price)
+    catalog.offering_of(claim.metadata.labels.as_ref()?).map(|offering| offering.price)
 }
 
 #[cfg(test)]

@@ -107,7 +107,7 @@ pub(super) fn node(name: &str, pool: &str) -> Value {
     })
 }
 
-pub(super) fn claim(name: &str, pool: &str) -> Value {
+pub(crate) fn claim(name: &str, pool: &str) -> Value {
     json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
         "metadata": {
@@ -161,13 +161,21 @@ pub(super) fn pool(name: &str) -> Value {
     })
 }
 
-pub(super) fn offering(zone: &str, capacity_type: CapacityType, micro_usd: i64, available: bool) -> Offering {
+pub(crate) fn offering(zone: &str, capacity_type: CapacityType, micro_usd: i64, available: bool) -> Offering {
     let price = MicroUsdPerHour(micro_usd);
-    Offering { zone: zone.to_owned(), zone_id: String::new(), capacity_type, price, available, reservation: None }
+    Offering {
+        zone: zone.to_owned(),
+        zone_id: String::new(),
+        capacity_type,
+        price,
+        available,
+        list_price: None,
+        reservation: None,
+    }
 }
 
 /// The catalog of node class `default`: one instance type.
-pub(super) fn catalog(offerings: Vec<Offering>) -> Arc<BTreeMap<String, Arc<CatalogEntry>>> {
+pub(crate) fn catalog(offerings: Vec<Offering>) -> Arc<BTreeMap<String, Arc<CatalogEntry>>> {
     let instance_type = InstanceType {
         name: "m5.large".to_owned(),
         architecture: "amd64".to_owned(),

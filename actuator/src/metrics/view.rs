@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use parking_lot::Mutex;
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
-use plimsoll_model::names::label;
+use plimsoll_model::names::{USD_PER_HOUR_RESOURCE, label};
+use plimsoll_model::resources::CPU;
 use plimsoll_runtime::clock::Clock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -91,11 +92,15 @@ pub(crate) fn resource_type(name: &str) -> String {
     name.to_lowercase().replace('-', "_")
 }
 
-/// Amount of a resource in cores for CPU, otherwise in base units.
+/// Amount of a resource in cores for CPU, in dollars for prices, otherwise in base units.
 pub(crate) fn units(name: &str, amount: i64) -> f64 {
     #[allow(clippy::cast_precision_loss, reason = "a double has 53 bits, like in any Prometheus client")]
     let amount = amount as f64;
-    if name == "cpu" { amount / 1000.0 } else { amount }
+    match name {
+        CPU => amount / 1000.0,
+        USD_PER_HOUR_RESOURCE => amount / 1_000_000.0,
+        _ => amount,
+    }
 }
 
 /// Seconds from `earlier` to `later`; never negative.

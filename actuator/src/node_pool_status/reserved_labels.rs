@@ -7,7 +7,7 @@ use crate::stores::{instance_id, provider_id};
 use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::catalog::CapacityType;
-use plimsoll_model::names::label;
+use plimsoll_model::names::{annotation, label};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -50,7 +50,12 @@ async fn relabel(deps: &NodePoolStatus, claim: &NodeClaim) -> Result<(), WriteEr
     for node in nodes.iter().filter(|node| is_reserved(node.labels())) {
         deps.writes.update(&**node, ObjectPart::Main, |node| as_on_demand(node.labels_mut())).await?;
     }
-    deps.writes.update(claim, ObjectPart::Main, |claim| as_on_demand(claim.labels_mut())).await?;
+    let update = |claim: &mut NodeClaim| {
+        as_on_demand(claim.labels_mut());
+        // The price was that of the reservation; `prices` records the one from now on.
+        claim.annotations_mut().remove(annotation::USD_PER_HOUR);
+    };
+    deps.writes.update(claim, ObjectPart::Main, update).await?;
     Ok(())
 }
 

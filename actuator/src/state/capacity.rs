@@ -3,12 +3,13 @@
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use plimsoll_api::{NodeClaim, ResourceList};
-use plimsoll_model::names::{NODES_RESOURCE, label};
+use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, label};
 use plimsoll_model::quantity::parse_resources;
 use plimsoll_model::resources::Resources;
 use std::collections::BTreeMap;
 
-/// The capacity of an initialized Node. Before that, the claim's capacity fills in what the Node does not report.
+/// The capacity of an initialized Node, and its price. Before that, the claim's capacity fills in what the Node does not
+/// report.
 pub(crate) fn capacity(claim: &NodeClaim, node: Option<&Node>) -> Resources {
     let read = |list: &ResourceList| {
         let texts: BTreeMap<&str, &str> =
@@ -25,6 +26,7 @@ pub(crate) fn capacity(claim: &NodeClaim, node: Option<&Node>) -> Resources {
         }
     }
     capacity.set(NODES_RESOURCE, 1);
+    claim.price().iter().for_each(|price| capacity.set(USD_PER_HOUR_RESOURCE, price.0));
     capacity
 }
 

@@ -206,6 +206,7 @@ fn offering(object: &Object<'_>) -> Parsed<Offering> {
         price: usd
             .ok_or_else(|| object.error("price", format!("{price} is not a price in USD per hour (0 to 1000000)")))?,
         available,
+        list_price: None,
         reservation: reservation(object, capacity_type)?,
     })
 }

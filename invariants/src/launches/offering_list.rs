@@ -5,7 +5,7 @@ use crate::Violation;
 use crate::facts::Facts;
 use crate::labels::{label_problem, taint_problem};
 use crate::offering_nodes::OfferingNode;
-use plimsoll_model::names::{NODES_RESOURCE, label};
+use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, label};
 use plimsoll_model::plan::{Launch, OfferingChoice};
 use plimsoll_model::requirements::NodeSelectorRequirement;
 use plimsoll_model::resources::Resources;
@@ -111,6 +111,8 @@ impl<'a> OfferingList<'a> {
         if self.nodes.last().is_none_or(|last| last.node.instance_type.name != node.instance_type.name) {
             self.max_usage.raise_to(&node.instance_type.capacity);
         }
+        let dearest = self.max_usage.get(USD_PER_HOUR_RESOURCE).max(node.offering.list_price().0);
+        self.max_usage.set(USD_PER_HOUR_RESOURCE, dearest);
         let capacity = capacities
             .entry(Rc::as_ptr(&node) as usize)
             .or_insert_with(|| Rc::new(node_capacity(facts, self.pool, &node)));

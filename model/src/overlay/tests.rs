@@ -12,6 +12,7 @@ fn kind(name: &str, price: i64) -> InstanceType {
         capacity_type: CapacityType::OnDemand,
         price: MicroUsdPerHour(price),
         available: true,
+        list_price: None,
         reservation: None,
     };
     InstanceType {
@@ -142,4 +143,33 @@ fn pool_costs_are_added_to_prices_of_overlays() {
     let both = of_pools(vec![pool("p", &half), dear(&half)]);
     assert_eq!((of(&both, "p", "c1"), of(&both, "q", "c1")), ((50, 50, 0), (57, 57, 0)));
     assert_eq!((of(&both, "p", "m1"), of(&both, "q", "m1")), ((200, 200, 0), (207, 207, 0)));
+}
+
+#[test]
+fn the_list_price_is_that_of_the_catalog_whatever_overlays_and_costs_say() {
+    let half = overlay("o", 0, "family", "c", Some(PriceChange::ByShare(-500_000)));
+    let dear = NodePool {
+        costs: NodeCosts { per_node: MicroUsdPerHour(7), ..NodeCosts::default() },
+        ..pool("p", std::slice::from_ref(&half))
+    };
+    let catalog = Catalog { region: "r".to_owned(), instance_types: vec![kind("c1", 100), kind("m1", 200)] };
+    let catalogs = BTreeMap::from([(CatalogId::from("c"), catalog)]);
+    let of = |pool: NodePool| {
+        let snapshot = Snapshot { node_pools: vec![pool], ..Snapshot::default() };
+        let (snapshot, catalogs) = applied(&snapshot, &catalogs).unwrap();
+        let catalog = catalogs[snapshot.node_pools[0].catalog.as_ref().unwrap()].clone();
+        let offerings: Vec<Offering> = catalog.instance_types.iter().map(|kind| kind.offerings[0].clone()).collect();
+        let prices: Vec<(i64, i64)> = offerings.iter().map(|one| (one.price.0, one.list_price().0)).collect();
+        (catalog.id(), prices)
+    };
+    assert_eq!(of(pool("p", &[half])).1, [(50, 100), (200, 200)]);
+    assert_eq!(of(dear).1, [(57, 100), (207, 200)]);
+    let to = |price| overlay("o", 0, "family", "c", Some(PriceChange::To(MicroUsdPerHour(price))));
+    let cheap = of(pool("p", &[to(1)])).0;
+    let mut other = catalogs.clone();
+    other.get_mut(&CatalogId::from("c")).unwrap().instance_types[0] = kind("c1", 101);
+    let snapshot = Snapshot { node_pools: vec![pool("p", &[to(1)])], ..Snapshot::default() };
+    let (snapshot, other) = applied(&snapshot, &other).unwrap();
+    let id = other[snapshot.node_pools[0].catalog.as_ref().unwrap()].id();
+    assert_ne!(id, cheap, "another list price makes another catalog, which caches must tell apart");
 }

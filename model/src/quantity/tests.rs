@@ -133,6 +133,11 @@ fn amounts_round_up_in_the_unit_of_the_resource() {
         ("memory", "9223372036854775807", Some(i64::MAX)),
         ("pods", "110", Some(110)),
         ("nvidia.com/gpu", "1", Some(1)),
+        (USD_PER_HOUR_RESOURCE, "12.5", Some(12_500_000)),
+        (USD_PER_HOUR_RESOURCE, "500m", Some(500_000)),
+        (USD_PER_HOUR_RESOURCE, "0.0000019", Some(1)),
+        (USD_PER_HOUR_RESOURCE, "-0.0000001", Some(-1)),
+        (USD_PER_HOUR_RESOURCE, "9223372036854775807", None),
     ];
     for (resource, text, expected) in table {
         assert_eq!(Quantity::parse(text).unwrap().amount_of(resource), expected, "{resource} {text}");
@@ -158,6 +163,8 @@ fn amounts_are_formatted_canonically() {
         ("hugepages-2Mi", 4 << 20, "4Mi"),
         ("pods", 1_024, "1024"),
         ("nvidia.com/gpu", 8, "8"),
+        (USD_PER_HOUR_RESOURCE, 12_500_000, "12.5"),
+        (USD_PER_HOUR_RESOURCE, 31_200, "0.0312"),
     ];
     for (resource, amount, expected) in table {
         assert_eq!(format_amount(resource, amount), expected);
@@ -189,7 +196,7 @@ proptest! {
 
     #[test]
     fn a_formatted_amount_parses_to_itself(amount in -i64::MAX..=i64::MAX, shift in 0_u32..60) {
-        for resource in ["cpu", "memory", "hugepages-1Gi", "pods"] {
+        for resource in ["cpu", "memory", "hugepages-1Gi", "pods", USD_PER_HOUR_RESOURCE] {
             let amount = (amount >> shift) << shift.min(20);
             let amount = if resource == "cpu" { amount / 1_000 } else { amount };
             prop_assume!(amount != i64::MIN);

@@ -48,6 +48,7 @@ mod tests {
             capacity_type: CapacityType::Reserved,
             price: MicroUsdPerHour(1),
             available: true,
+            list_price: None,
             reservation: Some(CapacityReservation {
                 id: id.to_owned(),
                 capacity_block: false,

@@ -60,6 +60,7 @@ impl TryFrom<wire::Offering> for Offering {
             capacity_type,
             price: MicroUsdPerHour(not_negative("price_micro_usd_per_hour", offering.price_micro_usd_per_hour)?),
             available: offering.available,
+            list_price: None,
             reservation,
         })
     }

@@ -311,6 +311,7 @@ pub(crate) fn catalog() -> impl Strategy<Value = Catalog> {
             capacity_type,
             price: MicroUsdPerHour(price),
             available,
+            list_price: None,
             reservation: (capacity_type == CapacityType::Reserved).then(|| CapacityReservation {
                 id: format!("cr-{price}"),
                 capacity_block: available,

@@ -17,7 +17,7 @@ use crate::place::topology;
 use amounts::{at_least, at_most};
 use plimsoll_model::catalog::{Offering, reservation_of_resource};
 use plimsoll_model::index::Id;
-use plimsoll_model::names::NODES_RESOURCE;
+use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE};
 use plimsoll_model::plan::{Reason, ReasonCode};
 use plimsoll_model::snapshot::{NodePool, PodShape};
 use plimsoll_model::taints::Taint;
@@ -236,6 +236,7 @@ fn limit_text(context: &SolveContext<'_>, view: &PoolView<'_>, headroom: &Headro
             }
             let smallest = match name {
                 NODES_RESOURCE => String::new(),
+                USD_PER_HOUR_RESOURCE => format!("the cheapest matching offering costs {}: ", at_least(name, least)),
                 _ => format!("the smallest matching instance type has {}: ", at_least(name, least)),
             };
             format!("{text}; {smallest}raise it to {} or more", at_least(name, used.saturating_add(least)))

@@ -70,6 +70,20 @@ fn the_reserved_annotation_counts_against_limits_until_launch() {
 }
 
 #[test]
+fn the_recorded_price_counts_from_the_launch_on() {
+    let mut claim = launched();
+    claim["metadata"]["annotations"] = json!({
+        "plimsoll.dev/reserved": r#"{"cpu":"16","plimsoll.dev/usd-per-hour":"0.8"}"#, "plimsoll.dev/usd-per-hour": "0.192",
+    });
+    let price = |nodes: &[Node]| nodes[0].limit_usage.get("plimsoll.dev/usd-per-hour");
+    assert_eq!(price(&nodes(Source::Cluster, &[], &[claim.clone()])), 192_000);
+    let registered = node(json!({"karpenter.sh/nodepool": "default"}), json!([]));
+    assert_eq!(price(&nodes(Source::Cluster, &[registered], &[claim.clone()])), 192_000);
+    claim["status"] = json!({});
+    assert_eq!(price(&nodes(Source::Cluster, &[], &[claim])), 800_000, "not launched yet");
+}
+
+#[test]
 fn a_node_and_its_claim_are_one_node() {
     let taints = json!([
         {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},

@@ -31,6 +31,7 @@ fn catalog(types: i64) -> Catalog {
             capacity_type: CapacityType::OnDemand,
             price,
             available: true,
+            list_price: None,
             reservation: None,
         };
         InstanceType {

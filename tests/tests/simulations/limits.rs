@@ -1,6 +1,9 @@
 //! Limits hold exactly, also in bursts and when an actuator crashes (rule 7), and pods that they block get a reason
 //! (rule 27).
 
+use plimsoll_actuator::ports::InstanceState;
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::{World, is_pending};
@@ -82,4 +85,45 @@ async fn nodes_being_removed_count_until_their_instances_are_gone() {
     }
     scene.pass(10 * MINUTE).await;
     the_limit_is_used_and_kept(&scene);
+}
+
+/// Limit of the price, in millionths of a dollar per hour.
+const USD_LIMIT: i64 = 600_000;
+
+/// Price of all instances that EC2 has not terminated, in millionths of a dollar per hour.
+fn bill(scene: &Scene) -> i64 {
+    scene.world.ec2.read(|cloud, now| {
+        let on_bill = cloud
+            .machines()
+            .values()
+            .filter(|machine| !matches!(machine.state(now), InstanceState::ShuttingDown | InstanceState::Terminated));
+        let price = |kind: &str, zone: &str, capacity_type: CapacityType| match capacity_type {
+            CapacityType::Spot => cloud.offers[&(kind.to_owned(), zone.to_owned())].0,
+            CapacityType::OnDemand | CapacityType::Reserved => cloud.on_demand[kind].0,
+        };
+        on_bill.map(|machine| price(&machine.instance_type, &machine.zone, machine.capacity_type)).sum()
+    })
+}
+
+/// The bill of EC2, which knows nothing of limits, stays below the limit while an actuator is killed in a burst, and the
+/// usage that the NodePool shows is the bill.
+#[tokio::test(start_paused = true)]
+async fn the_limit_of_the_price_holds_when_the_actuator_dies_in_the_burst() {
+    let mut scene = Scene::begin(Setup::with_pool(json!({"limits": {"plimsoll.dev/usd-per-hour": "0.6"}}))).await;
+    scene.deploy("web", 60, 700);
+    let some = |world: &World| !world.all(ResourceId::NODE_CLAIMS).is_empty();
+    scene.until("claims are written", MINUTE, some).await;
+    let leader = scene.plimsoll.leader(Role::Actuator).unwrap();
+    scene.plimsoll.kill(&leader);
+    for _ in 0..10 {
+        scene.pass(MINUTE).await;
+        let bill = bill(&scene);
+        assert!(bill <= USD_LIMIT, "{bill}\n{}", scene.summary());
+    }
+    assert!(says_limit(&scene.world), "{}", scene.summary());
+    let bill = bill(&scene);
+    assert!(bill > USD_LIMIT / 2, "{bill} of {USD_LIMIT} are used\n{}", scene.summary());
+    let pool = scene.world.all(ResourceId::NODE_POOLS).remove(0);
+    let shown = object::text(&pool, &["status", "resources", "plimsoll.dev/usd-per-hour"]).to_owned();
+    assert_eq!(shown, MicroUsdPerHour(bill).to_string(), "{}", scene.summary());
 }

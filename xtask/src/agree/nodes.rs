@@ -317,6 +317,7 @@ mod tests {
             capacity_type: CapacityType::Spot,
             price: MicroUsdPerHour(1),
             available: true,
+            list_price: None,
             reservation: None,
         };
         let made = Made::launched("launch-0", &launch(), &kind, &offering, "test-1");

@@ -77,6 +77,7 @@ mod tests {
             capacity_type: CapacityType::Reserved,
             price: MicroUsdPerHour(*price),
             available: true,
+            list_price: None,
             reservation: Some(CapacityReservation {
                 id: (*id).to_owned(),
                 capacity_block: *capacity_block,

@@ -24,6 +24,7 @@ fn kind(name: &str, cpu: i64, spot: i64, on_demand: i64) -> InstanceType {
         capacity_type,
         price: MicroUsdPerHour(price),
         available: true,
+        list_price: None,
         reservation: None,
     };
     InstanceType {

@@ -3,7 +3,7 @@
 use crate::ledger::ClaimSeed;
 use plimsoll_api::{NodeClaim, condition};
 use plimsoll_model::identity::{NodeName, NodePoolName};
-use plimsoll_model::names::{NODES_RESOURCE, label};
+use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, label};
 use plimsoll_model::quantity::parse_resources;
 
 /// Unreadable capacity counts as none; the API server validates it.
@@ -22,6 +22,7 @@ pub fn seed(claim: &NodeClaim) -> ClaimSeed {
         node: status.node_name.clone().filter(|node| !node.is_empty()).map(NodeName),
         capacity: capacity.map(|mut capacity| {
             capacity.set(NODES_RESOURCE, 1);
+            claim.price().iter().for_each(|price| capacity.set(USD_PER_HOUR_RESOURCE, price.0));
             capacity
         }),
         initialized: condition::is_true(&status.conditions, condition::node_claim::INITIALIZED),

@@ -83,3 +83,44 @@ fn node_that_existing_pods_are_reserved_for_is_removed_only_by_force() {
     claim_of(&admit_removal(DisruptionReason::Interrupted, &["p"]));
     claim_of(&admit_removal(DisruptionReason::Empty, &[]));
 }
+
+#[test]
+fn new_leader_restores_the_ledger_from_claims() {
+    let mut launching = ClaimSeed { capacity: None, initialized: false, node: None, ..seed("x") };
+    launching.annotations = [
+        (annotation::ACTION_ID, "one"),
+        (annotation::PODS, r#"["p"]"#),
+        (annotation::RESERVED, r#"{"cpu":"4","nodes":"1"}"#),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into();
+    let mut before = ledger_of(&[seed("a"), seed("c")]);
+    let context = plan(&before, 1);
+    claim_of(&before.admit_removal(&removal("a", DisruptionReason::Empty), &[], &context, &facts("a", "c", 600)));
+    let (_, stored) = before.removals().next().unwrap();
+    let mut removing = seed("a");
+    removing.annotations.insert(annotation::REMOVAL.to_owned(), serde_json::to_string(stored).unwrap());
+
+    let mut ledger = ledger_of(&[launching.clone(), removing, seed("b"), seed("c")]);
+    assert_eq!(ledger.used(&"pool".into()).get("cpu"), 7000);
+    assert_eq!(ledger.reserved_by(&"p".into(), NOW), Some("x"));
+    let context = plan(&ledger, 1);
+    assert_eq!(
+        admit(&mut ledger, &launch("one", &["small"], &["p"]), &context),
+        Admission::Repeated(Outcome::Admitted)
+    );
+    let second = ledger.admit_removal(&removal("b", DisruptionReason::Drifted), &[], &context, &facts("b", "c", 401));
+    assert_eq!(rejection(second), Rejection::InsufficientResources { node: "c".into(), resource: "cpu".to_owned() });
+
+    launching.annotations.insert(annotation::RESERVED.to_owned(), "nonsense".to_owned());
+    let (mut ledger, problems) = Ledger::from_claims(8, &[launching]);
+    assert!(problems[0].to_string().starts_with("NodeClaim x: annotation plimsoll.dev/reserved: "), "{}", problems[0]);
+    ledger.observe_driver(driver(1));
+    ledger.set_pool(&"pool".into(), pool(8000));
+    let context = plan(&ledger, 1);
+    let closed = rejection(admit(&mut ledger, &launch("two", &["small"], &[]), &context));
+    assert!(matches!(closed, Rejection::PoolUnreadable { .. }));
+    ledger.gone("x");
+    let context = plan(&ledger, 2);
+    claim_of(&admit(&mut ledger, &launch("two", &["small"], &[]), &context));
+}

@@ -6,7 +6,9 @@ use serde_json::json;
 fn usage_limit_and_cost_of_a_pool() {
     let stage = Stage::new();
     let mut limited = pool("default");
-    limited["spec"]["limits"] = json!({"cpu": "10", "memory": "64Gi"});
+    limited["spec"]["limits"] = json!({"cpu": "10", "memory": "64Gi", "plimsoll.dev/usd-per-hour": "1.5"});
+    let mut priced = claim("a", "default");
+    priced["metadata"]["annotations"] = json!({"plimsoll.dev/usd-per-hour": "0.125"});
     let mut deleting = claim("c", "default");
     deleting["metadata"]["deletionTimestamp"] = json!("2026-01-02T11:58:00Z");
     let mut unknown = claim("d", "default");
@@ -16,7 +18,7 @@ fn usage_limit_and_cost_of_a_pool() {
     stage.change(|view| {
         view.pools = vec![object(limited), object(pool("other"))];
         view.nodes = vec![object(node("a", "default"))];
-        view.claims = [claim("a", "default"), claim("b", "default"), deleting, unknown, unlaunched].map(object).into();
+        view.claims = [priced, claim("b", "default"), deleting, unknown, unlaunched].map(object).into();
         view.catalogs = catalog(vec![
             offering("us-west-2a", CapacityType::Spot, 40_000, true),
             offering("us-west-2a", CapacityType::OnDemand, 96_000, true),
@@ -31,6 +33,8 @@ fn usage_limit_and_cost_of_a_pool() {
         (Some(10.0), Some(64.0 * 1024.0_f64.powi(3)))
     );
     assert_eq!(of("limit", "cpu", "other"), None);
+    let usd = "plimsoll.dev/usd_per_hour";
+    assert_eq!((of("limit", usd, "default"), of("usage", usd, "default")), (Some(1.5), Some(0.125)));
     // Claims a, b and d; c is being deleted and e has no instance.
     assert_eq!((of("usage", "cpu", "default"), of("usage", "nodes", "default")), (Some(6.0), Some(3.0)));
     assert_eq!((of("usage", "cpu", "other"), of("usage", "ephemeral_storage", "other")), (Some(0.0), Some(0.0)));

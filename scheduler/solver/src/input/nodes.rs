@@ -2,7 +2,7 @@
 
 use crate::input::context::{Admission, tolerated};
 use crate::input::existing_nodes::Room;
-use crate::input::intern::Amounts;
+use crate::input::intern::{Amounts, ResourceTable};
 use crate::input::offerings::PoolView;
 use crate::input::pool_requirements::{lookup, selects};
 use crate::input::solve_index::SolveIndex;
@@ -170,7 +170,7 @@ impl Nodes {
         NodeData {
             room: Arc::new(Room { free, ports, tally, closed: false }),
             class: self.class(solve_index, node),
-            usage: solve_index.table().vector(&node.limit_usage),
+            usage: pools.usage(node, solve_index.table()),
             price: pools.price(node),
             is_known: pools.know(node),
             marks: PodMarks::new(&solve_index.rules, node, &staying),
@@ -196,11 +196,19 @@ struct Pools<'a> {
 }
 
 impl Pools<'_> {
+    fn of(&self, node: &Node) -> Option<&PoolView<'_>> {
+        let mut pools = self.launching.iter().chain(&self.fixed);
+        pools.find(|one| Some(&one.pool.name) == node.node_pool.as_ref())
+    }
+
+    /// What a node counts against the limits of its pool.
+    fn usage(&self, node: &Node, table: &ResourceTable) -> Amounts {
+        self.of(node).map_or_else(|| table.vector(&node.limit_usage), |pool| pool.usage_of(node, table))
+    }
+
     /// Price of a node; zero if the catalog does not have it.
     fn price(&self, node: &Node) -> i64 {
-        let mut pools = self.launching.iter().chain(&self.fixed);
-        let pool = pools.find(|one| Some(&one.pool.name) == node.node_pool.as_ref());
-        pool.and_then(|pool| pool.price_of(&node.labels)).unwrap_or(0)
+        self.of(node).and_then(|pool| pool.price_of(&node.labels)).unwrap_or(0)
     }
 
     /// Whether the catalog of a pool that launches nodes for pods has the node's type, and the node's labels contain

@@ -12,14 +12,14 @@ pub(crate) use kinds::CatalogView;
 use kinds::TypeView;
 use labels::ByValue;
 use open_offerings::Rooms;
-use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering, reservation_resource};
+use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::money::MicroUsdPerHour;
-use plimsoll_model::names::label;
+use plimsoll_model::names::{USD_PER_HOUR_RESOURCE, label};
 use plimsoll_model::plan::MinValuesPolicy;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
 use plimsoll_model::resources::PODS;
-use plimsoll_model::snapshot::{HostPort, NodePool, PodShape};
+use plimsoll_model::snapshot::{HostPort, Node, NodePool, PodShape};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -45,8 +45,7 @@ pub(crate) struct OfferingView {
     pub(crate) room: Amounts,
     /// Host ports of the DaemonSets.
     pub(crate) ports: Vec<HostPort>,
-    /// Usage of limits, if it differs from that of the type: offerings of capacity reservations also use an instance of
-    /// the reservation.
+    /// Usage of limits, if it differs from that of the type: an instance of a capacity reservation, or the price.
     counted: Option<Amounts>,
 }
 
@@ -131,7 +130,7 @@ impl PoolData {
             price: price.0.clamp(-MOST_PRICE, MOST_PRICE),
             room: types[*type_index].allocatable.clone(),
             ports: Vec::new(),
-            counted: counted(&types[*type_index].capacity, catalog, (*type_index, *place), &terms.table),
+            counted: counted(catalog, (*type_index, *place), &terms.table),
         };
         let offerings: IndexVec<Offering, OfferingView> = order.iter().map(offering).collect();
         let size = offerings.len();
@@ -258,9 +257,14 @@ impl<'a> PoolView<'a> {
         view.counted.as_ref().unwrap_or(&self.data.types[view.type_index].capacity)
     }
 
+    /// Usage of limits by a node of the offering, if it differs from that of the type.
+    pub(crate) fn own_capacity(&self, offering: Id<Offering>) -> Option<&'a Amounts> {
+        self.data.offerings[offering].counted.as_ref()
+    }
+
     /// Whether the offering belongs to a capacity reservation.
     pub(crate) fn is_reserved(&self, offering: Id<Offering>) -> bool {
-        self.data.offerings[offering].counted.is_some()
+        self.offering(offering).reservation.is_some()
     }
 
     /// Offerings on which a pod of `shape` can run according to its node selector and required affinity. There is one
@@ -352,27 +356,27 @@ impl<'a> PoolView<'a> {
 
     /// The price of a node of this pool with these labels, if the catalog has it.
     pub(crate) fn price_of(&self, labels: &BTreeMap<String, String>) -> Option<i64> {
-        let kind = labels.get(label::INSTANCE_TYPE)?;
-        let zone = labels.get(label::ZONE)?;
-        let bought = labels.get(label::CAPACITY_TYPE).and_then(|text| CapacityType::parse(text))?;
-        let kind = self.catalog.get(kind)?;
-        let reservation = labels.get(label::CAPACITY_RESERVATION_ID).map(String::as_str);
-        let found = |one: &&Offering| one.key() == (zone.as_str(), bought, reservation);
-        kind.offerings.iter().find(found).map(|one| one.price.0.clamp(-MOST_PRICE, MOST_PRICE))
+        self.catalog.offering_of(labels).map(|one| one.price.0.clamp(-MOST_PRICE, MOST_PRICE))
+    }
+
+    /// What a node of this pool counts against limits. If nobody recorded its price, the catalog's counts.
+    pub(crate) fn usage_of(&self, node: &Node, table: &ResourceTable) -> Amounts {
+        let mut usage = table.vector(&node.limit_usage);
+        let place = table.place(USD_PER_HOUR_RESOURCE).filter(|_| !node.limit_usage.contains(USD_PER_HOUR_RESOURCE));
+        if let Some(amount) = place.and_then(|place| usage.get_mut(place)) {
+            *amount = self.catalog.offering_of(&node.labels).map_or(0, |one| one.list_price().0);
+        }
+        usage
     }
 }
 
-/// Usage of limits by an offering of a capacity reservation: that of its type, and one instance of the reservation.
-fn counted(
-    capacity: &Amounts,
-    catalog: &Catalog,
-    (kind, place): (Id<InstanceType>, usize),
-    table: &ResourceTable,
-) -> Option<Amounts> {
-    let reservation = catalog.instance_types.get(kind.number())?.offerings.get(place)?.reservation_id()?;
-    let mut counted = capacity.clone();
-    *counted.get_mut(table.place(&reservation_resource(reservation))?)? = 1;
-    Some(counted)
+/// Usage of limits by an offering, if it differs from that of its type: one instance of a capacity reservation, or its
+/// price.
+fn counted(catalog: &Catalog, (kind, place): (Id<InstanceType>, usize), table: &ResourceTable) -> Option<Amounts> {
+    let kind = catalog.instance_types.get(kind.number())?;
+    let offering = kind.offerings.get(place)?;
+    let is_more = offering.reservation.is_some() || table.place(USD_PER_HOUR_RESOURCE).is_some();
+    is_more.then(|| table.vector(&kind.limit_usage(offering)))
 }
 
 /// Adds an alternative. Alternatives with equal requirements on custom labels are merged.

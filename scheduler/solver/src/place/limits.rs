@@ -130,11 +130,7 @@ pub(crate) fn within(
     };
     let types: IndexVec<InstanceType, bool> = view.types.iter().map(|kind| allows(&kind.capacity)).collect();
     let mut kept = accept.clone();
-    kept.retain(
-        |one| {
-            if view.is_reserved(one) { allows(view.capacity(one)) } else { types[view.offerings[one].type_index] }
-        },
-    );
+    kept.retain(|one| view.own_capacity(one).map_or_else(|| types[view.offerings[one].type_index], allows));
     kept
 }
 

@@ -3,7 +3,7 @@
 use crate::input::context::tolerated;
 use crate::input::pool_requirements::{holds, selects};
 use plimsoll_kubesched::ClusterState;
-use plimsoll_model::catalog::{Catalog, InstanceType, reservation_resource};
+use plimsoll_model::catalog::{Catalog, InstanceType};
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid, ShapeId};
 use plimsoll_model::names::{NODES_RESOURCE, label};
 use plimsoll_model::overlay;
@@ -149,11 +149,12 @@ pub(crate) fn count_limits(
     for launch in &plan.launches {
         let Some(catalog) = catalog_of(snapshot, catalogs, launch) else { continue };
         let mut usage = Resources::from([(NODES_RESOURCE, 1)]);
-        let types = if room == Room::Cheapest { 1 } else { usize::MAX };
-        let listed = launch.offerings.iter().take(types).filter_map(|one| catalog.get(&one.instance_type));
-        listed.for_each(|kind| usage.raise_to(&kind.capacity));
-        let reservations = launch.offerings.iter().take(types).filter_map(|one| one.reservation.as_deref());
-        reservations.for_each(|id| usage.set(&reservation_resource(id), 1));
+        let count = if room == Room::Cheapest { 1 } else { usize::MAX };
+        for choice in launch.offerings.iter().take(count) {
+            let Some(kind) = catalog.get(&choice.instance_type) else { continue };
+            let listed = kind.offerings.iter().find(|offering| offering.is(choice));
+            listed.into_iter().for_each(|offering| usage.raise_to(&kind.limit_usage(offering)));
+        }
         if let Some(node) = after.nodes.iter_mut().find(|node| node.name.0 == launch.action_id.0) {
             (node.node_pool, node.limit_usage) = (Some(launch.node_pool.clone()), usage);
         }

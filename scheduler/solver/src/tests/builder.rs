@@ -41,6 +41,7 @@ pub(super) fn instance(name: &str, cpu: i64, gib: i64, price: i64) -> InstanceTy
         capacity_type,
         price: MicroUsdPerHour(price),
         available: true,
+        list_price: None,
         reservation: None,
     };
     let both =

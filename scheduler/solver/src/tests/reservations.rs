@@ -20,6 +20,7 @@ fn reserve(cluster: &mut Cluster, id: &str, kind: &str, zone: &str, free: u32) {
         capacity_type: CapacityType::Reserved,
         price: MicroUsdPerHour(1),
         available: true,
+        list_price: None,
         reservation: Some(CapacityReservation {
             id: id.to_owned(),
             capacity_block: false,
