@@ -10,6 +10,7 @@ use crate::launch_template::LaunchTemplates;
 use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::settings::Settings;
+use crate::state::catalogs::Catalogs;
 use crate::stores::{Stores, WatchedKind};
 use parking_lot::Mutex;
 use plimsoll_api::EC2NodeClass;
@@ -40,6 +41,8 @@ pub struct NodeClasses {
     pub cloud: CloudCalls,
     /// Reads of the cloud.
     pub cloud_reads: CloudReads,
+    /// Catalogs of the node classes.
+    pub catalogs: Catalogs,
     /// Ledger of the term.
     pub ledger: LedgerHandle,
     /// Launch templates.

@@ -129,7 +129,8 @@ mod tests {
             let catalog = Some((catalog.id(), Arc::new(catalog)));
             let generation =
                 i64::try_from(sent.len()).unwrap() + sent.values().map(|entry| entry.generation).sum::<i64>();
-            let entry = CatalogEntry { node_class: "default".to_owned(), generation, catalog, problem: None };
+            let node_class = "default".to_owned();
+            let entry = CatalogEntry { node_class, generation, catalog, is_provisional: false, problem: None };
             let now = Arc::new([("default".to_owned(), Arc::new(entry))].into());
             let [update] = differences(&sent, &now, &mut known_ids).try_into().unwrap();
             assert_eq!(update.catalog.is_some(), is_sent, "{region}");

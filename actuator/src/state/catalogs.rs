@@ -19,6 +19,8 @@ pub struct CatalogEntry {
     pub generation: i64,
     /// The catalog with its id; `None` if there is none, see `problem`.
     pub catalog: Option<(CatalogId, Arc<Catalog>)>,
+    /// The catalog is built in, since EC2 has not answered yet. Good for launches; that a type is missing means nothing.
+    pub is_provisional: bool,
     /// Why the node class cannot launch anything now; `None` if it can.
     pub problem: Option<String>,
 }
@@ -100,6 +102,7 @@ mod tests {
             node_class: "default".to_owned(),
             generation,
             catalog: Some((catalog.id(), Arc::new(catalog))),
+            is_provisional: false,
             problem: None,
         }
     }
