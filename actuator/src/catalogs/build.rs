@@ -21,6 +21,7 @@ pub(super) fn entry(settings: &Settings, class: &EC2NodeClass, facts: &Facts) ->
         generation: class.metadata.generation.unwrap_or(0),
         catalog: catalog.map(|catalog| (catalog.id(), Arc::new(catalog))),
         is_provisional: facts.region.as_ref().is_none_or(|region| region.builtin),
+        is_new: class.status.as_ref().is_none_or(|status| status.conditions.is_empty()),
         problem,
     }
 }

@@ -113,7 +113,8 @@ async fn reconcile(
         let done = finalize::finalize(deps, class).await?;
         return Ok((!done).then_some(PAUSED_POLL_INTERVAL));
     }
-    hash::mark(deps, class).await?;
+    // The status is written on the version that this returns.
+    let Some(class) = &hash::mark(deps, class).await? else { return Ok(None) };
     let uid = class.metadata.uid.clone().unwrap_or_default();
     let mut cache = caches_by_uid.lock().get(&uid).cloned().unwrap_or_default();
     let refreshed = status::refresh(deps, class, &mut cache).await;

@@ -26,7 +26,10 @@ async fn a_missing_permission_is_told_and_asked_for_again_soon() {
     tokio::time::sleep(Duration::from_secs(200)).await;
     let start = Instant::now();
     stage.until_ready().await;
-    assert!(start.elapsed() > Duration::from_secs(50), "a refusal is valid for 300 s, or EC2 would be asked all the time");
+    assert!(
+        start.elapsed() > Duration::from_secs(50),
+        "a refusal is valid for 300 s, or EC2 would be asked all the time"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,7 +81,10 @@ async fn launches_do_not_wait_for_the_list_of_instance_types() {
     assert_eq!(problem, None);
     let offered = on_offer(&catalog);
     assert!(offered.iter().any(|offer| offer.starts_with("m6i.large ")));
-    assert!(offered.iter().any(|offer| offer.starts_with("c6i.large ")), "the built-in list has more types than this EC2");
+    assert!(
+        offered.iter().any(|offer| offer.starts_with("c6i.large ")),
+        "the built-in list has more types than this EC2"
+    );
     tokio::time::sleep(Duration::from_secs(60)).await;
     let types: Vec<String> = stage.catalog().await.0.instance_types.into_iter().map(|it| it.name).collect();
     assert_eq!(types, ["g5.xlarge", "m6g.large", "m6i.large"], "EC2 has answered");
