@@ -122,6 +122,10 @@ pub struct ActuatorArgs {
         value_name = "BOOL"
     )]
     pub reserved_capacity: bool,
+    /// Do not ask EC2 by dry runs whether it would launch nodes of an EC2NodeClass. A missing permission then fails the
+    /// first launch.
+    #[arg(long, env = "PLIMSOLL_DISABLE_DRY_RUN")]
+    pub disable_dry_run: bool,
     /// Name of this pod.
     #[arg(long, env = "POD_NAME", default_value = "plimsoll-actuator", value_name = "NAME")]
     pub pod_name: String,
@@ -171,6 +175,7 @@ impl ActuatorArgs {
             nominate_nodes: self.nominate_nodes,
             bind_pods: self.bind_pods,
             reserved_capacity: self.reserved_capacity,
+            disable_dry_run: self.disable_dry_run,
             watcher_lease: self.watcher_lease.clone(),
             karpenter_lease: Some(self.karpenter_lease.clone()),
             shadow_report_interval: self.shadow_report_interval,

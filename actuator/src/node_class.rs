@@ -2,9 +2,11 @@
 
 mod alias;
 mod controller;
+mod dry_run;
 mod finalize;
 mod hash;
 mod images;
+mod look_up;
 mod profile;
 mod reservations;
 mod selectors;

@@ -16,7 +16,9 @@ mod support;
 
 pub use compute::Compute;
 pub use facts::{InstanceTypeFacts, SpotPrice, TypeOffering};
-pub use fleet::{FleetAnswer, FleetInstance, FleetRequest, LaunchTemplateConfig, OfferingError, Override};
+pub use fleet::{
+    FleetAnswer, FleetInstance, FleetRequest, InstanceRequest, LaunchTemplateConfig, OfferingError, Override,
+};
 pub use instances::{Instance, InstanceEvent, InstanceFilter, InstanceState, InstanceStatus, StatusCheck, Termination};
 pub use launch_templates::{
     BlockDevice, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, MarketType, MetadataOptions,

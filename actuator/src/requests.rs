@@ -2,12 +2,14 @@
 //! adapter only converts it to the SDK's types, and `plimsoll requests` prints it.
 
 mod fleet;
+mod instance;
 mod template;
 
 pub use fleet::{
     AllocationOptions, CreateFleet, FleetLaunchTemplateConfig, FleetOverride, LaunchTemplateSpecification,
     TargetCapacity,
 };
+pub use instance::{InstanceInterface, RunInstances};
 pub use template::{
     BlockDeviceMapping, ConnectionTracking, CpuOptions, CreateLaunchTemplate, Ebs, Enabled, InstanceProfileName,
     Interface, LaunchTemplateData, MarketOptions, Metadata, Placement, Reservation, ReservationTarget,

@@ -174,14 +174,15 @@ impl ResolvedImage {
     /// Whether an instance type can run the image.
     #[must_use]
     pub fn runs_on(&self, instance_type: &InstanceType) -> bool {
-        self.requirements.iter().all(|requirement| match value(instance_type, &requirement.key) {
+        self.requirements.iter().all(|requirement| match label_value(instance_type, &requirement.key) {
             Some(value) => requirement.has(value),
             None => requirement.allows_absence(),
         })
     }
 }
 
-fn value<'a>(instance_type: &'a InstanceType, key: &str) -> Option<&'a str> {
+/// The value of a label that an instance type defines.
+pub(crate) fn label_value<'a>(instance_type: &'a InstanceType, key: &str) -> Option<&'a str> {
     match key {
         label::INSTANCE_TYPE => Some(&instance_type.name),
         label::ARCH => Some(&instance_type.architecture),

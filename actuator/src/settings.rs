@@ -49,6 +49,8 @@ pub struct Settings {
     pub bind_pods: bool,
     /// Launch in capacity reservations that node classes select, and in no others. Otherwise EC2 may use open ones.
     pub reserved_capacity: bool,
+    /// Do not ask EC2 by dry runs whether it would launch nodes of a class.
+    pub disable_dry_run: bool,
     /// The watcher's Lease. Only its holder may drive (safety rule 17).
     pub watcher_lease: ObjectName,
     /// Karpenter's Lease. While it is held, nothing is written (safety rule 20). `None`: not checked.
@@ -77,6 +79,7 @@ impl Default for Settings {
             nominate_nodes: true,
             bind_pods: false,
             reserved_capacity: true,
+            disable_dry_run: false,
             watcher_lease: ObjectName::new("plimsoll-system", plimsoll_model::names::lease::WATCHER),
             karpenter_lease: Some(ObjectName::new("kube-system", plimsoll_model::names::lease::KARPENTER)),
             shadow_report_interval: SHADOW_REPORT_INTERVAL,

@@ -27,7 +27,7 @@ def faults(operation: str, request: dict[str, Any]) -> list[str]:
     report = ParamValidator().validate(request, shape)
     found = report.generate_report().splitlines() if report.has_errors() else []
     found += list(_constraints(shape, request, operation))
-    limits = {"CreateLaunchTemplate": _template, "CreateFleet": _fleet}[operation]
+    limits = {"CreateLaunchTemplate": _template, "CreateFleet": _fleet, "RunInstances": _instance}[operation]
     return found + (list(limits(request)) if not found else [])
 
 
@@ -96,6 +96,15 @@ def _template(request: dict[str, Any]):
     if len(set(names)) != len(names):
         yield "BlockDeviceMappings: a device twice"
     yield from _tags(data["TagSpecifications"], "LaunchTemplateData.TagSpecifications")
+    yield from _tags(request["TagSpecifications"], "TagSpecifications")
+
+
+def _instance(request: dict[str, Any]):
+    # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_RunInstances.html
+    if not 1 <= request["MinCount"] <= request["MaxCount"]:
+        yield "MinCount and MaxCount contradict each other"
+    if "SubnetId" in request and "NetworkInterfaces" in request:
+        yield "SubnetId with NetworkInterfaces"
     yield from _tags(request["TagSpecifications"], "TagSpecifications")
 
 

@@ -1,5 +1,6 @@
 //! The EC2 adapter.
 
+mod dry_run;
 mod facts;
 mod fleet;
 mod images;
@@ -21,8 +22,8 @@ use aws_config::timeout::TimeoutConfig;
 use aws_sdk_ec2::types::{Filter, LocationType, ResourceType, Tag, TagSpecification};
 use plimsoll_actuator::ports::{
     CapacityReservation, CloudError, Compute, FleetAnswer, FleetRequest, Image, ImageQuery, Instance, InstanceFilter,
-    InstanceStatus, InstanceTypeFacts, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, ReservationTerm,
-    SecurityGroup, SelectorTerm, SpotPrice, Subnet, Tags, Termination, TypeOffering,
+    InstanceRequest, InstanceStatus, InstanceTypeFacts, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec,
+    ReservationTerm, SecurityGroup, SelectorTerm, SpotPrice, Subnet, Tags, Termination, TypeOffering,
 };
 use plimsoll_actuator::requests;
 use plimsoll_model::money::MicroUsdPerHour;
@@ -45,7 +46,8 @@ const ANY: &str = "*";
 pub struct Ec2 {
     /// Client for mutating calls.
     mutations: aws_sdk_ec2::Client,
-    /// CreateFleet client, SDK retries off: an ambiguous answer must stay attributable to one request.
+    /// CreateFleet client, SDK retries off: an ambiguous answer must stay attributable to one request. Also for dry runs,
+    /// which must not use up the account's request tokens.
     create_fleet_client: aws_sdk_ec2::Client,
     /// Client for lists.
     reads: aws_sdk_ec2::Client,
@@ -171,6 +173,14 @@ impl Compute for Ec2 {
 
     async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
         within(change(), fleet::create(&self.create_fleet_client, request)).await
+    }
+
+    async fn dry_run_fleet(&self, request: &FleetRequest) -> Result<(), CloudError> {
+        within(change(), dry_run::fleet(&self.create_fleet_client, request)).await
+    }
+
+    async fn dry_run_instance(&self, request: &InstanceRequest) -> Result<(), CloudError> {
+        within(change(), dry_run::instance(&self.create_fleet_client, request)).await
     }
 
     async fn describe_instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, CloudError> {

@@ -1,6 +1,6 @@
 //! Builds the catalog of one node class from its spec and EC2's facts. Pure functions.
 
-use super::facts::Region;
+use super::facts::{Facts, Region};
 use crate::resolve;
 use crate::settings::Settings;
 use crate::state::catalogs::CatalogEntry;
@@ -13,13 +13,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The catalog entry of a node class.
-pub(super) fn entry(settings: &Settings, class: &EC2NodeClass, region: &Region, prices: &Prices) -> CatalogEntry {
+pub(super) fn entry(settings: &Settings, class: &EC2NodeClass, facts: &Facts) -> CatalogEntry {
     let problem = resolve::for_launch(class).err().map(|error| error.to_string());
-    let catalog = catalog(settings, class, region, prices);
+    let catalog = facts.region.as_ref().map(|region| catalog(settings, class, region, &facts.prices));
     CatalogEntry {
         node_class: class.metadata.name.clone().unwrap_or_default(),
         generation: class.metadata.generation.unwrap_or(0),
-        catalog: Some((catalog.id(), Arc::new(catalog))),
+        catalog: catalog.map(|catalog| (catalog.id(), Arc::new(catalog))),
+        is_provisional: facts.region.as_ref().is_none_or(|region| region.builtin),
+        is_new: class.status.as_ref().is_none_or(|status| status.conditions.is_empty()),
         problem,
     }
 }

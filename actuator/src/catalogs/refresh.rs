@@ -1,25 +1,23 @@
 //! The loop that keeps catalogs up to date.
 
 use super::build;
-use super::facts::{self, Region};
+use super::facts::{self, Facts};
 use crate::io::CloudReads;
 use crate::ports::CloudError;
 use crate::settings::Settings;
 use crate::state::catalogs::{CatalogEntry, Catalogs};
 use crate::stores::{Stores, WatchedKind};
 use plimsoll_api::EC2NodeClass;
-use plimsoll_catalog::Prices;
 use plimsoll_runtime::workers::apart;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// Interval between reads of types and prices, as in Karpenter.
 const PERIOD: Duration = Duration::from_secs(12 * 3600);
-/// First pause after a failure. Doubles up to [`LAST_PAUSE`]. Short, since nothing can be launched before the first
-/// success.
+/// First pause after a failure. Doubles up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LAST_PAUSE: Duration = Duration::from_secs(300);
 /// Maximum pause of prices. There are built-in prices, and in some VPCs the price list cannot be reached at all.
@@ -37,87 +35,103 @@ pub struct Refresh {
     pub catalogs: Catalogs,
 }
 
-/// A periodic read.
-struct ReadSchedule {
-    at: Instant,
-    failures: u32,
-}
-
-impl ReadSchedule {
-    fn now() -> Self {
-        Self { at: Instant::now(), failures: 0 }
-    }
-
-    fn is_due(&self) -> bool {
-        self.at <= Instant::now()
-    }
-
-    /// Schedules the next read after one of `what`.
-    fn read(&mut self, what: &str, result: Result<(), CloudError>, last_pause: Duration) {
-        let Err(error) = result else {
-            *self = Self { at: Instant::now() + PERIOD, failures: 0 };
-            return;
-        };
-        let pause = FIRST_PAUSE.saturating_mul(1_u32 << self.failures.min(11)).min(last_pause);
-        self.failures = self.failures.saturating_add(1);
-        self.at = Instant::now() + pause;
-        tracing::warn!(%error, ?pause, "{what} not refreshed, keeping the last values");
-    }
-}
-
 /// The input and the result of a build. An entry is rebuilt only if its input changes.
 type BuiltEntry = (Arc<EC2NodeClass>, CatalogEntry);
 
 /// Keeps the catalogs of all node classes up to date: rebuilds on each change of a class, and reads EC2 periodically.
-/// Standbys do so too, so that a new leader can launch at once.
+/// Standbys do so too, so that a new leader can launch at once. Nothing waits for EC2's first answer in regions with a
+/// built-in catalog, and no read waits for another.
 pub async fn run(deps: Refresh, stop: CancellationToken) {
+    let facts = watch::Sender::new(Facts::builtin(&deps.settings.region));
+    let cloud = &deps.cloud_reads;
+    let region = || read_region(cloud, &facts);
+    let on_demand = || async {
+        let read = facts::on_demand_prices(cloud).await?;
+        change(&facts, |facts| facts.prices.on_demand.extend(read));
+        Ok(())
+    };
+    let spot = || async {
+        let read = facts::spot_prices(cloud).await?;
+        change(&facts, |facts| facts.prices.spot = read);
+        Ok(())
+    };
     tokio::select! {
         biased;
-        () = stop.cancelled() => return,
-        () = deps.stores.wait_ready() => {}
+        () = stop.cancelled() => {}
+        () = read_periodically("instance types", LAST_PAUSE, region) => {}
+        () = read_periodically("On-Demand prices", LAST_PAUSE_OF_PRICES, on_demand) => {}
+        () = read_periodically("Spot prices", LAST_PAUSE_OF_PRICES, spot) => {}
+        () = build_on_change(&deps, facts.subscribe()) => {}
     }
+}
+
+async fn read_region(cloud: &CloudReads, facts: &watch::Sender<Facts>) -> Result<(), CloudError> {
+    let read = facts::region(cloud).await?;
+    tracing::info!(types = read.types.len(), zones = read.zones.len(), "instance types refreshed");
+    change(facts, |facts| facts.region = Some(read));
+    Ok(())
+}
+
+/// Changes the facts. Wakes the build only if they differ.
+fn change(facts: &watch::Sender<Facts>, change: impl FnOnce(&mut Facts)) {
+    let mut changed = facts.borrow().clone();
+    change(&mut changed);
+    facts.send_if_modified(|current| {
+        let differs = *current != changed;
+        if differs {
+            *current = changed;
+        }
+        differs
+    });
+}
+
+/// Calls `read` every [`PERIOD`], and after a failure with a growing pause up to `last_pause`. Never returns.
+async fn read_periodically<F>(what: &str, last_pause: Duration, read: impl Fn() -> F)
+where
+    F: Future<Output = Result<(), CloudError>>,
+{
+    let mut failures = 0_u32;
+    loop {
+        let pause = match read().await {
+            Ok(()) => {
+                failures = 0;
+                PERIOD
+            }
+            Err(error) => {
+                let pause = FIRST_PAUSE.saturating_mul(1_u32 << failures.min(11)).min(last_pause);
+                failures = failures.saturating_add(1);
+                tracing::warn!(%error, ?pause, "{what} not refreshed, keeping the last values");
+                pause
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Rebuilds the catalogs when facts or node classes change.
+async fn build_on_change(deps: &Refresh, mut facts: watch::Receiver<Facts>) {
+    deps.stores.wait_ready().await;
     let mut changes = deps.stores.changes(&[WatchedKind::EC2NodeClass]);
-    let mut region: Option<Region> = None;
-    let mut prices = facts::builtin(&deps.settings.region);
-    let mut region_due = ReadSchedule::now();
-    let (mut on_demand_due, mut spot_due) = (ReadSchedule::now(), ReadSchedule::now());
     let mut built: BTreeMap<String, BuiltEntry> = BTreeMap::new();
     loop {
-        if region_due.is_due() {
-            match facts::region(&deps.cloud_reads).await {
-                Ok(read) => {
-                    region_due.read("instance types", Ok(()), LAST_PAUSE);
-                    tracing::info!(types = read.types.len(), zones = read.zones.len(), "instance types refreshed");
-                    if region.as_ref() != Some(&read) {
-                        region = Some(read);
-                        built.clear();
-                    }
-                }
-                Err(error) => region_due.read("instance types", Err(error), LAST_PAUSE),
-            }
-        }
-        let mut read = prices.clone();
-        if on_demand_due.is_due() {
-            let result = facts::read_on_demand(&deps.cloud_reads, &mut read).await;
-            on_demand_due.read("On-Demand prices", result, LAST_PAUSE_OF_PRICES);
-        }
-        if spot_due.is_due() {
-            let result = facts::read_spot(&deps.cloud_reads, &mut read).await;
-            spot_due.read("Spot prices", result, LAST_PAUSE_OF_PRICES);
-        }
-        if read != prices {
-            prices = read;
+        let (current, changed) = {
+            let current = facts.borrow_and_update();
+            (current.clone(), current.has_changed())
+        };
+        if changed {
             built.clear();
         }
-        if let Some(region) = &region {
-            built = rebuild(&deps, region, &prices, built).await;
+        if current.region.is_some() {
+            built = rebuild(deps, &current, built).await;
             deps.catalogs.replace(built.iter().map(|(name, (_, entry))| (name.clone(), entry.clone())).collect());
         }
         tokio::select! {
             biased;
-            () = stop.cancelled() => return,
+            changed = facts.changed() => match changed {
+                Ok(()) => built.clear(),
+                Err(_) => return,
+            },
             () = changes.next() => {}
-            () = tokio::time::sleep_until(region_due.at.min(on_demand_due.at).min(spot_due.at)) => {}
         }
     }
 }
@@ -125,19 +139,18 @@ pub async fn run(deps: Refresh, stop: CancellationToken) {
 /// Builds the entries of all current classes. Unchanged entries are reused.
 async fn rebuild(
     deps: &Refresh,
-    region: &Region,
-    prices: &Prices,
+    facts: &Facts,
     mut previous: BTreeMap<String, BuiltEntry>,
 ) -> BTreeMap<String, BuiltEntry> {
     let classes = deps.stores.classes.state();
-    let (settings, region, prices) = (Arc::clone(&deps.settings), region.clone(), prices.clone());
+    let (settings, facts) = (Arc::clone(&deps.settings), facts.clone());
     // A class has thousands of offerings: build them outside the async runtime.
     let rebuilt = apart(move || {
         let entries = classes.into_iter().map(|class| {
             let name = class.metadata.name.clone().unwrap_or_default();
             let entry = match previous.remove(&name) {
                 Some((before, entry)) if is_same(&before, &class) => entry,
-                _ => build::entry(&settings, &class, &region, &prices),
+                _ => build::entry(&settings, &class, &facts),
             };
             (name, (class, entry))
         });

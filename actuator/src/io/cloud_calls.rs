@@ -6,7 +6,8 @@ use crate::io::WriteError;
 use crate::metrics::ActuatorMetrics;
 use crate::metrics::cloud::CloudMethod;
 use crate::ports::{
-    Cloud, CloudError, FleetAnswer, FleetRequest, Instance, InstanceFilter, LaunchTemplate, LaunchTemplateSpec, Tags,
+    Cloud, CloudError, FleetAnswer, FleetRequest, Instance, InstanceFilter, InstanceRequest, LaunchTemplate,
+    LaunchTemplateSpec, Tags,
 };
 use tokio::time::Instant;
 
@@ -40,6 +41,21 @@ impl CloudCalls {
         };
         self.metrics.cloud.call(CloudMethod::Create, "CreateFleet", started.elapsed(), &outcome);
         Ok(outcome)
+    }
+
+    /// Asks whether a fleet would be accepted. Nothing is launched.
+    pub(crate) async fn dry_run_fleet(&self, request: &FleetRequest) -> Result<Result<(), CloudError>, NotAllowed> {
+        self.rate_limiter.take(Action::CreateFleet).await;
+        self.fence.run(CLOUD_CALL, self.cloud.compute.dry_run_fleet(request)).await
+    }
+
+    /// Asks whether an instance would be launched. Nothing is launched.
+    pub(crate) async fn dry_run_instance(
+        &self,
+        request: &InstanceRequest,
+    ) -> Result<Result<(), CloudError>, NotAllowed> {
+        self.rate_limiter.take(Action::RunInstances).await;
+        self.fence.run(CLOUD_CALL, self.cloud.compute.dry_run_instance(request)).await
     }
 
     /// Tags instances.

@@ -13,6 +13,8 @@ use tokio::time::Instant;
 pub enum Action {
     /// Launches instances.
     CreateFleet,
+    /// Asks for an instance as a dry run.
+    RunInstances,
     /// Terminates instances.
     TerminateInstances,
     /// Writes tags.
@@ -34,6 +36,8 @@ impl Action {
         match self {
             Self::CreateFleet | Self::EnsureLaunchTemplate => (50, 5),
             Self::TerminateInstances | Self::CreateTags => (50, 10),
+            // EC2's smallest bucket. Nothing urgent waits for it.
+            Self::RunInstances => (5, 2),
             Self::DescribeInstances => (50, 20),
             Self::Nominate | Self::Bind => (200, 100),
         }

@@ -192,6 +192,7 @@ impl Term {
                 writes: writes.clone(),
                 cloud: cloud.clone(),
                 cloud_reads: cloud_reads.clone(),
+                catalogs: catalogs.clone(),
                 ledger: ledger.clone(),
                 launch_templates: launch_templates.clone(),
                 current: process.current.clone(),

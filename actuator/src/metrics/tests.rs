@@ -190,6 +190,8 @@ pub(crate) fn catalog(offerings: Vec<Offering>) -> Arc<BTreeMap<String, Arc<Cata
         node_class: "default".to_owned(),
         generation: 1,
         catalog: Some((catalog.id(), Arc::new(catalog))),
+        is_provisional: false,
+        is_new: false,
         problem: None,
     };
     Arc::new([("default".to_owned(), Arc::new(entry))].into())

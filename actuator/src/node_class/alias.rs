@@ -4,8 +4,8 @@ use plimsoll_api::ec2_node_class::AmiAlias;
 use plimsoll_api::{AmiFamily, Operator, Requirement};
 use plimsoll_model::names::label;
 
-const GPU_COUNT: &str = "karpenter.k8s.aws/instance-gpu-count";
-const ACCELERATOR_COUNT: &str = "karpenter.k8s.aws/instance-accelerator-count";
+pub(super) const GPU_COUNT: &str = "karpenter.k8s.aws/instance-gpu-count";
+pub(super) const ACCELERATOR_COUNT: &str = "karpenter.k8s.aws/instance-accelerator-count";
 /// The first minor version without Amazon Linux 2 images.
 const AL2_ENDS: (u32, u32) = (1, 33);
 /// The first minor version with Windows Server 2025 images.

@@ -10,6 +10,7 @@ use crate::launch_template::LaunchTemplates;
 use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::settings::Settings;
+use crate::state::catalogs::Catalogs;
 use crate::stores::{Stores, WatchedKind};
 use parking_lot::Mutex;
 use plimsoll_api::EC2NodeClass;
@@ -40,6 +41,8 @@ pub struct NodeClasses {
     pub cloud: CloudCalls,
     /// Reads of the cloud.
     pub cloud_reads: CloudReads,
+    /// Catalogs of the node classes.
+    pub catalogs: Catalogs,
     /// Ledger of the term.
     pub ledger: LedgerHandle,
     /// Launch templates.
@@ -110,7 +113,8 @@ async fn reconcile(
         let done = finalize::finalize(deps, class).await?;
         return Ok((!done).then_some(PAUSED_POLL_INTERVAL));
     }
-    hash::mark(deps, class).await?;
+    // The status is written on the version that this returns.
+    let Some(class) = &hash::mark(deps, class).await? else { return Ok(None) };
     let uid = class.metadata.uid.clone().unwrap_or_default();
     let mut cache = caches_by_uid.lock().get(&uid).cloned().unwrap_or_default();
     let refreshed = status::refresh(deps, class, &mut cache).await;

@@ -1,14 +1,14 @@
 //! The hash for drift detection. It is written to the class, and to its claims when the hash algorithm changes.
 
-use crate::io::{ObjectPart, WriteError};
+use crate::io::{ObjectPart, UpdateResult, WriteError};
 use crate::node_class::controller::NodeClasses;
 use kube::ResourceExt;
 use plimsoll_api::condition::node_claim::DRIFTED;
 use plimsoll_api::{EC2NodeClass, NodeClaim, condition, hash};
 use plimsoll_model::names::{EC2_NODE_CLASS_FINALIZER, annotation};
 
-/// Writes the class's annotations and finalizer.
-pub(super) async fn mark(deps: &NodeClasses, class: &EC2NodeClass) -> Result<(), WriteError> {
+/// Writes the class's annotations and finalizer. Returns the class as written; `None` if it is gone.
+pub(super) async fn mark(deps: &NodeClasses, class: &EC2NodeClass) -> Result<Option<EC2NodeClass>, WriteError> {
     let hash = hash::ec2_node_class(&class.spec, &deps.settings.cluster_ca_bundle);
     let version =
         class.metadata.annotations.as_ref().and_then(|item| item.get(annotation::EC2_NODE_CLASS_HASH_VERSION));
@@ -18,7 +18,8 @@ pub(super) async fn mark(deps: &NodeClasses, class: &EC2NodeClass) -> Result<(),
             carry_over(deps, &claim, &hash).await?;
         }
     }
-    deps.writes
+    let written = deps
+        .writes
         .update(class, ObjectPart::Main, |class| {
             let annotations = class.metadata.annotations.get_or_insert_default();
             annotations.insert(annotation::EC2_NODE_CLASS_HASH.to_owned(), hash.clone());
@@ -32,7 +33,11 @@ pub(super) async fn mark(deps: &NodeClasses, class: &EC2NodeClass) -> Result<(),
             }
         })
         .await?;
-    Ok(())
+    Ok(match written {
+        UpdateResult::Written(class) => Some(*class),
+        UpdateResult::Unchanged => Some(class.clone()),
+        UpdateResult::Gone => None,
+    })
 }
 
 /// Updates a claim hashed by an older algorithm. A drift that the old hash showed stays; otherwise the claim gets the

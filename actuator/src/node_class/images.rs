@@ -3,6 +3,7 @@
 use super::alias;
 use crate::io::CloudReads;
 use crate::ports::{CloudError, Image, ImageQuery, SelectorTerm};
+use futures::future::join_all;
 use plimsoll_api::ec2_node_class::{Ami, AmiAlias, AmiSelectorTerm};
 use plimsoll_api::{EC2NodeClassSpec, Operator, Requirement};
 use plimsoll_model::names::label;
@@ -43,8 +44,9 @@ pub(super) async fn resolve(
 async fn of_alias(cloud: &CloudReads, alias: &AmiAlias, kubernetes: &str) -> Result<Vec<(Image, Needs)>, ImagesError> {
     let parameters = alias::parameters(alias, kubernetes).map_err(ImagesError::UnsupportedAlias)?;
     let mut variants: BTreeMap<String, Vec<Needs>> = BTreeMap::new();
-    for parameter in parameters {
-        match cloud.parameter(&parameter.path).await {
+    let values = join_all(parameters.iter().map(|parameter| cloud.parameter(&parameter.path))).await;
+    for (parameter, value) in parameters.into_iter().zip(values) {
+        match value {
             Ok(id) => variants.entry(id.trim().to_owned()).or_default().extend(parameter.needs),
             // Not every family has every variant. Any other failure must not be ignored: a variant would disappear, and
             // its nodes drift.

@@ -3,8 +3,7 @@
 use super::controller::NodeClasses;
 use super::selectors;
 use crate::clock::Timestamped;
-use crate::io::WriteError;
-use crate::ports::CapacityReservation as Described;
+use crate::ports::{CapacityReservation as Described, CloudError};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plimsoll_api::EC2NodeClass;
@@ -16,11 +15,7 @@ use std::time::Duration;
 const EXPIRING: SignedDuration = SignedDuration::from_mins(40);
 
 /// Looks up the reservations that the class selects, and tells the ledger how many instances are free.
-pub(super) async fn resolve(
-    deps: &NodeClasses,
-    class: &EC2NodeClass,
-    status: &mut EC2NodeClassStatus,
-) -> Result<(), WriteError> {
+pub(super) async fn resolve(deps: &NodeClasses, class: &EC2NodeClass) -> Result<Vec<CapacityReservation>, CloudError> {
     let terms = selectors::reservations(&class.spec);
     let described = match terms.is_empty() {
         true => Vec::new(),
@@ -30,8 +25,7 @@ pub(super) async fn resolve(
     deps.ledger.with(|ledger| {
         described.iter().for_each(|reservation| ledger.set_reservation(&reservation.id, reservation.free, now));
     });
-    status.capacity_reservations = in_status(described, deps.clock.now());
-    Ok(())
+    Ok(in_status(described, deps.clock.now()))
 }
 
 /// Reservations that have not ended, sorted by id.

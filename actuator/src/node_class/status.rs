@@ -1,16 +1,15 @@
 //! The status of a node class. Each part is looked up periodically and keeps its value while EC2 does not answer, so
 //! that launches continue (spec: AWS provider section 8.4).
 
-use super::images::{self, ImagesError};
-use super::{profile, reservations, selectors, validation};
-use crate::io::WriteError;
+use super::dry_run::{self, DryRunCache};
+use super::{look_up, reservations, validation};
 use crate::node_class::controller::NodeClasses;
 use plimsoll_api::condition::ec2_node_class::{
     AMIS_READY, CAPACITY_RESERVATIONS_READY, CONDITIONS, CONDITIONS_WITH_RESERVATIONS, INSTANCE_PROFILE_READY,
     PLACEMENT_GROUP_READY, SECURITY_GROUPS_READY, SUBNETS_READY,
 };
 use plimsoll_api::condition::{self, ConditionSet, Moment, Status};
-use plimsoll_api::ec2_node_class::{EC2NodeClassStatus, SecurityGroup, Subnet};
+use plimsoll_api::ec2_node_class::EC2NodeClassStatus;
 use plimsoll_api::{Condition, EC2NodeClass};
 use std::fmt::Display;
 use std::time::Duration;
@@ -30,7 +29,8 @@ pub(super) enum StatusPart {
 }
 
 impl StatusPart {
-    const ALL: [Self; 5] = [Self::Images, Self::Subnets, Self::SecurityGroups, Self::Profile, Self::Reservations];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Images, Self::Subnets, Self::SecurityGroups, Self::Profile, Self::Reservations];
 
     fn condition(self) -> &'static str {
         match self {
@@ -64,6 +64,7 @@ pub(super) struct LookUpCache {
     /// The Kubernetes version that the images were looked up for.
     kubernetes_version: String,
     due: [Option<Instant>; StatusPart::ALL.len()],
+    dry_run: DryRunCache,
     /// The status written last; the watch cache may lag behind it.
     status: Option<EC2NodeClassStatus>,
 }
@@ -76,7 +77,7 @@ impl LookUpCache {
     /// Time until the next part is due.
     pub(super) fn next(&self) -> Duration {
         let now = Instant::now();
-        let next = self.due.iter().flatten().min();
+        let next = self.due.iter().flatten().copied().chain(self.dry_run.due()).min();
         next.map_or(RETRY, |next| next.saturating_duration_since(now))
     }
 }
@@ -87,7 +88,7 @@ pub(super) fn conditions(reserved_capacity: bool) -> &'static ConditionSet {
 }
 
 /// Result of looking up one part.
-enum LookUpResult {
+pub(super) enum LookUpResult {
     /// Found.
     Yes,
     /// Definitely not found: reason and message.
@@ -109,12 +110,11 @@ pub(super) async fn refresh(deps: &NodeClasses, class: &EC2NodeClass, cache: &mu
     let reserved_capacity = deps.settings.reserved_capacity;
     let set = conditions(reserved_capacity);
     set.initialize(&mut status.conditions, moment);
-    for part in StatusPart::ALL.into_iter().filter(|part| *part != StatusPart::Reservations || reserved_capacity) {
-        let now = Instant::now();
-        if cache.due(part).is_some_and(|at| at > now) {
-            continue;
-        }
-        let result = look_up(deps, class, part, &mut status).await;
+    let now = Instant::now();
+    let is_due = |part: StatusPart| {
+        (part != StatusPart::Reservations || reserved_capacity) && cache.due(part).is_none_or(|at| at <= now)
+    };
+    for (part, result) in look_up::all(deps, class, is_due, &mut status).await {
         if let Err(error) = &result {
             tracing::warn!(node_class = class.metadata.name, condition = part.condition(), %error, "lookup failed");
         }
@@ -126,7 +126,11 @@ pub(super) async fn refresh(deps: &NodeClasses, class: &EC2NodeClass, cache: &mu
         record(set, &mut status.conditions, moment, part.condition(), result);
     }
     placement_group(set, class, &mut status.conditions, moment);
-    validation::check(&deps.current.get(), class, &mut status, moment);
+    let settings = deps.current.get();
+    if let Some(ignored) = validation::check(&settings, class, &mut status, moment) {
+        let verdict = dry_run::verdict(deps, class, &status, &mut cache.dry_run).await;
+        validation::conclude(&settings, &mut status, moment, &ignored, verdict);
+    }
     cache.status = Some(status.clone());
     status
 }
@@ -156,105 +160,6 @@ fn record(
             }
         }
     }
-}
-
-async fn look_up(
-    deps: &NodeClasses,
-    class: &EC2NodeClass,
-    part: StatusPart,
-    status: &mut EC2NodeClassStatus,
-) -> Result<LookUpResult, WriteError> {
-    match part {
-        StatusPart::Images => images(deps, class, status).await,
-        StatusPart::Subnets => subnets(deps, class, status).await,
-        StatusPart::SecurityGroups => security_groups(deps, class, status).await,
-        StatusPart::Profile => instance_profile(deps, class, status).await,
-        StatusPart::Reservations => {
-            reservations::resolve(deps, class, status).await?;
-            Ok(LookUpResult::Yes)
-        }
-    }
-}
-
-async fn images(
-    deps: &NodeClasses,
-    class: &EC2NodeClass,
-    status: &mut EC2NodeClassStatus,
-) -> Result<LookUpResult, WriteError> {
-    let settings = deps.current.get();
-    let version = &settings.kubernetes_version;
-    match images::resolve(&deps.cloud_reads, &class.spec, version).await {
-        Ok(amis) => {
-            let any = !amis.is_empty();
-            status.amis = amis;
-            let message = || match class.spec.alias() {
-                Some(_) => {
-                    format!("spec.amiSelectorTerms: AWS publishes no images of this alias for Kubernetes {version}")
-                }
-                None => "spec.amiSelectorTerms select no image that can be a node".to_owned(),
-            };
-            Ok(if any { LookUpResult::Yes } else { LookUpResult::No("AMINotFound", message()) })
-        }
-        Err(ImagesError::UnsupportedAlias(message)) => {
-            status.amis.clear();
-            Ok(LookUpResult::No("UnsupportedAlias", format!("spec.amiSelectorTerms: {message}")))
-        }
-        Err(ImagesError::Cloud(error)) => Err(error.into()),
-    }
-}
-
-async fn subnets(
-    deps: &NodeClasses,
-    class: &EC2NodeClass,
-    status: &mut EC2NodeClassStatus,
-) -> Result<LookUpResult, WriteError> {
-    let terms = selectors::subnets(&class.spec);
-    let mut subnets = match terms.is_empty() {
-        true => Vec::new(),
-        false => deps.cloud_reads.subnets(&terms).await?,
-    };
-    subnets.sort_by(|left, right| (right.free_ipv4_addresses, &left.id).cmp(&(left.free_ipv4_addresses, &right.id)));
-    let zone_id = |id: String| Some(id).filter(|id| !id.is_empty());
-    status.subnets = subnets
-        .into_iter()
-        .map(|subnet| Subnet { id: subnet.id, zone: subnet.zone, zone_id: zone_id(subnet.zone_id) })
-        .collect();
-    let message = || "spec.subnetSelectorTerms select no subnet".to_owned();
-    Ok(if status.subnets.is_empty() { LookUpResult::No("SubnetsNotFound", message()) } else { LookUpResult::Yes })
-}
-
-async fn security_groups(
-    deps: &NodeClasses,
-    class: &EC2NodeClass,
-    status: &mut EC2NodeClassStatus,
-) -> Result<LookUpResult, WriteError> {
-    let terms = selectors::security_groups(&class.spec);
-    let mut groups = match terms.is_empty() {
-        true => Vec::new(),
-        false => deps.cloud_reads.security_groups(&terms).await?,
-    };
-    groups.sort_by(|left, right| left.id.cmp(&right.id));
-    status.security_groups =
-        groups.into_iter().map(|group| SecurityGroup { id: group.id, name: Some(group.name) }).collect();
-    let message = || "spec.securityGroupSelectorTerms select no security group".to_owned();
-    Ok(if status.security_groups.is_empty() {
-        LookUpResult::No("SecurityGroupsNotFound", message())
-    } else {
-        LookUpResult::Yes
-    })
-}
-
-async fn instance_profile(
-    deps: &NodeClasses,
-    class: &EC2NodeClass,
-    status: &mut EC2NodeClassStatus,
-) -> Result<LookUpResult, WriteError> {
-    if class.spec.role.is_none() && class.spec.instance_profile.is_none() {
-        let message = "spec.role: one of role and instanceProfile is needed".to_owned();
-        return Ok(LookUpResult::No("InstanceProfileNotFound", message));
-    }
-    status.instance_profile = Some(profile::resolve(deps, class).await?);
-    Ok(LookUpResult::Yes)
 }
 
 fn placement_group(set: &ConditionSet, class: &EC2NodeClass, conditions: &mut Vec<Condition>, moment: Moment) {

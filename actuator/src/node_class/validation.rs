@@ -1,6 +1,7 @@
 //! Validates the spec of a node class for its condition `ValidationSucceeded` (spec: AWS provider sections 1.4 and
-//! 8.3). Pure functions; no EC2 dry runs.
+//! 8.3). Pure functions; [`super::dry_run`] asks EC2.
 
+use super::dry_run::Verdict;
 use crate::settings::Settings;
 use crate::user_data::{Bootstrap, UserDataError};
 use plimsoll_api::condition::ec2_node_class::{
@@ -19,30 +20,62 @@ const DEPENDENCIES: [&str; 4] = [AMIS_READY, INSTANCE_PROFILE_READY, SECURITY_GR
 /// Reason and message of a problem.
 type Problem = (&'static str, String);
 
-/// Sets the condition.
-pub(super) fn check(settings: &Settings, class: &EC2NodeClass, status: &mut EC2NodeClassStatus, moment: Moment) {
+/// Sets the condition if the spec has a problem or a dependency is missing. Otherwise returns the paths of settings that
+/// have no effect, and EC2's verdict decides.
+pub(super) fn check(
+    settings: &Settings,
+    class: &EC2NodeClass,
+    status: &mut EC2NodeClassStatus,
+    moment: Moment,
+) -> Option<Vec<String>> {
     let (set, conditions) = (super::status::conditions(settings.reserved_capacity), &mut status.conditions);
     let ignored = match validate(settings, class) {
         Ok(ignored) => ignored,
         Err((reason, message)) => {
             set.set(conditions, moment, VALIDATION_SUCCEEDED, Status::False, reason, &message);
-            return;
+            return None;
         }
     };
     let unmet: Vec<&str> =
         DEPENDENCIES.into_iter().filter(|dependency| !condition::is_true(conditions, dependency)).collect();
     if unmet.is_empty() {
-        let message = match ignored.as_slice() {
-            [] => String::new(),
-            fields => format!("without effect: {}", fields.join(", ")),
-        };
-        set.set(conditions, moment, VALIDATION_SUCCEEDED, Status::True, VALIDATION_SUCCEEDED, &message);
-        return;
+        return Some(ignored);
     }
     let refused = unmet.iter().any(|dependency| condition::is_false(conditions, dependency));
     let state = if refused { Status::False } else { Status::Unknown };
     let message = format!("waits for {}", unmet.join(", "));
     set.set(conditions, moment, VALIDATION_SUCCEEDED, state, "DependenciesNotReady", &message);
+    None
+}
+
+/// Sets the condition to EC2's verdict. Without an answer, a success for this generation stands.
+pub(super) fn conclude(
+    settings: &Settings,
+    status: &mut EC2NodeClassStatus,
+    moment: Moment,
+    ignored: &[String],
+    verdict: Verdict,
+) {
+    let (set, conditions) = (super::status::conditions(settings.reserved_capacity), &mut status.conditions);
+    let (state, reason, message) = match verdict {
+        Verdict::Permitted(remark) => {
+            let ignored = (!ignored.is_empty()).then(|| format!("without effect: {}", ignored.join(", ")));
+            let message: Vec<String> = ignored.into_iter().chain(remark).collect();
+            (Status::True, VALIDATION_SUCCEEDED, message.join("; "))
+        }
+        Verdict::Refused(reason, message) => (Status::False, reason, message),
+        Verdict::Unknown(message) => {
+            let last = condition::get(conditions, VALIDATION_SUCCEEDED);
+            let succeeded = last.is_some_and(|last| {
+                last.status == Status::True.as_str() && last.observed_generation == Some(moment.generation)
+            });
+            if succeeded {
+                return;
+            }
+            (Status::Unknown, "DryRunFailed", message)
+        }
+    };
+    set.set(conditions, moment, VALIDATION_SUCCEEDED, state, reason, &message);
 }
 
 /// Paths of settings that have no effect; or the first problem, with its field.
@@ -118,7 +151,9 @@ mod tests {
         for dependency in DEPENDENCIES {
             CONDITIONS.set_true(&mut status.conditions, moment, dependency);
         }
-        check(settings, &class, &mut status, moment);
+        if let Some(ignored) = check(settings, &class, &mut status, moment) {
+            conclude(settings, &mut status, moment, &ignored, Verdict::Permitted(None));
+        }
         let condition = condition::get(&status.conditions, VALIDATION_SUCCEEDED).unwrap();
         (condition.reason.clone(), condition.message.clone())
     }
@@ -169,6 +204,28 @@ mod tests {
         let expected =
             "without effect: spec.userData: settings.kubernetes.no-such-key, spec.capacityReservationSelectorTerms";
         assert_eq!(message, expected);
+    }
+
+    #[test]
+    fn without_an_answer_the_last_success_stands() {
+        let class = EC2NodeClass::new("default", serde_json::from_str(VALID).unwrap());
+        let (settings, moment) = (settings(), Moment::of(&class.metadata, Timestamp::UNIX_EPOCH));
+        let mut status = EC2NodeClassStatus::default();
+        let mut after = |verdict, moment| {
+            conclude(&settings, &mut status, moment, &[], verdict);
+            let condition = condition::get(&status.conditions, VALIDATION_SUCCEEDED).unwrap();
+            (condition.status.clone(), condition.reason.clone())
+        };
+        let unknown = || Verdict::Unknown("throttled".to_owned());
+        let is = |status: &str, reason: &str| (status.to_owned(), reason.to_owned());
+        assert_eq!(after(unknown(), moment), is("Unknown", "DryRunFailed"));
+        let refused = Verdict::Refused("CreateFleetAuthCheckFailed", "ec2:CreateFleet".to_owned());
+        assert_eq!(after(refused, moment), is("False", "CreateFleetAuthCheckFailed"));
+        assert_eq!(after(unknown(), moment), is("Unknown", "DryRunFailed"), "a refusal does not stand for ever");
+        assert_eq!(after(Verdict::Permitted(None), moment), is("True", VALIDATION_SUCCEEDED));
+        assert_eq!(after(unknown(), moment), is("True", VALIDATION_SUCCEEDED));
+        let next = Moment { generation: moment.generation + 1, ..moment };
+        assert_eq!(after(unknown(), next), is("Unknown", "DryRunFailed"), "of another generation nothing is known");
     }
 
     #[test]

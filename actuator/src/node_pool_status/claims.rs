@@ -157,7 +157,7 @@ async fn reconcile(
 }
 
 fn provider_facts(deps: &NodePoolStatus, claim: &NodeClaim) -> ProviderFacts {
-    let entry = deps.catalogs.get(&claim.spec.node_class_ref.name);
+    let entry = deps.catalogs.get(&claim.spec.node_class_ref.name).filter(|entry| !entry.is_provisional);
     let catalog = entry.and_then(|entry| entry.catalog.as_ref().map(|(_, catalog)| Arc::clone(catalog)));
     let instance = provider_id(claim).and_then(instance_id).and_then(|id| deps.instances.get(id));
     ProviderFacts { catalog, instance }

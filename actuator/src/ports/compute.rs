@@ -2,8 +2,8 @@
 
 use super::{
     CapacityReservation, CloudError, FleetAnswer, FleetRequest, Image, ImageQuery, Instance, InstanceFilter,
-    InstanceStatus, InstanceTypeFacts, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, ReservationTerm,
-    SecurityGroup, SelectorTerm, SpotPrice, Subnet, Tags, Termination, TypeOffering,
+    InstanceRequest, InstanceStatus, InstanceTypeFacts, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec,
+    ReservationTerm, SecurityGroup, SelectorTerm, SpotPrice, Subnet, Tags, Termination, TypeOffering,
 };
 use async_trait::async_trait;
 use std::fmt::Debug;
@@ -23,6 +23,12 @@ pub trait Compute: Debug + Send + Sync {
     /// Launches instances. A repeated request gets the same answer; the same token with other parameters is
     /// [`CloudError::IdempotentParameterMismatch`]. Refused offerings are part of the answer, not an error.
     async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, CloudError>;
+
+    /// Asks whether [`Compute::create_fleet`] would be accepted, without launching anything. The token is not sent.
+    async fn dry_run_fleet(&self, request: &FleetRequest) -> Result<(), CloudError>;
+
+    /// Asks whether an instance would be launched, without launching it.
+    async fn dry_run_instance(&self, request: &InstanceRequest) -> Result<(), CloudError>;
 
     /// Instances. Eventually consistent: an instance that was just launched may be missing.
     async fn describe_instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, CloudError>;

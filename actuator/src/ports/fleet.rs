@@ -86,6 +86,24 @@ pub struct Override {
     pub priority: u64,
 }
 
+/// A single instance of a launch template, for RunInstances as a dry run. Plimsoll launches only by CreateFleet, but
+/// EC2 checks the permission to run instances only here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstanceRequest {
+    /// The template's name.
+    pub launch_template_name: String,
+    /// The template's version.
+    pub version: u64,
+    /// Instance type.
+    pub instance_type: String,
+    /// Subnet of the first network interface.
+    pub subnet_id: String,
+    /// Security groups of the first network interface.
+    pub security_group_ids: Vec<String>,
+    /// Tags of the instance, its volumes and its network interfaces.
+    pub tags: Tags,
+}
+
 /// CreateFleet's answer. Both lists may be non-empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FleetAnswer {

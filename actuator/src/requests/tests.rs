@@ -74,3 +74,19 @@ fn fleets_of_capacity_reservations_ask_for_their_kind_of_capacity() {
     let interruptible = fleet(Some(MarketType::InterruptibleCapacityReservation));
     assert_eq!(interruptible, (json!("reserved-capacity"), none.clone(), kinds, none));
 }
+
+/// `tests/judge` validates the same file against AWS' model of EC2.
+#[test]
+fn dry_run_of_an_instance_has_the_names_of_the_ec2_api() {
+    let request = crate::ports::InstanceRequest {
+        launch_template_name: "karpenter.k8s.aws/1".to_owned(),
+        version: 4,
+        instance_type: "c6g.large".to_owned(),
+        subnet_id: "subnet-0a1".to_owned(),
+        security_group_ids: vec!["sg-1".to_owned(), "sg-2".to_owned()],
+        tags: [("team".to_owned(), "shop".to_owned())].into(),
+    };
+    let file = include_str!("../../../tests/judge/examples/run-instances.json");
+    let expected: serde_json::Value = serde_json::from_str(file).unwrap();
+    assert_eq!(serde_json::to_value(RunInstances::from(&request)).unwrap(), expected);
+}

@@ -19,6 +19,11 @@ pub struct CatalogEntry {
     pub generation: i64,
     /// The catalog with its id; `None` if there is none, see `problem`.
     pub catalog: Option<(CatalogId, Arc<Catalog>)>,
+    /// The catalog is built in, since EC2 has not answered yet. Good for launches; that a type is missing means nothing.
+    pub is_provisional: bool,
+    /// The node class is new: nothing has been looked up for it. The catalog serves its validation and is not sent, since
+    /// every offering is unavailable and the next one follows within a second.
+    pub is_new: bool,
     /// Why the node class cannot launch anything now; `None` if it can.
     pub problem: Option<String>,
 }
@@ -32,6 +37,14 @@ pub struct Catalogs {
     entries: watch::Sender<Entries>,
     /// Live catalogs by id, so that node classes with equal content share one.
     interned: Arc<Mutex<BTreeMap<CatalogId, std::sync::Weak<Catalog>>>>,
+}
+
+impl CatalogEntry {
+    /// The catalog as the scheduler gets it.
+    #[must_use]
+    pub fn to_send(&self) -> Option<&(CatalogId, Arc<Catalog>)> {
+        self.catalog.as_ref().filter(|_| !self.is_new)
+    }
 }
 
 impl Default for Catalogs {
@@ -100,6 +113,8 @@ mod tests {
             node_class: "default".to_owned(),
             generation,
             catalog: Some((catalog.id(), Arc::new(catalog))),
+            is_provisional: false,
+            is_new: false,
             problem: None,
         }
     }

@@ -32,6 +32,7 @@ const CHART_VALUES: &[(&str, &str)] = &[
     ("act-on-rebalance", "settings.actOnRebalance"),
     ("vm-memory-overhead-percent", "settings.vmMemoryOverheadPercent"),
     ("reserved-enis", "settings.reservedENIs"),
+    ("disable-dry-run", "settings.disableDryRun"),
     ("nominate-nodes", "settings.nominateNodes"),
     ("reserved-capacity", "settings.featureGates.reservedCapacity"),
     ("karpenter-lease", "settings.karpenterNamespace"),

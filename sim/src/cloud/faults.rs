@@ -24,6 +24,8 @@ pub enum Action {
     DescribeSecurityGroups,
     DescribeSpotPriceHistory,
     DescribeSubnets,
+    DryRunCreateFleet,
+    DryRunRunInstances,
     TerminateInstances,
     ReceiveMessage,
     DeleteMessage,

@@ -29,6 +29,14 @@ pub struct Fleet {
     pub answer: FleetAnswer,
 }
 
+fn check_token(token: &str) -> Result<(), CloudError> {
+    if token.is_empty() || token.len() > TOKEN_LENGTH || !token.is_ascii() {
+        let message = format!("clientToken `{token}` is not 1 to 64 ASCII characters");
+        return Err(invalid("InvalidParameterValue", message));
+    }
+    Ok(())
+}
+
 impl Cloud {
     /// Buys. One token buys once, however often and whenever it is sent; a request that is refused as a whole uses no token.
     ///
@@ -39,6 +47,7 @@ impl Cloud {
             let same = earlier.request == *request;
             return if same { Ok(earlier.answer.clone()) } else { Err(CloudError::IdempotentParameterMismatch) };
         }
+        check_token(&request.client_token)?;
         self.check(request)?;
         self.give_back(now);
         let fleet_id = format!("fleet-{}", self.rng.uid());
@@ -69,19 +78,20 @@ impl Cloud {
         Ok(answer)
     }
 
+    /// Whether CreateFleet would accept a request; a dry run has no token.
+    ///
+    /// # Errors
+    /// The request is invalid as a whole.
+    pub fn dry_run_fleet(&self, request: &FleetRequest) -> Result<(), CloudError> {
+        self.check(request)
+    }
+
     /// Client tokens are forgotten, as EC2 does after some time: the same request again buys again.
     pub fn forget_tokens(&mut self) {
         self.tokens.clear();
     }
 
     fn check(&self, request: &FleetRequest) -> Result<(), CloudError> {
-        let token = &request.client_token;
-        if token.is_empty() || token.len() > TOKEN_LENGTH || !token.is_ascii() {
-            return Err(invalid(
-                "InvalidParameterValue",
-                format!("clientToken `{token}` is not 1 to 64 ASCII characters"),
-            ));
-        }
         if request.total_target_capacity == 0 {
             return Err(invalid("InvalidParameterValue", "totalTargetCapacity is 0".to_owned()));
         }

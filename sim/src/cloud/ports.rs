@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use plimsoll_actuator::ports::{
     CapacityReservation, CloudError, Compute, FleetAnswer, FleetRequest, Image, ImageQuery, Instance, InstanceFilter,
-    InstanceProfile, InstanceProfiles, InstanceStatus, InstanceTypeFacts, InterruptionQueue, LaunchTemplate,
-    LaunchTemplateFilter, LaunchTemplateSpec, OnDemandPrice, Parameters, PriceList, QueueMessage, ReservationTerm,
-    SecurityGroup, SelectorTerm, SpotPrice, Subnet, Tags, Termination, TypeOffering,
+    InstanceProfile, InstanceProfiles, InstanceRequest, InstanceStatus, InstanceTypeFacts, InterruptionQueue,
+    LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, OnDemandPrice, Parameters, PriceList, QueueMessage,
+    ReservationTerm, SecurityGroup, SelectorTerm, SpotPrice, Subnet, Tags, Termination, TypeOffering,
 };
 use plimsoll_model::time::Timestamp;
 use plimsoll_runtime::signal;
@@ -188,6 +188,16 @@ impl Compute for Ec2 {
         let request = request.clone();
         let token = request.client_token.clone();
         self.call(Action::CreateFleet, &token, move |cloud, now| cloud.create_fleet(&request, now)).await
+    }
+
+    async fn dry_run_fleet(&self, request: &FleetRequest) -> Result<(), CloudError> {
+        let request = request.clone();
+        self.call(Action::DryRunCreateFleet, "", move |cloud, _| cloud.dry_run_fleet(&request)).await
+    }
+
+    async fn dry_run_instance(&self, request: &InstanceRequest) -> Result<(), CloudError> {
+        let about = request.instance_type.clone();
+        self.call(Action::DryRunRunInstances, &about, |_, _| Ok(())).await
     }
 
     async fn describe_instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, CloudError> {

@@ -18,6 +18,8 @@ from plimsoll_ec2.faults import CallFault
 from plimsoll_ec2.world import WORLD
 
 Start = Callable[..., Any]
+# Prefix of the actions of dry runs, in the log of calls and in faults.
+DRY_RUN = "DryRun"
 
 
 @dataclass
@@ -126,6 +128,9 @@ def _parse(environ: dict[str, Any], body: bytes) -> Request | None:
         return Request(service, region, target.rpartition(".")[2], parameters, json_protocol=True)
     parameters = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
     action = parameters.get("Action")
+    if action and parameters.get("DryRun") == "true":
+        # An action of its own, so that faults and scenarios do not take it for a launch.
+        action = DRY_RUN + action
     return Request(service, region, action, parameters, json_protocol=False) if action else None
 
 

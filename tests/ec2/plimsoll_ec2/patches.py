@@ -8,7 +8,8 @@ from typing import Any
 
 import moto
 from moto.core.responses import ActionResult
-from moto.ec2.models.instances import Instance, InstanceState
+from moto.ec2.exceptions import OperationNotPermitted4
+from moto.ec2.models.instances import Instance, InstanceBackend, InstanceState
 from moto.ec2.models.subnets import Subnet
 from moto.ec2.responses.fleets import Fleets
 from moto.ec2.responses.instances import InstanceResponse
@@ -32,6 +33,7 @@ def install() -> None:
     InstanceResponse.run_instances = _once(InstanceResponse.run_instances)
     LaunchTemplates.create_launch_template = _once(LaunchTemplates.create_launch_template)
     SpotInstances.describe_spot_price_history = _spot_price_history
+    InstanceBackend.terminate_instances = _terminate_by_zone(InstanceBackend.terminate_instances)
     Instance.terminate = _terminate(Instance.terminate)
     Subnet.get_available_subnet_ip = _fresh_address(Subnet.get_available_subnet_ip)
     ParameterDict._check_loading_status = _with_eks_parameters(ParameterDict._check_loading_status)
@@ -96,6 +98,23 @@ def _fresh_address(original: Callable[[Any, Any], str]) -> Callable[[Any, Any], 
             subnet._unused_ips = given_back
 
     return take
+
+
+def _terminate_by_zone(original: Callable[[Any, list[str]], Any]) -> Callable[[Any, list[str]], Any]:
+    """One protected instance keeps all of its zone in the call running; those of other zones end, and the call fails."""
+
+    def terminate(backend: Any, ids: list[str]) -> Any:
+        named = backend.get_multi_instances_by_id(ids) if ids else []
+        protected = [i for i in named if i.disable_api_termination in (True, "true")]
+        if not protected:
+            return original(backend, ids)
+        zones = {i.availability_zone for i in protected}
+        others = [i.id for i in named if i.availability_zone not in zones]
+        if others:
+            original(backend, others)
+        raise OperationNotPermitted4(protected[0].id)
+
+    return terminate
 
 
 def _terminate(original: Callable[[Any], Any]) -> Callable[[Any], InstanceState]:

@@ -230,6 +230,35 @@ class LogTest(ServerTest):
         self.assertEqual(self.ec2.describe_placement_groups()["PlacementGroups"], [])
 
 
+class RefusalTest(ServerTest):
+    def test_a_dry_run_launches_nothing_and_is_an_action_of_its_own(self) -> None:
+        def code() -> str:
+            with self.assertRaises(ClientError) as caught:
+                self.fleet([self.override("m5.large")], DryRun=True)
+            return caught.exception.response["Error"]["Code"]
+
+        self.assertEqual(code(), "DryRunOperation")
+        denied = {"action": "DryRunCreateFleet", "do": "error", "code": "UnauthorizedOperation", "status": 403}
+        self.server.control("POST", "/_faults", {"calls": [denied]})
+        self.assertEqual(len(ids(self.fleet([self.override("m5.large")]))), 1)
+        self.assertEqual(code(), "UnauthorizedOperation")
+        actions = [call["action"] for call in self.server.control("GET", "/_calls")["calls"]]
+        self.assertEqual(actions, ["DryRunCreateFleet", "CreateFleet", "DryRunCreateFleet"])
+
+    def test_a_protected_instance_keeps_those_of_its_zone(self) -> None:
+        a = ids(self.fleet([self.override("m5.large")], count=3))
+        b = ids(self.fleet([self.override("m5.large", "us-east-1b")]))
+        self.ec2.modify_instance_attribute(InstanceId=a[2], DisableApiTermination={"Value": True})
+        with self.assertRaises(ClientError) as caught:
+            self.ec2.terminate_instances(InstanceIds=a + b)
+        self.assertEqual(caught.exception.response["Error"]["Code"], "OperationNotPermitted")
+        self.assertEqual(sorted(i["InstanceId"] for i in self.running()), sorted(a))
+        self.ec2.terminate_instances(InstanceIds=a[:2])
+        self.ec2.modify_instance_attribute(InstanceId=a[2], DisableApiTermination={"Value": False})
+        self.ec2.terminate_instances(InstanceIds=a[2:])
+        self.assertEqual(self.running(), [])
+
+
 class FaultsUnit(unittest.TestCase):
     def test_the_tightest_rule_counts(self) -> None:
         faults = Faults()

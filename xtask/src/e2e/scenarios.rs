@@ -6,12 +6,15 @@ mod capacity;
 mod chart;
 mod client;
 mod crash;
+mod first_pod;
 mod growth;
 mod harness;
 mod interruption;
 mod latency;
 mod monitoring;
+mod refusals;
 mod regressions;
+mod reservation;
 mod rights;
 mod views;
 
@@ -108,6 +111,42 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         play: capacity::play,
     },
     Scenario {
+        name: "reservation",
+        shows: "a capacity reservation is used first and never beyond its instances; its nodes are labelled",
+        region: REGION,
+        cluster: "reservation",
+        installed: true,
+        plimsoll: Plimsoll::Running,
+        play: reservation::play,
+    },
+    Scenario {
+        name: "permission-missing",
+        shows: "the node class names the permission that the actuator's role lacks, and launches once it is granted",
+        region: REGION,
+        cluster: "permission",
+        installed: true,
+        plimsoll: Plimsoll::Running,
+        play: refusals::permission_missing,
+    },
+    Scenario {
+        name: "template-deleted",
+        shows: "somebody deletes the launch templates: the next launch creates them again at once",
+        region: REGION,
+        cluster: "template",
+        installed: true,
+        plimsoll: Plimsoll::Running,
+        play: refusals::template_deleted,
+    },
+    Scenario {
+        name: "batch-refused",
+        shows: "EC2 refuses to end a batch because of one protected instance: the others end",
+        region: REGION,
+        cluster: "batch",
+        installed: true,
+        plimsoll: Plimsoll::Running,
+        play: refusals::batch_refused,
+    },
+    Scenario {
         name: "crash-watcher",
         shows: "kill -9 of the leading watcher in a scale-up",
         region: REGION,
@@ -187,6 +226,15 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         installed: true,
         plimsoll: Plimsoll::Built,
         play: by_hand::play,
+    },
+    Scenario {
+        name: "first-pod",
+        shows: "from the first pod of new NodePools to CreateFleet, less than a second",
+        region: REGION,
+        cluster: "first-pod",
+        installed: true,
+        plimsoll: Plimsoll::Running,
+        play: first_pod::play,
     },
     Scenario {
         name: "latency",

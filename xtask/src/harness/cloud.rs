@@ -33,6 +33,10 @@ pub(crate) struct Call {
     /// arrived, held-request, executed, held-answer, answered, lost-request, lost-answer.
     pub(crate) state: String,
     pub(crate) instances: Vec<String>,
+    /// The error code; empty after success.
+    pub(crate) refused: String,
+    /// Number of instances that the request names.
+    pub(crate) ids: usize,
     /// (instance type, zone, capacity type) of a CreateFleet's overrides.
     pub(crate) pools: Vec<(String, String, String)>,
 }
@@ -148,6 +152,19 @@ impl Cloud {
         http::json(self.address, "GET", "/_faults", None)
     }
 
+    /// Replaces the capacity reservations, in the format of tests/ec2/README.md.
+    pub(crate) fn reserve(&self, reservations: &Value) -> Result<()> {
+        http::json(self.address, "POST", "/_reservations", Some(&json!({ "reservations": reservations }))).map(drop)
+    }
+
+    /// Capacity reservations with the number of their free instances.
+    pub(crate) fn free_of_reservations(&self) -> Result<Vec<(String, u64)>> {
+        let answer = http::json(self.address, "GET", "/_reservations", None)?;
+        let all = answer["reservations"].as_array().context("no reservations in the answer")?;
+        let free = |item: &Value| Some((item["id"].as_str()?.to_owned(), item["free"].as_u64()?));
+        all.iter().map(|item| free(item).context("a reservation without id or free instances")).collect()
+    }
+
     /// Sends a Spot interruption notice to the queue. EC2 terminates the instance after the notice period.
     pub(crate) fn interrupt(&self, instance: &str) -> Result<()> {
         self.send_event(instance, "spot-interruption", "")
@@ -195,6 +212,8 @@ fn call(item: &Value) -> Call {
         time: item["time"].as_f64().unwrap_or(0.0),
         state: text(&item["state"]),
         instances: item["instances"].as_array().map(|all| all.iter().map(text).collect()).unwrap_or_default(),
+        refused: text(&item["error"]),
+        ids: item["parameters"].as_object().into_iter().flatten().filter(|(k, _)| k.starts_with("InstanceId.")).count(),
         pools: pools.unwrap_or_default(),
     }
 }

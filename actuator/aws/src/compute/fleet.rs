@@ -3,6 +3,7 @@
 
 use super::tag_specifications;
 use crate::error::classify;
+use aws_sdk_ec2::operation::create_fleet::builders::CreateFleetFluentBuilder;
 use aws_sdk_ec2::types::{
     CreateFleetError, CreateFleetInstance, DefaultTargetCapacityType, FleetLaunchTemplateConfigRequest,
     FleetLaunchTemplateOverrides, FleetLaunchTemplateOverridesRequest, FleetLaunchTemplateSpecificationRequest,
@@ -14,8 +15,8 @@ use plimsoll_actuator::ports::{CloudError, FleetAnswer, FleetInstance, FleetRequ
 use plimsoll_actuator::requests::{CreateFleet, FleetLaunchTemplateConfig, FleetOverride};
 use plimsoll_model::catalog::CapacityType;
 
-pub(super) async fn create(client: &aws_sdk_ec2::Client, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
-    let sent = CreateFleet::from(request);
+/// The call, without its client token.
+pub(super) fn call(client: &aws_sdk_ec2::Client, sent: CreateFleet) -> CreateFleetFluentBuilder {
     let target = TargetCapacitySpecificationRequest::builder()
         .total_target_capacity(sent.target_capacity_specification.total_target_capacity)
         .default_target_capacity_type(DefaultTargetCapacityType::from(
@@ -34,17 +35,20 @@ pub(super) async fn create(client: &aws_sdk_ec2::Client, request: &FleetRequest)
         let kinds = options.reservation_types.into_iter().map(FleetReservationType::from).collect();
         ReservedCapacityOptionsRequest::builder().set_reservation_types(Some(kinds)).build()
     });
-    let call = client
+    client
         .create_fleet()
         .r#type(FleetType::from(sent.r#type))
-        .client_token(sent.client_token)
         .target_capacity_specification(target)
         .set_spot_options(spot)
         .set_on_demand_options(on_demand)
         .set_reserved_capacity_options(reserved)
         .set_launch_template_configs(Some(sent.launch_template_configs.into_iter().map(config).collect()))
         .set_tag_specifications(Some(tag_specifications(sent.tag_specifications)))
-        .set_context(sent.context);
+        .set_context(sent.context)
+}
+
+pub(super) async fn create(client: &aws_sdk_ec2::Client, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
+    let call = call(client, CreateFleet::from(request)).client_token(&request.client_token);
     match call.send().await.map_err(|error| (code(&error), classify(error))) {
         Ok(answer) => Ok(FleetAnswer {
             instances: answer

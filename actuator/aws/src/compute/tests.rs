@@ -7,11 +7,11 @@ use plimsoll_actuator::ports::{
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::time::Timestamp;
 
-fn ec2(stub: &Stub) -> Ec2 {
+pub(super) fn ec2(stub: &Stub) -> Ec2 {
     Ec2::new(&stub.config(), Clock::system())
 }
 
-fn request(capacity_type: CapacityType) -> FleetRequest {
+pub(super) fn request(capacity_type: CapacityType) -> FleetRequest {
     let way = |zone: &str, priority| Override {
         instance_type: "c6g.large".to_owned(),
         zone: zone.to_owned(),

@@ -128,6 +128,11 @@ impl World {
 
     /// Applies manifests/pool.yaml with the name of this cluster.
     pub(in crate::e2e) fn apply_pool(&self) -> Result<()> {
-        self.cluster.kubectl.apply(&include_str!("../manifests/pool.yaml").replace("CLUSTER", &self.cloud.cluster))
+        self.cluster.kubectl.apply(&self.pool_manifest())
+    }
+
+    /// manifests/pool.yaml with the name of this cluster.
+    pub(in crate::e2e) fn pool_manifest(&self) -> String {
+        include_str!("../manifests/pool.yaml").replace("CLUSTER", &self.cloud.cluster)
     }
 }

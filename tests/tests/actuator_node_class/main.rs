@@ -1,6 +1,8 @@
 //! Node classes and their catalogs: the actuator on an in-memory cluster and cloud.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod dry_run;
+
 use plimsoll_actuator::cluster_facts::Current;
 use plimsoll_actuator::ports::CloudError;
 use plimsoll_actuator::settings::Settings;
@@ -347,7 +349,6 @@ async fn facts_of_the_cluster_are_read_again_until_they_are_known_and_then_kept_
     stop.cancel();
     task.await.unwrap();
 }
-
 /// In some VPCs the price list is not reachable. This must not repeat the reads of Spot prices, which are hundreds of
 /// pages.
 #[tokio::test(start_paused = true)]

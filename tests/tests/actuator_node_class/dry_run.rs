@@ -1,0 +1,91 @@
+//! Launches of a new class: permissions are asked for before the first one, and nothing waits for slow lists of EC2.
+
+use super::{CLASSES, class, on_offer, stage};
+use plimsoll_actuator::ports::CloudError;
+use plimsoll_sim::apiserver::object;
+use plimsoll_sim::cloud::{Action, Effect};
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::Instant;
+
+const DENIED: &str = "UnauthorizedOperation: User: arn:aws:sts::1:actuator is not authorized to perform: iam:PassRole on \
+                      resource: arn:aws:iam::1:role/node";
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_permission_is_told_and_asked_for_again_soon() {
+    let stage = stage();
+    let denied = || Effect::Refuse(CloudError::Denied { message: DENIED.to_owned() });
+    stage.world.ec2.faults(|faults| faults.inject(Action::DryRunRunInstances, denied(), u32::MAX));
+    stage.world.apply_object(&class(&json!({}))).unwrap();
+    let (reason, message) = stage.refusal("ValidationSucceeded").await;
+    assert_eq!(reason, "RunInstancesAuthCheckFailed");
+    assert!(message.starts_with("the actuator's role lacks iam:PassRole: "), "{message}");
+    assert_eq!(stage.refusal("Ready").await.0, "UnhealthyDependents");
+    // Somebody grants the permission, and changes nothing else.
+    stage.world.ec2.faults(|faults| faults.clear());
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    let start = Instant::now();
+    stage.until_ready().await;
+    assert!(
+        start.elapsed() > Duration::from_secs(50),
+        "a refusal is valid for 300 s, or EC2 would be asked all the time"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn throttling_delays_a_new_class_by_seconds_and_a_valid_one_not_at_all() {
+    let stage = stage();
+    let throttled = || Effect::Refuse(CloudError::Throttled);
+    stage.world.ec2.faults(|faults| faults.inject(Action::DryRunCreateFleet, throttled(), 2));
+    let start = Instant::now();
+    stage.world.apply_object(&class(&json!({}))).unwrap();
+    stage
+        .until("it waits for EC2", |class| {
+            object::condition(class, "ValidationSucceeded").is_some_and(|it| it["reason"] == "DryRunFailed")
+        })
+        .await;
+    stage.until_ready().await;
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+    let calls = || {
+        stage.world.ec2.read(|cloud, _| cloud.log.iter().filter(|it| it.action == Action::DryRunCreateFleet).count())
+    };
+    let before = (calls(), stage.class()["status"].clone());
+    stage.world.ec2.faults(|faults| faults.inject(Action::DryRunCreateFleet, throttled(), u32::MAX));
+    tokio::time::sleep(Duration::from_secs(1700)).await;
+    assert_eq!(calls(), before.0, "the answer is valid for 30 minutes");
+    tokio::time::sleep(Duration::from_secs(1700)).await;
+    assert!(calls() > before.0);
+    assert_eq!(stage.class()["status"], before.1, "the last verdict stands");
+    let changed = json!({"spec": {"tags": {"team": "shop"}}});
+    stage.world.patch(CLASSES, "default", changed).unwrap();
+    stage
+        .until("of the changed class nothing is known", |class| {
+            object::condition(class, "ValidationSucceeded").is_some_and(|it| it["reason"] == "DryRunFailed")
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn launches_do_not_wait_for_the_list_of_instance_types() {
+    let stage = stage();
+    let slow = Effect::Delay(Duration::from_secs(60));
+    stage.world.ec2.faults(|faults| {
+        faults.inject(Action::DescribeInstanceTypes, slow.clone(), u32::MAX);
+        faults.inject(Action::DescribeSpotPriceHistory, slow, u32::MAX);
+    });
+    let start = Instant::now();
+    stage.world.apply_object(&class(&json!({}))).unwrap();
+    stage.until_ready().await;
+    let (catalog, problem) = stage.catalog().await;
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    assert_eq!(problem, None);
+    let offered = on_offer(&catalog);
+    assert!(offered.iter().any(|offer| offer.starts_with("m6i.large ")));
+    assert!(
+        offered.iter().any(|offer| offer.starts_with("c6i.large ")),
+        "the built-in list has more types than this EC2"
+    );
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let types: Vec<String> = stage.catalog().await.0.instance_types.into_iter().map(|it| it.name).collect();
+    assert_eq!(types, ["g5.xlarge", "m6g.large", "m6i.large"], "EC2 has answered");
+}

@@ -1,0 +1,55 @@
+//! The first pod of new NodePools: from the pod's creation to CreateFleet at the endpoint. Pool, class and pod are
+//! created together, so that nothing is known of them yet.
+
+use super::super::objects::{SOON, in_millis};
+use super::super::{Context, Figure};
+use crate::harness::wait::until_true;
+use crate::harness::world::World;
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+
+/// Number of NodePools, each with a node class of its own.
+const POOLS: usize = 4;
+/// Lists that an actuator reads at its start.
+const LISTS: [&str; 4] =
+    ["DescribeInstanceTypes", "DescribeInstanceTypeOfferings", "DescribeSpotPriceHistory", "GetProducts"];
+/// Maximum time. Batching adds nothing, since a pod without an owner is complete.
+const SECONDS_MAX: f64 = 1.0;
+
+pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
+    // This pod comes as soon as the services run. It is only reported: EC2's lists, which both actuators read now, keep
+    // the EC2 of these tests busy for seconds, although no launch waits for the lists.
+    let cold = launch(world, "new-0")?;
+    until_true("the actuators have read EC2's lists", SOON, || {
+        let read = LISTS.iter().map(|action| world.cloud.calls(action, 0)).collect::<Result<Vec<_>>>()?;
+        let open = read.iter().flatten().filter(|call| call.state != "answered").count();
+        Ok((open == 0, format!("{open} calls are not answered")))
+    })?;
+    let delays = (1..=POOLS).map(|number| launch(world, &format!("new-{number}"))).collect::<Result<Vec<_>>>()?;
+    let most = delays.iter().copied().fold(0.0, f64::max);
+    let listed: Vec<String> = delays.into_iter().map(in_millis).collect();
+    ensure!(most < SECONDS_MAX, "the first pods of new pools were launched after {}", listed.join(", "));
+    Ok(vec![("from the pod to CreateFleet", listed.join(", ")), ("at the start", in_millis(cold))])
+}
+
+/// Seconds from the creation of a pod for a new pool to its CreateFleet. Returns once the pod runs.
+fn launch(world: &World, name: &str) -> Result<f64> {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default", "labels": {"app": name}},
+        "spec": {
+            "nodeSelector": {"karpenter.sh/nodepool": name},
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": {"cpu": "1500m", "memory": "64Mi"}}}],
+        },
+    })
+    .to_string();
+    let pool = world.pool_manifest().replace("name: default", &format!("name: {name}"));
+    let seen = world.cloud.last_call()?;
+    world.cluster.kubectl.apply(&format!("{pool}\n---\n{pod}\n"))?;
+    world.keep_ready(name, &pod, SOON)?;
+    let calls = world.cloud.calls("CreateFleet", seen)?;
+    let call = calls.first().with_context(|| format!("no CreateFleet for {name}"))?;
+    let audit = world.cluster.audit()?;
+    let created = audit.iter().find(|e| e.verb == "create" && e.resource == "pods" && e.name == name);
+    Ok(call.time - created.with_context(|| format!("the pod {name} was not created"))?.time)
+}
