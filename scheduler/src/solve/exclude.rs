@@ -33,7 +33,7 @@ pub(crate) type Attempt<'f> = dyn FnMut(&Snapshot, &SnapshotIndex, u32) -> Resul
 #[derive(Debug, Clone)]
 pub(crate) struct Failed {
     /// The plan, if there is one.
-    pub(crate) plan: Option<Plan>,
+    pub(crate) plan: Option<Box<Plan>>,
     pub(crate) failure: PlanFailure,
     /// The plan was allowed to remove nodes. The attempts after it are not.
     pub(crate) removals: bool,
@@ -212,7 +212,7 @@ impl<'a> Search<'a, '_> {
     fn plan(&mut self, left_out: &dyn Fn(&ShapeId, &Excluded) -> bool, attempts: u32) -> Result<Plan, Failed> {
         let left_out = |shape: &ShapeId| left_out(shape, &self.excluded);
         let remaining = without_excluded(self.snapshot, &left_out);
-        let failed = |plan, failure| Failed { plan, failure, removals: false };
+        let failed = |plan: Option<Plan>, failure| Failed { plan: plan.map(Box::new), failure, removals: false };
         let plan = (self.attempt)(&remaining, &SnapshotIndex::new(&remaining), attempts);
         let mut plan = plan.map_err(|failure| failed(None, failure))?;
         add_left_out(&mut plan, self.snapshot, &left_out, &self.excluded);

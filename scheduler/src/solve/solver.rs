@@ -136,7 +136,8 @@ impl Solver {
             attempt(planner, (&remaining, &index), catalogs, options, limits, &mut |_| {})
                 .map(|plan| with_excluded(plan, snapshot, excluded))
         };
-        let failed = |plan, failure| Failed { plan, failure, removals: options.disruption };
+        let failed =
+            |plan: Option<Plan>, failure| Failed { plan: plan.map(Box::new), failure, removals: options.disruption };
         let plan = plan.map_err(|failure| failed(None, failure))?;
         validated(snapshot, index, catalogs, plan.clone()).map_err(|error| failed(Some(plan), error.into()))
     }

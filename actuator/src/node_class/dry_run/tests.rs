@@ -17,6 +17,7 @@ fn kind(name: &str, price: i64, zones: &[&str], labels: &[(&str, &str)]) -> Inst
         zone_id: String::new(),
         capacity_type: CapacityType::OnDemand,
         price: MicroUsdPerHour(price),
+        list_price: None,
         available: false,
         reservation: None,
     };

@@ -40,7 +40,7 @@ fn replace_attempts(snapshot: &Snapshot, attempt: TestAttempt<'_>) -> (Result<Re
         inputs.borrow_mut().push(snapshot.pods.len());
         attempt(snapshot, index)
     };
-    let failed = |plan, failure| Failed { plan, failure, removals: false };
+    let failed = |plan: Option<Plan>, failure| Failed { plan: plan.map(Box::new), failure, removals: false };
     let failed = match attempt(snapshot, &index) {
         Err(failure) => failed(None, failure),
         Ok(plan) => {
