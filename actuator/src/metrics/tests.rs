@@ -183,7 +183,7 @@ pub(super) fn catalog(offerings: Vec<Offering>) -> Arc<BTreeMap<String, Arc<Cata
         generation: 1,
         catalog: Some((catalog.id(), Arc::new(catalog))),
         is_provisional: false,
-        is_new: false,
+        unsent: None,
         problem: None,
     };
     Arc::new([("default".to_owned(), Arc::new(entry))].into())
