@@ -16,12 +16,14 @@ use std::sync::Arc;
 pub(super) fn entry(settings: &Settings, class: &EC2NodeClass, facts: &Facts) -> CatalogEntry {
     let problem = resolve::for_launch(class).err().map(|error| error.to_string());
     let catalog = facts.region.as_ref().map(|region| catalog(settings, class, region, &facts.prices));
+    let is_new = class.status.as_ref().is_none_or(|status| status.conditions.is_empty());
+    let (unsent, catalog) = if is_new { (catalog, None) } else { (None, catalog) };
     CatalogEntry {
         node_class: class.metadata.name.clone().unwrap_or_default(),
         generation: class.metadata.generation.unwrap_or(0),
         catalog: catalog.map(|catalog| (catalog.id(), Arc::new(catalog))),
         is_provisional: facts.region.as_ref().is_none_or(|region| region.builtin),
-        is_new: class.status.as_ref().is_none_or(|status| status.conditions.is_empty()),
+        unsent: unsent.map(Arc::new),
         problem,
     }
 }

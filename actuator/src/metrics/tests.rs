@@ -191,7 +191,7 @@ pub(crate) fn catalog(offerings: Vec<Offering>) -> Arc<BTreeMap<String, Arc<Cata
         generation: 1,
         catalog: Some((catalog.id(), Arc::new(catalog))),
         is_provisional: false,
-        is_new: false,
+        unsent: None,
         problem: None,
     };
     Arc::new([("default".to_owned(), Arc::new(entry))].into())

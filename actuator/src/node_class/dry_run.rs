@@ -184,9 +184,9 @@ fn worst(verdicts: [Verdict; 2]) -> Verdict {
 async fn catalog(deps: &NodeClasses, class: &EC2NodeClass) -> Option<Arc<Catalog>> {
     let name = class.metadata.name.as_deref().unwrap_or_default();
     let mut entries = deps.catalogs.subscribe();
-    let has_catalog = entries.wait_for(|entries| entries.get(name).is_some_and(|entry| entry.catalog.is_some()));
+    let has_catalog = entries.wait_for(|entries| entries.get(name).is_some_and(|it| it.any_catalog().is_some()));
     let entries = timeout(CATALOG_WITHIN, has_catalog).await.ok()?.ok()?;
-    entries.get(name)?.catalog.as_ref().map(|(_, catalog)| Arc::clone(catalog))
+    entries.get(name)?.any_catalog().cloned()
 }
 
 #[cfg(test)]

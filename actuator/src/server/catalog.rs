@@ -96,19 +96,19 @@ fn differences(sent: &Entries, now: &Entries, known_ids: &mut BTreeSet<String>) 
 
 /// Forgets catalogs that no node class has any more: the client does not keep them either, and one may come back.
 fn keep_current(known_ids: &mut BTreeSet<String>, entries: &Entries) {
-    let ids = entries.values().filter_map(|entry| entry.to_send());
+    let ids = entries.values().filter_map(|entry| entry.catalog.as_ref());
     let current: BTreeSet<&str> = ids.map(|(id, _)| id.as_str()).collect();
     known_ids.retain(|id| current.contains(id.as_str()));
 }
 
 fn update(name: &str, entry: &CatalogEntry, known_ids: &mut BTreeSet<String>) -> CatalogUpdate {
-    let id = entry.to_send().map(|(id, _)| id.clone());
+    let id = entry.catalog.as_ref().map(|(id, _)| id.clone());
     let unknown = id.as_ref().is_some_and(|id| known_ids.insert(id.0.clone()));
     CatalogUpdate {
         node_class: name.to_owned(),
         generation: entry.generation,
         catalog_id: id,
-        catalog: entry.to_send().filter(|_| unknown).map(|(_, catalog)| catalog.as_ref().clone()),
+        catalog: entry.catalog.as_ref().filter(|_| unknown).map(|(_, catalog)| catalog.as_ref().clone()),
         problem: entry.problem.clone(),
         ..CatalogUpdate::default()
     }
@@ -121,24 +121,6 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn the_catalog_of_a_new_class_is_not_sent() {
-        let catalog = Catalog { region: "a".to_owned(), instance_types: Vec::new() };
-        let entry = |is_new| CatalogEntry {
-            node_class: "default".to_owned(),
-            generation: 1,
-            catalog: Some((catalog.id(), Arc::new(catalog.clone()))),
-            is_provisional: false,
-            is_new,
-            problem: None,
-        };
-        let mut known_ids = BTreeSet::new();
-        for (is_new, is_sent) in [(true, false), (false, true)] {
-            let update = update("default", &entry(is_new), &mut known_ids);
-            assert_eq!((update.catalog_id.is_some(), update.catalog.is_some()), (is_sent, is_sent));
-        }
-    }
-
-    #[test]
     fn a_catalog_that_comes_back_is_sent_again() {
         let mut known_ids = BTreeSet::new();
         let mut sent = Entries::default();
@@ -148,8 +130,8 @@ mod tests {
             let generation =
                 i64::try_from(sent.len()).unwrap() + sent.values().map(|entry| entry.generation).sum::<i64>();
             let node_class = "default".to_owned();
-            let (is_provisional, is_new) = (false, false);
-            let entry = CatalogEntry { node_class, generation, catalog, is_provisional, is_new, problem: None };
+            let (is_provisional, unsent) = (false, None);
+            let entry = CatalogEntry { node_class, generation, catalog, is_provisional, unsent, problem: None };
             let now = Arc::new([("default".to_owned(), Arc::new(entry))].into());
             let [update] = differences(&sent, &now, &mut known_ids).try_into().unwrap();
             assert_eq!(update.catalog.is_some(), is_sent, "{region}");

@@ -21,9 +21,9 @@ pub struct CatalogEntry {
     pub catalog: Option<(CatalogId, Arc<Catalog>)>,
     /// The catalog is built in, since EC2 has not answered yet. Good for launches; that a type is missing means nothing.
     pub is_provisional: bool,
-    /// The node class is new: nothing has been looked up for it. The catalog serves its validation and is not sent, since
-    /// every offering is unavailable and the next one follows within a second.
-    pub is_new: bool,
+    /// The catalog of a new class, of which nothing is looked up yet. It serves the class's validation and is not sent: no
+    /// offering is available, and `catalog` follows within a second.
+    pub unsent: Option<Arc<Catalog>>,
     /// Why the node class cannot launch anything now; `None` if it can.
     pub problem: Option<String>,
 }
@@ -40,10 +40,10 @@ pub struct Catalogs {
 }
 
 impl CatalogEntry {
-    /// The catalog as the scheduler gets it.
+    /// The types and zones of the class, known or not to the scheduler.
     #[must_use]
-    pub fn to_send(&self) -> Option<&(CatalogId, Arc<Catalog>)> {
-        self.catalog.as_ref().filter(|_| !self.is_new)
+    pub fn any_catalog(&self) -> Option<&Arc<Catalog>> {
+        self.catalog.as_ref().map(|(_, catalog)| catalog).or(self.unsent.as_ref())
     }
 }
 
@@ -114,7 +114,7 @@ mod tests {
             generation,
             catalog: Some((catalog.id(), Arc::new(catalog))),
             is_provisional: false,
-            is_new: false,
+            unsent: None,
             problem: None,
         }
     }

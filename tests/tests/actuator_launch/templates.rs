@@ -26,6 +26,9 @@ fn per_zone(catalog: &Catalog) -> Vec<Launch> {
     zones.iter().map(in_zone).collect()
 }
 
+/// The validation of the class has asked for the same template. It is asked for again after this time.
+const TRUST_PERIOD: Duration = Duration::from_secs(61);
+
 fn template_calls(stage: &Stage) -> usize {
     stage.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::CreateLaunchTemplate).count())
 }
@@ -35,6 +38,7 @@ async fn groups_with_the_same_template_ask_for_it_once() {
     let stage = Stage::begin().await;
     let _actuator = stage.start("actuator-1");
     let catalog = stage.catalog().await;
+    tokio::time::sleep(TRUST_PERIOD).await;
     let slow = Effect::Delay(Duration::from_secs(1));
     stage.world.ec2.faults(|faults| faults.inject(Action::CreateLaunchTemplate, slow, u32::MAX));
     let launches = per_zone(&catalog);
@@ -73,6 +77,7 @@ async fn a_template_that_create_fleet_does_not_find_is_restored() {
     let stage = Stage::begin().await;
     let _actuator = stage.start("actuator-1");
     let catalog = stage.catalog().await;
+    tokio::time::sleep(TRUST_PERIOD).await;
     let code = "InvalidLaunchTemplateName.NotFoundException".to_owned();
     let refused = CloudError::InvalidRequest { code, message: "the launch template does not exist".to_owned() };
     stage.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::Refuse(refused), 2));
