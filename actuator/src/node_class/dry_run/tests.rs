@@ -32,7 +32,7 @@ fn kind(name: &str, price: i64, zones: &[&str], labels: &[(&str, &str)]) -> Inst
     }
 }
 
-fn pool(name: &str, class: &str, requirements: Value) -> Arc<NodePool> {
+fn pool(name: &str, class: &str, requirements: &Value) -> Arc<NodePool> {
     let reference = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": class});
     let spec = json!({"template": {"spec": {"nodeClassRef": reference, "requirements": requirements}}});
     Arc::new(NodePool::new(name, serde_json::from_value(spec).unwrap()))
@@ -91,8 +91,11 @@ fn asked(dry_run: &DryRun) -> (String, Vec<String>) {
 fn the_cheapest_type_of_the_first_pool_is_asked_for_in_one_subnet_of_each_zone() {
     let category =
         |value: &str| json!([{"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": [value]}]);
-    let pools =
-        [pool("b", "default", category("t")), pool("a", "default", category("m")), pool("0", "other", category("t"))];
+    let pools = [
+        pool("b", "default", &category("t")),
+        pool("a", "default", &category("m")),
+        pool("0", "other", &category("t")),
+    ];
     let dry_run = dry_run(&pools).unwrap();
     assert_eq!(asked(&dry_run), ("m5.large".to_owned(), vec!["subnet-1".to_owned(), "subnet-3".to_owned()]));
     let instance = dry_run.instances(&template()).next().unwrap();
@@ -109,12 +112,12 @@ fn the_cheapest_type_of_the_first_pool_is_asked_for_in_one_subnet_of_each_zone()
 #[test]
 fn a_class_without_a_pool_is_asked_about_too_and_accelerators_come_last() {
     let nothing_fits = json!([{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["a1.medium"]}]);
-    for pools in [vec![], vec![pool("a", "default", nothing_fits)]] {
+    for pools in [vec![], vec![pool("a", "default", &nothing_fits)]] {
         assert_eq!(asked(&dry_run(&pools).unwrap()).0, "t3.small");
     }
     let gpu = json!([{"key": "karpenter.k8s.aws/instance-gpu-count", "operator": "Exists"},
         {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["g5.large"]}]);
-    assert_eq!(asked(&dry_run(&[pool("a", "default", gpu)]).unwrap()).0, "g5.large");
+    assert_eq!(asked(&dry_run(&[pool("a", "default", &gpu)]).unwrap()).0, "g5.large");
 }
 
 #[test]
@@ -122,8 +125,8 @@ fn dedicated_tenancy_is_asked_for_if_a_pool_names_it() {
     let tenancy =
         |value: &str| json!([{"key": "karpenter.k8s.aws/instance-tenancy", "operator": "In", "values": [value]}]);
     let of = |pools: &[Arc<NodePool>]| dry_run(pools).unwrap().template.tenancy;
-    assert_eq!(of(&[pool("a", "default", tenancy("default"))]), "default");
-    assert_eq!(of(&[pool("a", "default", json!([])), pool("b", "default", tenancy("dedicated"))]), "dedicated");
+    assert_eq!(of(&[pool("a", "default", &tenancy("default"))]), "default");
+    assert_eq!(of(&[pool("a", "default", &json!([])), pool("b", "default", &tenancy("dedicated"))]), "dedicated");
 }
 
 #[test]
