@@ -1,6 +1,7 @@
 //! Prices of launched claims that have none recorded: claims of Karpenter or of an older version, and those whose
 //! instance has left its capacity reservation. A limit of the price counts what is recorded.
 
+use crate::fencing::CLUSTER_CALL;
 use crate::io::ObjectPart;
 use crate::node_pool_status::NodePoolStatus;
 use crate::state::catalogs::Entries;
@@ -22,6 +23,10 @@ pub(super) async fn run(deps: &NodePoolStatus, stop: &CancellationToken) {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(INTERVAL) => {}
         }
+        // In shadow mode, each claim of Karpenter would only log a warning.
+        if deps.fence.check(CLUSTER_CALL).is_err() {
+            continue;
+        }
         let catalogs = deps.catalogs.all();
         for claim in deps.stores.claims.state() {
             let Some(price) = missing_price(&catalogs, &claim) else { continue };
@@ -29,7 +34,9 @@ pub(super) async fn run(deps: &NodePoolStatus, stop: &CancellationToken) {
                 claim.annotations_mut().insert(annotation::USD_PER_HOUR.to_owned(), price.to_string());
             };
             if let Err(error) = deps.writes.update(&*claim, ObjectPart::Main, record).await {
+                // Probably not only for this claim: the next pass tries again.
                 tracing::warn!(node_claim = claim.name_any(), %error, "price not recorded");
+                break;
             }
         }
     }

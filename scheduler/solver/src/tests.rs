@@ -14,6 +14,7 @@ mod placing;
 mod planner;
 mod pools;
 mod preferences;
+mod price_limits;
 mod priority;
 mod properties;
 mod reasons;
