@@ -46,8 +46,8 @@ const ANY: &str = "*";
 pub struct Ec2 {
     /// Client for mutating calls.
     mutations: aws_sdk_ec2::Client,
-    /// CreateFleet client, SDK retries off: an ambiguous answer must stay attributable to one request. Also for dry runs,
-    /// which must not use up the account's request tokens.
+    /// CreateFleet client, SDK retries off: an ambiguous answer must stay attributable to one request. Also for dry
+    /// runs, which must not use up the account's request tokens.
     create_fleet_client: aws_sdk_ec2::Client,
     /// Client for lists.
     reads: aws_sdk_ec2::Client,

@@ -60,8 +60,8 @@ impl DryRunCache {
     }
 }
 
-/// The verdict for a class with this status. Asks EC2 if the inputs have changed or the last verdict is old. If EC2 does
-/// not answer, the last verdict on the same inputs stands.
+/// The verdict for a class with this status. Asks EC2 if the inputs have changed or the last verdict is old. If EC2
+/// does not answer, the last verdict on the same inputs stands.
 pub(super) async fn verdict(
     deps: &NodeClasses,
     class: &EC2NodeClass,

@@ -20,8 +20,8 @@ const DEPENDENCIES: [&str; 4] = [AMIS_READY, INSTANCE_PROFILE_READY, SECURITY_GR
 /// Reason and message of a problem.
 type Problem = (&'static str, String);
 
-/// Sets the condition if the spec has a problem or a dependency is missing. Otherwise returns the paths of settings that
-/// have no effect, and EC2's verdict decides.
+/// Sets the condition if the spec has a problem or a dependency is missing. Otherwise returns the paths of settings
+/// that have no effect, and EC2's verdict decides.
 pub(super) fn check(
     settings: &Settings,
     class: &EC2NodeClass,

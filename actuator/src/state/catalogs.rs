@@ -19,10 +19,10 @@ pub struct CatalogEntry {
     pub generation: i64,
     /// The catalog with its id; `None` if there is none, see `problem`.
     pub catalog: Option<(CatalogId, Arc<Catalog>)>,
-    /// The catalog is built in, since EC2 has not answered yet. Good for launches; that a type is missing means nothing.
+    /// The catalog is built in, since EC2 has not answered yet. It serves launches; a missing type means nothing.
     pub is_provisional: bool,
-    /// The catalog of a new class, of which nothing is looked up yet. It serves the class's validation and is not sent: no
-    /// offering is available, and `catalog` follows within a second.
+    /// The catalog of a new class, of which nothing is looked up yet. It serves the class's validation and is not
+    /// sent: no offering is available, and `catalog` follows within a second.
     pub unsent: Option<Arc<Catalog>>,
     /// Why the node class cannot launch anything now; `None` if it can.
     pub problem: Option<String>,
