@@ -62,7 +62,7 @@ pub(crate) struct Replica {
     pub(crate) health: SocketAddr,
     pub(crate) metrics: SocketAddr,
     program: PathBuf,
-    args: Vec<String>,
+    pub(crate) args: Vec<String>,
     /// `None` while the replica is down.
     process: Option<Process>,
 }
