@@ -24,6 +24,7 @@ pub mod lifecycle;
 pub mod metrics;
 pub mod node_class;
 pub mod node_pool_status;
+mod nodes;
 pub mod nomination;
 mod pods;
 pub mod ports;

@@ -11,7 +11,7 @@ mod step;
 mod tests;
 
 use crate::clock::Timestamped;
-use crate::fencing::{CLUSTER_CALL, Fence};
+use crate::fencing::{CLUSTER_CALL, Fence, NotAllowed};
 use crate::io::Writes;
 use crate::launch::record::annotation as read;
 use crate::ledger::handle::LedgerHandle;
@@ -19,7 +19,7 @@ use crate::metrics::ActuatorMetrics;
 use crate::pods::{self, NOMINATION_FIELD_MANAGER};
 use crate::settings::Settings;
 use crate::state::nominations::Placements;
-use crate::stores::{Stores, WatchedKind, provider_id};
+use crate::stores::{ChangeSignal, Stores, WatchedKind, provider_id};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
@@ -27,6 +27,7 @@ use plimsoll_model::identity::PodUid;
 use plimsoll_model::names::{annotation, taint};
 use plimsoll_model::time::{Millis, Timestamp};
 use plimsoll_runtime::clock::Clock;
+use plimsoll_runtime::signal;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -88,26 +89,58 @@ struct NominationWrite {
     step: Step,
 }
 
-/// Result of a write.
+/// Result of a nomination or a binding.
 enum WriteResult {
     Done,
-    /// A concurrent write won. The next pass decides on the new state.
+    /// A concurrent write won, or the pod is gone. The next pass decides on the new state.
     Overtaken,
     /// RBAC does not allow the write.
     Forbidden(String),
     Failed(String),
 }
 
+impl WriteResult {
+    fn of<T>(answer: Result<Result<T, kube::Error>, NotAllowed>) -> Self {
+        match answer {
+            Ok(Ok(_)) => Self::Done,
+            Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Self::Overtaken,
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 => Self::Forbidden(status.message.clone()),
+            Ok(Err(error)) => Self::Failed(error.to_string()),
+            Err(error) => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+/// Failed writes of a round.
+#[derive(Default)]
+struct Failures {
+    count: u32,
+    /// The last problem.
+    example: String,
+}
+
+impl Failures {
+    /// Counts a failed write.
+    ///
+    /// # Errors
+    /// The write is forbidden.
+    fn note(&mut self, result: WriteResult) -> Result<(), String> {
+        match result {
+            WriteResult::Forbidden(problem) => return Err(problem),
+            WriteResult::Failed(problem) => (self.count, self.example) = (self.count + 1, problem),
+            WriteResult::Done | WriteResult::Overtaken => {}
+        }
+        Ok(())
+    }
+}
+
 /// Nominates until `stop`, or until a write is forbidden.
 pub(crate) async fn run(deps: Nominations, stop: CancellationToken) {
     let nominate = async {
-        deps.stores.wait_ready().await;
-        let mut changes = deps.stores.changes(&[WatchedKind::Pod, WatchedKind::Node, WatchedKind::NodeClaim]);
-        let (mut ledger, mut placements) = (deps.ledger.subscribe(), deps.placements.subscribe());
+        let mut inputs = Inputs::ready(&deps).await;
         let mut nominator = Nominator::default();
         loop {
-            ledger.mark_unchanged();
-            placements.mark_unchanged();
+            inputs.mark_unchanged();
             let allowed = deps.fence.check(CLUSTER_CALL).is_ok();
             let writes = if allowed { nominator.due_writes(&deps) } else { Vec::new() };
             let more = writes.len() == PER_ROUND;
@@ -116,14 +149,7 @@ pub(crate) async fn run(deps: Nominations, stop: CancellationToken) {
                 return;
             }
             if !more {
-                tokio::select! {
-                    biased;
-                    () = changes.next() => {}
-                    () = ledger.changed() => {}
-                    () = placements.changed() => {}
-                    () = tokio::time::sleep(TICK) => {}
-                }
-                tokio::time::sleep(COALESCE).await;
+                inputs.changed().await;
             }
         }
     };
@@ -131,6 +157,43 @@ pub(crate) async fn run(deps: Nominations, stop: CancellationToken) {
         biased;
         () = stop.cancelled() => {}
         () = nominate => {}
+    }
+}
+
+/// What nominations and bindings depend on.
+struct Inputs {
+    stores: ChangeSignal,
+    ledger: signal::Receiver,
+    placements: signal::Receiver,
+}
+
+impl Inputs {
+    /// Waits until the stores are ready.
+    async fn ready(deps: &Nominations) -> Self {
+        deps.stores.wait_ready().await;
+        Self {
+            stores: deps.stores.changes(&[WatchedKind::Pod, WatchedKind::Node, WatchedKind::NodeClaim]),
+            ledger: deps.ledger.subscribe(),
+            placements: deps.placements.subscribe(),
+        }
+    }
+
+    /// Must be called before the ledger and the placements are read.
+    fn mark_unchanged(&mut self) {
+        self.ledger.mark_unchanged();
+        self.placements.mark_unchanged();
+    }
+
+    /// Waits for a change, at most for [`TICK`], and for further changes that come at the same time.
+    async fn changed(&mut self) {
+        tokio::select! {
+            biased;
+            () = self.stores.next() => {}
+            () = self.ledger.changed() => {}
+            () = self.placements.changed() => {}
+            () = tokio::time::sleep(TICK) => {}
+        }
+        tokio::time::sleep(COALESCE).await;
     }
 }
 
@@ -249,7 +312,7 @@ async fn perform(deps: &Nominations, writes: Vec<NominationWrite>) -> Result<(),
             (pending, answer)
         })
         .buffer_unordered(CONCURRENT_WRITES);
-    let (mut failed, mut example) = (0_u32, String::new());
+    let mut failures = Failures::default();
     while let Some((NominationWrite { pod, step }, answer)) = answers.next().await {
         let result = match (&answer, &step) {
             (WriteResult::Done, Step::Nominate(_)) => "nominated",
@@ -260,12 +323,9 @@ async fn perform(deps: &Nominations, writes: Vec<NominationWrite>) -> Result<(),
         };
         deps.metrics.nominations.with_label_values(&[result]).inc();
         tracing::debug!(pod = pods::full_name(&pod), ?step, result, "nomination");
-        match answer {
-            WriteResult::Forbidden(problem) => return Err(problem),
-            WriteResult::Failed(problem) => (failed, example) = (failed + 1, problem),
-            WriteResult::Done | WriteResult::Overtaken => {}
-        }
+        failures.note(answer)?;
     }
+    let Failures { count: failed, example } = failures;
     if failed > 0 {
         tracing::warn!(failed, example, "nominations not written, kube-scheduler decides without them");
     }
@@ -282,11 +342,5 @@ async fn write(deps: &Nominations, NominationWrite { pod, step }: &NominationWri
         "metadata": {"name": name, "namespace": namespace, "uid": metadata.uid, "resourceVersion": metadata.resource_version},
         "status": status,
     });
-    match deps.writes.nominate(pod, NOMINATION_FIELD_MANAGER, &config).await {
-        Ok(Ok(_)) => WriteResult::Done,
-        Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => WriteResult::Overtaken,
-        Ok(Err(kube::Error::Api(status))) if status.code == 403 => WriteResult::Forbidden(status.message.clone()),
-        Ok(Err(error)) => WriteResult::Failed(error.to_string()),
-        Err(error) => WriteResult::Failed(error.to_string()),
-    }
+    WriteResult::of(deps.writes.nominate(pod, NOMINATION_FIELD_MANAGER, &config).await)
 }

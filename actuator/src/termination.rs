@@ -21,6 +21,7 @@ use crate::interruption::DrainDelay;
 use crate::io::{CloudCalls, CloudReads, ObjectPart, UpdateResult, WriteError, Writes};
 use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
+use crate::nodes;
 use crate::pods;
 use crate::settings::Settings;
 use crate::stores::{Stores, WatchedKind, instance_id, provider_id};
@@ -197,7 +198,7 @@ impl TerminationFlow<'_> {
 
     /// Whether there is nothing to drain: the kubelet is silent and the instance is gone.
     fn is_dead(&self) -> bool {
-        let silent = |node: &Arc<Node>| !is_ready(node);
+        let silent = |node: &Arc<Node>| !nodes::is_ready(node);
         let (Some(id), true) = (self.instance(), self.subject.nodes.iter().all(silent)) else { return false };
         self.shared.instances.observe(id, self.created(), self.deps.clock.timestamp()) == InstancePhase::Gone
     }
@@ -383,11 +384,6 @@ impl TerminationFlow<'_> {
 /// The deadline by which the node must be terminated.
 pub(crate) fn deadline(claim: &NodeClaim) -> Option<Timestamp> {
     claim.annotations().get(annotation::TERMINATION_TIMESTAMP)?.parse().ok()
-}
-
-fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 fn condition_of(claim: &NodeClaim, name: &str) -> Option<(String, Timestamp)> {

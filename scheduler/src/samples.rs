@@ -1,5 +1,6 @@
 //! Small test clusters.
 
+use crate::PlanFn;
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
 use plimsoll_model::costs::NodeCosts;
 use plimsoll_model::identity::{CatalogId, NodePoolName};
@@ -142,6 +143,26 @@ pub(crate) fn waiting(pods: usize) -> Snapshot {
     snapshot.sort();
     snapshot
 }
+
+/// Three pods of the shape `web` and two of the shape `cursed`, for which the planners of tests fail.
+pub(crate) fn waiting_with_cursed() -> Snapshot {
+    let mut snapshot = waiting(3);
+    snapshot.shapes.push(shape("cursed", 1000));
+    snapshot.pods.extend(["c-0", "c-1"].map(|name| pod(name, "cursed", PodState::Pending)));
+    snapshot.sort();
+    snapshot
+}
+
+/// Whether a pod of the shape `cursed` is pending.
+pub(crate) fn is_cursed(snapshot: &Snapshot) -> bool {
+    snapshot.pods.iter().any(|pod| pod.shape.as_str() == "cursed" && pod.state == PodState::Pending)
+}
+
+/// Panics for pods of the shape `cursed`.
+pub(crate) const PANICS: PlanFn = PlanFn(|planner, snapshot, index, catalogs, options, early| {
+    assert!(!is_cursed(snapshot), "a bug");
+    planner.solve_early(snapshot, index, catalogs, options, early)
+});
 
 /// Random small clusters that need work from a solver.
 pub(crate) fn snapshots() -> impl Strategy<Value = Snapshot> {

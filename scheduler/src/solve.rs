@@ -95,13 +95,13 @@ pub(crate) fn solve(
     solver.solve((&sorted, &SnapshotIndex::new(&sorted)), catalogs, options, &mut |_| {}).map(|solved| solved.plan)
 }
 
-/// Returns the plan if it is valid for its input.
-pub(crate) fn validated(
+/// Checks whether the plan is valid for its input.
+pub(crate) fn validate(
     snapshot: &Snapshot,
     index: &SnapshotIndex,
     catalogs: &BTreeMap<CatalogId, Catalog>,
-    plan: Plan,
-) -> Result<Plan, InvalidPlan> {
-    let violations = plimsoll_invariants::check_indexed(snapshot, index, catalogs, &plan);
-    if violations.is_empty() { Ok(plan) } else { Err(InvalidPlan { sequence: snapshot.sequence, violations }) }
+    plan: &Plan,
+) -> Result<(), InvalidPlan> {
+    let violations = plimsoll_invariants::check_indexed(snapshot, index, catalogs, plan);
+    if violations.is_empty() { Ok(()) } else { Err(InvalidPlan { sequence: snapshot.sequence, violations }) }
 }

@@ -6,6 +6,7 @@
 //! that another template, node class or image ends it.
 
 use crate::kube_time;
+use crate::problems::full_name;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool, condition, hash};
 use plimsoll_model::identity::ContentHasher;
@@ -231,8 +232,7 @@ fn waiting_pods<'n, 'p>(
         }
         let node = pod.spec.as_ref().and_then(|spec| nodes.get(spec.node_name.as_deref()?));
         let Some(node) = node else { continue };
-        let part = |text: &Option<String>| text.clone().unwrap_or_default();
-        let name = format!("{}/{}", part(&pod.metadata.namespace), part(&pod.metadata.name));
+        let name = full_name(&pod.metadata);
         // The first by name, so that the order of the pods does not matter.
         let known = waiting.entry(node).or_insert_with(|| name.clone());
         if name < *known {

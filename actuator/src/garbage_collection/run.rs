@@ -6,6 +6,7 @@ use crate::fencing::Fence;
 use crate::io::{CloudCalls, CloudReads, Reads, Writes};
 use crate::launch::record::{annotation, awaits_instance, epoch_of, group_of};
 use crate::metrics::ActuatorMetrics;
+use crate::nodes;
 use crate::ports::{Instance, InstanceFilter};
 use crate::settings::Settings;
 use crate::state::absence::Absence;
@@ -203,17 +204,13 @@ async fn collect_claims(
 
 fn facts(deps: &GarbageCollector, claim: &NodeClaim, instance: Absence) -> ClaimFacts {
     let provider_id = claim.status.as_ref().and_then(|status| status.provider_id.as_deref());
-    let ready = |node: &Node| {
-        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-        conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
-    };
     let is_its = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()) == provider_id;
     let created = claim.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
     ClaimFacts {
         attempted: true,
         has_provider_id: true,
         of_older_epoch: epoch_of(claim).is_some_and(|epoch| epoch < deps.fence.epoch()),
-        node_ready: deps.stores.nodes.find(is_its).is_some_and(|node| ready(&node)),
+        node_ready: deps.stores.nodes.find(is_its).is_some_and(|node| nodes::is_ready(&node)),
         created: Timestamp(created),
         instance,
     }

@@ -51,9 +51,7 @@ fn message(failure: &Failure) -> String {
         Failure::Refused { code, message } => format!("{code}: {message}"),
         Failure::NothingFound => "no instance found for the launch request, which may have been sent".to_owned(),
     };
-    while text.len() > MAX_MESSAGE {
-        text.pop();
-    }
+    text.truncate(text.floor_char_boundary(MAX_MESSAGE));
     text
 }
 

@@ -255,9 +255,7 @@ fn template(claim: &NodeClaim) -> NodePool {
 
 /// Reports why a claim is not launched now.
 async fn report(deps: &StandaloneClaims, claim: &NodeClaim, mut message: String) -> Result<(), WriteError> {
-    while message.len() > MAX_MESSAGE {
-        message.pop();
-    }
+    message.truncate(message.floor_char_boundary(MAX_MESSAGE));
     tracing::warn!(node_claim = record::name(claim), message, "NodeClaim without NodePool cannot be launched now");
     deps.events.publish(Note::warning(object(claim), LAUNCH_FAILED, message.as_str()));
     let now = deps.admission.clock.now();

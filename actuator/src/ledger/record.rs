@@ -73,18 +73,9 @@ impl ClaimRecord {
     /// The record of an admitted launch. `virtual_pods` has the virtual pods of the plan.
     pub(super) fn admitted(launch: &Launch, counted: Resources, virtual_pods: &Arc<BTreeSet<PodUid>>) -> Self {
         Self {
-            pool: launch.node_pool.clone(),
-            action: Some(launch.action_id.clone()),
-            node: None,
-            counted,
             pods: launch.pods.iter().map(|pod| pod.uid.clone()).collect(),
             virtual_pods: Arc::clone(virtual_pods),
-            probe: false,
-            launched: false,
-            initialized: false,
-            deleting: false,
-            pods_until: None,
-            late: false,
+            ..Self::without_plan(&launch.node_pool, &launch.action_id, counted)
         }
     }
 

@@ -1,5 +1,6 @@
 //! Changes to a Node when it registers and when it is initialized. Pure functions.
 
+use crate::nodes;
 use k8s_openapi::api::core::v1::{Node, NodeSpec, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use plimsoll_api::NodeClaim;
@@ -109,8 +110,7 @@ pub(super) fn initialized(node: &Node) -> Node {
 
 /// Why the Node is not initialized yet, if so.
 pub(super) fn missing_prerequisite(node: &Node, claim: &NodeClaim) -> Option<MissingPrerequisite> {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    if !conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True") {
+    if !nodes::is_ready(node) {
         return Some(MissingPrerequisite::NotReady);
     }
     let startup = |taint: &&Taint| {

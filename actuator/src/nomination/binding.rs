@@ -5,11 +5,11 @@
 //! cache. The API server binds a pod at most once; whoever comes second gets a conflict, which is an answer and no
 //! error. Pods with volumes or resource claims are left to kube-scheduler, which prepares these before it binds.
 
-use super::{COALESCE, CONCURRENT_WRITES, Nominations, TICK, planned_nodes, step};
+use super::{CONCURRENT_WRITES, Failures, Inputs, Nominations, WriteResult, is_open, planned_nodes, step};
 use crate::clock::Timestamped;
 use crate::fencing::CLUSTER_CALL;
+use crate::nodes;
 use crate::pods;
-use crate::stores::WatchedKind;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use plimsoll_kubesched::{ClusterState, Nominated};
@@ -27,16 +27,6 @@ const PER_ROUND: usize = 200;
 /// Delay before a binding without a visible effect is repeated.
 const RETRY_DELAY: Millis = Millis::from_seconds(10);
 
-/// Result of a binding.
-enum BindResult {
-    Bound,
-    /// Somebody else has bound the pod, or it is gone.
-    Overtaken,
-    /// RBAC does not allow it.
-    Forbidden(String),
-    Failed(String),
-}
-
 /// A pod and its planned node.
 #[derive(Debug, Clone)]
 struct Binding {
@@ -50,13 +40,10 @@ pub(crate) async fn run(deps: Nominations, stop: CancellationToken) {
         return;
     }
     let bind = async {
-        deps.stores.wait_ready().await;
-        let mut changes = deps.stores.changes(&[WatchedKind::Pod, WatchedKind::Node, WatchedKind::NodeClaim]);
-        let (mut ledger, mut placements) = (deps.ledger.subscribe(), deps.placements.subscribe());
+        let mut inputs = Inputs::ready(&deps).await;
         let mut sent = Sent::default();
         loop {
-            ledger.mark_unchanged();
-            placements.mark_unchanged();
+            inputs.mark_unchanged();
             let allowed = deps.fence.check(CLUSTER_CALL).is_ok();
             let bindings = if allowed { sent.due(&deps) } else { Vec::new() };
             let more = bindings.len() == PER_ROUND;
@@ -65,14 +52,7 @@ pub(crate) async fn run(deps: Nominations, stop: CancellationToken) {
                 return;
             }
             if !more {
-                tokio::select! {
-                    biased;
-                    () = changes.next() => {}
-                    () = ledger.changed() => {}
-                    () = placements.changed() => {}
-                    () = tokio::time::sleep(TICK) => {}
-                }
-                tokio::time::sleep(COALESCE).await;
+                inputs.changed().await;
             }
         }
     };
@@ -198,13 +178,11 @@ fn is_bindable(pod: &Pod) -> bool {
 
 /// Whether the node is in service and not cordoned. Taints are compared with each pod.
 fn accepts_pods(node: &Node) -> bool {
-    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let is_ready = conditions.into_iter().any(|it| it.type_ == "Ready" && it.status == "True");
     let spec = node.spec.as_ref();
     let is_cordoned = spec.and_then(|spec| spec.unschedulable).unwrap_or(false);
     let taints = spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
-    let is_closed = taints.iter().any(|it| it.key == taint::DISRUPTED || it.key == taint::UNREGISTERED);
-    is_ready && !is_cordoned && !is_closed && node.metadata.deletion_timestamp.is_none()
+    let is_registered = !taints.iter().any(|it| it.key == taint::UNREGISTERED);
+    is_open(node) && nodes::is_ready(node) && !is_cordoned && is_registered
 }
 
 /// Whether the pod tolerates all taints of the node, startup taints included.
@@ -221,40 +199,27 @@ fn tolerates(pod: &Pod, node: &Node) -> bool {
 async fn perform(deps: &Nominations, bindings: Vec<Binding>) -> Result<(), String> {
     let mut answers = futures::stream::iter(bindings)
         .map(|binding| async move {
-            let answer = bind(deps, &binding).await;
+            let answer = WriteResult::of(deps.writes.bind(&binding.pod, &binding.node).await);
             (binding, answer)
         })
         .buffer_unordered(CONCURRENT_WRITES);
-    let (mut failed, mut example) = (0_u32, String::new());
+    let mut failures = Failures::default();
     while let Some((Binding { pod, node }, answer)) = answers.next().await {
         let result = match &answer {
-            BindResult::Bound => "bound",
-            BindResult::Overtaken => "overtaken",
-            BindResult::Forbidden(_) => "forbidden",
-            BindResult::Failed(_) => "failed",
+            WriteResult::Done => "bound",
+            WriteResult::Overtaken => "overtaken",
+            WriteResult::Forbidden(_) => "forbidden",
+            WriteResult::Failed(_) => "failed",
         };
         deps.metrics.bindings.with_label_values(&[result]).inc();
         tracing::debug!(pod = pods::full_name(&pod), node, result, "binding");
-        match answer {
-            BindResult::Forbidden(problem) => return Err(problem),
-            BindResult::Failed(problem) => (failed, example) = (failed + 1, problem),
-            BindResult::Bound | BindResult::Overtaken => {}
-        }
+        failures.note(answer)?;
     }
+    let Failures { count: failed, example } = failures;
     if failed > 0 {
         tracing::warn!(failed, example, "pods not bound, kube-scheduler may bind them");
     }
     Ok(())
-}
-
-async fn bind(deps: &Nominations, Binding { pod, node }: &Binding) -> BindResult {
-    match deps.writes.bind(pod, node).await {
-        Ok(Ok(())) => BindResult::Bound,
-        Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => BindResult::Overtaken,
-        Ok(Err(kube::Error::Api(status))) if status.code == 403 => BindResult::Forbidden(status.message.clone()),
-        Ok(Err(error)) => BindResult::Failed(error.to_string()),
-        Err(error) => BindResult::Failed(error.to_string()),
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use super::AnswerError;
 use super::solve_input::{assign_catalog, only_catalog};
-use crate::solve::validated;
+use crate::solve::validate;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::plan::{Plan, PlanOptions};
@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use tonic::Status;
 
-/// A plan that has not been validated yet.
+/// A plan that has not been validate yet.
 #[derive(Debug)]
 pub struct Unchecked<'a> {
     snapshot: Cow<'a, Snapshot>,
@@ -65,7 +65,7 @@ impl Unchecked<'_> {
     /// # Errors
     /// INTERNAL if the plan fails validation.
     pub fn check(self) -> Result<Plan, Status> {
-        let plan = validated(&self.snapshot, &self.index, self.catalogs, self.plan);
-        Ok(plan.map_err(AnswerError::from)?)
+        validate(&self.snapshot, &self.index, self.catalogs, &self.plan).map_err(AnswerError::from)?;
+        Ok(self.plan)
     }
 }

@@ -4,7 +4,7 @@
 //! An invalid plan names pods. For a panic, a time-out, and an invalid plan that names none, the pods are found by a
 //! binary search over the shapes of pending pods.
 
-use super::{InvalidPlan, PlanFailure, validated};
+use super::{InvalidPlan, PlanFailure, validate};
 use plimsoll_invariants::Violation;
 use plimsoll_model::catalog::{Catalog, reservation_of_resource};
 use plimsoll_model::identity::{CatalogId, ShapeId};
@@ -30,13 +30,26 @@ pub(crate) type Excluded = BTreeMap<ShapeId, PlanFailure>;
 pub(crate) type Attempt<'f> = dyn FnMut(&Snapshot, &SnapshotIndex, u32) -> Result<Plan, PlanFailure> + 'f;
 
 /// A plan that failed.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Failed {
     /// The plan, if there is one.
     pub(crate) plan: Option<Box<Plan>>,
     pub(crate) failure: PlanFailure,
     /// The plan was allowed to remove nodes. The attempts after it are not.
     pub(crate) removals: bool,
+}
+
+/// Returns the plan if it is valid. `removals` is whether it was allowed to remove nodes.
+pub(crate) fn validated(
+    (snapshot, index): (&Snapshot, &SnapshotIndex),
+    catalogs: &BTreeMap<CatalogId, Catalog>,
+    plan: Plan,
+    removals: bool,
+) -> Result<Plan, Failed> {
+    match validate(snapshot, index, catalogs, &plan) {
+        Ok(()) => Ok(plan),
+        Err(error) => Err(Failed { plan: Some(Box::new(plan)), failure: error.into(), removals }),
+    }
 }
 
 /// A plan in place of one that failed.
@@ -131,8 +144,8 @@ struct Search<'a, 'f> {
 
 impl<'a> Search<'a, '_> {
     fn run(mut self, first: Failed) -> Result<Replacement, PlanFailure> {
-        let mut failed = first.clone();
-        if first.removals {
+        let (first_failure, mut failed) = (first.failure.clone(), first);
+        if failed.removals {
             // Removals may be the cause, and no pod.
             match self.plan_all(SEARCH_ATTEMPTS) {
                 Ok(plan) => return Ok(Replacement { plan, excluded: self.excluded, complete: true }),
@@ -149,7 +162,7 @@ impl<'a> Search<'a, '_> {
             }
         }
         // The next plan is made without the shapes that are excluded so far.
-        let plan = self.best.ok_or(first.failure)?;
+        let plan = self.best.ok_or(first_failure)?;
         Ok(Replacement { plan, excluded: self.excluded, complete: false })
     }
 
@@ -212,12 +225,10 @@ impl<'a> Search<'a, '_> {
     fn plan(&mut self, left_out: &dyn Fn(&ShapeId, &Excluded) -> bool, attempts: u32) -> Result<Plan, Failed> {
         let left_out = |shape: &ShapeId| left_out(shape, &self.excluded);
         let remaining = without_excluded(self.snapshot, &left_out);
-        let failed = |plan: Option<Plan>, failure| Failed { plan: plan.map(Box::new), failure, removals: false };
         let plan = (self.attempt)(&remaining, &SnapshotIndex::new(&remaining), attempts);
-        let mut plan = plan.map_err(|failure| failed(None, failure))?;
+        let mut plan = plan.map_err(|failure| Failed { plan: None, failure, removals: false })?;
         add_left_out(&mut plan, self.snapshot, &left_out, &self.excluded);
-        validated(self.snapshot, self.index, self.catalogs, plan.clone())
-            .map_err(|error| failed(Some(plan), error.into()))
+        validated((self.snapshot, self.index), self.catalogs, plan, false)
     }
 }
 

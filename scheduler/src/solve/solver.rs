@@ -1,8 +1,8 @@
 //! Makes the plans of one client, one after another, and remembers which pods make plans fail.
 
 use super::attempt::{TimeBudget, attempt};
-use super::exclude::{Excluded, Failed, plan_without_offenders, with_excluded, without_excluded};
-use super::{PlanFailure, PlanFn, TimeLimits, validated};
+use super::exclude::{Excluded, Failed, plan_without_offenders, validated, with_excluded, without_excluded};
+use super::{PlanFailure, PlanFn, TimeLimits};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, ShapeId};
 use plimsoll_model::plan::{Launch, Plan, PlanOptions};
@@ -136,10 +136,9 @@ impl Solver {
             attempt(planner, (&remaining, &index), catalogs, options, limits, &mut |_| {})
                 .map(|plan| with_excluded(plan, snapshot, excluded))
         };
-        let failed =
-            |plan: Option<Plan>, failure| Failed { plan: plan.map(Box::new), failure, removals: options.disruption };
-        let plan = plan.map_err(|failure| failed(None, failure))?;
-        validated(snapshot, index, catalogs, plan.clone()).map_err(|error| failed(Some(plan), error.into()))
+        let removals = options.disruption;
+        let plan = plan.map_err(|failure| Failed { plan: None, failure, removals })?;
+        validated((snapshot, index), catalogs, plan, removals)
     }
 
     /// A plan in place of one that failed.

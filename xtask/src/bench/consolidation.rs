@@ -76,12 +76,12 @@ fn ours(bench: &Bench, seed: u64, options: Underused) -> Result<Value> {
 fn theirs(bench: &Bench, seed: u64, options: Underused) -> Result<Value> {
     let dir = bench.measure.dir.join("consolidation");
     underused(seed, options).write(&dir)?;
-    let cached = cache_file(bench, &dir)?;
+    let peer = bench.measure.peer().context("Karpenter is disabled")?;
+    let cached = cache_file(bench, peer, &dir)?;
     if cached.exists() {
         let text = std::fs::read(&cached).with_context(|| format!("reading {}", cached.display()))?;
         return Ok(serde_json::from_slice(&text)?);
     }
-    let peer = bench.measure.peer().context("Karpenter is disabled")?;
     let output = Command::new(peer)
         .arg("consolidate")
         .arg("-catalog")
@@ -104,26 +104,15 @@ fn theirs(bench: &Bench, seed: u64, options: Underused) -> Result<Value> {
     Ok(result)
 }
 
-/// Where Karpenter's results for the cluster in `dir` are cached.
-fn cache_file(bench: &Bench, dir: &Path) -> Result<PathBuf> {
+/// Where the results of the program `peer` for the cluster in `dir` are cached. The program's path changes with its code.
+fn cache_file(bench: &Bench, peer: &Path, dir: &Path) -> Result<PathBuf> {
     let cache = dir.with_extension("answers");
     std::fs::create_dir_all(&cache).with_context(|| format!("making {}", cache.display()))?;
-    let program = bench.measure.root.join("tests/peers/karpenter");
-    let mut files = vec![dir.join("catalog.json"), program.join("go.sum")];
-    for folder in [dir.join("manifests"), program.join("peer")] {
-        for entry in std::fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
-            let path = entry?.path();
-            if path.is_file() {
-                files.push(path);
-            }
-        }
-    }
-    files.sort();
     let mut hasher = ContentHasher::new("consolidation");
-    for file in &files {
-        let text = std::fs::read(file).with_context(|| format!("reading {}", file.display()))?;
-        hasher.part(&text);
+    for file in ["catalog.json", "manifests/cluster.json"].map(|file| dir.join(file)) {
+        hasher.part(&std::fs::read(&file).with_context(|| format!("reading {}", file.display()))?);
     }
+    hasher.text(&peer.display().to_string());
     hasher.text(&bench.args.peer_wall.to_string());
     Ok(cache.join(format!("{}.json", hasher.hex(32))))
 }

@@ -1,18 +1,8 @@
 //! Sessions whose planner fails for some pods.
 
 use super::*;
-use crate::samples::{pod, shape};
-use plimsoll_model::snapshot::PodState;
+use crate::samples::{PANICS, is_cursed, waiting_with_cursed};
 use std::sync::Mutex;
-
-fn is_cursed(snapshot: &Snapshot) -> bool {
-    snapshot.pods.iter().any(|pod| pod.shape.as_str() == "cursed")
-}
-
-const PANICS: PlanFn = PlanFn(|planner, snapshot, index, catalogs, options, early| {
-    assert!(!is_cursed(snapshot), "a bug");
-    planner.solve_early(snapshot, index, catalogs, options, early)
-});
 
 /// Whether each plan since the test began had a cursed pod.
 static CALLS: Mutex<Vec<bool>> = Mutex::new(Vec::new());
@@ -24,17 +14,9 @@ const COUNTS: PlanFn = PlanFn(|planner, snapshot, index, catalogs, options, earl
 
 const ALWAYS_PANICS: PlanFn = PlanFn(|_, _, _, _, _, _| panic!("a bug"));
 
-fn cluster() -> Snapshot {
-    let mut snapshot = waiting(3);
-    snapshot.shapes.push(shape("cursed", 1000));
-    snapshot.pods.extend(["c-0", "c-1"].map(|name| pod(name, "cursed", PodState::Pending)));
-    snapshot.sort();
-    snapshot
-}
-
 fn session(plan: PlanFn) -> Session {
     let mut session = started_session(SessionLimits::default()).with_plan(plan);
-    send_all(&mut session, &cluster(), 100);
+    send_all(&mut session, &waiting_with_cursed(), 100);
     session
 }
 
@@ -59,7 +41,7 @@ fn shapes_are_remembered_when_the_snapshot_is_sent_again() {
     send(&mut session, plan_now(1));
     let answers = send(&mut session, plan_now(7));
     assert!(is_resync(&answers, "snapshot 7"), "{answers:?}");
-    send_all(&mut session, &cluster(), 100);
+    send_all(&mut session, &waiting_with_cursed(), 100);
     CALLS.lock().unwrap().clear();
     assert_eq!(plan_of_fragments(send(&mut session, plan_now(1))).unschedulable.len(), 2);
     assert_eq!(*CALLS.lock().unwrap(), [false]);

@@ -1,19 +1,10 @@
 use super::*;
-use crate::samples::{catalogs, pod, shape, waiting};
+use crate::samples::{catalogs, pod, shape, waiting, waiting_with_cursed};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::PlanOptions;
 use plimsoll_solver::Planner;
 use std::cell::RefCell;
 use std::time::Duration;
-
-/// Three web pods and two pods of the shape `cursed`.
-fn cluster() -> Snapshot {
-    let mut snapshot = waiting(3);
-    snapshot.shapes.push(shape("cursed", 1000));
-    snapshot.pods.extend(["c-0", "c-1"].map(|name| pod(name, "cursed", PodState::Pending)));
-    snapshot.sort();
-    snapshot
-}
 
 fn solve(snapshot: &Snapshot, index: &SnapshotIndex) -> Plan {
     let options = PlanOptions { disruption: false, ..PlanOptions::default() };
@@ -40,13 +31,9 @@ fn replace_attempts(snapshot: &Snapshot, attempt: TestAttempt<'_>) -> (Result<Re
         inputs.borrow_mut().push(snapshot.pods.len());
         attempt(snapshot, index)
     };
-    let failed = |plan: Option<Plan>, failure| Failed { plan: plan.map(Box::new), failure, removals: false };
     let failed = match attempt(snapshot, &index) {
-        Err(failure) => failed(None, failure),
-        Ok(plan) => {
-            let error = validated(snapshot, &index, &catalogs(), plan.clone()).unwrap_err();
-            failed(Some(plan), error.into())
-        }
+        Err(failure) => Failed { plan: None, failure, removals: false },
+        Ok(plan) => validated((snapshot, &index), &catalogs(), plan, false).unwrap_err(),
     };
     let mut again = |snapshot: &Snapshot, index: &SnapshotIndex, _| attempt(snapshot, index);
     let result = plan_without_offenders((snapshot, &index), &catalogs(), Excluded::new(), failed, &mut again);
@@ -63,7 +50,7 @@ fn is_cursed(pod: &PodRef) -> bool {
 
 #[test]
 fn a_planner_that_forgets_pods_costs_only_these_pods() {
-    let (result, plans) = replace(&cluster(), |plan| {
+    let (result, plans) = replace(&waiting_with_cursed(), |plan| {
         plan.launches.iter_mut().for_each(|launch| launch.pods.retain(|pod| !is_cursed(pod)));
     });
     let plan = result.unwrap();
@@ -78,7 +65,7 @@ fn a_planner_that_forgets_pods_costs_only_these_pods() {
 
 #[test]
 fn all_pods_of_a_bad_launch_are_left_out_and_the_others_are_placed() {
-    let mut snapshot = cluster();
+    let mut snapshot = waiting_with_cursed();
     // Too large to share a node with a cursed pod.
     snapshot.shapes.push(shape("large", 7500));
     snapshot.pods.push(pod("large-0", "large", PodState::Pending));
@@ -97,7 +84,7 @@ fn all_pods_of_a_bad_launch_are_left_out_and_the_others_are_placed() {
 
 #[test]
 fn a_planner_that_is_always_wrong_is_given_up_with_its_first_violations() {
-    let (result, plans) = replace(&cluster(), |plan| plan.hourly = MicroUsdPerHour(plan.hourly.0 + 1));
+    let (result, plans) = replace(&waiting_with_cursed(), |plan| plan.hourly = MicroUsdPerHour(plan.hourly.0 + 1));
     let PlanFailure::Invalid(invalid) = result.unwrap_err() else { panic!("the plan is invalid") };
     assert!(matches!(invalid.violations.as_slice(), [Violation::BadSum(_)]));
     assert_eq!(plans, 2, "the plan without any pending pod has the same violation");

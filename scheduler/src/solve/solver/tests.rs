@@ -1,26 +1,7 @@
 use super::*;
-use crate::samples::{catalogs, node, pod, shape, waiting};
+use crate::samples::{PANICS, catalogs, is_cursed, node, pod, shape, waiting, waiting_with_cursed};
 use plimsoll_model::plan::ReasonCode;
 use std::sync::Mutex;
-
-/// Three web pods and two pods of the shape `cursed`.
-fn cluster() -> Snapshot {
-    let mut snapshot = waiting(3);
-    snapshot.shapes.push(shape("cursed", 1000));
-    snapshot.pods.extend(["c-0", "c-1"].map(|name| pod(name, "cursed", PodState::Pending)));
-    snapshot.sort();
-    snapshot
-}
-
-fn is_cursed(snapshot: &Snapshot) -> bool {
-    snapshot.pods.iter().any(|pod| pod.shape.as_str() == "cursed" && pod.state == PodState::Pending)
-}
-
-/// Panics for pods of the shape `cursed`.
-const PANICS: PlanFn = PlanFn(|planner, snapshot, index, catalogs, options, early| {
-    assert!(!is_cursed(snapshot), "a bug");
-    planner.solve_early(snapshot, index, catalogs, options, early)
-});
 
 /// Ends only once it is cancelled, for pods of the shape `cursed`.
 const ENDLESS: PlanFn = PlanFn(|planner, snapshot, index, catalogs, options, early| {
@@ -69,7 +50,7 @@ fn is_left_out(plan: &Plan, text: &str) -> bool {
 
 #[test]
 fn pods_that_the_planner_panics_for_are_left_out_and_all_others_are_placed() {
-    let solved = solve(&mut solver(PANICS), &cluster()).unwrap();
+    let solved = solve(&mut solver(PANICS), &waiting_with_cursed()).unwrap();
     assert_eq!(placed(&solved.plan), WEB);
     assert!(is_left_out(&solved.plan, "the planner panicked for pods like this one: a bug"), "{:?}", solved.plan);
     assert_eq!(solved.left_out, BTreeMap::from([("panic", 2)]));
@@ -81,7 +62,7 @@ async fn pods_that_the_planner_never_ends_for_are_left_out_and_all_others_are_pl
     let limits = TimeLimits { first: Duration::from_millis(20), total: Duration::from_secs(3600) };
     // The search waits for a share of this.
     let limits = TimeLimits { total: limits.first * 100, ..limits };
-    let run = move || solve(&mut Solver::new(ENDLESS, Some(limits), Cancel::default()), &cluster());
+    let run = move || solve(&mut Solver::new(ENDLESS, Some(limits), Cancel::default()), &waiting_with_cursed());
     let solved = tokio::task::spawn_blocking(run).await.unwrap().unwrap();
     assert_eq!(placed(&solved.plan), WEB);
     assert!(is_left_out(&solved.plan, "the planner took more than"), "{:?}", solved.plan);
@@ -96,7 +77,7 @@ fn pods_of_an_invalid_plan_are_left_out_and_all_others_are_placed() {
         plan.launches.iter_mut().for_each(|launch| launch.pods.retain(|pod| !pod.name.starts_with("default/c-")));
         plan
     });
-    let solved = solve(&mut solver(forgetful), &cluster()).unwrap();
+    let solved = solve(&mut solver(forgetful), &waiting_with_cursed()).unwrap();
     assert_eq!(placed(&solved.plan), WEB);
     assert!(is_left_out(&solved.plan, "is neither placed nor unschedulable"), "{:?}", solved.plan);
     assert_eq!(solved.left_out, BTreeMap::from([("invalid", 2)]));
@@ -118,22 +99,22 @@ async fn pods_are_remembered_until_they_are_gone_or_some_time_has_passed() {
         let solved = solve(&mut solver, snapshot).unwrap();
         (solved, CALLS.lock().unwrap().clone())
     };
-    let (_, searched) = calls(&cluster());
+    let (_, searched) = calls(&waiting_with_cursed());
     assert!(searched.len() > 3 && searched[0], "{searched:?}");
-    let (solved, once) = calls(&cluster());
+    let (solved, once) = calls(&waiting_with_cursed());
     assert_eq!(once, [false], "the shape is known");
     assert_eq!((placed(&solved.plan), solved.replaced), (WEB.into(), None));
     assert!(is_left_out(&solved.plan, "a bug"));
     assert_eq!(solved.left_out, BTreeMap::from([("panic", 2)]));
-    assert_eq!(solved.plan.next_time, Some(cluster().now.plus(millis(RETRY_AFTER))));
+    assert_eq!(solved.plan.next_time, Some(waiting_with_cursed().now.plus(millis(RETRY_AFTER))));
     let (solved, once) = calls(&waiting(3));
     assert_eq!((placed(&solved.plan), once, solved.left_out), (WEB.into(), vec![false], BTreeMap::new()));
     tokio::time::advance(RETRY_AFTER - Duration::from_secs(1)).await;
-    let (solved, once) = calls(&cluster());
+    let (solved, once) = calls(&waiting_with_cursed());
     assert_eq!(once, [false]);
-    assert_eq!(solved.plan.next_time, Some(cluster().now.plus(Millis::from_seconds(1))));
+    assert_eq!(solved.plan.next_time, Some(waiting_with_cursed().now.plus(Millis::from_seconds(1))));
     tokio::time::advance(Duration::from_secs(1)).await;
-    let (_, again) = calls(&cluster());
+    let (_, again) = calls(&waiting_with_cursed());
     assert!(again[0], "the shape is planned again");
 }
 
@@ -147,7 +128,7 @@ async fn a_bounded_number_of_shapes_is_remembered_and_the_newest_of_them() {
         solver.remembered.insert(shape, (PlanFailure::Panicked(String::new()), until));
     }
     tokio::time::advance(Duration::from_secs(1)).await;
-    solve(&mut solver, &cluster()).unwrap();
+    solve(&mut solver, &waiting_with_cursed()).unwrap();
     assert_eq!(solver.remembered.len(), MAX_REMEMBERED);
     assert!(solver.remembered.contains_key(&ShapeId::from("cursed")));
     assert!(!solver.remembered.contains_key(&ShapeId::from("a007")), "the entry that ends first");
@@ -155,7 +136,7 @@ async fn a_bounded_number_of_shapes_is_remembered_and_the_newest_of_them() {
 
 #[test]
 fn if_removals_make_the_planner_fail_no_pod_is_left_out() {
-    let mut snapshot = cluster();
+    let mut snapshot = waiting_with_cursed();
     snapshot.nodes = vec![node("n", "default")];
     let solved = solve(&mut solver(NO_REMOVALS), &snapshot).unwrap();
     assert!(solved.left_out.is_empty() && solved.plan.unschedulable.is_empty(), "{solved:?}");
