@@ -250,8 +250,8 @@ impl Ledger {
         self.claims.get(name).filter(|claim| !over(claim)).map(|_| name.as_str())
     }
 
-    /// Records that a claim was launched: from now on its actual capacity counts. `capacity` includes `nodes: 1`, and the
-    /// price if it is known; otherwise the reserved price still counts.
+    /// Records that a claim was launched: from now on its actual capacity counts. `capacity` includes `nodes: 1`, and
+    /// the price if it is known; otherwise the reserved price still counts.
     pub fn launched(&mut self, claim: &str, capacity: Resources) {
         if let Some(record) = self.claims.get_mut(claim) {
             record.counted = record::with_price(capacity, &record.counted);

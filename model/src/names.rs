@@ -227,8 +227,8 @@ pub const EC2_NODE_CLASS_FINALIZER: &str = "karpenter.k8s.aws/termination";
 pub const ATTACHABLE_VOLUMES_PREFIX: &str = "attachable-volumes-csi-";
 /// Resource name that counts nodes in a pool's limits.
 pub const NODES_RESOURCE: &str = "nodes";
-/// Resource name that counts the price of nodes in a pool's limits. [`crate::resources::Resources`] has it in millionths
-/// of a US dollar per hour.
+/// Resource name that counts the price of nodes in a pool's limits. [`crate::resources::Resources`] has it in
+/// millionths of a US dollar per hour.
 pub const USD_PER_HOUR_RESOURCE: &str = "plimsoll.dev/usd-per-hour";
 /// Names of leases.
 pub mod lease {

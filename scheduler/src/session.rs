@@ -111,7 +111,8 @@ impl Session {
     ///
     /// # Errors
     /// The session must end: INVALID_ARGUMENT with the path of an invalid field, RESOURCE_EXHAUSTED if the cluster is
-    /// too large, FAILED_PRECONDITION if the client is too old, INTERNAL if the planner fails for another reason than some pods.
+    /// too large, FAILED_PRECONDITION if the client is too old, INTERNAL if the planner fails for another reason than
+    /// some pods.
     pub fn handle(&mut self, request: wire::SessionRequest) -> HandleResult {
         let mut first = Vec::new();
         let rest = self.handle_early(request, &mut |response| first.push(response))?;

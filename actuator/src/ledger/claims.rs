@@ -183,8 +183,8 @@ impl Ledger {
         Admission::Admitted { claim: name, position: self.position }
     }
 
-    /// Admits the launch of a NodeClaim that a user created, under the claim's own name. No limits apply, since the claim
-    /// has no pool. An admission that led to no launch is replaced.
+    /// Admits the launch of a NodeClaim that a user created, under the claim's own name. No limits apply, since the
+    /// claim has no pool. An admission that led to no launch is replaced.
     pub fn admit_standalone(&mut self, claim: &str, action: &ActionId, reserve: Resources) -> Admission {
         if let Err(rejection) = self.check_reservations(&reserve) {
             return Admission::Rejected(rejection);

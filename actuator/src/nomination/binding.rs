@@ -1,5 +1,5 @@
-//! Binds pods to their planned nodes (`--bind-pods`), as soon as the nodes accept them. Without it, kube-scheduler binds
-//! them, after its own back-off.
+//! Binds pods to their planned nodes (`--bind-pods`), as soon as the nodes accept them. Without it, kube-scheduler
+//! binds them, after its own back-off.
 //!
 //! A pod is bound only where kube-scheduler could bind it now: each round replays kube-scheduler's filters on the watch
 //! cache. The API server binds a pod at most once; whoever comes second gets a conflict, which is an answer and no
@@ -113,8 +113,8 @@ impl Sent {
         admitted
     }
 
-    /// The candidates that pass kube-scheduler's filters beside the bound pods, the pods sent before, and the candidates
-    /// before them.
+    /// The candidates that pass kube-scheduler's filters beside the bound pods, the pods sent before, and the
+    /// candidates before them.
     fn admitted(
         &self,
         pods: &[Arc<Pod>],

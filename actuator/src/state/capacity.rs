@@ -8,8 +8,8 @@ use plimsoll_model::quantity::parse_resources;
 use plimsoll_model::resources::Resources;
 use std::collections::BTreeMap;
 
-/// The capacity of an initialized Node, and its price. Before that, the claim's capacity fills in what the Node does not
-/// report.
+/// The capacity of an initialized Node, and its price. Before that, the claim's capacity fills in what the Node does
+/// not report.
 pub(crate) fn capacity(claim: &NodeClaim, node: Option<&Node>) -> Resources {
     let read = |list: &ResourceList| {
         let texts: BTreeMap<&str, &str> =

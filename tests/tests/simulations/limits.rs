@@ -105,8 +105,8 @@ fn bill(scene: &Scene) -> i64 {
     })
 }
 
-/// The bill of EC2, which knows nothing of limits, stays below the limit while an actuator is killed in a burst, and the
-/// usage that the NodePool shows is the bill.
+/// The bill of EC2, which knows nothing of limits, stays below the limit while an actuator is killed in a burst, and
+/// the usage that the NodePool shows is the bill.
 #[tokio::test(start_paused = true)]
 async fn the_limit_of_the_price_holds_when_the_actuator_dies_in_the_burst() {
     let mut scene = Scene::begin(Setup::with_pool(json!({"limits": {"plimsoll.dev/usd-per-hour": "0.6"}}))).await;

@@ -71,8 +71,8 @@ fn ours(bench: &Bench, seed: u64, options: Underused) -> Result<Value> {
     bench.measure.run(&arguments, &[])?.pop().context("plimsoll-measure printed nothing")
 }
 
-/// Results of Karpenter's methods for the same cluster. They take minutes, so they are cached as long as the cluster and
-/// Karpenter are the same. Karpenter's CPU seconds are then those of the first run.
+/// Results of Karpenter's methods for the same cluster. They take minutes, so they are cached as long as the cluster
+/// and Karpenter are the same. Karpenter's CPU seconds are then those of the first run.
 fn theirs(bench: &Bench, seed: u64, options: Underused) -> Result<Value> {
     let dir = bench.measure.dir.join("consolidation");
     underused(seed, options).write(&dir)?;
@@ -104,7 +104,8 @@ fn theirs(bench: &Bench, seed: u64, options: Underused) -> Result<Value> {
     Ok(result)
 }
 
-/// Where the results of the program `peer` for the cluster in `dir` are cached. The program's path changes with its code.
+/// Where the results of the program `peer` for the cluster in `dir` are cached. The program's path changes with its
+/// code.
 fn cache_file(bench: &Bench, peer: &Path, dir: &Path) -> Result<PathBuf> {
     let cache = dir.with_extension("answers");
     std::fs::create_dir_all(&cache).with_context(|| format!("making {}", cache.display()))?;

@@ -4,8 +4,8 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::path::Path;
 
-/// Audit policy: writes to claims with request and response, leaders, kube-scheduler's conditions of pods, bindings, all requests
-/// of Plimsoll, and changes of pods and nodes.
+/// Audit policy: writes to claims with request and response, leaders, kube-scheduler's conditions of pods, bindings,
+/// all requests of Plimsoll, and changes of pods and nodes.
 pub(crate) const POLICY: &str = r#"
 apiVersion: audit.k8s.io/v1
 kind: Policy

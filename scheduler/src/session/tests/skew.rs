@@ -7,8 +7,8 @@ use plimsoll_model::snapshot::{PodDisruptionBudget, PodState};
 use plimsoll_proto::known;
 use plimsoll_proto::protocol::PROTOCOL;
 
-/// A session that a watcher of protocol 1 sends: Hello, catalog, snapshot, a plan, a change, and a plan. Each message is
-/// preceded by its length. `PLIMSOLL_UPDATE=1` writes it again, which is right only if the test data changes.
+/// A session that a watcher of protocol 1 sends: Hello, catalog, snapshot, a plan, a change, and a plan. Each message
+/// is preceded by its length. `PLIMSOLL_UPDATE=1` writes it again, which is right only if the test data changes.
 const RECORDED: &[u8] = include_bytes!("recorded/protocol-1.bin");
 
 /// Key and value of a field that nobody knows: number 15,000, a varint.

@@ -59,7 +59,8 @@ impl Packer<'_, '_> {
                 best = found;
             }
         }
-        // Without a strategy for them, pods that others must join may all be placed on nodes without capacity for those.
+        // Without a strategy for them, pods that others must join may all be placed on nodes without capacity for
+        // those.
         if *work > 0 && best.placed < left.pods && left.items().any(|item| self.class(item).joins) {
             let found = self.run(Strategy::JoinersFirst, true, left.clone(), limit.clone(), work);
             if found.score() < best.score() {
