@@ -47,7 +47,7 @@ pub(crate) fn lower_bound(
     let mut alike: BTreeMap<Places, Vec<Demand>> = BTreeMap::new();
     let unreserved = unreserved(context);
     for (shape, count) in demand.iter().filter(|(_, count)| **count > 0) {
-        alike.entry(places(context, *shape, &unreserved)).or_default().push((*shape, *count));
+        alike.entry(places_of(context, *shape, &unreserved)).or_default().push((*shape, *count));
     }
     // Pods that can only run on capacity reservations cost almost nothing.
     for (offerings, demand) in alike.into_iter().filter(|(places, _)| places.iter().any(|any| !any.is_empty())) {
@@ -65,7 +65,8 @@ pub(crate) fn lower_bound(
         components.push(merged);
     }
     let mut work = WORK;
-    let bounds: Vec<Bound> = components.iter().map(|component| bound_of(context, component, &mut work)).collect();
+    let bounds: Vec<Bound> =
+        components.iter().map(|component| bound_of(context, component, &unreserved, &mut work)).collect();
     let mut sum: i64 = bounds.iter().map(|bound| bound.least).sum();
     let mut work = CLOSER_WORK;
     for bound in bounds {
@@ -107,7 +108,7 @@ fn unreserved(context: &SolveContext<'_>) -> Places {
 }
 
 /// Offerings that can run pods of the shape, out of `unreserved`.
-fn places(context: &SolveContext<'_>, shape: Id<PodShape>, unreserved: &Places) -> Places {
+fn places_of(context: &SolveContext<'_>, shape: Id<PodShape>, unreserved: &Places) -> Places {
     let view = &context.shapes[shape];
     let any = |((pool, fits), unreserved): ((&PoolView<'_>, &Vec<Alternative>), &Bits<Offering>)| {
         let mut any = pool.any_of(fits);
@@ -129,11 +130,11 @@ fn component(context: &SolveContext<'_>, offerings: Places, demand: Vec<Demand>)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "with a margin for rounding errors")]
-fn bound_of(context: &SolveContext<'_>, component: &Component, work: &mut u64) -> Bound {
+fn bound_of(context: &SolveContext<'_>, component: &Component, unreserved: &Places, work: &mut u64) -> Bound {
     if context.reservations.iter().any(|(_, free)| *free > 0) {
         return Bound::of(beside_reservations(context, component));
     }
-    let Some(program) = program(context, component) else { return Bound::of(fluid(context, component)) };
+    let Some(program) = program(context, component, unreserved) else { return Bound::of(fluid(context, component)) };
     let kinds = program.kinds();
     if let Some((optimum, _)) = columns::small::optimum(&kinds, &program.rows, work) {
         return Bound::of(optimum.max(component.single));
@@ -267,7 +268,7 @@ impl Program {
 
 /// The program of a component: pods by requests and offerings, and the useful offerings. `None` if there are too many
 /// kinds.
-fn program(context: &SolveContext<'_>, component: &Component) -> Option<Program> {
+fn program(context: &SolveContext<'_>, component: &Component, unreserved: &Places) -> Option<Program> {
     let shared = shared(context, component);
     let mut sizes: BTreeSet<Amounts> = BTreeSet::new();
     for (shape, _) in &component.demand {
@@ -280,11 +281,10 @@ fn program(context: &SolveContext<'_>, component: &Component) -> Option<Program>
     let mut kinds: IndexVec<PodKind<'static>, OwnedKind> = IndexVec::new();
     let mut places: IndexVec<PodKind<'static>, Places> = IndexVec::new();
     let mut known: BTreeMap<(Amounts, Places, usize), KindId> = BTreeMap::new();
-    let unreserved = unreserved(context);
     for (shape, count) in &component.demand {
         let view = &context.shapes[*shape];
         let most = most_alone(&context.topology.host_rules, view.hosts, &view.shape.host_ports).max(1);
-        let own = self::places(context, *shape, &unreserved);
+        let own = places_of(context, *shape, unreserved);
         let requests = rules::requests(view.requests, view.hosts, &shared);
         let kind = *known.entry((requests.clone(), own.clone(), most)).or_insert_with(|| {
             places.push(own);

@@ -240,6 +240,12 @@ impl<'a> SolveContext<'a> {
         self.pools[pool].narrowed(&self.shapes[shape].fits[pool], bits)
     }
 
+    /// Whether [`Self::narrowed`] has an offering.
+    pub(crate) fn can_run(&self, shape: Id<PodShape>, pool: Id<NodePool>, only: Option<&Only>) -> bool {
+        let fits = &self.shapes[shape].fits[pool];
+        !fits.is_empty() && (only.is_none() || !self.narrowed(shape, pool, only).is_empty())
+    }
+
     /// Like [`Self::narrowed`], for pods that need no capacity.
     pub(crate) fn without_capacity(
         &self,

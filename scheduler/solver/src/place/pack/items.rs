@@ -69,7 +69,7 @@ pub(super) fn grouped<'w>(
     let mut known: BTreeMap<(ClassId, &'w [i64]), Id<Entry>> = BTreeMap::new();
     let mut entries: IndexVec<Entry, Entry> = IndexVec::new();
     for item in items {
-        if context.narrowed(item.shape, pool, item.only).is_empty() {
+        if !context.can_run(item.shape, pool, item.only) {
             continue;
         }
         // Regardless of capacity. Otherwise nearly each size would be a class of its own.
