@@ -8,7 +8,7 @@ use crate::fencing::CLOUD_CALL;
 use crate::interruption::Interruptions;
 use crate::io::WriteError;
 use crate::ports::QueueMessage;
-use crate::stores::{WatchedKind, provider_id};
+use crate::stores::{WatchedKind, instance_id, provider_id};
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use plimsoll_model::time::{Millis, Timestamp};
@@ -232,7 +232,7 @@ async fn process_deferred(deps: &Interruptions, state: &QueueState) {
         for (claim, notice) in ready {
             match act_on_notice(deps, &claim, notice).await {
                 Ok(()) => {
-                    let id = crate::stores::provider_id(&claim).and_then(crate::stores::instance_id);
+                    let id = provider_id(&claim).and_then(instance_id);
                     state.deferred.lock().remove(id.unwrap_or_default());
                 }
                 Err(error) => tracing::warn!(%error, "kept notice not processed, retrying"),

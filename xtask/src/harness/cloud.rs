@@ -177,7 +177,8 @@ impl Cloud {
 
     /// Sends messages about instances of others to the queue, evenly over the time.
     pub(crate) fn flood(&self, messages: u32, over: Duration) -> Result<()> {
-        let flood = json!({"queue": self.cluster, "region": self.region, "messages": messages, "seconds": over.as_secs()});
+        let flood =
+            json!({"queue": self.cluster, "region": self.region, "messages": messages, "seconds": over.as_secs()});
         http::json(self.address, "POST", "/_foreign", Some(&flood)).map(drop)
     }
 
