@@ -1,6 +1,7 @@
 //! Calls of EC2 by action, beside the token buckets that EC2 documents for an account and region:
-//! <https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html>. docs/aws.md has the figures; with
-//! `--nocapture`, the tests print them.
+//! <https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html>. docs/aws.md has the figures of
+//! `PLIMSOLL_NODES=full cargo test --locked --test simulations -- ec2_calls --nocapture`, which takes minutes. Without
+//! the variable, clusters have a tenth of the nodes.
 
 use plimsoll_model::names::label;
 use plimsoll_sim::cloud::Action;
@@ -8,9 +9,15 @@ use plimsoll_sim::world::World;
 use plimsoll_tests::{HOUR, MINUTE, Scene, Setup};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 const BURST: u32 = 1000;
 const QUIET: u32 = 500;
+
+/// The number of nodes of this run.
+fn nodes(full: u32) -> u32 {
+    if std::env::var("PLIMSOLL_NODES").is_ok_and(|size| size == "full") { full } else { full / 10 }
+}
 
 /// Size and refill rate per second; `None` for actions of other services.
 fn bucket(action: Action) -> Option<(f64, f64)> {
@@ -42,7 +49,7 @@ fn calls(world: &World, skip: usize) -> BTreeMap<String, (Action, Vec<f64>)> {
     let mut by_action: BTreeMap<String, (Action, Vec<f64>)> = BTreeMap::new();
     for call in log.iter().skip(skip) {
         let entry = by_action.entry(format!("{:?}", call.action)).or_insert((call.action, Vec::new()));
-        entry.1.push(call.at.0 as f64 / 1000.0);
+        entry.1.push(Duration::from_millis(call.at.0.unsigned_abs()).as_secs_f64());
     }
     by_action
 }
@@ -84,17 +91,19 @@ async fn scene(nodes: u32) -> Scene {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_burst_of_1000_nodes_empties_no_bucket() {
-    let scene = scene(BURST).await;
+async fn a_burst_empties_no_bucket_of_ec2() {
+    let nodes = nodes(BURST);
+    let scene = scene(nodes).await;
     let by_action = calls(&scene.world, 0);
     let fleets = by_action.get("CreateFleet").map_or(0, |(_, times)| times.len());
     assert!((1..=10).contains(&fleets), "{fleets} calls of CreateFleet");
-    judge("1,000 nodes at once", &by_action);
+    judge(&format!("a burst of {nodes} nodes"), &by_action);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_hour_with_500_nodes_costs_few_calls() {
-    let scene = scene(QUIET).await;
+async fn a_quiet_hour_costs_few_calls_of_ec2() {
+    let nodes = nodes(QUIET);
+    let scene = scene(nodes).await;
     // Tags and launch templates of the burst are settled.
     scene.pass(20 * MINUTE).await;
     let skip = scene.world.ec2.with(|cloud, _| cloud.log.len());
@@ -103,6 +112,6 @@ async fn a_quiet_hour_with_500_nodes_costs_few_calls() {
     let of_ec2 = by_action.values().filter(|(action, _)| bucket(*action).is_some());
     let count: usize = of_ec2.map(|(_, times)| times.len()).sum();
     assert!(count <= 600, "{count} calls of EC2 in a quiet hour");
-    judge("a quiet hour with 500 nodes", &by_action);
-    assert_eq!(scene.world.living_instances().len(), usize::try_from(QUIET).unwrap());
+    judge(&format!("a quiet hour with {nodes} nodes"), &by_action);
+    assert_eq!(scene.world.living_instances().len(), usize::try_from(nodes).unwrap());
 }

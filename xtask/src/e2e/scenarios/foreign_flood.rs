@@ -16,6 +16,7 @@ const BEFORE: Duration = Duration::from_secs(15);
 /// Maximum time from a notice to the deletion of its claim.
 const HANDLED_SECONDS_MAX: f64 = 5.0;
 const PODS: usize = 3;
+const NOTICES: u32 = 3;
 
 pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     world.cluster.kubectl.apply(&world.pool_manifest().replace("values: [on-demand]", "values: [spot]"))?;
@@ -26,8 +27,8 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     world.cloud.flood(MESSAGES, FLOOD)?;
     // The notices come in the middle of the flood, which a queue serves in no certain order.
     let mut slowest = 0.0_f64;
-    for number in 1..=PODS {
-        until_true("the messages flow", FLOOD, || Ok((began.elapsed() > BEFORE * number as u32, String::new())))?;
+    for number in 1..=NOTICES {
+        until_true("the messages flow", FLOOD, || Ok((began.elapsed() > BEFORE * number, String::new())))?;
         slowest = slowest.max(notice(world)?);
         world.wait_ready("web", PODS, SOON)?;
     }
