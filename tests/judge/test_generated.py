@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,6 +17,8 @@ from .support import ROOT, deployment, run
 SEED = int(os.environ.get("JUDGE_SEED", "1"))
 # Each takes about 0.15 s of CPU time; all tests in this folder take less than a minute.
 CASES = int(os.environ.get("JUDGE_CASES", "50"))
+# The number of the first case, to continue a long run.
+FIRST = int(os.environ.get("JUDGE_FIRST", "0"))
 # The built-in region with the fewest types, because the catalog of a class takes most of the time.
 REGION = ["--region", "ap-northeast-2"]
 IPV6 = {"cluster": {"serviceCIDR": "fd00::/108"}}
@@ -44,7 +47,10 @@ def answer(number):
     cls, its_pool, pods = generator.case(f"{SEED}-{number}", f"case-{number}")
     web = deployment(pods.pop("replicas"), {"tolerations": [{"operator": "Exists"}]})
     web["spec"]["template"]["spec"]["containers"][0]["resources"] = pods
-    return number, cls, run([cls, its_pool, web], IPV6 if number % 3 == 0 else {}, *REGION)
+    try:
+        return number, cls, run([cls, its_pool, web], IPV6 if number % 3 == 0 else {}, *REGION)
+    except subprocess.TimeoutExpired as slow:
+        return number, cls, (None, "", str(slow))
 
 
 class Generated(unittest.TestCase):
@@ -61,7 +67,7 @@ class Generated(unittest.TestCase):
     def test_requests_are_valid(self):
         launched = 0
         with ThreadPoolExecutor(os.cpu_count()) as workers:
-            for number, cls, its_answer in workers.map(answer, range(CASES)):
+            for number, cls, its_answer in workers.map(answer, range(FIRST, FIRST + CASES)):
                 with self.subTest(seed=SEED, case=number, node_class=cls["spec"]):
                     launched += self.judge(*its_answer) > 0
         # Some fit no instance type, for example nested virtualization with Windows.

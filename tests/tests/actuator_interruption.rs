@@ -269,9 +269,14 @@ async fn a_flood_of_foreign_messages_does_not_delay_a_notice() {
     director.world.ec2.with(|cloud, now| {
         for number in 0..4000 {
             let id = format!("i-{number:017x}");
+            // Other teams have Spot instances too.
+            let kind = if number % 10 == 0 {
+                "Spot Instance Interruption Warning"
+            } else {
+                "Instance State-change Notification"
+            };
             let body = json!({"version": "0", "source": "aws.ec2", "time": "2026-01-05T00:00:00Z",
-                "detail-type": "EC2 Instance State-change Notification",
-                "detail": {"instance-id": id, "state": "terminated"}});
+                "detail-type": format!("EC2 {kind}"), "detail": {"instance-id": id, "state": "terminated"}});
             cloud.queue.send(&id, body.to_string(), now);
         }
     });

@@ -5,12 +5,10 @@ use super::mark::{self, Urgency};
 use super::messages::{Message, NoticeKind, event_time, parse};
 use crate::clock::Timestamped;
 use crate::fencing::CLOUD_CALL;
-use crate::garbage_collection::is_ours;
 use crate::interruption::Interruptions;
 use crate::io::WriteError;
-use crate::ports::{InstanceFilter, QueueMessage};
-use crate::state::absence::Absence;
-use crate::stores::WatchedKind;
+use crate::ports::QueueMessage;
+use crate::stores::{WatchedKind, instance_id, provider_id};
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use plimsoll_model::time::{Millis, Timestamp};
@@ -27,10 +25,11 @@ const RECEIVE: Duration = Duration::from_secs(30);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum pause. A Spot notice gives two minutes, which a longer pause would waste.
 const LAST_PAUSE: Duration = Duration::from_secs(10);
-/// How long a notice is deferred for an instance of ours whose claim is not known yet. A Spot notice has taken effect
+/// How long a notice is deferred for an instance of ours whose claim does not know it yet. A Spot notice has taken effect
 /// by then.
 const DEFERRED_FOR: Millis = Millis::from_seconds(120);
-/// Maximum number of deferred notices. Beyond it, the queue redelivers the message.
+/// Maximum number of deferred notices. Beyond it, messages are dropped: most are about instances of others, and their
+/// redelivery would delay our own.
 const MAX_DEFERRED: usize = 1000;
 /// Maximum number of deferred notices beyond which changes of state are dropped: most are about instances of others.
 const MAX_DEFERRED_STATE_CHANGES: usize = MAX_DEFERRED / 2;
@@ -48,6 +47,8 @@ enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Notice {
     kind: NoticeKind,
+    /// When it was sent, if known.
+    sent: Option<Timestamp>,
     /// When the instances stop, if known.
     ends: Option<Timestamp>,
 }
@@ -62,8 +63,6 @@ struct DeferredNotice {
 #[derive(Debug, Default)]
 struct QueueState {
     deferred: Mutex<BTreeMap<String, DeferredNotice>>,
-    /// Instances that EC2 does not list: they do not exist, or are too new.
-    unseen: Mutex<BTreeMap<String, Absence>>,
 }
 
 pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
@@ -122,7 +121,7 @@ async fn handle(deps: &Interruptions, state: &QueueState, message: &QueueMessage
     let (notice, ids) = match parse(&message.body) {
         Ok(Message::Notice { kind, instance_ids, sent, starts }) => {
             let ends = starts.or_else(|| kind.ends(sent, deps.clock.timestamp()));
-            (Notice { kind, ends }, instance_ids)
+            (Notice { kind, sent, ends }, instance_ids)
         }
         Ok(Message::NotForUs) => {
             count("no_op", "ignored");
@@ -152,7 +151,7 @@ async fn handle(deps: &Interruptions, state: &QueueState, message: &QueueMessage
     if unknown.is_empty() {
         return Ok(Verdict::Done);
     }
-    let verdict = defer(deps, state, notice, &unknown).await?;
+    let verdict = defer(deps, state, notice, &unknown);
     count(kind.as_str(), if verdict == Verdict::Keep { "kept" } else { "foreign" });
     Ok(verdict)
 }
@@ -162,7 +161,7 @@ async fn act_on_notice(
     claim: &plimsoll_api::NodeClaim,
     notice: Notice,
 ) -> Result<(), WriteError> {
-    let Notice { kind, ends } = notice;
+    let Notice { kind, ends, .. } = notice;
     mark::learn(deps, claim, kind);
     mark::publish_notice(deps, claim, kind);
     if kind.drains() || deps.settings.act_on_rebalance {
@@ -171,80 +170,46 @@ async fn act_on_notice(
     Ok(())
 }
 
-/// Decides about instances without a known claim. A living instance with our tags will get its claim soon, so its
-/// notice is deferred. An instance that EC2 does not list is undecided until two reads missed it.
-async fn defer(
-    deps: &Interruptions,
-    state: &QueueState,
-    notice: Notice,
-    ids: &[String],
-) -> Result<Verdict, WriteError> {
-    let kind = notice.kind;
-    if !kind.drains() && !deps.settings.act_on_rebalance {
-        return Ok(Verdict::Done);
+/// Decides about instances without a known claim. The claim of an instance is written before its launch, so only a claim
+/// that awaits its instance can be meant; the notice is deferred until it has one. EC2 is not asked: thousands of foreign
+/// instances may be interrupted within a minute, and a look-up of each would delay our own notices behind them.
+fn defer(deps: &Interruptions, state: &QueueState, notice: Notice, ids: &[String]) -> Verdict {
+    let Notice { kind, sent, .. } = notice;
+    if !(kind.drains() || deps.settings.act_on_rebalance) || !is_any_launching(deps) {
+        return Verdict::Done;
     }
+    let now = deps.clock.timestamp();
     if kind.is_state_change() {
-        // Thousands of foreign instances may end within a minute, and a look-up of each would delay the Spot notices
-        // behind them. What is missed here, the garbage collector finds.
-        let now = deps.clock.timestamp();
+        // Most are about instances of others. What is missed here, the garbage collector finds.
         ids.iter().for_each(|id| state.defer_state_change(id, notice, now));
-        return Ok(Verdict::Done);
+        return Verdict::Done;
     }
-    let filter = InstanceFilter::Ids(ids.to_vec());
-    let instances = deps.cloud.instances(&filter).await?;
-    let (cluster, now) = (&deps.settings.cluster_name, deps.clock.timestamp());
-    let mut verdict = Verdict::Done;
-    for id in ids {
-        match instances.iter().find(|instance| instance.id == *id) {
-            None => {
-                if !state.missed_twice(id, now) {
-                    verdict = Verdict::Keep;
-                }
-            }
-            Some(instance) if instance.state.is_alive() && is_ours(instance, cluster) => {
-                tracing::info!(
-                    instance = id,
-                    kind = kind.as_str(),
-                    "keeping notice for an instance whose NodeClaim is not known yet"
-                );
-                verdict = Verdict::Keep;
-                state.defer(id, notice, now);
-            }
-            Some(_) => {}
-        }
-    }
-    Ok(verdict)
+    let is_deferred = ids.iter().filter(|id| state.defer(id, notice, now)).count() > 0;
+    // The queue brings the message again, for a new leader.
+    let is_recent = sent.is_some_and(|sent| now.since(sent) < DEFERRED_FOR);
+    if is_deferred && is_recent { Verdict::Keep } else { Verdict::Done }
+}
+
+/// Whether a claim awaits its instance.
+fn is_any_launching(deps: &Interruptions) -> bool {
+    deps.stores.claims.state().iter().any(|claim| provider_id(claim).is_none())
 }
 
 impl QueueState {
-    fn defer(&self, id: &str, notice: Notice, now: Timestamp) {
+    /// Whether the notice is deferred, now or before.
+    fn defer(&self, id: &str, notice: Notice, now: Timestamp) -> bool {
         let mut deferred = self.deferred.lock();
         deferred.retain(|_, deferred| deferred.until > now);
         if deferred.len() < MAX_DEFERRED {
             deferred.entry(id.to_owned()).or_insert(DeferredNotice { notice, until: now.plus(DEFERRED_FOR) });
         }
+        deferred.contains_key(id)
     }
 
     fn defer_state_change(&self, id: &str, notice: Notice, now: Timestamp) {
         if self.deferred.lock().len() < MAX_DEFERRED_STATE_CHANGES {
-            self.defer(id, notice, now);
+            let _deferred = self.defer(id, notice, now);
         }
-    }
-
-    /// Whether two independent reads did not list an instance.
-    fn missed_twice(&self, id: &str, now: Timestamp) -> bool {
-        let mut unseen = self.unseen.lock();
-        if unseen.len() >= MAX_DEFERRED {
-            // Too many unknown ids: another cluster's queue, or garbage. A redelivery is better than unbounded memory.
-            unseen.clear();
-        }
-        let absence = unseen.entry(id.to_owned()).or_default();
-        absence.missed(now);
-        let over = absence.is_confirmed();
-        if over {
-            unseen.remove(id);
-        }
-        over
     }
 }
 
@@ -267,7 +232,7 @@ async fn process_deferred(deps: &Interruptions, state: &QueueState) {
         for (claim, notice) in ready {
             match act_on_notice(deps, &claim, notice).await {
                 Ok(()) => {
-                    let id = crate::stores::provider_id(&claim).and_then(crate::stores::instance_id);
+                    let id = provider_id(&claim).and_then(instance_id);
                     state.deferred.lock().remove(id.unwrap_or_default());
                 }
                 Err(error) => tracing::warn!(%error, "kept notice not processed, retrying"),
@@ -281,24 +246,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unlisted_instance_is_read_twice_before_the_notice_is_dropped() {
-        let state = QueueState::default();
-        let at = |seconds: i64| Timestamp(seconds * 1000);
-        assert!(!state.missed_twice("i-1", at(100)), "it may be too new");
-        assert!(!state.missed_twice("i-1", at(101)), "the same message again");
-        assert!(!state.missed_twice("i-2", at(120)));
-        assert!(state.missed_twice("i-1", at(120)), "the queue brought it again after twenty seconds");
-        assert!(!state.missed_twice("i-1", at(121)), "what is over is forgotten");
-    }
-
-    #[test]
     fn deferred_notice_keeps_its_first_kind_for_two_minutes() {
         let state = QueueState::default();
-        let notice = |kind| Notice { kind, ends: None };
-        state.defer("i-1", notice(NoticeKind::SpotInterrupted), Timestamp(0));
-        state.defer("i-1", notice(NoticeKind::InstanceStopped), Timestamp(1000));
+        let notice = |kind| Notice { kind, sent: None, ends: None };
+        assert!(state.defer("i-1", notice(NoticeKind::SpotInterrupted), Timestamp(0)));
+        assert!(state.defer("i-1", notice(NoticeKind::InstanceStopped), Timestamp(1000)));
         assert_eq!(state.deferred.lock()["i-1"].notice.kind, NoticeKind::SpotInterrupted);
-        state.defer("i-2", notice(NoticeKind::InstanceStopped), Timestamp(120_000));
+        assert!(state.defer("i-2", notice(NoticeKind::InstanceStopped), Timestamp(120_000)));
         assert_eq!(state.deferred.lock().keys().collect::<Vec<_>>(), ["i-2"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Fenced cloud calls: calls that change something, or whose result decides a change.
+//! Fenced cloud calls: calls that change something.
 
 use super::{Action, RateLimiter};
 use crate::fencing::{CLOUD_CALL, Fence, NotAllowed};
@@ -6,8 +6,7 @@ use crate::io::WriteError;
 use crate::metrics::ActuatorMetrics;
 use crate::metrics::cloud::CloudMethod;
 use crate::ports::{
-    Cloud, CloudError, FleetAnswer, FleetRequest, Instance, InstanceFilter, InstanceRequest, LaunchTemplate,
-    LaunchTemplateSpec, Tags,
+    Cloud, CloudError, FleetAnswer, FleetRequest, InstanceRequest, LaunchTemplate, LaunchTemplateSpec, Tags,
 };
 use tokio::time::Instant;
 
@@ -94,11 +93,6 @@ impl CloudCalls {
     /// Deletes an instance profile.
     pub(crate) async fn delete_profile(&self, name: &str) -> Result<(), WriteError> {
         Ok(self.fence.run(CLOUD_CALL, self.cloud.profiles.delete(name)).await??)
-    }
-
-    /// Reads instances. Fenced, because the result decides about a message of the queue.
-    pub(crate) async fn instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, WriteError> {
-        Ok(self.fence.run(CLOUD_CALL, self.cloud.compute.describe_instances(filter)).await??)
     }
 
     /// Deletes a message of the interruption queue.

@@ -1,4 +1,5 @@
-"""The control paths: /_faults, /_release, /_tokens, /_calls, /_instances, /_reservations, /_events, /_reset."""
+"""The control paths: /_faults, /_release, /_tokens, /_images, /_calls, /_instances, /_reservations, /_events, /_foreign,
+/_queue, /_reset."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import parse_qs
 
-from plimsoll_ec2 import events
+from plimsoll_ec2 import events, images
 from plimsoll_ec2.world import WORLD
 
 Answer = tuple[int, Any]
@@ -56,6 +57,16 @@ def _release(_query: dict[str, str], body: Any) -> Answer:
 def _forget_tokens(_query: dict[str, str], _body: Any) -> Answer:
     WORLD.tokens.forget()
     return 200, {}
+
+
+def _post_tokens(_query: dict[str, str], body: Any) -> Answer:
+    WORLD.tokens.set(body)
+    return 200, {}
+
+
+def _post_images(_query: dict[str, str], body: Any) -> Answer:
+    images.recommend(body)
+    return 200, {"recommended": images.recommended()}
 
 
 def _get_calls(query: dict[str, str], _body: Any) -> Answer:
@@ -117,6 +128,14 @@ def _post_events(_query: dict[str, str], body: Any) -> Answer:
     return 200, events.send(body)
 
 
+def _post_foreign(_query: dict[str, str], body: Any) -> Answer:
+    return 200, events.flood(body)
+
+
+def _get_queue(query: dict[str, str], _body: Any) -> Answer:
+    return 200, {"messages": events.waiting(query.get("queue", ""), query.get("region", ""))}
+
+
 def _reset(_query: dict[str, str], _body: Any) -> Answer:
     from moto.moto_api._internal.models import moto_api_backend
 
@@ -130,12 +149,16 @@ ROUTES: dict[tuple[str, str], Callable[[dict[str, str], Any], Answer]] = {
     ("POST", "/_faults"): _post_faults,
     ("DELETE", "/_faults"): _delete_faults,
     ("POST", "/_release"): _release,
+    ("POST", "/_tokens"): _post_tokens,
     ("DELETE", "/_tokens"): _forget_tokens,
+    ("POST", "/_images"): _post_images,
     ("GET", "/_calls"): _get_calls,
     ("DELETE", "/_calls"): _delete_calls,
     ("GET", "/_instances"): _get_instances,
     ("GET", "/_reservations"): _get_reservations,
     ("POST", "/_reservations"): _post_reservations,
     ("POST", "/_events"): _post_events,
+    ("POST", "/_foreign"): _post_foreign,
+    ("GET", "/_queue"): _get_queue,
     ("POST", "/_reset"): _reset,
 }

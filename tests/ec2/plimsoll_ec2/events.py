@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import uuid
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -12,6 +13,10 @@ KINDS = ("spot-interruption", "rebalance", "state-change", "scheduled-change")
 # Notice period of a Spot instance.
 NOTICE_SECONDS = 120.0
 ACCOUNT = "123456789012"
+# A flood of messages ends with the run.
+FLOOD_SECONDS_MAX = 300.0
+# Every tenth message of a flood is of one of these kinds, the others are changes of state.
+RARE_KINDS = ("spot-interruption", "rebalance", "scheduled-change")
 
 
 class BadEvent(ValueError):
@@ -37,6 +42,42 @@ def send(body: Any) -> dict[str, Any]:
         timer.daemon = True
         timer.start()
     return message
+
+
+def flood(body: Any) -> dict[str, Any]:
+    """Sends messages about instances of others, evenly over the time: `{"queue", "region", "messages", "seconds"}`."""
+    if not isinstance(body, dict):
+        raise BadEvent("the body must be an object")
+    for name in ("queue", "region"):
+        if not isinstance(body.get(name), str):
+            raise BadEvent(f"{name}: must be a string")
+    count, seconds = body.get("messages"), body.get("seconds")
+    if not isinstance(count, int) or count < 1:
+        raise BadEvent(f"messages: a whole number from 1 is needed, not {count!r}")
+    if not isinstance(seconds, (int, float)) or not 0 < seconds <= FLOOD_SECONDS_MAX:
+        raise BadEvent(f"seconds: a number up to {FLOOD_SECONDS_MAX:g} is needed, not {seconds!r}")
+    thread = threading.Thread(target=_flood, args=(body["queue"], body["region"], count, float(seconds)), daemon=True)
+    thread.start()
+    return {"messages": count}
+
+
+def _flood(queue: str, region: str, count: int, seconds: float) -> None:
+    from moto.sqs.models import sqs_backends
+
+    began = time.monotonic()
+    for number in range(count):
+        kind = RARE_KINDS[number // 10 % len(RARE_KINDS)] if number % 10 == 0 else "state-change"
+        message = envelope(kind, region, f"i-f{number:016x}", "terminated")
+        sqs_backends[ACCOUNT][region].send_message(queue, json.dumps(message))
+        time.sleep(max(0.0, began + (number + 1) * seconds / count - time.monotonic()))
+
+
+def waiting(queue: str, region: str) -> int:
+    """Number of messages in a queue, delivered or not."""
+    from moto.sqs.models import sqs_backends
+
+    found = sqs_backends[ACCOUNT][region].get_queue(queue)
+    return int(found.approximate_number_of_messages) + int(found.approximate_number_of_messages_not_visible)
 
 
 def envelope(kind: str, region: str, instance_id: str, state: str) -> dict[str, Any]:

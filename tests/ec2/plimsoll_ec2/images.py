@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 # The last minor version with AL2 is 1.32.
 KUBERNETES_MINORS = ("1.34", "1.35", "1.36")
 AL2_MINORS = ("1.32",)
 # Two releases each: "recommended" is the later one, the other is for pinned versions and drift.
 RELEASES = ("20260901", "20261101")
+# The release that the parameters "recommended" and "latest" name.
+_recommended = RELEASES[-1]
 BOTTLEROCKET_RELEASES = (("1.50.0", "20260901"), ("1.52.0", "20261101"))
 
 EKS_OWNER = "602401143452"
@@ -67,6 +70,20 @@ def images() -> list[Image]:
     return found
 
 
+def recommend(body: Any) -> None:
+    """Sets the release that EKS recommends: AL2, AL2023 and Bottlerocket of all versions."""
+    global _recommended
+    release = body.get("recommended") if isinstance(body, dict) else None
+    if release not in RELEASES:
+        raise ValueError(f"recommended: one of {', '.join(RELEASES)} is needed, not {release!r}")
+    _recommended = release
+
+
+def recommended() -> str:
+    """The release that EKS recommends."""
+    return _recommended
+
+
 def parameters() -> dict[str, str]:
     """SSM parameter name to image id."""
     return {parameter: image.ami_id for image in images() for parameter in image.parameters}
@@ -78,7 +95,7 @@ def _al2023(minor: str) -> Iterator[Image]:
             base = f"/aws/service/eks/optimized-ami/{minor}/amazon-linux-2023/{arch}/{variant}"
             for date in RELEASES:
                 name = f"amazon-eks-node-al2023-{arch}-{variant}-{minor}-v{date}"
-                yield _image(name, arch, date, EKS_OWNER, base, name, date == RELEASES[-1], "recommended")
+                yield _image(name, arch, date, EKS_OWNER, base, name, date == _recommended, "recommended")
 
 
 def _al2(minor: str) -> Iterator[Image]:
@@ -90,7 +107,7 @@ def _al2(minor: str) -> Iterator[Image]:
         base = f"/aws/service/eks/optimized-ami/{minor}/{folder}"
         for date in RELEASES:
             name = f"{stem}-{minor}-v{date}"
-            yield _image(name, arch, date, EKS_OWNER, base, name, date == RELEASES[-1], "recommended")
+            yield _image(name, arch, date, EKS_OWNER, base, name, date == _recommended, "recommended")
 
 
 def _bottlerocket(minor: str) -> Iterator[Image]:
@@ -99,7 +116,7 @@ def _bottlerocket(minor: str) -> Iterator[Image]:
             base = f"/aws/service/bottlerocket/aws-k8s-{minor}{flavour}/{arch}"
             for version, date in BOTTLEROCKET_RELEASES:
                 name = f"bottlerocket-aws-k8s-{minor}{flavour}-{long_arch}-v{version}"
-                yield _image(name, arch, date, BOTTLEROCKET_OWNER, base, version, date == RELEASES[-1], "latest")
+                yield _image(name, arch, date, BOTTLEROCKET_OWNER, base, version, date == _recommended, "latest")
 
 
 def _windows(minor: str) -> Iterator[Image]:

@@ -49,7 +49,7 @@ def _once(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
         asked = {k: v for k, v in response.querystring.items() if k not in ("ClientToken", "Action", "Version")}
         action = response.querystring["Action"][0]
         key = (response.current_account, response.region, action, token)
-        return WORLD.tokens.once(key, asked, lambda: handler(response))
+        return WORLD.tokens.once(key, asked, lambda: handler(response), action == "CreateFleet")
 
     return handle
 
@@ -130,13 +130,12 @@ def _terminate(original: Callable[[Any], Any]) -> Callable[[Any], InstanceState]
 
 
 def _with_eks_parameters(original: Callable[..., None]) -> Callable[..., None]:
-    ours = images.parameters()
     prefixes = ("/aws/service/eks/", "/aws/service/bottlerocket/", "/aws/service/ami-windows-latest/")
 
     def check(self: Any, key: str) -> None:
-        if str(key or "").startswith(prefixes) and not getattr(self, "eks_images_loaded", False):
-            self.eks_images_loaded = True
-            for name, value in ours.items():
+        if str(key or "").startswith(prefixes) and getattr(self, "eks_release", "") != images.recommended():
+            self.eks_release = images.recommended()
+            for name, value in images.parameters().items():
                 dict.__setitem__(self, name, [_parameter(self.account_id, name, value)])
         original(self, key)
 

@@ -69,6 +69,38 @@ class TokenTest(ServerTest):
         self.assertEqual(len(self.running()), 2)
 
 
+    def test_a_repeated_token_is_answered_as_configured(self) -> None:
+        overrides = [self.override("m5.large")]
+        for answer, launched in (("same", 1), ("mismatch", 1), ("expired", 2)):
+            before = len(self.running())
+            self.server.control("POST", "/_tokens", {"repeated": answer})
+            first = self.fleet(overrides, ClientToken=answer)
+            try:
+                again = self.fleet(overrides, ClientToken=answer)
+                self.assertEqual(ids(again) == ids(first), answer == "same")
+            except ClientError as error:
+                self.assertEqual((answer, error.response["Error"]["Code"]), ("mismatch", "IdempotentParameterMismatch"))
+            self.assertEqual(len(self.running()) - before, launched, answer)
+
+    def test_a_repeated_token_may_be_refused_while_the_first_call_runs(self) -> None:
+        overrides = [self.override("m5.large")]
+        self.server.control("POST", "/_tokens", {"repeated": "in-progress", "seconds": 2})
+
+        def launch(_: int) -> list[str] | str:
+            try:
+                return ids(self.fleet(overrides, ClientToken="g-1"))
+            except ClientError as error:
+                return error.response["Error"]["Code"]
+
+        with ThreadPoolExecutor(2) as pool:
+            answers = list(pool.map(launch, range(2)))
+        self.assertEqual(answers.count("IdempotentRequestInProgress"), 1, answers)
+        self.server.control("POST", "/_tokens", {"repeated": "in-progress"})
+        self.assertIn(launch(0), answers, "the call has ended")
+        self.assertEqual(len(self.running()), 1)
+        self.server.control("DELETE", "/_tokens")
+
+
 class CallFaultTest(ServerTest):
     def fault(self, **fault: object) -> None:
         self.server.control("POST", "/_faults", {"calls": [fault]})

@@ -14,6 +14,7 @@ mod capacity;
 mod capacity_reservations;
 mod collection;
 mod drift;
+mod ec2_calls;
 mod enumeration;
 mod expiry;
 mod faulty_planner;

@@ -6,7 +6,9 @@ mod capacity;
 mod chart;
 mod client;
 mod crash;
+mod drift;
 mod first_pod;
+mod foreign_flood;
 mod growth;
 mod harness;
 mod interruption;
@@ -16,6 +18,7 @@ mod refusals;
 mod regressions;
 mod reservation;
 mod rights;
+mod token_answers;
 mod views;
 
 use super::{Context, Figure};
@@ -145,6 +148,42 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         installed: true,
         plimsoll: Plimsoll::Running,
         play: refusals::batch_refused,
+    },
+    Scenario {
+        name: "token-answers",
+        shows: "each answer that EC2 may give to a repeated client token: no instance is bought twice",
+        region: REGION,
+        cluster: "token",
+        installed: true,
+        plimsoll: Plimsoll::Running,
+        play: token_answers::play,
+    },
+    Scenario {
+        name: "foreign-flood",
+        shows: "4,000 messages a minute about instances of others: own Spot notices within 5 s, no call of EC2",
+        region: REGION,
+        cluster: "flood",
+        installed: true,
+        plimsoll: Plimsoll::Running,
+        play: foreign_flood::play,
+    },
+    Scenario {
+        name: "ami-drift",
+        shows: "EKS recommends a newer image: the nodes drift with the reason AMIDrift and are replaced",
+        region: REGION,
+        cluster: "ami-drift",
+        installed: true,
+        plimsoll: Plimsoll::Running,
+        play: drift::ami,
+    },
+    Scenario {
+        name: "version-upgrade",
+        shows: "the control plane goes from 1.35 to 1.36: images follow without a restart, and the nodes are replaced",
+        region: REGION,
+        cluster: "upgrade",
+        installed: true,
+        plimsoll: Plimsoll::Running,
+        play: drift::version,
     },
     Scenario {
         name: "crash-watcher",

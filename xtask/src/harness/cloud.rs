@@ -165,6 +165,37 @@ impl Cloud {
         all.iter().map(|item| free(item).context("a reservation without id or free instances")).collect()
     }
 
+    /// Sets the answer to repeated client tokens, and how long the first call of a token takes: tests/ec2/README.md.
+    pub(crate) fn repeated_tokens(&self, answer: &str, seconds: u64) -> Result<()> {
+        http::json(self.address, "POST", "/_tokens", Some(&json!({"repeated": answer, "seconds": seconds}))).map(drop)
+    }
+
+    /// Sets the release of images that EKS recommends.
+    pub(crate) fn recommend(&self, release: &str) -> Result<()> {
+        http::json(self.address, "POST", "/_images", Some(&json!({ "recommended": release }))).map(drop)
+    }
+
+    /// Sends messages about instances of others to the queue, evenly over the time.
+    pub(crate) fn flood(&self, messages: u32, over: Duration) -> Result<()> {
+        let flood =
+            json!({"queue": self.cluster, "region": self.region, "messages": messages, "seconds": over.as_secs()});
+        http::json(self.address, "POST", "/_foreign", Some(&flood)).map(drop)
+    }
+
+    /// Number of messages in the queue, delivered or not.
+    pub(crate) fn waiting_messages(&self) -> Result<u64> {
+        let path = format!("/_queue?queue={}&region={}", self.cluster, self.region);
+        http::json(self.address, "GET", &path, None)?["messages"].as_u64().context("no number of messages")
+    }
+
+    /// Number of calls after the call with this number that name an instance of a flood.
+    pub(crate) fn foreign_reads(&self, since: u64) -> Result<usize> {
+        let answer = http::json(self.address, "GET", &format!("/_calls?since={since}"), None)?;
+        let calls = answer["calls"].as_array().context("no calls in the answer")?;
+        let of_ec2 = calls.iter().filter(|call| call["service"] == "ec2");
+        Ok(of_ec2.filter(|call| call["parameters"].to_string().contains("\"i-f00000")).count())
+    }
+
     /// Sends a Spot interruption notice to the queue. EC2 terminates the instance after the notice period.
     pub(crate) fn interrupt(&self, instance: &str) -> Result<()> {
         self.send_event(instance, "spot-interruption", "")

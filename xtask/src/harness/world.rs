@@ -41,6 +41,9 @@ pub(crate) struct World {
     pub(crate) cloud: Cloud,
     pub(crate) cluster: Cluster,
     pub(crate) root: PathBuf,
+    /// Python of the virtual environment.
+    pub(crate) python: PathBuf,
+    pub(crate) guard: Arc<Guard>,
     report: PathBuf,
 }
 
@@ -78,7 +81,22 @@ impl World {
         } else {
             None
         };
-        Ok(World { services, kubelets: Some(kubelets), ec2, cloud, cluster, root: parts.root.clone(), report })
+        Ok(World {
+            services,
+            kubelets: Some(kubelets),
+            ec2,
+            cloud,
+            cluster,
+            root: parts.root.clone(),
+            python: parts.python.clone(),
+            guard: Arc::clone(guard),
+            report,
+        })
+    }
+
+    /// Folder of the logs and configuration files.
+    pub(crate) fn dir(&self) -> Result<PathBuf> {
+        Ok(self.report.parent().context("the folder of the run is unknown")?.to_owned())
     }
 
     /// The services under test.
