@@ -9,7 +9,7 @@ use std::fmt::Debug;
 
 /// A kind that the actuator writes.
 pub(crate) trait WritableKind:
-    Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug
+    Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug + PartialEq
 {
     /// The API of objects in a namespace, or of all objects of a cluster-scoped kind.
     fn api(client: &Client, namespace: Option<&str>) -> Api<Self>;

@@ -108,6 +108,10 @@ impl Writes {
         for _ in 0..MAX_TRIES {
             let mut desired = current.clone();
             change(&mut desired);
+            // Most updates change nothing, and a comparison costs much less than two objects as JSON.
+            if desired == current {
+                return Ok(UpdateResult::Unchanged);
+            }
             let Some(mut patch) = difference(&serde_json::to_value(&current)?, &serde_json::to_value(&desired)?) else {
                 return Ok(UpdateResult::Unchanged);
             };

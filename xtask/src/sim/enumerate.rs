@@ -21,18 +21,18 @@ struct Board {
     failed: BTreeMap<String, String>,
 }
 
-/// Runs one in this many cases of the flows, or of all flows.
+/// Runs some cases of the flows, or of all flows: one in so many, after so many at the beginning.
 ///
 /// # Errors
 /// If the simulation cannot be started, or a case fails.
-pub(super) fn run(player: &Player, flows: &[String], one_in: NonZeroUsize, jobs: usize) -> Result<()> {
+pub(super) fn run(player: &Player, flows: &[String], (skip, one_in): (usize, NonZeroUsize), jobs: usize) -> Result<()> {
     let started = Instant::now();
     let vars = [("PLIMSOLL_FLOWS", flows.join(","))];
     let listed = player.test("enumeration::list", &vars, player.timeout.saturating_mul(8))?;
     let is_listed = listed.status.is_some_and(|status| status.success());
     ensure!(is_listed, "a run without faults fails: {}", panic_of(&listed.text).unwrap_or(listed.text));
-    let cases: Vec<String> = named(&listed.text, "case ").step_by(one_in.get()).map(str::to_owned).collect();
-    ensure!(!cases.is_empty(), "no such flow");
+    let cases: Vec<String> = named(&listed.text, "case ").skip(skip).step_by(one_in.get()).map(str::to_owned).collect();
+    ensure!(!cases.is_empty(), "no such case");
     tell(&format!("{} cases", cases.len()));
     let left = cases.chunks(CASES).rev().map(<[String]>::to_vec).collect();
     let board = Mutex::new(Board { left, ..Board::default() });
