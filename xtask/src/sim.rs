@@ -72,7 +72,9 @@ fn range(text: &str) -> Result<Range<u64>, String> {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let player = Player::build(Duration::from_secs(args.timeout))?;
     let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok().map(Into::into)).unwrap_or(1).max(1);
-    let Some(seeds) = args.seeds.clone() else { return enumerate::run(&player, &args.flow, (args.skip, args.one_in), jobs) };
+    let Some(seeds) = args.seeds.clone() else {
+        return enumerate::run(&player, &args.flow, (args.skip, args.one_in), jobs);
+    };
     let (_, target) = workspace::folders()?;
     let passed = Passed::open(&target.join("sim"), &player.id)?;
     let todo: Vec<u64> = seeds.clone().filter(|seed| !passed.known.contains(seed)).collect();

@@ -69,6 +69,11 @@ pub(super) async fn play(case: &Case) {
     let Case { flow, fault } = case;
     let (mut scene, mark) = begin(*flow).await;
     let incident = arm(&scene, fault);
+    // Faults of watches beside the one of the case, for example `watcher/watch/nodes/stale`.
+    for also in std::env::var("PLIMSOLL_ALSO").unwrap_or_default().split(',').filter(|it| !it.is_empty()) {
+        let more = Case::parse(&format!("{}/{also}", flow.name())).unwrap();
+        drop(arm(&scene, &more.fault));
+    }
     flow.act(&scene);
     settle(*flow, &mut scene, incident).await;
     scene.world.server().faults().end_distortions();
