@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Interval between reads. After an upgrade, nodes that are launched with the images of the old version drift at once, so
-/// it is short; the three reads cost the API server nothing.
+/// Interval between reads. It is short because nodes that are launched with images of the old version after an upgrade
+/// drift at once. Three small reads per minute are no load for the API server.
 const READ_INTERVAL: Duration = Duration::from_secs(60);
 /// Pause after a read that failed in part. Doubles up to [`READ_INTERVAL`].
 const FIRST_PAUSE: Duration = Duration::from_secs(5);

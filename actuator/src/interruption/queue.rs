@@ -25,8 +25,8 @@ const RECEIVE: Duration = Duration::from_secs(30);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum pause. A Spot notice gives two minutes, which a longer pause would waste.
 const LAST_PAUSE: Duration = Duration::from_secs(10);
-/// How long a notice is deferred for an instance of ours whose claim does not know it yet. A Spot notice has taken effect
-/// by then.
+/// How long a notice is deferred for an instance of ours whose claim does not know it yet. A Spot notice has taken
+/// effect by then.
 const DEFERRED_FOR: Millis = Millis::from_seconds(120);
 /// Maximum number of deferred notices. Beyond it, messages are dropped: most are about instances of others, and their
 /// redelivery would delay our own.
@@ -170,9 +170,10 @@ async fn act_on_notice(
     Ok(())
 }
 
-/// Decides about instances without a known claim. The claim of an instance is written before its launch, so only a claim
-/// that awaits its instance can be meant; the notice is deferred until it has one. EC2 is not asked: thousands of foreign
-/// instances may be interrupted within a minute, and a look-up of each would delay our own notices behind them.
+/// Decides about instances without a known claim. The claim of an instance is written before its launch. Therefore the
+/// notice can only be about a claim that awaits its instance, and is deferred until the claim has one. EC2 is not
+/// asked: thousands of foreign instances may be interrupted within a minute, and looking up each one would delay our
+/// notices.
 fn defer(deps: &Interruptions, state: &QueueState, notice: Notice, ids: &[String]) -> Verdict {
     let Notice { kind, sent, .. } = notice;
     if !(kind.drains() || deps.settings.act_on_rebalance) || !is_any_launching(deps) {

@@ -68,7 +68,6 @@ class TokenTest(ServerTest):
         self.fleet([self.override("m5.large")], ClientToken="g-1")
         self.assertEqual(len(self.running()), 2)
 
-
     def test_a_repeated_token_is_answered_as_configured(self) -> None:
         overrides = [self.override("m5.large")]
         for answer, launched in (("same", 1), ("mismatch", 1), ("expired", 2)):

@@ -317,7 +317,7 @@ async fn images_follow_an_upgrade_of_the_control_plane() {
         let now = amis(&class);
         !now.is_empty() && now.is_disjoint(&before) && object::condition_is_true(&class, "Ready")
     };
-    // The version is read every minute, and images are looked up when the class is reconciled next, within another minute.
+    // The version is read every minute. Images are looked up when the class is reconciled next, within another minute.
     let took = stage.world.until("the class has images of 1.37", Duration::from_secs(150), upgraded).await;
     assert!(took.is_ok(), "{:#}", stage.class());
 }
