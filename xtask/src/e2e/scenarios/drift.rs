@@ -21,6 +21,9 @@ const NEW_RELEASE: &str = "20261101";
 const REASON: &str = "AMIDrift";
 /// The actuator reads the version of the control plane every minute; the rest is for replacements one by one.
 const REPLACED: Duration = Duration::from_secs(60 + 240);
+/// For the first nodes. The actuators have just restarted, and a look-up that fails then is repeated after 30 s. What this
+/// scenario judges are the replacements.
+const FIRST_NODES: Duration = Duration::from_secs(240);
 const FRONT_STARTS: Duration = Duration::from_secs(30);
 
 /// EKS recommends a newer image for the alias of the node class.
@@ -67,7 +70,7 @@ fn front(world: &World, dir: &Path, file: &Path) -> Result<Process> {
 fn begin(world: &World, part: &str) -> Result<BTreeSet<String>> {
     world.apply_pool()?;
     world.cluster.kubectl.apply(&objects::deployment("web", PODS, 1500))?;
-    world.wait_ready("web", PODS, SOON)?;
+    world.wait_ready("web", PODS, FIRST_NODES)?;
     let claims = world.cluster.kubectl.list(&["nodeclaims"])?;
     for claim in &claims {
         let image = image_of(world, claim)?;
