@@ -21,8 +21,8 @@ const NEW_RELEASE: &str = "20261101";
 const REASON: &str = "AMIDrift";
 /// The actuator reads the version of the control plane every minute; the rest is for replacements one by one.
 const REPLACED: Duration = Duration::from_secs(60 + 240);
-/// For the first nodes. The actuators have just restarted, and a look-up that fails then is repeated after 30 s. What this
-/// scenario judges are the replacements.
+/// For the first nodes. The actuators have just restarted, and a look-up that fails then is repeated after 30 s. These
+/// scenarios judge the replacements.
 const FIRST_NODES: Duration = Duration::from_secs(240);
 const FRONT_STARTS: Duration = Duration::from_secs(30);
 
