@@ -138,6 +138,7 @@ pub async fn all(client: Client) -> Vec<(&'static str, Result<(), String>)> {
         watches::streams_a_list,
         watches::feeds_the_watcher_of_kube,
         pods::binds_once,
+        pods::keeps_the_phase_if_only_a_nomination_is_applied,
         pods::gives_bound_pods_their_grace,
         pods::refuses_changes_to_what_runs,
         pods::evicts_within_the_budget,

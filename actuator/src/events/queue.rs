@@ -45,16 +45,21 @@ pub(super) enum Publication {
 }
 
 impl EventCache {
-    pub(super) fn record(&mut self, name: &str, window: Duration, now: Instant, time: Timestamp) -> Publication {
-        if let Some(published) = self.published.get_mut(name) {
-            if published.until > now {
-                return Publication::Suppress;
+    /// Decides what to do with an Event.
+    pub(super) fn next(&self, name: &str, now: Instant, time: Timestamp) -> Publication {
+        match self.published.get(name) {
+            Some(published) if published.until > now => Publication::Suppress,
+            Some(published) => {
+                Publication::Publish { count: published.count.saturating_add(1), first: published.first }
             }
-            published.until = now + window;
-            published.count = published.count.saturating_add(1);
-            return Publication::Publish { count: published.count, first: published.first };
+            None => Publication::Publish { count: 1, first: time },
         }
-        if self.published.len() >= MAX_REMEMBERED {
+    }
+
+    /// Suppresses the Event for this window. Called only after the write has succeeded: the cause of an Event that was
+    /// not written must be published when it is noted again.
+    pub(super) fn written(&mut self, name: String, window: Duration, now: Instant, count: i32, first: Timestamp) {
+        if self.published.len() >= MAX_REMEMBERED && !self.published.contains_key(&name) {
             self.published.retain(|_, published| published.until > now);
             let oldest =
                 self.published.iter().min_by_key(|(_, published)| published.until).map(|(name, _)| name.clone());
@@ -62,8 +67,7 @@ impl EventCache {
                 self.published.remove(&oldest);
             }
         }
-        self.published.insert(name.to_owned(), PublishedEvent { until: now + window, first: time, count: 1 });
-        Publication::Publish { count: 1, first: time }
+        self.published.insert(name, PublishedEvent { until: now + window, first, count });
     }
 }
 
@@ -125,11 +129,11 @@ pub(super) async fn write(client: Client, clock: Clock, mut notes: mpsc::Receive
     while let Some(note) = notes.recv().await {
         let name = event_name(&note);
         let now = clock.now();
-        if let Publication::Publish { count, first } = cache.record(&name, note.window, Instant::now(), now) {
+        if let Publication::Publish { count, first } = cache.next(&name, Instant::now(), now) {
             let event = event(&note, &name, count, first, now);
             let api: Api<Event> = Api::namespaced(client.clone(), namespace(&note));
             match tokio::time::timeout(CLUSTER_CALL, put(&api, &name, &event)).await {
-                Ok(Ok(())) => {}
+                Ok(Ok(())) => cache.written(name, note.window, Instant::now(), count, first),
                 Ok(Err(error)) => tracing::debug!(reason = note.reason, %error, "an event could not be written"),
                 Err(_) => tracing::debug!(reason = note.reason, "an event could not be written in time"),
             }

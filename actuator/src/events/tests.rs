@@ -21,10 +21,15 @@ async fn repeated_causes_are_suppressed_within_the_window_and_counted() {
     let (start, time) = (Instant::now(), Timestamp::UNIX_EPOCH);
     let note = Note::normal(node(), "Evicted", "two pods left").with_cause("draining");
     let name = event_name(&note);
-    assert_eq!(cache.record(&name, window, start, time), Publication::Publish { count: 1, first: time });
-    assert_eq!(cache.record(&name, window, start + Duration::from_secs(119), time), Publication::Suppress);
+    let first = Publication::Publish { count: 1, first: time };
+    assert_eq!(cache.next(&name, start, time), first);
+    assert_eq!(cache.next(&name, start, time), first, "nothing was written, so nothing is suppressed");
+    cache.written(name.clone(), window, start, 1, time);
+    assert_eq!(cache.next(&name, start + Duration::from_secs(119), time), Publication::Suppress);
     let later = Timestamp::from_second(120).unwrap();
-    assert_eq!(cache.record(&name, window, start + window, later), Publication::Publish { count: 2, first: time });
+    assert_eq!(cache.next(&name, start + window, later), Publication::Publish { count: 2, first: time });
+    cache.written(name.clone(), window, start + window, 2, time);
+    assert_eq!(cache.next(&name, start + window, later), Publication::Suppress);
     let other_figures = Note::normal(node(), "Evicted", "one pod left").with_cause("draining");
     assert_eq!(event_name(&other_figures), name, "the cause names it, not the message");
     assert_ne!(event_name(&Note::normal(node(), "Evicted", "one pod left")), name);

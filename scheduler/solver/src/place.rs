@@ -1,5 +1,6 @@
 //! Places pods: existing nodes first, then launches, from pools of the highest weight first.
 
+pub(crate) mod best_fit;
 pub(crate) mod buffer_pods;
 pub(crate) mod columns;
 pub(crate) mod draft;

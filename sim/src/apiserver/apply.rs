@@ -212,6 +212,16 @@ mod tests {
     }
 
     #[test]
+    fn a_map_applied_empty_keeps_what_others_have_added() {
+        let mut map = Thing::new(json!({"data": {"theirs": "1"}}));
+        map.apply("me", &json!({"data": {"a": "1"}}), false).unwrap();
+        map.apply("me", &json!({"data": {}}), false).unwrap();
+        assert_eq!(map.live["data"], json!({"theirs": "1"}));
+        map.apply("me", &json!({"data": {"b": "1"}}), false).unwrap();
+        assert_eq!(map.live["data"], json!({"theirs": "1", "b": "1"}));
+    }
+
+    #[test]
     fn an_ordinary_write_takes_ownership() {
         let mut map = Thing::new(json!({}));
         map.apply("me", &json!({"data": {"a": "1"}}), false).unwrap();

@@ -210,7 +210,9 @@ impl Fields {
                     let Step::Field(key) = step else { continue };
                     let Some(inner) = map.get_mut(key) else { continue };
                     fields.remove_below(custom, field, key, inner);
-                    if fields.is_leaf() || is_empty_container(inner) {
+                    // A map or list that was applied empty has since got fields of others.
+                    let is_owned_whole = fields.is_leaf() && Self::of(custom, field, key, inner).is_leaf();
+                    if is_owned_whole || is_empty_container(inner) {
                         map.shift_remove(key);
                     }
                 }

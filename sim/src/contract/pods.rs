@@ -62,6 +62,26 @@ pub(super) async fn binds_once(ground: &Ground) -> Check {
     Ok(())
 }
 
+/// As the actuator nominates a node, takes the nomination back, and nominates another.
+pub(super) async fn keeps_the_phase_if_only_a_nomination_is_applied(ground: &Ground) -> Check {
+    let pods: Api<Pod> = ground.api();
+    pod(ground, "nominated", None).await?;
+    let apply = async |status: Value| -> Check<Option<String>> {
+        let config = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "nominated"}, "status": status});
+        let applied = pods.patch_status("nominated", &PatchParams::apply("one"), &Patch::Apply(&config)).await?;
+        let status = applied.status.unwrap_or_default();
+        ensure!(status.phase.as_deref() == Some("Pending"), "after {config}, the phase is {:?}", status.phase);
+        Ok(status.nominated_node_name)
+    };
+    let first = apply(json!({"nominatedNodeName": "n1"})).await?;
+    ensure!(first.as_deref() == Some("n1"), "not nominated: {first:?}");
+    let none = apply(json!({})).await?;
+    ensure!(none.is_none(), "a field that is no longer applied stays: {none:?}");
+    let second = apply(json!({"nominatedNodeName": "n2"})).await?;
+    ensure!(second.as_deref() == Some("n2"), "not nominated again: {second:?}");
+    Ok(())
+}
+
 pub(super) async fn gives_bound_pods_their_grace(ground: &Ground) -> Check {
     let pods: Api<Pod> = ground.api();
     pod(ground, "graced", Some("nowhere")).await?;

@@ -81,6 +81,14 @@ async fn seeds_10_to_19() {
     runs(10, 20).await;
 }
 
+/// Seed 53: the write of an Event failed, and the Event was suppressed as if it had been written. Seed 185: a pod is
+/// nominated, its nomination is taken back, and it is nominated again.
+#[tokio::test(start_paused = true)]
+async fn seeds_that_failed_before() {
+    runs(53, 54).await;
+    runs(185, 186).await;
+}
+
 /// Runs the seeds in `PLIMSOLL_SEEDS=100..200`.
 #[tokio::test(start_paused = true)]
 async fn seeds_asked_for() {

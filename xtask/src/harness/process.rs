@@ -4,10 +4,11 @@ use super::wait::until_true;
 use anyhow::{Context as _, Result, bail};
 use std::fs::File;
 use std::io::Write as _;
+use std::ops::Range;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -213,9 +214,26 @@ pub(crate) fn build(name: &str, command: &mut Command, guard: &Guard) -> Result<
     String::from_utf8(output.stdout).with_context(|| format!("{name} did not write UTF-8"))
 }
 
-/// A free port. Another process could take it before it is used, which does not happen on loopback.
+/// Ports for servers of the run. They are below Linux' default range of ephemeral ports (32768 to 60999), so that no
+/// outgoing connection takes a port between this choice and the start of the server.
+const PORTS: Range<u16> = 20_000..32_000;
+/// Number of ports chosen by this run.
+static CHOSEN: AtomicU16 = AtomicU16::new(0);
+
+/// A free port, and never the same twice. The first choice depends on the process, so that two runs at a time choose
+/// different ports.
 pub(crate) fn free_port() -> Result<u16> {
-    Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+    let count = u32::from(PORTS.end - PORTS.start);
+    // 509 is prime, and more than a run needs: runs started one after the other are far apart.
+    let first = std::process::id().wrapping_mul(509) % count;
+    for _ in 0..count {
+        let number = u32::from(CHOSEN.fetch_add(1, Ordering::SeqCst));
+        let port = PORTS.start + u16::try_from((first + number) % count)?;
+        if std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no port of {} to {} is free", PORTS.start, PORTS.end - 1)
 }
 
 #[cfg(test)]
@@ -227,6 +245,14 @@ mod tests {
 
     fn sleeper() -> Result<Child> {
         Ok(Command::new("sleep").arg("600").process_group(0).spawn()?)
+    }
+
+    #[test]
+    fn ports_are_different_and_not_ephemeral() -> Result<()> {
+        let ports = [free_port()?, free_port()?, free_port()?];
+        assert!(ports.iter().all(|port| PORTS.contains(port)), "{ports:?}");
+        assert!(ports[0] != ports[1] && ports[1] != ports[2] && ports[0] != ports[2], "{ports:?}");
+        Ok(())
     }
 
     #[test]

@@ -12,7 +12,9 @@ use super::preferences;
 use crate::bound::resource_prices::{resource_prices, worth};
 use crate::input::context::SolveContext;
 use crate::input::intern::{Amounts, add};
+use crate::place::best_fit::best_fit;
 use crate::place::draft::Draft;
+use crate::place::pod_groups::PodGroup;
 use crate::place::{self, Placed, Search, State, local_search, pod_groups, topology};
 use crate::score::PER_NODE;
 use plimsoll_model::catalog::CapacityType;
@@ -157,6 +159,9 @@ impl<'s, 'a> Repack<'s, 'a> {
             if !nowhere.is_empty() {
                 return Err(nowhere);
             }
+            if let Some(placed) = self.best_fit(state, &pod_groups) {
+                return Ok(placed);
+            }
             state.prices = Some(Rc::clone(&self.prices));
             let mut placed = match targets {
                 Targets::Any => place::place(self.context, state, pod_groups, self.search),
@@ -172,6 +177,17 @@ impl<'s, 'a> Repack<'s, 'a> {
             }
             local_search::improve(self.context, state, &mut placed);
             Ok(placed)
+        })
+    }
+
+    /// Places all pods on remaining nodes. `None`, without a change, if they do not fit.
+    fn best_fit(&self, state: &mut State, pod_groups: &[PodGroup<'a>]) -> Option<Placed<'a>> {
+        state.trial(|state| {
+            let mut placed = Placed { left: pod_groups.to_vec(), ..Placed::default() };
+            best_fit(self.context, state, &mut placed, self.search, &self.prices);
+            // Pods that follow others to their hosts.
+            place::on_existing(self.context, state, &mut placed, self.search);
+            placed.left.is_empty().then_some(placed)
         })
     }
 }
