@@ -10,7 +10,7 @@ mod delete;
 use super::candidates::Candidate;
 use super::preferences;
 use crate::bound::resource_prices::{resource_prices, worth};
-use crate::input::context::SolveContext;
+use crate::input::context::{SolveContext, tolerated};
 use crate::input::intern::{Amounts, add};
 use crate::place::best_fit::best_fit;
 use crate::place::draft::Draft;
@@ -19,6 +19,7 @@ use crate::place::{self, Placed, Search, State, local_search, pod_groups, topolo
 use crate::score::PER_NODE;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::index::{Id, IndexVec};
+use plimsoll_model::snapshot::PodShape;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -197,12 +198,19 @@ pub(super) fn evictions(one: &Candidate<'_>, per_eviction: i64) -> i64 {
     one.evictions.saturating_mul(per_eviction) / 1000
 }
 
-/// Prices of resources on new nodes for the pods of `nodes`.
+/// Prices of resources on new nodes for the pods of `nodes`, from the pools that any of the pods can use.
 fn market_prices(context: &SolveContext<'_>, nodes: &[&Candidate<'_>]) -> Vec<f64> {
     let mut load: Amounts = vec![0; context.table.len()];
     nodes.iter().for_each(|one| add_requests(context, &mut load, one));
     let mut offers: Vec<(i64, &Amounts)> = Vec::new();
-    for view in &context.pools {
+    let pods = nodes.iter().flat_map(|one| &one.pods);
+    let shapes: BTreeSet<Id<PodShape>> = pods.filter_map(|pod| context.shape_of(pod)).collect();
+    for (pool, view) in context.pools.iter_enumerated() {
+        let tolerates =
+            |shape: Id<PodShape>| tolerated(&view.pool.taints, &context.shapes[shape].shape.tolerations, true);
+        if !shapes.iter().any(|shape| tolerates(*shape) && context.can_run(*shape, pool, None)) {
+            continue;
+        }
         offers.extend(view.usable.iter().map(|index| (view.price(index), &view.offerings[index].room)));
     }
     resource_prices(&offers, &load)
