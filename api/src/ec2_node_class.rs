@@ -23,7 +23,8 @@ pub use selector::{
     SecurityGroupSelectorTerm, SubnetSelectorTerm,
 };
 pub use status::{
-    Ami, CapacityReservation, EC2NodeClassStatus, ReservationState, ReservationType, SecurityGroup, Subnet,
+    Ami, CapacityReservation, EC2NodeClassStatus, PlacementGroup, PlacementStrategy, ReservationState, ReservationType,
+    SecurityGroup, Subnet,
 };
 
 /// Where instances run, what they run and what they may do.

@@ -31,6 +31,7 @@ fn resolved() -> Resolved {
         security_group_ids: vec!["sg-1".to_owned()],
         images: vec![image("ami-amd", "amd64"), image("ami-arm", "arm64")],
         instance_profile: "profile".to_owned(),
+        placement_group: None,
     }
 }
 
@@ -42,6 +43,7 @@ fn wanted() -> TemplateInput {
         capacity_type: CapacityType::Spot,
         reservation: None,
         dedicated: false,
+        partition: None,
         requests: Resources::new(),
     }
 }
