@@ -1,7 +1,7 @@
 //! Resolves a node class for a launch, from its status alone, so that a launch needs no further EC2 calls that could
 //! fail (spec: AWS provider section 8.4).
 
-use plimsoll_api::ec2_node_class::{Ami, PlacementGroup, PlacementGroupSelector};
+use plimsoll_api::ec2_node_class::{Ami, PlacementGroup};
 use plimsoll_api::{EC2NodeClass, condition};
 use plimsoll_model::catalog::InstanceType;
 use plimsoll_model::names::label;
@@ -121,9 +121,9 @@ pub fn from_status(class: &EC2NodeClass) -> Result<Resolved, NotReady> {
     let Some(instance_profile) = status.instance_profile.filter(|profile| !profile.is_empty()) else {
         return Err(problem("instanceProfile", "there is none"));
     };
-    let placement_group = placement_group(class).cloned();
+    let placement_group = class.placement_group().cloned();
     if class.spec.placement_group_selector.is_some() && placement_group.is_none() {
-        return Err(problem("placementGroup", "there is none, although spec.placementGroupSelector is set"));
+        return Err(problem("placementGroup", "there is none that spec.placementGroupSelector selects"));
     }
     let images =
         images(&status.amis).map_err(|(id, error)| problem("amis", &format!("requirements of {id}: {error}")))?;
@@ -135,17 +135,6 @@ pub fn from_status(class: &EC2NodeClass) -> Result<Resolved, NotReady> {
         .map(|subnet| ResolvedSubnet { id: subnet.id, zone: subnet.zone, zone_id: subnet.zone_id.unwrap_or_default() })
         .collect();
     Ok(Resolved { node_class: name.clone(), subnets, security_group_ids, images, instance_profile, placement_group })
-}
-
-/// The placement group that a node class selects, if it was found.
-pub(crate) fn placement_group(class: &EC2NodeClass) -> Option<&PlacementGroup> {
-    let PlacementGroupSelector { id, name } = class.spec.placement_group_selector.as_ref()?;
-    // The status may still be that of the selector before.
-    let is_selected = |group: &&PlacementGroup| match id {
-        Some(id) => *id == group.id,
-        None => name.is_some() && *name == group.name,
-    };
-    class.status.as_ref()?.placement_group.as_ref().filter(is_selected)
 }
 
 /// The images of a node class' status, in the same order.

@@ -239,6 +239,19 @@ fn spec_rules() -> Value {
     ])
 }
 
+impl EC2NodeClass {
+    /// The placement group that the class selects, if it was found. The status may still be that of another selector.
+    #[must_use]
+    pub fn placement_group(&self) -> Option<&PlacementGroup> {
+        let PlacementGroupSelector { id, name } = self.spec.placement_group_selector.as_ref()?;
+        let is_selected = |group: &&PlacementGroup| match id {
+            Some(id) => *id == group.id,
+            None => name.is_some() && *name == group.name,
+        };
+        self.status.as_ref()?.placement_group.as_ref().filter(is_selected)
+    }
+}
+
 impl EC2NodeClassSpec {
     /// The alias in `amiSelectorTerms`, if there is a valid one.
     #[must_use]

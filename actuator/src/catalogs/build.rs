@@ -51,7 +51,7 @@ fn catalog(settings: &Settings, class: &EC2NodeClass, region: &Region, prices: &
     let node_class = NodeClassSettings {
         vm_memory_overhead_percent: settings.vm_memory_overhead_percent,
         reserved_enis: i64::from(settings.reserved_enis),
-        placement_group: resolve::placement_group(class).cloned(),
+        placement_group: class.placement_group().cloned(),
         ..NodeClassSettings::from(&class.spec)
     };
     let mut catalog = plimsoll_catalog::build(&settings.region, region.types.iter(), &node_class, &zones, prices);
@@ -92,7 +92,7 @@ fn close_types_without_image(class: &EC2NodeClass, catalog: &mut Catalog) {
 /// Marks offerings that the placement group of the class lacks capacity for as unavailable. Other node classes may use
 /// them.
 fn close_in_group(class: &EC2NodeClass, catalog: &mut Catalog, closed: &[Key]) {
-    let Some(group) = resolve::placement_group(class).filter(|_| !closed.is_empty()) else { return };
+    let Some(group) = class.placement_group().filter(|_| !closed.is_empty()) else { return };
     for instance_type in &mut catalog.instance_types {
         let name = &instance_type.name;
         for offering in &mut instance_type.offerings {

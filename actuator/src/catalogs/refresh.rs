@@ -5,7 +5,6 @@ use super::facts::{self, Facts};
 use crate::clock::Timestamped;
 use crate::io::CloudReads;
 use crate::ports::CloudError;
-use crate::resolve;
 use crate::settings::Settings;
 use crate::state::catalogs::{CatalogEntry, Catalogs};
 use crate::state::insufficient_capacity::{InsufficientCapacity, Key};
@@ -172,7 +171,7 @@ async fn rebuild(
     let rebuilt = apart(move || {
         let entries = classes.into_iter().map(|class| {
             let name = class.metadata.name.clone().unwrap_or_default();
-            let group = resolve::placement_group(&class).map(|group| &group.id);
+            let group = class.placement_group().map(|group| &group.id);
             let closed: Vec<Key> =
                 closed.iter().filter(|key| group.is_some() && key.placement_group.as_ref() == group).cloned().collect();
             let entry = match previous.remove(&name) {

@@ -11,7 +11,7 @@ use crate::fencing::Fence;
 use crate::launch::LaunchQueue;
 use crate::ledger::handle::LedgerHandle;
 use crate::ledger::{self, Admission as LedgerAnswer, Ledger, Outcome as LedgerOutcome, PlanContext, Rejection};
-use crate::resolve::{self, for_launch};
+use crate::resolve::for_launch;
 use crate::settings::Settings;
 use crate::state::catalogs::Catalogs;
 use crate::state::insufficient_capacity::InsufficientCapacity;
@@ -95,7 +95,7 @@ pub fn admit_launch(
         return Err(Refusal::new(OutcomeReason::PodChanged, message.as_str()).into());
     }
     let now = deps.clock.timestamp();
-    let group = resolve::placement_group(&objects.1).map(|group| group.id.clone());
+    let group = objects.1.placement_group().map(|group| group.id.clone());
     admit(deps, launch, objects, |launch, catalog, _| {
         let on_probation = {
             let memory = deps.insufficient_capacity.lock();
@@ -144,7 +144,7 @@ pub(super) fn admit(
     let (launch, requirements) = {
         let free = |id: &str| deps.ledger.read(|ledger| ledger.free_in_reservation(id));
         let unavailable = deps.insufficient_capacity.lock();
-        let group = resolve::placement_group(&class).map(|group| group.id.as_str());
+        let group = class.placement_group().map(|group| group.id.as_str());
         let closed = |choice: &OfferingChoice| {
             unavailable.contains(&choice.instance_type, &choice.zone, choice.capacity_type, group, now)
         };

@@ -2,7 +2,6 @@
 
 use super::build;
 use crate::launch_template::{self, EFA};
-use crate::resolve;
 use plimsoll_api::ec2_node_class::PlacementStrategy;
 use plimsoll_api::{EC2NodeClass, NodePool};
 use plimsoll_model::catalog::{Catalog, InstanceType};
@@ -62,12 +61,12 @@ impl Admitted {
     pub(super) fn partition(&self) -> Option<u32> {
         let requirement = self.requirements.find(label::PLACEMENT_GROUP_PARTITION);
         // A launch that requires another partition is not admitted.
-        launch_template::partition(resolve::placement_group(&self.class), requirement).unwrap_or_default()
+        launch_template::partition(self.class.placement_group(), requirement).unwrap_or_default()
     }
 
     /// Labels that name the placement group and its partition. The partition is empty if EC2 chooses one.
     pub(super) fn placement_labels(&self) -> impl Iterator<Item = (String, String)> {
-        let group = resolve::placement_group(&self.class);
+        let group = self.class.placement_group();
         let partition = group.filter(|group| group.strategy == PlacementStrategy::Partition).map(|_| {
             let number = self.partition().map(|number| number.to_string()).unwrap_or_default();
             (label::PLACEMENT_GROUP_PARTITION.to_owned(), number)

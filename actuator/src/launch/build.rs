@@ -10,7 +10,7 @@ mod tests;
 pub(super) use narrow::{offerings, tenancy};
 pub use object::object;
 
-use crate::{launch_template, resolve};
+use crate::launch_template;
 use plimsoll_api::ec2_node_class::PlacementStrategy;
 use plimsoll_api::{EC2NodeClass, NodePool};
 use plimsoll_model::catalog::Catalog;
@@ -62,7 +62,7 @@ pub fn narrow(
     narrow::check_template(launch, pool, class)?;
     let requirements = narrow::requirements(launch, pool, class)?;
     let partition = requirements.find(label::PLACEMENT_GROUP_PARTITION);
-    let placement_group = resolve::placement_group(class);
+    let placement_group = class.placement_group();
     launch_template::partition(placement_group, partition)
         .map_err(|error| Refusal::pool(format!("EC2NodeClass {}: {error}", launch.node_class)))?;
     let mut open = Vec::new();

@@ -5,7 +5,6 @@ use super::dry_run::names_dedicated;
 use super::status::LookUpResult;
 use crate::launch_template::check_dedicated;
 use crate::ports::{CloudError, PlacementGroup as Described, PlacementGroupTerm};
-use crate::resolve;
 use plimsoll_api::ec2_node_class::{PlacementGroup, PlacementGroupSelector};
 use plimsoll_api::{EC2NodeClass, NodePool};
 use std::sync::Arc;
@@ -63,7 +62,7 @@ fn select(described: Vec<Described>) -> (Option<PlacementGroup>, LookUpResult) {
 
 /// Why EC2 would launch no instances of the class' NodePools in its placement group. Says so before EC2 is asked.
 pub(super) fn tenancy_problem(class: &EC2NodeClass, pools: &[Arc<NodePool>]) -> Option<String> {
-    let error = check_dedicated(resolve::placement_group(class)?).err()?;
+    let error = check_dedicated(class.placement_group()?).err()?;
     let class_name = class.metadata.name.as_deref().unwrap_or_default();
     let is_of_class = |pool: &&Arc<NodePool>| {
         let reference = &pool.spec.template.spec.node_class_ref;
