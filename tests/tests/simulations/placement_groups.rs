@@ -3,7 +3,7 @@
 use plimsoll_actuator::ports::{PlacementGroup, PlacementStrategy};
 use plimsoll_model::names::label;
 use plimsoll_sim::apiserver::{ResourceId, object};
-use plimsoll_sim::cloud::Machine;
+use plimsoll_sim::cloud::{Action, Machine};
 use plimsoll_sim::world::World;
 use plimsoll_tests::{MINUTE, Scene, Setup};
 use serde_json::{Value, json};
@@ -176,4 +176,28 @@ async fn nodes_of_another_group_are_replaced_and_a_missing_group_removes_none() 
     scene.until("the node has drifted", 10 * MINUTE, drifted).await;
     let moved = |world: &World| by_group(world) == [(Some("pg-2".to_owned()), 1)].into() && world.running_pods() == 1;
     scene.until("the pod runs in the other group", 10 * MINUTE, moved).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn dedicated_tenancy_in_a_spread_group_is_reported_before_ec2_is_asked() {
+    let dedicated = json!({"key": label::INSTANCE_TENANCY, "operator": "In", "values": ["dedicated"]});
+    let scene = scene_in(group("pg-1", PlacementStrategy::Spread, None), &[dedicated]).await;
+    let asked = || {
+        let is_dry_run = |action| matches!(action, Action::DryRunCreateFleet | Action::DryRunRunInstances);
+        scene.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| is_dry_run(call.action)).count())
+    };
+    let before = asked();
+    let reported = |world: &World| {
+        let class = world.get(ResourceId::EC2_NODE_CLASSES, "default").unwrap();
+        let condition = object::condition(&class, "ValidationSucceeded").cloned().unwrap_or_default();
+        let message = object::text(&condition, &["message"]);
+        condition["reason"] == "SpecValidationFailed"
+            && message.starts_with("spec.placementGroupSelector: spread placement group pg-1 ")
+            && message.contains("NodePool default")
+    };
+    scene.until("the class says what EC2 would refuse", 2 * MINUTE, reported).await;
+    scene.deploy("web", 1, 500);
+    tokio::time::sleep(10 * MINUTE).await;
+    assert_eq!((asked(), scene.world.living_instances().len()), (before, 0), "{}", scene.summary());
+    assert!(reported(&scene.world));
 }
