@@ -28,7 +28,7 @@ pub(super) async fn resolve(
         Some(term) => deps.cloud_reads.placement_groups(&term).await?,
         None => Vec::new(),
     };
-    let (selected, result) = select(described);
+    let (selected, result) = select(&described);
     *group = selected;
     Ok(result)
 }
@@ -40,7 +40,7 @@ fn term(selector: &PlacementGroupSelector) -> Option<PlacementGroupTerm> {
 }
 
 /// The first group that can be used. A deleted group may have the same name as its successor.
-fn select(described: Vec<Described>) -> (Option<PlacementGroup>, LookUpResult) {
+fn select(described: &[Described]) -> (Option<PlacementGroup>, LookUpResult) {
     let no = |reason, message: String| (None, LookUpResult::No(reason, message));
     let is_available = |group: &&Described| group.state == Described::AVAILABLE;
     let Some(found) = described.iter().find(is_available).or(described.first()) else {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     /// Id of the selected group, or reason and message.
-    fn selected(described: Vec<Described>) -> Result<String, (&'static str, String)> {
+    fn selected(described: &[Described]) -> Result<String, (&'static str, String)> {
         match select(described) {
             (Some(group), LookUpResult::Yes) => Ok(group.id),
             (None, LookUpResult::No(reason, message)) => Err((reason, message)),
@@ -102,15 +102,15 @@ mod tests {
     #[test]
     fn a_group_is_used_only_if_it_is_available_and_its_strategy_is_known() {
         let path = "spec.placementGroupSelector";
-        assert_eq!(selected(vec![described("pg-1", "available")]), Ok("pg-1".to_owned()));
+        assert_eq!(selected(&[described("pg-1", "available")]), Ok("pg-1".to_owned()));
         let both = vec![described("pg-1", "deleted"), described("pg-2", "available")];
-        assert_eq!(selected(both), Ok("pg-2".to_owned()));
-        assert_eq!(selected(Vec::new()), Err((NOT_FOUND, format!("{path} selects no placement group"))));
+        assert_eq!(selected(&both), Ok("pg-2".to_owned()));
+        assert_eq!(selected(&[]), Err((NOT_FOUND, format!("{path} selects no placement group"))));
         let message = format!("{path}: placement group pg-1 is in state deleting");
-        assert_eq!(selected(vec![described("pg-1", "deleting")]), Err((NOT_FOUND, message)));
+        assert_eq!(selected(&[described("pg-1", "deleting")]), Err((NOT_FOUND, message)));
         let unknown = Described { strategy: None, ..described("pg-1", "available") };
         let message = format!("{path}: placement group pg-1 has a strategy that is not known");
-        assert_eq!(selected(vec![unknown]), Err((RESOLUTION_FAILED, message)));
+        assert_eq!(selected(&[unknown]), Err((RESOLUTION_FAILED, message)));
     }
 
     #[test]

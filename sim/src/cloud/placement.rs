@@ -61,11 +61,9 @@ impl Cloud {
                     return Err(("InstanceLimitExceeded", message));
                 }
             }
-            Some(PlacementStrategy::Cluster) => {
-                if self.in_group(id, now).any(|machine| machine.zone != *zone) {
-                    let message = format!("The placement group '{id}' is in use in another availability zone");
-                    return Err(("InvalidPlacementGroup.InUse", message));
-                }
+            Some(PlacementStrategy::Cluster) if self.in_group(id, now).any(|machine| machine.zone != *zone) => {
+                let message = format!("The placement group '{id}' is in use in another availability zone");
+                return Err(("InvalidPlacementGroup.InUse", message));
             }
             Some(PlacementStrategy::Partition) => {
                 let count = group.partition_count.unwrap_or(0);
@@ -75,7 +73,7 @@ impl Cloud {
                     return Err(("InvalidParameterValue", format!("placement group {id} has {count} partitions")));
                 }
             }
-            None => {}
+            Some(PlacementStrategy::Cluster) | None => {}
         }
         Ok(())
     }
