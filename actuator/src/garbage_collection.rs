@@ -148,6 +148,7 @@ mod tests {
             security_group_ids: Vec::new(),
             capacity_type: CapacityType::Spot,
             capacity_reservation_id: None,
+            partition: None,
             private_dns_name: String::new(),
             launched: START,
             tags: tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),

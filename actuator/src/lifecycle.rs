@@ -1,13 +1,14 @@
 //! The lifecycle of a claim from launch until its node is ready for use: Registered, Initialized, and the timeouts.
 
 mod node;
+mod partition;
 mod step;
 #[cfg(test)]
 mod tests;
 
 use crate::events::{Note, Recorder, object, reason};
 use crate::fencing::Fence;
-use crate::io::{ObjectPart, WriteError, Writes};
+use crate::io::{CloudReads, ObjectPart, WriteError, Writes};
 use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::rollout::Halt;
@@ -38,6 +39,8 @@ pub struct Lifecycle {
     pub ledger: LedgerHandle,
     /// Writes to the cluster.
     pub writes: Writes,
+    /// Reads of the cloud.
+    pub cloud_reads: CloudReads,
     /// Fence of the term.
     pub fence: Fence,
     /// Recent registration results by pool.
@@ -141,6 +144,10 @@ async fn reconcile(deps: Lifecycle, subject: ClaimWithNodes) -> Result<Requeue, 
     }
     publish_progress(&deps, claim, &name, &nodes, &step.reached);
     let again = step.look_again.and_then(|at| Duration::try_from(at.duration_since(now)).ok());
+    if step.needs_partition {
+        let ask_again = partition::fill(&deps, claim).await?;
+        return Ok([again, ask_again].into_iter().flatten().min());
+    }
     Ok(again)
 }
 

@@ -7,6 +7,7 @@ mod finalize;
 mod hash;
 mod images;
 mod look_up;
+mod placement;
 mod profile;
 mod reservations;
 mod selectors;

@@ -10,6 +10,7 @@ mod fleet;
 mod instances;
 mod launch_templates;
 mod network;
+mod placement;
 mod queue;
 mod reservations;
 mod support;
@@ -25,6 +26,7 @@ pub use launch_templates::{
     NetworkInterface, ReservationSpec,
 };
 pub use network::{Image, ImageQuery, SecurityGroup, SelectorTerm, Subnet};
+pub use placement::{PlacementGroup, PlacementGroupTerm, PlacementStrategy};
 pub use queue::{InterruptionQueue, QueueMessage};
 pub use reservations::{CapacityReservation, InstanceMatchCriteria, ReservationTerm, ReservationType};
 pub use support::{

@@ -1,7 +1,7 @@
 //! Resolves a node class for a launch, from its status alone, so that a launch needs no further EC2 calls that could
 //! fail (spec: AWS provider section 8.4).
 
-use plimsoll_api::ec2_node_class::Ami;
+use plimsoll_api::ec2_node_class::{Ami, PlacementGroup};
 use plimsoll_api::{EC2NodeClass, condition};
 use plimsoll_model::catalog::InstanceType;
 use plimsoll_model::names::label;
@@ -20,6 +20,8 @@ pub struct Resolved {
     pub images: Vec<ResolvedImage>,
     /// Instance profile by name.
     pub instance_profile: String,
+    /// The placement group, if the class selects one.
+    pub placement_group: Option<PlacementGroup>,
 }
 
 /// A subnet of a node class.
@@ -119,6 +121,10 @@ pub fn from_status(class: &EC2NodeClass) -> Result<Resolved, NotReady> {
     let Some(instance_profile) = status.instance_profile.filter(|profile| !profile.is_empty()) else {
         return Err(problem("instanceProfile", "there is none"));
     };
+    let placement_group = class.placement_group().cloned();
+    if class.spec.placement_group_selector.is_some() && placement_group.is_none() {
+        return Err(problem("placementGroup", "there is none that spec.placementGroupSelector selects"));
+    }
     let images =
         images(&status.amis).map_err(|(id, error)| problem("amis", &format!("requirements of {id}: {error}")))?;
     let mut security_group_ids: Vec<String> = status.security_groups.into_iter().map(|group| group.id).collect();
@@ -128,7 +134,7 @@ pub fn from_status(class: &EC2NodeClass) -> Result<Resolved, NotReady> {
         .into_iter()
         .map(|subnet| ResolvedSubnet { id: subnet.id, zone: subnet.zone, zone_id: subnet.zone_id.unwrap_or_default() })
         .collect();
-    Ok(Resolved { node_class: name.clone(), subnets, security_group_ids, images, instance_profile })
+    Ok(Resolved { node_class: name.clone(), subnets, security_group_ids, images, instance_profile, placement_group })
 }
 
 /// The images of a node class' status, in the same order.

@@ -112,6 +112,8 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         cloud_reads: process.connections.cloud_reads(),
         settings: Arc::clone(&process.settings),
         catalogs: process.catalogs.clone(),
+        insufficient_capacity: Arc::clone(&process.insufficient_capacity),
+        clock: process.clock,
     };
     let catalogs = AbortOnDropHandle::new(tokio::spawn(crate::catalogs::run(refresh, stop.clone())));
     tasks.spawn(leadership::watch_karpenter(reads, karpenter, pause_sender));

@@ -23,7 +23,8 @@ pub use selector::{
     SecurityGroupSelectorTerm, SubnetSelectorTerm,
 };
 pub use status::{
-    Ami, CapacityReservation, EC2NodeClassStatus, ReservationState, ReservationType, SecurityGroup, Subnet,
+    Ami, CapacityReservation, EC2NodeClassStatus, PlacementGroup, PlacementStrategy, ReservationState, ReservationType,
+    SecurityGroup, Subnet,
 };
 
 /// Where instances run, what they run and what they may do.
@@ -236,6 +237,19 @@ fn spec_rules() -> Value {
             "amiFamily Custom needs amiSelectorTerms, since no image is known to be meant",
         ),
     ])
+}
+
+impl EC2NodeClass {
+    /// The placement group that the class selects, if it was found. The status may still be that of another selector.
+    #[must_use]
+    pub fn placement_group(&self) -> Option<&PlacementGroup> {
+        let PlacementGroupSelector { id, name } = self.spec.placement_group_selector.as_ref()?;
+        let is_selected = |group: &&PlacementGroup| match id {
+            Some(id) => *id == group.id,
+            None => name.is_some() && *name == group.name,
+        };
+        self.status.as_ref()?.placement_group.as_ref().filter(is_selected)
+    }
 }
 
 impl EC2NodeClassSpec {

@@ -13,6 +13,14 @@ pub(crate) fn is_compatible(facts: &InstanceTypeFacts, settings: &NodeClassSetti
         && (!settings.nested_virtualization || facts.processor_features.iter().any(|feature| feature == nested))
         && (!settings.connection_tracking || facts.hypervisor == "nitro")
         && interfaces_fit(facts, settings)
+        && supports_placement(facts, settings)
+}
+
+/// Without facts, EC2 refuses the launches of a type that does not support the strategy.
+fn supports_placement(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> bool {
+    let Some(group) = &settings.placement_group else { return true };
+    let known = &facts.placement_strategies;
+    known.is_empty() || known.iter().any(|strategy| strategy == group.strategy.as_str())
 }
 
 fn interfaces_fit(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> bool {

@@ -17,6 +17,9 @@ pub struct InstanceTypeFacts {
     pub usage_classes: Vec<String>,
     /// Hypervisor: `nitro`, `xen`; empty for bare metal.
     pub hypervisor: String,
+    /// Strategies of placement groups that are supported: `cluster`, `partition`, `spread`; empty if not known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub placement_strategies: Vec<String>,
     /// Default vCPUs.
     pub vcpus: i64,
     /// Memory in MiB.

@@ -14,6 +14,9 @@ pub(crate) fn labels(facts: &InstanceTypeFacts, settings: &NodeClassSettings) ->
     if let Some(build) = windows_build(settings.ami_family) {
         labels.0.insert(label::WINDOWS_BUILD.to_owned(), build.to_owned());
     }
+    if let Some(group) = &settings.placement_group {
+        labels.0.insert(label::PLACEMENT_GROUP_ID.to_owned(), group.id.clone());
+    }
     labels.0
 }
 

@@ -1,6 +1,8 @@
 //! Settings of a node class that affect the capacity of its nodes.
 
-use plimsoll_api::ec2_node_class::{BlockDeviceMapping, EnabledOrDisabled, InstanceStorePolicy, NetworkInterface};
+use plimsoll_api::ec2_node_class::{
+    BlockDeviceMapping, EnabledOrDisabled, InstanceStorePolicy, NetworkInterface, PlacementGroup,
+};
 use plimsoll_api::{AmiFamily, EC2NodeClassSpec};
 use plimsoll_model::quantity::Quantity;
 use plimsoll_model::resources::Resources;
@@ -34,6 +36,8 @@ pub struct NodeClassSettings {
     pub network_interfaces: Vec<NetworkInterface>,
     /// Whether instances must support nested virtualization.
     pub nested_virtualization: bool,
+    /// The placement group of its nodes.
+    pub placement_group: Option<PlacementGroup>,
     /// Whether connection tracking timeouts are set, which only Nitro supports.
     pub connection_tracking: bool,
     /// Fraction of the memory that the hypervisor is expected to use, 0 to 1.
@@ -59,6 +63,7 @@ impl Default for NodeClassSettings {
             instance_store_policy: None,
             network_interfaces: Vec::new(),
             nested_virtualization: false,
+            placement_group: None,
             connection_tracking: false,
             vm_memory_overhead_percent: DEFAULT_VM_MEMORY_OVERHEAD_PERCENT,
             reserved_enis: 0,

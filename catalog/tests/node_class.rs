@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers that fail the test")]
 
 use plimsoll_api::EC2NodeClassSpec;
+use plimsoll_api::ec2_node_class::{PlacementGroup, PlacementStrategy};
 use plimsoll_catalog::{InstanceTypeFacts, NodeClassSettings, Prices, SpotPrices, Zone, build, builtin};
 use plimsoll_model::catalog::{CapacityType, InstanceType};
 use plimsoll_model::money::MicroUsdPerHour;
@@ -186,4 +187,30 @@ fn machines_that_cannot_be_nodes_are_omitted() {
     let prices = Prices { on_demand: [(mac.name.clone(), MicroUsdPerHour(1))].into(), spot: SpotPrices::Unknown };
     let catalog = build("test-1", [&mac, &paravirtual], &NodeClassSettings::default(), &[zone("a", true)], &prices);
     assert!(catalog.instance_types.is_empty());
+}
+
+#[test]
+fn a_placement_group_is_a_label_and_closes_types_that_do_not_support_its_strategy() {
+    let group = PlacementGroup {
+        id: "pg-1".to_owned(),
+        name: None,
+        strategy: PlacementStrategy::Cluster,
+        partition_count: None,
+    };
+    let in_group = NodeClassSettings { placement_group: Some(group), ..al2023(json!({})) };
+    let of = |strategies: &[&str], settings: &NodeClassSettings| {
+        let placement_strategies = strategies.iter().map(|strategy| (*strategy).to_owned()).collect();
+        let facts = InstanceTypeFacts { placement_strategies, ..facts("m5.large").clone() };
+        let prices =
+            Prices { on_demand: [("m5.large".to_owned(), MicroUsdPerHour(1))].into(), spot: SpotPrices::Unknown };
+        let catalog = build("test-1", [&facts], settings, &[zone("test-1a", true)], &prices);
+        let kind = catalog.get("m5.large").cloned().unwrap();
+        let label = kind.labels.get("karpenter.k8s.aws/placement-group-id").cloned();
+        (kind.offerings.iter().all(|offering| offering.available), label)
+    };
+    let id = Some("pg-1".to_owned());
+    assert_eq!(of(&["partition", "cluster"], &in_group), (true, id.clone()));
+    assert_eq!(of(&["partition", "spread"], &in_group), (false, id.clone()));
+    assert_eq!(of(&[], &in_group), (true, id), "what is not known is left to EC2");
+    assert_eq!(of(&["spread"], &al2023(json!({}))), (true, None));
 }

@@ -150,6 +150,10 @@ fn located(question: &Question, launch: &Launch, error: &PreviewError) -> Comman
             let message = "EC2 gives no public address to instances with several EFA interfaces".to_owned();
             ("spec.associatePublicIPAddress".to_owned(), message)
         }
+        PreviewError::Request(RequestError::Plan(PlanError::Placement { error, .. })) => {
+            let (field, text) = ("spec.placementGroupSelector", error.to_string());
+            (field.to_owned(), text.trim_start_matches(field).trim_start_matches(": ").to_owned())
+        }
         PreviewError::Request(RequestError::NoSubnet(_)) => {
             ("spec.subnetSelectorTerms".to_owned(), "no subnet is in any of the wanted zones".to_owned())
         }

@@ -54,7 +54,9 @@ impl Offers {
             }
             Self::Region(region) => {
                 for (class, name) in classes.iter().zip(names) {
-                    let id = add(builtin::catalog(region, &NodeClassSettings::from(&class.spec))?);
+                    let placement_group = class.placement_group().cloned();
+                    let settings = NodeClassSettings { placement_group, ..NodeClassSettings::from(&class.spec) };
+                    let id = add(builtin::catalog(region, &settings)?);
                     by_class.insert(name, id);
                 }
             }

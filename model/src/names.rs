@@ -52,6 +52,10 @@ pub mod label {
     /// Labels that only reserved nodes have.
     pub const CAPACITY_RESERVATION: [&str; 3] =
         [CAPACITY_RESERVATION_ID, CAPACITY_RESERVATION_TYPE, CAPACITY_RESERVATION_INTERRUPTIBLE];
+    /// Id of the placement group that a node is in.
+    pub const PLACEMENT_GROUP_ID: &str = "karpenter.k8s.aws/placement-group-id";
+    /// Number of the node's partition of its placement group, from 1; empty on a claim until EC2 has chosen one.
+    pub const PLACEMENT_GROUP_PARTITION: &str = "karpenter.k8s.aws/placement-group-partition";
     /// Labels of an EC2 instance type, all in [`AWS_DOMAIN`]. Every pool knows them, even if an instance type lacks
     /// some.
     pub const AWS_WELL_KNOWN: &[&str] = &[
@@ -82,8 +86,8 @@ pub mod label {
         "karpenter.k8s.aws/instance-size",
         INSTANCE_TENANCY,
         "karpenter.k8s.aws/nitro-sandbox",
-        "karpenter.k8s.aws/placement-group-id",
-        "karpenter.k8s.aws/placement-group-partition",
+        PLACEMENT_GROUP_ID,
+        PLACEMENT_GROUP_PARTITION,
     ];
     /// Labels that a pod may require although a pool's template does not define them.
     pub const WELL_KNOWN: &[&str] =
@@ -93,6 +97,12 @@ pub mod label {
     #[must_use]
     pub fn is_well_known(key: &str) -> bool {
         WELL_KNOWN.contains(&key) || AWS_WELL_KNOWN.contains(&key)
+    }
+
+    /// Whether a launch chooses the value of a well-known label that neither the instance type nor the offering has.
+    #[must_use]
+    pub fn is_of_launch(key: &str) -> bool {
+        matches!(key, INSTANCE_TENANCY | PLACEMENT_GROUP_PARTITION)
     }
 
     /// The well-known label that `key` may be a misspelling of.

@@ -8,6 +8,8 @@ mod faults;
 mod fleet;
 mod machine;
 mod messages;
+mod network;
+mod placement;
 mod ports;
 mod queue;
 mod region;

@@ -27,6 +27,7 @@ FIELDS: list[tuple[str, dict[str, Any], str, Any]] = [
     ("subnetSelectorTerms", {}, OVERRIDE + ".SubnetId", "subnet-0a1"),
     ("securityGroupSelectorTerms", {}, INTERFACE + ".Groups", ["sg-1", "sg-2"]),
     ("amiSelectorTerms", {}, DATA + ".ImageId", "ami-0a1"),
+    ("placementGroupSelector", {"placementGroupSelector": {"name": "own"}}, DATA + ".Placement.GroupId", "pg-0a"),
     ("amiFamily", {"amiFamily": "Bottlerocket", "amiSelectorTerms": [{"alias": "bottlerocket@latest"}]},
      DATA + ".BlockDeviceMappings[].DeviceName", ["/dev/xvda", "/dev/xvdb"]),
     ("userData", {"amiFamily": "Custom", "amiSelectorTerms": [{"id": "ami-1"}], "userData": "hello"},
@@ -74,8 +75,6 @@ FIELDS: list[tuple[str, dict[str, Any], str, Any]] = [
 
 # Part of the user data, without a member of its own: tests/judge/test_karpenter_user_data.py.
 IN_USER_DATA = {"kubelet", "instanceStorePolicy"}
-# Not in any request yet.
-MISSING = {"placementGroupSelector"}
 # Needs a catalog with reservations: tests/judge/test_reservations.py.
 IN_RESERVATIONS = {
     "capacityReservationSelectorTerms": DATA + ".CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId",

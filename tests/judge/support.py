@@ -25,6 +25,7 @@ FACTS = {
             "securityGroups": [{"id": "sg-2"}, {"id": "sg-1"}],
             "amis": [{"id": "ami-0a1", "name": "image"}],
             "instanceProfile": "shop-nodes",
+            "placementGroup": {"id": "pg-0a", "name": "own", "strategy": "cluster"},
         },
     },
 }

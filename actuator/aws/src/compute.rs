@@ -6,6 +6,7 @@ mod fleet;
 mod images;
 mod instances;
 mod network;
+mod placement;
 mod reservations;
 mod status;
 mod template_data;
@@ -23,7 +24,8 @@ use aws_sdk_ec2::types::{Filter, LocationType, ResourceType, Tag, TagSpecificati
 use plimsoll_actuator::ports::{
     CapacityReservation, CloudError, Compute, FleetAnswer, FleetRequest, Image, ImageQuery, Instance, InstanceFilter,
     InstanceRequest, InstanceStatus, InstanceTypeFacts, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec,
-    ReservationTerm, SecurityGroup, SelectorTerm, SpotPrice, Subnet, Tags, Termination, TypeOffering,
+    PlacementGroup, PlacementGroupTerm, ReservationTerm, SecurityGroup, SelectorTerm, SpotPrice, Subnet, Tags,
+    Termination, TypeOffering,
 };
 use plimsoll_actuator::requests;
 use plimsoll_model::money::MicroUsdPerHour;
@@ -225,6 +227,10 @@ impl Compute for Ec2 {
         terms: &[ReservationTerm],
     ) -> Result<Vec<CapacityReservation>, CloudError> {
         within(LIST, reservations::describe(&self.reads, terms)).await
+    }
+
+    async fn describe_placement_groups(&self, term: &PlacementGroupTerm) -> Result<Vec<PlacementGroup>, CloudError> {
+        within(LIST, placement::describe(&self.reads, term)).await
     }
 
     async fn describe_images(&self, query: &ImageQuery) -> Result<Vec<Image>, CloudError> {

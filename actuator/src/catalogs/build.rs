@@ -4,6 +4,7 @@ use super::facts::{Facts, Region};
 use crate::resolve;
 use crate::settings::Settings;
 use crate::state::catalogs::CatalogEntry;
+use crate::state::insufficient_capacity::Key;
 use plimsoll_api::EC2NodeClass;
 use plimsoll_api::ec2_node_class::{ReservationState, ReservationType};
 use plimsoll_catalog::reservations::SelectedReservation;
@@ -12,10 +13,14 @@ use plimsoll_model::catalog::{CapacityReservation, Catalog};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The catalog entry of a node class.
-pub(super) fn entry(settings: &Settings, class: &EC2NodeClass, facts: &Facts) -> CatalogEntry {
+/// The catalog entry of a node class. `closed` is what its placement group lacks capacity for.
+pub(super) fn entry(settings: &Settings, class: &EC2NodeClass, facts: &Facts, closed: &[Key]) -> CatalogEntry {
     let problem = resolve::for_launch(class).err().map(|error| error.to_string());
     let catalog = facts.region.as_ref().map(|region| catalog(settings, class, region, &facts.prices));
+    let catalog = catalog.map(|mut catalog| {
+        close_in_group(class, &mut catalog, closed);
+        catalog
+    });
     let is_new = class.status.as_ref().is_none_or(|status| status.conditions.is_empty());
     let (unsent, catalog) = if is_new { (catalog, None) } else { (None, catalog) };
     CatalogEntry {
@@ -46,6 +51,7 @@ fn catalog(settings: &Settings, class: &EC2NodeClass, region: &Region, prices: &
     let node_class = NodeClassSettings {
         vm_memory_overhead_percent: settings.vm_memory_overhead_percent,
         reserved_enis: i64::from(settings.reserved_enis),
+        placement_group: class.placement_group().cloned(),
         ..NodeClassSettings::from(&class.spec)
     };
     let mut catalog = plimsoll_catalog::build(&settings.region, region.types.iter(), &node_class, &zones, prices);
@@ -79,6 +85,20 @@ fn close_types_without_image(class: &EC2NodeClass, catalog: &mut Catalog) {
     for instance_type in &mut catalog.instance_types {
         if resolved.image_for(instance_type).is_none() {
             instance_type.offerings.iter_mut().for_each(|offering| offering.available = false);
+        }
+    }
+}
+
+/// Marks offerings that the placement group of the class lacks capacity for as unavailable. Other node classes may use
+/// them.
+fn close_in_group(class: &EC2NodeClass, catalog: &mut Catalog, closed: &[Key]) {
+    let Some(group) = class.placement_group().filter(|_| !closed.is_empty()) else { return };
+    for instance_type in &mut catalog.instance_types {
+        let name = &instance_type.name;
+        for offering in &mut instance_type.offerings {
+            let is_closed =
+                |key: &Key| key.covers(name, &offering.zone, offering.capacity_type, Some(group.id.as_str()));
+            offering.available &= !closed.iter().any(is_closed);
         }
     }
 }

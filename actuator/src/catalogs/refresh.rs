@@ -2,12 +2,17 @@
 
 use super::build;
 use super::facts::{self, Facts};
+use crate::clock::Timestamped;
 use crate::io::CloudReads;
 use crate::ports::CloudError;
 use crate::settings::Settings;
 use crate::state::catalogs::{CatalogEntry, Catalogs};
+use crate::state::insufficient_capacity::{InsufficientCapacity, Key};
 use crate::stores::{Stores, WatchedKind};
+use parking_lot::Mutex;
 use plimsoll_api::EC2NodeClass;
+use plimsoll_model::time::Millis;
+use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::workers::apart;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,10 +38,14 @@ pub struct Refresh {
     pub settings: Arc<Settings>,
     /// The catalogs.
     pub catalogs: Catalogs,
+    /// Offerings known to lack capacity.
+    pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
+    /// Time.
+    pub clock: Clock,
 }
 
 /// The input and the result of a build. An entry is rebuilt only if its input changes.
-type BuiltEntry = (Arc<EC2NodeClass>, CatalogEntry);
+type BuiltEntry = (Arc<EC2NodeClass>, Vec<Key>, CatalogEntry);
 
 /// Keeps the catalogs of all node classes up to date: rebuilds on each change of a class, and reads EC2 periodically.
 /// Standbys do so too, so that a new leader can launch at once. Nothing waits for EC2's first answer in regions with a
@@ -112,6 +121,7 @@ where
 async fn build_on_change(deps: &Refresh, mut facts: watch::Receiver<Facts>) {
     deps.stores.wait_ready().await;
     let mut changes = deps.stores.changes(&[WatchedKind::EC2NodeClass]);
+    let closed = deps.insufficient_capacity.lock().changed();
     let mut built: BTreeMap<String, BuiltEntry> = BTreeMap::new();
     loop {
         let (current, changed) = {
@@ -123,8 +133,10 @@ async fn build_on_change(deps: &Refresh, mut facts: watch::Receiver<Facts>) {
         }
         if current.region.is_some() {
             built = rebuild(deps, &current, built).await;
-            deps.catalogs.replace(built.iter().map(|(name, (_, entry))| (name.clone(), entry.clone())).collect());
+            let entries = built.iter().map(|(name, (.., entry))| (name.clone(), entry.clone()));
+            deps.catalogs.replace(entries.collect());
         }
+        let until = deps.closed().into_iter().map(|(_, left)| Duration::from_millis(left.0)).min();
         tokio::select! {
             biased;
             changed = facts.changed() => match changed {
@@ -132,7 +144,17 @@ async fn build_on_change(deps: &Refresh, mut facts: watch::Receiver<Facts>) {
                 Err(_) => return,
             },
             () = changes.next() => {}
+            () = closed.notified() => {}
+            () = tokio::time::sleep(until.unwrap_or(PERIOD)) => {}
         }
+    }
+}
+
+impl Refresh {
+    /// What placement groups lack capacity for, and for how long.
+    fn closed(&self) -> Vec<(Key, Millis)> {
+        let memory = self.insufficient_capacity.lock();
+        memory.in_groups(self.clock.timestamp()).map(|(key, left)| (key.clone(), left)).collect()
     }
 }
 
@@ -144,15 +166,19 @@ async fn rebuild(
 ) -> BTreeMap<String, BuiltEntry> {
     let classes = deps.stores.classes.state();
     let (settings, facts) = (Arc::clone(&deps.settings), facts.clone());
+    let closed: Vec<Key> = deps.closed().into_iter().map(|(key, _)| key).collect();
     // A class has thousands of offerings: build them outside the async runtime.
     let rebuilt = apart(move || {
         let entries = classes.into_iter().map(|class| {
             let name = class.metadata.name.clone().unwrap_or_default();
+            let group = class.placement_group().map(|group| &group.id);
+            let closed: Vec<Key> =
+                closed.iter().filter(|key| group.is_some() && key.placement_group.as_ref() == group).cloned().collect();
             let entry = match previous.remove(&name) {
-                Some((before, entry)) if is_same(&before, &class) => entry,
-                _ => build::entry(&settings, &class, &facts),
+                Some((before, same, entry)) if is_same(&before, &class) && same == closed => entry,
+                _ => build::entry(&settings, &class, &facts, &closed),
             };
-            (name, (class, entry))
+            (name, (class, closed, entry))
         });
         entries.collect()
     });

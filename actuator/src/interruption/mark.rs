@@ -70,7 +70,7 @@ pub(super) fn learn(deps: &Interruptions, claim: &NodeClaim, kind: NoticeKind) {
     let label = |key: &str| claim.labels().get(key).cloned();
     let (instance_type, zone) = (label(label::INSTANCE_TYPE), label(label::ZONE));
     if instance_type.is_some() && zone.is_some() {
-        let key = Key { capacity_type: CapacityType::Spot, instance_type, zone };
+        let key = Key { capacity_type: CapacityType::Spot, instance_type, zone, placement_group: None };
         deps.insufficient_capacity.lock().mark(key, deps.clock.timestamp());
         deps.ledger.wake();
     }

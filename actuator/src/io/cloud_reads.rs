@@ -6,8 +6,8 @@ use crate::metrics::ActuatorMetrics;
 use crate::metrics::cloud::CloudMethod;
 use crate::ports::{
     CapacityReservation, Cloud, CloudError, Image, ImageQuery, Instance, InstanceFilter, InstanceProfile,
-    InstanceStatus, InstanceTypeFacts, LaunchTemplate, LaunchTemplateFilter, OnDemandPrice, QueueMessage,
-    ReservationTerm, SecurityGroup, SelectorTerm, SpotPrice, Subnet, TypeOffering,
+    InstanceStatus, InstanceTypeFacts, LaunchTemplate, LaunchTemplateFilter, OnDemandPrice, PlacementGroup,
+    PlacementGroupTerm, QueueMessage, ReservationTerm, SecurityGroup, SelectorTerm, SpotPrice, Subnet, TypeOffering,
 };
 use std::time::Duration;
 use tokio::time::Instant;
@@ -106,6 +106,11 @@ impl CloudReads {
         terms: &[ReservationTerm],
     ) -> Result<Vec<CapacityReservation>, CloudError> {
         self.cloud.compute.describe_capacity_reservations(terms).await
+    }
+
+    /// Placement groups.
+    pub async fn placement_groups(&self, term: &PlacementGroupTerm) -> Result<Vec<PlacementGroup>, CloudError> {
+        self.cloud.compute.describe_placement_groups(term).await
     }
 
     /// Images.

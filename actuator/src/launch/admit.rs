@@ -95,10 +95,13 @@ pub fn admit_launch(
         return Err(Refusal::new(OutcomeReason::PodChanged, message.as_str()).into());
     }
     let now = deps.clock.timestamp();
+    let group = objects.1.placement_group().map(|group| group.id.clone());
     admit(deps, launch, objects, |launch, catalog, _| {
         let on_probation = {
             let memory = deps.insufficient_capacity.lock();
-            let refused = |it: &OfferingChoice| memory.on_probation(&it.instance_type, &it.zone, it.capacity_type, now);
+            let refused = |it: &OfferingChoice| {
+                memory.on_probation(&it.instance_type, &it.zone, it.capacity_type, group.as_deref(), now)
+            };
             launch.offerings.iter().all(refused)
         };
         let admit = |ledger: &mut Ledger| ledger.admit_launch(launch, &[], plan, catalog, now);
@@ -141,8 +144,9 @@ pub(super) fn admit(
     let (launch, requirements) = {
         let free = |id: &str| deps.ledger.read(|ledger| ledger.free_in_reservation(id));
         let unavailable = deps.insufficient_capacity.lock();
+        let group = class.placement_group().map(|group| group.id.as_str());
         let closed = |choice: &OfferingChoice| {
-            unavailable.contains(&choice.instance_type, &choice.zone, choice.capacity_type, now)
+            unavailable.contains(&choice.instance_type, &choice.zone, choice.capacity_type, group, now)
         };
         build::narrow(launch, &pool, &class, &catalog, closed, free)?
     };

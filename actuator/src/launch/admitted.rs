@@ -2,6 +2,7 @@
 
 use super::build;
 use crate::launch_template::{self, EFA};
+use plimsoll_api::ec2_node_class::PlacementStrategy;
 use plimsoll_api::{EC2NodeClass, NodePool};
 use plimsoll_model::catalog::{Catalog, InstanceType};
 use plimsoll_model::execution::{ClaimState, InFlightClaim};
@@ -54,6 +55,23 @@ impl Admitted {
     /// The tenancy of the instances.
     pub(super) fn tenancy(&self) -> &'static str {
         build::tenancy(self.requirements.find(label::INSTANCE_TENANCY)).unwrap_or("default")
+    }
+
+    /// The partition that is requested of the node class's placement group.
+    pub(super) fn partition(&self) -> Option<u32> {
+        let requirement = self.requirements.find(label::PLACEMENT_GROUP_PARTITION);
+        // A launch that requires another partition is not admitted.
+        launch_template::partition(self.class.placement_group(), requirement).unwrap_or_default()
+    }
+
+    /// Labels that name the placement group and its partition. The partition is empty if EC2 chooses one.
+    pub(super) fn placement_labels(&self) -> impl Iterator<Item = (String, String)> {
+        let group = self.class.placement_group();
+        let partition = group.filter(|group| group.strategy == PlacementStrategy::Partition).map(|_| {
+            let number = self.partition().map(|number| number.to_string()).unwrap_or_default();
+            (label::PLACEMENT_GROUP_PARTITION.to_owned(), number)
+        });
+        group.map(|group| (label::PLACEMENT_GROUP_ID.to_owned(), group.id.clone())).into_iter().chain(partition)
     }
 
     /// The claim as watchers of the ledger see it until it is launched.

@@ -10,9 +10,12 @@ mod tests;
 pub(super) use narrow::{offerings, tenancy};
 pub use object::object;
 
+use crate::launch_template;
+use plimsoll_api::ec2_node_class::PlacementStrategy;
 use plimsoll_api::{EC2NodeClass, NodePool};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::execution::OutcomeReason;
+use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, OfferingChoice};
 use plimsoll_model::requirements::Requirements;
 use std::sync::Arc;
@@ -58,6 +61,10 @@ pub fn narrow(
 ) -> Result<(Launch, Requirements), Refusal> {
     narrow::check_template(launch, pool, class)?;
     let requirements = narrow::requirements(launch, pool, class)?;
+    let partition = requirements.find(label::PLACEMENT_GROUP_PARTITION);
+    let placement_group = class.placement_group();
+    launch_template::partition(placement_group, partition)
+        .map_err(|error| Refusal::pool(format!("EC2NodeClass {}: {error}", launch.node_class)))?;
     let mut open = Vec::new();
     for choice in launch.offerings.iter() {
         let is_full = || choice.reservation.as_deref().is_some_and(|id| free(id) <= 0);
@@ -68,7 +75,12 @@ pub fn narrow(
     reserved::choose(&mut open, catalog, free);
     let capacity_type = narrow::capacity_type(&open)
         .ok_or_else(|| Refusal::new(OutcomeReason::NoCapacity, "none of the launch's offerings is available now"))?;
-    let offerings = narrow::cheapest_offerings(open, capacity_type);
+    let mut offerings = narrow::cheapest_offerings(open, capacity_type);
+    if placement_group.is_some_and(|group| group.strategy == PlacementStrategy::Cluster) {
+        // A cluster is in one zone.
+        let zone = offerings.first().map(|choice| choice.zone.clone());
+        offerings.retain(|choice| Some(&choice.zone) == zone.as_ref());
+    }
     let requirements = narrow::restrict_to(requirements, &offerings);
     Ok((Launch { offerings: Arc::new(offerings), ..launch.clone() }, requirements))
 }

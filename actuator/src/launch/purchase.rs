@@ -69,6 +69,7 @@ impl Purchase {
             capacity_type,
             reservation: None,
             dedicated: admitted.tenancy() == "dedicated",
+            partition: admitted.partition(),
             requests: launch.requests.clone(),
         };
         let mut planned = Vec::new();

@@ -10,7 +10,7 @@ use crate::ports::FleetRequest;
 use crate::state::launch_group::GroupKey;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::identity::ActionId;
-use plimsoll_model::names::annotation;
+use plimsoll_model::names::{annotation, label};
 use plimsoll_model::time::Timestamp;
 use std::collections::BTreeMap;
 
@@ -57,6 +57,12 @@ pub fn is_primary(claim: &NodeClaim) -> bool {
 #[must_use]
 pub fn annotation<'a>(claim: &'a NodeClaim, key: &str) -> Option<&'a str> {
     claim.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Id of the placement group that the claim's instance is launched in.
+pub(crate) fn placement_group(claim: &NodeClaim) -> Option<&str> {
+    let id = claim.metadata.labels.as_ref()?.get(label::PLACEMENT_GROUP_ID)?;
+    Some(id.as_str()).filter(|id| !id.is_empty())
 }
 
 /// The epoch of the leader that wrote a claim.

@@ -177,7 +177,10 @@ pub async fn launched(
             ledger.reservation_used(&reservation.id);
         }
     });
-    deps.insufficient_capacity.lock().succeeded(&instance.instance_type, &instance.zone, instance.capacity_type);
+    let group = record::placement_group(claim);
+    let mut unavailable = deps.insufficient_capacity.lock();
+    unavailable.succeeded(&instance.instance_type, &instance.zone, instance.capacity_type, group);
+    drop(unavailable);
     post(deps, record::action(claim), OutcomeStatus::Launched, name);
     Ok(Some(written))
 }

@@ -1,5 +1,6 @@
 //! Which launch templates a launch needs, and their content (spec: AWS provider sections 4.1 and 4.3). Pure functions.
 
+use super::placement::{PlacementError, check_dedicated};
 use super::{EFA, devices, interfaces};
 use crate::ports::{LaunchTemplateSpec, MetadataOptions, ReservationSpec, Tags};
 use crate::resolve::{Resolved, ResolvedImage};
@@ -32,6 +33,8 @@ pub struct TemplateInput {
     pub reservation: Option<ReservationSpec>,
     /// Dedicated tenancy.
     pub dedicated: bool,
+    /// The partition to request of the node class's placement group.
+    pub partition: Option<u32>,
     /// Resource requests of the claim.
     pub requests: Resources,
 }
@@ -57,6 +60,14 @@ pub enum PlanError {
          gives no public address to such instances"
     )]
     PublicAddress(String),
+    /// EC2 does not launch such instances in the placement group.
+    #[error("EC2NodeClass {node_class}: {error}")]
+    Placement {
+        /// The node class.
+        node_class: String,
+        /// The cause.
+        error: PlacementError,
+    },
     /// User data cannot be rendered.
     #[error("EC2NodeClass {node_class}: {error}")]
     UserData {
@@ -79,7 +90,7 @@ struct Variant {
 /// are left out, and types with several interfaces if the class wants a public address.
 ///
 /// # Errors
-/// No type is left, or user data cannot be rendered.
+/// No type is left, EC2 refuses the tenancy in the placement group, or user data cannot be rendered.
 pub fn plan(
     settings: &Settings,
     class: &EC2NodeClass,
@@ -87,6 +98,10 @@ pub fn plan(
     wanted: &TemplateInput,
     instance_types: &[&InstanceType],
 ) -> Result<Vec<PlannedTemplate>, PlanError> {
+    if let Some(group) = resolved.placement_group.as_ref().filter(|_| wanted.dedicated) {
+        let node_class = resolved.node_class.clone();
+        check_dedicated(group).map_err(|error| PlanError::Placement { node_class, error })?;
+    }
     let mut variants: Vec<(Variant, Vec<String>)> = Vec::new();
     let mut has_several_interfaces = false;
     for instance_type in instance_types {
@@ -164,8 +179,8 @@ impl Template<'_> {
                 .map(|nested| nested == EnabledOrDisabled::Enabled),
             enclave: wanted.requests.get(NITRO_SANDBOX) > 0,
             tenancy: if wanted.dedicated { "dedicated" } else { "default" }.to_owned(),
-            placement_group_id: None,
-            partition: None,
+            placement_group_id: resolved.placement_group.as_ref().map(|group| group.id.clone()),
+            partition: wanted.partition.filter(|_| resolved.placement_group.is_some()),
             network_interfaces: interfaces::network_interfaces(spec, &resolved.security_group_ids, variant.efa, ipv6),
             capacity_type: wanted.capacity_type,
             // Instances that are not launched in a chosen reservation must not use up others.

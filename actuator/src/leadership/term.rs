@@ -180,6 +180,7 @@ impl Term {
                 stores: stores.clone(),
                 ledger: ledger.clone(),
                 writes: writes.clone(),
+                cloud_reads: cloud_reads.clone(),
                 fence: fence.clone(),
                 registrations: process.registrations.clone(),
                 events: events.clone(),

@@ -1,6 +1,6 @@
 //! The next step of a claim between launch and initialization (spec: core section 6.1). Pure functions.
 
-use super::node;
+use super::{node, partition};
 use crate::launch::record::group_of;
 use crate::launch::standalone::is_standalone;
 use jiff::{SignedDuration, Timestamp};
@@ -61,6 +61,8 @@ pub struct Step {
     /// The claim belongs to no NodePool and has reached its `expireAfter`: it is to be deleted. Plans replace expired
     /// nodes of NodePools.
     pub expired: bool,
+    /// Registration waits for the partition that EC2 has chosen.
+    pub needs_partition: bool,
     /// When time alone may change the step.
     pub look_again: Option<Timestamp>,
 }
@@ -105,6 +107,11 @@ fn register(observed: &Observation<'_>, moment: Moment, status: &mut NodeClaimSt
     }
     match observed.nodes {
         [] => unknown(status, moment, REGISTERED, "NodeNotFound", "the instance has not registered as a Node yet"),
+        [_] if partition::is_missing(observed.claim) => {
+            let message = "EC2 has not said yet in which partition of its placement group the instance is";
+            unknown(status, moment, REGISTERED, "PlacementGroupPartitionUnknown", message);
+            step.needs_partition = true;
+        }
         [node] => {
             let desired = node::registered(node, observed.claim);
             step.taint_was_missing = node::lacks_unregistered_taint(node);

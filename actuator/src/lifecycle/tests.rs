@@ -202,3 +202,22 @@ fn a_claim_without_a_pool_is_looked_at_again_when_it_expires() {
     assert_eq!(step(&claim, &[], 30).look_again, Some(at(900)));
     assert_eq!(step(&claim, &[&node(&json!({}))], 30).look_again, Some(at(3600)));
 }
+
+#[test]
+fn registration_waits_for_the_partition_that_ec2_has_chosen() {
+    let key = "karpenter.k8s.aws/placement-group-partition";
+    let mut waiting = claim(true);
+    waiting.metadata.labels.as_mut().unwrap().insert(key.to_owned(), String::new());
+    let ready = node(&json!({}));
+    let without_node = step(&waiting, &[], 30);
+    assert!(!without_node.needs_partition, "EC2 is asked once the instance runs");
+    let waits = step(&waiting, &[&ready], 30);
+    assert!(waits.needs_partition && waits.node.is_none());
+    assert_eq!(after(&waits, "Registered"), pair("Unknown", "PlacementGroupPartitionUnknown"));
+    let late = step(&waiting, &[&ready], 10 + 15 * 60);
+    assert_eq!(late.timed_out, Some(TimedOut::Registration));
+    waiting.metadata.labels.as_mut().unwrap().insert(key.to_owned(), "3".to_owned());
+    let registered = step(&waiting, &[&ready], 60);
+    assert!(!registered.needs_partition);
+    assert_eq!(registered.node.unwrap().metadata.labels.unwrap()[key], "3");
+}

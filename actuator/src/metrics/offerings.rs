@@ -72,7 +72,7 @@ impl OfferingMetrics {
         for ((instance_type, capacity_type, zone), (available, price)) in offerings {
             let pairs = [("instance_type", instance_type), ("capacity_type", capacity_type.as_str()), ("zone", zone)];
             let labels = Labels::of(&pairs);
-            let available = available && !view.unavailable.contains(instance_type, zone, capacity_type, now);
+            let available = available && !view.unavailable.contains(instance_type, zone, capacity_type, None, now);
             samples.put(&self.available, &labels, if available { 1.0 } else { 0.0 });
             samples.put(&self.price, &labels, price.usd());
         }

@@ -14,6 +14,7 @@ use plimsoll_api::ec2_node_class::EC2NodeClassStatus;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::ContentHasher;
 use request::DryRun;
+pub(super) use request::names_dedicated;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -117,6 +118,7 @@ fn key(class: &EC2NodeClass, status: &EC2NodeClassStatus) -> String {
         ids.into_iter().for_each(|id| hasher.text(id));
     }
     hasher.text(status.instance_profile.as_deref().unwrap_or_default());
+    hasher.text(status.placement_group.as_ref().map_or("", |group| group.id.as_str()));
     hasher.hex(32)
 }
 

@@ -2,11 +2,13 @@
 
 use super::images::{self, ImagesError};
 use super::status::{LookUpResult, StatusPart};
-use super::{profile, reservations, selectors};
+use super::{placement, profile, reservations, selectors};
 use crate::io::WriteError;
 use crate::node_class::controller::NodeClasses;
 use plimsoll_api::EC2NodeClass;
-use plimsoll_api::ec2_node_class::{Ami, CapacityReservation, EC2NodeClassStatus, SecurityGroup, Subnet};
+use plimsoll_api::ec2_node_class::{
+    Ami, CapacityReservation, EC2NodeClassStatus, PlacementGroup, SecurityGroup, Subnet,
+};
 
 /// Result of a part, with the part.
 type PartResult = (StatusPart, Result<LookUpResult, WriteError>);
@@ -24,6 +26,7 @@ pub(super) async fn all(
         security_groups: groups,
         instance_profile: current,
         capacity_reservations,
+        placement_group,
         ..
     } = status;
     let results = tokio::join!(
@@ -32,6 +35,7 @@ pub(super) async fn all(
         when(is_due(StatusPart::SecurityGroups), security_groups(deps, class, groups)),
         when(is_due(StatusPart::Profile), instance_profile(deps, class, current)),
         when(is_due(StatusPart::Reservations), selected_reservations(deps, class, capacity_reservations)),
+        when(is_due(StatusPart::PlacementGroup), selected_group(deps, class, placement_group)),
     );
     let results: [_; StatusPart::ALL.len()] = results.into();
     StatusPart::ALL.into_iter().zip(results).filter_map(|(part, result)| Some((part, result?))).collect()
@@ -120,4 +124,12 @@ async fn selected_reservations(
 ) -> Result<LookUpResult, WriteError> {
     *reservations = reservations::resolve(deps, class).await?;
     Ok(LookUpResult::Yes)
+}
+
+async fn selected_group(
+    deps: &NodeClasses,
+    class: &EC2NodeClass,
+    group: &mut Option<PlacementGroup>,
+) -> Result<LookUpResult, WriteError> {
+    Ok(placement::resolve(deps, class, group).await?)
 }

@@ -1,8 +1,8 @@
 //! The status of a node class. Each part is looked up periodically and keeps its value while EC2 does not answer, so
 //! that launches continue (spec: AWS provider section 8.4).
 
-use super::dry_run::{self, DryRunCache};
-use super::{look_up, reservations, validation};
+use super::dry_run::{self, DryRunCache, Verdict};
+use super::{look_up, placement, reservations, validation};
 use crate::node_class::controller::NodeClasses;
 use plimsoll_api::condition::ec2_node_class::{
     AMIS_READY, CAPACITY_RESERVATIONS_READY, CONDITIONS, CONDITIONS_WITH_RESERVATIONS, INSTANCE_PROFILE_READY,
@@ -26,11 +26,12 @@ pub(super) enum StatusPart {
     SecurityGroups,
     Profile,
     Reservations,
+    PlacementGroup,
 }
 
 impl StatusPart {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Images, Self::Subnets, Self::SecurityGroups, Self::Profile, Self::Reservations];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Images, Self::Subnets, Self::SecurityGroups, Self::Profile, Self::Reservations, Self::PlacementGroup];
 
     fn condition(self) -> &'static str {
         match self {
@@ -39,14 +40,20 @@ impl StatusPart {
             Self::SecurityGroups => SECURITY_GROUPS_READY,
             Self::Profile => INSTANCE_PROFILE_READY,
             Self::Reservations => CAPACITY_RESERVATIONS_READY,
+            Self::PlacementGroup => PLACEMENT_GROUP_READY,
         }
+    }
+
+    /// Reason of the condition if EC2 did not answer.
+    fn failed(self) -> &'static str {
+        if self == Self::PlacementGroup { placement::RESOLUTION_FAILED } else { RESOLUTION_FAILED }
     }
 
     /// How long a result is valid. Free addresses and instances change with every launch, the others only by user
     /// changes.
     fn period(self) -> Duration {
         match self {
-            Self::Subnets | Self::Reservations => Duration::from_secs(60),
+            Self::Subnets | Self::Reservations | Self::PlacementGroup => Duration::from_secs(60),
             Self::Images | Self::SecurityGroups => Duration::from_secs(300),
             Self::Profile => Duration::from_secs(900),
         }
@@ -123,12 +130,15 @@ pub(super) async fn refresh(deps: &NodeClasses, class: &EC2NodeClass, cache: &mu
             holds = holds.min(reservations::next_change(&status, deps.clock.now()).unwrap_or(holds));
         }
         cache.due[part as usize] = Some(Instant::now() + holds);
-        record(set, &mut status.conditions, moment, part.condition(), result);
+        record(set, &mut status.conditions, moment, part, result);
     }
-    placement_group(set, class, &mut status.conditions, moment);
     let settings = deps.current.get();
     if let Some(ignored) = validation::check(&settings, class, &mut status, moment) {
-        let verdict = dry_run::verdict(deps, class, &status, &mut cache.dry_run).await;
+        let current = EC2NodeClass { status: Some(status.clone()), ..class.clone() };
+        let verdict = match placement::tenancy_problem(&current, &deps.stores.pools.state()) {
+            Some(message) => Verdict::Refused("SpecValidationFailed", message),
+            None => dry_run::verdict(deps, class, &status, &mut cache.dry_run).await,
+        };
         validation::conclude(&settings, &mut status, moment, &ignored, verdict);
     }
     cache.status = Some(status.clone());
@@ -140,9 +150,10 @@ fn record(
     set: &ConditionSet,
     conditions: &mut Vec<Condition>,
     moment: Moment,
-    name: &str,
+    part: StatusPart,
     result: Result<LookUpResult, impl Display>,
 ) {
+    let name = part.condition();
     match result {
         Ok(LookUpResult::Yes) => {
             set.set_true(conditions, moment, name);
@@ -156,18 +167,8 @@ fn record(
             });
             if !still_true {
                 let message = error.to_string();
-                set.set(conditions, moment, name, Status::Unknown, RESOLUTION_FAILED, &message);
+                set.set(conditions, moment, name, Status::Unknown, part.failed(), &message);
             }
         }
     }
-}
-
-fn placement_group(set: &ConditionSet, class: &EC2NodeClass, conditions: &mut Vec<Condition>, moment: Moment) {
-    if class.spec.placement_group_selector.is_none() {
-        set.set_true(conditions, moment, PLACEMENT_GROUP_READY);
-        return;
-    }
-    let message = "spec.placementGroupSelector: Plimsoll does not use placement groups";
-    let reason = "PlacementGroupResolutionFailed";
-    set.set(conditions, moment, PLACEMENT_GROUP_READY, Status::False, reason, message);
 }

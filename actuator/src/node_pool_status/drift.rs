@@ -6,7 +6,7 @@ pub(super) use provider::{CAPACITY_RESERVATION_DRIFT, ProviderFacts};
 
 use jiff::Timestamp;
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
-use plimsoll_model::names::annotation;
+use plimsoll_model::names::{annotation, label};
 use plimsoll_model::requirements::{NodeSelectorRequirement, Requirements, Undefined};
 use std::collections::BTreeMap;
 
@@ -53,6 +53,7 @@ pub(super) fn drift(
         provider::security_groups(class, facts),
         provider::subnet(class, facts),
         provider::capacity_reservation(class, facts),
+        provider::placement_group(claim, class),
     ];
     let is_drifted = |drift: &&Drift| matches!(drift, Drift::Drifted(_));
     let is_unknown = || checks.contains(&Drift::Unknown).then_some(Drift::Unknown);
@@ -75,12 +76,17 @@ fn differs(ours: Option<(String, String)>, theirs: Option<(String, String)>) -> 
 
 /// Whether the claim's labels satisfy the pool's requirements.
 fn fits(claim: &NodeClaim, pool: &NodePool) -> bool {
+    let labels = claim.metadata.labels.clone().unwrap_or_default();
+    let partition = label::PLACEMENT_GROUP_PARTITION;
+    let is_unknown = labels.get(partition).is_some_and(String::is_empty);
     let requirements: Vec<NodeSelectorRequirement> = pool
         .spec
         .template
         .spec
         .requirements
         .iter()
+        // EC2 has not chosen the partition yet.
+        .filter(|requirement| !is_unknown || requirement.key != partition)
         .map(|requirement| {
             NodeSelectorRequirement::new(
                 requirement.key.as_str(),
@@ -89,7 +95,6 @@ fn fits(claim: &NodeClaim, pool: &NodePool) -> bool {
             )
         })
         .collect();
-    let labels = claim.metadata.labels.clone().unwrap_or_default();
     let has = Requirements::from_labels(&labels);
     Requirements::from_api(&requirements).map_or(true, |requirements| has.is_compatible(&requirements, Undefined::None))
 }

@@ -3,7 +3,8 @@
 use super::{
     CapacityReservation, CloudError, FleetAnswer, FleetRequest, Image, ImageQuery, Instance, InstanceFilter,
     InstanceRequest, InstanceStatus, InstanceTypeFacts, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec,
-    ReservationTerm, SecurityGroup, SelectorTerm, SpotPrice, Subnet, Tags, Termination, TypeOffering,
+    PlacementGroup, PlacementGroupTerm, ReservationTerm, SecurityGroup, SelectorTerm, SpotPrice, Subnet, Tags,
+    Termination, TypeOffering,
 };
 use async_trait::async_trait;
 use std::fmt::Debug;
@@ -60,6 +61,10 @@ pub trait Compute: Debug + Send + Sync {
         &self,
         terms: &[ReservationTerm],
     ) -> Result<Vec<CapacityReservation>, CloudError>;
+
+    /// Placement groups with that id or name, in any state. What EC2 does not know is missing from the answer.
+    async fn describe_placement_groups(&self, term: &PlacementGroupTerm) -> Result<Vec<PlacementGroup>, CloudError>;
+
     /// Images, including deprecated ones.
     async fn describe_images(&self, query: &ImageQuery) -> Result<Vec<Image>, CloudError>;
 

@@ -147,6 +147,9 @@ pub struct OfferingError {
     pub message: String,
 }
 
+/// The placement group is in use in another zone.
+const GROUP_IN_USE_CODE: &str = "InvalidPlacementGroup.InUse";
+
 /// Codes that mean "no capacity" rather than "invalid request" (spec: AWS provider section 4.8).
 const CAPACITY_CODES: [&str; 8] = [
     "InsufficientInstanceCapacity",
@@ -166,7 +169,16 @@ impl OfferingError {
     /// Whether another offering, or the same one later, may succeed.
     #[must_use]
     pub fn is_capacity(&self) -> bool {
-        CAPACITY_CODES.contains(&self.code.as_str())
+        CAPACITY_CODES.contains(&self.code.as_str()) || self.is_group_full()
+    }
+
+    /// Whether the placement group takes no instance of any type in the zone: a spread group has as many as it may have,
+    /// or a cluster group is in another zone. EC2 documents neither text.
+    #[must_use]
+    pub fn is_group_full(&self) -> bool {
+        let message = self.message.to_ascii_lowercase();
+        let is_spread = message.contains("spread placement group") && message.contains("limit");
+        is_spread || self.code == GROUP_IN_USE_CODE
     }
 
     /// Whether the account cannot use Spot at all.

@@ -70,6 +70,8 @@ pub struct Instance {
     pub capacity_type: CapacityType,
     /// The capacity reservation that the instance runs in.
     pub capacity_reservation_id: Option<String>,
+    /// Partition of its placement group, once EC2 has chosen one.
+    pub partition: Option<u32>,
     /// Private DNS name; empty if there is none yet.
     pub private_dns_name: String,
     /// When it was launched.

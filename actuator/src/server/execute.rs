@@ -207,7 +207,8 @@ fn withdraw_launch(deps: &Leader, admitted: &Admitted, error: &RequestError) {
                 admitted.launch.offerings.iter().map(|choice| (choice.capacity_type, choice.zone.clone())).collect();
             let mut unavailable = deps.admission.insufficient_capacity.lock();
             for (capacity_type, zone) in zones {
-                unavailable.mark(Key { capacity_type, instance_type: None, zone: Some(zone) }, now);
+                let zone = Some(zone);
+                unavailable.mark(Key { capacity_type, instance_type: None, zone, placement_group: None }, now);
             }
             (INSUFFICIENT_CAPACITY, OutcomeReason::NoCapacity)
         }

@@ -5,6 +5,8 @@ use crate::ports::OfferingError;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::Notify;
 
 /// How long an offering is skipped (spec: AWS provider section 4.8).
 pub const TTL: Millis = Millis::from_seconds(180);
@@ -24,6 +26,26 @@ pub struct Key {
     pub instance_type: Option<String>,
     /// Zone.
     pub zone: Option<String>,
+    /// The placement group that lacks capacity. `None` if EC2 refuses the offering outside of placement groups too.
+    pub placement_group: Option<String>,
+}
+
+impl Key {
+    /// Whether a launch in `placement_group`, or in none, must skip the offering.
+    #[must_use]
+    pub fn covers(
+        &self,
+        instance_type: &str,
+        zone: &str,
+        capacity_type: CapacityType,
+        placement_group: Option<&str>,
+    ) -> bool {
+        let is = |set: &Option<String>, value: Option<&str>| set.is_none() || set.as_deref() == value;
+        self.capacity_type == capacity_type
+            && is(&self.instance_type, Some(instance_type))
+            && is(&self.zone, Some(zone))
+            && is(&self.placement_group, placement_group)
+    }
 }
 
 /// Cache of refused offerings and full subnets.
@@ -33,13 +55,17 @@ pub struct InsufficientCapacity {
     /// End of the probation of offerings that EC2 refused.
     probation: BTreeMap<Key, Timestamp>,
     subnets: BTreeMap<String, Timestamp>,
+    /// Notified when a placement group lacks capacity.
+    changed: Arc<Notify>,
 }
 
 impl InsufficientCapacity {
-    /// Records a refusal. Refusals that are not about capacity are ignored. Returns whether something was recorded.
-    pub fn learn(&mut self, error: &OfferingError, now: Timestamp) -> bool {
+    /// Records a refusal of a launch in `placement_group`, or in none. Refusals that are not about capacity are ignored.
+    /// Returns whether something was recorded.
+    pub fn learn(&mut self, error: &OfferingError, placement_group: Option<&str>, now: Timestamp) -> bool {
         if error.is_spot_role_missing() {
-            self.mark(Key { capacity_type: CapacityType::Spot, instance_type: None, zone: None }, now);
+            let capacity_type = CapacityType::Spot;
+            self.mark(Key { capacity_type, instance_type: None, zone: None, placement_group: None }, now);
             return true;
         }
         if !error.is_capacity() {
@@ -52,22 +78,33 @@ impl InsufficientCapacity {
         if error.instance_type.is_empty() || error.zone.is_empty() {
             return false;
         }
-        let key = offering(&error.instance_type, &error.zone, error.capacity_type);
+        let mut key = offering(&error.instance_type, &error.zone, error.capacity_type, placement_group);
+        if error.is_group_full() {
+            key.instance_type = None;
+        }
         self.probation.insert(key.clone(), now.plus(TTL).plus(PROBATION));
         self.mark(key, now);
         true
     }
 
     /// Records that an instance was launched, which ends the probation of its offering.
-    pub fn succeeded(&mut self, instance_type: &str, zone: &str, capacity_type: CapacityType) {
-        self.probation.remove(&offering(instance_type, zone, capacity_type));
+    pub fn succeeded(&mut self, instance_type: &str, zone: &str, capacity_type: CapacityType, group: Option<&str>) {
+        self.probation.retain(|key, _| !key.covers(instance_type, zone, capacity_type, group));
     }
 
     /// Whether an offering was refused and none of its kind was launched since. A launch that accepts nothing else must
     /// not be tried beside another one.
     #[must_use]
-    pub fn on_probation(&self, instance_type: &str, zone: &str, capacity_type: CapacityType, now: Timestamp) -> bool {
-        self.probation.get(&offering(instance_type, zone, capacity_type)).is_some_and(|until| *until > now)
+    pub fn on_probation(
+        &self,
+        instance_type: &str,
+        zone: &str,
+        capacity_type: CapacityType,
+        group: Option<&str>,
+        now: Timestamp,
+    ) -> bool {
+        let mut known = self.probation.iter();
+        known.any(|(key, until)| *until > now && key.covers(instance_type, zone, capacity_type, group))
     }
 
     /// Marks an offering for [`TTL`] from `now`. Marking it again extends the time.
@@ -77,19 +114,24 @@ impl InsufficientCapacity {
         self.subnets.retain(|_, until| *until > now);
         evict_oldest(&mut self.offerings);
         evict_oldest(&mut self.probation);
+        if key.placement_group.is_some() {
+            self.changed.notify_one();
+        }
         self.offerings.insert(key, now.plus(TTL));
     }
 
     /// Whether an offering is to be skipped.
     #[must_use]
-    pub fn contains(&self, instance_type: &str, zone: &str, capacity_type: CapacityType, now: Timestamp) -> bool {
-        let is = |set: &Option<String>, value: &str| set.as_ref().is_none_or(|set| set == value);
-        self.offerings.iter().any(|(key, until)| {
-            *until > now
-                && key.capacity_type == capacity_type
-                && is(&key.instance_type, instance_type)
-                && is(&key.zone, zone)
-        })
+    pub fn contains(
+        &self,
+        instance_type: &str,
+        zone: &str,
+        capacity_type: CapacityType,
+        group: Option<&str>,
+        now: Timestamp,
+    ) -> bool {
+        let mut known = self.offerings.iter();
+        known.any(|(key, until)| *until > now && key.covers(instance_type, zone, capacity_type, group))
     }
 
     /// Whether a subnet recently had no free address.
@@ -98,15 +140,36 @@ impl InsufficientCapacity {
         self.subnets.get(subnet_id).is_some_and(|until| *until > now)
     }
 
-    /// The entries with their remaining time, sorted. Durations are sent over the wire rather than points in time
-    /// (safety rule 23).
+    /// The entries for all node classes with their remaining time, sorted. Durations are sent over the wire rather than
+    /// points in time (safety rule 23).
     pub fn remaining(&self, now: Timestamp) -> impl Iterator<Item = (&Key, Millis)> {
+        self.left(now).filter(|(key, _)| key.placement_group.is_none())
+    }
+
+    /// The entries of placement groups with their remaining time, sorted. They are part of the catalogs of the node
+    /// classes that select these groups.
+    pub fn in_groups(&self, now: Timestamp) -> impl Iterator<Item = (&Key, Millis)> {
+        self.left(now).filter(|(key, _)| key.placement_group.is_some())
+    }
+
+    fn left(&self, now: Timestamp) -> impl Iterator<Item = (&Key, Millis)> {
         self.offerings.iter().map(move |(key, until)| (key, until.since(now))).filter(|(_, left)| left.0 > 0)
+    }
+
+    /// Notified when a placement group lacks capacity.
+    #[must_use]
+    pub fn changed(&self) -> Arc<Notify> {
+        Arc::clone(&self.changed)
     }
 }
 
-fn offering(instance_type: &str, zone: &str, capacity_type: CapacityType) -> Key {
-    Key { capacity_type, instance_type: Some(instance_type.to_owned()), zone: Some(zone.to_owned()) }
+fn offering(instance_type: &str, zone: &str, capacity_type: CapacityType, group: Option<&str>) -> Key {
+    Key {
+        capacity_type,
+        instance_type: Some(instance_type.to_owned()),
+        zone: Some(zone.to_owned()),
+        placement_group: group.map(str::to_owned),
+    }
 }
 
 fn evict_oldest(entries: &mut BTreeMap<Key, Timestamp>) {
@@ -137,8 +200,8 @@ mod tests {
     #[test]
     fn refused_offering_is_skipped_for_three_minutes() {
         let mut memory = InsufficientCapacity::default();
-        assert!(memory.learn(&refusal("InsufficientInstanceCapacity"), NOW));
-        let contains = |zone, kind, at| memory.contains("m5.large", zone, kind, at);
+        assert!(memory.learn(&refusal("InsufficientInstanceCapacity"), None, NOW));
+        let contains = |zone, kind, at| memory.contains("m5.large", zone, kind, None, at);
         assert!(contains("us-east-1a", CapacityType::OnDemand, NOW.plus(Millis(TTL.0 - 1))));
         assert!(!contains("us-east-1a", CapacityType::OnDemand, NOW.plus(TTL)));
         assert!(!contains("us-east-1b", CapacityType::OnDemand, NOW));
@@ -151,17 +214,17 @@ mod tests {
     #[test]
     fn refused_offering_is_on_probation_until_one_is_launched() {
         let mut memory = InsufficientCapacity::default();
-        assert!(memory.learn(&refusal("InsufficientInstanceCapacity"), NOW));
+        assert!(memory.learn(&refusal("InsufficientInstanceCapacity"), None, NOW));
         let on_probation = |memory: &InsufficientCapacity, zone: &str, at| {
-            memory.on_probation("m5.large", zone, CapacityType::OnDemand, at)
+            memory.on_probation("m5.large", zone, CapacityType::OnDemand, None, at)
         };
         let later = NOW.plus(TTL);
         assert!(on_probation(&memory, "us-east-1a", later), "it may be tried again, by one launch");
         assert!(!on_probation(&memory, "us-east-1b", later));
         assert!(!on_probation(&memory, "us-east-1a", later.plus(PROBATION)), "the refusal is too old");
-        memory.succeeded("m5.large", "us-east-1a", CapacityType::OnDemand);
+        memory.succeeded("m5.large", "us-east-1a", CapacityType::OnDemand, None);
         assert!(!on_probation(&memory, "us-east-1a", later));
-        let interrupted = offering("m5.large", "us-east-1a", CapacityType::OnDemand);
+        let interrupted = offering("m5.large", "us-east-1a", CapacityType::OnDemand, None);
         memory.mark(interrupted, NOW);
         assert!(!on_probation(&memory, "us-east-1a", later), "an interruption is no refusal");
     }
@@ -169,20 +232,44 @@ mod tests {
     #[test]
     fn refusals_without_capacity_cause_are_ignored() {
         let mut memory = InsufficientCapacity::default();
-        assert!(!memory.learn(&refusal("UnauthorizedOperation"), NOW));
+        assert!(!memory.learn(&refusal("UnauthorizedOperation"), None, NOW));
         let nowhere = OfferingError { zone: String::new(), ..refusal("UnfulfillableCapacity") };
-        assert!(!memory.learn(&nowhere, NOW));
+        assert!(!memory.learn(&nowhere, None, NOW));
         assert_eq!(memory.remaining(NOW).count(), 0);
     }
 
     #[test]
     fn missing_role_marks_spot_and_full_subnet_is_remembered() {
         let mut memory = InsufficientCapacity::default();
-        assert!(memory.learn(&refusal("AuthFailure.ServiceLinkedRoleCreationNotPermitted"), NOW));
-        assert!(memory.contains("any.type", "any-zone", CapacityType::Spot, NOW));
-        assert!(!memory.contains("any.type", "any-zone", CapacityType::OnDemand, NOW));
-        assert!(memory.learn(&refusal("InsufficientFreeAddressesInSubnet"), NOW));
+        assert!(memory.learn(&refusal("AuthFailure.ServiceLinkedRoleCreationNotPermitted"), None, NOW));
+        assert!(memory.contains("any.type", "any-zone", CapacityType::Spot, None, NOW));
+        assert!(!memory.contains("any.type", "any-zone", CapacityType::OnDemand, None, NOW));
+        assert!(memory.learn(&refusal("InsufficientFreeAddressesInSubnet"), None, NOW));
         assert!(memory.subnet_is_full("subnet-1", NOW));
         assert!(!memory.subnet_is_full("subnet-1", NOW.plus(TTL)));
+    }
+
+    #[test]
+    fn refusals_in_a_placement_group_are_about_that_group_alone() {
+        let mut memory = InsufficientCapacity::default();
+        assert!(memory.learn(&refusal("InsufficientInstanceCapacity"), Some("pg-1"), NOW));
+        let contains = |memory: &InsufficientCapacity, kind: &str, group| {
+            memory.contains(kind, "us-east-1a", CapacityType::OnDemand, group, NOW)
+        };
+        assert!(contains(&memory, "m5.large", Some("pg-1")));
+        assert!(!contains(&memory, "m5.large", Some("pg-2")) && !contains(&memory, "m5.large", None));
+        assert!(!contains(&memory, "c5.large", Some("pg-1")));
+        assert_eq!((memory.remaining(NOW).count(), memory.in_groups(NOW).count()), (0, 1));
+        let mut full = refusal("InstanceLimitExceeded");
+        full.message = "Spread placement group pg-1: limit of 7 running instances per Availability Zone".to_owned();
+        assert!(memory.learn(&full, Some("pg-1"), NOW));
+        assert!(contains(&memory, "c5.large", Some("pg-1")), "a full group takes no type in this zone");
+        assert!(!contains(&memory, "c5.large", None));
+        let on_probation = |memory: &InsufficientCapacity, kind: &str| {
+            memory.on_probation(kind, "us-east-1a", CapacityType::OnDemand, Some("pg-1"), NOW.plus(TTL))
+        };
+        assert!(on_probation(&memory, "c5.large"));
+        memory.succeeded("c5.large", "us-east-1a", CapacityType::OnDemand, Some("pg-1"));
+        assert!(!on_probation(&memory, "c5.large") && on_probation(&memory, "m5.large"));
     }
 }

@@ -19,6 +19,9 @@ pub struct EC2NodeClassStatus {
     /// Capacity reservations that were selected, by id.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     pub capacity_reservations: Vec<CapacityReservation>,
+    /// The placement group that was selected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement_group: Option<PlacementGroup>,
     /// Images that were selected, the newest first. An instance gets the first whose requirements its type meets.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     pub amis: Vec<Ami>,
@@ -124,4 +127,49 @@ pub enum ReservationState {
     Active,
     /// It does.
     Expiring,
+}
+
+/// A placement group that was selected.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlacementGroup {
+    /// The placement group.
+    #[schemars(regex(pattern = schema::pattern::PLACEMENT_GROUP))]
+    pub id: String,
+    /// Its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// How its instances are placed.
+    pub strategy: PlacementStrategy,
+    /// Number of its partitions in each zone; only of the strategy partition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub partition_count: Option<i32>,
+}
+
+/// How the instances of a placement group are placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PlacementStrategy {
+    /// Close together, in one zone.
+    Cluster,
+    /// In partitions that share no hardware with each other.
+    Partition,
+    /// Each on hardware of its own.
+    Spread,
+}
+
+impl PlacementStrategy {
+    /// All strategies.
+    pub const ALL: [Self; 3] = [Self::Cluster, Self::Partition, Self::Spread];
+
+    /// EC2's name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cluster => "cluster",
+            Self::Partition => "partition",
+            Self::Spread => "spread",
+        }
+    }
 }

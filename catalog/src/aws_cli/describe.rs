@@ -16,6 +16,8 @@ pub(super) struct Description {
     hypervisor: String,
     #[serde(default)]
     nitro_enclaves_support: String,
+    #[serde(default)]
+    placement_group_info: PlacementGroupInfo,
     processor_info: ProcessorInfo,
     #[serde(rename = "VCpuInfo")]
     vcpu_info: VcpuInfo,
@@ -27,6 +29,12 @@ pub(super) struct Description {
     gpu_info: Option<GpuInfo>,
     neuron_info: Option<NeuronInfo>,
     inference_accelerator_info: Option<InferenceAcceleratorInfo>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct PlacementGroupInfo {
+    supported_strategies: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -168,6 +176,7 @@ impl From<Description> for InstanceTypeFacts {
             virtualization_types: it.supported_virtualization_types,
             usage_classes,
             hypervisor: it.hypervisor,
+            placement_strategies: it.placement_group_info.supported_strategies,
             vcpus: it.vcpu_info.default,
             memory_mib: it.memory_info.size_mib,
             cpu_manufacturer: it.processor_info.manufacturer,

@@ -2,7 +2,7 @@
 
 use crate::CommandError;
 use plimsoll_actuator::settings::Settings;
-use plimsoll_api::ec2_node_class::{Ami, EC2NodeClassStatus, SecurityGroup, Subnet};
+use plimsoll_api::ec2_node_class::{Ami, EC2NodeClassStatus, PlacementGroup, PlacementStrategy, SecurityGroup, Subnet};
 use plimsoll_api::{AmiFamily, EC2NodeClass, Operator, Requirement};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::names::label;
@@ -20,6 +20,7 @@ const DNS: &str = "10.100.0.10";
 const DNS_IPV6: &str = "fd00::a";
 const PROFILE: &str = "sample-instance-profile";
 const GROUP: &str = "sg-00000000000000001";
+const PLACEMENT_GROUP: &str = "pg-00000000000000001";
 
 /// A FACTS file.
 #[derive(Debug, Default, Deserialize)]
@@ -54,6 +55,16 @@ struct ClassFacts {
     #[serde(default)]
     amis: Vec<AmiFacts>,
     instance_profile: Option<String>,
+    placement_group: Option<PlacementGroupFacts>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct PlacementGroupFacts {
+    id: String,
+    name: Option<String>,
+    strategy: PlacementStrategy,
+    partition_count: Option<i32>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -172,6 +183,17 @@ impl Facts {
                 Some(PROFILE.to_owned())
             });
         }
+        if let Some(selector) = &class.spec.placement_group_selector
+            && status.placement_group.is_none()
+        {
+            sample("placementGroup");
+            status.placement_group = Some(PlacementGroup {
+                id: selector.id.clone().unwrap_or_else(|| PLACEMENT_GROUP.to_owned()),
+                name: selector.name.clone(),
+                strategy: PlacementStrategy::Cluster,
+                partition_count: None,
+            });
+        }
         EC2NodeClass { status: Some(status), ..class.clone() }
     }
 }
@@ -193,6 +215,10 @@ impl ClassFacts {
         }
         if let Some(profile) = &self.instance_profile {
             status.instance_profile = Some(profile.clone());
+        }
+        if let Some(group) = self.placement_group.clone() {
+            let PlacementGroupFacts { id, name, strategy, partition_count } = group;
+            status.placement_group = Some(PlacementGroup { id, name, strategy, partition_count });
         }
     }
 }

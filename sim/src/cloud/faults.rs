@@ -21,6 +21,7 @@ pub enum Action {
     DescribeInstanceTypes,
     DescribeInstances,
     DescribeLaunchTemplates,
+    DescribePlacementGroups,
     DescribeSecurityGroups,
     DescribeSpotPriceHistory,
     DescribeSubnets,

@@ -56,7 +56,8 @@ impl Cloud {
         for (config, way) in self.choice(request) {
             let subnet = self.subnet(way);
             while wanted > 0 {
-                let taken = self.take(config, way, subnet.as_deref(), request.capacity_type);
+                let taken = self.check_placement(config, way, now);
+                let taken = taken.and_then(|()| self.take(config, way, subnet.as_deref(), request.capacity_type));
                 if let Err((code, message)) = taken {
                     answer.errors.push(OfferingError {
                         instance_type: way.instance_type.clone(),
@@ -208,6 +209,7 @@ impl Cloud {
         let mut security_group_ids = first.map(|first| first.security_group_ids.clone()).unwrap_or_default();
         security_group_ids.sort();
         let reservation = self.target(config);
+        let (placement_group_id, partition) = spec.and_then(|spec| self.place(spec, &way.zone, now)).unzip();
         let number = self.launched.len();
         let (high, low) = ((number / 250) % 256, number % 250 + 4);
         let third = number / 64_000;
@@ -220,6 +222,8 @@ impl Cloud {
             security_group_ids,
             capacity_type: request.capacity_type,
             capacity_reservation_id: reservation.filter(|_| request.capacity_type == CapacityType::Reserved),
+            placement_group_id,
+            partition: partition.flatten(),
             private_dns_name: format!("ip-10-{third}-{high}-{low}.{}.compute.internal", self.settings.region),
             user_data: spec.map(|spec| spec.user_data.clone()).unwrap_or_default(),
             tags,

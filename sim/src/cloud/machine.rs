@@ -27,6 +27,10 @@ pub struct Machine {
     pub capacity_type: CapacityType,
     /// The reservation it runs in.
     pub capacity_reservation_id: Option<String>,
+    /// The placement group it runs in.
+    pub placement_group_id: Option<String>,
+    /// Its partition there.
+    pub partition: Option<u32>,
     /// Private DNS name.
     pub private_dns_name: String,
     /// User data, as the launch template has it.
@@ -88,6 +92,7 @@ impl Machine {
             security_group_ids: self.security_group_ids.clone(),
             capacity_type: self.capacity_type,
             capacity_reservation_id: self.capacity_reservation_id.clone(),
+            partition: self.partition,
             private_dns_name: self.private_dns_name.clone(),
             launched: self.launched,
             tags: self.tags.clone(),

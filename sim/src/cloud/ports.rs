@@ -8,8 +8,9 @@ use parking_lot::Mutex;
 use plimsoll_actuator::ports::{
     CapacityReservation, CloudError, Compute, FleetAnswer, FleetRequest, Image, ImageQuery, Instance, InstanceFilter,
     InstanceProfile, InstanceProfiles, InstanceRequest, InstanceStatus, InstanceTypeFacts, InterruptionQueue,
-    LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, OnDemandPrice, Parameters, PriceList, QueueMessage,
-    ReservationTerm, SecurityGroup, SelectorTerm, SpotPrice, Subnet, Tags, Termination, TypeOffering,
+    LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, OnDemandPrice, Parameters, PlacementGroup,
+    PlacementGroupTerm, PriceList, QueueMessage, ReservationTerm, SecurityGroup, SelectorTerm, SpotPrice, Subnet, Tags,
+    Termination, TypeOffering,
 };
 use plimsoll_model::time::Timestamp;
 use plimsoll_runtime::signal;
@@ -257,6 +258,12 @@ impl Compute for Ec2 {
         let terms = terms.to_vec();
         let work = move |cloud: &mut Cloud, now| Ok(cloud.describe_capacity_reservations(&terms, now));
         self.call(Action::DescribeCapacityReservations, "", work).await
+    }
+
+    async fn describe_placement_groups(&self, term: &PlacementGroupTerm) -> Result<Vec<PlacementGroup>, CloudError> {
+        let term = term.clone();
+        let work = move |cloud: &mut Cloud, _| Ok(cloud.describe_placement_groups(&term));
+        self.call(Action::DescribePlacementGroups, "", work).await
     }
 
     async fn describe_images(&self, query: &ImageQuery) -> Result<Vec<Image>, CloudError> {

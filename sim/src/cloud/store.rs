@@ -8,9 +8,8 @@ use super::queue::Queue;
 use super::support::Support;
 use crate::seed::Rng;
 use plimsoll_actuator::ports::{
-    CapacityReservation, CloudError, FleetAnswer, Image, ImageQuery, Instance, InstanceFilter, InstanceStatus,
-    InstanceTypeFacts, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, SecurityGroup, SelectorTerm, Subnet,
-    Tags, Termination,
+    CapacityReservation, CloudError, FleetAnswer, Image, Instance, InstanceFilter, InstanceStatus, InstanceTypeFacts,
+    LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, PlacementGroup, SecurityGroup, Subnet, Tags, Termination,
 };
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::money::MicroUsdPerHour;
@@ -123,6 +122,8 @@ pub struct Cloud {
     pub security_groups: BTreeMap<String, SecurityGroup>,
     /// Capacity reservations by id.
     pub reservations: BTreeMap<String, CapacityReservation>,
+    /// Placement groups by id.
+    pub placement_groups: BTreeMap<String, PlacementGroup>,
     /// Images by id.
     pub images: BTreeMap<String, Image>,
     /// What is wrong with instances, by id.
@@ -157,6 +158,7 @@ impl Cloud {
             subnets: BTreeMap::new(),
             security_groups: BTreeMap::new(),
             reservations: BTreeMap::new(),
+            placement_groups: BTreeMap::new(),
             images: BTreeMap::new(),
             statuses: BTreeMap::new(),
             queue: Queue::default(),
@@ -345,31 +347,6 @@ impl Cloud {
     pub fn delete_launch_templates(&mut self, names: &[String]) {
         self.templates.retain(|name, _| !names.contains(name));
     }
-
-    /// Subnets that match any of the terms, by id.
-    pub fn describe_subnets(&mut self, terms: &[SelectorTerm], now: Timestamp) -> Vec<Subnet> {
-        self.give_back(now);
-        let name = |tags: &Tags| tags.get("Name").cloned().unwrap_or_default();
-        let fits = |subnet: &&Subnet| selected(terms, &subnet.id, &name(&subnet.tags), &subnet.tags);
-        self.subnets.values().filter(fits).cloned().collect()
-    }
-
-    /// Security groups that match any of the terms, by id.
-    #[must_use]
-    pub fn describe_security_groups(&self, terms: &[SelectorTerm]) -> Vec<SecurityGroup> {
-        let fits = |group: &&SecurityGroup| selected(terms, &group.id, &group.name, &group.tags);
-        self.security_groups.values().filter(fits).cloned().collect()
-    }
-
-    /// Images by id. Owners are not modelled: every image is everybody's.
-    #[must_use]
-    pub fn describe_images(&self, query: &ImageQuery) -> Vec<Image> {
-        let fits = |image: &&Image| match query {
-            ImageQuery::Ids(ids) => ids.contains(&image.id),
-            ImageQuery::Terms(terms) => selected(terms, &image.id, &image.name, &image.tags),
-        };
-        self.images.values().filter(fits).cloned().collect()
-    }
 }
 
 fn has_tags(tags: &Tags, wanted: &Tags) -> bool {
@@ -388,12 +365,4 @@ fn fits(machine: &Machine, filter: &InstanceFilter) -> bool {
             ours(cluster) && machine.tags.get(tag::LAUNCH_GROUP) == Some(group)
         }
     }
-}
-
-fn selected(terms: &[SelectorTerm], id: &str, name: &str, tags: &Tags) -> bool {
-    terms.iter().any(|term| {
-        term.id.as_ref().is_none_or(|wanted| wanted == id)
-            && term.name.as_ref().is_none_or(|wanted| wanted == name)
-            && term.tags.iter().all(|(key, value)| tags.get(key).is_some_and(|has| value == "*" || has == value))
-    })
 }

@@ -259,6 +259,8 @@ def _share_out(order: Order) -> tuple[list[tuple[Pool, int]], list[dict[str, Any
                 drawn[key] = drawn.get(key, 0) + count
             target = ("reservation", str(target_of(pool.data)))
             drawn[target] = drawn.get(target, 0) + count
+            place = (f"group {(pool.data.get('Placement') or {}).get('GroupId')}", pool.zone)
+            drawn[place] = drawn.get(place, 0) + count
     if order.total - remaining < order.minimum:
         return [], errors
     return share, errors
@@ -275,9 +277,12 @@ def _available(order: Order, pool: Pool, drawn: dict[tuple[str, str], int], want
     target = target_of(pool.data)
     reserved, refusal = WORLD.reservations.room(target, pool.instance_type, pool.zone)
     reserved -= drawn.get(("reservation", str(target)), 0) if target else 0
-    count = int(max(0, min(wanted, free, room, reserved)))
+    placed, refused = WORLD.placement.room(pool.data, pool.zone, drawn)
+    count = int(max(0, min(wanted, free, room, reserved, placed)))
     if count == wanted:
         return count, None
+    if placed <= min(room, free, reserved):
+        return count, refused
     if reserved <= min(room, free):
         return count, refusal
     if room <= free:
@@ -346,6 +351,7 @@ def _launch(order: Order, fleet_id: str, pool: Pool, count: int) -> dict[str, An
     )
     call = WORLD.calls.current()
     WORLD.reservations.used(target_of(data), reservation.instances)
+    WORLD.placement.used(data, reservation.instances)
     for instance in reservation.instances:
         _equip(order, instance, data)
         WORLD.launches.append(

@@ -90,7 +90,8 @@ class Gateway:
             answer = json.dumps(products.get_products(request.parameters)).encode()
             return 200, [("Content-Type", "application/x-amz-json-1.1")], answer
         if request.service == "ec2" and request.action in products.LISTS:
-            return 200, [("Content-Type", "text/xml")], products.described(request.action, request.parameters).encode()
+            status, text = products.described(request.action, request.parameters)
+            return status, [("Content-Type", "text/xml")], text.encode()
         told: dict[str, Any] = {}
 
         def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], None]:

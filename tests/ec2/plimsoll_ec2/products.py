@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from xml.sax.saxutils import escape
 
+from plimsoll_ec2 import placement
 from plimsoll_ec2.world import WORLD
 
 PAGE_MAX = 100
@@ -16,11 +18,18 @@ LISTS = {
 }
 
 
-def described(action: str, parameters: dict[str, Any]) -> str:
-    """The response: the configured capacity reservations, and no placement groups."""
-    items, token = WORLD.reservations.describe(parameters) if action == "DescribeCapacityReservations" else ("", "")
+def described(action: str, parameters: dict[str, Any]) -> tuple[int, str]:
+    """Status and response: the configured capacity reservations or placement groups."""
+    if action == "DescribeCapacityReservations":
+        items, token = WORLD.reservations.describe(parameters)
+    else:
+        try:
+            items, token = WORLD.placement.describe(parameters), ""
+        except placement.Unknown as error:
+            inner = f"<Code>{placement.UNKNOWN}</Code><Message>{escape(str(error))}</Message>"
+            return 400, f"<Response><Errors><Error>{inner}</Error></Errors><RequestID>plimsoll-ec2</RequestID></Response>"
     next_token = f"<nextToken>{token}</nextToken>" if token else ""
-    return (
+    return 200, (
         f'<?xml version="1.0" encoding="UTF-8"?><{action}Response xmlns="{_NAMESPACE}">'
         f"<requestId>plimsoll-ec2</requestId><{LISTS[action]}>{items}</{LISTS[action]}>{next_token}</{action}Response>"
     )

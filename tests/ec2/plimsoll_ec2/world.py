@@ -7,6 +7,7 @@ from typing import Any
 
 from plimsoll_ec2.calls import Calls
 from plimsoll_ec2.faults import Faults
+from plimsoll_ec2.placement import PlacementGroups
 from plimsoll_ec2.prices import Prices
 from plimsoll_ec2.reservations import Reservations
 from plimsoll_ec2.tokens import Tokens
@@ -21,6 +22,7 @@ class World:
         self.tokens = Tokens()
         self.prices = Prices()
         self.reservations = Reservations()
+        self.placement = PlacementGroups()
         # moto's back-ends do not support concurrent launches.
         self.launching = threading.RLock()
         # Every instance that CreateFleet has launched: (moto's instance, properties of the launch).
@@ -32,6 +34,7 @@ class World:
         self.calls.clear()
         self.tokens.forget()
         self.reservations.clear()
+        self.placement.clear()
         with self.launching:
             self.launches.clear()
 

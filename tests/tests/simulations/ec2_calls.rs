@@ -29,6 +29,7 @@ fn bucket(action: Action) -> Option<(f64, f64)> {
         | Action::DescribeInstanceTypes
         | Action::DescribeInstances
         | Action::DescribeLaunchTemplates
+        | Action::DescribePlacementGroups
         | Action::DescribeSecurityGroups
         | Action::DescribeSpotPriceHistory
         | Action::DescribeSubnets => Some((100.0, 20.0)),

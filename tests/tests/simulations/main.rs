@@ -25,6 +25,7 @@ mod leases_deleted;
 mod limits;
 mod nominations;
 mod oracle;
+mod placement_groups;
 mod random_faults;
 mod removal;
 mod replay;

@@ -24,6 +24,11 @@ pub(super) fn facts(info: &InstanceTypeInfo) -> Option<InstanceTypeFacts> {
         virtualization_types: info.supported_virtualization_types().iter().map(|it| it.as_str().to_owned()).collect(),
         usage_classes: words(&mut usage),
         hypervisor: info.hypervisor.as_ref().map(|it| it.as_str().to_owned()).unwrap_or_default(),
+        placement_strategies: info
+            .placement_group_info
+            .as_ref()
+            .map(|it| it.supported_strategies().iter().map(|strategy| strategy.as_str().to_owned()).collect())
+            .unwrap_or_default(),
         vcpus: info.v_cpu_info.as_ref().and_then(|it| it.default_v_cpus).map_or(0, i64::from),
         memory_mib: info.memory_info.as_ref().and_then(|it| it.size_in_mib).unwrap_or(0),
         cpu_manufacturer: processor.and_then(|it| it.manufacturer.clone()).unwrap_or_default(),

@@ -53,6 +53,7 @@ fn instance(item: aws_sdk_ec2::types::Instance) -> Option<Instance> {
     let mut groups: Vec<String> =
         item.security_groups.unwrap_or_default().into_iter().filter_map(|group| group.group_id).collect();
     groups.sort();
+    let partition = item.placement.as_ref().and_then(|it| it.partition_number);
     Some(Instance {
         id: item.instance_id?,
         state: item.state.and_then(|state| state.name).map_or(InstanceState::Pending, |name| state(&name)),
@@ -67,6 +68,7 @@ fn instance(item: aws_sdk_ec2::types::Instance) -> Option<Instance> {
             (false, false) => CapacityType::OnDemand,
         },
         capacity_reservation_id: item.capacity_reservation_id,
+        partition: partition.and_then(|number| u32::try_from(number).ok()).filter(|number| *number > 0),
         private_dns_name: item.private_dns_name.unwrap_or_default(),
         launched: Timestamp(item.launch_time.and_then(|at| at.to_millis().ok()).unwrap_or(0)),
         tags: from_tags(item.tags),

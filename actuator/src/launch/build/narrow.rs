@@ -152,6 +152,8 @@ fn admits(requirement: &Requirement, instance_type: &InstanceType, offering: &Of
         label::ZONE_ID if offering.zone_id.is_empty() => return true,
         label::ZONE_ID => &offering.zone_id,
         label::INSTANCE_TENANCY => return tenancy(Some(requirement)).is_some(),
+        // Checked against the placement group of the class before.
+        label::PLACEMENT_GROUP_PARTITION => return true,
         key if label::CAPACITY_RESERVATION.contains(&key) => {
             let value = offering.reservation_label(key);
             return value.map_or_else(|| requirement.allows_absence(), |value| requirement.has(value));

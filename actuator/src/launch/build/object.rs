@@ -35,8 +35,9 @@ pub fn object(admitted: &Admitted, group: &GroupKey, epoch: u64, class_hash: &st
         ..NodeClaimSpec::from(&template.spec)
     };
     let mut labels = admitted.labels();
-    // The kubelet is not told the tenancy, as in Karpenter; the Node gets it from its claim.
+    // The kubelet is told neither tenancy nor placement group; the Node gets them from its claim.
     labels.insert(label::INSTANCE_TENANCY.to_owned(), admitted.tenancy().to_owned());
+    labels.extend(admitted.placement_labels());
     NodeClaim {
         metadata: ObjectMeta {
             name: Some(admitted.claim.clone()),

@@ -295,3 +295,55 @@ fn reserved_offerings_are_preferred_while_their_reservation_has_a_free_instance(
     assert_eq!(shown(&spot), ["c.large a spot"]);
     assert!(requirements.find(label::CAPACITY_RESERVATION_ID).is_none());
 }
+
+/// A world whose node class has this placement group.
+fn in_group(strategy: &str, partitions: Option<i32>) -> World {
+    let world = World::new();
+    let mut class = (*world.class).clone();
+    class.spec.placement_group_selector = serde_json::from_value(serde_json::json!({"name": "own"})).unwrap();
+    let group = serde_json::json!({"id": "pg-1", "name": "own", "strategy": strategy, "partitionCount": partitions});
+    class.status = serde_json::from_value(serde_json::json!({"placementGroup": group})).unwrap();
+    World { class: class.into(), ..world }
+}
+
+fn labels_of(world: &World, partitions: &[&str]) -> Result<(Option<String>, Option<String>), String> {
+    let mut launch = world.launch();
+    if !partitions.is_empty() {
+        let key = label::PLACEMENT_GROUP_PARTITION;
+        let one = NodeSelectorRequirement::new(key, Operator::In, partitions.iter().copied());
+        Arc::make_mut(&mut launch.requirements).push(one);
+    }
+    let (launch, requirements) = world.narrow(&launch).map_err(|refusal| refusal.message)?;
+    let admitted = Admitted { launch, requirements, ..world.admitted(&world.launch()) };
+    let claim = object(&admitted, &GroupKey { id: "g".to_owned(), size: 1 }, 3, "77");
+    let label = |key: &str| claim.metadata.labels.as_ref().unwrap().get(key).cloned();
+    Ok((label(label::PLACEMENT_GROUP_ID), label(label::PLACEMENT_GROUP_PARTITION)))
+}
+
+#[test]
+fn claims_name_the_placement_group_and_the_partition_that_is_requested() {
+    let shown = |id: Option<&str>, partition: Option<&str>| Ok((id.map(str::to_owned), partition.map(str::to_owned)));
+    assert_eq!(labels_of(&World::new(), &[]), shown(None, None));
+    assert_eq!(labels_of(&in_group("spread", None), &[]), shown(Some("pg-1"), None));
+    let three = in_group("partition", Some(3));
+    assert_eq!(labels_of(&three, &["3", "2"]), shown(Some("pg-1"), Some("2")));
+    assert_eq!(labels_of(&three, &[]), shown(Some("pg-1"), Some("")), "EC2 chooses one");
+    for (world, expected) in [(&three, "3 partitions"), (&World::new(), "no partition placement group")] {
+        let error = labels_of(world, &["4"]).unwrap_err();
+        assert!(error.starts_with("EC2NodeClass class: spec.placementGroupSelector: "), "{error}");
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_launch_in_a_cluster_is_in_one_zone() {
+    let zones = |world: &World| {
+        let spot = |choice: &OfferingChoice| choice.capacity_type == CapacityType::Spot;
+        let (launch, requirements) = world.narrow_without(&world.launch(), spot).unwrap();
+        let zones: Vec<String> = launch.offerings.iter().map(|choice| choice.zone.clone()).collect();
+        assert_eq!(requirements.find(label::ZONE).unwrap().values, zones.iter().cloned().collect());
+        zones
+    };
+    assert_eq!(zones(&in_group("cluster", None)), ["a", "a"]);
+    assert_eq!(zones(&in_group("spread", None)), ["a", "b", "a", "b"]);
+}

@@ -1,5 +1,6 @@
 use super::*;
 use crate::resolve::ResolvedSubnet;
+use plimsoll_api::ec2_node_class::PlacementStrategy;
 use plimsoll_model::requirements::{Requirement, Requirements};
 use serde_json::{Value, json};
 
@@ -31,6 +32,7 @@ fn resolved() -> Resolved {
         security_group_ids: vec!["sg-1".to_owned()],
         images: vec![image("ami-amd", "amd64"), image("ami-arm", "arm64")],
         instance_profile: "profile".to_owned(),
+        placement_group: None,
     }
 }
 
@@ -42,6 +44,7 @@ fn wanted() -> TemplateInput {
         capacity_type: CapacityType::Spot,
         reservation: None,
         dedicated: false,
+        partition: None,
         requests: Resources::new(),
     }
 }
@@ -199,4 +202,32 @@ fn missing_image_or_user_data_prevents_the_launch() {
     let broken = class(json!({"amiFamily": "Bottlerocket", "userData": "x"}));
     let message = refused(&broken, &[&kind("m5.large", "amd64", 29, 0)]);
     assert!(message.starts_with("EC2NodeClass default: spec.userData: not TOML"), "{message}");
+}
+
+#[test]
+fn template_names_the_placement_group_and_the_partition() {
+    let group = |strategy, partition_count| plimsoll_api::ec2_node_class::PlacementGroup {
+        id: "pg-1".to_owned(),
+        name: None,
+        strategy,
+        partition_count,
+    };
+    let of = |placement_group, wanted: TemplateInput| {
+        let resolved = Resolved { placement_group, ..resolved() };
+        let kind = kind("m5.large", "amd64", 29, 0);
+        plan(&settings(), &class(json!({})), &resolved, &wanted, &[&kind]).map(|mut planned| planned.remove(0).spec)
+    };
+    let two = TemplateInput { partition: Some(2), ..wanted() };
+    let partitions = Some(group(PlacementStrategy::Partition, Some(3)));
+    let (chosen, open) = (of(partitions.clone(), two).unwrap(), of(partitions, wanted()).unwrap());
+    assert_eq!((chosen.placement_group_id.as_deref(), chosen.partition), (Some("pg-1"), Some(2)));
+    assert_eq!((open.placement_group_id.as_deref(), open.partition), (Some("pg-1"), None));
+    let without = of(None, wanted()).unwrap();
+    assert_eq!((without.placement_group_id.as_deref(), without.partition), (None, None));
+    let names: BTreeSet<String> = [chosen.name, open.name, without.name].into();
+    assert_eq!(names.len(), 3, "each is a template of its own");
+    let dedicated = || TemplateInput { dedicated: true, ..wanted() };
+    let error = of(Some(group(PlacementStrategy::Spread, None)), dedicated()).unwrap_err().to_string();
+    assert!(error.starts_with("EC2NodeClass default: spec.placementGroupSelector: spread placement group"), "{error}");
+    assert_eq!(of(Some(group(PlacementStrategy::Cluster, None)), dedicated()).unwrap().tenancy, "dedicated");
 }

@@ -27,7 +27,7 @@ fn offerings_show_price_and_whether_they_can_be_requested() {
 
     stage.change(|view| {
         let (instance_type, zone) = (Some("m5.large".to_owned()), Some("us-west-2a".to_owned()));
-        let key = Key { capacity_type: CapacityType::Spot, instance_type, zone };
+        let key = Key { capacity_type: CapacityType::Spot, instance_type, zone, placement_group: None };
         view.unavailable.mark(key, Timestamp(view.now.as_millisecond()));
     });
     assert_eq!(of("available", "us-west-2a", "spot"), Some(0.0), "EC2 refused it just now");

@@ -65,7 +65,8 @@ impl DryRun {
             taints: Vec::new(),
             capacity_type: CapacityType::OnDemand,
             reservation: None,
-            dedicated: pools.iter().any(|pool| allows_dedicated(pool)),
+            dedicated: pools.iter().any(|pool| names_dedicated(pool)),
+            partition: None,
             requests: Resources::new(),
         };
         let planned = launch_template::plan(settings, class, resolved, &input, &[instance_type])?;
@@ -161,7 +162,7 @@ fn offers(instance_type: &InstanceType, zone: &str) -> bool {
 }
 
 /// Whether a NodePool names dedicated tenancy.
-fn allows_dedicated(pool: &NodePool) -> bool {
+pub(in crate::node_class) fn names_dedicated(pool: &NodePool) -> bool {
     let of_tenancy = pool.spec.template.spec.requirements.iter().filter(|it| it.key == label::INSTANCE_TENANCY);
     of_tenancy.flat_map(|it| &it.values).any(|value| value == "dedicated")
 }

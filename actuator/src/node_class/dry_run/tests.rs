@@ -58,6 +58,7 @@ fn resolved() -> Resolved {
         security_group_ids: vec!["sg-1".to_owned()],
         images: vec![image],
         instance_profile: "profile".to_owned(),
+        placement_group: None,
     }
 }
 

@@ -106,3 +106,14 @@ pub(super) fn capacity_reservation(class: &EC2NodeClass, facts: &ProviderFacts) 
         _ => Drift::Unknown,
     }
 }
+
+/// Whether the claim was launched in another placement group than the node class selects, or in none.
+pub(super) fn placement_group(claim: &NodeClaim, class: &EC2NodeClass) -> Drift {
+    let selected = match (&class.spec.placement_group_selector, class.placement_group()) {
+        (None, _) => "",
+        (Some(_), Some(group)) => group.id.as_str(),
+        (Some(_), None) => return Drift::Unknown,
+    };
+    let actual = label_of(claim, label::PLACEMENT_GROUP_ID).unwrap_or_default();
+    if actual == selected { Drift::None } else { Drift::Drifted("PlacementGroupDrift") }
+}

@@ -196,3 +196,40 @@ fn claim_drifts_when_its_type_is_no_longer_on_offer() {
     assert_eq!(of(&[("m6g.xlarge", "a")], 3601), Drift::Drifted("InstanceTypeNotFound"));
     assert_eq!(of(&[("m6g.large", "b")], 3600), Drift::None, "it was on offer within the hour");
 }
+
+#[test]
+fn claim_drifts_from_the_placement_group_of_its_class() {
+    let of = |selector: Value, group: Value, label: Option<&str>| {
+        let mut status = status();
+        status["placementGroup"] = group;
+        let mut class = class("7", &status);
+        class.spec.placement_group_selector = serde_json::from_value(selector).unwrap();
+        let mut claim = stamped("1", "v3", "7");
+        let labels = claim.metadata.labels.as_mut().unwrap();
+        labels.extend(label.map(|id| ("karpenter.k8s.aws/placement-group-id".to_owned(), id.to_owned())));
+        drift(&claim, &pool("1", &json!([])), Some(&class), &facts(), at(7200))
+    };
+    let by_name = || json!({"name": "own"});
+    let group = |id: &str| json!({"id": id, "name": "own", "strategy": "spread"});
+    let drifted = Drift::Drifted("PlacementGroupDrift");
+    assert_eq!(of(by_name(), group("pg-1"), Some("pg-1")), Drift::None);
+    assert_eq!(of(by_name(), group("pg-2"), Some("pg-1")), drifted, "another group has the name now");
+    assert_eq!(of(by_name(), group("pg-1"), None), drifted);
+    assert_eq!(of(Value::Null, Value::Null, Some("pg-1")), drifted);
+    assert_eq!(of(Value::Null, group("pg-1"), None), Drift::None, "the class selects none any more");
+    assert_eq!(of(by_name(), Value::Null, Some("pg-1")), Drift::Unknown, "the group was not found");
+    assert_eq!(of(json!({"name": "new"}), group("pg-1"), Some("pg-1")), Drift::Unknown, "of the selector before");
+}
+
+#[test]
+fn a_partition_that_ec2_has_not_named_yet_is_no_drift() {
+    let key = "karpenter.k8s.aws/placement-group-partition";
+    let of = |value: &str| {
+        let mut claim = stamped("1", "v3", "7");
+        claim.metadata.labels.as_mut().unwrap().insert(key.to_owned(), value.to_owned());
+        let required = pool("1", &json!([{"key": key, "operator": "In", "values": ["1", "2"]}]));
+        drift(&claim, &required, Some(&class("7", &status())), &facts(), at(0))
+    };
+    assert_eq!((of(""), of("2")), (Drift::None, Drift::None));
+    assert_eq!(of("3"), Drift::Drifted("RequirementsDrifted"));
+}

@@ -189,8 +189,8 @@ impl PoolData {
 
     fn on_offerings(&self, key: &str) -> bool {
         let key = label::normalized(key);
-        // The launch chooses the tenancy, like the value of a custom label.
-        (label::is_well_known(key) && key != label::INSTANCE_TENANCY) || self.type_keys.contains(key)
+        // The launch chooses tenancy and partition, like the value of a custom label.
+        (label::is_well_known(key) && !label::is_of_launch(key)) || self.type_keys.contains(key)
     }
 
     /// Offerings on which `requests` fit in addition to the DaemonSets.
