@@ -40,18 +40,24 @@ pub fn quota_of_resource(resource: &str) -> Option<(&str, &str)> {
 }
 
 impl CapacityQuota {
-    /// Whether the quota counts a node with these labels. A label for which `is_open` holds may get any value later.
-    pub fn matches<'l>(&self, value: impl Fn(&str) -> Option<&'l str>, is_open: impl Fn(&str) -> bool) -> bool {
-        self.selector.iter().all(|requirement| match value(&requirement.key) {
-            None if is_open(&requirement.key) => true,
-            value => selector_matches(requirement, value),
+    /// Whether the quota counts a node with these labels. For a requirement on a missing label that may still get a
+    /// value, `open` returns whether one of the possible values satisfies it; otherwise `None`.
+    pub fn matches<'l>(
+        &self,
+        value: impl Fn(&str) -> Option<&'l str>,
+        open: impl Fn(&NodeSelectorRequirement) -> Option<bool>,
+    ) -> bool {
+        self.selector.iter().all(|requirement| {
+            let value = value(&requirement.key);
+            let undecided = if value.is_none() { open(requirement) } else { None };
+            undecided.unwrap_or_else(|| selector_matches(requirement, value))
         })
     }
 
     /// Whether the quota counts a node with these labels, all of which are known.
     #[must_use]
     pub fn matches_labels(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.matches(|key| label::lookup(labels, key), |_| false)
+        self.matches(|key| label::lookup(labels, key), |_| None)
     }
 
     /// Whether the quota counts the node of a claim, of which only the labels `labels` are known. Labels that a launch
@@ -60,10 +66,10 @@ impl CapacityQuota {
     pub fn may_match_claim(&self, labels: &BTreeMap<String, String>) -> bool {
         let launched = [TYPE_LABEL, label::INSTANCE_TYPE, label::ZONE, label::CAPACITY_TYPE];
         let is_launched = launched.iter().all(|key| labels.contains_key(*key));
-        self.matches(
-            |key| label::lookup(labels, key),
-            |key| !is_launched && label::is_well_known(label::normalized(key)),
-        )
+        let open = |requirement: &NodeSelectorRequirement| {
+            (!is_launched && label::is_well_known(label::normalized(&requirement.key))).then_some(true)
+        };
+        self.matches(|key| label::lookup(labels, key), open)
     }
 
     /// Whether the quota counts the node.
@@ -87,18 +93,22 @@ impl CapacityQuota {
     }
 }
 
-/// What the node counts against `quotas`, by [`quota_resource`]. The limit usage of a planned node may contain such
-/// resources, for offerings with other labels than the node has.
+/// What the node counts against `quotas`, by [`quota_resource`]. If its limit usage contains such a resource, a launch
+/// has reserved this amount, whatever the labels are.
 #[must_use]
 pub fn quota_usage(quotas: &[CapacityQuota], node: &Node) -> Resources {
     let mut usage = Resources::new();
     for quota in quotas {
-        if quota.counts(node) {
-            usage.raise_to(&quota.charge(&node.limit_usage));
+        let counts = quota.counts(node);
+        for (name, resource, _) in quota.resources() {
+            let amount = match node.limit_usage.contains(&name) {
+                true => node.limit_usage.get(&name),
+                false if counts => node.limit_usage.get(resource),
+                false => continue,
+            };
+            usage.set(&name, amount);
         }
     }
-    let planned = node.limit_usage.iter().filter(|(name, _)| quota_of_resource(name).is_some());
-    usage.raise_to(&planned.collect());
     usage
 }
 
@@ -114,7 +124,7 @@ pub fn quota_usage_of_launch(quotas: &[CapacityQuota], launch: &Launch, catalog:
         let Some(kind) = catalog.get(&choice.instance_type) else { continue };
         let Some(offering) = kind.offerings.iter().find(|offering| offering.is(choice)) else { continue };
         let labels = LaunchLabels { launch, catalog, kind, offering };
-        let counts = |quota: &&CapacityQuota| quota.matches(|key| labels.get(key), |key| labels.is_open(key));
+        let counts = |quota: &&CapacityQuota| quota.matches(|key| labels.get(key), |one| labels.open(one));
         let counting: Vec<&CapacityQuota> = quotas.iter().filter(counts).collect();
         if !counting.is_empty() {
             let added = kind.limit_usage(offering);
@@ -163,10 +173,20 @@ impl<'a> LaunchLabels<'a> {
         })
     }
 
-    /// Whether the launch chooses the value of a label, which neither the type nor the template sets.
-    fn is_open(&self, key: &str) -> bool {
-        let is_custom = !label::is_well_known(label::normalized(key)) || key == label::INSTANCE_TENANCY;
-        is_custom && self.required(key).any(|requirement| requirement.operator != Operator::DoesNotExist)
+    /// If the launch chooses the value of the label, which neither the type nor the template sets: whether one of its
+    /// values satisfies the requirement.
+    fn open(&self, requirement: &NodeSelectorRequirement) -> Option<bool> {
+        let key = label::normalized(&requirement.key);
+        if label::is_well_known(key) && key != label::INSTANCE_TENANCY {
+            return None;
+        }
+        if let Some(listed) = self.required(key).find(|one| one.operator == Operator::In) {
+            let is_allowed = |value: &&String| self.required(key).all(|one| selector_matches(one, Some(value)));
+            let mut possible = listed.values.iter().filter(is_allowed);
+            return Some(possible.any(|value| selector_matches(requirement, Some(value))));
+        }
+        let has_label = self.required(key).any(|one| one.operator == Operator::Exists || one.operator.is_bound());
+        has_label.then_some(requirement.operator != Operator::DoesNotExist)
     }
 
     fn operating_system(&self) -> &'a str {
