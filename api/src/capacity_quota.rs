@@ -3,7 +3,7 @@
 use crate::{Quantity, ResourceList, null_default, schema};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::CustomResource;
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub(crate) const MAX_RESOURCE_NAME: usize = 63;
 pub struct CapacityQuotaSpec {
     /// Nodes that the quota counts, by label. Without it, or if it is empty, all nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::label_selector")]
+    #[schemars(schema_with = "label_selector")]
     pub selector: Option<LabelSelector>,
     /// The most that these nodes may have together.
     pub limits: CapacityQuotaLimits,
@@ -43,6 +43,45 @@ pub struct CapacityQuotaLimits {
     /// The most that the nodes may have together, by resource; `nodes` counts the nodes. Whole amounts only.
     #[schemars(schema_with = "limits")]
     pub resources: ResourceList,
+}
+
+/// A label selector.
+fn label_selector(_: &mut SchemaGenerator) -> Schema {
+    let values = json!({
+        "type": "array",
+        "description": "Values of the label, for the operators In and NotIn.",
+        "items": {"type": "string"},
+        "x-kubernetes-list-type": "atomic",
+    });
+    json_schema!({
+        "type": "object",
+        "x-kubernetes-map-type": "atomic",
+        "properties": {
+            "matchLabels": {
+                "type": "object",
+                "description": "Labels that a node must have.",
+                "additionalProperties": {"type": "string"},
+            },
+            "matchExpressions": {
+                "type": "array",
+                "description": "Conditions on labels, all of which must hold.",
+                "x-kubernetes-list-type": "atomic",
+                "items": {
+                    "type": "object",
+                    "required": ["key", "operator"],
+                    "properties": {
+                        "key": {"type": "string", "description": "Key of the label.", "minLength": 1},
+                        "operator": {
+                            "type": "string",
+                            "description": "How the label compares with the values.",
+                            "enum": ["In", "NotIn", "Exists", "DoesNotExist"],
+                        },
+                        "values": values,
+                    },
+                },
+            },
+        },
+    })
 }
 
 fn limits(generator: &mut SchemaGenerator) -> Schema {

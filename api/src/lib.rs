@@ -1,6 +1,7 @@
-//! Kubernetes custom resources: NodePool, NodeClaim, NodeOverlay, CapacityBuffer, CapacityQuota and EC2NodeClass,
-//! structurally the same as Karpenter's and Cluster Autoscaler's, so that users need no changes. There is one difference: an EC2NodeClass may omit
-//! `amiSelectorTerms`. In this case `amiFamily` is required and selects the newest image of that family.
+//! Kubernetes custom resources: NodePool, NodeClaim, NodeOverlay and EC2NodeClass of Karpenter, and CapacityBuffer and
+//! CapacityQuota of Cluster Autoscaler, structurally the same as there, so that users need no changes. There is one
+//! difference: an EC2NodeClass may omit `amiSelectorTerms`. In this case `amiFamily` is required and selects the newest
+//! image of that family.
 //!
 //! The crate defines schema and validation of these objects, status conditions, drift hashes and disruption budgets. It
 //! reads no clock and does no I/O.

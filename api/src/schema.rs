@@ -87,45 +87,6 @@ pub(crate) fn resource_list(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A label selector.
-pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
-    let values = json!({
-        "type": "array",
-        "description": "Values of the label, for the operators In and NotIn.",
-        "items": {"type": "string"},
-        "x-kubernetes-list-type": "atomic",
-    });
-    json_schema!({
-        "type": "object",
-        "x-kubernetes-map-type": "atomic",
-        "properties": {
-            "matchLabels": {
-                "type": "object",
-                "description": "Labels that a node must have.",
-                "additionalProperties": {"type": "string"},
-            },
-            "matchExpressions": {
-                "type": "array",
-                "description": "Conditions on labels, all of which must hold.",
-                "x-kubernetes-list-type": "atomic",
-                "items": {
-                    "type": "object",
-                    "required": ["key", "operator"],
-                    "properties": {
-                        "key": {"type": "string", "description": "Key of the label.", "minLength": 1},
-                        "operator": {
-                            "type": "string",
-                            "description": "How the label compares with the values.",
-                            "enum": ["In", "NotIn", "Exists", "DoesNotExist"],
-                        },
-                        "values": values,
-                    },
-                },
-            },
-        },
-    })
-}
-
 /// Conditions, with the type as list key.
 pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = plain_conditions(generator);
