@@ -10,6 +10,7 @@ pub mod failures;
 pub mod feed;
 pub mod handle;
 mod outcomes;
+mod quotas;
 mod record;
 mod rejection;
 mod removals;
@@ -21,6 +22,7 @@ pub use admission::{Admission, Driver, PlanContext, PoolFacts};
 pub use changes::Subject;
 pub use claims::ClaimView;
 pub use outcomes::Outcome;
+pub use quotas::UnmanagedNode;
 pub use record::{ClaimSeed, LedgerProblem, Removal, reserved_text};
 pub use rejection::Rejection;
 pub use removals::RemovalFacts;
@@ -37,6 +39,7 @@ use plimsoll_model::plan::Launch;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::LedgerPosition;
 use plimsoll_model::time::{Millis, Timestamp};
+use quotas::Quotas;
 use record::ClaimRecord;
 use reservations::Reservations;
 use std::collections::BTreeMap;
@@ -62,6 +65,7 @@ pub struct Ledger {
     changes: Changes,
     failures: Failures,
     reservations: Reservations,
+    quotas: Quotas,
 }
 
 impl Ledger {
@@ -236,9 +240,10 @@ impl Ledger {
                 return Err(Rejection::LimitExceeded { resource: "replicas".to_owned(), limit, used, asked: 1 });
             }
         }
-        let reserve = max_usage(launch, catalog)?;
+        let reserve = self.max_usage(launch, catalog)?;
         self.check_reservations(&reserve)?;
         self.check_limits(pool, &reserve)?;
+        self.check_quotas(&reserve)?;
         Ok(reserve)
     }
 
@@ -254,7 +259,7 @@ impl Ledger {
     /// the price if it is known; otherwise the reserved price still counts.
     pub fn launched(&mut self, claim: &str, capacity: Resources) {
         if let Some(record) = self.claims.get_mut(claim) {
-            record.counted = record::with_price(capacity, &record.counted);
+            record.counted = record::launched_usage(capacity, &record.counted);
             record.launched = true;
             let pool = record.pool.clone();
             self.failures.succeeded(&pool);

@@ -13,7 +13,7 @@ use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
-use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
+use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodePool};
 use plimsoll_runtime::signal;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -69,9 +69,11 @@ pub enum WatchedKind {
     EC2NodeClass,
     /// PodDisruptionBudget.
     PodDisruptionBudget,
+    /// CapacityQuota. A cluster may not have the kind.
+    CapacityQuota,
 }
 
-const KINDS: usize = 6;
+const KINDS: usize = 7;
 
 /// Progress of each watch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -89,6 +91,25 @@ struct WatchState {
     changed: signal::Sender,
 }
 
+impl WatchState {
+    /// Tells of a change, after which the kind may be listed.
+    fn show(&self, kind: WatchedKind, listed: bool) {
+        let mut progress = self.progress.lock();
+        progress.changes[kind as usize] += 1;
+        progress.listed[kind as usize] |= listed;
+        drop(progress);
+        self.changed.tell();
+    }
+}
+
+/// Whether the API server does not know the kind.
+fn is_unknown_kind(error: &watcher::Error) -> bool {
+    let (watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) = error else {
+        return false;
+    };
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
 /// The watch cache. Clones share it.
 #[derive(Clone)]
 pub struct Stores {
@@ -104,6 +125,8 @@ pub struct Stores {
     pub classes: CachedObjects<EC2NodeClass>,
     /// PodDisruptionBudgets.
     pub budgets: CachedObjects<PodDisruptionBudget>,
+    /// CapacityQuotas.
+    pub quotas: CachedObjects<CapacityQuota>,
     state: Arc<WatchState>,
 }
 
@@ -145,6 +168,7 @@ impl Stores {
         let state = Arc::new(WatchState::default());
         let (claims, nodes, pods) = (CachedObjects::default(), CachedObjects::default(), CachedObjects::default());
         let (pools, classes, budgets) = (CachedObjects::default(), CachedObjects::default(), CachedObjects::default());
+        let quotas = CachedObjects::default();
         // Nodes and claims first, then pods: a skew between the watches must lead to too few launches rather than too
         // many.
         tasks.spawn(reflect(
@@ -177,8 +201,14 @@ impl Stores {
             WatchedKind::PodDisruptionBudget,
             Arc::clone(&state),
         ));
+        tasks.spawn(reflect(
+            Api::all(client.clone()),
+            Writer::new(quotas.clone()),
+            WatchedKind::CapacityQuota,
+            Arc::clone(&state),
+        ));
         tasks.spawn(reflect(Api::all(client.clone()), Writer::new(pods.clone()), WatchedKind::Pod, Arc::clone(&state)));
-        Self { claims, nodes, pods, pools, classes, budgets, state }
+        Self { claims, nodes, pods, pools, classes, budgets, quotas, state }
     }
 
     /// Resolves once every kind has been listed.
@@ -247,12 +277,15 @@ where
                     (!matches!(event, Event::Init | Event::InitApply(_)), matches!(event, Event::InitDone));
                 writer.take(event);
                 if shows {
-                    let mut progress = state.progress.lock();
-                    progress.changes[kind as usize] += 1;
-                    progress.listed[kind as usize] |= listed;
-                    drop(progress);
-                    state.changed.tell();
+                    state.show(kind, listed);
                 }
+            }
+            // Clusters without the CRD of an optional kind have no such objects.
+            Err(error) if kind == WatchedKind::CapacityQuota && is_unknown_kind(&error) => {
+                writer.take(Event::Init);
+                writer.take(Event::InitDone);
+                state.show(kind, true);
+                tracing::debug!(?kind, "the API server does not know the kind");
             }
             Err(error) => tracing::warn!(?kind, %error, "watch failed, restarting"),
         }

@@ -1,9 +1,9 @@
 //! Generates the CustomResourceDefinitions in `deploy/crds/` from the types.
 
 use crate::{
-    CapacityBuffer, CapacityBufferSpec, CapacityBufferStatus, EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus,
-    NodeClaim, NodeClaimSpec, NodeClaimStatus, NodeOverlay, NodeOverlaySpec, NodeOverlayStatus, NodePool, NodePoolSpec,
-    NodePoolStatus,
+    CapacityBuffer, CapacityBufferSpec, CapacityBufferStatus, CapacityQuota, CapacityQuotaSpec, CapacityQuotaStatus,
+    EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus, NodeClaim, NodeClaimSpec, NodeClaimStatus, NodeOverlay,
+    NodeOverlaySpec, NodeOverlayStatus, NodePool, NodePoolSpec, NodePoolStatus,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceValidation, JSONSchemaProps,
@@ -20,6 +20,8 @@ mod yaml;
 pub enum Kind {
     /// [`CapacityBuffer`].
     CapacityBuffer,
+    /// [`CapacityQuota`].
+    CapacityQuota,
     /// [`EC2NodeClass`].
     EC2NodeClass,
     /// [`NodeClaim`].
@@ -32,8 +34,14 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, ordered by file name.
-    pub const ALL: [Self; 5] =
-        [Self::CapacityBuffer, Self::EC2NodeClass, Self::NodeClaim, Self::NodeOverlay, Self::NodePool];
+    pub const ALL: [Self; 6] = [
+        Self::CapacityBuffer,
+        Self::CapacityQuota,
+        Self::EC2NodeClass,
+        Self::NodeClaim,
+        Self::NodeOverlay,
+        Self::NodePool,
+    ];
 
     /// Returns the kind of a manifest with this `apiVersion` and `kind`.
     #[must_use]
@@ -46,6 +54,7 @@ impl Kind {
     pub fn api_version(self) -> String {
         match self {
             Self::CapacityBuffer => CapacityBuffer::api_version(&()).into_owned(),
+            Self::CapacityQuota => CapacityQuota::api_version(&()).into_owned(),
             Self::EC2NodeClass => EC2NodeClass::api_version(&()).into_owned(),
             Self::NodeClaim => NodeClaim::api_version(&()).into_owned(),
             Self::NodeOverlay => NodeOverlay::api_version(&()).into_owned(),
@@ -58,6 +67,7 @@ impl Kind {
     pub fn kind(self) -> &'static str {
         match self {
             Self::CapacityBuffer => "CapacityBuffer",
+            Self::CapacityQuota => "CapacityQuota",
             Self::EC2NodeClass => "EC2NodeClass",
             Self::NodeClaim => "NodeClaim",
             Self::NodeOverlay => "NodeOverlay",
@@ -71,6 +81,9 @@ impl Kind {
         match self {
             Self::CapacityBuffer => schema::<CapacityBufferSpec, CapacityBufferStatus>(
                 "Keeps room for pods that do not exist yet, so that they can start at once.",
+            ),
+            Self::CapacityQuota => schema::<CapacityQuotaSpec, CapacityQuotaStatus>(
+                "Limits what the nodes that a selector matches may have together.",
             ),
             Self::EC2NodeClass => {
                 schema::<EC2NodeClassSpec, EC2NodeClassStatus>("Says how to make an EC2 instance into a node.")
@@ -90,6 +103,7 @@ impl Kind {
     pub fn definition(self) -> CustomResourceDefinition {
         let mut definition = match self {
             Self::CapacityBuffer => CapacityBuffer::crd(),
+            Self::CapacityQuota => CapacityQuota::crd(),
             Self::EC2NodeClass => EC2NodeClass::crd(),
             Self::NodeClaim => NodeClaim::crd(),
             Self::NodeOverlay => NodeOverlay::crd(),
@@ -116,6 +130,7 @@ impl Kind {
     pub fn file_name(self) -> &'static str {
         match self {
             Self::CapacityBuffer => "autoscaling.x-k8s.io_capacitybuffers.yaml",
+            Self::CapacityQuota => "autoscaling.x-k8s.io_capacityquotas.yaml",
             Self::EC2NodeClass => "karpenter.k8s.aws_ec2nodeclasses.yaml",
             Self::NodeClaim => "karpenter.sh_nodeclaims.yaml",
             Self::NodeOverlay => "karpenter.sh_nodeoverlays.yaml",

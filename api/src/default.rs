@@ -1,7 +1,7 @@
 //! Defaults that the API server applies, for objects from files.
 
 use crate::{
-    CapacityBuffer, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, NodePoolStatus,
+    CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, NodePoolStatus,
     budget::Budget,
     capacity_buffer::ACTIVE_CAPACITY,
     node_pool::{Disruption, default_expire_after},
@@ -45,6 +45,12 @@ impl Defaulted for NodeOverlay {
 impl Defaulted for CapacityBuffer {
     fn defaulted(mut self) -> Self {
         self.spec.provisioning_strategy.get_or_insert_with(|| ACTIVE_CAPACITY.to_owned());
+        self
+    }
+}
+
+impl Defaulted for CapacityQuota {
+    fn defaulted(self) -> Self {
         self
     }
 }

@@ -1,6 +1,7 @@
-//! Kubernetes custom resources: NodePool, NodeClaim, NodeOverlay, CapacityBuffer and EC2NodeClass, structurally the
-//! same as Karpenter's, so that users need no changes. There is one difference: an EC2NodeClass may omit
-//! `amiSelectorTerms`. In this case `amiFamily` is required and selects the newest image of that family.
+//! Kubernetes custom resources: NodePool, NodeClaim, NodeOverlay and EC2NodeClass of Karpenter, and CapacityBuffer and
+//! CapacityQuota of Cluster Autoscaler, structurally the same as there, so that users need no changes. There is one
+//! difference: an EC2NodeClass may omit `amiSelectorTerms`. In this case `amiFamily` is required and selects the newest
+//! image of that family.
 //!
 //! The crate defines schema and validation of these objects, status conditions, drift hashes and disruption budgets. It
 //! reads no clock and does no I/O.
@@ -9,6 +10,7 @@
 
 pub mod budget;
 pub mod capacity_buffer;
+pub mod capacity_quota;
 pub mod condition;
 pub mod crd;
 pub mod default;
@@ -25,6 +27,7 @@ pub mod taint;
 pub mod validation;
 
 pub use capacity_buffer::{CapacityBuffer, CapacityBufferSpec, CapacityBufferStatus};
+pub use capacity_quota::{CapacityQuota, CapacityQuotaSpec, CapacityQuotaStatus};
 pub use default::Defaulted;
 pub use duration::{GoDuration, NillableDuration};
 pub use ec2_node_class::{AmiFamily, EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus};

@@ -2,8 +2,8 @@
 //! checks at run time and reports in `ValidationSucceeded`.
 
 use crate::{
-    CapacityBuffer, EC2NodeClass, EC2NodeClassSpec, NodeClaim, NodeOverlay, NodePool, budget::Budget, crd::Kind,
-    node_overlay, schema,
+    CapacityBuffer, CapacityQuota, EC2NodeClass, EC2NodeClassSpec, NodeClaim, NodeOverlay, NodePool, budget::Budget,
+    capacity_quota, crd::Kind, node_overlay, schema,
 };
 use kube::{Resource, core::object::HasSpec};
 use plimsoll_model::names::USD_PER_HOUR_RESOURCE;
@@ -62,7 +62,7 @@ pub fn check_manifest(kind: Kind, manifest: &Value) -> Vec<FieldError> {
     errors
 }
 
-static SCHEMAS: LazyLock<[(Kind, StructuralSchema); 5]> =
+static SCHEMAS: LazyLock<[(Kind, StructuralSchema); 6]> =
     LazyLock::new(|| Kind::ALL.map(|kind| (kind, StructuralSchema::of(&kind.schema()))));
 
 fn schema_of(kind: Kind) -> &'static StructuralSchema {
@@ -222,6 +222,38 @@ impl Validate for CapacityBuffer {
         }
         if spec.pod_template_ref.is_some() && spec.scalable_ref.is_some() {
             errors.push(FieldError::new("spec.scalableRef", "podTemplateRef and scalableRef exclude each other"));
+        }
+        errors
+    }
+}
+
+impl Validate for CapacityQuota {
+    fn validate(&self) -> Vec<FieldError> {
+        let mut errors = check_metadata_and_schema(Kind::CapacityQuota, self);
+        let expressions = self.spec.selector().match_expressions.unwrap_or_default();
+        for (position, expression) in expressions.iter().enumerate() {
+            let has_values = expression.values.as_ref().is_some_and(|values| !values.is_empty());
+            let message = match expression.operator.as_str() {
+                "In" | "NotIn" if !has_values => "operators In and NotIn need a value",
+                "Exists" | "DoesNotExist" if has_values => "operators Exists and DoesNotExist have no values",
+                _ => continue,
+            };
+            errors.push(FieldError::new(format!("spec.selector.matchExpressions[{position}].values"), message));
+        }
+        for (name, limit) in self.spec.limits() {
+            let path = || format!("spec.limits.resources[{name}]");
+            if name.len() > capacity_quota::MAX_RESOURCE_NAME {
+                errors.push(FieldError::new(path(), "names of resources have at most 63 characters"));
+            }
+            if name == USD_PER_HOUR_RESOURCE {
+                errors.push(FieldError::new(path(), "only a NodePool can limit the price"));
+            }
+            // The schema reports what is no quantity.
+            if let Some(problem) =
+                Some(limit).filter(|limit| is_quantity(&limit.0)).and_then(capacity_quota::limit_problem)
+            {
+                errors.push(FieldError::new(path(), problem));
+            }
         }
         errors
     }

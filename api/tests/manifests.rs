@@ -3,7 +3,8 @@
 
 use plimsoll_api::crd::Kind;
 use plimsoll_api::{
-    AmiFamily, CapacityBuffer, Defaulted, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Validate, validation,
+    AmiFamily, CapacityBuffer, CapacityQuota, Defaulted, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Validate,
+    validation,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -116,6 +117,8 @@ fn defaults_in_code_are_those_of_the_schema() {
     assert_defaults_are_those_of_the_schema::<NodeOverlay>(Kind::NodeOverlay, &overlay);
     let buffer = object("autoscaling.x-k8s.io/v1beta1", "CapacityBuffer", json!({}));
     assert_defaults_are_those_of_the_schema::<CapacityBuffer>(Kind::CapacityBuffer, &buffer);
+    let quota = object("autoscaling.x-k8s.io/v1beta1", "CapacityQuota", json!({"limits": {"resources": {}}}));
+    assert_defaults_are_those_of_the_schema::<CapacityQuota>(Kind::CapacityQuota, &quota);
     for options in [json!({}), json!({"metadataOptions": {"httpTokens": "optional"}})] {
         let mut spec = json!({"subnetSelectorTerms": [], "securityGroupSelectorTerms": []});
         spec.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
@@ -250,6 +253,19 @@ fn every_field_of_the_others_survives() {
             "podTemplateRef": {"name": "t"}, "replicas": 1, "podTemplateGeneration": 2, "provisioningStrategy": "s",
             "conditions": conditions,
         },
+    }));
+    assert_unchanged::<CapacityQuota>(&json!({
+        "apiVersion": "autoscaling.x-k8s.io/v1beta1",
+        "kind": "CapacityQuota",
+        "metadata": {"name": "n"},
+        "spec": {
+            "selector": {
+                "matchLabels": {"team": "a"},
+                "matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}],
+            },
+            "limits": {"resources": {"cpu": "10", "nodes": "2"}},
+        },
+        "status": {"used": {"resources": {"cpu": "4"}}, "conditions": conditions, "observedGeneration": 1},
     }));
 }
 

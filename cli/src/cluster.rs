@@ -84,6 +84,7 @@ impl Lists {
         objects.pod_disruption_budgets = self.list("policy", "v1", "PodDisruptionBudget").await?;
         objects.priority_classes = self.list("scheduling.k8s.io", "v1", "PriorityClass").await?;
         self.buffers(&mut objects).await?;
+        objects.capacity_quotas = self.optional("autoscaling.x-k8s.io", "v1beta1", "CapacityQuota").await?;
         objects.namespaces = self.list("", "v1", "Namespace").await?;
         objects.storage_classes = self.list("storage.k8s.io", "v1", "StorageClass").await?;
         objects.csi_nodes = self.list("storage.k8s.io", "v1", "CSINode").await?;
@@ -95,10 +96,7 @@ impl Lists {
 
     /// CapacityBuffers, and the objects that they may refer to if there are any. A cluster without the kind has none.
     async fn buffers(&self, objects: &mut Objects) -> Result<(), CommandError> {
-        match self.pages("autoscaling.x-k8s.io", "v1beta1", "CapacityBuffer").await {
-            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-            found => objects.capacity_buffers = found.map_err(|error| self.failed("CapacityBuffer", &error))?,
-        }
+        objects.capacity_buffers = self.optional("autoscaling.x-k8s.io", "v1beta1", "CapacityBuffer").await?;
         if !objects.capacity_buffers.is_empty() {
             objects.pod_templates = self.list("", "v1", "PodTemplate").await?;
             objects.deployments = self.list("apps", "v1", "Deployment").await?;
@@ -106,6 +104,19 @@ impl Lists {
             objects.stateful_sets = self.list("apps", "v1", "StatefulSet").await?;
         }
         Ok(())
+    }
+
+    /// All objects of a kind that a cluster may not have.
+    async fn optional<T: DeserializeOwned>(
+        &self,
+        group: &str,
+        version: &str,
+        kind: &'static str,
+    ) -> Result<Vec<T>, CommandError> {
+        match self.pages(group, version, kind).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+            found => found.map_err(|error| self.failed(kind, &error)),
+        }
     }
 
     /// All objects of a kind. Reports and skips an object that cannot be parsed.

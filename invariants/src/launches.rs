@@ -3,6 +3,7 @@
 mod offering_list;
 
 use crate::Violation;
+use crate::capacity_quotas;
 use crate::facts::Facts;
 use offering_list::{NodeCapacities, OfferingList};
 use plimsoll_model::catalog::reservation_resource;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 
 pub(crate) fn check<'a>(facts: &Facts<'a>, plan: &'a Plan, violations: &mut Vec<Violation>) {
     let mut growth: BTreeMap<&str, Resources> = BTreeMap::new();
+    let mut quota_growth = vec![Resources::new(); facts.snapshot.capacity_quotas.len()];
     let mut lists: BTreeMap<(&str, usize, usize), OfferingList<'_>> = BTreeMap::new();
     let mut capacities = NodeCapacities::new();
     for launch in &plan.launches {
@@ -38,8 +40,10 @@ pub(crate) fn check<'a>(facts: &Facts<'a>, plan: &'a Plan, violations: &mut Vec<
         let list = lists.entry(key).or_insert_with(|| OfferingList::new(facts, &mut capacities, pool, launch));
         list.check(facts, launch, violations);
         growth.entry(pool.name.as_str()).or_default().add(&list.max_usage);
+        quota_growth.iter_mut().zip(&list.max_quota_usage).for_each(|(growth, usage)| growth.add(usage));
     }
     check_limits(facts, &growth, violations);
+    capacity_quotas::check(facts.snapshot, &quota_growth, violations);
     check_reservations(facts, plan, violations);
     check_replicas(facts, plan, violations);
 }

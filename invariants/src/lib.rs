@@ -4,6 +4,7 @@
 
 #![deny(clippy::indexing_slicing)]
 
+mod capacity_quotas;
 mod facts;
 mod labels;
 mod launches;

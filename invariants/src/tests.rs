@@ -380,6 +380,7 @@ fn pool_limits_count_the_largest_type_of_each_launch() {
     accepted(|case| case.snapshot.node_pools[0].limits = Resources::from([("memory", 0)]));
 }
 
+mod capacity_quotas;
 mod existing;
 mod min_values;
 mod price;

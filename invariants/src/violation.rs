@@ -63,6 +63,13 @@ pub enum Violation {
         /// Number of launches that list the reservation.
         launches: i64,
     },
+    /// Nodes and launches exceed a CapacityQuota.
+    QuotaExceeded {
+        /// The quota.
+        quota: String,
+        /// The resource.
+        resource: String,
+    },
     /// A node must not be removed. The name is empty if several removals together exceed a budget.
     BadTermination {
         /// The node.
@@ -100,6 +107,7 @@ impl fmt::Display for Violation {
             Self::ReservationExceeded { resource, launches } => {
                 write!(f, "{launches} launches list {resource}, more than it has free")
             }
+            Self::QuotaExceeded { quota, resource } => write!(f, "CapacityQuota {quota} is exceeded: {resource}"),
             // A budget is exceeded by several nodes together.
             Self::BadTermination { node, problem } if node.is_empty() => f.write_str(problem),
             Self::BadTermination { node, problem } => write!(f, "node {node} must not be removed: {problem}"),

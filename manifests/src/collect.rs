@@ -21,6 +21,7 @@ pub(super) fn add(manifest: Manifest, objects: &mut Objects) -> Result<Option<Wo
         Kind::NodeClaim => objects.node_claims.push(custom(it, CustomKind::NodeClaim)?),
         Kind::NodeOverlay => objects.node_overlays.push(custom(it, CustomKind::NodeOverlay)?),
         Kind::CapacityBuffer => objects.capacity_buffers.push(custom(it, CustomKind::CapacityBuffer)?),
+        Kind::CapacityQuota => objects.capacity_quotas.push(custom(it, CustomKind::CapacityQuota)?),
         Kind::PodTemplate => objects.pod_templates.push(pod_template(it)?),
         Kind::Node => objects.nodes.push(read(it)?),
         Kind::Pod => objects.pods.push(Arc::new(pod(it)?)),

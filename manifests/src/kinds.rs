@@ -15,6 +15,7 @@ pub(crate) enum Kind {
     NodeClaim,
     NodeOverlay,
     CapacityBuffer,
+    CapacityQuota,
     PodTemplate,
     Node,
     Pod,
@@ -33,12 +34,13 @@ pub(crate) enum Kind {
 }
 
 /// Kind, `apiVersion` and whether objects of it are in a namespace.
-const KINDS: [(Kind, &str, &str, bool); 20] = [
+const KINDS: [(Kind, &str, &str, bool); 21] = [
     (Kind::NodePool, "NodePool", "karpenter.sh/v1", false),
     (Kind::EC2NodeClass, "EC2NodeClass", "karpenter.k8s.aws/v1", false),
     (Kind::NodeClaim, "NodeClaim", "karpenter.sh/v1", false),
     (Kind::NodeOverlay, "NodeOverlay", "karpenter.sh/v1alpha1", false),
     (Kind::CapacityBuffer, "CapacityBuffer", "autoscaling.x-k8s.io/v1beta1", true),
+    (Kind::CapacityQuota, "CapacityQuota", "autoscaling.x-k8s.io/v1beta1", false),
     (Kind::PodTemplate, "PodTemplate", "v1", true),
     (Kind::Node, "Node", "v1", false),
     (Kind::Pod, "Pod", "v1", true),
@@ -55,6 +57,9 @@ const KINDS: [(Kind, &str, &str, bool); 20] = [
     (Kind::PriorityClass, "PriorityClass", "scheduling.k8s.io/v1", false),
     (Kind::Namespace, "Namespace", "v1", false),
 ];
+
+/// Further versions of kinds, which have the same fields.
+const OLDER_VERSIONS: [(Kind, &str); 1] = [(Kind::CapacityQuota, "autoscaling.x-k8s.io/v1alpha1")];
 
 /// What is added to a generateName, as long as what the API server adds.
 const GENERATED_DIGITS: usize = 5;
@@ -101,7 +106,7 @@ pub(super) fn classify(
     let version = text("apiVersion").ok_or_else(|| problem(format!("{kind}: apiVersion: must be a string")))?;
     let row = KINDS.iter().find(|row| row.1 == kind && group(row.2) == group(&version));
     let Some((known, _, expected, namespaced)) = row else { return Ok(Err(format!("{version} {kind}"))) };
-    if version != *expected {
+    if version != *expected && !OLDER_VERSIONS.contains(&(*known, version.as_str())) {
         return Err(problem(format!("{kind}: apiVersion: {version:?} is not supported, {expected:?} is")));
     }
     let metadata = fields.get_mut("metadata").and_then(Value::as_object_mut);

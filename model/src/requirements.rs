@@ -10,6 +10,7 @@ mod term;
 mod tests;
 
 pub use label_selector::LabelSelector;
+pub use matching::satisfies as selector_matches;
 pub use requirement::{Requirement, RequirementError};
 pub use set::{Incompatible, Requirements, Undefined};
 pub use term::{NodeSelectorTerm, selects_node};

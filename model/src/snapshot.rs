@@ -2,6 +2,7 @@
 //! launches, reserved pods, offerings without capacity and the time, since the scheduler keeps no state.
 
 mod buffer;
+mod capacity_quotas;
 mod edits;
 mod index;
 pub mod merge;
@@ -10,6 +11,9 @@ mod reservations;
 mod shape;
 
 pub use buffer::BufferPod;
+pub use capacity_quotas::{
+    CapacityQuota, free_quotas, quota_of_resource, quota_resource, quota_usage, quota_usage_of_launch,
+};
 pub use edits::{Edits, SnapshotEdits};
 pub use index::SnapshotIndex;
 pub use on_demand::{OnDemandMix, OnDemandWish};
@@ -65,6 +69,9 @@ pub struct Snapshot {
     /// Free instances of capacity reservations. In-flight nodes that are not launched yet are among them: each counts in
     /// its `limit_usage`.
     pub reservations: Vec<ReservationCount>,
+    /// CapacityQuotas.
+    #[serde(default)]
+    pub capacity_quotas: Vec<CapacityQuota>,
     /// Pods that are not planned, with the reason; copied to the plan.
     pub ignored: Vec<IgnoredPod>,
 }
@@ -356,6 +363,7 @@ impl Snapshot {
             && self.pod_disruption_budgets.is_sorted_by(|a, b| a.name <= b.name)
             && self.unavailable_offerings.is_sorted()
             && self.reservations.is_sorted()
+            && self.capacity_quotas.is_sorted_by(|a, b| a.name <= b.name)
             && self.ignored.is_sorted()
     }
 
@@ -369,6 +377,7 @@ impl Snapshot {
         self.pod_disruption_budgets.sort_by(|a, b| a.name.cmp(&b.name));
         self.unavailable_offerings.sort();
         self.reservations.sort();
+        self.capacity_quotas.sort_by(|a, b| a.name.cmp(&b.name));
         self.ignored.sort();
     }
 }

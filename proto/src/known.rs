@@ -20,7 +20,17 @@ pub struct AddedField {
 }
 
 /// Fields of snapshots that were added after protocol 1.
-pub const ADDED: &[AddedField] = &[];
+pub const ADDED: &[AddedField] = &[
+    added(3, "plimsoll.snapshot.v1.Snapshot", 13),
+    added(3, "plimsoll.snapshot.v1.Removals", 10),
+    added(3, "plimsoll.snapshot.v1.CapacityQuota", 1),
+    added(3, "plimsoll.snapshot.v1.CapacityQuota", 2),
+    added(3, "plimsoll.snapshot.v1.CapacityQuota", 3),
+];
+
+const fn added(since: u32, message: &'static str, field: u32) -> AddedField {
+    AddedField { since, message, field }
+}
 
 /// Messages by full name: the nested messages by field number.
 static NESTED: LazyLock<BTreeMap<String, BTreeMap<u32, String>>> = LazyLock::new(nested);
@@ -77,7 +87,7 @@ impl<'a> Known<'a> {
         self.added.iter().all(|field| field.since <= self.protocol)
     }
 
-    fn knows(self, message: &str, number: u32) -> bool {
+    pub(crate) fn knows(self, message: &str, number: u32) -> bool {
         let is = |field: &&AddedField| field.message == message && field.field == number;
         self.added.iter().find(is).is_none_or(|field| field.since <= self.protocol)
     }

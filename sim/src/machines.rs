@@ -214,7 +214,7 @@ fn provider_id(machine: &Machine) -> String {
 /// If a schema is not usable.
 pub fn furnish(server: &ApiServer) -> Result<(), crate::apiserver::SchemaError> {
     use plimsoll_api::crd::Kind;
-    for kind in [Kind::CapacityBuffer, Kind::EC2NodeClass, Kind::NodeClaim, Kind::NodeOverlay, Kind::NodePool] {
+    for kind in Kind::ALL {
         if let Some(resource) = ResourceId::of_kind(&kind.api_version(), kind.kind()) {
             server.install_schema(resource, &kind.schema())?;
         }

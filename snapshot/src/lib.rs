@@ -8,6 +8,7 @@
 
 pub mod buffers;
 mod builder;
+pub mod capacity_quotas;
 mod costs;
 mod daemon_sets;
 mod decimal;
@@ -41,7 +42,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVo
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
-use plimsoll_api::{CapacityBuffer, EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
+use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use plimsoll_model::execution::InFlightClaim;
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid};
 use plimsoll_model::snapshot::{IgnoredPod, LedgerPosition, ReservationCount, Snapshot, UnavailableOffering};
@@ -84,6 +85,8 @@ pub struct Objects {
     pub csi_nodes: Vec<CSINode>,
     /// CapacityBuffers.
     pub capacity_buffers: Vec<CapacityBuffer>,
+    /// CapacityQuotas.
+    pub capacity_quotas: Vec<CapacityQuota>,
     /// Pod templates that CapacityBuffers may refer to.
     pub pod_templates: Vec<PodTemplate>,
     /// Workloads that CapacityBuffers may refer to.
@@ -210,6 +213,7 @@ impl<'objects> Context<'objects> {
     ) -> (Snapshot, Vec<Problem>) {
         let daemon_sets = daemon_sets::build(objects, &mut self.shapes, &mut self.problems);
         let node_pools = pools::build(objects, extra, &self.nodes, &mut self.problems);
+        let capacity_quotas = capacity_quotas::build(objects, &mut self.problems);
         // The resources of an unparsable pod are unknown, so its node must neither receive pods nor be disrupted.
         for node in self.nodes.iter_mut().filter(|node| unreadable_pod_nodes.contains(&node.name)) {
             (node.cordoned, node.do_not_disrupt) = (true, true);
@@ -226,6 +230,7 @@ impl<'objects> Context<'objects> {
             pod_disruption_budgets: self.budgets.into_model(),
             unavailable_offerings: extra.unavailable_offerings.clone(),
             reservations: extra.reservations.clone(),
+            capacity_quotas,
             ignored,
         };
         snapshot.sort();

@@ -15,7 +15,7 @@ use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::{self, Error as WatchError, Event};
 use kube::{Api, Client};
-use plimsoll_api::{CapacityBuffer, EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
+use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use plimsoll_runtime::admin::{Readiness, ReadinessHandle};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +26,9 @@ use tokio::task::JoinSet;
 /// while a failing API server is not overloaded.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Kinds whose CRD a cluster may not have.
+const OPTIONAL: [ObjectKind; 2] = [ObjectKind::CapacityBuffer, ObjectKind::CapacityQuota];
 
 /// Page size of list requests; the default of Kubernetes' own clients.
 const PAGE_SIZE: u32 = 500;
@@ -63,6 +66,7 @@ impl Feed {
             StorageClass,
             CSINode,
             CapacityBuffer,
+            CapacityQuota,
             PodTemplate,
             Deployment,
             ReplicaSet,
@@ -108,8 +112,8 @@ impl Feed {
                         listed_sender.send_replace(true);
                     }
                 }
-                // Clusters without the CapacityBuffer CRD have no such objects: treat the kind as listed and empty.
-                Err(error) if K::KIND == ObjectKind::CapacityBuffer && is_unknown(&error) => {
+                // Clusters without the CRD of an optional kind have no such objects: treat the kind as listed and empty.
+                Err(error) if OPTIONAL.contains(&K::KIND) && is_unknown(&error) => {
                     if self.handle_event::<K>(Event::InitDone, &mut list) {
                         handle.take().into_iter().for_each(ReadinessHandle::release);
                         listed_sender.send_replace(true);

@@ -10,7 +10,7 @@ use crate::cluster_facts::Current;
 use crate::fencing::Fence;
 use crate::launch::LaunchQueue;
 use crate::ledger::handle::LedgerHandle;
-use crate::ledger::{self, Admission as LedgerAnswer, Ledger, Outcome as LedgerOutcome, PlanContext, Rejection};
+use crate::ledger::{Admission as LedgerAnswer, Ledger, Outcome as LedgerOutcome, PlanContext, Rejection};
 use crate::resolve::for_launch;
 use crate::settings::Settings;
 use crate::state::catalogs::Catalogs;
@@ -141,7 +141,7 @@ pub(super) fn admit(
     ask: impl FnOnce(&Launch, &Catalog, &Resources) -> LedgerAnswer,
 ) -> Result<Admitted, NotAdmitted> {
     let now = deps.clock.timestamp();
-    let (launch, requirements) = {
+    let (mut launch, requirements) = {
         let free = |id: &str| deps.ledger.read(|ledger| ledger.free_in_reservation(id));
         let unavailable = deps.insufficient_capacity.lock();
         let group = class.placement_group().map(|group| group.id.as_str());
@@ -150,7 +150,10 @@ pub(super) fn admit(
         };
         build::narrow(launch, &pool, &class, &catalog, closed, free)?
     };
-    let reserved = ledger::max_usage(&launch, &catalog).map_err(NotAdmitted::Rejected)?;
+    // CapacityQuotas select by all labels of the node, also by those that a plan left out.
+    let template = pool.spec.template.labels();
+    launch.labels.extend(template.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    let reserved = deps.ledger.read(|ledger| ledger.max_usage(&launch, &catalog)).map_err(NotAdmitted::Rejected)?;
     match ask(&launch, &catalog, &reserved) {
         LedgerAnswer::Admitted { claim, .. } => {
             Ok(Admitted { launch, requirements, pool, class, catalog, claim, reserved })
@@ -185,7 +188,9 @@ pub fn wire_reason(rejection: &Rejection) -> (OutcomeReason, String) {
         | Rejection::BackOff { .. }
         | Rejection::TooManyClaims(_) => OutcomeReason::PoolChanged,
         Rejection::DependencyRejected(_) => OutcomeReason::Dependency,
-        Rejection::LimitExceeded { .. } | Rejection::PriceUnknown(_) => OutcomeReason::LimitReached,
+        Rejection::LimitExceeded { .. } | Rejection::QuotaExceeded { .. } | Rejection::PriceUnknown(_) => {
+            OutcomeReason::LimitReached
+        }
         Rejection::ReservationFull(_) => OutcomeReason::NoCapacity,
         Rejection::BudgetExhausted { .. } => OutcomeReason::BudgetExhausted,
         Rejection::NoDisruptionRoom(_) => OutcomeReason::Blocked,

@@ -9,6 +9,7 @@ use crate::events::{Note, object};
 use crate::io::{TerminateResult, UpdateResult, WriteError};
 use crate::launch::launcher::Launcher;
 use crate::launch_template::EFA;
+use crate::ledger::feed::seeds;
 use crate::ports::{FleetInstance, FleetRequest};
 use futures::StreamExt;
 use plimsoll_api::NodeClaim;
@@ -172,6 +173,7 @@ pub async fn launched(
     deps.ledger.with(|ledger| {
         if let Some(counted) = launched.counted() {
             ledger.launched(name, counted);
+            ledger.labelled(name, seeds::labels(&written));
         }
         if let Some(reservation) = &launched.reservation {
             ledger.reservation_used(&reservation.id);

@@ -12,7 +12,7 @@ use plimsoll_model::names::USD_PER_HOUR_RESOURCE;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::time::{Millis, Timestamp};
 use record::ClaimRecord;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How long a CreateFleet call usually takes at most: when the outcome of a probe is known.
 const PROBE_TIME: Millis = Millis::from_seconds(5);
@@ -30,6 +30,8 @@ pub struct ClaimView<'a> {
     pub node: Option<&'a NodeName>,
     /// Resources that count against limits.
     pub counted: &'a Resources,
+    /// Labels of the Node, or those that it is certain to get.
+    pub labels: &'a BTreeMap<String, String>,
     /// The instance is known.
     pub launched: bool,
     /// The node is initialized.
@@ -174,6 +176,7 @@ impl Ledger {
             return Admission::Rejected(Rejection::UnknownPool(pool.clone()));
         }
         let checked = self.check_reservations(&reserve).and_then(|()| self.check_limits(pool, &reserve));
+        let checked = checked.and_then(|()| self.check_quotas(&reserve));
         if let Err(rejection) = checked {
             return Admission::Rejected(rejection);
         }
@@ -183,10 +186,10 @@ impl Ledger {
         Admission::Admitted { claim: name, position: self.position }
     }
 
-    /// Admits the launch of a NodeClaim that a user created, under the claim's own name. No limits apply, since the
-    /// claim has no pool. An admission that led to no launch is replaced.
+    /// Admits the launch of a NodeClaim that a user created, under the claim's own name. No limits of a pool apply,
+    /// since the claim has none. An admission that led to no launch is replaced.
     pub fn admit_standalone(&mut self, claim: &str, action: &ActionId, reserve: Resources) -> Admission {
-        if let Err(rejection) = self.check_reservations(&reserve) {
+        if let Err(rejection) = self.check_reservations(&reserve).and_then(|()| self.check_quotas(&reserve)) {
             return Admission::Rejected(rejection);
         }
         let record = ClaimRecord::without_plan(&NodePoolName::default(), action, reserve);
@@ -203,6 +206,7 @@ fn view<'a>(name: &'a str, claim: &'a ClaimRecord) -> ClaimView<'a> {
         action: claim.action.as_ref(),
         node: claim.node.as_ref(),
         counted: &claim.counted,
+        labels: &claim.labels,
         launched: claim.launched,
         initialized: claim.initialized,
         deleting: claim.deleting,

@@ -2,7 +2,8 @@
 
 mod nodes;
 mod preferences;
-mod seeds;
+mod quotas;
+pub mod seeds;
 mod verdicts;
 
 use crate::events::Recorder;
@@ -10,6 +11,7 @@ use crate::ledger::handle::LedgerHandle;
 use crate::rollout;
 use crate::stores::{Stores, WatchedKind};
 use plimsoll_runtime::clock::Clock;
+pub use quotas::refresh as refresh_quotas;
 pub use seeds::seed;
 
 use super::{ClaimSeed, PoolFacts, Subject};
@@ -80,7 +82,13 @@ struct ReservedPod {
 /// Feeds the ledger until `stop`.
 pub async fn run(deps: Sources, stop: CancellationToken) {
     let mut feed = Feed::default();
-    let kinds = [WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::Pod, WatchedKind::NodePool];
+    let kinds = [
+        WatchedKind::NodeClaim,
+        WatchedKind::Node,
+        WatchedKind::Pod,
+        WatchedKind::NodePool,
+        WatchedKind::CapacityQuota,
+    ];
     let mut changes = deps.stores.changes(&kinds);
     loop {
         feed.pass(&deps);
@@ -97,6 +105,8 @@ pub async fn run(deps: Sources, stop: CancellationToken) {
 impl Feed {
     /// Runs one pass over all sources.
     pub fn pass(&mut self, deps: &Sources) {
+        // A pool that is known may launch, so its quotas must be known before.
+        quotas::refresh(deps);
         refresh_pools(deps, &mut self.pools);
         self.claims(deps);
         let pods = deps.stores.pods.state();
@@ -110,7 +120,7 @@ impl Feed {
         let now = deps.clock.timestamp();
         let mut present = BTreeSet::new();
         for claim in &claims {
-            let seed = seed(claim);
+            let seed = quotas::with_labels_of_node(deps, seed(claim));
             present.insert(seed.name.clone());
             let (is_recorded, unreadable) =
                 deps.ledger.read(|ledger| (ledger.knows(&seed.name), ledger.is_unreadable(&seed.name)));
@@ -132,6 +142,7 @@ impl Feed {
                     (seed.node.is_some() && view.node != seed.node.as_ref())
                         || (seed.initialized && !view.initialized)
                         || (seed.deleting && !view.deleting)
+                        || view.labels != &seed.labels
                         || (seed.capacity.is_some() && !view.launched)
                         || (view.launched && claim.price().is_some_and(|price| view.price() != Some(price)))
                 })
@@ -144,6 +155,7 @@ impl Feed {
                     if let Some(capacity) = seed.capacity.clone() {
                         ledger.launched(&seed.name, capacity);
                     }
+                    ledger.labelled(&seed.name, seed.labels.clone());
                     if let Some(price) = claim.price() {
                         ledger.priced(&seed.name, price);
                     }

@@ -1,5 +1,6 @@
 //! Records of claims and removals, and how they are restored from claims (safety rules 2, 7 and 12).
 
+use super::quotas::of_quotas;
 use crate::durable;
 use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
 use plimsoll_model::names::{USD_PER_HOUR_RESOURCE, annotation};
@@ -24,6 +25,8 @@ pub struct ClaimSeed {
     pub annotations: BTreeMap<String, String>,
     /// The claim's Node.
     pub node: Option<NodeName>,
+    /// Labels of the Node, or those that it is certain to get.
+    pub labels: BTreeMap<String, String>,
     /// Capacity from the status, including `nodes: 1`, once the claim is launched.
     pub capacity: Option<Resources>,
     /// The claim is initialized.
@@ -54,6 +57,8 @@ pub(super) struct ClaimRecord {
     pub(super) node: Option<NodeName>,
     /// Resources that count against limits: the most the claim may become, or what it is.
     pub(super) counted: Resources,
+    /// Labels of the Node, or those that it is certain to get.
+    pub(super) labels: BTreeMap<String, String>,
     pub(super) pods: BTreeSet<PodUid>,
     /// Virtual pods of the launch's plan.
     pub(super) virtual_pods: Arc<BTreeSet<PodUid>>,
@@ -74,6 +79,7 @@ impl ClaimRecord {
     pub(super) fn admitted(launch: &Launch, counted: Resources, virtual_pods: &Arc<BTreeSet<PodUid>>) -> Self {
         Self {
             pods: launch.pods.iter().map(|pod| pod.uid.clone()).collect(),
+            labels: launch.labels.clone(),
             virtual_pods: Arc::clone(virtual_pods),
             ..Self::without_plan(&launch.node_pool, &launch.action_id, counted)
         }
@@ -86,6 +92,7 @@ impl ClaimRecord {
             action: Some(action.clone()),
             node: None,
             counted,
+            labels: BTreeMap::new(),
             pods: BTreeSet::new(),
             virtual_pods: Arc::default(),
             probe: false,
@@ -146,6 +153,14 @@ pub(super) fn with_price(mut capacity: Resources, reserved: &Resources) -> Resou
     capacity
 }
 
+/// What a claim counts that has just been launched: as [`with_price`], and the parts of quotas that were reserved, until
+/// its labels are recorded.
+pub(super) fn launched_usage(capacity: Resources, reserved: &Resources) -> Resources {
+    let mut usage = with_price(capacity, reserved);
+    of_quotas(reserved).for_each(|(name, amount)| usage.set(name, amount));
+    usage
+}
+
 /// The value of [`annotation::RESERVED`].
 #[must_use]
 pub fn reserved_text(amounts: &Resources) -> String {
@@ -166,6 +181,7 @@ pub(super) fn claim_record(seed: &ClaimSeed) -> Result<ClaimRecord, LedgerProble
         action: seed.annotations.get(annotation::ACTION_ID).map(|id| ActionId::from(id.as_str())),
         node: seed.node.clone(),
         counted,
+        labels: seed.labels.clone(),
         pods,
         virtual_pods: Arc::default(),
         probe: false,

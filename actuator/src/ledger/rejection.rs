@@ -83,6 +83,23 @@ pub enum Rejection {
         /// The most that this launch may use.
         asked: i64,
     },
+    /// The launch would exceed a CapacityQuota.
+    #[error(
+        "CapacityQuota {quota} reached: {} of {} {resource} in use or reserved, the launch may need {}",
+        format_amount(.resource, *.used), format_amount(.resource, *.limit), format_amount(.resource, *.asked)
+    )]
+    QuotaExceeded {
+        /// The quota.
+        quota: String,
+        /// Resource.
+        resource: String,
+        /// The limit.
+        limit: i64,
+        /// Used and reserved now.
+        used: i64,
+        /// The most that this launch may use.
+        asked: i64,
+    },
     /// No instance of a capacity reservation is free for the launch.
     #[error("capacity reservation {0} has no free instance")]
     ReservationFull(String),

@@ -90,6 +90,7 @@ pub(super) async fn execute(
     );
     // No await from here until the groups are queued, so a caller that disconnects cannot leave a partial execution.
     feed::refresh_pools(&deps.sources, &mut BTreeSet::new());
+    feed::refresh_quotas(&deps.sources);
     deps.placements.note(&plan, deps.clock.timestamp());
     deps.buffers.note(buffers);
     count_planned(&deps, &plan);

@@ -5,7 +5,7 @@ use crate::pods::NOMINATION_FIELD_MANAGER;
 use k8s_openapi::api::core::v1::{Container, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Resource;
-use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
+use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodePool};
 
 /// An object whose unused fields can be dropped.
 pub(super) trait Trim: Resource {
@@ -34,6 +34,7 @@ impl Trim for NodePool {
 
 impl Trim for EC2NodeClass {}
 impl Trim for PodDisruptionBudget {}
+impl Trim for CapacityQuota {}
 
 impl Trim for Node {
     fn trim(&mut self) {

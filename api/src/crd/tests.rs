@@ -114,6 +114,9 @@ fn short_names_and_categories_match_karpenter() {
     assert_eq!(names(Kind::NodeClaim), expected("karpenter.sh", &[], "karpenter", "Cluster"));
     assert_eq!(names(Kind::NodeOverlay), expected("karpenter.sh", &["overlays"], "karpenter", "Cluster"));
     assert_eq!(names(Kind::CapacityBuffer), expected("autoscaling.x-k8s.io", &["cb"], "autoscaling", "Namespaced"));
+    let (group, short, categories, scope) = names(Kind::CapacityQuota);
+    assert_eq!((group.as_str(), scope.as_str()), ("autoscaling.x-k8s.io", "Cluster"));
+    assert_eq!((short, categories), (vec!["cq".to_owned()], Vec::new()));
     let class = expected("karpenter.k8s.aws", &["ec2nc", "ec2ncs"], "karpenter", "Cluster");
     assert_eq!(names(Kind::EC2NodeClass), class);
 }

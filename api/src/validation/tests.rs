@@ -34,6 +34,7 @@ fn verdict(kind: Kind, manifest: &Value) -> Vec<FieldError> {
     if errors.is_empty() {
         errors = match kind {
             Kind::CapacityBuffer => typed::<CapacityBuffer>(manifest),
+            Kind::CapacityQuota => typed::<CapacityQuota>(manifest),
             Kind::EC2NodeClass => typed::<EC2NodeClass>(manifest),
             Kind::NodeClaim => typed::<NodeClaim>(manifest),
             Kind::NodeOverlay => typed::<NodeOverlay>(manifest),

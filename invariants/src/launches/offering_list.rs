@@ -2,6 +2,7 @@
 
 use super::launch_requirement;
 use crate::Violation;
+use crate::capacity_quotas;
 use crate::facts::Facts;
 use crate::labels::{label_problem, taint_problem};
 use crate::offering_nodes::OfferingNode;
@@ -26,6 +27,8 @@ pub(super) struct OfferingList<'a> {
     launch_problems: Vec<String>,
     /// Maximum usage of pool limits by one launch.
     pub(super) max_usage: Resources,
+    /// Maximum usage of each CapacityQuota by one launch.
+    pub(super) max_quota_usage: Vec<Resources>,
     /// Problems by shape id: node index and message.
     shape_problems: BTreeMap<&'a str, Vec<(usize, String)>>,
 }
@@ -83,6 +86,7 @@ impl<'a> OfferingList<'a> {
             offering_problems,
             launch_problems,
             max_usage: Resources::new(),
+            max_quota_usage: vec![Resources::new(); facts.snapshot.capacity_quotas.len()],
             shape_problems,
         };
         if !launch.offerings.is_sorted_by_key(|offering| offering.price) {
@@ -113,6 +117,12 @@ impl<'a> OfferingList<'a> {
         }
         let dearest = self.max_usage.get(USD_PER_HOUR_RESOURCE).max(node.offering.list_price().0);
         self.max_usage.set(USD_PER_HOUR_RESOURCE, dearest);
+        for (quota, usage) in facts.snapshot.capacity_quotas.iter().zip(&mut self.max_quota_usage) {
+            if capacity_quotas::selects(quota, self.pool, |key| node.labels.get(key)) {
+                usage.raise_to(&node.instance_type.capacity);
+                usage.set(NODES_RESOURCE, 1);
+            }
+        }
         let capacity = capacities
             .entry(Rc::as_ptr(&node) as usize)
             .or_insert_with(|| Rc::new(node_capacity(facts, self.pool, &node)));

@@ -14,7 +14,8 @@ pub(super) fn is_valid(requirement: &NodeSelectorRequirement) -> bool {
 
 /// Whether a label with this value (`None` if it is missing) satisfies the requirement. An invalid requirement is never
 /// satisfied.
-pub(super) fn satisfies(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
+#[must_use]
+pub fn satisfies(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     let listed = |value: &str| requirement.values.iter().any(|listed| listed == value);
     let compared = |holds: fn(&i64, &i64) -> bool| {
         let number = value.and_then(|value| value.parse().ok());

@@ -138,6 +138,8 @@ pub struct SnapshotEdits {
     pub unavailable_offerings: Edits,
     /// Of `reservations`.
     pub reservations: Edits,
+    /// Of `capacity_quotas`.
+    pub capacity_quotas: Edits,
     /// Of `ignored`.
     pub ignored: Edits,
 }
@@ -169,6 +171,7 @@ impl SnapshotEdits {
             ),
             unavailable_offerings: Edits::between(&old.unavailable_offerings, &new.unavailable_offerings, offering),
             reservations: Edits::between(&old.reservations, &new.reservations, |count| &count.id),
+            capacity_quotas: Edits::between(&old.capacity_quotas, &new.capacity_quotas, |quota| &quota.name),
             ignored: Edits::between(&old.ignored, &new.ignored, |pod| &pod.uid),
         }
     }

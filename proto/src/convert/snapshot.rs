@@ -1,5 +1,6 @@
 //! Conversion of snapshots and validation of their references. The submodules convert the objects.
 
+mod capacity_quotas;
 mod nodes;
 mod pods;
 
@@ -42,6 +43,7 @@ fn without_pods(snapshot: &Snapshot) -> wire::Snapshot {
         unavailable_offerings: to_wire(&snapshot.unavailable_offerings),
         ignored: to_wire(&snapshot.ignored),
         reservations: to_wire(&snapshot.reservations),
+        capacity_quotas: to_wire(&snapshot.capacity_quotas),
     }
 }
 
@@ -79,6 +81,7 @@ pub(crate) fn partial(wire: wire::Snapshot) -> ConvertResult<Snapshot> {
     let unavailable_offerings = list("unavailable_offerings", wire.unavailable_offerings);
     let ignored = list("ignored", wire.ignored);
     let reservations = list("reservations", wire.reservations);
+    let capacity_quotas = list("capacity_quotas", wire.capacity_quotas);
     no_errors([
         shapes.as_ref().err(),
         pods.as_ref().err(),
@@ -89,6 +92,7 @@ pub(crate) fn partial(wire: wire::Snapshot) -> ConvertResult<Snapshot> {
         unavailable_offerings.as_ref().err(),
         ignored.as_ref().err(),
         reservations.as_ref().err(),
+        capacity_quotas.as_ref().err(),
     ])?;
     Ok(Snapshot {
         sequence: wire.sequence,
@@ -102,6 +106,7 @@ pub(crate) fn partial(wire: wire::Snapshot) -> ConvertResult<Snapshot> {
         pod_disruption_budgets: pod_disruption_budgets?,
         unavailable_offerings: unavailable_offerings?,
         reservations: reservations?,
+        capacity_quotas: capacity_quotas?,
         ignored: ignored?,
     })
 }
@@ -118,6 +123,7 @@ pub(crate) fn check(snapshot: &Snapshot) -> ConvertResult<()> {
         (&offering.instance_type, &offering.zone, offering.capacity_type)
     })?;
     check_unique(&snapshot.ignored, "ignored", ".uid", |pod| &pod.uid)?;
+    check_unique(&snapshot.capacity_quotas, "capacity_quotas", ".name", |quota| &quota.name)?;
     check_unique(&snapshot.reservations, "reservations", ".id", |count| &count.id)?;
     let shapes: BTreeSet<&ShapeId> = snapshot.shapes.iter().map(|shape| &shape.id).collect();
     let nodes: BTreeSet<&NodeName> = snapshot.nodes.iter().map(|node| &node.name).collect();

@@ -283,6 +283,14 @@ pub(crate) fn snapshot() -> impl Strategy<Value = Snapshot> {
                     .iter()
                     .map(|id| ReservationCount { id: format!("cr-{id}"), free: numbers[1].into() })
                     .collect(),
+                capacity_quotas: ids
+                    .iter()
+                    .map(|id| CapacityQuota {
+                        name: format!("quota-{id}"),
+                        selector: vec![NodeSelectorRequirement::new("team", Operator::NotIn, [id.as_str()])],
+                        limits: Resources::from([("nodes", numbers[2].into())]),
+                    })
+                    .collect(),
                 ignored: ids
                     .iter()
                     .map(|id| IgnoredPod { uid: PodUid(id.0.clone()), pod: "a/b".into(), reason: "c".into() })

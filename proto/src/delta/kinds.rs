@@ -51,6 +51,7 @@ macro_rules! for_each_kind {
         );
         $each!(ignored, wire::IgnoredPod, 11, |pod| pod.uid.0.clone(), |pod| pod.uid.0.clone(), text);
         $each!(reservations, wire::ReservationCount, 12, |count| count.id.clone(), |count| count.id.clone(), text);
+        $each!(capacity_quotas, wire::CapacityQuota, 13, |quota| quota.name.clone(), |quota| quota.name.clone(), text);
     };
 }
 
@@ -110,7 +111,9 @@ pub(super) fn checksum_known(snapshot: &Snapshot, known: Known<'_>) -> u64 {
         ($list:ident, $message:path, $number:literal, $($other:tt)*) => {
             let name = stringify!($message).rsplit("::").next().unwrap_or_default().trim();
             let name = format!("plimsoll.snapshot.v1.{name}");
-            for object in &snapshot.$list {
+            // A receiver that does not know the list drops its objects.
+            let list = snapshot.$list.iter().filter(|_| known.knows("plimsoll.snapshot.v1.Snapshot", $number));
+            for object in list {
                 sum = sum.wrapping_add(of_object_known($number, &<$message>::from(object), &name, known));
             }
         };

@@ -3,7 +3,7 @@
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PlanObjectsRequest {
     /// Kubernetes objects as JSON, mixed and in any order; each text is an object or a List, such as `kubectl get -o json`
-    /// prints. Kinds: NodePool, EC2NodeClass, NodeClaim, NodeOverlay, CapacityBuffer, Node, Pod, PodTemplate, Deployment,
+    /// prints. Kinds: NodePool, EC2NodeClass, NodeClaim, NodeOverlay, CapacityBuffer, CapacityQuota, Node, Pod, PodTemplate, Deployment,
     /// ReplicaSet, StatefulSet, Job, DaemonSet, PersistentVolume, PersistentVolumeClaim, StorageClass, CSINode,
     /// PodDisruptionBudget, PriorityClass, Namespace. Workloads are expanded into pods, at most 100,000.
     #[prost(string, repeated, tag = "1")]

@@ -886,6 +886,9 @@ pub struct Snapshot {
     /// its limit_usage.
     #[prost(message, repeated, tag = "12")]
     pub reservations: ::prost::alloc::vec::Vec<ReservationCount>,
+    /// CapacityQuotas. Known since protocol 3.
+    #[prost(message, repeated, tag = "13")]
+    pub capacity_quotas: ::prost::alloc::vec::Vec<CapacityQuota>,
 }
 /// Free instances of a capacity reservation.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -896,6 +899,19 @@ pub struct ReservationCount {
     /// Free instances.
     #[prost(uint32, tag = "2")]
     pub free: u32,
+}
+/// A limit on all nodes that a selector matches, across NodePools.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CapacityQuota {
+    /// Key: the name. Never empty.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Requirements on labels of nodes, all of which must hold. Empty matches all nodes.
+    #[prost(message, repeated, tag = "2")]
+    pub selector: ::prost::alloc::vec::Vec<NodeSelectorRequirement>,
+    /// Limits; `nodes` is the number of nodes.
+    #[prost(message, repeated, tag = "3")]
+    pub limits: ::prost::alloc::vec::Vec<ResourceAmount>,
 }
 /// An offering that was rejected for lack of capacity.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -963,6 +979,9 @@ pub struct Removals {
     /// Ids of capacity reservations.
     #[prost(string, repeated, tag = "9")]
     pub reservations: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Names of CapacityQuotas. Known since protocol 3.
+    #[prost(string, repeated, tag = "10")]
+    pub capacity_quotas: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// Changes between two snapshots.
 #[derive(Clone, PartialEq, ::prost::Message)]

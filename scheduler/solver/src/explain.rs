@@ -7,6 +7,7 @@ mod amounts;
 mod nodes;
 mod unmet;
 
+use crate::input::capacity_quotas::counted_resource;
 use crate::input::context::{SolveContext, tolerated};
 use crate::input::intern::Bits;
 use crate::input::offerings::PoolView;
@@ -19,7 +20,7 @@ use plimsoll_model::catalog::{Offering, reservation_of_resource};
 use plimsoll_model::index::Id;
 use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE};
 use plimsoll_model::plan::{Reason, ReasonCode};
-use plimsoll_model::snapshot::{NodePool, PodShape};
+use plimsoll_model::snapshot::{NodePool, PodShape, quota_of_resource};
 use plimsoll_model::taints::Taint;
 
 /// A feature of the shape that is not supported, or a problem of its volumes.
@@ -222,6 +223,16 @@ fn limit_text(context: &SolveContext<'_>, view: &PoolView<'_>, headroom: &Headro
         if let Some(id) = reservation_of_resource(name) {
             return (0, format!("capacity reservation {id} has no free instance"));
         }
+        if let Some((quota, resource)) = quota_of_resource(name) {
+            let limit = context.snapshot.capacity_quotas.iter().find(|one| one.name == quota);
+            let limit = limit.map_or(0, |one| one.limits.get(resource));
+            let used = limit.saturating_sub(left);
+            let (most, amount) = (at_most(resource, limit), at_least(resource, used));
+            return (
+                used,
+                format!("CapacityQuota {quota}: spec.limits.resources.{resource} is {most}, {amount} in use"),
+            );
+        }
         let limit = view.pool.limits.get(name);
         let used = limit.saturating_sub(left);
         (used, format!("spec.limits.{name} is {}, {} in use", at_most(name, limit), at_least(name, used)))
@@ -229,7 +240,7 @@ fn limit_text(context: &SolveContext<'_>, view: &PoolView<'_>, headroom: &Headro
     let alone: Vec<String> = limited()
         .filter(|(resource, left)| least(*resource) > *left)
         .map(|(resource, left)| {
-            let (name, least) = (context.table.name(resource), least(resource));
+            let (name, least) = (counted_resource(context.table.name(resource)), least(resource));
             let (used, text) = usage(resource, left);
             if reservation_of_resource(name).is_some() {
                 return text;
@@ -249,5 +260,5 @@ fn limit_text(context: &SolveContext<'_>, view: &PoolView<'_>, headroom: &Headro
         reservation_of_resource(context.table.name(*resource)).is_none() || *left <= 0
     };
     let all: Vec<String> = limited().filter(full).map(|(resource, left)| usage(resource, left).1).collect();
-    format!("no matching instance type is within all limits of the NodePool: {}", all.join(", "))
+    format!("no matching instance type is within all limits: {}", all.join(", "))
 }

@@ -1,5 +1,6 @@
 //! Input of a plan, indexed for fast lookup: shapes, pools with their offerings, nodes, and interned names and amounts.
 
+pub(crate) mod capacity_quotas;
 pub(crate) mod context;
 pub(crate) mod custom_labels;
 pub(crate) mod daemon_sets;

@@ -3,6 +3,7 @@
 mod bounds;
 mod buffer_pods;
 pub(crate) mod builder;
+mod capacity_quotas;
 mod early_batch;
 mod followers;
 mod local_search;

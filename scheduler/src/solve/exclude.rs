@@ -265,6 +265,7 @@ fn shapes_of<'s>(violation: &Violation, plan: &Plan, snapshot: &'s Snapshot) -> 
             let id = reservation_of_resource(resource);
             launch_pods(&|launch| launch.offerings.iter().any(|choice| choice.reservation.as_deref() == id))
         }
+        Violation::QuotaExceeded { .. } => launch_pods(&|_| true),
         // Not about pending pods.
         Violation::BadTermination { .. } | Violation::OnDemandRatioNotMet { .. } | Violation::BadSum(_) => {
             BTreeSet::new()

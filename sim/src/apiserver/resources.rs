@@ -205,6 +205,9 @@ resources! {
         group: "autoscaling.x-k8s.io", version: "v1beta1", kind: "CapacityBuffer", plural: "capacitybuffers",
         namespaced: true, ..CUSTOM
     };
+    CAPACITY_QUOTAS = Resource {
+        group: "autoscaling.x-k8s.io", version: "v1beta1", kind: "CapacityQuota", plural: "capacityquotas", ..CUSTOM
+    };
     EC2_NODE_CLASSES = Resource { group: "karpenter.k8s.aws", kind: "EC2NodeClass", plural: "ec2nodeclasses", ..CUSTOM };
 }
 

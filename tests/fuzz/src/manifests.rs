@@ -106,6 +106,7 @@ fn written(objects: &Objects) -> Vec<Value> {
         storage_classes,
         csi_nodes,
         capacity_buffers,
+        capacity_quotas,
         pod_templates,
         // The pods of replicas are included above.
         replicas: _,
@@ -128,6 +129,7 @@ fn written(objects: &Objects) -> Vec<Value> {
     add(&mut values, "storage.k8s.io/v1", "StorageClass", storage_classes);
     add(&mut values, "storage.k8s.io/v1", "CSINode", csi_nodes);
     add(&mut values, "autoscaling.x-k8s.io/v1beta1", "CapacityBuffer", capacity_buffers);
+    add(&mut values, "autoscaling.x-k8s.io/v1beta1", "CapacityQuota", capacity_quotas);
     add(&mut values, "v1", "PodTemplate", pod_templates);
     values
 }

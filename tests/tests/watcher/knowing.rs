@@ -28,10 +28,12 @@ async fn there_is_no_plan_on_half_an_index() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_from_before_capacity_buffers_has_none() {
+async fn a_cluster_without_the_optional_kinds_has_none() {
     let stage = Stage::new();
     let missing = Effect::Refuse(ApiError::no_such_path());
-    stage.server.faults().always(Matcher::of(Verb::List, "capacitybuffers"), missing);
+    for kind in ["capacitybuffers", "capacityquotas"] {
+        stage.server.faults().always(Matcher::of(Verb::List, kind), missing.clone());
+    }
     stage.pending_pod("web", None);
     let watcher = stage.watcher("watcher-0", &["actuator-0"]);
     stage.until("a launch was requested", || stage.actuator.executions() > 0).await;

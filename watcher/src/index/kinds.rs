@@ -12,7 +12,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::Resource;
-use plimsoll_api::{CapacityBuffer, EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
+use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use serde::de::DeserializeOwned;
 use std::borrow::Borrow;
 use std::fmt::Debug;
@@ -107,6 +107,8 @@ kinds! {
     CSINode => "csinodes", objects.csi_nodes;
     /// CapacityBuffers, which reserve capacity for future pods.
     CapacityBuffer => "capacitybuffers", objects.capacity_buffers;
+    /// CapacityQuotas, which limit nodes across NodePools.
+    CapacityQuota => "capacityquotas", objects.capacity_quotas;
     /// Pod templates that CapacityBuffers refer to.
     PodTemplate => "podtemplates", objects.pod_templates;
     /// Owners of pods; CapacityBuffers may refer to them.
@@ -166,6 +168,13 @@ impl Simplify for Node {
 
 impl Simplify for CapacityBuffer {
     /// The status does not affect capacity.
+    fn simplify(&mut self) {
+        self.status = None;
+    }
+}
+
+impl Simplify for CapacityQuota {
+    /// The status does not affect plans.
     fn simplify(&mut self) {
         self.status = None;
     }

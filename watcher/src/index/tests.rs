@@ -77,6 +77,7 @@ fn all_listed_is_true_once_every_kind_has_been_listed() {
         StorageClass,
         CSINode,
         plimsoll_api::CapacityBuffer,
+        plimsoll_api::CapacityQuota,
         PodTemplate,
         Deployment,
         ReplicaSet,

@@ -1,10 +1,25 @@
 //! Converts a NodeClaim to the ledger's input.
 
 use crate::ledger::ClaimSeed;
-use plimsoll_api::{NodeClaim, condition};
+use plimsoll_api::{NodeClaim, Operator, condition};
 use plimsoll_model::identity::{NodeName, NodePoolName};
 use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, label};
 use plimsoll_model::quantity::parse_resources;
+use std::collections::BTreeMap;
+
+/// Labels that the node of a claim is certain to get.
+#[must_use]
+pub fn labels(claim: &NodeClaim) -> BTreeMap<String, String> {
+    let mut labels = BTreeMap::new();
+    for requirement in &claim.spec.requirements {
+        if let (Operator::In, [value]) = (requirement.operator, requirement.values.as_slice()) {
+            labels.insert(requirement.key.clone(), value.clone());
+        }
+    }
+    labels.extend(claim.metadata.labels.clone().unwrap_or_default());
+    labels.insert(label::EC2_NODE_CLASS.to_owned(), claim.spec.node_class_ref.name.clone());
+    labels
+}
 
 /// Unreadable capacity counts as none; the API server validates it.
 #[must_use]
@@ -19,6 +34,7 @@ pub fn seed(claim: &NodeClaim) -> ClaimSeed {
         name: metadata.name.clone().unwrap_or_default(),
         pool: NodePoolName(pool),
         annotations: metadata.annotations.clone().unwrap_or_default(),
+        labels: labels(claim),
         node: status.node_name.clone().filter(|node| !node.is_empty()).map(NodeName),
         capacity: capacity.map(|mut capacity| {
             capacity.set(NODES_RESOURCE, 1);

@@ -15,7 +15,7 @@ use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, NodeName};
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::{
-    Node, NodePool, Pod, PodDisruptionBudget, PodShape, Snapshot, SnapshotIndex, free_reservations,
+    CapacityQuota, Node, NodePool, Pod, PodDisruptionBudget, PodShape, Snapshot, SnapshotIndex, free_reservations,
 };
 use plimsoll_model::taints::{Taint, TaintEffect, Toleration};
 use std::cell::RefCell;
@@ -118,6 +118,8 @@ pub(crate) struct SolveContext<'a> {
     pub(crate) relaxation: RelaxationLevels,
     /// Capacity reservations as resource indices, with their numbers of free instances.
     pub(crate) reservations: Vec<(usize, i64)>,
+    /// Limits of CapacityQuotas as resource indices, with what the nodes leave of them.
+    pub(crate) quotas: Vec<(usize, i64)>,
     cancel: &'a Cancel,
 }
 
@@ -174,12 +176,25 @@ impl<'a> SolveContext<'a> {
             budgets: snapshot.pod_disruption_budgets.iter().map(|one| (one.name.as_str(), one)).collect(),
             relaxation: solve_index.relaxation.clone(),
             reservations: Vec::new(),
+            quotas: Vec::new(),
         };
         let free = free_reservations(snapshot, catalogs).into_iter();
         context.reservations = free.filter_map(|(name, free)| Some((context.table.place(&name)?, free))).collect();
+        context.quotas = context.free_quotas();
         let possible = context.possible();
         context.relaxation.keep(|shape| possible[shape]);
         context
+    }
+
+    /// What the nodes leave of the limits of CapacityQuotas. Nodes being deleted still count.
+    fn free_quotas(&self) -> Vec<(usize, i64)> {
+        let limits = self.snapshot.capacity_quotas.iter().flat_map(CapacityQuota::resources);
+        let free = limits.filter_map(|(name, _, limit)| {
+            let place = self.table.place(&name)?;
+            let used = self.nodes.iter().filter_map(|view| view.data.usage.get(place));
+            Some((place, used.fold(limit, |free, used| free.saturating_sub(*used))))
+        });
+        free.collect()
     }
 
     /// Assigns pods that these spread groups count but do not bind to domains as well.

@@ -13,7 +13,7 @@ use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::names::label;
-use plimsoll_model::snapshot::{Node, NodePool, Pod, PodShape, Snapshot, SnapshotIndex};
+use plimsoll_model::snapshot::{CapacityQuota, Node, NodePool, Pod, PodShape, Snapshot, SnapshotIndex, quota_usage};
 use plimsoll_model::taints::Taint;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(crate) struct NodeData {
     pub(crate) room: Arc<Room>,
     /// The class of the node. Nodes of one class do not differ in anything that shapes select by.
     pub(crate) class: Id<NodeVerdict>,
-    /// Usage of the pool's limits.
+    /// Usage of the pool's limits and of CapacityQuotas.
     pub(crate) usage: Amounts,
     /// Price of the node; zero if its pool's catalog does not have it.
     pub(crate) price: i64,
@@ -170,7 +170,7 @@ impl Nodes {
         NodeData {
             room: Arc::new(Room { free, ports, tally, closed: false }),
             class: self.class(solve_index, node),
-            usage: pools.usage(node, solve_index.table()),
+            usage: pools.usage(node, solve_index.table(), solve_index.quotas()),
             price: pools.price(node),
             is_known: pools.know(node),
             marks: PodMarks::new(&solve_index.rules, node, &staying),
@@ -201,9 +201,14 @@ impl Pools<'_> {
         pools.find(|one| Some(&one.pool.name) == node.node_pool.as_ref())
     }
 
-    /// What a node counts against the limits of its pool.
-    fn usage(&self, node: &Node, table: &ResourceTable) -> Amounts {
-        self.of(node).map_or_else(|| table.vector(&node.limit_usage), |pool| pool.usage_of(node, table))
+    /// What a node counts against the limits of its pool and against CapacityQuotas.
+    fn usage(&self, node: &Node, table: &ResourceTable, quotas: &[CapacityQuota]) -> Amounts {
+        let of_pool = self.of(node);
+        let mut usage = of_pool.map_or_else(|| table.vector(&node.limit_usage), |pool| pool.usage_of(node, table));
+        for (name, counted) in quota_usage(quotas, node).iter() {
+            table.place(name).and_then(|place| usage.get_mut(place)).into_iter().for_each(|amount| *amount = counted);
+        }
+        usage
     }
 
     /// Price of a node; zero if the catalog does not have it.

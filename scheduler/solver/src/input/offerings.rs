@@ -3,23 +3,26 @@
 
 mod kinds;
 mod labels;
+mod limit_usage;
 mod open_offerings;
 
+use crate::input::capacity_quotas;
 use crate::input::custom_labels::{CustomKeys, Narrowed};
 use crate::input::intern::{Amounts, Bits, ResourceTable};
 use crate::input::pool_requirements::one_of;
 pub(crate) use kinds::CatalogView;
 use kinds::TypeView;
 use labels::ByValue;
+use limit_usage::counted;
 use open_offerings::Rooms;
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::money::MicroUsdPerHour;
-use plimsoll_model::names::{USD_PER_HOUR_RESOURCE, label};
+use plimsoll_model::names::label;
 use plimsoll_model::plan::MinValuesPolicy;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
 use plimsoll_model::resources::PODS;
-use plimsoll_model::snapshot::{HostPort, Node, NodePool, PodShape};
+use plimsoll_model::snapshot::{CapacityQuota, HostPort, NodePool, PodShape};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -45,7 +48,8 @@ pub(crate) struct OfferingView {
     pub(crate) room: Amounts,
     /// Host ports of the DaemonSets.
     pub(crate) ports: Vec<HostPort>,
-    /// Usage of limits, if it differs from that of the type: an instance of a capacity reservation, or the price.
+    /// Usage of limits, if it differs from that of the type: an instance of a capacity reservation, the price, or a
+    /// CapacityQuota.
     counted: Option<Amounts>,
 }
 
@@ -103,6 +107,8 @@ pub(crate) struct Terms {
     pub(crate) min_values: MinValuesPolicy,
     /// Maximum number of pods on a new node, in addition to pods of DaemonSets.
     pub(crate) most_pods: Option<i64>,
+    /// CapacityQuotas.
+    pub(crate) quotas: Vec<CapacityQuota>,
 }
 
 /// Offerings on which a pod can run, with the pod's requirements on custom labels.
@@ -167,7 +173,12 @@ impl PoolData {
         let mut usable = allowed.clone();
         usable.keep(&offered);
         usable.keep(&view.with_capacity(&terms.unavailable));
+        let counted: Vec<Bits<Offering>> =
+            terms.quotas.iter().map(|quota| capacity_quotas::counted_by(&view, quota)).collect();
         (data.allowed, data.offered, data.usable) = (allowed, offered, usable);
+        for quota in terms.quotas.iter().zip(&counted) {
+            capacity_quotas::charge(&mut data, catalog, &terms.table, quota);
+        }
         crate::input::daemon_sets::reserve(&mut data, pool, catalog, terms);
         if let Some((pods, most)) = terms.table.place(PODS).zip(terms.most_pods) {
             let rooms = data.offerings.iter_mut().filter_map(|offering| offering.room.get_mut(pods));
@@ -217,6 +228,10 @@ impl<'a> PoolView<'a> {
         Self { pool, catalog, data }
     }
 
+    pub(crate) fn catalog(&self) -> &'a Catalog {
+        self.catalog
+    }
+
     /// Offerings that are not known to be out of capacity.
     fn with_capacity(&self, out: &BTreeSet<(Option<String>, Option<String>, CapacityType)>) -> Bits<Offering> {
         if out.is_empty() {
@@ -249,17 +264,6 @@ impl<'a> PoolView<'a> {
 
     pub(crate) fn type_name(&self, offering: Id<Offering>) -> &'a str {
         &self.kind(offering).name
-    }
-
-    /// Usage of limits by a node of the offering.
-    pub(crate) fn capacity(&self, offering: Id<Offering>) -> &'a Amounts {
-        let view = &self.data.offerings[offering];
-        view.counted.as_ref().unwrap_or(&self.data.types[view.type_index].capacity)
-    }
-
-    /// Usage of limits by a node of the offering, if it differs from that of the type.
-    pub(crate) fn own_capacity(&self, offering: Id<Offering>) -> Option<&'a Amounts> {
-        self.data.offerings[offering].counted.as_ref()
     }
 
     /// Whether the offering belongs to a capacity reservation.
@@ -346,7 +350,7 @@ impl<'a> PoolView<'a> {
         all
     }
 
-    fn apply(&self, alternative: &mut Alternative, requirement: &NodeSelectorRequirement) -> bool {
+    pub(super) fn apply(&self, alternative: &mut Alternative, requirement: &NodeSelectorRequirement) -> bool {
         if self.custom.has(&requirement.key) {
             return self.custom.narrow(&mut alternative.custom, requirement);
         }
@@ -358,25 +362,6 @@ impl<'a> PoolView<'a> {
     pub(crate) fn price_of(&self, labels: &BTreeMap<String, String>) -> Option<i64> {
         self.catalog.offering_of(labels).map(|one| one.price.0.clamp(-MOST_PRICE, MOST_PRICE))
     }
-
-    /// What a node of this pool counts against limits. If nobody recorded its price, the catalog's counts.
-    pub(crate) fn usage_of(&self, node: &Node, table: &ResourceTable) -> Amounts {
-        let mut usage = table.vector(&node.limit_usage);
-        let place = table.place(USD_PER_HOUR_RESOURCE).filter(|_| !node.limit_usage.contains(USD_PER_HOUR_RESOURCE));
-        if let Some(amount) = place.and_then(|place| usage.get_mut(place)) {
-            *amount = self.catalog.offering_of(&node.labels).map_or(0, |one| one.list_price().0);
-        }
-        usage
-    }
-}
-
-/// Usage of limits by an offering, if it differs from that of its type: one instance of a capacity reservation, or its
-/// price.
-fn counted(catalog: &Catalog, (kind, place): (Id<InstanceType>, usize), table: &ResourceTable) -> Option<Amounts> {
-    let kind = catalog.instance_types.get(kind.number())?;
-    let offering = kind.offerings.get(place)?;
-    let is_more = offering.reservation.is_some() || table.place(USD_PER_HOUR_RESOURCE).is_some();
-    is_more.then(|| table.vector(&kind.limit_usage(offering)))
 }
 
 /// Adds an alternative. Alternatives with equal requirements on custom labels are merged.

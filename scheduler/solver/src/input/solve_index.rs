@@ -17,7 +17,9 @@ use plimsoll_model::plan::{MinValuesPolicy, PlanOptions, PreferencePolicy};
 use plimsoll_model::requirements::NodeSelectorTerm;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::free_reservations;
-use plimsoll_model::snapshot::{ConsolidationPolicy, Disruption, NodePool, PodShape, Snapshot, SnapshotIndex};
+use plimsoll_model::snapshot::{
+    CapacityQuota, ConsolidationPolicy, Disruption, NodePool, PodShape, Snapshot, SnapshotIndex,
+};
 use plimsoll_model::taints::Taint;
 use previous::{PreviousShapes, Shapes, Unchanged};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -197,6 +199,10 @@ impl SolveIndex {
         same_shapes && self.given == *given && same(self.pools.as_slice(), pools) && same(&self.fixed, fixed)
     }
 
+    pub(crate) fn quotas(&self) -> &[CapacityQuota] {
+        &self.given.terms.quotas
+    }
+
     pub(crate) fn table(&self) -> &ResourceTable {
         &self.given.terms.table
     }
@@ -282,8 +288,10 @@ fn terms(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, min_value
     let limits = snapshot.node_pools.iter().map(|pool| &pool.limits);
     let reservations: Resources =
         free_reservations(snapshot, catalogs).keys().map(|resource| (resource.as_str(), 1)).collect();
-    let table =
-        ResourceTable::new(requests.chain(limits).chain([&reservations]), volumes::limited_drivers(snapshot, catalogs));
+    let quotas: Resources =
+        snapshot.capacity_quotas.iter().flat_map(|quota| quota.resources().map(|(name, _, _)| (name, 1))).collect();
+    let shared = [&reservations, &quotas];
+    let table = ResourceTable::new(requests.chain(limits).chain(shared), volumes::limited_drivers(snapshot, catalogs));
     let overlays = snapshot.node_pools.iter().flat_map(|pool| &pool.overlays);
     let table = table.with_own(overlays.flat_map(|overlay| overlay.capacity.iter().map(|(name, _)| name)));
     let find = |id: &ShapeId| snapshot.shapes.iter().find(|shape| shape.id == *id);
@@ -294,6 +302,7 @@ fn terms(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, min_value
         daemons: snapshot.daemon_sets.iter().filter_map(|daemon| find(&daemon.shape)).cloned().collect(),
         min_values,
         most_pods: None,
+        quotas: snapshot.capacity_quotas.clone(),
     }
 }
 

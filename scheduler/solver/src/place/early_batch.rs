@@ -18,7 +18,8 @@ pub(crate) const WORK: u64 = 1_000_000;
 
 /// Removes the early batch from `wanted` and returns it. Empty unless the burst is large.
 pub(crate) fn split<'a>(context: &SolveContext<'a>, wanted: &mut [PodGroup<'a>]) -> Vec<PodGroup<'a>> {
-    let limited = context.pools.iter().any(|view| view.pool.limits.iter().next().is_some());
+    let limited =
+        !context.quotas.is_empty() || context.pools.iter().any(|view| view.pool.limits.iter().next().is_some());
     if limited || wanted.iter().map(|pod_group| pod_group.pods.len()).sum::<usize>() < BURST {
         return Vec::new();
     }

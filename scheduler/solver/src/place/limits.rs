@@ -11,7 +11,8 @@ use plimsoll_model::snapshot::NodePool;
 /// Per resource of the table: how much is left, `None` where the pool sets no limit. Nodes being deleted still count.
 pub(crate) type Headroom = Vec<Option<i64>>;
 
-/// Headroom of each pool of the context. Free instances of capacity reservations are the same for all pools.
+/// Headroom of each pool of the context. Free instances of capacity reservations and what is left of CapacityQuotas are
+/// the same for all pools.
 pub(crate) fn headroom(context: &SolveContext<'_>) -> IndexVec<NodePool, Headroom> {
     let own = |view: &PoolView<'_>| {
         let limits = context.table.vector(&view.pool.limits);
@@ -29,22 +30,29 @@ pub(crate) fn headroom(context: &SolveContext<'_>) -> IndexVec<NodePool, Headroo
         }
         left
     };
-    let with_reservations = |view: &PoolView<'_>| {
+    let with_shared = |view: &PoolView<'_>| {
         let mut left = own(view);
         for (place, free) in &context.reservations {
             left.get_mut(*place).into_iter().for_each(|left| *left = Some(*free));
         }
+        // A quota that counts no offering of the pool must not make the pool a limited one.
+        for (place, free) in &context.quotas {
+            let counts = |one| view.capacity(one).get(*place).is_some_and(|amount| *amount > 0);
+            if view.usable.iter().any(counts) {
+                left.get_mut(*place).into_iter().for_each(|left| *left = Some(*free));
+            }
+        }
         left
     };
-    context.pools.iter().map(with_reservations).collect()
+    context.pools.iter().map(with_shared).collect()
 }
 
-/// Tells the other pools what `pool` has left of capacity reservations, which they share.
+/// Tells the other pools what `pool` has left of capacity reservations and CapacityQuotas, which they share.
 pub(crate) fn share(context: &SolveContext<'_>, headroom: &mut IndexVec<NodePool, Headroom>, pool: Id<NodePool>) {
-    for (place, _) in &context.reservations {
-        let left = headroom[pool].get(*place).copied().flatten();
-        for other in headroom.iter_mut() {
-            other.get_mut(*place).into_iter().for_each(|room| *room = left);
+    for (place, _) in context.reservations.iter().chain(&context.quotas) {
+        let Some(left) = headroom[pool].get(*place).copied().flatten() else { continue };
+        for room in headroom.iter_mut().filter_map(|other| other.get_mut(*place)?.as_mut()) {
+            *room = left;
         }
     }
 }

@@ -5,11 +5,12 @@ use crate::input::custom_labels::Narrowed;
 use crate::input::intern::Bits;
 use crate::input::offerings::PoolView;
 use crate::place::launch::{self, Listings, NewNode};
+use crate::place::limits::{self, Headroom};
 use plimsoll_model::catalog::{Offering, reservation_resource};
 use plimsoll_model::index::Id;
 use plimsoll_model::names::NODES_RESOURCE;
 use plimsoll_model::plan::Launch;
-use plimsoll_model::snapshot::{NodePool, Snapshot};
+use plimsoll_model::snapshot::{NodePool, Snapshot, quota_usage_of_launch};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of nodes that one plan launches for one pool. The next plan launches more.
@@ -21,10 +22,12 @@ pub(crate) fn launches(context: &SolveContext<'_>, others: &[&[Launch]]) -> Vec<
     let mut reserved: BTreeMap<String, i64> =
         context.reservations.iter().map(|(place, free)| (context.table.name(*place).to_owned(), *free)).collect();
     others.iter().copied().flatten().for_each(|launch| take_reservations(&mut reserved, launch));
+    let mut room = free_quotas(context, others);
     for view in &context.fixed {
         let (load, custom, shapes) = (vec![0; context.table.len()], Narrowed::new(), BTreeSet::new());
         for number in 0..missing(context.snapshot, view.pool) {
-            let Some(offerings) = launch::acceptable(view, &accept(view, &reserved)) else { break };
+            let Some(accept) = within_quotas(view, &accept(view, &reserved), &mut room) else { break };
+            let Some(offerings) = launch::acceptable(view, &accept) else { break };
             let (load, custom, shapes, offerings) = (&load, &custom, &shapes, &offerings);
             let node = NewNode { view, number, load, custom, offerings, shapes };
             let launch = launch::launch(context, &node, &[], &mut listings);
@@ -44,6 +47,34 @@ fn accept(view: &PoolView<'_>, reserved: &BTreeMap<String, i64>) -> Bits<Offerin
     let mut accept = view.usable.clone();
     accept.retain(|one| !view.is_reserved(one) || Some(one) == chosen);
     accept
+}
+
+/// What nodes and the launches of `others` leave of CapacityQuotas. Other limits are `None`.
+fn free_quotas(context: &SolveContext<'_>, others: &[&[Launch]]) -> Headroom {
+    let mut room: Headroom = vec![None; context.table.len()];
+    for (place, free) in &context.quotas {
+        room.get_mut(*place).into_iter().for_each(|room| *room = Some(*free));
+    }
+    let quotas = &context.snapshot.capacity_quotas;
+    for launch in others.iter().copied().flatten().filter(|_| !quotas.is_empty()) {
+        let mut views = context.pools.iter().chain(&context.fixed);
+        let Some(view) = views.find(|view| view.pool.name == launch.node_pool) else { continue };
+        let usage = quota_usage_of_launch(quotas, launch, view.catalog(), usize::MAX);
+        limits::take(&mut room, &context.table.vector(&usage), 1);
+    }
+    room
+}
+
+/// Of `accept` the offerings that `room` allows for one more node, which is taken from `room`. `None` if there are none.
+fn within_quotas(view: &PoolView<'_>, accept: &Bits<Offering>, room: &mut Headroom) -> Option<Bits<Offering>> {
+    let first = accept.iter().find(|one| limits::allows(room, view.capacity(*one)))?;
+    let charge = limits::charge(view, accept, first, room)?;
+    let kept = limits::within(view, accept, &charge, room, 1, false);
+    if !limits::allows(room, &charge) {
+        return None;
+    }
+    limits::take(room, &charge, 1);
+    Some(kept)
 }
 
 fn take_reservations(reserved: &mut BTreeMap<String, i64>, launch: &Launch) {

@@ -10,7 +10,9 @@ use plimsoll_model::overlay;
 use plimsoll_model::plan::{Launch, OfferingChoice, Plan};
 use plimsoll_model::requirements::Operator;
 use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::{DaemonSet, Node, NodeState, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
+use plimsoll_model::snapshot::{
+    DaemonSet, Node, NodeState, Pod, PodShape, PodState, Snapshot, SnapshotIndex, quota_usage_of_launch,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Assumed capacity of launched nodes.
@@ -155,6 +157,8 @@ pub(crate) fn count_limits(
             let listed = kind.offerings.iter().find(|offering| offering.is(choice));
             listed.into_iter().for_each(|offering| usage.raise_to(&kind.limit_usage(offering)));
         }
+        // A quota may select offerings other than the cheapest, whose labels the node has.
+        usage.raise_to(&quota_usage_of_launch(&snapshot.capacity_quotas, launch, catalog, count));
         if let Some(node) = after.nodes.iter_mut().find(|node| node.name.0 == launch.action_id.0) {
             (node.node_pool, node.limit_usage) = (Some(launch.node_pool.clone()), usage);
         }

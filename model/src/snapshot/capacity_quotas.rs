@@ -1,0 +1,267 @@
+//! CapacityQuotas: limits on all nodes that a selector matches, across NodePools.
+
+use super::{Node, NodeState, Snapshot};
+use crate::catalog::{Catalog, InstanceType, Offering};
+use crate::names::label;
+use crate::plan::Launch;
+use crate::requirements::{NodeSelectorRequirement, Operator, selector_matches};
+use crate::resources::Resources;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+const PREFIX: &str = "plimsoll.dev/capacity-quota.";
+/// A label that every instance type has, but that hardly any requirement of a claim names.
+const TYPE_LABEL: &str = "karpenter.k8s.aws/instance-cpu";
+
+/// A CapacityQuota.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct CapacityQuota {
+    /// Key.
+    pub name: String,
+    /// Requirements on labels of nodes, all of which must hold (In, NotIn, Exists, DoesNotExist). Empty matches all
+    /// nodes.
+    pub selector: Vec<NodeSelectorRequirement>,
+    /// Limits; the resource `nodes` is the number of nodes.
+    pub limits: Resources,
+}
+
+/// Resource by which a node counts `resource` against the quota `name`. It limits launches across NodePools, like the
+/// resources of a NodePool's limits do within one.
+#[must_use]
+pub fn quota_resource(name: &str, resource: &str) -> String {
+    format!("{PREFIX}{name}/{resource}")
+}
+
+/// The quota and the resource that a [`quota_resource`] counts, if it is one.
+#[must_use]
+pub fn quota_of_resource(resource: &str) -> Option<(&str, &str)> {
+    // Names of objects contain no slash.
+    resource.strip_prefix(PREFIX)?.split_once('/')
+}
+
+impl CapacityQuota {
+    /// Whether the quota counts a node with these labels. For a requirement on a missing label that may still get a
+    /// value, `open` returns whether one of the possible values satisfies it; otherwise `None`.
+    pub fn matches<'l>(
+        &self,
+        value: impl Fn(&str) -> Option<&'l str>,
+        open: impl Fn(&NodeSelectorRequirement) -> Option<bool>,
+    ) -> bool {
+        self.selector.iter().all(|requirement| {
+            let value = value(&requirement.key);
+            let undecided = if value.is_none() { open(requirement) } else { None };
+            undecided.unwrap_or_else(|| selector_matches(requirement, value))
+        })
+    }
+
+    /// Whether the quota counts a node with these labels, all of which are known.
+    #[must_use]
+    pub fn matches_labels(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.matches(|key| label::lookup(labels, key), |_| None)
+    }
+
+    /// Whether the quota counts the node of a claim, of which only the labels `labels` are known. Labels that a launch
+    /// decides may get any value until it is done.
+    #[must_use]
+    pub fn may_match_claim(&self, labels: &BTreeMap<String, String>) -> bool {
+        let launched = [TYPE_LABEL, label::INSTANCE_TYPE, label::ZONE, label::CAPACITY_TYPE];
+        let is_launched = launched.iter().all(|key| labels.contains_key(*key));
+        let open = |requirement: &NodeSelectorRequirement| {
+            (!is_launched && label::is_well_known(label::normalized(&requirement.key))).then_some(true)
+        };
+        self.matches(|key| label::lookup(labels, key), open)
+    }
+
+    /// Whether the quota counts the node.
+    #[must_use]
+    pub fn counts(&self, node: &Node) -> bool {
+        match node.state {
+            NodeState::InFlight => self.may_match_claim(&node.labels),
+            NodeState::Registered | NodeState::Initialized => self.matches_labels(&node.labels),
+        }
+    }
+
+    /// The limited resources, each with the name of its [`quota_resource`], the resource, and the limit.
+    pub fn resources(&self) -> impl Iterator<Item = (String, &str, i64)> {
+        self.limits.iter().map(|(resource, limit)| (quota_resource(&self.name, resource), resource, limit))
+    }
+
+    /// What `usage` of a counted node adds to the quota, by [`quota_resource`].
+    #[must_use]
+    pub fn charge(&self, usage: &Resources) -> Resources {
+        self.resources().map(|(name, resource, _)| (name, usage.get(resource))).collect()
+    }
+}
+
+/// What the node counts against `quotas`, by [`quota_resource`]. If its limit usage contains such a resource, a launch
+/// has reserved this amount, whatever the labels are.
+#[must_use]
+pub fn quota_usage(quotas: &[CapacityQuota], node: &Node) -> Resources {
+    let mut usage = Resources::new();
+    for quota in quotas {
+        let counts = quota.counts(node);
+        for (name, resource, _) in quota.resources() {
+            let amount = match node.limit_usage.contains(&name) {
+                true => node.limit_usage.get(&name),
+                false if counts => node.limit_usage.get(resource),
+                false => continue,
+            };
+            usage.set(&name, amount);
+        }
+    }
+    usage
+}
+
+/// The most that a launch may add to `quotas`, by [`quota_resource`]: of the first `count` offerings that the launch
+/// lists, the maximum over those whose node the quota may count.
+#[must_use]
+pub fn quota_usage_of_launch(quotas: &[CapacityQuota], launch: &Launch, catalog: &Catalog, count: usize) -> Resources {
+    let mut usage = Resources::new();
+    if quotas.is_empty() {
+        return usage;
+    }
+    for choice in launch.offerings.iter().take(count) {
+        let Some(kind) = catalog.get(&choice.instance_type) else { continue };
+        let Some(offering) = kind.offerings.iter().find(|offering| offering.is(choice)) else { continue };
+        let labels = LaunchLabels { launch, catalog, kind, offering };
+        let counts = |quota: &&CapacityQuota| quota.matches(|key| labels.get(key), |one| labels.open(one));
+        let counting: Vec<&CapacityQuota> = quotas.iter().filter(counts).collect();
+        if !counting.is_empty() {
+            let added = kind.limit_usage(offering);
+            counting.iter().for_each(|quota| usage.raise_to(&quota.charge(&added)));
+        }
+    }
+    usage
+}
+
+/// Labels of the node that a launch gets if it buys `offering`.
+struct LaunchLabels<'a> {
+    launch: &'a Launch,
+    catalog: &'a Catalog,
+    kind: &'a InstanceType,
+    offering: &'a Offering,
+}
+
+impl<'a> LaunchLabels<'a> {
+    fn get(&self, key: &str) -> Option<&'a str> {
+        let Self { launch, catalog, kind, offering } = *self;
+        let key = label::normalized(key);
+        let value = match key {
+            label::ZONE => &offering.zone,
+            label::ZONE_ID => &offering.zone_id,
+            label::CAPACITY_TYPE => offering.capacity_type.as_str(),
+            label::INSTANCE_TYPE => &kind.name,
+            label::ARCH => &kind.architecture,
+            label::REGION => &catalog.region,
+            label::NODE_POOL => launch.node_pool.as_str(),
+            label::EC2_NODE_CLASS => &launch.node_class,
+            label::OS => self.operating_system(),
+            label::REGISTERED | label::INITIALIZED => "true",
+            _ => {
+                let listed = || kind.labels.get(key).or_else(|| launch.labels.get(key)).map(String::as_str);
+                return offering.reservation_label(key).or_else(listed).or_else(|| self.pinned(key));
+            }
+        };
+        Some(value).filter(|value| !value.is_empty())
+    }
+
+    /// The value of a label for which the launch requires exactly one.
+    fn pinned(&self, key: &str) -> Option<&'a str> {
+        self.required(key).find_map(|requirement| match (requirement.operator, requirement.values.as_slice()) {
+            (Operator::In, [value]) => Some(value.as_str()),
+            _ => None,
+        })
+    }
+
+    /// If the launch chooses the value of the label, which neither the type nor the template sets: whether one of its
+    /// values satisfies the requirement.
+    fn open(&self, requirement: &NodeSelectorRequirement) -> Option<bool> {
+        let key = label::normalized(&requirement.key);
+        if label::is_well_known(key) && key != label::INSTANCE_TENANCY {
+            return None;
+        }
+        if let Some(listed) = self.required(key).find(|one| one.operator == Operator::In) {
+            let is_allowed = |value: &&String| self.required(key).all(|one| selector_matches(one, Some(value)));
+            let mut possible = listed.values.iter().filter(is_allowed);
+            return Some(possible.any(|value| selector_matches(requirement, Some(value))));
+        }
+        let has_label = self.required(key).any(|one| one.operator == Operator::Exists || one.operator.is_bound());
+        has_label.then_some(requirement.operator != Operator::DoesNotExist)
+    }
+
+    fn operating_system(&self) -> &'a str {
+        let is_allowed = |system: &&String| self.required(label::OS).all(|one| selector_matches(one, Some(system)));
+        let systems = &self.kind.operating_systems;
+        systems.iter().find(is_allowed).or_else(|| systems.first()).map_or("", String::as_str)
+    }
+
+    fn required(&self, key: &str) -> impl Iterator<Item = &'a NodeSelectorRequirement> {
+        self.launch.requirements.iter().filter(move |one| label::normalized(&one.key) == label::normalized(key))
+    }
+}
+
+/// What the snapshot's nodes leave of each limit of its CapacityQuotas, by [`quota_resource`]. Nodes being deleted still
+/// count.
+#[must_use]
+pub fn free_quotas(snapshot: &Snapshot) -> BTreeMap<String, i64> {
+    let quotas = &snapshot.capacity_quotas;
+    let limits = quotas.iter().flat_map(|quota| quota.resources().map(|(name, _, limit)| (name, limit)));
+    let mut free: BTreeMap<String, i64> = limits.collect();
+    if free.is_empty() {
+        return free;
+    }
+    for node in &snapshot.nodes {
+        for (name, amount) in quota_usage(quotas, node).iter() {
+            free.entry(name.to_owned()).and_modify(|free| *free = free.saturating_sub(amount));
+        }
+    }
+    free
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quota(key: &str, operator: Operator, values: &[&str]) -> CapacityQuota {
+        let selector = vec![NodeSelectorRequirement::new(key, operator, values.iter().copied())];
+        CapacityQuota { name: "q".to_owned(), selector, limits: Resources::from([("cpu", 4000), ("nodes", 2)]) }
+    }
+
+    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn names_of_resources_can_be_read_back() {
+        let name = quota_resource("team-a.eu", "nvidia.com/gpu");
+        assert_eq!(quota_of_resource(&name), Some(("team-a.eu", "nvidia.com/gpu")));
+        assert_eq!(quota_of_resource("nvidia.com/gpu"), None);
+    }
+
+    #[test]
+    fn a_claim_counts_while_its_launch_may_still_choose_the_label() {
+        let zone_a = quota(label::ZONE, Operator::In, &["a"]);
+        assert!(zone_a.may_match_claim(&labels(&[])));
+        assert!(!zone_a.matches_labels(&labels(&[])), "a node without zone");
+        assert!(!zone_a.may_match_claim(&labels(&[(label::ZONE, "b")])));
+        let team = quota("team", Operator::In, &["a"]);
+        assert!(!team.may_match_claim(&labels(&[])), "no launch adds the label");
+        assert!(team.may_match_claim(&labels(&[("team", "a")])));
+        let launched = labels(&[
+            (TYPE_LABEL, "4"),
+            (label::INSTANCE_TYPE, "m5.xlarge"),
+            (label::ZONE, "a"),
+            (label::CAPACITY_TYPE, "spot"),
+        ]);
+        let gpus = quota("karpenter.k8s.aws/instance-gpu-name", Operator::Exists, &[]);
+        assert!(gpus.may_match_claim(&labels(&[])) && !gpus.may_match_claim(&launched));
+    }
+
+    #[test]
+    fn the_charge_has_only_limited_resources() {
+        let charge =
+            quota("team", Operator::Exists, &[]).charge(&Resources::from([("cpu", 2000), ("memory", 7), ("nodes", 1)]));
+        let expected = [("plimsoll.dev/capacity-quota.q/cpu", 2000), ("plimsoll.dev/capacity-quota.q/nodes", 1)];
+        assert_eq!(charge, Resources::from(expected));
+    }
+}
