@@ -1,5 +1,5 @@
-//! A case: one fault at one place of one flow. Its name identifies it completely, so that a case that failed can be run
-//! again.
+//! A case: one fault at one place of one flow, and possibly faults of watches beside it. Its name identifies it
+//! completely, so that a case that failed can be run again.
 
 use super::flow::Flow;
 use plimsoll_sim::apiserver::ResourceId;
@@ -173,34 +173,49 @@ pub(super) enum Fault {
 pub(super) struct Case {
     pub(super) flow: Flow,
     pub(super) fault: Fault,
+    /// Faults at the same time. Only cases that are asked for have them.
+    pub(super) also: Vec<Fault>,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Write { client, operation, number, fault } => {
+                write!(f, "{client}/{operation}/{number}/{}", fault.name())
+            }
+            Self::Watch { service, resource, fault } => write!(f, "{service}/watch/{resource}/{}", fault.name()),
+        }
+    }
+}
+
+impl Fault {
+    fn parse(text: &str) -> Option<Self> {
+        let parts: Vec<&str> = text.split('/').collect();
+        let [client, what, which, fault] = parts.as_slice() else { return None };
+        let client = (*client).to_owned();
+        if *what == "watch" {
+            return Some(Self::Watch { service: client, resource: plural(which)?, fault: WatchFault::parse(fault)? });
+        }
+        let (operation, number) = (Operation::parse(what)?, which.parse().ok()?);
+        Some(Self::Write { client, operation, number, fault: WriteFault::parse(fault)? })
+    }
 }
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/", self.flow.name())?;
-        match &self.fault {
-            Fault::Write { client, operation, number, fault } => {
-                write!(f, "{client}/{operation}/{number}/{}", fault.name())
-            }
-            Fault::Watch { service, resource, fault } => write!(f, "{service}/watch/{resource}/{}", fault.name()),
-        }
+        write!(f, "{}/{}", self.flow.name(), self.fault)?;
+        self.also.iter().try_for_each(|fault| write!(f, "+{fault}"))
     }
 }
 
 impl Case {
     /// Parses the name of a case.
     pub(super) fn parse(name: &str) -> Option<Self> {
-        let parts: Vec<&str> = name.split('/').collect();
-        let [flow, client, what, which, fault] = parts.as_slice() else { return None };
-        let flow = Flow::parse(flow)?;
-        let client = (*client).to_owned();
-        let fault = if *what == "watch" {
-            Fault::Watch { service: client, resource: plural(which)?, fault: WatchFault::parse(fault)? }
-        } else {
-            let (operation, number) = (Operation::parse(what)?, which.parse().ok()?);
-            Fault::Write { client, operation, number, fault: WriteFault::parse(fault)? }
-        };
-        Some(Self { flow, fault })
+        let (flow, faults) = name.split_once('/')?;
+        let mut faults = faults.split('+').map(Fault::parse);
+        let (flow, fault) = (Flow::parse(flow)?, faults.next()??);
+        let also = faults.collect::<Option<Vec<Fault>>>()?;
+        Some(Self { flow, fault, also })
     }
 }
 
@@ -210,11 +225,17 @@ fn a_case_is_its_name() {
         "launch/actuator-0-1/patch-nodeclaims.status/2/crash-after",
         "drain/actuator-1-1/CreateFleet/1/late",
         "removal/watcher/watch/pods/reordered",
+        "removal/actuator-0-1/patch-nodeclaims/1/answer-lost+watcher/watch/nodeclaims/stale+watcher/watch/nodes/stale",
     ] {
         assert_eq!(Case::parse(name).unwrap().to_string(), name);
     }
-    for bad in ["launch", "launch/a/b/1/late", "nothing/actuator-0-1/CreateFleet/1/late", "launch/a/CreateFleet/1/soon"]
-    {
+    for bad in [
+        "launch",
+        "launch/a/b/1/late",
+        "nothing/actuator-0-1/CreateFleet/1/late",
+        "launch/a/CreateFleet/1/soon",
+        "launch/a/CreateFleet/1/late+",
+    ] {
         assert!(Case::parse(bad).is_none(), "{bad}");
     }
 }

@@ -66,13 +66,11 @@ pub(super) async fn settle(flow: Flow, scene: &mut Scene, mut incident: Option<I
 
 /// Runs a case and checks the invariants.
 pub(super) async fn play(case: &Case) {
-    let Case { flow, fault } = case;
+    let Case { flow, fault, also } = case;
     let (mut scene, mark) = begin(*flow).await;
     let incident = arm(&scene, fault);
-    // Faults of watches beside the one of the case, for example `watcher/watch/nodes/stale`.
-    for also in std::env::var("PLIMSOLL_ALSO").unwrap_or_default().split(',').filter(|it| !it.is_empty()) {
-        let more = Case::parse(&format!("{}/{also}", flow.name())).unwrap();
-        drop(arm(&scene, &more.fault));
+    for also in also {
+        drop(arm(&scene, also));
     }
     flow.act(&scene);
     settle(*flow, &mut scene, incident).await;

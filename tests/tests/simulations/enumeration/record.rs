@@ -36,7 +36,7 @@ pub(super) async fn cases(flow: Flow) -> Vec<Case> {
             faults.push(Fault::Watch { service: service.clone(), resource, fault });
         }
     }
-    faults.into_iter().map(|fault| Case { flow, fault }).collect()
+    faults.into_iter().map(|fault| Case { flow, fault, also: Vec::new() }).collect()
 }
 
 /// Writes since the mark, by client and kind.
