@@ -1,5 +1,6 @@
 //! The scenarios. Each runs in its own environment and returns figures, or an error that describes the failure.
 
+mod api_server;
 mod bind_pods;
 mod by_hand;
 mod capacity;
@@ -67,6 +68,15 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         installed: true,
         plimsoll: Plimsoll::Absent,
         play: harness::play,
+    },
+    Scenario {
+        name: "api-server",
+        shows: "the real API server passes the tests that the simulated one passes",
+        region: REGION,
+        cluster: "api-server",
+        installed: true,
+        plimsoll: Plimsoll::Absent,
+        play: api_server::play,
     },
     Scenario {
         name: "rights",
