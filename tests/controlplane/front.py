@@ -9,17 +9,17 @@ certificates that `controlplane start` writes. The first line on stdout is its a
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import json
-import socket
 import ssl
-import threading
 from pathlib import Path
 
 HEAD_MAX = 1 << 20
 CHUNK = 1 << 16
 
 
-def main() -> None:
+async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", required=True)
     parser.add_argument("--pki", type=Path, required=True)
@@ -29,39 +29,35 @@ def main() -> None:
     served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     served.load_cert_chain(args.pki / "apiserver.crt", args.pki / "apiserver.key")
     trusted = ssl.create_default_context(cafile=str(args.pki / "ca.crt"))
-    listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-    print(json.dumps({"server": f"https://127.0.0.1:{listener.getsockname()[1]}"}), flush=True)
-    while True:
-        connection, _ = listener.accept()
-        target = (host, int(port))
-        threading.Thread(target=_serve, args=(connection, served, trusted, target, args.version_file), daemon=True).start()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A broken connection ends its request.
+        with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            await _serve(reader, writer, trusted, (host, int(port)), args.version_file)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=served, limit=HEAD_MAX, backlog=128)
+    print(json.dumps({"server": f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"}), flush=True)
+    await server.serve_forever()
 
 
-def _serve(plain: socket.socket, served: ssl.SSLContext, trusted: ssl.SSLContext, target: tuple[str, int], file: Path) -> None:
-    """One request of one connection; a broken connection ends it."""
-    try:
-        with served.wrap_socket(plain, server_side=True) as client:
-            head, rest = _head(client)
-            if head.startswith(b"GET /version "):
-                client.sendall(_version(file.read_text().strip()))
-                return
-            with trusted.wrap_socket(socket.create_connection(target), server_hostname=target[0]) as server:
-                server.sendall(_closing(head) + rest)
-                threading.Thread(target=_copy, args=(client, server), daemon=True).start()
-                _copy(server, client)
-    except (OSError, ValueError):
-        pass
-
-
-def _head(client: ssl.SSLSocket) -> tuple[bytes, bytes]:
-    data = b""
-    while b"\r\n\r\n" not in data:
-        more = client.recv(CHUNK)
-        if not more or len(data) > HEAD_MAX:
-            raise ValueError("no request")
-        data += more
-    head, _, rest = data.partition(b"\r\n\r\n")
-    return head, rest
+async def _serve(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, trusted: ssl.SSLContext, target: tuple[str, int], file: Path
+) -> None:
+    """One request of one connection. One thread does all work: two threads must not use one TLS connection at a time."""
+    head = (await reader.readuntil(b"\r\n\r\n")).removesuffix(b"\r\n\r\n")
+    if head.startswith(b"GET /version "):
+        writer.write(_version(file.read_text().strip()))
+        await writer.drain()
+        return
+    answers, requests = await asyncio.open_connection(*target, ssl=trusted, server_hostname=target[0])
+    requests.write(_closing(head))
+    copies = [asyncio.create_task(_copy(reader, requests)), asyncio.create_task(_copy(answers, writer))]
+    # The client ends the connection only after the response, or because it gives up.
+    _, others = await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
+    for other in others:
+        other.cancel()
+    requests.close()
 
 
 def _closing(head: bytes) -> bytes:
@@ -77,13 +73,12 @@ def _version(version: str) -> bytes:
     return f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
 
 
-def _copy(source: ssl.SSLSocket, sink: ssl.SSLSocket) -> None:
-    try:
-        while data := source.recv(CHUNK):
-            sink.sendall(data)
-    except (OSError, ValueError):
-        pass
+async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await source.read(CHUNK):
+            sink.write(data)
+            await sink.drain()
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(main())
