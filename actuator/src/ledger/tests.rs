@@ -18,25 +18,33 @@ fn plan(ledger: &Ledger, snapshot_sequence: u64) -> PlanContext {
     PlanContext { driver: driver(1), position: ledger.position(), snapshot_sequence, virtual_pods: Arc::default() }
 }
 
-fn catalog() -> Catalog {
-    let offering = |price: i64| Offering {
-        zone: "a".to_owned(),
+/// An offering of Spot capacity.
+pub(super) fn offering(zone: &str, price: i64) -> Offering {
+    Offering {
+        zone: zone.to_owned(),
         zone_id: String::new(),
         capacity_type: CapacityType::Spot,
         price: MicroUsdPerHour(price),
         available: true,
         list_price: None,
         reservation: None,
-    };
-    let of = |name: &str, cpu: i64| InstanceType {
+    }
+}
+
+pub(super) fn instance_type(name: &str, cpu: i64, offerings: Vec<Offering>) -> InstanceType {
+    InstanceType {
         name: name.to_owned(),
         architecture: "amd64".to_owned(),
         operating_systems: vec!["linux".to_owned()],
         capacity: Resources::from([("cpu", cpu)]),
         overhead: Resources::new(),
         labels: BTreeMap::new(),
-        offerings: vec![offering(cpu * 10)],
-    };
+        offerings,
+    }
+}
+
+fn catalog() -> Catalog {
+    let of = |name: &str, cpu: i64| instance_type(name, cpu, vec![offering("a", cpu * 10)]);
     Catalog { region: "r".to_owned(), instance_types: vec![of("large", 4000), of("small", 1000)] }
 }
 

@@ -1,7 +1,8 @@
 use super::*;
 use crate::ledger::handle::LedgerHandle;
+use crate::ledger::tests::{instance_type, offering};
 use crate::ledger::{Admission, ClaimSeed, Driver, PlanContext, PoolFacts, reserved_text};
-use plimsoll_model::catalog::{CapacityType, InstanceType, Offering};
+use plimsoll_model::catalog::{CapacityType, InstanceType};
 use plimsoll_model::identity::NodePoolName;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::{annotation, label};
@@ -29,23 +30,9 @@ fn quota(name: &str, selector: &[(&str, &str)], limits: &[(&str, i64)]) -> Capac
 
 /// `large` with 4 and `small` with 1 CPU, each in two zones.
 fn catalog() -> Catalog {
-    let offering = |zone: &str| Offering {
-        zone: zone.to_owned(),
-        zone_id: String::new(),
-        capacity_type: CapacityType::Spot,
-        price: MicroUsdPerHour(1),
-        available: true,
-        list_price: None,
-        reservation: None,
-    };
     let of = |name: &str, cpu: i64| InstanceType {
-        name: name.to_owned(),
-        architecture: "amd64".to_owned(),
-        operating_systems: vec!["linux".to_owned()],
-        capacity: Resources::from([("cpu", cpu)]),
-        overhead: Resources::new(),
         labels: labels(&[("karpenter.k8s.aws/instance-cpu", &(cpu / 1000).to_string())]),
-        offerings: ZONES.iter().map(|zone| offering(zone)).collect(),
+        ..instance_type(name, cpu, ZONES.iter().map(|zone| offering(zone, 1)).collect())
     };
     Catalog { region: "r".to_owned(), instance_types: vec![of("large", 4000), of("small", 1000)] }
 }
