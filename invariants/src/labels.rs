@@ -146,10 +146,8 @@ pub(crate) fn pool_problem(
         Some(value) => !parsed.has(value),
         // The launch chooses a tenancy that the pool allows.
         None if parsed.key == label::INSTANCE_TENANCY => !label::TENANCIES.iter().any(|tenancy| parsed.has(tenancy)),
-        None => {
-            let is_open = label::is_of_launch(&parsed.key);
-            !parsed.allows_absence() && label::is_well_known(&parsed.key) && !is_open
-        }
+        None if label::is_of_launch(&parsed.key) => false,
+        None => !parsed.allows_absence() && label::is_well_known(&parsed.key),
     };
     let (wanted, _) = pool.requirements.iter().zip(requirements).find(unmet)?;
     Some(format!("requirement of the pool on {}", wanted.key))
