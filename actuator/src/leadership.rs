@@ -126,7 +126,7 @@ async fn lead(
 /// Builds the ledger from a live list: the watch cache may lag behind a former leader's writes.
 async fn take_over(process: &Process, guard: LeaseGuard, pause: watch::Receiver<Option<String>>) -> Term {
     let claims = list_claims(&process.connections.reads()).await;
-    let seeds: Vec<_> = claims.iter().map(seed).collect();
+    let seeds: Vec<_> = claims.iter().map(|claim| seed(claim, None)).collect();
     let fence = Fence::new(guard, claims.iter().filter_map(epoch_of).max(), pause);
     let (ledger, problems) = Ledger::from_claims(fence.epoch(), &seeds);
     for problem in problems {
@@ -139,7 +139,7 @@ async fn take_over(process: &Process, guard: LeaseGuard, pause: watch::Receiver<
 /// Adds claims that a former leader's last calls created.
 async fn adopt_late_claims(reads: &Reads, ledger: &LedgerHandle) {
     for claim in list_claims(reads).await {
-        if let Err(problem) = ledger.with(|ledger| ledger.adopt(&seed(&claim))) {
+        if let Err(problem) = ledger.with(|ledger| ledger.adopt(&seed(&claim, None))) {
             tracing::error!(%problem, "NodePool launches nothing until the annotation is fixed or the NodeClaim is deleted");
         }
     }

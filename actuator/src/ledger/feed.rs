@@ -25,6 +25,7 @@ use plimsoll_model::quantity::parse_resources;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_model::time::{Millis, Timestamp};
 use preferences::Preferences;
+use quotas::InvalidQuotas;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,6 +67,7 @@ pub struct Feed {
     nodes: BTreeMap<NodeName, NodeFacts>,
     pools: BTreeSet<NodePoolName>,
     preferences: Preferences,
+    invalid_quotas: InvalidQuotas,
 }
 
 /// State of a reserved pod at the last pass.
@@ -107,6 +109,7 @@ impl Feed {
     pub fn pass(&mut self, deps: &Sources) {
         // A pool that is known may launch, so its quotas must be known before.
         quotas::refresh(deps);
+        self.invalid_quotas.report(&deps.stores.quotas.state());
         refresh_pools(deps, &mut self.pools);
         self.claims(deps);
         let pods = deps.stores.pods.state();
@@ -120,50 +123,48 @@ impl Feed {
         let now = deps.clock.timestamp();
         let mut present = BTreeSet::new();
         for claim in &claims {
-            let seed = quotas::with_labels_of_node(deps, seed(claim));
-            present.insert(seed.name.clone());
-            let (is_recorded, unreadable) =
-                deps.ledger.read(|ledger| (ledger.knows(&seed.name), ledger.is_unreadable(&seed.name)));
+            let name = claim.metadata.name.as_deref().unwrap_or_default();
+            let node = seeds::node_name(claim).and_then(|node| deps.stores.nodes.get(node));
+            let seed = || seed(claim, node.as_deref());
+            present.insert(name.to_owned());
+            let (is_recorded, unreadable) = deps.ledger.read(|ledger| (ledger.knows(name), ledger.is_unreadable(name)));
             if !is_recorded {
                 // A claim that was seen before but is unknown to the ledger is gone. The watch cache lags, but not for
                 // long.
-                let since = *self.unknown.entry(seed.name.clone()).or_insert(now);
-                if self.claims.contains(&seed.name) && since.plus(LAG) > now {
+                let since = *self.unknown.entry(name.to_owned()).or_insert(now);
+                if self.claims.contains(name) && since.plus(LAG) > now {
                     continue;
                 }
-                adopt(deps, &seed);
-            } else if unreadable && self.unreadable.get(&seed.name) != Some(&seed) {
+                adopt(deps, &seed());
+            } else if unreadable {
                 // The annotations may have been repaired.
-                adopt(deps, &seed);
-                self.unreadable.insert(seed.name.clone(), seed.clone());
+                let seed = seed();
+                if self.unreadable.get(name) != Some(&seed) {
+                    adopt(deps, &seed);
+                    self.unreadable.insert(name.to_owned(), seed);
+                }
             }
-            let differs = deps.ledger.read(|ledger| {
-                ledger.claim(&seed.name).is_some_and(|view| {
-                    (seed.node.is_some() && view.node != seed.node.as_ref())
-                        || (seed.initialized && !view.initialized)
-                        || (seed.deleting && !view.deleting)
-                        || view.labels != &seed.labels
-                        || (seed.capacity.is_some() && !view.launched)
-                        || (view.launched && claim.price().is_some_and(|price| view.price() != Some(price)))
-                })
+            let has_changed = deps.ledger.read(|ledger| {
+                ledger.claim(name).is_some_and(|view| seeds::has_changed(&view, claim, node.as_deref()))
             });
-            if differs {
+            if has_changed {
+                let seed = seed();
                 deps.ledger.with(|ledger| {
-                    if let Some(node) = seed.node.clone() {
-                        ledger.node_of(&seed.name, node);
+                    if let Some(node) = seed.node {
+                        ledger.node_of(name, node);
                     }
-                    if let Some(capacity) = seed.capacity.clone() {
-                        ledger.launched(&seed.name, capacity);
+                    if let Some(capacity) = seed.capacity {
+                        ledger.launched(name, capacity);
                     }
-                    ledger.labelled(&seed.name, seed.labels.clone());
+                    ledger.labelled(name, seed.labels);
                     if let Some(price) = claim.price() {
-                        ledger.priced(&seed.name, price);
+                        ledger.priced(name, price);
                     }
                     if seed.initialized {
-                        ledger.initialized(&seed.name, now);
+                        ledger.initialized(name, now);
                     }
                     if seed.deleting {
-                        ledger.deleting(&seed.name);
+                        ledger.deleting(name);
                     }
                 });
             }

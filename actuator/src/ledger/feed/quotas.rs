@@ -1,9 +1,10 @@
 //! CapacityQuotas, and the Nodes without NodeClaim that they count.
 
 use super::Sources;
-use crate::ledger::{ClaimSeed, UnmanagedNode};
+use crate::ledger::UnmanagedNode;
 use crate::stores::provider_id;
 use k8s_openapi::api::core::v1::Node;
+use plimsoll_api::{CapacityQuota as ApiQuota, NodeClaim};
 use plimsoll_model::identity::NodeName;
 use plimsoll_model::names::{NODES_RESOURCE, label, taint};
 use plimsoll_model::quantity::parse_resources;
@@ -13,27 +14,15 @@ use std::sync::Arc;
 
 /// Updates the quotas of the ledger. Must run again before each admission.
 pub fn refresh(deps: &Sources) {
-    let quotas: Vec<CapacityQuota> = deps
-        .stores
-        .quotas
-        .state()
-        .iter()
-        .filter_map(|quota| {
-            let read = plimsoll_snapshot::capacity_quotas::read(quota);
-            read.inspect_err(|fault| {
-                let quota = quota.metadata.name.as_deref().unwrap_or_default();
-                tracing::warn!(
-                    quota,
-                    field = fault.field,
-                    message = fault.message,
-                    "CapacityQuota is invalid, ignored"
-                );
-            })
-            .ok()
-        })
-        .collect();
+    let read = deps.stores.quotas.state();
+    let quotas: Vec<CapacityQuota> =
+        read.iter().filter_map(|quota| plimsoll_snapshot::capacity_quotas::read(quota).ok()).collect();
     // Most clusters have no quota, but many nodes.
-    let nodes = if quotas.is_empty() { BTreeMap::new() } else { unmanaged_nodes(deps) };
+    let nodes = if quotas.is_empty() {
+        BTreeMap::new()
+    } else {
+        unmanaged_nodes(&deps.stores.claims.state(), &deps.stores.nodes.state())
+    };
     let is_known = deps.ledger.read(|ledger| ledger.quotas() == quotas && *ledger.unmanaged_nodes() == nodes);
     if !is_known {
         deps.ledger.with(|ledger| {
@@ -43,9 +32,31 @@ pub fn refresh(deps: &Sources) {
     }
 }
 
+/// The invalid quotas that were reported, each with its problem.
+#[derive(Debug, Default)]
+pub(super) struct InvalidQuotas(BTreeMap<String, String>);
+
+impl InvalidQuotas {
+    /// Logs each invalid quota once, and again when its problem changes. Returns the names of those logged.
+    pub(super) fn report(&mut self, quotas: &[Arc<ApiQuota>]) -> Vec<String> {
+        let problem = |quota: &Arc<ApiQuota>| {
+            let fault = plimsoll_snapshot::capacity_quotas::read(quota).err()?;
+            Some((quota.metadata.name.clone().unwrap_or_default(), fault.to_string()))
+        };
+        let invalid: BTreeMap<String, String> = quotas.iter().filter_map(problem).collect();
+        let new = invalid.iter().filter(|(name, problem)| self.0.get(*name) != Some(*problem));
+        let reported = new.map(|(quota, problem)| {
+            tracing::warn!(quota, problem, "CapacityQuota is invalid, ignored");
+            quota.clone()
+        });
+        let reported = reported.collect();
+        self.0 = invalid;
+        reported
+    }
+}
+
 /// Nodes that no NodeClaim is for. A Node that will get its claim is counted by the claim.
-fn unmanaged_nodes(deps: &Sources) -> BTreeMap<NodeName, UnmanagedNode> {
-    let claims = deps.stores.claims.state();
+fn unmanaged_nodes(claims: &[Arc<NodeClaim>], nodes: &[Arc<Node>]) -> BTreeMap<NodeName, UnmanagedNode> {
     let names: BTreeSet<&str> = claims.iter().filter_map(|claim| claim.status.as_ref()?.node_name.as_deref()).collect();
     let providers: BTreeSet<&str> = claims.iter().filter_map(|claim| provider_id(claim)).collect();
     let is_unmanaged = |node: &Arc<Node>| {
@@ -60,7 +71,6 @@ fn unmanaged_nodes(deps: &Sources) -> BTreeMap<NodeName, UnmanagedNode> {
             && !taints.any(|one| one.key == taint::UNREGISTERED)
             && !starts
     };
-    let nodes = deps.stores.nodes.state();
     let unmanaged = nodes.iter().filter(|node| is_unmanaged(node)).map(|node| {
         let listed = node.status.as_ref().and_then(|status| status.capacity.as_ref());
         let amounts = listed.into_iter().flatten().map(|(name, amount)| (name.as_str(), amount.0.as_str()));
@@ -72,12 +82,5 @@ fn unmanaged_nodes(deps: &Sources) -> BTreeMap<NodeName, UnmanagedNode> {
     unmanaged.collect()
 }
 
-/// The claim with the labels of its Node, once the Node is registered. Users may change them.
-pub(super) fn with_labels_of_node(deps: &Sources, mut seed: ClaimSeed) -> ClaimSeed {
-    let node = seed.node.as_ref().and_then(|node| deps.stores.nodes.get(node.as_str()));
-    let labels = node.and_then(|node| node.metadata.labels.clone());
-    if let Some(labels) = labels.filter(|labels| labels.contains_key(label::REGISTERED)) {
-        seed.labels = labels;
-    }
-    seed
-}
+#[cfg(test)]
+mod tests;

@@ -1,47 +1,92 @@
-//! Converts a NodeClaim to the ledger's input.
+//! Converts a NodeClaim and its Node to the ledger's input.
 
 use crate::ledger::ClaimSeed;
+use crate::ledger::claims::ClaimView;
+use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::{NodeClaim, Operator, condition};
 use plimsoll_model::identity::{NodeName, NodePoolName};
 use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, label};
 use plimsoll_model::quantity::parse_resources;
+use plimsoll_model::resources::Resources;
 use std::collections::BTreeMap;
+
+/// Labels of the claim's Node once it is registered, since users may change them, or those that it is certain to get.
+fn borrowed_labels<'a>(claim: &'a NodeClaim, node: Option<&'a Node>) -> BTreeMap<&'a str, &'a str> {
+    let pairs = |labels: &'a BTreeMap<String, String>| labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let of_node = node.and_then(|node| node.metadata.labels.as_ref());
+    if let Some(labels) = of_node.filter(|labels| labels.contains_key(label::REGISTERED)) {
+        return pairs(labels).collect();
+    }
+    let decided = claim.spec.requirements.iter().filter_map(|requirement| {
+        let (Operator::In, [value]) = (requirement.operator, requirement.values.as_slice()) else { return None };
+        Some((requirement.key.as_str(), value.as_str()))
+    });
+    let own = claim.metadata.labels.iter().flat_map(pairs);
+    let class = (label::EC2_NODE_CLASS, claim.spec.node_class_ref.name.as_str());
+    decided.chain(own).chain([class]).collect()
+}
 
 /// Labels that the node of a claim is certain to get.
 #[must_use]
 pub fn labels(claim: &NodeClaim) -> BTreeMap<String, String> {
-    let mut labels = BTreeMap::new();
-    for requirement in &claim.spec.requirements {
-        if let (Operator::In, [value]) = (requirement.operator, requirement.values.as_slice()) {
-            labels.insert(requirement.key.clone(), value.clone());
-        }
-    }
-    labels.extend(claim.metadata.labels.clone().unwrap_or_default());
-    labels.insert(label::EC2_NODE_CLASS.to_owned(), claim.spec.node_class_ref.name.clone());
-    labels
+    owned(&borrowed_labels(claim, None))
+}
+
+fn owned(labels: &BTreeMap<&str, &str>) -> BTreeMap<String, String> {
+    labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
 /// Unreadable capacity counts as none; the API server validates it.
 #[must_use]
-pub fn seed(claim: &NodeClaim) -> ClaimSeed {
+pub fn seed(claim: &NodeClaim, node: Option<&Node>) -> ClaimSeed {
     let metadata = &claim.metadata;
-    let status = claim.status.clone().unwrap_or_default();
-    let launched = status.provider_id.as_deref().is_some_and(|id| !id.is_empty());
-    let amounts = status.capacity.iter().map(|(name, amount)| (name.as_str(), amount.0.as_str()));
-    let capacity = parse_resources(amounts).ok().filter(|capacity| launched && !capacity.is_empty());
     let pool = metadata.labels.as_ref().and_then(|labels| labels.get(label::NODE_POOL)).cloned().unwrap_or_default();
     ClaimSeed {
         name: metadata.name.clone().unwrap_or_default(),
         pool: NodePoolName(pool),
         annotations: metadata.annotations.clone().unwrap_or_default(),
-        labels: labels(claim),
-        node: status.node_name.clone().filter(|node| !node.is_empty()).map(NodeName),
-        capacity: capacity.map(|mut capacity| {
-            capacity.set(NODES_RESOURCE, 1);
-            claim.price().iter().for_each(|price| capacity.set(USD_PER_HOUR_RESOURCE, price.0));
-            capacity
-        }),
-        initialized: condition::is_true(&status.conditions, condition::node_claim::INITIALIZED),
+        labels: owned(&borrowed_labels(claim, node)),
+        node: node_name(claim).map(|name| NodeName(name.to_owned())),
+        capacity: capacity(claim),
+        initialized: is_initialized(claim),
         deleting: metadata.deletion_timestamp.is_some(),
     }
 }
+
+/// Whether the claim or its Node says something that the ledger has not recorded. Runs for each claim at each pass, so
+/// it copies nothing.
+pub(super) fn has_changed(view: &ClaimView<'_>, claim: &NodeClaim, node: Option<&Node>) -> bool {
+    let name = node_name(claim);
+    let labels = borrowed_labels(claim, node);
+    let recorded = view.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    (name.is_some() && view.node.map(|node| node.as_str()) != name)
+        || (!view.initialized && is_initialized(claim))
+        || (!view.deleting && claim.metadata.deletion_timestamp.is_some())
+        || !recorded.eq(labels)
+        || (!view.launched && capacity(claim).is_some())
+        || (view.launched && claim.price().is_some_and(|price| view.price() != Some(price)))
+}
+
+/// Name of the claim's Node, once it is registered.
+pub(super) fn node_name(claim: &NodeClaim) -> Option<&str> {
+    claim.status.as_ref()?.node_name.as_deref().filter(|node| !node.is_empty())
+}
+
+fn is_initialized(claim: &NodeClaim) -> bool {
+    let status = claim.status.as_ref();
+    status.is_some_and(|status| condition::is_true(&status.conditions, condition::node_claim::INITIALIZED))
+}
+
+/// Capacity and price of a launched claim, and `nodes: 1`.
+fn capacity(claim: &NodeClaim) -> Option<Resources> {
+    let status = claim.status.as_ref()?;
+    status.provider_id.as_deref().filter(|id| !id.is_empty())?;
+    let amounts = status.capacity.iter().map(|(name, amount)| (name.as_str(), amount.0.as_str()));
+    let mut capacity = parse_resources(amounts).ok().filter(|capacity| !capacity.is_empty())?;
+    capacity.set(NODES_RESOURCE, 1);
+    claim.price().iter().for_each(|price| capacity.set(USD_PER_HOUR_RESOURCE, price.0));
+    Some(capacity)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+use super::*;
+use crate::ledger::Ledger;
+use serde_json::{Value, json};
+
+fn claim(status: &Value) -> NodeClaim {
+    let claim = json!({
+        "metadata": {"name": "c", "labels": {"karpenter.sh/nodepool": "default"}},
+        "spec": {
+            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "large"},
+            "requirements": [
+                {"key": "team", "operator": "In", "values": ["a"]},
+                {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["zone-a", "zone-b"]},
+            ],
+        },
+        "status": status,
+    });
+    serde_json::from_value(claim).unwrap()
+}
+
+fn node(labels: &Value) -> Node {
+    serde_json::from_value(json!({"metadata": {"name": "n", "labels": labels}})).unwrap()
+}
+
+fn text(labels: &BTreeMap<String, String>) -> Vec<(&str, &str)> {
+    labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
+}
+
+#[test]
+fn labels_are_those_of_a_registered_node_or_certain_ones() {
+    let certain = [("karpenter.k8s.aws/ec2nodeclass", "large"), ("karpenter.sh/nodepool", "default"), ("team", "a")];
+    let claim = claim(&json!({}));
+    assert_eq!(text(&labels(&claim)), certain);
+    assert_eq!(text(&seed(&claim, Some(&node(&json!({"team": "b"})))).labels), certain, "not registered yet");
+    let registered = node(&json!({"team": "b", "karpenter.sh/registered": "true"}));
+    let own = [("karpenter.sh/registered", "true"), ("team", "b")];
+    assert_eq!(text(&seed(&claim, Some(&registered)).labels), own);
+}
+
+#[test]
+fn each_fact_of_a_claim_is_news_until_it_is_recorded() {
+    let recorded = |claim: &NodeClaim, node: Option<&Node>| Ledger::from_claims(1, &[seed(claim, node)]).0;
+    let news =
+        |ledger: &Ledger, claim: &NodeClaim, node: Option<&Node>| has_changed(&ledger.claim("c").unwrap(), claim, node);
+    let launched = json!({"providerID": "aws:///zone-a/i-1", "capacity": {"cpu": "2"}});
+    let initialized = json!({"conditions": [{
+        "type": "Initialized", "status": "True", "reason": "", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]});
+    let mut deleting = claim(&json!({}));
+    deleting.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    let changes = [claim(&launched), claim(&initialized), claim(&json!({"nodeName": "n"})), deleting];
+    let before = recorded(&claim(&json!({})), None);
+    assert!(!news(&before, &claim(&json!({"providerID": "", "nodeName": "", "capacity": {"cpu": "2"}})), None));
+    for changed in changes {
+        assert!(news(&before, &changed, None), "{changed:?}");
+        assert!(!news(&recorded(&changed, None), &changed, None), "{changed:?}");
+    }
+    let registered = node(&json!({"karpenter.sh/registered": "true"}));
+    let named = claim(&json!({"nodeName": "n"}));
+    assert!(news(&recorded(&named, None), &named, Some(&registered)), "the node's labels");
+    let mut priced = claim(&launched);
+    let annotations = [("plimsoll.dev/usd-per-hour".to_owned(), "0.5".to_owned())];
+    priced.metadata.annotations = Some(annotations.into());
+    assert!(news(&recorded(&claim(&launched), None), &priced, None), "the price");
+    assert!(!news(&recorded(&priced, None), &priced, None));
+}
