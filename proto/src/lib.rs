@@ -62,3 +62,8 @@ package!(
     watcher,
     "plimsoll.watcher.v1.rs"
 );
+package!(
+    /// Recordings of plans.
+    recording,
+    "plimsoll.recording.v1.rs"
+);

@@ -1,5 +1,6 @@
 //! Command line flags.
 
+use crate::service::Recording;
 use clap::{Args, CommandFactory, Parser};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{MinValuesPolicy, PlanOptions, PreferencePolicy};
@@ -42,6 +43,29 @@ pub struct WatcherArgs {
     /// Policies for preferences and minimums.
     #[command(flatten)]
     pub policies: PolicyArgs,
+    /// Recording of plans.
+    #[command(flatten)]
+    pub recording: RecordingArgs,
+}
+
+/// Recording of plans, for `plimsoll replay`.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct RecordingArgs {
+    /// Folder in which plans are recorded, with the snapshots they were made for; by default nothing is recorded.
+    #[arg(long, env = "PLIMSOLL_RECORD_TO", value_name = "FOLDER")]
+    pub record_to: Option<PathBuf>,
+    /// Maximum size of the recording in MiB; the oldest files are deleted.
+    #[arg(long, env = "PLIMSOLL_RECORD_MIB", default_value_t = 200, value_parser = clap::value_parser!(u64).range(8..=1_048_576),
+        value_name = "MIB")]
+    pub record_mib: u64,
+}
+
+impl RecordingArgs {
+    /// Returns where plans are recorded, if they are.
+    #[must_use]
+    pub fn recording(self) -> Option<Recording> {
+        self.record_to.map(|folder| Recording { folder, bytes: self.record_mib << 20 })
+    }
 }
 
 /// Policies for preferences and minimums, with Karpenter's names.

@@ -13,6 +13,7 @@ pub mod subset;
 
 use crate::facts::Facts;
 use crate::metrics::{WatcherMetrics, outcomes};
+use crate::recorder::Recorder;
 use crate::scheduler::{PlanError, PlanRequest, Scheduler};
 use crate::snapshots::{Newest, PublishedSnapshot, Refresh};
 use cycle::{Cycle, CycleStep};
@@ -49,6 +50,8 @@ pub struct Driver {
     pub options: PlanOptions,
     /// Metrics.
     pub metrics: WatcherMetrics,
+    /// Records plans and outcomes.
+    pub(crate) recorder: Recorder,
 }
 
 impl Driver {
@@ -198,6 +201,8 @@ impl Driver {
                     took = ?began.elapsed(),
                     "planned"
                 );
+                let catalog = |id: &str| facts.catalog(id);
+                self.recorder.planned((published, catalog), &request.cycle_id, &request.options, &plan);
                 Some(plan)
             }
             Err(error) => {
@@ -213,6 +218,7 @@ impl Driver {
         match &event {
             Event::Outcome { cycle_id, outcome } => {
                 self.metrics.outcome(outcome.status, outcome.reason);
+                self.recorder.reported(cycle_id, outcome);
                 tracing::info!(
                     cycle_id,
                     action_id = outcome.action_id.as_str(),

@@ -16,6 +16,7 @@ pub mod index;
 pub mod ledger;
 pub mod metrics;
 pub mod program;
+mod recorder;
 #[cfg(test)]
 mod samples;
 mod scheduler;

@@ -53,6 +53,8 @@ pub struct WatcherMetrics {
     pub execute_seconds: Histogram,
     /// Action outcomes, by status and reason.
     pub outcomes: IntCounterVec,
+    /// Entries of the recording, by result: `queued`, `dropped` if the disk is too slow, or `failed`.
+    pub recorded: IntCounterVec,
     /// Pods whose launch waits for other pods of their owner.
     pub waiting_pods: IntGauge,
     /// The planning loop.
@@ -92,6 +94,7 @@ impl WatcherMetrics {
                 "Time from the making of a snapshot to the Execute call of its plan.",
             )?,
             outcomes: metrics.counters("outcomes_total", "Outcomes of actions.", &["status", "reason"])?,
+            recorded: metrics.counters("recorded_total", "Entries of the recording.", &["result"])?,
             waiting_pods: metrics.gauge("waiting_pods", "Pods whose launch waits for others of their owner.")?,
             planning: PlanningMetrics::new(metrics)?,
             cluster: ClusterMetrics::new(metrics)?,
@@ -103,12 +106,13 @@ impl WatcherMetrics {
     /// Exports counters before their first event: `increase` does not include the event that creates a series.
     fn start_at_zero(&self) {
         let kinds: Vec<&str> = ObjectKind::ALL.iter().map(|kind| kind.as_str()).collect();
-        let known: [(&IntCounterVec, &[&str]); 5] = [
+        let known: [(&IntCounterVec, &[&str]); 6] = [
             (&self.invalid_objects, &kinds),
             (&self.watch_errors, &kinds),
             (&self.stream_breaks, &STREAMS),
             (&self.plans, &["planned", "failed", "withheld"]),
             (&self.executions, &["sent", "failed"]),
+            (&self.recorded, &["queued", "dropped", "failed"]),
         ];
         for (counters, values) in known {
             for value in values {

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 /// # Errors
 /// If a flag, file or address is invalid, or a part of the watcher fails.
 pub async fn run(args: WatcherArgs) -> Result<()> {
-    let WatcherArgs { service, peers, identity, policies } = args;
+    let WatcherArgs { service, peers, identity, policies, recording } = args;
     let level = telemetry::init(service.log.log_format, &service.log.log_level)?;
     let clock = Clock::system();
     let shutdown = Shutdown::new();
@@ -42,6 +42,7 @@ pub async fn run(args: WatcherArgs) -> Result<()> {
         cluster: identity.cluster_name,
         callers: peers.allow_callers,
         options: policies.options(),
+        recording: recording.recording(),
         ..Settings::default()
     };
     let parts = Parts {

@@ -5,11 +5,13 @@ use crate::facts::Facts;
 use crate::feed::Feed;
 use crate::follow::ActuatorFollower;
 use crate::metrics::WatcherMetrics;
+use crate::recorder::Recorder;
 use crate::scheduler::Scheduler;
 use crate::snapshots::{Publisher, SnapshotService};
 use plimsoll_model::plan::PlanOptions;
 use plimsoll_proto::FILE_DESCRIPTOR_SET;
 use plimsoll_proto::watcher::v1::watcher_service_server::WatcherServiceServer;
+use plimsoll_recording::Writer;
 use plimsoll_runtime::admin::Readiness;
 use plimsoll_runtime::client_pool::ClientPool;
 use plimsoll_runtime::clock::Clock;
@@ -18,6 +20,7 @@ use plimsoll_runtime::metrics::{Metrics, MetricsError};
 use plimsoll_runtime::rpc::RpcMetrics;
 use plimsoll_runtime::serve::{GrpcServer, Limits, Listener, MAX_DECODING_BYTES, MAX_ENCODING_BYTES, ServeError};
 use plimsoll_runtime::shutdown::Shutdown;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -34,6 +37,17 @@ pub struct Settings {
     pub options: PlanOptions,
     /// Limits of the gRPC server.
     pub limits: Limits,
+    /// Where plans are recorded, if they are.
+    pub recording: Option<Recording>,
+}
+
+/// Where plans are recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recording {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Maximum size of all files together, in bytes.
+    pub bytes: u64,
 }
 
 impl Default for Settings {
@@ -43,6 +57,7 @@ impl Default for Settings {
             callers: Vec::new(),
             options: PlanOptions::default(),
             limits: Limits::default(),
+            recording: None,
         }
     }
 }
@@ -75,6 +90,9 @@ pub enum ServiceError {
     /// A metric is already registered.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
+    /// The thread that records plans cannot be started.
+    #[error("recording: {0}")]
+    Recorder(std::io::Error),
     /// The lease configuration is inconsistent.
     #[error(transparent)]
     Lease(#[from] LeaseError),
@@ -121,6 +139,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let newest = publisher.newest();
     watcher_metrics.export(&metrics, newest.clone(), clock);
     let holder = lease.holder.clone();
+    let recorder = recorder(&settings, clock, &watcher_metrics).map_err(ServiceError::Recorder)?;
     let driver = Driver {
         facts,
         newest: newest.clone(),
@@ -129,6 +148,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         actuator,
         options: settings.options,
         metrics: watcher_metrics.clone(),
+        recorder,
     };
     tasks.spawn(publisher.run());
 
@@ -165,4 +185,11 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         },
         ended = ends => ended,
     }
+}
+
+fn recorder(settings: &Settings, clock: Clock, metrics: &WatcherMetrics) -> std::io::Result<Recorder> {
+    let Some(Recording { folder, bytes }) = &settings.recording else { return Ok(Recorder::default()) };
+    let limits = plimsoll_recording::Limits::of(*bytes);
+    let writer = Writer::new(folder.clone(), limits, env!("CARGO_PKG_VERSION"), &settings.cluster);
+    Recorder::start(writer, clock, metrics.clone())
 }
