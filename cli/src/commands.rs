@@ -5,7 +5,7 @@ use crate::demo;
 use crate::output::{Answer, Outcome};
 #[cfg(feature = "requests")]
 use crate::requests;
-use crate::{CommandError, catalog, certificates, explain, plan};
+use crate::{CommandError, catalog, certificates, explain, plan, replay};
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
@@ -45,6 +45,9 @@ enum Command {
     /// Print the catalog of a region: instance types with capacity and prices.
     #[command(after_help = CATALOG_EXAMPLES)]
     Catalog(catalog::Arguments),
+    /// Make the plans of a recording again, or compare what other NodePools would have cost.
+    #[command(after_help = REPLAY_EXAMPLES)]
+    Replay(replay::Arguments),
     /// Create the certificates of the services, and print the commands that install them in a cluster.
     #[command(after_help = CERTIFICATES_EXAMPLES)]
     Certificates(certificates::Arguments),
@@ -106,6 +109,14 @@ Examples:
   plimsoll catalog --region eu-west-1 -o json > catalog.json
   aws ec2 describe-spot-price-history --region eu-west-1 --output json | plimsoll catalog --from-aws - -o json > catalog.json";
 
+const REPLAY_EXAMPLES: &str = "\
+Examples:
+  plimsoll replay recording/                   whether this version makes the same plans
+  plimsoll replay recording/ --with pools.yaml what these NodePools would have cost
+  plimsoll replay recording/ --with pools.yaml -o json
+
+The watcher records with --record-to. Exit status: 0 all plans are the same, 1 could not run, 2 bad input, 3 a plan is another one.";
+
 const CERTIFICATES_EXAMPLES: &str = "\
 Examples:
   plimsoll certificates --out certificates
@@ -129,6 +140,7 @@ impl Cli {
             Command::Requests(arguments) => return requests::run(&arguments),
             #[cfg(feature = "demo")]
             Command::Demo(arguments) => demo::run(&arguments),
+            Command::Replay(arguments) => return replay::run(&arguments),
             Command::Explain(arguments) => explain::run(&arguments),
             Command::Catalog(arguments) => catalog::run(&arguments),
             Command::Certificates(arguments) => certificates::run(&arguments),

@@ -16,6 +16,7 @@ mod output;
 mod plan;
 mod prices;
 mod progress;
+mod replay;
 #[cfg(feature = "requests")]
 mod requests;
 

@@ -21,6 +21,12 @@ impl Progress {
         Self(bar)
     }
 
+    /// Shows how many of `what` are done.
+    pub(crate) fn count(&self, what: &str, done: usize) {
+        // The animation draws at its own interval.
+        self.0.set_message(format!("{done} {what}"));
+    }
+
     /// Shows the next activity.
     pub(crate) fn then(&self, what: &'static str) {
         self.0.set_message(what);

@@ -17,6 +17,7 @@ use plimsoll_runtime::shutdown::Shutdown;
 use plimsoll_scheduler::PlanFn;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -82,6 +83,8 @@ pub struct Options {
     pub bind_pods: bool,
     /// Time between two shadow reports of an actuator.
     pub shadow_report_interval: Duration,
+    /// Folder in which watchers record their plans.
+    pub record_to: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -95,6 +98,7 @@ impl Default for Options {
             plan: PlanFn::default(),
             bind_pods: false,
             shadow_report_interval: SHADOW_REPORT_INTERVAL,
+            record_to: None,
         }
     }
 }

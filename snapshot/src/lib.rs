@@ -33,6 +33,7 @@ mod volumes;
 
 pub use builder::{Builder, Built};
 pub use pods::{ignored_wish, is_decided};
+pub use pools::allowed_disruptions;
 pub use problems::Problem;
 pub use replicas::Replicas;
 pub use requests::effective_requests;

@@ -135,15 +135,10 @@ fn disruption(
     let (total, disrupted) = nodes.0.get(name).copied().unwrap_or_default();
     let time = jiff::Timestamp::from_millisecond(now.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
     let next_budget_change = pool.spec.next_budget_change(time).map(|time| Timestamp(time.as_millisecond()));
-    let mut allowed = BTreeMap::new();
-    for (budget_reason, reason) in REASONS {
-        let mut max = pool.spec.allowed_disruptions(budget_reason, time, total);
-        if reason == DisruptionReason::Drifted {
-            max = max.min(rollout.as_ref().and_then(Rollout::limit).unwrap_or(u32::MAX));
-        }
-        if max != u32::MAX {
-            allowed.insert(reason, max.saturating_sub(disrupted));
-        }
+    let mut allowed = allowed_disruptions(pool, now, (total, disrupted));
+    if let Some(limit) = rollout.as_ref().and_then(Rollout::limit) {
+        let limit = limit.saturating_sub(disrupted);
+        allowed.entry(DisruptionReason::Drifted).and_modify(|allowed| *allowed = limit.min(*allowed)).or_insert(limit);
     }
     Disruption {
         policy: match pool.spec.consolidation_policy() {
@@ -155,6 +150,20 @@ fn disruption(
         allowed,
         next_budget_change: next_budget_change.into_iter().chain(rollout.and_then(|rollout| rollout.next_change)).min(),
     }
+}
+
+/// Nodes that budgets allow to remove at `now`, by reason, if `disrupted` of the pool's `total` nodes are disrupted
+/// already. A missing reason has no limit.
+#[must_use]
+pub fn allowed_disruptions(
+    pool: &ApiPool,
+    now: Timestamp,
+    (total, disrupted): (u32, u32),
+) -> BTreeMap<DisruptionReason, u32> {
+    let time = jiff::Timestamp::from_millisecond(now.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    let limits = REASONS.iter().map(|(budget, reason)| (*reason, pool.spec.allowed_disruptions(*budget, time, total)));
+    let limits = limits.filter(|(_, limit)| *limit != u32::MAX);
+    limits.map(|(reason, limit)| (reason, limit.saturating_sub(disrupted))).collect()
 }
 
 /// What rollouts of pools rest on: only pools with drifted claims are looked at.

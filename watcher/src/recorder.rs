@@ -11,6 +11,7 @@ use plimsoll_runtime::clock::Clock;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
 
 /// Entries that may wait for the disk. Each may keep a snapshot in memory; a plan is made every few seconds at most
 /// while the cluster changes.
@@ -32,25 +33,29 @@ struct PlannedNow {
 }
 
 /// Hands entries to the thread that writes them. Without a thread, nothing is recorded.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Recorder(Option<Sink>);
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Sink {
-    entries: SyncSender<Entry>,
+    /// `None` only while the sink is dropped.
+    entries: Option<SyncSender<Entry>>,
+    thread: Option<JoinHandle<()>>,
     metrics: WatcherMetrics,
 }
 
 impl Recorder {
-    /// Starts the thread, which ends when the recorder is dropped.
+    /// Starts the thread. Dropping the recorder waits until the thread has written what is queued: at most [`WAITING`]
+    /// entries, in a shutdown that has a bound of its own.
     ///
     /// # Errors
     /// If no thread can be started.
     pub(crate) fn start(writer: Writer, clock: Clock, metrics: WatcherMetrics) -> io::Result<Self> {
         let (entries, waiting) = sync_channel(WAITING);
         let own = metrics.clone();
-        std::thread::Builder::new().name("recorder".to_owned()).spawn(move || write_all(writer, &waiting, clock, &own))?;
-        Ok(Self(Some(Sink { entries, metrics })))
+        let thread = std::thread::Builder::new().name("recorder".to_owned());
+        let thread = thread.spawn(move || write_all(writer, &waiting, clock, &own))?;
+        Ok(Self(Some(Sink { entries: Some(entries), thread: Some(thread), metrics })))
     }
 
     /// Records a plan. `catalog` returns a catalog by its id.
@@ -84,8 +89,18 @@ impl Recorder {
 
 impl Sink {
     fn send(&self, entry: Entry) {
-        let result = if self.entries.try_send(entry).is_ok() { "queued" } else { "dropped" };
+        let sent = self.entries.as_ref().is_some_and(|entries| entries.try_send(entry).is_ok());
+        let result = if sent { "queued" } else { "dropped" };
         self.metrics.recorded.with_label_values(&[result]).inc();
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        self.entries = None;
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the recorder has panicked");
+        }
     }
 }
 

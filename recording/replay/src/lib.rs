@@ -3,9 +3,13 @@
 
 #![deny(clippy::indexing_slicing)]
 
+mod figures;
 pub mod same;
 #[cfg(test)]
 mod samples;
+pub mod simulate;
+
+pub use figures::Figures;
 
 /// Why a recording cannot be replayed.
 #[derive(Debug, thiserror::Error)]

@@ -29,6 +29,7 @@ use plimsoll_model::identity::CatalogId;
 use plimsoll_model::plan::{Plan, PlanOptions};
 use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
 pub use repair::moves::{Move, UnknownMove};
+pub use repair::projection::launched;
 pub use repair::replay::{ReplayReport, replay};
 use std::collections::BTreeMap;
 

@@ -12,6 +12,7 @@ use plimsoll_runtime::memory::MemoryListener;
 use plimsoll_runtime::metrics::Metrics;
 use plimsoll_runtime::serve::Listener;
 use plimsoll_runtime::shutdown::Shutdown;
+use plimsoll_watcher::service::Recording;
 use std::fmt::Display;
 use std::future::Future;
 use std::num::NonZeroUsize;
@@ -20,6 +21,9 @@ use tokio::task::JoinHandle;
 
 /// Cores of each simulated process, as in a small pod.
 const CORES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
+
+/// Maximum size of a recording.
+const RECORDED_BYTES: u64 = 64 << 20;
 
 impl Surroundings {
     pub(super) fn spawn(&self, role: Role, port: &str, process: &str, shutdown: Shutdown) -> JoinHandle<()> {
@@ -52,6 +56,7 @@ impl Surroundings {
     fn watcher(&self, process: &str, listener: MemoryListener, shutdown: Shutdown) -> JoinHandle<()> {
         let settings = plimsoll_watcher::service::Settings {
             cluster: self.options.cluster_name.clone(),
+            recording: self.options.record_to.clone().map(|folder| Recording { folder, bytes: RECORDED_BYTES }),
             ..plimsoll_watcher::service::Settings::default()
         };
         let parts = plimsoll_watcher::service::Parts {

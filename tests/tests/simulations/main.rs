@@ -27,6 +27,7 @@ mod nominations;
 mod oracle;
 mod placement_groups;
 mod random_faults;
+mod recordings;
 mod removal;
 mod replay;
 mod reservations;

@@ -47,7 +47,7 @@ fn count(metrics: &WatcherMetrics, result: &str) -> u64 {
 /// A recorder whose entries nobody takes yet.
 fn recorder(metrics: &WatcherMetrics) -> (Recorder, Receiver<Entry>) {
     let (entries, waiting) = sync_channel(WAITING);
-    (Recorder(Some(Sink { entries, metrics: metrics.clone() })), waiting)
+    (Recorder(Some(Sink { entries: Some(entries), thread: None, metrics: metrics.clone() })), waiting)
 }
 
 fn record(recorder: &Recorder, sequence: u64) {
@@ -60,11 +60,10 @@ fn record(recorder: &Recorder, sequence: u64) {
 fn plans_and_outcomes_can_be_read_back() {
     let (folder, metrics) = (tempfile::tempdir().unwrap(), metrics());
     let (recorder, waiting) = recorder(&metrics);
-    let clone = recorder.clone();
     record(&recorder, 1);
-    clone.reported("1-1", &outcome());
+    recorder.reported("1-1", &outcome());
     record(&recorder, 2);
-    drop((recorder, clone));
+    drop(recorder);
     let writer = Writer::new(folder.path().to_owned(), Limits::of(1 << 20), "1", "shop");
     let ids: Vec<Vec<String>> = waiting
         .try_iter()
@@ -117,6 +116,25 @@ fn a_full_disk_is_counted_and_recording_goes_on() {
     drop(recorder);
     write_all(Writer::new(file, Limits::of(1 << 20), "1", "shop"), &waiting, Clock::system(), &metrics);
     assert_eq!(count(&metrics, "failed"), 2, "each plan tries again");
+}
+
+#[test]
+fn dropping_the_recorder_waits_for_what_is_queued() {
+    let (folder, metrics) = (tempfile::tempdir().unwrap(), metrics());
+    let writer = Writer::new(folder.path().to_owned(), Limits::of(1 << 20), "1", "shop");
+    let recorder = Recorder::start(writer, Clock::system(), metrics.clone()).unwrap();
+    let plan = |sequence| Plan { snapshot_sequence: sequence, ..Plan::default() };
+    for sequence in 1..=WAITING as u64 {
+        recorder.planned((&published(sequence), |_: &str| None), "1-1", &PlanOptions::default(), &plan(sequence));
+    }
+    drop(recorder);
+    let mut reader = Reader::open(&files(folder.path()).unwrap()[0]).unwrap();
+    let mut plans = 0;
+    while let Some(step) = reader.next_step().unwrap() {
+        plans += u64::from(matches!(step, Step::Planned(_)));
+    }
+    assert!(!reader.is_truncated());
+    assert_eq!(plans, count(&metrics, "queued"));
 }
 
 #[test]

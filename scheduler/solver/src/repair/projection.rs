@@ -30,6 +30,15 @@ pub(crate) fn project(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalo
     project_with_room(snapshot, catalogs, plan, Room::Least)
 }
 
+/// The cluster once the launches of the plan are nodes, each bought as its cheapest offering and named by its action id.
+/// Pods that the plan places are bound; removals are left to the caller.
+#[must_use]
+pub fn launched(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Snapshot {
+    let mut after = project_with_room(snapshot, catalogs, plan, Room::Cheapest);
+    count_limits((snapshot, catalogs), plan, Room::Cheapest, &mut after);
+    after
+}
+
 /// Like [`project`], with the given capacity.
 pub(super) fn project_with_room(
     snapshot: &Snapshot,

@@ -1,0 +1,73 @@
+//! The NodePools of `--with`, at each moment of a recording.
+
+use crate::CommandError;
+use crate::manifests::Manifests;
+use parking_lot::Mutex;
+use plimsoll_api::{EC2NodeClass, NodePool as ApiPool};
+use plimsoll_model::identity::NodePoolName;
+use plimsoll_model::snapshot::{NodePool, Snapshot};
+use plimsoll_replay::simulate::PoolNodes;
+use plimsoll_snapshot::{Extra, Objects, Source};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// NodePools, and the EC2NodeClasses and NodeOverlays of the same files.
+pub(super) struct OtherPools {
+    objects: Objects,
+    manifests: Manifests,
+    /// What is wrong at some moment. The same at each moment.
+    errors: Mutex<BTreeSet<String>>,
+}
+
+impl OtherPools {
+    /// # Errors
+    /// If there is no NodePool.
+    pub(super) fn new(mut manifests: Manifests) -> Result<Self, CommandError> {
+        let mut objects = std::mem::take(&mut manifests.objects);
+        if objects.node_pools.is_empty() {
+            return Err(CommandError::BadInput("--with: the manifests have no NodePool".to_owned()));
+        }
+        let known: BTreeSet<&str> =
+            objects.node_classes.iter().filter_map(|class| class.metadata.name.as_deref()).collect();
+        let named = objects.node_pools.iter().map(|pool| pool.spec.template.spec.node_class_ref.name.as_str());
+        // The recording has the catalogs of node classes, not the classes.
+        let classes = named.filter(|name| !known.contains(name)).collect::<BTreeSet<_>>();
+        let classes: Vec<EC2NodeClass> =
+            classes.into_iter().map(|name| EC2NodeClass::new(name, Default::default())).collect();
+        objects.node_classes.extend(classes);
+        let objects = Objects {
+            node_pools: objects.node_pools,
+            node_classes: objects.node_classes,
+            node_overlays: objects.node_overlays,
+            ..Objects::default()
+        };
+        Ok(Self { objects, manifests, errors: Mutex::default() })
+    }
+
+    /// The NodePools at the time of a recorded snapshot, with the catalogs of its node classes.
+    pub(super) fn at(&self, recorded: &Snapshot, nodes: &BTreeMap<NodePoolName, PoolNodes>) -> Vec<NodePool> {
+        let catalogs = recorded.node_pools.iter();
+        let catalogs = catalogs.filter_map(|pool| Some((pool.node_class.clone(), pool.catalog.clone()?))).collect();
+        let extra = Extra { source: Source::Files, now: recorded.now, catalogs, ..Extra::default() };
+        let (snapshot, problems) = plimsoll_snapshot::build(&self.objects, &extra);
+        let mut errors: Vec<String> = problems.iter().map(|one| self.manifests.locate(one).to_string()).collect();
+        let mut pools = snapshot.node_pools;
+        for pool in &mut pools {
+            if let Some(problem) = &pool.not_ready {
+                errors.push(format!("NodePool {}: {}", pool.name, problem.message));
+            }
+            let named = |one: &&ApiPool| one.metadata.name.as_deref() == Some(pool.name.as_str());
+            let Some(own) = self.objects.node_pools.iter().find(named) else { continue };
+            let PoolNodes { in_service, leaving } = nodes.get(&pool.name).copied().unwrap_or_default();
+            pool.disruption.allowed = plimsoll_snapshot::allowed_disruptions(own, recorded.now, (in_service, leaving));
+        }
+        self.errors.lock().extend(errors);
+        pools
+    }
+
+    /// # Errors
+    /// What was wrong with the NodePools.
+    pub(super) fn problems(&self) -> Result<(), CommandError> {
+        let errors: Vec<String> = self.errors.lock().iter().cloned().collect();
+        if errors.is_empty() { Ok(()) } else { Err(CommandError::BadInput(errors.join("\n"))) }
+    }
+}

@@ -1,0 +1,216 @@
+//! Simulates the recorded period with other NodePools.
+//!
+//! The workload is the recorded one: how many pods of each shape exist at each moment. The nodes are those that plans
+//! launch and remove from the first snapshot on. New nodes boot in a fixed time, and pods go where kube-scheduler would
+//! put them. Interruptions, failed launches, drift and manual changes of the recorded period are not simulated, apart
+//! from offerings without capacity.
+
+mod cluster;
+mod workload;
+
+use crate::ReplayError;
+use crate::figures::{Figures, Meter, Prices};
+use cluster::Cluster;
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::execution::OutcomeStatus;
+use plimsoll_model::identity::{ActionId, CatalogId, NodePoolName, PodUid};
+use plimsoll_model::plan::PlanOptions;
+use plimsoll_model::snapshot::{NodePool, PodState, Snapshot};
+use plimsoll_model::time::{Millis, Timestamp};
+use plimsoll_recording::{Reader, Step};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+/// Nodes of a NodePool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PoolNodes {
+    /// Nodes in service.
+    pub in_service: u32,
+    /// Nodes among them that are being removed.
+    pub leaving: u32,
+}
+
+/// Returns the NodePools at the time of a recorded snapshot, given the simulated nodes of each.
+pub type Pools<'a> = &'a dyn Fn(&Snapshot, &BTreeMap<NodePoolName, PoolNodes>) -> Vec<NodePool>;
+
+/// What a recorded period cost, and what it would have cost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Comparison {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Times of the first and the last plan.
+    pub period: Option<(Timestamp, Timestamp)>,
+    /// Number of recorded plans.
+    pub plans: usize,
+    /// As recorded.
+    pub recorded: Figures,
+    /// Simulated with the recorded NodePools. Differences to `recorded` show how exact the simulation is.
+    pub same_pools: Figures,
+    /// Simulated with the other NodePools.
+    pub other_pools: Figures,
+}
+
+/// Simulates the period of the files with `pools`. New nodes take `boot` from purchase to service. Calls `progress`
+/// with the number of recorded plans so far.
+///
+/// # Errors
+/// If a file cannot be read.
+pub fn compare(
+    files: &[PathBuf],
+    pools: Pools<'_>,
+    boot: Millis,
+    mut progress: impl FnMut(usize),
+) -> Result<Comparison, ReplayError> {
+    let mut recorded = Recorded::default();
+    let (mut same, mut other) = (Simulation::new(boot), Simulation::new(boot));
+    let (mut cluster, mut period, mut plans) = (String::new(), None, 0);
+    for file in files {
+        let mut reader = Reader::open(file)?;
+        reader.cluster().clone_into(&mut cluster);
+        while let Some(step) = reader.next_step()? {
+            match step {
+                Step::Restarted => {}
+                Step::Reported { outcome, .. } => {
+                    if outcome.status == OutcomeStatus::Accepted {
+                        recorded.accepted(&outcome.action_id);
+                    }
+                }
+                Step::Planned(planned) => {
+                    let Some((snapshot, _)) = reader.snapshot() else { continue };
+                    recorded.observe(snapshot, reader.catalogs());
+                    recorded.planned(&planned.plan);
+                    same.follow(
+                        snapshot,
+                        reader.catalogs(),
+                        &|snapshot, _| snapshot.node_pools.clone(),
+                        &planned.options,
+                    );
+                    other.follow(snapshot, reader.catalogs(), pools, &planned.options);
+                    let first = period.map_or(snapshot.now, |(first, _)| first);
+                    period = Some((first, snapshot.now));
+                    plans += 1;
+                    progress(plans);
+                }
+            }
+        }
+    }
+    Ok(Comparison {
+        cluster,
+        period,
+        plans,
+        recorded: recorded.meter.figures,
+        same_pools: same.meter.figures,
+        other_pools: other.meter.figures,
+    })
+}
+
+/// Figures of the recorded cluster.
+#[derive(Default)]
+struct Recorded {
+    meter: Meter,
+    /// Pods that were bound once. They wait no more, also if they move.
+    bound: BTreeSet<PodUid>,
+    /// Actions of the last plans: pods that a removal evicts, `None` for a launch. An action is planned again until it
+    /// is accepted.
+    actions: BTreeMap<ActionId, Option<usize>>,
+}
+
+impl Recorded {
+    fn observe(&mut self, snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>) {
+        self.meter.pass(snapshot.now);
+        let mut waiting = 0;
+        for pod in snapshot.pods.iter().filter(|pod| pod.buffer.is_none() && pod.moves()) {
+            match pod.state {
+                PodState::Bound(_) => {
+                    self.bound.insert(pod.uid.clone());
+                }
+                _ => waiting += usize::from(!self.bound.contains(&pod.uid)),
+            }
+        }
+        self.bound.retain(|uid| snapshot.pods.binary_search_by(|pod| pod.uid.cmp(uid)).is_ok());
+        self.meter.set(snapshot.nodes.iter(), &Prices::new(&snapshot.node_pools, catalogs), waiting);
+    }
+
+    fn planned(&mut self, plan: &plimsoll_model::plan::Plan) {
+        let launches = plan.launches.iter().map(|launch| (launch.action_id.clone(), None));
+        let removals = plan.terminations.iter().map(|one| (one.action_id.clone(), Some(one.pods.len())));
+        self.actions.extend(launches.chain(removals));
+    }
+
+    fn accepted(&mut self, action: &ActionId) {
+        let figures = &mut self.meter.figures;
+        match self.actions.remove(action) {
+            Some(Some(evicted)) => {
+                figures.removed += 1;
+                figures.evicted += evicted;
+            }
+            Some(None) => figures.launched += 1,
+            // Accepted before the recording began.
+            None => {}
+        }
+    }
+}
+
+/// A simulated cluster that follows the recorded workload.
+struct Simulation {
+    cluster: Cluster,
+    meter: Meter,
+    /// Something has changed since the last plan.
+    changed: bool,
+    /// When the last plan would change by time alone.
+    next_time: Option<Timestamp>,
+}
+
+impl Simulation {
+    fn new(boot: Millis) -> Self {
+        Self { cluster: Cluster::new(boot), meter: Meter::default(), changed: false, next_time: None }
+    }
+
+    /// Moves on to the time of a recorded snapshot.
+    fn follow(
+        &mut self,
+        recorded: &Snapshot,
+        catalogs: &BTreeMap<CatalogId, Catalog>,
+        pools: Pools<'_>,
+        options: &PlanOptions,
+    ) {
+        // Nodes kept by the recorded plan are others.
+        let options = &PlanOptions { kept_nodes: BTreeSet::new(), ..options.clone() };
+        while let Some(ready) = self.cluster.next_ready().filter(|ready| *ready <= recorded.now) {
+            let frame = Frame { now: ready, recorded, catalogs, pools };
+            self.meter.pass(ready);
+            self.cluster.boot(&frame, &mut self.meter.figures);
+            self.changed = true;
+            self.plan(&frame, options);
+        }
+        let frame = Frame { now: recorded.now, recorded, catalogs, pools };
+        self.meter.pass(recorded.now);
+        self.changed |= self.cluster.follow(recorded);
+        self.plan(&frame, options);
+    }
+
+    fn plan(&mut self, frame: &Frame<'_>, options: &PlanOptions) {
+        let is_due = self.next_time.is_some_and(|next| next <= frame.now);
+        if self.changed || is_due {
+            self.cluster.schedule(frame);
+            let snapshot = self.cluster.snapshot(frame);
+            let plan = plimsoll_solver::solve(&snapshot, frame.catalogs, options);
+            // What the plan starts is part of the next snapshot, for which there may be more to do.
+            self.changed = self.cluster.carry_out(frame, &snapshot, &plan, &mut self.meter.figures);
+            self.next_time = plan.next_time;
+        }
+        let pools = (frame.pools)(frame.recorded, &self.cluster.pool_nodes());
+        self.meter.set(self.cluster.nodes(), &Prices::new(&pools, frame.catalogs), self.cluster.waiting());
+    }
+}
+
+/// A moment of the simulation, and what is taken from the recording.
+struct Frame<'a> {
+    now: Timestamp,
+    recorded: &'a Snapshot,
+    catalogs: &'a BTreeMap<CatalogId, Catalog>,
+    pools: Pools<'a>,
+}
+
+#[cfg(test)]
+mod tests;

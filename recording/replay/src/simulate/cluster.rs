@@ -1,0 +1,367 @@
+//! The simulated cluster: its nodes, its pods and the removals under way.
+
+use super::workload::{Kind, by_kind};
+use super::{Frame, PoolNodes};
+use crate::figures::Figures;
+use plimsoll_kubesched::{ClusterState, Nominated};
+use plimsoll_model::identity::{NodeName, NodePoolName, PodUid, ShapeId};
+use plimsoll_model::names::label;
+use plimsoll_model::plan::Plan;
+use plimsoll_model::snapshot::{Node, NodeState, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
+use plimsoll_model::time::{Millis, Timestamp};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A cluster whose time is that of the last call.
+pub(super) struct Cluster {
+    boot: Millis,
+    started: bool,
+    nodes: BTreeMap<NodeName, Node>,
+    /// When nodes that boot are in service.
+    ready: BTreeMap<NodeName, Timestamp>,
+    pods: BTreeMap<PodUid, Pod>,
+    /// Pods without a node that were evicted.
+    evicted: BTreeSet<PodUid>,
+    /// Nodes that pods are planned for, until they are bound.
+    targets: BTreeMap<PodUid, NodeName>,
+    shapes: BTreeMap<ShapeId, PodShape>,
+    /// Nodes to be removed, each with the new nodes that it waits for.
+    leaving: BTreeMap<NodeName, BTreeSet<NodeName>>,
+    /// Number of objects that were created.
+    created: u64,
+}
+
+impl Cluster {
+    pub(super) fn new(boot: Millis) -> Self {
+        Self {
+            boot,
+            started: false,
+            nodes: BTreeMap::new(),
+            ready: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            evicted: BTreeSet::new(),
+            targets: BTreeMap::new(),
+            shapes: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            created: 0,
+        }
+    }
+
+    /// All nodes, also those that boot.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values()
+    }
+
+    /// Number of pods that wait for a node for the first time.
+    pub(super) fn waiting(&self) -> usize {
+        let waits = |pod: &&Pod| !matches!(pod.state, PodState::Bound(_)) && pod.buffer.is_none();
+        self.pods.values().filter(waits).filter(|pod| !self.evicted.contains(&pod.uid)).count()
+    }
+
+    /// When the next node is in service.
+    pub(super) fn next_ready(&self) -> Option<Timestamp> {
+        self.ready.values().copied().min()
+    }
+
+    pub(super) fn pool_nodes(&self) -> BTreeMap<NodePoolName, PoolNodes> {
+        let mut pools: BTreeMap<NodePoolName, PoolNodes> = BTreeMap::new();
+        for node in self.nodes.values().filter(|node| node.state == NodeState::Initialized) {
+            let Some(pool) = &node.node_pool else { continue };
+            let nodes = pools.entry(pool.clone()).or_default();
+            nodes.in_service += 1;
+            nodes.leaving += u32::from(node.deleting);
+        }
+        pools
+    }
+
+    /// The snapshot that a plan is made for.
+    pub(super) fn snapshot(&self, frame: &Frame<'_>) -> Snapshot {
+        let mut snapshot = Snapshot {
+            now: frame.now,
+            pods: self.pods.values().map(|pod| self.planned(pod)).collect(),
+            nodes: self.nodes.values().cloned().collect(),
+            node_pools: (frame.pools)(frame.recorded, &self.pool_nodes()),
+            daemon_sets: frame.recorded.daemon_sets.clone(),
+            pod_disruption_budgets: frame.recorded.pod_disruption_budgets.clone(),
+            unavailable_offerings: frame.recorded.unavailable_offerings.clone(),
+            reservations: frame.recorded.reservations.clone(),
+            capacity_quotas: frame.recorded.capacity_quotas.clone(),
+            ..Snapshot::default()
+        };
+        let used: BTreeSet<&ShapeId> = snapshot
+            .pods
+            .iter()
+            .map(|pod| &pod.shape)
+            .chain(snapshot.daemon_sets.iter().map(|set| &set.shape))
+            .collect();
+        snapshot.shapes = used.into_iter().filter_map(|id| self.shapes.get(id).cloned()).collect();
+        snapshot.sort();
+        snapshot
+    }
+
+    /// The pod as plans see it: a pod that is to move has its place on the other node.
+    fn planned(&self, pod: &Pod) -> Pod {
+        let is_leaving = matches!(&pod.state, PodState::Bound(node) if self.leaving.contains_key(node));
+        match self.targets.get(&pod.uid).filter(|_| is_leaving) {
+            Some(target) => Pod { state: PodState::Reserved(target.clone()), ..pod.clone() },
+            None => pod.clone(),
+        }
+    }
+
+    /// Takes over the workload of a recorded snapshot: as many pods of each kind. Returns whether anything changed.
+    pub(super) fn follow(&mut self, recorded: &Snapshot) -> bool {
+        self.shapes.extend(recorded.shapes.iter().map(|shape| (shape.id.clone(), shape.clone())));
+        if !self.started {
+            self.start(recorded);
+            return true;
+        }
+        let mut changed = self.follow_other_nodes(recorded);
+        let wanted = by_kind(recorded);
+        let mut present: BTreeMap<Kind, Vec<PodUid>> = BTreeMap::new();
+        for pod in self.pods.values().filter(|pod| !pod.stays_with_node) {
+            present.entry(Kind::of(pod)).or_default().push(pod.uid.clone());
+        }
+        for (kind, have) in &mut present {
+            let excess = have.len().saturating_sub(wanted.get(kind).map_or(0, Vec::len));
+            // Controllers delete pods without a node first, then the youngest.
+            let rank = |uid: &PodUid| self.pods.get(uid).map(|pod| (pod.state.clone(), Reverse(pod.created)));
+            have.sort_by_cached_key(|uid| (rank(uid), uid.clone()));
+            for uid in have.drain(..excess) {
+                changed = true;
+                self.delete(&uid, recorded.now);
+            }
+        }
+        for (kind, wanted) in wanted {
+            let have = present.get(&kind).map_or(0, Vec::len);
+            for like in wanted.into_iter().skip(have) {
+                changed = true;
+                self.created += 1;
+                let uid = PodUid(format!("simulated-{:08}", self.created));
+                let (name, created) = (format!("{}-{}", like.name, self.created), recorded.now);
+                let pod = Pod { uid: uid.clone(), name, created, state: PodState::Pending, ..like.clone() };
+                self.pods.insert(uid, pod);
+            }
+        }
+        changed
+    }
+
+    /// Begins with the nodes and the pods of a recorded snapshot.
+    fn start(&mut self, recorded: &Snapshot) {
+        self.started = true;
+        for node in &recorded.nodes {
+            if node.state != NodeState::Initialized {
+                self.ready.insert(node.name.clone(), recorded.now.plus(self.boot));
+            }
+            if node.deleting {
+                self.leaving.insert(node.name.clone(), BTreeSet::new());
+            }
+            self.nodes.insert(node.name.clone(), node.clone());
+        }
+        let pods = recorded.pods.iter().filter(|pod| !pod.terminating);
+        self.pods.extend(pods.map(|pod| (pod.uid.clone(), pod.clone())));
+    }
+
+    /// Nodes outside of pools come and go as recorded.
+    fn follow_other_nodes(&mut self, recorded: &Snapshot) -> bool {
+        let others = recorded.nodes.iter().filter(|node| node.node_pool.is_none());
+        let others: BTreeMap<&NodeName, &Node> = others.map(|node| (&node.name, node)).collect();
+        let is_gone = |node: &&Node| node.node_pool.is_none() && !others.contains_key(&node.name);
+        let gone: Vec<NodeName> = self.nodes.values().filter(is_gone).map(|node| node.name.clone()).collect();
+        let mut changed = !gone.is_empty();
+        gone.iter().for_each(|node| _ = self.remove(node));
+        for (name, node) in others {
+            if !self.nodes.contains_key(name) {
+                changed = true;
+                self.nodes.insert(name.clone(), node.clone());
+                let daemons = recorded.pods.iter().filter(|pod| pod.stays_with_node);
+                let own = daemons.filter(|pod| pod.state == PodState::Bound(name.clone()));
+                self.pods.extend(own.map(|pod| (pod.uid.clone(), pod.clone())));
+            }
+        }
+        changed
+    }
+
+    fn delete(&mut self, uid: &PodUid, now: Timestamp) {
+        self.targets.remove(uid);
+        self.evicted.remove(uid);
+        if let Some(Pod { state: PodState::Bound(node), .. }) = self.pods.remove(uid) {
+            self.touch(&node, now);
+        }
+    }
+
+    /// Starts `consolidateAfter` of a node again.
+    fn touch(&mut self, node: &NodeName, now: Timestamp) {
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.idle_since = Some(now);
+        }
+    }
+
+    /// Puts nodes into service that have booted by now, and removes the nodes that waited for them.
+    pub(super) fn boot(&mut self, frame: &Frame<'_>, figures: &mut Figures) {
+        let booted = self.ready.extract_if(.., |_, ready| *ready <= frame.now);
+        for name in booted.map(|(name, _)| name).collect::<Vec<_>>() {
+            if let Some(node) = self.nodes.get_mut(&name) {
+                node.state = NodeState::Initialized;
+                node.ready = true;
+                node.idle_since = Some(frame.now);
+            }
+            for pod in self.pods.values_mut().filter(|pod| pod.state == PodState::Reserved(name.clone())) {
+                pod.state = PodState::Pending;
+            }
+            self.leaving.values_mut().for_each(|waits_for| _ = waits_for.remove(&name));
+        }
+        self.finish_removals(figures);
+    }
+
+    fn finish_removals(&mut self, figures: &mut Figures) {
+        let done = self.leaving.extract_if(.., |_, waits_for| waits_for.is_empty());
+        for node in done.map(|(node, _)| node).collect::<Vec<_>>() {
+            figures.removed += 1;
+            figures.evicted += self.remove(&node);
+        }
+    }
+
+    /// Removes a node. Its pods wait for another one, those of DaemonSets are gone. Returns how many wait.
+    fn remove(&mut self, name: &NodeName) -> usize {
+        self.nodes.remove(name);
+        self.ready.remove(name);
+        let bound = PodState::Bound(name.clone());
+        self.pods.retain(|_, pod| !(pod.stays_with_node && pod.state == bound));
+        let mut moved = 0;
+        for pod in self.pods.values_mut() {
+            if pod.state == bound {
+                moved += usize::from(pod.buffer.is_none());
+                self.evicted.insert(pod.uid.clone());
+                pod.state = PodState::Pending;
+            } else if pod.state == PodState::Reserved(name.clone()) {
+                pod.state = PodState::Pending;
+            }
+        }
+        self.targets.retain(|_, node| node != name);
+        moved
+    }
+
+    /// Binds pending pods to nodes in service: to the planned node if it passes kube-scheduler's filters, else to the
+    /// best.
+    pub(super) fn schedule(&mut self, frame: &Frame<'_>) {
+        if !self.pods.values().any(|pod| pod.state == PodState::Pending) {
+            return;
+        }
+        let mut snapshot = self.snapshot(frame);
+        snapshot.nodes.retain(|node| node.state == NodeState::Initialized);
+        snapshot.pods.retain(|pod| !matches!(pod.state, PodState::Reserved(_)));
+        let mut state = ClusterState::new(&snapshot, &SnapshotIndex::new(&snapshot));
+        let numbers: BTreeMap<NodeName, usize> =
+            (0..state.nodes()).map(|node| (state.node_name(node).clone(), node)).collect();
+        let mut waiting = state.pods().to_vec();
+        // A pod that a spread rejects now may fit after other pods are bound; kube-scheduler retries it.
+        loop {
+            let before = waiting.len();
+            let mut left = Vec::new();
+            for pod in waiting {
+                let fits = |node: &usize| state.filter(pod.shape, *node, &Nominated::default()).is_ok();
+                let target = self.targets.get(&pod.uid).and_then(|name| numbers.get(name)).copied();
+                let node = target.filter(fits).or_else(|| {
+                    let nodes: Vec<usize> = (0..state.nodes()).filter(fits).collect();
+                    state.best(pod.shape, &nodes)
+                });
+                match node {
+                    Some(node) => {
+                        state.bind(pod.shape, node);
+                        let name = state.node_name(node).clone();
+                        self.bind(&pod.uid, name, frame.now);
+                    }
+                    None => left.push(pod),
+                }
+            }
+            waiting = left;
+            if waiting.is_empty() || waiting.len() == before {
+                break;
+            }
+        }
+    }
+
+    fn bind(&mut self, uid: &PodUid, node: NodeName, now: Timestamp) {
+        self.targets.remove(uid);
+        self.evicted.remove(uid);
+        self.touch(&node, now);
+        if let Some(pod) = self.pods.get_mut(uid) {
+            pod.state = PodState::Bound(node);
+        }
+    }
+
+    /// Carries out a plan: new nodes begin to boot, nodes without replacement are removed at once, the others once
+    /// their replacements are in service. Returns whether anything changed.
+    pub(super) fn carry_out(
+        &mut self,
+        frame: &Frame<'_>,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        figures: &mut Figures,
+    ) -> bool {
+        let names = self.launch(frame, snapshot, plan);
+        figures.launched += names.len();
+        for termination in &plan.terminations {
+            let waits_for: BTreeSet<NodeName> =
+                termination.replaced_by.iter().filter_map(|launch| names.get(launch).cloned()).collect();
+            if let Some(node) = self.nodes.get_mut(&termination.node) {
+                (node.deleting, node.cordoned) = (true, true);
+                self.leaving.insert(termination.node.clone(), waits_for);
+            }
+            let targets = termination.moved_to.iter().flat_map(|to| to.pods.iter().map(|pod| (&pod.uid, &to.node)));
+            self.targets.extend(targets.map(|(pod, node)| (pod.clone(), node.clone())));
+        }
+        for placement in &plan.placements {
+            let targets = placement.pods.iter().map(|pod| (pod.uid.clone(), placement.node.clone()));
+            self.targets.extend(targets);
+            if self.ready.contains_key(&placement.node) {
+                placement.pods.iter().for_each(|pod| self.reserve(&pod.uid, &placement.node));
+            }
+        }
+        self.finish_removals(figures);
+        !names.is_empty() || !plan.terminations.is_empty()
+    }
+
+    /// Adds the nodes of the plan's launches. Returns their names by the launch's index.
+    fn launch(&mut self, frame: &Frame<'_>, snapshot: &Snapshot, plan: &Plan) -> BTreeMap<usize, NodeName> {
+        let mut names = BTreeMap::new();
+        if plan.launches.is_empty() {
+            return names;
+        }
+        let after = plimsoll_solver::launched(snapshot, frame.catalogs, plan);
+        for (number, launch) in plan.launches.iter().enumerate() {
+            let id = NodeName(launch.action_id.0.clone());
+            let Some(node) = after.nodes.iter().find(|node| node.name == id) else { continue };
+            self.created += 1;
+            let name = NodeName(format!("simulated-{:08}", self.created));
+            let mut node = Node {
+                name: name.clone(),
+                node_claim: Some(name.0.clone()),
+                state: NodeState::InFlight,
+                created: frame.now,
+                ..node.clone()
+            };
+            node.labels.insert(label::HOSTNAME.to_owned(), name.0.clone());
+            self.nodes.insert(name.clone(), node);
+            self.ready.insert(name.clone(), frame.now.plus(self.boot));
+            for pod in after.pods.iter().filter(|pod| pod.stays_with_node && pod.state == PodState::Bound(id.clone())) {
+                let uid = PodUid(format!("{}/{}", pod.uid.0, name.0));
+                let state = PodState::Bound(name.clone());
+                self.pods.insert(uid.clone(), Pod { uid, state, ..pod.clone() });
+            }
+            for pod in &launch.pods {
+                self.targets.insert(pod.uid.clone(), name.clone());
+                self.reserve(&pod.uid, &name);
+            }
+            names.insert(number, name);
+        }
+        names
+    }
+
+    /// Makes a pending pod wait for a node that boots.
+    fn reserve(&mut self, uid: &PodUid, node: &NodeName) {
+        if let Some(pod) = self.pods.get_mut(uid).filter(|pod| pod.state == PodState::Pending) {
+            pod.state = PodState::Reserved(node.clone());
+        }
+    }
+}

@@ -1,0 +1,150 @@
+use super::*;
+use crate::samples::{catalog, node, pod, pool, record, snapshot};
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
+
+const BOOT: Millis = Millis::from_seconds(60);
+const HOUR: i64 = 3600;
+
+/// A recording in which nothing was done: pods wait, and one node idles.
+fn compared(snapshots: &[Snapshot], pools: Pools<'_>) -> Comparison {
+    let folder = tempfile::tempdir().unwrap();
+    record(folder.path(), snapshots, |_, _| ());
+    let mut counts = Vec::new();
+    let comparison = compare(&crate::files(folder.path()).unwrap(), pools, BOOT, |plans| counts.push(plans)).unwrap();
+    assert_eq!(counts, (1..=snapshots.len()).collect::<Vec<_>>());
+    comparison
+}
+
+fn same_pools(snapshot: &Snapshot, _: &BTreeMap<NodePoolName, PoolNodes>) -> Vec<NodePool> {
+    snapshot.node_pools.clone()
+}
+
+/// The pool with types of 8 CPUs only.
+fn large_nodes(_: &Snapshot, _: &BTreeMap<NodePoolName, PoolNodes>) -> Vec<NodePool> {
+    let mut large = pool("large", 0);
+    let key = "node.kubernetes.io/instance-type";
+    large.requirements.push(NodeSelectorRequirement::new(key, Operator::In, ["t.8"]));
+    vec![large]
+}
+
+fn pods(count: usize) -> Vec<plimsoll_model::snapshot::Pod> {
+    (0..count).map(|number| pod(&format!("web-{number}"), "web", None)).collect()
+}
+
+#[test]
+fn pods_wait_for_the_boot_and_nodes_cost_from_their_launch() {
+    // One pod of 1.5 CPUs on a node of 2 CPUs, at 0.1 USD/h, for two hours.
+    let comparison = compared(&[snapshot(0, pods(1), vec![]), snapshot(2 * HOUR, pods(1), vec![])], &same_pools);
+    let expected = Figures {
+        micro_usd: 200_000,
+        hourly: MicroUsdPerHour(100_000),
+        nodes: 1,
+        launched: 1,
+        waited: BOOT,
+        ..Figures::default()
+    };
+    assert_eq!(comparison.same_pools, expected);
+    assert_eq!(comparison.other_pools, expected);
+    // Nothing was launched in the recorded cluster, where the pod waits all the time.
+    let recorded = Figures { waited: Millis::from_seconds(7200), waiting: 1, ..Figures::default() };
+    assert_eq!((comparison.recorded, comparison.plans), (recorded, 2));
+}
+
+#[test]
+fn other_pools_launch_other_nodes() {
+    // Two pods of 1.5 CPUs fit on a node of 4 CPUs, at 0.2 USD/h; a node of 8 costs 0.4.
+    let comparison = compared(&[snapshot(0, pods(2), vec![]), snapshot(HOUR, pods(2), vec![])], &large_nodes);
+    let figures = |figures: Figures| (figures.micro_usd, figures.nodes, figures.launched, figures.waiting);
+    assert_eq!(figures(comparison.same_pools), (200_000, 1, 1, 0));
+    assert_eq!(figures(comparison.other_pools), (400_000, 1, 1, 0));
+}
+
+#[test]
+fn pods_that_are_gone_leave_a_node_that_is_removed() {
+    let steps = [snapshot(0, pods(1), vec![]), snapshot(HOUR, vec![], vec![]), snapshot(2 * HOUR, vec![], vec![])];
+    let Figures { micro_usd, nodes, removed, evicted, .. } = compared(&steps, &same_pools).same_pools;
+    assert_eq!((micro_usd, nodes, removed, evicted), (100_000, 0, 1, 0));
+}
+
+#[test]
+fn a_replacement_is_in_service_before_its_pods_move() {
+    // A pod of 1.5 CPUs alone on a node of 8 CPUs: a node of 2 replaces it.
+    let bound = || vec![pod("web-0", "web", Some("big"))];
+    let big = || vec![node("big", "default", 8)];
+    let steps = [snapshot(0, bound(), big()), snapshot(HOUR, bound(), big())];
+    let figures = compared(&steps, &same_pools).same_pools;
+    let expected = Figures {
+        // Both for the minute of the boot, then the small one.
+        micro_usd: (400_000 * 60 + 100_000 * 3600) / 3600,
+        hourly: MicroUsdPerHour(100_000),
+        nodes: 1,
+        launched: 1,
+        removed: 1,
+        evicted: 1,
+        waited: Millis(0),
+        waiting: 0,
+    };
+    assert_eq!(figures, expected);
+    let recorded = compared(&steps, &same_pools).recorded;
+    assert_eq!((recorded.micro_usd, recorded.nodes, recorded.evicted), (400_000, 1, 0));
+}
+
+#[test]
+fn new_pods_of_a_workload_are_no_evictions() {
+    // The pod is replaced by one with another name: the same workload.
+    let later = vec![pod("web-9", "web", None)];
+    let steps = [snapshot(0, pods(1), vec![]), snapshot(HOUR, later, vec![])];
+    let figures = compared(&steps, &same_pools).same_pools;
+    assert_eq!((figures.launched, figures.evicted, figures.waited), (1, 0, BOOT));
+}
+
+#[test]
+fn nodes_outside_of_pools_come_and_go_as_recorded() {
+    let foreign = || {
+        let mut node = node("foreign", "default", 8);
+        (node.node_pool, node.node_claim) = (None, None);
+        vec![node]
+    };
+    let steps = [snapshot(0, pods(1), foreign()), snapshot(HOUR, pods(1), vec![]), snapshot(2 * HOUR, pods(1), vec![])];
+    let figures = compared(&steps, &same_pools).same_pools;
+    // The pod runs on the foreign node for an hour, which costs nothing here, then on its own.
+    assert_eq!((figures.launched, figures.nodes, figures.micro_usd), (1, 1, 100_000));
+    assert_eq!((figures.evicted, figures.waited), (0, Millis(0)), "it had a node before");
+}
+
+#[test]
+fn accepted_actions_of_the_recorded_plans_count_once() {
+    let mut recorded = Recorded::default();
+    let plan = crate::samples::planned(&snapshot(0, pods(1), vec![]));
+    let action = plan.launches[0].action_id.clone();
+    recorded.planned(&plan);
+    recorded.planned(&plan);
+    recorded.accepted(&action);
+    recorded.accepted(&action);
+    recorded.accepted(&"unknown".into());
+    assert_eq!(recorded.meter.figures.launched, 1);
+    let idle = snapshot(0, vec![pod("web-0", "web", Some("big"))], vec![node("big", "default", 8)]);
+    let plan = crate::samples::planned(&idle);
+    recorded.planned(&plan);
+    recorded.accepted(&plan.terminations[0].action_id);
+    assert_eq!((recorded.meter.figures.removed, recorded.meter.figures.evicted), (1, 1));
+}
+
+#[test]
+fn pool_nodes_tell_what_budgets_need() {
+    let seen = std::cell::RefCell::new(Vec::new());
+    let pools = |snapshot: &Snapshot, nodes: &BTreeMap<NodePoolName, PoolNodes>| {
+        let default = nodes.get(&"default".into()).copied().unwrap_or_default();
+        seen.borrow_mut().push((default.in_service, default.leaving));
+        snapshot.node_pools.clone()
+    };
+    let bound = || vec![pod("web-0", "web", Some("big"))];
+    let big = || vec![node("big", "default", 8)];
+    compared(&[snapshot(0, bound(), big()), snapshot(HOUR, bound(), big())], &pools);
+    let mut seen = seen.into_inner();
+    seen.dedup();
+    // The large node, its removal begins, then the small one alone: what it replaces goes when it is in service.
+    assert_eq!(seen, [(1, 0), (1, 1), (1, 0)]);
+    assert_eq!(catalog().instance_types.len(), 3);
+}
