@@ -4,6 +4,7 @@ pub mod absence;
 pub mod buffer_reports;
 pub(crate) mod capacity;
 pub mod catalogs;
+pub mod discovered_memory;
 pub mod instances;
 pub mod insufficient_capacity;
 pub mod launch_group;

@@ -4,6 +4,7 @@ use super::pause::{self, PausedStatus};
 use super::shadow_report::{self, ShadowReport};
 use super::{Process, drivers};
 use crate::buffer_status::{self, BufferStatus};
+use crate::discovered_memory::{self, MemoryLearner};
 use crate::fencing::Fence;
 use crate::garbage_collection::run::{self as collection, GarbageCollector};
 use crate::interruption::{self, DrainDelay, Interruptions};
@@ -45,6 +46,7 @@ pub(super) struct Term {
     launch_templates: LaunchTemplates,
     launcher: Launcher,
     lifecycle: Lifecycle,
+    memory: MemoryLearner,
     node_classes: NodeClasses,
     node_pools: NodePoolStatus,
     nominations: Nominations,
@@ -187,6 +189,15 @@ impl Term {
                 metrics: metrics.clone(),
                 clock,
             },
+            memory: MemoryLearner {
+                stores: stores.clone(),
+                catalogs: catalogs.clone(),
+                memory: process.memory.clone(),
+                config_map: process.memory_config_map.clone(),
+                reads: reads.clone(),
+                writes: writes.clone(),
+                clock,
+            },
             node_classes: NodeClasses {
                 metrics: metrics.clone(),
                 stores: stores.clone(),
@@ -272,6 +283,7 @@ impl Term {
         tasks.spawn(pause::report_pause(self.paused.clone(), stop()));
         tasks.spawn(node_class::run(self.node_classes.clone(), stop()));
         tasks.spawn(launch_template::cleanup(self.launch_templates.clone(), stop()));
+        tasks.spawn(discovered_memory::run(self.memory.clone(), stop()));
         tasks.spawn(lifecycle::run(self.lifecycle.clone(), stop()));
         tasks.spawn(termination::run(self.termination.clone(), stop()));
         tasks.spawn(removal::run(removals.clone(), stop()));
