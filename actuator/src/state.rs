@@ -12,4 +12,5 @@ pub mod nominations;
 pub mod outcomes;
 pub mod proposals;
 pub mod registrations;
+pub mod subnet_addresses;
 pub mod unexecuted;

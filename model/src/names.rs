@@ -27,6 +27,8 @@ pub mod label {
     pub const INSTANCE_FAMILY: &str = "karpenter.k8s.aws/instance-family";
     /// `default` (shared hardware) or `dedicated`. Each launch chooses one, so no instance type has this label.
     pub const INSTANCE_TENANCY: &str = "karpenter.k8s.aws/instance-tenancy";
+    /// Size of an instance type, such as `large` or `metal-24xl`.
+    pub const INSTANCE_SIZE: &str = "karpenter.k8s.aws/instance-size";
     /// Memory of an instance type as EC2 states it, in MiB.
     pub const INSTANCE_MEMORY: &str = "karpenter.k8s.aws/instance-memory";
     /// Values of [`INSTANCE_TENANCY`], the preferred one first.
@@ -85,7 +87,7 @@ pub mod label {
         "karpenter.k8s.aws/instance-local-nvme",
         INSTANCE_MEMORY,
         "karpenter.k8s.aws/instance-network-bandwidth",
-        "karpenter.k8s.aws/instance-size",
+        INSTANCE_SIZE,
         INSTANCE_TENANCY,
         "karpenter.k8s.aws/nitro-sandbox",
         PLACEMENT_GROUP_ID,

@@ -30,6 +30,7 @@ use crate::state::buffer_reports::BufferReports;
 use crate::state::instances::ListedInstances;
 use crate::state::nominations::Placements;
 use crate::state::outcomes::Outcomes;
+use crate::state::subnet_addresses::SubnetAddresses;
 use crate::state::unexecuted::Unexecuted;
 use crate::termination::{self, Termination};
 use std::sync::Arc;
@@ -68,6 +69,7 @@ impl Term {
         let (outcomes, unexecuted) = (Outcomes::default(), Unexecuted::default());
         let (placements, buffers) = (Placements::default(), BufferReports::default());
         let instances = ListedInstances::default();
+        let subnet_addresses = SubnetAddresses::default();
         let (launches, groups) = LaunchQueue::new();
         let (queue, jobs) = terminations::queue();
         let launch_templates = LaunchTemplates {
@@ -84,6 +86,7 @@ impl Term {
             ledger: ledger.clone(),
             launches: launches.clone(),
             insufficient_capacity: Arc::clone(insufficient_capacity),
+            subnet_addresses: subnet_addresses.clone(),
             settings: Arc::clone(settings),
             current: process.current.clone(),
             fence: fence.clone(),
@@ -171,6 +174,7 @@ impl Term {
                 cloud_reads: cloud_reads.clone(),
                 launch_templates: launch_templates.clone(),
                 insufficient_capacity: Arc::clone(insufficient_capacity),
+                subnet_addresses: subnet_addresses.clone(),
                 outcomes: outcomes.clone(),
                 events: events.clone(),
                 settings: Arc::clone(settings),
@@ -207,6 +211,7 @@ impl Term {
                 catalogs: catalogs.clone(),
                 ledger: ledger.clone(),
                 launch_templates: launch_templates.clone(),
+                subnet_addresses: subnet_addresses.clone(),
                 current: process.current.clone(),
                 settings: Arc::clone(settings),
                 fence: fence.clone(),
