@@ -165,7 +165,8 @@ fn implausible_memory_is_ignored() {
         assert_eq!(build_type("m5.large", &settings).capacity.get("memory"), expected * MIB, "{seen} MiB");
     }
     let smallest = [("t3.nano".to_owned(), 400 * MIB)].into();
-    let nano = build_type("t3.nano", &NodeClassSettings { discovered_memory: smallest, ..NodeClassSettings::default() });
+    let nano =
+        build_type("t3.nano", &NodeClassSettings { discovered_memory: smallest, ..NodeClassSettings::default() });
     assert_eq!(nano.capacity.get("memory"), 400 * MIB, "the kernel keeps a fifth of a small type");
 }
 

@@ -189,9 +189,8 @@ async fn rebuild(
                 closed.iter().filter(|key| group.is_some() && key.placement_group.as_ref() == group).cloned().collect();
             let images = class.status.iter().flat_map(|status| &status.amis).map(|image| image.id.as_str());
             let memory = memory.of_images(&images.collect());
-            let is_current = |built: &BuiltEntry| {
-                is_same(&built.class, &class) && built.closed == closed && built.memory == memory
-            };
+            let is_current =
+                |built: &BuiltEntry| is_same(&built.class, &class) && built.closed == closed && built.memory == memory;
             let entry = match previous.remove(&name).filter(is_current) {
                 Some(built) => built.entry,
                 None => build::entry(&settings, &class, &facts, &closed, &memory),

@@ -38,8 +38,9 @@ pub(super) fn observations(
         let [node] = nodes.get(provider_id(claim)?)?.as_slice() else { return None };
         let class = claim.spec.node_class_ref.name.as_str();
         let instance_type = claim.metadata.labels.as_ref()?.get(label::INSTANCE_TYPE)?;
-        let current =
-            known.entry((class, instance_type)).or_insert_with(|| current_type(class, instance_type, classes, catalogs));
+        let current = known
+            .entry((class, instance_type))
+            .or_insert_with(|| current_type(class, instance_type, classes, catalogs));
         let current = current.as_ref().filter(|current| status.image_id.as_ref() == Some(&current.image))?;
         Some(Observation {
             node: node.metadata.name.clone().unwrap_or_default(),

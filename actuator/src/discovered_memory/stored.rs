@@ -111,7 +111,10 @@ mod tests {
     #[test]
     fn entries_survive_the_way_through_a_config_map() {
         let written = object(&name(), data(&entries()).unwrap());
-        assert_eq!(written.data.as_ref().unwrap()["u-6tb1.metal_ami-1"], r#"{"v":1,"memoryMiB":7577,"seen":"2026-11-26"}"#);
+        assert_eq!(
+            written.data.as_ref().unwrap()["u-6tb1.metal_ami-1"],
+            r#"{"v":1,"memoryMiB":7577,"seen":"2026-11-26"}"#
+        );
         let (read, errors) = read(&name(), &written).unwrap();
         assert_eq!(read, entries());
         assert!(errors.is_empty(), "{errors:?}");

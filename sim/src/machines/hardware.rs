@@ -33,7 +33,12 @@ impl Hardware {
     /// # Errors
     /// If the region has no built-in catalog.
     pub fn of_region(region: &str) -> Result<Self, UnknownRegion> {
-        Ok(Self { region: region.to_owned(), zones: builtin::zones(region)?, prices: builtin::prices(region)?, missing_memory: 0 })
+        Ok(Self {
+            region: region.to_owned(),
+            zones: builtin::zones(region)?,
+            prices: builtin::prices(region)?,
+            missing_memory: 0,
+        })
     }
 
     /// The same types, whose machines have this many MiB less memory than catalogs estimate.

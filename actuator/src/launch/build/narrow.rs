@@ -201,7 +201,8 @@ pub(super) fn cheapest_offerings(
     let mut types = BTreeSet::new();
     chosen.retain(|choice| {
         flexible
-            || types.contains(&choice.instance_type) || (types.len() < MAX_TYPES && types.insert(choice.instance_type.clone()))
+            || types.contains(&choice.instance_type)
+            || (types.len() < MAX_TYPES && types.insert(choice.instance_type.clone()))
     });
     if flexible && chosen.len() > MAX_OVERRIDES {
         // One offering of each type first, so that no type is lost.

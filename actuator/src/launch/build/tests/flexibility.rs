@@ -27,7 +27,11 @@ fn bare_metal_and_accelerators_are_launched_only_if_nothing_else_remains() {
         assert_eq!(types(&world.narrow_without(&world.launch(), others).unwrap().0), ["x.metal"].into());
     }
     let ordinary = world_with_exotic_type(|_| ());
-    assert_eq!(types(&ordinary.narrow(&ordinary.launch()).unwrap().0), ["x.metal"].into(), "the name alone says nothing");
+    assert_eq!(
+        types(&ordinary.narrow(&ordinary.launch()).unwrap().0),
+        ["x.metal"].into(),
+        "the name alone says nothing"
+    );
 }
 
 #[test]
