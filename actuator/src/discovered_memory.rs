@@ -7,7 +7,7 @@ mod stored;
 use crate::io::{ObjectPart, ReadError, Reads, UpdateResult, WriteError, Writes};
 use crate::settings::ObjectName;
 use crate::state::catalogs::Catalogs;
-use crate::state::discovered_memory::{DiscoveredMemory, Learned};
+use crate::state::discovered_memory::{DiscoveredMemory, Learned, MemoryEntries, Observation};
 use crate::stores::{Stores, WatchedKind};
 use jiff::civil::Date;
 use jiff::tz::Offset;
@@ -106,14 +106,14 @@ impl MemoryLearner {
     }
 }
 
-fn observations(deps: &MemoryLearner) -> Vec<crate::state::discovered_memory::Observation> {
+fn observations(deps: &MemoryLearner) -> Vec<Observation> {
     let (stores, catalogs) = (&deps.stores, deps.catalogs.all());
     observe::observations(&stores.claims.state(), &stores.nodes_by_provider(), &stores.classes.state(), &catalogs)
 }
 
 /// Logs new values, and each node with an implausible one once.
 fn report(deps: &MemoryLearner, learned: &Learned, progress: &mut Progress) {
-    let entries = deps.memory.all();
+    let entries = if learned.changed.is_empty() { MemoryEntries::new() } else { deps.memory.all() };
     for key in &learned.changed {
         let mib = entries.get(key).map(|entry| entry.mib);
         tracing::info!(instance_type = key.instance_type, image = key.image, mib, "memory of an instance type learnt");
