@@ -144,3 +144,6 @@ fn close_in_group(class: &EC2NodeClass, catalog: &mut Catalog, closed: &[Key]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
