@@ -6,7 +6,10 @@ const MIB: i64 = 1 << 20;
 
 fn build(memory: &[(&str, &str, i64)]) -> Arc<Catalog> {
     let settings = Settings { region: "us-west-2".to_owned(), ..Settings::default() };
-    let image = |id: &str, arch: &str| json!({"id": id, "requirements": [{"key": label::ARCH, "operator": "In", "values": [arch]}]});
+    let image = |id: &str, arch: &str| {
+        let requirement = json!({"key": label::ARCH, "operator": "In", "values": [arch]});
+        json!({"id": id, "requirements": [requirement]})
+    };
     let class: EC2NodeClass = serde_json::from_value(json!({
         "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
         "spec": {"amiSelectorTerms": [{"alias": "al2023@latest"}], "subnetSelectorTerms": [{"id": "s"}],
