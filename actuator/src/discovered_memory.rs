@@ -1,5 +1,5 @@
-//! Learns the memory of instance types from registered nodes, and keeps what was learnt in a ConfigMap, so that a restart
-//! loses nothing (spec: AWS provider section 5.5).
+//! Learns the memory of instance types from registered nodes, and keeps what was learnt in a ConfigMap, so that a
+//! restart loses nothing (spec: AWS provider section 5.5).
 
 mod observe;
 mod stored;
@@ -20,7 +20,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Delay that coalesces changes: thousands of nodes may register in a minute, and each pass reads all of them. It is
-/// shorter than the time from the registration of a node until it is initialized, so that the next plan knows its memory.
+/// shorter than the time from the registration of a node until it is initialized, so that the next plan knows its
+/// memory.
 const COALESCE: Duration = Duration::from_millis(500);
 /// Minimum time between two writes, and before a failed read or write is retried. A leader that dies before its next
 /// write costs little: its successor learns from the same nodes.

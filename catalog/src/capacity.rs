@@ -17,7 +17,8 @@ const ARM64_RESERVED_MIB: i64 = 64;
 const DEFAULT_STORAGE: i64 = 20 * GIB;
 const DEFAULT_STORAGE_WINDOWS: i64 = 50 * GIB;
 
-/// Memory that a kernel may keep for itself and for crash dumps, beyond what [`is_plausible_memory`] allows in proportion.
+/// Memory that a kernel may keep for itself and for crash dumps, beyond what [`is_plausible_memory`] allows in
+/// proportion.
 const MAX_KERNEL_MIB: i64 = 256;
 
 /// Extended resources by GPU manufacturer, with EC2's names.
@@ -40,8 +41,8 @@ pub(crate) fn capacity(facts: &InstanceTypeFacts, settings: &NodeClassSettings) 
     capacity
 }
 
-/// Whether a node of a type with `nominal_mib` MiB may have this memory: at most what EC2 states, at least three quarters
-/// of it less [`MAX_KERNEL_MIB`]. The hypervisor and the kernel of known types and images keep at most a fifth. A node
+/// Whether a node of a type with `nominal_mib` MiB may have this memory: at most what EC2 states, at least three
+/// quarters of it less [`MAX_KERNEL_MIB`]. The hypervisor and the kernel of known types and images keep at most a fifth. A node
 /// outside of these bounds reports nonsense or limits its memory itself, and says nothing about other nodes.
 #[must_use]
 pub fn is_plausible_memory(nominal_mib: i64, bytes: i64) -> bool {

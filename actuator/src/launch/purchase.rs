@@ -47,8 +47,8 @@ pub struct Purchase {
 }
 
 impl Purchase {
-    /// Computes the purchase of a launch, without IO. `subnet_in` returns the subnet to use in a zone; `None` if none has
-    /// free addresses.
+    /// Computes the purchase of a launch, without IO. `subnet_in` returns the subnet to use in a zone; `None` if none
+    /// has free addresses.
     ///
     /// # Errors
     /// The node class cannot be used for the launch.

@@ -22,8 +22,8 @@ pub struct ClaimMetrics {
     registrations: HistogramVec,
 }
 
-/// Upper bounds of registration times in seconds: an ordinary boot takes half a minute, metal types take many minutes, and
-/// after 15 minutes a claim is given up.
+/// Upper bounds of registration times in seconds: an ordinary boot takes half a minute, metal types take many minutes,
+/// and after 15 minutes a claim is given up.
 const REGISTRATION_BUCKETS: [f64; 10] = [15.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 900.0];
 
 /// Labels of a disruption.

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// Maximum number of entries: two images of each of EC2's about 1000 instance types. As JSON these are 200 KB, a fifth of
-/// what a ConfigMap may hold. When exceeded, the entries that were not seen for the longest time are dropped.
+/// Maximum number of entries: two images of each of EC2's about 1000 instance types. As JSON these are 200 KB, a fifth
+/// of what a ConfigMap may hold. When exceeded, the entries that were not seen for the longest time are dropped.
 pub const MAX_ENTRIES: usize = 2_000;
 /// An entry ends if no node confirms it for this time, as in Karpenter.
 pub const TTL_DAYS: i32 = 60;
