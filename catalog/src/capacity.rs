@@ -42,7 +42,7 @@ pub(crate) fn capacity(facts: &InstanceTypeFacts, settings: &NodeClassSettings) 
 }
 
 /// Whether a node of a type with `nominal_mib` MiB may have this memory: at most what EC2 states, at least three
-/// quarters of it less [`MAX_KERNEL_MIB`]. The hypervisor and the kernel of known types and images keep at most a fifth. A node
+/// quarters of it less 256 MiB. The hypervisor and the kernel of known types and images keep at most a fifth. A node
 /// outside of these bounds reports nonsense or limits its memory itself, and says nothing about other nodes.
 #[must_use]
 pub fn is_plausible_memory(nominal_mib: i64, bytes: i64) -> bool {
