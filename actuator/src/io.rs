@@ -17,7 +17,7 @@ pub use cloud_calls::CloudCalls;
 pub use cloud_reads::CloudReads;
 use rate_limiter::Action;
 pub use rate_limiter::RateLimiter;
-pub use reads::Reads;
+pub use reads::{ReadError, Reads};
 pub(crate) use terminate::TerminateResult;
 pub(crate) use writes::{ObjectPart, may_have_happened};
 pub use writes::{UpdateResult, WriteError, Writes};

@@ -9,6 +9,7 @@ pub mod catalogs;
 mod clock;
 pub mod cluster_facts;
 mod controller_loop;
+pub mod discovered_memory;
 pub mod discovery;
 pub mod durable;
 pub mod events;

@@ -159,6 +159,7 @@ fn publish_progress(deps: &Lifecycle, claim: &NodeClaim, name: &str, nodes: &[&N
                 deps.ledger.with(|ledger| ledger.node_of(name, NodeName(node.clone())));
                 deps.registrations.note(pool_of(claim), true);
                 deps.metrics.nodes.created(claim);
+                deps.metrics.claims.registered(claim, deps.clock.now());
                 (reason::REGISTERED, format!("registered as Node {node}"))
             }
             _ => {

@@ -9,9 +9,11 @@ use crate::metrics::ActuatorMetrics;
 use crate::metrics::view::Sources;
 use crate::ports::Cloud;
 use crate::server::{LeaderRole, Server};
-use crate::settings::Settings;
+use crate::settings::{ObjectName, Settings};
+use crate::state::discovered_memory::DiscoveredMemory;
 use crate::state::registrations::Registrations;
 use crate::stores::Stores;
+use plimsoll_model::names::DISCOVERED_MEMORY;
 use plimsoll_proto::actuator::v1::actuator_service_server::ActuatorServiceServer;
 use plimsoll_runtime::admin::Readiness;
 use plimsoll_runtime::clock::Clock;
@@ -98,6 +100,8 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         stores: stores.clone(),
         insufficient_capacity: sources.insufficient_capacity,
         catalogs: sources.catalogs,
+        memory: DiscoveredMemory::default(),
+        memory_config_map: ObjectName::new(&lease.namespace, DISCOVERED_MEMORY),
         templates: crate::launch_template::KnownTemplates::default(),
         registrations: Registrations::default(),
         metrics: actuator_metrics,
@@ -112,6 +116,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         cloud_reads: process.connections.cloud_reads(),
         settings: Arc::clone(&process.settings),
         catalogs: process.catalogs.clone(),
+        memory: process.memory.clone(),
         insufficient_capacity: Arc::clone(&process.insufficient_capacity),
         clock: process.clock,
     };

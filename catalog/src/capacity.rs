@@ -17,6 +17,10 @@ const ARM64_RESERVED_MIB: i64 = 64;
 const DEFAULT_STORAGE: i64 = 20 * GIB;
 const DEFAULT_STORAGE_WINDOWS: i64 = 50 * GIB;
 
+/// Memory that a kernel may keep for itself and for crash dumps, beyond what [`is_plausible_memory`] allows in
+/// proportion.
+const MAX_KERNEL_MIB: i64 = 256;
+
 /// Extended resources by GPU manufacturer, with EC2's names.
 const GPU_RESOURCES: [(&str, &str); 3] =
     [("NVIDIA", "nvidia.com/gpu"), ("AMD", "amd.com/gpu"), ("Habana", "habana.ai/gaudi")];
@@ -37,9 +41,20 @@ pub(crate) fn capacity(facts: &InstanceTypeFacts, settings: &NodeClassSettings) 
     capacity
 }
 
+/// Whether a node of a type with `nominal_mib` MiB may have this memory: at most what EC2 states, at least three
+/// quarters of it less 256 MiB. The hypervisor and the kernel of known types and images keep at most a fifth. A node
+/// outside of these bounds reports nonsense or limits its memory itself, and says nothing about other nodes.
+#[must_use]
+pub fn is_plausible_memory(nominal_mib: i64, bytes: i64) -> bool {
+    let nominal = nominal_mib.saturating_mul(MIB);
+    let least = nominal / 4 * 3 - MAX_KERNEL_MIB * MIB;
+    bytes > 0 && bytes >= least && bytes <= nominal
+}
+
 fn memory(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> i64 {
-    if let Some(discovered) = settings.discovered_memory.get(&facts.name) {
-        return *discovered;
+    let discovered = settings.discovered_memory.get(&facts.name).copied();
+    if let Some(discovered) = discovered.filter(|bytes| is_plausible_memory(facts.memory_mib, *bytes)) {
+        return discovered;
     }
     let reserved =
         if facts.architectures.first().is_some_and(|first| first == "arm64") { ARM64_RESERVED_MIB } else { 0 };

@@ -22,6 +22,7 @@ mod pods;
 pub mod reservations;
 pub mod settings;
 
+pub use capacity::is_plausible_memory;
 pub use facts::InstanceTypeFacts;
 pub use offerings::{Prices, SpotPrices, Zone};
 pub use settings::NodeClassSettings;

@@ -44,7 +44,7 @@ pub struct NodeClassSettings {
     pub vm_memory_overhead_percent: f64,
     /// Number of network interfaces whose addresses are not used for pods.
     pub reserved_enis: i64,
-    /// Observed memory capacity in bytes by instance type; overrides the estimate.
+    /// Observed memory capacity in bytes by instance type; overrides the estimate, if it is plausible.
     pub discovered_memory: BTreeMap<String, i64>,
 }
 

@@ -157,6 +157,20 @@ fn discovered_memory_overrides_the_estimate() {
 }
 
 #[test]
+fn implausible_memory_is_ignored() {
+    // Of 8192 MiB the estimate leaves 7577, and three quarters less 256 MiB are 5888.
+    for (seen, expected) in [(0, 7577), (-1, 7577), (5887, 7577), (5888, 5888), (8192, 8192), (8193, 7577)] {
+        let discovered_memory = [("m5.large".to_owned(), seen * MIB), ("m5.xlarge".to_owned(), 1)].into();
+        let settings = NodeClassSettings { discovered_memory, ..NodeClassSettings::default() };
+        assert_eq!(build_type("m5.large", &settings).capacity.get("memory"), expected * MIB, "{seen} MiB");
+    }
+    let smallest = [("t3.nano".to_owned(), 400 * MIB)].into();
+    let nano =
+        build_type("t3.nano", &NodeClassSettings { discovered_memory: smallest, ..NodeClassSettings::default() });
+    assert_eq!(nano.capacity.get("memory"), 400 * MIB, "the kernel keeps a fifth of a small type");
+}
+
+#[test]
 fn offerings_need_a_price_and_are_available_in_zones_of_the_class() {
     let zones = [zone("test-1b", false), zone("test-1a", true)];
     let spot = [("m5.large".to_owned(), [("test-1a".to_owned(), MicroUsdPerHour(40_000))].into())].into();

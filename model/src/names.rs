@@ -27,6 +27,10 @@ pub mod label {
     pub const INSTANCE_FAMILY: &str = "karpenter.k8s.aws/instance-family";
     /// `default` (shared hardware) or `dedicated`. Each launch chooses one, so no instance type has this label.
     pub const INSTANCE_TENANCY: &str = "karpenter.k8s.aws/instance-tenancy";
+    /// Size of an instance type, such as `large` or `metal-24xl`.
+    pub const INSTANCE_SIZE: &str = "karpenter.k8s.aws/instance-size";
+    /// Memory of an instance type as EC2 states it, in MiB.
+    pub const INSTANCE_MEMORY: &str = "karpenter.k8s.aws/instance-memory";
     /// Values of [`INSTANCE_TENANCY`], the preferred one first.
     pub const TENANCIES: [&str; 2] = ["default", "dedicated"];
     /// EC2 instance type.
@@ -81,9 +85,9 @@ pub mod label {
         "karpenter.k8s.aws/instance-gpu-name",
         "karpenter.k8s.aws/instance-hypervisor",
         "karpenter.k8s.aws/instance-local-nvme",
-        "karpenter.k8s.aws/instance-memory",
+        INSTANCE_MEMORY,
         "karpenter.k8s.aws/instance-network-bandwidth",
-        "karpenter.k8s.aws/instance-size",
+        INSTANCE_SIZE,
         INSTANCE_TENANCY,
         "karpenter.k8s.aws/nitro-sandbox",
         PLACEMENT_GROUP_ID,
@@ -249,6 +253,8 @@ pub mod lease {
     /// Lease of Karpenter. While Karpenter holds it, Plimsoll writes nothing.
     pub const KARPENTER: &str = "karpenter-leader-election";
 }
+/// ConfigMap with the memory that nodes of each instance type were seen to have.
+pub const DISCOVERED_MEMORY: &str = "plimsoll-discovered-memory";
 /// Tags on EC2 resources.
 pub mod tag {
     /// Prefix of the tag that names the cluster; the value is `owned`.

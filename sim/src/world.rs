@@ -35,6 +35,8 @@ pub struct Scenery {
     pub delays: Delays,
     /// Names of the instance types on offer. `None` offers all types.
     pub types: Option<Vec<String>>,
+    /// Memory in MiB that machines lack compared to the estimate of catalogs.
+    pub missing_memory_mib: i64,
 }
 
 impl Default for Scenery {
@@ -47,6 +49,7 @@ impl Default for Scenery {
             settling: Duration::from_secs(1),
             delays: Delays::default(),
             types: None,
+            missing_memory_mib: 0,
         }
     }
 }
@@ -126,7 +129,8 @@ impl World {
         let cloud = Cloud::of_region(scenery.seed, settings, &scenery.networks, sells)?;
         let ec2 = Ec2::new(cloud, clock);
         ec2.faults(|faults| faults.seed(scenery.seed));
-        let machines = Machines::new(ec2.clone(), cluster.kubelets.clone(), Hardware::of_region(&scenery.region)?);
+        let hardware = Hardware::of_region(&scenery.region)?.with_less_memory(scenery.missing_memory_mib);
+        let machines = Machines::new(ec2.clone(), cluster.kubelets.clone(), hardware);
         let problems = machines.problems();
         cluster.add(Box::new(machines));
         Ok(Self { cluster, ec2, problems, scenery })

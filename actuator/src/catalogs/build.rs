@@ -4,19 +4,27 @@ use super::facts::{Facts, Region};
 use crate::resolve;
 use crate::settings::Settings;
 use crate::state::catalogs::CatalogEntry;
+use crate::state::discovered_memory::MemoryKey;
 use crate::state::insufficient_capacity::Key;
 use plimsoll_api::EC2NodeClass;
 use plimsoll_api::ec2_node_class::{ReservationState, ReservationType};
 use plimsoll_catalog::reservations::SelectedReservation;
 use plimsoll_catalog::{NodeClassSettings, Prices, Zone};
-use plimsoll_model::catalog::{CapacityReservation, Catalog};
+use plimsoll_model::catalog::{CapacityReservation, Catalog, InstanceType};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The catalog entry of a node class. `closed` is what its placement group lacks capacity for.
-pub(super) fn entry(settings: &Settings, class: &EC2NodeClass, facts: &Facts, closed: &[Key]) -> CatalogEntry {
+/// The catalog entry of a node class. `closed` is what its placement group lacks capacity for, `memory` the memory in
+/// bytes of types with images of the class.
+pub(super) fn entry(
+    settings: &Settings,
+    class: &EC2NodeClass,
+    facts: &Facts,
+    closed: &[Key],
+    memory: &BTreeMap<MemoryKey, i64>,
+) -> CatalogEntry {
     let problem = resolve::for_launch(class).err().map(|error| error.to_string());
-    let catalog = facts.region.as_ref().map(|region| catalog(settings, class, region, &facts.prices));
+    let catalog = facts.region.as_ref().map(|region| catalog(settings, class, region, &facts.prices, memory));
     let catalog = catalog.map(|mut catalog| {
         close_in_group(class, &mut catalog, closed);
         catalog
@@ -34,7 +42,13 @@ pub(super) fn entry(settings: &Settings, class: &EC2NodeClass, facts: &Facts, cl
 }
 
 /// A class that is not ready has a catalog too, since its existing nodes need prices.
-fn catalog(settings: &Settings, class: &EC2NodeClass, region: &Region, prices: &Prices) -> Catalog {
+fn catalog(
+    settings: &Settings,
+    class: &EC2NodeClass,
+    region: &Region,
+    prices: &Prices,
+    memory: &BTreeMap<MemoryKey, i64>,
+) -> Catalog {
     let subnets = class.status.as_ref().map(|status| status.subnets.as_slice()).unwrap_or_default();
     let zone_ids: BTreeMap<&str, &str> =
         subnets.iter().map(|subnet| (subnet.zone.as_str(), subnet.zone_id.as_deref().unwrap_or_default())).collect();
@@ -48,18 +62,46 @@ fn catalog(settings: &Settings, class: &EC2NodeClass, region: &Region, prices: &
             usable: zone_ids.contains_key(name.as_str()),
         })
         .collect();
-    let node_class = NodeClassSettings {
+    let mut node_class = NodeClassSettings {
         vm_memory_overhead_percent: settings.vm_memory_overhead_percent,
         reserved_enis: i64::from(settings.reserved_enis),
         placement_group: class.placement_group().cloned(),
         ..NodeClassSettings::from(&class.spec)
     };
     let mut catalog = plimsoll_catalog::build(&settings.region, region.types.iter(), &node_class, &zones, prices);
+    // Which image a type uses depends on its labels, so types whose memory is known are built twice.
+    node_class.discovered_memory = discovered_memory(class, &catalog, memory);
+    if !node_class.discovered_memory.is_empty() {
+        let known = region.types.iter().filter(|facts| node_class.discovered_memory.contains_key(&facts.name));
+        let rebuilt = plimsoll_catalog::build(&settings.region, known, &node_class, &zones, prices);
+        let mut rebuilt: BTreeMap<String, InstanceType> =
+            rebuilt.instance_types.into_iter().map(|one| (one.name.clone(), one)).collect();
+        for instance_type in &mut catalog.instance_types {
+            if let Some(same) = rebuilt.remove(&instance_type.name) {
+                *instance_type = same;
+            }
+        }
+    }
     if settings.reserved_capacity {
         plimsoll_catalog::reservations::add(&mut catalog, &reservations(class));
     }
     close_types_without_image(class, &mut catalog);
     catalog
+}
+
+/// Memory in bytes by instance type, as nodes with the image that the class uses for the type report it.
+fn discovered_memory(
+    class: &EC2NodeClass,
+    catalog: &Catalog,
+    memory: &BTreeMap<MemoryKey, i64>,
+) -> BTreeMap<String, i64> {
+    let amis = class.status.as_ref().map(|status| status.amis.as_slice()).unwrap_or_default();
+    let Ok(images) = resolve::images(amis) else { return BTreeMap::new() };
+    let of_current_image = memory.iter().filter_map(|(key, bytes)| {
+        let image = resolve::image_for(&images, catalog.get(&key.instance_type)?)?;
+        (image.id == key.image).then(|| (key.instance_type.clone(), *bytes))
+    });
+    of_current_image.collect()
 }
 
 /// The capacity reservations of the class's status. Their free instances are in the ledger.
@@ -102,3 +144,6 @@ fn close_in_group(class: &EC2NodeClass, catalog: &mut Catalog, closed: &[Key]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

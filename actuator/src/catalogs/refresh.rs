@@ -7,6 +7,7 @@ use crate::io::CloudReads;
 use crate::ports::CloudError;
 use crate::settings::Settings;
 use crate::state::catalogs::{CatalogEntry, Catalogs};
+use crate::state::discovered_memory::{DiscoveredMemory, MemoryKey};
 use crate::state::insufficient_capacity::{InsufficientCapacity, Key};
 use crate::stores::{Stores, WatchedKind};
 use parking_lot::Mutex;
@@ -38,6 +39,8 @@ pub struct Refresh {
     pub settings: Arc<Settings>,
     /// The catalogs.
     pub catalogs: Catalogs,
+    /// Memory of instance types as nodes report it.
+    pub memory: DiscoveredMemory,
     /// Offerings known to lack capacity.
     pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
     /// Time.
@@ -45,7 +48,15 @@ pub struct Refresh {
 }
 
 /// The input and the result of a build. An entry is rebuilt only if its input changes.
-type BuiltEntry = (Arc<EC2NodeClass>, Vec<Key>, CatalogEntry);
+#[derive(Debug)]
+struct BuiltEntry {
+    class: Arc<EC2NodeClass>,
+    /// What the placement group of the class lacks capacity for.
+    closed: Vec<Key>,
+    /// Memory of instance types with images of the class.
+    memory: BTreeMap<MemoryKey, i64>,
+    entry: CatalogEntry,
+}
 
 /// Keeps the catalogs of all node classes up to date: rebuilds on each change of a class, and reads EC2 periodically.
 /// Standbys do so too, so that a new leader can launch at once. Nothing waits for EC2's first answer in regions with a
@@ -122,6 +133,7 @@ async fn build_on_change(deps: &Refresh, mut facts: watch::Receiver<Facts>) {
     deps.stores.wait_ready().await;
     let mut changes = deps.stores.changes(&[WatchedKind::EC2NodeClass]);
     let closed = deps.insufficient_capacity.lock().changed();
+    let learned = deps.memory.changed();
     let mut built: BTreeMap<String, BuiltEntry> = BTreeMap::new();
     loop {
         let (current, changed) = {
@@ -133,7 +145,7 @@ async fn build_on_change(deps: &Refresh, mut facts: watch::Receiver<Facts>) {
         }
         if current.region.is_some() {
             built = rebuild(deps, &current, built).await;
-            let entries = built.iter().map(|(name, (.., entry))| (name.clone(), entry.clone()));
+            let entries = built.iter().map(|(name, built)| (name.clone(), built.entry.clone()));
             deps.catalogs.replace(entries.collect());
         }
         let until = deps.closed().into_iter().map(|(_, left)| Duration::from_millis(left.0)).min();
@@ -145,6 +157,7 @@ async fn build_on_change(deps: &Refresh, mut facts: watch::Receiver<Facts>) {
             },
             () = changes.next() => {}
             () = closed.notified() => {}
+            () = learned.notified() => {}
             () = tokio::time::sleep(until.unwrap_or(PERIOD)) => {}
         }
     }
@@ -165,7 +178,7 @@ async fn rebuild(
     mut previous: BTreeMap<String, BuiltEntry>,
 ) -> BTreeMap<String, BuiltEntry> {
     let classes = deps.stores.classes.state();
-    let (settings, facts) = (Arc::clone(&deps.settings), facts.clone());
+    let (settings, facts, memory) = (Arc::clone(&deps.settings), facts.clone(), deps.memory.clone());
     let closed: Vec<Key> = deps.closed().into_iter().map(|(key, _)| key).collect();
     // A class has thousands of offerings: build them outside the async runtime.
     let rebuilt = apart(move || {
@@ -174,11 +187,15 @@ async fn rebuild(
             let group = class.placement_group().map(|group| &group.id);
             let closed: Vec<Key> =
                 closed.iter().filter(|key| group.is_some() && key.placement_group.as_ref() == group).cloned().collect();
-            let entry = match previous.remove(&name) {
-                Some((before, same, entry)) if is_same(&before, &class) && same == closed => entry,
-                _ => build::entry(&settings, &class, &facts, &closed),
+            let images = class.status.iter().flat_map(|status| &status.amis).map(|image| image.id.as_str());
+            let memory = memory.of_images(&images.collect());
+            let is_current =
+                |built: &BuiltEntry| is_same(&built.class, &class) && built.closed == closed && built.memory == memory;
+            let entry = match previous.remove(&name).filter(is_current) {
+                Some(built) => built.entry,
+                None => build::entry(&settings, &class, &facts, &closed, &memory),
             };
-            (name, (class, closed, entry))
+            (name, BuiltEntry { class, closed, memory, entry })
         });
         entries.collect()
     });

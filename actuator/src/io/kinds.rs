@@ -1,6 +1,6 @@
 //! The kinds of objects that the actuator writes, each with its API.
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::{Api, Client, Resource};
 use plimsoll_api::{CapacityBuffer, EC2NodeClass, NodeClaim, NodePool};
 use serde::Serialize;
@@ -36,4 +36,4 @@ macro_rules! namespaced {
 }
 
 cluster_scoped!(Node, NodeClaim, NodePool, EC2NodeClass);
-namespaced!(Pod, CapacityBuffer);
+namespaced!(ConfigMap, Pod, CapacityBuffer);

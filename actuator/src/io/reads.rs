@@ -5,6 +5,7 @@ use crate::fencing::CLUSTER_CALL;
 use crate::settings::ObjectName;
 use futures::Stream;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::ListParams;
 use kube::runtime::WatchStreamExt;
@@ -67,6 +68,15 @@ impl Reads {
             }
         }
         Err(ReadError::TooMany(claims.len()))
+    }
+
+    /// A ConfigMap, if it exists.
+    ///
+    /// # Errors
+    /// The read failed.
+    pub async fn config_map(&self, name: &ObjectName) -> Result<Option<ConfigMap>, ReadError> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &name.namespace);
+        within_deadline(maps.get_opt(&name.name)).await
     }
 
     /// A Lease, if it exists. The caller must set a timeout.

@@ -4,7 +4,7 @@ use super::kinds::WritableKind;
 use super::patch::difference;
 use super::{Action, RateLimiter};
 use crate::fencing::{CLUSTER_CALL, Fence, NotAllowed};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Api;
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
@@ -160,6 +160,12 @@ impl Writes {
     /// Creates a NodeClaim in a single attempt. The caller interprets the error.
     pub(crate) async fn create_claim(&self, claim: &NodeClaim) -> Result<kube::Result<NodeClaim>, NotAllowed> {
         self.fence.run(CLUSTER_CALL, self.api_of(claim).create(&PostParams::default(), claim)).await
+    }
+
+    /// Creates a ConfigMap in a single attempt.
+    pub(crate) async fn create_config_map(&self, map: &ConfigMap) -> Result<(), WriteError> {
+        self.fence.run(CLUSTER_CALL, self.api_of(map).create(&PostParams::default(), map)).await??;
+        Ok(())
     }
 
     /// Evicts a pod unless it was recreated. The caller interprets the error.

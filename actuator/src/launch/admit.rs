@@ -16,6 +16,7 @@ use crate::settings::Settings;
 use crate::state::catalogs::Catalogs;
 use crate::state::insufficient_capacity::InsufficientCapacity;
 use crate::state::launch_group::GroupKey;
+use crate::state::subnet_addresses::SubnetAddresses;
 use crate::stores::Stores;
 use parking_lot::Mutex;
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool, hash};
@@ -41,6 +42,8 @@ pub struct Admission {
     pub launches: LaunchQueue,
     /// Offerings known to lack capacity.
     pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
+    /// Free addresses of subnets.
+    pub subnet_addresses: SubnetAddresses,
     /// Settings of the installation.
     pub settings: Arc<Settings>,
     /// Settings with the facts of the cluster.
@@ -230,7 +233,11 @@ pub fn group(
 pub(super) fn purchase(deps: &Admission, admitted: &Admitted) -> Result<Purchase, RequestError> {
     let (memory, now) = (deps.insufficient_capacity.lock(), deps.clock.timestamp());
     let resolved = for_launch(&admitted.class)?;
-    Purchase::plan(admitted, &resolved, &deps.current.get(), |subnet| !memory.subnet_is_full(&subnet.id, now))
+    Purchase::plan(admitted, &resolved, &deps.current.get(), |resolved, zone| {
+        let in_zone = resolved.subnets.iter().filter(|subnet| subnet.zone == zone);
+        let has_room = in_zone.filter(|subnet| !memory.subnet_is_full(&subnet.id, now));
+        deps.subnet_addresses.best(has_room, |subnet| &subnet.id)
+    })
 }
 
 fn claim(deps: &Admission, admitted: &Admitted, group: &GroupKey) -> NodeClaim {

@@ -1,6 +1,7 @@
 //! Builds a claim from the live pool and node class (safety rule 5). A plan may narrow what they allow, but never
 //! extend it.
 
+mod flexibility;
 mod narrow;
 mod object;
 pub(super) mod reserved;
@@ -72,10 +73,16 @@ pub fn narrow(
             open.push(choice.clone());
         }
     }
+    let flexible = flexibility::has_min_values(launch);
+    if flexible {
+        flexibility::check_min_values(launch, &open, catalog)?;
+    } else {
+        flexibility::prefer_ordinary_types(&mut open, catalog);
+    }
     reserved::choose(&mut open, catalog, free);
     let capacity_type = narrow::capacity_type(&open)
         .ok_or_else(|| Refusal::new(OutcomeReason::NoCapacity, "none of the launch's offerings is available now"))?;
-    let mut offerings = narrow::cheapest_offerings(open, capacity_type);
+    let mut offerings = narrow::cheapest_offerings(open, capacity_type, flexible);
     if placement_group.is_some_and(|group| group.strategy == PlacementStrategy::Cluster) {
         // A cluster is in one zone.
         let zone = offerings.first().map(|choice| choice.zone.clone());

@@ -15,6 +15,7 @@ use crate::settings::Settings;
 use crate::state::catalogs::Catalogs;
 use crate::state::insufficient_capacity::InsufficientCapacity;
 use crate::state::outcomes::Outcomes;
+use crate::state::subnet_addresses::SubnetAddresses;
 use crate::stores::Stores;
 use parking_lot::Mutex;
 use plimsoll_api::NodeClaim;
@@ -61,6 +62,8 @@ pub struct Launcher {
     pub launch_templates: LaunchTemplates,
     /// Offerings known to lack capacity.
     pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
+    /// Free addresses of subnets.
+    pub subnet_addresses: SubnetAddresses,
     /// Outcomes of actions.
     pub outcomes: Outcomes,
     /// Events on objects.

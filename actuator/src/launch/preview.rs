@@ -49,7 +49,7 @@ pub fn preview(settings: &Settings, launches: &[PreviewInput<'_>]) -> Result<Vec
     let mut planned = Vec::new();
     for (index, input) in launches.iter().enumerate() {
         let (admitted, resolved) = (admit(input).map_err(|error| (index, error.into()))?, input.4);
-        let purchase = Purchase::plan(&admitted, resolved, settings, |_| true);
+        let purchase = Purchase::plan(&admitted, resolved, settings, Resolved::subnet_in);
         planned.push((purchase.map_err(|error| (index, error.into()))?, (index, admitted)));
     }
     let groups = by_purchase(planned).into_iter().filter_map(|(purchase, members)| {

@@ -47,7 +47,8 @@ pub struct Purchase {
 }
 
 impl Purchase {
-    /// Computes the purchase of a launch, without IO. `has_room` returns whether a subnet may have free addresses.
+    /// Computes the purchase of a launch, without IO. `subnet_in` returns the subnet to use in a zone; `None` if none
+    /// has free addresses.
     ///
     /// # Errors
     /// The node class cannot be used for the launch.
@@ -55,7 +56,7 @@ impl Purchase {
         admitted: &Admitted,
         resolved: &Resolved,
         settings: &Settings,
-        has_room: impl Fn(&ResolvedSubnet) -> bool,
+        subnet_in: impl for<'s> Fn(&'s Resolved, &str) -> Option<&'s ResolvedSubnet>,
     ) -> Result<Self, RequestError> {
         let Admitted { launch, class, catalog, .. } = admitted;
         let no_subnet = || RequestError::NoSubnet(resolved.node_class.clone());
@@ -78,7 +79,7 @@ impl Purchase {
             input.reservation = launch.offerings.iter().find(of_reservation).and_then(|choice| target(catalog, choice));
             planned.extend(launch_template::plan(settings, class, resolved, &input, &types)?);
         }
-        let overrides = overrides(admitted, resolved, has_room);
+        let overrides = overrides(admitted, resolved, subnet_in);
         if overrides.is_empty() {
             return Err(no_subnet());
         }
@@ -204,12 +205,11 @@ fn target_of(planned: &PlannedTemplate) -> Option<&ReservationSpec> {
 fn overrides(
     admitted: &Admitted,
     resolved: &Resolved,
-    has_room: impl Fn(&ResolvedSubnet) -> bool,
+    subnet_in: impl for<'s> Fn(&'s Resolved, &str) -> Option<&'s ResolvedSubnet>,
 ) -> Vec<(Option<ReservationSpec>, Override)> {
     let way = |choice: &OfferingChoice| {
         let image = resolved.image_for(admitted.catalog.get(&choice.instance_type)?)?;
-        let mut in_zone = resolved.subnets.iter().filter(|subnet| subnet.zone == choice.zone);
-        let subnet = in_zone.find(|subnet| has_room(subnet))?;
+        let subnet = subnet_in(resolved, &choice.zone)?;
         let way = Override {
             instance_type: choice.instance_type.clone(),
             zone: choice.zone.clone(),

@@ -18,6 +18,7 @@ use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::ActionId;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::{USD_PER_HOUR_RESOURCE, annotation, label};
+use plimsoll_model::resources::PODS;
 use std::collections::BTreeMap;
 
 /// Claims deleted concurrently.
@@ -179,6 +180,8 @@ pub async fn launched(
             ledger.reservation_used(&reservation.id);
         }
     });
+    let addresses = instance_type.map_or(1, |instance_type| instance_type.capacity.get(PODS));
+    deps.subnet_addresses.launched(&instance.subnet_id, addresses);
     let group = record::placement_group(claim);
     let mut unavailable = deps.insufficient_capacity.lock();
     unavailable.succeeded(&instance.instance_type, &instance.zone, instance.capacity_type, group);

@@ -5,8 +5,9 @@ use crate::events::Recorder;
 use crate::io::Connections;
 use crate::launch_template::KnownTemplates;
 use crate::metrics::ActuatorMetrics;
-use crate::settings::Settings;
+use crate::settings::{ObjectName, Settings};
 use crate::state::catalogs::Catalogs;
+use crate::state::discovered_memory::DiscoveredMemory;
 use crate::state::insufficient_capacity::InsufficientCapacity;
 use crate::state::registrations::Registrations;
 use crate::stores::Stores;
@@ -30,6 +31,10 @@ pub struct Process {
     pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
     /// Catalog of each node class.
     pub catalogs: Catalogs,
+    /// Memory of instance types as nodes report it.
+    pub memory: DiscoveredMemory,
+    /// ConfigMap that keeps it.
+    pub memory_config_map: ObjectName,
     /// Launch templates that are known to exist.
     pub templates: KnownTemplates,
     /// Recent registration results by pool.

@@ -4,6 +4,7 @@ use super::pause::{self, PausedStatus};
 use super::shadow_report::{self, ShadowReport};
 use super::{Process, drivers};
 use crate::buffer_status::{self, BufferStatus};
+use crate::discovered_memory::{self, MemoryLearner};
 use crate::fencing::Fence;
 use crate::garbage_collection::run::{self as collection, GarbageCollector};
 use crate::interruption::{self, DrainDelay, Interruptions};
@@ -29,6 +30,7 @@ use crate::state::buffer_reports::BufferReports;
 use crate::state::instances::ListedInstances;
 use crate::state::nominations::Placements;
 use crate::state::outcomes::Outcomes;
+use crate::state::subnet_addresses::SubnetAddresses;
 use crate::state::unexecuted::Unexecuted;
 use crate::termination::{self, Termination};
 use std::sync::Arc;
@@ -45,6 +47,7 @@ pub(super) struct Term {
     launch_templates: LaunchTemplates,
     launcher: Launcher,
     lifecycle: Lifecycle,
+    memory: MemoryLearner,
     node_classes: NodeClasses,
     node_pools: NodePoolStatus,
     nominations: Nominations,
@@ -66,6 +69,7 @@ impl Term {
         let (outcomes, unexecuted) = (Outcomes::default(), Unexecuted::default());
         let (placements, buffers) = (Placements::default(), BufferReports::default());
         let instances = ListedInstances::default();
+        let subnet_addresses = SubnetAddresses::default();
         let (launches, groups) = LaunchQueue::new();
         let (queue, jobs) = terminations::queue();
         let launch_templates = LaunchTemplates {
@@ -82,6 +86,7 @@ impl Term {
             ledger: ledger.clone(),
             launches: launches.clone(),
             insufficient_capacity: Arc::clone(insufficient_capacity),
+            subnet_addresses: subnet_addresses.clone(),
             settings: Arc::clone(settings),
             current: process.current.clone(),
             fence: fence.clone(),
@@ -169,6 +174,7 @@ impl Term {
                 cloud_reads: cloud_reads.clone(),
                 launch_templates: launch_templates.clone(),
                 insufficient_capacity: Arc::clone(insufficient_capacity),
+                subnet_addresses: subnet_addresses.clone(),
                 outcomes: outcomes.clone(),
                 events: events.clone(),
                 settings: Arc::clone(settings),
@@ -187,6 +193,15 @@ impl Term {
                 metrics: metrics.clone(),
                 clock,
             },
+            memory: MemoryLearner {
+                stores: stores.clone(),
+                catalogs: catalogs.clone(),
+                memory: process.memory.clone(),
+                config_map: process.memory_config_map.clone(),
+                reads: reads.clone(),
+                writes: writes.clone(),
+                clock,
+            },
             node_classes: NodeClasses {
                 metrics: metrics.clone(),
                 stores: stores.clone(),
@@ -196,6 +211,7 @@ impl Term {
                 catalogs: catalogs.clone(),
                 ledger: ledger.clone(),
                 launch_templates: launch_templates.clone(),
+                subnet_addresses: subnet_addresses.clone(),
                 current: process.current.clone(),
                 settings: Arc::clone(settings),
                 fence: fence.clone(),
@@ -272,6 +288,7 @@ impl Term {
         tasks.spawn(pause::report_pause(self.paused.clone(), stop()));
         tasks.spawn(node_class::run(self.node_classes.clone(), stop()));
         tasks.spawn(launch_template::cleanup(self.launch_templates.clone(), stop()));
+        tasks.spawn(discovered_memory::run(self.memory.clone(), stop()));
         tasks.spawn(lifecycle::run(self.lifecycle.clone(), stop()));
         tasks.spawn(termination::run(self.termination.clone(), stop()));
         tasks.spawn(removal::run(removals.clone(), stop()));

@@ -2,7 +2,7 @@
 
 use super::view::{label_of, pool_of, seconds_between};
 use jiff::Timestamp;
-use plimsoll_api::condition::{self, node_claim::DISRUPTION_REASON};
+use plimsoll_api::condition::{self, node_claim::DISRUPTION_REASON, node_claim::LAUNCHED};
 use plimsoll_api::node_pool::ConsolidationPolicy;
 use plimsoll_api::{NodeClaim, NodePool};
 use plimsoll_model::names::label;
@@ -19,7 +19,12 @@ pub struct ClaimMetrics {
     pods_disrupted: IntCounterVec,
     terminations: HistogramVec,
     instance_terminations: HistogramVec,
+    registrations: HistogramVec,
 }
+
+/// Upper bounds of registration times in seconds: an ordinary boot takes half a minute, metal types take many minutes,
+/// and after 15 minutes a claim is given up.
+const REGISTRATION_BUCKETS: [f64; 10] = [15.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 900.0];
 
 /// Labels of a disruption.
 const DISRUPTION: [&str; 5] = ["reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode"];
@@ -57,6 +62,12 @@ impl ClaimMetrics {
                 &["nodepool"],
                 &doubling(11),
             )?,
+            registrations: metrics.histograms(
+                "node_registration_seconds",
+                "Seconds from the launch of an instance until its Node registered.",
+                &["instance_type"],
+                &REGISTRATION_BUCKETS,
+            )?,
         })
     }
 
@@ -65,6 +76,17 @@ impl ClaimMetrics {
         let pool = pool_of(claim.metadata.labels.as_ref());
         let reason = replaces.map_or("provisioned", disruption_name);
         self.created.with_label_values(&[reason, pool, "false"]).inc();
+    }
+
+    /// Records how long the instance of a claim took to register as a Node at `now`.
+    pub fn registered(&self, claim: &NodeClaim, now: Timestamp) {
+        let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        let Some(launched) = condition::get(conditions, LAUNCHED).filter(|launched| launched.status == "True") else {
+            return;
+        };
+        let instance_type = label_of(claim.metadata.labels.as_ref(), label::INSTANCE_TYPE);
+        let seconds = seconds_between(launched.last_transition_time.0, now);
+        self.registrations.with_label_values(&[instance_type]).observe(seconds);
     }
 
     /// Counts a claim that is deleted for `reason`, with `pods` pods to reschedule.

@@ -11,6 +11,7 @@ use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::settings::Settings;
 use crate::state::catalogs::Catalogs;
+use crate::state::subnet_addresses::SubnetAddresses;
 use crate::stores::{Stores, WatchedKind};
 use parking_lot::Mutex;
 use plimsoll_api::EC2NodeClass;
@@ -47,6 +48,8 @@ pub struct NodeClasses {
     pub ledger: LedgerHandle,
     /// Launch templates.
     pub launch_templates: LaunchTemplates,
+    /// Free addresses of subnets.
+    pub subnet_addresses: SubnetAddresses,
     /// Settings with the facts of the cluster.
     pub current: Current,
     /// Settings of the installation.

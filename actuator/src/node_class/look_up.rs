@@ -78,6 +78,7 @@ async fn subnets(
         true => Vec::new(),
         false => deps.cloud_reads.subnets(&terms).await?,
     };
+    deps.subnet_addresses.described(found.iter().map(|subnet| (subnet.id.as_str(), subnet.free_ipv4_addresses)));
     found.sort_by(|left, right| (right.free_ipv4_addresses, &left.id).cmp(&(left.free_ipv4_addresses, &right.id)));
     let zone_id = |id: String| Some(id).filter(|id| !id.is_empty());
     *subnets = found

@@ -3,7 +3,7 @@
 use super::user_data::UserData;
 use plimsoll_catalog::builtin::UnknownRegion;
 use plimsoll_catalog::{NodeClassSettings, Prices, Zone, builtin};
-use plimsoll_model::resources::Resources;
+use plimsoll_model::resources::{MEMORY, Resources};
 use std::collections::BTreeMap;
 
 /// Instance types of a region.
@@ -12,6 +12,8 @@ pub struct Hardware {
     region: String,
     zones: &'static [Zone],
     prices: Prices,
+    /// Memory in bytes that machines lack compared to the estimate of catalogs.
+    missing_memory: i64,
 }
 
 /// Node resources of one machine.
@@ -31,7 +33,18 @@ impl Hardware {
     /// # Errors
     /// If the region has no built-in catalog.
     pub fn of_region(region: &str) -> Result<Self, UnknownRegion> {
-        Ok(Self { region: region.to_owned(), zones: builtin::zones(region)?, prices: builtin::prices(region)? })
+        Ok(Self {
+            region: region.to_owned(),
+            zones: builtin::zones(region)?,
+            prices: builtin::prices(region)?,
+            missing_memory: 0,
+        })
+    }
+
+    /// The same types, whose machines have this many MiB less memory than catalogs estimate.
+    #[must_use]
+    pub fn with_less_memory(self, mib: i64) -> Self {
+        Self { missing_memory: mib << 20, ..self }
     }
 
     /// Node resources of an instance type with the kubelet settings of `data`.
@@ -46,7 +59,8 @@ impl Hardware {
         };
         let catalog = plimsoll_catalog::build(&self.region, facts, &settings, self.zones, &self.prices);
         let built = catalog.instance_types.into_iter().next();
-        let built = built.ok_or_else(|| format!("unknown instance type {instance_type:?}"))?;
+        let mut built = built.ok_or_else(|| format!("unknown instance type {instance_type:?}"))?;
+        built.capacity.set(MEMORY, built.capacity.get(MEMORY) - self.missing_memory);
         let allocatable: Resources = built
             .capacity
             .iter()

@@ -180,11 +180,17 @@ pub(super) fn capacity_type(open: &[OfferingChoice]) -> Option<CapacityType> {
 }
 
 /// The cheapest offerings of a capacity type, limited in number. Spot offerings above the On-Demand price are dropped.
-pub(super) fn cheapest_offerings(open: Vec<OfferingChoice>, capacity_type: CapacityType) -> Vec<OfferingChoice> {
+/// The types of a launch with `minValues`, which is `flexible`, are all kept: the plan lists no more than it needs.
+pub(super) fn cheapest_offerings(
+    open: Vec<OfferingChoice>,
+    capacity_type: CapacityType,
+    flexible: bool,
+) -> Vec<OfferingChoice> {
     let on_demand = open.iter().filter(|choice| choice.capacity_type == CapacityType::OnDemand);
     let cheapest = on_demand.map(|choice| choice.price).min();
     let (mut chosen, _): (Vec<_>, Vec<_>) = open.into_iter().partition(|choice| choice.capacity_type == capacity_type);
     if capacity_type == CapacityType::Spot
+        && !flexible
         && let Some(max_price) = cheapest
         && chosen.iter().any(|choice| choice.price <= max_price)
     {
@@ -194,8 +200,17 @@ pub(super) fn cheapest_offerings(open: Vec<OfferingChoice>, capacity_type: Capac
     chosen.dedup();
     let mut types = BTreeSet::new();
     chosen.retain(|choice| {
-        types.contains(&choice.instance_type) || (types.len() < MAX_TYPES && types.insert(choice.instance_type.clone()))
+        flexible
+            || types.contains(&choice.instance_type)
+            || (types.len() < MAX_TYPES && types.insert(choice.instance_type.clone()))
     });
+    if flexible && chosen.len() > MAX_OVERRIDES {
+        // One offering of each type first, so that no type is lost.
+        let mut seen = BTreeSet::new();
+        chosen.sort_by_cached_key(|choice| !seen.insert(choice.instance_type.clone()));
+        chosen.truncate(MAX_OVERRIDES);
+        chosen.sort_by(|a, b| (a.price, &a.instance_type, &a.zone).cmp(&(b.price, &b.instance_type, &b.zone)));
+    }
     chosen.truncate(MAX_OVERRIDES);
     chosen
 }

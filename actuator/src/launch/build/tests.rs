@@ -11,6 +11,8 @@ use plimsoll_model::requirements::NodeSelectorRequirement;
 use plimsoll_model::resources::Resources;
 use std::collections::BTreeMap;
 
+mod flexibility;
+
 struct World {
     pool: Arc<NodePool>,
     class: Arc<EC2NodeClass>,

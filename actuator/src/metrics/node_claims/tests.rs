@@ -68,3 +68,19 @@ fn terminations_are_measured_from_deletion_and_from_the_call() {
     };
     assert_eq!((sum("termination"), sum("instance_termination")), (Some(120.0), Some(40.0)));
 }
+
+#[test]
+fn registrations_are_measured_from_the_launch_by_type() {
+    let stage = Stage::new();
+    let mut launched = claim("a", "default");
+    launched["metadata"]["labels"]["node.kubernetes.io/instance-type"] = json!("m5.metal");
+    launched["status"]["conditions"] = json!([{"type": "Launched", "status": "True", "reason": "r",
+        "message": "", "lastTransitionTime": "2026-01-02T11:50:00Z"}]);
+    stage.metrics.claims.registered(&object(launched.clone()), at(NOW));
+    launched["status"]["conditions"][0]["status"] = json!("False");
+    stage.metrics.claims.registered(&object(launched), at(NOW));
+    let value = |name: &str| {
+        stage.value(&format!("plimsoll_actuator_node_registration_seconds_{name}"), &[("instance_type", "m5.metal")])
+    };
+    assert_eq!((value("sum"), value("count")), (Some(600.0), Some(1.0)), "a claim that was not launched says nothing");
+}

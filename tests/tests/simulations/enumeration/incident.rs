@@ -94,10 +94,11 @@ impl Incident {
             }
             WriteFault::ClaimDeleted => {
                 let used: BTreeSet<String> = scene.nodes_in_use().into_iter().collect();
-                // A younger claim may be a replacement, which would have to be launched again.
+                // A younger claim may be a replacement, which would have to be launched again. Creation times are in
+                // whole seconds, so a claim of the second in which the flow began may be younger.
                 let is_old = |claim: &Value| {
                     let created = object::text(claim, &["metadata", "creationTimestamp"]);
-                    created.parse::<Timestamp>().is_ok_and(|created| created < self.began)
+                    created.parse::<Timestamp>().is_ok_and(|created| created.as_second() < self.began.as_second())
                 };
                 let is_free = |claim: &Value| {
                     let node = object::text(claim, &["status", "nodeName"]);

@@ -62,6 +62,13 @@ const CASES: &[Case] = &[
     ("actuator", "get", "leases.coordination.k8s.io/plimsoll-watcher", NAMESPACE, true),
     ("actuator", "update", "leases.coordination.k8s.io/plimsoll-watcher", NAMESPACE, false),
     ("actuator", "update", "leases.coordination.k8s.io/plimsoll-actuator", NAMESPACE, true),
+    ("actuator", "create", "configmaps", NAMESPACE, true),
+    ("actuator", "get", "configmaps/plimsoll-discovered-memory", NAMESPACE, true),
+    ("actuator", "patch", "configmaps/plimsoll-discovered-memory", NAMESPACE, true),
+    ("actuator", "get", "configmaps/other", NAMESPACE, false),
+    ("actuator", "patch", "configmaps/other", NAMESPACE, false),
+    ("actuator", "create", "configmaps", "kube-system", false),
+    ("actuator", "get", "configmaps/plimsoll-discovered-memory", "kube-system", false),
     ("actuator", "get", "secrets", "kube-system", false),
     ("actuator", "delete", "deployments.apps", "default", false),
 ];

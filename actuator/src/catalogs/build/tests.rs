@@ -1,0 +1,58 @@
+use super::*;
+use plimsoll_model::names::label;
+use serde_json::json;
+
+const MIB: i64 = 1 << 20;
+
+fn build(memory: &[(&str, &str, i64)]) -> Arc<Catalog> {
+    let settings = Settings { region: "us-west-2".to_owned(), ..Settings::default() };
+    let image = |id: &str, arch: &str| {
+        let requirement = json!({"key": label::ARCH, "operator": "In", "values": [arch]});
+        json!({"id": id, "requirements": [requirement]})
+    };
+    let class: EC2NodeClass = serde_json::from_value(json!({
+        "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
+        "spec": {"amiSelectorTerms": [{"alias": "al2023@latest"}], "subnetSelectorTerms": [{"id": "s"}],
+            "securityGroupSelectorTerms": [{"id": "g"}]},
+        "status": {"amis": [image("ami-new", "amd64"), image("ami-old", "amd64"), image("ami-arm", "arm64")]},
+    }))
+    .unwrap();
+    let key = |instance_type: &str, image: &str| MemoryKey {
+        instance_type: instance_type.to_owned(),
+        image: image.to_owned(),
+    };
+    let memory = memory.iter().map(|(instance_type, image, mib)| (key(instance_type, image), mib * MIB)).collect();
+    let entry = entry(&settings, &class, &Facts::builtin("us-west-2"), &[], &memory);
+    Arc::clone(entry.any_catalog().unwrap())
+}
+
+fn memory(catalog: &Catalog, instance_type: &str) -> i64 {
+    catalog.get(instance_type).unwrap().capacity.get("memory") / MIB
+}
+
+#[test]
+fn discovered_memory_of_the_current_image_replaces_the_estimate() {
+    let estimated = build(&[]);
+    let learnt = build(&[
+        ("m6i.large", "ami-new", 7400),
+        ("m6i.large", "ami-old", 7300),
+        ("m6i.xlarge", "ami-old", 14_000),
+        ("m6g.large", "ami-arm", 7350),
+        ("m6g.xlarge", "ami-new", 14_000),
+        ("c6i.large", "ami-new", 10),
+        ("no.such", "ami-new", 7000),
+    ]);
+    assert_ne!(learnt.id(), estimated.id(), "the scheduler gets another catalog");
+    assert_eq!((memory(&learnt, "m6i.large"), memory(&learnt, "m6g.large")), (7400, 7350));
+    for other in ["m6i.xlarge", "m6g.xlarge", "c6i.large"] {
+        assert_eq!(memory(&learnt, other), memory(&estimated, other), "{other}");
+    }
+    let rest = |catalog: &Catalog| {
+        let mut catalog = catalog.clone();
+        catalog.instance_types.retain(|one| !["m6i.large", "m6g.large"].contains(&one.name.as_str()));
+        catalog
+    };
+    assert_eq!(rest(&learnt), rest(&estimated));
+    let offerings = |catalog: &Catalog| catalog.get("m6i.large").unwrap().offerings.clone();
+    assert_eq!(offerings(&learnt), offerings(&estimated));
+}

@@ -1,0 +1,65 @@
+//! Which types a launch keeps beside its cheapest one: `minValues` of the pool, and no bare metal or accelerators that
+//! nobody asked for (spec: AWS provider section 4.5).
+
+use super::Refusal;
+use crate::resolve::label_value;
+use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType};
+use plimsoll_model::execution::OutcomeReason;
+use plimsoll_model::names::label;
+use plimsoll_model::plan::{Launch, OfferingChoice};
+use std::collections::BTreeSet;
+
+/// Resources of accelerators that ordinary pods do not use.
+const ACCELERATORS: [&str; 4] = ["nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "aws.amazon.com/neuron"];
+
+/// Whether the launch must keep a number of values of some label. The plan has lowered `minValues` that cannot be met,
+/// if the policy allows that.
+pub(super) fn has_min_values(launch: &Launch) -> bool {
+    launch.requirements.iter().any(|requirement| requirement.min_values.is_some())
+}
+
+/// Checks that the offerings that are available now still have the number of values that `minValues` asks for.
+pub(super) fn check_min_values(launch: &Launch, open: &[OfferingChoice], catalog: &Catalog) -> Result<(), Refusal> {
+    for requirement in launch.requirements.iter() {
+        let Some(wanted) = requirement.min_values else { continue };
+        let key = label::normalized(&requirement.key);
+        let values: BTreeSet<&str> = open.iter().filter_map(|choice| value(choice, key, catalog)).collect();
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        if values.len() < wanted {
+            let message = format!(
+                "NodePool {}: minValues asks for {wanted} values of {}, but only {} are available now",
+                launch.node_pool,
+                requirement.key,
+                values.len()
+            );
+            return Err(Refusal::new(OutcomeReason::NoCapacity, message));
+        }
+    }
+    Ok(())
+}
+
+fn value<'c>(choice: &'c OfferingChoice, key: &str, catalog: &'c Catalog) -> Option<&'c str> {
+    match key {
+        label::ZONE => Some(&choice.zone),
+        label::CAPACITY_TYPE => Some(choice.capacity_type.as_str()),
+        key => label_value(catalog.get(&choice.instance_type)?, key),
+    }
+}
+
+/// Drops bare metal types and types with accelerators unless nothing else remains: pods that need them fit no other
+/// type. Reserved instances are paid for anyway.
+pub(super) fn prefer_ordinary_types(open: &mut Vec<OfferingChoice>, catalog: &Catalog) {
+    let is_kept = |choice: &OfferingChoice| {
+        choice.capacity_type == CapacityType::Reserved
+            || catalog.get(&choice.instance_type).is_some_and(|instance_type| !is_exotic(instance_type))
+    };
+    if open.iter().any(is_kept) {
+        open.retain(is_kept);
+    }
+}
+
+fn is_exotic(instance_type: &InstanceType) -> bool {
+    let size = instance_type.labels.get(label::INSTANCE_SIZE);
+    size.is_some_and(|size| size.contains("metal"))
+        || ACCELERATORS.iter().any(|resource| instance_type.capacity.get(resource) > 0)
+}
