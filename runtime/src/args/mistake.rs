@@ -41,6 +41,8 @@ const CHART_VALUES: &[(&str, &str)] = &[
     ("min-values-policy", "settings.minValuesPolicy"),
     ("max-share-per-node", "settings.maxSharePerNode"),
     ("min-saving-per-eviction", "settings.minSavingPerEviction"),
+    ("record-to", "watcher.recording.enabled"),
+    ("record-mib", "watcher.recording.mebibytes"),
     ("workers", "scheduler.workers"),
 ];
 
