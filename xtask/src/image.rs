@@ -112,11 +112,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.no_start {
         return Ok(());
     }
-    let here: Vec<&Built> = built.iter().filter(|image| image.platform == Platform::of_this_machine()).collect();
-    if here.len() < built.len() {
-        say("images for another architecture are not started here");
+    for platform in &args.platform {
+        let images: Vec<&Built> = built.iter().filter(|image| image.platform == *platform).collect();
+        if platform.runs_here() {
+            say(&format!("starting the programs for {platform}"));
+            start::all(&root, &images)?;
+        } else {
+            say(&format!("the programs for {platform} are not started: this machine has no emulator for them"));
+        }
     }
-    start::all(&root, &here)
+    Ok(())
 }
 
 fn check(root: &Path, program: &Program, platform: Platform, release: &Release, image: &Image) -> Result<Vec<String>> {

@@ -14,6 +14,7 @@ mod docs;
 mod explain;
 mod hints;
 mod plan;
+mod replay;
 mod requests;
 mod seeds;
 mod server;

@@ -3,6 +3,7 @@
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use std::fmt;
+use std::path::Path;
 
 /// An image with its program.
 #[derive(Debug, PartialEq, Eq)]
@@ -69,6 +70,19 @@ impl Platform {
     /// Architecture of the machine; amd64 if it is neither.
     pub(super) fn of_this_machine() -> Platform {
         if cfg!(target_arch = "aarch64") { Platform::Arm64 } else { Platform::Amd64 }
+    }
+
+    /// Whether programs of this architecture run here: those of the machine, and those that the kernel hands to an
+    /// emulator (binfmt_misc). The emulator has to be opened at registration (flag F), since images do not contain it.
+    pub(super) fn runs_here(self) -> bool {
+        if self == Platform::of_this_machine() {
+            return true;
+        }
+        let handler = Path::new("/proc/sys/fs/binfmt_misc").join(format!("qemu-{}", self.cpu()));
+        std::fs::read_to_string(handler).is_ok_and(|handler| {
+            let mut lines = handler.lines();
+            lines.next() == Some("enabled") && lines.any(|line| line.starts_with("flags:") && line.contains('F'))
+        })
     }
 
     /// Name of the processor in rustc and GNU.
