@@ -12,3 +12,4 @@ pub mod outcomes;
 pub mod proposals;
 pub mod registrations;
 pub mod unexecuted;
+pub mod zonal_shifts;

@@ -1,6 +1,6 @@
 //! The loop that keeps catalogs up to date.
 
-use super::build;
+use super::build::{self, Closed};
 use super::facts::{self, Facts};
 use crate::clock::Timestamped;
 use crate::io::CloudReads;
@@ -8,6 +8,7 @@ use crate::ports::CloudError;
 use crate::settings::Settings;
 use crate::state::catalogs::{CatalogEntry, Catalogs};
 use crate::state::insufficient_capacity::{InsufficientCapacity, Key};
+use crate::state::zonal_shifts::ZonalShifts;
 use crate::stores::{Stores, WatchedKind};
 use parking_lot::Mutex;
 use plimsoll_api::EC2NodeClass;
@@ -40,12 +41,14 @@ pub struct Refresh {
     pub catalogs: Catalogs,
     /// Offerings known to lack capacity.
     pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
+    /// Zones that the cluster is shifted away from.
+    pub zonal_shifts: ZonalShifts,
     /// Time.
     pub clock: Clock,
 }
 
 /// The input and the result of a build. An entry is rebuilt only if its input changes.
-type BuiltEntry = (Arc<EC2NodeClass>, Vec<Key>, CatalogEntry);
+type BuiltEntry = (Arc<EC2NodeClass>, Closed, CatalogEntry);
 
 /// Keeps the catalogs of all node classes up to date: rebuilds on each change of a class, and reads EC2 periodically.
 /// Standbys do so too, so that a new leader can launch at once. Nothing waits for EC2's first answer in regions with a
@@ -122,6 +125,7 @@ async fn build_on_change(deps: &Refresh, mut facts: watch::Receiver<Facts>) {
     deps.stores.wait_ready().await;
     let mut changes = deps.stores.changes(&[WatchedKind::EC2NodeClass]);
     let closed = deps.insufficient_capacity.lock().changed();
+    let mut shifts = deps.zonal_shifts.subscribe();
     let mut built: BTreeMap<String, BuiltEntry> = BTreeMap::new();
     loop {
         let (current, changed) = {
@@ -145,6 +149,7 @@ async fn build_on_change(deps: &Refresh, mut facts: watch::Receiver<Facts>) {
             },
             () = changes.next() => {}
             () = closed.notified() => {}
+            result = shifts.changed() => if result.is_err() { return },
             () = tokio::time::sleep(until.unwrap_or(PERIOD)) => {}
         }
     }
@@ -167,13 +172,15 @@ async fn rebuild(
     let classes = deps.stores.classes.state();
     let (settings, facts) = (Arc::clone(&deps.settings), facts.clone());
     let closed: Vec<Key> = deps.closed().into_iter().map(|(key, _)| key).collect();
+    let shifted_zones = deps.zonal_shifts.zones(&deps.stores, deps.clock.timestamp());
     // A class has thousands of offerings: build them outside the async runtime.
     let rebuilt = apart(move || {
         let entries = classes.into_iter().map(|class| {
             let name = class.metadata.name.clone().unwrap_or_default();
             let group = class.placement_group().map(|group| &group.id);
-            let closed: Vec<Key> =
+            let in_group =
                 closed.iter().filter(|key| group.is_some() && key.placement_group.as_ref() == group).cloned().collect();
+            let closed = Closed { in_group, zones: shifted_zones.clone() };
             let entry = match previous.remove(&name) {
                 Some((before, same, entry)) if is_same(&before, &class) && same == closed => entry,
                 _ => build::entry(&settings, &class, &facts, &closed),

@@ -14,6 +14,7 @@ use crate::metrics::ActuatorMetrics;
 use crate::settings::Settings;
 use crate::state::catalogs::Catalogs;
 use crate::state::insufficient_capacity::InsufficientCapacity;
+use crate::state::zonal_shifts::ZonalShifts;
 use crate::state::outcomes::Outcomes;
 use crate::stores::Stores;
 use parking_lot::Mutex;
@@ -61,6 +62,8 @@ pub struct Launcher {
     pub launch_templates: LaunchTemplates,
     /// Offerings known to lack capacity.
     pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
+    /// Zones that the cluster is shifted away from.
+    pub zonal_shifts: ZonalShifts,
     /// Outcomes of actions.
     pub outcomes: Outcomes,
     /// Events on objects.

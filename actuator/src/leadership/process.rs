@@ -9,6 +9,7 @@ use crate::settings::Settings;
 use crate::state::catalogs::Catalogs;
 use crate::state::insufficient_capacity::InsufficientCapacity;
 use crate::state::registrations::Registrations;
+use crate::state::zonal_shifts::ZonalShifts;
 use crate::stores::Stores;
 use parking_lot::Mutex;
 use plimsoll_runtime::clock::Clock;
@@ -28,6 +29,8 @@ pub struct Process {
     pub stores: Stores,
     /// Offerings known to lack capacity.
     pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
+    /// Zones that the cluster is shifted away from.
+    pub zonal_shifts: ZonalShifts,
     /// Catalog of each node class.
     pub catalogs: Catalogs,
     /// Launch templates that are known to exist.
