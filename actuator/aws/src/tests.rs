@@ -3,8 +3,8 @@
 use crate::stub::{Reply, Stub};
 use crate::{ArcZonalShift, Eks, Iam, Pricing, Sqs, Ssm};
 use plimsoll_actuator::ports::{
-    CloudError, ClusterDescription, InstanceProfiles, InterruptionQueue, ManagedControlPlane,
-    ManagedResource, OnDemandPrice, Parameters, PriceList, QueueMessage, ZonalShift,
+    CloudError, ClusterDescription, InstanceProfiles, InterruptionQueue, ManagedControlPlane, ManagedResource,
+    OnDemandPrice, Parameters, PriceList, QueueMessage, ZonalShift,
 };
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::time::Timestamp;

@@ -60,7 +60,8 @@ pub(super) struct Term {
 impl Term {
     /// Builds the controllers of a term.
     pub(super) fn new(process: &Process, fence: &Fence, ledger: &LedgerHandle) -> Self {
-        let Process { clock, stores, settings, insufficient_capacity, catalogs, metrics, events, zonal_shifts, .. } = process;
+        let Process { clock, stores, settings, insufficient_capacity, catalogs, metrics, events, zonal_shifts, .. } =
+            process;
         let (clock, connections) = (*clock, &process.connections);
         let (reads, cloud_reads) = (connections.reads(), connections.cloud_reads());
         let (writes, cloud) = (connections.writes(fence.clone()), connections.cloud_calls(fence.clone()));

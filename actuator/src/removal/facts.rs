@@ -72,7 +72,8 @@ impl RemovalView {
         let pods = pods.into_iter().map(Arc::new).collect();
         let objects =
             Objects { nodes, node_claims: claims, pods, pod_disruption_budgets: budgets, ..Objects::default() };
-        let (snapshot, problems) = plimsoll_snapshot::build(&objects, &Extra { now, shifted_zones, ..Extra::default() });
+        let (snapshot, problems) =
+            plimsoll_snapshot::build(&objects, &Extra { now, shifted_zones, ..Extra::default() });
         let problems = problems.iter().filter(|problem| problem.left_out).map(ToString::to_string).collect();
         Self { snapshot, problems, node, expected, now }
     }

@@ -44,7 +44,9 @@ impl ZonalShifts {
 
     /// Forgets shifts that are over. Notifies subscribers if there were any.
     pub fn expire(&self, now: Timestamp) {
-        self.set(Shifts::clone(&self.shifts.borrow()), now);
+        // The lock must be released before the change.
+        let shifts = Shifts::clone(&self.shifts.borrow());
+        self.set(shifts, now);
     }
 
     fn set(&self, mut shifts: Shifts, now: Timestamp) {

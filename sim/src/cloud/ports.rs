@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 use plimsoll_actuator::ports::{
     CapacityReservation, CloudError, Compute, FleetAnswer, FleetRequest, Image, ImageQuery, Instance, InstanceFilter,
     InstanceProfile, InstanceProfiles, InstanceRequest, InstanceStatus, InstanceTypeFacts, InterruptionQueue,
-    LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, ManagedResource, OnDemandPrice, Parameters, PlacementGroup,
-    PlacementGroupTerm, PriceList, QueueMessage, ReservationTerm, SecurityGroup, SelectorTerm, SpotPrice, Subnet, Tags,
-    Termination, TypeOffering, ZonalShift,
+    LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, ManagedResource, OnDemandPrice, Parameters,
+    PlacementGroup, PlacementGroupTerm, PriceList, QueueMessage, ReservationTerm, SecurityGroup, SelectorTerm,
+    SpotPrice, Subnet, Tags, Termination, TypeOffering, ZonalShift,
 };
 use plimsoll_model::time::Timestamp;
 use plimsoll_runtime::signal;
