@@ -65,31 +65,17 @@ async fn cluster_is_described_with_either_address_family() {
     assert!(matches!(missing, CloudError::NotFound { .. }), "{missing}");
 }
 
-/// The answer of the example in ARC's documentation, with further shifts.
+/// A request and its answer, which `tests/judge` validates by AWS' own model.
+const MANAGED_RESOURCE: &str = include_str!("../../../tests/judge/examples/get-managed-resource.json");
+
 #[tokio::test]
 async fn only_applied_shifts_and_autoshifts_count() {
-    let shift = |zone: &str, status: &str| {
-        format!(
-            r#"{{"appliedStatus": "{status}", "awayFrom": "{zone}", "comment": "words", "startTime": 1767322800,
-            "expiryTime": 1767326400.5, "resourceIdentifier": "arn", "shiftType": "ZONAL_SHIFT", "zonalShiftId": "1"}}"#
-        )
-    };
-    let autoshift = |zone: &str, status: &str| {
-        format!(r#"{{"appliedStatus": "{status}", "awayFrom": "{zone}", "startTime": 1767322800}}"#)
-    };
-    let answer = format!(
-        r#"{{"appliedWeights": {{"use1-az1": 0.0}}, "arn": "arn", "name": "prod", "zonalShifts": [{}, {}],
-        "autoshifts": [{}, {}]}}"#,
-        shift("use1-az1", "APPLIED"),
-        shift("use1-az2", "NOT_APPLIED"),
-        autoshift("use1-az4", "APPLIED"),
-        autoshift("use1-az5", "NOT_APPLIED"),
-    );
+    let example: serde_json::Value = serde_json::from_str(MANAGED_RESOURCE).unwrap();
     let none = r#"{"appliedWeights": {}, "zonalShifts": []}"#;
     let unmanaged = Reply::Answer(404, r#"{"__type": "ResourceNotFoundException", "message": "words"}"#.to_owned());
     let denied = Reply::Answer(403, r#"{"__type": "AccessDeniedException", "message": "words"}"#.to_owned());
-    let stub = Stub::new(vec![Reply::ok(&answer), Reply::ok(none), unmanaged, denied]).await;
-    let arc = ArcZonalShift::new(&stub.config(), "arn:aws:eks:us-east-1:123456789012:cluster/prod");
+    let stub = Stub::new(vec![Reply::ok(&example["answer"].to_string()), Reply::ok(none), unmanaged, denied]).await;
+    let arc = ArcZonalShift::new(&stub.config(), example["arn"].as_str().unwrap());
     let zone = |id: &str, expires| ZonalShift { zone_id: id.to_owned(), expires };
     let expected = [zone("use1-az1", Some(Timestamp(1_767_326_400_500))), zone("use1-az4", None)];
     assert_eq!(arc.zonal_shifts().await.unwrap(), expected);
@@ -98,8 +84,7 @@ async fn only_applied_shifts_and_autoshifts_count() {
     assert!(matches!(unmanaged, CloudError::NotFound { .. }), "{unmanaged}");
     let denied = arc.zonal_shifts().await.unwrap_err();
     assert!(matches!(denied, CloudError::Denied { .. }), "{denied}");
-    let path = "/managedresources/arn%3Aaws%3Aeks%3Aus-east-1%3A123456789012%3Acluster%2Fprod";
-    assert_eq!(stub.lines()[0], format!("GET {path} HTTP/1.1"));
+    assert_eq!(stub.lines()[0], format!("GET {} HTTP/1.1", example["path"].as_str().unwrap()));
 }
 
 #[tokio::test]
