@@ -65,7 +65,8 @@ pub enum DiscoveryError {
 pub enum ZonalShiftError {
     /// ARC knows clusters by their ARN.
     #[error(
-        "--enable-zonal-shift: the ARN of cluster {cluster} is not known: permit eks:DescribeCluster, or disable it: {reason}"
+        "--enable-zonal-shift: the ARN of cluster {cluster} is not known: permit eks:DescribeCluster, or disable it: \
+         {reason}"
     )]
     Arn {
         /// Name of the cluster.

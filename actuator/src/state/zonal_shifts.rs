@@ -77,8 +77,8 @@ impl ZonalShifts {
         self.shifts.subscribe()
     }
 
-    /// Names of the shifted zones. Node classes know the id of each zone that they have a subnet in, and NodeClaims that
-    /// of their own zone.
+    /// Names of the shifted zones. Node classes know the id of each zone that they have a subnet in, and NodeClaims
+    /// that of their own zone.
     #[must_use]
     pub fn zones(&self, stores: &Stores, now: Timestamp) -> BTreeSet<String> {
         let ids = self.ids(now);
