@@ -126,6 +126,10 @@ pub struct ActuatorArgs {
     /// first launch.
     #[arg(long, env = "PLIMSOLL_DISABLE_DRY_RUN")]
     pub disable_dry_run: bool,
+    /// Follow the zonal shifts and autoshifts of the EKS cluster (AWS ARC): nothing is launched in a shifted zone.
+    /// Needs the permissions eks:DescribeCluster and arc-zonal-shift:GetManagedResource.
+    #[arg(long, env = "PLIMSOLL_ENABLE_ZONAL_SHIFT")]
+    pub enable_zonal_shift: bool,
     /// Name of this pod.
     #[arg(long, env = "POD_NAME", default_value = "plimsoll-actuator", value_name = "NAME")]
     pub pod_name: String,

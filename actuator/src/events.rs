@@ -69,6 +69,10 @@ pub mod reason {
     pub const NODE_REPAIR: &str = "NodeRepair";
     /// Too many instances are impaired at once to replace them.
     pub const NODE_REPAIR_BLOCKED: &str = "NodeRepairBlocked";
+    /// The cluster is shifted away from a zone.
+    pub const ZONAL_SHIFT_ACTIVE: &str = "ZonalShiftActive";
+    /// The shift away from a zone is over.
+    pub const ZONAL_SHIFT_CLEARED: &str = "ZonalShiftCleared";
 }
 
 /// Event type.

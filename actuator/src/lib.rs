@@ -40,3 +40,4 @@ pub mod state;
 pub mod stores;
 pub mod termination;
 pub mod user_data;
+pub mod zonal_shift;

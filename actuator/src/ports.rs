@@ -14,6 +14,7 @@ mod placement;
 mod queue;
 mod reservations;
 mod support;
+mod zonal_shift;
 
 pub use compute::Compute;
 pub use facts::{InstanceTypeFacts, SpotPrice, TypeOffering};
@@ -32,6 +33,7 @@ pub use reservations::{CapacityReservation, InstanceMatchCriteria, ReservationTe
 pub use support::{
     ClusterDescription, InstanceProfile, InstanceProfiles, ManagedControlPlane, OnDemandPrice, Parameters, PriceList,
 };
+pub use zonal_shift::{ManagedResource, ZonalShift};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,6 +51,8 @@ pub struct Cloud {
     pub prices: Arc<dyn PriceList>,
     /// The interruption queue, if there is one.
     pub queue: Option<Arc<dyn InterruptionQueue>>,
+    /// ARC's answers about the cluster, if zonal shifts are followed.
+    pub managed_resource: Option<Arc<dyn ManagedResource>>,
 }
 
 /// Tags of a resource, by key.

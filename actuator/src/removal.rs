@@ -19,6 +19,7 @@ use crate::metrics::ActuatorMetrics;
 use crate::metrics::node_claims::disruption_name;
 use crate::pods;
 use crate::state::outcomes::Outcomes;
+use crate::state::zonal_shifts::ZonalShifts;
 use crate::stores::{Stores, WatchedKind, provider_id};
 use crate::termination::{is_disrupted, taint_disrupted};
 use facts::{Obstacle, RemovalView, Surroundings};
@@ -49,6 +50,8 @@ pub struct Removals {
     pub stores: Stores,
     /// Ledger of the term.
     pub ledger: LedgerHandle,
+    /// Zones that the cluster is shifted away from.
+    pub zonal_shifts: ZonalShifts,
     /// Writes to the cluster.
     pub writes: Writes,
     /// Outcomes of actions.

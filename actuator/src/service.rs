@@ -13,6 +13,7 @@ use crate::settings::{ObjectName, Settings};
 use crate::state::discovered_memory::DiscoveredMemory;
 use crate::state::registrations::Registrations;
 use crate::stores::Stores;
+use crate::zonal_shift::Follower;
 use plimsoll_model::names::DISCOVERED_MEMORY;
 use plimsoll_proto::actuator::v1::actuator_service_server::ActuatorServiceServer;
 use plimsoll_runtime::admin::Readiness;
@@ -65,6 +66,18 @@ pub enum ServiceError {
     Serve(#[from] ServeError),
 }
 
+/// Reads the zonal shifts, and follows them until `stop`. The first read comes before the first catalog, so that a new
+/// process launches nothing in a shifted zone; it is bounded, and nothing else waits for ARC.
+async fn follow_zonal_shifts(process: &Process, tasks: &mut JoinSet<()>, stop: &CancellationToken) {
+    let cloud_reads = process.connections.cloud_reads();
+    if cloud_reads.follows_zonal_shifts() {
+        let follower = Follower { cloud_reads, shifts: process.zonal_shifts.clone(), clock: process.clock };
+        let mut failing = false;
+        follower.read(&mut failing).await;
+        tasks.spawn(follower.run(failing, stop.clone()));
+    }
+}
+
 /// Runs until `shutdown` starts to drain, then releases the lease. Dropping the future stops everything at once, as a
 /// crash would.
 ///
@@ -85,6 +98,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         stores: stores.clone(),
         catalogs: crate::state::catalogs::Catalogs::new(),
         insufficient_capacity: Arc::default(),
+        zonal_shifts: crate::state::zonal_shifts::ZonalShifts::default(),
         clock,
     };
     let (pause_sender, pause) = watch::channel(Some(leadership::UNKNOWN.to_owned()));
@@ -99,6 +113,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         current,
         stores: stores.clone(),
         insufficient_capacity: sources.insufficient_capacity,
+        zonal_shifts: sources.zonal_shifts,
         catalogs: sources.catalogs,
         memory: DiscoveredMemory::default(),
         memory_config_map: ObjectName::new(&lease.namespace, DISCOVERED_MEMORY),
@@ -110,6 +125,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         stores.wait_ready().await;
         listed.release();
     });
+    follow_zonal_shifts(&process, &mut tasks, &stop).await;
     // Standbys refresh catalogs too, so that a new leader has them at once.
     let refresh = crate::catalogs::Refresh {
         stores: process.stores.clone(),
@@ -118,6 +134,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         catalogs: process.catalogs.clone(),
         memory: process.memory.clone(),
         insufficient_capacity: Arc::clone(&process.insufficient_capacity),
+        zonal_shifts: process.zonal_shifts.clone(),
         clock: process.clock,
     };
     let catalogs = AbortOnDropHandle::new(tokio::spawn(crate::catalogs::run(refresh, stop.clone())));

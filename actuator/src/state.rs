@@ -14,3 +14,4 @@ pub mod proposals;
 pub mod registrations;
 pub mod subnet_addresses;
 pub mod unexecuted;
+pub mod zonal_shifts;

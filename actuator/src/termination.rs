@@ -24,6 +24,7 @@ use crate::metrics::ActuatorMetrics;
 use crate::nodes;
 use crate::pods;
 use crate::settings::Settings;
+use crate::state::zonal_shifts::ZonalShifts;
 use crate::stores::{Stores, WatchedKind, instance_id, provider_id};
 use instances::{InstancePhase, Instances};
 use jiff::{SignedDuration, Timestamp};
@@ -43,8 +44,6 @@ use tokio_util::sync::CancellationToken;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum drain time: kube-scheduler may not have seen the taint yet.
 const MIN_DRAIN: SignedDuration = SignedDuration::from_secs(5);
-/// Reason of the condition InstanceTerminating while EC2 refuses to terminate the instance.
-const TERMINATION_REFUSED: &str = "TerminationRefused";
 
 /// Dependencies of the controller.
 #[derive(Clone)]
@@ -59,6 +58,8 @@ pub struct Termination {
     pub cloud: CloudCalls,
     /// Reads of the cloud.
     pub cloud_reads: CloudReads,
+    /// Zones that the cluster is shifted away from. Instances there are terminated after the shift.
+    pub zonal_shifts: ZonalShifts,
     /// Drain delays of interrupted nodes.
     pub drain_delay: DrainDelay,
     /// Events on objects.
@@ -322,17 +323,14 @@ impl TerminationFlow<'_> {
             let over = self.shared.unlaunched.has_no_instance(self.deps, &self.subject.claim).await?;
             return Ok(if over { Stage::Done } else { Stage::Wait(POLL_INTERVAL) });
         };
-        match self.shared.instances.request_termination(id, self.created(), self.deps.clock.timestamp()) {
-            InstancePhase::Gone => Ok(Stage::Done),
-            InstancePhase::Running => match self.shared.instances.refusal(id) {
-                Some(error) => {
-                    let message = format!("instance {id} is not terminated: {error}");
-                    self.set(INSTANCE_TERMINATING, Status::False, TERMINATION_REFUSED, &message).await?;
-                    Ok(Stage::Wait(POLL_INTERVAL))
-                }
-                None => Ok(Stage::Wait(Duration::from_millis(200))),
-            },
-            InstancePhase::Terminating => {
+        match self.shared.instances.end(self.deps, &self.subject.claim, id, self.created()) {
+            (InstancePhase::Gone, _) => Ok(Stage::Done),
+            (InstancePhase::Running, Some((reason, message))) => {
+                self.set(INSTANCE_TERMINATING, Status::False, reason, &message).await?;
+                Ok(Stage::Wait(POLL_INTERVAL))
+            }
+            (InstancePhase::Running, None) => Ok(Stage::Wait(Duration::from_millis(200))),
+            (InstancePhase::Terminating, _) => {
                 self.set(INSTANCE_TERMINATING, Status::True, INSTANCE_TERMINATING, "").await?;
                 Ok(Stage::Wait(POLL_INTERVAL))
             }

@@ -258,4 +258,6 @@ pub struct CatalogUpdate {
     pub unavailable_offerings: Option<Vec<UnavailableOffering>>,
     /// Marks the end of the full list. Only changes follow.
     pub complete: bool,
+    /// All zones that the cluster is shifted away from; `None` means unchanged.
+    pub shifted_zones: Option<BTreeSet<String>>,
 }

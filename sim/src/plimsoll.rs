@@ -81,6 +81,8 @@ pub struct Options {
     pub plan: PlanFn,
     /// Whether actuators bind pods to their planned nodes.
     pub bind_pods: bool,
+    /// Whether actuators follow zonal shifts.
+    pub zonal_shift: bool,
     /// Time between two shadow reports of an actuator.
     pub shadow_report_interval: Duration,
     /// Folder in which watchers record their plans.
@@ -97,6 +99,7 @@ impl Default for Options {
             nominate_nodes: true,
             plan: PlanFn::default(),
             bind_pods: false,
+            zonal_shift: false,
             shadow_report_interval: SHADOW_REPORT_INTERVAL,
             record_to: None,
         }

@@ -140,6 +140,8 @@ pub struct Extra {
     pub catalogs: BTreeMap<String, CatalogId>,
     /// Offerings without capacity.
     pub unavailable_offerings: Vec<UnavailableOffering>,
+    /// Zones that the cluster is shifted away from. Nodes there are not disrupted.
+    pub shifted_zones: BTreeSet<String>,
     /// Free instances of capacity reservations.
     pub reservations: Vec<ReservationCount>,
     /// Reason why a node class has no catalog, by class name.

@@ -123,6 +123,9 @@ fn read(
     let unregistered = node_taints(node)?.iter().any(|taint| taint.key == taint::UNREGISTERED);
     let is_unmatched =
         extra.source == Source::Cluster && claim.is_none() && (unregistered || (node_pool.is_some() && !registered));
+    let annotations = node.metadata.annotations.as_ref();
+    let is_annotated = annotations.and_then(|all| all.get(annotation::DO_NOT_DISRUPT)).is_some_and(|it| it == "true");
+    let is_in_shifted_zone = labels.get(label::ZONE).is_some_and(|zone| extra.shifted_zones.contains(zone));
     let spec = node.spec.as_ref();
     let pool = node_pool.as_ref().and_then(|name| pool_named(objects, name));
     let created = claim.map_or_else(|| kube_time::created(&node.metadata), |claim| kube_time::created(&claim.metadata));
@@ -138,12 +141,7 @@ fn read(
         ready: condition_is_true(node, "Ready"),
         cordoned: is_unmatched || spec.and_then(|spec| spec.unschedulable) == Some(true),
         deleting: node.metadata.deletion_timestamp.is_some() || claim.is_some_and(is_leaving) || is_disrupted(node)?,
-        do_not_disrupt: node
-            .metadata
-            .annotations
-            .as_ref()
-            .and_then(|annotations| annotations.get(annotation::DO_NOT_DISRUPT))
-            .is_some_and(|value| value == "true"),
+        do_not_disrupt: is_annotated || is_in_shifted_zone,
         created,
         expires: expires(claim, pool, created),
         // The Node's label is written before the claim's condition.

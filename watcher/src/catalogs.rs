@@ -5,7 +5,7 @@ use plimsoll_model::execution::CatalogUpdate;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::time::Timestamp;
 use plimsoll_proto::catalog::v1 as wire;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Catalog of a node class at a generation of the class, or why there is none.
@@ -26,6 +26,7 @@ pub struct Catalogs {
     staged: Option<Classes>,
     contents: BTreeMap<CatalogId, Arc<wire::Catalog>>,
     unavailable: Option<UnavailableOfferings>,
+    shifted_zones: BTreeSet<String>,
 }
 
 impl Catalogs {
@@ -53,6 +54,9 @@ impl Catalogs {
         }
         if let Some(offerings) = update.unavailable_offerings {
             self.unavailable = Some(UnavailableOfferings::received(offerings, now));
+        }
+        if let Some(zones) = update.shifted_zones {
+            self.shifted_zones = zones;
         }
         let classes = self.staged.as_mut().unwrap_or(&mut self.classes);
         if update.removed {
@@ -112,6 +116,12 @@ impl Catalogs {
     pub fn unavailable(&self) -> Option<&UnavailableOfferings> {
         self.unavailable.as_ref()
     }
+
+    /// Zones that the cluster is shifted away from.
+    #[must_use]
+    pub fn shifted_zones(&self) -> &BTreeSet<String> {
+        &self.shifted_zones
+    }
 }
 
 #[cfg(test)]
@@ -167,6 +177,21 @@ mod tests {
         assert!(error.contains(b.id().as_str()) && error.contains("default"), "{error}");
         catalogs.apply(update("default", 2, &b, true), now).unwrap();
         assert!(catalogs.content(&a.id()).is_none(), "no class uses it any more");
+    }
+
+    #[test]
+    fn shifted_zones_are_those_of_the_last_update_that_has_any_list() {
+        let shifted = |zones: &[&str]| CatalogUpdate {
+            shifted_zones: Some(zones.iter().map(|zone| (*zone).to_owned()).collect()),
+            ..complete()
+        };
+        let mut catalogs = Catalogs::new();
+        catalogs.restart();
+        catalogs.apply(shifted(&["a", "b"]), Timestamp(0)).unwrap();
+        catalogs.apply(complete(), Timestamp(0)).unwrap();
+        assert_eq!(catalogs.shifted_zones().iter().collect::<Vec<_>>(), ["a", "b"]);
+        catalogs.apply(shifted(&[]), Timestamp(0)).unwrap();
+        assert!(catalogs.shifted_zones().is_empty());
     }
 
     #[test]

@@ -152,6 +152,7 @@ impl Facts {
             catalogs: BTreeMap::new(),
             catalog_problems: BTreeMap::new(),
             unavailable_offerings: unavailable.map(|list| list.at(now)).unwrap_or_default(),
+            shifted_zones: catalogs.shifted_zones().clone(),
             reservations: ledger.reservations().to_vec(),
             in_flight: ledger.claims().cloned().collect(),
             reserved_pods: BTreeMap::new(),

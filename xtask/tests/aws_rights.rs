@@ -15,6 +15,8 @@ const IMPLIED: &[(&str, &[&str])] = &[
     ("ec2:CreateLaunchTemplate", &["ec2:CreateTags"]),
     ("iam:CreateInstanceProfile", &["iam:TagInstanceProfile"]),
 ];
+/// Services whose prefix in IAM is not the name of their SDK.
+const PREFIXES: &[(&str, &str)] = &[("arczonalshift", "arc-zonal-shift")];
 /// Names of the SDK clients in the adapter.
 const CLIENTS: &[&str] = &["client.", "mutations.", "reads."];
 /// Statements that allow changes without a condition on tags, with the reason.
@@ -96,7 +98,8 @@ fn calls(source: &str) -> Vec<String> {
 fn service(path: &Path, source: &str) -> String {
     let named = source.split("aws_sdk_").nth(1).and_then(|rest| rest.split(':').next());
     let parent = path.parent().is_some_and(|folder| folder.ends_with("compute")).then_some("ec2");
-    named.or(parent).unwrap_or_else(|| panic!("{}: calls of which service?", path.display())).to_owned()
+    let sdk = named.or(parent).unwrap_or_else(|| panic!("{}: calls of which service?", path.display()));
+    PREFIXES.iter().find(|(name, _)| *name == sdk).map_or(sdk, |(_, prefix)| prefix).to_owned()
 }
 
 fn called() -> BTreeSet<String> {

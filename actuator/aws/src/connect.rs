@@ -1,7 +1,7 @@
 //! Creates the clients of all services with a common configuration.
 
 use crate::deadline::{ATTEMPT, CONNECT, change};
-use crate::{Ec2, Eks, Iam, Pricing, Sqs, Ssm};
+use crate::{ArcZonalShift, Ec2, Eks, Iam, Pricing, Sqs, Ssm};
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{AppName, BehaviorVersion, Region, SdkConfig};
@@ -42,6 +42,14 @@ pub struct Connection {
     pub control_plane: Arc<dyn ManagedControlPlane>,
     /// Region.
     pub region: String,
+    config: SdkConfig,
+}
+
+impl Connection {
+    /// Follows the zonal shifts of the cluster with this ARN.
+    pub fn follow_zonal_shifts(&mut self, cluster_arn: &str) {
+        self.cloud.managed_resource = Some(Arc::new(ArcZonalShift::new(&self.config, cluster_arn)));
+    }
 }
 
 /// Creates all adapters. Makes no calls except to determine region and credentials.
@@ -71,8 +79,9 @@ pub async fn connect(options: &Options, clock: Clock) -> Result<Connection, Conn
         profiles: Arc::new(Iam::new(&config)),
         prices: Arc::new(Pricing::new(&with_region(&config, Pricing::region_for(&region)), &region)),
         queue,
+        managed_resource: None,
     };
-    Ok(Connection { cloud, control_plane: Arc::new(Eks::new(&config)), region })
+    Ok(Connection { cloud, control_plane: Arc::new(Eks::new(&config)), region, config })
 }
 
 /// Timeouts of mutating calls; lists set their own.

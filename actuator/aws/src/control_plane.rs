@@ -28,6 +28,7 @@ impl ManagedControlPlane for Eks {
         let network = cluster.kubernetes_network_config;
         let some = |text: Option<String>| text.filter(|text| !text.is_empty());
         Ok(ClusterDescription {
+            arn: some(cluster.arn),
             endpoint: some(cluster.endpoint),
             certificate_authority: some(cluster.certificate_authority.and_then(|authority| authority.data)),
             kubernetes_version: some(cluster.version),

@@ -1,4 +1,5 @@
-//! The AWS adapters of the actuator's ports: EC2, SQS, SSM, IAM, EKS and the price list. The only crate that uses an AWS
+//! The AWS adapters of the actuator's ports: EC2, SQS, SSM, IAM, EKS, ARC and the price
+//! list. The only crate that uses an AWS
 //! SDK.
 //!
 //! An adapter converts between the port's types and the SDK's. It sets a total timeout for each call, retries included,
@@ -19,6 +20,7 @@ mod queue;
 mod stub;
 #[cfg(test)]
 mod tests;
+mod zonal_shift;
 
 pub use compute::Ec2;
 pub use connect::{ConnectError, Connection, Options, connect};
@@ -27,3 +29,4 @@ pub use parameters::Ssm;
 pub use prices::Pricing;
 pub use profiles::Iam;
 pub use queue::Sqs;
+pub use zonal_shift::ArcZonalShift;

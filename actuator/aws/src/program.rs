@@ -1,13 +1,13 @@
 //! The program: arguments, logging, signals, ports.
 
 use crate::cluster;
-use crate::connect::{self, Options};
+use crate::connect::{self, Connection, Options};
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use plimsoll_actuator::args::ActuatorArgs;
 use plimsoll_actuator::cluster_facts;
-use plimsoll_actuator::discovery::{self, Configured, Discovered, DiscoveryError};
+use plimsoll_actuator::discovery::{self, Configured, Discovered, DiscoveryError, ZonalShiftError};
 use plimsoll_actuator::ports::ManagedControlPlane;
 use plimsoll_actuator::service::{self, Parts};
 use plimsoll_runtime::admin::{self, Readiness};
@@ -84,7 +84,10 @@ pub async fn run(program: Program) -> Result<()> {
         endpoint_url: args.aws_endpoint_url.clone(),
         interruption_queue: args.interruption_queue.clone(),
     };
-    let connection = connect::connect(&options, clock).await?;
+    let mut connection = connect::connect(&options, clock).await?;
+    if args.enable_zonal_shift {
+        follow_zonal_shifts(&mut connection, &args.cluster_name).await?;
+    }
     let mut settings = args.settings(discover(configured, &client, connection.control_plane.as_ref()).await?);
     settings.region = connection.region;
     let lease = args.lease(&clock);
@@ -96,6 +99,7 @@ pub async fn run(program: Program) -> Result<()> {
         service_cidr = settings.service_cidr.as_ref().or(settings.discovered.service_cidr.as_ref()),
         cluster_dns = settings.cluster_dns.as_ref().or(settings.discovered.cluster_dns.as_ref()),
         interruption_queue = args.interruption_queue,
+        zonal_shift = args.enable_zonal_shift,
         "starting"
     );
     let parts = Parts {
@@ -146,6 +150,16 @@ async fn discover(
         None
     };
     discovery::resolve(configured, facts, &failures, eks)
+}
+
+/// Checks that the zonal shifts of the cluster can be read, and follows them.
+async fn follow_zonal_shifts(connection: &mut Connection, cluster: &str) -> Result<(), ZonalShiftError> {
+    let arn = discovery::cluster_arn(cluster, connection.control_plane.describe_cluster(cluster).await)?;
+    connection.follow_zonal_shifts(&arn);
+    if let Some(resource) = &connection.cloud.managed_resource {
+        discovery::check_zonal_shifts(&arn, resource.zonal_shifts().await)?;
+    }
+    Ok(())
 }
 
 async fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener> {

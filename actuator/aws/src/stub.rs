@@ -33,7 +33,14 @@ impl Reply {
 /// The stub. It ends with the test's runtime.
 pub(crate) struct Stub {
     url: String,
-    requests: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<Request>>>,
+}
+
+/// A received request.
+struct Request {
+    /// Method, target and protocol.
+    line: String,
+    body: String,
 }
 
 impl Stub {
@@ -66,7 +73,12 @@ impl Stub {
 
     /// The bodies received so far.
     pub(crate) fn requests(&self) -> Vec<String> {
-        self.requests.lock().clone()
+        self.requests.lock().iter().map(|request| request.body.clone()).collect()
+    }
+
+    /// The first lines received so far: method, target and protocol.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.requests.lock().iter().map(|request| request.line.clone()).collect()
     }
 
     /// An SDK configuration for the stub, like the program's.
@@ -99,8 +111,8 @@ impl ProvideCredentials for TestCredentials {
     }
 }
 
-/// The body of a request; `None` if the connection ends before it.
-async fn read(stream: &mut TcpStream) -> Option<String> {
+/// A request; `None` if the connection ends before it.
+async fn read(stream: &mut TcpStream) -> Option<Request> {
     let mut bytes = Vec::new();
     loop {
         let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -110,7 +122,8 @@ async fn read(stream: &mut TcpStream) -> Option<String> {
                 name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
             });
             if body.len() >= length.unwrap_or(0) {
-                return Some(body.to_owned());
+                let line = head.lines().next().unwrap_or_default().to_owned();
+                return Some(Request { line, body: body.to_owned() });
             }
         }
         let mut buffer = [0; 4096];

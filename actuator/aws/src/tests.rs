@@ -1,12 +1,13 @@
 //! The smaller services against recorded responses.
 
 use crate::stub::{Reply, Stub};
-use crate::{Eks, Iam, Pricing, Sqs, Ssm};
+use crate::{ArcZonalShift, Eks, Iam, Pricing, Sqs, Ssm};
 use plimsoll_actuator::ports::{
-    CloudError, ClusterDescription, InstanceProfiles, InterruptionQueue, ManagedControlPlane, OnDemandPrice,
-    Parameters, PriceList, QueueMessage,
+    CloudError, ClusterDescription, InstanceProfiles, InterruptionQueue, ManagedControlPlane, ManagedResource,
+    OnDemandPrice, Parameters, PriceList, QueueMessage, ZonalShift,
 };
 use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::time::Timestamp;
 
 #[tokio::test]
 async fn queue_url_is_resolved_once_and_receive_uses_long_polling() {
@@ -38,7 +39,7 @@ async fn parameter_returns_its_value_or_not_found() {
 async fn cluster_is_described_with_either_address_family() {
     let cluster = |network: &str| {
         Reply::ok(&format!(
-            r#"{{"cluster": {{"name": "prod", "endpoint": "https://a.test", "version": "1.36",
+            r#"{{"cluster": {{"name": "prod", "arn": "arn:aws:eks:us-east-1:1:cluster/prod", "endpoint": "https://a.test", "version": "1.36",
             "certificateAuthority": {{"data": "QQ=="}}, "kubernetesNetworkConfig": {network}}}}}"#
         ))
     };
@@ -50,6 +51,7 @@ async fn cluster_is_described_with_either_address_family() {
     let eks = Eks::new(&stub.config());
     let text = |value: &str| Some(value.to_owned());
     let expected = |cidr: &str| ClusterDescription {
+        arn: text("arn:aws:eks:us-east-1:1:cluster/prod"),
         endpoint: text("https://a.test"),
         certificate_authority: text("QQ=="),
         kubernetes_version: text("1.36"),
@@ -61,6 +63,28 @@ async fn cluster_is_described_with_either_address_family() {
     assert_eq!(creating, ClusterDescription { kubernetes_version: text("1.36"), ..ClusterDescription::default() });
     let missing = eks.describe_cluster("prod").await.unwrap_err();
     assert!(matches!(missing, CloudError::NotFound { .. }), "{missing}");
+}
+
+/// A request and its answer, which `tests/judge` validates by AWS' own model.
+const MANAGED_RESOURCE: &str = include_str!("../../../tests/judge/examples/get-managed-resource.json");
+
+#[tokio::test]
+async fn only_applied_shifts_and_autoshifts_count() {
+    let example: serde_json::Value = serde_json::from_str(MANAGED_RESOURCE).unwrap();
+    let none = r#"{"appliedWeights": {}, "zonalShifts": []}"#;
+    let unmanaged = Reply::Answer(404, r#"{"__type": "ResourceNotFoundException", "message": "words"}"#.to_owned());
+    let denied = Reply::Answer(403, r#"{"__type": "AccessDeniedException", "message": "words"}"#.to_owned());
+    let stub = Stub::new(vec![Reply::ok(&example["answer"].to_string()), Reply::ok(none), unmanaged, denied]).await;
+    let arc = ArcZonalShift::new(&stub.config(), example["arn"].as_str().unwrap());
+    let zone = |id: &str, expires| ZonalShift { zone_id: id.to_owned(), expires };
+    let expected = [zone("use1-az1", Some(Timestamp(1_767_326_400_500))), zone("use1-az4", None)];
+    assert_eq!(arc.zonal_shifts().await.unwrap(), expected);
+    assert_eq!(arc.zonal_shifts().await, Ok(Vec::new()));
+    let unmanaged = arc.zonal_shifts().await.unwrap_err();
+    assert!(matches!(unmanaged, CloudError::NotFound { .. }), "{unmanaged}");
+    let denied = arc.zonal_shifts().await.unwrap_err();
+    assert!(matches!(denied, CloudError::Denied { .. }), "{denied}");
+    assert_eq!(stub.lines()[0], format!("GET {} HTTP/1.1", example["path"].as_str().unwrap()));
 }
 
 #[tokio::test]

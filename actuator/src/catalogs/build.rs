@@ -11,22 +11,31 @@ use plimsoll_api::ec2_node_class::{ReservationState, ReservationType};
 use plimsoll_catalog::reservations::SelectedReservation;
 use plimsoll_catalog::{NodeClassSettings, Prices, Zone};
 use plimsoll_model::catalog::{CapacityReservation, Catalog, InstanceType};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The catalog entry of a node class. `closed` is what its placement group lacks capacity for, `memory` the memory in
-/// bytes of types with images of the class.
+/// What a node class must not launch for now.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Closed {
+    /// What its placement group lacks capacity for.
+    pub(super) in_group: Vec<Key>,
+    /// Zones that the cluster is shifted away from.
+    pub(super) zones: BTreeSet<String>,
+}
+
+/// The catalog entry of a node class. `memory` is the memory in bytes of types with images of the class.
 pub(super) fn entry(
     settings: &Settings,
     class: &EC2NodeClass,
     facts: &Facts,
-    closed: &[Key],
+    closed: &Closed,
     memory: &BTreeMap<MemoryKey, i64>,
 ) -> CatalogEntry {
     let problem = resolve::for_launch(class).err().map(|error| error.to_string());
     let catalog = facts.region.as_ref().map(|region| catalog(settings, class, region, &facts.prices, memory));
     let catalog = catalog.map(|mut catalog| {
-        close_in_group(class, &mut catalog, closed);
+        close_in_group(class, &mut catalog, &closed.in_group);
+        close_zones(&mut catalog, &closed.zones);
         catalog
     });
     let is_new = class.status.as_ref().is_none_or(|status| status.conditions.is_empty());
@@ -128,6 +137,13 @@ fn close_types_without_image(class: &EC2NodeClass, catalog: &mut Catalog) {
         if resolved.image_for(instance_type).is_none() {
             instance_type.offerings.iter_mut().for_each(|offering| offering.available = false);
         }
+    }
+}
+
+/// Marks all offerings of these zones as unavailable. Their prices remain, for existing nodes.
+fn close_zones(catalog: &mut Catalog, zones: &BTreeSet<String>) {
+    for offering in catalog.instance_types.iter_mut().flat_map(|it| &mut it.offerings) {
+        offering.available &= !zones.contains(&offering.zone);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The loop that keeps catalogs up to date.
 
-use super::build;
+use super::build::{self, Closed};
 use super::facts::{self, Facts};
 use crate::clock::Timestamped;
 use crate::io::CloudReads;
@@ -9,6 +9,7 @@ use crate::settings::Settings;
 use crate::state::catalogs::{CatalogEntry, Catalogs};
 use crate::state::discovered_memory::{DiscoveredMemory, MemoryKey};
 use crate::state::insufficient_capacity::{InsufficientCapacity, Key};
+use crate::state::zonal_shifts::ZonalShifts;
 use crate::stores::{Stores, WatchedKind};
 use parking_lot::Mutex;
 use plimsoll_api::EC2NodeClass;
@@ -43,6 +44,8 @@ pub struct Refresh {
     pub memory: DiscoveredMemory,
     /// Offerings known to lack capacity.
     pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
+    /// Zones that the cluster is shifted away from.
+    pub zonal_shifts: ZonalShifts,
     /// Time.
     pub clock: Clock,
 }
@@ -51,8 +54,7 @@ pub struct Refresh {
 #[derive(Debug)]
 struct BuiltEntry {
     class: Arc<EC2NodeClass>,
-    /// What the placement group of the class lacks capacity for.
-    closed: Vec<Key>,
+    closed: Closed,
     /// Memory of instance types with images of the class.
     memory: BTreeMap<MemoryKey, i64>,
     entry: CatalogEntry,
@@ -134,6 +136,7 @@ async fn build_on_change(deps: &Refresh, mut facts: watch::Receiver<Facts>) {
     let mut changes = deps.stores.changes(&[WatchedKind::EC2NodeClass]);
     let closed = deps.insufficient_capacity.lock().changed();
     let learned = deps.memory.changed();
+    let mut shifts = deps.zonal_shifts.subscribe();
     let mut built: BTreeMap<String, BuiltEntry> = BTreeMap::new();
     loop {
         let (current, changed) = {
@@ -143,12 +146,13 @@ async fn build_on_change(deps: &Refresh, mut facts: watch::Receiver<Facts>) {
         if changed {
             built.clear();
         }
+        let in_groups = deps.closed();
+        let until = in_groups.iter().map(|(_, left)| Duration::from_millis(left.0)).min();
         if current.region.is_some() {
-            built = rebuild(deps, &current, built).await;
+            built = rebuild(deps, &current, in_groups, built).await;
             let entries = built.iter().map(|(name, built)| (name.clone(), built.entry.clone()));
             deps.catalogs.replace(entries.collect());
         }
-        let until = deps.closed().into_iter().map(|(_, left)| Duration::from_millis(left.0)).min();
         tokio::select! {
             biased;
             changed = facts.changed() => match changed {
@@ -158,6 +162,7 @@ async fn build_on_change(deps: &Refresh, mut facts: watch::Receiver<Facts>) {
             () = changes.next() => {}
             () = closed.notified() => {}
             () = learned.notified() => {}
+            result = shifts.changed() => if result.is_err() { return },
             () = tokio::time::sleep(until.unwrap_or(PERIOD)) => {}
         }
     }
@@ -171,22 +176,26 @@ impl Refresh {
     }
 }
 
-/// Builds the entries of all current classes. Unchanged entries are reused.
+/// Builds the entries of all current classes. Unchanged entries are reused. `in_groups` is what placement groups lack
+/// capacity for.
 async fn rebuild(
     deps: &Refresh,
     facts: &Facts,
+    in_groups: Vec<(Key, Millis)>,
     mut previous: BTreeMap<String, BuiltEntry>,
 ) -> BTreeMap<String, BuiltEntry> {
     let classes = deps.stores.classes.state();
     let (settings, facts, memory) = (Arc::clone(&deps.settings), facts.clone(), deps.memory.clone());
-    let closed: Vec<Key> = deps.closed().into_iter().map(|(key, _)| key).collect();
+    let shifted_zones = deps.zonal_shifts.zones(&deps.stores, deps.clock.timestamp());
     // A class has thousands of offerings: build them outside the async runtime.
     let rebuilt = apart(move || {
         let entries = classes.into_iter().map(|class| {
             let name = class.metadata.name.clone().unwrap_or_default();
             let group = class.placement_group().map(|group| &group.id);
-            let closed: Vec<Key> =
-                closed.iter().filter(|key| group.is_some() && key.placement_group.as_ref() == group).cloned().collect();
+            let in_groups = in_groups.iter().map(|(key, _)| key);
+            let in_group = in_groups.filter(|key| group.is_some() && key.placement_group.as_ref() == group);
+            let in_group = in_group.cloned().collect();
+            let closed = Closed { in_group, zones: shifted_zones.clone() };
             let images = class.status.iter().flat_map(|status| &status.amis).map(|image| image.id.as_str());
             let memory = memory.of_images(&images.collect());
             let is_current =

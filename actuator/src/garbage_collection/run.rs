@@ -11,6 +11,7 @@ use crate::ports::{Instance, InstanceFilter};
 use crate::settings::Settings;
 use crate::state::absence::Absence;
 use crate::state::instances::ListedInstances;
+use crate::state::zonal_shifts::{ZonalShifts, shifted_zone};
 use crate::stores::Stores;
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::NodeClaim;
@@ -40,6 +41,8 @@ pub struct GarbageCollector {
     pub cloud_reads: CloudReads,
     /// Instances as EC2 listed them, for others.
     pub instances: ListedInstances,
+    /// Zones that the cluster is shifted away from. Nothing there is concluded from EC2's answers.
+    pub zonal_shifts: ZonalShifts,
     /// Fence of the term.
     pub fence: Fence,
     /// Settings of the installation.
@@ -48,6 +51,12 @@ pub struct GarbageCollector {
     pub metrics: ActuatorMetrics,
     /// Time.
     pub clock: Clock,
+}
+
+impl GarbageCollector {
+    fn shifted_zones(&self) -> BTreeSet<String> {
+        self.zonal_shifts.zones(&self.stores, self.clock.timestamp())
+    }
 }
 
 #[derive(Default)]
@@ -76,7 +85,7 @@ async fn round(deps: &GarbageCollector, tracker: &mut AbsenceTracker) -> Result<
     // List instances first: claims listed afterwards are at least as recent.
     let ours = InstanceFilter::Cluster { cluster: deps.settings.cluster_name.clone() };
     let mut instances = instances(deps, &ours).await?;
-    let claims = claims(deps).await?;
+    let mut claims = claims(deps).await?;
     collect_instances(deps, tracker, &instances, &claims).await;
     // The instances of adopted claims do not have the owner's tag.
     let adopted: Vec<String> =
@@ -85,6 +94,12 @@ async fn round(deps: &GarbageCollector, tracker: &mut AbsenceTracker) -> Result<
         instances.extend(self::instances(deps, &InstanceFilter::Ids(adopted)).await?);
     }
     deps.instances.replace(&instances);
+    let shifted = deps.shifted_zones();
+    // An instance that EC2 does not list may run, one that it lists as terminated does not.
+    let ended: BTreeSet<&str> =
+        instances.iter().filter(|instance| !instance.state.is_alive()).map(|instance| instance.id.as_str()).collect();
+    let is_ended = |claim: &NodeClaim| instance_id(claim).is_some_and(|id| ended.contains(id));
+    claims.retain(|claim| shifted_zone(claim, &shifted).is_none() || is_ended(claim));
     collect_claims(deps, tracker, &instances, &claims).await;
     Ok(())
 }
@@ -118,7 +133,8 @@ async fn collect_instances(
         claims.iter().filter(|claim| awaits_instance(claim)).filter_map(group_of).map(|group| group.id).collect();
     let mut absences = BTreeMap::new();
     let mut unclaimed = Vec::new();
-    for instance in instances {
+    let shifted = deps.shifted_zones();
+    for instance in instances.iter().filter(|instance| !shifted.contains(&instance.zone)) {
         let of_group = instance.tags.get(tag::LAUNCH_GROUP).is_some_and(|group| awaited.contains(group));
         let claim = if claimed.contains(instance.id.as_str()) || of_group {
             LiveClaim::Present

@@ -8,6 +8,7 @@ use crate::ports::{
     CapacityReservation, Cloud, CloudError, Image, ImageQuery, Instance, InstanceFilter, InstanceProfile,
     InstanceStatus, InstanceTypeFacts, LaunchTemplate, LaunchTemplateFilter, OnDemandPrice, PlacementGroup,
     PlacementGroupTerm, QueueMessage, ReservationTerm, SecurityGroup, SelectorTerm, SpotPrice, Subnet, TypeOffering,
+    ZonalShift,
 };
 use std::time::Duration;
 use tokio::time::Instant;
@@ -150,6 +151,21 @@ impl CloudReads {
             Some(queue) => queue.receive().await,
             None => Ok(Vec::new()),
         }
+    }
+
+    /// The zonal shifts that are applied to the cluster, if they are followed; [`CloudError::Unavailable`] on a
+    /// timeout.
+    pub async fn zonal_shifts(&self) -> Result<Vec<ZonalShift>, CloudError> {
+        match &self.cloud.managed_resource {
+            Some(resource) => within(CLOUD_CALL, resource.zonal_shifts()).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Whether zonal shifts are followed.
+    #[must_use]
+    pub fn follows_zonal_shifts(&self) -> bool {
+        self.cloud.managed_resource.is_some()
     }
 }
 

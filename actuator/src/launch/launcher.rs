@@ -16,6 +16,7 @@ use crate::state::catalogs::Catalogs;
 use crate::state::insufficient_capacity::InsufficientCapacity;
 use crate::state::outcomes::Outcomes;
 use crate::state::subnet_addresses::SubnetAddresses;
+use crate::state::zonal_shifts::ZonalShifts;
 use crate::stores::Stores;
 use parking_lot::Mutex;
 use plimsoll_api::NodeClaim;
@@ -64,6 +65,8 @@ pub struct Launcher {
     pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
     /// Free addresses of subnets.
     pub subnet_addresses: SubnetAddresses,
+    /// Zones that the cluster is shifted away from.
+    pub zonal_shifts: ZonalShifts,
     /// Outcomes of actions.
     pub outcomes: Outcomes,
     /// Events on objects.

@@ -262,6 +262,11 @@ impl<'a> GroupRun<'a> {
     async fn raise(&mut self, after: Millis) -> Option<Decision> {
         tokio::time::sleep(Duration::from_millis(after.0)).await;
         let Some(attempt) = &self.attempt else { return Some(Decision::LookUp { after: Millis(0) }) };
+        // The failed attempt launched nothing, so its pods can be planned again, without that zone.
+        if let Some(zone) = self.shifted_zone(attempt) {
+            let refusals = format!("zonal shift away from {zone}");
+            return Some(Decision::Fail(Failure::InsufficientCapacity { refusals, named: true }));
+        }
         let next = attempt.raised(&self.group.key, self.deps.clock.timestamp());
         match write::raise(self.deps, self.group.primary()?, &next).await {
             Ok(updated) if updated.exists() => {
@@ -275,6 +280,12 @@ impl<'a> GroupRun<'a> {
                 None
             }
         }
+    }
+
+    /// A zone of the request that the cluster is shifted away from.
+    fn shifted_zone(&self, attempt: &Attempt) -> Option<String> {
+        let zones = self.deps.zonal_shifts.zones(&self.deps.stores, self.deps.clock.timestamp());
+        attempt.request.overrides().find(|way| zones.contains(&way.zone)).map(|way| way.zone.clone())
     }
 
     async fn look_up(&mut self, after: Millis) -> Option<Decision> {
@@ -334,7 +345,11 @@ impl<'a> GroupRun<'a> {
             tokio::time::sleep(FENCE_PAUSE).await;
             return Some(Decision::Adopt { instances, rest });
         }
-        results::surplus(deps, &matched.surplus).await;
+        // Garbage collection finds surplus instances of a shifted zone after the shift.
+        let shifted = deps.zonal_shifts.zones(&deps.stores, deps.clock.timestamp());
+        let is_shifted = |id: &String| by_id.get(id.as_str()).is_some_and(|it| shifted.contains(&it.zone));
+        let surplus: Vec<String> = matched.surplus.iter().filter(|id| !is_shifted(id)).cloned().collect();
+        results::surplus(deps, &surplus).await;
         match (matched.unmatched.is_empty(), rest) {
             (true, _) => None,
             (false, Some(failure)) => Some(Decision::Fail(failure)),

@@ -2,14 +2,17 @@
 //! reads these tags, so a launch does not wait for them: EC2 takes ten calls a second.
 
 use super::record::annotation;
+use crate::clock::Timestamped;
 use crate::controller_loop::{self, Candidate, Requeue};
 use crate::fencing::Fence;
 use crate::io::{CloudCalls, ObjectPart, WriteError, Writes};
 use crate::metrics::ActuatorMetrics;
 use crate::ports::Tags;
+use crate::state::zonal_shifts::{ZonalShifts, shifted_zone};
 use crate::stores::{Stores, WatchedKind, instance_id};
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::{annotation as key, tag};
+use plimsoll_runtime::clock::Clock;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +28,10 @@ pub struct Tagging {
     pub writes: Writes,
     /// Calls to the cloud.
     pub cloud: CloudCalls,
+    /// Zones that the cluster is shifted away from. Instances there are tagged after the shift.
+    pub zonal_shifts: ZonalShifts,
+    /// Time.
+    pub clock: Clock,
     /// Fence of the term.
     pub fence: Fence,
     /// Metrics.
@@ -47,11 +54,13 @@ pub async fn run(deps: Tagging, stop: CancellationToken) {
 }
 
 fn candidates(deps: &Tagging) -> Vec<Candidate<Arc<NodeClaim>>> {
+    let shifted = deps.zonal_shifts.zones(&deps.stores, deps.clock.timestamp());
     let wants = |claim: &Arc<NodeClaim>| {
         claim.metadata.deletion_timestamp.is_none()
             && annotation(claim, key::OWNER) == Some(key::OWNER_VALUE)
             && annotation(claim, key::TAGGED).is_none()
             && claim.status.as_ref().is_some_and(|status| status.node_name.is_some() && status.provider_id.is_some())
+            && shifted_zone(claim, &shifted).is_none()
     };
     let claims = deps.stores.claims.state().into_iter().filter(wants);
     claims

@@ -10,6 +10,7 @@ use crate::state::catalogs::Catalogs;
 use crate::state::discovered_memory::DiscoveredMemory;
 use crate::state::insufficient_capacity::InsufficientCapacity;
 use crate::state::registrations::Registrations;
+use crate::state::zonal_shifts::ZonalShifts;
 use crate::stores::Stores;
 use parking_lot::Mutex;
 use plimsoll_runtime::clock::Clock;
@@ -29,6 +30,8 @@ pub struct Process {
     pub stores: Stores,
     /// Offerings known to lack capacity.
     pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
+    /// Zones that the cluster is shifted away from.
+    pub zonal_shifts: ZonalShifts,
     /// Catalog of each node class.
     pub catalogs: Catalogs,
     /// Memory of instance types as nodes report it.

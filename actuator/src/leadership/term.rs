@@ -33,6 +33,7 @@ use crate::state::outcomes::Outcomes;
 use crate::state::subnet_addresses::SubnetAddresses;
 use crate::state::unexecuted::Unexecuted;
 use crate::termination::{self, Termination};
+use crate::zonal_shift;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -62,7 +63,8 @@ pub(super) struct Term {
 impl Term {
     /// Builds the controllers of a term.
     pub(super) fn new(process: &Process, fence: &Fence, ledger: &LedgerHandle) -> Self {
-        let Process { clock, stores, settings, insufficient_capacity, catalogs, metrics, events, .. } = process;
+        let Process { clock, stores, settings, insufficient_capacity, catalogs, metrics, events, zonal_shifts, .. } =
+            process;
         let (clock, connections) = (*clock, &process.connections);
         let (reads, cloud_reads) = (connections.reads(), connections.cloud_reads());
         let (writes, cloud) = (connections.writes(fence.clone()), connections.cloud_calls(fence.clone()));
@@ -95,6 +97,7 @@ impl Term {
         let removals = Removals {
             stores: stores.clone(),
             ledger: ledger.clone(),
+            zonal_shifts: zonal_shifts.clone(),
             writes: writes.clone(),
             outcomes: outcomes.clone(),
             events: events.clone(),
@@ -126,6 +129,7 @@ impl Term {
                 view,
                 stores: stores.clone(),
                 catalogs: catalogs.clone(),
+                zonal_shifts: zonal_shifts.clone(),
                 ledger: ledger.clone(),
                 outcomes: outcomes.clone(),
                 placements: placements.clone(),
@@ -145,6 +149,7 @@ impl Term {
                 cloud: cloud.clone(),
                 cloud_reads: cloud_reads.clone(),
                 instances: instances.clone(),
+                zonal_shifts: zonal_shifts.clone(),
                 fence: fence.clone(),
                 settings: Arc::clone(settings),
                 metrics: metrics.clone(),
@@ -175,6 +180,7 @@ impl Term {
                 launch_templates: launch_templates.clone(),
                 insufficient_capacity: Arc::clone(insufficient_capacity),
                 subnet_addresses: subnet_addresses.clone(),
+                zonal_shifts: zonal_shifts.clone(),
                 outcomes: outcomes.clone(),
                 events: events.clone(),
                 settings: Arc::clone(settings),
@@ -258,6 +264,8 @@ impl Term {
                 stores: stores.clone(),
                 writes: writes.clone(),
                 cloud: cloud.clone(),
+                zonal_shifts: zonal_shifts.clone(),
+                clock,
                 fence: fence.clone(),
             },
             termination: Termination {
@@ -266,6 +274,7 @@ impl Term {
                 writes: writes.clone(),
                 cloud: cloud.clone(),
                 cloud_reads: cloud_reads.clone(),
+                zonal_shifts: zonal_shifts.clone(),
                 drain_delay,
                 events: events.clone(),
                 settings: Arc::clone(settings),
@@ -304,6 +313,7 @@ impl Term {
             stores: stores.clone(),
             catalogs: catalogs.clone(),
             insufficient_capacity: Arc::clone(&self.launcher.insufficient_capacity),
+            zonal_shifts: self.launcher.zonal_shifts.clone(),
             clock: *clock,
         };
         let Leader { unexecuted, events, fence, .. } = &self.leader;
@@ -321,9 +331,18 @@ impl Term {
 
     /// Starts the controllers that execute admitted actions or judge what a former leader left behind.
     pub(super) fn start_admitted(self, stop: &CancellationToken, tasks: &mut JoinSet<()>) {
+        let Leader { stores, zonal_shifts, events, fence, clock, .. } = &self.leader;
+        let shifts = zonal_shift::Report {
+            stores: stores.clone(),
+            shifts: zonal_shifts.clone(),
+            events: events.clone(),
+            fence: fence.clone(),
+            clock: *clock,
+        };
         tasks.spawn(launcher::run(self.launcher, self.groups, stop.clone()));
         tasks.spawn(standalone::run(self.standalone, stop.clone()));
         tasks.spawn(terminations::run(self.leader, self.jobs, stop.clone()));
         tasks.spawn(collection::run(self.collector, stop.clone()));
+        tasks.spawn(zonal_shift::report(shifts, stop.clone()));
     }
 }

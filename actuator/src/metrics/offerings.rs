@@ -15,6 +15,7 @@ pub struct OfferingMetrics {
     memory: Scraped,
     available: Scraped,
     price: Scraped,
+    zonal_shift: Scraped,
 }
 
 /// Offering: instance type, capacity type, zone.
@@ -44,6 +45,11 @@ impl OfferingMetrics {
                 "cloudprovider_instance_type_offering_price_estimate",
                 "Price of an offering in US dollars per hour.",
                 &offering,
+            )?,
+            zonal_shift: metrics.scraped(
+                "zonal_shift_active",
+                "1 for a zone that the cluster is shifted away from (AWS ARC zonal shift).",
+                &["zone_id"],
             )?,
         })
     }
@@ -75,6 +81,9 @@ impl OfferingMetrics {
             let available = available && !view.unavailable.contains(instance_type, zone, capacity_type, None, now);
             samples.put(&self.available, &labels, if available { 1.0 } else { 0.0 });
             samples.put(&self.price, &labels, price.usd());
+        }
+        for zone_id in &view.shifted_zones {
+            samples.put(&self.zonal_shift, &Labels::of(&[("zone_id", zone_id)]), 1.0);
         }
     }
 

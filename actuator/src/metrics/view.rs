@@ -1,7 +1,9 @@
 //! The cluster as the gauges see it: all objects at one moment.
 
+use crate::clock::Timestamped;
 use crate::state::catalogs::{Catalogs, Entries};
 use crate::state::insufficient_capacity::InsufficientCapacity;
+use crate::state::zonal_shifts::ZonalShifts;
 use crate::stores::{Stores, provider_id};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -10,7 +12,7 @@ use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
 use plimsoll_model::names::{USD_PER_HOUR_RESOURCE, label};
 use plimsoll_model::resources::CPU;
 use plimsoll_runtime::clock::Clock;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Where the gauges come from. Clones share the stores.
@@ -22,6 +24,8 @@ pub struct Sources {
     pub catalogs: Catalogs,
     /// Offerings known to lack capacity.
     pub insufficient_capacity: Arc<Mutex<InsufficientCapacity>>,
+    /// Zones that the cluster is shifted away from.
+    pub zonal_shifts: ZonalShifts,
     /// Time.
     pub clock: Clock,
 }
@@ -43,6 +47,8 @@ pub struct ClusterView {
     pub catalogs: Entries,
     /// Offerings known to lack capacity.
     pub unavailable: InsufficientCapacity,
+    /// Ids of the zones that the cluster is shifted away from.
+    pub shifted_zones: BTreeSet<String>,
     /// The time.
     pub now: Timestamp,
 }
@@ -51,7 +57,7 @@ impl ClusterView {
     /// Copies references to all objects. The watch cache is locked only for that.
     #[must_use]
     pub fn of(sources: &Sources) -> Self {
-        let Sources { stores, catalogs, insufficient_capacity, clock } = sources;
+        let Sources { stores, catalogs, insufficient_capacity, zonal_shifts, clock } = sources;
         Self {
             nodes: stores.nodes.state(),
             pods: stores.pods.state(),
@@ -60,6 +66,7 @@ impl ClusterView {
             classes: stores.classes.state(),
             catalogs: catalogs.all(),
             unavailable: insufficient_capacity.lock().clone(),
+            shifted_zones: zonal_shifts.ids(clock.timestamp()).into_keys().collect(),
             now: clock.now(),
         }
     }

@@ -63,6 +63,8 @@ pub trait PriceList: Debug + Send + Sync {
 /// What EKS tells about a cluster; `None` where it tells nothing, as while a cluster is being created.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterDescription {
+    /// ARN of the cluster.
+    pub arn: Option<String>,
     /// URL of the API server.
     pub endpoint: Option<String>,
     /// Certificate authority of the API server, PEM in base64.

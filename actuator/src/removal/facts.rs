@@ -28,6 +28,8 @@ pub struct Surroundings {
     pub budgets: Vec<PodDisruptionBudget>,
     /// Requests of the pods that a launch reserved a destination for and that are not there yet.
     pub expected: BTreeMap<NodeName, Resources>,
+    /// Zones that the cluster is shifted away from. Nodes there are not removed.
+    pub shifted_zones: BTreeSet<String>,
     /// The current time.
     pub now: Timestamp,
 }
@@ -38,7 +40,7 @@ pub enum Obstacle {
     /// The node does not exist or is not initialized.
     #[error("node {0} is not in service")]
     NotInService(NodeName),
-    /// The node has the do-not-disrupt annotation.
+    /// The node has the do-not-disrupt annotation, or its zone is shifted.
     #[error("the node must not be disrupted")]
     ProtectedNode,
     /// A pod has the do-not-disrupt annotation.
@@ -66,11 +68,12 @@ impl RemovalView {
     /// Parses the objects.
     #[must_use]
     pub fn of(surroundings: Surroundings) -> Self {
-        let Surroundings { node, nodes, claims, pods, budgets, expected, now } = surroundings;
+        let Surroundings { node, nodes, claims, pods, budgets, expected, shifted_zones, now } = surroundings;
         let pods = pods.into_iter().map(Arc::new).collect();
         let objects =
             Objects { nodes, node_claims: claims, pods, pod_disruption_budgets: budgets, ..Objects::default() };
-        let (snapshot, problems) = plimsoll_snapshot::build(&objects, &Extra { now, ..Extra::default() });
+        let (snapshot, problems) =
+            plimsoll_snapshot::build(&objects, &Extra { now, shifted_zones, ..Extra::default() });
         let problems = problems.iter().filter(|problem| problem.left_out).map(ToString::to_string).collect();
         Self { snapshot, problems, node, expected, now }
     }

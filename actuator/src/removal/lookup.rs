@@ -94,6 +94,7 @@ pub(super) fn surroundings<'a>(
         pods: stores.pods.state().iter().filter(|pod| has(pods::node_name(pod))).map(|pod| (**pod).clone()).collect(),
         claims,
         budgets: stores.budgets.state().iter().map(|budget| (**budget).clone()).collect(),
+        shifted_zones: deps.zonal_shifts.zones(stores, deps.clock.timestamp()),
         now: deps.clock.timestamp(),
         expected,
         nodes,

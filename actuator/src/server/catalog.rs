@@ -2,6 +2,7 @@
 
 use super::Leader;
 use super::{Responses, streaming};
+use crate::clock::Timestamped;
 use crate::ledger::view;
 use crate::state::catalogs::{CatalogEntry, Entries};
 use plimsoll_model::execution::CatalogUpdate;
@@ -24,12 +25,15 @@ pub(super) fn watch(
         let mut known_ids: BTreeSet<String> = request.known_catalog_ids.into_iter().take(MAX_KNOWN).collect();
         let mut entries = deps.catalogs.subscribe();
         let mut ledger = deps.ledger.subscribe();
+        let mut shifts = deps.zonal_shifts.subscribe();
         let mut sent = Entries::default();
         let mut sent_unavailable: Option<Vec<UnavailableOffering>> = None;
+        let mut sent_zones: Option<BTreeSet<String>> = None;
         let mut complete = false;
         loop {
             let now = entries.borrow_and_update().clone();
             ledger.mark_unchanged();
+            shifts.mark_unchanged();
             let mut updates = differences(&sent, &now, &mut known_ids);
             let unavailable = view::unavailable(&deps.view);
             let unavailable_offerings =
@@ -37,12 +41,16 @@ pub(super) fn watch(
             // A new leader builds the catalogs first. Until all are built, a missing catalog does not mean that it is
             // gone.
             let first_complete = !complete && is_whole(&deps, &now);
-            if unavailable_offerings.is_some() || first_complete {
+            let zones = deps.zonal_shifts.zones(&deps.stores, deps.clock.timestamp());
+            let shifted_zones = (sent_zones.as_ref() != Some(&zones)).then_some(zones);
+            if unavailable_offerings.is_some() || shifted_zones.is_some() || first_complete {
+                sent_zones = shifted_zones.clone().or(sent_zones);
                 sent_unavailable = Some(unavailable);
                 complete |= first_complete;
                 updates.push(CatalogUpdate {
                     unavailable_offerings,
                     complete: first_complete,
+                    shifted_zones,
                     ..CatalogUpdate::default()
                 });
             }
@@ -59,6 +67,7 @@ pub(super) fn watch(
                 biased;
                 result = entries.changed() => if result.is_err() { return Ok(()) },
                 () = ledger.changed() => {}
+                result = shifts.changed() => if result.is_err() { return Ok(()) },
             }
         }
     })

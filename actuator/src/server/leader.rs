@@ -15,6 +15,7 @@ use crate::state::catalogs::Catalogs;
 use crate::state::nominations::Placements;
 use crate::state::outcomes::Outcomes;
 use crate::state::unexecuted::Unexecuted;
+use crate::state::zonal_shifts::ZonalShifts;
 use crate::stores::Stores;
 use plimsoll_runtime::clock::Clock;
 
@@ -35,6 +36,8 @@ pub struct Leader {
     pub stores: Stores,
     /// Catalog of each node class.
     pub catalogs: Catalogs,
+    /// Zones that the cluster is shifted away from.
+    pub zonal_shifts: ZonalShifts,
     /// Ledger of the term.
     pub ledger: LedgerHandle,
     /// Outcomes of actions.

@@ -6,13 +6,14 @@ use crate::io::TerminateResult;
 use crate::metrics::view::label_of;
 use crate::ports::{CloudError, InstanceFilter, InstanceState};
 use crate::state::absence::{Absence, SETTLING};
+use crate::state::zonal_shifts::shifted_zone;
 use crate::stores::{instance_id, provider_id};
 use crate::termination::Termination;
 use parking_lot::Mutex;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::label;
 use plimsoll_model::time::{Millis, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +24,10 @@ const PER_CALL: usize = 200;
 const FIRST_PAUSE: Millis = Millis::from_seconds(5);
 /// Longest pause. Whoever removes a termination protection sees the instance go within minutes.
 const LONGEST_PAUSE: Millis = Millis::from_seconds(300);
+/// Reason of the condition InstanceTerminating while EC2 refuses to terminate the instance.
+const TERMINATION_REFUSED: &str = "TerminationRefused";
+/// Its reason while the cluster is shifted away from the zone of the instance.
+const ZONAL_SHIFT: &str = "ZonalShift";
 /// Delay that combines claims whose nodes are drained at about the same time into one call.
 const COALESCE: Duration = Duration::from_millis(50);
 /// Interval between reads of terminating instances. One call covers all of them.
@@ -91,7 +96,7 @@ impl Instances {
     }
 
     /// Requests termination. Must be called again until the instance is gone.
-    pub(super) fn request_termination(&self, id: &str, claim_created: Timestamp, now: Timestamp) -> InstancePhase {
+    fn request_termination(&self, id: &str, claim_created: Timestamp, now: Timestamp) -> InstancePhase {
         self.watch(id, claim_created, true, now)
     }
 
@@ -107,8 +112,27 @@ impl Instances {
         watched.phase(now)
     }
 
+    /// Requests termination of a claim's instance, unless its zone is shifted. Also returns why the instance is not
+    /// terminated, as reason and message.
+    pub(super) fn end(
+        &self,
+        deps: &Termination,
+        claim: &NodeClaim,
+        id: &str,
+        created: Timestamp,
+    ) -> (InstancePhase, Option<(&'static str, String)>) {
+        let now = deps.clock.timestamp();
+        if let Some(zone) = shifted_zone(claim, &deps.zonal_shifts.zones(&deps.stores, now)) {
+            let message = format!("instance {id} is terminated after the zonal shift away from {zone}");
+            return (self.observe(id, created, now), Some((ZONAL_SHIFT, message)));
+        }
+        let phase = self.request_termination(id, created, now);
+        let refused = |error| (TERMINATION_REFUSED, format!("instance {id} is not terminated: {error}"));
+        (phase, self.refusal(id).map(refused))
+    }
+
     /// Why EC2 refuses to terminate the instance, if it does.
-    pub(super) fn refusal(&self, id: &str) -> Option<CloudError> {
+    fn refusal(&self, id: &str) -> Option<CloudError> {
         self.watched.lock().get(id)?.refusal.as_ref().map(|refusal| refusal.error.clone())
     }
 
@@ -141,7 +165,9 @@ impl Instances {
     async fn terminate(&self, deps: &Termination) {
         let now = deps.clock.timestamp();
         let due = |watched: &TrackedInstance| watched.refusal.as_ref().is_none_or(|refusal| refusal.again <= now);
-        let ids = self.ids(|watched| watched.end && !watched.requested && !watched.terminated && due(watched));
+        let mut ids = self.ids(|watched| watched.end && !watched.requested && !watched.terminated && due(watched));
+        let shifted = in_shifted_zones(deps, now);
+        ids.retain(|id| !shifted.contains(id));
         let report = |id: &str, answer: TerminateResult| {
             if answer.is_err() {
                 let is_its = |claim: &NodeClaim| provider_id(claim).and_then(instance_id) == Some(id);
@@ -192,6 +218,7 @@ impl Instances {
                 }
             };
             let now = deps.clock.timestamp();
+            let shifted = in_shifted_zones(deps, now);
             let mut tracked = self.watched.lock();
             for id in ids {
                 let Some(watched) = tracked.get_mut(id) else { continue };
@@ -200,11 +227,24 @@ impl Instances {
                         watched.absence.found();
                         watched.terminated = instance.state == InstanceState::Terminated;
                     }
+                    // During a zonal shift, EC2 may not see all of the zone.
+                    None if shifted.contains(id) => watched.absence.found(),
                     None => watched.absence.missed(now),
                 }
             }
         }
     }
+}
+
+/// Instances of claims in zones that the cluster is shifted away from.
+fn in_shifted_zones(deps: &Termination, now: Timestamp) -> BTreeSet<String> {
+    let zones = deps.zonal_shifts.zones(&deps.stores, now);
+    if zones.is_empty() {
+        return BTreeSet::new();
+    }
+    let claims = deps.stores.claims.state();
+    let there = claims.iter().filter(|claim| shifted_zone(claim, &zones).is_some());
+    there.filter_map(|claim| provider_id(claim).and_then(instance_id).map(str::to_owned)).collect()
 }
 
 #[cfg(test)]

@@ -105,6 +105,18 @@ data "aws_iam_policy_document" "discovery" {
   }
 
   statement {
+    sid       = "ReadZonalShifts"
+    actions   = ["arc-zonal-shift:GetManagedResource"]
+    resources = ["*"]
+
+    condition {
+      test     = "StringEquals"
+      variable = "arc-zonal-shift:ResourceIdentifier"
+      values   = [local.cluster_arn]
+    }
+  }
+
+  statement {
     sid       = "ReadPublicParameters"
     actions   = ["ssm:GetParameter"]
     resources = ["arn:${local.partition}:ssm:${local.region}::parameter/aws/service/*"]

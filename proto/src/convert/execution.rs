@@ -236,6 +236,10 @@ impl From<&CatalogUpdate> for wire::CatalogUpdate {
             problem: update.problem.clone(),
             unavailable_offerings: offerings_to_wire(update.unavailable_offerings.as_ref()),
             complete: update.complete,
+            shifted_zones: update
+                .shifted_zones
+                .as_ref()
+                .map(|zones| wire::ShiftedZones { zones: zones.iter().cloned().collect() }),
         }
     }
 }
@@ -264,6 +268,7 @@ impl TryFrom<wire::CatalogUpdate> for CatalogUpdate {
             problem: update.problem,
             unavailable_offerings: offerings_from_wire(update.unavailable_offerings)?,
             complete: update.complete,
+            shifted_zones: update.shifted_zones.map(|shifted| shifted.zones.into_iter().collect()),
         })
     }
 }

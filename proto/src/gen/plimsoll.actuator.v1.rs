@@ -130,6 +130,16 @@ pub struct CatalogUpdate {
     /// Marks the end of the full list. Only changes follow.
     #[prost(bool, tag = "8")]
     pub complete: bool,
+    /// All zones that the cluster is shifted away from. Absent means unchanged.
+    #[prost(message, optional, tag = "9")]
+    pub shifted_zones: ::core::option::Option<ShiftedZones>,
+}
+/// Zones that the cluster is shifted away from (AWS ARC zonal shift). Nodes there are not disrupted.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShiftedZones {
+    /// Names of all such zones; empty means none.
+    #[prost(string, repeated, tag = "1")]
+    pub zones: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// Offerings without capacity.
 #[derive(Clone, PartialEq, ::prost::Message)]

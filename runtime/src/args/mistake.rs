@@ -33,6 +33,7 @@ const CHART_VALUES: &[(&str, &str)] = &[
     ("vm-memory-overhead-percent", "settings.vmMemoryOverheadPercent"),
     ("reserved-enis", "settings.reservedENIs"),
     ("disable-dry-run", "settings.disableDryRun"),
+    ("enable-zonal-shift", "settings.enableZonalShift"),
     ("nominate-nodes", "settings.nominateNodes"),
     ("reserved-capacity", "settings.featureGates.reservedCapacity"),
     ("karpenter-lease", "settings.karpenterNamespace"),

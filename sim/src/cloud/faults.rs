@@ -37,6 +37,7 @@ pub enum Action {
     DeleteInstanceProfile,
     ListInstanceProfiles,
     GetProducts,
+    GetManagedResource,
 }
 
 /// What happens to a call.

@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 use plimsoll_actuator::ports::{
     CapacityReservation, CloudError, Compute, FleetAnswer, FleetRequest, Image, ImageQuery, Instance, InstanceFilter,
     InstanceProfile, InstanceProfiles, InstanceRequest, InstanceStatus, InstanceTypeFacts, InterruptionQueue,
-    LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, OnDemandPrice, Parameters, PlacementGroup,
-    PlacementGroupTerm, PriceList, QueueMessage, ReservationTerm, SecurityGroup, SelectorTerm, SpotPrice, Subnet, Tags,
-    Termination, TypeOffering,
+    LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, ManagedResource, OnDemandPrice, Parameters,
+    PlacementGroup, PlacementGroupTerm, PriceList, QueueMessage, ReservationTerm, SecurityGroup, SelectorTerm,
+    SpotPrice, Subnet, Tags, Termination, TypeOffering, ZonalShift,
 };
 use plimsoll_model::time::Timestamp;
 use plimsoll_runtime::signal;
@@ -307,6 +307,13 @@ impl InterruptionQueue for Ec2 {
             Ok(())
         };
         self.call(Action::DeleteMessage, &about, work).await
+    }
+}
+
+#[async_trait]
+impl ManagedResource for Ec2 {
+    async fn zonal_shifts(&self) -> Result<Vec<ZonalShift>, CloudError> {
+        self.call(Action::GetManagedResource, "", |cloud, _| Ok(cloud.zonal_shifts.clone())).await
     }
 }
 

@@ -10,6 +10,7 @@ use crate::seed::Rng;
 use plimsoll_actuator::ports::{
     CapacityReservation, CloudError, FleetAnswer, Image, Instance, InstanceFilter, InstanceStatus, InstanceTypeFacts,
     LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, PlacementGroup, SecurityGroup, Subnet, Tags, Termination,
+    ZonalShift,
 };
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::money::MicroUsdPerHour;
@@ -124,6 +125,10 @@ pub struct Cloud {
     pub reservations: BTreeMap<String, CapacityReservation>,
     /// Placement groups by id.
     pub placement_groups: BTreeMap<String, PlacementGroup>,
+    /// Zonal shifts that are applied to the cluster. Those that are over are not removed, as in ARC.
+    pub zonal_shifts: Vec<ZonalShift>,
+    /// Zones whose instances reads do not show, as while a zone is impaired.
+    pub hidden_zones: BTreeSet<String>,
     /// Images by id.
     pub images: BTreeMap<String, Image>,
     /// What is wrong with instances, by id.
@@ -159,6 +164,8 @@ impl Cloud {
             security_groups: BTreeMap::new(),
             reservations: BTreeMap::new(),
             placement_groups: BTreeMap::new(),
+            zonal_shifts: Vec::new(),
+            hidden_zones: BTreeSet::new(),
             images: BTreeMap::new(),
             statuses: BTreeMap::new(),
             queue: Queue::default(),
@@ -221,6 +228,7 @@ impl Cloud {
     #[must_use]
     pub fn describe_instances(&self, filter: &InstanceFilter, now: Timestamp) -> Vec<Instance> {
         let shown = self.machines.values().filter(|machine| machine.is_shown(now) && fits(machine, filter));
+        let shown = shown.filter(|machine| !self.hidden_zones.contains(&machine.zone));
         shown.map(|machine| machine.describe(now)).collect()
     }
 

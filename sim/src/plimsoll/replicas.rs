@@ -82,6 +82,7 @@ impl Surroundings {
             parameters: ec2.clone(),
             profiles: ec2.clone(),
             prices: ec2.clone(),
+            managed_resource: self.options.zonal_shift.then(|| ec2.clone() as _),
             queue: Some(ec2),
         };
         let settings = plimsoll_actuator::settings::Settings {

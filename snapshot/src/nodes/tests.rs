@@ -152,3 +152,14 @@ fn idle_time_drift_and_deletion_are_read_from_the_claim() {
     claim["status"]["lastPodEventTime"] = json!("1970-01-01T00:05:00Z");
     assert_eq!(nodes(Source::Cluster, &[], &[claim])[0].idle_since, Some(Timestamp(300_000)));
 }
+
+#[test]
+fn a_node_in_a_shifted_zone_is_not_disrupted() {
+    let protected = |zone: &str| {
+        let node = node(json!({"topology.kubernetes.io/zone": zone}), json!([]));
+        let objects = Objects { nodes: vec![serde_json::from_value(node).unwrap()], ..Objects::default() };
+        let extra = Extra { shifted_zones: ["us-west-2a".to_owned()].into(), ..Extra::default() };
+        crate::build(&objects, &extra).0.nodes[0].do_not_disrupt
+    };
+    assert!(protected("us-west-2a") && !protected("us-west-2b"));
+}

@@ -91,6 +91,7 @@ impl Stage {
             profiles: ec2.clone(),
             prices: ec2.clone(),
             queue: Some(ec2),
+            managed_resource: None,
         };
         let settings = Settings {
             cluster_name: "demo".to_owned(),

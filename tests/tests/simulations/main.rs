@@ -43,3 +43,4 @@ mod swarm;
 mod termination_refused;
 mod tokens_and_tags;
 mod watcher_dies;
+mod zonal_shift;

@@ -7,7 +7,7 @@ use std::path::Path;
 /// Path of the value for `helm --set-json`, the value as JSON, and the path in the error message.
 type Bad = (&'static str, &'static str, &'static str);
 
-const BAD: [Bad; 42] = [
+const BAD: [Bad; 44] = [
     ("settings.clusterName", r#""""#, "/settings/clusterName"),
     ("settings.clusterName", r#""-prod""#, "/settings/clusterName"),
     ("settings.clusterName", "null", "/settings"),

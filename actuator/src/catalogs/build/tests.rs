@@ -22,7 +22,7 @@ fn build(memory: &[(&str, &str, i64)]) -> Arc<Catalog> {
         image: image.to_owned(),
     };
     let memory = memory.iter().map(|(instance_type, image, mib)| (key(instance_type, image), mib * MIB)).collect();
-    let entry = entry(&settings, &class, &Facts::builtin("us-west-2"), &[], &memory);
+    let entry = entry(&settings, &class, &Facts::builtin("us-west-2"), &Closed::default(), &memory);
     Arc::clone(entry.any_catalog().unwrap())
 }
 

@@ -32,6 +32,9 @@ fn offerings_show_price_and_whether_they_can_be_requested() {
     });
     assert_eq!(of("available", "us-west-2a", "spot"), Some(0.0), "EC2 refused it just now");
     assert_eq!(of("available", "us-west-2a", "on-demand"), Some(1.0));
+    assert_eq!(stage.value("plimsoll_actuator_zonal_shift_active", &[("zone_id", "usw2-az1")]), None);
+    stage.change(|view| view.shifted_zones = ["usw2-az1".to_owned()].into());
+    assert_eq!(stage.value("plimsoll_actuator_zonal_shift_active", &[("zone_id", "usw2-az1")]), Some(1.0));
     stage.change(|view| view.now = at("2026-01-02T12:10:00Z"));
     assert_eq!(of("available", "us-west-2a", "spot"), Some(1.0), "it may be tried again");
 }

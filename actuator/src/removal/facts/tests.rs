@@ -86,6 +86,20 @@ fn forced_removal_has_no_obstacles() {
 }
 
 #[test]
+fn node_in_a_shifted_zone_is_not_removed_voluntarily() {
+    let check = |zone: &str, reason| {
+        let mut around = surroundings(vec![]);
+        around.nodes[0].metadata.labels.as_mut().unwrap().insert("topology.kubernetes.io/zone".into(), zone.into());
+        around.shifted_zones = ["us-west-2a".to_owned()].into();
+        RemovalView::of(around).check(&uids(&[]), reason)
+    };
+    assert_eq!(check("us-west-2a", DisruptionReason::Empty), Err(Obstacle::ProtectedNode));
+    assert_eq!(check("us-west-2a", DisruptionReason::Drifted), Err(Obstacle::ProtectedNode));
+    assert_eq!(check("us-west-2a", DisruptionReason::Expired), Ok(()));
+    assert_eq!(check("us-west-2b", DisruptionReason::Empty), Ok(()));
+}
+
+#[test]
 fn each_obstacle_is_named() {
     let check =
         |pods: Vec<Pod>, planned: &[&str], reason| RemovalView::of(surroundings(pods)).check(&uids(planned), reason);

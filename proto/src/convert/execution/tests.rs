@@ -6,7 +6,7 @@ use plimsoll_model::identity::{ActionId, PodUid};
 use plimsoll_model::plan::{Plan, PodRef};
 use plimsoll_model::snapshot::{LedgerPosition, ReservationCount, UnavailableOffering};
 use plimsoll_model::time::{Millis, Timestamp};
-use proptest::collection::{btree_map, vec};
+use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 
@@ -85,8 +85,10 @@ fn catalog_update() -> impl Strategy<Value = CatalogUpdate> {
         (catalog(), any::<bool>()).prop_map(|(catalog, sent)| (Some(catalog.id()), sent.then_some(catalog), None)),
         "[a-z ]{1,5}".prop_map(|problem| (None, None, Some(problem))),
     ];
-    ("[a-z]{1,3}", 0..i64::MAX, any::<bool>(), content, offerings(), any::<bool>()).prop_map(
-        |(node_class, generation, removed, (catalog_id, catalog, problem), unavailable_offerings, complete)| {
+    let zones = option::of(btree_set("[a-z]{1,3}", 0..3));
+    ("[a-z]{1,3}", 0..i64::MAX, any::<bool>(), content, offerings(), any::<bool>(), zones).prop_map(
+        |(node_class, generation, removed, content, unavailable_offerings, complete, shifted_zones)| {
+            let (catalog_id, catalog, problem) = content;
             CatalogUpdate {
                 node_class,
                 generation,
@@ -96,6 +98,7 @@ fn catalog_update() -> impl Strategy<Value = CatalogUpdate> {
                 problem,
                 unavailable_offerings,
                 complete,
+                shifted_zones,
             }
         },
     )

@@ -1,0 +1,128 @@
+//! Follows the zonal shifts of the cluster (spec: AWS provider section 6.6). During a shift, nothing is launched in its
+//! zone, and no instance there is terminated, tagged or given up as gone.
+
+use crate::clock::Timestamped;
+use crate::events::{Note, Recorder, object, reason};
+use crate::fencing::Fence;
+use crate::io::CloudReads;
+use crate::state::zonal_shifts::ZonalShifts;
+use crate::stores::Stores;
+use plimsoll_model::time::Timestamp;
+use plimsoll_runtime::clock::Clock;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Interval between reads, as in Karpenter.
+const INTERVAL: Duration = Duration::from_secs(30);
+/// Interval at which Events about shifts that last are offered again. The recorder decides whether one is written.
+const REPEAT: Duration = Duration::from_secs(900);
+
+/// Reads the shifts.
+#[derive(Debug, Clone)]
+pub struct Follower {
+    /// Reads of the cloud.
+    pub cloud_reads: CloudReads,
+    /// The shifts.
+    pub shifts: ZonalShifts,
+    /// Time.
+    pub clock: Clock,
+}
+
+impl Follower {
+    /// Reads the shifts once. If that fails, known shifts count until they expire. `failing` is whether the last read
+    /// failed: only a change is logged, since an outage can last hours.
+    pub async fn read(&self, failing: &mut bool) {
+        match self.cloud_reads.zonal_shifts().await {
+            Ok(answer) => {
+                if std::mem::take(failing) {
+                    tracing::info!("zonal shifts are read again");
+                }
+                self.shifts.replace(&answer, self.clock.timestamp());
+            }
+            Err(error) => {
+                if !std::mem::replace(failing, true) {
+                    tracing::warn!(%error, "zonal shifts not read, known ones count until they expire; retrying");
+                }
+                self.shifts.expire(self.clock.timestamp());
+            }
+        }
+    }
+
+    /// Reads the shifts until `stop`. Standbys read too, so that a new leader knows them at once.
+    pub async fn run(self, mut failing: bool, stop: CancellationToken) {
+        loop {
+            let end = self.shifts.next_end().map(|end| until(end, self.clock.timestamp()));
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(end.unwrap_or(INTERVAL).min(INTERVAL)) => {}
+            }
+            self.read(&mut failing).await;
+        }
+    }
+}
+
+fn until(end: Timestamp, now: Timestamp) -> Duration {
+    Duration::from_millis(end.since(now).0).max(Duration::from_secs(1))
+}
+
+/// Reports the shifts as Events on NodePools.
+#[derive(Clone)]
+pub struct Report {
+    /// Watch cache of the cluster.
+    pub stores: Stores,
+    /// The shifts.
+    pub shifts: ZonalShifts,
+    /// Events on objects.
+    pub events: Recorder,
+    /// Fence of the term.
+    pub fence: Fence,
+    /// Time.
+    pub clock: Clock,
+}
+
+/// Reports until `stop`.
+pub async fn report(deps: Report, stop: CancellationToken) {
+    deps.stores.wait_ready().await;
+    let mut changes = deps.shifts.subscribe();
+    let mut active: BTreeSet<String> = BTreeSet::new();
+    loop {
+        changes.mark_unchanged();
+        let shifts = deps.shifts.ids(deps.clock.timestamp());
+        deps.publish(&active, &shifts);
+        active = shifts.into_keys().collect();
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            result = changes.changed() => if result.is_err() { return },
+            () = tokio::time::sleep(REPEAT) => {}
+        }
+    }
+}
+
+impl Report {
+    fn publish(&self, before: &BTreeSet<String>, shifts: &BTreeMap<String, Timestamp>) {
+        let cleared: Vec<&String> = before.iter().filter(|id| !shifts.contains_key(*id)).collect();
+        for id in shifts.keys().filter(|id| !before.contains(*id)) {
+            tracing::warn!(zone_id = id, "zonal shift is active");
+        }
+        for id in &cleared {
+            tracing::info!(zone_id = id, "zonal shift is over");
+        }
+        if self.fence.check_admission().is_err() {
+            return;
+        }
+        for pool in self.stores.pools.state() {
+            for id in shifts.keys() {
+                let message = format!("Zonal shift away from {id} is active: no nodes are launched or removed there");
+                let note = Note::warning(object(&*pool), reason::ZONAL_SHIFT_ACTIVE, message);
+                self.events.publish(note.with_long_window());
+            }
+            for id in &cleared {
+                let message = format!("Zonal shift away from {id} is over");
+                self.events.publish(Note::normal(object(&*pool), reason::ZONAL_SHIFT_CLEARED, message));
+            }
+        }
+    }
+}
