@@ -5,7 +5,7 @@ use crate::resolve;
 use crate::settings::Settings;
 use crate::state::catalogs::CatalogEntry;
 use crate::state::discovered_memory::MemoryKey;
-use crate::state::insufficient_capacity::Key;
+use crate::state::insufficient_capacity::{Key, Wanted};
 use plimsoll_api::EC2NodeClass;
 use plimsoll_api::ec2_node_class::{ReservationState, ReservationType};
 use plimsoll_catalog::reservations::SelectedReservation;
@@ -154,9 +154,14 @@ fn close_in_group(class: &EC2NodeClass, catalog: &mut Catalog, closed: &[Key]) {
     for instance_type in &mut catalog.instance_types {
         let name = &instance_type.name;
         for offering in &mut instance_type.offerings {
-            let is_closed =
-                |key: &Key| key.covers(name, &offering.zone, offering.capacity_type, Some(group.id.as_str()));
-            offering.available &= !closed.iter().any(is_closed);
+            let wanted = Wanted {
+                instance_type: name,
+                zone: &offering.zone,
+                capacity_type: offering.capacity_type,
+                placement_group: Some(group.id.as_str()),
+            };
+            let is_closed = closed.iter().any(|key| key.covers(wanted));
+            offering.available &= !is_closed;
         }
     }
 }

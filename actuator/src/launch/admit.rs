@@ -14,7 +14,7 @@ use crate::ledger::{Admission as LedgerAnswer, Ledger, Outcome as LedgerOutcome,
 use crate::resolve::for_launch;
 use crate::settings::Settings;
 use crate::state::catalogs::Catalogs;
-use crate::state::insufficient_capacity::InsufficientCapacity;
+use crate::state::insufficient_capacity::{InsufficientCapacity, Wanted};
 use crate::state::launch_group::GroupKey;
 use crate::state::subnet_addresses::SubnetAddresses;
 use crate::stores::Stores;
@@ -102,9 +102,7 @@ pub fn admit_launch(
     admit(deps, launch, objects, |launch, catalog, _| {
         let on_probation = {
             let memory = deps.insufficient_capacity.lock();
-            let refused = |it: &OfferingChoice| {
-                memory.on_probation(&it.instance_type, &it.zone, it.capacity_type, group.as_deref(), now)
-            };
+            let refused = |it: &OfferingChoice| memory.on_probation(Wanted::of(it, group.as_deref()), now);
             launch.offerings.iter().all(refused)
         };
         let admit = |ledger: &mut Ledger| ledger.admit_launch(launch, &[], plan, catalog, now);
@@ -148,9 +146,7 @@ pub(super) fn admit(
         let free = |id: &str| deps.ledger.read(|ledger| ledger.free_in_reservation(id));
         let unavailable = deps.insufficient_capacity.lock();
         let group = class.placement_group().map(|group| group.id.as_str());
-        let closed = |choice: &OfferingChoice| {
-            unavailable.contains(&choice.instance_type, &choice.zone, choice.capacity_type, group, now)
-        };
+        let closed = |choice: &OfferingChoice| unavailable.contains(Wanted::of(choice, group), now);
         build::narrow(launch, &pool, &class, &catalog, closed, free)?
     };
     // CapacityQuotas select by all labels of the node, also by those that a plan left out.

@@ -11,6 +11,7 @@ use crate::launch::launcher::Launcher;
 use crate::launch_template::EFA;
 use crate::ledger::feed::seeds;
 use crate::ports::{FleetInstance, FleetRequest};
+use crate::state::insufficient_capacity::Wanted;
 use futures::StreamExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::catalog::{CapacityReservation, CapacityType, InstanceType, Offering};
@@ -184,7 +185,12 @@ pub async fn launched(
     deps.subnet_addresses.launched(&instance.subnet_id, addresses);
     let group = record::placement_group(claim);
     let mut unavailable = deps.insufficient_capacity.lock();
-    unavailable.succeeded(&instance.instance_type, &instance.zone, instance.capacity_type, group);
+    unavailable.succeeded(Wanted {
+        instance_type: &instance.instance_type,
+        zone: &instance.zone,
+        capacity_type: instance.capacity_type,
+        placement_group: group,
+    });
     drop(unavailable);
     post(deps, record::action(claim), OutcomeStatus::Launched, name);
     Ok(Some(written))

@@ -1,6 +1,7 @@
 //! Metrics of instance types and their offerings, from the catalogs.
 
 use super::view::{ClusterView, units};
+use crate::state::insufficient_capacity::Wanted;
 use plimsoll_model::catalog::{CapacityType, InstanceType};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::time::Timestamp;
@@ -78,7 +79,8 @@ impl OfferingMetrics {
         for ((instance_type, capacity_type, zone), (available, price)) in offerings {
             let pairs = [("instance_type", instance_type), ("capacity_type", capacity_type.as_str()), ("zone", zone)];
             let labels = Labels::of(&pairs);
-            let available = available && !view.unavailable.contains(instance_type, zone, capacity_type, None, now);
+            let wanted = Wanted { instance_type, zone, capacity_type, placement_group: None };
+            let available = available && !view.unavailable.contains(wanted, now);
             samples.put(&self.available, &labels, if available { 1.0 } else { 0.0 });
             samples.put(&self.price, &labels, price.usd());
         }

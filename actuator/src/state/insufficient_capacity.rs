@@ -3,6 +3,7 @@
 
 use crate::ports::OfferingError;
 use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::plan::OfferingChoice;
 use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,21 +31,37 @@ pub struct Key {
     pub placement_group: Option<String>,
 }
 
-impl Key {
-    /// Whether a launch in `placement_group`, or in none, must skip the offering.
+/// An offering that is to be launched in a placement group, or in none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted<'a> {
+    /// Instance type.
+    pub instance_type: &'a str,
+    /// Zone.
+    pub zone: &'a str,
+    /// Capacity type.
+    pub capacity_type: CapacityType,
+    /// Id of the placement group.
+    pub placement_group: Option<&'a str>,
+}
+
+impl<'a> Wanted<'a> {
+    /// An offering of a launch.
     #[must_use]
-    pub fn covers(
-        &self,
-        instance_type: &str,
-        zone: &str,
-        capacity_type: CapacityType,
-        placement_group: Option<&str>,
-    ) -> bool {
+    pub fn of(choice: &'a OfferingChoice, placement_group: Option<&'a str>) -> Self {
+        let OfferingChoice { instance_type, zone, capacity_type, .. } = choice;
+        Self { instance_type, zone, capacity_type: *capacity_type, placement_group }
+    }
+}
+
+impl Key {
+    /// Whether a launch must skip the offering.
+    #[must_use]
+    pub fn covers(&self, wanted: Wanted<'_>) -> bool {
         let is = |set: &Option<String>, value: Option<&str>| set.is_none() || set.as_deref() == value;
-        self.capacity_type == capacity_type
-            && is(&self.instance_type, Some(instance_type))
-            && is(&self.zone, Some(zone))
-            && is(&self.placement_group, placement_group)
+        self.capacity_type == wanted.capacity_type
+            && is(&self.instance_type, Some(wanted.instance_type))
+            && is(&self.zone, Some(wanted.zone))
+            && is(&self.placement_group, wanted.placement_group)
     }
 }
 
@@ -88,23 +105,15 @@ impl InsufficientCapacity {
     }
 
     /// Records that an instance was launched, which ends the probation of its offering.
-    pub fn succeeded(&mut self, instance_type: &str, zone: &str, capacity_type: CapacityType, group: Option<&str>) {
-        self.probation.retain(|key, _| !key.covers(instance_type, zone, capacity_type, group));
+    pub fn succeeded(&mut self, launched: Wanted<'_>) {
+        self.probation.retain(|key, _| !key.covers(launched));
     }
 
     /// Whether an offering was refused and none of its kind was launched since. A launch that accepts nothing else must
     /// not be tried beside another one.
     #[must_use]
-    pub fn on_probation(
-        &self,
-        instance_type: &str,
-        zone: &str,
-        capacity_type: CapacityType,
-        group: Option<&str>,
-        now: Timestamp,
-    ) -> bool {
-        let mut known = self.probation.iter();
-        known.any(|(key, until)| *until > now && key.covers(instance_type, zone, capacity_type, group))
+    pub fn on_probation(&self, wanted: Wanted<'_>, now: Timestamp) -> bool {
+        is_covered(&self.probation, wanted, now)
     }
 
     /// Marks an offering for [`TTL`] from `now`. Marking it again extends the time.
@@ -122,16 +131,8 @@ impl InsufficientCapacity {
 
     /// Whether an offering is to be skipped.
     #[must_use]
-    pub fn contains(
-        &self,
-        instance_type: &str,
-        zone: &str,
-        capacity_type: CapacityType,
-        group: Option<&str>,
-        now: Timestamp,
-    ) -> bool {
-        let mut known = self.offerings.iter();
-        known.any(|(key, until)| *until > now && key.covers(instance_type, zone, capacity_type, group))
+    pub fn contains(&self, wanted: Wanted<'_>, now: Timestamp) -> bool {
+        is_covered(&self.offerings, wanted, now)
     }
 
     /// Whether a subnet recently had no free address.
@@ -172,6 +173,10 @@ fn offering(instance_type: &str, zone: &str, capacity_type: CapacityType, group:
     }
 }
 
+fn is_covered(known: &BTreeMap<Key, Timestamp>, wanted: Wanted<'_>, now: Timestamp) -> bool {
+    known.iter().any(|(key, until)| *until > now && key.covers(wanted))
+}
+
 fn evict_oldest(entries: &mut BTreeMap<Key, Timestamp>) {
     if entries.len() >= MAX_ENTRIES
         && let Some(oldest) = entries.iter().min_by_key(|(_, until)| **until).map(|(key, _)| key.clone())
@@ -185,6 +190,15 @@ mod tests {
     use super::*;
 
     const NOW: Timestamp = Timestamp(1_000_000);
+
+    fn wanted<'a>(
+        instance_type: &'a str,
+        zone: &'a str,
+        capacity_type: CapacityType,
+        placement_group: Option<&'a str>,
+    ) -> Wanted<'a> {
+        Wanted { instance_type, zone, capacity_type, placement_group }
+    }
 
     fn refusal(code: &str) -> OfferingError {
         OfferingError {
@@ -201,7 +215,7 @@ mod tests {
     fn refused_offering_is_skipped_for_three_minutes() {
         let mut memory = InsufficientCapacity::default();
         assert!(memory.learn(&refusal("InsufficientInstanceCapacity"), None, NOW));
-        let contains = |zone, kind, at| memory.contains("m5.large", zone, kind, None, at);
+        let contains = |zone, kind, at| memory.contains(wanted("m5.large", zone, kind, None), at);
         assert!(contains("us-east-1a", CapacityType::OnDemand, NOW.plus(Millis(TTL.0 - 1))));
         assert!(!contains("us-east-1a", CapacityType::OnDemand, NOW.plus(TTL)));
         assert!(!contains("us-east-1b", CapacityType::OnDemand, NOW));
@@ -216,13 +230,13 @@ mod tests {
         let mut memory = InsufficientCapacity::default();
         assert!(memory.learn(&refusal("InsufficientInstanceCapacity"), None, NOW));
         let on_probation = |memory: &InsufficientCapacity, zone: &str, at| {
-            memory.on_probation("m5.large", zone, CapacityType::OnDemand, None, at)
+            memory.on_probation(wanted("m5.large", zone, CapacityType::OnDemand, None), at)
         };
         let later = NOW.plus(TTL);
         assert!(on_probation(&memory, "us-east-1a", later), "it may be tried again, by one launch");
         assert!(!on_probation(&memory, "us-east-1b", later));
         assert!(!on_probation(&memory, "us-east-1a", later.plus(PROBATION)), "the refusal is too old");
-        memory.succeeded("m5.large", "us-east-1a", CapacityType::OnDemand, None);
+        memory.succeeded(wanted("m5.large", "us-east-1a", CapacityType::OnDemand, None));
         assert!(!on_probation(&memory, "us-east-1a", later));
         let interrupted = offering("m5.large", "us-east-1a", CapacityType::OnDemand, None);
         memory.mark(interrupted, NOW);
@@ -242,8 +256,8 @@ mod tests {
     fn missing_role_marks_spot_and_full_subnet_is_remembered() {
         let mut memory = InsufficientCapacity::default();
         assert!(memory.learn(&refusal("AuthFailure.ServiceLinkedRoleCreationNotPermitted"), None, NOW));
-        assert!(memory.contains("any.type", "any-zone", CapacityType::Spot, None, NOW));
-        assert!(!memory.contains("any.type", "any-zone", CapacityType::OnDemand, None, NOW));
+        assert!(memory.contains(wanted("any.type", "any-zone", CapacityType::Spot, None), NOW));
+        assert!(!memory.contains(wanted("any.type", "any-zone", CapacityType::OnDemand, None), NOW));
         assert!(memory.learn(&refusal("InsufficientFreeAddressesInSubnet"), None, NOW));
         assert!(memory.subnet_is_full("subnet-1", NOW));
         assert!(!memory.subnet_is_full("subnet-1", NOW.plus(TTL)));
@@ -254,7 +268,7 @@ mod tests {
         let mut memory = InsufficientCapacity::default();
         assert!(memory.learn(&refusal("InsufficientInstanceCapacity"), Some("pg-1"), NOW));
         let contains = |memory: &InsufficientCapacity, kind: &str, group| {
-            memory.contains(kind, "us-east-1a", CapacityType::OnDemand, group, NOW)
+            memory.contains(wanted(kind, "us-east-1a", CapacityType::OnDemand, group), NOW)
         };
         assert!(contains(&memory, "m5.large", Some("pg-1")));
         assert!(!contains(&memory, "m5.large", Some("pg-2")) && !contains(&memory, "m5.large", None));
@@ -266,10 +280,10 @@ mod tests {
         assert!(contains(&memory, "c5.large", Some("pg-1")), "a full group takes no type in this zone");
         assert!(!contains(&memory, "c5.large", None));
         let on_probation = |memory: &InsufficientCapacity, kind: &str| {
-            memory.on_probation(kind, "us-east-1a", CapacityType::OnDemand, Some("pg-1"), NOW.plus(TTL))
+            memory.on_probation(wanted(kind, "us-east-1a", CapacityType::OnDemand, Some("pg-1")), NOW.plus(TTL))
         };
         assert!(on_probation(&memory, "c5.large"));
-        memory.succeeded("c5.large", "us-east-1a", CapacityType::OnDemand, Some("pg-1"));
+        memory.succeeded(wanted("c5.large", "us-east-1a", CapacityType::OnDemand, Some("pg-1")));
         assert!(!on_probation(&memory, "c5.large") && on_probation(&memory, "m5.large"));
     }
 }
