@@ -12,6 +12,10 @@ use std::path::PathBuf;
 /// Default listen address.
 const DEFAULT_LISTEN: &str = "127.0.0.1:9441";
 
+/// Entries of the recording that may wait for the disk. A plan is made every few seconds at most while the cluster
+/// changes, so a disk that is this far behind is too slow.
+const RECORDING_QUEUE: usize = 16;
+
 /// Reads a cluster, requests plans from schedulers and sends them to an actuator.
 ///
 /// Run two replicas: one leads by a Lease, the other is a warm standby. The watcher needs read access to the cluster,
@@ -64,7 +68,7 @@ impl RecordingArgs {
     /// Returns where plans are recorded, if they are.
     #[must_use]
     pub fn recording(self) -> Option<Recording> {
-        self.record_to.map(|folder| Recording { folder, bytes: self.record_mib << 20 })
+        self.record_to.map(|folder| Recording { folder, bytes: self.record_mib << 20, queue: RECORDING_QUEUE })
     }
 }
 

@@ -5,6 +5,7 @@ use crate::metrics::WatcherMetrics;
 use crate::snapshots::PublishedSnapshot;
 use plimsoll_model::execution::Outcome;
 use plimsoll_model::plan::{Plan, PlanOptions};
+use plimsoll_model::time::Timestamp;
 use plimsoll_proto::catalog::v1::Catalog;
 use plimsoll_recording::{PlannedEntry, Writer};
 use plimsoll_runtime::clock::Clock;
@@ -13,18 +14,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// Entries that may wait for the disk. Each may keep a snapshot in memory; a plan is made every few seconds at most
-/// while the cluster changes.
-const WAITING: usize = 16;
-
 /// Something to record.
 enum Entry {
     Planned(Box<PlannedNow>),
-    Reported { cycle_id: String, outcome: Outcome },
+    Reported { at: Timestamp, cycle_id: String, outcome: Outcome },
 }
 
 /// A plan that was just made.
 struct PlannedNow {
+    at: Timestamp,
     published: Arc<PublishedSnapshot>,
     catalogs: Vec<Arc<Catalog>>,
     cycle_id: String,
@@ -41,21 +39,22 @@ struct Sink {
     /// `None` only while the sink is dropped.
     entries: Option<SyncSender<Entry>>,
     thread: Option<JoinHandle<()>>,
+    clock: Clock,
     metrics: WatcherMetrics,
 }
 
 impl Recorder {
-    /// Starts the thread. Dropping the recorder waits until the thread has written what is queued: at most [`WAITING`]
-    /// entries, in a shutdown that has a bound of its own.
+    /// Starts the thread, for which at most `queue` entries may wait. Dropping the recorder waits until the thread has
+    /// written them, in a shutdown that has a bound of its own.
     ///
     /// # Errors
     /// If no thread can be started.
-    pub(crate) fn start(writer: Writer, clock: Clock, metrics: WatcherMetrics) -> io::Result<Self> {
-        let (entries, waiting) = sync_channel(WAITING);
+    pub(crate) fn start(writer: Writer, queue: usize, clock: Clock, metrics: WatcherMetrics) -> io::Result<Self> {
+        let (entries, waiting) = sync_channel(queue);
         let own = metrics.clone();
         let thread = std::thread::Builder::new().name("recorder".to_owned());
-        let thread = thread.spawn(move || write_all(writer, &waiting, clock, &own))?;
-        Ok(Self(Some(Sink { entries: Some(entries), thread: Some(thread), metrics })))
+        let thread = thread.spawn(move || write_all(writer, &waiting, &own))?;
+        Ok(Self(Some(Sink { entries: Some(entries), thread: Some(thread), clock, metrics })))
     }
 
     /// Records a plan. `catalog` returns a catalog by its id.
@@ -72,6 +71,7 @@ impl Recorder {
         ids.sort_unstable();
         ids.dedup();
         sink.send(Entry::Planned(Box::new(PlannedNow {
+            at: sink.now(),
             published: Arc::clone(published),
             catalogs: ids.into_iter().filter_map(catalog).collect(),
             cycle_id: cycle_id.to_owned(),
@@ -83,11 +83,15 @@ impl Recorder {
     /// Records an outcome.
     pub(crate) fn reported(&self, cycle_id: &str, outcome: &Outcome) {
         let Some(sink) = &self.0 else { return };
-        sink.send(Entry::Reported { cycle_id: cycle_id.to_owned(), outcome: outcome.clone() });
+        sink.send(Entry::Reported { at: sink.now(), cycle_id: cycle_id.to_owned(), outcome: outcome.clone() });
     }
 }
 
 impl Sink {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.clock.now_millis())
+    }
+
     fn send(&self, entry: Entry) {
         let sent = self.entries.as_ref().is_some_and(|entries| entries.try_send(entry).is_ok());
         let result = if sent { "queued" } else { "dropped" };
@@ -105,10 +109,10 @@ impl Drop for Sink {
 }
 
 /// Writes entries until the senders are gone.
-fn write_all(mut writer: Writer, entries: &Receiver<Entry>, clock: Clock, metrics: &WatcherMetrics) {
+fn write_all(mut writer: Writer, entries: &Receiver<Entry>, metrics: &WatcherMetrics) {
     let mut is_failing = false;
     for entry in entries {
-        let written = write(&mut writer, &entry, clock);
+        let written = write(&mut writer, &entry);
         if let Err(error) = &written {
             metrics.recorded.with_label_values(&["failed"]).inc();
             if !is_failing {
@@ -119,11 +123,10 @@ fn write_all(mut writer: Writer, entries: &Receiver<Entry>, clock: Clock, metric
     }
 }
 
-fn write(writer: &mut Writer, entry: &Entry, clock: Clock) -> io::Result<()> {
-    let at = plimsoll_model::time::Timestamp(clock.now_millis());
+fn write(writer: &mut Writer, entry: &Entry) -> io::Result<()> {
     match entry {
         Entry::Planned(planned) => writer.planned(&PlannedEntry {
-            at,
+            at: planned.at,
             snapshot: &planned.published.snapshot,
             checksum: planned.published.checksum,
             delta: planned.published.delta.as_ref(),
@@ -132,7 +135,7 @@ fn write(writer: &mut Writer, entry: &Entry, clock: Clock) -> io::Result<()> {
             options: &planned.options,
             plan: &planned.plan,
         }),
-        Entry::Reported { cycle_id, outcome } => writer.reported(at, cycle_id, outcome),
+        Entry::Reported { at, cycle_id, outcome } => writer.reported(*at, cycle_id, outcome),
     }
 }
 

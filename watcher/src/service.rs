@@ -48,6 +48,8 @@ pub struct Recording {
     pub folder: PathBuf,
     /// Maximum size of all files together, in bytes.
     pub bytes: u64,
+    /// Maximum number of entries that wait for the disk; others are left out. Each may keep a snapshot in memory.
+    pub queue: usize,
 }
 
 impl Default for Settings {
@@ -188,8 +190,8 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
 }
 
 fn recorder(settings: &Settings, clock: Clock, metrics: &WatcherMetrics) -> std::io::Result<Recorder> {
-    let Some(Recording { folder, bytes }) = &settings.recording else { return Ok(Recorder::default()) };
+    let Some(Recording { folder, bytes, queue }) = &settings.recording else { return Ok(Recorder::default()) };
     let limits = plimsoll_recording::Limits::of(*bytes);
     let writer = Writer::new(folder.clone(), limits, env!("CARGO_PKG_VERSION"), &settings.cluster);
-    Recorder::start(writer, clock, metrics.clone())
+    Recorder::start(writer, *queue, clock, metrics.clone())
 }

@@ -71,7 +71,18 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tests/fuzz", &["cli", "model", "proto", "snapshot"]),
     (
         "tests/measure",
-        &["invariants", "kubesched", "model", "proto", "runtime", "scheduler", "snapshot", "solver", "workloads"],
+        &[
+            "invariants",
+            "kubesched",
+            "model",
+            "proto",
+            "replay",
+            "runtime",
+            "scheduler",
+            "snapshot",
+            "solver",
+            "workloads",
+        ],
     ),
     ("tests/workloads", &["catalog", "cli", "model", "snapshot"]),
     (

@@ -50,11 +50,11 @@ fn request_of(json: &str) -> PlanRequest {
     PlanRequest::decode(message.unwrap().encode_to_vec().as_slice()).unwrap()
 }
 
-fn pools(folder: &Path, requirements: &str) -> PathBuf {
+fn pools(folder: &Path, requirements: &[&str]) -> PathBuf {
+    let requirements: String = requirements.iter().map(|one| format!("      - {one}\n")).collect();
     let pool = format!(
         "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: other}}\nspec:\n  template:\n    spec:\n      \
-         nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}\n      requirements:\n      \
-         {requirements}\n"
+         nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}\n      requirements:\n{requirements}"
     );
     let path = folder.join("pools.yaml");
     std::fs::write(&path, pool).unwrap();
@@ -82,7 +82,8 @@ fn another_plan_is_named_and_has_its_own_status() {
     assert!(run.stdout.contains("\n  launches[0].pods[4] was nothing, is now something\n"), "{}", run.stdout);
     assert!(run.stdout.contains("Recorded by version 0.0.9, replayed by version "), "{}", run.stdout);
     let json = plimsoll(&["replay", &folder.path().display().to_string(), "-o", "json"]);
-    assert_eq!((json.status, json.json()["difference"]["cycleId"].as_str()), (3, Some("1-2")));
+    let difference = serde_json::from_str::<serde_json::Value>(&json.stdout).unwrap()["difference"].take();
+    assert_eq!((json.status, difference["cycleId"].as_str()), (3, Some("1-2")));
 }
 
 #[test]
@@ -90,9 +91,13 @@ fn other_pools_are_simulated_beside_the_recorded_ones() {
     let folder = tempfile::tempdir().unwrap();
     let recording = folder.path().join("recording");
     record(&recording, |_, _| ());
-    let x86 = "- {key: kubernetes.io/arch, operator: In, values: [amd64]}\n      - {key: karpenter.sh/capacity-type, \
-               operator: In, values: [on-demand]}";
-    let pools = pools(folder.path(), x86);
+    let x86 = [
+        "{key: kubernetes.io/arch, operator: In, values: [amd64]}",
+        "{key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}",
+        "{key: karpenter.k8s.aws/instance-category, operator: In, values: [c, m, r]}",
+        "{key: karpenter.k8s.aws/instance-generation, operator: Gt, values: ['5']}",
+    ];
+    let pools = pools(folder.path(), &x86);
     let arguments = ["replay", recording.to_str().unwrap(), "--with", pools.to_str().unwrap()];
     let run = plimsoll(&[&arguments[..], &["-o", "json"]].concat()).json();
     let (same, other) = (&run["samePools"], &run["otherPools"]);
@@ -125,7 +130,7 @@ fn wrong_input_is_named() {
     std::fs::write(&class, "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n").unwrap();
     let run = plimsoll(&["replay", recording, "--with", class.to_str().unwrap()]);
     assert_eq!((run.status, run.stderr.as_str()), (2, "error: --with: the manifests have no NodePool\n"));
-    let pools = pools(folder.path(), "[]");
+    let pools = pools(folder.path(), &["{key: kubernetes.io/arch, operator: Exists}"]);
     let text = std::fs::read_to_string(&pools).unwrap().replace("name: default}", "name: missing}");
     std::fs::write(&pools, text).unwrap();
     let run = plimsoll(&["replay", recording, "--with", pools.to_str().unwrap()]);

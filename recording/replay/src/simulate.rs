@@ -151,8 +151,8 @@ impl Recorded {
     }
 }
 
-/// A simulated cluster that follows the recorded workload.
-struct Simulation {
+/// A simulated cluster that follows a workload.
+pub struct Simulation {
     cluster: Cluster,
     meter: Meter,
     /// Something has changed since the last plan.
@@ -162,12 +162,21 @@ struct Simulation {
 }
 
 impl Simulation {
-    fn new(boot: Millis) -> Self {
+    /// Begins without a cluster. New nodes take `boot` from purchase to service.
+    #[must_use]
+    pub fn new(boot: Millis) -> Self {
         Self { cluster: Cluster::new(boot), meter: Meter::default(), changed: false, next_time: None }
     }
 
-    /// Moves on to the time of a recorded snapshot.
-    fn follow(
+    /// What the period has cost so far.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        self.meter.figures
+    }
+
+    /// Moves on to the time of a snapshot and takes over its workload: how many pods of each kind there are. The first
+    /// snapshot also has the nodes to begin with.
+    pub fn follow(
         &mut self,
         recorded: &Snapshot,
         catalogs: &BTreeMap<CatalogId, Catalog>,

@@ -56,7 +56,12 @@ impl Surroundings {
     fn watcher(&self, process: &str, listener: MemoryListener, shutdown: Shutdown) -> JoinHandle<()> {
         let settings = plimsoll_watcher::service::Settings {
             cluster: self.options.cluster_name.clone(),
-            recording: self.options.record_to.clone().map(|folder| Recording { folder, bytes: RECORDED_BYTES }),
+            recording: self.options.record_to.clone().map(|folder| Recording {
+                folder,
+                bytes: RECORDED_BYTES,
+                // Hours pass in a second, and the thread that writes does not run on virtual time.
+                queue: 1_000_000,
+            }),
             ..plimsoll_watcher::service::Settings::default()
         };
         let parts = plimsoll_watcher::service::Parts {

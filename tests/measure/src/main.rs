@@ -8,11 +8,13 @@
 //!   process.
 //! - `plimsoll-measure consolidate [--seed N] [--nodes N] [--protected %] [--spot %] [--budget %] [--pools N]
 //!   [--trace]`: consolidates a generated cluster until a plan removes nothing.
+//! - `plimsoll-measure month [--seed N] [--days N] [--pods N]`: simulates services that follow the time of day, and jobs.
 //! - `plimsoll-measure serve`: runs this scheduler; it prints its address and ends with its stdin.
 
 mod client;
 mod consolidation;
 mod figures;
+mod month;
 mod plan;
 mod server;
 mod warm;
@@ -28,8 +30,7 @@ use std::fs::File;
 use std::io::{BufReader, Write as _};
 use std::path::{Path, PathBuf};
 
-const USAGE: &str =
-    "usage: plimsoll-measure [warm | wire | consolidate | serve] [--repeat N] [--steps N] [--no-disruption] FOLDER...";
+const USAGE: &str = "usage: plimsoll-measure [warm | wire | consolidate | month | serve] [--repeat N] [--steps N] [--no-disruption] FOLDER...";
 
 /// Default number of deltas in a warm session.
 const STEPS: usize = 200;
@@ -45,9 +46,15 @@ struct Arguments {
 
 fn main() -> Result<()> {
     let mut rest = std::env::args_os().skip(1);
-    if rest.next().is_some_and(|mode| mode == "consolidate") {
+    let mode = rest.next();
+    let asked: Option<fn(&[String]) -> Result<Value>> = match mode.as_ref().and_then(|mode| mode.to_str()) {
+        Some("consolidate") => Some(consolidation::asked),
+        Some("month") => Some(month::asked),
+        _ => None,
+    };
+    if let Some(asked) = asked {
         let rest: Vec<String> = rest.map(|argument| argument.to_string_lossy().into_owned()).collect();
-        return print(&consolidation::asked(&rest)?);
+        return print(&asked(&rest)?);
     }
     let Arguments { mode, repeat, steps, disruption, folders } = arguments()?;
     if mode == "serve" {

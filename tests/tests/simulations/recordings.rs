@@ -14,11 +14,14 @@ async fn recorded(folder: &Path) {
     scene.until_running(9, 3 * MINUTE).await;
     scene.deploy("api", 5, 2500);
     if let Some(leader) = scene.plimsoll.leader(Role::Watcher) {
-        scene.plimsoll.replace(&leader).unwrap();
+        scene.plimsoll.stop(&leader).await;
     }
     scene.until_running(14, 5 * MINUTE).await;
     scene.scale("api", 1);
     scene.pass(10 * MINUTE).await;
+    if let Some(leader) = scene.plimsoll.leader(Role::Watcher) {
+        scene.plimsoll.stop(&leader).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -46,6 +49,8 @@ async fn the_simulation_of_a_recording_costs_about_what_was_recorded() {
     assert!(micro_usd > 0 && launched > 0, "{compared:?}");
     let ratio = compared.same_pools.micro_usd as f64 / micro_usd as f64;
     assert!((0.8..1.2).contains(&ratio), "{ratio}: {compared:#?}");
-    assert_eq!(compared.same_pools.hourly, compared.recorded.hourly, "{compared:#?}");
+    // Consolidation may end in another way, since pods are bound at other moments.
+    let ratio = compared.same_pools.hourly.usd() / compared.recorded.hourly.usd();
+    assert!((0.8..1.2).contains(&ratio), "{ratio}: {compared:#?}");
     assert_eq!((compared.same_pools.waiting, compared.recorded.waiting), (0, 0));
 }

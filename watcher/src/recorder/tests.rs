@@ -9,6 +9,8 @@ use plimsoll_runtime::metrics::Metrics;
 use std::collections::BTreeSet;
 use tokio::time::Instant;
 
+const WAITING: usize = 16;
+
 fn published(sequence: u64) -> Arc<PublishedSnapshot> {
     let mut pools = vec![pool("a"), pool("b"), pool("c")];
     pools.iter_mut().take(2).for_each(|pool| pool.catalog = Some("c-1".into()));
@@ -47,7 +49,10 @@ fn count(metrics: &WatcherMetrics, result: &str) -> u64 {
 /// A recorder whose entries nobody takes yet.
 fn recorder(metrics: &WatcherMetrics) -> (Recorder, Receiver<Entry>) {
     let (entries, waiting) = sync_channel(WAITING);
-    (Recorder(Some(Sink { entries: Some(entries), thread: None, metrics: metrics.clone() })), waiting)
+    (
+        Recorder(Some(Sink { entries: Some(entries), thread: None, clock: Clock::system(), metrics: metrics.clone() })),
+        waiting,
+    )
 }
 
 fn record(recorder: &Recorder, sequence: u64) {
@@ -82,7 +87,7 @@ fn plans_and_outcomes_can_be_read_back() {
         recorder.reported("1-1", &outcome());
     }
     drop(recorder);
-    write_all(writer, &waiting, Clock::system(), &metrics);
+    write_all(writer, &waiting, &metrics);
     let mut reader = Reader::open(&files(folder.path()).unwrap()[0]).unwrap();
     let mut steps = Vec::new();
     while let Some(step) = reader.next_step().unwrap() {
@@ -114,7 +119,7 @@ fn a_full_disk_is_counted_and_recording_goes_on() {
     record(&recorder, 1);
     record(&recorder, 2);
     drop(recorder);
-    write_all(Writer::new(file, Limits::of(1 << 20), "1", "shop"), &waiting, Clock::system(), &metrics);
+    write_all(Writer::new(file, Limits::of(1 << 20), "1", "shop"), &waiting, &metrics);
     assert_eq!(count(&metrics, "failed"), 2, "each plan tries again");
 }
 
@@ -122,7 +127,7 @@ fn a_full_disk_is_counted_and_recording_goes_on() {
 fn dropping_the_recorder_waits_for_what_is_queued() {
     let (folder, metrics) = (tempfile::tempdir().unwrap(), metrics());
     let writer = Writer::new(folder.path().to_owned(), Limits::of(1 << 20), "1", "shop");
-    let recorder = Recorder::start(writer, Clock::system(), metrics.clone()).unwrap();
+    let recorder = Recorder::start(writer, WAITING, Clock::system(), metrics.clone()).unwrap();
     let plan = |sequence| Plan { snapshot_sequence: sequence, ..Plan::default() };
     for sequence in 1..=WAITING as u64 {
         recorder.planned((&published(sequence), |_: &str| None), "1-1", &PlanOptions::default(), &plan(sequence));

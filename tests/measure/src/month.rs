@@ -1,0 +1,206 @@
+//! A simulated period: services whose replicas follow the time of day and the week, and batch jobs.
+
+use anyhow::{Context as _, Result, bail};
+use plimsoll_model::catalog::Catalog;
+use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
+use plimsoll_model::plan::PlanOptions;
+use plimsoll_model::snapshot::{Pod, PodShape, PodState, Snapshot};
+use plimsoll_model::time::{Millis, Timestamp};
+use plimsoll_replay::simulate::Simulation;
+use plimsoll_workloads::bench::{Underused, underused};
+use plimsoll_workloads::rng::Rng;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// Time from purchase to service of a node.
+const BOOT: Millis = Millis::from_seconds(60);
+/// Time between changes of the workload.
+const STEP_MINUTES: u64 = 5;
+/// Steps between two comparisons with a plan for the same pods without nodes.
+const STEPS_PER_COMPARISON: u64 = 12;
+/// Requests of pods: thousandths of a CPU, and MiB.
+const SIZES: [(i64, i64); 8] =
+    [(100, 256), (250, 512), (500, 1024), (500, 4096), (1000, 2048), (2000, 4096), (2000, 16_384), (4000, 8192)];
+
+/// Simulates the period that `arguments` describe.
+pub(crate) fn asked(arguments: &[String]) -> Result<Value> {
+    let (mut seed, mut days, mut pods) = (1, 30, 1_000);
+    let mut rest = arguments.iter();
+    while let Some(name) = rest.next() {
+        let value: u64 =
+            rest.next().and_then(|it| it.parse().ok()).with_context(|| format!("{name} needs a number"))?;
+        match name.as_str() {
+            "--seed" => seed = value,
+            "--days" => days = value,
+            "--pods" => pods = value,
+            _ => bail!("{name}: not an option of month"),
+        }
+    }
+    simulate(seed, days, pods)
+}
+
+fn simulate(seed: u64, days: u64, pods: u64) -> Result<Value> {
+    let cluster = underused(seed, Underused { nodes: 1, budget: 10, pools: 1, ..Underused::default() });
+    let question = cluster.question().context("the cluster")?;
+    let mut base = question.snapshot;
+    base.nodes.clear();
+    base.pods.clear();
+    base.daemon_sets.clear();
+    base.pod_disruption_budgets.clear();
+    let mut workload = Workload::new(seed, pods);
+    let options = PlanOptions::default();
+    let pools = |snapshot: &Snapshot, _: &BTreeMap<_, _>| snapshot.node_pools.clone();
+    let mut simulation = Simulation::new(BOOT);
+    let (mut anew, mut compared, mut planning, mut most) = (0.0, 0, 0.0, 0);
+    let steps = days * 24 * 60 / STEP_MINUTES;
+    for step in 0..steps {
+        let snapshot = workload.at(&base, step);
+        most = most.max(snapshot.pods.len());
+        let began = Instant::now();
+        simulation.follow(&snapshot, &question.catalogs, &pools, &options);
+        planning += began.elapsed().as_secs_f64();
+        if step % STEPS_PER_COMPARISON == 0 {
+            anew += fresh(&snapshot, &question.catalogs);
+            compared += 1;
+        }
+    }
+    let figures = simulation.figures();
+    let usd = |micro: i64| plimsoll_model::money::MicroUsdPerHour(micro).usd();
+    Ok(json!({
+        "days": days, "averagePods": workload.created_hours() / (days as f64 * 24.0), "mostPods": most,
+        "createdPods": workload.created, "usd": usd(figures.micro_usd),
+        "usdAnew": anew / f64::from(compared) * days as f64 * 24.0, "nodesAtEnd": figures.nodes,
+        "launched": figures.launched, "removed": figures.removed, "evicted": figures.evicted,
+        "waitedSecondsPerPod": figures.waited.0 as f64 / 1000.0 / workload.created as f64,
+        "waitingAtEnd": figures.waiting, "seconds": planning,
+    }))
+}
+
+/// Price of the nodes that would be launched for the pods in an empty cluster.
+fn fresh(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>) -> f64 {
+    let options = PlanOptions { disruption: false, ..PlanOptions::default() };
+    plimsoll_solver::solve(snapshot, catalogs, &options).hourly.usd()
+}
+
+/// A Deployment whose replicas follow the time of day.
+struct Service {
+    replicas: f64,
+    /// Fraction of the replicas that come and go.
+    swing: f64,
+    /// Hour of the day with the most replicas.
+    peak: f64,
+    size: usize,
+}
+
+/// Pods of a job, which end together.
+struct Job {
+    number: u64,
+    pods: usize,
+    until: u64,
+    size: usize,
+}
+
+struct Workload {
+    rng: Rng,
+    services: Vec<Service>,
+    jobs: Vec<Job>,
+    last_job: u64,
+    created: usize,
+    running: BTreeMap<String, Timestamp>,
+    pod_steps: u64,
+}
+
+impl Workload {
+    /// About `pods` pods on average, a tenth of them in jobs.
+    fn new(seed: u64, pods: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let (mut services, mut sum) = (Vec::new(), 0.0);
+        while sum < pods as f64 * 0.9 {
+            let replicas = rng.range(2, 40) as f64;
+            sum += replicas;
+            let (swing, peak) = (rng.range(0, 60) as f64 / 100.0, rng.range(8, 20) as f64);
+            services.push(Service { replicas, swing, peak, size: rng.range(0, SIZES.len() - 1) });
+        }
+        Self { rng, services, jobs: Vec::new(), last_job: pods, created: 0, running: BTreeMap::new(), pod_steps: 0 }
+    }
+
+    fn created_hours(&self) -> f64 {
+        (self.pod_steps * STEP_MINUTES) as f64 / 60.0
+    }
+
+    /// The snapshot of a step: all pods, as if none had a node.
+    fn at(&mut self, base: &Snapshot, step: u64) -> Snapshot {
+        let hours = (step * STEP_MINUTES) as f64 / 60.0;
+        let now = base.now.plus(Millis::from_seconds(step * STEP_MINUTES * 60));
+        let is_weekend = (hours / 24.0) as u64 % 7 >= 5;
+        let mut wanted: Vec<(String, usize)> = Vec::new();
+        for (number, service) in self.services.iter().enumerate() {
+            let day = ((hours - service.peak) / 24.0 * std::f64::consts::TAU).cos();
+            let swing = if is_weekend { -service.swing } else { service.swing * day };
+            let replicas = (service.replicas * (1.0 + swing)).round().max(1.0) as usize;
+            wanted.extend((0..replicas).map(|pod| (format!("service-{number:04}-{pod:04}"), service.size)));
+        }
+        self.jobs.retain(|job| job.until > step);
+        // Jobs last an hour on average, so a tenth of the pods start within that time.
+        if self.rng.chance(30) {
+            let share = usize::try_from(self.last_job).unwrap_or(0) / 40;
+            let (pods, steps) = (self.rng.range(1, share.max(2)), self.rng.range(2, 24) as u64);
+            let size = self.rng.range(0, SIZES.len() - 1);
+            self.jobs.push(Job { number: step, pods, until: step + steps, size });
+        }
+        for job in &self.jobs {
+            wanted.extend((0..job.pods).map(|pod| (format!("job-{:06}-{pod:04}", job.number), job.size)));
+        }
+        let mut running = BTreeMap::new();
+        for (name, _) in &wanted {
+            let created = self.running.get(name).copied().unwrap_or_else(|| {
+                self.created += 1;
+                now
+            });
+            running.insert(name.clone(), created);
+        }
+        self.pod_steps += wanted.len() as u64;
+        let pods = wanted.iter().map(|(name, size)| pod(name, *size, running.get(name).copied().unwrap_or(now)));
+        let mut snapshot = Snapshot { sequence: step + 1, now, pods: pods.collect(), shapes: shapes(), ..base.clone() };
+        self.running = running;
+        snapshot.sort();
+        snapshot
+    }
+}
+
+fn shape_id(size: usize, is_service: bool) -> ShapeId {
+    ShapeId(format!("{}-{size}", if is_service { "service" } else { "job" }))
+}
+
+fn shapes() -> Vec<PodShape> {
+    let mut shapes = Vec::new();
+    for (size, (cpu, memory)) in SIZES.into_iter().enumerate() {
+        for is_service in [false, true] {
+            let mut shape = PodShape { id: shape_id(size, is_service), ..PodShape::default() };
+            shape.requests.set("cpu", cpu);
+            shape.requests.set("memory", memory << 20);
+            shape.requests.set("pods", 1);
+            shapes.push(shape);
+        }
+    }
+    shapes
+}
+
+fn pod(name: &str, size: usize, created: Timestamp) -> Pod {
+    Pod {
+        uid: PodUid(name.to_owned()),
+        namespace: "default".to_owned(),
+        name: name.to_owned(),
+        shape: shape_id(size, name.starts_with("service")),
+        state: PodState::Pending,
+        created,
+        stays_with_node: false,
+        terminating: false,
+        returns: false,
+        do_not_disrupt_until: None,
+        eviction_cost_milli: 1000,
+        pod_disruption_budgets: Vec::new(),
+        buffer: None,
+    }
+}
