@@ -14,6 +14,7 @@ use plimsoll_proto::recording::v1 as wire;
 use plimsoll_proto::recording::v1::entry::Entry as Kind;
 use prost::Message as _;
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -196,7 +197,7 @@ impl Reader {
         let plan = planned.plan.ok_or_else(|| missing("plan"))?;
         let planned = Planned {
             cycle_id: planned.cycle_id,
-            options: PlanOptions::try_from(options).map_err(|error| self.invalid(error))?,
+            options: PlanOptions::from(options),
             plan: Plan::try_from(plan).map_err(|error| self.invalid(error))?,
         };
         if self.mirror.snapshot().map(|snapshot| snapshot.sequence) != Some(planned.plan.snapshot_sequence) {
@@ -255,7 +256,7 @@ impl Reader {
         Err(io::Error::new(io::ErrorKind::InvalidData, "its length is not a number"))
     }
 
-    fn invalid(&self, problem: impl ToString) -> ReadError {
+    fn invalid(&self, problem: impl Display) -> ReadError {
         ReadError::Invalid { file: self.file.clone(), entry: self.entry, problem: problem.to_string() }
     }
 }
