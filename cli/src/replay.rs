@@ -44,10 +44,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
     let pools = OtherPools::new(manifests)?;
     let boot = Millis::from_seconds(arguments.boot_seconds);
     let progress = Progress::start("simulating");
+    let pools_at = |recorded: &_, nodes: &_| pools.at(recorded, nodes);
     let comparison =
-        plimsoll_replay::simulate::compare(&files, &|recorded, nodes| pools.at(recorded, nodes), boot, |plans| {
-            progress.count("plans", plans)
-        });
+        plimsoll_replay::simulate::compare(&files, &pools_at, boot, |plans| progress.count("plans", plans));
     drop(progress);
     let comparison = comparison.map_err(|error| failed(&error))?;
     pools.problems()?;

@@ -35,6 +35,9 @@ const USAGE: &str = "usage: plimsoll-measure [warm | wire | consolidate | month 
 /// Default number of deltas in a warm session.
 const STEPS: usize = 200;
 
+/// Measures what its arguments describe, without a folder.
+type Generated = fn(&[String]) -> Result<Value>;
+
 /// Parsed arguments.
 struct Arguments {
     mode: String,
@@ -47,7 +50,7 @@ struct Arguments {
 fn main() -> Result<()> {
     let mut rest = std::env::args_os().skip(1);
     let mode = rest.next();
-    let asked: Option<fn(&[String]) -> Result<Value>> = match mode.as_ref().and_then(|mode| mode.to_str()) {
+    let asked: Option<Generated> = match mode.as_ref().and_then(|mode| mode.to_str()) {
         Some("consolidate") => Some(consolidation::asked),
         Some("month") => Some(month::asked),
         _ => None,
