@@ -27,7 +27,7 @@ const BAD: [Bad; 44] = [
     ("settings.maxSharePerNode", "0", "/settings/maxSharePerNode"),
     ("settings.minSavingPerEviction", "-0.001", "/settings/minSavingPerEviction"),
     ("watcher.recording.mebibytes", "7", "/watcher/recording/mebibytes"),
-    ("watcher.recording.volume", "{}", "/watcher/recording/volume"),
+    ("watcher.recording.volume", r#"{"emptyDir": {}, "hostPath": {}}"#, "/watcher/recording/volume"),
     ("settings.clustername", r#""prod""#, "additional properties 'clustername' not allowed"),
     ("controller", "{}", "additional properties 'controller' not allowed"),
     ("logLevel", r#""info debug""#, "/logLevel"),
