@@ -108,8 +108,7 @@ impl Feed {
     /// Runs one pass over all sources.
     pub fn pass(&mut self, deps: &Sources) {
         // A pool that is known may launch, so its quotas must be known before.
-        quotas::refresh(deps);
-        self.invalid_quotas.report(&deps.stores.quotas.state());
+        self.invalid_quotas.report(quotas::refresh(deps));
         refresh_pools(deps, &mut self.pools);
         self.claims(deps);
         let pods = deps.stores.pods.state();

@@ -12,11 +12,9 @@ use plimsoll_model::snapshot::CapacityQuota;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Updates the quotas of the ledger. Must run again before each admission.
-pub fn refresh(deps: &Sources) {
-    let read = deps.stores.quotas.state();
-    let quotas: Vec<CapacityQuota> =
-        read.iter().filter_map(|quota| plimsoll_snapshot::capacity_quotas::read(quota).ok()).collect();
+/// Updates the quotas of the ledger. Must run again before each admission. Returns the problem of each invalid quota.
+pub fn refresh(deps: &Sources) -> BTreeMap<String, String> {
+    let (quotas, invalid) = read(&deps.stores.quotas.state());
     // Most clusters have no quota, but many nodes.
     let nodes = if quotas.is_empty() {
         BTreeMap::new()
@@ -30,6 +28,19 @@ pub fn refresh(deps: &Sources) {
             ledger.set_unmanaged_nodes(nodes);
         });
     }
+    invalid
+}
+
+/// The valid quotas, and the problem of each other one by name.
+fn read(quotas: &[Arc<ApiQuota>]) -> (Vec<CapacityQuota>, BTreeMap<String, String>) {
+    let (mut valid, mut invalid) = (Vec::new(), BTreeMap::new());
+    for quota in quotas {
+        match plimsoll_snapshot::capacity_quotas::read(quota) {
+            Ok(quota) => valid.push(quota),
+            Err(fault) => drop(invalid.insert(quota.metadata.name.clone().unwrap_or_default(), fault.to_string())),
+        }
+    }
+    (valid, invalid)
 }
 
 /// The invalid quotas that were reported, each with its problem.
@@ -38,12 +49,7 @@ pub(super) struct InvalidQuotas(BTreeMap<String, String>);
 
 impl InvalidQuotas {
     /// Logs each invalid quota once, and again when its problem changes. Returns the names of those logged.
-    pub(super) fn report(&mut self, quotas: &[Arc<ApiQuota>]) -> Vec<String> {
-        let problem = |quota: &Arc<ApiQuota>| {
-            let fault = plimsoll_snapshot::capacity_quotas::read(quota).err()?;
-            Some((quota.metadata.name.clone().unwrap_or_default(), fault.to_string()))
-        };
-        let invalid: BTreeMap<String, String> = quotas.iter().filter_map(problem).collect();
+    pub(super) fn report(&mut self, invalid: BTreeMap<String, String>) -> Vec<String> {
         let new = invalid.iter().filter(|(name, problem)| self.0.get(*name) != Some(*problem));
         let reported = new.map(|(quota, problem)| {
             tracing::warn!(quota, problem, "CapacityQuota is invalid, ignored");

@@ -54,7 +54,7 @@ fn an_invalid_quota_is_reported_once_and_again_when_its_problem_changes() {
         Arc::new(serde_json::from_value(quota).unwrap())
     };
     let mut reports = InvalidQuotas::default();
-    let mut reported = |cpu: &str| reports.report(&[quota(cpu)]).len();
+    let mut reported = |cpu: &str| reports.report(read(&[quota(cpu)]).1).len();
     let steps = ["500m", "500m", "700m", "1", "1", "700m"];
     assert_eq!(steps.map(&mut reported), [1, 0, 1, 0, 0, 1]);
 }
