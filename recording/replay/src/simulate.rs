@@ -201,8 +201,10 @@ impl Simulation {
     fn plan(&mut self, frame: &Frame<'_>, options: &PlanOptions) {
         let is_due = self.next_time.is_some_and(|next| next <= frame.now);
         if self.changed || is_due {
-            self.cluster.schedule(frame);
-            let snapshot = self.cluster.snapshot(frame);
+            // Binding pods changes no node, so both see the same NodePools.
+            let pools = (frame.pools)(frame.recorded, &self.cluster.pool_nodes());
+            self.cluster.schedule(frame, &pools);
+            let snapshot = self.cluster.snapshot(frame, &pools);
             let plan = plimsoll_solver::solve(&snapshot, frame.catalogs, options);
             // What the plan starts is part of the next snapshot, for which there may be more to do.
             self.changed = self.cluster.carry_out(frame, &snapshot, &plan, &mut self.meter.figures);

@@ -7,7 +7,7 @@ use plimsoll_kubesched::{ClusterState, Nominated};
 use plimsoll_model::identity::{NodeName, NodePoolName, PodUid, ShapeId};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
-use plimsoll_model::snapshot::{Node, NodeState, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
+use plimsoll_model::snapshot::{Node, NodePool, NodeState, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
 use plimsoll_model::time::{Millis, Timestamp};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,12 +75,12 @@ impl Cluster {
     }
 
     /// The snapshot that a plan is made for.
-    pub(super) fn snapshot(&self, frame: &Frame<'_>) -> Snapshot {
+    pub(super) fn snapshot(&self, frame: &Frame<'_>, pools: &[NodePool]) -> Snapshot {
         let mut snapshot = Snapshot {
             now: frame.now,
             pods: self.pods.values().map(|pod| self.planned(pod)).collect(),
             nodes: self.nodes.values().cloned().collect(),
-            node_pools: (frame.pools)(frame.recorded, &self.pool_nodes()),
+            node_pools: pools.to_vec(),
             daemon_sets: frame.recorded.daemon_sets.clone(),
             pod_disruption_budgets: frame.recorded.pod_disruption_budgets.clone(),
             unavailable_offerings: frame.recorded.unavailable_offerings.clone(),
@@ -243,11 +243,11 @@ impl Cluster {
 
     /// Binds pending pods to nodes in service: to the planned node if it passes kube-scheduler's filters, else to the
     /// best.
-    pub(super) fn schedule(&mut self, frame: &Frame<'_>) {
+    pub(super) fn schedule(&mut self, frame: &Frame<'_>, pools: &[NodePool]) {
         if !self.pods.values().any(|pod| pod.state == PodState::Pending) {
             return;
         }
-        let mut snapshot = self.snapshot(frame);
+        let mut snapshot = self.snapshot(frame, pools);
         snapshot.nodes.retain(|node| node.state == NodeState::Initialized);
         snapshot.pods.retain(|pod| !matches!(pod.state, PodState::Reserved(_)));
         let mut state = ClusterState::new(&snapshot, &SnapshotIndex::new(&snapshot));
