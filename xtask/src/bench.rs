@@ -9,6 +9,7 @@ mod exact;
 mod gaps;
 mod growth;
 mod mix;
+mod period;
 mod scale;
 mod sessions;
 mod table;
@@ -36,6 +37,8 @@ enum Part {
     Exact,
     /// Consolidation of underused clusters to the end, compared with Karpenter's disruption methods.
     Consolidation,
+    /// A period in which pods come and go, compared with Karpenter's provisioner and disruption methods.
+    Period,
     /// Time by number of pods, shapes, types and nodes, with the fitted exponents.
     Growth,
 }
@@ -49,6 +52,7 @@ enum Part {
   cargo xtask bench --only gaps --instances 20 --no-peer
   cargo xtask bench --only consolidation --nodes 50 --clusters 20  twenty clusters of each kind
   cargo xtask bench --only consolidation --nodes 50 --kinds Spot
+  cargo xtask bench --only period --days 2 --period-pods 300     two days of services and jobs
   cargo xtask bench --write docs/benchmarks.md                   also write the tables to this file
   cargo xtask bench --only sessions --write docs/benchmarks.md   only these tables; the others stay unchanged")]
 pub(crate) struct Args {
@@ -80,7 +84,13 @@ pub(crate) struct Args {
     /// Sizes of the consolidated clusters.
     #[arg(long, value_delimiter = ',', default_value = "50,200", value_name = "NODES")]
     nodes: Vec<usize>,
-    /// Number of consolidated clusters of each kind and size.
+    /// Length of the simulated period.
+    #[arg(long, default_value_t = 1, value_name = "DAYS")]
+    days: u64,
+    /// Average number of pods in the simulated period.
+    #[arg(long, default_value_t = 300, value_name = "PODS")]
+    period_pods: u64,
+    /// Number of consolidated clusters of each kind and size, and of simulated periods.
     #[arg(long, default_value_t = 3, value_name = "N")]
     clusters: u64,
     /// Only the kinds of consolidated clusters whose name contains one of these.
@@ -139,6 +149,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             Part::Gaps => gaps::run(&bench)?,
             Part::Exact => exact::run(&bench)?,
             Part::Consolidation => consolidation::run(&bench)?,
+            Part::Period => period::run(&bench)?,
             Part::Growth => growth::run(&bench)?,
         };
         for table in tables {

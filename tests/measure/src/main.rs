@@ -9,6 +9,7 @@
 //! - `plimsoll-measure consolidate [--seed N] [--nodes N] [--protected %] [--spot %] [--budget %] [--pools N]
 //!   [--trace]`: consolidates a generated cluster until a plan removes nothing.
 //! - `plimsoll-measure month [--seed N] [--days N] [--pods N]`: simulates services that follow the time of day, and jobs.
+//!   With `--write FOLDER`, writes the workload for other programs instead.
 //! - `plimsoll-measure serve`: runs this scheduler; it prints its address and ends with its stdin.
 
 mod client;

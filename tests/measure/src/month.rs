@@ -4,13 +4,16 @@ use anyhow::{Context as _, Result, bail};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
 use plimsoll_model::plan::PlanOptions;
+use plimsoll_model::quantity::format_amount;
+use plimsoll_model::resources::{CPU, MEMORY};
 use plimsoll_model::snapshot::{Pod, PodShape, PodState, Snapshot};
 use plimsoll_model::time::{Millis, Timestamp};
 use plimsoll_replay::simulate::Simulation;
-use plimsoll_workloads::Rng;
+use plimsoll_workloads::{Case, Rng};
 use plimsoll_workloads::bench::{Underused, underused};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Instant;
 
 /// Time from purchase to service of a node.
@@ -26,8 +29,13 @@ const SIZES: [(i64, i64); 8] =
 /// Simulates the period that `arguments` describe.
 pub(crate) fn asked(arguments: &[String]) -> Result<Value> {
     let (mut seed, mut days, mut pods) = (1, 30, 1_000);
+    let mut folder = None;
     let mut rest = arguments.iter();
     while let Some(name) = rest.next() {
+        if name == "--write" {
+            folder = Some(rest.next().context("--write needs a folder")?);
+            continue;
+        }
         let value: u64 =
             rest.next().and_then(|it| it.parse().ok()).with_context(|| format!("{name} needs a number"))?;
         match name.as_str() {
@@ -37,24 +45,57 @@ pub(crate) fn asked(arguments: &[String]) -> Result<Value> {
             _ => bail!("{name}: not an option of month"),
         }
     }
-    simulate(seed, days, pods)
+    match folder {
+        Some(folder) => write(Path::new(folder), seed, days, pods),
+        None => simulate(seed, days, pods),
+    }
+}
+
+/// A cluster with one NodePool, without nodes and pods.
+fn cluster(seed: u64) -> Case {
+    let mut cluster = underused(seed, Underused { nodes: 1, budget: 10, pools: 1, ..Underused::default() });
+    cluster.objects.retain(|object| object["kind"] == "NodePool" || object["kind"] == "EC2NodeClass");
+    cluster
+}
+
+/// Writes the NodePool, the catalog and the workload of the period, for other programs.
+fn write(folder: &Path, seed: u64, days: u64, pods: u64) -> Result<Value> {
+    cluster(seed).write(folder).with_context(|| format!("writing to {}", folder.display()))?;
+    let mut workload = Workload::new(seed, pods);
+    let count = |pods: Vec<(String, usize)>| {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for (name, size) in pods {
+            *counts.entry(shape_of(&name, size).0).or_default() += 1;
+        }
+        counts
+    };
+    let steps: Vec<_> = (0..steps(days)).map(|step| count(workload.wanted(step))).collect();
+    let requests = |shape: &PodShape| {
+        let amount = |name: &str| format_amount(name, shape.requests.get(name));
+        (shape.id.0.clone(), json!({"cpu": amount(CPU), "memory": amount(MEMORY)}))
+    };
+    let shapes: serde_json::Map<String, Value> = shapes().iter().map(requests).collect();
+    let period = json!({
+        "stepSeconds": STEP_MINUTES * 60, "bootSeconds": BOOT.0 / 1000, "shapes": shapes, "steps": steps,
+    });
+    let path = folder.join("workload.json");
+    std::fs::write(&path, period.to_string()).with_context(|| format!("writing {}", path.display()))?;
+    Ok(json!({"days": days, "steps": steps.len()}))
+}
+
+fn steps(days: u64) -> u64 {
+    days * 24 * 60 / STEP_MINUTES
 }
 
 fn simulate(seed: u64, days: u64, pods: u64) -> Result<Value> {
-    let cluster = underused(seed, Underused { nodes: 1, budget: 10, pools: 1, ..Underused::default() });
-    let question = cluster.question().context("the cluster")?;
-    let mut base = question.snapshot;
-    base.nodes.clear();
-    base.pods.clear();
-    base.daemon_sets.clear();
-    base.pod_disruption_budgets.clear();
+    let question = cluster(seed).question().context("the cluster")?;
+    let base = question.snapshot;
     let mut workload = Workload::new(seed, pods);
     let options = PlanOptions::default();
     let pools = |snapshot: &Snapshot, _: &BTreeMap<_, _>| snapshot.node_pools.clone();
     let mut simulation = Simulation::new(BOOT);
     let (mut anew, mut compared, mut planning, mut most) = (0.0, 0, 0.0, 0);
-    let steps = days * 24 * 60 / STEP_MINUTES;
-    for step in 0..steps {
+    for step in 0..steps(days) {
         let snapshot = workload.at(&base, step);
         most = most.max(snapshot.pods.len());
         let began = Instant::now();
@@ -129,10 +170,9 @@ impl Workload {
         (self.pod_steps * STEP_MINUTES) as f64 / 60.0
     }
 
-    /// The snapshot of a step: all pods, as if none had a node.
-    fn at(&mut self, base: &Snapshot, step: u64) -> Snapshot {
+    /// The pods of a step, by name and size.
+    fn wanted(&mut self, step: u64) -> Vec<(String, usize)> {
         let hours = (step * STEP_MINUTES) as f64 / 60.0;
-        let now = base.now.plus(Millis::from_seconds(step * STEP_MINUTES * 60));
         let is_weekend = (hours / 24.0) as u64 % 7 >= 5;
         let mut wanted: Vec<(String, usize)> = Vec::new();
         for (number, service) in self.services.iter().enumerate() {
@@ -152,6 +192,13 @@ impl Workload {
         for job in &self.jobs {
             wanted.extend((0..job.pods).map(|pod| (format!("job-{:06}-{pod:04}", job.number), job.size)));
         }
+        wanted
+    }
+
+    /// The snapshot of a step: all pods, as if none had a node.
+    fn at(&mut self, base: &Snapshot, step: u64) -> Snapshot {
+        let now = base.now.plus(Millis::from_seconds(step * STEP_MINUTES * 60));
+        let wanted = self.wanted(step);
         let mut running = BTreeMap::new();
         for (name, _) in &wanted {
             let created = self.running.get(name).copied().unwrap_or_else(|| {
@@ -173,6 +220,10 @@ fn shape_id(size: usize, is_service: bool) -> ShapeId {
     ShapeId(format!("{}-{size}", if is_service { "service" } else { "job" }))
 }
 
+fn shape_of(pod: &str, size: usize) -> ShapeId {
+    shape_id(size, pod.starts_with("service"))
+}
+
 fn shapes() -> Vec<PodShape> {
     let mut shapes = Vec::new();
     for (size, (cpu, memory)) in SIZES.into_iter().enumerate() {
@@ -192,7 +243,7 @@ fn pod(name: &str, size: usize, created: Timestamp) -> Pod {
         uid: PodUid(name.to_owned()),
         namespace: "default".to_owned(),
         name: name.to_owned(),
-        shape: shape_id(size, name.starts_with("service")),
+        shape: shape_of(name, size),
         state: PodState::Pending,
         created,
         stays_with_node: false,

@@ -3,6 +3,7 @@
 //
 //	karpenter -catalog FILE -input PATH [flags]   one question, the plan as JSON
 //	karpenter consolidate -catalog FILE -input PATH [flags]   consolidation to the end, figures as JSON
+//	karpenter period -catalog FILE -input PATH -workload FILE     a changing workload, figures as JSON
 //	karpenter serve                               a question on each line of stdin, an answer on each line of stdout
 package main
 
@@ -62,6 +63,9 @@ func run(args []string, in io.Reader, out io.Writer) error {
 	if len(args) > 0 && args[0] == "consolidate" {
 		return consolidate(args[1:], out)
 	}
+	if len(args) > 0 && args[0] == "period" {
+		return period(args[1:], out)
+	}
 	flags := flag.NewFlagSet("karpenter", flag.ContinueOnError)
 	var q Question
 	flags.StringVar(&q.Catalog, "catalog", "", "catalog JSON `file`")
@@ -74,7 +78,7 @@ func run(args []string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	if q.Catalog == "" || q.Input == "" {
-		return errors.New("usage: karpenter -catalog FILE -input PATH [flags] | karpenter consolidate [flags] | karpenter serve")
+		return errors.New("usage: karpenter -catalog FILE -input PATH [flags] | karpenter consolidate [flags] | karpenter period [flags] | karpenter serve")
 	}
 	q.Seeds = []uint64{*seed}
 	a := (&server{}).answer(&q)

@@ -168,7 +168,7 @@ impl Cluster {
         let is_gone = |node: &&Node| node.node_pool.is_none() && !others.contains_key(&node.name);
         let gone: Vec<NodeName> = self.nodes.values().filter(is_gone).map(|node| node.name.clone()).collect();
         let mut changed = !gone.is_empty();
-        gone.iter().for_each(|node| _ = self.remove(node));
+        gone.iter().for_each(|node| _ = self.remove(node, recorded.now));
         for (name, node) in others {
             if !self.nodes.contains_key(name) {
                 changed = true;
@@ -210,19 +210,20 @@ impl Cluster {
             }
             self.leaving.values_mut().for_each(|waits_for| _ = waits_for.remove(&name));
         }
-        self.finish_removals(figures);
+        self.finish_removals(frame.now, figures);
     }
 
-    fn finish_removals(&mut self, figures: &mut Figures) {
+    fn finish_removals(&mut self, now: Timestamp, figures: &mut Figures) {
         let done = self.leaving.extract_if(.., |_, waits_for| waits_for.is_empty());
         for node in done.map(|(node, _)| node).collect::<Vec<_>>() {
             figures.removed += 1;
-            figures.evicted += self.remove(&node);
+            figures.evicted += self.remove(&node, now);
         }
     }
 
-    /// Removes a node. Its pods wait for another one, those of DaemonSets are gone. Returns how many wait.
-    fn remove(&mut self, name: &NodeName) -> usize {
+    /// Removes a node. Its pods wait for another one, those of DaemonSets are gone. Returns how many wait. An evicted pod
+    /// is as old as a new one, since its controller creates another in its place.
+    fn remove(&mut self, name: &NodeName, now: Timestamp) -> usize {
         self.nodes.remove(name);
         self.ready.remove(name);
         let bound = PodState::Bound(name.clone());
@@ -232,7 +233,7 @@ impl Cluster {
             if pod.state == bound {
                 moved += usize::from(pod.buffer.is_none());
                 self.evicted.insert(pod.uid.clone());
-                pod.state = PodState::Pending;
+                (pod.state, pod.created) = (PodState::Pending, now);
             } else if pod.state == PodState::Reserved(name.clone()) {
                 pod.state = PodState::Pending;
             }
@@ -318,7 +319,7 @@ impl Cluster {
                 placement.pods.iter().for_each(|pod| self.reserve(&pod.uid, &placement.node));
             }
         }
-        self.finish_removals(figures);
+        self.finish_removals(frame.now, figures);
         !names.is_empty() || !plan.terminations.is_empty()
     }
 

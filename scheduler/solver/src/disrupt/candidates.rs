@@ -8,14 +8,15 @@ use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::index::Id;
 use plimsoll_model::names::label;
 use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason, Node, NodePool, NodeState, Pod, PodState};
-use plimsoll_model::time::{Millis, Timestamp};
+use plimsoll_model::time::Timestamp;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// Age below which moving a pod costs more.
-const YOUNG: Millis = Millis::from_seconds(3600);
-/// Factor of the eviction cost of such a pod.
-const YOUNG_COST: i64 = 16;
+/// Age from which on moving a pod has its ordinary cost. The cost is inversely proportional to the age, since a pod that
+/// has just been created (also by moving it) is likely to end or to move again soon, and then the saving ends too.
+const SETTLED_AGE_MILLIS: i64 = 16 * 3600 * 1000;
+/// Maximum factor of the eviction cost, reached at an age of an hour.
+const MAX_FACTOR: i64 = 16;
 
 /// A node that may be removed.
 #[derive(Debug)]
@@ -30,8 +31,8 @@ pub(crate) struct Candidate<'a> {
     pub(crate) pods: Vec<&'a Pod>,
     /// In thousandths: 1000 for the node, plus the eviction cost of each pod.
     pub(crate) disturbance: i64,
-    /// Cost of all evictions, in thousandths of that of an ordinary pod. Recently created pods count several times, so
-    /// that pods do not move again and again.
+    /// Cost of all evictions, in thousandths of that of an ordinary pod. The younger a pod, the more it costs, so that pods
+    /// do not move again and again.
     pub(crate) evictions: i64,
     pub(crate) empty: bool,
     pub(crate) drifted: bool,
@@ -163,8 +164,9 @@ pub(super) fn disturbance(pods: &[&Pod]) -> i64 {
 /// Cost of evicting these pods, in thousandths.
 fn evictions(pods: &[&Pod], now: Timestamp) -> i64 {
     let cost = |pod: &&Pod| {
-        let is_young = pod.created.plus(YOUNG) > now;
-        pod.eviction_cost_milli.max(0).saturating_mul(if is_young { YOUNG_COST } else { 1 })
+        let age = now.0.saturating_sub(pod.created.0).max(1);
+        let factor = (SETTLED_AGE_MILLIS / age).clamp(1, MAX_FACTOR);
+        pod.eviction_cost_milli.max(0).saturating_mul(factor)
     };
     pods.iter().filter(|pod| !pod.is_virtual()).map(cost).fold(0, i64::saturating_add)
 }

@@ -30,10 +30,10 @@ type consolidator struct {
 	methods  []disruption.Method
 }
 
-// Consolidate runs them until they find nothing more to do.
-func Consolidate(ctx context.Context, in *Input, catalog *Catalog, o ConsolidateOptions) (*ConsolidateResult, error) {
+// settings are Karpenter's defaults.
+func settings(ctx context.Context) context.Context {
 	ctx = injection.WithControllerName(ctx, "disruption")
-	ctx = options.ToContext(ctx, &options.Options{
+	return options.ToContext(ctx, &options.Options{
 		CPURequests:       1000,
 		PreferencePolicy:  options.PreferencePolicyRespect,
 		MinValuesPolicy:   options.MinValuesPolicyStrict,
@@ -42,6 +42,11 @@ func Consolidate(ctx context.Context, in *Input, catalog *Catalog, o Consolidate
 		BatchIdleDuration: time.Second,
 		FeatureGates:      options.FeatureGates{ReservedCapacity: true},
 	})
+}
+
+// Consolidate runs them until they find nothing more to do.
+func Consolidate(ctx context.Context, in *Input, catalog *Catalog, o ConsolidateOptions) (*ConsolidateResult, error) {
+	ctx = settings(ctx)
 	began, cpu := time.Now(), cpuSeconds()
 	c, err := newConsolidator(ctx, in, catalog, o)
 	if err != nil {

@@ -3,6 +3,7 @@ package peer
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,6 +27,25 @@ type world struct {
 	types   map[string]*cloudprovider.InstanceType
 	res     *ConsolidateResult
 	evicted map[client.ObjectKey]int
+	boot    time.Duration // from launch to service of a node
+	billed  time.Time     // usd is the cost until this time
+	usd     float64
+}
+
+// bill adds the cost of the nodes since the last call.
+func (w *world) bill() {
+	now := w.clk.Now()
+	_, rate := w.hourly()
+	w.usd += rate * now.Sub(w.billed).Hours()
+	w.billed = now
+}
+
+// pass lets time go by, if d is positive.
+func (w *world) pass(d time.Duration) {
+	if d > 0 {
+		w.clk.Step(d)
+		w.bill()
+	}
 }
 
 func (w *world) price(l map[string]string) float64 {
@@ -66,17 +86,19 @@ func (w *world) apply(ctx context.Context, command *disruption.Command, r *Round
 			target[client.ObjectKeyFromObject(p)] = existing.Name()
 		}
 	}
-	fresh := map[string]bool{}
+	w.bill()
 	for _, replacement := range command.Replacements {
 		name, err := w.launch(ctx, replacement)
 		if err != nil {
 			return err
 		}
-		fresh[name] = true
 		r.Launched++
 		for _, p := range replacement.Pods {
 			target[client.ObjectKeyFromObject(p)] = name
 		}
+	}
+	if len(command.Replacements) > 0 {
+		w.pass(w.boot)
 	}
 	gone := map[string]bool{}
 	for _, candidate := range command.Candidates {
