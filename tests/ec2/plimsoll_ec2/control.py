@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from plimsoll_ec2 import events, images
+from plimsoll_ec2.seeded import seed_of
 from plimsoll_ec2.world import WORLD
 
 Answer = tuple[int, Any]
@@ -33,17 +34,23 @@ def serve(environ: dict[str, Any], start: Callable[..., Any], body: bytes) -> It
 
 
 def _get_faults(_query: dict[str, str], _body: Any) -> Answer:
-    return 200, WORLD.faults.to_json()
+    return 200, {**WORLD.faults.to_json(), "seed": WORLD.seeded.seed}
 
 
-def _post_faults(_query: dict[str, str], body: Any) -> Answer:
-    WORLD.faults.update(body)
-    return 200, WORLD.faults.to_json()
+def _post_faults(query: dict[str, str], body: Any) -> Answer:
+    """Faults by name; `seed` is a number, or null for none."""
+    with_seed = isinstance(body, dict) and "seed" in body
+    seed = seed_of(body["seed"]) if with_seed else None
+    WORLD.faults.update({k: v for k, v in body.items() if k != "seed"} if with_seed else body)
+    if with_seed:
+        WORLD.seeded.set(seed)
+    return _get_faults(query, body)
 
 
-def _delete_faults(_query: dict[str, str], _body: Any) -> Answer:
+def _delete_faults(query: dict[str, str], body: Any) -> Answer:
     WORLD.faults.clear()
-    return 200, WORLD.faults.to_json()
+    WORLD.seeded.set(None)
+    return _get_faults(query, body)
 
 
 def _release(_query: dict[str, str], body: Any) -> Answer:

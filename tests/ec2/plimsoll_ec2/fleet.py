@@ -15,6 +15,7 @@ from moto.iam.models import iam_backends
 
 from plimsoll_ec2.dwell import begin_pending
 from plimsoll_ec2.reservations import target_of
+from plimsoll_ec2.visibility import delay, visible
 from plimsoll_ec2.world import WORLD
 
 # EC2's own limits for one fleet.
@@ -80,11 +81,15 @@ def create_fleet(response: Any) -> ActionResult:
         "pools": [{"instanceType": p.instance_type, "zone": p.zone, "price": p.price} for p in order.pools],
         "tags": order.tags.get("instance", {}),
     }
+    # EC2 launches at some time between the request and the answer.
+    seconds = WORLD.seeded.fleet_seconds() / 2
+    time.sleep(seconds)
     with WORLD.launching:
         fleet_id = _register(response, order)
         share, errors = _share_out(order)
         launched = [_launch(order, fleet_id, pool, count) for pool, count in share]
     WORLD.calls.current()["instances"] = [i for item in launched for i in item["InstanceIds"]]
+    time.sleep(seconds)
     return ActionResult({"FleetId": fleet_id, "Instances": launched, "Errors": errors})
 
 
@@ -215,7 +220,7 @@ def _profile_problem(backend: Any, profile: dict[str, Any] | None) -> tuple[str,
     if not profile:
         return None
     known = iam_backends[backend.account_id][backend.partition].instance_profiles.values()
-    if any(profile.get("Name") == k.name or profile.get("Arn") == k.arn for k in known):
+    if any(visible(k) and (profile.get("Name") == k.name or profile.get("Arn") == k.arn) for k in known):
         return None
     told = profile.get("Name") or profile.get("Arn")
     return "InvalidParameterValue", f"Value ({told}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
@@ -388,3 +393,4 @@ def _equip(order: Order, instance: Any, data: dict[str, Any]) -> None:
             iam_instance_profile_arn=profile.get("Arn"),
         )
     begin_pending(instance)
+    delay(instance, "instance")

@@ -17,7 +17,7 @@ from moto.ec2.responses.launch_templates import LaunchTemplates
 from moto.ec2.responses.spot_instances import SpotInstances
 from moto.ssm.models import Parameter, ParameterDict
 
-from plimsoll_ec2 import dwell, fleet, images
+from plimsoll_ec2 import dwell, fleet, images, visibility
 from plimsoll_ec2.world import WORLD
 
 MOTO_VERSION = "5.2.5"
@@ -35,6 +35,7 @@ def install() -> None:
     SpotInstances.describe_spot_price_history = _spot_price_history
     InstanceBackend.terminate_instances = _terminate_by_zone(InstanceBackend.terminate_instances)
     Instance.terminate = _terminate(Instance.terminate)
+    visibility.install()
     Subnet.get_available_subnet_ip = _fresh_address(Subnet.get_available_subnet_ip)
     ParameterDict._check_loading_status = _with_eks_parameters(ParameterDict._check_loading_status)
 
@@ -123,6 +124,7 @@ def _terminate(original: Callable[[Any], Any]) -> Callable[[Any], InstanceState]
         if instance._state.name in ("shutting-down", "terminated"):
             return InstanceState(instance._state.name, instance._state.code)
         before = original(instance)
+        visibility.remember(instance, before)
         dwell.begin_shutting_down(instance)
         return before
 

@@ -10,6 +10,7 @@ from plimsoll_ec2.faults import Faults
 from plimsoll_ec2.placement import PlacementGroups
 from plimsoll_ec2.prices import Prices
 from plimsoll_ec2.reservations import Reservations
+from plimsoll_ec2.seeded import Seeded
 from plimsoll_ec2.tokens import Tokens
 
 
@@ -18,6 +19,7 @@ class World:
 
     def __init__(self) -> None:
         self.faults = Faults()
+        self.seeded = Seeded()
         self.calls = Calls()
         self.tokens = Tokens()
         self.prices = Prices()
@@ -31,6 +33,7 @@ class World:
     def reset(self) -> None:
         """Resets everything except the prices, which come from the command line."""
         self.faults.clear()
+        self.seeded.set(None)
         self.calls.clear()
         self.tokens.forget()
         self.reservations.clear()

@@ -73,6 +73,7 @@ fn play(
         installed: true,
         replicas: start.replicas,
         boot_delay: start.boot_delay,
+        ec2_seed: start.ec2_seed,
         say,
     };
     let mut world = World::start(&parts, guard, &state.folder, &setup)?;
