@@ -1,5 +1,5 @@
 """The control paths: /_faults, /_release, /_tokens, /_images, /_calls, /_instances, /_reservations, /_placement_groups,
-/_events, /_foreign, /_queue, /_reset."""
+/_quotas, /_events, /_foreign, /_queue, /_reset."""
 
 from __future__ import annotations
 
@@ -140,6 +140,15 @@ def _post_placement_groups(_query: dict[str, str], body: Any) -> Answer:
     return 200, WORLD.placement.to_json()
 
 
+def _get_quotas(_query: dict[str, str], _body: Any) -> Answer:
+    return 200, WORLD.quotas.to_json()
+
+
+def _post_quotas(_query: dict[str, str], body: Any) -> Answer:
+    WORLD.quotas.set(body)
+    return 200, WORLD.quotas.to_json()
+
+
 def _post_events(_query: dict[str, str], body: Any) -> Answer:
     return 200, events.send(body)
 
@@ -175,6 +184,8 @@ ROUTES: dict[tuple[str, str], Callable[[dict[str, str], Any], Answer]] = {
     ("POST", "/_reservations"): _post_reservations,
     ("GET", "/_placement_groups"): _get_placement_groups,
     ("POST", "/_placement_groups"): _post_placement_groups,
+    ("GET", "/_quotas"): _get_quotas,
+    ("POST", "/_quotas"): _post_quotas,
     ("POST", "/_events"): _post_events,
     ("POST", "/_foreign"): _post_foreign,
     ("GET", "/_queue"): _get_queue,

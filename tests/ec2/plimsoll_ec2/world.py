@@ -9,6 +9,7 @@ from plimsoll_ec2.calls import Calls
 from plimsoll_ec2.faults import Faults
 from plimsoll_ec2.placement import PlacementGroups
 from plimsoll_ec2.prices import Prices
+from plimsoll_ec2.quotas import Quotas
 from plimsoll_ec2.reservations import Reservations
 from plimsoll_ec2.seeded import Seeded
 from plimsoll_ec2.tokens import Tokens
@@ -25,6 +26,7 @@ class World:
         self.prices = Prices()
         self.reservations = Reservations()
         self.placement = PlacementGroups()
+        self.quotas = Quotas()
         # moto's back-ends do not support concurrent launches.
         self.launching = threading.RLock()
         # Every instance that CreateFleet has launched: (moto's instance, properties of the launch).
@@ -38,6 +40,7 @@ class World:
         self.tokens.forget()
         self.reservations.clear()
         self.placement.clear()
+        self.quotas.clear()
         with self.launching:
             self.launches.clear()
 
