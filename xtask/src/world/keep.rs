@@ -250,6 +250,7 @@ mod tests {
             keep: None,
             replicas: 1,
             boot_delay: Duration::ZERO,
+            ec2_seed: None,
             cluster_name: "demo".to_owned(),
             region: "us-east-1".to_owned(),
             no_build: true,
