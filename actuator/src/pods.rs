@@ -21,6 +21,14 @@ pub(crate) fn node_name(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
+/// When the pod was bound to its node, in whole seconds.
+pub(crate) fn bound_since(pod: &Pod) -> Option<Timestamp> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let scheduled =
+        conditions.iter().find(|condition| condition.type_ == "PodScheduled" && condition.status == "True")?;
+    scheduled.last_transition_time.as_ref().map(|time| time.0)
+}
+
 /// `namespace/name`.
 pub(crate) fn full_name(pod: &Pod) -> String {
     let metadata = &pod.metadata;

@@ -266,7 +266,7 @@ impl TerminationFlow<'_> {
         let (pods, pending) = (&self.subject.pods, &self.shared.pending_replacements);
         let mut plan = drain::plan(pods, deadline, now);
         let needed = drain::times_to_stop(pods, now);
-        plan.delay(&interruption::delayed_pods(&deps.drain_delay, pending, claim, &needed, deadline));
+        plan.delay(&interruption::delayed_pods(&deps.drain_delay, pending, claim, pods, &needed, deadline));
         let next_attempt =
             self.shared.evictions.carry_out(deps, Some(claim), registered.first().copied(), &plan).await?;
         let min_until = started.saturating_add(MIN_DRAIN).unwrap_or(Timestamp::MAX);

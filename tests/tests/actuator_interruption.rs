@@ -122,6 +122,38 @@ async fn a_plans_replacement_is_the_only_one_and_pods_move_when_it_is_in_service
     assert_eq!(instances_ever_launched(&director.world).len(), 2);
 }
 
+/// A pod is bound to another node while the node that was launched for it boots: that node does not take it later.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_a_pod_waited_for_before_it_was_bound_elsewhere_does_not_cover_it() {
+    let director = begin().await;
+    let (_, node) = director.node(&spot("a-1")).await;
+    let cordon =
+        |on: bool| director.world.patch(ResourceId::NODES, &node, json!({"spec": {"unschedulable": on}})).unwrap();
+    cordon(true);
+    director.world.deploy("web", 1, &json!({"cpu": "500m"}), &json!({})).unwrap();
+    director.until("the pod exists", MINUTE, |_| director.pods_on("").len() == 1).await;
+    let wanted = Wanted { pods: director.pods_on(""), ..spot("a-2") };
+    let outcomes = director.send(director.plan(&[wanted], Vec::new()).await).await;
+    assert_eq!(outcomes[0].status, OutcomeStatus::Accepted, "{outcomes:?}");
+    let claim = outcomes[0].node_claim.clone().unwrap();
+    // Times in Kubernetes have whole seconds.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    cordon(false);
+    director.until("the pod runs on the first node", MINUTE, |world| running_on(world, &node) == 1).await;
+    director
+        .until("the second node is in service", 3 * MINUTE, |world| {
+            let claim = world.get(ResourceId::NODE_CLAIMS, &claim);
+            claim.is_some_and(|claim| object::condition_is_true(&claim, "Initialized"))
+        })
+        .await;
+    interrupt(&director, &instance_of(&director.world, &node));
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(running_on(&director.world, &node), 1, "the pod is evicted before a plan has another node for it");
+    director
+        .until("the pod runs elsewhere", NOTICE, |world| world.running_pods() == 1 && running_on(world, &node) == 0)
+        .await;
+}
+
 /// The message is deleted only after the claim is marked.
 #[tokio::test(start_paused = true)]
 async fn a_notice_is_not_lost_while_the_cluster_cannot_be_written() {

@@ -41,6 +41,9 @@ pub(crate) struct Args {
     /// single failure needs analysis too.
     #[arg(long, default_value_t = 0, value_name = "N")]
     again: u32,
+    /// EC2 has slow calls, rare failures, throttling and delayed reads that depend on this seed: tests/ec2/README.md.
+    #[arg(long, value_name = "SEED")]
+    ec2_seed: Option<u32>,
     /// Use the programs in the target folder without building them.
     #[arg(long)]
     no_build: bool,
@@ -52,6 +55,7 @@ struct Context {
     parts: Parts,
     guard: Arc<Guard>,
     latency_pods: usize,
+    ec2_seed: Option<u32>,
 }
 
 /// A figure of a scenario: name and value.
@@ -68,7 +72,7 @@ struct Outcome {
 /// # Errors
 /// If a component cannot be built or found, or if a scenario fails; each failure is reported when it happens.
 pub(crate) fn run(args: Args) -> Result<()> {
-    let Args { only, list, keep, dir, latency_pods, again, no_build } = args;
+    let Args { only, list, keep, dir, latency_pods, again, ec2_seed, no_build } = args;
     let chosen = choose(&only)?;
     if list {
         return print_list();
@@ -76,7 +80,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let build = !no_build && chosen.iter().any(|s| s.plimsoll != Plimsoll::Absent);
     let guard = Arc::new(Guard::start()?);
     let parts = Parts::find(&guard, build, say)?;
-    let context = Context { parts, guard, latency_pods };
+    let context = Context { parts, guard, latency_pods, ec2_seed };
     let (folder, temporary) = work_folder(dir)?;
     say(&format!("logs are in {}", folder.display()));
     let mut outcomes = Vec::new();
@@ -92,7 +96,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         outcomes.push(outcome);
     }
     let failed = outcomes.iter().filter(|o| o.result.is_err()).count();
-    summary(&outcomes)?;
+    summary(&outcomes, ec2_seed)?;
     if temporary && !keep && failed == 0 {
         std::fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
     }
@@ -141,6 +145,7 @@ fn play(context: &Context, scenario: &'static Scenario, dir: &Path) -> Result<Ou
         installed: scenario.installed,
         replicas: if scenario.plimsoll == Plimsoll::Running { REPLICAS } else { 0 },
         boot_delay: Duration::ZERO,
+        ec2_seed: context.ec2_seed,
         say: |_| (),
     };
     let result = World::start(&context.parts, &context.guard, dir, &setup).and_then(|mut world| {
@@ -158,9 +163,12 @@ fn play(context: &Context, scenario: &'static Scenario, dir: &Path) -> Result<Ou
     Ok(Outcome { scenario, took, result })
 }
 
-fn summary(outcomes: &[Outcome]) -> Result<()> {
+fn summary(outcomes: &[Outcome], ec2_seed: Option<u32>) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out)?;
+    if let Some(seed) = ec2_seed {
+        writeln!(out, "EC2 with seed {seed}")?;
+    }
     for outcome in outcomes {
         let word = if outcome.result.is_ok() { "ok" } else { "FAILED" };
         writeln!(out, "{word:<7} {:<20} {:>5.1} s", outcome.scenario.name, outcome.took.as_secs_f64())?;

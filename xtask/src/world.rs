@@ -71,6 +71,9 @@ struct Start {
     /// Time from a running instance to its Node, at most 10m.
     #[arg(long, default_value = "5s", value_name = "TIME", value_parser = boot_delay)]
     boot_delay: Duration,
+    /// EC2 has slow calls, rare failures, throttling and delayed reads that depend on this seed: tests/ec2/README.md.
+    #[arg(long, value_name = "SEED")]
+    ec2_seed: Option<u32>,
     /// Name of the cluster. Subnets and security groups are tagged karpenter.sh/discovery=NAME, the node role is KarpenterNodeRole-NAME.
     #[arg(long, default_value = "world", value_name = "NAME", value_parser = cluster_name)]
     cluster_name: String,

@@ -1,14 +1,18 @@
 //! Which new claims take the pods of an interrupted node.
 
 use crate::ledger::handle::LedgerHandle;
+use crate::pods;
 use crate::state::launch_group::{claim_name, replacement_action};
 use crate::stores::Stores;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::{self, node_claim::INITIALIZED};
 use plimsoll_model::identity::{NodePoolName, PodUid};
 use plimsoll_model::names::{annotation, label};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// How a pod of an interrupted node is covered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,8 +35,12 @@ pub(super) struct PodCoverage {
 }
 
 impl PodCoverage {
-    /// Reads the claims that cover pods of `old`. The ledger knows the claims that are not written yet.
-    pub(super) fn read(stores: &Stores, ledger: &LedgerHandle, old: &NodeClaim) -> Self {
+    /// Reads the claims that cover pods of `old`, which are `on_node`. The ledger knows the claims that are not written
+    /// yet. A claim that is older than a pod's binding was launched for the pod when it was pending: kube-scheduler may
+    /// have given that node's room to another pod since.
+    pub(super) fn read(stores: &Stores, ledger: &LedgerHandle, old: &NodeClaim, on_node: &[Arc<Pod>]) -> Self {
+        let bound: BTreeMap<PodUid, Timestamp> =
+            on_node.iter().filter_map(|pod| Some((PodUid(pods::uid(pod)), pods::bound_since(pod)?))).collect();
         let uid = old.metadata.uid.as_deref().unwrap_or_default();
         let pool = old.labels().get(label::NODE_POOL).cloned().unwrap_or_default();
         let replacement = claim_name(&NodePoolName(pool), &replacement_action(uid));
@@ -47,9 +55,13 @@ impl PodCoverage {
             if claim.name_any() == replacement {
                 coverage.of_all = state;
             }
-            let pods = claim.annotations().get(annotation::PODS);
-            let pods: BTreeSet<PodUid> = pods.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-            for pod in pods {
+            let covered = claim.annotations().get(annotation::PODS);
+            let covered: BTreeSet<PodUid> =
+                covered.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+            let created = claim.creation_timestamp().map(|created| created.0);
+            let is_outdated =
+                |pod: &PodUid| bound.get(pod).zip(created).is_some_and(|(bound, created)| created < *bound);
+            for pod in covered.into_iter().filter(|pod| !is_outdated(pod)) {
                 let known = coverage.by_pod.entry(pod).or_insert(state);
                 *known = (*known).max(state);
             }

@@ -10,6 +10,7 @@ use crate::pods;
 use crate::state::outcomes::Outcomes;
 use crate::stores::Stores;
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::identity::PodUid;
@@ -17,6 +18,7 @@ use plimsoll_model::names::annotation;
 use plimsoll_model::time::{self, Millis};
 use plimsoll_runtime::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// How long a plan may take to cover the pods. Beyond it, the actuator decides without a plan.
 const PLANNED_WITHIN: Millis = Millis::from_seconds(5);
@@ -39,12 +41,13 @@ pub struct DrainDelay {
 }
 
 /// The pods that are not evicted yet, each with the time at which its eviction starts at the latest. `to_stop` has the
-/// pods that have to move, each with the time that is needed to stop it. Launches a replacement if no plan covers the
-/// pods in time.
+/// pods that have to move, each with the time that is needed to stop it; `on_node` are all pods of the node. Launches a
+/// replacement if no plan covers the pods in time.
 pub(crate) fn delayed_pods(
     deps: &DrainDelay,
     pending: &PendingReplacements,
     claim: &NodeClaim,
+    on_node: &[Arc<Pod>],
     to_stop: &BTreeMap<PodUid, SignedDuration>,
     deadline: Option<Timestamp>,
 ) -> BTreeMap<PodUid, Timestamp> {
@@ -55,7 +58,7 @@ pub(crate) fn delayed_pods(
     }
     let latest = latest_evictions(&interruption, to_stop);
     let to_move: BTreeSet<PodUid> = latest.keys().cloned().collect();
-    let coverage = PodCoverage::read(&deps.stores, &deps.admission.ledger, claim);
+    let coverage = PodCoverage::read(&deps.stores, &deps.admission.ledger, claim, on_node);
     let covered_until = pending.covered_until(claim, &interruption, &coverage, &to_move, millis(now));
     let is_delayed = |pod: &PodUid| match coverage.of(pod) {
         Coverage::InService => false,

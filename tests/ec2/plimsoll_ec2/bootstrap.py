@@ -15,12 +15,14 @@ SUBNET_PREFIX = 20
 # EventBridge's rules deliver nothing older to the queue that a client could still use.
 QUEUE_RETENTION_SECONDS = 300
 PROFILE = "karpenter-node"
+# Access key of tests and administrators. A seed has no effect on their calls.
+TEST_KEY = "harness"
 
 
 @functools.cache
 def _session(region: str) -> Any:
     """Cached: creating a client reads megabytes of API descriptions, and tests bootstrap often."""
-    return boto3.Session(aws_access_key_id="test", aws_secret_access_key="test", region_name=region)
+    return boto3.Session(aws_access_key_id=TEST_KEY, aws_secret_access_key="test", region_name=region)
 
 
 def bootstrap(endpoint: str, region: str, cluster: str, zones: list[str] | None) -> dict[str, Any]:

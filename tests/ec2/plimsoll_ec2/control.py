@@ -1,5 +1,5 @@
 """The control paths: /_faults, /_release, /_tokens, /_images, /_calls, /_instances, /_reservations, /_placement_groups,
-/_events, /_foreign, /_queue, /_reset."""
+/_quotas, /_events, /_foreign, /_queue, /_reset."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from plimsoll_ec2 import events, images
+from plimsoll_ec2.seeded import seed_of
 from plimsoll_ec2.world import WORLD
 
 Answer = tuple[int, Any]
@@ -33,17 +34,23 @@ def serve(environ: dict[str, Any], start: Callable[..., Any], body: bytes) -> It
 
 
 def _get_faults(_query: dict[str, str], _body: Any) -> Answer:
-    return 200, WORLD.faults.to_json()
+    return 200, {**WORLD.faults.to_json(), "seed": WORLD.seeded.seed}
 
 
-def _post_faults(_query: dict[str, str], body: Any) -> Answer:
-    WORLD.faults.update(body)
-    return 200, WORLD.faults.to_json()
+def _post_faults(query: dict[str, str], body: Any) -> Answer:
+    """Faults by name; `seed` is a number, or null for none."""
+    with_seed = isinstance(body, dict) and "seed" in body
+    seed = seed_of(body["seed"]) if with_seed else None
+    WORLD.faults.update({k: v for k, v in body.items() if k != "seed"} if with_seed else body)
+    if with_seed:
+        WORLD.seeded.set(seed)
+    return _get_faults(query, body)
 
 
-def _delete_faults(_query: dict[str, str], _body: Any) -> Answer:
+def _delete_faults(query: dict[str, str], body: Any) -> Answer:
     WORLD.faults.clear()
-    return 200, WORLD.faults.to_json()
+    WORLD.seeded.set(None)
+    return _get_faults(query, body)
 
 
 def _release(_query: dict[str, str], body: Any) -> Answer:
@@ -133,6 +140,15 @@ def _post_placement_groups(_query: dict[str, str], body: Any) -> Answer:
     return 200, WORLD.placement.to_json()
 
 
+def _get_quotas(_query: dict[str, str], _body: Any) -> Answer:
+    return 200, WORLD.quotas.to_json()
+
+
+def _post_quotas(_query: dict[str, str], body: Any) -> Answer:
+    WORLD.quotas.set(body)
+    return 200, WORLD.quotas.to_json()
+
+
 def _post_events(_query: dict[str, str], body: Any) -> Answer:
     return 200, events.send(body)
 
@@ -168,6 +184,8 @@ ROUTES: dict[tuple[str, str], Callable[[dict[str, str], Any], Answer]] = {
     ("POST", "/_reservations"): _post_reservations,
     ("GET", "/_placement_groups"): _get_placement_groups,
     ("POST", "/_placement_groups"): _post_placement_groups,
+    ("GET", "/_quotas"): _get_quotas,
+    ("POST", "/_quotas"): _post_quotas,
     ("POST", "/_events"): _post_events,
     ("POST", "/_foreign"): _post_foreign,
     ("GET", "/_queue"): _get_queue,

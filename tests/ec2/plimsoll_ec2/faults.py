@@ -11,6 +11,8 @@ from typing import Any
 DEEDS = ("error", "lose-request", "lose-answer", "hold-request", "hold-answer")
 # A held call is released after this time in any case, so that it cannot block a run.
 HOLD_SECONDS_MAX = 300.0
+# EC2 throttles by 503; every other code that a test names is most likely the caller's fault, except InternalError.
+STATUS = {"RequestLimitExceeded": 503, "InternalError": 500, "Unavailable": 503}
 
 
 class BadFault(ValueError):
@@ -189,8 +191,6 @@ def _call_fault(index: int, value: Any) -> CallFault:
     fault.times = _count(f"{where}.times", f.get("times", 1))
     fault.code = f.get("code", fault.code)
     fault.message = f.get("message", fault.message)
-    # EC2 throttles by 503; every other code that a test names is most likely the caller's fault, except InternalError.
-    usual = {"RequestLimitExceeded": 503, "InternalError": 500, "Unavailable": 503}
-    fault.status = _count(f"{where}.status", f.get("status", usual.get(fault.code, 400)))
+    fault.status = _count(f"{where}.status", f.get("status", STATUS.get(fault.code, 400)))
     fault.seconds = _seconds(f"{where}.seconds", f.get("seconds", HOLD_SECONDS_MAX))
     return fault

@@ -9,16 +9,16 @@ from typing import Any
 from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.fleets import Fleet
-from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
 from moto.ec2.utils import convert_tag_spec, random_fleet_id
-from moto.iam.models import iam_backends
 
+from plimsoll_ec2 import request_checks
 from plimsoll_ec2.dwell import begin_pending
+from plimsoll_ec2.pools import LAST, Pool, groups_of, pools_of
 from plimsoll_ec2.reservations import target_of
+from plimsoll_ec2.visibility import delay
 from plimsoll_ec2.world import WORLD
 
 # EC2's own limits for one fleet.
-OVERRIDES_MAX = 300
 TARGET_MAX = 1000
 TOKEN_LENGTH_MAX = 64
 
@@ -31,27 +31,6 @@ SPOT_STRATEGIES = {
 }
 CAPACITY_TYPES = ("spot", "on-demand", "capacity-block", "reserved-capacity")
 ON_DEMAND_STRATEGIES = {"lowest-price", "prioritized"}
-_LAST = float("inf")
-
-
-@dataclass
-class Pool:
-    """One override of one launch template: a source of instances."""
-
-    instance_type: str
-    image_id: str
-    subnet: Any
-    zone: str
-    priority: float
-    max_price: float | None
-    price: float | None
-    template: dict[str, Any]
-    override: dict[str, Any]
-    data: dict[str, Any]
-    problem: tuple[str, str] | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {"LaunchTemplateSpecification": self.template, "Overrides": self.override}
 
 
 @dataclass
@@ -80,11 +59,15 @@ def create_fleet(response: Any) -> ActionResult:
         "pools": [{"instanceType": p.instance_type, "zone": p.zone, "price": p.price} for p in order.pools],
         "tags": order.tags.get("instance", {}),
     }
+    # EC2 launches at some time between the request and the answer.
+    seconds = WORLD.seeded.fleet_seconds() / 2
+    time.sleep(seconds)
     with WORLD.launching:
         fleet_id = _register(response, order)
         share, errors = _share_out(order)
         launched = [_launch(order, fleet_id, pool, count) for pool, count in share]
     WORLD.calls.current()["instances"] = [i for item in launched for i in item["InstanceIds"]]
+    time.sleep(seconds)
     return ActionResult({"FleetId": fleet_id, "Instances": launched, "Errors": errors})
 
 
@@ -107,10 +90,11 @@ def _order(response: Any) -> Order:
         raise EC2ClientError("InvalidParameterCombination", f"OnDemandOptions are not for {capacity_type}.")
     known = SPOT_STRATEGIES if capacity_type == "spot" else ON_DEMAND_STRATEGIES
     strategy = options.get("AllocationStrategy", "lowest-price")
+    request_checks.tags(convert_tag_spec(p("TagSpecifications", [])))
     if strategy not in known:
         raise EC2ClientError("InvalidParameterValue", f"AllocationStrategy {strategy} does not exist for {capacity_type}.")
     backend = response.ec2_backend
-    pools = _pools(backend, p("LaunchTemplateConfigs", []), capacity_type)
+    pools = pools_of(backend, p("LaunchTemplateConfigs", []), capacity_type)
     return Order(
         backend=backend,
         capacity_type=capacity_type,
@@ -124,108 +108,11 @@ def _order(response: Any) -> Order:
     )
 
 
-def _pools(backend: Any, configs: list[dict[str, Any]], capacity_type: str) -> list[Pool]:
-    if not configs:
-        raise EC2ClientError("MissingParameter", "The request must contain the parameter LaunchTemplateConfigs.")
-    if sum(len(c.get("Overrides") or [{}]) for c in configs) > OVERRIDES_MAX:
-        raise EC2ClientError("InvalidParameterValue", f"A fleet has at most {OVERRIDES_MAX} overrides.")
-    pools = []
-    for config in configs:
-        asked = config.get("LaunchTemplateSpecification", {})
-        # A missing template fails the whole call with moto's error, which is the same as EC2's.
-        if "LaunchTemplateId" in asked:
-            template = backend.get_launch_template(template_id=asked["LaunchTemplateId"])
-        elif "LaunchTemplateName" in asked:
-            template = backend.get_launch_template_by_name(name=asked["LaunchTemplateName"])
-        else:
-            raise EC2ClientError("MissingParameter", "A launch template needs an id or a name.")
-        version = template.get_version(asked.get("Version") or "$Default")
-        told = {"LaunchTemplateId": template.id, "LaunchTemplateName": template.name, "Version": str(version.number)}
-        for override in config.get("Overrides") or [{}]:
-            pools.append(_pool(backend, told, version.data, override, capacity_type))
-    return pools
-
-
-def _pool(backend: Any, told: dict[str, Any], data: dict[str, Any], override: dict[str, Any], capacity_type: str) -> Pool:
-    if "InstanceRequirements" in override:
-        raise EC2ClientError("Unsupported", "InstanceRequirements do not exist here.")
-    instance_type = override.get("InstanceType") or data.get("InstanceType") or ""
-    image_id = override.get("ImageId") or data.get("ImageId") or ""
-    primary = next((n for n in data.get("NetworkInterfaces") or [] if int(n.get("DeviceIndex", 0)) == 0), {})
-    subnet, zone, problem = _place(backend, override, primary.get("SubnetId"))
-    region = backend.region_name
-    prices = WORLD.prices
-    pool = Pool(
-        instance_type=instance_type,
-        image_id=image_id,
-        subnet=subnet,
-        zone=zone,
-        priority=float(override.get("Priority", _LAST)),
-        max_price=float(override["MaxPrice"]) if override.get("MaxPrice") else None,
-        price=prices.spot(region, instance_type, zone) if capacity_type == "spot" else prices.on_demand(region, instance_type),
-        template=told,
-        override=override,
-        data=data,
-        problem=problem,
-    )
-    pool.problem = pool.problem or _problem(backend, pool)
-    return pool
-
-
-def _place(backend: Any, override: dict[str, Any], template_subnet: str | None) -> tuple[Any, str, tuple[str, str] | None]:
-    zone = override.get("AvailabilityZone", "")
-    subnet_id = override.get("SubnetId") or template_subnet
-    if subnet_id:
-        try:
-            subnet = backend.get_subnet(subnet_id)
-        except EC2ClientError:
-            return None, zone, ("InvalidSubnetID.NotFound", f"The subnet ID '{subnet_id}' does not exist")
-        if zone and zone != subnet.availability_zone:
-            return subnet, zone, ("InvalidParameterValue", f"The subnet {subnet_id} is not in the zone {zone}.")
-        return subnet, subnet.availability_zone, None
-    subnet = backend.get_default_subnets().get(zone)
-    if subnet is None:
-        return None, zone, ("InvalidInput", f"No default subnet for availability zone: '{zone}'.")
-    return subnet, zone, None
-
-
-def _problem(backend: Any, pool: Pool) -> tuple[str, str] | None:
-    """Why EC2 would reject this pool, independent of its capacity."""
-    facts = INSTANCE_TYPES.get(pool.instance_type)
-    if facts is None:
-        return "InvalidParameterValue", f"Invalid value '{pool.instance_type}' for InstanceType."
-    offered = INSTANCE_TYPE_OFFERINGS["availability-zone"].get(backend.region_name, [])
-    if not any(o["InstanceType"] == pool.instance_type and o["Location"] == pool.zone for o in offered):
-        return "InvalidFleetConfiguration", f"The instance type {pool.instance_type} is not offered in {pool.zone}."
-    image = backend.amis.get(pool.image_id)
-    if image is None:
-        return "InvalidAMIID.NotFound", f"The image id '[{pool.image_id}]' does not exist"
-    if image.architecture not in facts["ProcessorInfo"]["SupportedArchitectures"]:
-        return (
-            "InvalidParameterValue",
-            f"The architecture {image.architecture} of {pool.image_id} is not one of the instance type {pool.instance_type}.",
-        )
-    for group in _groups(pool.data):
-        if backend.get_security_group_from_id(group) is None:
-            return "InvalidGroup.NotFound", f"The security group '{group}' does not exist"
-    return _profile_problem(backend, pool.data.get("IamInstanceProfile"))
-
-
-def _profile_problem(backend: Any, profile: dict[str, Any] | None) -> tuple[str, str] | None:
-    if not profile:
-        return None
-    known = iam_backends[backend.account_id][backend.partition].instance_profiles.values()
-    if any(profile.get("Name") == k.name or profile.get("Arn") == k.arn for k in known):
-        return None
-    told = profile.get("Name") or profile.get("Arn")
-    return "InvalidParameterValue", f"Value ({told}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
-
-
 def _ranked(order: Order) -> list[Pool]:
     """The pools in the order of the strategy; those without a price last, ties in the order of the request."""
     if "prioritized" in order.strategy:
         return sorted(order.pools, key=lambda p: p.priority)
-    return sorted(order.pools, key=lambda p: _LAST if p.price is None else p.price)
+    return sorted(order.pools, key=lambda p: LAST if p.price is None else p.price)
 
 
 def _share_out(order: Order) -> tuple[list[tuple[Pool, int]], list[dict[str, Any]]]:
@@ -242,7 +129,7 @@ def _share_out(order: Order) -> tuple[list[tuple[Pool, int]], list[dict[str, Any
             continue
         if share and order.single_zone and pool.zone != share[0][0].zone:
             continue
-        count, problem = _available(order, pool, drawn, remaining)
+        count, problem = _available(order, pool, share, drawn, remaining)
         if problem:
             errors.append(
                 {
@@ -266,7 +153,9 @@ def _share_out(order: Order) -> tuple[list[tuple[Pool, int]], list[dict[str, Any
     return share, errors
 
 
-def _available(order: Order, pool: Pool, drawn: dict[tuple[str, str], int], wanted: int) -> tuple[int, tuple[str, str] | None]:
+def _available(
+    order: Order, pool: Pool, share: list[tuple[Pool, int]], drawn: dict[tuple[str, str], int], wanted: int
+) -> tuple[int, tuple[str, str] | None]:
     if pool.problem:
         return 0, pool.problem
     if order.capacity_type == "spot" and pool.max_price is not None and pool.price is not None and pool.price > pool.max_price:
@@ -278,9 +167,14 @@ def _available(order: Order, pool: Pool, drawn: dict[tuple[str, str], int], want
     reserved, refusal = WORLD.reservations.room(target, pool.instance_type, pool.zone)
     reserved -= drawn.get(("reservation", str(target)), 0) if target else 0
     placed, refused = WORLD.placement.room(pool.data, pool.zone, drawn)
-    count = int(max(0, min(wanted, free, room, reserved, placed)))
+    living = [(i.instance_type, said["capacityType"]) for i, said in WORLD.launches if i.state in ("pending", "running")]
+    living += [(p.instance_type, order.capacity_type) for p, n in share for _ in range(n)]
+    quota, over = WORLD.quotas.room(order.capacity_type, pool.instance_type, living)
+    count = int(max(0, min(wanted, free, room, reserved, placed, quota)))
     if count == wanted:
         return count, None
+    if quota <= min(room, free, reserved, placed):
+        return count, over
     if placed <= min(room, free, reserved):
         return count, refused
     if reserved <= min(room, free):
@@ -311,14 +205,6 @@ def _register(response: Any, order: Order) -> str:
     return fleet.id
 
 
-def _groups(data: dict[str, Any]) -> list[str]:
-    """The security groups of the instance: those of its first network interface, if the template has interfaces."""
-    for nic in data.get("NetworkInterfaces") or []:
-        if int(nic.get("DeviceIndex", 0)) == 0:
-            return nic.get("Groups") or []
-    return data.get("SecurityGroupIds") or []
-
-
 def _launch(order: Order, fleet_id: str, pool: Pool, count: int) -> dict[str, Any]:
     data, backend = pool.data, order.backend
     tags = convert_tag_spec(data.get("TagSpecifications") or [])
@@ -333,7 +219,7 @@ def _launch(order: Order, fleet_id: str, pool: Pool, count: int) -> dict[str, An
         count=count,
         user_data=None,
         security_group_names=[],
-        security_group_ids=_groups(data),
+        security_group_ids=groups_of(data),
         instance_type=pool.instance_type,
         is_instance_type_default=False,
         key_name=data.get("KeyName"),
@@ -388,3 +274,4 @@ def _equip(order: Order, instance: Any, data: dict[str, Any]) -> None:
             iam_instance_profile_arn=profile.get("Arn"),
         )
     begin_pending(instance)
+    delay(instance, "instance")

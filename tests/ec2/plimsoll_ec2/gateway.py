@@ -13,8 +13,10 @@ from typing import Any
 from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
-from plimsoll_ec2 import control, products
-from plimsoll_ec2.faults import CallFault
+from plimsoll_ec2 import control, products, visibility
+from plimsoll_ec2.bootstrap import TEST_KEY
+from plimsoll_ec2.faults import STATUS, CallFault
+from plimsoll_ec2.seeded import Decision
 from plimsoll_ec2.world import WORLD
 
 Start = Callable[..., Any]
@@ -26,6 +28,7 @@ DRY_RUN = "DryRun"
 class Request:
     """Properties of an AWS call that this layer needs."""
 
+    key: str
     service: str
     region: str
     action: str
@@ -53,14 +56,28 @@ class Gateway:
             return self._application(environ, start)
         call = WORLD.calls.arrived(request.service, request.action, request.region, request.parameters)
         fault = WORLD.faults.take(request.action)
+        decision = None
+        if request.key != TEST_KEY:
+            decision = WORLD.seeded.decide(request.service, request.action, request.parameters)
+        if decision:
+            time.sleep(decision.seconds)
+            fault = fault or _seeded_fault(request.action, decision)
         try:
-            return self._meet(request, call, fault, environ, start)
+            return self._meet(request, call, fault, decision, environ, start)
         finally:
             call["seconds"] = round(time.time() - call["time"], 6)
             error, given = call["error"] or "", " ".join(call["instances"])
             print(f"{call['seq']} {request.service}.{request.action} {call['state']} {call['status']} {call['seconds']}s {error}{given}", file=sys.stderr)
 
-    def _meet(self, request: Request, call: dict[str, Any], fault: CallFault | None, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
+    def _meet(
+        self,
+        request: Request,
+        call: dict[str, Any],
+        fault: CallFault | None,
+        decision: Decision | None,
+        environ: dict[str, Any],
+        start: Start,
+    ) -> Iterable[bytes]:
         deed = fault.do if fault else None
         if fault and deed == "error":
             call.update(state="answered", status=fault.status, error=fault.code)
@@ -73,7 +90,11 @@ class Gateway:
             if not WORLD.faults.hold(fault.seconds):
                 call["state"] = "lost-request"
                 _hang_up(environ)
-        status, headers, answer = self._execute(request, environ)
+        if decision:
+            with visibility.calling(request.action, decision.number):
+                status, headers, answer = self._execute(request, environ)
+        else:
+            status, headers, answer = self._execute(request, environ)
         call.update(state="executed", status=status, error=_error_code(status, answer))
         if deed == "lose-answer":
             call["state"] = "lost-answer"
@@ -119,20 +140,27 @@ def _parse(environ: dict[str, Any], body: bytes) -> Request | None:
     scope = environ.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2].split(",")[0].split("/")
     if len(scope) != 5:
         return None
-    region, service = scope[2], scope[3]
+    key, _, region, service, _ = scope
     target = environ.get("HTTP_X_AMZ_TARGET")
     if target:
         try:
             parameters = json.loads(body or b"{}")
         except ValueError:
             parameters = {}
-        return Request(service, region, target.rpartition(".")[2], parameters, json_protocol=True)
+        return Request(key, service, region, target.rpartition(".")[2], parameters, json_protocol=True)
     parameters = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
     action = parameters.get("Action")
     if action and parameters.get("DryRun") == "true":
         # An action of its own, so that faults and scenarios do not take it for a launch.
         action = DRY_RUN + action
-    return Request(service, region, action, parameters, json_protocol=False) if action else None
+    return Request(key, service, region, action, parameters, json_protocol=False) if action else None
+
+
+def _seeded_fault(action: str, decision: Decision) -> CallFault | None:
+    """The failure of a call that the seed chose."""
+    if decision.error:
+        return CallFault(action, "error", code=decision.error, message="The seed chose this error.", status=STATUS[decision.error])
+    return CallFault(action, decision.lost) if decision.lost else None
 
 
 def _error(request: Request, fault: CallFault, start: Start) -> Iterable[bytes]:

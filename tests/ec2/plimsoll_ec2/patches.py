@@ -15,9 +15,10 @@ from moto.ec2.responses.fleets import Fleets
 from moto.ec2.responses.instances import InstanceResponse
 from moto.ec2.responses.launch_templates import LaunchTemplates
 from moto.ec2.responses.spot_instances import SpotInstances
+from moto.ec2.utils import convert_tag_spec
 from moto.ssm.models import Parameter, ParameterDict
 
-from plimsoll_ec2 import dwell, fleet, images
+from plimsoll_ec2 import dwell, fleet, images, request_checks, visibility
 from plimsoll_ec2.world import WORLD
 
 MOTO_VERSION = "5.2.5"
@@ -31,10 +32,11 @@ def install() -> None:
         raise SystemExit(f"moto {MOTO_VERSION} is needed, this is {moto.__version__}")
     Fleets.create_fleet = _once(fleet.create_fleet)
     InstanceResponse.run_instances = _once(InstanceResponse.run_instances)
-    LaunchTemplates.create_launch_template = _once(LaunchTemplates.create_launch_template)
+    LaunchTemplates.create_launch_template = _once(_checked_template(LaunchTemplates.create_launch_template))
     SpotInstances.describe_spot_price_history = _spot_price_history
     InstanceBackend.terminate_instances = _terminate_by_zone(InstanceBackend.terminate_instances)
     Instance.terminate = _terminate(Instance.terminate)
+    visibility.install()
     Subnet.get_available_subnet_ip = _fresh_address(Subnet.get_available_subnet_ip)
     ParameterDict._check_loading_status = _with_eks_parameters(ParameterDict._check_loading_status)
 
@@ -50,6 +52,17 @@ def _once(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
         action = response.querystring["Action"][0]
         key = (response.current_account, response.region, action, token)
         return WORLD.tokens.once(key, asked, lambda: handler(response), action == "CreateFleet")
+
+    return handle
+
+
+def _checked_template(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def handle(response: Any) -> Any:
+        data = response._get_param("LaunchTemplateData", {})
+        request_checks.user_data(data.get("UserData"))
+        request_checks.tags(convert_tag_spec(response._get_param("TagSpecifications", [])))
+        request_checks.tags(convert_tag_spec(data.get("TagSpecifications") or []))
+        return handler(response)
 
     return handle
 
@@ -123,6 +136,7 @@ def _terminate(original: Callable[[Any], Any]) -> Callable[[Any], InstanceState]
         if instance._state.name in ("shutting-down", "terminated"):
             return InstanceState(instance._state.name, instance._state.code)
         before = original(instance)
+        visibility.remember(instance, before)
         dwell.begin_shutting_down(instance)
         return before
 

@@ -12,7 +12,7 @@ from pathlib import Path
 HOST = "127.0.0.1"
 
 
-def serve(port: int, prices: list[Path]) -> None:
+def serve(port: int, prices: list[Path], seed: int | None) -> None:
     """Serves until SIGTERM or SIGINT. One line of JSON on stdout contains the endpoint when the server is ready."""
     from plimsoll_ec2 import images
 
@@ -37,6 +37,7 @@ def serve(port: int, prices: list[Path]) -> None:
     patches.install()
     for path in prices:
         WORLD.prices.load(path)
+    WORLD.seeded.set(seed)
     application = Gateway(DomainDispatcherApplication(create_backend_app))
     server = make_server(HOST, port, application, threaded=True, request_handler=Quiet)
     # A held call must not keep the process alive.

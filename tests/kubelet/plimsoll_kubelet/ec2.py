@@ -38,7 +38,7 @@ class Ec2:
 
     @functools.cache
     def _client(self, region: str) -> Any:
-        return boto3.client("ec2", endpoint_url=self._endpoint, region_name=region, aws_access_key_id="test", aws_secret_access_key="test")
+        return boto3.client("ec2", endpoint_url=self._endpoint, region_name=region, aws_access_key_id="harness", aws_secret_access_key="test")
 
     def _get(self, path: str) -> Any:
         with urllib.request.urlopen(self._endpoint + path, timeout=TIMEOUT_SECONDS) as answer:

@@ -40,10 +40,10 @@ impl World {
         Ok(app_pods.into_iter().filter(|p| p["metadata"]["deletionTimestamp"].is_null()).collect())
     }
 
-    /// Waits until this number of pods are ready. Returns the names of their nodes.
+    /// Waits until this number of pods are ready, with slack. Returns the names of their nodes.
     pub(super) fn wait_ready(&self, app: &str, count: usize, limit: Duration) -> Result<BTreeSet<String>> {
         let mut nodes = BTreeSet::new();
-        until_true(&format!("{count} pods of {app} are ready"), limit, || {
+        until_true(&format!("{count} pods of {app} are ready"), self.with_slack(limit), || {
             let ready: Vec<_> = self.pods(app)?.into_iter().filter(is_ready).collect();
             nodes = ready.iter().filter_map(|p| p["spec"]["nodeName"].as_str().map(str::to_owned)).collect();
             Ok((ready.len() == count, format!("{} are", ready.len())))
@@ -53,9 +53,9 @@ impl World {
 
     /// Creates a pod without a controller, and waits until it is ready. If the pod is bound at the moment when the
     /// taint of an unregistered node is removed, the node controller may delete it, because its cache still has the
-    /// taint. The pod is then created again, as a controller would.
+    /// taint. The pod is then created again, as a controller would. With slack.
     pub(super) fn keep_ready(&self, app: &str, pod: &str, limit: Duration) -> Result<()> {
-        until_true(&format!("the pod {app} is ready"), limit, || {
+        until_true(&format!("the pod {app} is ready"), self.with_slack(limit), || {
             let Some(pod) = self.pods(app)?.into_iter().next() else {
                 self.cluster.kubectl.apply(pod)?;
                 return Ok((false, "it is made".to_owned()));
@@ -86,9 +86,9 @@ impl World {
             .map(drop)
     }
 
-    /// Waits until no claim, no node of a pool and no pending or running instance is left.
+    /// Waits until no claim, no node of a pool and no pending or running instance is left, with slack.
     pub(super) fn wait_all_gone(&self, limit: Duration) -> Result<()> {
-        until_true("claims, nodes and instances are deleted", limit, || {
+        until_true("claims, nodes and instances are deleted", self.with_slack(limit), || {
             let claims = self.cluster.kubectl.list(&["nodeclaims"])?.len();
             let (nodes, instances) = (self.nodes()?.len(), self.cloud.living()?.len());
             Ok((claims + nodes + instances == 0, format!("{claims} claims, {nodes} nodes, {instances} instances")))

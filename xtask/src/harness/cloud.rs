@@ -62,12 +62,16 @@ impl Cloud {
         region: &str,
         cluster: &str,
         prices: Option<&Path>,
+        seed: Option<u32>,
     ) -> Result<(Cloud, Process)> {
         let folder = parts.root.join("tests/ec2");
         let mut command = Command::new(&parts.python);
         command.current_dir(&folder).args(["-m", "plimsoll_ec2", "serve"]);
         if let Some(prices) = prices {
             command.arg("--prices").arg(prices);
+        }
+        if let Some(seed) = seed {
+            command.arg("--seed").arg(seed.to_string());
         }
         let mut process = Process::start("ec2", &mut command, dir, guard)?;
         let line: Value = serde_json::from_str(&process.first_line(START)?)?;
@@ -213,10 +217,11 @@ impl Cloud {
         http::json(self.address, "POST", "/_events", Some(&event)).map(drop)
     }
 
-    /// Makes an EC2 call in the query protocol, as another program. Returns the body of the response.
+    /// Makes an EC2 call in the query protocol, as another program. A seed has no effect on calls with this access key.
+    /// Returns the body of the response.
     pub(crate) fn query(&self, parameters: &[(&str, &str)]) -> Result<String> {
         let scope = format!(
-            "AWS4-HMAC-SHA256 Credential=test/20260101/{}/ec2/aws4_request, SignedHeaders=host, Signature=0",
+            "AWS4-HMAC-SHA256 Credential=harness/20260101/{}/ec2/aws4_request, SignedHeaders=host, Signature=0",
             self.region
         );
         let mut body = String::from("Version=2016-11-15");

@@ -30,7 +30,7 @@ impl Servers {
         let parts = Parts::find(guard, false, say)?;
         let cluster = Cluster::start(&parts, guard, dir)?;
         cluster.install(&parts.root)?;
-        let (cloud, process) = Cloud::start(&parts, guard, dir, REGION, name, None)?;
+        let (cloud, process) = Cloud::start(&parts, guard, dir, REGION, name, None, None)?;
         Ok(Servers { cluster, cloud, _cloud: process })
     }
 

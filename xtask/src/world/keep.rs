@@ -73,6 +73,7 @@ fn play(
         installed: true,
         replicas: start.replicas,
         boot_delay: start.boot_delay,
+        ec2_seed: start.ec2_seed,
         say,
     };
     let mut world = World::start(&parts, guard, &state.folder, &setup)?;
@@ -249,6 +250,7 @@ mod tests {
             keep: None,
             replicas: 1,
             boot_delay: Duration::ZERO,
+            ec2_seed: None,
             cluster_name: "demo".to_owned(),
             region: "us-east-1".to_owned(),
             no_build: true,

@@ -85,7 +85,7 @@ fn round(world: &mut World, app: &'static str, victim: usize, point: Point) -> R
     let seen = world.cloud.last_call()?;
     world.cloud.faults(&json!({"calls": [{"action": "CreateFleet", "do": point.fault(), "times": 1}]}))?;
     world.cluster.kubectl.apply(&objects::deployment(app, FIRST, MILLIS))?;
-    until("a CreateFleet is held", CALLED, || {
+    until("a CreateFleet is held", world.with_slack(CALLED), || {
         let calls = world.cloud.calls("CreateFleet", seen)?;
         let held = calls.iter().any(|c| c.state == point.held());
         Ok(if held { Seen::Yes(()) } else { Seen::NotYet(format!("{} calls", calls.len())) })

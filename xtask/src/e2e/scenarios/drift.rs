@@ -83,7 +83,7 @@ fn begin(world: &World, part: &str) -> Result<BTreeSet<String>> {
 fn replaced(world: &World, old: &BTreeSet<String>, part: &str) -> Result<Vec<Figure>> {
     let began = Instant::now();
     let mut drifted = None;
-    until_true("the nodes are replaced", REPLACED, || {
+    until_true("the nodes are replaced", world.with_slack(REPLACED), || {
         let claims = world.cluster.kubectl.list(&["nodeclaims"])?;
         if drifted.is_none() && claims.iter().any(|claim| condition(claim, "Drifted")) {
             drifted = Some(began.elapsed());

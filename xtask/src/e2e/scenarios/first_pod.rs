@@ -7,6 +7,7 @@ use crate::harness::wait::until_true;
 use crate::harness::world::World;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
+use std::time::Duration;
 
 /// Number of NodePools, each with a node class of its own.
 const POOLS: usize = 4;
@@ -14,25 +15,28 @@ const POOLS: usize = 4;
 const LISTS: [&str; 4] =
     ["DescribeInstanceTypes", "DescribeInstanceTypeOfferings", "DescribeSpotPriceHistory", "GetProducts"];
 /// Maximum of the second shortest time. Batching adds nothing, since a pod without an owner is complete.
-const SECONDS_MEDIAN_MAX: f64 = 1.0;
+const MEDIAN_MAX: Duration = Duration::from_secs(1);
 /// Maximum of the longest time: all servers of a run share the machine's cores, so that single times vary.
-const SECONDS_MAX: f64 = 5.0;
+const LONGEST_MAX: Duration = Duration::from_secs(5);
 
 pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     // This pod comes as soon as the services run. It is only reported: EC2's lists, which both actuators read now, keep
     // the EC2 of these tests busy for seconds, although no launch waits for the lists.
     let cold = launch(world, "new-0")?;
-    until_true("the actuators have read EC2's lists", SOON, || {
+    until_true("the actuators have read EC2's lists", world.with_slack(SOON), || {
         let read = LISTS.iter().map(|action| world.cloud.calls(action, 0)).collect::<Result<Vec<_>>>()?;
-        let open = read.iter().flatten().filter(|call| call.state != "answered").count();
+        let open =
+            read.iter().flatten().filter(|call| call.state != "answered" && !call.state.starts_with("lost")).count();
         Ok((open == 0, format!("{open} calls are not answered")))
     })?;
     let delays = (1..=POOLS).map(|number| launch(world, &format!("new-{number}"))).collect::<Result<Vec<_>>>()?;
     let mut sorted = delays.clone();
     sorted.sort_by(f64::total_cmp);
     let listed: Vec<String> = delays.into_iter().map(in_millis).collect();
-    let is_fast = sorted.get(1).is_some_and(|median| *median < SECONDS_MEDIAN_MAX)
-        && sorted.last().is_some_and(|most| *most < SECONDS_MAX);
+    // With a seed, each of the calls that a new node class needs takes up to 300 ms and may be repeated.
+    let [median_max, longest_max] = [MEDIAN_MAX, LONGEST_MAX].map(|bound| world.with_slack(bound).as_secs_f64());
+    let is_fast = sorted.get(1).is_some_and(|median| *median < median_max)
+        && sorted.last().is_some_and(|longest| *longest < longest_max);
     ensure!(is_fast, "the first pods of new pools were launched after {}", listed.join(", "));
     Ok(vec![("from the pod to CreateFleet", listed.join(", ")), ("at the start", in_millis(cold))])
 }

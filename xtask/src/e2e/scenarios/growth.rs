@@ -53,7 +53,7 @@ fn allowed(instance_type: &str) -> bool {
 /// Waits until every pod either runs or has a reason, and checks that the limit holds.
 fn at_the_limit(world: &World) -> Result<(usize, usize)> {
     let mut seen = (0, 0);
-    until_true("every pod runs or has a reason in its Events", SOON, || {
+    until_true("every pod runs or has a reason in its Events", world.with_slack(SOON), || {
         ensure_limit(world)?;
         let pods = world.pods("web")?;
         let (running, pending): (Vec<_>, Vec<_>) = pods.iter().partition(|p| condition(p, "Ready"));
