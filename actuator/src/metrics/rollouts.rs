@@ -85,7 +85,8 @@ mod tests {
         let old = |name: &str| with_condition(claim(name, "default"), "Drifted", "2026-01-02T11:00:00Z");
         let new = |name: &str, created: &str| {
             let mut claim = claim(name, "default");
-            claim["metadata"]["annotations"] = json!({"karpenter.sh/nodepool-hash": hash::node_pool(&read.spec.template)});
+            claim["metadata"]["annotations"] =
+                json!({"karpenter.sh/nodepool-hash": hash::node_pool(&read.spec.template)});
             claim["metadata"]["creationTimestamp"] = json!(created);
             claim["status"]["conditions"] = json!([]);
             claim
@@ -98,9 +99,8 @@ mod tests {
             view.pools = vec![object(default), object(pool("other"))];
             view.claims = [old("a"), old("b"), leaving, in_service, booting, claim("x", "other")].map(object).into();
         });
-        let of = |state: &str| {
-            stage.value("plimsoll_actuator_rollout_nodes", &[("nodepool", "default"), ("state", state)])
-        };
+        let of =
+            |state: &str| stage.value("plimsoll_actuator_rollout_nodes", &[("nodepool", "default"), ("state", state)]);
         assert_eq!((of("drifted"), of("replacing"), of("replaced")), (Some(2.0), Some(1.0), Some(1.0)));
         let left = |pool: &str| stage.value("plimsoll_actuator_rollout_remaining_seconds", &[("nodepool", pool)]);
         assert_eq!(left("default"), Some(840.0), "four minutes for the node that boots, five for each of two nodes");

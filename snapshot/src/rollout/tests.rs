@@ -73,7 +73,13 @@ fn pod(name: &str, node: &str, phase: &str) -> Pod {
     .unwrap()
 }
 
-pub(super) fn rollout(pool: &NodePool, claims: &[NodeClaim], nodes: &[Node], pods: &[Pod], now: i64) -> Option<Rollout> {
+pub(super) fn rollout(
+    pool: &NodePool,
+    claims: &[NodeClaim],
+    nodes: &[Node],
+    pods: &[Pod],
+    now: i64,
+) -> Option<Rollout> {
     let class = class("ami-new");
     let claims: Vec<&NodeClaim> = claims.iter().collect();
     let nodes = nodes.iter().map(|node| (node.metadata.name.as_deref().unwrap(), node)).collect();

@@ -30,8 +30,7 @@ fn a_node_counts_once_from_its_drift_to_its_replacement() {
     let mut deleting = old("d");
     deleting.metadata.deletion_timestamp = new("x", 60).metadata.creation_timestamp;
     // d is being removed since its replacement n is in service; l waits for its replacement b; r has been replaced.
-    let claims =
-        [old("w"), deleting, new("n", 60), leaving("l"), claim("b", 20, "ami-new", &[]), new("r", 60)];
+    let claims = [old("w"), deleting, new("n", 60), leaving("l"), claim("b", 20, "ami-new", &[]), new("r", 60)];
     let found = progress(&claims, 100);
     assert_eq!((found.drifted, found.replacing, found.replaced, found.total()), (1, 2, 1, 4));
 }
@@ -46,9 +45,7 @@ fn the_estimate_is_of_the_time_per_node_and_the_number_at_once() {
     assert_eq!(left(&claims, 400), Some(Millis(45 * MINUTES)), "this wave and eight more");
     assert_eq!(left(&claims, 520), Some(Millis(43 * MINUTES)));
     // Between two waves: no node waits for its replacement, and ten were launched within the last five minutes.
-    let in_service = |number| {
-        claim(&format!("n{number}"), 400, "ami-new", &[condition("Initialized", "True", 700)])
-    };
+    let in_service = |number| claim(&format!("n{number}"), 400, "ami-new", &[condition("Initialized", "True", 700)]);
     let mut between: Vec<NodeClaim> = (0..10).map(in_service).collect();
     between.extend(waiting(80));
     assert_eq!(left(&between, 699), Some(Millis(40 * MINUTES)));
