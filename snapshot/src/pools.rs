@@ -195,8 +195,8 @@ impl<'a> Rollouts<'a> {
 }
 
 /// By pool: the number of nodes that a budget's percentage refers to, and how many of them are already disrupted: not
-/// ready, deleting or selected for removal. A node whose instance is being terminated has no pods any more and is neither,
-/// as in Karpenter.
+/// ready, deleting or selected for removal. A node whose instance is being terminated has no pods any more and is
+/// neither, as in Karpenter.
 struct PoolNodes<'a>(BTreeMap<&'a str, (u32, u32)>);
 
 impl<'a> PoolNodes<'a> {

@@ -206,8 +206,8 @@ impl Ledger {
         }
     }
 
-    /// Records that anyone deleted a claim: it counts towards budgets until its instance is being terminated, and towards
-    /// limits until it is gone.
+    /// Records that anyone deleted a claim: it counts towards budgets until its instance is being terminated, and
+    /// towards limits until it is gone.
     pub fn deleting(&mut self, claim: &str) {
         if let Some(record) = self.claims.get_mut(claim) {
             record.deleting = true;

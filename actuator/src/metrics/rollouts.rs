@@ -20,8 +20,8 @@ impl RolloutMetrics {
         Ok(Self {
             nodes: metrics.scraped(
                 "rollout_nodes",
-                "Nodes of a rollout: drifted (replacement not started), replacing, replaced. Present while a node of the \
-                 NodePool has drifted.",
+                "Nodes of a rollout: drifted (replacement not started), replacing, replaced. Present while a node of \
+                 the NodePool has drifted.",
                 &["nodepool", "state"],
             )?,
             left: metrics.scraped(

@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 /// Claims with a command, written or only admitted, and claims whose node has the disruption taint without a command.
 ///
-/// A removal is looked at again once its claim, its Node, a destination, the pods there, their PodDisruptionBudgets, or a
-/// replacement changes, and at each poll. Hundreds of nodes may wait for their replacements: a look at all of them after each change of any
-/// object would take all of a core.
+/// A removal is looked at again once its claim, its Node, a destination, the pods there, their PodDisruptionBudgets or
+/// a replacement changes, and at each poll. Hundreds of nodes may wait for their replacements: a look at all of them
+/// after each change of any object would take all of a core.
 pub(super) fn candidates(deps: &Removals) -> Vec<Candidate<Arc<NodeClaim>>> {
     let nodes = deps.stores.nodes.state();
     let by_provider: BTreeMap<&str, &Arc<Node>> =

@@ -56,8 +56,9 @@ pub(super) fn at_the_end(scene: &Scene, surplus: usize) {
 /// How long the deletion of a NodeClaim by a user may be unknown to the actuator.
 const UNKNOWN_MS: i64 = 1000;
 
-/// Maximum number of NodeClaims that were leaving when the removal of one was admitted, including that one. A budget limits
-/// when removals begin: NodeClaims that users delete later do not count, nor those whose instance is being terminated.
+/// Maximum number of NodeClaims that were leaving when the removal of one was admitted, including that one. A budget
+/// limits when removals begin: NodeClaims that users delete later do not count, nor those whose instance is being
+/// terminated.
 pub(super) fn most_leaving_at_admissions(world: &World) -> usize {
     // A user may have damaged the annotation.
     let admitted = |claim: &Value| {
