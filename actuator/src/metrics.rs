@@ -14,6 +14,7 @@ pub mod nodes;
 pub mod offerings;
 pub mod pods;
 pub mod reconciles;
+pub mod rollouts;
 pub mod shadow;
 pub mod view;
 
@@ -30,6 +31,7 @@ use plimsoll_runtime::metrics::{Metrics, MetricsError};
 use pods::PodMetrics;
 use prometheus::{HistogramVec, IntCounterVec, IntGauge};
 use reconciles::ReconcileMetrics;
+use rollouts::RolloutMetrics;
 use shadow::ShadowMetrics;
 use tokio::sync::watch;
 use view::{ClusterView, Sources};
@@ -69,6 +71,8 @@ pub struct ActuatorMetrics {
     pub claims: ClaimMetrics,
     /// NodePools.
     pub pools: PoolMetrics,
+    /// Rollouts.
+    pub rollouts: RolloutMetrics,
     /// Offerings.
     pub offerings: OfferingMetrics,
     /// Status conditions.
@@ -144,6 +148,7 @@ impl ActuatorMetrics {
             pods: PodMetrics::new(metrics)?,
             claims: ClaimMetrics::new(metrics)?,
             pools: PoolMetrics::new(metrics)?,
+            rollouts: RolloutMetrics::new(metrics)?,
             offerings: OfferingMetrics::new(metrics)?,
             conditions: ConditionMetrics::new(metrics)?,
             disruption: DisruptionMetrics::new(metrics)?,
@@ -171,6 +176,7 @@ impl ActuatorMetrics {
         self.nodes.collect(view, samples);
         self.pods.collect(view, samples);
         self.pools.collect(view, samples);
+        self.rollouts.collect(view, samples);
         self.offerings.collect(view, samples);
         self.conditions.collect(view, samples);
         self.shadow.collect(samples);

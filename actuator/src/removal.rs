@@ -3,12 +3,13 @@
 //! leader continues where the former one stopped.
 
 pub mod blocked_nodes;
+mod candidates;
 pub mod facts;
 mod lookup;
 pub mod step;
 
 use crate::clock::Timestamped;
-use crate::controller_loop::{self, Candidate, Requeue};
+use crate::controller_loop::{self, Requeue};
 use crate::durable;
 use crate::events::{Note, Recorder, object, reason};
 use crate::fencing::Fence;
@@ -20,7 +21,7 @@ use crate::metrics::node_claims::disruption_name;
 use crate::pods;
 use crate::state::outcomes::Outcomes;
 use crate::state::zonal_shifts::ZonalShifts;
-use crate::stores::{Stores, WatchedKind, provider_id};
+use crate::stores::{Stores, WatchedKind};
 use crate::termination::{is_disrupted, taint_disrupted};
 use facts::{Obstacle, RemovalView, Surroundings};
 use k8s_openapi::api::core::v1::Node;
@@ -157,29 +158,10 @@ pub async fn run(deps: Removals, stop: CancellationToken) {
         &deps.fence,
         &stop,
         &kinds,
-        || candidates(&deps),
+        || candidates::candidates(&deps),
         work,
     )
     .await;
-}
-
-/// Claims with a command, written or only admitted, and claims whose node has the disruption taint without a command.
-fn candidates(deps: &Removals) -> Vec<Candidate<Arc<NodeClaim>>> {
-    let nodes = deps.stores.nodes.state();
-    let stray: BTreeSet<&str> = nodes
-        .iter()
-        .filter(|node| node.metadata.deletion_timestamp.is_none() && is_disrupted(taints(node)))
-        .filter_map(|node| node.spec.as_ref()?.provider_id.as_deref())
-        .collect();
-    let admitted: BTreeSet<String> =
-        deps.ledger.read(|ledger| ledger.removals().map(|(claim, _)| claim.to_owned()).collect());
-    let is_concerned = |claim: &Arc<NodeClaim>| {
-        let tainted = provider_id(claim).is_some_and(|id| stray.contains(id));
-        let commanded = claim.annotations().contains_key(annotation::REMOVAL) || admitted.contains(&claim.name_any());
-        claim.metadata.deletion_timestamp.is_none() && (tainted || commanded)
-    };
-    let claims = deps.stores.claims.state().into_iter().filter(is_concerned);
-    claims.map(|claim| Candidate { key: claim.name_any(), version: None, input: claim }).collect()
 }
 
 async fn write_command(deps: &Removals, claim: &NodeClaim, command: &Removal) -> Result<(), WriteError> {

@@ -113,8 +113,7 @@ pub(crate) fn show(
         }
         return;
     };
-    let (drifted, current) = (rollout.drifted, rollout.current);
-    let progress = format!("{drifted} nodes have drifted, {current} are of the new revision");
+    let progress = rollout.progress;
     let known = condition::get(conditions, ROLLOUT_PROGRESSING).filter(|known| known.reason == CANARY_FAILED);
     let (status, reason, message) = match &rollout.stage {
         Stage::Paused => {
@@ -131,7 +130,7 @@ pub(crate) fn show(
             let first = waiting.first_key_value().map(|(claim, why)| format!("; NodeClaim {claim}: {why}"));
             (Status::Unknown, "CanaryPending", format!("{progress}{}", first.unwrap_or_default()))
         }
-        Stage::Open => (Status::True, ROLLOUT_PROGRESSING, progress),
+        Stage::Open => (Status::True, ROLLOUT_PROGRESSING, progress.to_string()),
     };
     CONDITIONS.set(conditions, moment, ROLLOUT_PROGRESSING, status, reason, &message);
 }

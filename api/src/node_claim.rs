@@ -1,7 +1,7 @@
 //! NodeClaim: a requested node, from the request to its deletion.
 
 use crate::{
-    GoDuration, NillableDuration, NodeClassRef, Requirement, ResourceList, Taint,
+    GoDuration, NillableDuration, NodeClassRef, Requirement, ResourceList, Taint, condition,
     node_pool::{NodeClaimTemplateSpec, default_expire_after},
     null_default, schema,
 };
@@ -117,6 +117,13 @@ pub struct NodeClaimSpec {
 }
 
 impl NodeClaim {
+    /// Whether the node is drained and its instance is being terminated.
+    #[must_use]
+    pub fn is_instance_terminating(&self) -> bool {
+        let conditions = self.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        condition::is_true(conditions, condition::node_claim::INSTANCE_TERMINATING)
+    }
+
     /// The price at which the launched claim counts against limits, if it is recorded and readable.
     #[must_use]
     pub fn price(&self) -> Option<MicroUsdPerHour> {

@@ -195,7 +195,8 @@ impl<'a> Rollouts<'a> {
 }
 
 /// By pool: the number of nodes that a budget's percentage refers to, and how many of them are already disrupted: not
-/// ready, deleting or selected for removal.
+/// ready, deleting or selected for removal. A node whose instance is being terminated has no pods any more and is
+/// neither, as in Karpenter.
 struct PoolNodes<'a>(BTreeMap<&'a str, (u32, u32)>);
 
 impl<'a> PoolNodes<'a> {
@@ -206,9 +207,14 @@ impl<'a> PoolNodes<'a> {
         };
         let removing: BTreeSet<&str> =
             objects.node_claims.iter().filter(is_removing).filter_map(|claim| claim.metadata.name.as_deref()).collect();
+        let claims = objects.node_claims.iter().filter(|claim| claim.is_instance_terminating());
+        let terminating: BTreeSet<&str> = claims.filter_map(|claim| claim.metadata.name.as_deref()).collect();
         let mut pools: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
         for node in nodes.iter().filter(|node| node.state == NodeState::Initialized) {
             let Some(pool) = &node.node_pool else { continue };
+            if node.node_claim.as_deref().is_some_and(|claim| terminating.contains(claim)) {
+                continue;
+            }
             let is_removing = node.node_claim.as_deref().is_some_and(|claim| removing.contains(claim));
             let (total, disrupted) = pools.entry(pool.as_str()).or_default();
             *total += 1;

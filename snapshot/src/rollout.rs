@@ -5,6 +5,10 @@
 //! come to the same answer, also after a restart. A halt is an annotation of the pool with the revision that failed, so
 //! that another template, node class or image ends it.
 
+mod progress;
+
+pub use progress::Progress;
+
 use crate::kube_time;
 use crate::problems::full_name;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -65,14 +69,12 @@ pub enum Stage {
 }
 
 /// A rollout.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rollout {
     /// Where it stands.
     pub stage: Stage,
-    /// Claims that have drifted.
-    pub drifted: usize,
-    /// Claims of the current specification.
-    pub current: usize,
+    /// How far it is.
+    pub progress: Progress,
     /// Number of canaries.
     pub canaries: u32,
     /// When time alone may change the stage.
@@ -100,8 +102,9 @@ pub fn of<'p>(objects: &RolloutObjects<'_>, pods: impl IntoIterator<Item = &'p P
         let drifted = condition_of(claim, condition::node_claim::DRIFTED)?;
         (drifted.status == "True").then(|| kube_time::timestamp(&drifted.last_transition_time))
     };
-    let since: Vec<Timestamp> = objects.claims.iter().filter_map(drifted_since).collect();
-    let start = *since.iter().min()?;
+    let drifted: Vec<&NodeClaim> =
+        objects.claims.iter().filter(|claim| drifted_since(claim).is_some()).copied().collect();
+    let start = drifted.iter().filter_map(drifted_since).min()?;
     let of_revision = CurrentRevision::new(pool, objects.class);
     let is_canary = |claim: &&&NodeClaim| {
         drifted_since(claim).is_none()
@@ -117,7 +120,8 @@ pub fn of<'p>(objects: &RolloutObjects<'_>, pods: impl IntoIterator<Item = &'p P
             (stage, canaries, next_change)
         }
     };
-    Some(Rollout { stage, drifted: since.len(), current: candidates.len(), canaries, next_change })
+    let progress = Progress::of(&drifted, &candidates, stage == Stage::Open, objects.now);
+    Some(Rollout { stage, progress, canaries, next_change })
 }
 
 /// The number of canaries, or what holds the rollout whatever they do.
@@ -247,6 +251,10 @@ fn condition_of<'c>(
     name: &str,
 ) -> Option<&'c k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition> {
     condition::get(&claim.status.as_ref()?.conditions, name)
+}
+
+fn is_in_service(claim: &NodeClaim) -> bool {
+    condition_of(claim, condition::node_claim::INITIALIZED).is_some_and(|initialized| initialized.status == "True")
 }
 
 fn node_name(claim: &NodeClaim) -> Option<&str> {

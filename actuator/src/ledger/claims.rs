@@ -38,6 +38,8 @@ pub struct ClaimView<'a> {
     pub initialized: bool,
     /// The claim is being deleted.
     pub deleting: bool,
+    /// The claim's instance is being terminated.
+    pub terminating: bool,
     pods: &'a BTreeSet<PodUid>,
     virtual_pods: &'a BTreeSet<PodUid>,
     pods_until: Option<Timestamp>,
@@ -210,6 +212,7 @@ fn view<'a>(name: &'a str, claim: &'a ClaimRecord) -> ClaimView<'a> {
         launched: claim.launched,
         initialized: claim.initialized,
         deleting: claim.deleting,
+        terminating: claim.terminating,
         pods: &claim.pods,
         virtual_pods: &claim.virtual_pods,
         pods_until: claim.pods_until,

@@ -165,6 +165,9 @@ impl Feed {
                     if seed.deleting {
                         ledger.deleting(name);
                     }
+                    if seed.terminating {
+                        ledger.terminating(name);
+                    }
                 });
             }
         }
@@ -282,6 +285,7 @@ fn facts(
         let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         labels.and_then(|labels| labels.get(plimsoll_model::names::label::NODE_POOL)).is_some_and(|of| *of == name.0)
             && condition::is_true(conditions, condition::node_claim::INITIALIZED)
+            && !claim.is_instance_terminating()
     });
     let total = u32::try_from(in_service.count()).unwrap_or(u32::MAX);
     let now = deps.clock.now();

@@ -33,6 +33,8 @@ pub struct ClaimSeed {
     pub initialized: bool,
     /// The claim is being deleted.
     pub deleting: bool,
+    /// The claim's instance is being terminated.
+    pub terminating: bool,
 }
 
 /// An unreadable annotation.
@@ -67,6 +69,7 @@ pub(super) struct ClaimRecord {
     pub(super) launched: bool,
     pub(super) initialized: bool,
     pub(super) deleting: bool,
+    pub(super) terminating: bool,
     /// When the reservations of pods expire; set when the node is initialized.
     pub(super) pods_until: Option<Timestamp>,
     /// The claim appeared without an admission after this term began to admit, or another claim has its pods. Its
@@ -99,6 +102,7 @@ impl ClaimRecord {
             launched: false,
             initialized: false,
             deleting: false,
+            terminating: false,
             pods_until: None,
             late: false,
         }
@@ -188,6 +192,7 @@ pub(super) fn claim_record(seed: &ClaimSeed) -> Result<ClaimRecord, LedgerProble
         launched: seed.capacity.is_some(),
         initialized: seed.initialized,
         deleting: seed.deleting,
+        terminating: seed.terminating,
         pods_until: None,
         late: false,
     })

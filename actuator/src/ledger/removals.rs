@@ -113,10 +113,9 @@ impl Ledger {
     fn check_budget(&self, pool: &NodePoolName, reason: DisruptionReason) -> Result<(), Rejection> {
         let facts = self.pools.get(pool).ok_or_else(|| Rejection::UnknownPool(pool.clone()))?;
         let Some(allowed) = facts.allowed.get(&reason).copied() else { return Ok(()) };
-        let on_way_out = self
-            .claims
-            .iter()
-            .filter(|(name, claim)| claim.pool == *pool && (claim.deleting || self.removals.contains_key(*name)));
+        let on_way_out = self.claims.iter().filter(|(name, claim)| {
+            claim.pool == *pool && !claim.terminating && (claim.deleting || self.removals.contains_key(*name))
+        });
         let removing = u32::try_from(on_way_out.count()).unwrap_or(u32::MAX);
         if removing >= allowed {
             return Err(Rejection::BudgetExhausted { allowed, removing });
@@ -199,7 +198,16 @@ impl Ledger {
         }
     }
 
-    /// Records that anyone deleted a claim: it counts towards budgets and limits until it is gone.
+    /// Records that the instance of a claim is being terminated: the node is drained and no longer counts towards
+    /// budgets, as in Karpenter. It counts towards limits until it is gone.
+    pub fn terminating(&mut self, claim: &str) {
+        if let Some(record) = self.claims.get_mut(claim) {
+            record.terminating = true;
+        }
+    }
+
+    /// Records that anyone deleted a claim: it counts towards budgets until its instance is being terminated, and
+    /// towards limits until it is gone.
     pub fn deleting(&mut self, claim: &str) {
         if let Some(record) = self.claims.get_mut(claim) {
             record.deleting = true;

@@ -321,6 +321,9 @@ fn admitted_removals_reduce_budgets_and_allowed_disruptions() {
     let exhausted = Rejection::BudgetExhausted { allowed: 1, removing: 1 };
     let second = ledger.admit_removal(&removal("b", DisruptionReason::Empty), &[], &context, &none("b"));
     assert_eq!(rejection(second), exhausted);
+    let mut drained = ledger.clone();
+    drained.terminating("a");
+    claim_of(&drained.admit_removal(&removal("b", DisruptionReason::Empty), &[], &context, &none("b")));
 
     let drifted = removal("b", DisruptionReason::Drifted);
     let mut tight = RemovalFacts { disruptions_allowed: [("ns/pdb".to_owned(), 2)].into(), ..facts("b", "c", 0) };

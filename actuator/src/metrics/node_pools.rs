@@ -125,8 +125,11 @@ fn sums(view: &ClusterView) -> BTreeMap<String, PoolSums> {
         let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         let annotations = claim.metadata.annotations.as_ref();
         let deleting = claim.metadata.deletion_timestamp.is_some();
-        sum.in_service += u32::from(condition::is_true(conditions, INITIALIZED));
-        sum.leaving += u32::from(deleting || annotations.is_some_and(|all| all.contains_key(annotation::REMOVAL)));
+        // Budgets leave out nodes whose instance is being terminated.
+        let terminating = claim.is_instance_terminating();
+        let removing = deleting || annotations.is_some_and(|all| all.contains_key(annotation::REMOVAL));
+        sum.in_service += u32::from(!terminating && condition::is_true(conditions, INITIALIZED));
+        sum.leaving += u32::from(!terminating && removing);
         let Some(id) = provider_id(claim) else { continue };
         match price(view, claim) {
             Some(price) => sum.cost = sum.cost + price,

@@ -68,7 +68,9 @@ fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<PoolWithClass>> {
             has.hash(&mut hasher);
             let is_drifted = drifted.contains(&pool.name_any());
             let rollout = is_drifted.then(|| rollout::of(&deps.stores, &pool, deps.clock.timestamp())).flatten();
-            rollout.hash(&mut hasher);
+            // The text of the progress changes less often than the progress, which changes with each node.
+            let shown = rollout.as_ref().map(|rollout| (&rollout.stage, rollout.progress.to_string()));
+            shown.hash(&mut hasher);
             deps.registrations.is_healthy(&pool.name_any()).hash(&mut hasher);
             Candidate {
                 key: pool.name_any(),

@@ -94,6 +94,32 @@ fn budgets_count_initialized_nodes() {
 }
 
 #[test]
+fn budgets_leave_out_nodes_whose_instance_is_being_terminated() {
+    let allowed = |terminating: &str| {
+        let disruption = json!({"consolidateAfter": "5m", "budgets": [{"nodes": "50%"}]});
+        let condition = json!({"type": "InstanceTerminating", "status": terminating, "reason": "R", "message": "",
+            "lastTransitionTime": "2026-01-05T00:00:00Z"});
+        let claim = json!({"metadata": {"name": "c", "labels": {"karpenter.sh/nodepool": "default"},
+                "deletionTimestamp": "2026-01-05T00:00:00Z"},
+            "spec": {"requirements": [], "nodeClassRef": {"group": "g", "kind": "k", "name": "default"}},
+            "status": {"providerID": "p", "conditions": [condition]}});
+        let mut leaving = node("d", false);
+        leaving["spec"] = json!({"providerID": "p"});
+        let nodes = [node("a", true), node("b", true), node("c", true), leaving];
+        let objects = Objects {
+            node_pools: vec![serde_json::from_value(pool(&json!({ "disruption": disruption }))).unwrap()],
+            nodes: nodes.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
+            node_claims: vec![serde_json::from_value(claim).unwrap()],
+            ..Objects::default()
+        };
+        let (snapshot, _) = crate::build(&objects, &with_catalog());
+        snapshot.node_pools[0].disruption.allowed.get(&DisruptionReason::Empty).copied()
+    };
+    assert_eq!(allowed("False"), Some(1), "half of four, minus the one that is drained");
+    assert_eq!(allowed("True"), Some(2), "half of three");
+}
+
+#[test]
 fn the_next_budget_change_is_reported() {
     let budgets = json!([{"nodes": "0", "schedule": "0 9 * * *", "duration": "8h"}]);
     let pool = pool(&json!({"disruption": {"consolidateAfter": "0s", "budgets": budgets}}));

@@ -12,7 +12,7 @@ fn rfc3339(seconds: i64) -> String {
     jiff::Timestamp::from_millisecond(at(seconds).0).unwrap().to_string()
 }
 
-fn pool(annotations: &Value) -> NodePool {
+pub(super) fn pool(annotations: &Value) -> NodePool {
     let reference = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
     serde_json::from_value(json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodePool",
@@ -32,12 +32,12 @@ fn class(image: &str) -> EC2NodeClass {
     .unwrap()
 }
 
-fn condition(name: &str, status: &str, since: i64) -> Value {
+pub(super) fn condition(name: &str, status: &str, since: i64) -> Value {
     json!({"type": name, "status": status, "reason": name, "message": "", "lastTransitionTime": rfc3339(since)})
 }
 
 /// A claim of the pool; its Node has its name.
-fn claim(name: &str, created: i64, image: &str, conditions: &[Value]) -> NodeClaim {
+pub(super) fn claim(name: &str, created: i64, image: &str, conditions: &[Value]) -> NodeClaim {
     serde_json::from_value(json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
         "metadata": {"name": name, "creationTimestamp": rfc3339(created), "labels": {"karpenter.sh/nodepool": "default"},
@@ -49,12 +49,12 @@ fn claim(name: &str, created: i64, image: &str, conditions: &[Value]) -> NodeCla
     .unwrap()
 }
 
-fn old(name: &str) -> NodeClaim {
+pub(super) fn old(name: &str) -> NodeClaim {
     claim(name, -3600, "ami-old", &[condition("Initialized", "True", -3500), condition("Drifted", "True", 0)])
 }
 
 /// A claim of the new image that is in service since `since`.
-fn new(name: &str, since: i64) -> NodeClaim {
+pub(super) fn new(name: &str, since: i64) -> NodeClaim {
     claim(name, 10, "ami-new", &[condition("Registered", "True", since), condition("Initialized", "True", since)])
 }
 
@@ -73,7 +73,13 @@ fn pod(name: &str, node: &str, phase: &str) -> Pod {
     .unwrap()
 }
 
-fn rollout(pool: &NodePool, claims: &[NodeClaim], nodes: &[Node], pods: &[Pod], now: i64) -> Option<Rollout> {
+pub(super) fn rollout(
+    pool: &NodePool,
+    claims: &[NodeClaim],
+    nodes: &[Node],
+    pods: &[Pod],
+    now: i64,
+) -> Option<Rollout> {
     let class = class("ami-new");
     let claims: Vec<&NodeClaim> = claims.iter().collect();
     let nodes = nodes.iter().map(|node| (node.metadata.name.as_deref().unwrap(), node)).collect();

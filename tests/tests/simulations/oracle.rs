@@ -56,8 +56,9 @@ pub(super) fn at_the_end(scene: &Scene, surplus: usize) {
 /// How long the deletion of a NodeClaim by a user may be unknown to the actuator.
 const UNKNOWN_MS: i64 = 1000;
 
-/// Maximum number of NodeClaims that were leaving when the removal of one was admitted, including that one. A budget limits
-/// when removals begin: NodeClaims that users delete later do not count.
+/// Maximum number of NodeClaims that were leaving when the removal of one was admitted, including that one. A budget
+/// limits when removals begin: NodeClaims that users delete later do not count, nor those whose instance is being
+/// terminated.
 pub(super) fn most_leaving_at_admissions(world: &World) -> usize {
     // A user may have damaged the annotation.
     let admitted = |claim: &Value| {
@@ -73,7 +74,8 @@ pub(super) fn most_leaving_at_admissions(world: &World) -> usize {
         let (mut leaving, mut most) = (BTreeMap::<String, (i64, bool)>::new(), 0);
         for event in store.events_after(ResourceId::NODE_CLAIMS, 0).unwrap() {
             let (claim, uid) = (&event.object, object::uid(&event.object).to_owned());
-            let since = admitted(claim).or_else(|| deleted(claim)).filter(|_| event.kind != ChangeKind::Deleted);
+            let is_over = event.kind == ChangeKind::Deleted || object::condition_is_true(claim, "InstanceTerminating");
+            let since = admitted(claim).or_else(|| deleted(claim)).filter(|_| !is_over);
             let Some(since) = since else {
                 leaving.remove(&uid);
                 continue;

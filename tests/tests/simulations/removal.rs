@@ -20,13 +20,14 @@ fn one_to_a_node(disruption: &Value) -> Setup {
     Setup::with_pool(spec)
 }
 
-/// Maximum number of nodes whose claims were being removed at one time.
+/// Maximum number of nodes whose claims were being removed at one time and whose instances were not being terminated.
 pub(super) fn most_at_once(scene: &Scene) -> usize {
     scene.world.server().read(|store| {
         let (mut leaving, mut most) = (BTreeSet::new(), 0);
         for event in store.events_after(ResourceId::NODE_CLAIMS, 0).unwrap() {
             let uid = object::uid(&event.object).to_owned();
-            if event.kind == ChangeKind::Deleted {
+            let is_over = object::condition_is_true(&event.object, "InstanceTerminating");
+            if event.kind == ChangeKind::Deleted || is_over {
                 leaving.remove(&uid);
             } else if object::is_deleting(&event.object) {
                 leaving.insert(uid);

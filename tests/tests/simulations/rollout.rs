@@ -6,6 +6,8 @@ use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
 use plimsoll_tests::{HOUR, MINUTE, Scene, Setup, instances_ever_launched};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// A pool of this many nodes with one pod each. The budget is all nodes.
 async fn pool_of(nodes: u32) -> Scene {
@@ -121,6 +123,37 @@ async fn a_pause_stops_the_rollout_and_its_end_resumes_it() {
     assert_eq!(launched(&scene.world), 7, "{}", scene.summary());
     annotate(&scene, annotation::ROLLOUT_PAUSED, &json!("false"));
     scene.until("all nodes are new", HOUR, |world| all_are(world, "b", 6)).await;
+}
+
+/// Replacements that have ever started.
+fn started(world: &World) -> usize {
+    world.server().read(|store| {
+        let events = store.events_after(ResourceId::NODE_CLAIMS, 0).unwrap();
+        let commanded = events.filter(|event| object::annotation(&event.object, annotation::REMOVAL).is_some());
+        commanded.map(|event| object::uid(&event.object).to_owned()).collect::<BTreeSet<String>>().len()
+    })
+}
+
+/// Nodes are replaced one after the other, and the pause comes at the moment at which the next one is due.
+#[tokio::test(start_paused = true)]
+async fn a_pause_holds_within_a_second() {
+    let scene = pool_of(8).await;
+    let budgets = json!({"spec": {"disruption": {"budgets": [{"nodes": "1"}]}}});
+    scene.world.patch(ResourceId::NODE_POOLS, "default", budgets).unwrap();
+    annotate(&scene, annotation::ROLLOUT_CANARIES, &json!("0"));
+    change_template(&scene, "b");
+    let is_drained = |world: &World| {
+        let terminating = |claim: &Value| object::condition_is_true(claim, "InstanceTerminating");
+        started(world) == 3 && world.count(ResourceId::NODE_CLAIMS, terminating) > 0
+    };
+    scene.until("the third node is drained", 10 * MINUTE, is_drained).await;
+    annotate(&scene, annotation::ROLLOUT_PAUSED, &json!("true"));
+    scene.pass(Duration::from_secs(1)).await;
+    let before = started(&scene.world);
+    scene.pass(5 * MINUTE).await;
+    assert_eq!(started(&scene.world), before, "a replacement started more than a second after the pause");
+    annotate(&scene, annotation::ROLLOUT_PAUSED, &Value::Null);
+    scene.until("all nodes are new", HOUR, |world| all_are(world, "b", 8)).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -50,6 +50,7 @@ pub fn seed(claim: &NodeClaim, node: Option<&Node>) -> ClaimSeed {
         capacity: capacity(claim),
         initialized: is_initialized(claim),
         deleting: metadata.deletion_timestamp.is_some(),
+        terminating: claim.is_instance_terminating(),
     }
 }
 
@@ -62,6 +63,7 @@ pub(super) fn has_changed(view: &ClaimView<'_>, claim: &NodeClaim, node: Option<
     (name.is_some() && view.node.map(|node| node.as_str()) != name)
         || (!view.initialized && is_initialized(claim))
         || (!view.deleting && claim.metadata.deletion_timestamp.is_some())
+        || (!view.terminating && claim.is_instance_terminating())
         || !recorded.eq(labels)
         || (!view.launched && capacity(claim).is_some())
         || (view.launched && claim.price().is_some_and(|price| view.price() != Some(price)))

@@ -57,7 +57,13 @@ fn budgets_are_of_the_nodes_in_service() {
     leaving["metadata"]["annotations"] = json!({"plimsoll.dev/removal": "{}"});
     stage.change(|view| {
         view.pools = vec![object(with_budgets)];
-        view.claims = [claim("a", "default"), claim("b", "default"), claim("c", "default"), leaving].map(object).into();
+        let mut terminating = claim("e", "default");
+        terminating["metadata"]["deletionTimestamp"] = json!("2026-01-02T11:58:00Z");
+        let condition = json!({"type": "InstanceTerminating", "status": "True", "reason": "r", "message": "",
+            "lastTransitionTime": "2026-01-02T11:59:00Z"});
+        terminating["status"]["conditions"].as_array_mut().unwrap().push(condition);
+        let claims = [claim("a", "default"), claim("b", "default"), claim("c", "default"), leaving, terminating];
+        view.claims = claims.map(object).into();
     });
     let of = |name: &str, reason: &str| {
         stage.value(&format!("karpenter_nodepools_{name}"), &[("nodepool", "default"), ("reason", reason)])

@@ -1,0 +1,128 @@
+//! The removals to look at, and what a look depends on.
+
+use super::Removals;
+use super::lookup::taints;
+use crate::controller_loop::Candidate;
+use crate::ledger::Removal;
+use crate::pods;
+use crate::stores::provider_id;
+use crate::termination::is_disrupted;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use plimsoll_api::NodeClaim;
+use plimsoll_model::names::annotation;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+/// Claims with a command, written or only admitted, and claims whose node has the disruption taint without a command.
+///
+/// A removal is looked at again once its claim, its Node, a destination, the pods there, their PodDisruptionBudgets or
+/// a replacement changes, and at each poll. Hundreds of nodes may wait for their replacements: a look at all of them
+/// after each change of any object would take all of a core.
+pub(super) fn candidates(deps: &Removals) -> Vec<Candidate<Arc<NodeClaim>>> {
+    let nodes = deps.stores.nodes.state();
+    let by_provider: BTreeMap<&str, &Arc<Node>> =
+        nodes.iter().filter_map(|node| Some((node.spec.as_ref()?.provider_id.as_deref()?, node))).collect();
+    let is_stray = |id: &str| {
+        by_provider.get(id).is_some_and(|node| node.metadata.deletion_timestamp.is_none() && is_disrupted(taints(node)))
+    };
+    let admitted: BTreeMap<String, Removal> = deps
+        .ledger
+        .read(|ledger| ledger.removals().map(|(claim, removal)| (claim.to_owned(), removal.clone())).collect());
+    let is_concerned = |claim: &&Arc<NodeClaim>| {
+        let commanded = claim.annotations().contains_key(annotation::REMOVAL)
+            || claim.metadata.name.as_ref().is_some_and(|name| admitted.contains_key(name));
+        claim.metadata.deletion_timestamp.is_none() && (commanded || provider_id(claim).is_some_and(is_stray))
+    };
+    let all = deps.stores.claims.state();
+    let concerned: Vec<&Arc<NodeClaim>> = all.iter().filter(is_concerned).collect();
+    if concerned.is_empty() {
+        return Vec::new();
+    }
+    let versions = Versions::new(deps, &nodes, &all, &admitted);
+    let candidate = |claim: &Arc<NodeClaim>| {
+        let key = claim.name_any();
+        // Only a command that the ledger has says what the removal depends on.
+        let version = admitted.get(&key).map(|command| versions.of(deps, claim, command));
+        Candidate { key, version, input: Arc::clone(claim) }
+    };
+    concerned.into_iter().map(candidate).collect()
+}
+
+/// Versions of the objects that removals depend on.
+struct Versions {
+    /// Nodes of removals and destinations, each with its pods.
+    nodes: BTreeMap<String, u64>,
+    /// Claims by the action that launched them.
+    replacements: BTreeMap<String, Option<String>>,
+    /// PodDisruptionBudgets by namespace and name.
+    budgets: BTreeMap<String, Option<String>>,
+}
+
+impl Versions {
+    fn new(
+        deps: &Removals,
+        nodes: &[Arc<Node>],
+        claims: &[Arc<NodeClaim>],
+        admitted: &BTreeMap<String, Removal>,
+    ) -> Self {
+        let names: BTreeSet<&str> = admitted
+            .values()
+            .flat_map(|command| command.rooms.keys().chain([&command.node]))
+            .map(|name| name.as_str())
+            .collect();
+        let mut hashers: BTreeMap<String, DefaultHasher> = BTreeMap::new();
+        for node in nodes {
+            let name = node.metadata.name.as_deref().unwrap_or_default();
+            if names.contains(name) {
+                node.metadata.resource_version.hash(hashers.entry(name.to_owned()).or_default());
+            }
+        }
+        // The store has its pods in no order, so the hashes of the pods of a node are added up.
+        let mut pods: BTreeMap<&str, u64> = BTreeMap::new();
+        let all = deps.stores.pods.state();
+        for pod in &all {
+            let Some(name) = pods::node_name(pod).filter(|name| names.contains(name)) else { continue };
+            let mut hasher = DefaultHasher::new();
+            (&pod.metadata.uid, &pod.metadata.resource_version).hash(&mut hasher);
+            let sum = pods.entry(name).or_default();
+            *sum = sum.wrapping_add(hasher.finish());
+        }
+        for (name, sum) in pods {
+            sum.hash(hashers.entry(name.to_owned()).or_default());
+        }
+        let actions: BTreeSet<&str> =
+            admitted.values().flat_map(|command| &command.replacements).map(|action| action.0.as_str()).collect();
+        let of_action = |claim: &Arc<NodeClaim>| {
+            let action = claim.annotations().get(annotation::ACTION_ID)?;
+            actions.contains(action.as_str()).then(|| (action.clone(), claim.metadata.resource_version.clone()))
+        };
+        let budgets = deps.stores.budgets.state();
+        let budgets = budgets.iter().map(|budget| {
+            let name = format!("{}/{}", budget.namespace().unwrap_or_default(), budget.name_any());
+            (name, budget.metadata.resource_version.clone())
+        });
+        Self {
+            budgets: budgets.collect(),
+            nodes: hashers.into_iter().map(|(name, hasher)| (name, hasher.finish())).collect(),
+            replacements: claims.iter().filter_map(of_action).collect(),
+        }
+    }
+
+    fn of(&self, deps: &Removals, claim: &NodeClaim, command: &Removal) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        claim.metadata.resource_version.hash(&mut hasher);
+        for node in command.rooms.keys().chain([&command.node]) {
+            self.nodes.get(node.as_str()).hash(&mut hasher);
+        }
+        for budget in command.evictions.keys() {
+            self.budgets.get(budget).hash(&mut hasher);
+        }
+        for action in &command.replacements {
+            self.replacements.get(&action.0).hash(&mut hasher);
+            deps.ledger.read(|ledger| ledger.is_under_way(action)).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+}
