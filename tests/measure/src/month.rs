@@ -2,13 +2,13 @@
 
 use anyhow::{Context as _, Result, bail};
 use plimsoll_model::catalog::Catalog;
-use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
+use plimsoll_model::identity::{CatalogId, NodePoolName, PodUid, ShapeId};
 use plimsoll_model::plan::PlanOptions;
 use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::{CPU, MEMORY};
 use plimsoll_model::snapshot::{Pod, PodShape, PodState, Snapshot};
 use plimsoll_model::time::{Millis, Timestamp};
-use plimsoll_replay::simulate::Simulation;
+use plimsoll_replay::simulate::{PoolNodes, Simulation};
 use plimsoll_workloads::bench::{Underused, underused};
 use plimsoll_workloads::{Case, Rng};
 use serde_json::{Value, json};
@@ -92,7 +92,20 @@ fn simulate(seed: u64, days: u64, pods: u64) -> Result<Value> {
     let base = question.snapshot;
     let mut workload = Workload::new(seed, pods);
     let options = PlanOptions::default();
-    let pools = |snapshot: &Snapshot, _: &BTreeMap<_, _>| snapshot.node_pools.clone();
+    let objects = cluster(seed).typed_objects().context("the cluster")?;
+    // The budgets of the snapshot are those of a cluster without nodes.
+    let pools = |snapshot: &Snapshot, nodes: &BTreeMap<NodePoolName, PoolNodes>| {
+        let mut pools = snapshot.node_pools.clone();
+        for pool in &mut pools {
+            let name = Some(pool.name.as_str());
+            let Some(own) = objects.node_pools.iter().find(|own| own.metadata.name.as_deref() == name) else {
+                continue;
+            };
+            let PoolNodes { in_service, leaving } = nodes.get(&pool.name).copied().unwrap_or_default();
+            pool.disruption.allowed = plimsoll_snapshot::allowed_disruptions(own, snapshot.now, (in_service, leaving));
+        }
+        pools
+    };
     let mut simulation = Simulation::new(BOOT);
     let (mut anew, mut compared, mut planning, mut most) = (0.0, 0, 0.0, 0);
     for step in 0..steps(days) {
