@@ -14,17 +14,11 @@ use plimsoll_model::names::{annotation, label};
 use plimsoll_model::time::Timestamp;
 use plimsoll_runtime::clock::Clock;
 use plimsoll_snapshot::rollout::{self, Rollout, RolloutObjects, Stage};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Reason of the condition of a rollout whose canary has failed.
 const CANARY_FAILED: &str = "CanaryFailed";
-
-/// Names of pools with drifted nodes. Usually there are none, which saves the rest.
-pub(crate) fn drifted_pools(claims: &[Arc<NodeClaim>]) -> BTreeSet<String> {
-    let drifted = claims.iter().filter(|claim| is_drifted(claim));
-    drifted.filter_map(|claim| claim.labels().get(label::NODE_POOL).cloned()).collect()
-}
 
 /// The rollout of a pool, from the watch cache; `None` if no node has drifted.
 pub(crate) fn of(stores: &Stores, pool: &NodePool, now: Timestamp) -> Option<Rollout> {
@@ -37,11 +31,6 @@ pub(crate) fn of(stores: &Stores, pool: &NodePool, now: Timestamp) -> Option<Rol
         nodes.iter().filter_map(|node| Some((node.metadata.name.as_deref()?, &**node))).collect();
     let objects = RolloutObjects { pool, class: class.as_deref(), claims: &claims, nodes: &nodes, now };
     rollout::of(&objects, pods.iter().map(|pod| &**pod))
-}
-
-fn is_drifted(claim: &NodeClaim) -> bool {
-    let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    condition::is_true(conditions, condition::node_claim::DRIFTED)
 }
 
 fn class_of(stores: &Stores, pool: &NodePool) -> Option<Arc<EC2NodeClass>> {

@@ -14,9 +14,10 @@ use crate::problems::full_name;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool, condition, hash};
 use plimsoll_model::identity::ContentHasher;
-use plimsoll_model::names::annotation;
+use plimsoll_model::names::{annotation, label};
 use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Nodes that must prove themselves unless the pool says otherwise.
 const DEFAULT_CANARIES: u32 = 1;
@@ -92,6 +93,16 @@ impl Rollout {
             Stage::Canary(_) | Stage::Paused | Stage::Invalid(_) | Stage::Halted | Stage::Failed { .. } => Some(0),
         }
     }
+}
+
+/// Names of pools with drifted nodes. Usually there are none, which saves the rest.
+#[must_use]
+pub fn drifted_pools(claims: &[Arc<NodeClaim>]) -> BTreeSet<String> {
+    let is_drifted = |claim: &&Arc<NodeClaim>| {
+        condition_of(claim, condition::node_claim::DRIFTED).is_some_and(|drifted| drifted.status == "True")
+    };
+    let labels = claims.iter().filter(is_drifted).filter_map(|claim| claim.metadata.labels.as_ref());
+    labels.filter_map(|labels| labels.get(label::NODE_POOL).cloned()).collect()
 }
 
 /// The rollout of a pool; `None` if no node has drifted. `pods` are read only while a canary is judged.

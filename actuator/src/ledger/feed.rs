@@ -252,7 +252,7 @@ fn is_over(pod: &Pod) -> bool {
 pub fn refresh_pools(deps: &Sources, previous: &mut BTreeSet<NodePoolName>) {
     let mut present = BTreeSet::new();
     let claims = deps.stores.claims.state();
-    let drifted = rollout::drifted_pools(&claims);
+    let drifted = plimsoll_snapshot::rollout::drifted_pools(&claims);
     for pool in deps.stores.pools.state() {
         let name = NodePoolName(pool.metadata.name.clone().unwrap_or_default());
         match facts(deps, &pool, &name, &claims, drifted.contains(&name.0)) {

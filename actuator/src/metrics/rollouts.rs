@@ -1,7 +1,6 @@
 //! Metrics of rollouts. They are derived from the cluster at each scrape, like the condition `RolloutProgressing`.
 
 use super::view::{ClusterView, pool_of};
-use crate::rollout::drifted_pools;
 use plimsoll_api::{NodeClaim, NodePool};
 use plimsoll_model::time::Timestamp;
 use plimsoll_runtime::metrics::scrape::{Labels, Samples, Scraped};
@@ -34,7 +33,7 @@ impl RolloutMetrics {
 
     /// Writes the gauges.
     pub(super) fn collect(&self, view: &ClusterView, samples: &mut Samples) {
-        let drifted = drifted_pools(&view.claims);
+        let drifted = rollout::drifted_pools(&view.claims);
         for pool in &view.pools {
             let name = pool.metadata.name.as_deref().unwrap_or_default();
             let rollout = drifted.contains(name).then(|| of(view, pool, name)).flatten();

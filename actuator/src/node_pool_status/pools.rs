@@ -56,7 +56,7 @@ fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<PoolWithClass>> {
     let mut has = has_by_pool(deps);
     let classes: BTreeMap<String, Arc<EC2NodeClass>> =
         deps.stores.classes.state().into_iter().map(|class| (class.name_any(), class)).collect();
-    let drifted = rollout::drifted_pools(&deps.stores.claims.state());
+    let drifted = plimsoll_snapshot::rollout::drifted_pools(&deps.stores.claims.state());
     let pools = deps.stores.pools.state().into_iter();
     pools
         .map(|pool| {
