@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 
 /// Age from which on moving a pod has its ordinary cost. The cost is inversely proportional to the age, since a pod that
 /// has just been created (also by moving it) is likely to end or to move again soon, and then the saving ends too.
-const SETTLED_AGE_MILLIS: i64 = 16 * 3600 * 1000;
-/// Maximum factor of the eviction cost, reached at an age of an hour.
+const SETTLED_AGE_MILLIS: i64 = 48 * 3600 * 1000;
+/// Maximum factor of the eviction cost, at an age of three hours or less.
 const MAX_FACTOR: i64 = 16;
 
 /// A node that may be removed.

@@ -49,11 +49,16 @@ fn dear_node() -> Cluster {
 fn pods_that_moved_a_short_time_ago_stay_unless_it_saves_much() {
     let mut cluster = dear_node();
     assert_eq!(removed(&cluster.plan()), [("n1", DisruptionReason::Underutilized)]);
-    let first_hour = Timestamp(NOW.0 - 59 * 60_000);
-    cluster.snapshot.pods.iter_mut().for_each(|pod| pod.created = first_hour);
-    assert_eq!(removed(&cluster.plan()), [], "eight times 8,000 is more than 32,000");
-    cluster.snapshot.pods.iter_mut().for_each(|pod| pod.created = Timestamp(NOW.0 - 60 * 60_000));
-    assert_eq!(removed(&cluster.plan()).len(), 1);
+    let mut removals = |hours: i64, eviction_cost_milli: i64| {
+        for pod in &mut cluster.snapshot.pods {
+            (pod.created, pod.eviction_cost_milli) = (Timestamp(NOW.0 - hours * 3_600_000), eviction_cost_milli);
+        }
+        removed(&cluster.plan()).len()
+    };
+    assert_eq!(removals(5, 1000), 0, "eight times 500 times 9 (48 / 5) is more than 32,000");
+    assert_eq!(removals(7, 1000), 1, "eight times 500 times 6 (48 / 7) is less than 32,000");
+    assert_eq!(removals(0, 400), 1, "eight times 200 times 16 at most is less than 32,000");
+    assert_eq!(removals(0, 600), 0, "eight times 300 times 16 is more than 32,000");
 }
 
 #[test]
