@@ -22,18 +22,19 @@ use std::sync::Arc;
 /// after each change of any object would take all of a core.
 pub(super) fn candidates(deps: &Removals) -> Vec<Candidate<Arc<NodeClaim>>> {
     let nodes = deps.stores.nodes.state();
-    let by_provider: BTreeMap<&str, &Arc<Node>> =
-        nodes.iter().filter_map(|node| Some((node.spec.as_ref()?.provider_id.as_deref()?, node))).collect();
-    let is_stray = |id: &str| {
-        by_provider.get(id).is_some_and(|node| node.metadata.deletion_timestamp.is_none() && is_disrupted(taints(node)))
-    };
+    let stray: BTreeSet<&str> = nodes
+        .iter()
+        .filter(|node| node.metadata.deletion_timestamp.is_none() && is_disrupted(taints(node)))
+        .filter_map(|node| node.spec.as_ref()?.provider_id.as_deref())
+        .collect();
     let admitted: BTreeMap<String, Removal> = deps
         .ledger
         .read(|ledger| ledger.removals().map(|(claim, removal)| (claim.to_owned(), removal.clone())).collect());
     let is_concerned = |claim: &&Arc<NodeClaim>| {
         let commanded = claim.annotations().contains_key(annotation::REMOVAL)
             || claim.metadata.name.as_ref().is_some_and(|name| admitted.contains_key(name));
-        claim.metadata.deletion_timestamp.is_none() && (commanded || provider_id(claim).is_some_and(is_stray))
+        claim.metadata.deletion_timestamp.is_none()
+            && (commanded || provider_id(claim).is_some_and(|id| stray.contains(id)))
     };
     let all = deps.stores.claims.state();
     let concerned: Vec<&Arc<NodeClaim>> = all.iter().filter(is_concerned).collect();

@@ -88,11 +88,12 @@ fn steps(days: u64) -> u64 {
 }
 
 fn simulate(seed: u64, days: u64, pods: u64) -> Result<Value> {
-    let question = cluster(seed).question().context("the cluster")?;
+    let cluster = cluster(seed);
+    let question = cluster.question().context("the cluster")?;
     let base = question.snapshot;
     let mut workload = Workload::new(seed, pods);
     let options = PlanOptions::default();
-    let objects = cluster(seed).typed_objects().context("the cluster")?;
+    let objects = cluster.typed_objects().context("the cluster")?;
     // The budgets of the snapshot are those of a cluster without nodes.
     let pools = |snapshot: &Snapshot, nodes: &BTreeMap<NodePoolName, PoolNodes>| {
         let mut pools = snapshot.node_pools.clone();
