@@ -5,6 +5,7 @@ use crate::error::classify;
 use async_trait::async_trait;
 use aws_config::SdkConfig;
 use aws_config::timeout::TimeoutConfig;
+use aws_sdk_sqs::types::DeleteMessageBatchRequestEntry;
 use plimsoll_actuator::ports::{CloudError, InterruptionQueue, QueueMessage};
 use tokio::sync::OnceCell;
 
@@ -67,9 +68,23 @@ impl InterruptionQueue for Sqs {
             .collect())
     }
 
-    async fn delete(&self, receipt: &str) -> Result<(), CloudError> {
-        let call = self.client.delete_message().queue_url(self.url().await?).receipt_handle(receipt);
-        call.send().await.map_err(classify)?;
-        Ok(())
+    async fn delete(&self, receipts: &[String]) -> Result<(), CloudError> {
+        let entry = |(number, receipt): (usize, &String)| {
+            let entry =
+                DeleteMessageBatchRequestEntry::builder().id(number.to_string()).receipt_handle(receipt).build();
+            entry.map_err(|error| refused("IncompleteEntry", error.to_string()))
+        };
+        let entries = receipts.iter().enumerate().map(entry).collect::<Result<Vec<_>, _>>()?;
+        let call = self.client.delete_message_batch().queue_url(self.url().await?).set_entries(Some(entries));
+        let answer = call.send().await.map_err(classify)?;
+        answer.failed.first().map_or(Ok(()), |failed| {
+            let words = failed.message.as_deref().unwrap_or_default();
+            let (failures, all) = (answer.failed.len(), receipts.len());
+            Err(refused(&failed.code, format!("{failures} of {all} messages were not deleted: {words}")))
+        })
     }
+}
+
+fn refused(code: &str, message: String) -> CloudError {
+    CloudError::InvalidRequest { code: code.to_owned(), message }
 }

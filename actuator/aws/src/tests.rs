@@ -13,14 +13,19 @@ use plimsoll_model::time::Timestamp;
 async fn queue_url_is_resolved_once_and_receive_uses_long_polling() {
     let url = Reply::ok(r#"{"QueueUrl": "http://127.0.0.1/1/demo"}"#);
     let message = Reply::ok(r#"{"Messages": [{"MessageId": "1", "ReceiptHandle": "handle", "Body": "notice"}]}"#);
-    let stub = Stub::new(vec![url, message, Reply::ok("{}"), Reply::ok("{}")]).await;
+    let deleted = Reply::ok(r#"{"Successful": [{"Id": "0"}], "Failed": []}"#);
+    let failed = r#"{"Id": "1", "SenderFault": true, "Code": "ReceiptHandleIsInvalid", "Message": "words"}"#;
+    let partly = Reply::ok(&format!(r#"{{"Successful": [{{"Id": "0"}}], "Failed": [{failed}]}}"#));
+    let stub = Stub::new(vec![url, message, Reply::ok("{}"), deleted, partly]).await;
     let queue = Sqs::new(&stub.config(), "demo");
     let message = QueueMessage { receipt: "handle".to_owned(), body: "notice".to_owned() };
     assert_eq!(queue.receive().await, Ok(vec![message]));
     assert_eq!(queue.receive().await, Ok(Vec::new()));
-    queue.delete("handle").await.unwrap();
+    queue.delete(&["handle".to_owned()]).await.unwrap();
+    let error = queue.delete(&["one".to_owned(), "two".to_owned()]).await.unwrap_err().to_string();
+    assert!(error.contains("ReceiptHandleIsInvalid: 1 of 2 messages were not deleted: words"), "{error}");
     let sent = stub.requests();
-    assert_eq!(sent.len(), 4, "{sent:?}");
+    assert_eq!(sent.len(), 5, "{sent:?}");
     assert!(sent[1].contains("\"WaitTimeSeconds\":20") && sent[1].contains("\"VisibilityTimeout\":20"), "{}", sent[1]);
     assert!(sent[3].contains("\"ReceiptHandle\":\"handle\""), "{}", sent[3]);
 }

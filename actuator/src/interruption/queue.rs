@@ -9,15 +9,20 @@ use crate::interruption::Interruptions;
 use crate::io::WriteError;
 use crate::ports::QueueMessage;
 use crate::stores::{WatchedKind, instance_id, provider_id};
+use futures::future::join_all;
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Messages processed concurrently: as many as one receive call returns.
+/// Concurrent readers of a queue with messages. Calls of SQS take up to 0.3 s, so four readers process at least 60
+/// messages a second, which is as many as rules without a filter on the instances may send in a large account.
+const READERS: usize = 4;
+/// Messages processed concurrently by a reader: as many as one receive call returns.
 const CONCURRENT_MESSAGES: usize = 10;
 /// Timeout of a receive call: a long poll of up to 20 s, and the response.
 const RECEIVE: Duration = Duration::from_secs(30);
@@ -73,17 +78,35 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
     tokio::select! {
         biased;
         () = stop.cancelled() => {}
-        () = listen(deps, &state) => {}
+        () = read(deps, &state) => {}
         () = process_deferred(deps, &state) => {}
     }
 }
 
-async fn listen(deps: &Interruptions, state: &QueueState) {
+/// Reads the queue. The first reader always waits for messages; the others read only while there are some, because
+/// each call costs money.
+async fn read(deps: &Interruptions, state: &QueueState) {
+    let received = Notify::new();
+    join_all((0..READERS).map(|number| read_alone(deps, state, &received, number == 0))).await;
+}
+
+async fn read_alone(deps: &Interruptions, state: &QueueState, received: &Notify, is_first: bool) {
     let mut failures = 0_u32;
+    let mut is_empty = true;
     loop {
+        if is_empty && !is_first {
+            received.notified().await;
+        }
         let result = match deps.fence.check(CLOUD_CALL) {
-            Ok(()) => round(deps, state).await,
+            Ok(()) => receive_batch(deps, received).await,
             Err(error) => Err(error.to_string()),
+        };
+        let result = match result {
+            Ok(messages) => {
+                is_empty = messages.is_empty();
+                process(deps, state, messages).await
+            }
+            Err(error) => Err(error),
         };
         match result {
             Ok(()) => failures = 0,
@@ -97,23 +120,41 @@ async fn listen(deps: &Interruptions, state: &QueueState) {
     }
 }
 
-/// Receives and processes one batch.
-async fn round(deps: &Interruptions, state: &QueueState) -> Result<(), String> {
-    let received = tokio::time::timeout(RECEIVE, deps.cloud_reads.receive()).await;
-    let messages = received.map_err(|_| "no answer to receive".to_owned())?.map_err(|error| error.to_string())?;
+/// Receives one batch, and wakes the other readers if it has messages.
+async fn receive_batch(deps: &Interruptions, received: &Notify) -> Result<Vec<QueueMessage>, String> {
+    let answer = tokio::time::timeout(RECEIVE, deps.cloud_reads.receive()).await;
+    let messages = answer.map_err(|_| "no answer to receive".to_owned())?.map_err(|error| error.to_string())?;
+    if !messages.is_empty() {
+        received.notify_waiters();
+    }
     let oldest = messages.iter().filter_map(|message| event_time(&message.body)).min();
     deps.metrics.interruption.batch(oldest, deps.clock.now());
+    Ok(messages)
+}
+
+/// Processes a batch. Deletes the messages whose effects are durable, also if other messages fail.
+async fn process(deps: &Interruptions, state: &QueueState, messages: Vec<QueueMessage>) -> Result<(), String> {
     let work = messages.into_iter().map(|message| async move {
         let verdict = handle(deps, state, &message).await;
-        let verdict = verdict.map_err(|error| error.to_string())?;
-        if verdict == Verdict::Done {
-            deps.cloud.delete_message(&message.receipt).await.map_err(|error| error.to_string())?;
-            deps.metrics.interruption.deleted(event_time(&message.body), deps.clock.now());
-        }
-        Ok(())
+        (message, verdict)
     });
-    let results: Vec<Result<(), String>> = stream::iter(work).buffer_unordered(CONCURRENT_MESSAGES).collect().await;
-    results.into_iter().collect()
+    let results: Vec<_> = stream::iter(work).buffer_unordered(CONCURRENT_MESSAGES).collect().await;
+    let mut done = Vec::new();
+    let mut failure = None;
+    for (message, verdict) in results {
+        match verdict {
+            Ok(Verdict::Done) => done.push(message),
+            Ok(Verdict::Keep) => {}
+            Err(error) => failure = Some(error.to_string()),
+        }
+    }
+    if !done.is_empty() {
+        let receipts: Vec<String> = done.iter().map(|message| message.receipt.clone()).collect();
+        deps.cloud.delete_messages(&receipts).await.map_err(|error| error.to_string())?;
+        let now = deps.clock.now();
+        done.iter().for_each(|message| deps.metrics.interruption.deleted(event_time(&message.body), now));
+    }
+    failure.map_or(Ok(()), Err)
 }
 
 async fn handle(deps: &Interruptions, state: &QueueState, message: &QueueMessage) -> Result<Verdict, WriteError> {

@@ -95,10 +95,10 @@ impl CloudCalls {
         Ok(self.fence.run(CLOUD_CALL, self.cloud.profiles.delete(name)).await??)
     }
 
-    /// Deletes a message of the interruption queue.
-    pub(crate) async fn delete_message(&self, receipt: &str) -> Result<(), WriteError> {
+    /// Deletes messages of the interruption queue: at most as many as one receive call returns.
+    pub(crate) async fn delete_messages(&self, receipts: &[String]) -> Result<(), WriteError> {
         match &self.cloud.queue {
-            Some(queue) => Ok(self.fence.run(CLOUD_CALL, queue.delete(receipt)).await??),
+            Some(queue) => Ok(self.fence.run(CLOUD_CALL, queue.delete(receipts)).await??),
             None => Ok(()),
         }
     }

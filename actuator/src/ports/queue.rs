@@ -19,6 +19,7 @@ pub trait InterruptionQueue: Debug + Send + Sync {
     /// Waits up to 20 s for at most 10 messages. A message that is not deleted within 20 s is delivered again.
     async fn receive(&self) -> Result<Vec<QueueMessage>, CloudError>;
 
-    /// Deletes a message. Call this only once the claim is durably marked (safety rule 13).
-    async fn delete(&self, receipt: &str) -> Result<(), CloudError>;
+    /// Deletes at most 10 messages, by their receipts. Call this only once the claims are durably marked (safety rule
+    /// 13). After an error, some of the messages may be deleted; the others are delivered again.
+    async fn delete(&self, receipts: &[String]) -> Result<(), CloudError>;
 }

@@ -299,11 +299,11 @@ impl InterruptionQueue for Ec2 {
         Ok(messages)
     }
 
-    async fn delete(&self, receipt: &str) -> Result<(), CloudError> {
-        let receipt = receipt.to_owned();
-        let about = receipt.clone();
+    async fn delete(&self, receipts: &[String]) -> Result<(), CloudError> {
+        let receipts = receipts.to_vec();
+        let about = receipts.join(" ");
         let work = move |cloud: &mut Cloud, _| {
-            cloud.queue.delete(&receipt);
+            receipts.iter().for_each(|receipt| cloud.queue.delete(receipt));
             Ok(())
         };
         self.call(Action::DeleteMessage, &about, work).await
