@@ -232,7 +232,8 @@ impl Ledger {
         }
         if let Some(limit) = facts.replicas {
             let stays = |(name, claim): &(&String, &ClaimRecord)| {
-                claim.pool == *pool && !claim.deleting && !self.removals.contains_key(*name)
+                let is_replaced = claim.node.as_ref().is_some_and(|node| plan.replaced.contains(node));
+                claim.pool == *pool && !claim.deleting && !is_replaced && !self.removals.contains_key(*name)
             };
             let (limit, used) = (i64::try_from(limit).unwrap_or(i64::MAX), self.claims.iter().filter(stays).count());
             let used = i64::try_from(used).unwrap_or(i64::MAX);

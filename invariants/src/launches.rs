@@ -102,7 +102,7 @@ fn launch_requirement<'l>(wanted: &NodeSelectorRequirement, launch: &'l Launch) 
 }
 
 /// What a node counts against limits. If nobody recorded its price, the catalog's counts.
-fn usage(facts: &Facts<'_>, pool: &NodePool, node: &Node) -> Resources {
+pub(crate) fn usage(facts: &Facts<'_>, pool: &NodePool, node: &Node) -> Resources {
     let mut usage = node.limit_usage.clone();
     if pool.limits.contains(USD_PER_HOUR_RESOURCE) && !usage.contains(USD_PER_HOUR_RESOURCE) {
         let catalog = pool.catalog.as_ref().and_then(|id| facts.catalogs.get(id));

@@ -2,8 +2,9 @@
 
 use crate::Violation;
 use crate::facts::Facts;
+use crate::launches::usage;
 use plimsoll_model::plan::{Plan, Termination};
-use plimsoll_model::snapshot::{DisruptionReason, Node, Pod};
+use plimsoll_model::snapshot::{DisruptionReason, Node, NodePool, Pod};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, violations: &mut Vec<Violation>) {
@@ -73,6 +74,7 @@ fn pods_problem(
         .map(|pod| pod.uid.as_str())
         .collect();
     let forced = termination.reason.is_forced();
+    let unplanned = are_pods_unplanned(facts, plan, termination, node);
     let pods = facts.pods_on(node.name.as_str());
     for pod in pods {
         let protected = !pod.terminating && pod.do_not_disrupt_until.is_some_and(|until| until > facts.snapshot.now);
@@ -82,12 +84,31 @@ fn pods_problem(
         if !pod.moves() || protected || is_blocked(facts, pod) {
             continue;
         }
-        let accounted = placed.contains(pod.uid.as_str()) || (forced && refused.contains(pod.uid.as_str()));
+        let accounted =
+            placed.contains(pod.uid.as_str()) || unplanned || (forced && refused.contains(pod.uid.as_str()));
         if !accounted {
             return Some(format!("pod {} has no other place", pod.full_name()));
         }
     }
     None
+}
+
+/// Whether the pods of a drifted node need no other place: a static pool gets another node, or a pool is so close to
+/// its limits that another node of the same size can only follow.
+fn are_pods_unplanned(facts: &Facts<'_>, plan: &Plan, termination: &Termination, node: &Node) -> bool {
+    let pool = node.node_pool.as_ref().and_then(|pool| facts.pool(pool.as_str()));
+    let Some(pool) = pool.filter(|_| termination.reason == DisruptionReason::Drifted) else { return false };
+    let launched = termination.replaced_by.iter().filter_map(|index| plan.launches.get(*index));
+    let has_successor = pool.replicas.is_some() && launched.into_iter().any(|launch| launch.node_pool == pool.name);
+    has_successor || is_full(facts, pool, node)
+}
+
+fn is_full(facts: &Facts<'_>, pool: &NodePool, node: &Node) -> bool {
+    let asked = usage(facts, pool, node);
+    let mut used = asked.clone();
+    let own = facts.snapshot.nodes.iter().filter(|node| node.node_pool.as_ref() == Some(&pool.name));
+    own.for_each(|node| used.add(&usage(facts, pool, node)));
+    pool.limits.iter().any(|(name, limit)| asked.get(name) > 0 && used.get(name) > limit)
 }
 
 fn is_blocked(facts: &Facts<'_>, pod: &Pod) -> bool {

@@ -6,7 +6,7 @@ use super::outcomes::Outcome;
 use super::record::ClaimRecord;
 use super::rejection::Rejection;
 use plimsoll_model::catalog::Catalog;
-use plimsoll_model::identity::{NodePoolName, PodUid};
+use plimsoll_model::identity::{NodeName, NodePoolName, PodUid};
 use plimsoll_model::names::USD_PER_HOUR_RESOURCE;
 use plimsoll_model::plan::{Launch, PodRef};
 use plimsoll_model::resources::Resources;
@@ -34,6 +34,8 @@ pub struct PlanContext {
     pub snapshot_sequence: u64,
     /// Virtual pods of CapacityBuffers. A plan that includes their former launch may launch for them again.
     pub virtual_pods: Arc<BTreeSet<PodUid>>,
+    /// Nodes of static pools that the plan replaces. They do not count towards `replicas`.
+    pub replaced: Arc<BTreeSet<NodeName>>,
 }
 
 /// Limits and budgets of a pool, from the watch cache.

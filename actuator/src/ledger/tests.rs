@@ -15,7 +15,13 @@ fn driver(transitions: u64) -> Driver {
 }
 
 fn plan(ledger: &Ledger, snapshot_sequence: u64) -> PlanContext {
-    PlanContext { driver: driver(1), position: ledger.position(), snapshot_sequence, virtual_pods: Arc::default() }
+    PlanContext {
+        driver: driver(1),
+        position: ledger.position(),
+        snapshot_sequence,
+        virtual_pods: Arc::default(),
+        replaced: Arc::default(),
+    }
 }
 
 /// An offering of Spot capacity.
@@ -177,6 +183,19 @@ fn static_pool_does_not_exceed_its_replicas() {
     assert_eq!(rejection(admit(&mut ledger, &launch("b", &["small"], &[]), &context)), over);
     ledger.gone(&first);
     claim_of(&admit(&mut ledger, &launch("c", &["small"], &[]), &context));
+}
+
+#[test]
+fn nodes_of_a_static_pool_that_a_plan_replaces_do_not_count_towards_its_replicas() {
+    let mut ledger = ledger_of(&[]);
+    ledger.set_pool(&"pool".into(), PoolFacts { replicas: Some(1), ..PoolFacts::default() });
+    let context = plan(&ledger, 1);
+    let first = claim_of(&admit(&mut ledger, &launch("a", &["small"], &[]), &context));
+    ledger.node_of(&first, "node-a".into());
+    let context = PlanContext { replaced: Arc::new(["node-a".into()].into()), ..plan(&ledger, 2) };
+    claim_of(&admit(&mut ledger, &launch("b", &["small"], &[]), &context));
+    let over = Rejection::LimitExceeded { resource: "replicas".to_owned(), limit: 1, used: 1, asked: 1 };
+    assert_eq!(rejection(admit(&mut ledger, &launch("c", &["small"], &[]), &context)), over, "one successor");
 }
 
 #[test]

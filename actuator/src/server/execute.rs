@@ -79,7 +79,8 @@ pub(super) async fn execute(
     let queue = deps.terminations.clone();
     let removals = queue.try_reserve().map_err(|_full| busy())?;
     let (position, snapshot_sequence) = (plan.ledger, plan.snapshot_sequence);
-    let context = PlanContext { driver, position, snapshot_sequence, virtual_pods: Arc::new(virtual_pods) };
+    let (virtual_pods, replaced) = (Arc::new(virtual_pods), Arc::new(terminations::replaced_in_static_pools(&plan)));
+    let context = PlanContext { driver, position, snapshot_sequence, virtual_pods, replaced };
     tracing::info!(
         cycle_id,
         snapshot = plan.snapshot_sequence,

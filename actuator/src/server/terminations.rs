@@ -8,9 +8,9 @@ use crate::metrics::view::pool_of;
 use crate::removal::{self, RemovalDecision};
 use kube::ResourceExt;
 use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
-use plimsoll_model::identity::ActionId;
+use plimsoll_model::identity::{ActionId, NodeName};
 use plimsoll_model::plan::{Plan, PodRef, Termination};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -62,6 +62,14 @@ pub fn refused<'a>(plan: &Plan, context: &PlanContext, jobs: &'a [Job]) -> BTree
         }
     }
     rejected
+}
+
+/// Nodes that wait for a launch without pods: the nodes of static pools that the plan replaces.
+#[must_use]
+pub fn replaced_in_static_pools(plan: &Plan) -> BTreeSet<NodeName> {
+    let waits_for = |index: &usize| plan.launches.get(*index).is_some_and(|launch| launch.pods.is_empty());
+    let replaced = plan.terminations.iter().filter(|termination| termination.replaced_by.iter().any(waits_for));
+    replaced.map(|termination| termination.node.clone()).collect()
 }
 
 /// Creates the queue for [`run`].

@@ -8,6 +8,7 @@ pub(crate) mod single_node;
 mod allowance;
 mod candidates;
 mod consolidate;
+mod drift;
 mod preferences;
 mod record;
 mod repack;
@@ -17,11 +18,11 @@ use crate::input::context::SolveContext;
 use crate::place::buffer_pods::{self, PlacedBufferPods};
 use crate::place::draft::{Demand, listed};
 use crate::place::launch::Listings;
-use crate::place::pod_groups::{self, PodGroup};
-use crate::place::{self, Placed, Search, State};
+use crate::place::{Placed, Search, State};
 use allowance::Allowance;
 use candidates::Candidate;
 pub(crate) use candidates::expired;
+pub(crate) use drift::{link_successors, successors_of};
 use plimsoll_model::index::Id;
 use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_model::snapshot::{DisruptionReason, Node, Pod};
@@ -48,6 +49,8 @@ pub(crate) struct Removal<'a> {
     pub(crate) demand: Demand,
     /// Nodes that take pods by this plan and therefore stay.
     pub(crate) busy: BTreeSet<Id<Node>>,
+    /// Removed nodes of static pools, each with the launch of its successor once the plan's launches are known.
+    pub(crate) successors: BTreeMap<Id<Node>, Option<usize>>,
 }
 
 impl<'a> Removal<'a> {
@@ -125,34 +128,6 @@ pub(crate) fn remove<'a>(
         }
     }
     surplus::remove(context, state, &mut allowance, removal);
-    drifted(context, state, &found, &mut allowance, removal);
+    drift::remove(context, state, &found, &mut allowance, removal);
     consolidate::consolidate(context, state, &found, &mut allowance, removal, per_eviction);
-}
-
-/// Replaces drifted nodes, regardless of cost. Nodes without pods come first, then nodes whose pods can be evicted at
-/// once, since these evictions free budgets sooner.
-fn drifted<'a>(
-    context: &SolveContext<'a>,
-    state: &mut State,
-    found: &[Candidate<'a>],
-    allowance: &mut Allowance<'a>,
-    removal: &mut Removal<'a>,
-) {
-    let mut order: Vec<&Candidate<'a>> = found.iter().filter(|one| one.drifted).collect();
-    order.sort_by_key(|one| (!one.pods.is_empty(), !one.patient, one.disturbance, &context.nodes[one.node].node.name));
-    for candidate in order {
-        // With a terminationGracePeriod, pods that must not be evicted do not block the node: they stay until the
-        // period ends.
-        let moving = candidate.pods.iter().copied().filter(|pod| pod_groups::can_leave(context, pod));
-        let wanted: Vec<PodGroup<'a>> = pod_groups::by_shape(context, moving);
-        if wanted.iter().any(|pod_group| crate::explain::unsupported(context.shapes[pod_group.shape].shape).is_some()) {
-            continue;
-        }
-        removal.attempt(context, state, allowance, candidate, DisruptionReason::Drifted, |state| {
-            pod_groups::leave(context, state, &wanted);
-            let mut placed = place::relaxation::place(context, state, wanted, IN_SERVICE);
-            place::widen(context, state, &mut placed.launches);
-            placed.left.is_empty().then_some(placed)
-        });
-    }
 }

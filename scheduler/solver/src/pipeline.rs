@@ -14,7 +14,7 @@ use plimsoll_model::identity::PodUid;
 use plimsoll_model::index::Id;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{Launch, Placement, Plan, PlanOptions, Reason, ReasonCode, Unschedulable};
-use plimsoll_model::snapshot::{Node, Pod};
+use plimsoll_model::snapshot::{Node, NodePool, Pod};
 use plimsoll_model::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -196,7 +196,8 @@ fn split<'a>(
     plan.placements.sort();
     let launches = draft::listed(context, &placed.launches, &mut listings, &mut demand);
     let placed_buffer_pods = PlacedBufferPods::new();
-    Removal { removed: Vec::new(), existing, placed_buffer_pods, early, launches, listings, demand, busy }
+    let (removed, successors) = (Vec::new(), BTreeMap::new());
+    Removal { removed, existing, placed_buffer_pods, early, launches, listings, demand, busy, successors }
 }
 
 /// Pending pods whose shape is missing in the snapshot.
@@ -216,12 +217,14 @@ fn no_place(pod: &Pod, reasons: Vec<Reason>) -> Unschedulable {
 /// Sets the canonical order, the sums, and the lower bound if `bounded`.
 fn finish(context: &SolveContext<'_>, plan: &mut Plan, removal: &mut Removal<'_>, bounded: bool) {
     let mut rest = std::mem::take(&mut removal.launches);
-    let fixed = static_pools::launches(context, &[&removal.early, &rest]);
+    let successors = |pool: &NodePool| disrupt::successors_of(context, removal, pool);
+    let fixed = static_pools::launches(context, &[&removal.early, &rest], successors);
     rest.extend(fixed);
     rest.sort_by(in_order);
     // Early launches come first, since terminations refer to launches by their index.
     let mut launches = std::mem::take(&mut removal.early);
     launches.extend(rest);
+    disrupt::link_successors(context, removal, &launches);
     plan.terminations = disrupt::terminations(context, removal, &launches);
     buffer_pods::settle(context, plan, &removal.placed_buffer_pods);
     plan.launches = launches;

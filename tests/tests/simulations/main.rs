@@ -34,6 +34,7 @@ mod replay;
 mod reservations;
 mod restarts;
 mod rollout;
+mod rollout_limits;
 mod rollout_time;
 mod spot;
 mod spot_outage;

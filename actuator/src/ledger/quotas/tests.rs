@@ -74,7 +74,13 @@ fn ledger(quotas: Vec<CapacityQuota>) -> Ledger {
 
 fn plan(ledger: &Ledger, snapshot_sequence: u64) -> PlanContext {
     let driver = Driver { holder: "watcher".to_owned(), transitions: 1 };
-    PlanContext { driver, position: ledger.position(), snapshot_sequence, virtual_pods: Arc::default() }
+    PlanContext {
+        driver,
+        position: ledger.position(),
+        snapshot_sequence,
+        virtual_pods: Arc::default(),
+        replaced: Arc::default(),
+    }
 }
 
 fn admit(ledger: &mut Ledger, launch: &Launch) -> Admission {

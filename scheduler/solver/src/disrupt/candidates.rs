@@ -107,11 +107,12 @@ pub(super) fn find<'a>(context: &SolveContext<'a>, removal: &Removal<'a>) -> (Ve
         let protected = view.pods.iter().filter(|pod| !pod.terminating).map(|pod| pod.do_not_disrupt_until);
         let moments = protected.chain([view.node.expires, pool.disruption.next_budget_change, idle_at]);
         next = next.into_iter().chain(moments.flatten().filter(|at| *at > now)).min();
-        if removal.busy.contains(&index) || pool.replicas.is_some() || !is_free(context, index) {
+        if removal.busy.contains(&index) || !is_free(context, index) {
             continue;
         }
         let patient = view.node.termination_grace_period.is_some();
-        let mut idle = idle_at.is_some_and(|at| at <= now);
+        // Nodes of static pools are only replaced.
+        let mut idle = pool.replicas.is_none() && idle_at.is_some_and(|at| at <= now);
         // In most plans, most nodes stop here: all that follows looks at their pods.
         if !idle && view.node.drifted.is_none() {
             continue;

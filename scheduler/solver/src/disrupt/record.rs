@@ -55,8 +55,12 @@ pub(crate) fn terminations(context: &SolveContext<'_>, removal: &Removal<'_>, la
         }
     }
     let termination = |one: &Removed<'_>| {
-        let replaced_by = replacements(one);
-        let cost: i64 = replaced_by.iter().map(|index| part(launches, *index, one, shared.get(index))).sum();
+        let mut replaced_by = replacements(one);
+        let mut cost: i64 = replaced_by.iter().map(|index| part(launches, *index, one, shared.get(index))).sum();
+        if let Some(successor) = removal.successors.get(&one.node).copied().flatten() {
+            replaced_by.insert(successor);
+            cost = cost.saturating_add(launches.get(successor).map_or(0, |launch| launch.price().0));
+        }
         let mut moved: BTreeMap<Id<Node>, Vec<&Pod>> = BTreeMap::new();
         for pod in &one.pods {
             if let Some(node) = node_of.get(pod.uid.as_str()) {

@@ -1,4 +1,4 @@
-//! Nodes of static pools that exceed their `replicas`.
+//! Nodes of static pools that exceed their `replicas`: drifted ones first.
 
 use super::allowance::Allowance;
 use super::candidates::{self, Candidate};
@@ -7,7 +7,7 @@ use crate::input::context::SolveContext;
 use crate::place::{State, pod_groups, static_pools, topology};
 use plimsoll_model::snapshot::DisruptionReason;
 
-/// Removes surplus nodes: first those without pods, then those with the least disturbance. Disruption budgets,
+/// Removes surplus nodes: drifted ones, those without pods, then those with the least disturbance. Disruption budgets,
 /// do-not-disrupt and PodDisruptionBudgets apply.
 pub(super) fn remove<'a>(
     context: &SolveContext<'a>,
@@ -21,7 +21,8 @@ pub(super) fn remove<'a>(
             continue;
         }
         let mut found: Vec<Candidate<'a>> = candidates::of_static(context, removal, pool);
-        found.sort_by_key(|one| (!one.empty, one.disturbance, &context.nodes[one.node].node.name));
+        let node = |one: &Candidate<'_>| context.nodes[one.node].node;
+        found.sort_by_key(|one| (node(one).drifted.is_none(), !one.empty, one.disturbance, &node(one).name));
         for candidate in found {
             if left == 0 {
                 break;

@@ -26,7 +26,7 @@ pub(crate) fn text(
     let pool = node.view.pool;
     let Some(first) = choices.first() else { return String::new() };
     let pods = match pods {
-        0 => "another node for its replicas".to_owned(),
+        0 => "a node for its replicas".to_owned(),
         1 => "1 pod".to_owned(),
         more => format!("{more} pods"),
     };

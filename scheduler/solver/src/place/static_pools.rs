@@ -10,14 +10,19 @@ use plimsoll_model::catalog::{Offering, reservation_resource};
 use plimsoll_model::index::Id;
 use plimsoll_model::names::NODES_RESOURCE;
 use plimsoll_model::plan::Launch;
-use plimsoll_model::snapshot::{NodePool, Snapshot, quota_usage_of_launch};
+use plimsoll_model::snapshot::{Node, NodePool, NodeState, Snapshot, quota_usage_of_launch};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of nodes that one plan launches for one pool. The next plan launches more.
 const MAX_LAUNCHES: u64 = 500;
 
-/// Launches the nodes that static pools lack. The launches of `others` have used instances of capacity reservations.
-pub(crate) fn launches(context: &SolveContext<'_>, others: &[&[Launch]]) -> Vec<Launch> {
+/// Launches the nodes that static pools lack, and `successors` of removed nodes, by pool. The launches of `others` have
+/// used instances of capacity reservations.
+pub(crate) fn launches(
+    context: &SolveContext<'_>,
+    others: &[&[Launch]],
+    successors: impl Fn(&NodePool) -> u64,
+) -> Vec<Launch> {
     let (mut all, mut listings) = (Vec::new(), Listings::default());
     let mut reserved: BTreeMap<String, i64> =
         context.reservations.iter().map(|(place, free)| (context.table.name(*place).to_owned(), *free)).collect();
@@ -25,7 +30,7 @@ pub(crate) fn launches(context: &SolveContext<'_>, others: &[&[Launch]]) -> Vec<
     let mut room = free_quotas(context, others);
     for view in &context.fixed {
         let (load, custom, shapes) = (vec![0; context.table.len()], Narrowed::new(), BTreeSet::new());
-        for number in 0..missing(context.snapshot, view.pool) {
+        for number in 0..missing(context.snapshot, view.pool, successors(view.pool)) {
             let Some(accept) = within_quotas(view, &accept(view, &reserved), &mut room) else { break };
             let Some(offerings) = launch::acceptable(view, &accept) else { break };
             let (load, custom, shapes, offerings) = (&load, &custom, &shapes, &offerings);
@@ -84,22 +89,37 @@ fn take_reservations(reserved: &mut BTreeMap<String, i64>, launch: &Launch) {
     }
 }
 
-/// Number of nodes that the pool lacks. Nodes that are being deleted are replaced, but count against the pool's limit.
-fn missing(snapshot: &Snapshot, pool: &NodePool) -> u64 {
-    let (active, all) = counts(snapshot, pool);
-    let wanted = pool.replicas.unwrap_or(0).saturating_sub(active);
+/// Number of nodes that the pool lacks if so many successors are launched. Nodes that are being deleted are replaced,
+/// but count against the pool's limit.
+fn missing(snapshot: &Snapshot, pool: &NodePool, successors: u64) -> u64 {
+    let wanted = pool.replicas.unwrap_or(0).saturating_sub(remaining(snapshot, pool)).saturating_add(successors);
+    wanted.min(room(snapshot, pool)).min(MAX_LAUNCHES)
+}
+
+/// How many nodes the limits of a static pool still allow.
+pub(crate) fn room(snapshot: &Snapshot, pool: &NodePool) -> u64 {
     let limit = pool.limits.contains(NODES_RESOURCE).then(|| pool.limits.get(NODES_RESOURCE));
-    let room = limit.map_or(u64::MAX, |limit| u64::try_from(limit).unwrap_or(0).saturating_sub(all));
-    wanted.min(room).min(MAX_LAUNCHES)
+    limit.map_or(u64::MAX, |limit| u64::try_from(limit).unwrap_or(0).saturating_sub(count(snapshot, pool, |_| true)))
 }
 
-/// Number of nodes that exceed `replicas`.
+/// Whether the pool has exactly as many nodes as `replicas`.
+pub(crate) fn is_complete(snapshot: &Snapshot, pool: &NodePool) -> bool {
+    pool.replicas == Some(remaining(snapshot, pool))
+}
+
+/// Number of nodes in service that exceed `replicas`. A node that starts may be the successor of a drifted one, whose
+/// removal is not visible yet.
 pub(crate) fn surplus(snapshot: &Snapshot, pool: &NodePool) -> u64 {
-    pool.replicas.map_or(0, |replicas| counts(snapshot, pool).0.saturating_sub(replicas))
+    let in_service = |node: &Node| !node.deleting && node.state == NodeState::Initialized;
+    pool.replicas.map_or(0, |replicas| count(snapshot, pool, in_service).saturating_sub(replicas))
 }
 
-/// Number of the pool's nodes that are not being deleted, and of all its nodes.
-fn counts(snapshot: &Snapshot, pool: &NodePool) -> (u64, u64) {
-    let own = snapshot.nodes.iter().filter(|node| node.node_pool.as_ref() == Some(&pool.name));
-    own.fold((0, 0), |(active, all), node| (active + u64::from(!node.deleting), all + 1))
+/// Number of the pool's nodes that are not being deleted.
+fn remaining(snapshot: &Snapshot, pool: &NodePool) -> u64 {
+    count(snapshot, pool, |node| !node.deleting)
+}
+
+fn count(snapshot: &Snapshot, pool: &NodePool, counts: impl Fn(&Node) -> bool) -> u64 {
+    let own = snapshot.nodes.iter().filter(|node| node.node_pool.as_ref() == Some(&pool.name) && counts(node));
+    u64::try_from(own.count()).unwrap_or(u64::MAX)
 }

@@ -1,0 +1,146 @@
+//! Replaces drifted nodes, regardless of cost.
+//!
+//! Usually a new node is in service before a drifted one goes. A pool at its limits has no room for another node. Its
+//! drifted nodes are removed first, in waves as large as the disruption budgets allow.
+
+use super::allowance::Allowance;
+use super::candidates::Candidate;
+use super::{IN_SERVICE, Removal};
+use crate::input::context::SolveContext;
+use crate::input::existing_nodes::NodeView;
+use crate::place::pod_groups::{self, PodGroup};
+use crate::place::{self, Placed, State, static_pools};
+use plimsoll_model::index::Id;
+use plimsoll_model::plan::Launch;
+use plimsoll_model::snapshot::{DisruptionReason, Node, NodePool, NodeState};
+use std::collections::BTreeMap;
+
+/// Nodes without pods come first, then nodes whose pods can be evicted at once, since these evictions free budgets
+/// sooner.
+pub(super) fn remove<'a>(
+    context: &SolveContext<'a>,
+    state: &mut State,
+    found: &[Candidate<'a>],
+    allowance: &mut Allowance<'a>,
+    removal: &mut Removal<'a>,
+) {
+    let mut order: Vec<&Candidate<'a>> = found.iter().filter(|one| one.drifted).collect();
+    order.sort_by_key(|one| (!one.pods.is_empty(), !one.patient, one.disturbance, &context.nodes[one.node].node.name));
+    for candidate in order {
+        if candidate.pool.replicas.is_some() {
+            replace_static(context, state, allowance, removal, candidate);
+            continue;
+        }
+        // With a terminationGracePeriod, pods that must not be evicted do not block the node: they stay until the
+        // period ends.
+        let moving = candidate.pods.iter().copied().filter(|pod| pod_groups::can_leave(context, pod));
+        let wanted: Vec<PodGroup<'a>> = pod_groups::by_shape(context, moving);
+        if wanted.iter().any(|pod_group| crate::explain::unsupported(context.shapes[pod_group.shape].shape).is_some()) {
+            continue;
+        }
+        let replaced = removal.attempt(context, state, allowance, candidate, DisruptionReason::Drifted, |state| {
+            placed(context, state, wanted.clone())
+        });
+        if !replaced && may_go_first(context, removal, candidate) {
+            removal.attempt(context, state, allowance, candidate, DisruptionReason::Drifted, |state| {
+                let before = state.headroom.clone();
+                give_back(context, state, candidate);
+                let mut placed = placed(context, state, wanted)?;
+                // These nodes are launched once the instance of the drifted one is gone and no longer counts.
+                placed.launches.clear();
+                state.headroom = before;
+                Some(placed)
+            });
+        }
+    }
+}
+
+/// Places all pods of a node, or nothing.
+fn placed<'a>(context: &SolveContext<'a>, state: &mut State, wanted: Vec<PodGroup<'a>>) -> Option<Placed<'a>> {
+    pod_groups::leave(context, state, &wanted);
+    let mut placed = place::relaxation::place(context, state, wanted, IN_SERVICE);
+    place::widen(context, state, &mut placed.launches);
+    placed.left.is_empty().then_some(placed)
+}
+
+/// Replaces a node of a static pool by another node of this pool, as Karpenter does: its pods are not planned. Only
+/// pools with exactly as many nodes as `replicas` are concerned. Other pools get their number of nodes first.
+fn replace_static<'a>(
+    context: &SolveContext<'a>,
+    state: &mut State,
+    allowance: &mut Allowance<'a>,
+    removal: &mut Removal<'a>,
+    candidate: &Candidate<'a>,
+) {
+    if !static_pools::is_complete(context.snapshot, candidate.pool) {
+        return;
+    }
+    let own = |node: &&Id<Node>| context.nodes[**node].node.node_pool.as_ref() == Some(&candidate.pool.name);
+    let others = removal.successors.keys().filter(own).count();
+    let has_room = static_pools::room(context.snapshot, candidate.pool) > u64::try_from(others).unwrap_or(u64::MAX);
+    let may_go = has_room || (others == 0 && may_go_first(context, removal, candidate));
+    let none = |_: &mut State| may_go.then(Placed::default);
+    if removal.attempt(context, state, allowance, candidate, DisruptionReason::Drifted, none) && has_room {
+        removal.successors.insert(candidate.node, None);
+    }
+}
+
+/// Whether a drifted node may be removed before its pods have another place: its pool has no room for a node of the
+/// same size, and no other node of the pool is on its way or awaits pods. So the pods of one wave wait for capacity at a
+/// time.
+fn may_go_first(context: &SolveContext<'_>, removal: &Removal<'_>, candidate: &Candidate<'_>) -> bool {
+    let is_own = |view: &NodeView<'_>| view.node.node_pool.as_ref() == Some(&candidate.pool.name);
+    let mut own = context.nodes.iter_enumerated().filter(|(_, view)| is_own(view));
+    let in_service = own.all(|(node, view)| {
+        view.node.state == NodeState::Initialized && !view.node.deleting && !removal.busy.contains(&node)
+    });
+    let mut launches = removal.early.iter().chain(&removal.launches);
+    in_service && launches.all(|launch| launch.node_pool != candidate.pool.name) && is_full(context, candidate)
+}
+
+/// Whether the pool's limits do not allow another node of the candidate's size.
+fn is_full(context: &SolveContext<'_>, candidate: &Candidate<'_>) -> bool {
+    let (table, limits) = (&context.table, &candidate.pool.limits);
+    let own = context.nodes.iter().filter(|view| view.node.node_pool.as_ref() == Some(&candidate.pool.name));
+    let used = own.fold(vec![0_i64; table.len()], |mut used, view| {
+        used.iter_mut().zip(&view.data.usage).for_each(|(sum, amount)| *sum = sum.saturating_add(*amount));
+        used
+    });
+    let asked = &context.nodes[candidate.node].data.usage;
+    used.iter().zip(asked).enumerate().any(|(index, (used, asked))| {
+        let name = table.name(index);
+        *asked > 0 && limits.contains(name) && used.saturating_add(*asked) > limits.get(name)
+    })
+}
+
+/// Gives the usage of the candidate back to the limits of its pool.
+fn give_back(context: &SolveContext<'_>, state: &mut State, candidate: &Candidate<'_>) {
+    let pool = context.pools.iter_enumerated().find(|(_, view)| view.pool.name == candidate.pool.name);
+    let Some((pool, _)) = pool else { return };
+    let usage = context.nodes[candidate.node].data.usage.iter().enumerate();
+    let limited = |(index, amount): (usize, &i64)| {
+        if candidate.pool.limits.contains(context.table.name(index)) { *amount } else { 0 }
+    };
+    let usage: Vec<i64> = usage.map(limited).collect();
+    place::limits::give(&mut state.headroom[pool], &usage);
+}
+
+/// Finds the launches of the nodes' successors. A node whose successor could not be launched stays.
+pub(crate) fn link_successors(context: &SolveContext<'_>, removal: &mut Removal<'_>, launches: &[Launch]) {
+    let mut of_pool: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (index, launch) in launches.iter().enumerate().rev() {
+        of_pool.entry(launch.node_pool.as_str()).or_default().push(index);
+    }
+    for (node, successor) in &mut removal.successors {
+        let pool = context.nodes[*node].node.node_pool.as_ref().map_or("", |pool| pool.as_str());
+        *successor = of_pool.get_mut(pool).and_then(Vec::pop);
+    }
+    let successors = &removal.successors;
+    removal.removed.retain(|one| successors.get(&one.node) != Some(&None));
+}
+
+/// Number of successors that static pools need.
+pub(crate) fn successors_of(context: &SolveContext<'_>, removal: &Removal<'_>, pool: &NodePool) -> u64 {
+    let own = |node: &&Id<Node>| context.nodes[**node].node.node_pool.as_ref() == Some(&pool.name);
+    u64::try_from(removal.successors.keys().filter(own).count()).unwrap_or(u64::MAX)
+}
