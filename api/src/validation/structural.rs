@@ -2,6 +2,8 @@
 //! fields. CEL rules are implemented in Rust in the other modules.
 
 use super::{FieldError, compile};
+use crate::schema::pattern;
+use plimsoll_model::quantity::Quantity;
 use regex::Regex;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -135,7 +137,7 @@ impl StructuralSchema {
             messages.push(format!("must not be longer than {max} characters"));
         }
         if let Some(pattern) = self.pattern.as_ref().filter(|pattern| !pattern.is_match(text)) {
-            messages.push(format!("{text:?} does not match {pattern}"));
+            messages.push(mismatch(text, pattern.as_str()));
         }
         if self.format.as_deref() == Some("date-time") && text.parse::<jiff::Timestamp>().is_err() {
             messages.push(format!("{text:?} is not a time such as 2026-01-31T12:00:00Z"));
@@ -204,4 +206,17 @@ impl StructuralSchema {
             }
         }
     }
+}
+
+/// A message for a text that its pattern does not match. The patterns of quantities and durations are hard to read.
+fn mismatch(text: &str, pattern: &str) -> String {
+    match pattern {
+        pattern::QUANTITY => Quantity::parse(text).err().map(|error| error.to_string()),
+        pattern::DURATION => Some(format!("{text:?} is not a duration such as 30s, 10m or 1h30m")),
+        pattern::NILLABLE_DURATION => {
+            Some(format!("{text:?} is neither a duration such as 30s, 10m or 1h30m nor Never"))
+        }
+        _ => None,
+    }
+    .unwrap_or_else(|| format!("{text:?} does not match {pattern}"))
 }

@@ -97,6 +97,23 @@ fn an_error_names_the_field_and_the_expected_value() {
 
 /// Controllers own the status, and the output of `kubectl get -o yaml` must be valid.
 #[test]
+fn a_wrong_quantity_or_duration_is_explained_without_its_pattern() {
+    let manifest = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "a"}, "spec": {
+        "limits": {"cpu": "8GB"}, "disruption": {"consolidateAfter": "30sec"},
+        "template": {"spec": {"requirements": [], "expireAfter": "1d", "terminationGracePeriod": "5min",
+            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "a"}}}}});
+    let text = check_manifest(Kind::NodePool, &manifest).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    for part in [
+        "\"8GB\" is not a quantity: unknown suffix \"GB\"; did you mean G or Gi?",
+        "\"30sec\" is neither a duration such as 30s, 10m or 1h30m nor Never",
+        "\"1d\" is neither a duration such as 30s, 10m or 1h30m nor Never",
+        "\"5min\" is not a duration such as 30s, 10m or 1h30m",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+}
+
+#[test]
 fn the_status_is_not_validated() {
     let manifest = json!({
         "metadata": {"name": "n", "uid": "u", "managedFields": [{}]},
