@@ -304,7 +304,7 @@ async fn messages_come_again_until_they_are_deleted() {
     assert_eq!(ec2.now(), START.plus(Millis::from_seconds(20)), "hidden for 20 s");
     assert_eq!((first[0].body.as_str(), again[0].body.as_str()), ("hello", "hello"));
     assert_ne!(first[0].receipt, again[0].receipt);
-    InterruptionQueue::delete(&ec2, &again[0].receipt).await.unwrap();
+    InterruptionQueue::delete(&ec2, std::slice::from_ref(&again[0].receipt)).await.unwrap();
     assert!(ec2.receive().await.unwrap().is_empty());
     assert_eq!(ec2.now(), START.plus(Millis::from_seconds(40)), "an empty queue is waited at for 20 s");
 }
@@ -319,7 +319,7 @@ async fn changes_of_state_are_told_when_they_happen() {
         for message in ec2.receive().await.unwrap() {
             let body: Value = serde_json::from_str(&message.body).unwrap();
             told.push((ec2.now().since(START).0, body["detail"]["state"].as_str().unwrap().to_owned()));
-            InterruptionQueue::delete(&ec2, &message.receipt).await.unwrap();
+            InterruptionQueue::delete(&ec2, std::slice::from_ref(&message.receipt)).await.unwrap();
         }
     }
     let expected = [(0, "pending"), (0, "shutting-down"), (30_000, "terminated")];
