@@ -261,8 +261,12 @@ fn drifted_nodes_are_replaced_whatever_it_costs() {
     let plan = cluster.plan();
     assert_eq!((removed(&plan), launched(&plan)), (vec![("n1", Drifted)], vec![("c5.xlarge".to_owned(), 1)]));
     assert_eq!((plan.terminations[0].replaced_by.as_slice(), plan.terminations[0].saving.0), (&[0][..], 0));
-    // If its pods cannot be placed, the node stays.
+    // A node of the same size has no room beside it: it goes first.
     cluster.pool().limits.set("cpu", 5000);
+    let plan = cluster.plan();
+    assert_eq!((removed(&plan), launched(&plan)), (vec![("n1", Drifted)], vec![]));
+    // If its pods cannot be placed even then, it stays.
+    cluster.pool().limits.set("cpu", 3000);
     assert_eq!(removed(&cluster.plan()), []);
 }
 
