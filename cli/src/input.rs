@@ -81,17 +81,21 @@ pub(crate) struct PolicyArguments {
     #[arg(long, default_value_t = PlanOptions::default().min_saving_per_eviction, value_parser = MicroUsdPerHour::parse_usd,
         value_name = "USD")]
     min_saving_per_eviction: MicroUsdPerHour,
+    /// Let consolidation replace Spot nodes by cheaper Spot nodes, one node only if 15 instance types are cheaper
+    #[arg(long)]
+    spot_to_spot_consolidation: bool,
 }
 
 impl PolicyArguments {
     /// The question with these policies.
     pub(crate) fn with(self, question: Question) -> Question {
-        let Self { preference_policy, min_values_policy, max_share_per_node, min_saving_per_eviction } = self;
+        let Self { preference_policy, min_values_policy, max_share_per_node, min_saving_per_eviction, .. } = self;
         let options = PlanOptions {
             preference_policy,
             min_values_policy,
             max_share_per_node,
             min_saving_per_eviction,
+            spot_to_spot: self.spot_to_spot_consolidation,
             ..question.options
         };
         Question { options, ..question }

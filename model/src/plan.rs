@@ -75,6 +75,9 @@ pub struct PlanOptions {
     pub max_share_per_node: u32,
     /// What the eviction of one ordinary pod has to save for consolidation to move it.
     pub min_saving_per_eviction: MicroUsdPerHour,
+    /// Whether consolidation replaces Spot nodes by cheaper Spot nodes.
+    #[serde(default)]
+    pub spot_to_spot: bool,
     /// Nodes that the plan removes only if they are expired, such as nodes whose removal was rejected a short time ago.
     /// They use up no disruption budget. They still take pods.
     #[serde(default)]
@@ -93,6 +96,8 @@ impl Default for PlanOptions {
             max_share_per_node: 100,
             // About 0.40 USD a month. The cheapest nodes cost a few dollars a month, and hold a few dozen pods.
             min_saving_per_eviction: MicroUsdPerHour(500),
+            // As Karpenter's feature gate.
+            spot_to_spot: false,
             kept_nodes: BTreeSet::new(),
         }
     }

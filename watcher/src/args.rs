@@ -90,6 +90,10 @@ pub struct PolicyArgs {
     #[arg(long, env = "PLIMSOLL_MIN_SAVING_PER_EVICTION", default_value_t = PlanOptions::default().min_saving_per_eviction,
         value_parser = MicroUsdPerHour::parse_usd, value_name = "USD")]
     pub min_saving_per_eviction: MicroUsdPerHour,
+    /// Let consolidation replace Spot nodes by cheaper Spot nodes. One node is replaced only if at least 15 instance types
+    /// are cheaper, as in Karpenter.
+    #[arg(long, env = "PLIMSOLL_SPOT_TO_SPOT_CONSOLIDATION")]
+    pub spot_to_spot_consolidation: bool,
 }
 
 impl PolicyArgs {
@@ -101,6 +105,7 @@ impl PolicyArgs {
             min_values_policy: self.min_values_policy,
             max_share_per_node: self.max_share_per_node,
             min_saving_per_eviction: self.min_saving_per_eviction,
+            spot_to_spot: self.spot_to_spot_consolidation,
             ..PlanOptions::default()
         }
     }
@@ -190,6 +195,8 @@ mod tests {
             (other.preference_policy, other.min_values_policy, other.max_share_per_node),
             (PreferencePolicy::Ignore, MinValuesPolicy::BestEffort, 20)
         );
+        assert!(!options(&[]).unwrap().spot_to_spot);
+        assert!(options(&["--spot-to-spot-consolidation"]).unwrap().spot_to_spot);
         let least = options(&["--min-saving-per-eviction=0.002"]).unwrap().min_saving_per_eviction;
         assert_eq!(least, MicroUsdPerHour(2_000));
         let wrong = options(&["--min-saving-per-eviction=-1"]).unwrap_err();

@@ -34,6 +34,9 @@ pub(crate) struct Given {
     pub(crate) min_values_policy: Option<String>,
     /// In per cent.
     pub(crate) max_share_per_node: Option<u32>,
+    /// Whether consolidation replaces Spot nodes by Spot nodes.
+    #[serde(default)]
+    pub(crate) spot_to_spot: bool,
 }
 
 /// Pattern for pod names: `web-*`, `shop/web-0`; without namespace they are in `default`.

@@ -164,6 +164,7 @@ fn options(given: &Given) -> Result<PlanOptions, String> {
     if let Some(text) = &given.preference_policy {
         options.preference_policy = PreferencePolicy::parse(text).ok_or_else(|| format!("{text} is no policy"))?;
     }
+    options.spot_to_spot = given.spot_to_spot;
     if let Some(share) = given.max_share_per_node {
         options.max_share_per_node = share;
     }

@@ -75,6 +75,7 @@ impl From<&PlanOptions> for wire::PlanOptions {
             max_share_per_node_percent: options.max_share_per_node,
             min_saving_per_eviction_micro_usd: Some(options.min_saving_per_eviction.0),
             kept_nodes: options.kept_nodes.iter().map(|node| node.0.clone()).collect(),
+            spot_to_spot: options.spot_to_spot,
         }
     }
 }
@@ -94,6 +95,7 @@ impl From<wire::PlanOptions> for PlanOptions {
             min_saving_per_eviction: options
                 .min_saving_per_eviction_micro_usd
                 .map_or(usual.min_saving_per_eviction, |micro| MicroUsdPerHour(micro.max(0))),
+            spot_to_spot: options.spot_to_spot,
             kept_nodes: options.kept_nodes.into_iter().map(NodeName).collect(),
         }
     }

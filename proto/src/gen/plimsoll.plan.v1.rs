@@ -26,6 +26,9 @@ pub struct PlanOptions {
     /// ago. They use up no disruption budget. They still take pods.
     #[prost(string, repeated, tag = "7")]
     pub kept_nodes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Whether consolidation replaces Spot nodes by cheaper Spot nodes.
+    #[prost(bool, tag = "8")]
+    pub spot_to_spot: bool,
 }
 /// A plan for one snapshot.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -42,6 +42,7 @@ const CHART_VALUES: &[(&str, &str)] = &[
     ("min-values-policy", "settings.minValuesPolicy"),
     ("max-share-per-node", "settings.maxSharePerNode"),
     ("min-saving-per-eviction", "settings.minSavingPerEviction"),
+    ("spot-to-spot-consolidation", "settings.featureGates.spotToSpotConsolidation"),
     ("record-to", "watcher.recording.enabled"),
     ("record-mib", "watcher.recording.mebibytes"),
     ("workers", "scheduler.workers"),

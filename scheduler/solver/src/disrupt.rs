@@ -24,7 +24,7 @@ use candidates::Candidate;
 pub(crate) use candidates::expired;
 pub(crate) use drift::{link_successors, successors_of};
 use plimsoll_model::index::Id;
-use plimsoll_model::plan::{Launch, Plan};
+use plimsoll_model::plan::{Launch, Plan, PlanOptions};
 use plimsoll_model::snapshot::{DisruptionReason, Node, Pod};
 pub(crate) use record::{Removed, terminations};
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,14 +108,13 @@ impl<'a> Removal<'a> {
     }
 }
 
-/// Adds terminations to `removal`, which contains the expired nodes already. Consolidation moves a pod only if this
-/// saves `per_eviction` micro-USD per hour.
+/// Adds terminations to `removal`, which contains the expired nodes already.
 pub(crate) fn remove<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
     plan: &mut Plan,
     removal: &mut Removal<'a>,
-    per_eviction: i64,
+    options: &PlanOptions,
 ) {
     let (found, next) = candidates::find(context, removal);
     plan.next_time = plan.next_time.into_iter().chain(next).min();
@@ -129,5 +128,5 @@ pub(crate) fn remove<'a>(
     }
     surplus::remove(context, state, &mut allowance, removal);
     drift::remove(context, state, &found, &mut allowance, removal);
-    consolidate::consolidate(context, state, &found, &mut allowance, removal, per_eviction);
+    consolidate::consolidate(context, state, &found, &mut allowance, removal, options);
 }

@@ -88,8 +88,7 @@ pub(crate) fn planned(
         let nodes = context.nodes.iter_enumerated();
         let kept = nodes.filter(|(_, view)| options.kept_nodes.contains(&view.node.name)).map(|(node, _)| node);
         removal.busy.extend(kept);
-        let per_eviction = options.min_saving_per_eviction.0;
-        disrupt::remove(context, &mut state, &mut plan, &mut removal, per_eviction);
+        disrupt::remove(context, &mut state, &mut plan, &mut removal, options);
     }
     finish(context, &mut plan, &mut removal, bounded);
     plan

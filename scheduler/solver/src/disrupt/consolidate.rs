@@ -9,17 +9,22 @@ use super::repack::{self, Repack, Targets};
 use crate::disrupt::single_node;
 use crate::input::context::SolveContext;
 use crate::input::intern::Bits;
+use crate::input::offerings::PoolView;
 use crate::place::draft::Draft;
 use crate::place::launch;
 use crate::place::local_search::bins::Bin;
 use crate::place::pod_groups::{self, PodGroup};
 use crate::place::{Placed, Search, State, on_existing};
-use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::catalog::{CapacityType, Offering};
+use plimsoll_model::plan::PlanOptions;
 use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Pods may move only to initialized nodes for which `consolidateAfter` has passed.
 const SEARCH: Search = Search { in_service: true, settled: true };
+
+/// Number of instance types that must be cheaper than a Spot node that another Spot node replaces, as in Karpenter.
+const SPOT_TYPES: usize = 15;
 
 /// Removes nodes together first. Spot nodes, and nodes whose joint removal does not pay, are then considered one by
 /// one: first without a replacement, then with one new node each.
@@ -29,8 +34,9 @@ pub(super) fn consolidate<'a>(
     found: &[Candidate<'a>],
     allowance: &mut Allowance<'a>,
     removal: &mut Removal<'a>,
-    per_eviction: i64,
+    options: &PlanOptions,
 ) {
+    let rules = Rules { per_eviction: options.min_saving_per_eviction.0, spot_to_spot: options.spot_to_spot };
     let totals = Totals::new(context);
     let movable = |one: &&Candidate<'a>| {
         one.underutilized
@@ -42,7 +48,7 @@ pub(super) fn consolidate<'a>(
     };
     let mut order: Vec<&Candidate<'a>> = found.iter().filter(movable).collect();
     order.sort_by(|a, b| a.by_price_per_disturbance(b).then_with(|| a.node.cmp(&b.node)));
-    let mut sweep = Sweep { context, totals, per_eviction, allowance, removal };
+    let mut sweep = Sweep { context, totals, rules, allowance, removal };
     sweep.repack(state, &order);
     for candidate in &order {
         sweep.attempt(state, candidate, false);
@@ -52,11 +58,19 @@ pub(super) fn consolidate<'a>(
     }
 }
 
+/// Which moves consolidation may make.
+#[derive(Clone, Copy)]
+pub(super) struct Rules {
+    /// Minimum saving per eviction and hour, in micro-USD.
+    pub(super) per_eviction: i64,
+    /// Whether Spot nodes may be replaced by cheaper Spot nodes.
+    pub(super) spot_to_spot: bool,
+}
+
 struct Sweep<'s, 'a> {
     context: &'s SolveContext<'a>,
     totals: Totals<'a>,
-    /// Minimum saving per eviction and hour, in micro-USD.
-    per_eviction: i64,
+    rules: Rules,
     allowance: &'s mut Allowance<'a>,
     removal: &'s mut Removal<'a>,
 }
@@ -64,8 +78,8 @@ struct Sweep<'s, 'a> {
 impl<'a> Sweep<'_, 'a> {
     /// Removes the node if this is allowed and pays.
     fn attempt(&mut self, state: &mut State, candidate: &Candidate<'a>, replace: bool) {
-        let Self { context, totals, per_eviction, allowance, removal } = self;
-        let one = Single { context, totals, per_eviction: *per_eviction };
+        let Self { context, totals, rules, allowance, removal } = self;
+        let one = Single { context, totals, rules: *rules };
         let reason = DisruptionReason::Underutilized;
         removal.attempt(context, state, allowance, candidate, reason, |state| one.without(state, candidate, replace));
     }
@@ -73,7 +87,7 @@ impl<'a> Sweep<'_, 'a> {
     /// Removes the most profitable set of nodes. Nodes that budgets do not allow to remove yet take no pods.
     fn repack(&mut self, state: &mut State, order: &[&Candidate<'a>]) {
         let open = order.iter().copied().filter(|one| self.removal.is_open(one)).collect();
-        let Some(mut repack) = Repack::new(self.context, state, open, SEARCH, self.per_eviction) else { return };
+        let Some(mut repack) = Repack::new(self.context, state, open, SEARCH, self.rules) else { return };
         let (mut nodes, mut later) = (Vec::new(), Vec::new());
         let mut allowance = self.allowance.clone();
         for candidate in repack.choose(state) {
@@ -129,7 +143,7 @@ impl<'a> Sweep<'_, 'a> {
 struct Single<'s, 'a> {
     context: &'s SolveContext<'a>,
     totals: &'s Totals<'a>,
-    per_eviction: i64,
+    rules: Rules,
 }
 
 impl<'a> Single<'_, 'a> {
@@ -184,7 +198,7 @@ impl<'a> Single<'_, 'a> {
             return Replacement::Left(placed.left);
         }
         let saving = candidate.price - placed.launches.iter().map(|launch| launch.price(context)).sum::<i64>();
-        let pays = saving >= repack::evictions(candidate, self.per_eviction);
+        let pays = saving >= repack::evictions(candidate, self.rules.per_eviction);
         if pays && self.totals.approve(&[candidate], saving) {
             Replacement::Placed(placed)
         } else {
@@ -202,12 +216,27 @@ impl<'a> Single<'_, 'a> {
     ) -> Option<Draft<'a>> {
         let view = &self.context.pools[offer.pool];
         let may_be_spot = offer.accept.iter().any(|index| view.offering(index).capacity_type == CapacityType::Spot);
-        // Replacing Spot nodes by Spot nodes would lead to the offerings that are interrupted first.
-        if may_be_spot && candidate.is_spot {
-            return None;
-        }
         offer.accept.retain(|index| view.price(index) < candidate.price);
+        if may_be_spot && candidate.is_spot {
+            self.keep_spot_types(view, &mut offer.accept)?;
+        }
         single_node::launch(self.context, state, offer, pod_groups)
+    }
+
+    /// Restricts the replacement of a Spot node to the cheapest Spot types. `None` if there are too few: replacing Spot
+    /// nodes by the cheapest type would lead to the capacity that is interrupted first. Karpenter has the same rule.
+    fn keep_spot_types(&self, view: &PoolView<'a>, accept: &mut Bits<Offering>) -> Option<()> {
+        accept.retain(|index| view.offering(index).capacity_type == CapacityType::Spot);
+        let mut types = BTreeSet::new();
+        // Cheapest first. With minValues, all types may be necessary.
+        let all = view.pool.requirements.iter().any(|requirement| requirement.min_values.is_some());
+        for index in accept.iter() {
+            if all || types.len() < SPOT_TYPES {
+                types.insert(view.offerings[index].type_index);
+            }
+        }
+        accept.retain(|index| types.contains(&view.offerings[index].type_index));
+        (self.rules.spot_to_spot && types.len() >= SPOT_TYPES).then_some(())
     }
 }
 

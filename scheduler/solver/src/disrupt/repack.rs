@@ -8,6 +8,7 @@ mod choose;
 mod delete;
 
 use super::candidates::Candidate;
+use super::consolidate::Rules;
 use super::preferences;
 use crate::bound::resource_prices::{resource_prices, worth};
 use crate::input::context::{SolveContext, tolerated};
@@ -33,8 +34,7 @@ type Order<'s, 'a> = IndexVec<Candidate<'static>, (f64, &'s Candidate<'a>)>;
 pub(super) struct Repack<'s, 'a> {
     context: &'s SolveContext<'a>,
     search: Search,
-    /// Minimum saving per eviction and hour, in micro-USD.
-    per_eviction: i64,
+    rules: Rules,
     /// Highest price per worth first, with this price.
     order: Order<'s, 'a>,
     prices: Rc<Vec<f64>>,
@@ -56,7 +56,7 @@ impl<'s, 'a> Repack<'s, 'a> {
         state: &State,
         nodes: Vec<&'s Candidate<'a>>,
         search: Search,
-        per_eviction: i64,
+        rules: Rules,
     ) -> Option<Self> {
         if nodes.len() < 2 {
             return None;
@@ -65,11 +65,11 @@ impl<'s, 'a> Repack<'s, 'a> {
         let key = |one: &Candidate<'a>| {
             let mut room: Amounts = state.room(one.node).free.clone();
             add_requests(context, &mut room, one);
-            money(one.price - evictions(one, per_eviction)) / worth(&prices, &room).max(1.0)
+            money(one.price - evictions(one, rules.per_eviction)) / worth(&prices, &room).max(1.0)
         };
         let mut order: Vec<(f64, &Candidate<'a>)> = nodes.into_iter().map(|one| (key(one), one)).collect();
         order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.node.cmp(&b.1.node)));
-        Some(Self { context, search, per_eviction, order: order.into(), prices })
+        Some(Self { context, search, rules, order: order.into(), prices })
     }
 
     /// Returns the nodes to remove, highest price per worth first. Empty if no removal pays.
@@ -116,20 +116,22 @@ impl<'s, 'a> Repack<'s, 'a> {
         })
     }
 
-    /// Whether new Spot nodes replace only On-Demand nodes. Replacing Spot by Spot would lead to the capacity that is
-    /// interrupted first.
+    /// Whether new Spot nodes replace only On-Demand nodes, or if the rules allow it, more Spot nodes than are launched.
+    /// Replacing Spot nodes one by one would lead to the capacity that is interrupted first.
     pub(super) fn is_allowed(&self, nodes: &[&Candidate<'a>], placed: &Placed<'a>) -> bool {
         let is_spot = |draft: &&Draft<'a>| {
             let view = &self.context.pools[draft.pool];
             draft.offerings.iter().any(|index| view.offering(*index).capacity_type == CapacityType::Spot)
         };
-        placed.launches.iter().filter(is_spot).count() <= nodes.iter().filter(|one| !one.is_spot).count()
+        let replaced = nodes.iter().filter(|one| one.is_spot).count();
+        let fewer = if self.rules.spot_to_spot { replaced.saturating_sub(1) } else { 0 };
+        placed.launches.iter().filter(is_spot).count() <= nodes.len() - replaced + fewer
     }
 
     /// Change of the hourly price, including the cost of evictions.
     pub(super) fn cost_of(&self, nodes: &[&Candidate<'a>], placed: &Placed<'a>) -> i64 {
         let launched: i64 = placed.launches.iter().map(|draft| draft.price(self.context) + PER_NODE).sum();
-        let removed = |one: &&Candidate<'a>| one.price + PER_NODE - evictions(one, self.per_eviction);
+        let removed = |one: &&Candidate<'a>| one.price + PER_NODE - evictions(one, self.rules.per_eviction);
         launched - nodes.iter().map(removed).sum::<i64>()
     }
 

@@ -51,5 +51,5 @@ fn can_go(repack: &Repack<'_, '_>, state: &mut State, removed: &[CandidateId], w
 /// Change of the hourly price including the cost of evictions, in micro-USD.
 fn cost(repack: &Repack<'_, '_>, removed: &[CandidateId]) -> i64 {
     let nodes = repack.nodes(removed);
-    nodes.iter().map(|one| evictions(one, repack.per_eviction) - one.price - PER_NODE).sum()
+    nodes.iter().map(|one| evictions(one, repack.rules.per_eviction) - one.price - PER_NODE).sum()
 }
