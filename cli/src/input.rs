@@ -89,13 +89,19 @@ pub(crate) struct PolicyArguments {
 impl PolicyArguments {
     /// The question with these policies.
     pub(crate) fn with(self, question: Question) -> Question {
-        let Self { preference_policy, min_values_policy, max_share_per_node, min_saving_per_eviction, .. } = self;
+        let Self {
+            preference_policy,
+            min_values_policy,
+            max_share_per_node,
+            min_saving_per_eviction,
+            spot_to_spot_consolidation,
+        } = self;
         let options = PlanOptions {
             preference_policy,
             min_values_policy,
             max_share_per_node,
             min_saving_per_eviction,
-            spot_to_spot: self.spot_to_spot_consolidation,
+            spot_to_spot: spot_to_spot_consolidation,
             ..question.options
         };
         Question { options, ..question }

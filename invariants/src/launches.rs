@@ -101,6 +101,14 @@ fn launch_requirement<'l>(wanted: &NodeSelectorRequirement, launch: &'l Launch) 
     launch.requirements.iter().filter(matches).max_by_key(|requirement| requirement.min_values)
 }
 
+/// What the nodes of a pool count against its limits.
+pub(crate) fn pool_usage(facts: &Facts<'_>, pool: &NodePool) -> Resources {
+    let mut used = Resources::new();
+    let nodes = facts.snapshot.nodes.iter().filter(|node| node.node_pool.as_ref() == Some(&pool.name));
+    nodes.for_each(|node| used.add(&usage(facts, pool, node)));
+    used
+}
+
 /// What a node counts against limits. If nobody recorded its price, the catalog's counts.
 pub(crate) fn usage(facts: &Facts<'_>, pool: &NodePool, node: &Node) -> Resources {
     let mut usage = node.limit_usage.clone();
@@ -115,9 +123,8 @@ pub(crate) fn usage(facts: &Facts<'_>, pool: &NodePool, node: &Node) -> Resource
 fn check_limits(facts: &Facts<'_>, growth: &BTreeMap<&str, Resources>, violations: &mut Vec<Violation>) {
     for pool in &facts.snapshot.node_pools {
         let Some(added) = growth.get(pool.name.as_str()) else { continue };
-        let mut used = added.clone();
-        let nodes = facts.snapshot.nodes.iter().filter(|node| node.node_pool.as_ref() == Some(&pool.name));
-        nodes.for_each(|node| used.add(&usage(facts, pool, node)));
+        let mut used = pool_usage(facts, pool);
+        used.add(added);
         // A limit that was exceeded before is only reported if the plan adds to it.
         let exceeded = pool.limits.iter().filter(|(name, limit)| added.get(name) > 0 && used.get(name) > *limit);
         violations.extend(

@@ -2,15 +2,20 @@
 
 use crate::Violation;
 use crate::facts::Facts;
-use crate::launches::usage;
+use crate::launches::{pool_usage, usage};
 use plimsoll_model::plan::{Plan, Termination};
+use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{DisruptionReason, Node, NodePool, Pod};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What the nodes of pools count against their limits, as far as it was necessary.
+type PoolUsages<'a> = BTreeMap<&'a str, Resources>;
 
 pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, violations: &mut Vec<Violation>) {
     let mut removed: BTreeSet<&str> = BTreeSet::new();
     let refused: BTreeSet<&str> =
         plan.unschedulable.iter().map(|unschedulable| unschedulable.pod.uid.as_str()).collect();
+    let mut usages = PoolUsages::new();
     for termination in &plan.terminations {
         let name = termination.node.as_str();
         let Some(node) = facts.node(name) else {
@@ -19,7 +24,7 @@ pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, violations: &mut Vec<Violati
         };
         let twice = (!removed.insert(name)).then(|| "it is removed twice".to_owned());
         let problem = twice.or_else(|| node_problem(facts, termination, node));
-        if let Some(problem) = problem.or_else(|| pods_problem(facts, plan, termination, node, &refused)) {
+        if let Some(problem) = problem.or_else(|| pods_problem(facts, plan, termination, node, &refused, &mut usages)) {
             violations.push(Violation::BadTermination { node: name.to_owned(), problem });
         }
     }
@@ -57,12 +62,13 @@ fn node_problem(facts: &Facts<'_>, termination: &Termination, node: &Node) -> Op
     (node.do_not_disrupt && !termination.reason.is_forced()).then(|| "it is marked do-not-disrupt".to_owned())
 }
 
-fn pods_problem(
-    facts: &Facts<'_>,
+fn pods_problem<'a>(
+    facts: &Facts<'a>,
     plan: &Plan,
     termination: &Termination,
     node: &Node,
     refused: &BTreeSet<&str>,
+    usages: &mut PoolUsages<'a>,
 ) -> Option<String> {
     if termination.replaced_by.iter().any(|index| *index >= plan.launches.len()) {
         return Some("it names a launch that the plan does not have".to_owned());
@@ -74,7 +80,7 @@ fn pods_problem(
         .map(|pod| pod.uid.as_str())
         .collect();
     let forced = termination.reason.is_forced();
-    let unplanned = are_pods_unplanned(facts, plan, termination, node);
+    let mut unplanned = None;
     let pods = facts.pods_on(node.name.as_str());
     for pod in pods {
         let protected = !pod.terminating && pod.do_not_disrupt_until.is_some_and(|until| until > facts.snapshot.now);
@@ -84,8 +90,9 @@ fn pods_problem(
         if !pod.moves() || protected || is_blocked(facts, pod) {
             continue;
         }
-        let accounted =
-            placed.contains(pod.uid.as_str()) || unplanned || (forced && refused.contains(pod.uid.as_str()));
+        let accounted = placed.contains(pod.uid.as_str())
+            || (forced && refused.contains(pod.uid.as_str()))
+            || *unplanned.get_or_insert_with(|| are_pods_unplanned(facts, plan, termination, node, usages));
         if !accounted {
             return Some(format!("pod {} has no other place", pod.full_name()));
         }
@@ -95,20 +102,26 @@ fn pods_problem(
 
 /// Whether the pods of a drifted node need no other place: a static pool gets another node, or a pool is so close to
 /// its limits that another node of the same size can only follow.
-fn are_pods_unplanned(facts: &Facts<'_>, plan: &Plan, termination: &Termination, node: &Node) -> bool {
+fn are_pods_unplanned<'a>(
+    facts: &Facts<'a>,
+    plan: &Plan,
+    termination: &Termination,
+    node: &Node,
+    usages: &mut PoolUsages<'a>,
+) -> bool {
     let pool = node.node_pool.as_ref().and_then(|pool| facts.pool(pool.as_str()));
     let Some(pool) = pool.filter(|_| termination.reason == DisruptionReason::Drifted) else { return false };
-    let launched = termination.replaced_by.iter().filter_map(|index| plan.launches.get(*index));
-    let has_successor = pool.replicas.is_some() && launched.into_iter().any(|launch| launch.node_pool == pool.name);
-    has_successor || is_full(facts, pool, node)
+    let mut launched = termination.replaced_by.iter().filter_map(|index| plan.launches.get(*index));
+    let has_successor = pool.replicas.is_some() && launched.any(|launch| launch.node_pool == pool.name);
+    has_successor || is_full(facts, pool, node, usages)
 }
 
-fn is_full(facts: &Facts<'_>, pool: &NodePool, node: &Node) -> bool {
+fn is_full<'a>(facts: &Facts<'a>, pool: &'a NodePool, node: &Node, usages: &mut PoolUsages<'a>) -> bool {
     let asked = usage(facts, pool, node);
-    let mut used = asked.clone();
-    let own = facts.snapshot.nodes.iter().filter(|node| node.node_pool.as_ref() == Some(&pool.name));
-    own.for_each(|node| used.add(&usage(facts, pool, node)));
-    pool.limits.iter().any(|(name, limit)| asked.get(name) > 0 && used.get(name) > limit)
+    let used = usages.entry(pool.name.as_str()).or_insert_with(|| pool_usage(facts, pool));
+    let exceeds =
+        |name: &str, limit: i64| asked.get(name) > 0 && used.get(name).saturating_add(asked.get(name)) > limit;
+    pool.limits.iter().any(|(name, limit)| exceeds(name, limit))
 }
 
 fn is_blocked(facts: &Facts<'_>, pod: &Pod) -> bool {

@@ -90,8 +90,8 @@ pub struct PolicyArgs {
     #[arg(long, env = "PLIMSOLL_MIN_SAVING_PER_EVICTION", default_value_t = PlanOptions::default().min_saving_per_eviction,
         value_parser = MicroUsdPerHour::parse_usd, value_name = "USD")]
     pub min_saving_per_eviction: MicroUsdPerHour,
-    /// Let consolidation replace Spot nodes by cheaper Spot nodes. One node is replaced only if at least 15 instance types
-    /// are cheaper, as in Karpenter.
+    /// Let consolidation replace Spot nodes by cheaper Spot nodes. One node is replaced only if at least 15 instance
+    /// types are cheaper, as in Karpenter.
     #[arg(long, env = "PLIMSOLL_SPOT_TO_SPOT_CONSOLIDATION")]
     pub spot_to_spot_consolidation: bool,
 }

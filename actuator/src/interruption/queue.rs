@@ -97,18 +97,13 @@ async fn read_alone(deps: &Interruptions, state: &QueueState, received: &Notify,
         if is_empty && !is_first {
             received.notified().await;
         }
-        let result = match deps.fence.check(CLOUD_CALL) {
-            Ok(()) => receive_batch(deps, received).await,
-            Err(error) => Err(error.to_string()),
+        let result = async {
+            deps.fence.check(CLOUD_CALL).map_err(|error| error.to_string())?;
+            let messages = receive_batch(deps, received).await?;
+            is_empty = messages.is_empty();
+            process(deps, state, messages).await
         };
-        let result = match result {
-            Ok(messages) => {
-                is_empty = messages.is_empty();
-                process(deps, state, messages).await
-            }
-            Err(error) => Err(error),
-        };
-        match result {
+        match result.await {
             Ok(()) => failures = 0,
             Err(error) => {
                 let pause = FIRST_PAUSE.saturating_mul(1_u32 << failures.min(6)).min(LAST_PAUSE);

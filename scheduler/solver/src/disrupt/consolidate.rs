@@ -216,28 +216,32 @@ impl<'a> Single<'_, 'a> {
     ) -> Option<Draft<'a>> {
         let view = &self.context.pools[offer.pool];
         let may_be_spot = offer.accept.iter().any(|index| view.offering(index).capacity_type == CapacityType::Spot);
+        let is_spot_to_spot = may_be_spot && candidate.is_spot;
+        if is_spot_to_spot && !self.rules.spot_to_spot {
+            return None;
+        }
         offer.accept.retain(|index| view.price(index) < candidate.price);
-        if may_be_spot && candidate.is_spot {
-            self.keep_spot_types(view, &mut offer.accept)?;
+        if is_spot_to_spot && !keep_spot_types(view, &mut offer.accept) {
+            return None;
         }
         single_node::launch(self.context, state, offer, pod_groups)
     }
+}
 
-    /// Restricts the replacement of a Spot node to the cheapest Spot types. `None` if there are too few: replacing Spot
-    /// nodes by the cheapest type would lead to the capacity that is interrupted first. Karpenter has the same rule.
-    fn keep_spot_types(&self, view: &PoolView<'a>, accept: &mut Bits<Offering>) -> Option<()> {
-        accept.retain(|index| view.offering(index).capacity_type == CapacityType::Spot);
-        let mut types = BTreeSet::new();
-        // Cheapest first. With minValues, all types may be necessary.
-        let all = view.pool.requirements.iter().any(|requirement| requirement.min_values.is_some());
-        for index in accept.iter() {
-            if all || types.len() < SPOT_TYPES {
-                types.insert(view.offerings[index].type_index);
-            }
+/// Restricts the replacement of a Spot node to the cheapest Spot types. Returns whether there are enough: replacing Spot
+/// nodes by the cheapest type would lead to the capacity that is interrupted first. Karpenter has the same rule.
+fn keep_spot_types(view: &PoolView<'_>, accept: &mut Bits<Offering>) -> bool {
+    accept.retain(|index| view.offering(index).capacity_type == CapacityType::Spot);
+    let mut types = BTreeSet::new();
+    // Cheapest first. With minValues, all types may be necessary.
+    let all = view.pool.requirements.iter().any(|requirement| requirement.min_values.is_some());
+    for index in accept.iter() {
+        if all || types.len() < SPOT_TYPES {
+            types.insert(view.offerings[index].type_index);
         }
-        accept.retain(|index| types.contains(&view.offerings[index].type_index));
-        (self.rules.spot_to_spot && types.len() >= SPOT_TYPES).then_some(())
     }
+    accept.retain(|index| types.contains(&view.offerings[index].type_index));
+    types.len() >= SPOT_TYPES
 }
 
 /// Result of placing the pods of a removed node.

@@ -9,7 +9,7 @@ use super::{IN_SERVICE, Removal};
 use crate::input::context::SolveContext;
 use crate::input::existing_nodes::NodeView;
 use crate::place::pod_groups::{self, PodGroup};
-use crate::place::{self, Placed, State, static_pools};
+use crate::place::{self, Placed, State, limits, static_pools};
 use plimsoll_model::index::Id;
 use plimsoll_model::plan::Launch;
 use plimsoll_model::snapshot::{DisruptionReason, Node, NodePool, NodeState};
@@ -27,6 +27,10 @@ pub(super) fn remove<'a>(
     let mut order: Vec<&Candidate<'a>> = found.iter().filter(|one| one.drifted).collect();
     order.sort_by_key(|one| (!one.pods.is_empty(), !one.patient, one.disturbance, &context.nodes[one.node].node.name));
     for candidate in order {
+        // Once the budgets are used up, which is usual in a rollout, all that follows would be in vain.
+        if !removal.is_open(candidate) || !allowance.permits(context, candidate, DisruptionReason::Drifted) {
+            continue;
+        }
         if candidate.pool.replicas.is_some() {
             replace_static(context, state, allowance, removal, candidate);
             continue;
@@ -75,9 +79,8 @@ fn replace_static<'a>(
     if !static_pools::is_complete(context.snapshot, candidate.pool) {
         return;
     }
-    let own = |node: &&Id<Node>| context.nodes[**node].node.node_pool.as_ref() == Some(&candidate.pool.name);
-    let others = removal.successors.keys().filter(own).count();
-    let has_room = static_pools::room(context.snapshot, candidate.pool) > u64::try_from(others).unwrap_or(u64::MAX);
+    let others = successors_of(context, removal, candidate.pool);
+    let has_room = static_pools::room(context.snapshot, candidate.pool) > others;
     let may_go = has_room || (others == 0 && may_go_first(context, removal, candidate));
     let none = |_: &mut State| may_go.then(Placed::default);
     if removal.attempt(context, state, allowance, candidate, DisruptionReason::Drifted, none) && has_room {
@@ -86,8 +89,8 @@ fn replace_static<'a>(
 }
 
 /// Whether a drifted node may be removed before its pods have another place: its pool has no room for a node of the
-/// same size, and no other node of the pool is on its way or awaits pods. So the pods of one wave wait for capacity at a
-/// time.
+/// same size, and no other node of the pool is on its way or awaits pods. So only the pods of one wave wait for capacity
+/// at a time.
 fn may_go_first(context: &SolveContext<'_>, removal: &Removal<'_>, candidate: &Candidate<'_>) -> bool {
     let is_own = |view: &NodeView<'_>| view.node.node_pool.as_ref() == Some(&candidate.pool.name);
     let mut own = context.nodes.iter_enumerated().filter(|(_, view)| is_own(view));
@@ -100,20 +103,10 @@ fn may_go_first(context: &SolveContext<'_>, removal: &Removal<'_>, candidate: &C
 
 /// Whether the pool's limits do not allow another node of the candidate's size.
 fn is_full(context: &SolveContext<'_>, candidate: &Candidate<'_>) -> bool {
-    let (table, limits) = (&context.table, &candidate.pool.limits);
-    let own = context.nodes.iter().filter(|view| view.node.node_pool.as_ref() == Some(&candidate.pool.name));
-    let used = own.fold(vec![0_i64; table.len()], |mut used, view| {
-        used.iter_mut().zip(&view.data.usage).for_each(|(sum, amount)| *sum = sum.saturating_add(*amount));
-        used
-    });
-    let asked = &context.nodes[candidate.node].data.usage;
-    used.iter().zip(asked).enumerate().any(|(index, (used, asked))| {
-        let name = table.name(index);
-        *asked > 0 && limits.contains(name) && used.saturating_add(*asked) > limits.get(name)
-    })
+    !limits::allows(&limits::own(context, candidate.pool), &context.nodes[candidate.node].data.usage)
 }
 
-/// Gives the usage of the candidate back to the limits of its pool.
+/// Gives the usage of the candidate back to the limits of its pool, but not to CapacityQuotas.
 fn give_back(context: &SolveContext<'_>, state: &mut State, candidate: &Candidate<'_>) {
     let pool = context.pools.iter_enumerated().find(|(_, view)| view.pool.name == candidate.pool.name);
     let Some((pool, _)) = pool else { return };
@@ -122,7 +115,7 @@ fn give_back(context: &SolveContext<'_>, state: &mut State, candidate: &Candidat
         if candidate.pool.limits.contains(context.table.name(index)) { *amount } else { 0 }
     };
     let usage: Vec<i64> = usage.map(limited).collect();
-    place::limits::give(&mut state.headroom[pool], &usage);
+    limits::give(&mut state.headroom[pool], &usage);
 }
 
 /// Finds the launches of the nodes' successors. A node whose successor could not be launched stays.

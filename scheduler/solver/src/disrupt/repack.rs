@@ -116,7 +116,7 @@ impl<'s, 'a> Repack<'s, 'a> {
         })
     }
 
-    /// Whether new Spot nodes replace only On-Demand nodes, or if the rules allow it, more Spot nodes than are launched.
+    /// Whether new Spot nodes replace only On-Demand nodes, or if the rules allow it, a larger number of Spot nodes.
     /// Replacing Spot nodes one by one would lead to the capacity that is interrupted first.
     pub(super) fn is_allowed(&self, nodes: &[&Candidate<'a>], placed: &Placed<'a>) -> bool {
         let is_spot = |draft: &&Draft<'a>| {

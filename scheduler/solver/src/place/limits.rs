@@ -14,24 +14,8 @@ pub(crate) type Headroom = Vec<Option<i64>>;
 /// Headroom of each pool of the context. Free instances of capacity reservations and what is left of CapacityQuotas are
 /// the same for all pools.
 pub(crate) fn headroom(context: &SolveContext<'_>) -> IndexVec<NodePool, Headroom> {
-    let own = |view: &PoolView<'_>| {
-        let limits = context.table.vector(&view.pool.limits);
-        let mut left: Headroom = limits
-            .iter()
-            .enumerate()
-            .map(|(index, limit)| view.pool.limits.contains(context.table.name(index)).then_some(*limit))
-            .collect();
-        if left.iter().all(Option::is_none) {
-            return left;
-        }
-        for node in context.nodes.iter().filter(|one| one.node.node_pool.as_ref() == Some(&view.pool.name)) {
-            let used = left.iter_mut().zip(&node.data.usage);
-            used.for_each(|(room, used)| *room = room.map(|room| room.saturating_sub(*used)));
-        }
-        left
-    };
     let with_shared = |view: &PoolView<'_>| {
-        let mut left = own(view);
+        let mut left = own(context, view.pool);
         for (place, free) in &context.reservations {
             left.get_mut(*place).into_iter().for_each(|left| *left = Some(*free));
         }
@@ -45,6 +29,20 @@ pub(crate) fn headroom(context: &SolveContext<'_>) -> IndexVec<NodePool, Headroo
         left
     };
     context.pools.iter().map(with_shared).collect()
+}
+
+/// What a pool's own limits leave, as in [`Headroom`].
+pub(crate) fn own(context: &SolveContext<'_>, pool: &NodePool) -> Headroom {
+    let limits = context.table.vector(&pool.limits);
+    let limit = |(index, limit): (usize, &i64)| pool.limits.contains(context.table.name(index)).then_some(*limit);
+    let mut left: Headroom = limits.iter().enumerate().map(limit).collect();
+    if left.iter().all(Option::is_none) {
+        return left;
+    }
+    for node in context.nodes.iter().filter(|one| one.node.node_pool.as_ref() == Some(&pool.name)) {
+        take(&mut left, &node.data.usage, 1);
+    }
+    left
 }
 
 /// Tells the other pools what `pool` has left of capacity reservations and CapacityQuotas, which they share.
