@@ -27,7 +27,7 @@ pub(crate) struct Args {
     /// List the scenarios and exit.
     #[arg(long)]
     list: bool,
-    /// Keep the work folder with the logs of all processes after success too.
+    /// Keep the work folder of a scenario, with the logs of all processes, after success too.
     #[arg(long)]
     keep: bool,
     /// Work folder (default: a new folder in the system's temporary folder). The path must be short, because it
@@ -85,20 +85,26 @@ pub(crate) fn run(args: Args) -> Result<()> {
     say(&format!("logs are in {}", folder.display()));
     let mut outcomes = Vec::new();
     for scenario in chosen {
-        let mut outcome = play(&context, scenario, &folder.join(scenario.name))?;
+        let mut attempt = folder.join(scenario.name);
+        let mut outcome = play(&context, scenario, &attempt)?;
         for number in 1..=again {
             if outcome.result.is_ok() {
                 break;
             }
             say(&format!("{}: once more", scenario.name));
-            outcome = play(&context, scenario, &folder.join(format!("{}-{number}", scenario.name)))?;
+            attempt = folder.join(format!("{}-{number}", scenario.name));
+            outcome = play(&context, scenario, &attempt)?;
+        }
+        if temporary && !keep && outcome.result.is_ok() {
+            // All scenarios together write more than 1 GB, mostly etcd's: a small disk would be full.
+            remove(&attempt)?;
         }
         outcomes.push(outcome);
     }
     let failed = outcomes.iter().filter(|o| o.result.is_err()).count();
     summary(&outcomes, ec2_seed)?;
     if temporary && !keep && failed == 0 {
-        std::fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
+        remove(&folder)?;
     }
     if failed > 0 {
         bail!("{failed} of {} scenarios failed; logs are in {}", outcomes.len(), folder.display());
@@ -135,6 +141,10 @@ fn work_folder(dir: Option<PathBuf>) -> Result<(PathBuf, bool)> {
     }
 }
 
+fn remove(folder: &Path) -> Result<()> {
+    std::fs::remove_dir_all(folder).with_context(|| format!("removing {}", folder.display()))
+}
+
 fn play(context: &Context, scenario: &'static Scenario, dir: &Path) -> Result<Outcome> {
     say(&format!("{}: {}", scenario.name, scenario.shows));
     let begun = Instant::now();
@@ -144,7 +154,8 @@ fn play(context: &Context, scenario: &'static Scenario, dir: &Path) -> Result<Ou
         cluster: scenario.cluster,
         installed: scenario.installed,
         replicas: if scenario.plimsoll == Plimsoll::Running { REPLICAS } else { 0 },
-        boot_delay: Duration::ZERO,
+        boot_delay: Some(Duration::ZERO),
+        control_plane: &[],
         ec2_seed: context.ec2_seed,
         say: |_| (),
     };
