@@ -29,6 +29,7 @@ mod requests;
 pub mod rollout;
 mod selectors;
 mod shapes;
+pub mod trim;
 mod volumes;
 
 pub use builder::{Builder, Built};

@@ -1,7 +1,7 @@
 //! Kubernetes watches that keep the index current.
 
 use crate::facts::Facts;
-use crate::index::{Indexed, ObjectKind};
+use crate::index::{self, Indexed, ObjectKind};
 use crate::metrics::WatcherMetrics;
 use futures::{StreamExt, TryStreamExt, future::join_all};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
@@ -135,7 +135,8 @@ impl Feed {
     fn handle_event<K: Indexed>(&self, event: Event<DeserializeGuard<K>>, list: &mut Vec<K>) -> bool {
         match event {
             Event::Init => list.clear(),
-            Event::InitApply(object) => list.extend(self.parsed(object)),
+            // Simplified at once: a list of whole pods takes several times the memory of the index.
+            Event::InitApply(object) => list.extend(self.parsed(object).map(index::simplified)),
             Event::InitDone => {
                 let objects = std::mem::take(list);
                 self.facts.change_index(|index| index.reset(objects));

@@ -44,8 +44,8 @@ impl Index {
     }
 
     /// Inserts or replaces an object. Returns whether anything relevant changed.
-    pub fn apply<K: Indexed>(&mut self, mut object: K) -> bool {
-        remove_noise(&mut object);
+    pub fn apply<K: Indexed>(&mut self, object: K) -> bool {
+        let object = simplified(object);
         let positions = self.positions.entry(K::KIND).or_default();
         let list = K::list(&mut self.store);
         match positions.get(&key(object.meta())).and_then(|position| list.get_mut(*position)) {
@@ -133,9 +133,10 @@ fn key(metadata: &ObjectMeta) -> Key {
 }
 
 /// Clears fields that change often but are irrelevant here. This saves memory and avoids needless snapshots.
-fn remove_noise<K: Indexed>(object: &mut K) {
+pub(crate) fn simplified<K: Indexed>(mut object: K) -> K {
     let metadata = object.meta_mut();
     metadata.managed_fields = None;
     metadata.resource_version = None;
     object.simplify();
+    object
 }

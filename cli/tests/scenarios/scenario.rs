@@ -50,6 +50,7 @@ impl Scenario {
             (Ok(answer), true) => {
                 check::check(answer, &self.header.expect, &mut faults);
                 self.shuffled(answer, &mut faults)?;
+                self.trimmed(answer, &mut faults)?;
                 answer.table()
             }
             (Ok(answer), false) => {
@@ -105,6 +106,25 @@ impl Scenario {
         let other = self.plan(|| manifests::read(&[PathBuf::from("-")], &mut text.as_bytes()))?;
         if bytes(answer) != bytes(&other) {
             faults.push(format!("another order of the documents gives another plan:\n{}", other.table()));
+        }
+        Ok(())
+    }
+
+    /// Checks that the fields that the services drop from pods do not matter.
+    fn trimmed(&self, answer: &Answer, faults: &mut Vec<String>) -> Result<(), String> {
+        let other = self.plan(|| {
+            let mut manifests = manifests::read(&self.paths, &mut std::io::empty())?;
+            for pod in &mut manifests.objects.pods {
+                plimsoll_snapshot::trim::pod(Arc::make_mut(pod));
+            }
+            Ok(manifests)
+        })?;
+        if answer.snapshot != other.snapshot {
+            faults.push("pods without the fields that the services drop give another snapshot".to_owned());
+        }
+        if bytes(answer) != bytes(&other) {
+            faults
+                .push(format!("pods without the fields that the services drop give another plan:\n{}", other.table()));
         }
         Ok(())
     }

@@ -5,8 +5,7 @@ use super::owners::OwnerPods;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
-    Container, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplate, PodTemplateSpec,
-    ReplicationController,
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplate, PodTemplateSpec, ReplicationController,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -149,6 +148,10 @@ impl Simplify for StorageClass {}
 impl Simplify for CSINode {}
 
 impl Simplify for Pod {
+    fn simplify(&mut self) {
+        plimsoll_snapshot::trim::pod(self);
+    }
+
     fn count(owners: &mut OwnerPods, before: Option<&Self>, after: Option<&Self>) {
         owners.replace(before, after);
     }
@@ -226,13 +229,7 @@ fn retain_scheduling_fields(template: &mut PodTemplateSpec) {
     let Some(spec) = &mut template.spec else { return };
     (spec.volumes, spec.security_context, spec.image_pull_secrets, spec.dns_config) = (None, None, None, None);
     for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
-        *container = Container {
-            name: std::mem::take(&mut container.name),
-            ports: container.ports.take(),
-            resources: container.resources.take(),
-            restart_policy: container.restart_policy.take(),
-            ..Container::default()
-        };
+        plimsoll_snapshot::trim::container(container);
     }
 }
 

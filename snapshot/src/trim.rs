@@ -1,0 +1,148 @@
+//! Drops what plans do not depend on from pods that are kept in memory. A large cluster has 100,000 pods, and most of a
+//! pod's size is environment, probes, projected volumes and the status of its containers.
+
+use crate::requests;
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus};
+
+/// Written by kubectl; contains the whole object again.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// Conditions that a plan, an explanation or a metric depends on.
+const CONDITIONS: [&str; 2] = ["PodScheduled", "Ready"];
+
+/// Drops the fields of a pod that no plan depends on, and everything that may contain secrets. The snapshot of the
+/// trimmed pod is that of the whole pod. `metadata.managedFields` is not changed.
+pub fn pod(pod: &mut Pod) {
+    let resized = pod.spec.as_ref().is_some_and(|spec| requests::resized(pod, spec).is_some());
+    pod.metadata.generate_name = None;
+    if let Some(annotations) = &mut pod.metadata.annotations {
+        annotations.remove(LAST_APPLIED);
+    }
+    if let Some(spec) = &mut pod.spec {
+        trim_spec(spec);
+    }
+    if let Some(status) = &mut pod.status {
+        trim_status(status, resized);
+    }
+}
+
+/// Drops the fields of a container that no plan depends on.
+pub fn container(container: &mut Container) {
+    let mut ports = container.ports.take();
+    if let Some(ports) = &mut ports {
+        ports.retain(|port| port.host_port.is_some_and(|port| port != 0));
+        ports.shrink_to_fit();
+    }
+    *container = Container {
+        name: std::mem::take(&mut container.name),
+        ports: ports.filter(|ports| !ports.is_empty()),
+        resources: container.resources.take(),
+        restart_policy: container.restart_policy.take(),
+        ..Container::default()
+    };
+}
+
+fn trim_spec(spec: &mut PodSpec) {
+    for one in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
+        container(one);
+    }
+    spec.containers.shrink_to_fit();
+    if let Some(volumes) = &mut spec.volumes {
+        volumes.retain(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some());
+        volumes.shrink_to_fit();
+    }
+    spec.volumes.take_if(|volumes| volumes.is_empty());
+    spec.tolerations.iter_mut().for_each(Vec::shrink_to_fit);
+    (spec.ephemeral_containers, spec.host_aliases, spec.image_pull_secrets) = (None, None, None);
+    (spec.dns_config, spec.dns_policy, spec.security_context) = (None, None, None);
+    (spec.service_account, spec.service_account_name, spec.subdomain) = (None, None, None);
+}
+
+/// `resized` says that the kubelet has allocated more to a container than it requests.
+fn trim_status(status: &mut PodStatus, resized: bool) {
+    let allocated = |statuses: &mut Option<Vec<ContainerStatus>>| {
+        statuses.take_if(|_| !resized);
+        for status in statuses.iter_mut().flatten() {
+            *status = ContainerStatus {
+                name: std::mem::take(&mut status.name),
+                allocated_resources: status.allocated_resources.take(),
+                resources: status.resources.take(),
+                ..ContainerStatus::default()
+            };
+        }
+    };
+    allocated(&mut status.container_statuses);
+    allocated(&mut status.init_container_statuses);
+    if let Some(conditions) = &mut status.conditions {
+        conditions.retain(|condition| CONDITIONS.contains(&condition.type_.as_str()));
+        conditions.shrink_to_fit();
+    }
+    *status = PodStatus {
+        phase: status.phase.take(),
+        conditions: status.conditions.take(),
+        nominated_node_name: status.nominated_node_name.take(),
+        start_time: status.start_time.take(),
+        reason: status.reason.take(),
+        container_statuses: status.container_statuses.take(),
+        init_container_statuses: status.init_container_statuses.take(),
+        ..PodStatus::default()
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn trimmed(pod: Value) -> Value {
+        let mut pod: Pod = serde_json::from_value(pod).unwrap();
+        super::pod(&mut pod);
+        serde_json::to_value(pod).unwrap()
+    }
+
+    #[test]
+    fn a_pod_keeps_what_decides_where_it_runs_and_loses_its_environment() {
+        let pod = json!({
+            "metadata": {"name": "web", "generateName": "web-", "annotations": {"a": "b", LAST_APPLIED: "{}"}},
+            "spec": {
+                "containers": [{"name": "app", "image": "web:1", "env": [{"name": "TOKEN", "value": "secret"}],
+                    "resources": {"requests": {"cpu": "1"}},
+                    "ports": [{"containerPort": 80, "hostPort": 80}, {"containerPort": 9090}]}],
+                "initContainers": [{"name": "proxy", "restartPolicy": "Always", "ports": [{"containerPort": 15001}],
+                    "resources": {"requests": {"memory": "1Gi"}}}],
+                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+                    {"name": "kube-api-access", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}],
+                "serviceAccountName": "web", "nodeName": "n",
+            },
+            "status": {"phase": "Running", "hostIP": "10.0.0.1",
+                "conditions": [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": "True"}],
+                "containerStatuses": [{"name": "app", "image": "web:1", "imageID": "i", "ready": true, "restartCount": 0,
+                    "allocatedResources": {"cpu": "1"}}]},
+        });
+        let expected = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "web", "annotations": {"a": "b"}},
+            "spec": {
+                "containers": [{"name": "app", "resources": {"requests": {"cpu": "1"}},
+                    "ports": [{"containerPort": 80, "hostPort": 80}]}],
+                "initContainers": [{"name": "proxy", "restartPolicy": "Always",
+                    "resources": {"requests": {"memory": "1Gi"}}}],
+                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+                "nodeName": "n",
+            },
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        assert_eq!(trimmed(pod), expected);
+    }
+
+    #[test]
+    fn what_the_kubelet_has_allocated_is_kept_during_a_resize() {
+        let pod = json!({
+            "metadata": {"name": "web"},
+            "spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "1"}}}]},
+            "status": {"containerStatuses": [{"name": "app", "image": "web:1", "imageID": "i", "ready": true,
+                "restartCount": 3, "allocatedResources": {"cpu": "2"}}]},
+        });
+        let kept = &trimmed(pod)["status"]["containerStatuses"][0];
+        assert_eq!((&kept["allocatedResources"], &kept["restartCount"]), (&json!({"cpu": "2"}), &json!(0)));
+    }
+}
