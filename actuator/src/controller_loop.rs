@@ -4,6 +4,7 @@
 use crate::fencing::{CLUSTER_CALL, Fence};
 use crate::io::WriteError;
 use crate::metrics::reconciles::ControllerMetrics;
+use crate::pacing::pause_after;
 use crate::stores::{Stores, WatchedKind};
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -107,14 +108,18 @@ pub(crate) async fn run<Input, Work>(
         // Keep the state of objects that are gone until their reconciler has ended.
         next_states.extend(states.into_iter().filter(|(_, state)| state.busy));
         states = next_states;
+        let pause = pause_after(now.elapsed());
         changed = tokio::select! {
             biased;
             () = stop.cancelled() => return,
             () = changes.next() => {
-                tokio::time::sleep(COALESCE).await;
+                tokio::time::sleep(COALESCE.max(pause)).await;
                 true
             }
             Some(done) = running.join_next_with_id() => {
+                if !pause.is_zero() {
+                    tokio::time::sleep(pause).await;
+                }
                 let mut done = Some(done);
                 // Handle all tasks that have ended in one pass, since each pass lists all objects.
                 while let Some(ended) = done {

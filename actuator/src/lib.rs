@@ -27,6 +27,7 @@ pub mod node_class;
 pub mod node_pool_status;
 mod nodes;
 pub mod nomination;
+mod pacing;
 mod pods;
 pub mod ports;
 pub mod removal;

@@ -207,7 +207,7 @@ impl Nominator {
     /// Computes the writes that are due: withdrawals first, then nominations in order of nodes.
     fn due_writes(&mut self, deps: &Nominations) -> Vec<NominationWrite> {
         let now = deps.clock.timestamp();
-        let pods = deps.stores.pods.state();
+        let pods = deps.stores.pods.unbound();
         let waiting: BTreeMap<PodUid, Arc<Pod>> =
             pods.into_iter().filter(|pod| step::is_waiting(pod)).map(|pod| (PodUid(pods::uid(&pod)), pod)).collect();
         deps.placements.retain(|uid| waiting.contains_key(uid), now);

@@ -1,11 +1,13 @@
 //! The watch cache: one watch per kind, and a signal that fires when any of them shows a change.
 
+mod index;
 mod trim;
 mod view;
 
-pub use view::CachedObjects;
+pub use view::{CachedObjects, Cursor, Delta};
 
 use futures::StreamExt;
+use index::Indexed;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::WatchStreamExt;
@@ -263,7 +265,7 @@ pub(crate) fn instance_id(provider_id: &str) -> Option<&str> {
 /// Keeps one view up to date for ever. The watcher lists again after errors, with back-off.
 async fn reflect<K>(api: Api<K>, mut writer: Writer<K>, kind: WatchedKind, state: Arc<WatchState>)
 where
-    K: Trim + Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    K: Trim + Indexed + Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
     let events = watcher(api, watcher::Config::default()).backoff(Pauses::default()).modify(Trim::trim);
     let mut events = std::pin::pin!(events);

@@ -22,7 +22,6 @@ use crate::io::{CloudCalls, CloudReads, ObjectPart, UpdateResult, WriteError, Wr
 use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::nodes;
-use crate::pods;
 use crate::settings::Settings;
 use crate::state::zonal_shifts::ZonalShifts;
 use crate::stores::{Stores, WatchedKind, instance_id, provider_id};
@@ -35,7 +34,7 @@ use plimsoll_api::condition::node_claim::{CONDITIONS, DRAINED, INSTANCE_TERMINAT
 use plimsoll_api::condition::{self, Moment, Status};
 use plimsoll_model::names::{TERMINATION_FINALIZER, annotation, label};
 use plimsoll_runtime::clock::Clock;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -112,36 +111,20 @@ pub async fn run(deps: Termination, stop: CancellationToken) {
 }
 
 fn candidates(deps: &Termination) -> Vec<Candidate<TerminatingClaim>> {
-    let nodes = deps.stores.nodes_by_provider();
     let is_ours = |node: &Node| node.finalizers().iter().any(|name| name == TERMINATION_FINALIZER);
-    let mut terminating: Vec<TerminatingClaim> = Vec::new();
-    for claim in deps.stores.claims.state() {
-        let nodes = provider_id(&claim).and_then(|id| nodes.get(id)).cloned().unwrap_or_default();
-        let node_deleted = nodes.iter().any(|node| node.metadata.deletion_timestamp.is_some() && is_ours(node));
-        if claim.metadata.deletion_timestamp.is_some() || node_deleted {
-            terminating.push(TerminatingClaim { claim, nodes, pods: Vec::new() });
-        }
-    }
-    if terminating.is_empty() {
-        return Vec::new();
-    }
-    let names: BTreeSet<String> =
-        terminating.iter().flat_map(|subject| &subject.nodes).map(|node| node.name_any()).collect();
-    let mut by_node: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();
-    for pod in deps.stores.pods.state() {
-        if let Some(name) = pods::node_name(&pod).filter(|name| names.contains(*name)) {
-            by_node.entry(name.to_owned()).or_default().push(pod);
-        }
-    }
-    for pods in by_node.values_mut() {
-        pods.sort_by_key(|pod| pods::full_name(pod));
-    }
-    let with_pods = terminating.into_iter().map(|mut subject| {
-        let own_pods = subject.nodes.iter().filter_map(|node| by_node.get(&node.name_any()));
-        subject.pods = own_pods.flatten().cloned().collect();
-        Candidate { key: subject.claim.name_any(), version: None, input: subject }
+    let nodes = deps.stores.nodes.state();
+    let deleted = nodes.iter().filter(|node| node.metadata.deletion_timestamp.is_some() && is_ours(node));
+    let deleted: BTreeSet<&str> = deleted.filter_map(|node| node.spec.as_ref()?.provider_id.as_deref()).collect();
+    let claims = deps.stores.claims.state().into_iter().filter(|claim| {
+        let node_deleted = provider_id(claim).is_some_and(|id| deleted.contains(id));
+        claim.metadata.deletion_timestamp.is_some() || node_deleted
     });
-    with_pods.collect()
+    let candidate = |claim: Arc<NodeClaim>| {
+        let nodes = provider_id(&claim).map(|id| deps.stores.nodes.with_provider_id(id)).unwrap_or_default();
+        let pods = nodes.iter().flat_map(|node| deps.stores.pods.on_node(&node.name_any())).collect();
+        Candidate { key: claim.name_any(), version: None, input: TerminatingClaim { claim, nodes, pods } }
+    };
+    claims.map(candidate).collect()
 }
 
 async fn reconcile(deps: Termination, shared: Arc<Shared>, subject: TerminatingClaim) -> Result<Requeue, WriteError> {

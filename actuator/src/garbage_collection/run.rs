@@ -13,7 +13,6 @@ use crate::state::absence::Absence;
 use crate::state::instances::ListedInstances;
 use crate::state::zonal_shifts::{ZonalShifts, shifted_zone};
 use crate::stores::Stores;
-use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::{annotation as key, tag};
 use plimsoll_model::time::Timestamp;
@@ -179,8 +178,7 @@ async fn terminate(deps: &GarbageCollector, instance: &Instance) {
         Err(error) => return tracing::warn!(instance = instance.id, %error, "instance not terminated"),
     }
     let id = instance.provider_id();
-    let is_its = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()) == Some(id.as_str());
-    if let Some(node) = deps.stores.nodes.find(is_its)
+    if let Some(node) = deps.stores.nodes.with_provider_id(&id).first()
         && let Err(error) = deps.writes.delete(node.as_ref(), None).await
     {
         tracing::warn!(node = node.metadata.name, %error, "Node not deleted");
@@ -220,13 +218,13 @@ async fn collect_claims(
 
 fn facts(deps: &GarbageCollector, claim: &NodeClaim, instance: Absence) -> ClaimFacts {
     let provider_id = claim.status.as_ref().and_then(|status| status.provider_id.as_deref());
-    let is_its = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()) == provider_id;
+    let nodes = provider_id.map(|id| deps.stores.nodes.with_provider_id(id)).unwrap_or_default();
     let created = claim.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
     ClaimFacts {
         attempted: true,
         has_provider_id: true,
         of_older_epoch: epoch_of(claim).is_some_and(|epoch| epoch < deps.fence.epoch()),
-        node_ready: deps.stores.nodes.find(is_its).is_some_and(|node| nodes::is_ready(&node)),
+        node_ready: nodes.first().is_some_and(|node| nodes::is_ready(node)),
         created: Timestamp(created),
         instance,
     }

@@ -10,7 +10,6 @@ use crate::io::{ObjectPart, WriteError};
 use crate::pods;
 use crate::state::insufficient_capacity::Key;
 use crate::stores::provider_id;
-use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON};
@@ -18,7 +17,6 @@ use plimsoll_api::condition::{Moment, Status};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::{annotation, label};
 use plimsoll_model::time::Timestamp;
-use std::sync::Arc;
 
 /// Urgency of the drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,8 +104,8 @@ pub(super) async fn mark_and_delete(
     }
     deps.writes.delete(claim, None).await?;
     let node = claim.status.as_ref().and_then(|status| status.node_name.as_deref());
-    let moves = |pod: &&Arc<Pod>| pods::node_name(pod) == node && pods::is_reschedulable(pod);
-    let pods = node.map_or(0, |_| deps.stores.pods.state().iter().filter(moves).count());
+    let on_node = node.map(|node| deps.stores.pods.on_node(node)).unwrap_or_default();
+    let pods = on_node.iter().filter(|pod| pods::is_reschedulable(pod)).count();
     deps.metrics.claims.disrupted(claim, kind, None, pods);
     let name = claim.name_any();
     deps.ledger.with(|ledger| ledger.deleting(&name));

@@ -11,10 +11,13 @@ use kube::api::ListParams;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watch_object};
 use plimsoll_api::NodeClaim;
+use std::time::Duration;
 
-/// NodeClaims per page. Some carry a launch request of tens of kilobytes, so that a page stays within a few megabytes and
-/// [`CLUSTER_CALL`].
+/// NodeClaims per page. Some carry a launch request of tens of kilobytes, so that a page stays within a few megabytes.
 const PAGE_SIZE: u32 = 500;
+/// Timeout of a page. Longer than [`CLUSTER_CALL`], because a new leader can do nothing without the list, and the API
+/// server of a large cluster may be busy with the lists of a process that starts at the same time.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum number of pages: four times the nodes that Kubernetes supports in one cluster.
 const MAX_PAGES: usize = 40;
 
@@ -22,8 +25,8 @@ const MAX_PAGES: usize = 40;
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// No response within the timeout.
-    #[error("no response within {CLUSTER_CALL:?}")]
-    TimedOut,
+    #[error("no response within {0:?}")]
+    TimedOut(Duration),
     /// More objects than any cluster has.
     #[error("list is still incomplete after {0} objects")]
     TooMany(usize),
@@ -60,7 +63,7 @@ impl Reads {
         let mut claims = Vec::new();
         let mut page = ListParams::default().limit(PAGE_SIZE);
         for _ in 0..MAX_PAGES {
-            let list = within_deadline(api.list(&page)).await?;
+            let list = within(PAGE_TIMEOUT, api.list(&page)).await?;
             claims.extend(list.items.into_iter().filter(|claim| claim.spec.node_class_ref.is_ec2_node_class()));
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
@@ -98,5 +101,9 @@ impl Reads {
 }
 
 async fn within_deadline<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, ReadError> {
-    Ok(tokio::time::timeout(CLUSTER_CALL, call).await.map_err(|_| ReadError::TimedOut)??)
+    within(CLUSTER_CALL, call).await
+}
+
+async fn within<T>(timeout: Duration, call: impl Future<Output = kube::Result<T>>) -> Result<T, ReadError> {
+    Ok(tokio::time::timeout(timeout, call).await.map_err(|_| ReadError::TimedOut(timeout))??)
 }

@@ -8,8 +8,9 @@ mod verdicts;
 
 use crate::events::Recorder;
 use crate::ledger::handle::LedgerHandle;
+use crate::pacing::pause_after;
 use crate::rollout;
-use crate::stores::{Stores, WatchedKind};
+use crate::stores::{Cursor, Delta, Stores, WatchedKind};
 use plimsoll_runtime::clock::Clock;
 pub use quotas::refresh as refresh_quotas;
 pub use seeds::seed;
@@ -17,10 +18,10 @@ pub use seeds::seed;
 use super::{ClaimSeed, PoolFacts, Subject};
 use crate::clock::Timestamped;
 use k8s_openapi::api::core::v1::Pod;
-use nodes::NodeFacts;
+use nodes::NodesSeen;
 use plimsoll_api::budget::DisruptionReason as BudgetReason;
 use plimsoll_api::{NodeClaim, NodePool, condition};
-use plimsoll_model::identity::{NodeName, NodePoolName, PodUid};
+use plimsoll_model::identity::{NodePoolName, PodUid};
 use plimsoll_model::quantity::parse_resources;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_model::time::{Millis, Timestamp};
@@ -29,13 +30,16 @@ use quotas::InvalidQuotas;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use verdicts::SchedulingVerdict;
 
 /// Delay that coalesces bursts of changes.
 const COALESCE: Duration = Duration::from_millis(20);
-/// Interval of a full pass, since reservations expire and budgets open by time alone.
+/// Interval of a pass without a change, since reservations expire and budgets open by time alone.
 const TICK: Duration = Duration::from_secs(10);
+/// Interval at which all claims are read: as [`TICK`], so that a pass without a change reads all of them.
+const FULL_READ: Millis = Millis::from_seconds(10);
 
 /// Bound on the lag of the watch cache behind the end of a claim. A claim that is still seen after this time was given
 /// up by mistake: its write had succeeded, but the response was lost.
@@ -64,7 +68,14 @@ pub struct Feed {
     unreadable: BTreeMap<String, ClaimSeed>,
     /// Reserved pods.
     pods: BTreeMap<PodUid, ReservedPod>,
-    nodes: BTreeMap<NodeName, NodeFacts>,
+    nodes: NodesSeen,
+    /// How far changes of claims and Nodes are read.
+    claims_read: Cursor,
+    nodes_read: Cursor,
+    /// When all claims were read.
+    all_read: Option<Timestamp>,
+    /// Claims by the name of their Node.
+    by_node: BTreeMap<String, String>,
     pools: BTreeSet<NodePoolName>,
     preferences: Preferences,
     invalid_quotas: InvalidQuotas,
@@ -93,116 +104,168 @@ pub async fn run(deps: Sources, stop: CancellationToken) {
     ];
     let mut changes = deps.stores.changes(&kinds);
     loop {
+        let began = Instant::now();
         feed.pass(&deps);
+        let pause = COALESCE.max(pause_after(began.elapsed()));
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
             () = changes.next() => {}
             () = tokio::time::sleep(TICK) => {}
         }
-        tokio::time::sleep(COALESCE).await;
+        tokio::time::sleep(pause).await;
     }
 }
 
 impl Feed {
-    /// Runs one pass over all sources.
+    /// Runs one pass over what changed in all sources.
     pub fn pass(&mut self, deps: &Sources) {
         // A pool that is known may launch, so its quotas must be known before.
         self.invalid_quotas.report(quotas::refresh(deps));
         refresh_pools(deps, &mut self.pools);
         self.claims(deps);
-        let pods = deps.stores.pods.state();
-        self.pods(deps, &pods);
-        self.nodes(deps, &pods);
-        self.preferences.check(deps, &pods);
+        self.pods(deps);
+        self.nodes(deps);
+        self.preferences.check(deps);
     }
 
+    /// Records changed claims, and claims of changed Nodes. Reads all of them once per [`TICK`], because the ledger
+    /// itself also changes: a claim that it gave up by mistake is adopted again.
     fn claims(&mut self, deps: &Sources) {
-        let claims = deps.stores.claims.state();
         let now = deps.clock.timestamp();
+        let claims = deps.stores.claims.changes(&mut self.claims_read);
+        let nodes = deps.stores.nodes.changes(&mut self.nodes_read);
+        let is_due = self.all_read.is_none_or(|last| now.since(last) >= FULL_READ);
+        let (Delta::Changed(claims), Delta::Changed(nodes), false) = (claims, nodes, is_due) else {
+            self.all_read = Some(now);
+            self.all_claims(deps, now);
+            return;
+        };
+        let mut names: BTreeSet<String> = claims.into_iter().map(|(key, _)| key.1.clone()).collect();
+        names.extend(nodes.iter().filter_map(|(key, _)| self.by_node.get(&key.1).cloned()));
+        names.extend(self.unknown.keys().chain(self.unreadable.keys()).cloned());
+        for name in names {
+            match deps.stores.claims.get(&name) {
+                Some(claim) => self.claim(deps, &name, &claim, now),
+                None => self.gone(deps, &name),
+            }
+        }
+        self.forget_resolved(deps);
+    }
+
+    fn all_claims(&mut self, deps: &Sources, now: Timestamp) {
+        let claims = deps.stores.claims.state();
         let mut present = BTreeSet::new();
         for claim in &claims {
             let name = claim.metadata.name.as_deref().unwrap_or_default();
-            let node = seeds::node_name(claim).and_then(|node| deps.stores.nodes.get(node));
-            let seed = || seed(claim, node.as_deref());
             present.insert(name.to_owned());
-            let (is_recorded, unreadable) = deps.ledger.read(|ledger| (ledger.knows(name), ledger.is_unreadable(name)));
-            if !is_recorded {
-                // A claim that was seen before but is unknown to the ledger is gone. The watch cache lags, but not for
-                // long.
-                let since = *self.unknown.entry(name.to_owned()).or_insert(now);
-                if self.claims.contains(name) && since.plus(LAG) > now {
-                    continue;
-                }
-                adopt(deps, &seed());
-            } else if unreadable {
-                // The annotations may have been repaired.
-                let seed = seed();
-                if self.unreadable.get(name) != Some(&seed) {
-                    adopt(deps, &seed);
-                    self.unreadable.insert(name.to_owned(), seed);
-                }
+            self.claim(deps, name, claim, now);
+        }
+        let gone: Vec<String> = self.claims.difference(&present).cloned().collect();
+        for name in gone {
+            self.gone(deps, &name);
+        }
+        self.by_node.retain(|_, claim| present.contains(claim));
+        self.forget_resolved(deps);
+    }
+
+    fn claim(&mut self, deps: &Sources, name: &str, claim: &NodeClaim, now: Timestamp) {
+        let node_name = seeds::node_name(claim);
+        let node = node_name.and_then(|node| deps.stores.nodes.get(node));
+        if let Some(node) = node_name
+            && self.by_node.get(node).is_none_or(|known| known != name)
+        {
+            self.by_node.insert(node.to_owned(), name.to_owned());
+        }
+        let was_seen = self.claims.contains(name);
+        let seed = || seed(claim, node.as_deref());
+        let (is_recorded, unreadable) = deps.ledger.read(|ledger| (ledger.knows(name), ledger.is_unreadable(name)));
+        if !is_recorded {
+            // A claim that was seen before but is unknown to the ledger is gone. The watch cache lags, but not for
+            // long.
+            let since = *self.unknown.entry(name.to_owned()).or_insert(now);
+            if was_seen && since.plus(LAG) > now {
+                return;
             }
-            let has_changed = deps.ledger.read(|ledger| {
-                ledger.claim(name).is_some_and(|view| seeds::has_changed(&view, claim, node.as_deref()))
-            });
-            if has_changed {
-                let seed = seed();
-                deps.ledger.with(|ledger| {
-                    if let Some(node) = seed.node {
-                        ledger.node_of(name, node);
-                    }
-                    if let Some(capacity) = seed.capacity {
-                        ledger.launched(name, capacity);
-                    }
-                    ledger.labelled(name, seed.labels);
-                    if let Some(price) = claim.price() {
-                        ledger.priced(name, price);
-                    }
-                    if seed.initialized {
-                        ledger.initialized(name, now);
-                    }
-                    if seed.deleting {
-                        ledger.deleting(name);
-                    }
-                    if seed.terminating {
-                        ledger.terminating(name);
-                    }
-                });
+            adopt(deps, &seed());
+        } else if unreadable {
+            // The annotations may have been repaired.
+            let seed = seed();
+            if self.unreadable.get(name) != Some(&seed) {
+                adopt(deps, &seed);
+                self.unreadable.insert(name.to_owned(), seed);
             }
         }
-        for gone in self.claims.difference(&present) {
-            deps.ledger.not_launching(gone);
-            if deps.ledger.read(|ledger| ledger.knows(gone)) {
-                deps.ledger.with(|ledger| ledger.gone(gone));
-            }
+        if !was_seen {
+            self.claims.insert(name.to_owned());
         }
-        self.unknown.retain(|claim, _| present.contains(claim) && !deps.ledger.read(|ledger| ledger.knows(claim)));
+        let has_changed = deps
+            .ledger
+            .read(|ledger| ledger.claim(name).is_some_and(|view| seeds::has_changed(&view, claim, node.as_deref())));
+        if !has_changed {
+            return;
+        }
+        let seed = seed();
+        deps.ledger.with(|ledger| {
+            if let Some(node) = seed.node {
+                ledger.node_of(name, node);
+            }
+            if let Some(capacity) = seed.capacity {
+                ledger.launched(name, capacity);
+            }
+            ledger.labelled(name, seed.labels);
+            if let Some(price) = claim.price() {
+                ledger.priced(name, price);
+            }
+            if seed.initialized {
+                ledger.initialized(name, now);
+            }
+            if seed.deleting {
+                ledger.deleting(name);
+            }
+            if seed.terminating {
+                ledger.terminating(name);
+            }
+        });
+    }
+
+    /// Records that the watch cache no longer has a claim that it had.
+    fn gone(&mut self, deps: &Sources, name: &str) {
+        self.unknown.remove(name);
+        if !self.claims.remove(name) {
+            return;
+        }
+        deps.ledger.not_launching(name);
+        if deps.ledger.read(|ledger| ledger.knows(name)) {
+            deps.ledger.with(|ledger| ledger.gone(name));
+        }
+    }
+
+    /// Forgets claims that the ledger knows and can read again.
+    fn forget_resolved(&mut self, deps: &Sources) {
+        self.unknown.retain(|claim, _| !deps.ledger.read(|ledger| ledger.knows(claim)));
         self.unreadable.retain(|claim, _| deps.ledger.read(|ledger| ledger.is_unreadable(claim)));
-        self.claims = present;
     }
 
     /// Ends the reservations of pods that were bound, are gone, or were refused by kube-scheduler again.
-    fn pods(&mut self, deps: &Sources, pods: &[Arc<Pod>]) {
+    fn pods(&mut self, deps: &Sources) {
         let reserved: BTreeMap<PodUid, bool> = deps.ledger.read(|ledger| {
             let in_service = |claim: &str| ledger.claim(claim).is_some_and(|view| view.initialized);
             ledger.reservations().map(|(pod, claim)| (pod.clone(), in_service(claim))).collect()
         });
         let (mut present, mut released, mut marked) = (BTreeMap::new(), Vec::new(), Vec::new());
-        // Usually nothing is reserved, while there may be many pods.
-        for pod in pods.iter().filter(|_| !reserved.is_empty()) {
-            let Some(uid) = pod.metadata.uid.clone().map(PodUid) else { continue };
-            let Some(in_service) = reserved.get(&uid).copied() else { continue };
+        for (uid, in_service) in &reserved {
+            let (Some(pod), in_service) = (deps.stores.pods.with_uid(uid.as_str()), *in_service) else { continue };
             let bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-            let verdict = verdicts::current(pod);
-            let before = self.pods.get(&uid).copied().unwrap_or(ReservedPod { to_move: bound, verdict });
-            if is_over(pod) || (bound && !before.to_move) {
+            let verdict = verdicts::current(&pod);
+            let before = self.pods.get(uid).copied().unwrap_or(ReservedPod { to_move: bound, verdict });
+            if is_over(&pod) || (bound && !before.to_move) {
                 released.push(uid.clone());
             } else if in_service && verdict.is_some() && verdict != before.verdict {
                 marked.push(uid.clone());
             }
             let verdict = if in_service { before.verdict } else { verdict };
-            present.insert(uid, ReservedPod { verdict, ..before });
+            present.insert(uid.clone(), ReservedPod { verdict, ..before });
         }
         released
             .extend(self.pods.keys().filter(|uid| reserved.contains_key(uid) && !present.contains_key(uid)).cloned());
@@ -216,15 +279,8 @@ impl Feed {
     }
 
     /// Records nodes whose facts changed, which outdates plans that rest on them.
-    fn nodes(&mut self, deps: &Sources, pods: &[Arc<Pod>]) {
-        let now = nodes::facts(&deps.stores.nodes.state(), pods);
-        let changed: Vec<NodeName> = now
-            .iter()
-            .filter(|(name, facts)| self.nodes.get(*name) != Some(*facts))
-            .map(|(name, _)| name)
-            .chain(self.nodes.keys().filter(|name| !now.contains_key(*name)))
-            .cloned()
-            .collect();
+    fn nodes(&mut self, deps: &Sources) {
+        let changed = self.nodes.changed(&deps.stores);
         if !changed.is_empty() {
             deps.ledger.with(|ledger| {
                 for node in changed {
@@ -232,7 +288,6 @@ impl Feed {
                 }
             });
         }
-        self.nodes = now;
     }
 }
 
@@ -253,9 +308,11 @@ pub fn refresh_pools(deps: &Sources, previous: &mut BTreeSet<NodePoolName>) {
     let mut present = BTreeSet::new();
     let claims = deps.stores.claims.state();
     let drifted = plimsoll_snapshot::rollout::drifted_pools(&claims);
+    let in_service = in_service(&claims);
     for pool in deps.stores.pools.state() {
         let name = NodePoolName(pool.metadata.name.clone().unwrap_or_default());
-        match facts(deps, &pool, &name, &claims, drifted.contains(&name.0)) {
+        let total = in_service.get(name.as_str()).copied().unwrap_or_default();
+        match facts(deps, &pool, total, drifted.contains(&name.0)) {
             Ok(facts) => {
                 if deps.ledger.read(|ledger| ledger.pool(&name) != Some(&facts)) {
                     deps.ledger.with(|ledger| ledger.set_pool(&name, facts));
@@ -271,23 +328,26 @@ pub fn refresh_pools(deps: &Sources, previous: &mut BTreeSet<NodePoolName>) {
     *previous = present;
 }
 
-fn facts(
-    deps: &Sources,
-    pool: &NodePool,
-    name: &NodePoolName,
-    claims: &[Arc<NodeClaim>],
-    is_drifted: bool,
-) -> Result<PoolFacts, String> {
-    let limits = pool.spec.limits.iter().map(|(resource, limit)| (resource.as_str(), limit.0.as_str()));
-    let limits = parse_resources(limits).map_err(|(resource, error)| format!("spec.limits.{resource}: {error}"))?;
-    let in_service = claims.iter().filter(|claim| {
-        let labels = claim.metadata.labels.as_ref();
+/// The number of initialized nodes of each pool whose instance is not being terminated.
+fn in_service(claims: &[Arc<NodeClaim>]) -> BTreeMap<&str, u32> {
+    let mut in_service = BTreeMap::new();
+    for claim in claims {
         let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        labels.and_then(|labels| labels.get(plimsoll_model::names::label::NODE_POOL)).is_some_and(|of| *of == name.0)
+        let labels = claim.metadata.labels.as_ref();
+        if let Some(pool) = labels.and_then(|labels| labels.get(plimsoll_model::names::label::NODE_POOL))
             && condition::is_true(conditions, condition::node_claim::INITIALIZED)
             && !claim.is_instance_terminating()
-    });
-    let total = u32::try_from(in_service.count()).unwrap_or(u32::MAX);
+        {
+            *in_service.entry(pool.as_str()).or_default() += 1;
+        }
+    }
+    in_service
+}
+
+/// `total` is the number of nodes in service.
+fn facts(deps: &Sources, pool: &NodePool, total: u32, is_drifted: bool) -> Result<PoolFacts, String> {
+    let limits = pool.spec.limits.iter().map(|(resource, limit)| (resource.as_str(), limit.0.as_str()));
+    let limits = parse_resources(limits).map_err(|(resource, error)| format!("spec.limits.{resource}: {error}"))?;
     let now = deps.clock.now();
     let mut allowed = BTreeMap::new();
     for (budget, reason) in [

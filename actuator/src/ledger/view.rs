@@ -1,6 +1,7 @@
 //! The ledger as its watchers see it: claims in flight, and claims being deleted.
 
 use crate::clock::Timestamped;
+use crate::ledger::ClaimView;
 use crate::ledger::handle::LedgerHandle;
 use crate::state::insufficient_capacity::InsufficientCapacity;
 use crate::stores::Stores;
@@ -38,16 +39,14 @@ pub struct LedgerView {
 pub fn in_flight(deps: &LedgerView) -> BTreeMap<String, InFlightClaim> {
     let now = deps.clock.timestamp();
     let launching = deps.ledger.all_launching();
-    let shown: BTreeMap<String, Arc<NodeClaim>> = deps
-        .stores
-        .claims
-        .state()
-        .into_iter()
-        .filter_map(|claim| Some((claim.metadata.name.clone()?, claim)))
-        .collect();
+    let is_open = |view: &ClaimView<'_>| !view.initialized || view.deleting || view.pods(now).next().is_some();
+    let open: Vec<String> =
+        deps.ledger.read(|ledger| ledger.claims().filter(is_open).map(|view| view.name.to_owned()).collect());
+    let shown: BTreeMap<String, Arc<NodeClaim>> =
+        open.into_iter().filter_map(|name| Some((name.clone(), deps.stores.claims.get(&name)?))).collect();
     let names = pod_names(deps, &launching);
     deps.ledger.read(|ledger| {
-        let open = ledger.claims().filter(|view| !view.initialized || view.deleting || view.pods(now).next().is_some());
+        let open = ledger.claims().filter(is_open);
         open.map(|view| {
             let admitted = launching.get(view.name);
             let object = shown.get(view.name);
@@ -85,13 +84,13 @@ pub fn in_flight(deps: &LedgerView) -> BTreeMap<String, InFlightClaim> {
 /// Names of reserved pods that no recorded launch provides, as after a change of leader.
 fn pod_names(deps: &LedgerView, launching: &BTreeMap<String, InFlightClaim>) -> BTreeMap<String, String> {
     let named: BTreeSet<&PodUid> = launching.values().flat_map(|claim| &claim.pods).map(|pod| &pod.uid).collect();
-    let nameless = deps.ledger.read(|ledger| ledger.reserved_pods().any(|uid| !named.contains(uid)));
-    let pods = if nameless { deps.stores.pods.state() } else { Vec::new() };
+    let nameless: Vec<PodUid> =
+        deps.ledger.read(|ledger| ledger.reserved_pods().filter(|uid| !named.contains(uid)).cloned().collect());
     let name = |pod: &Pod| {
         let (namespace, name) = (pod.metadata.namespace.as_deref()?, pod.metadata.name.as_deref()?);
         Some((pod.metadata.uid.clone()?, format!("{namespace}/{name}")))
     };
-    pods.iter().filter_map(|pod| name(pod)).collect()
+    nameless.iter().filter_map(|uid| name(&*deps.stores.pods.with_uid(uid.as_str())?)).collect()
 }
 
 fn labels(claim: Option<&NodeClaim>, admitted: Option<&InFlightClaim>) -> BTreeMap<String, String> {

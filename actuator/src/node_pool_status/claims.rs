@@ -8,8 +8,9 @@ use crate::node_pool_status::drift::{CAPACITY_RESERVATION_DRIFT, Drift, Provider
 use crate::pods;
 use crate::ports::InstanceFilter;
 use crate::state::instances::InstanceFacts;
-use crate::stores::{WatchedKind, instance_id, provider_id};
+use crate::stores::{CachedObjects, Cursor, WatchedKind, instance_id, provider_id};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use parking_lot::Mutex;
@@ -56,37 +57,60 @@ pub(super) async fn run(deps: &NodePoolStatus, stop: &CancellationToken) {
         &deps.fence,
         stop,
         &kinds,
-        || candidates(deps),
+        {
+            let mut on_nodes = PodsOnNodes::default();
+            move || candidates(deps, &mut on_nodes)
+        },
         work,
     )
     .await;
 }
 
-fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<ClaimWithPool>> {
+/// Hashes of the pods of each node. Only nodes whose pods changed are looked at again.
+#[derive(Default)]
+struct PodsOnNodes {
+    read: Cursor,
+    hashes: BTreeMap<String, u64>,
+}
+
+impl PodsOnNodes {
+    fn update(&mut self, pods: &CachedObjects<Pod>) {
+        let changed = pods.changed_nodes(&mut self.read).unwrap_or_else(|| {
+            self.hashes.clear();
+            pods.nodes()
+        });
+        for node in changed {
+            // Creation, termination and deletion of a pod count as events; DaemonSet pods do not.
+            let on_node = pods.on_node(&node);
+            let uids = on_node.iter().filter(|pod| pods::is_reschedulable(pod)).map(|pod| pods::uid(pod));
+            let uids: BTreeSet<String> = uids.collect();
+            if uids.is_empty() {
+                self.hashes.remove(&node);
+            } else {
+                self.hashes.insert(node, hash_of(&uids));
+            }
+        }
+    }
+}
+
+fn candidates(deps: &NodePoolStatus, on_nodes: &mut PodsOnNodes) -> Vec<Candidate<ClaimWithPool>> {
     let stores = &deps.stores;
     let pools: BTreeMap<String, Arc<NodePool>> =
         stores.pools.state().into_iter().map(|pool| (pool.name_any(), pool)).collect();
     let classes: BTreeMap<String, Arc<EC2NodeClass>> =
         stores.classes.state().into_iter().map(|class| (class.name_any(), class)).collect();
-    let mut by_node: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for pod in stores.pods.state() {
-        // Creation, termination and deletion of a pod count as events; DaemonSet pods do not.
-        let counts = pods::is_reschedulable(&pod);
-        if let (Some(node), true) = (pods::node_name(&pod), counts) {
-            by_node.entry(node.to_owned()).or_default().insert(pods::uid(&pod));
-        }
-    }
+    on_nodes.update(&stores.pods);
     let live = stores.claims.state().into_iter().filter(|claim| claim.metadata.deletion_timestamp.is_none());
     live.map(|claim| {
         let pool = claim.labels().get(label::NODE_POOL).and_then(|name| pools.get(name)).cloned();
         let class = classes.get(&claim.spec.node_class_ref.name).cloned();
         let node = claim.status.as_ref().and_then(|status| status.node_name.as_deref());
-        let pods = hash_of(&node.and_then(|node| by_node.get(node)));
+        let pods = node.and_then(|node| on_nodes.hashes.get(node).copied()).unwrap_or_default();
         let version = (
             &claim.metadata.resource_version,
             pool.as_ref().and_then(|pool| pool.metadata.generation),
-            pool.as_ref().and_then(|pool| pool.annotations().get(annotation::NODE_POOL_HASH).cloned()),
-            class.as_ref().and_then(|class| class.metadata.resource_version.clone()),
+            pool.as_ref().and_then(|pool| pool.annotations().get(annotation::NODE_POOL_HASH)),
+            class.as_ref().and_then(|class| class.metadata.resource_version.as_ref()),
             pods,
         );
         let version = Some(hash_of(&version));

@@ -72,10 +72,10 @@ impl Sent {
     fn due(&mut self, deps: &Nominations) -> Vec<Binding> {
         let now = deps.clock.timestamp();
         self.0.retain(|_, (_, at)| at.plus(RETRY_DELAY) > now);
-        let pods = deps.stores.pods.state();
-        if !pods.iter().any(|pod| is_bindable(pod)) {
+        if !deps.stores.pods.unbound().iter().any(|pod| is_bindable(pod)) {
             return Vec::new();
         }
+        let pods = deps.stores.pods.state();
         let nodes = deps.stores.nodes.state();
         let bindings = self.bindable(&pods, &nodes, &planned_nodes(deps, now), now);
         self.0.extend(bindings.iter().map(|it| (uid(&it.pod), (it.node.clone(), now))));

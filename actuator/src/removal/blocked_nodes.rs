@@ -3,7 +3,6 @@
 use super::Removals;
 use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
-use crate::pods;
 use crate::stores::provider_id;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
@@ -69,8 +68,7 @@ fn pass(deps: &Removals, last: &str) -> String {
     chosen.truncate(MAX_NODES);
     let chosen: BTreeMap<String, (&Arc<Node>, &Arc<NodeClaim>)> =
         chosen.into_iter().map(|(name, node, claim)| (name, (node, claim))).collect();
-    let pods = deps.stores.pods.state();
-    let pods = pods.into_iter().filter(|pod| pods::node_name(pod).is_some_and(|node| chosen.contains_key(node)));
+    let pods = chosen.keys().flat_map(|node| deps.stores.pods.on_node(node));
     let objects = Objects {
         nodes: chosen.values().map(|(node, _)| Node::clone(node)).collect(),
         node_claims: chosen.values().map(|(_, claim)| NodeClaim::clone(claim)).collect(),

@@ -4,10 +4,8 @@ use super::Removals;
 use super::lookup::taints;
 use crate::controller_loop::Candidate;
 use crate::ledger::Removal;
-use crate::pods;
 use crate::stores::provider_id;
 use crate::termination::is_disrupted;
-use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::annotation;
@@ -41,7 +39,7 @@ pub(super) fn candidates(deps: &Removals) -> Vec<Candidate<Arc<NodeClaim>>> {
     if concerned.is_empty() {
         return Vec::new();
     }
-    let versions = Versions::new(deps, &nodes, &all, &admitted);
+    let versions = Versions::new(deps, &all, &admitted);
     let candidate = |claim: &Arc<NodeClaim>| {
         let key = claim.name_any();
         // Only a command that the ledger has says what the removal depends on.
@@ -62,37 +60,21 @@ struct Versions {
 }
 
 impl Versions {
-    fn new(
-        deps: &Removals,
-        nodes: &[Arc<Node>],
-        claims: &[Arc<NodeClaim>],
-        admitted: &BTreeMap<String, Removal>,
-    ) -> Self {
+    fn new(deps: &Removals, claims: &[Arc<NodeClaim>], admitted: &BTreeMap<String, Removal>) -> Self {
         let names: BTreeSet<&str> = admitted
             .values()
             .flat_map(|command| command.rooms.keys().chain([&command.node]))
             .map(|name| name.as_str())
             .collect();
-        let mut hashers: BTreeMap<String, DefaultHasher> = BTreeMap::new();
-        for node in nodes {
-            let name = node.metadata.name.as_deref().unwrap_or_default();
-            if names.contains(name) {
-                node.metadata.resource_version.hash(hashers.entry(name.to_owned()).or_default());
-            }
-        }
-        // The store has its pods in no order, so the hashes of the pods of a node are added up.
-        let mut pods: BTreeMap<&str, u64> = BTreeMap::new();
-        let all = deps.stores.pods.state();
-        for pod in &all {
-            let Some(name) = pods::node_name(pod).filter(|name| names.contains(name)) else { continue };
+        let of_node = |name: &str| {
             let mut hasher = DefaultHasher::new();
-            (&pod.metadata.uid, &pod.metadata.resource_version).hash(&mut hasher);
-            let sum = pods.entry(name).or_default();
-            *sum = sum.wrapping_add(hasher.finish());
-        }
-        for (name, sum) in pods {
-            sum.hash(hashers.entry(name.to_owned()).or_default());
-        }
+            deps.stores.nodes.get(name).map(|node| node.metadata.resource_version.clone()).hash(&mut hasher);
+            for pod in deps.stores.pods.on_node(name) {
+                (&pod.metadata.uid, &pod.metadata.resource_version).hash(&mut hasher);
+            }
+            (name.to_owned(), hasher.finish())
+        };
+        let nodes = names.into_iter().map(of_node).collect();
         let actions: BTreeSet<&str> =
             admitted.values().flat_map(|command| &command.replacements).map(|action| action.0.as_str()).collect();
         let of_action = |claim: &Arc<NodeClaim>| {
@@ -104,11 +86,7 @@ impl Versions {
             let name = format!("{}/{}", budget.namespace().unwrap_or_default(), budget.name_any());
             (name, budget.metadata.resource_version.clone())
         });
-        Self {
-            budgets: budgets.collect(),
-            nodes: hashers.into_iter().map(|(name, hasher)| (name, hasher.finish())).collect(),
-            replacements: claims.iter().filter_map(of_action).collect(),
-        }
+        Self { budgets: budgets.collect(), nodes, replacements: claims.iter().filter_map(of_action).collect() }
     }
 
     fn of(&self, deps: &Removals, claim: &NodeClaim, command: &Removal) -> u64 {

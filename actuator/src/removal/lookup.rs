@@ -19,15 +19,13 @@ pub(super) fn taints(node: &Node) -> &[Taint] {
 
 /// The Node of a claim.
 pub(super) fn node_of(deps: &Removals, claim: &NodeClaim) -> Option<Arc<Node>> {
-    let id = provider_id(claim)?;
-    deps.stores.nodes.find(|node| node.spec.as_ref().is_some_and(|spec| spec.provider_id.as_deref() == Some(id)))
+    deps.stores.nodes.with_provider_id(provider_id(claim)?).into_iter().next()
 }
 
 /// The claim of a node, and the Node.
 pub(super) fn claim_of(deps: &Removals, name: &NodeName) -> Option<(Arc<NodeClaim>, Arc<Node>)> {
-    let node = deps.stores.nodes.find(|node| node.metadata.name.as_deref() == Some(name.as_str()))?;
-    let id = node.spec.as_ref()?.provider_id.clone()?;
-    let claim = deps.stores.claims.find(|claim| provider_id(claim) == Some(id.as_str()))?;
+    let node = deps.stores.nodes.get(name.as_str())?;
+    let claim = deps.stores.claims.with_provider_id(node.spec.as_ref()?.provider_id.as_deref()?).into_iter().next()?;
     Some((claim, node))
 }
 
@@ -39,11 +37,7 @@ pub(super) fn expected_pods(deps: &Removals, claim: &str) -> BTreeSet<PodUid> {
         let Some(view) = ledger.claim(claim) else { return Default::default() };
         view.pods(now).cloned().partition(|pod| view.is_virtual(pod))
     });
-    if !reserved.is_empty() {
-        let pods = deps.stores.pods.state();
-        let existing = pods.iter().filter_map(|pod| pod.metadata.uid.clone().map(PodUid));
-        expected.extend(existing.filter(|uid| reserved.contains(uid)));
-    }
+    expected.extend(reserved.into_iter().filter(|uid| deps.stores.pods.with_uid(uid.as_str()).is_some()));
     expected
 }
 
@@ -52,12 +46,9 @@ pub(super) fn expected_pods(deps: &Removals, claim: &str) -> BTreeSet<PodUid> {
 fn requests_of_expected_pods(deps: &Removals, claim: &str, node: &str) -> Resources {
     let mut requests = Resources::new();
     let expected = expected_pods(deps, claim);
-    if expected.is_empty() {
-        return requests;
-    }
-    let pods = deps.stores.pods.state();
-    let comes = |pod: &&Arc<Pod>| expected.contains(&PodUid(pods::uid(pod))) && pods::node_name(pod) != Some(node);
-    for spec in pods.iter().filter(comes).filter_map(|pod| pod.spec.as_ref()) {
+    let existing = expected.iter().filter_map(|uid| deps.stores.pods.with_uid(uid.as_str()));
+    let coming: Vec<Arc<Pod>> = existing.filter(|pod| pods::node_name(pod) != Some(node)).collect();
+    for spec in coming.iter().filter_map(|pod| pod.spec.as_ref()) {
         // A pod that cannot be read is never bound by a plan.
         requests.add(&plimsoll_snapshot::effective_requests(spec).unwrap_or_default());
     }
@@ -71,15 +62,12 @@ pub(super) fn surroundings<'a>(
     to: impl Iterator<Item = &'a NodeName>,
 ) -> Surroundings {
     let names: BTreeSet<&str> = to.chain([node]).map(NodeName::as_str).collect();
-    let has = |name: Option<&str>| name.is_some_and(|name| names.contains(name));
     let stores = &deps.stores;
-    let nodes = stores.nodes.state();
-    let nodes = nodes.iter().filter(|node| has(node.metadata.name.as_deref()));
-    let nodes: Vec<Node> = nodes.map(|node| (**node).clone()).collect();
+    let nodes: Vec<Node> = names.iter().filter_map(|name| stores.nodes.get(name)).map(Arc::unwrap_or_clone).collect();
     let ids: BTreeSet<&str> = nodes.iter().filter_map(|node| node.spec.as_ref()?.provider_id.as_deref()).collect();
-    let claims = stores.claims.state();
-    let claims = claims.iter().filter(|claim| provider_id(claim).is_some_and(|id| ids.contains(id)));
-    let claims: Vec<NodeClaim> = claims.map(|claim| (**claim).clone()).collect();
+    let claims = ids.iter().flat_map(|id| stores.claims.with_provider_id(id));
+    let mut claims: Vec<NodeClaim> = claims.map(Arc::unwrap_or_clone).collect();
+    claims.sort_by_key(ResourceExt::name_any);
     let mut expected: BTreeMap<NodeName, Resources> = BTreeMap::new();
     for claim in &claims {
         let id = provider_id(claim);
@@ -91,7 +79,7 @@ pub(super) fn surroundings<'a>(
     }
     Surroundings {
         node: node.clone(),
-        pods: stores.pods.state().iter().filter(|pod| has(pods::node_name(pod))).map(|pod| (**pod).clone()).collect(),
+        pods: names.iter().flat_map(|name| stores.pods.on_node(name)).map(Arc::unwrap_or_clone).collect(),
         claims,
         budgets: stores.budgets.state().iter().map(|budget| (**budget).clone()).collect(),
         shifted_zones: deps.zonal_shifts.zones(stores, deps.clock.timestamp()),

@@ -115,11 +115,10 @@ fn count_planned(deps: &Leader, plan: &Plan) {
     if !metrics.has_news(plan) {
         return;
     }
-    let pods = deps.stores.pods.state();
-    let waiting = pods.iter().filter(|pod| crate::pods::node_name(pod).is_none());
+    let waiting = deps.stores.pods.unbound();
     let created = |pod: &'_ Arc<Pod>| pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let created: BTreeMap<&str, _> =
-        waiting.filter_map(|pod| Some((pod.metadata.uid.as_deref()?, created(pod)?))).collect();
+        waiting.iter().filter_map(|pod| Some((pod.metadata.uid.as_deref()?, created(pod)?))).collect();
     metrics.planned(plan, deps.clock.now(), |uid| created.get(uid).copied());
 }
 
@@ -234,16 +233,14 @@ fn withdraw_launch(deps: &Leader, admitted: &Admitted, error: &RequestError) {
 /// Pods of the plan's launches that need no launch, with the reason, from the watch cache. A pod that the cache does not
 /// show may just be new.
 fn unneeded(deps: &Leader, plan: &Plan) -> BTreeMap<PodUid, String> {
-    let planned: BTreeMap<&str, &PodRef> =
-        plan.launches.iter().flat_map(|launch| &launch.pods).map(|pod| (pod.uid.as_str(), pod)).collect();
+    let planned: Vec<&PodRef> = plan.launches.iter().flat_map(|launch| &launch.pods).collect();
     if planned.is_empty() {
         return BTreeMap::new();
     }
     let leaving = leaving(deps, plan);
-    let pods = deps.stores.pods.state();
-    let unneeded = pods.iter().filter_map(|cached| {
-        let pod = planned.get(cached.metadata.uid.as_deref()?)?;
-        let message = match crate::pods::node_name(cached) {
+    let unneeded = planned.into_iter().filter_map(|pod| {
+        let cached = deps.stores.pods.with_uid(pod.uid.as_str())?;
+        let message = match crate::pods::node_name(&cached) {
             Some(node) if leaving.contains(node) => None,
             Some(node) => Some(format!("pod {} runs on node {node}", pod.name)),
             None => cached.metadata.deletion_timestamp.as_ref().map(|_| format!("pod {} is being deleted", pod.name)),

@@ -170,9 +170,9 @@ impl Instances {
         ids.retain(|id| !shifted.contains(id));
         let report = |id: &str, answer: TerminateResult| {
             if answer.is_err() {
-                let is_its = |claim: &NodeClaim| provider_id(claim).and_then(instance_id) == Some(id);
-                let claim = deps.stores.claims.find(is_its);
-                let labels = claim.as_ref().and_then(|claim| claim.metadata.labels.as_ref());
+                let is_its = |claim: &&std::sync::Arc<NodeClaim>| provider_id(claim).and_then(instance_id) == Some(id);
+                let claims = deps.stores.claims.state();
+                let labels = claims.iter().find(is_its).and_then(|claim| claim.metadata.labels.as_ref());
                 deps.metrics.cloud.not_terminated(label_of(labels, label::ZONE));
             }
             self.answered(id, answer, deps.clock.timestamp());

@@ -4,13 +4,11 @@
 use super::{POLL_INTERVAL, Shared, drain, taint_and_exclude};
 use crate::controller_loop::{self, Candidate, Requeue};
 use crate::io::{ObjectPart, WriteError};
-use crate::pods;
-use crate::stores::{WatchedKind, provider_id};
+use crate::stores::WatchedKind;
 use crate::termination::Termination;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use plimsoll_model::names::TERMINATION_FINALIZER;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -42,22 +40,14 @@ fn candidates(deps: &Termination) -> Vec<Candidate<Orphan>> {
             && node.finalizers().iter().any(|finalizer| finalizer == TERMINATION_FINALIZER)
     };
     let going: Vec<Arc<Node>> = deps.stores.nodes.state().into_iter().filter(is_going).collect();
-    if going.is_empty() {
-        return Vec::new();
-    }
-    let claims = deps.stores.claims.state();
-    let claimed: BTreeSet<&str> = claims.iter().filter_map(|claim| provider_id(claim)).collect();
     let owned = |node: &Arc<Node>| {
         let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-        id.is_some_and(|id| claimed.contains(id))
+        id.is_some_and(|id| !deps.stores.claims.with_provider_id(id).is_empty())
     };
-    let pods_on_nodes = deps.stores.pods.state();
     let orphans = going.into_iter().filter(|node| !owned(node));
     orphans
         .map(|node| {
-            let name = node.name_any();
-            let on = |pod: &&Arc<Pod>| pods::node_name(pod) == Some(name.as_str());
-            let pods = pods_on_nodes.iter().filter(on).cloned().collect();
+            let pods = deps.stores.pods.on_node(&node.name_any());
             Candidate { key: node.name_any(), version: None, input: Orphan { node, pods } }
         })
         .collect()

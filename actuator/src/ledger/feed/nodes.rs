@@ -1,5 +1,6 @@
 //! The facts of a node that plans rest on (safety rule 10). Heartbeats are not among them.
 
+use crate::stores::{Cursor, Delta, Stores};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use plimsoll_model::identity::NodeName;
 use std::collections::hash_map::DefaultHasher;
@@ -9,35 +10,62 @@ use std::sync::Arc;
 
 /// A hash of a node's facts, valid only within this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NodeFacts(u64);
+struct NodeFacts(u64);
 
-/// Hashes of the pods, allocatable, labels, taints and deletion of each node.
-pub(super) fn facts(nodes: &[Arc<Node>], pods: &[Arc<Pod>]) -> BTreeMap<NodeName, NodeFacts> {
-    let mut on_node: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for pod in pods {
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-        if let (Some(node), Some(uid)) = (node, pod.metadata.uid.as_deref()) {
-            on_node.entry(node).or_default().insert(uid);
+/// The facts of all nodes at the last pass.
+#[derive(Debug, Default)]
+pub(super) struct NodesSeen {
+    facts: BTreeMap<NodeName, NodeFacts>,
+    nodes_read: Cursor,
+    pods_read: Cursor,
+}
+
+impl NodesSeen {
+    /// Nodes whose facts changed since the last pass, by name. Only nodes that changed, or whose pods did, are read.
+    pub(super) fn changed(&mut self, stores: &Stores) -> Vec<NodeName> {
+        let mut names: BTreeSet<String> = match stores.nodes.changes(&mut self.nodes_read) {
+            Delta::All(nodes) => {
+                let known = self.facts.keys().map(|name| name.0.clone());
+                nodes.iter().filter_map(|node| node.metadata.name.clone()).chain(known).collect()
+            }
+            Delta::Changed(nodes) => nodes.into_iter().map(|(key, _)| key.1.clone()).collect(),
+        };
+        match stores.pods.changed_nodes(&mut self.pods_read) {
+            Some(nodes) => names.extend(nodes),
+            None => names.extend(self.facts.keys().map(|name| name.0.clone())),
         }
+        let mut changed = Vec::new();
+        for name in names {
+            let facts = stores.nodes.get(&name).map(|node| facts(&node, &stores.pods.on_node(&name)));
+            let name = NodeName(name);
+            if self.facts.get(&name) == facts.as_ref() {
+                continue;
+            }
+            match facts {
+                Some(facts) => drop(self.facts.insert(name.clone(), facts)),
+                None => drop(self.facts.remove(&name)),
+            }
+            changed.push(name);
+        }
+        changed
     }
-    nodes
-        .iter()
-        .map(|node| {
-            let name = node.metadata.name.clone().unwrap_or_default();
-            let mut hasher = DefaultHasher::new();
-            on_node.get(name.as_str()).hash(&mut hasher);
-            node.metadata.labels.hash(&mut hasher);
-            node.metadata.deletion_timestamp.is_some().hash(&mut hasher);
-            let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
-            for (resource, amount) in allocatable.into_iter().flatten() {
-                (resource, &amount.0).hash(&mut hasher);
-            }
-            let mut taints: Vec<_> = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).collect();
-            taints.sort_by_key(|taint| (&taint.key, &taint.effect));
-            for taint in taints {
-                (&taint.key, &taint.value, &taint.effect).hash(&mut hasher);
-            }
-            (NodeName(name), NodeFacts(hasher.finish()))
-        })
-        .collect()
+}
+
+/// A hash of the pods, allocatable, labels, taints and deletion of a node.
+fn facts(node: &Node, pods: &[Arc<Pod>]) -> NodeFacts {
+    let mut hasher = DefaultHasher::new();
+    let uids: BTreeSet<&str> = pods.iter().filter_map(|pod| pod.metadata.uid.as_deref()).collect();
+    uids.hash(&mut hasher);
+    node.metadata.labels.hash(&mut hasher);
+    node.metadata.deletion_timestamp.is_some().hash(&mut hasher);
+    let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+    for (resource, amount) in allocatable.into_iter().flatten() {
+        (resource, &amount.0).hash(&mut hasher);
+    }
+    let mut taints: Vec<_> = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).collect();
+    taints.sort_by_key(|taint| (&taint.key, &taint.effect));
+    for taint in taints {
+        (&taint.key, &taint.value, &taint.effect).hash(&mut hasher);
+    }
+    NodeFacts(hasher.finish())
 }

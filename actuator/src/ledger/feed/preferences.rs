@@ -18,12 +18,13 @@ const MAX_EVENTS: usize = 50;
 pub(super) struct Preferences(Option<Timestamp>);
 
 impl Preferences {
-    pub(super) fn check(&mut self, deps: &Sources, pods: &[Arc<Pod>]) {
+    pub(super) fn check(&mut self, deps: &Sources) {
         let now = deps.clock.timestamp();
         if self.0.is_some_and(|last| now.since(last) < CHECK_INTERVAL) {
             return;
         }
         self.0 = Some(now);
+        let pods: Vec<Arc<Pod>> = deps.stores.pods.state();
         let unread = pods.iter().filter_map(|pod| Some((pod, plimsoll_snapshot::ignored_wish(pod)?)));
         for (pod, problem) in unread.take(MAX_EVENTS) {
             let message = format!("{}: {}; it is ignored", problem.field, problem.message);

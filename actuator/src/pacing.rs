@@ -1,0 +1,26 @@
+//! Pauses between passes over all objects, whose number has no bound.
+
+use std::time::Duration;
+
+/// Passes take at most one part in this number, plus one, of a core.
+const SHARE: u32 = 4;
+/// Maximum pause: the reaction to a change is this late at most.
+const MAX_PAUSE: Duration = Duration::from_millis(500);
+
+/// Pause after a pass that took this long. In a large cluster something changes all the time, so that without a pause
+/// the passes would take a whole core.
+pub(crate) fn pause_after(pass: Duration) -> Duration {
+    pass.saturating_mul(SHARE).min(MAX_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_takes_a_fifth_of_a_core_at_most_and_a_change_never_waits_long() {
+        assert_eq!(pause_after(Duration::ZERO), Duration::ZERO);
+        assert_eq!(pause_after(Duration::from_millis(20)), Duration::from_millis(80));
+        assert_eq!(pause_after(Duration::from_secs(3)), MAX_PAUSE);
+    }
+}

@@ -1,0 +1,107 @@
+//! Indices of the watch cache: the pods of a node, the pod of a UID, and the Node or NodeClaim of an instance.
+
+use super::{CachedObjects, Cursor, provider_id};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::Resource;
+use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodePool};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Group of the pods without a node.
+const UNBOUND: &str = "";
+
+/// Values by which cached objects of a kind can be found.
+pub trait Indexed: Resource {
+    /// A value that several objects may have.
+    fn group(&self) -> Option<&str> {
+        None
+    }
+
+    /// A value that at most one object has.
+    fn unique(&self) -> Option<&str> {
+        None
+    }
+}
+
+impl Indexed for Pod {
+    /// The pod's node, or [`UNBOUND`].
+    fn group(&self) -> Option<&str> {
+        Some(self.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or(UNBOUND))
+    }
+
+    /// The UID.
+    fn unique(&self) -> Option<&str> {
+        self.metadata.uid.as_deref()
+    }
+}
+
+impl Indexed for Node {
+    /// The providerID. Two Nodes may have the same, as after a kubelet was renamed.
+    fn group(&self) -> Option<&str> {
+        self.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
+    }
+}
+
+impl Indexed for NodeClaim {
+    /// The providerID.
+    fn group(&self) -> Option<&str> {
+        provider_id(self)
+    }
+}
+
+impl Indexed for NodePool {}
+impl Indexed for EC2NodeClass {}
+impl Indexed for PodDisruptionBudget {}
+impl Indexed for CapacityQuota {}
+
+impl CachedObjects<Pod> {
+    /// The pods that are bound to a node, by namespace and name.
+    #[must_use]
+    pub fn on_node(&self, node: &str) -> Vec<Arc<Pod>> {
+        self.group(node)
+    }
+
+    /// The pods that are bound to no node, by namespace and name.
+    #[must_use]
+    pub fn unbound(&self) -> Vec<Arc<Pod>> {
+        self.group(UNBOUND)
+    }
+
+    /// Names of the nodes with pods.
+    #[must_use]
+    pub fn nodes(&self) -> BTreeSet<String> {
+        let mut nodes = self.groups();
+        nodes.remove(UNBOUND);
+        nodes
+    }
+
+    /// Nodes with pods that changed, came or left since `cursor`, which is advanced; `None` for all nodes.
+    pub fn changed_nodes(&self, cursor: &mut Cursor) -> Option<BTreeSet<String>> {
+        let mut changed = self.changed_groups(cursor)?;
+        changed.remove(UNBOUND);
+        Some(changed)
+    }
+
+    /// The pod with this UID.
+    #[must_use]
+    pub fn with_uid(&self, uid: &str) -> Option<Arc<Pod>> {
+        self.unique(uid)
+    }
+}
+
+impl CachedObjects<Node> {
+    /// The Nodes with this providerID, by name.
+    #[must_use]
+    pub fn with_provider_id(&self, id: &str) -> Vec<Arc<Node>> {
+        self.group(id)
+    }
+}
+
+impl CachedObjects<NodeClaim> {
+    /// The NodeClaims with this providerID, by name.
+    #[must_use]
+    pub fn with_provider_id(&self, id: &str) -> Vec<Arc<NodeClaim>> {
+        self.group(id)
+    }
+}
