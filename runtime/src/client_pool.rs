@@ -45,8 +45,8 @@ const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Delay after a replica's first failure, doubled after each further failure. Too short for a user to notice.
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 
-/// Maximum delay. A restarted replica is then found within the lease duration of a leader.
-const MAX_BACKOFF: Duration = Duration::from_secs(10);
+/// Maximum delay. A new leader is then found this soon; the calls of a few replicas cost next to nothing.
+const MAX_BACKOFF: Duration = Duration::from_secs(2);
 
 /// Maximum number of replicas, from DNS and hints together.
 const MAX_REPLICAS: usize = 64;
@@ -164,7 +164,7 @@ impl ClientPool {
     }
 
     /// The replica in use; after a failure, the replica without a failure or with the oldest one. Waits for its delay
-    /// (at most 10 s) if all replicas have failed recently.
+    /// (at most 2 s) if all replicas have failed recently.
     ///
     /// # Errors
     /// If no replica is known.
