@@ -20,6 +20,8 @@ pub struct SchedulerMetrics {
     pub plan_gap_ratio: Histogram,
     /// Plans that failed validation and were withheld.
     pub invalid_plans: IntCounter,
+    /// Plans of sessions that were abandoned for a newer snapshot.
+    pub abandoned_plans: IntCounter,
     /// Pods that plans of sessions left out because the planner fails for them, by cause: [`PlanFailure::CAUSES`].
     pub left_out: IntCounterVec,
     /// Requested full snapshots, by cause: [`RESYNC_CAUSES`].
@@ -57,6 +59,8 @@ impl SchedulerMetrics {
             plan_gap_ratio: metrics
                 .ratio("plan_gap_ratio", "How far the cost of plans that launch may be above the optimum.")?,
             invalid_plans: metrics.counter("invalid_plans_total", "Plans that failed their check.")?,
+            abandoned_plans: metrics
+                .counter("abandoned_plans_total", "Plans that were not completed because a newer snapshot came.")?,
             left_out: metrics.counters(
                 "left_out_pods_total",
                 "Pods that plans left out because the planner fails for them, by cause. Counted in each plan.",

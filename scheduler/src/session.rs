@@ -8,7 +8,7 @@ use crate::answer::{AnswerError, invalid_argument, options_from_wire};
 use crate::catalogs::CatalogCache;
 use crate::fragments::{FRAGMENT_BYTES, fragments};
 use crate::metrics::SchedulerMetrics;
-use crate::solve::{PlanFn, Solved, Solver, TimeLimits};
+use crate::solve::{PlanFailure, PlanFn, Solved, Solver, TimeLimits};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::snapshot::Snapshot;
@@ -57,6 +57,8 @@ pub struct Session {
     mirror: Mirror,
     solver: Solver,
     cancel: Cancel,
+    /// Ends the current plan; see [`Session::abandoner`].
+    abandon: Cancel,
     /// Encoded size of the chunks of an incomplete snapshot, or of the deltas since the last full snapshot.
     bytes: usize,
     /// A full snapshot has been requested. Messages until its first chunk belong to the previous snapshot and are
@@ -85,6 +87,7 @@ impl Session {
             cluster: None,
             mirror: Mirror::new(),
             solver,
+            abandon: cancel.child(),
             cancel,
             bytes: 0,
             awaiting_snapshot: false,
@@ -105,6 +108,13 @@ impl Session {
     /// Ends the solves of this session early, for when its client is gone.
     pub(crate) fn canceller(&self) -> Cancel {
         self.cancel.clone()
+    }
+
+    /// Ends the solve of the next message early, for when the client no longer waits for its plan. The session goes on.
+    pub(crate) fn abandoner(&mut self) -> Cancel {
+        self.abandon = self.cancel.child();
+        self.solver.set_cancel(self.abandon.clone());
+        self.abandon.clone()
     }
 
     /// Handles a message and returns the responses in order.
@@ -285,6 +295,11 @@ impl Session {
         let controller = if options.disruption { "disruption" } else { "provisioner" };
         self.metrics.scheduling_seconds.with_label_values(&[controller]).observe(seconds);
         let (cluster, cycle_id) = (&self.cluster, &ask.cycle_id);
+        if matches!(solved, Err(PlanFailure::Cancelled)) && !self.cancel.is_cancelled() {
+            self.metrics.abandoned_plans.inc();
+            tracing::debug!(cluster, cycle_id, "plan abandoned");
+            return Ok(Vec::new());
+        }
         let Solved { plan, replaced, left_out } = solved.map_err(|error| {
             self.metrics.count_failure(&error);
             tracing::error!(cluster, cycle_id, %error, "no plan");

@@ -16,7 +16,7 @@ use crate::metrics::{WatcherMetrics, outcomes};
 use crate::recorder::Recorder;
 use crate::scheduler::{PlanError, PlanRequest, Scheduler};
 use crate::snapshots::{Newest, PublishedSnapshot, Refresh};
-use cycle::{Cycle, CycleStep};
+use cycle::{Cycle, CycleStep, has_waiting_pods};
 use execute::{Event, Executor};
 use plimsoll_model::execution::{BufferReport, Driver as DriverId, Execution};
 use plimsoll_model::plan::{Plan, PlanOptions};
@@ -33,6 +33,14 @@ const EVENT_CAPACITY: usize = 256;
 /// Channel capacity for early parts of a plan. There are few parts, and a part that does not fit is sent with the
 /// complete plan.
 const PART_CAPACITY: usize = 8;
+
+/// Result of a request for a plan.
+enum Requested {
+    /// The plan, if a scheduler made one.
+    Made(Option<Plan>),
+    /// There are newer pending pods.
+    Abandoned,
+}
 
 /// Runs the loop while this replica is the leader.
 pub struct Driver {
@@ -140,12 +148,21 @@ impl Driver {
         let disruption = options.disruption;
         let sequence = published.snapshot.sequence;
         let (sender, mut parts) = mpsc::channel(PART_CAPACITY);
-        let metrics = self.metrics.clone();
-        let mut plan = std::pin::pin!(self.plan(published, options, cycle.id(sequence), sender));
+        let (metrics, mut newest, abandon) = (self.metrics.clone(), self.newest.clone(), CancellationToken::new());
+        // A search for removals in a large cluster takes seconds. Pods that have just become pending do not wait for it.
+        let may_be_abandoned = disruption && !has_waiting_pods(&published.snapshot);
+        let plan = self.plan(published, options, cycle.id(sequence), (sender, abandon.clone()));
+        let mut plan = std::pin::pin!(plan);
         let plan = loop {
             tokio::select! {
                 biased;
                 plan = &mut plan => break plan,
+                Ok(()) = newest.changed(), if may_be_abandoned && !abandon.is_cancelled() => {
+                    let newest = newest.borrow_and_update();
+                    if newest.as_ref().is_some_and(|newest| has_waiting_pods(&newest.snapshot)) {
+                        abandon.cancel();
+                    }
+                }
                 Some(part) = parts.recv() => {
                     if let Some((part, cycle_id)) = cycle.early_part(published, &part, Instant::now()) {
                         execute(&metrics, executor, (part, cycle_id, &[]), published);
@@ -153,6 +170,7 @@ impl Driver {
                 }
             }
         };
+        let Requested::Made(plan) = plan else { return };
         if let Some(plan) = &plan {
             cycle.set_buffer_reports(buffers::buffer_reports(published, plan));
         }
@@ -160,15 +178,15 @@ impl Driver {
         cycle.record_plan(published, plan, disruption, Instant::now());
     }
 
-    /// Requests a plan for a snapshot. Returns `None` if no scheduler made one. If a plan with removals fails
+    /// Requests a plan for a snapshot, without a plan if no scheduler made one. If a plan with removals fails
     /// validation, requests a plan without removals, so that pending pods do not suffer from an invalid removal.
     async fn plan(
         &mut self,
         published: &Arc<PublishedSnapshot>,
         options: PlanOptions,
         cycle_id: String,
-        parts: mpsc::Sender<Plan>,
-    ) -> Option<Plan> {
+        (parts, abandon): (mpsc::Sender<Plan>, CancellationToken),
+    ) -> Requested {
         let began = Instant::now();
         self.metrics.planning.began(options.disruption);
         let facts = Arc::clone(&self.facts);
@@ -178,6 +196,7 @@ impl Driver {
             catalogs: &|id| facts.catalog(id),
             cycle_id,
             parts,
+            abandon,
         };
         let mut planned = self.scheduler.plan(&request).await;
         if let Err(error @ PlanError::Withheld { .. }) = &planned
@@ -189,7 +208,7 @@ impl Driver {
             planned = self.scheduler.plan(&request).await;
         }
         self.metrics.planning.ended(planned.as_ref().ok());
-        match planned {
+        let plan = match planned {
             Ok(plan) => {
                 self.metrics.plans.with_label_values(&["planned"]).inc();
                 self.metrics.plan_seconds.observe(began.elapsed().as_secs_f64());
@@ -205,12 +224,17 @@ impl Driver {
                 self.recorder.planned((published, catalog), &request.cycle_id, &request.options, &plan);
                 Some(plan)
             }
+            Err(PlanError::Abandoned) => {
+                self.metrics.plans.with_label_values(&["abandoned"]).inc();
+                return Requested::Abandoned;
+            }
             Err(error) => {
                 self.metrics.plans.with_label_values(&["failed"]).inc();
                 tracing::warn!(%error, sequence = published.snapshot.sequence, "no plan");
                 None
             }
-        }
+        };
+        Requested::Made(plan)
     }
 
     fn handle_event(&self, cycle: &mut Cycle, event: Option<Event>) {

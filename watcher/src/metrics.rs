@@ -39,7 +39,8 @@ pub struct WatcherMetrics {
     pub subscribers: IntGauge,
     /// 1 if this replica is the leader.
     pub leading: IntGauge,
-    /// Plan requests, by result: `planned`, `failed`, or `withheld` if a plan with removals failed validation.
+    /// Plan requests, by result: `planned`, `failed`, `withheld` if a plan with removals failed validation, or
+    /// `abandoned` if pods became pending during a search for removals.
     pub plans: IntCounterVec,
     /// Time from plan request to plan.
     pub plan_seconds: Histogram,
@@ -110,7 +111,7 @@ impl WatcherMetrics {
             (&self.invalid_objects, &kinds),
             (&self.watch_errors, &kinds),
             (&self.stream_breaks, &STREAMS),
-            (&self.plans, &["planned", "failed", "withheld"]),
+            (&self.plans, &["planned", "failed", "withheld", "abandoned"]),
             (&self.executions, &["sent", "failed"]),
             (&self.recorded, &["queued", "dropped", "failed"]),
         ];

@@ -13,13 +13,41 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
 /// How long a plan may take before it is requested from another replica too. The first response is used, since all
 /// replicas give the same one. Plans of large clusters take longer, so `STALL_FACTOR` times the duration of the last
-/// plan is added.
+/// plan of the same kind is added.
 const STALL_TIMEOUT: Duration = Duration::from_millis(500);
 const STALL_FACTOR: u32 = 3;
+/// Assumed duration of the first plan with removals: a second replica would begin with the whole snapshot, and a search
+/// for removals in 5,000 nodes takes this long.
+const FIRST_DISRUPTION: Duration = Duration::from_secs(2);
+
+/// Durations of the last plans. A plan with removals takes many times as long as one without.
+#[derive(Debug, Clone, Copy)]
+struct LastDurations {
+    without_removals: Duration,
+    with_removals: Duration,
+}
+
+impl Default for LastDurations {
+    fn default() -> Self {
+        Self { without_removals: Duration::ZERO, with_removals: FIRST_DISRUPTION }
+    }
+}
+
+impl LastDurations {
+    fn of(&mut self, options: &PlanOptions) -> &mut Duration {
+        if options.disruption { &mut self.with_removals } else { &mut self.without_removals }
+    }
+
+    /// How long a plan may take before it counts as stalled.
+    fn patience(&mut self, options: &PlanOptions) -> Duration {
+        STALL_TIMEOUT + self.of(options).saturating_mul(STALL_FACTOR)
+    }
+}
 
 /// Timeout of a plan, also for large clusters.
 const PLAN_TIMEOUT: Duration = Duration::from_secs(60);
@@ -41,10 +69,12 @@ pub(crate) struct PlanRequest<'a> {
     /// Channel for launches that arrive before the rest of the plan. A part that does not fit arrives with the complete
     /// plan.
     pub(crate) parts: mpsc::Sender<Plan>,
+    /// Cancelled when the plan is no longer needed. The session stays usable for a newer snapshot.
+    pub(crate) abandon: CancellationToken,
 }
 
-/// A session and the plan that it returned.
-type AttemptResult = Result<(Session, Plan), Status>;
+/// A session and the plan that it returned; without a plan if the request was abandoned.
+type AttemptResult = Result<(Session, Option<Plan>), Status>;
 
 /// Reason why there is no plan.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +103,9 @@ pub(crate) enum PlanError {
     /// No replica answered in time.
     #[error("no plan within {PLAN_TIMEOUT:?}")]
     Timeout,
+    /// The request was abandoned.
+    #[error("the plan was abandoned")]
+    Abandoned,
 }
 
 /// Client of the schedulers.
@@ -83,13 +116,12 @@ pub(crate) struct Scheduler {
     client: String,
     metrics: WatcherMetrics,
     session: Option<(ReplicaId, Session)>,
-    /// Duration of the last plan.
-    last_duration: Duration,
+    last_durations: LastDurations,
 }
 
 impl Scheduler {
     pub(crate) fn new(pool: ClientPool, cluster: String, client: String, metrics: WatcherMetrics) -> Self {
-        Self { pool, cluster, client, metrics, session: None, last_duration: Duration::ZERO }
+        Self { pool, cluster, client, metrics, session: None, last_durations: LastDurations::default() }
     }
 
     /// Requests a plan. If the future is dropped before it completes, the next request opens a new session.
@@ -102,7 +134,7 @@ impl Scheduler {
         loop {
             tries += 1;
             let (replica, mut attempt) = self.attempt(request).await?;
-            let (began, patience) = (Instant::now(), STALL_TIMEOUT + self.last_duration.saturating_mul(STALL_FACTOR));
+            let (began, patience) = (Instant::now(), self.last_durations.patience(&request.options));
             let (replica, result) = match tokio::time::timeout(patience, &mut attempt).await {
                 Ok(result) => (replica, result),
                 Err(_stalled) => self.race(replica, attempt, request).await?,
@@ -111,7 +143,8 @@ impl Scheduler {
                 Ok((session, plan)) => {
                     self.pool.succeeded(&replica);
                     self.session = Some((replica, session));
-                    self.last_duration = began.elapsed();
+                    let Some(plan) = plan else { return Err(PlanError::Abandoned) };
+                    *self.last_durations.of(&request.options) = began.elapsed();
                     return Ok(plan);
                 }
                 Err(status) => status,
@@ -175,6 +208,7 @@ impl Scheduler {
         let (replica, channel) = self.pool.channel().await?;
         let existing =
             self.session.take().filter(|(last_replica, _)| *last_replica == replica).map(|(_, session)| session);
+        let existing = existing.filter(|session| session.can_plan(request));
         let (cluster, client) = (self.cluster.clone(), self.client.clone());
         let (request, metrics) = (request.clone(), self.metrics.clone());
         let attempt = async move {
@@ -186,5 +220,23 @@ impl Scheduler {
             Ok((session, plan))
         };
         Ok((replica, Box::pin(attempt)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_with_removals_is_not_measured_by_one_without() {
+        let mut last = LastDurations::default();
+        let plain = PlanOptions { disruption: false, ..PlanOptions::default() };
+        let removals = PlanOptions { disruption: true, ..PlanOptions::default() };
+        *last.of(&plain) = Duration::from_millis(100);
+        assert_eq!(last.patience(&plain), Duration::from_millis(800));
+        assert_eq!(last.patience(&removals), Duration::from_millis(6500), "none was made yet");
+        *last.of(&removals) = Duration::from_secs(1);
+        assert_eq!(last.patience(&removals), Duration::from_millis(3500));
+        assert_eq!(last.patience(&plain), Duration::from_millis(800));
     }
 }

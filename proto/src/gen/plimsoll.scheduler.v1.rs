@@ -17,10 +17,10 @@ pub mod session_request {
         /// A catalog that snapshots may refer to; kept at least as long as the session.
         #[prost(message, tag = "2")]
         Catalog(super::super::super::catalog::v1::Catalog),
-        /// A chunk of a full snapshot.
+        /// A chunk of a full snapshot. Abandons a plan that is being made: its last fragment never comes.
         #[prost(message, tag = "3")]
         SnapshotChunk(super::super::super::snapshot::v1::SnapshotChunk),
-        /// A change of the snapshot.
+        /// A change of the snapshot. Abandons a plan that is being made: its last fragment never comes.
         #[prost(message, tag = "4")]
         Delta(super::super::super::snapshot::v1::Delta),
         /// Requests a plan.

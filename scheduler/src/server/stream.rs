@@ -4,6 +4,7 @@
 use super::{Core, lost};
 use crate::session::Session;
 use futures::Stream;
+use plimsoll_proto::scheduler::v1::session_request::Message as RequestMessage;
 use plimsoll_proto::scheduler::v1::{SessionRequest, SessionResponse};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -50,6 +51,8 @@ async fn serve_session(
     responses: &Responses,
 ) -> Result<(), Status> {
     let cancel = session.canceller();
+    // A message that arrived while another was handled.
+    let mut arrived = None;
     let mut hello_due = Some(tokio::time::Instant::now() + HELLO_TIMEOUT);
     loop {
         let hello_timeout = async {
@@ -62,12 +65,13 @@ async fn serve_session(
             biased;
             () = core.stop.cancelled() => return Err(Status::unavailable("this scheduler is stopping")),
             () = responses.closed() => return Ok(()),
-            request = requests.message() => request?,
+            request = next(&mut arrived, &mut requests) => request?,
             () = hello_timeout => return Err(Status::deadline_exceeded("hello did not come")),
         };
         let Some(request) = request else { return Ok(()) };
         hello_due = None;
         let sink = responses.clone();
+        let abandon = session.abandoner();
         let job = move || {
             let mut unsent = Vec::new();
             // Keep the order: once a response does not fit into the channel, all later responses are queued here.
@@ -81,12 +85,20 @@ async fn serve_session(
         };
         let job = core.workers.run(job);
         tokio::pin!(job);
-        let done = tokio::select! {
-            biased;
-            done = &mut job => done,
-            () = responses.closed() => {
-                cancel.cancel();
-                job.await
+        let done = loop {
+            tokio::select! {
+                biased;
+                done = &mut job => break done,
+                () = responses.closed() => {
+                    cancel.cancel();
+                    break job.await;
+                }
+                message = requests.message(), if arrived.is_none() => {
+                    if changes_snapshot(&message) {
+                        abandon.cancel();
+                    }
+                    arrived = Some(message);
+                }
             }
         };
         let (returned_session, result) = done.map_err(|error| lost(&error))?;
@@ -97,4 +109,20 @@ async fn serve_session(
             }
         }
     }
+}
+
+type Message = Result<Option<SessionRequest>, Status>;
+
+/// The message that arrived before, or the next one.
+async fn next(arrived: &mut Option<Message>, requests: &mut Streaming<SessionRequest>) -> Message {
+    match arrived.take() {
+        Some(message) => message,
+        None => requests.message().await,
+    }
+}
+
+/// Whether the client no longer waits for a plan of the former snapshot.
+fn changes_snapshot(message: &Message) -> bool {
+    let Ok(Some(SessionRequest { message: Some(message) })) = message else { return false };
+    matches!(message, RequestMessage::Delta(_) | RequestMessage::SnapshotChunk(_))
 }

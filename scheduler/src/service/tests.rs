@@ -127,6 +127,32 @@ async fn sessions_and_plan_calls_return_the_same_plan() {
     assert!(text.contains("plimsoll_scheduler_plans_total{caller=\"session\"} 3\n"), "{text}");
 }
 
+/// A planner that does not end for the first snapshot, unless it is cancelled.
+const ENDLESS_FIRST: PlanFn = PlanFn(|planner, snapshot, index, catalogs, options, early| {
+    while snapshot.sequence == 1 && !planner.is_cancelled() {
+        std::thread::yield_now();
+    }
+    planner.solve_early(snapshot, index, catalogs, options, early)
+});
+
+// With one thread, a solve would keep the session from reading the next message.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newer_snapshot_ends_a_plan_and_the_session_goes_on() {
+    let running = start(|settings| settings.plan = ENDLESS_FIRST);
+    let mut client = SessionClient::open(&running.closed, "one").await;
+    client.send(Ask::Catalog((&catalog()).into())).await;
+    for chunk in chunks(&waiting(3), 100) {
+        client.send(Ask::SnapshotChunk(chunk)).await;
+    }
+    client.send(Ask::PlanNow(PlanNow { sequence: 1, options: None, cycle_id: "c".into() })).await;
+    let next = plimsoll_model::snapshot::Snapshot { sequence: 2, ..waiting(9) };
+    client.send(Ask::Delta(diff(&waiting(3), &next))).await;
+    let plan = client.plan(2).await;
+    assert_eq!(plan.snapshot_sequence, 2, "nothing comes of the first plan");
+    assert_eq!(plan.launches.iter().map(|one| one.pods.len()).sum::<usize>(), 9);
+    assert!(running.metrics.encode().unwrap().contains("plimsoll_scheduler_abandoned_plans_total 1\n"));
+}
+
 #[tokio::test]
 async fn in_process_and_grpc_callers_get_the_same_bytes() {
     let mut running = start(|_| ());

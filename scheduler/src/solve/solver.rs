@@ -55,6 +55,11 @@ impl Solver {
         Self { plan, planner: Planner::new(), limits, cancel, remembered: BTreeMap::new(), unsteady: false }
     }
 
+    /// Replaces the flag that ends the solves early.
+    pub(crate) fn set_cancel(&mut self, cancel: Cancel) {
+        self.cancel = cancel;
+    }
+
     /// Drops the planner's cache, which belongs to the index of the former snapshots.
     pub(crate) fn forget_snapshot(&mut self) {
         self.planner = Planner::new();

@@ -33,6 +33,21 @@ async fn a_stalled_scheduler_costs_less_than_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pending_pod_does_not_wait_for_a_search_for_removals() {
+    let stage = Stage::new();
+    let replica = &stage.schedulers[0];
+    replica.with(|state| state.slow_removals = true);
+    // No pod waits, so the first plan is only about removals.
+    let _watcher = stage.watcher("watcher-0", &["actuator-0"]);
+    stage.until("removals are searched for", || replica.with(|state| state.unanswered_removals) == 1).await;
+    stage.pending_pod("a", None);
+    let took = stage.until("a launch was requested", || stage.actuator.executions() == 1).await;
+    assert!(took < SECOND / 5, "{took:?}");
+    assert_eq!(replica.with(|state| (state.sessions, state.full)), (1, 1), "the session goes on");
+    assert_eq!(stage.schedulers[1].with(|state| state.sessions), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_scheduler_that_forgot_gets_a_full_snapshot() {
     let (stage, _watcher) = Stage::with_watcher().await;
     let before = stage.schedulers[0].with(|state| {

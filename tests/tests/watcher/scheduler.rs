@@ -35,6 +35,10 @@ pub(crate) struct State {
     pub(crate) planned: Vec<Snapshot>,
     /// Whether plans get no response.
     pub(crate) stalled: bool,
+    /// Whether plans with removals get no response.
+    pub(crate) slow_removals: bool,
+    /// Number of plans with removals that got no response.
+    pub(crate) unanswered_removals: usize,
     /// Whether a plan with removals fails its check.
     pub(crate) withhold: bool,
     /// Whether the next plan requests a full snapshot first.
@@ -117,7 +121,12 @@ impl FakeScheduler {
                     if self.with(|state| state.stalled) {
                         continue;
                     }
-                    if self.with(|state| state.withhold) && ask.options.is_none_or(|options| options.disruption) {
+                    let removals = ask.options.as_ref().is_none_or(|options| options.disruption);
+                    if self.with(|state| state.slow_removals) && removals {
+                        self.with(|state| state.unanswered_removals += 1);
+                        continue;
+                    }
+                    if self.with(|state| state.withhold) && removals {
                         let mut status = Status::internal("the test says so");
                         status.metadata_mut().insert(WITHHELD_HEADER, "true".parse().unwrap());
                         answers.send(Err(status)).await.ok()?;

@@ -8,7 +8,7 @@ use crate::snapshots::PublishedSnapshot;
 use plimsoll_model::execution::{BufferReport, Outcome, OutcomeStatus};
 use plimsoll_model::identity::{ActionId, NodeName, PodUid};
 use plimsoll_model::plan::{Placement, Plan, Unschedulable};
-use plimsoll_model::snapshot::{LedgerPosition, Pod, PodState};
+use plimsoll_model::snapshot::{LedgerPosition, PodState, Snapshot};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,6 +128,11 @@ impl CurrentPlan {
     }
 }
 
+/// Whether a pod is pending. Virtual pods always are, so they do not count.
+pub(super) fn has_waiting_pods(snapshot: &Snapshot) -> bool {
+    snapshot.pods.iter().any(|pod| pod.state == PodState::Pending && !pod.is_virtual())
+}
+
 impl Cycle {
     /// Creates the state for the leadership with this epoch. Cycle ids begin with the epoch.
     #[must_use]
@@ -177,9 +182,7 @@ impl Cycle {
         }
         let Some((current, plan)) = self.current.as_ref().and_then(|current| Some((current, current.plan.as_ref()?)))
         else {
-            // Virtual pods are always pending, so they do not count as waiting.
-            let is_waiting = |pod: &Pod| pod.state == PodState::Pending && !pod.is_virtual();
-            let has_waiting_pods = published.snapshot.pods.iter().any(is_waiting);
+            let has_waiting_pods = has_waiting_pods(&published.snapshot);
             let is_due = now >= removals_since + DISRUPTION_INTERVAL;
             return self.plan_step(published, self.disruption && (!has_waiting_pods || is_due), now);
         };

@@ -38,6 +38,8 @@ pub(super) struct Session {
     responses: Streaming<SessionResponse>,
     known_catalogs: BTreeSet<String>,
     last_sent: Option<Arc<PublishedSnapshot>>,
+    /// Sequence of the last abandoned plan, whose fragments may still arrive.
+    abandoned: Option<u64>,
     /// Protocol number of the replica.
     protocol: u32,
     metrics: WatcherMetrics,
@@ -63,20 +65,34 @@ impl Session {
             let protocol = protocol.map_err(|error| Status::failed_precondition(error.to_string()))?;
             metrics.sessions.inc();
             let known_catalogs = ready.known_catalog_ids.into_iter().collect();
-            Ok(Self { requests, responses, known_catalogs, last_sent: None, protocol, metrics })
+            Ok(Self { requests, responses, known_catalogs, last_sent: None, abandoned: None, protocol, metrics })
         };
         let late = || Status::deadline_exceeded("the session was not opened in time");
         tokio::time::timeout(OPEN_TIMEOUT, open).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Sends the snapshot to the replica and requests a plan. The session is unusable after an error.
-    pub(super) async fn plan(&mut self, request: &PlanRequest<'_>) -> Result<Plan, Status> {
+    /// Whether the session can make this plan: fragments of an abandoned plan are known by their sequence.
+    pub(super) fn can_plan(&self, request: &PlanRequest<'_>) -> bool {
+        self.abandoned != Some(request.published.snapshot.sequence)
+    }
+
+    /// Sends the snapshot to the replica and requests a plan. Returns `None` if the request was abandoned: the replica
+    /// stops making the plan once it gets a newer snapshot. The session is unusable after an error.
+    pub(super) async fn plan(&mut self, request: &PlanRequest<'_>) -> Result<Option<Plan>, Status> {
         let (sequence, catalogs) = (request.published.snapshot.sequence, request.catalogs);
         self.sync(&request.published, catalogs).await?;
         self.request_plan(request).await?;
         let (mut plan, mut resyncs) = (wire::Plan::default(), 0);
         loop {
-            let Some(message) = receive(&mut self.responses).await? else {
+            let message = tokio::select! {
+                biased;
+                message = receive(&mut self.responses) => message?,
+                () = request.abandon.cancelled() => {
+                    self.abandoned = Some(sequence);
+                    return Ok(None);
+                }
+            };
+            let Some(message) = message else {
                 if self.protocol > PROTOCOL {
                     // A kind of message that a later version has added.
                     continue;
@@ -91,7 +107,7 @@ impl Session {
                     }
                     append_fragment(&mut plan, part);
                     if fragment.last {
-                        return Plan::try_from(plan).map_err(|error| Status::internal(error.to_string()));
+                        return Plan::try_from(plan).map(Some).map_err(|error| Status::internal(error.to_string()));
                     }
                 }
                 // A fragment of an earlier plan that was abandoned.
