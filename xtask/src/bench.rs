@@ -12,7 +12,7 @@ mod mix;
 mod period;
 mod scale;
 mod sessions;
-mod table;
+pub(crate) mod table;
 
 use anyhow::{Context as _, Result};
 use child::Measure;

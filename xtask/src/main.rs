@@ -10,6 +10,7 @@ mod image;
 mod moves;
 mod peer;
 mod proto;
+mod scale;
 mod sim;
 mod workspace;
 mod world;
@@ -46,6 +47,9 @@ enum Chore {
     /// Run seeds of the simulation with faults.
     #[command(after_help = sim::EXAMPLES)]
     Sim(sim::Args),
+    /// Measure the services on a large cluster with the real control plane (needs Go).
+    #[command(after_help = scale::EXAMPLES)]
+    Scale(scale::Args),
     /// Measure the effect of each repair of the solver.
     Moves(moves::Args),
 }
@@ -62,6 +66,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Agree(args) => agree::run(&args),
         Chore::Image(args) => image::run(&args),
         Chore::Sim(args) => sim::run(&args),
+        Chore::Scale(args) => scale::run(&args),
         Chore::Moves(args) => moves::run(&args),
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// A table with a heading.
-pub(super) struct Table {
+pub(crate) struct Table {
     heading: String,
     columns: Vec<&'static str>,
     rows: Vec<Vec<String>>,
@@ -11,29 +11,29 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn new(heading: &str, columns: &[&'static str]) -> Self {
+    pub(crate) fn new(heading: &str, columns: &[&'static str]) -> Self {
         Self { heading: heading.to_owned(), columns: columns.to_vec(), rows: Vec::new(), notes: Vec::new() }
     }
 
-    pub(super) fn heading(&self) -> &str {
+    pub(crate) fn heading(&self) -> &str {
         &self.heading
     }
 
-    pub(super) fn row(&mut self, cells: Vec<String>) {
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
-    pub(super) fn note(&mut self, text: String) {
+    pub(crate) fn note(&mut self, text: String) {
         self.notes.push(text);
     }
 
     /// Adds a note on whether a target is reached.
-    pub(super) fn aim(&mut self, reached: bool, text: &str) {
+    pub(crate) fn aim(&mut self, reached: bool, text: &str) {
         self.notes.push(format!("{} {text}", if reached { "Reached:" } else { "NOT reached:" }));
     }
 
     /// Pads columns to their widest cell, so that the source is readable.
-    pub(super) fn render(&self) -> String {
+    pub(crate) fn render(&self) -> String {
         let width = |column: usize, heading: &str| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
             cells.map(|cell| cell.chars().count()).max().unwrap_or(0).max(heading.chars().count())
@@ -60,29 +60,29 @@ impl Table {
 }
 
 /// The number at `key`, or zero.
-pub(super) fn number(value: &Value, key: &str) -> f64 {
+pub(crate) fn number(value: &Value, key: &str) -> f64 {
     value[key].as_f64().unwrap_or(0.0)
 }
 
 /// The median of the list; zero if it is empty.
-pub(super) fn median(values: &[f64]) -> f64 {
+pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// All numbers of a list.
-pub(super) fn numbers(value: &Value) -> Vec<f64> {
+pub(crate) fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
 }
 
 /// The title, marked if `invariants::check` rejects the plan.
-pub(super) fn marked(title: &str, told: &Value) -> String {
+pub(crate) fn marked(title: &str, told: &Value) -> String {
     if told["violations"] == 0 { title.to_owned() } else { format!("{title} (PLAN NOT VALID)") }
 }
 
 /// A readable duration.
-pub(super) fn seconds(value: f64) -> String {
+pub(crate) fn seconds(value: f64) -> String {
     if value < 0.001 {
         format!("{:.0} us", value * 1e6)
     } else if value < 1.0 {
@@ -93,12 +93,12 @@ pub(super) fn seconds(value: f64) -> String {
 }
 
 /// A readable percentage.
-pub(super) fn percent(value: f64) -> String {
+pub(crate) fn percent(value: f64) -> String {
     format!("{:.1} %", value * 100.0)
 }
 
 /// The exponent b of y = a x^b, fitted to the points by least squares of the logarithms.
-pub(super) fn exponent(points: &[(f64, f64)]) -> f64 {
+pub(crate) fn exponent(points: &[(f64, f64)]) -> f64 {
     let logs: Vec<(f64, f64)> = points.iter().map(|(x, y)| (x.ln(), y.max(1e-9).ln())).collect();
     let count = logs.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| logs.iter().map(of).sum::<f64>() / count;

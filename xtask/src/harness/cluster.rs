@@ -39,14 +39,15 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts the control plane without Plimsoll's objects.
-    pub(crate) fn start(parts: &Parts, guard: &Arc<Guard>, dir: &Path) -> Result<Cluster> {
+    /// Starts the control plane without Plimsoll's objects. `more` are flags that are added to its own.
+    pub(crate) fn start(parts: &Parts, guard: &Arc<Guard>, dir: &Path, more: &[&str]) -> Result<Cluster> {
         let policy = dir.join("audit-policy.yaml");
         std::fs::write(&policy, audit::POLICY)?;
         let log = dir.join("audit.jsonl");
         let mut flags = vec![OsString::from("-kwok-stages"), parts.root.join("tests/controlplane/stages.yaml").into()];
         flags.push(format!("-apiserver-arg=--audit-policy-file={}", policy.display()).into());
         flags.push(format!("-apiserver-arg=--audit-log-path={}", log.display()).into());
+        flags.extend(more.iter().map(OsString::from));
         let plane = ControlPlane::start(&parts.controlplane, &flags, guard, dir)?;
         let cluster = Cluster {
             server: plane.server.clone(),

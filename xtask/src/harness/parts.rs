@@ -59,8 +59,17 @@ fn python(root: &Path, guard: &Guard) -> Result<PathBuf> {
 
 /// Builds the programs of packages in the test profile.
 pub(crate) fn build_packages(root: &Path, packages: &[&str], guard: &Guard) -> Result<()> {
+    build(root, packages, &[], guard)
+}
+
+/// Builds the programs under test in the release profile.
+pub(crate) fn build_release(root: &Path, guard: &Guard) -> Result<()> {
+    build(root, &PACKAGES, &["--release"], guard)
+}
+
+fn build(root: &Path, packages: &[&str], profile: &[&str], guard: &Guard) -> Result<()> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root).args(["build", "--quiet", "--bins"]);
+    command.current_dir(root).args(["build", "--quiet", "--bins"]).args(profile);
     for package in packages {
         command.args(["--package", package]);
     }

@@ -28,7 +28,7 @@ impl Servers {
     /// If a server cannot be built or does not start.
     pub(crate) fn start(guard: &Arc<Guard>, dir: &Path, name: &str, say: fn(&str)) -> Result<Servers> {
         let parts = Parts::find(guard, false, say)?;
-        let cluster = Cluster::start(&parts, guard, dir)?;
+        let cluster = Cluster::start(&parts, guard, dir, &[])?;
         cluster.install(&parts.root)?;
         let (cloud, process) = Cloud::start(&parts, guard, dir, REGION, name, None, None)?;
         Ok(Servers { cluster, cloud, _cloud: process })

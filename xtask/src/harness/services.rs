@@ -73,6 +73,11 @@ impl Replica {
         (self.kind == Kind::Scheduler).then_some(self.open)
     }
 
+    /// Process ID, while the replica is up.
+    pub(crate) fn process_id(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::id)
+    }
+
     /// Name in its lease and its logs.
     pub(crate) fn name(&self) -> String {
         format!("plimsoll-{}-{}", self.kind.name(), self.index)
@@ -166,7 +171,8 @@ impl Services {
         Ok(())
     }
 
-    fn wait_ready(&mut self, index: usize) -> Result<()> {
+    /// Waits until a replica is ready.
+    pub(crate) fn wait_ready(&mut self, index: usize) -> Result<()> {
         let replica = &mut self.replicas[index];
         let (name, health) = (replica.name(), replica.health);
         until_true(&format!("{name} is ready"), START, || {

@@ -29,8 +29,10 @@ pub(crate) struct Setup<'a> {
     pub(crate) installed: bool,
     /// Replicas of each service; 0 for an environment without services.
     pub(crate) replicas: usize,
-    /// Time from a running instance to its Node.
-    pub(crate) boot_delay: Duration,
+    /// Time from a running instance to its Node; without one, there are no kubelets, and no instance becomes a Node.
+    pub(crate) boot_delay: Option<Duration>,
+    /// Additional flags of the control plane.
+    pub(crate) control_plane: &'a [&'a str],
     /// Seed of EC2's slow calls, failures, throttling and delayed reads; without one, EC2 has none.
     pub(crate) ec2_seed: Option<u32>,
     /// Reports each component that starts.
@@ -59,9 +61,9 @@ impl World {
     /// # Errors
     /// If a component does not start in time, or the run is interrupted.
     pub(crate) fn start(parts: &Parts, guard: &Arc<Guard>, dir: &Path, setup: &Setup<'_>) -> Result<World> {
-        let Setup { region, cluster: name, installed, replicas, boot_delay, ec2_seed, say } = *setup;
+        let Setup { region, cluster: name, installed, replicas, boot_delay, control_plane, ec2_seed, say } = *setup;
         say("starting the control plane: API server, scheduler, controller manager, etcd");
-        let cluster = Cluster::start(parts, guard, dir)?;
+        let cluster = Cluster::start(parts, guard, dir, control_plane)?;
         if installed {
             cluster.install(&parts.root)?;
         }
@@ -70,17 +72,10 @@ impl World {
         say("starting EC2 and the kubelets");
         let (cloud, ec2) = Cloud::start(parts, guard, dir, region, name, prices.as_deref(), ec2_seed)?;
         let report = dir.join("kubelets.json");
-        let mut command = Command::new(&parts.python);
-        command
-            .current_dir(parts.root.join("tests/kubelet"))
-            .args(["-m", "plimsoll_kubelet", "--cluster-name", name, "--endpoint", &cloud.endpoint])
-            .args(["--boot-seconds", &boot_delay.as_secs_f64().to_string()])
-            .arg("--kubeconfig")
-            .arg(&cluster.kubeconfig)
-            .arg("--report")
-            .arg(&report);
-        let mut kubelets = Process::start("kubelets", &mut command, dir, guard)?;
-        kubelets.first_line(STAND_IN_START)?;
+        let kubelets = match boot_delay {
+            Some(delay) => Some(kubelets(parts, guard, dir, &cluster, &cloud, delay, &report)?),
+            None => None,
+        };
         let services = if replicas > 0 {
             say("starting the services");
             Some(Services::start(parts, guard, dir, &cluster, &cloud, replicas)?)
@@ -89,7 +84,7 @@ impl World {
         };
         Ok(World {
             services,
-            kubelets: Some(kubelets),
+            kubelets,
             ec2,
             cloud,
             cluster,
@@ -155,6 +150,29 @@ impl World {
         }
         Ok(None)
     }
+}
+
+fn kubelets(
+    parts: &Parts,
+    guard: &Arc<Guard>,
+    dir: &Path,
+    cluster: &Cluster,
+    cloud: &Cloud,
+    boot_delay: Duration,
+    report: &Path,
+) -> Result<Process> {
+    let mut command = Command::new(&parts.python);
+    command
+        .current_dir(parts.root.join("tests/kubelet"))
+        .args(["-m", "plimsoll_kubelet", "--cluster-name", &cloud.cluster, "--endpoint", &cloud.endpoint])
+        .args(["--boot-seconds", &boot_delay.as_secs_f64().to_string()])
+        .arg("--kubeconfig")
+        .arg(&cluster.kubeconfig)
+        .arg("--report")
+        .arg(report);
+    let mut kubelets = Process::start("kubelets", &mut command, dir, guard)?;
+    kubelets.first_line(STAND_IN_START)?;
+    Ok(kubelets)
 }
 
 /// Writes the built-in prices of the region, so that EC2 and Plimsoll have the same prices.

@@ -72,7 +72,8 @@ fn play(
         cluster: &start.cluster_name,
         installed: true,
         replicas: start.replicas,
-        boot_delay: start.boot_delay,
+        boot_delay: Some(start.boot_delay),
+        control_plane: &[],
         ec2_seed: start.ec2_seed,
         say,
     };
