@@ -109,6 +109,10 @@ pub struct ActuatorArgs {
     /// the right to create pods/binding.
     #[arg(long, env = "PLIMSOLL_BIND_PODS")]
     pub bind_pods: bool,
+    /// Replace nodes that have not been Ready for 30 minutes, or whose other conditions have been bad for too long. As
+    /// Karpenter's feature gate NodeRepair.
+    #[arg(long, env = "PLIMSOLL_NODE_REPAIR")]
+    pub node_repair: bool,
     /// Launch in the capacity reservations that node classes select, and in no others. If it is disabled, instances may
     /// use open capacity reservations of the account. As Karpenter's feature gate ReservedCapacity.
     #[arg(
@@ -178,6 +182,7 @@ impl ActuatorArgs {
             act_on_rebalance: self.act_on_rebalance,
             nominate_nodes: self.nominate_nodes,
             bind_pods: self.bind_pods,
+            node_repair: self.node_repair,
             reserved_capacity: self.reserved_capacity,
             disable_dry_run: self.disable_dry_run,
             watcher_lease: self.watcher_lease.clone(),
@@ -298,6 +303,7 @@ mod tests {
         assert!(nominates(&[]) && nominates(&["--nominate-nodes"]) && nominates(&["--nominate-nodes=true"]));
         assert!(!nominates(&["--nominate-nodes=false"]));
         assert!(!settings(&[]).bind_pods && settings(&["--bind-pods"]).bind_pods);
+        assert!(!settings(&[]).node_repair && settings(&["--node-repair"]).node_repair);
         assert!(settings(&[]).reserved_capacity && !settings(&["--reserved-capacity=false"]).reserved_capacity);
     }
 }

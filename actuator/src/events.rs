@@ -65,9 +65,9 @@ pub mod reason {
     pub const AWAITING_VOLUMES: &str = "AwaitingVolumeDetachment";
     /// A node is terminated because of an interruption notice.
     pub const TERMINATING_ON_INTERRUPTION: &str = "TerminatingOnInterruption";
-    /// An instance is impaired and will be replaced.
+    /// An instance is impaired, or a condition of its Node is bad, and it will be replaced.
     pub const NODE_REPAIR: &str = "NodeRepair";
-    /// Too many instances are impaired at once to replace them.
+    /// Too many instances or Nodes are impaired at once to replace them.
     pub const NODE_REPAIR_BLOCKED: &str = "NodeRepairBlocked";
     /// The cluster is shifted away from a zone.
     pub const ZONAL_SHIFT_ACTIVE: &str = "ZonalShiftActive";

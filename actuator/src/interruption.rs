@@ -9,6 +9,7 @@ mod existing_capacity;
 mod health;
 mod mark;
 pub mod messages;
+mod node_conditions;
 mod queue;
 mod repair_limit;
 mod replacements;
@@ -73,10 +74,15 @@ pub struct Interruptions {
     pub clock: Clock,
 }
 
-/// Processes notices and checks the health of instances until `stop`.
+/// Processes notices and checks the health of instances and nodes until `stop`.
 pub async fn run(deps: Interruptions, stop: CancellationToken) {
     deps.stores.wait_ready().await;
-    tokio::join!(queue::run(&deps, &stop), health::run(&deps, &stop), capacity_blocks::run(&deps, &stop));
+    tokio::join!(
+        queue::run(&deps, &stop),
+        health::run(&deps, &stop),
+        node_conditions::run(&deps, &stop),
+        capacity_blocks::run(&deps, &stop),
+    );
 }
 
 /// Claims by instance id.

@@ -47,6 +47,8 @@ pub struct Settings {
     pub nominate_nodes: bool,
     /// Bind pods to their planned nodes, in place of kube-scheduler.
     pub bind_pods: bool,
+    /// Replace nodes whose conditions have been bad for too long.
+    pub node_repair: bool,
     /// Launch in capacity reservations that node classes select, and in no others. Otherwise EC2 may use open ones.
     pub reserved_capacity: bool,
     /// Do not ask EC2 by dry runs whether it would launch nodes of a class.
@@ -78,6 +80,7 @@ impl Default for Settings {
             act_on_rebalance: false,
             nominate_nodes: true,
             bind_pods: false,
+            node_repair: false,
             reserved_capacity: true,
             disable_dry_run: false,
             watcher_lease: ObjectName::new("plimsoll-system", plimsoll_model::names::lease::WATCHER),

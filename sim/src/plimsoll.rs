@@ -81,6 +81,8 @@ pub struct Options {
     pub plan: PlanFn,
     /// Whether actuators bind pods to their planned nodes.
     pub bind_pods: bool,
+    /// Whether actuators replace nodes whose conditions have been bad for too long.
+    pub node_repair: bool,
     /// Whether actuators follow zonal shifts.
     pub zonal_shift: bool,
     /// Time between two shadow reports of an actuator.
@@ -99,6 +101,7 @@ impl Default for Options {
             nominate_nodes: true,
             plan: PlanFn::default(),
             bind_pods: false,
+            node_repair: false,
             zonal_shift: false,
             shadow_report_interval: SHADOW_REPORT_INTERVAL,
             record_to: None,

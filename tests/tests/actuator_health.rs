@@ -1,10 +1,12 @@
-//! Tests of the actuator with instances that EC2 reports as impaired.
+//! Tests of the actuator with instances that EC2 reports as impaired, and with bad conditions of Nodes.
 #![allow(clippy::unwrap_used, reason = "needed only if helpers outside of tests use it")]
 
 use plimsoll_actuator::ports::{InstanceStatus, StatusCheck};
 use plimsoll_model::catalog::CapacityType;
-use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::apiserver::store::{Part, Write};
+use plimsoll_sim::apiserver::{Patch, ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect};
+use plimsoll_sim::plimsoll::Options;
 use plimsoll_sim::world::World;
 use plimsoll_tests::director::{Director, Wanted, future_pod};
 use plimsoll_tests::{MINUTE, Setup};
@@ -102,4 +104,73 @@ async fn a_status_list_that_takes_a_minute_is_waited_for() {
     director.world.ec2.faults(|faults| faults.inject(Action::DescribeInstanceStatus, slow, u32::MAX));
     impair(&director.world, &node);
     director.until("the impaired node is being removed", 2 * NOTICED, |world| is_going(world, &claim)).await;
+}
+
+/// As Karpenter tolerates it.
+const ACCELERATORS_TOLERATED: Duration = Duration::from_secs(600);
+
+async fn begin_with_repair(node_repair: bool) -> Director {
+    let mut setup = Setup::with_pool(json!({}));
+    setup.options = Options { node_repair, ..setup.options };
+    Director::begin(setup).await
+}
+
+/// The node monitoring agent reports the status of the node's accelerators.
+fn report(world: &World, node: &str, status: &str) {
+    let object = world.get(ResourceId::NODES, node).unwrap();
+    let write = Write::new(world.server().now(), "eks-node-monitoring-agent");
+    let mut conditions = object["status"]["conditions"].as_array().cloned().unwrap();
+    conditions.retain(|condition| condition["type"] != "AcceleratedHardwareReady");
+    let since = world.server().now().to_string();
+    conditions.push(json!({"type": "AcceleratedHardwareReady", "status": status, "lastTransitionTime": since}));
+    let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
+    world.server().write(|store| store.patch(ResourceId::NODES, "", node, Part::Status, &patch, &write)).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_with_a_bad_condition_is_replaced_once_it_is_no_longer_tolerated() {
+    let director = begin_with_repair(true).await;
+    let (claim, node) = node(&director, "a-1").await;
+    report(&director.world, &node, "False");
+    tokio::time::sleep(ACCELERATORS_TOLERATED - MINUTE).await;
+    assert!(!is_going(&director.world, &claim), "it is tolerated");
+    director.until("the node is being removed", 2 * MINUTE, |world| is_going(world, &claim)).await;
+    let events = director.world.events_of("NodeClaim", &claim);
+    let message = "condition AcceleratedHardwareReady has been False for too long";
+    assert!(events.iter().any(|event| event.contains("NodeRepair") && event.contains(message)), "{events:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_condition_that_recovers_in_time_and_one_without_the_gate_replace_nothing() {
+    for node_repair in [true, false] {
+        let director = begin_with_repair(node_repair).await;
+        let (claim, node) = node(&director, "a-1").await;
+        report(&director.world, &node, "False");
+        tokio::time::sleep(ACCELERATORS_TOLERATED - MINUTE).await;
+        if node_repair {
+            report(&director.world, &node, "True");
+        }
+        tokio::time::sleep(2 * ACCELERATORS_TOLERATED).await;
+        assert!(!is_going(&director.world, &claim), "node repair: {node_repair}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_than_a_fifth_of_the_nodes_is_never_replaced_for_bad_conditions() {
+    let director = begin_with_repair(true).await;
+    let mut nodes = Vec::new();
+    for action in ["a-1", "a-2", "a-3"] {
+        nodes.push(node(&director, action).await);
+    }
+    report(&director.world, &nodes[0].1, "False");
+    report(&director.world, &nodes[1].1, "False");
+    tokio::time::sleep(2 * ACCELERATORS_TOLERATED).await;
+    assert!(nodes.iter().all(|(claim, _)| !is_going(&director.world, claim)), "two of three are too many");
+    let events = director.world.events_of("NodeClaim", &nodes[0].0);
+    let says = |event: &String| event.contains("NodeRepairBlocked") && event.contains("2 of 3 nodes");
+    assert!(events.iter().any(says), "{events:?}");
+    // The other one recovers.
+    report(&director.world, &nodes[1].1, "True");
+    director.until("the broken node is being removed", MINUTE, |world| is_going(world, &nodes[0].0)).await;
+    assert!(!is_going(&director.world, &nodes[1].0));
 }

@@ -43,6 +43,7 @@ const CHART_VALUES: &[(&str, &str)] = &[
     ("max-share-per-node", "settings.maxSharePerNode"),
     ("min-saving-per-eviction", "settings.minSavingPerEviction"),
     ("spot-to-spot-consolidation", "settings.featureGates.spotToSpotConsolidation"),
+    ("node-repair", "settings.featureGates.nodeRepair"),
     ("record-to", "watcher.recording.enabled"),
     ("record-mib", "watcher.recording.mebibytes"),
     ("workers", "scheduler.workers"),

@@ -101,6 +101,7 @@ impl Surroundings {
             region: self.region.clone(),
             nominate_nodes: self.options.nominate_nodes,
             bind_pods: self.options.bind_pods,
+            node_repair: self.options.node_repair,
             shadow_report_interval: self.options.shadow_report_interval,
             callers: vec![Role::Watcher.dns_name()],
             watcher_lease: ObjectName::new(NAMESPACE, lease::WATCHER),
