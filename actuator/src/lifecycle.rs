@@ -13,7 +13,7 @@ use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::rollout::Halt;
 use crate::state::registrations::Registrations;
-use crate::stores::{Stores, WatchedKind, provider_id};
+use crate::stores::{Stores, WatchedKind};
 use plimsoll_runtime::clock::Clock;
 pub use step::{LAUNCH_TIMEOUT, Observation, REGISTRATION_TIMEOUT, Step, TimedOut, next};
 
@@ -77,11 +77,10 @@ pub async fn run(deps: Lifecycle, stop: CancellationToken) {
 }
 
 fn candidates(deps: &Lifecycle) -> Vec<Candidate<ClaimWithNodes>> {
-    let nodes = deps.stores.nodes_by_provider();
     let claims = deps.stores.claims.state();
     let live = claims.into_iter().filter(|claim| claim.metadata.deletion_timestamp.is_none());
     live.map(|claim| {
-        let nodes = provider_id(&claim).and_then(|id| nodes.get(id)).cloned().unwrap_or_default();
+        let nodes = deps.stores.nodes_of(&claim);
         let mut hasher = DefaultHasher::new();
         claim.metadata.resource_version.hash(&mut hasher);
         // Heartbeats of an initialized claim's Node do not trigger a reconcile.

@@ -19,7 +19,7 @@ use crate::metrics::ActuatorMetrics;
 use crate::pods::{self, NOMINATION_FIELD_MANAGER};
 use crate::settings::Settings;
 use crate::state::nominations::Placements;
-use crate::stores::{ChangeSignal, Stores, WatchedKind, provider_id};
+use crate::stores::{ChangeSignal, Stores, WatchedKind};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
@@ -269,10 +269,9 @@ fn planned_nodes(deps: &Nominations, now: Timestamp) -> BTreeMap<PodUid, String>
     let nodes = deps.stores.nodes.state();
     let open: BTreeSet<&str> =
         nodes.iter().filter(|node| is_open(node)).filter_map(|node| node.metadata.name.as_deref()).collect();
-    let (by_provider, mut by_claim, mut leaving) = (deps.stores.nodes_by_provider(), BTreeMap::new(), BTreeSet::new());
+    let (mut by_claim, mut leaving) = (BTreeMap::new(), BTreeSet::new());
     for claim in deps.stores.claims.state() {
-        let nodes = provider_id(&claim).and_then(|id| by_provider.get(id)).into_iter().flatten();
-        let mut names = nodes.filter_map(|node| node.metadata.name.clone());
+        let mut names = deps.stores.nodes_of(&claim).into_iter().filter_map(|node| node.metadata.name.clone());
         let marked = [annotation::REMOVAL, annotation::INTERRUPTED].iter().any(|key| read(&claim, key).is_some());
         if marked || claim.metadata.deletion_timestamp.is_some() {
             leaving.extend(names);

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-/// Passes take at most one part in this number, plus one, of a core.
-const SHARE: u32 = 4;
+/// A pause is this many times as long as the pass before it, so that passes take at most a fifth of a core.
+const PAUSE_FACTOR: u32 = 4;
 /// Maximum pause: the reaction to a change is this late at most.
 const MAX_PAUSE: Duration = Duration::from_millis(500);
 
 /// Pause after a pass that took this long. In a large cluster something changes all the time, so that without a pause
 /// the passes would take a whole core.
 pub(crate) fn pause_after(pass: Duration) -> Duration {
-    pass.saturating_mul(SHARE).min(MAX_PAUSE)
+    pass.saturating_mul(PAUSE_FACTOR).min(MAX_PAUSE)
 }
 
 #[cfg(test)]

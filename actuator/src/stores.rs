@@ -250,6 +250,11 @@ impl Stores {
         }
         by_provider
     }
+
+    /// The Nodes of a claim's instance, by name. There may be two, as after a kubelet was renamed.
+    pub(crate) fn nodes_of(&self, claim: &NodeClaim) -> Vec<Arc<Node>> {
+        provider_id(claim).map(|id| self.nodes.with_provider_id(id)).unwrap_or_default()
+    }
 }
 
 /// The providerID of a claim.

@@ -120,7 +120,7 @@ fn candidates(deps: &Termination) -> Vec<Candidate<TerminatingClaim>> {
         claim.metadata.deletion_timestamp.is_some() || node_deleted
     });
     let candidate = |claim: Arc<NodeClaim>| {
-        let nodes = provider_id(&claim).map(|id| deps.stores.nodes.with_provider_id(id)).unwrap_or_default();
+        let nodes = deps.stores.nodes_of(&claim);
         let pods = nodes.iter().flat_map(|node| deps.stores.pods.on_node(&node.name_any())).collect();
         Candidate { key: claim.name_any(), version: None, input: TerminatingClaim { claim, nodes, pods } }
     };

@@ -110,13 +110,13 @@ mod tests {
                 "initContainers": [{"name": "proxy", "restartPolicy": "Always", "ports": [{"containerPort": 15001}],
                     "resources": {"requests": {"memory": "1Gi"}}}],
                 "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
-                    {"name": "kube-api-access", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}],
+                    {"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}],
                 "serviceAccountName": "web", "nodeName": "n",
             },
             "status": {"phase": "Running", "hostIP": "10.0.0.1",
                 "conditions": [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": "True"}],
-                "containerStatuses": [{"name": "app", "image": "web:1", "imageID": "i", "ready": true, "restartCount": 0,
-                    "allocatedResources": {"cpu": "1"}}]},
+                "containerStatuses": [{"name": "app", "image": "web:1", "imageID": "i", "ready": true,
+                    "restartCount": 0, "allocatedResources": {"cpu": "1"}}]},
         });
         let expected = json!({
             "apiVersion": "v1", "kind": "Pod",

@@ -149,7 +149,7 @@ impl Driver {
         let sequence = published.snapshot.sequence;
         let (sender, mut parts) = mpsc::channel(PART_CAPACITY);
         let (metrics, mut newest, abandon) = (self.metrics.clone(), self.newest.clone(), CancellationToken::new());
-        // A search for removals in a large cluster takes seconds. Pods that have just become pending do not wait for it.
+        // A search for removals in a large cluster takes seconds. Pods that become pending do not wait for it.
         let may_be_abandoned = disruption && !has_waiting_pods(&published.snapshot);
         let plan = self.plan(published, options, cycle.id(sequence), (sender, abandon.clone()));
         let mut plan = std::pin::pin!(plan);

@@ -10,6 +10,7 @@ mod image;
 mod moves;
 mod peer;
 mod proto;
+mod quantile;
 mod scale;
 mod sim;
 mod workspace;

@@ -17,7 +17,7 @@ use crate::harness::services::{Kind, REPLICAS, Services};
 use crate::harness::wait::until_true;
 use crate::harness::world::{Setup, World};
 use anyhow::{Context as _, Result, bail};
-use client::Cluster;
+use client::ApiClient;
 use instances::Facts;
 use population::Population;
 use std::io::Write as _;
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn phases(args: &Args, parts: &Parts, world: &mut World) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let cluster = runtime.block_on(Cluster::connect(&world.cluster.kubeconfig))?;
+    let cluster = runtime.block_on(ApiClient::connect(&world.cluster.kubeconfig))?;
     say("applying the NodePools");
     world.cluster.kubectl.apply(&POOLS.replace("CLUSTER", CLUSTER))?;
     let facts = facts(world)?;
@@ -190,7 +190,7 @@ fn facts(world: &World) -> Result<Facts> {
 fn restart_leader(
     world: &mut World,
     runtime: &tokio::runtime::Runtime,
-    cluster: &Cluster,
+    cluster: &ApiClient,
     kind: Kind,
 ) -> Result<Duration> {
     let kubectl = world.cluster.kubectl.clone();

@@ -217,8 +217,7 @@ async fn collect_claims(
 }
 
 fn facts(deps: &GarbageCollector, claim: &NodeClaim, instance: Absence) -> ClaimFacts {
-    let provider_id = claim.status.as_ref().and_then(|status| status.provider_id.as_deref());
-    let nodes = provider_id.map(|id| deps.stores.nodes.with_provider_id(id)).unwrap_or_default();
+    let nodes = deps.stores.nodes_of(claim);
     let created = claim.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
     ClaimFacts {
         attempted: true,

@@ -9,7 +9,6 @@ use crate::interruption::Interruptions;
 use crate::io::{ObjectPart, WriteError};
 use crate::pods;
 use crate::state::insufficient_capacity::Key;
-use crate::stores::provider_id;
 use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON};
@@ -41,7 +40,7 @@ fn event_reason(kind: NoticeKind) -> &'static str {
 /// Publishes the notice as Events on the claim and its Node.
 pub(super) fn publish_notice(deps: &Interruptions, claim: &NodeClaim, kind: NoticeKind) {
     let message = format!("notice from EC2 for the instance: {}", kind.as_str());
-    let nodes = provider_id(claim).and_then(|id| deps.stores.nodes_by_provider().remove(id)).unwrap_or_default();
+    let nodes = deps.stores.nodes_of(claim);
     for target in nodes.iter().map(|node| object(&**node)).chain([object(claim)]) {
         let reason = event_reason(kind);
         let note = match kind {

@@ -6,7 +6,7 @@ use super::repair_limit::RepairLimit;
 use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
 use crate::interruption::Interruptions;
-use crate::stores::{WatchedKind, provider_id};
+use crate::stores::WatchedKind;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
@@ -58,11 +58,11 @@ struct Fault {
     due: Timestamp,
 }
 
-/// A node with a claim, and its fault.
-struct Broken {
+/// A node with a claim, and its fault, if it has one.
+struct Examined {
     claim: Arc<NodeClaim>,
     node: Arc<Node>,
-    fault: Fault,
+    fault: Option<Fault>,
 }
 
 pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
@@ -89,21 +89,18 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
 /// Repairs the nodes that are due. Returns the time until the next one is.
 async fn pass(deps: &Interruptions) -> Duration {
     let now = deps.clock.timestamp();
-    let mut claims: Vec<(Arc<NodeClaim>, bool)> = Vec::new();
-    let mut broken: Vec<Broken> = Vec::new();
-    for claim in deps.stores.claims.state() {
-        let Some(id) = provider_id(&claim) else { continue };
-        let Some(node) = deps.stores.nodes.with_provider_id(id).into_iter().next() else { continue };
-        let fault = fault(&node);
-        claims.push((Arc::clone(&claim), fault.is_some()));
-        broken.extend(fault.map(|fault| Broken { claim, node, fault }));
-    }
-    let limit = RepairLimit::new(claims.iter().map(|(claim, is_broken)| (&**claim, *is_broken)));
+    let examine = |claim: Arc<NodeClaim>| {
+        let node = deps.stores.nodes_of(&claim).into_iter().next()?;
+        Some(Examined { fault: fault(&node), claim, node })
+    };
+    let nodes: Vec<Examined> = deps.stores.claims.state().into_iter().filter_map(examine).collect();
+    let limit = RepairLimit::new(nodes.iter().map(|one| (&*one.claim, one.fault.is_some())));
     let mut wait = RESYNC;
-    for one in broken {
-        if one.fault.due > now {
-            wait = wait.min(Duration::from_millis(one.fault.due.since(now).0));
-        } else if let Some(again) = repair(deps, &one, &limit).await {
+    for Examined { claim, node, fault } in &nodes {
+        let Some(fault) = fault else { continue };
+        if fault.due > now {
+            wait = wait.min(Duration::from_millis(fault.due.since(now).0));
+        } else if let Some(again) = repair(deps, (claim, node), fault, &limit).await {
             wait = wait.min(again);
         }
     }
@@ -111,9 +108,13 @@ async fn pass(deps: &Interruptions) -> Duration {
 }
 
 /// Deletes the claim of a broken node by force. Returns when to try again, if that is necessary.
-async fn repair(deps: &Interruptions, broken: &Broken, limit: &RepairLimit) -> Option<Duration> {
-    let Broken { claim, node, fault } = broken;
-    let targets = || [object(&**node), object(&**claim)];
+async fn repair(
+    deps: &Interruptions,
+    (claim, node): (&NodeClaim, &Node),
+    fault: &Fault,
+    limit: &RepairLimit,
+) -> Option<Duration> {
+    let targets = || [object(node), object(claim)];
     if let Some(message) = limit.blocked(claim) {
         tracing::warn!(node = node.name_any(), message, "broken node not replaced");
         for target in targets() {
@@ -158,7 +159,10 @@ mod tests {
 
     /// Each condition has been as it is since a minute of 2026-01-01.
     fn node(conditions: &[(&str, &str, u32)]) -> Node {
-        let condition = |(kind, status, minute): &(&str, &str, u32)| json!({"type": kind, "status": status, "lastTransitionTime": format!("2026-01-01T00:{minute:02}:00Z")});
+        let condition = |(kind, status, minute): &(&str, &str, u32)| {
+            let since = format!("2026-01-01T00:{minute:02}:00Z");
+            json!({"type": kind, "status": status, "lastTransitionTime": since})
+        };
         let conditions: Vec<_> = conditions.iter().map(condition).collect();
         serde_json::from_value(json!({"status": {"conditions": conditions}})).unwrap()
     }

@@ -38,8 +38,8 @@ use verdicts::SchedulingVerdict;
 const COALESCE: Duration = Duration::from_millis(20);
 /// Interval of a pass without a change, since reservations expire and budgets open by time alone.
 const TICK: Duration = Duration::from_secs(10);
-/// Interval at which all claims are read: as [`TICK`], so that a pass without a change reads all of them.
-const FULL_READ: Millis = Millis::from_seconds(10);
+/// Interval at which all claims are read, so that a pass without a change reads all of them.
+const FULL_READ: Millis = Millis::from_seconds(TICK.as_secs());
 
 /// Bound on the lag of the watch cache behind the end of a claim. A claim that is still seen after this time was given
 /// up by mistake: its write had succeeded, but the response was lost.

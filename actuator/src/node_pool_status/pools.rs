@@ -83,13 +83,12 @@ fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<PoolWithClass>> {
 
 /// Total resources of each pool's nodes, excluding nodes being deleted.
 fn has_by_pool(deps: &NodePoolStatus) -> BTreeMap<String, Resources> {
-    let nodes = deps.stores.nodes_by_provider();
     let mut by_pool: BTreeMap<String, Resources> = BTreeMap::new();
     for claim in deps.stores.claims.state() {
         let Some(pool) = claim.labels().get(label::NODE_POOL) else { continue };
-        let node = provider_id(&claim).and_then(|id| nodes.get(id)).and_then(|nodes| nodes.first());
         if claim.metadata.deletion_timestamp.is_none() && provider_id(&claim).is_some() {
-            by_pool.entry(pool.clone()).or_default().add(&capacity(&claim, node.map(|node| &**node)));
+            let nodes = deps.stores.nodes_of(&claim);
+            by_pool.entry(pool.clone()).or_default().add(&capacity(&claim, nodes.first().map(|node| &**node)));
         }
     }
     by_pool

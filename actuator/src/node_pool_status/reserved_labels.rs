@@ -46,7 +46,7 @@ fn has_left(deps: &NodePoolStatus, claim: &NodeClaim) -> bool {
 
 /// Nodes first: the claim's label says that there is work left.
 async fn relabel(deps: &NodePoolStatus, claim: &NodeClaim) -> Result<(), WriteError> {
-    let nodes = provider_id(claim).and_then(|id| deps.stores.nodes_by_provider().remove(id)).unwrap_or_default();
+    let nodes = deps.stores.nodes_of(claim);
     for node in nodes.iter().filter(|node| is_reserved(node.labels())) {
         deps.writes.update(&**node, ObjectPart::Main, |node| as_on_demand(node.labels_mut())).await?;
     }

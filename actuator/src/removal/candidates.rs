@@ -68,7 +68,8 @@ impl Versions {
             .collect();
         let of_node = |name: &str| {
             let mut hasher = DefaultHasher::new();
-            deps.stores.nodes.get(name).map(|node| node.metadata.resource_version.clone()).hash(&mut hasher);
+            let node = deps.stores.nodes.get(name);
+            node.as_ref().map(|node| &node.metadata.resource_version).hash(&mut hasher);
             for pod in deps.stores.pods.on_node(name) {
                 (&pod.metadata.uid, &pod.metadata.resource_version).hash(&mut hasher);
             }

@@ -19,7 +19,7 @@ pub(super) fn taints(node: &Node) -> &[Taint] {
 
 /// The Node of a claim.
 pub(super) fn node_of(deps: &Removals, claim: &NodeClaim) -> Option<Arc<Node>> {
-    deps.stores.nodes.with_provider_id(provider_id(claim)?).into_iter().next()
+    deps.stores.nodes_of(claim).into_iter().next()
 }
 
 /// The claim of a node, and the Node.

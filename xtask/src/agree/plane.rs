@@ -4,9 +4,8 @@
 use crate::harness::controlplane::{self, ControlPlane};
 use crate::harness::process::Guard;
 use crate::workspace;
-use anyhow::{Context as _, Result};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use anyhow::Result;
+use kube::Client;
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
@@ -33,9 +32,7 @@ pub(super) async fn start(guard: &Arc<Guard>, dir: &Path) -> Result<(ControlPlan
     .map(OsString::from)
     .collect();
     let plane = ControlPlane::start(&binary, &flags, guard, dir)?;
-    let kubeconfig = Kubeconfig::read_from(&plane.kubeconfig)?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    let client = Client::try_from(config).context("a client of the control plane")?;
+    let client = controlplane::client(&plane.kubeconfig).await?;
     Ok((plane, client))
 }
 

@@ -3,6 +3,8 @@
 use super::process::{self, Guard, Process};
 use super::tools;
 use anyhow::{Context as _, Result};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -39,6 +41,16 @@ pub(crate) fn binary(root: &Path, guard: &Guard) -> Result<PathBuf> {
 /// Data folder of the control plane in `dir`. The path must be short, because it contains a socket.
 pub(crate) fn data(dir: &Path) -> PathBuf {
     dir.join("cp")
+}
+
+/// A client with the rights of a kubeconfig.
+///
+/// # Errors
+/// If the kubeconfig is unreadable or incomplete.
+pub(crate) async fn client(kubeconfig: &Path) -> Result<Client> {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Client::try_from(config).context("a client of the control plane")
 }
 
 impl ControlPlane {

@@ -1,6 +1,6 @@
 //! Many pods of one Deployment at once, while the actuator's leader is killed.
 
-use super::client::{Cluster, DEPLOYMENTS};
+use super::client::{ApiClient, DEPLOYMENTS};
 use super::population::container;
 use super::usage::{EVERY, Usage};
 use super::{say, seconds};
@@ -25,7 +25,7 @@ const MOST_CAPACITY: f64 = 1.15;
 pub(super) fn run(
     world: &mut World,
     runtime: &Runtime,
-    cluster: &Cluster,
+    cluster: &ApiClient,
     usage: &mut Usage,
     count: usize,
     table: &mut Table,

@@ -1,6 +1,6 @@
 //! Running pods that end and are replaced on the same node.
 
-use super::client::{Cluster, PODS};
+use super::client::{ApiClient, PODS};
 use super::population::{Population, pod};
 use anyhow::{Context as _, Result};
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(super) struct Churn {
 }
 
 /// Starts this many changes per second, as far as the API server keeps up.
-pub(super) fn start(runtime: &Runtime, cluster: &Cluster, population: &mut Population, per_second: usize) -> Churn {
+pub(super) fn start(runtime: &Runtime, cluster: &ApiClient, population: &mut Population, per_second: usize) -> Churn {
     let (stop, stopped) = oneshot::channel();
     let nodes = population.nodes.clone();
     let pods = std::mem::take(&mut population.pods);
@@ -38,7 +38,7 @@ impl Churn {
 }
 
 async fn change(
-    cluster: Cluster,
+    cluster: ApiClient,
     nodes: Vec<String>,
     mut pods: Vec<(String, usize)>,
     millis: usize,

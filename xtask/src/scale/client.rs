@@ -1,10 +1,10 @@
 //! Creates and deletes objects as fast as the API server allows.
 
+use crate::harness::controlplane;
 use anyhow::{Context as _, Result};
 use futures::{StreamExt as _, TryStreamExt as _};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::Client;
 use kube::core::{Request, params::DeleteParams, params::PatchParams, params::PostParams};
-use kube::{Client, Config};
 use serde_json::Value;
 use std::path::Path;
 
@@ -19,13 +19,11 @@ pub(super) const CLAIMS: &str = "/apis/karpenter.sh/v1/nodeclaims";
 
 /// A client with all permissions.
 #[derive(Clone)]
-pub(super) struct Cluster(Client);
+pub(super) struct ApiClient(Client);
 
-impl Cluster {
-    pub(super) async fn connect(kubeconfig: &Path) -> Result<Cluster> {
-        let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        Ok(Cluster(Client::try_from(config).context("a client of the control plane")?))
+impl ApiClient {
+    pub(super) async fn connect(kubeconfig: &Path) -> Result<ApiClient> {
+        Ok(ApiClient(controlplane::client(kubeconfig).await?))
     }
 
     /// Creates an object.

@@ -1,6 +1,6 @@
 //! The existing cluster: instances, NodeClaims, Nodes and running pods.
 
-use super::client::{CLAIMS, Cluster, NODES, PODS};
+use super::client::{ApiClient, CLAIMS, NODES, PODS};
 use super::instances::{self, Facts, Instance};
 use crate::harness::cloud::Cloud;
 use anyhow::Result;
@@ -27,7 +27,7 @@ pub(super) struct Population {
 impl Population {
     /// Creates all of it.
     pub(super) async fn create(
-        cluster: &Cluster,
+        cluster: &ApiClient,
         cloud: &Cloud,
         facts: &Facts,
         nodes: usize,
@@ -105,7 +105,9 @@ fn claim(instance: &Instance, facts: &Facts) -> Value {
     let (capacity, allocatable) = resources();
     json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
-        "metadata": {"name": claim_name(instance), "labels": labels(instance), "finalizers": ["karpenter.sh/termination"]},
+        "metadata": {
+            "name": claim_name(instance), "labels": labels(instance), "finalizers": ["karpenter.sh/termination"],
+        },
         "spec": {
             "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
             "expireAfter": "Never",
@@ -135,7 +137,10 @@ fn node(instance: &Instance) -> Value {
         "spec": {"providerID": provider_id(instance)},
         "status": {
             "capacity": capacity, "allocatable": allocatable,
-            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", "lastHeartbeatTime": now, "lastTransitionTime": now}],
+            "conditions": [{
+                "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "",
+                "lastHeartbeatTime": now, "lastTransitionTime": now,
+            }],
         },
     })
 }

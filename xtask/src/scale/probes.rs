@@ -1,13 +1,14 @@
 //! Single pods that need a node of their own, and the time until EC2 receives CreateFleet.
 
 use super::SOON;
-use super::client::{CLAIMS, Cluster, PODS};
+use super::client::{ApiClient, CLAIMS, PODS};
 use super::population::container;
 use super::usage::{EVERY, Usage};
 use crate::bench::table::Table;
 use crate::harness::wait::{Seen, until};
 use crate::harness::world::World;
-use anyhow::{Context as _, Result};
+use crate::quantile::nearest_rank;
+use anyhow::Result;
 use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::park_timeout;
@@ -24,7 +25,7 @@ const POLL: f64 = 0.3;
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
 /// Waits for the launch of one probe.
-pub(super) fn first(world: &World, runtime: &Runtime, cluster: &Cluster) -> Result<()> {
+pub(super) fn first(world: &World, runtime: &Runtime, cluster: &ApiClient) -> Result<()> {
     probe(world, runtime, cluster).map(drop)
 }
 
@@ -32,7 +33,7 @@ pub(super) fn first(world: &World, runtime: &Runtime, cluster: &Cluster) -> Resu
 pub(super) fn steady(
     world: &World,
     runtime: &Runtime,
-    cluster: &Cluster,
+    cluster: &ApiClient,
     usage: &mut Usage,
     time: Duration,
 ) -> Result<Vec<f64>> {
@@ -54,9 +55,7 @@ pub(super) fn report(delays: &[f64], table: &mut Table) -> Result<()> {
     let mut sorted = delays.to_vec();
     sorted.sort_by(f64::total_cmp);
     for (name, share) in [("median", 0.5), ("p99", 0.99), ("most", 1.0)] {
-        // Nearest rank. Truncation is intended: the list is far shorter than the exact range of f64.
-        let rank = (share * sorted.len() as f64).ceil() as usize;
-        let value = sorted.get(rank.max(1) - 1).context("no probe ended")?;
+        let value = nearest_rank(&sorted, share)?;
         let figure = format!("pod to CreateFleet, {name} of {}", sorted.len());
         table.row(vec!["steady".to_owned(), figure, format!("{:.0} ms", value * 1000.0)]);
     }
@@ -64,7 +63,7 @@ pub(super) fn report(delays: &[f64], table: &mut Table) -> Result<()> {
 }
 
 /// Creates a pod that needs its own node, waits for its CreateFleet, and deletes the pod and the NodeClaim.
-fn probe(world: &World, runtime: &Runtime, cluster: &Cluster) -> Result<f64> {
+fn probe(world: &World, runtime: &Runtime, cluster: &ApiClient) -> Result<f64> {
     let value = format!("p{}", NUMBER.fetch_add(1, Ordering::SeqCst));
     let seen = world.cloud.last_call()?;
     let pod = json!({

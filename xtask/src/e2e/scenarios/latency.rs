@@ -4,6 +4,7 @@ use super::super::objects::{self, SOON, in_millis};
 use super::super::{Context, Figure};
 use crate::harness::audit;
 use crate::harness::world::World;
+use crate::quantile::nearest_rank;
 use anyhow::{Context as _, Result, ensure};
 
 /// Target in seconds.
@@ -18,7 +19,7 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
     let delays = (0..context.latency_pods).map(|number| launch(world, &format!("single-{number}")));
     let mut delays = delays.collect::<Result<Vec<_>>>()?;
     delays.sort_by(f64::total_cmp);
-    let (median, late, most) = (at(&delays, 0.5)?, at(&delays, 0.99)?, at(&delays, 1.0)?);
+    let (median, late, most) = (nearest_rank(&delays, 0.5)?, nearest_rank(&delays, 0.99)?, nearest_rank(&delays, 1.0)?);
     ensure!(median <= MEDIAN_MAX, "the median is {}", in_millis(median));
     let aim = if median <= MEDIAN_AIM { "met" } else { "missed" };
     Ok(vec![
@@ -39,25 +40,4 @@ fn launch(world: &World, name: &str) -> Result<f64> {
     let verdict = audit::unschedulable_since(&world.cluster.audit()?, name)
         .with_context(|| format!("{name} was never Unschedulable"))?;
     Ok(call.time - verdict)
-}
-
-/// The nearest-rank quantile of a sorted list.
-fn at(sorted: &[f64], share: f64) -> Result<f64> {
-    // Truncation is intended: the list is far shorter than the exact range of f64.
-    let rank = (share * sorted.len() as f64).ceil() as usize;
-    sorted.get(rank.max(1) - 1).copied().context("nothing was measured")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::at;
-
-    #[test]
-    fn quantiles_by_nearest_rank() -> anyhow::Result<()> {
-        let sorted: Vec<f64> = (1..=100).map(f64::from).collect();
-        assert_eq!((at(&sorted, 0.5)?, at(&sorted, 0.99)?, at(&sorted, 1.0)?), (50.0, 99.0, 100.0));
-        assert_eq!((at(&[7.0], 0.5)?, at(&[7.0], 0.99)?), (7.0, 7.0));
-        assert!(at(&[], 0.5).is_err());
-        Ok(())
-    }
 }
