@@ -30,6 +30,7 @@ pub mod nomination;
 mod pacing;
 mod pods;
 pub mod ports;
+pub mod quota_status;
 pub mod removal;
 pub mod requests;
 pub mod resolve;

@@ -118,6 +118,14 @@ pub mod capacity_buffer {
     pub const CONDITIONS: super::ConditionSet = super::ConditionSet { dependents: &[] };
 }
 
+/// Conditions of CapacityQuotas, as Cluster Autoscaler publishes them. There is no root condition.
+pub mod capacity_quota {
+    /// All fields can be read, so the quota limits nodes.
+    pub const VALID: &str = "Valid";
+    /// All conditions are independent.
+    pub const CONDITIONS: super::ConditionSet = super::ConditionSet { dependents: &[] };
+}
+
 /// Status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::{Api, Client, Resource};
-use plimsoll_api::{CapacityBuffer, EC2NodeClass, NodeClaim, NodePool};
+use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodePool};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
@@ -35,5 +35,5 @@ macro_rules! namespaced {
     };
 }
 
-cluster_scoped!(Node, NodeClaim, NodePool, EC2NodeClass);
+cluster_scoped!(Node, NodeClaim, NodePool, EC2NodeClass, CapacityQuota);
 namespaced!(ConfigMap, Pod, CapacityBuffer);

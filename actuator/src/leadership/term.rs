@@ -22,6 +22,7 @@ use crate::metrics;
 use crate::node_class::{self, NodeClasses};
 use crate::node_pool_status::{self, NodePoolStatus};
 use crate::nomination::{self, Nominations};
+use crate::quota_status::{self, QuotaStatus};
 use crate::removal::{self, Removals};
 use crate::server::Leader;
 use crate::server::driver::DriverCheck;
@@ -43,6 +44,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct Term {
     pub(super) leader: Leader,
     buffer_status: BufferStatus,
+    quota_status: QuotaStatus,
     collector: GarbageCollector,
     interruptions: Interruptions,
     launch_templates: LaunchTemplates,
@@ -142,6 +144,7 @@ impl Term {
                 clock,
             },
             buffer_status: BufferStatus { buffers: buffers.clone(), writes: writes.clone(), clock },
+            quota_status: QuotaStatus { stores: stores.clone(), ledger: ledger.clone(), writes: writes.clone(), clock },
             collector: GarbageCollector {
                 stores: stores.clone(),
                 reads: reads.clone(),
@@ -308,6 +311,7 @@ impl Term {
         tasks.spawn(nomination::run(self.nominations.clone(), stop()));
         tasks.spawn(nomination::binding::run(self.nominations.clone(), stop()));
         tasks.spawn(buffer_status::run(self.buffer_status.clone(), stop()));
+        tasks.spawn(quota_status::run(self.quota_status.clone(), stop()));
         let Leader { metrics, stores, catalogs, clock, .. } = &self.leader;
         let sources = metrics::view::Sources {
             stores: stores.clone(),

@@ -98,6 +98,14 @@ impl Ledger {
         Ok(())
     }
 
+    /// What claims and other Nodes use of each limited resource of a quota, by resource. Admitted launches count what
+    /// they may use at most.
+    #[must_use]
+    pub fn usage_of_quota(&self, quota: &CapacityQuota) -> Resources {
+        let limited = quota.resources();
+        limited.map(|(name, resource, _)| (resource, self.used_of_quota(quota, &name, resource))).collect()
+    }
+
     /// What claims and other Nodes use of a limit of a quota. `name` is the resource that counts it.
     fn used_of_quota(&self, quota: &CapacityQuota, name: &str, resource: &str) -> i64 {
         let of_claim = |record: &ClaimRecord| match record.counted.contains(name) {

@@ -4,6 +4,7 @@
 
 mod crashes;
 mod plans;
+mod quotas;
 mod stage;
 mod templates;
 mod unanswered;

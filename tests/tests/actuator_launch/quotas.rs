@@ -1,0 +1,72 @@
+//! CapacityQuotas: launches stay within them, and their status has what they count.
+
+use crate::stage::{Stage, WATCHER, launch, plan};
+use kube::Api;
+use plimsoll_api::condition::{self, capacity_quota::VALID};
+use plimsoll_api::{CapacityQuota, NodeClaim};
+use plimsoll_model::execution::OutcomeReason;
+use serde_json::json;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The usage by resource, and the message of a quota that is not valid.
+async fn status(stage: &Stage, name: &str) -> (Vec<(String, String)>, Option<String>) {
+    let api: Api<CapacityQuota> = Api::all(stage.world.server().client("test"));
+    let status = api.get(name).await.unwrap().status.unwrap_or_default();
+    let used = status.used.into_iter().flat_map(|used| used.resources).map(|(name, amount)| (name, amount.0));
+    let invalid = condition::get(&status.conditions, VALID).filter(|valid| valid.status != "True");
+    (used.collect(), invalid.map(|valid| valid.message.clone()))
+}
+
+async fn until_used(stage: &Stage, expected: &[(&str, &str)]) {
+    let expected: Vec<(String, String)> = expected.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let begun = tokio::time::Instant::now();
+    loop {
+        let (used, invalid) = status(stage, "all").await;
+        if used == expected && invalid.is_none() {
+            return;
+        }
+        assert!(begun.elapsed() < LIMIT, "used: {used:?}, invalid: {invalid:?}; expected: {expected:?}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_has_what_the_ledger_counts_and_what_is_invalid() {
+    let stage = Stage::begin().await;
+    let quota = |name: &str, selector: serde_json::Value, resources: serde_json::Value| {
+        json!({"apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityQuota", "metadata": {"name": name},
+            "spec": {"selector": selector, "limits": {"resources": resources}}})
+    };
+    stage.world.apply_object(&quota("all", json!({}), json!({"cpu": 7, "nodes": 10}))).unwrap();
+    // The schema of the CRD cannot refuse a requirement without values.
+    let no_values = json!({"matchExpressions": [{"key": "team", "operator": "In"}]});
+    stage.world.apply_object(&quota("invalid", no_values, json!({"nodes": 0}))).unwrap();
+    let _actuator = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    until_used(&stage, &[("cpu", "0"), ("nodes", "0")]).await;
+    let position = stage.ledger().await.position;
+    let launches = ["m6i.xlarge", "m6i.large", "c6i.large"].iter().enumerate();
+    let launches = launches.map(|(i, name)| launch(&catalog, &format!("a-{i}"), &[name], &format!("p-{i}"))).collect();
+    let outcomes = stage.execute(WATCHER, plan(position, launches)).await.unwrap();
+    let rejected: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.reason).collect();
+    assert_eq!(rejected, [OutcomeReason::LimitReached], "4 and 2 of 7 vCPU, so no room for 2 more: {outcomes:?}");
+    let claims = stage.settled(2).await;
+    until_used(&stage, &[("cpu", "6"), ("nodes", "2")]).await;
+    let (used, invalid) = status(&stage, "invalid").await;
+    assert_eq!(used, []);
+    let message = "spec.selector.matchExpressions[0].values: operators In and NotIn need a value";
+    assert_eq!(invalid.as_deref(), Some(message));
+
+    // A NodeClaim that is being deleted counts until its instance is gone.
+    let large = |claim: &&NodeClaim| {
+        claim.metadata.labels.as_ref().is_some_and(|labels| labels["node.kubernetes.io/instance-type"] == "m6i.large")
+    };
+    let large = claims.iter().find(large).unwrap();
+    stage
+        .world
+        .delete(plimsoll_sim::apiserver::ResourceId::NODE_CLAIMS, large.metadata.name.as_ref().unwrap())
+        .unwrap();
+    until_used(&stage, &[("cpu", "4"), ("nodes", "1")]).await;
+}
