@@ -70,3 +70,21 @@ impl Changes {
         self.last.get(subject).is_some_and(|(at, by)| *at > known && *by != Some(plan))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_too_many_changes_older_plans_are_rejected_as_a_whole() {
+        let at = |sequence: u64| LedgerPosition { epoch: 1, sequence };
+        let node = |number: usize| Subject::Node(number.to_string().as_str().into());
+        let mut changes = Changes::starting_at(at(0));
+        for number in 0..MAX_SUBJECTS {
+            changes.note(node(number), at(1), None);
+        }
+        assert!(changes.floor() == at(0) && changes.changed_since(&node(0), at(0)));
+        changes.note(node(MAX_SUBJECTS), at(2), None);
+        assert_eq!(changes.floor(), at(2), "what changed before is not known any more");
+    }
+}

@@ -120,6 +120,22 @@ mod tests {
     }
 
     #[test]
+    fn of_too_many_causes_the_one_whose_pause_ends_first_is_forgotten() {
+        let (pool, mut failures) = (NodePoolName::from("a"), Failures::default());
+        let name = |number: usize| format!("cause-{number:02}");
+        let mut now = NOW;
+        for number in 0..MAX_CAUSES {
+            failures.failed(&pool, &name(number), now);
+            now = now.plus(Millis(1));
+        }
+        failures.failed(&pool, &name(1), now);
+        let known = |failures: &Failures| failures.pauses[&pool].keys().cloned().collect::<Vec<_>>();
+        assert_eq!(known(&failures), (0..MAX_CAUSES).map(name).collect::<Vec<_>>(), "a known cause replaces none");
+        failures.failed(&pool, &name(MAX_CAUSES), now);
+        assert_eq!(known(&failures), (1..=MAX_CAUSES).map(name).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn claims_per_minute_are_capped_by_pool() {
         let (pool, mut failures) = (NodePoolName::from("a"), Failures::default());
         for _ in 0..CLAIMS_PER_MINUTE {

@@ -389,5 +389,6 @@ proptest! {
     }
 }
 
+mod admission;
 mod claims;
 mod price;
