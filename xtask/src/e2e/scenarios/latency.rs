@@ -5,12 +5,14 @@ use super::super::{Context, Figure};
 use crate::harness::audit;
 use crate::harness::world::World;
 use crate::quantile::nearest_rank;
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
 /// Target in seconds.
 const MEDIAN_AIM: f64 = 0.150;
 /// Time of Karpenter 1.14.1 from the pod to its NodeClaim. A slower result fails on any machine.
 const MEDIAN_MAX: f64 = 1.03;
+/// Pods that may find room on existing nodes in a row. Usually none does.
+const ATTEMPTS: u32 = 3;
 
 pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> {
     world.apply_pool()?;
@@ -33,11 +35,17 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
 
 /// Seconds from the condition of a new pod to its CreateFleet. Returns when the system is idle again.
 fn launch(world: &World, name: &str) -> Result<f64> {
-    let seen = world.cloud.last_call()?;
-    world.keep_ready(name, &objects::pod(name, 1500), SOON)?;
-    let calls = world.cloud.calls("CreateFleet", seen)?;
-    let call = calls.first().with_context(|| format!("no CreateFleet for {name}"))?;
-    let verdict = audit::unschedulable_since(&world.cluster.audit()?, name)
-        .with_context(|| format!("{name} was never Unschedulable"))?;
-    Ok(call.time - verdict)
+    for attempt in 0..ATTEMPTS {
+        let name = format!("{name}-{attempt}");
+        let seen = world.cloud.last_call()?;
+        world.keep_ready(&name, &objects::pod(&name, 1500), SOON)?;
+        let verdict = audit::unschedulable_since(&world.cluster.audit()?, &name);
+        // If the node controller deletes an earlier pod once it is ready (see `keep_ready`), its node has room for this
+        // pod, but not for the next one.
+        let Some(verdict) = verdict else { continue };
+        let calls = world.cloud.calls("CreateFleet", seen)?;
+        let call = calls.first().with_context(|| format!("no CreateFleet for {name}"))?;
+        return Ok(call.time - verdict);
+    }
+    bail!("{ATTEMPTS} pods in a row were never Unschedulable, {name}-0 the first")
 }

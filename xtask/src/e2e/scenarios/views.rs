@@ -26,9 +26,14 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     })?;
 
     let get = |what: &str| world.cluster.kubectl.run(&["get", what]);
-    let (pools, claims, classes) = (get("nodepools")?, get("nodeclaims")?, get("ec2nodeclasses")?);
-    let count = world.nodes()?.len().to_string();
-    columns(&pools, &["NAME", "NODECLASS", "NODES", "READY", "AGE"], &["default", "default", &count, "True"])?;
+    // The status of the NodePool follows its nodes, so both are read until they agree.
+    until_true("the NodePool has the number of its nodes", SOON, || {
+        let (pools, count) = (get("nodepools")?, world.nodes()?.len().to_string());
+        let row =
+            columns(&pools, &["NAME", "NODECLASS", "NODES", "READY", "AGE"], &["default", "default", &count, "True"]);
+        Ok((row.is_ok(), row.err().map(|error| error.to_string()).unwrap_or_default()))
+    })?;
+    let (claims, classes) = (get("nodeclaims")?, get("ec2nodeclasses")?);
     columns(&claims, &["NAME", "TYPE", "CAPACITY", "ZONE", "NODE", "READY", "AGE"], &[])?;
     columns(&classes, &["NAME", "READY", "AGE"], &["default", "True"])?;
     for line in claims.lines().skip(1) {
