@@ -19,9 +19,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Concurrent readers of a queue with messages. Calls of SQS take up to 0.3 s, so four readers process at least 60
-/// messages a second, which is as many as rules without a filter on the instances may send in a large account.
-const READERS: usize = 4;
+/// Concurrent readers of a queue with messages. Rules without a filter on the instances may send 70 messages a second in
+/// a large account. If receiving and deleting a batch of ten take half a second each, ten readers process 100.
+const READERS: usize = 10;
 /// Messages processed concurrently by a reader: as many as one receive call returns.
 const CONCURRENT_MESSAGES: usize = 10;
 /// Timeout of a receive call: a long poll of up to 20 s, and the response.

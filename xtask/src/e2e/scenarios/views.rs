@@ -33,12 +33,20 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
             columns(&pools, &["NAME", "NODECLASS", "NODES", "READY", "AGE"], &["default", "default", &count, "True"]);
         Ok((row.is_ok(), row.err().map(|error| error.to_string()).unwrap_or_default()))
     })?;
-    let (claims, classes) = (get("nodeclaims")?, get("ec2nodeclasses")?);
-    columns(&claims, &["NAME", "TYPE", "CAPACITY", "ZONE", "NODE", "READY", "AGE"], &[])?;
+    let classes = get("ec2nodeclasses")?;
     columns(&classes, &["NAME", "READY", "AGE"], &["default", "True"])?;
+    let mut claims = String::new();
+    until_true("all claims are ready", world.with_slack(SOON), || {
+        claims = get("nodeclaims")?;
+        // Cells of a claim without instance are empty.
+        let is_ready = |line: &&str| line.split_whitespace().nth(5) == Some("True");
+        let open: Vec<_> = claims.lines().skip(1).filter(|line| !is_ready(line)).collect();
+        Ok((open.is_empty(), open.join("; ")))
+    })?;
+    columns(&claims, &["NAME", "TYPE", "CAPACITY", "ZONE", "NODE", "READY", "AGE"], &[])?;
     for line in claims.lines().skip(1) {
         let cells: Vec<_> = line.split_whitespace().collect();
-        ensure!(cells.len() == 7, "a claim's row has an empty cell: {line}");
+        ensure!(cells.len() == 7, "a claim's row has not 7 cells: {line}");
         let seen = (cells[0].starts_with("default-"), cells[2], cells[3].starts_with("us-east-1"), cells[5]);
         ensure!(seen == (true, "on-demand", true, "True"), "a claim's row is {line}");
     }
