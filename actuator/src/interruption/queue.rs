@@ -19,8 +19,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Concurrent readers of a queue with messages. Rules without a filter on the instances may send 70 messages a second in
-/// a large account. If receiving and deleting a batch of ten take half a second each, ten readers process 100.
+/// Concurrent readers of a queue with messages. Rules without a filter on the instances may send 70 messages a second
+/// in a large account. If receiving and deleting a batch of ten take half a second each, ten readers process 100 a
+/// second.
 const READERS: usize = 10;
 /// Messages processed concurrently by a reader: as many as one receive call returns.
 const CONCURRENT_MESSAGES: usize = 10;
