@@ -17,8 +17,17 @@ const STEP_MS: i64 = 1_000;
 pub struct Clock {
     base: Timestamp,
     started: Instant,
-    /// Total forward steps of the machine's clock in milliseconds; `None` for a clock without a machine.
-    stepped: Option<&'static AtomicI64>,
+    steps: Steps,
+}
+
+/// Where a clock finds its steps, in milliseconds in total.
+#[derive(Clone, Copy, Debug)]
+enum Steps {
+    None,
+    /// Forward steps of the machine's clock so far.
+    OfMachine(&'static AtomicI64),
+    /// A simulation makes the steps.
+    Simulated(&'static AtomicI64),
 }
 
 impl Clock {
@@ -26,14 +35,19 @@ impl Clock {
     #[must_use]
     pub fn system() -> Self {
         // Leaked so that the clock is `Copy`; a process has only one.
-        let stepped: &'static AtomicI64 = Box::leak(Box::default());
-        Self { stepped: Some(stepped), ..Self::starting_at(Timestamp::now()) }
+        Self { steps: Steps::OfMachine(Box::leak(Box::default())), ..Self::starting_at(Timestamp::now()) }
     }
 
     /// A clock that reads `base` now, for simulations and tests.
     #[must_use]
     pub fn starting_at(base: Timestamp) -> Self {
-        Self { base, started: Instant::now(), stepped: None }
+        Self { base, started: Instant::now(), steps: Steps::None }
+    }
+
+    /// A clock that reads `base` now, and is ahead of it by the milliseconds in `steps`, which must not decrease.
+    #[must_use]
+    pub fn with_steps(base: Timestamp, steps: &'static AtomicI64) -> Self {
+        Self { steps: Steps::Simulated(steps), ..Self::starting_at(base) }
     }
 
     /// Current time. Saturates at the last representable time.
@@ -43,8 +57,11 @@ impl Clock {
             .ok()
             .and_then(|elapsed| self.base.checked_add(elapsed).ok())
             .unwrap_or(Timestamp::MAX);
-        let Some(stepped) = self.stepped else { return counted };
-        let ahead = follow(stepped, counted, Timestamp::now());
+        let ahead = match self.steps {
+            Steps::None => return counted,
+            Steps::OfMachine(stepped) => follow(stepped, counted, Timestamp::now()),
+            Steps::Simulated(steps) => steps.load(Ordering::Relaxed),
+        };
         counted.checked_add(SignedDuration::from_millis(ahead)).unwrap_or(Timestamp::MAX)
     }
 
@@ -73,6 +90,16 @@ mod tests {
         assert_eq!(clock.now_millis(), 1_000);
         tokio::time::advance(Duration::from_millis(90_500)).await;
         assert_eq!(clock.now_millis(), 91_500);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_simulation_steps_a_clock() {
+        static STEPS: AtomicI64 = AtomicI64::new(0);
+        let clock = Clock::with_steps(Timestamp::from_millisecond(1_000).unwrap(), &STEPS);
+        assert_eq!(clock.now_millis(), 1_000);
+        STEPS.store(60_000, Ordering::Relaxed);
+        tokio::time::advance(Duration::from_millis(500)).await;
+        assert_eq!(clock.now_millis(), 61_500);
     }
 
     #[test]

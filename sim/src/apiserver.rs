@@ -48,6 +48,8 @@ const AUDIT_MAX: usize = 100_000;
 /// Audit log entry of one answered request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Audit {
+    /// Time at which the client sent the request.
+    pub sent: Timestamp,
     /// Time of the response.
     pub at: Timestamp,
     /// Name of the client.

@@ -24,6 +24,6 @@ pub use faults::{Action, Cut, Effect, Faults};
 pub use fleet::Fleet;
 pub use machine::Machine;
 pub use ports::Ec2;
-pub use queue::Queue;
+pub use queue::{Disorder, Queue};
 pub use region::{DISCOVERY, KUBERNETES};
 pub use store::{Call, Capacity, Cloud, Outcome, Pool, Settings};

@@ -10,14 +10,18 @@ use crate::apiserver::{ResourceId, object};
 use crate::cloud::Cut;
 use crate::machines::NAMESPACE;
 use crate::network::Network;
+use crate::seed::Rng;
 use crate::world::World;
+use jiff::{SignedDuration, Timestamp};
 use plimsoll_actuator::settings::SHADOW_REPORT_INTERVAL;
 use plimsoll_model::names::lease;
+use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::shutdown::Shutdown;
 use plimsoll_scheduler::PlanFn;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -89,6 +93,8 @@ pub struct Options {
     pub shadow_report_interval: Duration,
     /// Folder in which watchers record their plans.
     pub record_to: Option<PathBuf>,
+    /// Maximum deviation of the clock of a process from the clock of the cluster.
+    pub clock_error: Duration,
 }
 
 impl Default for Options {
@@ -105,6 +111,7 @@ impl Default for Options {
             zonal_shift: false,
             shadow_report_interval: SHADOW_REPORT_INTERVAL,
             record_to: None,
+            clock_error: Duration::ZERO,
         }
     }
 }
@@ -115,6 +122,8 @@ struct Replica {
     role: Role,
     /// Port it listens on. A replacement takes over the port of its predecessor.
     port: String,
+    /// Milliseconds by which its clock was stepped.
+    steps: &'static AtomicI64,
     shutdown: Shutdown,
     task: JoinHandle<()>,
 }
@@ -125,7 +134,7 @@ struct Surroundings {
     server: crate::apiserver::ApiServer,
     ec2: crate::cloud::Ec2,
     network: Network,
-    clock: plimsoll_runtime::clock::Clock,
+    seed: u64,
     region: String,
     options: Options,
 }
@@ -161,7 +170,7 @@ impl Plimsoll {
             server: world.server().clone(),
             ec2: world.ec2.clone(),
             network: Network::default(),
-            clock: plimsoll_runtime::clock::Clock::starting_at(world.server().now()),
+            seed: world.scenery.seed,
             region: world.scenery.region.clone(),
             options,
         };
@@ -181,9 +190,20 @@ impl Plimsoll {
         let process = format!("{port}-{count}");
         let shutdown = Shutdown::new();
         self.surroundings.network.certify(&process, &role.dns_name());
-        let task = self.surroundings.spawn(role, port, &process, shutdown.clone());
-        self.replicas.insert(process.clone(), Replica { role, port: port.to_owned(), shutdown, task });
+        // Leaked, because clocks are `Copy`; a simulation starts few processes.
+        let steps: &'static AtomicI64 = Box::leak(Box::default());
+        let clock = Clock::with_steps(self.surroundings.time_of(&process), steps);
+        let task = self.surroundings.spawn(role, port, &process, clock, shutdown.clone());
+        self.replicas.insert(process.clone(), Replica { role, port: port.to_owned(), steps, shutdown, task });
         process
+    }
+
+    /// Steps the clock of a process forward, for as long as the process lives.
+    pub fn step_clock(&self, process: &str, by: Duration) {
+        if let Some(replica) = self.replicas.get(process) {
+            let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+            replica.steps.fetch_add(millis, Ordering::Relaxed);
+        }
     }
 
     /// Processes of a service that are running: neither killed nor stopped.
@@ -261,6 +281,16 @@ impl Plimsoll {
 }
 
 impl Surroundings {
+    /// Time that the clock of a new process shows.
+    fn time_of(&self, process: &str) -> Timestamp {
+        let most = i64::try_from(self.options.clock_error.as_millis()).unwrap_or(i64::MAX / 2);
+        let seed = process.bytes().fold(self.seed, |seed, byte| Rng::new(seed ^ u64::from(byte)).bits());
+        let error = Rng::new(seed).below(most.unsigned_abs().saturating_mul(2).saturating_add(1));
+        let error = i64::try_from(error).unwrap_or_default().saturating_sub(most);
+        let now = self.server.now();
+        now.checked_add(SignedDuration::from_millis(error)).unwrap_or(now)
+    }
+
     /// Ports of the replicas of a service.
     fn ports(&self, role: Role) -> Vec<String> {
         let count = match role {

@@ -29,6 +29,8 @@ pub struct Scenery {
     pub networks: Vec<String>,
     /// Time from launch to the start of the kubelet.
     pub boot: Duration,
+    /// Maximum additional time until the start of the kubelet.
+    pub boot_jitter: Duration,
     /// Time from launch until reads from the cloud return an instance.
     pub settling: Duration,
     /// Latencies of the cluster's components.
@@ -46,6 +48,7 @@ impl Default for Scenery {
             region: "us-west-2".to_owned(),
             networks: vec!["demo".to_owned()],
             boot: Duration::from_secs(20),
+            boot_jitter: Duration::ZERO,
             settling: Duration::from_secs(1),
             delays: Delays::default(),
             types: None,
@@ -122,6 +125,7 @@ impl World {
             region: scenery.region.clone(),
             settling: millis(scenery.settling),
             boot: Some(millis(scenery.boot)),
+            boot_jitter: millis(scenery.boot_jitter),
             ..Settings::default()
         };
         let types = scenery.types.clone();

@@ -226,7 +226,7 @@ async fn what_cannot_be_read_and_what_is_not_ours_is_deleted_and_touches_nothing
         "time": "2026-01-02T03:04:05Z", "detail": {"instance-id": "i-00000000000000000"}});
     director.world.ec2.with(|cloud, now| {
         for body in ["not JSON".to_owned(), "{}".to_owned(), foreign.to_string()] {
-            cloud.queue.send("", body, now);
+            cloud.queue.send("", &body, now);
         }
     });
     assert!(!object::is_deleting(&director.claim(&claim).unwrap()));
@@ -259,7 +259,7 @@ async fn a_later_notice_shortens_the_time_of_an_earlier_one() {
                    "startTime": "Thu, 31 Dec 2026 00:00:00 GMT", "affectedEntities": [{"entityValue": instance}]}});
     // The limit allows no new node, so that the pods stay as long as possible.
     director.world.patch(ResourceId::NODE_POOLS, "default", json!({"spec": {"limits": {"cpu": "2"}}})).unwrap();
-    director.world.ec2.with(|cloud, now| cloud.queue.send(&instance, body.to_string(), now));
+    director.world.ec2.with(|cloud, now| cloud.queue.send(&instance, &body.to_string(), now));
     director
         .until("the claim is on its way out", Duration::from_secs(2), |world| {
             world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|claim| object::is_deleting(&claim))
@@ -332,7 +332,7 @@ fn send_foreign_messages(director: &Director, count: u32) {
             };
             let body = json!({"version": "0", "source": "aws.ec2", "time": "2026-01-05T00:00:00Z",
                 "detail-type": format!("EC2 {kind}"), "detail": {"instance-id": id, "state": "terminated"}});
-            cloud.queue.send(&id, body.to_string(), now);
+            cloud.queue.send(&id, &body.to_string(), now);
         }
     });
 }

@@ -8,7 +8,8 @@ use crate::input::on_demand_ratio;
 use crate::input::solve_index::{Change, SolveIndex};
 use crate::pipeline::planned;
 use crate::repair::moves::{Move, Moves};
-use crate::repair::{Inputs, Repair, Variant, Work};
+use crate::repair::{Inputs, Repair, Variant, Work, replay};
+use crate::retries;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::money::MicroUsdPerHour;
@@ -111,6 +112,10 @@ impl Planner {
         }
         let unbounded = PlanOptions { max_share_per_node: 100, ..options.clone() };
         let (plan, request) = self.more_if_unbound(request, &unbounded, plan);
+        let work = Work::new(&self.cancel);
+        let mut options = request.options.clone();
+        let plan = self.keep_unprofitable(request, &mut options, &work, plan);
+        let request = Request { options: &options, ..request };
         let keeping = PlanOptions { disruption: false, ..request.options.clone() };
         let again = |other: &Snapshot, variant: Variant| {
             let index = SnapshotIndex::new(other);
@@ -120,12 +125,44 @@ impl Planner {
             self.fresh().plan_once(request, &mut |_| {})
         };
         let inputs = Inputs { snapshot, catalogs };
-        let repair = Repair { inputs, moves: &self.moves, work: Work::new(&self.cancel), again: &again };
+        let repair = Repair { inputs, moves: &self.moves, work, again: &again };
         // Replays could move pods onto one node that the maximum share per node keeps apart.
         let replays = max_node_share::bound(snapshot, index, request.options).is_none();
         let (mut plan, changed) = repair.run(plan, replays);
         if changed {
             plan.lower_bound = self.lower_bound(request, &plan);
+        }
+        plan
+    }
+
+    /// Plans again without removals that save little where kube-scheduler binds the pods. Adds the nodes to
+    /// `options.kept_nodes`.
+    fn keep_unprofitable(
+        &self,
+        request: Request<'_>,
+        options: &mut PlanOptions,
+        work: &Work<'_>,
+        mut plan: Plan,
+    ) -> Plan {
+        if !self.moves.has(Move::KeepNodes) {
+            return plan;
+        }
+        let (inputs, keeping) = (
+            Inputs { snapshot: request.snapshot, catalogs: request.catalogs },
+            PlanOptions { disruption: false, ..options.clone() },
+        );
+        let cost = |other: &Snapshot| {
+            let index = SnapshotIndex::new(other);
+            let request = Request { snapshot: other, index: &index, bounded: false, options: &keeping, ..request };
+            work.spend_plan(other).then(|| self.fresh().plan_once(request, &mut |_| {}).hourly.0)
+        };
+        for _ in 0..retries::SEVERAL {
+            let Some(kept) = replay::removals::unprofitable(inputs, &plan, &cost) else { break };
+            if !work.spend_plan(request.snapshot) {
+                break;
+            }
+            options.kept_nodes.insert(kept);
+            plan = self.fresh().plan_once(Request { options, ..request }, &mut |_| {});
         }
         plan
     }

@@ -6,6 +6,7 @@ pub(crate) mod builder;
 mod capacity_quotas;
 mod early_batch;
 mod followers;
+mod kept_nodes;
 mod local_search;
 mod market;
 mod max_node_share;

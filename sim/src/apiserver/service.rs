@@ -17,6 +17,7 @@ use http::{Request, Response, header};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -55,6 +56,7 @@ impl tower::Service<Request<Body>> for Port {
 
 /// A request with its context.
 struct Call {
+    sent: Timestamp,
     target: Target,
     verb: Verb,
     query: Query,
@@ -66,6 +68,7 @@ struct Call {
 impl Port {
     async fn serve(&self, request: Request<Body>) -> Result<Response<Answer>, BoxError> {
         let faults = self.server.faults();
+        let sent = self.server.now();
         faults.connected(&self.client).await?;
         let (parts, body) = request.into_parts();
         let body = body.collect_bytes().await?;
@@ -88,7 +91,7 @@ impl Port {
             .and_then(|value| value.to_str().ok())
             .unwrap_or_default()
             .to_owned();
-        let call = Call { target, verb, query, form: Form::of(&parts.headers), content_type, body };
+        let call = Call { sent, target, verb, query, form: Form::of(&parts.headers), content_type, body };
         let name = call.name();
         let about = About {
             client: &self.client,
@@ -140,6 +143,7 @@ impl Port {
 
     fn note(&self, call: &Call, name: String, code: u16) {
         self.server.note(Audit {
+            sent: call.sent,
             at: self.server.now(),
             client: self.client.clone(),
             verb: call.verb,

@@ -100,12 +100,14 @@ pub struct Faults {
     cuts: BTreeMap<String, Cut>,
     /// Images that do not boot.
     broken_images: BTreeSet<String>,
+    /// Of 1000 instances in an answer, how many are missing.
+    missing: u32,
     rng: Rng,
 }
 
 impl Default for Faults {
     fn default() -> Self {
-        Self { rules: Vec::new(), cuts: BTreeMap::new(), broken_images: BTreeSet::new(), rng: Rng::new(0) }
+        Self { rules: Vec::new(), cuts: BTreeMap::new(), broken_images: BTreeSet::new(), missing: 0, rng: Rng::new(0) }
     }
 }
 
@@ -124,6 +126,16 @@ impl Faults {
     pub fn nth(&mut self, number: u32, client: impl Into<String>, action: Action, effect: Effect) {
         let (client, skip) = (Some(client.into()), number.saturating_sub(1));
         self.rules.push(Rule { client, skip, left: Some(1), ..Rule::of(Some(action), effect) });
+    }
+
+    /// From now on `per_mille` of 1000 instances are missing in each answer of DescribeInstances.
+    pub fn miss_instances(&mut self, per_mille: u32) {
+        self.missing = per_mille;
+    }
+
+    /// Whether an instance is missing in an answer.
+    pub(super) fn misses_instance(&mut self) -> bool {
+        self.missing > 0 && self.rng.chance(self.missing)
     }
 
     /// Fixes chance.
@@ -146,6 +158,11 @@ impl Faults {
         self.broken_images.extend(ids);
     }
 
+    /// All images boot again.
+    pub fn mend_images(&mut self) {
+        self.broken_images.clear();
+    }
+
     /// Whether instances with this image become Nodes.
     pub(crate) fn boots(&self, image: &str) -> bool {
         !self.broken_images.contains(image)
@@ -164,6 +181,7 @@ impl Faults {
     /// No more faults; who is cut off stays so.
     pub fn clear(&mut self) {
         self.rules.clear();
+        self.missing = 0;
     }
 
     /// Takes the fault that is next for this action of a client.

@@ -6,7 +6,7 @@ use plimsoll_actuator::ports::{
     CloudError, FleetAnswer, FleetInstance, FleetRequest, LaunchTemplateConfig, OfferingError, Override,
 };
 use plimsoll_model::catalog::CapacityType;
-use plimsoll_model::time::Timestamp;
+use plimsoll_model::time::{Millis, Timestamp};
 
 /// Length of a client token, at most, as EC2 limits it.
 const TOKEN_LENGTH: usize = 64;
@@ -213,6 +213,7 @@ impl Cloud {
         let number = self.launched.len();
         let (high, low) = ((number / 250) % 256, number % 250 + 4);
         let third = number / 64_000;
+        let jitter = Millis(self.rng.below(self.settings.boot_jitter.0));
         let machine = Machine {
             id: id.clone(),
             instance_type: way.instance_type.clone(),
@@ -229,7 +230,7 @@ impl Cloud {
             tags,
             launched: now,
             visible_from: now.plus(self.settings.settling),
-            runs_from: self.settings.boot.map(|boot| now.plus(boot)),
+            runs_from: self.settings.boot.map(|boot| now.plus(boot).plus(jitter)),
             ends_from: None,
             gone_from: None,
             freed: false,

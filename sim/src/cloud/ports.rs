@@ -204,7 +204,8 @@ impl Compute for Ec2 {
     async fn describe_instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, CloudError> {
         let filter = filter.clone();
         let work = move |cloud: &mut Cloud, now| Ok(cloud.describe_instances(&filter, now));
-        self.call(Action::DescribeInstances, "", work).await
+        let instances = self.call(Action::DescribeInstances, "", work).await?;
+        Ok(self.faults(|faults| instances.into_iter().filter(|_| !faults.misses_instance()).collect()))
     }
 
     async fn terminate_instances(&self, ids: &[String]) -> Result<Vec<Termination>, CloudError> {

@@ -1,5 +1,6 @@
 //! A queue as SQS keeps it: delivered at least once, hidden for a while after each delivery.
 
+use crate::seed::Rng;
 use plimsoll_actuator::ports::QueueMessage;
 use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::BTreeMap;
@@ -17,18 +18,42 @@ struct Entry {
     deliveries: u32,
 }
 
+/// How a queue delays, reorders and duplicates messages, as standard queues of SQS may.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Disorder {
+    /// Maximum additional time until a message is visible.
+    pub delay: Millis,
+    /// Of 1000 messages, how many are sent twice.
+    pub twice: u32,
+}
+
 /// The queue.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Queue {
+    /// How messages are delayed and duplicated.
+    pub disorder: Disorder,
     entries: BTreeMap<u64, Entry>,
     last: u64,
+    rng: Rng,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self { disorder: Disorder::default(), entries: BTreeMap::new(), last: 0, rng: Rng::new(0) }
+    }
 }
 
 impl Queue {
     /// Adds a message about an instance, to be seen from a time on.
-    pub fn send(&mut self, about: &str, body: String, visible_from: Timestamp) {
-        self.last += 1;
-        self.entries.insert(self.last, Entry { body, about: about.to_owned(), visible_from, deliveries: 0 });
+    pub fn send(&mut self, about: &str, body: &str, visible_from: Timestamp) {
+        let Disorder { delay, twice } = self.disorder;
+        let copies = if twice > 0 && self.rng.chance(twice) { 2 } else { 1 };
+        for _ in 0..copies {
+            let visible_from = visible_from.plus(Millis(self.rng.below(delay.0)));
+            self.last += 1;
+            let entry = Entry { body: body.to_owned(), about: about.to_owned(), visible_from, deliveries: 0 };
+            self.entries.insert(self.last, entry);
+        }
     }
 
     /// Takes back what was never delivered about an instance and would only be seen later: it will not come to pass.

@@ -30,6 +30,8 @@ pub struct Settings {
     pub settling: Millis,
     /// From launch to running; `None` for machines that never boot.
     pub boot: Option<Millis>,
+    /// Maximum additional time until an instance runs.
+    pub boot_jitter: Millis,
     /// From the call to terminated.
     pub shutdown: Millis,
     /// Whether changes of state are told by the queue.
@@ -42,6 +44,7 @@ impl Default for Settings {
             region: "us-west-2".to_owned(),
             settling: Millis(0),
             boot: Some(Millis::from_seconds(20)),
+            boot_jitter: Millis(0),
             shutdown: Millis::from_seconds(30),
             tells_states: true,
         }
@@ -266,7 +269,7 @@ impl Cloud {
         if self.settings.tells_states {
             let id = self.rng.uid();
             let body = messages::state_change(machine, state, &self.settings.region, &id, at);
-            self.queue.send(&machine.id, body, at);
+            self.queue.send(&machine.id, &body, at);
         }
     }
 
@@ -277,7 +280,7 @@ impl Cloud {
         let event = self.rng.uid();
         let body = messages::spot_warning(&machine, &self.settings.region, &event, now);
         self.end(id, now.plus(SPOT_NOTICE), now);
-        self.queue.send(id, body, now);
+        self.queue.send(id, &body, now);
         true
     }
 
@@ -286,7 +289,7 @@ impl Cloud {
         let Some(machine) = self.machines.get(id).cloned() else { return false };
         let event = self.rng.uid();
         let body = messages::rebalance(&machine, &self.settings.region, &event, now);
-        self.queue.send(id, body, now);
+        self.queue.send(id, &body, now);
         true
     }
 

@@ -1,4 +1,4 @@
-use super::{Action, Capacity, Cloud, Ec2, Effect, Outcome, Pool, Settings};
+use super::{Action, Capacity, Cloud, Disorder, Ec2, Effect, Outcome, Pool, Settings};
 use crate::clock;
 use plimsoll_actuator::ports::{
     CloudError, Compute, FleetRequest, Image, InstanceFilter, InstanceState, InstanceTypeFacts, InterruptionQueue,
@@ -298,7 +298,7 @@ async fn a_spot_warning_comes_two_minutes_before_the_end() {
 #[tokio::test(start_paused = true)]
 async fn messages_come_again_until_they_are_deleted() {
     let ec2 = ec2(Settings { tells_states: false, ..Settings::default() });
-    ec2.with(|cloud, now| cloud.queue.send("i-1", "hello".to_owned(), now));
+    ec2.with(|cloud, now| cloud.queue.send("i-1", "hello", now));
     let first = ec2.receive().await.unwrap();
     let again = ec2.receive().await.unwrap();
     assert_eq!(ec2.now(), START.plus(Millis::from_seconds(20)), "hidden for 20 s");
@@ -324,4 +324,34 @@ async fn changes_of_state_are_told_when_they_happen() {
     }
     let expected = [(0, "pending"), (0, "shutting-down"), (30_000, "terminated")];
     assert_eq!(told, expected.map(|(at, state)| (at, state.to_owned())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_in_disorder_sends_twice_and_late() {
+    let ec2 = ec2(Settings { tells_states: false, ..Settings::default() });
+    let disorder = Disorder { delay: Millis::from_seconds(10), twice: 1000 };
+    ec2.with(|cloud, now| {
+        cloud.queue.disorder = disorder;
+        cloud.queue.send("i-1", "hello", now);
+    });
+    let mut bodies = Vec::new();
+    while bodies.len() < 2 {
+        let messages = ec2.receive().await.unwrap();
+        assert!(ec2.now().since(START) < Millis::from_seconds(10), "both are visible by now");
+        bodies.extend(messages.into_iter().map(|message| message.body));
+    }
+    assert_eq!(bodies, ["hello", "hello"]);
+    assert!(ec2.now() > START, "with this seed, the second is delayed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn instances_can_be_missing_in_an_answer() {
+    let ec2 = ec2(Settings::default());
+    let launched = ec2.create_fleet(&request("token", 3)).await.unwrap().instances;
+    let ids = InstanceFilter::Ids(launched.into_iter().map(|one| one.instance_id).collect());
+    let shown = async || ec2.describe_instances(&ids).await.unwrap().len();
+    ec2.faults(|faults| faults.miss_instances(1000));
+    assert_eq!(shown().await, 0);
+    ec2.faults(super::Faults::clear);
+    assert_eq!(shown().await, 3);
 }

@@ -128,6 +128,14 @@ impl Kubelets {
         self.changed.tell();
     }
 
+    /// Starts a stopped kubelet again, which finds its Node as it left it.
+    pub fn resume(&self, name: &str) {
+        let spec = self.all.lock().get(name).filter(|kubelet| kubelet.stopped.is_some()).map(|it| it.spec.clone());
+        if let Some(spec) = spec {
+            self.start(spec);
+        }
+    }
+
     /// Removes a kubelet permanently.
     pub fn remove(&self, name: &str) {
         self.all.lock().remove(name);

@@ -326,6 +326,23 @@ async fn a_node_without_power_is_given_up_and_its_pods_are_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kubelet_that_resumes_reports_its_node_ready() {
+    let scene = Scene::new();
+    scene.node("a", "2");
+    let status = |status: &'static str| {
+        move |scene: &Scene| {
+            let node = scene.get(ResourceId::NODES, "a").unwrap();
+            object::condition(&node, "Ready").is_some_and(|ready| ready["status"] == status)
+        }
+    };
+    scene.until("the node is ready", status("True")).await;
+    scene.cluster.kubelets.stop("a");
+    scene.until("the node is Unknown", status("Unknown")).await;
+    scene.cluster.kubelets.resume("a");
+    scene.until("the node is ready again", status("True")).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_taint_that_executes_moves_pods_at_once() {
     let scene = Scene::new();
     scene.node("a", "2");

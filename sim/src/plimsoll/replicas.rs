@@ -7,6 +7,7 @@ use plimsoll_actuator::leadership;
 use plimsoll_actuator::settings::ObjectName;
 use plimsoll_model::names::lease;
 use plimsoll_runtime::admin::Readiness;
+use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::lease::LeaseConfig;
 use plimsoll_runtime::memory::MemoryListener;
 use plimsoll_runtime::metrics::Metrics;
@@ -26,12 +27,19 @@ const CORES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 const RECORDED_BYTES: u64 = 64 << 20;
 
 impl Surroundings {
-    pub(super) fn spawn(&self, role: Role, port: &str, process: &str, shutdown: Shutdown) -> JoinHandle<()> {
+    pub(super) fn spawn(
+        &self,
+        role: Role,
+        port: &str,
+        process: &str,
+        clock: Clock,
+        shutdown: Shutdown,
+    ) -> JoinHandle<()> {
         let listener = self.network.listen(port, process);
         match role {
             Role::Scheduler => self.scheduler(process, listener, shutdown),
-            Role::Actuator => self.actuator(port, process, listener, shutdown),
-            Role::Watcher => self.watcher(process, listener, shutdown),
+            Role::Actuator => self.actuator(port, process, clock, listener, shutdown),
+            Role::Watcher => self.watcher(process, clock, listener, shutdown),
         }
     }
 
@@ -53,7 +61,7 @@ impl Surroundings {
 }
 
 impl Surroundings {
-    fn watcher(&self, process: &str, listener: MemoryListener, shutdown: Shutdown) -> JoinHandle<()> {
+    fn watcher(&self, process: &str, clock: Clock, listener: MemoryListener, shutdown: Shutdown) -> JoinHandle<()> {
         let settings = plimsoll_watcher::service::Settings {
             cluster: self.options.cluster_name.clone(),
             recording: self.options.record_to.clone().map(|folder| Recording {
@@ -66,7 +74,7 @@ impl Surroundings {
         };
         let parts = plimsoll_watcher::service::Parts {
             client: self.server.client(process),
-            clock: self.clock,
+            clock,
             settings,
             scheduler: self.network.pool(process, &self.ports(Role::Scheduler)),
             actuator: self.network.pool(process, &self.ports(Role::Actuator)),
@@ -80,7 +88,14 @@ impl Surroundings {
 }
 
 impl Surroundings {
-    fn actuator(&self, port: &str, process: &str, listener: MemoryListener, shutdown: Shutdown) -> JoinHandle<()> {
+    fn actuator(
+        &self,
+        port: &str,
+        process: &str,
+        clock: Clock,
+        listener: MemoryListener,
+        shutdown: Shutdown,
+    ) -> JoinHandle<()> {
         let ec2 = Arc::new(self.ec2.as_client(process));
         let cloud = plimsoll_actuator::ports::Cloud {
             compute: ec2.clone(),
@@ -110,7 +125,7 @@ impl Surroundings {
         let parts = plimsoll_actuator::service::Parts {
             client: self.server.client(process),
             cloud,
-            clock: self.clock,
+            clock,
             settings,
             lease: lease_config(NAMESPACE, leadership::holder(process, port, "1")),
             listener: Listener::Memory(listener),

@@ -5,9 +5,9 @@ mod figures;
 
 use crate::figures::peak_mib;
 use anyhow::{Context as _, Result, bail};
-use cluster::Cluster;
+use cluster::{Cluster, Landing};
 use plimsoll_model::plan::{Plan, PlanOptions};
-use plimsoll_workloads::Case;
+use plimsoll_solver::Move;
 use plimsoll_workloads::bench::{Underused, underused};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -20,11 +20,21 @@ const ROUNDS: usize = 400;
 /// Consolidates the generated cluster that `arguments` describe.
 pub(crate) fn asked(arguments: &[String]) -> Result<Value> {
     let mut options = Underused { nodes: 50, budget: 100, pools: 1, ..Underused::default() };
-    let (mut seed, mut trace) = (1, false);
+    let (mut seed, mut trace, mut without) = (1, false, Vec::new());
+    let mut landing = Landing::Planned;
     let mut rest = arguments.iter();
     while let Some(name) = rest.next() {
         if name == "--trace" {
             trace = true;
+            continue;
+        }
+        if name == "--kube-scheduler-landing" {
+            landing = Landing::KubeScheduler;
+            continue;
+        }
+        if name == "--without" {
+            let name = rest.next().context("--without needs the name of a move")?;
+            without.push(name.parse::<Move>().map_err(anyhow::Error::msg)?);
             continue;
         }
         let value: usize =
@@ -39,12 +49,12 @@ pub(crate) fn asked(arguments: &[String]) -> Result<Value> {
             _ => bail!("{name}: not an option of consolidate"),
         }
     }
-    measure(&underused(seed, options), trace)
+    let cluster = Cluster::new(&underused(seed, options), landing)?;
+    measure(cluster, &without, trace)
 }
 
-/// Consolidates the cluster of `case`. With `trace`, one line on stderr for each round.
-fn measure(case: &Case, trace: bool) -> Result<Value> {
-    let mut cluster = Cluster::new(case)?;
+/// Consolidates a cluster without some moves. With `trace`, one line on stderr for each round.
+fn measure(mut cluster: Cluster, without: &[Move], trace: bool) -> Result<Value> {
     let question = cluster.question()?;
     let mut figures_json = figures::bounds(&question);
     let nodes = question.snapshot.nodes.len();
@@ -57,7 +67,7 @@ fn measure(case: &Case, trace: bool) -> Result<Value> {
     loop {
         let question = cluster.question()?;
         let started = Instant::now();
-        let plan: Plan = plimsoll_solver::solve(&question.snapshot, &question.catalogs, &options);
+        let plan: Plan = plimsoll_solver::solve_without(&question.snapshot, &question.catalogs, &options, without);
         let took = started.elapsed().as_secs_f64();
         seconds += took;
         slowest = slowest.max(took);

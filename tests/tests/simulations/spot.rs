@@ -112,7 +112,7 @@ async fn a_repeated_notice_buys_nothing_more() {
         "detail": {"instance-id": interrupted.instance, "instance-action": "terminate"}});
     for _ in 0..3 {
         let id = interrupted.instance.clone();
-        scene.world.ec2.with(|cloud, now| cloud.queue.send(&id, body.to_string(), now));
+        scene.world.ec2.with(|cloud, now| cloud.queue.send(&id, &body.to_string(), now));
         scene.pass(Duration::from_secs(1)).await;
     }
     interrupted.is_handled_in_time(&scene).await;
@@ -128,7 +128,7 @@ async fn messages_that_are_not_for_us_are_deleted_and_change_nothing() {
         "{}",
         r#"{"source":"aws.ec2","detail-type":"EC2 Spot Instance Interruption Warning","detail":{"instance-id":"i-unknown"}}"#,
     ] {
-        scene.world.ec2.with(|cloud, now| cloud.queue.send("", body.to_owned(), now));
+        scene.world.ec2.with(|cloud, now| cloud.queue.send("", body, now));
     }
     scene.pass(10 * MINUTE).await;
     assert!(scene.world.ec2.read(|cloud, _| cloud.queue.is_empty()));

@@ -2,14 +2,17 @@
 //! active. `cargo xtask sim` runs many seeds.
 
 mod config;
+mod convergence;
+mod faults;
 mod strikes;
+mod workloads;
 
 use crate::faulty_planner;
 use crate::oracle;
 use crate::random_faults::asked_for;
 use config::{Config, LIMIT};
 use plimsoll_sim::seed::Rng;
-use plimsoll_tests::{MINUTE, Scene, Setup};
+use plimsoll_tests::{MINUTE, Scene};
 use std::time::Duration;
 use strikes::Strikes;
 
@@ -33,14 +36,13 @@ async fn run(seed: u64) {
     let config = Config::of(seed);
     println!("config {config:?}");
     config.fault_names().for_each(|fault| println!("fault {fault}"));
-    let setup = Setup { pool: config.pool(), options: config.options(), ..Setup::seeded(seed) };
-    let mut scene = Scene::begin(setup).await;
+    let mut scene = Scene::begin(config.setup()).await;
     let mut rng = Rng::new(seed ^ 0x5eed);
     config.let_things_go_wrong(&scene);
     let mut strikes = Strikes::default();
     config.deploy_faulty(&scene);
-    for _ in 0..ROUNDS {
-        config.deploy(&scene, &mut rng);
+    for round in 0..ROUNDS {
+        config.workloads.deploy(&scene, &mut rng, round);
         pass(&scene, Duration::from_millis(rng.below(20_000))).await;
         if let Some(kind) = config.strike(&mut rng) {
             println!("strike {kind:?}");
@@ -52,16 +54,17 @@ async fn run(seed: u64) {
         }
     }
     strikes.end(&scene);
-    scene.world.server().faults().clear_rules();
-    scene.world.ec2.faults(plimsoll_sim::cloud::Faults::clear);
-    let pods = config.deploy_final(&scene);
+    faults::end(&scene);
+    let pods = config.workloads.deploy_final(&scene);
     faulty_planner::until_others_run(&scene, pods, 30 * MINUTE).await;
     faulty_planner::until_told(&scene, 5 * MINUTE).await;
+    convergence::check(&scene, &config).await;
     config.end_faulty(&scene);
     oracle::limits(&scene, LIMIT);
-    config.scale_to_nothing(&scene);
+    config.workloads.scale_to_nothing(&scene);
     scene.until_empty(45 * MINUTE).await;
     oracle::at_the_end(&scene, strikes.surplus());
+    oracle::fenced(&scene.world);
 }
 
 async fn runs(from: u64, to: u64) {

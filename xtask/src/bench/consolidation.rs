@@ -66,6 +66,9 @@ fn ours(bench: &Bench, seed: u64, options: Underused) -> Result<Value> {
         ("--pools", options.pools),
     ];
     let mut arguments = vec!["consolidate".to_owned()];
+    if bench.args.kube_scheduler_landing {
+        arguments.push("--kube-scheduler-landing".to_owned());
+    }
     arguments.extend(numbers.iter().flat_map(|(name, value)| [(*name).to_owned(), value.to_string()]));
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     bench.measure.run(&arguments, &[])?.pop().context("plimsoll-measure printed nothing")
@@ -153,7 +156,7 @@ fn table(bench: &Bench, outcomes: &[Outcome]) -> Table {
     table.note(
         "Averages over clusters; times are for planning only, in one process. anew: cost of the plan if all movable pods are pending and the \
          nodes that must stay exist; bound: lower bound of that plan. Moved pods go to the planned node if kube-scheduler's filters pass \
-         there, and to kube-scheduler's best node otherwise. most: moves of one pod. bill: Plimsoll's compared with Karpenter's; worst: in \
+         there, and to kube-scheduler's best node otherwise; with --kube-scheduler-landing always to the latter, but Karpenter's never. most: moves of one pod. bill: Plimsoll's compared with Karpenter's; worst: in \
          one cluster. A round is five minutes, so pods that moved still count as recent in the next round."
             .to_owned(),
     );

@@ -25,11 +25,13 @@ pub enum Move {
     DropPods,
     /// Choose the plan that strands the fewest pods among those found.
     MostReliable,
+    /// Keep nodes whose pods kube-scheduler would bind such that removing the nodes saves little.
+    KeepNodes,
 }
 
 impl Move {
     /// All moves.
-    pub const ALL: [Move; 9] = [
+    pub const ALL: [Move; 10] = [
         Self::GiveUpDomains,
         Self::RaiseHostSkew,
         Self::FillNodes,
@@ -39,6 +41,7 @@ impl Move {
         Self::AddNodes,
         Self::DropPods,
         Self::MostReliable,
+        Self::KeepNodes,
     ];
 
     /// The name in `--without`.
@@ -54,6 +57,7 @@ impl Move {
             Self::AddNodes => "add-nodes",
             Self::DropPods => "drop-pods",
             Self::MostReliable => "most-reliable",
+            Self::KeepNodes => "keep-nodes",
         }
     }
 }

@@ -16,6 +16,7 @@ mod drop_pods;
 mod exchange_pods;
 mod outcomes;
 mod projected;
+pub(crate) mod removals;
 mod replan;
 mod run;
 #[cfg(test)]

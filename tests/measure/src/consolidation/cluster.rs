@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use plimsoll_kubesched::{ClusterState, Nominated};
+use plimsoll_kubesched::{ClusterState, Nominated, PodSlot};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::plan::{Plan, PodRef};
 use plimsoll_model::snapshot::SnapshotIndex;
@@ -11,14 +11,25 @@ use plimsoll_model::time::{Millis, Timestamp};
 use plimsoll_snapshot::Objects;
 use plimsoll_workloads::bench::node;
 use plimsoll_workloads::{Case, NOW, Question};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Time from one plan to the next: new nodes boot and old ones are drained.
 const ROUND: Millis = Millis::from_seconds(300);
 
+/// Where the pods of removed nodes are bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Landing {
+    /// On their planned nodes, as long as kube-scheduler's filters pass there.
+    Planned,
+    /// Where kube-scheduler binds pods that nobody nominates.
+    KubeScheduler,
+}
+
 /// Objects of the cluster, and the available offerings.
 pub(super) struct Cluster {
+    landing: Landing,
     objects: Objects,
     catalog: Catalog,
     launched: usize,
@@ -36,8 +47,8 @@ pub(super) struct Outcome {
 }
 
 impl Cluster {
-    pub(super) fn new(case: &Case) -> Result<Self> {
-        Ok(Self { objects: case.typed_objects()?, catalog: case.catalog.catalog(), launched: 0, now: NOW })
+    pub(super) fn new(case: &Case, landing: Landing) -> Result<Self> {
+        Ok(Self { landing, objects: case.typed_objects()?, catalog: case.catalog.catalog(), launched: 0, now: NOW })
     }
 
     pub(super) fn question(&self) -> Result<Question> {
@@ -47,7 +58,7 @@ impl Cluster {
     }
 
     /// Launches the nodes of the plan with their cheapest offerings, deletes the removed nodes, and binds their pods
-    /// and pending pods as kube-scheduler would. Pods are nominated to the nodes of the plan.
+    /// and pending pods as kube-scheduler would. Pods that were pending before are nominated to nodes of the plan.
     pub(super) fn carry_out(&mut self, plan: &Plan) -> Result<Outcome> {
         let mut targets: BTreeMap<String, String> = BTreeMap::new();
         for launch in &plan.launches {
@@ -64,9 +75,14 @@ impl Cluster {
             aim(&mut targets, &launch.pods, &name);
         }
         let gone: BTreeSet<&str> = plan.terminations.iter().map(|termination| termination.node.as_str()).collect();
-        let moved_to = plan.terminations.iter().flat_map(|termination| &termination.moved_to);
-        for to in moved_to.chain(&plan.placements) {
+        for to in &plan.placements {
             aim(&mut targets, &to.pods, to.node.as_str());
+        }
+        let moved_to = plan.terminations.iter().flat_map(|termination| &termination.moved_to);
+        let mut planned = targets.clone();
+        moved_to.for_each(|to| aim(&mut planned, &to.pods, to.node.as_str()));
+        if self.landing == Landing::Planned {
+            targets.clone_from(&planned);
         }
         self.objects.nodes.retain(|one| !gone.contains(one.metadata.name.as_deref().unwrap_or_default()));
         self.now = self.now.plus(ROUND);
@@ -75,19 +91,25 @@ impl Cluster {
         for pod in &mut self.objects.pods {
             let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
             if on.is_some_and(|on| gone.contains(on)) {
+                if self.landing == Landing::KubeScheduler {
+                    targets.remove(&full_name(pod));
+                }
                 moved.push(full_name(pod));
                 bind(pod, None);
                 Arc::make_mut(pod).metadata.creation_timestamp = Some(Time(created));
             }
         }
-        let (stranded, elsewhere) = self.schedule(&targets)?;
+        let (stranded, elsewhere) = self.schedule(&targets, &planned)?;
         Ok(Outcome { moved, stranded, elsewhere })
     }
 
-    /// Binds pending pods in the order of kube-scheduler's queue: to the nominated node if it passes the filters,
-    /// otherwise to the best node. Returns the number of pods without a node, and the number on another node than
-    /// nominated.
-    fn schedule(&mut self, targets: &BTreeMap<String, String>) -> Result<(usize, usize)> {
+    /// Binds pending pods: first to their nominated nodes, if these pass the filters, then in random order to the best
+    /// node. Returns the number of pods without a node, and the number on another node than `planned`.
+    fn schedule(
+        &mut self,
+        targets: &BTreeMap<String, String>,
+        planned: &BTreeMap<String, String>,
+    ) -> Result<(usize, usize)> {
         let snapshot = self.question()?.snapshot;
         let mut state = ClusterState::new(&snapshot, &SnapshotIndex::new(&snapshot));
         let numbers: BTreeMap<String, usize> =
@@ -116,6 +138,9 @@ impl Cluster {
             }
         }
         let mut stranded = 0;
+        // Controllers create pods in the order in which evicted ones end.
+        let order = |pod: &PodSlot| (Reverse(pod.priority), sequence(pod.uid.as_str(), self.now.0));
+        waiting.sort_by_cached_key(order);
         for pod in waiting {
             let fits = |node: &usize| state.filter(pod.shape, *node, &Nominated::default()).is_ok();
             let nodes: Vec<usize> = (0..state.nodes()).filter(fits).collect();
@@ -124,8 +149,9 @@ impl Cluster {
                 continue;
             };
             state.bind(pod.shape, node);
-            bound.insert(pod.uid.to_string(), state.node_name(node).to_string());
-            elsewhere += 1;
+            let name = state.node_name(node).to_string();
+            elsewhere += usize::from(planned.get(pod.uid.as_str()) != Some(&name));
+            bound.insert(pod.uid.to_string(), name);
         }
         for pod in &mut self.objects.pods {
             if let Some(node) = bound.get(&full_name(pod)) {
@@ -134,6 +160,12 @@ impl Cluster {
         }
         Ok((stranded, elsewhere))
     }
+}
+
+/// A number that depends on the name and the time (FNV-1a).
+fn sequence(name: &str, time: i64) -> u64 {
+    let bytes = name.bytes().chain(time.to_le_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn aim(targets: &mut BTreeMap<String, String>, pods: &[PodRef], node: &str) {

@@ -84,14 +84,7 @@ pub(super) async fn play(case: &Case) {
     flow.end(&scene);
     scene.until_empty(45 * MINUTE).await;
     oracle::at_the_end(&scene, deleted + flow.strays());
-    if !is_late(fault) {
-        oracle::fenced(&scene.world);
-    }
-}
-
-/// Whether writes may take effect after their sender lost the lease.
-fn is_late(fault: &Fault) -> bool {
-    matches!(fault, Fault::Write { fault: WriteFault::Late | WriteFault::Stalled | WriteFault::ObjectStalled, .. })
+    oracle::fenced(&scene.world);
 }
 
 /// Prepares the fault of a case for its write.

@@ -1,23 +1,28 @@
 //! Single events: failures, and actions of users and administrators.
 
+use super::workloads::Workloads;
 use crate::random_faults::one_of;
 use plimsoll_actuator::ports::CloudError;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::lease;
-use plimsoll_sim::apiserver::faults::{Effect, Matcher, RuleId};
+use plimsoll_sim::apiserver::faults::{Effect, Matcher, Partition, RuleId};
 use plimsoll_sim::apiserver::store::{DeleteOptions, Write};
 use plimsoll_sim::apiserver::{ResourceId, object};
-use plimsoll_sim::cloud::{Action, Capacity, Effect as CloudEffect, Pool};
+use plimsoll_sim::cloud::{Action, Capacity, Cut, Effect as CloudEffect, Faults, Pool};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::seed::Rng;
 use plimsoll_tests::Scene;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Namespace of the Leases.
 const NAMESPACE: &str = "plimsoll-system";
 /// Maximum number of calls that a revoked permission fails.
 const REVOKED_CALLS: u32 = 30;
+/// Maximum step of a clock: a machine that was paused for as long.
+const STEP_MS: u64 = 120_000;
+/// Messages of others in the queue.
+const FLOOD: u32 = 300;
 
 /// A kind of event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,10 +46,26 @@ pub(super) enum Kind {
     TakeCapacity,
     RevokeLaunches,
     RevokeTerminations,
+    IsolateScheduler,
+    CutFromServer,
+    CutFromCloud,
+    CutFromServices,
+    StepClock,
+    StopKubelet,
+    DeletePods,
+    RollOut,
+    EditClass,
+    DeletePool,
+    Cordon,
+    ScarceCapacity,
+    HideZone,
+    BreakImages,
+    FloodQueue,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 19] = [
+    /// Kinds that the first generator of a seed chooses from.
+    pub(super) const FIRST: [Self; 19] = [
         Self::ReplaceWatcher,
         Self::ReplaceScheduler,
         Self::ReplaceActuator,
@@ -65,6 +86,24 @@ impl Kind {
         Self::RevokeLaunches,
         Self::RevokeTerminations,
     ];
+    /// Kinds that the second generator of a seed chooses from.
+    pub(super) const LATER: [Self; 15] = [
+        Self::IsolateScheduler,
+        Self::CutFromServer,
+        Self::CutFromCloud,
+        Self::CutFromServices,
+        Self::StepClock,
+        Self::StopKubelet,
+        Self::DeletePods,
+        Self::RollOut,
+        Self::EditClass,
+        Self::DeletePool,
+        Self::Cordon,
+        Self::ScarceCapacity,
+        Self::HideZone,
+        Self::BreakImages,
+        Self::FloodQueue,
+    ];
 }
 
 /// Events that last until they are ended, and the surplus instances that they may cause.
@@ -74,6 +113,11 @@ pub(super) struct Strikes {
     lagging: Vec<String>,
     rules: Vec<RuleId>,
     damaged: Vec<String>,
+    /// Kubelets that are stopped.
+    stopped: Vec<String>,
+    cordoned: Vec<String>,
+    /// The pool, if it was deleted.
+    pool: Option<Value>,
     edits: u32,
     surplus: usize,
 }
@@ -147,6 +191,84 @@ impl Strikes {
             }),
             Kind::RevokeLaunches => revoke(scene, Action::CreateFleet),
             Kind::RevokeTerminations => revoke(scene, Action::TerminateInstances),
+            Kind::IsolateScheduler => self.isolate(scene, rng, Role::Scheduler),
+            Kind::CutFromServer => self.cut(scene, rng, |scene, process, rng| {
+                let kind = if rng.chance(500) { Partition::Silent } else { Partition::Refused };
+                scene.world.server().faults().partition(process, kind);
+            }),
+            Kind::CutFromCloud => self.cut(scene, rng, |scene, process, _| {
+                scene.world.ec2.faults(|faults| faults.cut(process, Cut::NoAnswer));
+            }),
+            Kind::CutFromServices => {
+                self.cut(scene, rng, |scene, process, _| scene.plimsoll.network().silence(process));
+            }
+            Kind::StepClock => {
+                if let Some(process) = one_of(rng, &all_processes(scene)) {
+                    scene.plimsoll.step_clock(process, Duration::from_millis(1 + rng.below(STEP_MS)));
+                }
+            }
+            Kind::StopKubelet => {
+                if let Some(name) = one_of(rng, &scene.world.cluster.kubelets.running()) {
+                    scene.world.cluster.kubelets.stop(name);
+                    self.stopped.push(name.clone());
+                }
+            }
+            Kind::DeletePods => on_object(scene, rng, ResourceId::PODS, |scene, name| {
+                drop(scene.world.delete(ResourceId::PODS, name));
+            }),
+            Kind::RollOut => {
+                self.edits += 1;
+                Workloads::roll_out(scene, self.edits);
+            }
+            Kind::EditClass => {
+                self.edits += 1;
+                let patch = json!({"spec": {"tags": {"edit": self.edits.to_string()}}});
+                scene.world.patch(ResourceId::EC2_NODE_CLASSES, "default", patch).unwrap();
+            }
+            Kind::DeletePool => {
+                if let Some(pool) = scene.world.get(ResourceId::NODE_POOLS, "default") {
+                    self.pool = Some(json!({"apiVersion": pool["apiVersion"], "kind": pool["kind"],
+                                            "metadata": {"name": "default"}, "spec": pool["spec"]}));
+                    drop(scene.world.delete(ResourceId::NODE_POOLS, "default"));
+                }
+            }
+            Kind::Cordon => {
+                let cordoned = &mut self.cordoned;
+                on_object(scene, rng, ResourceId::NODES, |scene, name| {
+                    drop(scene.world.patch(ResourceId::NODES, name, json!({"spec": {"unschedulable": true}})));
+                    cordoned.push(name.to_owned());
+                });
+            }
+            Kind::ScarceCapacity => scene.world.ec2.with(|cloud, _| {
+                let pools: Vec<(String, String)> = cloud.offers.keys().cloned().collect();
+                for (instance_type, zone) in pools {
+                    for capacity_type in [CapacityType::Spot, CapacityType::OnDemand] {
+                        let left = u32::try_from(rng.below(3)).unwrap_or_default();
+                        cloud.limit(Pool::new(&instance_type, &zone, capacity_type), Capacity::Instances(left));
+                    }
+                }
+            }),
+            Kind::HideZone => scene.world.ec2.with(|cloud, _| {
+                let zones: Vec<String> = cloud.subnets.values().map(|subnet| subnet.zone.clone()).collect();
+                cloud.hidden_zones.extend(one_of(rng, &zones).cloned());
+            }),
+            Kind::BreakImages => {
+                let images = scene.world.ec2.read(|cloud, _| cloud.images.keys().cloned().collect::<Vec<_>>());
+                scene.world.ec2.faults(|faults| faults.break_images(images));
+            }
+            Kind::FloodQueue => scene.world.ec2.with(|cloud, now| {
+                for number in 0..FLOOD {
+                    cloud.queue.send("", &format!("{{\"foreign\": {number}}}"), now);
+                }
+            }),
+        }
+    }
+
+    /// Cuts a process off in one direction; [`Strikes::end`] heals it.
+    fn cut(&mut self, scene: &Scene, rng: &mut Rng, act: impl FnOnce(&Scene, &str, &mut Rng)) {
+        if let Some(process) = one_of(rng, &all_processes(scene)).cloned() {
+            act(scene, &process, rng);
+            self.isolated.push(process);
         }
     }
 
@@ -171,8 +293,26 @@ impl Strikes {
             let patch = json!({"metadata": {"annotations": {"plimsoll.dev/removal": null}}});
             drop(scene.world.patch(ResourceId::NODE_CLAIMS, &claim, patch));
         }
-        scene.world.ec2.with(|cloud, _| cloud.limits.clear());
+        for name in self.stopped.drain(..) {
+            scene.world.cluster.kubelets.resume(&name);
+        }
+        for name in self.cordoned.drain(..) {
+            drop(scene.world.patch(ResourceId::NODES, &name, json!({"spec": {"unschedulable": null}})));
+        }
+        if let Some(pool) = self.pool.take() {
+            scene.world.apply_object(&pool).unwrap();
+        }
+        scene.world.ec2.with(|cloud, _| {
+            cloud.limits.clear();
+            cloud.hidden_zones.clear();
+        });
+        scene.world.ec2.faults(Faults::mend_images);
     }
+}
+
+fn all_processes(scene: &Scene) -> Vec<String> {
+    let roles = [Role::Watcher, Role::Scheduler, Role::Actuator];
+    roles.into_iter().flat_map(|role| scene.plimsoll.processes(role)).collect()
 }
 
 fn replace(scene: &mut Scene, rng: &mut Rng, role: Role) {

@@ -64,7 +64,7 @@ impl Outcomes {
             for any_type in [false, true] {
                 for draw in 0..DRAWS * times {
                     seed += 1;
-                    let config = RunConfig { seed, pace, any_type, loose: draw % DRAWS > 0 };
+                    let config = RunConfig::nominating(seed, pace, any_type, draw % DRAWS > 0);
                     outcomes.add(run::run(replay, &mut state, config), any_type);
                 }
             }

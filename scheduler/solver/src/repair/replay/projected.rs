@@ -43,9 +43,20 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    /// Returns `None` if there is nothing to replay.
+    /// Pending pods that the plan places. Returns `None` if there is nothing to replay.
     pub(super) fn new(inputs: Inputs<'_>, plan: &Plan) -> Option<Self> {
-        let targets = targets(inputs.snapshot, plan);
+        Self::of_pods(inputs, plan, &targets(inputs.snapshot, plan))
+    }
+
+    /// Pods of removed nodes, after the removal. Returns `None` if there are none.
+    pub(super) fn of_removals(inputs: Inputs<'_>, plan: &Plan) -> Option<Self> {
+        let removed: BTreeSet<&NodeName> = plan.terminations.iter().map(|one| &one.node).collect();
+        let mut snapshot = inputs.snapshot.clone();
+        snapshot.nodes.iter_mut().filter(|node| removed.contains(&node.name)).for_each(|node| node.deleting = true);
+        Self::of_pods(Inputs { snapshot: &snapshot, ..inputs }, plan, &moves(plan))
+    }
+
+    fn of_pods(inputs: Inputs<'_>, plan: &Plan, targets: &Targets) -> Option<Self> {
         let mut after = projection::project(inputs.snapshot, inputs.catalogs, plan);
         after.nodes.retain(|node| !node.deleting);
         after.pods.retain(|pod| !pod.is_virtual());
@@ -54,7 +65,7 @@ impl Replay {
         let coming = before.pods.iter_mut().filter(|pod| targets.contains_key(&pod.uid));
         coming.for_each(|pod| pod.state = PodState::Pending);
         let mut state = ClusterState::new(&before, &SnapshotIndex::new(&before));
-        let slots = slots(&before, &state, &targets)?;
+        let slots = slots(&before, &state, targets)?;
         let sizes = sizes(inputs, plan);
         let machines = before.nodes.iter().enumerate().map(|(number, node)| match sizes.get(&node.name) {
             Some(sizes) => sizes.iter().map(|size| state.resized(number, size)).collect(),
@@ -92,6 +103,20 @@ impl Replay {
         self.state.requests(slot.shape.number())
     }
 
+    /// The cluster after a run. Pods without a node are pending.
+    pub(super) fn bound(&self, assignment: &Assignment) -> Snapshot {
+        let mut after = Snapshot::clone(&self.after);
+        let found = |slot: Id<Slot>| assignment[slot].map(|node| self.state.node_name(node.number()).clone());
+        let places: BTreeMap<&PodUid, Option<NodeName>> =
+            self.slots.iter_enumerated().map(|(id, slot)| (&slot.uid, found(id))).collect();
+        for pod in &mut after.pods {
+            if let Some(place) = places.get(&pod.uid) {
+                pod.state = place.clone().map_or(PodState::Pending, PodState::Bound);
+            }
+        }
+        after
+    }
+
     /// The same plan with slots on other nodes.
     pub(super) fn with(&self, nodes: &IndexVec<Slot, Id<Node>>) -> Self {
         let mut other = self.clone();
@@ -114,6 +139,19 @@ fn targets(snapshot: &Snapshot, plan: &Plan) -> Targets {
     let mut targets = Targets::new();
     for (node, pods) in placements.chain(launches) {
         let own = pods.iter().filter(|pod| slots.contains(&pod.uid));
+        targets.extend(own.map(|pod| (pod.uid.clone(), node.clone())));
+    }
+    targets
+}
+
+/// Planned nodes of the pods of removed nodes.
+fn moves(plan: &Plan) -> Targets {
+    let leaving: BTreeSet<&PodUid> = plan.terminations.iter().flat_map(|one| &one.pods).map(|pod| &pod.uid).collect();
+    let moves = plan.terminations.iter().flat_map(|one| &one.moved_to).map(|to| (to.node.clone(), &to.pods));
+    let launches = plan.launches.iter().map(|launch| (NodeName(launch.action_id.0.clone()), &launch.pods));
+    let mut targets = Targets::new();
+    for (node, pods) in moves.chain(launches) {
+        let own = pods.iter().filter(|pod| leaving.contains(&pod.uid));
         targets.extend(own.map(|pod| (pod.uid.clone(), node.clone())));
     }
     targets

@@ -14,7 +14,7 @@ const ROUNDS: usize = 32;
 const BACKOFF: usize = 100;
 /// Number of pods whose order may change in a loose run: about as many pods are created at a time.
 const NEXT: usize = 8;
-/// Maximum noise that is added to scores in a loose run. Scores are several hundred and not known exactly.
+/// Maximum noise in a loose run. Scores are several hundred.
 const NOISE: u64 = 3;
 
 /// Parameters of a run.
@@ -26,8 +26,25 @@ pub(super) struct RunConfig {
     pub(super) pace: usize,
     /// Whether launches become any listed type instead of always the cheapest.
     pub(super) any_type: bool,
-    /// Whether order and scores are only approximately those of kube-scheduler.
-    pub(super) loose: bool,
+    /// Number of pods whose order may change: each time, one of so many is next.
+    pub(super) next: usize,
+    /// Maximum noise that is added to scores, which are not known exactly.
+    pub(super) noise: u64,
+    /// Whether the actuator nominates pods.
+    pub(super) nominates: bool,
+}
+
+impl RunConfig {
+    /// A run with nominations. If `loose`, order and scores are only approximately those of kube-scheduler.
+    pub(super) fn nominating(seed: u64, pace: usize, any_type: bool, loose: bool) -> Self {
+        let (next, noise) = if loose { (NEXT, NOISE) } else { (1, 0) };
+        Self { seed, pace, any_type, next, noise, nominates: true }
+    }
+
+    /// A run without nominations, in which pods come in any order.
+    pub(super) fn unordered(seed: u64) -> Self {
+        Self { seed, pace: usize::MAX, any_type: false, next: usize::MAX, noise: NOISE, nominates: false }
+    }
 }
 
 /// A run in progress.
@@ -64,7 +81,7 @@ impl<'r> Run<'r> {
             nominated: IndexVec::filled(false, replay.slots.len()),
             waiting,
             draws: config.seed,
-            noise: if config.loose { NOISE } else { 0 },
+            noise: config.noise,
         };
         for (node, machines) in replay.machines.iter_enumerated() {
             // The cheapest type is as likely as a random type.
@@ -78,10 +95,12 @@ impl<'r> Run<'r> {
     }
 
     fn play(mut self, config: RunConfig) -> Assignment {
-        let order = self.order(if config.loose { NEXT } else { 1 });
+        let order = self.order(config.next);
         let slots = &self.replay.slots;
         let mut queue = Queue::new(order, slots.iter().map(|slot| slot.priority).collect());
-        self.waiting.ids().for_each(|node| self.nominate(node));
+        if config.nominates {
+            self.waiting.ids().for_each(|node| self.nominate(node));
+        }
         let mut changed = Vec::new();
         let (mut tried, mut in_vain) = (0, 0);
         while let Some(number) = queue.pop(tried) {
@@ -99,7 +118,7 @@ impl<'r> Run<'r> {
                 queue.back_off(number, tried + BACKOFF);
                 in_vain += 1;
             }
-            if tried % config.pace == 0 || queue.is_idle(tried) {
+            if config.nominates && (tried % config.pace == 0 || queue.is_idle(tried)) {
                 changed.drain(..).for_each(|node| self.nominate(node));
             }
             if in_vain > 2 * queue.len() || tried > ROUNDS * slots.len() {

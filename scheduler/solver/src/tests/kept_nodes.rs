@@ -1,0 +1,37 @@
+//! Removals that would save little, because kube-scheduler binds the pods to other nodes than planned.
+
+use super::builder::*;
+use crate::{Move, solve_without};
+use plimsoll_model::plan::PlanOptions;
+use plimsoll_model::snapshot::DisruptionReason::Underutilized;
+use std::collections::BTreeMap;
+
+/// The large pod of n1 fits on n2 only, and its small pods fit on n2 and n3. kube-scheduler prefers n2 for each pod, since
+/// more of it is free: the large pod finds room there only if it comes first.
+fn cluster(small: usize) -> Cluster {
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.xlarge");
+    cluster.bound("large", "n1", &shape(3100, 1));
+    for number in 0..small {
+        cluster.bound(&format!("small-{number}"), "n1", &shape(200, 0));
+    }
+    for (name, kind, used) in [("n2", "m5.2xlarge", 4800), ("n3", "c5.xlarge", 2500)] {
+        cluster.node(name, kind).do_not_disrupt = true;
+        cluster.bound(&format!("on-{name}"), name, &shape(used, 1));
+    }
+    cluster
+}
+
+#[test]
+fn a_node_stays_if_its_pods_would_need_another_one() {
+    let cluster = cluster(4);
+    assert_eq!(removed(&cluster.plan()), []);
+    let catalogs = BTreeMap::from([("test".into(), cluster.catalog.clone())]);
+    let plan = solve_without(&cluster.snapshot, &catalogs, &PlanOptions::default(), &[Move::KeepNodes]);
+    assert_eq!(removed(&plan), [("n1", Underutilized)], "a plan can place the pods");
+}
+
+#[test]
+fn a_node_goes_if_its_pods_find_room_in_any_order() {
+    assert_eq!(removed(&cluster(0).plan()), [("n1", Underutilized)]);
+}

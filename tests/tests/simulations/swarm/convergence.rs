@@ -1,0 +1,56 @@
+//! Without faults, a cluster settles: nodes are neither launched nor removed any more, and they cost little more than a
+//! new cluster for the same pods.
+
+use super::config::Config;
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_tests::{MINUTE, Scene};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Time without a new NodeClaim or the end of one, after which a cluster is settled: several times the longest
+/// `consolidateAfter`.
+const QUIET: Duration = Duration::from_secs(20 * 60);
+/// Maximum time until a cluster is settled: with a budget of one node, nodes leave one after the other.
+const LIMIT: Duration = Duration::from_secs(4 * 3600);
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// Maximum cost in percent of the cost of a new cluster. In a small cluster, one node more is accepted.
+const MOST_PERCENT: i64 = 105;
+
+/// Waits until the cluster is settled, and checks its cost if it must be low.
+pub(super) async fn check(scene: &Scene, config: &Config) {
+    until_settled(scene).await;
+    if !config.is_to_be_cheap() {
+        return;
+    }
+    let (cost, fresh) = (scene.world.hourly_cost(), fresh(config).await);
+    let node = scene.world.ec2.read(|cloud, _| cloud.on_demand.values().max().copied().unwrap_or_default());
+    let most = (fresh.0 * MOST_PERCENT / 100).max(fresh.0 + node.0);
+    assert!(cost.0 <= most, "the cost stays at {cost:?}, a new cluster costs {fresh:?}\n{}", scene.summary());
+}
+
+async fn until_settled(scene: &Scene) {
+    let claims = || -> BTreeSet<String> {
+        let all = scene.world.all(ResourceId::NODE_CLAIMS);
+        all.iter().filter(|claim| !object::is_deleting(claim)).map(|claim| object::uid(claim).to_owned()).collect()
+    };
+    let started = Instant::now();
+    let (mut known, mut since) = (claims(), started);
+    while since.elapsed() < QUIET {
+        assert!(started.elapsed() < LIMIT, "nodes are launched and removed without an end\n{}", scene.summary());
+        super::pass(scene, LOOK_EVERY).await;
+        let now = claims();
+        if now != known {
+            (known, since) = (now, Instant::now());
+        }
+    }
+}
+
+/// Cost of a new cluster without faults.
+async fn fresh(config: &Config) -> MicroUsdPerHour {
+    let scene = Scene::begin(config.calm_setup()).await;
+    let pods = config.workloads.deploy_final(&scene);
+    scene.until_running(pods, 15 * MINUTE).await;
+    scene.world.hourly_cost()
+}
