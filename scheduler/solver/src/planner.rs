@@ -118,11 +118,9 @@ impl Planner {
         let request = Request { options: &options, ..request };
         let keeping = PlanOptions { disruption: false, ..request.options.clone() };
         let again = |other: &Snapshot, variant: Variant| {
-            let index = SnapshotIndex::new(other);
             let options = if variant == Variant::Same { request.options } else { &keeping };
             let evenly = variant == Variant::Evenly;
-            let request = Request { snapshot: other, index: &index, bounded: false, options, evenly, ..request };
-            self.fresh().plan_once(request, &mut |_| {})
+            self.plan_other(Request { options, evenly, ..request }, other)
         };
         let inputs = Inputs { snapshot, catalogs };
         let repair = Repair { inputs, moves: &self.moves, work, again: &again };
@@ -144,17 +142,14 @@ impl Planner {
         work: &Work<'_>,
         mut plan: Plan,
     ) -> Plan {
-        if !self.moves.has(Move::KeepNodes) {
+        if plan.terminations.is_empty() || !self.moves.has(Move::KeepNodes) {
             return plan;
         }
-        let (inputs, keeping) = (
-            Inputs { snapshot: request.snapshot, catalogs: request.catalogs },
-            PlanOptions { disruption: false, ..options.clone() },
-        );
+        let inputs = Inputs { snapshot: request.snapshot, catalogs: request.catalogs };
+        let keeping = PlanOptions { disruption: false, ..options.clone() };
         let cost = |other: &Snapshot| {
-            let index = SnapshotIndex::new(other);
-            let request = Request { snapshot: other, index: &index, bounded: false, options: &keeping, ..request };
-            work.spend_plan(other).then(|| self.fresh().plan_once(request, &mut |_| {}).hourly.0)
+            let request = Request { options: &keeping, ..request };
+            work.spend_plan(other).then(|| self.plan_other(request, other).hourly.0)
         };
         for _ in 0..retries::SEVERAL {
             let Some(kept) = replay::removals::unprofitable(inputs, &plan, &cost) else { break };
@@ -177,6 +172,12 @@ impl Planner {
         let unbound = Request { options: free, ..request };
         let other = self.fresh().plan_once(unbound, &mut |_| {});
         if other.unschedulable.len() < plan.unschedulable.len() { (other, unbound) } else { (plan, request) }
+    }
+
+    /// Computes one plan for another snapshot, without repairs and without a lower bound.
+    fn plan_other(&self, request: Request<'_>, other: &Snapshot) -> Plan {
+        let request = Request { snapshot: other, index: &SnapshotIndex::new(other), bounded: false, ..request };
+        self.fresh().plan_once(request, &mut |_| {})
     }
 
     /// Computes one plan without repairs.

@@ -99,10 +99,16 @@ impl Config {
 
     fn drawn(seed: u64) -> Self {
         let rng = &mut Rng::new(seed ^ 0xc0_ff1e);
-        let workloads = Workloads::drawn(rng);
-        let faults = faults::of_calls(rng);
-        let strikes = Kind::FIRST.into_iter().filter(|_| rng.chance(400)).collect();
-        let mut config = Self {
+        let mut workloads = Workloads::drawn(rng);
+        let mut faults = faults::of_calls(rng);
+        let mut strikes: Vec<Kind> = Kind::FIRST.into_iter().filter(|_| rng.chance(400)).collect();
+        // A generator of its own, so that seeds keep their first choices when choices are added.
+        let later = &mut Rng::new(seed ^ 0xadd);
+        workloads.draw_others(later);
+        let surroundings = Surroundings::drawn(later);
+        faults.extend(faults::of_reports(later));
+        strikes.extend(Kind::LATER.into_iter().filter(|_| later.chance(300)));
+        Self {
             seed,
             capacity_types: pick(rng, &[&["spot", "on-demand"][..], &["on-demand"], &["spot"]]),
             consolidate_after: pick(rng, &["0s", "30s", "5m"]),
@@ -124,20 +130,8 @@ impl Config {
                     Some(PlannerFault::Miscounts),
                 ],
             ),
-            surroundings: Surroundings {
-                boot: Duration::from_secs(20),
-                boot_jitter: Duration::ZERO,
-                settling: Duration::from_secs(1),
-                clock_error: Duration::ZERO,
-            },
-        };
-        // A generator of its own, so that seeds keep their first choices when choices are added.
-        let rng = &mut Rng::new(seed ^ 0xadd);
-        config.workloads.draw_others(rng);
-        config.surroundings = Surroundings::drawn(rng);
-        config.faults.extend(faults::of_reports(rng));
-        config.strikes.extend(Kind::LATER.into_iter().filter(|_| rng.chance(300)));
-        config
+            surroundings,
+        }
     }
 
     fn pool(&self) -> Value {

@@ -15,7 +15,8 @@ const QUIET: Duration = Duration::from_secs(20 * 60);
 /// Maximum time until a cluster is settled: with a budget of one node, nodes leave one after the other.
 const LIMIT: Duration = Duration::from_secs(4 * 3600);
 const LOOK_EVERY: Duration = Duration::from_secs(30);
-/// Maximum cost in percent of the cost of a new cluster. In a small cluster, one node more is accepted.
+/// Maximum cost in percent of the cost of a new cluster. In a small cluster, one node of the dearest
+/// type more is accepted.
 const MOST_PERCENT: i64 = 105;
 
 /// Waits until the cluster is settled, and checks its cost if it must be low.

@@ -264,7 +264,7 @@ impl Strikes {
         }
     }
 
-    /// Cuts a process off in one direction; [`Strikes::end`] heals it.
+    /// Cuts a process off from some of what it talks to, as `act` does; [`Strikes::end`] heals it.
     fn cut(&mut self, scene: &Scene, rng: &mut Rng, act: impl FnOnce(&Scene, &str, &mut Rng)) {
         if let Some(process) = one_of(rng, &all_processes(scene)).cloned() {
             act(scene, &process, rng);

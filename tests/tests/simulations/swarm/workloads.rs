@@ -183,7 +183,7 @@ impl Workloads {
     pub(super) fn deploy_final(&self, scene: &Scene) -> usize {
         (0..self.web.len()).for_each(|number| self.apply_web(scene, number, FINAL_REPLICAS));
         let mut pods = self.web.len() * FINAL_REPLICAS as usize;
-        for other in self.others.iter().filter(|other| **other != Other::Batch) {
+        for other in self.replicated() {
             other.apply(scene, other.final_replicas());
             pods += other.final_replicas() as usize;
         }
@@ -192,8 +192,11 @@ impl Workloads {
 
     pub(super) fn scale_to_nothing(&self, scene: &Scene) {
         (0..self.web.len()).for_each(|number| scene.scale(&format!("web-{number}"), 0));
-        for other in self.others.iter().filter(|other| **other != Other::Batch) {
-            other.apply(scene, 0);
-        }
+        self.replicated().for_each(|other| other.apply(scene, 0));
+    }
+
+    /// Other workloads with a number of replicas.
+    fn replicated(&self) -> impl Iterator<Item = Other> {
+        self.others.iter().copied().filter(|other| *other != Other::Batch)
     }
 }

@@ -7,7 +7,7 @@ use crate::repair::projection;
 use plimsoll_kubesched::{ClusterState, Machine, PodSlot};
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::index::{Id, IndexVec};
-use plimsoll_model::plan::{Launch, Plan};
+use plimsoll_model::plan::{Launch, Placement, Plan};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{Node, PodShape, PodState, Snapshot, SnapshotIndex};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,20 +45,18 @@ pub(super) struct Replay {
 impl Replay {
     /// Pending pods that the plan places. Returns `None` if there is nothing to replay.
     pub(super) fn new(inputs: Inputs<'_>, plan: &Plan) -> Option<Self> {
-        Self::of_pods(inputs, plan, &targets(inputs.snapshot, plan))
+        Self::of_pods(inputs, plan, &targets(inputs.snapshot, plan), &BTreeSet::new())
     }
 
     /// Pods of removed nodes, after the removal. Returns `None` if there are none.
     pub(super) fn of_removals(inputs: Inputs<'_>, plan: &Plan) -> Option<Self> {
-        let removed: BTreeSet<&NodeName> = plan.terminations.iter().map(|one| &one.node).collect();
-        let mut snapshot = inputs.snapshot.clone();
-        snapshot.nodes.iter_mut().filter(|node| removed.contains(&node.name)).for_each(|node| node.deleting = true);
-        Self::of_pods(Inputs { snapshot: &snapshot, ..inputs }, plan, &moves(plan))
+        let removed = plan.terminations.iter().map(|one| &one.node).collect();
+        Self::of_pods(inputs, plan, &moves(plan), &removed)
     }
 
-    fn of_pods(inputs: Inputs<'_>, plan: &Plan, targets: &Targets) -> Option<Self> {
+    fn of_pods(inputs: Inputs<'_>, plan: &Plan, targets: &Targets, removed: &BTreeSet<&NodeName>) -> Option<Self> {
         let mut after = projection::project(inputs.snapshot, inputs.catalogs, plan);
-        after.nodes.retain(|node| !node.deleting);
+        after.nodes.retain(|node| !node.deleting && !removed.contains(&node.name));
         after.pods.retain(|pod| !pod.is_virtual());
         // Limits of pools do not matter here.
         let mut before = Snapshot { node_pools: Vec::new(), ..after.clone() };
@@ -134,24 +132,26 @@ impl Replay {
 /// Nodes of the pods that kube-scheduler binds. Nodes of launches are named as in [`projection::project`].
 fn targets(snapshot: &Snapshot, plan: &Plan) -> Targets {
     let slots: BTreeSet<&PodUid> = snapshot.pods.iter().filter(|pod| is_pod_slot(pod)).map(|pod| &pod.uid).collect();
-    let placements = plan.placements.iter().map(|to| (to.node.clone(), &to.pods));
-    let launches = plan.launches.iter().map(|launch| (NodeName(launch.action_id.0.clone()), &launch.pods));
-    let mut targets = Targets::new();
-    for (node, pods) in placements.chain(launches) {
-        let own = pods.iter().filter(|pod| slots.contains(&pod.uid));
-        targets.extend(own.map(|pod| (pod.uid.clone(), node.clone())));
-    }
-    targets
+    planned_nodes(plan, &plan.placements, &slots)
 }
 
 /// Planned nodes of the pods of removed nodes.
 fn moves(plan: &Plan) -> Targets {
     let leaving: BTreeSet<&PodUid> = plan.terminations.iter().flat_map(|one| &one.pods).map(|pod| &pod.uid).collect();
-    let moves = plan.terminations.iter().flat_map(|one| &one.moved_to).map(|to| (to.node.clone(), &to.pods));
+    planned_nodes(plan, plan.terminations.iter().flat_map(|one| &one.moved_to), &leaving)
+}
+
+/// Nodes of the pods `uids` in `placements` and in the launches of the plan.
+fn planned_nodes<'p>(
+    plan: &'p Plan,
+    placements: impl IntoIterator<Item = &'p Placement>,
+    uids: &BTreeSet<&PodUid>,
+) -> Targets {
+    let existing = placements.into_iter().map(|to| (to.node.clone(), &to.pods));
     let launches = plan.launches.iter().map(|launch| (NodeName(launch.action_id.0.clone()), &launch.pods));
     let mut targets = Targets::new();
-    for (node, pods) in moves.chain(launches) {
-        let own = pods.iter().filter(|pod| leaving.contains(&pod.uid));
+    for (node, pods) in existing.chain(launches) {
+        let own = pods.iter().filter(|pod| uids.contains(&pod.uid));
         targets.extend(own.map(|pod| (pod.uid.clone(), node.clone())));
     }
     targets
