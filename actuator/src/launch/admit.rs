@@ -99,7 +99,7 @@ pub fn admit_launch(
     }
     let now = deps.clock.timestamp();
     let group = objects.1.placement_group().map(|group| group.id.clone());
-    admit(deps, launch, objects, |launch, catalog, _| {
+    admit(deps, launch, objects, |ledger, launch, catalog, _| {
         let on_probation = {
             let memory = deps.insufficient_capacity.lock();
             let refused = |it: &OfferingChoice| memory.on_probation(Wanted::of(it, group.as_deref()), now);
@@ -107,7 +107,7 @@ pub fn admit_launch(
         };
         let admit = |ledger: &mut Ledger| ledger.admit_launch(launch, &[], plan, catalog, now);
         let pool = &launch.node_pool;
-        deps.ledger.with(|ledger| if on_probation { ledger.admit_probe(pool, admit) } else { admit(ledger) })
+        if on_probation { ledger.admit_probe(pool, admit) } else { admit(ledger) }
     })
 }
 
@@ -134,12 +134,13 @@ pub(super) fn look_up_class(deps: &Admission, name: &str) -> Result<(Arc<EC2Node
 }
 
 /// Narrows a launch to what its objects allow now, and asks the ledger. `ask` gets the narrowed launch, its catalog and
-/// the most that it may add to the pool's usage.
+/// the most that it may add to the pool's usage. Watchers of the ledger never see an admitted claim without its labels
+/// and resources: a plan would launch another node for pods that fit on it.
 pub(super) fn admit(
     deps: &Admission,
     launch: &Launch,
     (pool, class, catalog): LaunchObjects,
-    ask: impl FnOnce(&Launch, &Catalog, &Resources) -> LedgerAnswer,
+    ask: impl FnOnce(&mut Ledger, &Launch, &Catalog, &Resources) -> LedgerAnswer,
 ) -> Result<Admitted, NotAdmitted> {
     let now = deps.clock.timestamp();
     let (mut launch, requirements) = {
@@ -153,13 +154,15 @@ pub(super) fn admit(
     let template = pool.spec.template.labels();
     launch.labels.extend(template.map(|(key, value)| (key.to_owned(), value.to_owned())));
     let reserved = deps.ledger.read(|ledger| ledger.max_usage(&launch, &catalog)).map_err(NotAdmitted::Rejected)?;
-    match ask(&launch, &catalog, &reserved) {
+    deps.ledger.with(|ledger| match ask(ledger, &launch, &catalog, &reserved) {
         LedgerAnswer::Admitted { claim, .. } => {
-            Ok(Admitted { launch, requirements, pool, class, catalog, claim, reserved })
+            let admitted = Admitted { launch, requirements, pool, class, catalog, claim, reserved };
+            deps.ledger.launching(admitted.in_flight());
+            Ok(admitted)
         }
         LedgerAnswer::Repeated(outcome) => Err(NotAdmitted::Repeated(outcome)),
         LedgerAnswer::Rejected(rejection) => Err(NotAdmitted::Rejected(rejection)),
-    }
+    })
 }
 
 /// Converts a rejection to the wire's reason and a message.
@@ -195,11 +198,6 @@ pub fn wire_reason(rejection: &Rejection) -> (OutcomeReason, String) {
         Rejection::NoDisruptionRoom(_) => OutcomeReason::Blocked,
     };
     (reason, rejection.to_string())
-}
-
-/// Shows an admitted launch to watchers of the ledger until its claim is launched.
-pub fn show_launching(deps: &Admission, admitted: &Admitted) {
-    deps.ledger.launching(admitted.in_flight());
 }
 
 /// Groups admitted launches. Each launch ends up in exactly one group, or is returned with the reason why it cannot be

@@ -84,9 +84,8 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replacem
         why: format!("like-for-like replacement of interrupted NodeClaim {name}"),
     };
     let mut slots = deps.launches.reserve(1).ok_or(ReplacementError::Busy)?;
-    let admitted = admit::admit(deps, &launch, objects, |launch, _, reserved| {
-        let (pool, action) = (&launch.node_pool, &launch.action_id);
-        deps.ledger.with(|ledger| ledger.admit_replacement(pool, action, reserved.clone()))
+    let admitted = admit::admit(deps, &launch, objects, |ledger, launch, _, reserved| {
+        ledger.admit_replacement(&launch.node_pool, &launch.action_id, reserved.clone())
     });
     let admitted = match admitted {
         Ok(admitted) => admitted,
@@ -95,7 +94,6 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replacem
         Err(NotAdmitted::Rejected(rejection)) => return Err(rejection.into()),
     };
     let claim = admitted.claim.clone();
-    admit::show_launching(deps, &admitted);
     let (groups, errors) = admit::group(deps, vec![admitted], &format!("replace-{uid}"));
     if let Some((_, error)) = errors.first() {
         deps.ledger.not_launching(&claim);

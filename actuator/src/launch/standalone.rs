@@ -137,8 +137,8 @@ async fn launch(deps: &StandaloneClaims, claim: &NodeClaim) -> Result<(), NotLau
     // Already being launched; the watch cache does not show it yet.
     let Some(active) = admission.launches.activate(&group.id) else { return Ok(()) };
     let objects = (Arc::new(template(claim)), class, catalog);
-    let admitted = admit::admit(admission, &proposed, objects, |_, _, reserved| {
-        admission.ledger.with(|ledger| ledger.admit_standalone(name, action, reserved.clone()))
+    let admitted = admit::admit(admission, &proposed, objects, |ledger, _, _, reserved| {
+        ledger.admit_standalone(name, action, reserved.clone())
     });
     let admitted = admitted.map_err(|error| match error {
         NotAdmitted::Refused(refusal) => refused(refusal.message),
@@ -154,6 +154,7 @@ async fn launch(deps: &StandaloneClaims, claim: &NodeClaim) -> Result<(), NotLau
         Ok(request) => request,
         Err(error) => {
             admission.ledger.with(|ledger| ledger.gone(name));
+            admission.ledger.not_launching(name);
             return Err(error.into());
         }
     };
@@ -182,7 +183,10 @@ async fn launch(deps: &StandaloneClaims, claim: &NodeClaim) -> Result<(), NotLau
         }
         // Its launch was written by an earlier attempt without a response, or the claim is being deleted.
         UpdateResult::Unchanged => {}
-        UpdateResult::Gone => admission.ledger.with(|ledger| ledger.gone(name)),
+        UpdateResult::Gone => {
+            admission.ledger.with(|ledger| ledger.gone(name));
+            admission.ledger.not_launching(name);
+        }
     }
     Ok(())
 }

@@ -52,7 +52,8 @@ impl LedgerHandle {
         self.changed.tell();
     }
 
-    /// Stores the view of an admitted claim until the watch cache shows the NodeClaim.
+    /// Stores the view of an admitted claim until the watch cache shows the NodeClaim. Call it in the step that admits
+    /// the claim, so that no reader sees the claim without its view.
     pub fn launching(&self, claim: InFlightClaim) {
         self.launching.lock().insert(claim.name.clone(), claim);
     }

@@ -169,6 +169,7 @@ fn drop_unneeded(
         let rejection = Rejection::DependencyRejected(removal.clone());
         let (reason, message) = admit::wire_reason(&rejection);
         deps.ledger.with(|ledger| ledger.withdraw(&withdrawn.claim, rejection, context));
+        deps.ledger.not_launching(&withdrawn.claim);
         count(deps, "rejected");
         deps.outcomes.post(outcome(deps, launch, OutcomeStatus::Rejected, Some(reason), message));
     }
@@ -179,7 +180,6 @@ fn drop_unneeded(
 fn start(deps: &Leader, admitted: Vec<Admitted>, cycle_id: &str, slots: &mut QueueSlots<'_>, received: Instant) {
     for launch in &admitted {
         count(deps, "accepted");
-        admit::show_launching(&deps.admission, launch);
         deps.outcomes.post(Outcome {
             action_id: launch.launch.action_id.clone(),
             status: OutcomeStatus::Accepted,

@@ -3,18 +3,23 @@
 
 use crate::stage::{Stage, WATCHER, fleet_calls, forbidden, launch, plan, statuses, wanted};
 use plimsoll_model::catalog::CapacityType;
-use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
+use plimsoll_model::execution::{LedgerUpdate, OutcomeReason, OutcomeStatus};
 use plimsoll_model::names::{annotation, tag};
 use plimsoll_model::plan::{Launch, OfferingChoice, PodRef};
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
+use plimsoll_proto::actuator::v1::WatchLedgerRequest;
 use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::faults::Matcher;
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::cloud::{Action, Capacity, Effect, Pool};
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::Code;
+
+/// Enough that the ledger is read while a plan's launches are admitted, and fewer than a pool may launch in a minute.
+const LAUNCHES: usize = 200;
 
 #[tokio::test(start_paused = true)]
 async fn one_launch_becomes_one_instance_and_one_claim() {
@@ -47,6 +52,38 @@ async fn one_launch_becomes_one_instance_and_one_claim() {
     let again = stage.execute(WATCHER, wanted).await.unwrap();
     assert_eq!(statuses(&again), [Accepted, Launched]);
     assert_eq!(stage.bought(), 1);
+}
+
+/// A claim without room would make the next plan launch another node for a pod that fits on it. A ledger that is read
+/// while a launch is admitted may have a claim that its position does not cover yet, so one message is no violation.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_ledger_shows_an_admitted_claim_with_its_room() {
+    let stage = Stage::begin().await;
+    let pool = plimsoll_tests::node_pool("default", &json!({"limits": {"cpu": "1000"}}));
+    stage.world.apply_object(&pool).unwrap();
+    let _actuator = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    let mut updates = stage.client().await.watch_ledger(WatchLedgerRequest {}).await.unwrap().into_inner();
+    let position = LedgerUpdate::try_from(updates.message().await.unwrap().unwrap()).unwrap().position;
+    let watching = tokio::spawn(async move {
+        let (mut without_room, mut seen): (BTreeSet<String>, BTreeSet<String>) = Default::default();
+        while seen.len() < LAUNCHES {
+            let update = LedgerUpdate::try_from(updates.message().await.unwrap().unwrap()).unwrap();
+            let before = without_room.clone();
+            for claim in update.upserted {
+                match claim.allocatable.get("cpu") {
+                    0 => without_room.insert(claim.name.clone()),
+                    _ => without_room.remove(&claim.name),
+                };
+                seen.insert(claim.name);
+            }
+            let both: Vec<&String> = before.intersection(&without_room).collect();
+            assert!(both.is_empty(), "admitted before the position {:?}, without room: {both:?}", update.position);
+        }
+    });
+    let outcomes = stage.execute(WATCHER, plan(position, wanted(&catalog, LAUNCHES))).await.unwrap();
+    assert!(outcomes.iter().all(|outcome| outcome.status != OutcomeStatus::Rejected), "{outcomes:?}");
+    watching.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
