@@ -107,6 +107,17 @@ fn says_unschedulable(patch: &Value) -> bool {
     conditions.is_some_and(|all| all.iter().any(|c| c["type"] == "PodScheduled" && c["reason"] == "Unschedulable"))
 }
 
+/// Number of pods of a Deployment that the node controller deleted. It does so if a pod is bound at the moment when the
+/// taint of an unregistered node is removed, because its cache still has the taint.
+pub(crate) fn deleted_by_node_controller(entries: &[Entry], app: &str) -> usize {
+    let deleted = |entry: &&Entry| {
+        (entry.verb.as_str(), entry.resource.as_str(), entry.code) == ("delete", "pods", 200)
+            && entry.user == "system:serviceaccount:kube-system:node-controller"
+            && entry.name.strip_prefix(app).is_some_and(|rest| rest.starts_with('-'))
+    };
+    entries.iter().filter(deleted).count()
+}
+
 /// UIDs of the claims that have had the condition `Launched`.
 pub(crate) fn launched_claims<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> std::collections::BTreeSet<String> {
     let launched = |claim: &Value| {
