@@ -99,8 +99,7 @@ pub(crate) struct Args {
     /// Seed of the first cluster.
     #[arg(long, default_value_t = 1, value_name = "SEED")]
     first_seed: u64,
-    /// Bind the pods of removed nodes where kube-scheduler prefers, not on their planned nodes. Karpenter's pods are
-    /// always bound as planned.
+    /// Bind the pods of removed nodes where kube-scheduler prefers, not on their planned nodes.
     #[arg(long)]
     kube_scheduler_landing: bool,
     /// Maximum number of nodes of a cluster that Karpenter consolidates.

@@ -14,7 +14,7 @@ use cluster::Cluster;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::identity::{ActionId, CatalogId, NodePoolName, PodUid};
-use plimsoll_model::plan::PlanOptions;
+use plimsoll_model::plan::{Plan, PlanOptions};
 use plimsoll_model::snapshot::{NodePool, PodState, Snapshot};
 use plimsoll_model::time::{Millis, Timestamp};
 use plimsoll_recording::{Reader, Step};
@@ -131,7 +131,7 @@ impl Recorded {
         self.meter.set(snapshot.nodes.iter(), &Prices::new(&snapshot.node_pools, catalogs), waiting);
     }
 
-    fn planned(&mut self, plan: &plimsoll_model::plan::Plan) {
+    fn planned(&mut self, plan: &Plan) {
         let launches = plan.launches.iter().map(|launch| (launch.action_id.clone(), None));
         let removals = plan.terminations.iter().map(|one| (one.action_id.clone(), Some(one.pods.len())));
         self.actions.extend(launches.chain(removals));
@@ -151,21 +151,34 @@ impl Recorded {
     }
 }
 
+/// Is told of each plan of a simulation, with what the plan was made for.
+pub type Observer<'a> = &'a mut dyn FnMut(Snapshot, &PlanOptions, &Plan);
+
 /// A simulated cluster that follows a workload.
-pub struct Simulation {
+pub struct Simulation<'a> {
     cluster: Cluster,
     meter: Meter,
+    observer: Option<Observer<'a>>,
+    /// Number of plans.
+    plans: u64,
     /// Something has changed since the last plan.
     changed: bool,
     /// When the last plan would change by time alone.
     next_time: Option<Timestamp>,
 }
 
-impl Simulation {
+impl<'a> Simulation<'a> {
     /// Begins without a cluster. New nodes take `boot` from purchase to service.
     #[must_use]
     pub fn new(boot: Millis) -> Self {
-        Self { cluster: Cluster::new(boot), meter: Meter::default(), changed: false, next_time: None }
+        let (cluster, meter) = (Cluster::new(boot), Meter::default());
+        Self { cluster, meter, observer: None, plans: 0, changed: false, next_time: None }
+    }
+
+    /// Tells `observer` of each plan.
+    #[must_use]
+    pub fn observed(self, observer: Observer<'a>) -> Self {
+        Self { observer: Some(observer), ..self }
     }
 
     /// What the period has cost so far.
@@ -204,11 +217,15 @@ impl Simulation {
             // Binding pods changes no node, so both see the same NodePools.
             let pools = (frame.pools)(frame.recorded, &self.cluster.pool_nodes());
             self.cluster.schedule(frame, &pools);
-            let snapshot = self.cluster.snapshot(frame, &pools);
+            self.plans += 1;
+            let snapshot = Snapshot { sequence: self.plans, ..self.cluster.snapshot(frame, &pools) };
             let plan = plimsoll_solver::solve(&snapshot, frame.catalogs, options);
             // What the plan starts is part of the next snapshot, for which there may be more to do.
             self.changed = self.cluster.carry_out(frame, &snapshot, &plan, &mut self.meter.figures);
             self.next_time = plan.next_time;
+            if let Some(observer) = &mut self.observer {
+                observer(snapshot, options, &plan);
+            }
         }
         let pools = (frame.pools)(frame.recorded, &self.cluster.pool_nodes());
         self.meter.set(self.cluster.nodes(), &Prices::new(&pools, frame.catalogs), self.cluster.waiting());

@@ -7,16 +7,21 @@
 //! - `plimsoll-measure wire [--no-disruption] FOLDER`: a session over gRPC on loopback with a scheduler in its own
 //!   process.
 //! - `plimsoll-measure consolidate [--seed N] [--nodes N] [--protected %] [--spot %] [--budget %] [--pools N]
-//!   [--trace]`: consolidates a generated cluster until a plan removes nothing.
+//!   [--kube-scheduler-landing] [--without MOVE] [--trace]`: consolidates a generated cluster until a plan removes nothing.
 //! - `plimsoll-measure month [--seed N] [--days N] [--pods N]`: simulates services that follow the time of day, and jobs.
-//!   With `--write FOLDER`, writes the workload for other programs instead.
+//!   With `--record-to FOLDER`, records the plans as the watcher does; with `--write FOLDER`, writes the workload for other
+//!   programs instead.
+//! - `plimsoll-measure land`: reads clusters from stdin, one JSON object per line, and prints where kube-scheduler would
+//!   bind their pending pods.
 //! - `plimsoll-measure serve`: runs this scheduler; it prints its address and ends with its stdin.
 
 mod client;
 mod consolidation;
 mod figures;
+mod landing;
 mod month;
 mod plan;
+mod recorder;
 mod server;
 mod warm;
 
@@ -31,7 +36,7 @@ use std::fs::File;
 use std::io::{BufReader, Write as _};
 use std::path::{Path, PathBuf};
 
-const USAGE: &str = "usage: plimsoll-measure [warm | wire | consolidate | month | serve] [--repeat N] [--steps N] [--no-disruption] FOLDER...";
+const USAGE: &str = "usage: plimsoll-measure [warm | wire | consolidate | month | land | serve] [--repeat N] [--steps N] [--no-disruption] FOLDER...";
 
 /// Default number of deltas in a warm session.
 const STEPS: usize = 200;
@@ -61,8 +66,10 @@ fn main() -> Result<()> {
         return print(&asked(&rest)?);
     }
     let Arguments { mode, repeat, steps, disruption, folders } = arguments()?;
-    if mode == "serve" {
-        return server::serve();
+    match mode.as_str() {
+        "serve" => return server::serve(),
+        "land" => return landing::serve(),
+        _ => {}
     }
     if folders.is_empty() {
         bail!(USAGE);
@@ -81,7 +88,9 @@ fn main() -> Result<()> {
 fn arguments() -> Result<Arguments> {
     let mut all = Arguments { mode: String::new(), repeat: 1, steps: STEPS, disruption: true, folders: Vec::new() };
     let mut rest = std::env::args_os().skip(1).peekable();
-    if let Some(mode) = rest.peek().and_then(|it| it.to_str()).filter(|it| ["warm", "wire", "serve"].contains(it)) {
+    if let Some(mode) =
+        rest.peek().and_then(|it| it.to_str()).filter(|it| ["warm", "wire", "land", "serve"].contains(it))
+    {
         all.mode = mode.to_owned();
         rest.next();
     }

@@ -1,9 +1,10 @@
 //! A simulated period: services whose replicas follow the time of day and the week, and batch jobs.
 
+use crate::recorder::Recorder;
 use anyhow::{Context as _, Result, bail};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, NodePoolName, PodUid, ShapeId};
-use plimsoll_model::plan::PlanOptions;
+use plimsoll_model::plan::{Plan, PlanOptions};
 use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::{CPU, MEMORY};
 use plimsoll_model::snapshot::{Pod, PodShape, PodState, Snapshot};
@@ -29,11 +30,15 @@ const SIZES: [(i64, i64); 8] =
 /// Simulates the period that `arguments` describe.
 pub(crate) fn asked(arguments: &[String]) -> Result<Value> {
     let (mut seed, mut days, mut pods) = (1, 30, 1_000);
-    let mut folder = None;
+    let (mut folder, mut record_to) = (None, None);
     let mut rest = arguments.iter();
     while let Some(name) = rest.next() {
         if name == "--write" {
             folder = Some(rest.next().context("--write needs a folder")?);
+            continue;
+        }
+        if name == "--record-to" {
+            record_to = Some(rest.next().context("--record-to needs a folder")?);
             continue;
         }
         let value: u64 =
@@ -47,7 +52,7 @@ pub(crate) fn asked(arguments: &[String]) -> Result<Value> {
     }
     match folder {
         Some(folder) => write(Path::new(folder), seed, days, pods),
-        None => simulate(seed, days, pods),
+        None => simulate(seed, days, pods, record_to.map(Path::new)),
     }
 }
 
@@ -87,7 +92,8 @@ fn steps(days: u64) -> u64 {
     days * 24 * 60 / STEP_MINUTES
 }
 
-fn simulate(seed: u64, days: u64, pods: u64) -> Result<Value> {
+/// Simulates the period, and records its plans as a watcher does.
+fn simulate(seed: u64, days: u64, pods: u64, record_to: Option<&Path>) -> Result<Value> {
     let cluster = cluster(seed);
     let question = cluster.question().context("the cluster")?;
     let base = question.snapshot;
@@ -107,7 +113,13 @@ fn simulate(seed: u64, days: u64, pods: u64) -> Result<Value> {
         }
         pools
     };
-    let mut simulation = Simulation::new(BOOT);
+    let mut recorder = record_to.map(|folder| Recorder::new(folder, &question.catalogs));
+    let mut observe = |snapshot: Snapshot, options: &PlanOptions, plan: &Plan| {
+        if let Some(recorder) = &mut recorder {
+            recorder.planned(snapshot, options, plan);
+        }
+    };
+    let mut simulation = Simulation::new(BOOT).observed(&mut observe);
     let (mut anew, mut compared, mut planning, mut most) = (0.0, 0, 0.0, 0);
     for step in 0..steps(days) {
         let snapshot = workload.at(&base, step);
@@ -121,6 +133,7 @@ fn simulate(seed: u64, days: u64, pods: u64) -> Result<Value> {
         }
     }
     let figures = simulation.figures();
+    recorder.map_or(Ok(()), |recorder| recorder.result).context("recording")?;
     let usd = |micro: i64| plimsoll_model::money::MicroUsdPerHour(micro).usd();
     Ok(json!({
         "days": days, "averagePods": workload.created_hours() / (days as f64 * 24.0), "mostPods": most,

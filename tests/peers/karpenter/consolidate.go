@@ -27,6 +27,7 @@ func consolidate(args []string, out io.Writer) error {
 	flags.DurationVar(&o.MaxWall, "max-wall", 0, "limit on real `time`, 0 for none")
 	flags.IntVar(&o.IdleRounds, "idle-rounds", 3, "stop after so many rounds without a command")
 	seed := flags.Uint64("seed", 0, "varies UIDs that are not given")
+	lander := flags.String("lander", "", "`program` that binds pods of removed nodes, started with the argument land; none: they go where Karpenter's results place them")
 	progress := flags.Bool("progress", false, "a line on stderr for each round")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -41,6 +42,13 @@ func consolidate(args []string, out io.Writer) error {
 	in, err := peer.Load(*input, *seed)
 	if err != nil {
 		return err
+	}
+	if *lander != "" {
+		var end func() error
+		if o.Lander, end, err = peer.StartLander(*lander, "land"); err != nil {
+			return err
+		}
+		defer func() { _ = end() }()
 	}
 	if *progress {
 		o.Trace = func(r *peer.Round) {

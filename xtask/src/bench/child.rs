@@ -60,6 +60,10 @@ impl Measure {
         Ok(Self { program, peer, dir: dir.to_owned(), root: root.to_owned() })
     }
 
+    pub(super) fn program(&self) -> &Path {
+        &self.program
+    }
+
     pub(super) fn peer(&self) -> Option<&Path> {
         self.peer.as_deref()
     }

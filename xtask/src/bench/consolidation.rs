@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use plimsoll_model::identity::ContentHasher;
 use plimsoll_workloads::bench::{Underused, underused};
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -75,7 +76,8 @@ fn ours(bench: &Bench, seed: u64, options: Underused) -> Result<Value> {
 }
 
 /// Results of Karpenter's methods for the same cluster. They take minutes, so they are cached as long as the cluster
-/// and Karpenter are the same. Karpenter's CPU seconds are then those of the first run.
+/// and Karpenter are the same. Karpenter's CPU seconds are then those of the first run. A change of `kubesched` needs
+/// another folder.
 fn theirs(bench: &Bench, seed: u64, options: Underused) -> Result<Value> {
     let dir = bench.measure.dir.join("consolidation");
     underused(seed, options).write(&dir)?;
@@ -85,8 +87,11 @@ fn theirs(bench: &Bench, seed: u64, options: Underused) -> Result<Value> {
         let text = std::fs::read(&cached).with_context(|| format!("reading {}", cached.display()))?;
         return Ok(serde_json::from_slice(&text)?);
     }
+    let lander: &[&OsStr] =
+        if bench.args.kube_scheduler_landing { &["-lander".as_ref(), bench.measure.program().as_ref()] } else { &[] };
     let output = Command::new(peer)
         .arg("consolidate")
+        .args(lander)
         .arg("-catalog")
         .arg(dir.join("catalog.json"))
         .arg("-input")
@@ -118,6 +123,9 @@ fn cache_file(bench: &Bench, peer: &Path, dir: &Path) -> Result<PathBuf> {
     }
     hasher.text(&peer.display().to_string());
     hasher.text(&bench.args.peer_wall.to_string());
+    if bench.args.kube_scheduler_landing {
+        hasher.text("kube-scheduler landing");
+    }
     Ok(cache.join(format!("{}.json", hasher.hex(32))))
 }
 
@@ -156,8 +164,8 @@ fn table(bench: &Bench, outcomes: &[Outcome]) -> Table {
     table.note(
         "Averages over clusters; times are for planning only, in one process. anew: cost of the plan if all movable pods are pending and the \
          nodes that must stay exist; bound: lower bound of that plan. Moved pods go to the planned node if kube-scheduler's filters pass \
-         there, and to kube-scheduler's best node otherwise; with --kube-scheduler-landing always to the latter, but \
-         Karpenter's never. most: moves of one pod. bill: Plimsoll's compared with Karpenter's; worst: in \
+         there, and to kube-scheduler's best node otherwise. Karpenter's go where its results place them. With \
+         --kube-scheduler-landing, all go to kube-scheduler's best node. most: moves of one pod. bill: Plimsoll's compared with Karpenter's; worst: in \
          one cluster. A round is five minutes, so pods that moved still count as recent in the next round."
             .to_owned(),
     );

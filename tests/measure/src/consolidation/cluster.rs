@@ -1,17 +1,15 @@
 //! A cluster in which plans are executed immediately.
 
+use crate::landing::bind_pending;
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use plimsoll_kubesched::{ClusterState, Nominated, PodSlot};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::plan::{Plan, PodRef};
-use plimsoll_model::snapshot::SnapshotIndex;
 use plimsoll_model::time::{Millis, Timestamp};
 use plimsoll_snapshot::Objects;
 use plimsoll_workloads::bench::node;
 use plimsoll_workloads::{Case, NOW, Question};
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -110,62 +108,17 @@ impl Cluster {
         targets: &BTreeMap<String, String>,
         planned: &BTreeMap<String, String>,
     ) -> Result<(usize, usize)> {
-        let snapshot = self.question()?.snapshot;
-        let mut state = ClusterState::new(&snapshot, &SnapshotIndex::new(&snapshot));
-        let numbers: BTreeMap<String, usize> =
-            (0..state.nodes()).map(|node| (state.node_name(node).to_string(), node)).collect();
-        let mut bound: BTreeMap<String, String> = BTreeMap::new();
-        let mut waiting = state.pods().to_vec();
-        let mut elsewhere = 0;
-        // A pod that a spread rejects now may fit after other pods are bound; kube-scheduler retries it.
-        loop {
-            let before = waiting.len();
-            let mut pending = Vec::new();
-            for pod in waiting {
-                let nominated = targets.get(pod.uid.as_str()).and_then(|name| numbers.get(name)).copied();
-                let fits = |node: &usize| state.filter(pod.shape, *node, &Nominated::default()).is_ok();
-                let found = nominated.filter(fits);
-                if let Some(node) = found {
-                    state.bind(pod.shape, node);
-                    bound.insert(pod.uid.to_string(), state.node_name(node).to_string());
-                } else {
-                    pending.push(pod);
-                }
-            }
-            waiting = pending;
-            if waiting.len() == before {
-                break;
-            }
-        }
+        let bound = bind_pending(&self.question()?.snapshot, targets);
+        let elsewhere = bound.iter().filter(|(pod, node)| planned.get(*pod) != Some(*node)).count();
         let mut stranded = 0;
-        // Controllers create pods in the order in which evicted ones end.
-        let order = |pod: &PodSlot| (Reverse(pod.priority), sequence(pod.uid.as_str(), self.now.0));
-        waiting.sort_by_cached_key(order);
-        for pod in waiting {
-            let fits = |node: &usize| state.filter(pod.shape, *node, &Nominated::default()).is_ok();
-            let nodes: Vec<usize> = (0..state.nodes()).filter(fits).collect();
-            let Some(node) = state.best(pod.shape, &nodes) else {
-                stranded += 1;
-                continue;
-            };
-            state.bind(pod.shape, node);
-            let name = state.node_name(node).to_string();
-            elsewhere += usize::from(planned.get(pod.uid.as_str()) != Some(&name));
-            bound.insert(pod.uid.to_string(), name);
-        }
         for pod in &mut self.objects.pods {
-            if let Some(node) = bound.get(&full_name(pod)) {
-                bind(pod, Some(node.clone()));
+            match bound.get(&full_name(pod)) {
+                Some(node) => bind(pod, Some(node.clone())),
+                None => stranded += usize::from(pod.spec.as_ref().is_none_or(|spec| spec.node_name.is_none())),
             }
         }
         Ok((stranded, elsewhere))
     }
-}
-
-/// A number that depends on the name and the time (FNV-1a).
-fn sequence(name: &str, time: i64) -> u64 {
-    let bytes = name.bytes().chain(time.to_le_bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn aim(targets: &mut BTreeMap<String, String>, pods: &[PodRef], node: &str) {

@@ -22,12 +22,13 @@ const polling = 10 * time.Second
 // manner of disruption.Controller, and carries each command out at once.
 type consolidator struct {
 	*world
-	options  ConsolidateOptions
-	provider *cloud
-	queue    *disruption.Queue
-	multi    *disruption.MultiNodeConsolidation
-	single   *disruption.SingleNodeConsolidation
-	methods  []disruption.Method
+	options     ConsolidateOptions
+	provider    *cloud
+	provisioner *provisioning.Provisioner
+	queue       *disruption.Queue
+	multi       *disruption.MultiNodeConsolidation
+	single      *disruption.SingleNodeConsolidation
+	methods     []disruption.Method
 }
 
 // settings are Karpenter's defaults.
@@ -105,10 +106,10 @@ func newConsolidator(ctx context.Context, in *Input, catalog *Catalog, o Consoli
 	queue := disruption.NewQueue(in.Store, silent{}, cluster, clk, provisioner)
 	common := disruption.MakeConsolidation(clk, cluster, in.Store, provisioner, provider, silent{}, queue)
 	c := &consolidator{
-		options: o, provider: provider, queue: queue,
+		options: o, provider: provider, provisioner: provisioner, queue: queue,
 		world: &world{
 			in: in, cluster: cluster, clk: clk, types: map[string]*cloudprovider.InstanceType{},
-			res: &ConsolidateResult{Commands: map[string]int{}}, evicted: map[client.ObjectKey]int{},
+			res: &ConsolidateResult{Commands: map[string]int{}}, evicted: map[client.ObjectKey]int{}, lander: o.Lander,
 		},
 		multi:  disruption.NewMultiNodeConsolidation(common, disruption.WithValidator(disruption.NewMultiConsolidationValidator(common))),
 		single: disruption.NewSingleNodeConsolidation(common, disruption.WithValidator(disruption.NewSingleConsolidationValidator(common))),
@@ -147,6 +148,11 @@ func (c *consolidator) round(ctx context.Context) (*Round, error) {
 	for i := range commands {
 		if err := c.apply(ctx, &commands[i], r); err != nil {
 			return nil, err
+		}
+		if c.lander != nil {
+			if err := c.land(ctx, r); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if len(commands) == 0 {

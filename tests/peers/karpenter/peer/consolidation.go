@@ -9,6 +9,7 @@ type ConsolidateOptions struct {
 	IdleRounds int           // stop after so many rounds in a row without a command
 	Now        time.Time     // start of the simulated clock
 	Trace      func(*Round)
+	Lander     Lander // where pods of removed nodes go; nil: where commands put them
 }
 
 // Round is one pass of the disruption controller.

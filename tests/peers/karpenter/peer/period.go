@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	"sigs.k8s.io/karpenter/pkg/operator/options"
 )
 
@@ -69,10 +70,9 @@ func ReadPeriod(path string) (*Period, error) {
 // follower runs Karpenter's provisioner and consolidation methods on a workload that changes.
 type follower struct {
 	*consolidator
-	period      *Period
-	provisioner *provisioning.Provisioner
-	created     int
-	waited      time.Duration
+	period  *Period
+	created int
+	waited  time.Duration
 }
 
 // Follow runs the period. Pods are provisioned at the beginning of each step; the rest of the step belongs to the
@@ -85,7 +85,6 @@ func Follow(ctx context.Context, in *Input, catalog *Catalog, period *Period, no
 		return nil, err
 	}
 	f := &follower{consolidator: c, period: period}
-	f.provisioner = provisioning.NewProvisioner(in.Store, silent{}, c.provider, c.cluster, c.clk, nil, nil)
 	f.boot = time.Duration(period.BootSeconds) * time.Second
 	f.billed = now
 	length := time.Duration(period.StepSeconds) * time.Second
@@ -196,17 +195,10 @@ func (f *follower) provision(ctx context.Context) error {
 	if err != nil || len(pods) == 0 {
 		return err
 	}
-	solver, err := f.provisioner.NewScheduler(ctx, pods, f.cluster.DeepCopyNodes().Active(), nil,
-		scheduling.DisableReservedCapacityFallback, scheduling.NumConcurrentReconciles(1),
-		scheduling.MinValuesPolicy(options.MinValuesPolicyStrict))
+	results, err := solved(ctx, f.provisioner, f.cluster.DeepCopyNodes().Active(), pods)
 	if err != nil {
 		return err
 	}
-	results, err := solver.Solve(ctx, pods)
-	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	results = results.TruncateInstanceTypes(ctx, scheduling.MaxInstanceTypes)
 	f.bill()
 	for _, node := range results.ExistingNodes {
 		if err := f.bind(ctx, node.Pods, node.Name()); err != nil {
@@ -236,6 +228,21 @@ func (f *follower) provision(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// solved is what Karpenter's scheduler decides for the pods.
+func solved(ctx context.Context, provisioner *provisioning.Provisioner, nodes state.StateNodes, pods []*corev1.Pod) (scheduling.Results, error) {
+	solver, err := provisioner.NewScheduler(ctx, pods, nodes, nil,
+		scheduling.DisableReservedCapacityFallback, scheduling.NumConcurrentReconciles(1),
+		scheduling.MinValuesPolicy(options.MinValuesPolicyStrict))
+	if err != nil {
+		return scheduling.Results{}, err
+	}
+	results, err := solver.Solve(ctx, pods)
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return scheduling.Results{}, err
+	}
+	return results.TruncateInstanceTypes(ctx, scheduling.MaxInstanceTypes), nil
 }
 
 func (f *follower) bind(ctx context.Context, pods []*corev1.Pod, node string) error {

@@ -30,6 +30,7 @@ type world struct {
 	boot    time.Duration // from launch to service of a node
 	billed  time.Time     // usd is the cost until this time
 	usd     float64
+	lander  Lander // nil: pods go where commands put them
 }
 
 // bill adds the cost of the nodes since the last call.
@@ -77,8 +78,8 @@ func (w *world) anomaly(format string, args ...any) {
 }
 
 // apply carries a command out: replacements come up at once at their cheapest
-// offering, the pods of the candidates go where the simulation of the command
-// put them, the candidates are gone.
+// offering, the candidates are gone, their pods go where the simulation of the
+// command put them, or wait if there is a lander.
 func (w *world) apply(ctx context.Context, command *disruption.Command, r *Round) error {
 	target := map[client.ObjectKey]string{}
 	for _, existing := range command.Results.ExistingNodes {
@@ -137,6 +138,9 @@ func (w *world) move(pod *corev1.Pod, target map[client.ObjectKey]string, gone m
 	}
 	if !podutil.IsReschedulable(pod) {
 		w.anomaly("pod %s is not reschedulable", key)
+	}
+	if w.lander != nil {
+		return w.evict(pod)
 	}
 	to, ok := target[key]
 	if !ok || gone[to] {
