@@ -96,8 +96,7 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replacem
     let claim = admitted.claim.clone();
     let (groups, errors) = admit::group(deps, vec![admitted], &format!("replace-{uid}"));
     if let Some((_, error)) = errors.first() {
-        deps.ledger.not_launching(&claim);
-        deps.ledger.with(|ledger| ledger.gone(&claim));
+        deps.ledger.gone(&claim);
         return Err(refused(error.to_string()));
     }
     for (group, purchase) in groups {

@@ -162,8 +162,7 @@ pub async fn launched(
                 instance = instance.instance_id,
                 "NodeClaim is gone, terminating its instance"
             );
-            deps.ledger.with(|ledger| ledger.gone(name));
-            deps.ledger.not_launching(name);
+            deps.ledger.gone(name);
             surplus(deps, std::slice::from_ref(&instance.instance_id)).await;
             return Ok(None);
         }

@@ -153,8 +153,7 @@ async fn launch(deps: &StandaloneClaims, claim: &NodeClaim) -> Result<(), NotLau
     let request = match request {
         Ok(request) => request,
         Err(error) => {
-            admission.ledger.with(|ledger| ledger.gone(name));
-            admission.ledger.not_launching(name);
+            admission.ledger.gone(name);
             return Err(error.into());
         }
     };
@@ -183,10 +182,7 @@ async fn launch(deps: &StandaloneClaims, claim: &NodeClaim) -> Result<(), NotLau
         }
         // Its launch was written by an earlier attempt without a response, or the claim is being deleted.
         UpdateResult::Unchanged => {}
-        UpdateResult::Gone => {
-            admission.ledger.with(|ledger| ledger.gone(name));
-            admission.ledger.not_launching(name);
-        }
+        UpdateResult::Gone => admission.ledger.gone(name),
     }
     Ok(())
 }

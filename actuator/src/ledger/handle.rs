@@ -58,6 +58,12 @@ impl LedgerHandle {
         self.launching.lock().insert(claim.name.clone(), claim);
     }
 
+    /// Records that a claim is gone, and removes its view.
+    pub fn gone(&self, claim: &str) {
+        self.with(|ledger| ledger.gone(claim));
+        self.not_launching(claim);
+    }
+
     /// Removes the view of a claim that the watch cache shows, or that will never appear.
     pub fn not_launching(&self, claim: &str) {
         self.launching.lock().remove(claim);

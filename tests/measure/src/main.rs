@@ -7,7 +7,8 @@
 //! - `plimsoll-measure wire [--no-disruption] FOLDER`: a session over gRPC on loopback with a scheduler in its own
 //!   process.
 //! - `plimsoll-measure consolidate [--seed N] [--nodes N] [--protected %] [--spot %] [--budget %] [--pools N]
-//!   [--kube-scheduler-landing] [--without MOVE] [--trace]`: consolidates a generated cluster until a plan removes nothing.
+//!   [--kube-scheduler-landing] [--without MOVE] [--trace]`: consolidates a generated cluster until a plan removes
+//!   nothing.
 //! - `plimsoll-measure month [--seed N] [--days N] [--pods N]`: simulates services that follow the time of day, and jobs.
 //!   With `--record-to FOLDER`, records the plans as the watcher does; with `--write FOLDER`, writes the workload for other
 //!   programs instead.

@@ -33,12 +33,13 @@ pub(crate) fn asked(arguments: &[String]) -> Result<Value> {
     let (mut folder, mut record_to) = (None, None);
     let mut rest = arguments.iter();
     while let Some(name) = rest.next() {
-        if name == "--write" {
-            folder = Some(rest.next().context("--write needs a folder")?);
-            continue;
-        }
-        if name == "--record-to" {
-            record_to = Some(rest.next().context("--record-to needs a folder")?);
+        let path = match name.as_str() {
+            "--write" => Some(&mut folder),
+            "--record-to" => Some(&mut record_to),
+            _ => None,
+        };
+        if let Some(path) = path {
+            *path = Some(rest.next().with_context(|| format!("{name} needs a folder"))?);
             continue;
         }
         let value: u64 =

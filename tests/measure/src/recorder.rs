@@ -5,7 +5,7 @@ use plimsoll_model::execution::{Outcome, OutcomeStatus};
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::plan::{Plan, PlanOptions};
 use plimsoll_model::snapshot::Snapshot;
-use plimsoll_proto::delta::{self, checksum};
+use plimsoll_proto::delta::checksum;
 use plimsoll_recording::{Limits, PlannedEntry, Writer};
 use std::collections::BTreeMap;
 use std::io;
@@ -19,7 +19,6 @@ const BYTES: u64 = 200 << 20;
 pub(crate) struct Recorder {
     writer: Writer,
     catalogs: Vec<Arc<plimsoll_proto::catalog::v1::Catalog>>,
-    last: Option<(Arc<Snapshot>, u64)>,
     /// The first error.
     pub(crate) result: io::Result<()>,
 }
@@ -28,7 +27,7 @@ impl Recorder {
     pub(crate) fn new(folder: &Path, catalogs: &BTreeMap<CatalogId, Catalog>) -> Self {
         let catalogs = catalogs.values().map(|catalog| Arc::new(catalog.into())).collect();
         let writer = Writer::new(folder.to_owned(), Limits::of(BYTES), env!("CARGO_PKG_VERSION"), "simulated");
-        Self { writer, catalogs, last: None, result: Ok(()) }
+        Self { writer, catalogs, result: Ok(()) }
     }
 
     pub(crate) fn planned(&mut self, snapshot: Snapshot, options: &PlanOptions, plan: &Plan) {
@@ -40,14 +39,11 @@ impl Recorder {
     fn write(&mut self, snapshot: Snapshot, options: &PlanOptions, plan: &Plan) -> io::Result<()> {
         let snapshot = Arc::new(snapshot);
         let cycle_id = format!("1-{}", snapshot.sequence);
-        let last = self.last.take();
-        let change = last.map(|(last, checksum)| delta::diff_from(&last, checksum, &snapshot));
-        let checksum = change.as_ref().map_or_else(|| checksum(&snapshot), |delta| delta.checksum);
         let entry = PlannedEntry {
             at: snapshot.now,
             snapshot: &snapshot,
-            checksum,
-            delta: change.as_ref(),
+            checksum: checksum(&snapshot),
+            delta: None,
             catalogs: &self.catalogs,
             cycle_id: &cycle_id,
             options,
@@ -66,7 +62,6 @@ impl Recorder {
             };
             self.writer.reported(snapshot.now, &cycle_id, &outcome)?;
         }
-        self.last = Some((snapshot, checksum));
         Ok(())
     }
 }

@@ -165,8 +165,8 @@ fn table(bench: &Bench, outcomes: &[Outcome]) -> Table {
         "Averages over clusters; times are for planning only, in one process. anew: cost of the plan if all movable pods are pending and the \
          nodes that must stay exist; bound: lower bound of that plan. Moved pods go to the planned node if kube-scheduler's filters pass \
          there, and to kube-scheduler's best node otherwise. Karpenter's go where its results place them. With \
-         --kube-scheduler-landing, all go to kube-scheduler's best node. most: moves of one pod. bill: Plimsoll's compared with Karpenter's; worst: in \
-         one cluster. A round is five minutes, so pods that moved still count as recent in the next round."
+         --kube-scheduler-landing, all go to kube-scheduler's best node. most: moves of one pod. bill: Plimsoll's compared \
+         with Karpenter's; worst: in one cluster. A round is five minutes, so pods that moved still count as recent in the next round."
             .to_owned(),
     );
     aims(&mut table, outcomes);

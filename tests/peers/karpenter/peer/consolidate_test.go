@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/logging"
 )
 
-// consolidated runs the methods on two half-empty nodes; protect marks the pods do-not-disrupt.
-func consolidated(t *testing.T, protect bool) *ConsolidateResult {
+// underused is two half-empty nodes with a catalog, and a context without a log.
+func underused(t *testing.T) (context.Context, *Input, *Catalog) {
 	t.Helper()
 	catalog, err := ReadCatalog("testdata/simple/catalog.json")
 	if err != nil {
@@ -21,13 +21,19 @@ func consolidated(t *testing.T, protect bool) *ConsolidateResult {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return log.IntoContext(context.Background(), logging.NopLogger), in, catalog
+}
+
+// consolidated runs the methods on two half-empty nodes; protect marks the pods do-not-disrupt.
+func consolidated(t *testing.T, protect bool) *ConsolidateResult {
+	t.Helper()
+	ctx, in, catalog := underused(t)
 	if protect {
 		_ = Each(in.Store, "Pod", func(p *corev1.Pod) error {
 			p.Annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"}
 			return nil
 		})
 	}
-	ctx := log.IntoContext(context.Background(), logging.NopLogger)
 	o := ConsolidateOptions{MaxRounds: 20, IdleRounds: 3, Now: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)}
 	res, err := Consolidate(ctx, in, catalog, o)
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
@@ -73,35 +73,13 @@ func (p *landingProgram) Land(objects []client.Object, now time.Time) (map[clien
 	}
 	bindings := map[client.ObjectKey]string{}
 	for pod, node := range answer.Bindings {
-		var key client.ObjectKey
-		if key, err = objectKey(pod); err != nil {
-			return nil, fmt.Errorf("%s: %w", p.command.Path, err)
+		namespace, name, ok := strings.Cut(pod, "/")
+		if !ok {
+			return nil, fmt.Errorf("%s: %q is not the name of a pod", p.command.Path, pod)
 		}
-		bindings[key] = node
+		bindings[client.ObjectKey{Namespace: namespace, Name: name}] = node
 	}
 	return bindings, nil
-}
-
-func objectKey(text string) (client.ObjectKey, error) {
-	for i := range text {
-		if text[i] == '/' {
-			return client.ObjectKey{Namespace: text[:i], Name: text[i+1:]}, nil
-		}
-	}
-	return client.ObjectKey{}, fmt.Errorf("%q is not the name of a pod", text)
-}
-
-// evict makes a bound pod the pending pod that its controller creates in its place.
-func (w *world) evict(pod *corev1.Pod) *corev1.Pod {
-	key := client.ObjectKeyFromObject(pod)
-	w.cluster.DeletePod(key)
-	w.evicted[key]++
-	w.res.Evictions++
-	pending := w.in.Store.Rebind(key, "")
-	pending.CreationTimestamp = metav1.NewTime(w.clk.Now())
-	pending.Status = corev1.PodStatus{}
-	w.in.finishPod(pending, nil, 0)
-	return pending
 }
 
 // landingRounds bounds how often nodes are launched for pods that found none.
@@ -126,9 +104,7 @@ func (c *consolidator) land(ctx context.Context, r *Round) error {
 			if !ok {
 				continue
 			}
-			bound := c.in.Store.Rebind(client.ObjectKeyFromObject(pod), node)
-			bound.Status = corev1.PodStatus{Phase: corev1.PodRunning}
-			if err := c.cluster.UpdatePod(ctx, bound.DeepCopy()); err != nil {
+			if err := c.bind(ctx, []*corev1.Pod{pod}, node); err != nil {
 				return err
 			}
 		}
@@ -144,12 +120,8 @@ func (c *consolidator) land(ctx context.Context, r *Round) error {
 
 // launchForPending launches the nodes that Karpenter's provisioner decides on.
 func (c *consolidator) launchForPending(ctx context.Context, r *Round) error {
-	pods, err := c.provisioner.GetPendingPods(ctx)
-	if err != nil || len(pods) == 0 {
-		return err
-	}
-	results, err := solved(ctx, c.provisioner, c.cluster.DeepCopyNodes().Active(), pods)
-	if err != nil {
+	results, err := c.provisioned(ctx)
+	if err != nil || results == nil {
 		return err
 	}
 	for _, claim := range results.NewNodeClaims {

@@ -1,15 +1,12 @@
 package peer
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/karpenter/pkg/operator/logging"
 )
 
 // lastNode is a Lander that binds pending pods to the last node, if bind is set.
@@ -33,15 +30,7 @@ func (l lastNode) Land(objects []client.Object, _ time.Time) (map[client.ObjectK
 // landed consolidates two half-empty nodes with a Lander.
 func landed(t *testing.T, lander Lander) (*ConsolidateResult, *Input) {
 	t.Helper()
-	catalog, err := ReadCatalog("testdata/simple/catalog.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := Load("testdata/features/underused.yaml", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx := log.IntoContext(context.Background(), logging.NopLogger)
+	ctx, in, catalog := underused(t)
 	o := ConsolidateOptions{MaxRounds: 20, IdleRounds: 3, Now: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), Lander: lander}
 	res, err := Consolidate(ctx, in, catalog, o)
 	if err != nil {

@@ -11,9 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
-	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
-	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	"sigs.k8s.io/karpenter/pkg/operator/options"
 )
 
@@ -191,12 +189,8 @@ func (f *follower) create(ctx context.Context, shape string) error {
 
 // provision launches nodes for pending pods and binds the pods to the nodes of the result.
 func (f *follower) provision(ctx context.Context) error {
-	pods, err := f.provisioner.GetPendingPods(ctx)
-	if err != nil || len(pods) == 0 {
-		return err
-	}
-	results, err := solved(ctx, f.provisioner, f.cluster.DeepCopyNodes().Active(), pods)
-	if err != nil {
+	results, err := f.provisioned(ctx)
+	if err != nil || results == nil {
 		return err
 	}
 	f.bill()
@@ -230,26 +224,32 @@ func (f *follower) provision(ctx context.Context) error {
 	return nil
 }
 
-// solved is what Karpenter's scheduler decides for the pods.
-func solved(ctx context.Context, provisioner *provisioning.Provisioner, nodes state.StateNodes, pods []*corev1.Pod) (scheduling.Results, error) {
-	solver, err := provisioner.NewScheduler(ctx, pods, nodes, nil,
+// provisioned is what Karpenter's provisioner decides for pending pods; nil if there are none.
+func (c *consolidator) provisioned(ctx context.Context) (*scheduling.Results, error) {
+	pods, err := c.provisioner.GetPendingPods(ctx)
+	if err != nil || len(pods) == 0 {
+		return nil, err
+	}
+	solver, err := c.provisioner.NewScheduler(ctx, pods, c.cluster.DeepCopyNodes().Active(), nil,
 		scheduling.DisableReservedCapacityFallback, scheduling.NumConcurrentReconciles(1),
 		scheduling.MinValuesPolicy(options.MinValuesPolicyStrict))
 	if err != nil {
-		return scheduling.Results{}, err
+		return nil, err
 	}
 	results, err := solver.Solve(ctx, pods)
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return scheduling.Results{}, err
+		return nil, err
 	}
-	return results.TruncateInstanceTypes(ctx, scheduling.MaxInstanceTypes), nil
+	results = results.TruncateInstanceTypes(ctx, scheduling.MaxInstanceTypes)
+	return &results, nil
 }
 
-func (f *follower) bind(ctx context.Context, pods []*corev1.Pod, node string) error {
+// bind binds pods to a node on which they run at once.
+func (w *world) bind(ctx context.Context, pods []*corev1.Pod, node string) error {
 	for _, p := range pods {
-		bound := f.in.Store.Rebind(client.ObjectKeyFromObject(p), node)
+		bound := w.in.Store.Rebind(client.ObjectKeyFromObject(p), node)
 		bound.Status = corev1.PodStatus{Phase: corev1.PodRunning}
-		if err := f.cluster.UpdatePod(ctx, bound.DeepCopy()); err != nil {
+		if err := w.cluster.UpdatePod(ctx, bound.DeepCopy()); err != nil {
 			return err
 		}
 	}

@@ -1,33 +1,22 @@
 package peer
 
 import (
-	"context"
 	"os"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/karpenter/pkg/operator/logging"
 )
 
 func TestPodsComeAndGo(t *testing.T) {
-	catalog, err := ReadCatalog("testdata/simple/catalog.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Two half-empty nodes, on which no pod of the shape fits.
-	in, err := Load("testdata/features/underused.yaml", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	// No pod of the shape fits on these nodes.
+	ctx, in, catalog := underused(t)
 	big := corev1.ResourceList{"cpu": resource.MustParse("1500m"), "memory": resource.MustParse("1Gi")}
 	period := &Period{
 		StepSeconds: 300, BootSeconds: 60, Shapes: map[string]corev1.ResourceList{"web": big},
 		Steps: []map[string]int{{"web": 2}, {}, {}},
 	}
-	ctx := log.IntoContext(context.Background(), logging.NopLogger)
 	res, err := Follow(ctx, in, catalog, period, time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC))
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -130,7 +131,8 @@ func (w *world) apply(ctx context.Context, command *disruption.Command, r *Round
 	return nil
 }
 
-// move binds the pod of a removed node to its target.
+// move binds the pod of a removed node to its target. With a lander, the pod becomes the pending pod that its controller
+// creates in its place.
 func (w *world) move(pod *corev1.Pod, target map[client.ObjectKey]string, gone map[string]bool) *corev1.Pod {
 	key := client.ObjectKeyFromObject(pod)
 	if pod.Annotations[karpv1.DoNotDisruptAnnotationKey] == "true" {
@@ -139,11 +141,11 @@ func (w *world) move(pod *corev1.Pod, target map[client.ObjectKey]string, gone m
 	if !podutil.IsReschedulable(pod) {
 		w.anomaly("pod %s is not reschedulable", key)
 	}
-	if w.lander != nil {
-		return w.evict(pod)
-	}
 	to, ok := target[key]
-	if !ok || gone[to] {
+	switch {
+	case w.lander != nil:
+		to = ""
+	case !ok || gone[to]:
 		if to = w.firstFit(pod, gone); to == "" {
 			w.anomaly("no place known for pod %s", key)
 			return nil
@@ -153,7 +155,13 @@ func (w *world) move(pod *corev1.Pod, target map[client.ObjectKey]string, gone m
 	w.cluster.DeletePod(key)
 	w.evicted[key]++
 	w.res.Evictions++
-	return w.in.Store.Rebind(key, to)
+	moved := w.in.Store.Rebind(key, to)
+	if to == "" {
+		moved.CreationTimestamp = metav1.NewTime(w.clk.Now())
+		moved.Status = corev1.PodStatus{}
+		w.in.finishPod(moved, nil, 0)
+	}
+	return moved
 }
 
 // firstFit is the fallback for pods that a command says nothing about; resources only.
