@@ -29,6 +29,7 @@ type consolidator struct {
 	multi       *disruption.MultiNodeConsolidation
 	single      *disruption.SingleNodeConsolidation
 	methods     []disruption.Method
+	landings    int // number of questions to the lander
 }
 
 // settings are Karpenter's defaults.

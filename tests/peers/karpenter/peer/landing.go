@@ -95,7 +95,10 @@ func (c *consolidator) land(ctx context.Context, r *Round) error {
 		if err != nil {
 			return err
 		}
-		bindings, err := c.lander.Land(objects, c.clk.Now())
+		// The time decides the order of the pods. The clock includes the real time of computing, so that it would be
+		// another order in each run.
+		c.landings++
+		bindings, err := c.lander.Land(objects, c.options.Now.Add(time.Duration(c.landings)*time.Minute))
 		if err != nil {
 			return err
 		}
