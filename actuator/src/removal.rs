@@ -6,6 +6,7 @@ pub mod blocked_nodes;
 mod candidates;
 pub mod facts;
 mod lookup;
+pub mod postponed;
 pub mod step;
 
 use crate::clock::Timestamped;

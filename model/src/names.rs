@@ -220,6 +220,8 @@ pub mod annotation {
 pub mod taint {
     /// On a node that is being removed (NoSchedule).
     pub const DISRUPTED: &str = "karpenter.sh/disrupted";
+    /// On a node that consolidation is going to remove once disruption budgets allow it (PreferNoSchedule).
+    pub const REMOVAL_POSTPONED: &str = "plimsoll.dev/removal-postponed";
     /// On a node that has not been matched to its claim yet (NoExecute).
     pub const UNREGISTERED: &str = "karpenter.sh/unregistered";
     /// Prefix of taints on nodes that are not ready yet.

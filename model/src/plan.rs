@@ -116,6 +116,9 @@ pub struct Plan {
     pub placements: Vec<Placement>,
     /// Nodes to remove, sorted by node.
     pub terminations: Vec<Termination>,
+    /// Nodes that consolidation would remove together with `terminations` if disruption budgets allowed it, sorted.
+    /// kube-scheduler should prefer other nodes for the pods of removed nodes.
+    pub postponed_removals: Vec<NodeName>,
     /// Unschedulable pods, sorted by `namespace/name`.
     pub unschedulable: Vec<Unschedulable>,
     /// Pods that were not considered.

@@ -38,6 +38,8 @@ pub fn fragments(plan: &Plan, from: usize, max_bytes: usize) -> Vec<PlanFragment
     part.next_time_unix_ms = wire_plan.next_time_unix_ms;
     // There is at most one problem per pool.
     part.pool_problems = wire_plan.pool_problems;
+    // There are at most some hundreds.
+    part.postponed_removals = wire_plan.postponed_removals;
     done.push(part);
     let (sequence, count) = (header.snapshot_sequence, done.len());
     let fragment = |(index, part)| PlanFragment { sequence, last: index + 1 == count, part: Some(part) };

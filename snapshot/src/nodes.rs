@@ -176,7 +176,9 @@ fn node_taints(node: &KubeNode) -> Result<Vec<Taint>, Fault> {
         })?;
         Ok(Taint { key: taint.key.clone(), value: taint.value.clone().unwrap_or_default(), effect })
     };
-    list.into_iter().flatten().enumerate().map(read).collect()
+    // The next plan decides anew which nodes to remove, so the result of the last one must not influence it.
+    let list = list.into_iter().flatten().enumerate().filter(|(_, taint)| taint.key != taint::REMOVAL_POSTPONED);
+    list.map(read).collect()
 }
 
 /// Returns capacity and allocatable. If only one is set, as in files, it is used for both.

@@ -5,7 +5,7 @@ use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::annotation;
-use plimsoll_model::plan::Termination;
+use plimsoll_model::plan::{Placement, Termination};
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
@@ -22,10 +22,17 @@ fn wanted(action: &str) -> Wanted<'_> {
 }
 
 fn is_tainted(world: &World, node: &str) -> bool {
+    has_taint(world, node, "karpenter.sh/disrupted", "NoSchedule")
+}
+
+fn is_postponed(world: &World, node: &str) -> bool {
+    has_taint(world, node, "plimsoll.dev/removal-postponed", "PreferNoSchedule")
+}
+
+fn has_taint(world: &World, node: &str, key: &str, effect: &str) -> bool {
     let node = world.get(ResourceId::NODES, node);
-    node.is_some_and(|node| {
-        object::items(&node, &["spec", "taints"]).iter().any(|it| it["key"] == "karpenter.sh/disrupted")
-    })
+    let is_it = |it: &serde_json::Value| it["key"] == key && it["effect"] == effect;
+    node.is_some_and(|node| object::items(&node, &["spec", "taints"]).iter().any(is_it))
 }
 
 fn has_command(world: &World, claim: &str) -> bool {
@@ -284,6 +291,46 @@ async fn a_removal_under_way_goes_on_when_another_node_of_its_pool_is_deleted() 
     director.until("the node is removed", 3 * MINUTE, |world| is_gone(world, &claim)).await;
     let events = director.world.events_of("NodeClaim", &claim);
     assert!(!events.iter().any(|event| event.contains("DisruptionBlocked")), "{events:?}");
+}
+
+/// kube-scheduler would bind the evicted pod to the emptiest node, which is removed next.
+#[tokio::test(start_paused = true)]
+async fn evicted_pods_avoid_nodes_whose_removal_is_postponed() {
+    let director = Director::begin(Setup::default()).await;
+    let (claim, first) = director.node(&wanted("a-1")).await;
+    director.world.deploy("web", 1, &json!({"cpu": "500m"}), &json!({})).unwrap();
+    director.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    let large = Wanted { instance_type: "m6i.2xlarge", ..wanted("a-2") };
+    let (_, next) = director.node(&large).await;
+    let (_, last) = director.node(&wanted("a-3")).await;
+    let pods = director.pods_on(&first);
+    let moved_to = vec![Placement { node: last.as_str().into(), pods: pods.clone() }];
+    let mut plan = director.plan(&[], vec![Termination { pods, moved_to, ..of_node("r-1", &first) }]).await;
+    plan.postponed_removals = vec![next.as_str().into()];
+    let outcomes = director.send(plan).await;
+    assert_eq!(outcomes[0].status, OutcomeStatus::Accepted, "{outcomes:?}");
+    director.until("the next node is tainted", MINUTE, |world| is_postponed(world, &next)).await;
+    assert!(!is_postponed(&director.world, &last) && !is_postponed(&director.world, &first));
+    director.until("the node is removed", 3 * MINUTE, |world| is_gone(world, &claim)).await;
+    director.until("the pod runs again", MINUTE, |world| world.running_pods() == 1).await;
+    assert_eq!((director.pods_on(&next).len(), director.pods_on(&last).len()), (0, 1));
+    director.until("the taint is gone", 2 * MINUTE, |world| !is_postponed(world, &next)).await;
+}
+
+/// The new leader does not know why the node has the taint.
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_removes_taints_of_postponed_removals() {
+    let mut director = Director::begin(Setup::default()).await;
+    let (_, first) = director.node(&wanted("a-1")).await;
+    let (_, next) = director.node(&wanted("a-2")).await;
+    // The removal cannot end.
+    director.world.server().faults().always(Matcher::of(Verb::Delete, "nodeclaims"), Effect::internal_error());
+    let mut plan = director.plan(&[], vec![of_node("r-1", &first)]).await;
+    plan.postponed_removals = vec![next.as_str().into()];
+    director.send(plan).await;
+    director.until("the next node is tainted", MINUTE, |world| is_postponed(world, &next)).await;
+    director.replace_actuator();
+    director.until("the taint is gone", 5 * MINUTE, |world| !is_postponed(world, &next)).await;
 }
 
 fn of_node(action: &str, node: &str) -> Termination {

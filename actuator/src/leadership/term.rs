@@ -23,6 +23,7 @@ use crate::node_class::{self, NodeClasses};
 use crate::node_pool_status::{self, NodePoolStatus};
 use crate::nomination::{self, Nominations};
 use crate::quota_status::{self, QuotaStatus};
+use crate::removal::postponed::PostponedTaints;
 use crate::removal::{self, Removals};
 use crate::server::Leader;
 use crate::server::driver::DriverCheck;
@@ -31,6 +32,7 @@ use crate::state::buffer_reports::BufferReports;
 use crate::state::instances::ListedInstances;
 use crate::state::nominations::Placements;
 use crate::state::outcomes::Outcomes;
+use crate::state::postponed_removals::PostponedRemovals;
 use crate::state::subnet_addresses::SubnetAddresses;
 use crate::state::unexecuted::Unexecuted;
 use crate::termination::{self, Termination};
@@ -55,6 +57,7 @@ pub(super) struct Term {
     node_pools: NodePoolStatus,
     nominations: Nominations,
     paused: PausedStatus,
+    postponed: PostponedTaints,
     standalone: StandaloneClaims,
     tagging: Tagging,
     termination: Termination,
@@ -72,7 +75,7 @@ impl Term {
         let (writes, cloud) = (connections.writes(fence.clone()), connections.cloud_calls(fence.clone()));
         let (outcomes, unexecuted) = (Outcomes::default(), Unexecuted::default());
         let (placements, buffers) = (Placements::default(), BufferReports::default());
-        let instances = ListedInstances::default();
+        let (instances, postponed) = (ListedInstances::default(), PostponedRemovals::default());
         let subnet_addresses = SubnetAddresses::default();
         let (launches, groups) = LaunchQueue::new();
         let (queue, jobs) = terminations::queue();
@@ -136,6 +139,7 @@ impl Term {
                 outcomes: outcomes.clone(),
                 placements: placements.clone(),
                 buffers: buffers.clone(),
+                postponed: postponed.clone(),
                 unexecuted: unexecuted.clone(),
                 terminations: queue,
                 events: events.clone(),
@@ -144,6 +148,14 @@ impl Term {
                 clock,
             },
             buffer_status: BufferStatus { buffers: buffers.clone(), writes: writes.clone(), clock },
+            postponed: PostponedTaints {
+                stores: stores.clone(),
+                postponed,
+                writes: writes.clone(),
+                metrics: metrics.clone(),
+                fence: fence.clone(),
+                clock,
+            },
             quota_status: QuotaStatus { stores: stores.clone(), ledger: ledger.clone(), writes: writes.clone(), clock },
             collector: GarbageCollector {
                 stores: stores.clone(),
@@ -305,6 +317,7 @@ impl Term {
         tasks.spawn(termination::run(self.termination.clone(), stop()));
         tasks.spawn(removal::run(removals.clone(), stop()));
         tasks.spawn(removal::blocked_nodes::run(removals.clone(), stop()));
+        tasks.spawn(removal::postponed::run(self.postponed.clone(), stop()));
         tasks.spawn(interruption::run(self.interruptions.clone(), stop()));
         tasks.spawn(tagging::run(self.tagging.clone(), stop()));
         tasks.spawn(node_pool_status::run(self.node_pools.clone(), stop()));

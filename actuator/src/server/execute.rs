@@ -93,6 +93,7 @@ pub(super) async fn execute(
     feed::refresh_pools(&deps.sources, &mut BTreeSet::new());
     feed::refresh_quotas(&deps.sources);
     deps.placements.note(&plan, deps.clock.timestamp());
+    deps.postponed.note(&plan, deps.clock.timestamp());
     deps.buffers.note(buffers);
     count_planned(&deps, &plan);
     let admitted = admit_launches(&deps, &plan, &context, &cycle_id);

@@ -14,6 +14,7 @@ use crate::state::buffer_reports::BufferReports;
 use crate::state::catalogs::Catalogs;
 use crate::state::nominations::Placements;
 use crate::state::outcomes::Outcomes;
+use crate::state::postponed_removals::PostponedRemovals;
 use crate::state::unexecuted::Unexecuted;
 use crate::state::zonal_shifts::ZonalShifts;
 use crate::stores::Stores;
@@ -46,6 +47,8 @@ pub struct Leader {
     pub placements: Placements,
     /// Reports on CapacityBuffers.
     pub buffers: BufferReports,
+    /// Nodes whose removal the latest plan postponed.
+    pub postponed: PostponedRemovals,
     /// Actions of plans that were not executed while paused.
     pub unexecuted: Unexecuted,
     /// Queue of removals.

@@ -46,7 +46,16 @@ wire_enum!(wire::MinValuesPolicy, MinValuesPolicy, [Strict, BestEffort]);
 /// Appends a fragment to the plan of the earlier fragments. Convert the plan only after the last fragment, since
 /// terminations refer to launches of all fragments.
 pub fn append_fragment(plan: &mut wire::Plan, part: wire::Plan) {
-    let wire::Plan { mut launches, placements, terminations, unschedulable, ignored, pool_problems, .. } = part;
+    let wire::Plan {
+        mut launches,
+        placements,
+        terminations,
+        unschedulable,
+        ignored,
+        pool_problems,
+        postponed_removals,
+        ..
+    } = part;
     // `like` is an index within the fragment. If there are too many launches, the receiver rejects the plan.
     let before = u32::try_from(plan.launches.len()).unwrap_or(u32::MAX);
     for earlier in launches.iter_mut().filter_map(|launch| launch.like.as_mut()) {
@@ -58,6 +67,7 @@ pub fn append_fragment(plan: &mut wire::Plan, part: wire::Plan) {
     plan.unschedulable.extend(unschedulable);
     plan.ignored.extend(ignored);
     plan.pool_problems.extend(pool_problems);
+    plan.postponed_removals.extend(postponed_removals);
     plan.snapshot_sequence = part.snapshot_sequence;
     plan.ledger = part.ledger;
     plan.hourly_micro_usd = part.hourly_micro_usd;
@@ -129,6 +139,7 @@ pub fn without_launches(plan: &Plan) -> wire::Plan {
         unschedulable: to_wire(&plan.unschedulable),
         ignored: to_wire(&plan.ignored),
         pool_problems: to_wire(&plan.pool_problems),
+        postponed_removals: plan.postponed_removals.iter().map(|node| node.0.clone()).collect(),
         hourly_micro_usd: plan.hourly.0,
         lower_bound_micro_usd: plan.lower_bound.0,
         next_time_unix_ms: plan.next_time.map(|time| time.0),
@@ -166,6 +177,7 @@ fn convert(plan: wire::Plan) -> ConvertResult<Plan> {
         unschedulable: list("unschedulable", plan.unschedulable)?,
         ignored: list("ignored", plan.ignored)?,
         pool_problems: list("pool_problems", plan.pool_problems)?,
+        postponed_removals: plan.postponed_removals.into_iter().map(NodeName).collect(),
         hourly: MicroUsdPerHour(not_negative("hourly_micro_usd", plan.hourly_micro_usd)?),
         lower_bound: MicroUsdPerHour(not_negative("lower_bound_micro_usd", plan.lower_bound_micro_usd)?),
         next_time: plan.next_time_unix_ms.map(Timestamp),

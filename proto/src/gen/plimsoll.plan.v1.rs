@@ -67,6 +67,11 @@ pub struct Plan {
     /// Pools that cannot launch nodes for any pod because of their own spec.
     #[prost(message, repeated, tag = "11")]
     pub pool_problems: ::prost::alloc::vec::Vec<Reason>,
+    /// Nodes that consolidation would remove together with `terminations` if disruption budgets allowed it. The actuator
+    /// gives them the taint `plimsoll.dev/removal-postponed:PreferNoSchedule`, so that kube-scheduler prefers other nodes
+    /// for the pods of removed nodes. At most 500.
+    #[prost(string, repeated, tag = "12")]
+    pub postponed_removals: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// A pod in a plan.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -26,7 +26,7 @@ pub(crate) use drift::{link_successors, successors_of};
 use plimsoll_model::index::Id;
 use plimsoll_model::plan::{Launch, Plan, PlanOptions};
 use plimsoll_model::snapshot::{DisruptionReason, Node, Pod};
-pub(crate) use record::{Removed, terminations};
+pub(crate) use record::{Removed, postponed, terminations};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Pods of replaced nodes may move to initialized nodes only.
@@ -49,6 +49,8 @@ pub(crate) struct Removal<'a> {
     pub(crate) demand: Demand,
     /// Nodes that take pods by this plan and therefore stay.
     pub(crate) busy: BTreeSet<Id<Node>>,
+    /// Nodes that consolidation would remove if budgets allowed it.
+    pub(crate) postponed: Vec<Id<Node>>,
     /// Removed nodes of static pools, each with the launch of its successor once the plan's launches are known.
     pub(crate) successors: BTreeMap<Id<Node>, Option<usize>>,
 }

@@ -195,8 +195,8 @@ fn split<'a>(
     plan.placements.sort();
     let launches = draft::listed(context, &placed.launches, &mut listings, &mut demand);
     let placed_buffer_pods = PlacedBufferPods::new();
-    let (removed, successors) = (Vec::new(), BTreeMap::new());
-    Removal { removed, existing, placed_buffer_pods, early, launches, listings, demand, busy, successors }
+    let (removed, postponed, successors) = (Vec::new(), Vec::new(), BTreeMap::new());
+    Removal { removed, existing, placed_buffer_pods, early, launches, listings, demand, busy, postponed, successors }
 }
 
 /// Pending pods whose shape is missing in the snapshot.
@@ -225,6 +225,7 @@ fn finish(context: &SolveContext<'_>, plan: &mut Plan, removal: &mut Removal<'_>
     launches.extend(rest);
     disrupt::link_successors(context, removal, &launches);
     plan.terminations = disrupt::terminations(context, removal, &launches);
+    plan.postponed_removals = disrupt::postponed(context, removal);
     buffer_pods::settle(context, plan, &removal.placed_buffer_pods);
     plan.launches = launches;
     plan.hourly = plan.launches.iter().map(Launch::price).sum();

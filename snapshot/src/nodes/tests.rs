@@ -89,6 +89,8 @@ fn a_node_and_its_claim_are_one_node() {
         {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
         {"key": "boot", "effect": "NoSchedule"},
         {"key": "other", "effect": "NoSchedule"},
+        // The result of an earlier plan, which must not influence the next one.
+        {"key": "plimsoll.dev/removal-postponed", "effect": "PreferNoSchedule"},
     ]);
     let [node] = &nodes(Source::Cluster, &[node(json!({}), taints)], &[launched()])[..] else { panic!("one record") };
     assert_eq!((node.state, node.name.as_str(), node.node_claim.as_deref()), (NodeState::Registered, "n1", Some("c1")));

@@ -36,6 +36,7 @@ pub fn subset(
         unschedulable: plan.unschedulable.clone(),
         ignored: plan.ignored.clone(),
         pool_problems: plan.pool_problems.clone(),
+        postponed_removals: plan.postponed_removals.clone(),
         hourly: if whole { plan.hourly } else { MicroUsdPerHour(launches.iter().map(|one| one.price().0).sum()) },
         // The bound applies to all pods of the plan. For a part, no bound is known.
         lower_bound: if whole { plan.lower_bound } else { MicroUsdPerHour(0) },

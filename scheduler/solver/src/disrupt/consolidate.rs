@@ -84,7 +84,8 @@ impl<'a> Sweep<'_, 'a> {
         removal.attempt(context, state, allowance, candidate, reason, |state| one.without(state, candidate, replace));
     }
 
-    /// Removes the most profitable set of nodes. Nodes that budgets do not allow to remove yet take no pods.
+    /// Removes the most profitable set of nodes. Nodes that budgets do not allow to remove yet take no pods, and are
+    /// postponed if the budgets allowed their removal at the start.
     fn repack(&mut self, state: &mut State, order: &[&Candidate<'a>]) {
         let open = order.iter().copied().filter(|one| self.removal.is_open(one)).collect();
         let Some(mut repack) = Repack::new(self.context, state, open, SEARCH, self.rules) else { return };
@@ -98,6 +99,9 @@ impl<'a> Sweep<'_, 'a> {
                 later.push(candidate);
             }
         }
+        let reason = DisruptionReason::Underutilized;
+        let postponed = later.iter().filter(|one| self.allowance.permits(self.context, one, reason));
+        self.removal.postponed.extend(postponed.map(|one| one.node));
         let Some(placed) = self.replaced(state, &repack, &nodes, &later) else { return };
         *self.allowance = allowance;
         for candidate in nodes {

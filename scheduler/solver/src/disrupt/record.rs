@@ -3,12 +3,15 @@
 use super::Removal;
 use crate::input::context::SolveContext;
 use crate::place::launch;
-use plimsoll_model::identity::{ActionId, ContentHasher};
+use plimsoll_model::identity::{ActionId, ContentHasher, NodeName};
 use plimsoll_model::index::Id;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{Launch, Placement, Termination};
 use plimsoll_model::snapshot::{DisruptionReason, Node, Pod};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Maximum number of postponed removals in a plan. Each costs the actuator two writes of a Node.
+const MAX_POSTPONED: usize = 500;
 
 /// A removed node.
 #[derive(Debug, Clone)]
@@ -95,6 +98,19 @@ pub(crate) fn terminations(context: &SolveContext<'_>, removal: &Removal<'_>, la
     let mut all: Vec<Termination> = removal.removed.iter().map(termination).collect();
     all.sort_by(|a, b| a.node.cmp(&b.node));
     all
+}
+
+/// Nodes that consolidation postponed and that the plan neither removes nor gives pods, sorted. Empty if consolidation
+/// removes nothing. Of more than [`MAX_POSTPONED`], those with the highest price per worth.
+pub(crate) fn postponed(context: &SolveContext<'_>, removal: &Removal<'_>) -> Vec<NodeName> {
+    if !removal.removed.iter().any(|one| one.reason == DisruptionReason::Underutilized) {
+        return Vec::new();
+    }
+    let stays = |node: &&Id<Node>| !removal.is_gone(**node) && !removal.busy.contains(node);
+    let nodes = removal.postponed.iter().filter(stays).take(MAX_POSTPONED);
+    let mut names: Vec<NodeName> = nodes.map(|node| context.nodes[*node].node.name.clone()).collect();
+    names.sort();
+    names
 }
 
 /// Share of a launch's price for `one`: in proportion to the pods from removed nodes, split by the prices of these

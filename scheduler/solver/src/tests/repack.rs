@@ -16,6 +16,10 @@ fn saving(plan: &Plan) -> i64 {
     plan.terminations.iter().map(|one| one.saving.0).sum()
 }
 
+fn postponed(plan: &Plan) -> Vec<&str> {
+    plan.postponed_removals.iter().map(|node| node.as_str()).collect()
+}
+
 #[test]
 fn several_nodes_are_replaced_by_several() {
     let mut cluster = Cluster::new();
@@ -128,6 +132,32 @@ fn nodes_that_are_to_go_later_take_no_pods() {
     let plan = cluster.plan();
     assert_eq!((plan.terminations.len(), plan.launches.len()), (1, 1));
     assert_eq!(plan.terminations[0].moved_to, [], "the other nodes have capacity, and are removed later");
+    let gone = plan.terminations[0].node.as_str();
+    let others: Vec<&str> = ["n0", "n1", "n2", "n3"].into_iter().filter(|node| *node != gone).collect();
+    assert_eq!(postponed(&plan), others);
+}
+
+#[test]
+fn a_node_that_its_budget_does_not_allow_to_remove_at_all_is_not_postponed() {
+    let mut cluster = Cluster::new();
+    for number in 0..4 {
+        let name = format!("n{number}");
+        cluster.node(&name, "r5.large");
+        cluster.bound(&format!("p{number}"), &name, &shape(800, 1));
+    }
+    cluster.allow(DisruptionReason::Underutilized, 0);
+    let plan = cluster.plan();
+    assert_eq!((removed(&plan), postponed(&plan)), (Vec::new(), Vec::new()));
+    // The pod of n2 must stay for as long as its budget allows no eviction. The three others are removed one by one.
+    cluster.allow(DisruptionReason::Underutilized, 1);
+    cluster.budget("fixed", 0);
+    for pod in cluster.snapshot.pods.iter_mut().filter(|pod| pod.uid.as_str() == "p2") {
+        pod.pod_disruption_budgets = vec!["fixed".into()];
+    }
+    let plan = cluster.plan();
+    assert_eq!(removed(&plan).len(), 1);
+    assert!(!removed(&plan).iter().any(|(node, _)| *node == "n2") && !postponed(&plan).contains(&"n2"));
+    assert!(!postponed(&plan).is_empty());
 }
 
 #[test]

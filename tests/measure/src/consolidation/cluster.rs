@@ -5,7 +5,9 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plimsoll_model::catalog::Catalog;
+use plimsoll_model::names::taint;
 use plimsoll_model::plan::{Plan, PodRef};
+use plimsoll_model::taints::{Taint, TaintEffect};
 use plimsoll_model::time::{Millis, Timestamp};
 use plimsoll_snapshot::Objects;
 use plimsoll_workloads::bench::node;
@@ -97,18 +99,28 @@ impl Cluster {
                 Arc::make_mut(pod).metadata.creation_timestamp = Some(Time(created));
             }
         }
-        let (stranded, elsewhere) = self.schedule(&targets, &planned)?;
+        let (stranded, elsewhere) = self.schedule(plan, &targets, &planned)?;
         Ok(Outcome { moved, stranded, elsewhere })
     }
 
     /// Binds pending pods: first to their nominated nodes, if these pass the filters, then in random order to the best
-    /// node. Returns the number of pods without a node, and the number on another node than `planned`.
+    /// node, preferably one that is not to be removed next. Returns the number of pods without a node, and the number on
+    /// another node than `planned`.
     fn schedule(
         &mut self,
+        plan: &Plan,
         targets: &BTreeMap<String, String>,
         planned: &BTreeMap<String, String>,
     ) -> Result<(usize, usize)> {
-        let bound = bind_pending(&self.question()?.snapshot, targets);
+        let mut snapshot = self.question()?.snapshot;
+        for node in snapshot.nodes.iter_mut().filter(|node| plan.postponed_removals.contains(&node.name)) {
+            node.taints.push(Taint {
+                key: taint::REMOVAL_POSTPONED.to_owned(),
+                value: String::new(),
+                effect: TaintEffect::PreferNoSchedule,
+            });
+        }
+        let bound = bind_pending(&snapshot, targets);
         let elsewhere = bound.iter().filter(|(pod, node)| planned.get(*pod) != Some(*node)).count();
         let mut stranded = 0;
         for pod in &mut self.objects.pods {

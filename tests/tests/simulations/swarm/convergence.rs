@@ -3,8 +3,10 @@
 
 use super::config::Config;
 use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::names::taint;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_tests::{MINUTE, Scene};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -22,6 +24,11 @@ const MOST_PERCENT: i64 = 105;
 /// Waits until the cluster is settled, and checks its cost if it must be low.
 pub(super) async fn check(scene: &Scene, config: &Config) {
     until_settled(scene).await;
+    let is_postponed = |taint: &Value| taint["key"] == taint::REMOVAL_POSTPONED;
+    let nodes = scene.world.all(ResourceId::NODES);
+    let postponed =
+        nodes.iter().filter(|node| object::items(node, &["spec", "taints"]).iter().any(is_postponed)).count();
+    assert_eq!(postponed, 0, "removals stay postponed\n{}", scene.summary());
     if !config.is_to_be_cheap() {
         return;
     }

@@ -1,0 +1,30 @@
+//! Nodes whose removal the latest plan with removals postponed.
+
+use parking_lot::Mutex;
+use plimsoll_model::identity::NodeName;
+use plimsoll_model::plan::Plan;
+use plimsoll_model::snapshot::DisruptionReason;
+use plimsoll_model::time::Timestamp;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The postponed removals of the latest plan that consolidates. Clones share them. They are not stored: the next plan
+/// that consolidates names them again.
+#[derive(Debug, Clone, Default)]
+pub struct PostponedRemovals {
+    latest: Arc<Mutex<Option<(Timestamp, Arc<BTreeSet<NodeName>>)>>>,
+}
+
+impl PostponedRemovals {
+    /// Records the postponed removals of a plan that consolidates.
+    pub fn note(&self, plan: &Plan, now: Timestamp) {
+        if plan.terminations.iter().any(|one| one.reason == DisruptionReason::Underutilized) {
+            *self.latest.lock() = Some((now, Arc::new(plan.postponed_removals.iter().cloned().collect())));
+        }
+    }
+
+    /// The latest postponed removals, with the time of their plan.
+    pub(crate) fn latest(&self) -> Option<(Timestamp, Arc<BTreeSet<NodeName>>)> {
+        self.latest.lock().clone()
+    }
+}
