@@ -164,7 +164,8 @@ impl Strikes {
                 self.edits += 1;
                 let labels = json!({"edit": self.edits.to_string()});
                 let patch = json!({"spec": {"template": {"metadata": {"labels": labels}}}});
-                scene.world.patch(ResourceId::NODE_POOLS, "default", patch).unwrap();
+                // Another event may have deleted the pool.
+                drop(scene.world.patch(ResourceId::NODE_POOLS, "default", patch));
             }
             Kind::DamageAnnotation => {
                 let damaged = &mut self.damaged;
