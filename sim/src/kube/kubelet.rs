@@ -258,6 +258,11 @@ impl KubeletController {
                 report(store, pod, &running(pod, now), &write);
                 None
             }
+            // The node controller has reported it as not ready while the kubelet was silent.
+            "Running" if !pod.ready => {
+                report(store, pod, &ready_again(pod, now), &write);
+                None
+            }
             "Running" => {
                 let started = object::time_at(&pod.object, &["status", "startTime"]).unwrap_or(since);
                 let at = after(started, said(&pod.object, COMPLETE_AFTER)?);
@@ -309,6 +314,12 @@ fn running(pod: &PodView, now: Timestamp) -> Value {
     for kind in ["PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"] {
         object::set_condition(&mut new, json!({"type": kind, "status": "True"}), now);
     }
+    new
+}
+
+fn ready_again(pod: &PodView, now: Timestamp) -> Value {
+    let mut new = (*pod.object).clone();
+    object::set_condition(&mut new, json!({"type": "Ready", "status": "True"}), now);
     new
 }
 

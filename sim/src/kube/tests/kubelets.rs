@@ -28,9 +28,11 @@ async fn a_node_without_power_is_given_up_and_its_pods_are_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kubelet_that_resumes_reports_its_node_ready() {
+async fn a_kubelet_that_resumes_reports_its_node_and_its_pods_ready() {
     let scene = Scene::new();
     scene.node("a", "2");
+    scene.create(ResourceId::DEPLOYMENTS, workload("web", "1", &json!({"replicas": 1})));
+    scene.until_running(1).await;
     let status = |status: &'static str| {
         move |scene: &Scene| {
             let node = scene.get(ResourceId::NODES, "a");
@@ -40,6 +42,8 @@ async fn a_kubelet_that_resumes_reports_its_node_ready() {
     scene.until("the node is ready", status("True")).await;
     scene.cluster.kubelets.stop("a");
     scene.until("the node is Unknown", status("Unknown")).await;
+    assert_eq!(scene.count(is_running), 0, "the node controller reports the pod as not ready");
     scene.cluster.kubelets.resume("a");
     scene.until("the node is ready again", status("True")).await;
+    scene.until_running(1).await;
 }
