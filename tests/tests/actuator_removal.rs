@@ -314,7 +314,7 @@ async fn evicted_pods_avoid_nodes_whose_removal_is_postponed() {
     director.until("the node is removed", 3 * MINUTE, |world| is_gone(world, &claim)).await;
     director.until("the pod runs again", MINUTE, |world| world.running_pods() == 1).await;
     assert_eq!((director.pods_on(&next).len(), director.pods_on(&last).len()), (0, 1));
-    director.until("the taint is gone", 2 * MINUTE, |world| !is_postponed(world, &next)).await;
+    director.until("the taint is gone", 4 * MINUTE, |world| !is_postponed(world, &next)).await;
 }
 
 /// The new leader does not know why the node has the taint.

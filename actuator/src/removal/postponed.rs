@@ -24,8 +24,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// How long postponed removals count after their plan. Later, the removals that they waited for should have ended, and
-/// a new plan should have followed.
+/// How long postponed removals count after their plan while no removal is under way. With a budget of one node, there
+/// are pauses between the removals, in which the taints would be removed and written again.
+const PAUSE: Millis = Millis::from_seconds(120);
+/// How long postponed removals count after their plan at most. Later, the removals that they waited for should have
+/// ended, and a new plan should have followed.
 const HOLD: Millis = Millis::from_seconds(600);
 /// Nodes written in one pass, so that other writes do not wait behind hundreds of them.
 const MAX_PER_PASS: usize = 50;
@@ -73,14 +76,19 @@ fn candidates(deps: &PostponedTaints) -> Vec<Candidate<(Arc<Node>, bool)>> {
 }
 
 /// Nodes that should have the taint: those of the latest plan, as long as the removals that they wait for are under
-/// way.
+/// way, and a short time after the plan.
 fn wanted(deps: &PostponedTaints) -> Arc<BTreeSet<NodeName>> {
-    let latest = deps.postponed.latest().filter(|(at, _)| deps.clock.timestamp().since(*at) <= HOLD);
-    let Some((_, nodes)) = latest.filter(|(_, nodes)| !nodes.is_empty()) else { return Arc::default() };
-    let is_under_way = deps.stores.claims.state().iter().any(|claim| {
-        claim.metadata.deletion_timestamp.is_some() || claim.annotations().contains_key(annotation::REMOVAL)
-    });
-    if is_under_way { nodes } else { Arc::default() }
+    let is_under_way = || {
+        deps.stores.claims.state().iter().any(|claim| {
+            claim.metadata.deletion_timestamp.is_some() || claim.annotations().contains_key(annotation::REMOVAL)
+        })
+    };
+    let now = deps.clock.timestamp();
+    let counts = |at| now.since(at) <= PAUSE || (now.since(at) <= HOLD && is_under_way());
+    match deps.postponed.latest() {
+        Some((at, nodes)) if !nodes.is_empty() && counts(at) => nodes,
+        _ => Arc::default(),
+    }
 }
 
 fn is_postponed(node: &Node) -> bool {

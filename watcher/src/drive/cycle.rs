@@ -5,7 +5,7 @@ use super::commit::CommitWait;
 use super::execute::Event;
 use super::retries::{Retries, RetryKey};
 use crate::snapshots::PublishedSnapshot;
-use plimsoll_model::execution::{BufferReport, Outcome, OutcomeStatus};
+use plimsoll_model::execution::{BufferReport, Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::{ActionId, NodeName, PodUid};
 use plimsoll_model::plan::{Placement, Plan, Unschedulable};
 use plimsoll_model::snapshot::{LedgerPosition, PodState, Snapshot};
@@ -175,6 +175,7 @@ impl Cycle {
             return CycleStep::Wait(Some(until));
         }
         let removals_since = *self.disruption_planned.get_or_insert(now);
+        let may_remove = self.disruption && self.retries.removals_wait(now).is_none();
         // A plan stays current while nothing relevant has changed since its snapshot.
         if let Some((outdated, part)) = self.take_outdated(published, now) {
             let cycle_id = self.send(&part, now);
@@ -184,9 +185,9 @@ impl Cycle {
         else {
             let has_waiting_pods = has_waiting_pods(&published.snapshot);
             let is_due = now >= removals_since + DISRUPTION_INTERVAL;
-            return self.plan_step(published, self.disruption && (!has_waiting_pods || is_due), now);
+            return self.plan_step(published, may_remove && (!has_waiting_pods || is_due), now);
         };
-        let needs_disruption_plan = self.disruption && !current.with_disruption;
+        let needs_disruption_plan = may_remove && !current.with_disruption;
         let part = self.sendable(plan, now);
         let has_actions = has_actions(&part);
         let has_notifications = self.has_notifications(&part);
@@ -254,7 +255,7 @@ impl Cycle {
         let launches = plan.launches.iter().map(|it| (&it.action_id, RetryKey::from(&it.action_id)));
         let actions = launches.chain(plan.terminations.iter().map(|it| (&it.action_id, RetryKey::from(it))));
         let was_sent = |action: &ActionId| self.current.as_ref().is_some_and(|it| it.sent.contains(action));
-        let mut until = self.commit_wait.deadline();
+        let mut until = earliest(self.commit_wait.deadline(), self.retries.removals_wait(now));
         for (action, key) in actions {
             let retry = self.retries.until(&key, now);
             // An action that was sent for this snapshot and failed is retried with the next snapshot. One that was not
@@ -367,6 +368,9 @@ impl Cycle {
         self.execute_backoff = Backoff::default();
         self.required_ledger = self.required_ledger.max(outcome.ledger);
         match outcome.status {
+            OutcomeStatus::Rejected if outcome.reason == Some(OutcomeReason::BudgetExhausted) => {
+                self.retries.over_budget(&outcome.action_id, now);
+            }
             OutcomeStatus::Rejected => self.retries.failed(&outcome.action_id, now),
             OutcomeStatus::Failed => self.retries.undone(&outcome.action_id, now),
             OutcomeStatus::Accepted => self.retries.accepted(&outcome.action_id),

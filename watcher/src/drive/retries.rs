@@ -14,6 +14,11 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// Maximum pause between retries.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
+/// How long no removals are planned after a disruption budget rejected the removal of a node for the first time. The
+/// ledger counts a removed node for some milliseconds longer than the snapshot. A plan in this time would be rejected,
+/// too, and the one after it would remove another node, although the first was the better choice.
+const BUDGET_LAG: Duration = Duration::from_millis(200);
+
 /// How long a failure is remembered after its pause. A later failure starts again without a pause.
 const MEMORY_AFTER_FAILURE: Duration = Duration::from_secs(60);
 
@@ -69,6 +74,7 @@ pub struct Retries {
     failures: BTreeMap<RetryKey, Failure>,
     removal_keys: BTreeMap<ActionId, RetryKey>,
     removal_order: VecDeque<ActionId>,
+    removals_wait_until: Option<Instant>,
 }
 
 impl Retries {
@@ -104,6 +110,20 @@ impl Retries {
         failure.count = failure.count.saturating_add(1);
         failure.until = failure.until.max(now + pause);
         failure.forgotten = failure.forgotten.max(failure.until + MEMORY_AFTER_FAILURE);
+    }
+
+    /// Records that an action was rejected because of a disruption budget.
+    pub fn over_budget(&mut self, action: &ActionId, now: Instant) {
+        if !self.has_failed(&self.key(action)) {
+            self.removals_wait_until = Some(now + BUDGET_LAG);
+        }
+        self.failed(action, now);
+    }
+
+    /// Until when no removals are planned, if that is after `now`.
+    #[must_use]
+    pub fn removals_wait(&self, now: Instant) -> Option<Instant> {
+        self.removals_wait_until.filter(|until| *until > now)
     }
 
     /// Records that an accepted action failed. A removal is undone in this case.

@@ -6,6 +6,7 @@ mod by_hand;
 mod capacity;
 mod chart;
 mod client;
+mod consolidation;
 mod crash;
 mod drift;
 mod first_pod;
@@ -95,6 +96,15 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         installed: true,
         plimsoll: Plimsoll::Running,
         play: growth::play,
+    },
+    Scenario {
+        name: "consolidation",
+        shows: "five nodes become one, one by one, and no pod moves twice",
+        region: REGION,
+        cluster: "consolidation",
+        installed: true,
+        plimsoll: Plimsoll::Running,
+        play: consolidation::play,
     },
     Scenario {
         name: "interruption",

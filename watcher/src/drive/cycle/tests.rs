@@ -102,6 +102,17 @@ impl Harness {
 
     fn outcome(&mut self, action: &str, status: OutcomeStatus, ledger: u64, millis: u64) {
         let reason = (status == OutcomeStatus::Rejected).then_some(OutcomeReason::PodChanged);
+        self.outcome_for(action, status, reason, ledger, millis);
+    }
+
+    fn outcome_for(
+        &mut self,
+        action: &str,
+        status: OutcomeStatus,
+        reason: Option<OutcomeReason>,
+        ledger: u64,
+        millis: u64,
+    ) {
         let outcome = Outcome {
             action_id: action.into(),
             status,

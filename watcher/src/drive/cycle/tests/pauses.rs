@@ -99,3 +99,38 @@ fn a_node_whose_removal_pauses_is_kept_until_its_pause_ends() {
     assert_eq!(harness.next(&snapshot, 201), Step::PlanWithDisruption);
     assert_eq!(harness.kept_nodes, [""; 0]);
 }
+
+#[test]
+fn a_removal_beyond_its_budget_is_planned_again_before_other_removals() {
+    let mut harness = Harness::new();
+    harness.cycle = Cycle::new(7).with_disruption(true);
+    let removal = |attempt: u32| Termination {
+        action_id: format!("remove-{attempt}").into(),
+        node: "n".into(),
+        reason: DisruptionReason::Underutilized,
+        pods: Vec::new(),
+        replaced_by: Vec::new(),
+        moved_to: Vec::new(),
+        saving: MicroUsdPerHour(1),
+    };
+    let reject = |harness: &mut Harness, attempt: u32, millis: u64| {
+        let snapshot = harness.snapshot(millis, ClusterState::default());
+        assert_eq!(harness.next(&snapshot, millis), Step::PlanWithDisruption);
+        assert_eq!(harness.kept_nodes, [""; 0]);
+        harness.record(&snapshot, Plan { terminations: vec![removal(attempt)], ..Plan::default() }, true, millis);
+        assert!(matches!(harness.next(&snapshot, millis), Step::Execute { .. }));
+        let reason = Some(OutcomeReason::BudgetExhausted);
+        harness.outcome_for(&format!("remove-{attempt}"), OutcomeStatus::Rejected, reason, 0, millis);
+    };
+    reject(&mut harness, 0, 0);
+    // The ledger may still count a node that is gone. Meanwhile, another node must not take the turn of this one.
+    let snapshot = harness.snapshot(10, ClusterState::default());
+    assert_eq!(harness.next(&snapshot, 10), Step::Plan);
+    harness.record_plan(&snapshot, Plan::default(), 10);
+    assert_eq!(harness.next(&snapshot, 10), Step::Wait(Some(harness.at(200))));
+    reject(&mut harness, 1, 200);
+    // The budget is used up in earnest.
+    let snapshot = harness.snapshot(201, ClusterState::default());
+    assert_eq!(harness.next(&snapshot, 201), Step::PlanWithDisruption);
+    assert_eq!(harness.kept_nodes, ["n"], "others may use their budgets");
+}
