@@ -8,6 +8,9 @@ use plimsoll_model::time::Timestamp;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// Maximum number of postponed removals: as many as a plan of the scheduler has.
+const MAX: usize = 500;
+
 /// The postponed removals of the latest plan that consolidates. Clones share them. They are not stored: the next plan
 /// that consolidates names them again.
 #[derive(Debug, Clone, Default)]
@@ -19,7 +22,8 @@ impl PostponedRemovals {
     /// Records the postponed removals of a plan that consolidates.
     pub fn note(&self, plan: &Plan, now: Timestamp) {
         if plan.terminations.iter().any(|one| one.reason == DisruptionReason::Underutilized) {
-            *self.latest.lock() = Some((now, Arc::new(plan.postponed_removals.iter().cloned().collect())));
+            let nodes = plan.postponed_removals.iter().take(MAX).cloned().collect();
+            *self.latest.lock() = Some((now, Arc::new(nodes)));
         }
     }
 

@@ -3,7 +3,7 @@
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::money::MicroUsdPerHour;
-use plimsoll_model::names::annotation;
+use plimsoll_model::names::{annotation, taint};
 use plimsoll_model::plan::Termination;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
@@ -49,6 +49,9 @@ async fn a_heartbeat_outdates_no_plan_and_a_label_does() {
     tokio::time::sleep(MINUTE).await;
     let (before, plan) = (version(&director.world, &first), director.plan(&[], vec![of_empty("r-1", &first)]).await);
     let later = director.plan(&[], vec![of_empty("r-2", &second)]).await;
+    // The actuator removes the taint, since no plan postpones the removal. Neither change outdates a plan.
+    let taint = json!({"key": taint::REMOVAL_POSTPONED, "effect": "PreferNoSchedule"});
+    director.world.patch(ResourceId::NODES, &first, json!({"spec": {"taints": [taint]}})).unwrap();
     tokio::time::sleep(6 * MINUTE).await;
     assert_ne!(version(&director.world, &first), before, "the node had a heartbeat");
     assert_eq!(said(&director.send(plan).await[0]), (OutcomeStatus::Accepted, None));

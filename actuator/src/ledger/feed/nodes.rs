@@ -3,6 +3,7 @@
 use crate::stores::{Cursor, Delta, Stores};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use plimsoll_model::identity::NodeName;
+use plimsoll_model::names::taint;
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -51,7 +52,8 @@ impl NodesSeen {
     }
 }
 
-/// A hash of the pods, allocatable, labels, taints and deletion of a node.
+/// A hash of the pods, allocatable, labels, taints and deletion of a node. The taint of a postponed removal does not
+/// count: no plan depends on it, and its removal is planned next.
 fn facts(node: &Node, pods: &[Arc<Pod>]) -> NodeFacts {
     let mut hasher = DefaultHasher::new();
     let uids: BTreeSet<&str> = pods.iter().filter_map(|pod| pod.metadata.uid.as_deref()).collect();
@@ -62,7 +64,8 @@ fn facts(node: &Node, pods: &[Arc<Pod>]) -> NodeFacts {
     for (resource, amount) in allocatable.into_iter().flatten() {
         (resource, &amount.0).hash(&mut hasher);
     }
-    let mut taints: Vec<_> = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).collect();
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    let mut taints: Vec<_> = taints.filter(|taint| taint.key != taint::REMOVAL_POSTPONED).collect();
     taints.sort_by_key(|taint| (&taint.key, &taint.effect));
     for taint in taints {
         (&taint.key, &taint.value, &taint.effect).hash(&mut hasher);
