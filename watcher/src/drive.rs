@@ -37,7 +37,7 @@ const PART_CAPACITY: usize = 8;
 /// Result of a request for a plan.
 enum Requested {
     /// The plan, if a scheduler made one.
-    Made(Option<Plan>),
+    Made(Option<Box<Plan>>),
     /// There are newer pending pods.
     Abandoned,
 }
@@ -171,10 +171,10 @@ impl Driver {
             }
         };
         let Requested::Made(plan) = plan else { return };
-        if let Some(plan) = &plan {
+        if let Some(plan) = plan.as_deref() {
             cycle.set_buffer_reports(buffers::buffer_reports(published, plan));
         }
-        let plan = plan.map(|plan| buffers::without_virtual_pods(plan, &published.snapshot));
+        let plan = plan.map(|plan| buffers::without_virtual_pods(*plan, &published.snapshot));
         cycle.record_plan(published, plan, disruption, Instant::now());
     }
 
@@ -234,7 +234,7 @@ impl Driver {
                 None
             }
         };
-        Requested::Made(plan)
+        Requested::Made(plan.map(Box::new))
     }
 
     fn handle_event(&self, cycle: &mut Cycle, event: Option<Event>) {

@@ -11,7 +11,7 @@ use crate::controller_loop::{self, Candidate, Requeue};
 use crate::fencing::Fence;
 use crate::io::{ObjectPart, WriteError, Writes};
 use crate::metrics::ActuatorMetrics;
-use crate::state::postponed_removals::PostponedRemovals;
+use crate::state::postponed_removals::{Postponed, PostponedRemovals};
 use crate::stores::{Stores, WatchedKind};
 use crate::termination::is_disrupted;
 use k8s_openapi::api::core::v1::{Node, Taint};
@@ -86,7 +86,7 @@ fn wanted(deps: &PostponedTaints) -> Arc<BTreeSet<NodeName>> {
     let now = deps.clock.timestamp();
     let counts = |at| now.since(at) <= PAUSE || (now.since(at) <= HOLD && is_under_way());
     match deps.postponed.latest() {
-        Some((at, nodes)) if !nodes.is_empty() && counts(at) => nodes,
+        Some(Postponed { at, nodes }) if !nodes.is_empty() && counts(at) => nodes,
         _ => Arc::default(),
     }
 }

@@ -15,7 +15,15 @@ const MAX: usize = 500;
 /// that consolidates names them again.
 #[derive(Debug, Clone, Default)]
 pub struct PostponedRemovals {
-    latest: Arc<Mutex<Option<(Timestamp, Arc<BTreeSet<NodeName>>)>>>,
+    latest: Arc<Mutex<Option<Postponed>>>,
+}
+
+/// The postponed removals of one plan.
+#[derive(Debug, Clone)]
+pub(crate) struct Postponed {
+    /// When the plan was received.
+    pub(crate) at: Timestamp,
+    pub(crate) nodes: Arc<BTreeSet<NodeName>>,
 }
 
 impl PostponedRemovals {
@@ -23,12 +31,12 @@ impl PostponedRemovals {
     pub fn note(&self, plan: &Plan, now: Timestamp) {
         if plan.terminations.iter().any(|one| one.reason == DisruptionReason::Underutilized) {
             let nodes = plan.postponed_removals.iter().take(MAX).cloned().collect();
-            *self.latest.lock() = Some((now, Arc::new(nodes)));
+            *self.latest.lock() = Some(Postponed { at: now, nodes: Arc::new(nodes) });
         }
     }
 
-    /// The latest postponed removals, with the time of their plan.
-    pub(crate) fn latest(&self) -> Option<(Timestamp, Arc<BTreeSet<NodeName>>)> {
+    /// The latest postponed removals.
+    pub(crate) fn latest(&self) -> Option<Postponed> {
         self.latest.lock().clone()
     }
 }
