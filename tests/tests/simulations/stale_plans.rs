@@ -49,7 +49,8 @@ async fn a_heartbeat_outdates_no_plan_and_a_label_does() {
     tokio::time::sleep(MINUTE).await;
     let (before, plan) = (version(&director.world, &first), director.plan(&[], vec![of_empty("r-1", &first)]).await);
     let later = director.plan(&[], vec![of_empty("r-2", &second)]).await;
-    // The actuator removes the taint, since no plan postpones the removal. Neither change outdates a plan.
+    // The taint of an earlier plan, which the actuator cannot remove.
+    director.world.server().faults().always(Matcher::of(Verb::Patch, "nodes"), Effect::internal_error());
     let taint = json!({"key": taint::REMOVAL_POSTPONED, "effect": "PreferNoSchedule"});
     director.world.patch(ResourceId::NODES, &first, json!({"spec": {"taints": [taint]}})).unwrap();
     tokio::time::sleep(6 * MINUTE).await;
