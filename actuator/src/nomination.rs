@@ -296,8 +296,8 @@ fn planned_nodes(deps: &Nominations, now: Timestamp) -> BTreeMap<PodUid, String>
 
 /// Whether the node accepts pods, now or once it is ready.
 fn is_open(node: &Node) -> bool {
-    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
-    node.metadata.deletion_timestamp.is_none() && !taints.iter().any(|it| it.key == taint::DISRUPTED)
+    node.metadata.deletion_timestamp.is_none()
+        && !crate::nodes::taints(node).iter().any(|it| it.key == taint::DISRUPTED)
 }
 
 /// Performs the writes.

@@ -19,6 +19,7 @@ use crate::ledger::handle::LedgerHandle;
 use crate::ledger::{Admission, Outcome as LedgerOutcome, PlanContext, Rejection, Removal, RemovalFacts, Subject};
 use crate::metrics::ActuatorMetrics;
 use crate::metrics::node_claims::disruption_name;
+use crate::nodes::{remove_taint, taints};
 use crate::pods;
 use crate::state::outcomes::Outcomes;
 use crate::state::zonal_shifts::ZonalShifts;
@@ -27,7 +28,7 @@ use crate::termination::{is_disrupted, taint_disrupted};
 use facts::{Obstacle, RemovalView, Surroundings};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use lookup::{claim_of, expected_pods, node_of, surroundings, taints};
+use lookup::{claim_of, expected_pods, node_of, surroundings};
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON, INITIALIZED};
 use plimsoll_api::condition::{self, Moment, Status};
@@ -311,11 +312,7 @@ async fn undo(
     let name = claim.name_any();
     tracing::info!(node_claim = name, cause, "removal undone");
     if let Some(node) = node_of(deps, claim).filter(|node| node.metadata.deletion_timestamp.is_none()) {
-        let untaint = |node: &mut Node| {
-            if let Some(taints) = node.spec.as_mut().and_then(|spec| spec.taints.as_mut()) {
-                taints.retain(|taint| taint.key != taint::DISRUPTED);
-            }
-        };
+        let untaint = |node: &mut Node| remove_taint(node, taint::DISRUPTED);
         deps.writes.update(&*node, ObjectPart::Main, untaint).await?;
     }
     let now = deps.clock.now();

@@ -45,17 +45,13 @@ fn has_label(node: &Node, key: &str) -> bool {
     node.metadata.labels.as_ref().and_then(|labels| labels.get(key)).is_some_and(|value| value == "true")
 }
 
-fn taints(node: &Node) -> &[Taint] {
-    node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
-}
-
 fn is(taint: &Taint, key: &str, effect: &str) -> bool {
     taint.key == key && taint.effect == effect
 }
 
 /// Whether an unregistered Node lacks the taint that keeps pods away.
 pub(super) fn lacks_unregistered_taint(node: &Node) -> bool {
-    !has_label(node, label::REGISTERED) && !taints(node).iter().any(|it| it.key == taint::UNREGISTERED)
+    !has_label(node, label::REGISTERED) && !nodes::taints(node).iter().any(|it| it.key == taint::UNREGISTERED)
 }
 
 /// The Node after registration.
@@ -120,14 +116,14 @@ pub(super) fn missing_prerequisite(node: &Node, claim: &NodeClaim) -> Option<Mis
             .iter()
             .any(|startup_taint| is(taint, &startup_taint.key, TaintEffect::from(startup_taint.effect).as_str()))
     };
-    if let Some(blocking) = taints(node).iter().find(startup) {
+    if let Some(blocking) = nodes::taints(node).iter().find(startup) {
         return Some(MissingPrerequisite::StartupTaint(format!("{}:{}", blocking.key, blocking.effect)));
     }
     let ephemeral = |taint: &&Taint| {
         TaintEffect::parse(&taint.effect)
             .is_some_and(|effect| ModelTaint { key: taint.key.clone(), value: String::new(), effect }.is_ephemeral())
     };
-    if let Some(blocking) = taints(node).iter().find(ephemeral) {
+    if let Some(blocking) = nodes::taints(node).iter().find(ephemeral) {
         return Some(MissingPrerequisite::EphemeralTaint(format!("{}:{}", blocking.key, blocking.effect)));
     }
     let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());

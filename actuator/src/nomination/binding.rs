@@ -180,15 +180,13 @@ fn is_bindable(pod: &Pod) -> bool {
 fn accepts_pods(node: &Node) -> bool {
     let spec = node.spec.as_ref();
     let is_cordoned = spec.and_then(|spec| spec.unschedulable).unwrap_or(false);
-    let taints = spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
-    let is_registered = !taints.iter().any(|it| it.key == taint::UNREGISTERED);
+    let is_registered = !nodes::taints(node).iter().any(|it| it.key == taint::UNREGISTERED);
     is_open(node) && nodes::is_ready(node) && !is_cordoned && is_registered
 }
 
 /// Whether the pod tolerates all taints of the node, startup taints included.
 fn tolerates(pod: &Pod, node: &Node) -> bool {
-    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-    let mut taints = taints.filter(|it| matches!(it.effect.as_str(), "NoSchedule" | "NoExecute"));
+    let mut taints = nodes::taints(node).iter().filter(|it| matches!(it.effect.as_str(), "NoSchedule" | "NoExecute"));
     taints.all(|taint| pods::tolerates(pod, taint))
 }
 

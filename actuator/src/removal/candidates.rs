@@ -1,9 +1,9 @@
 //! The removals to look at, and what a look depends on.
 
 use super::Removals;
-use super::lookup::taints;
 use crate::controller_loop::Candidate;
 use crate::ledger::Removal;
+use crate::nodes::taints;
 use crate::stores::provider_id;
 use crate::termination::is_disrupted;
 use kube::ResourceExt;

@@ -5,17 +5,13 @@ use super::facts::Surroundings;
 use crate::clock::Timestamped;
 use crate::pods;
 use crate::stores::provider_id;
-use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::resources::Resources;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-pub(super) fn taints(node: &Node) -> &[Taint] {
-    node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
-}
 
 /// The Node of a claim.
 pub(super) fn node_of(deps: &Removals, claim: &NodeClaim) -> Option<Arc<Node>> {

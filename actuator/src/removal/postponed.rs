@@ -5,16 +5,16 @@
 //! way (spec: cluster-autoscaler section on soft taints). The taint is a preference and blocks nothing, so nothing
 //! depends on when it is written.
 
-use super::lookup::taints;
 use crate::clock::Timestamped;
 use crate::controller_loop::{self, Candidate, Requeue};
 use crate::fencing::Fence;
 use crate::io::{ObjectPart, WriteError, Writes};
 use crate::metrics::ActuatorMetrics;
+use crate::nodes::{remove_taint, set_taint, taints};
 use crate::state::postponed_removals::{Postponed, PostponedRemovals};
 use crate::stores::{Stores, WatchedKind};
 use crate::termination::is_disrupted;
-use k8s_openapi::api::core::v1::{Node, Taint};
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use plimsoll_model::identity::NodeName;
 use plimsoll_model::names::{annotation, taint};
@@ -66,7 +66,7 @@ fn candidates(deps: &PostponedTaints) -> Vec<Candidate<(Arc<Node>, bool)>> {
     let wanted = wanted(deps);
     let nodes = deps.stores.nodes.state();
     let differs = |node: &Arc<Node>| {
-        let is_wanted = wanted.contains(&NodeName(node.name_any()));
+        let is_wanted = !wanted.is_empty() && wanted.contains(&NodeName(node.name_any()));
         // A node that is being removed keeps what it has.
         let is_leaving = node.metadata.deletion_timestamp.is_some() || is_disrupted(taints(node));
         (!is_leaving && is_postponed(node) != is_wanted).then(|| (Arc::clone(node), is_wanted))
@@ -96,17 +96,9 @@ fn is_postponed(node: &Node) -> bool {
 }
 
 async fn write(deps: PostponedTaints, node: Arc<Node>, wanted: bool) -> Result<Requeue, WriteError> {
-    let change = |node: &mut Node| {
-        let taints = node.spec.get_or_insert_default().taints.get_or_insert_default();
-        taints.retain(|taint| taint.key != taint::REMOVAL_POSTPONED);
-        if wanted {
-            taints.push(Taint {
-                key: taint::REMOVAL_POSTPONED.to_owned(),
-                value: None,
-                effect: EFFECT.to_owned(),
-                time_added: None,
-            });
-        }
+    let change = |node: &mut Node| match wanted {
+        true => set_taint(node, taint::REMOVAL_POSTPONED, EFFECT),
+        false => remove_taint(node, taint::REMOVAL_POSTPONED),
     };
     deps.writes.update(&*node, ObjectPart::Main, change).await?;
     tracing::debug!(node = node.name_any(), wanted, "taint of a postponed removal");

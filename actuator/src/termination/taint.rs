@@ -1,5 +1,6 @@
 //! Taints and labels of a Node that is being removed.
 
+use crate::nodes::{set_taint, taints};
 use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::ResourceExt;
 use plimsoll_model::names::{label, taint};
@@ -15,15 +16,8 @@ pub(super) fn taint_and_exclude(node: &mut Node) {
 
 /// Adds the disruption taint, in place of any with the same key and another effect.
 pub(crate) fn taint_disrupted(node: &mut Node) {
-    let taints = node.spec.get_or_insert_default().taints.get_or_insert_default();
-    if !is_disrupted(taints) {
-        taints.retain(|taint| taint.key != taint::DISRUPTED);
-        taints.push(Taint {
-            key: taint::DISRUPTED.to_owned(),
-            value: None,
-            effect: "NoSchedule".to_owned(),
-            time_added: None,
-        });
+    if !is_disrupted(taints(node)) {
+        set_taint(node, taint::DISRUPTED, "NoSchedule");
     }
 }
 

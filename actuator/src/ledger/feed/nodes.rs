@@ -1,7 +1,7 @@
 //! The facts of a node that plans rest on (safety rule 10). Heartbeats are not among them.
 
 use crate::stores::{Cursor, Delta, Stores};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use plimsoll_model::identity::NodeName;
 use plimsoll_model::names::taint;
 use std::collections::hash_map::DefaultHasher;
@@ -64,8 +64,8 @@ fn facts(node: &Node, pods: &[Arc<Pod>]) -> NodeFacts {
     for (resource, amount) in allocatable.into_iter().flatten() {
         (resource, &amount.0).hash(&mut hasher);
     }
-    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-    let mut taints: Vec<_> = taints.filter(|taint| taint.key != taint::REMOVAL_POSTPONED).collect();
+    let counts = |taint: &&Taint| taint.key != taint::REMOVAL_POSTPONED;
+    let mut taints: Vec<&Taint> = crate::nodes::taints(node).iter().filter(counts).collect();
     taints.sort_by_key(|taint| (&taint.key, &taint.effect));
     for taint in taints {
         (&taint.key, &taint.value, &taint.effect).hash(&mut hasher);

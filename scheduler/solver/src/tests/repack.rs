@@ -119,14 +119,20 @@ fn a_replacement_keeps_min_values_among_what_costs_less() {
     assert_eq!(removed(&cluster.plan()), []);
 }
 
-#[test]
-fn nodes_that_are_to_go_later_take_no_pods() {
+/// Four nodes with one pod each, all of which one smaller node could run.
+fn four_nodes() -> Cluster {
     let mut cluster = Cluster::new();
     for number in 0..4 {
         let name = format!("n{number}");
         cluster.node(&name, "r5.large");
         cluster.bound(&format!("p{number}"), &name, &shape(800, 1));
     }
+    cluster
+}
+
+#[test]
+fn nodes_that_are_to_go_later_take_no_pods() {
+    let mut cluster = four_nodes();
     assert_eq!(removed(&cluster.plan()).len(), 4, "one c5.xlarge is cheaper than any two of them");
     cluster.allow(DisruptionReason::Underutilized, 1);
     let plan = cluster.plan();
@@ -139,12 +145,7 @@ fn nodes_that_are_to_go_later_take_no_pods() {
 
 #[test]
 fn a_node_that_its_budget_does_not_allow_to_remove_at_all_is_not_postponed() {
-    let mut cluster = Cluster::new();
-    for number in 0..4 {
-        let name = format!("n{number}");
-        cluster.node(&name, "r5.large");
-        cluster.bound(&format!("p{number}"), &name, &shape(800, 1));
-    }
+    let mut cluster = four_nodes();
     cluster.allow(DisruptionReason::Underutilized, 0);
     let plan = cluster.plan();
     assert_eq!((removed(&plan), postponed(&plan)), (Vec::new(), Vec::new()));

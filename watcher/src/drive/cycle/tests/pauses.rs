@@ -67,19 +67,24 @@ fn a_replacement_waits_for_the_pause_of_its_removal() {
     assert_eq!(harness.next(&snapshot, 3), Step::Wait(Some(harness.at(10_002))));
 }
 
-#[test]
-fn a_node_whose_removal_pauses_is_kept_until_its_pause_ends() {
-    let mut harness = Harness::new();
-    harness.cycle = Cycle::new(7).with_disruption(true);
-    let removal = |attempt: u32| Termination {
+/// The removal of a node without pods, with another action in each attempt.
+fn removal_of_n(attempt: u32, reason: DisruptionReason) -> Termination {
+    Termination {
         action_id: format!("remove-{attempt}").into(),
         node: "n".into(),
-        reason: DisruptionReason::Empty,
+        reason,
         pods: Vec::new(),
         replaced_by: Vec::new(),
         moved_to: Vec::new(),
         saving: MicroUsdPerHour(1),
-    };
+    }
+}
+
+#[test]
+fn a_node_whose_removal_pauses_is_kept_until_its_pause_ends() {
+    let mut harness = Harness::new();
+    harness.cycle = Cycle::new(7).with_disruption(true);
+    let removal = |attempt| removal_of_n(attempt, DisruptionReason::Empty);
     // The actuator rejects the removal twice; the first rejection is retried at once.
     for attempt in 0..2 {
         let snapshot = harness.snapshot(0, ClusterState::default());
@@ -104,15 +109,7 @@ fn a_node_whose_removal_pauses_is_kept_until_its_pause_ends() {
 fn a_removal_beyond_its_budget_is_planned_again_before_other_removals() {
     let mut harness = Harness::new();
     harness.cycle = Cycle::new(7).with_disruption(true);
-    let removal = |attempt: u32| Termination {
-        action_id: format!("remove-{attempt}").into(),
-        node: "n".into(),
-        reason: DisruptionReason::Underutilized,
-        pods: Vec::new(),
-        replaced_by: Vec::new(),
-        moved_to: Vec::new(),
-        saving: MicroUsdPerHour(1),
-    };
+    let removal = |attempt| removal_of_n(attempt, DisruptionReason::Underutilized);
     let reject = |harness: &mut Harness, attempt: u32, millis: u64| {
         let snapshot = harness.snapshot(millis, ClusterState::default());
         assert_eq!(harness.next(&snapshot, millis), Step::PlanWithDisruption);
