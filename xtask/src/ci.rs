@@ -2,10 +2,11 @@
 //! `image`, which compiles a second profile.
 
 use crate::harness::tools::{self, Tool};
-use crate::{Chore, workspace};
+use crate::{Chore, sim, workspace};
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser as _, ValueEnum};
 use std::io::Write as _;
+use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -26,6 +27,8 @@ const DENY: &str = "cargo deny --locked check --hide-inclusion-graph licenses ba
 /// Permissions of the actuator: cfn-lint, comparison of the Terraform module with the template, moto's CloudFormation.
 const TEMPLATES: &str = "venv=$(tests/ec2/venv.sh) && cd tests/aws && \"$venv/bin/python\" -m unittest";
 const ALERT_RULES: &str = "promtool test rules tests/monitoring/plimsoll.yaml";
+/// About ten minutes on two cores.
+const SEEDS: Range<u64> = 0..500;
 /// As the Dockerfile builds them.
 const RELEASE: &str = "cargo build --release --locked --bins --package plimsoll-watcher --package plimsoll-objects \
                        --package plimsoll-actuator-aws --package plimsoll-cli";
@@ -51,6 +54,8 @@ pub(crate) enum Step {
     Doc,
     /// The test command of README.md.
     Tests,
+    /// Seeds of the swarm simulation.
+    Seeds,
     /// Tests of the AWS adapter and of deploy/aws, and validation of requests against AWS' own model of EC2.
     Aws,
     /// The Helm charts, the manifests that are rendered from them, and the alert rules. Only on request, because the
@@ -64,7 +69,7 @@ pub(crate) enum Step {
 
 impl Step {
     /// The default steps.
-    const DEFAULT: [Self; 5] = [Self::Format, Self::Lints, Self::Tests, Self::Aws, Self::E2e];
+    const DEFAULT: [Self; 6] = [Self::Format, Self::Lints, Self::Tests, Self::Seeds, Self::Aws, Self::E2e];
 
     fn title(self) -> &'static str {
         match self {
@@ -73,6 +78,7 @@ impl Step {
             Self::Lints => "lints",
             Self::Doc => "documentation",
             Self::Tests => "tests",
+            Self::Seeds => "seeds of the simulation",
             Self::Aws => "the adapter to AWS",
             Self::Chart => "charts",
             Self::E2e => "end to end",
@@ -91,6 +97,7 @@ impl Step {
                 let command = test_command(&readme).context("README.md, section Start: no second sh block")?;
                 shell(root, command)
             }
+            Self::Seeds => sim::run(&sim::Args::of_tests(SEEDS)),
             Self::Aws => {
                 shell(root, "cargo test --locked --package plimsoll-actuator-aws")?;
                 with_tools("deploy/aws", &[&tools::PYTHON], || shell(root, TEMPLATES))?;
@@ -192,7 +199,7 @@ fn tell(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::{CHART, END_TO_END, Step, test_command};
-    use crate::{Chore, workspace};
+    use crate::{Chore, sim, workspace};
     use clap::{Parser as _, ValueEnum as _};
 
     #[test]

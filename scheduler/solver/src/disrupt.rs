@@ -3,6 +3,7 @@
 //! Each removal starts from the result of the previous ones, so that the plan is valid as a whole. Budgets,
 //! do-not-disrupt and PodDisruptionBudgets apply to all nodes except expired ones.
 
+pub(crate) mod pod_age;
 pub(crate) mod single_node;
 
 mod allowance;

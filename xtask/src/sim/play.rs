@@ -55,13 +55,13 @@ impl Outcome {
 }
 
 impl Player {
-    /// Builds the simulation in its own profile, which is optimised.
-    pub(super) fn build(timeout: Duration) -> Result<Player> {
+    /// Builds the simulation in this profile, with the features that `cargo test` selects.
+    pub(super) fn build(profile: &str, timeout: Duration) -> Result<Player> {
         let (root, _) = workspace::folders()?;
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let output = Command::new(cargo)
             .current_dir(&root)
-            .args(["test", "--locked", "--profile", "sim", "--package", "plimsoll-tests", "--test", "simulations"])
+            .args(["test", "--locked", "--profile", profile, "--test", "simulations"])
             .args(["--no-run", "--message-format", "json-render-diagnostics"])
             .stderr(Stdio::inherit())
             .output()

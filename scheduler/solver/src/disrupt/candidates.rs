@@ -1,6 +1,6 @@
 //! Nodes that may be removed, with the reasons.
 
-use super::{Removal, Removed};
+use super::{Removal, Removed, pod_age};
 use crate::input::context::SolveContext;
 use crate::place::buffer_pods;
 use crate::place::pod_groups::is_protected;
@@ -11,12 +11,6 @@ use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason, Node, Node
 use plimsoll_model::time::Timestamp;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-
-/// Age from which on moving a pod has its ordinary cost. The cost is inversely proportional to the age, since a pod that
-/// has just been created (also by moving it) is likely to end or to move again soon, and then the saving ends too.
-const SETTLED_AGE_MILLIS: i64 = 48 * 3600 * 1000;
-/// Maximum factor of the eviction cost, at an age of three hours or less.
-const MAX_FACTOR: i64 = 16;
 
 /// A node that may be removed.
 #[derive(Debug)]
@@ -164,11 +158,7 @@ pub(super) fn disturbance(pods: &[&Pod]) -> i64 {
 
 /// Cost of evicting these pods, in thousandths.
 fn evictions(pods: &[&Pod], now: Timestamp) -> i64 {
-    let cost = |pod: &&Pod| {
-        let age = now.0.saturating_sub(pod.created.0).max(1);
-        let factor = (SETTLED_AGE_MILLIS / age).clamp(1, MAX_FACTOR);
-        pod.eviction_cost_milli.max(0).saturating_mul(factor)
-    };
+    let cost = |pod: &&Pod| pod.eviction_cost_milli.max(0).saturating_mul(pod_age::factor(pod, now));
     pods.iter().filter(|pod| !pod.is_virtual()).map(cost).fold(0, i64::saturating_add)
 }
 

@@ -35,3 +35,13 @@ fn a_node_stays_if_its_pods_would_need_another_one() {
 fn a_node_goes_if_its_pods_find_room_in_any_order() {
     assert_eq!(removed(&cluster(0).plan()), [("n1", Underutilized)]);
 }
+
+/// In about half of the orders, the only small pod takes the place of the large one.
+#[test]
+fn a_node_with_young_pods_stays_if_they_find_no_room_in_some_orders() {
+    let mut cluster = cluster(1);
+    assert_eq!(removed(&cluster.plan()), [("n1", Underutilized)], "the pods are old");
+    let now = cluster.snapshot.now;
+    cluster.snapshot.pods.iter_mut().filter(|pod| pod.name == "large").for_each(|pod| pod.created = now);
+    assert_eq!(removed(&cluster.plan()), []);
+}

@@ -2,11 +2,13 @@
 //!
 //! Controllers create a new pod for each evicted one, and kube-scheduler binds it to the node with the highest score
 //! before anything could nominate another node. If a pod then finds no node, the next plan launches one. The removal
-//! has saved nothing, and the same removal may follow again and again.
+//! has saved nothing, and the same removal may follow again and again. Pods that have just been created may be those of
+//! such a removal, so if they are few, a loss counts more the younger they are.
 
 use super::projected::{Replay, Slot};
 use super::run::{self, RunConfig};
 use super::{Inputs, LOOKS, NODES, PODS};
+use crate::disrupt::pod_age;
 use plimsoll_kubesched::ClusterState;
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::index::Id;
@@ -19,10 +21,12 @@ use std::collections::BTreeMap;
 const RUNS: u64 = 8;
 /// Maximum number of pods of removed nodes. Of more pods, a few without a node cost little compared with the saving.
 const MOVED: usize = 100;
+/// Maximum number of pods of removals that may fail in the same way each time: their pods always come in the same order.
+const FEW: usize = 10;
 
-/// A node to keep, if the removals would not save at least half as much as planned: the one whose pods are without a
-/// node most often. `cost` returns the hourly price in micro-USD of the nodes that a plan launches for a cluster, or
-/// `None` if no work is left.
+/// A node to keep, if the removals would not save at least half as much as planned (more if a few young pods move): the
+/// one whose pods are without a node most often. `cost` returns the hourly price in micro-USD of the nodes that a plan
+/// launches for a cluster, or `None` if no work is left.
 pub(crate) fn unprofitable(
     inputs: Inputs<'_>,
     plan: &Plan,
@@ -39,6 +43,9 @@ pub(crate) fn unprofitable(
     let replay = Replay::of_removals(inputs, plan).filter(|replay| replay.looks() <= LOOKS)?;
     let mut state = ClusterState::clone(&replay.state);
     let mut costs: BTreeMap<Vec<Id<PodShape>>, i64> = BTreeMap::new();
+    let now = inputs.snapshot.now;
+    let moved = inputs.snapshot.pods.iter().filter(|pod| sources.len() <= FEW && sources.contains_key(&pod.uid));
+    let factors: BTreeMap<&PodUid, i64> = moved.map(|pod| (&pod.uid, pod_age::factor(pod, now))).collect();
     let mut lost = 0_i64;
     let mut blamed: BTreeMap<&NodeName, usize> = BTreeMap::new();
     for seed in 0..RUNS {
@@ -53,7 +60,8 @@ pub(crate) fn unprofitable(
         let known = costs.get(&shapes).copied();
         let price = known.or_else(|| cost(&replay.bound(&assignment)))?;
         costs.insert(shapes, price);
-        lost = lost.saturating_add(price);
+        let factor = stranded.iter().filter_map(|slot| factors.get(&slot.uid)).max().copied().unwrap_or(1);
+        lost = lost.saturating_add(price.saturating_mul(factor));
         for node in stranded.iter().filter_map(|slot| sources.get(&slot.uid)) {
             *blamed.entry(node).or_default() += 1;
         }
