@@ -239,7 +239,7 @@ mod tests {
         let names = Step::value_variants().iter().map(|step| step.to_possible_value().unwrap().get_name().to_owned());
         assert_eq!(
             names.collect::<Vec<_>>(),
-            ["format", "deny", "lints", "doc", "tests", "aws", "chart", "e2e", "image"]
+            ["format", "deny", "lints", "doc", "tests", "seeds", "aws", "chart", "e2e", "image"]
         );
         assert!(!Step::DEFAULT.contains(&Step::Image), "a second profile is compiled only on request");
         assert!(matches!(Chore::try_parse_from(END_TO_END), Ok(Chore::E2e(_))));
