@@ -199,7 +199,7 @@ fn tell(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::{CHART, END_TO_END, Step, test_command};
-    use crate::{Chore, sim, workspace};
+    use crate::{Chore, workspace};
     use clap::{Parser as _, ValueEnum as _};
 
     #[test]
