@@ -2,8 +2,10 @@
 
 use super::builder::*;
 use crate::{Move, solve_without};
+use plimsoll_model::identity::NodeName;
 use plimsoll_model::plan::PlanOptions;
 use plimsoll_model::snapshot::DisruptionReason::Underutilized;
+use plimsoll_model::snapshot::PodState;
 use std::collections::BTreeMap;
 
 /// The large pod of n1 fits on n2 only, and its small pods fit on n2 and n3. kube-scheduler prefers n2 for each pod, since
@@ -43,5 +45,26 @@ fn a_node_with_young_pods_stays_if_they_find_no_room_in_some_orders() {
     assert_eq!(removed(&cluster.plan()), [("n1", Underutilized)], "the pods are old");
     let now = cluster.snapshot.now;
     cluster.snapshot.pods.iter_mut().filter(|pod| pod.name == "large").for_each(|pod| pod.created = now);
+    assert_eq!(removed(&cluster.plan()), []);
+}
+
+/// The pods of n1 fit on n2 and n3 beside the pod on n2, one on each. kube-scheduler prefers n2 for both. A pod for which
+/// n2 was launched, and which kube-scheduler has not bound yet, then finds no room.
+#[test]
+fn a_node_stays_if_its_pods_would_take_the_place_of_a_pod_that_is_not_bound_yet() {
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.xlarge");
+    for (name, kind, used) in [("n2", "m5.2xlarge", 3800), ("n3", "c5.xlarge", 2500)] {
+        cluster.node(name, kind).do_not_disrupt = true;
+        cluster.bound(&format!("on-{name}"), name, &shape(used, 1));
+    }
+    for name in ["one", "two"] {
+        cluster.bound(name, "n1", &shape(1000, 0));
+    }
+    cluster.bound("waiting", "n2", &shape(2300, 1));
+    assert_eq!(removed(&cluster.plan()), [("n1", Underutilized)], "the pod is bound");
+    let now = cluster.snapshot.now;
+    let waiting = cluster.snapshot.pods.iter_mut().find(|pod| pod.name == "waiting").unwrap();
+    (waiting.state, waiting.created) = (PodState::Reserved(NodeName::from("n2")), now);
     assert_eq!(removed(&cluster.plan()), []);
 }

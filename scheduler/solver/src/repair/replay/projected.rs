@@ -9,7 +9,7 @@ use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::plan::{Launch, Placement, Plan};
 use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::{Node, PodShape, PodState, Snapshot, SnapshotIndex};
+use plimsoll_model::snapshot::{Node, NodeState, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -48,10 +48,13 @@ impl Replay {
         Self::of_pods(inputs, plan, &targets(inputs.snapshot, plan), &BTreeSet::new())
     }
 
-    /// Pods of removed nodes, after the removal. Returns `None` if there are none.
+    /// Pods of removed nodes, after the removal, and pods that kube-scheduler has not bound to their nodes yet. Returns
+    /// `None` if there are none.
     pub(super) fn of_removals(inputs: Inputs<'_>, plan: &Plan) -> Option<Self> {
         let removed = plan.terminations.iter().map(|one| &one.node).collect();
-        Self::of_pods(inputs, plan, &moves(plan), &removed)
+        let mut targets = moves(plan);
+        targets.extend(unbound(inputs.snapshot, &removed));
+        Self::of_pods(inputs, plan, &targets, &removed)
     }
 
     fn of_pods(inputs: Inputs<'_>, plan: &Plan, targets: &Targets, removed: &BTreeSet<&NodeName>) -> Option<Self> {
@@ -139,6 +142,20 @@ fn targets(snapshot: &Snapshot, plan: &Plan) -> Targets {
 fn moves(plan: &Plan) -> Targets {
     let leaving: BTreeSet<&PodUid> = plan.terminations.iter().flat_map(|one| &one.pods).map(|pod| &pod.uid).collect();
     planned_nodes(plan, plan.terminations.iter().flat_map(|one| &one.moved_to), &leaving)
+}
+
+/// Nodes in service for which pods are reserved, except removed ones. kube-scheduler can bind these pods at any moment,
+/// before or after the pods of removed nodes.
+fn unbound(snapshot: &Snapshot, removed: &BTreeSet<&NodeName>) -> Targets {
+    let in_service = |node: &&Node| node.state == NodeState::Initialized && !node.deleting;
+    let nodes: BTreeSet<&NodeName> = snapshot.nodes.iter().filter(in_service).map(|node| &node.name).collect();
+    let reserved = |pod: &Pod| match &pod.state {
+        PodState::Reserved(node) if nodes.contains(node) && !removed.contains(node) && !pod.is_virtual() => {
+            Some((pod.uid.clone(), node.clone()))
+        }
+        _ => None,
+    };
+    snapshot.pods.iter().filter_map(reserved).collect()
 }
 
 /// Nodes of the pods `uids` in `placements` and in the launches of the plan.

@@ -15,7 +15,7 @@ use plimsoll_model::index::Id;
 use plimsoll_model::plan::{Plan, Termination};
 use plimsoll_model::snapshot::{DisruptionReason, PodShape, Snapshot};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Number of runs, each with another order of the pods.
 const RUNS: u64 = 8;
@@ -25,8 +25,9 @@ const MOVED: usize = 100;
 const FEW: usize = 10;
 
 /// A node to keep, if the removals would not save at least half as much as planned (more if a few young pods move): the
-/// one whose pods are without a node most often. `cost` returns the hourly price in micro-USD of the nodes that a plan
-/// launches for a cluster, or `None` if no work is left.
+/// one whose pods are without a node most often. If other pods are, because their place is taken, all removed nodes
+/// count. `cost` returns the hourly price in micro-USD of the nodes that a plan launches for a cluster, or `None` if no
+/// work is left.
 pub(crate) fn unprofitable(
     inputs: Inputs<'_>,
     plan: &Plan,
@@ -44,8 +45,9 @@ pub(crate) fn unprofitable(
     let mut state = ClusterState::clone(&replay.state);
     let mut costs: BTreeMap<Vec<Id<PodShape>>, i64> = BTreeMap::new();
     let now = inputs.snapshot.now;
-    let moved = inputs.snapshot.pods.iter().filter(|pod| sources.len() <= FEW && sources.contains_key(&pod.uid));
-    let factors: BTreeMap<&PodUid, i64> = moved.map(|pod| (&pod.uid, pod_age::factor(pod, now))).collect();
+    let uids: BTreeSet<&PodUid> = replay.slots.iter().map(|slot| &slot.uid).collect();
+    let coming = inputs.snapshot.pods.iter().filter(|pod| sources.len() <= FEW && uids.contains(&pod.uid));
+    let factors: BTreeMap<&PodUid, i64> = coming.map(|pod| (&pod.uid, pod_age::factor(pod, now))).collect();
     let mut lost = 0_i64;
     let mut blamed: BTreeMap<&NodeName, usize> = BTreeMap::new();
     for seed in 0..RUNS {
@@ -62,9 +64,11 @@ pub(crate) fn unprofitable(
         costs.insert(shapes, price);
         let factor = stranded.iter().filter_map(|slot| factors.get(&slot.uid)).max().copied().unwrap_or(1);
         lost = lost.saturating_add(price.saturating_mul(factor));
-        for node in stranded.iter().filter_map(|slot| sources.get(&slot.uid)) {
-            *blamed.entry(node).or_default() += 1;
+        let mut causes: Vec<&NodeName> = stranded.iter().filter_map(|slot| sources.get(&slot.uid).copied()).collect();
+        if causes.is_empty() {
+            causes.extend(consolidated().map(|one| &one.node));
         }
+        causes.into_iter().for_each(|node| *blamed.entry(node).or_default() += 1);
     }
     let saving: i64 = consolidated().map(|one| one.saving.0).sum();
     let runs = i64::try_from(RUNS).unwrap_or(i64::MAX);
