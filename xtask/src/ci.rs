@@ -2,11 +2,10 @@
 //! `image`, which compiles a second profile.
 
 use crate::harness::tools::{self, Tool};
-use crate::{Chore, sim, workspace};
+use crate::{Chore, workspace};
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser as _, ValueEnum};
 use std::io::Write as _;
-use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -15,6 +14,8 @@ use std::time::Instant;
 /// results are reported.
 const END_TO_END: [&str; 4] = ["xtask", "e2e", "--again", "1"];
 const CHART: [&str; 2] = ["xtask", "chart"];
+/// With the program that the step `tests` has compiled. About 22 minutes of CPU time.
+const SEEDS: [&str; 6] = ["xtask", "sim", "--seeds", "0..500", "--profile", "dev"];
 /// Without actuator/aws, because the lints would compile the EC2 SDK a second time. With the Criterion benches, which
 /// nothing else compiles.
 const LINTS: &str = "cargo clippy --locked --all-targets --features plimsoll-measure/parts -- -D warnings";
@@ -27,8 +28,6 @@ const DENY: &str = "cargo deny --locked check --hide-inclusion-graph licenses ba
 /// Permissions of the actuator: cfn-lint, comparison of the Terraform module with the template, moto's CloudFormation.
 const TEMPLATES: &str = "venv=$(tests/ec2/venv.sh) && cd tests/aws && \"$venv/bin/python\" -m unittest";
 const ALERT_RULES: &str = "promtool test rules tests/monitoring/plimsoll.yaml";
-/// About ten minutes on two cores.
-const SEEDS: Range<u64> = 0..500;
 /// As the Dockerfile builds them.
 const RELEASE: &str = "cargo build --release --locked --bins --package plimsoll-watcher --package plimsoll-objects \
                        --package plimsoll-actuator-aws --package plimsoll-cli";
@@ -97,7 +96,7 @@ impl Step {
                 let command = test_command(&readme).context("README.md, section Start: no second sh block")?;
                 shell(root, command)
             }
-            Self::Seeds => sim::run(&sim::Args::of_tests(SEEDS)),
+            Self::Seeds => seeds(),
             Self::Aws => {
                 shell(root, "cargo test --locked --package plimsoll-actuator-aws")?;
                 with_tools("deploy/aws", &[&tools::PYTHON], || shell(root, TEMPLATES))?;
@@ -173,6 +172,13 @@ fn charts() -> Result<()> {
     }
 }
 
+fn seeds() -> Result<()> {
+    match Chore::try_parse_from(SEEDS)? {
+        Chore::Sim(args) => crate::sim::run(&args),
+        other => bail!("{SEEDS:?} is {other:?}"),
+    }
+}
+
 fn end_to_end() -> Result<()> {
     match Chore::try_parse_from(END_TO_END)? {
         Chore::E2e(args) => crate::e2e::run(args),
@@ -198,7 +204,7 @@ fn tell(text: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::{CHART, END_TO_END, Step, test_command};
+    use super::{CHART, END_TO_END, SEEDS, Step, test_command};
     use crate::{Chore, workspace};
     use clap::{Parser as _, ValueEnum as _};
 
@@ -244,6 +250,7 @@ mod tests {
         assert!(!Step::DEFAULT.contains(&Step::Image), "a second profile is compiled only on request");
         assert!(matches!(Chore::try_parse_from(END_TO_END), Ok(Chore::E2e(_))));
         assert!(matches!(Chore::try_parse_from(CHART), Ok(Chore::Chart(_))));
+        assert!(matches!(Chore::try_parse_from(SEEDS), Ok(Chore::Sim(_))));
         assert!(matches!(Chore::try_parse_from(["xtask", "ci", "format", "lints"]), Ok(Chore::Ci(_))));
     }
 }

@@ -26,9 +26,6 @@ Examples:
   cargo xtask sim --seeds 42..43             one seed again, with the failure and the faults that it needs
   cargo xtask sim --enumerate --flow launch  every write of a launch, with each fault";
 
-/// Profile of `cargo test`.
-const TEST_PROFILE: &str = "dev";
-const TIMEOUT_SECONDS: u64 = 120;
 /// Number of seeds between progress lines.
 const TELL_EVERY: usize = 50;
 
@@ -54,31 +51,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
     /// Seconds after which a seed counts as hanging. A normal seed takes three.
-    #[arg(long, default_value_t = TIMEOUT_SECONDS, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 120, value_name = "SECONDS")]
     timeout: u64,
     /// Build profile. `dev` is less optimised, but `cargo test` has compiled most of it already.
-    #[arg(long, default_value = "sim", value_parser = ["sim", TEST_PROFILE])]
+    #[arg(long, default_value = "sim", value_parser = ["sim", "dev"])]
     profile: String,
     /// Do not reduce the faults of seeds that fail.
     #[arg(long)]
     no_reduce: bool,
-}
-
-impl Args {
-    /// These seeds, with the program that `cargo test` has compiled.
-    pub(crate) fn of_tests(seeds: Range<u64>) -> Self {
-        Self {
-            seeds: Some(seeds),
-            enumerate: false,
-            flow: Vec::new(),
-            one_in: NonZeroUsize::MIN,
-            skip: 0,
-            jobs: None,
-            timeout: TIMEOUT_SECONDS,
-            profile: TEST_PROFILE.to_owned(),
-            no_reduce: false,
-        }
-    }
 }
 
 fn range(text: &str) -> Result<Range<u64>, String> {
