@@ -48,8 +48,8 @@ fn a_node_with_young_pods_stays_if_they_find_no_room_in_some_orders() {
     assert_eq!(removed(&cluster.plan()), []);
 }
 
-/// The pods of n1 fit on n2 and n3 beside the pod on n2, one on each. kube-scheduler prefers n2 for both. A pod for which
-/// n2 was launched, and which kube-scheduler has not bound yet, then finds no room.
+/// The pods of n1 fit on n2 and n3 beside the pod on n2, one on each. kube-scheduler prefers n2 for both. A pod for
+/// which n2 was launched, and which kube-scheduler has not bound yet, then finds no room.
 #[test]
 fn a_node_stays_if_its_pods_would_take_the_place_of_a_pod_that_is_not_bound_yet() {
     let mut cluster = Cluster::new();

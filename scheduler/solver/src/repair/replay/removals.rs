@@ -15,13 +15,14 @@ use plimsoll_model::index::Id;
 use plimsoll_model::plan::{Plan, Termination};
 use plimsoll_model::snapshot::{DisruptionReason, PodShape, Snapshot};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Number of runs, each with another order of the pods.
 const RUNS: u64 = 8;
 /// Maximum number of pods of removed nodes. Of more pods, a few without a node cost little compared with the saving.
 const MOVED: usize = 100;
-/// Maximum number of pods of removals that may fail in the same way each time: their pods always come in the same order.
+/// Maximum number of pods of removals that may fail in the same way each time: so few pods always come in the same
+/// order.
 const FEW: usize = 10;
 
 /// A node to keep, if the removals would not save at least half as much as planned (more if a few young pods move): the
@@ -45,9 +46,8 @@ pub(crate) fn unprofitable(
     let mut state = ClusterState::clone(&replay.state);
     let mut costs: BTreeMap<Vec<Id<PodShape>>, i64> = BTreeMap::new();
     let now = inputs.snapshot.now;
-    let uids: BTreeSet<&PodUid> = replay.slots.iter().map(|slot| &slot.uid).collect();
-    let coming = inputs.snapshot.pods.iter().filter(|pod| sources.len() <= FEW && uids.contains(&pod.uid));
-    let factors: BTreeMap<&PodUid, i64> = coming.map(|pod| (&pod.uid, pod_age::factor(pod, now))).collect();
+    let pods = inputs.snapshot.pods.iter().filter(|_| sources.len() <= FEW);
+    let factors: BTreeMap<&PodUid, i64> = pods.map(|pod| (&pod.uid, pod_age::factor(pod, now))).collect();
     let mut lost = 0_i64;
     let mut blamed: BTreeMap<&NodeName, usize> = BTreeMap::new();
     for seed in 0..RUNS {
