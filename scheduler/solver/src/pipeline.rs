@@ -144,9 +144,10 @@ fn place<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'
     loop {
         let mut state = start.clone();
         state.even = large;
-        let placed = multi_start::place(context, &mut state, wanted.to_vec());
+        let mut placed = multi_start::place(context, &mut state, wanted.to_vec());
         let uneven = topology::uneven(context, &start.counts, &placed);
         if uneven.is_empty() || round == retries::FEW {
+            topology::restrict(context, &start.counts, &mut placed);
             return (state, placed);
         }
         context.tighten(uneven);

@@ -18,9 +18,8 @@ pub(crate) use domain_tuples::{Alike, DomainTuples, eligible, only};
 pub(crate) use explain::{explain, open_nodes};
 pub(crate) use groups::{Group, GroupKind, constraints};
 pub(crate) use place_assigned::place;
-pub(crate) use uneven::uneven;
+pub(crate) use uneven::{restrict, uneven};
 
-use crate::input::context::tolerated;
 use crate::input::intern::Bits;
 use crate::input::offerings::PoolView;
 use crate::input::solve_index::ShapeData;
@@ -172,13 +171,8 @@ impl Rules {
             if nodes.is_all() {
                 continue;
             }
-            let passing: Vec<Bits<Offering>> = pools
-                .iter()
-                .map(|pool| match &nodes.tolerations {
-                    Some(own) if !tolerated(&pool.pool.taints, own, true) => Bits::none(pool.offerings.len()),
-                    _ => pool.any_of(&pool.alternatives(&nodes.shape())),
-                })
-                .collect();
+            let passing: Vec<Bits<Offering>> =
+                pools.iter().map(|pool| pool.any_of(&nodes.alternatives(pool))).collect();
             for index in members[number].iter().copied() {
                 if self.shapes[relaxation.base(index)].owns.contains(&number) {
                     continue;

@@ -1,10 +1,11 @@
 //! Spreads that count pods which they do not bind, and pods with both affinity and spread.
 
 use super::builder::*;
+use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;
 use plimsoll_model::requirements::Operator;
 use plimsoll_model::snapshot::TopologySpread;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Pods of `name` by the zone of their launch. Each launch must have one zone.
 fn zones(plan: &plimsoll_model::plan::Plan, name: &str) -> BTreeMap<String, usize> {
@@ -43,6 +44,35 @@ fn pods_that_a_spread_counts_stay_free_where_that_does_no_harm() {
     assert!(plan.unschedulable.is_empty());
     // One node for all pods, since nine pods in one zone are not too many.
     assert_eq!(plan.launches.len(), 1);
+}
+
+#[test]
+fn a_spread_holds_whether_or_not_it_counts_the_nodes_of_other_pods() {
+    // The spread counts only nodes of family r5. The other pods of this label run on any family.
+    let family = |family| requirement("karpenter.k8s.aws/instance-family", Operator::In, &[family]);
+    let plain = app("web", 7000);
+    let mut even = app("web", 300);
+    even.required_node_affinity = vec![term(&[family("r5")])];
+    even.topology_spread = vec![spread(label::CAPACITY_TYPE, 1)];
+    for others in 1..4 {
+        let mut cluster = Cluster::new();
+        cluster.pool().requirements[1].values.push("spot".into());
+        let plan = cluster.pending("plain", others, &plain).pending("even", 4, &even).plan();
+        assert!(plan.unschedulable.is_empty());
+        // Counted pods by capacity type: those that are certain, and those that may be counted.
+        let (mut sure, mut maybe) = (BTreeMap::new(), BTreeMap::new());
+        for launch in &plan.launches {
+            let counted = launch.offerings.iter().filter(|one| one.instance_type.starts_with("r5."));
+            let domains: BTreeSet<CapacityType> = counted.clone().map(|one| one.capacity_type).collect();
+            let always = counted.count() == launch.offerings.len() && domains.len() == 1;
+            let tally = if always { &mut sure } else { &mut maybe };
+            domains.into_iter().for_each(|domain| *tally.entry(domain).or_insert(0) += launch.pods.len());
+        }
+        let of = |tally: &BTreeMap<CapacityType, usize>, domain| tally.get(&domain).copied().unwrap_or(0);
+        for (a, b) in [(CapacityType::Spot, CapacityType::OnDemand), (CapacityType::OnDemand, CapacityType::Spot)] {
+            assert!(of(&sure, a) + of(&maybe, a) <= of(&sure, b) + 1, "{others}: {:#?}", plan.launches);
+        }
+    }
 }
 
 #[test]

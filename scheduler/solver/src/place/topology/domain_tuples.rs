@@ -1,7 +1,7 @@
 //! Domain tuples: the combinations of domains in which pods of a shape can run.
 
 use super::{Group, GroupKind};
-use crate::input::context::{Admission, Column, SolveContext, tolerated};
+use crate::input::context::{Admission, Column, SolveContext};
 use crate::input::intern::Bits;
 use crate::input::pool_requirements::equals;
 use crate::place::pod_groups::Only;
@@ -247,10 +247,7 @@ pub(crate) fn eligible(context: &SolveContext<'_>, group: Id<Group>) -> BTreeSet
     let GroupKind::TopologySpread { nodes, .. } = &group.kind else { return BTreeSet::new() };
     let mut domains = BTreeSet::new();
     for pool in &context.pools {
-        if nodes.tolerations.as_ref().is_some_and(|own| !tolerated(&pool.pool.taints, own, true)) {
-            continue;
-        }
-        for mut one in pool.alternatives(&nodes.shape()) {
+        for mut one in nodes.alternatives(pool) {
             one.offerings.keep(&pool.allowed);
             one.offerings.keep(&pool.offered);
             let by_value = pool.by_value(&group.key);

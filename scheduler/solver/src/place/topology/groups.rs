@@ -1,6 +1,7 @@
 //! Inter-pod constraints, deduplicated across shapes.
 
 use crate::input::context::tolerated;
+use crate::input::offerings::{Alternative, PoolView};
 use crate::input::pool_requirements::lookup;
 use plimsoll_model::names::label;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator, selects_node};
@@ -25,7 +26,7 @@ pub(crate) struct NodeFilter {
     selector: BTreeMap<String, String>,
     terms: Vec<NodeSelectorTerm>,
     /// Set if `nodeTaintsPolicy` is `Honor`: only nodes whose taints these tolerate count.
-    pub(super) tolerations: Option<Vec<Toleration>>,
+    tolerations: Option<Vec<Toleration>>,
 }
 
 impl NodeFilter {
@@ -34,13 +35,17 @@ impl NodeFilter {
         self.selector.is_empty() && self.terms.is_empty() && self.tolerations.is_none()
     }
 
-    /// A shape that selects the same nodes, taints aside.
-    pub(super) fn shape(&self) -> PodShape {
-        PodShape {
+    /// Offerings of the pool whose nodes pass the filter.
+    pub(super) fn alternatives(&self, pool: &PoolView<'_>) -> Vec<Alternative> {
+        if self.tolerations.as_ref().is_some_and(|own| !tolerated(&pool.pool.taints, own, true)) {
+            return Vec::new();
+        }
+        // A shape that selects the same nodes, taints aside.
+        pool.alternatives(&PodShape {
             node_selector: self.selector.clone(),
             required_node_affinity: self.terms.clone(),
             ..PodShape::default()
-        }
+        })
     }
 
     pub(super) fn passes(&self, node: &Node) -> bool {
