@@ -76,8 +76,8 @@ pub(crate) fn restrict(context: &SolveContext<'_>, before: &Counts, placed: &mut
             continue;
         }
         for (draft, counted) in placed.launches.iter_mut().zip(counted).filter(|(_, counted)| sometimes(counted)) {
-            let shapes = draft.pod_groups.iter().map(|pod_group| context.relaxation.base(pod_group.shape));
-            let has_member = shapes.into_iter().any(|shape| topology.shapes[shape].matches.contains(&group));
+            let mut shapes = draft.pod_groups.iter().map(|pod_group| context.relaxation.base(pod_group.shape));
+            let has_member = shapes.any(|shape| topology.shapes[shape].matches.contains(&group));
             if let Some((offerings, custom)) = counted.restriction.filter(|_| has_member) {
                 draft.restrict(context, &offerings, custom);
             }
@@ -188,10 +188,10 @@ impl Draft<'_> {
 
     /// Keeps only `offerings`, with these custom labels, unless `minValues` of the pool needs further offerings.
     fn restrict(&mut self, context: &SolveContext<'_>, offerings: &Bits<Offering>, custom: Narrowed) {
-        let listed = Bits::of(context.pools[self.pool].offerings.len(), |one| {
-            offerings.has(one) && self.offerings.contains(&one)
-        });
-        let Some(left) = launch::acceptable(&context.pools[self.pool], &listed) else { return };
+        let view = &context.pools[self.pool];
+        let mut listed = Bits::none(view.offerings.len());
+        self.offerings.iter().filter(|one| offerings.has(**one)).for_each(|one| listed.insert(*one));
+        let Some(left) = launch::acceptable(view, &listed) else { return };
         (self.offerings, self.custom) = (left, custom);
         if let Some(spare) = &self.spare {
             let mut accept = spare.accept.clone();
