@@ -11,6 +11,7 @@ const FILE_LINES_MAX: usize = 400;
 
 /// Allowed dependencies between Plimsoll's crates, including tests. A crate that is missing here fails the test.
 const ARROWS: &[(&str, &[&str])] = &[
+    ("workspace-hack", &[]),
     ("model", &[]),
     ("proto", &["model"]),
     ("api", &["model"]),
@@ -127,13 +128,15 @@ fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn rooms_depend_only_inward() {
+fn crates_depend_only_inward() {
     let arrows: BTreeMap<_, _> = ARROWS.iter().copied().collect();
     for member in members() {
         let allowed = arrows.get(member.as_str()).unwrap_or_else(|| panic!("{member}: say what it may depend on"));
         for dependency in dependencies(&member) {
-            let Some(room) = dependency.strip_prefix("plimsoll-") else { continue };
-            assert!(allowed.contains(&room), "{member} may not depend on {room}");
+            let Some(name) = dependency.strip_prefix("plimsoll-") else { continue };
+            // It has no code.
+            let is_allowed = name == "workspace-hack" || allowed.contains(&name);
+            assert!(is_allowed, "{member} may not depend on {name}");
         }
     }
 }
@@ -158,7 +161,7 @@ fn the_scheduler_knows_no_kubernetes() {
 }
 
 #[test]
-fn pure_rooms_do_no_io() {
+fn pure_crates_do_no_io() {
     let io = ["tokio", "tonic", "kube", "tracing", "axum", "hyper", "reqwest", "rand"];
     for member in ["model", "catalog", "snapshot", "manifests", "invariants", "kubesched", "scheduler/solver"] {
         let manifest = manifest(&root().join(member));
@@ -169,7 +172,7 @@ fn pure_rooms_do_no_io() {
 }
 
 #[test]
-fn every_room_takes_the_workspace_lints() {
+fn every_crate_takes_the_workspace_lints() {
     for member in members() {
         let manifest = manifest(&root().join(&member));
         let inherited = manifest.get("lints").and_then(|lints| lints.get("workspace")).and_then(toml::Value::as_bool);
