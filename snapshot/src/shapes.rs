@@ -93,7 +93,7 @@ impl<'objects> Shapes<'objects> {
 
     /// Adds the shape of `template` and returns it with its id. Volumes are not resolved for pods that cannot leave their node.
     pub(crate) fn add(&mut self, template: &Template<'_>, binding: NodeBinding) -> Result<Arc<PodShape>, Fault> {
-        let mut shape = self.shape(template)?;
+        let mut shape = self.shape(template, binding)?;
         if binding != NodeBinding::Pinned {
             shape.volumes = self.volumes.of(template, binding == NodeBinding::Movable)?;
         }
@@ -128,10 +128,12 @@ impl<'objects> Shapes<'objects> {
         self.used.into_values().map(Arc::unwrap_or_clone).collect()
     }
 
-    fn shape(&self, template: &Template<'_>) -> Result<PodShape, Fault> {
+    fn shape(&self, template: &Template<'_>, binding: NodeBinding) -> Result<PodShape, Fault> {
         let spec = template.spec;
         let affinity = spec.affinity.as_ref();
-        let node_affinity = affinity.and_then(|affinity| affinity.node_affinity.as_ref());
+        // That of a DaemonSet's pod names the node, so that each of its pods would have a shape of its own.
+        let node_affinity =
+            affinity.and_then(|affinity| affinity.node_affinity.as_ref()).filter(|_| binding != NodeBinding::Pinned);
         Ok(PodShape {
             id: ShapeId::default(),
             namespace: template.namespace.to_owned(),

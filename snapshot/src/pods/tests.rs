@@ -68,6 +68,33 @@ fn only_unschedulable_pods_are_pending_in_a_cluster() {
     }
 }
 
+/// The DaemonSet controller binds its pods with an affinity to the name of their node.
+#[test]
+fn pods_of_a_daemon_set_share_their_shape() {
+    let of_node = |node: &str| {
+        let pod = pod(|pod| {
+            pod["metadata"]["uid"] = json!(node);
+            pod["metadata"]["ownerReferences"] =
+                json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "x"}]);
+            pod["spec"]["nodeName"] = json!(node);
+            pod["spec"]["affinity"] = json!({
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]}},
+                "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "noisy"}}}]},
+            });
+        });
+        Arc::new(serde_json::from_value(pod).unwrap())
+    };
+    let node = |name: &str| serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+    let objects =
+        Objects { pods: vec![of_node("n1"), of_node("n2")], nodes: vec![node("n1"), node("n2")], ..Objects::default() };
+    let (snapshot, problems) = crate::build(&objects, &Extra::default());
+    assert_eq!((snapshot.pods.len(), snapshot.shapes.len(), problems.len()), (2, 1, 0));
+    // The anti-affinity keeps other pods away.
+    assert_eq!(snapshot.shapes[0].pod_affinity.len(), 1);
+}
+
 #[test]
 fn in_files_every_unbound_pod_is_pending() {
     let without_conditions = pod(|pod| pod["status"] = json!({}));

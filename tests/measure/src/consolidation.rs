@@ -4,7 +4,7 @@ mod cluster;
 mod figures;
 
 use crate::figures::peak_mib;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use cluster::{Cluster, Landing};
 use plimsoll_model::plan::{Plan, PlanOptions};
 use plimsoll_solver::Move;
@@ -17,40 +17,44 @@ use std::time::Instant;
 /// Maximum number of rounds, far more than a cluster of thousands of nodes with budgets of 10 % needs.
 const ROUNDS: usize = 400;
 
-/// Consolidates the generated cluster that `arguments` describe.
-pub(crate) fn asked(arguments: &[String]) -> Result<Value> {
-    let mut options = Underused { nodes: 50, budget: 100, pools: 1, ..Underused::default() };
-    let (mut seed, mut trace, mut without) = (1, false, Vec::new());
-    let mut landing = Landing::Planned;
-    let mut rest = arguments.iter();
-    while let Some(name) = rest.next() {
-        if name == "--trace" {
-            trace = true;
-            continue;
-        }
-        if name == "--kube-scheduler-landing" {
-            landing = Landing::KubeScheduler;
-            continue;
-        }
-        if name == "--without" {
-            let name = rest.next().context("--without needs the name of a move")?;
-            without.push(name.parse::<Move>().map_err(anyhow::Error::msg)?);
-            continue;
-        }
-        let value: usize =
-            rest.next().and_then(|it| it.parse().ok()).with_context(|| format!("{name} needs a number"))?;
-        match name.as_str() {
-            "--seed" => seed = u64::try_from(value)?,
-            "--nodes" => options.nodes = value,
-            "--protected" => options.protected = value,
-            "--spot" => options.spot = value,
-            "--budget" => options.budget = value,
-            "--pools" => options.pools = value,
-            _ => bail!("{name}: not an option of consolidate"),
-        }
-    }
-    let cluster = Cluster::new(&underused(seed, options), landing)?;
-    measure(cluster, &without, trace)
+/// Consolidate a generated cluster until a plan removes nothing.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Seed of the cluster.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Nodes.
+    #[arg(long, default_value_t = 50)]
+    nodes: usize,
+    /// Nodes with a pod that must not be disrupted, in percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0)]
+    protected: usize,
+    /// Spot nodes, in percent. The pool then allows both capacity types.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0)]
+    spot: usize,
+    /// Nodes that the pools' budgets allow to be disrupted at the same time, in percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 100)]
+    budget: usize,
+    /// NodePools of the same weight.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pools: usize,
+    /// Bind the pods of removed nodes where kube-scheduler would, not on their planned nodes.
+    #[arg(long)]
+    kube_scheduler_landing: bool,
+    /// Plan without this move of the planner; may be repeated.
+    #[arg(long, value_name = "MOVE")]
+    without: Vec<Move>,
+    /// Print one line on stderr for each round.
+    #[arg(long)]
+    trace: bool,
+}
+
+/// Consolidates a generated cluster.
+pub(crate) fn run(args: &Args) -> Result<Value> {
+    let Args { seed, nodes, protected, spot, budget, pools, .. } = *args;
+    let landing = if args.kube_scheduler_landing { Landing::KubeScheduler } else { Landing::Planned };
+    let cluster = Cluster::new(&underused(seed, Underused { nodes, protected, spot, budget, pools }), landing)?;
+    measure(cluster, &args.without, args.trace)
 }
 
 /// Consolidates a cluster without some moves. With `trace`, one line on stderr for each round.

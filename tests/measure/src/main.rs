@@ -1,20 +1,4 @@
-//! Measures the scheduler on snapshots from `cargo xtask bench`. A folder contains `snapshot.json` and `catalogs.json`
-//! in the format of the model. Prints one line of JSON for each.
-//!
-//! - `plimsoll-measure [--repeat N] FOLDER...`: plans without earlier state. With one folder, the peak memory of the
-//!   process is that of one plan, including its input.
-//! - `plimsoll-measure warm [--steps N] FOLDER`: adds one pod per step in a session.
-//! - `plimsoll-measure wire [--no-disruption] FOLDER`: a session over gRPC on loopback with a scheduler in its own
-//!   process.
-//! - `plimsoll-measure consolidate [--seed N] [--nodes N] [--protected %] [--spot %] [--budget %] [--pools N]
-//!   [--kube-scheduler-landing] [--without MOVE] [--trace]`: consolidates a generated cluster until a plan removes
-//!   nothing.
-//! - `plimsoll-measure month [--seed N] [--days N] [--pods N]`: simulates services that follow the time of day, and jobs.
-//!   With `--record-to FOLDER`, records the plans as the watcher does; with `--write FOLDER`, writes the workload for other
-//!   programs instead.
-//! - `plimsoll-measure land`: reads clusters from stdin, one JSON object per line, and prints where kube-scheduler would
-//!   bind their pending pods.
-//! - `plimsoll-measure serve`: runs this scheduler; it prints its address and ends with its stdin.
+//! Measures the scheduler, for `cargo xtask bench`. Prints one line of JSON for each measurement.
 
 mod client;
 mod consolidation;
@@ -26,7 +10,8 @@ mod recorder;
 mod server;
 mod warm;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::snapshot::Snapshot;
@@ -35,76 +20,84 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Write as _};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-const USAGE: &str = "usage: plimsoll-measure [warm | wire | consolidate | month | land | serve] [--repeat N] [--steps N] [--no-disruption] FOLDER...";
-
-/// Default number of deltas in a warm session.
-const STEPS: usize = 200;
-
-/// Measures what its arguments describe, without a folder.
-type Generated = fn(&[String]) -> Result<Value>;
-
-/// Parsed arguments.
+/// Measure the scheduler.
+///
+/// Each measurement prints one line of JSON. A FOLDER contains `snapshot.json` and `catalogs.json` in the format of the
+/// model; `cargo xtask bench` writes such folders.
+#[derive(Parser, Debug)]
+#[command(name = "plimsoll-measure", after_help = EXAMPLES)]
 struct Arguments {
-    mode: String,
-    repeat: usize,
-    steps: usize,
-    disruption: bool,
-    folders: Vec<PathBuf>,
+    #[command(subcommand)]
+    measurement: Measurement,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll-measure solve --repeat 5 FOLDER
+  plimsoll-measure consolidate --seed 1 --nodes 50 --spot 50 --kube-scheduler-landing --trace
+  plimsoll-measure month --seed 1 --days 2 --pods 1000 --record-to recording";
+
+#[derive(Subcommand, Debug)]
+enum Measurement {
+    /// Plan without earlier state.
+    ///
+    /// With one folder, the peak memory of the process is that of one plan, including its input.
+    Solve {
+        /// Plans of each folder.
+        #[arg(long, value_name = "N", default_value = "1")]
+        repeat: NonZeroUsize,
+        #[arg(required = true, value_name = "FOLDER")]
+        folders: Vec<PathBuf>,
+    },
+    /// Add one pod per step in a session.
+    Warm {
+        /// Steps of each series.
+        #[arg(long, value_name = "N", default_value = "200")]
+        steps: NonZeroUsize,
+        #[arg(required = true, value_name = "FOLDER")]
+        folders: Vec<PathBuf>,
+    },
+    /// Plan in a session over gRPC on loopback, with a scheduler in its own process.
+    Wire {
+        /// Plan no removals.
+        #[arg(long)]
+        no_disruption: bool,
+        #[arg(required = true, value_name = "FOLDER")]
+        folders: Vec<PathBuf>,
+    },
+    Consolidate(consolidation::Args),
+    Month(month::Args),
+    /// Print where kube-scheduler would bind the pending pods of clusters.
+    ///
+    /// Reads the clusters from stdin, one JSON object per line.
+    Land,
+    /// Run this scheduler. Prints its address and ends with its stdin.
+    Serve,
 }
 
 fn main() -> Result<()> {
-    let mut rest = std::env::args_os().skip(1);
-    let mode = rest.next();
-    let asked: Option<Generated> = match mode.as_ref().and_then(|mode| mode.to_str()) {
-        Some("consolidate") => Some(consolidation::asked),
-        Some("month") => Some(month::asked),
-        _ => None,
-    };
-    if let Some(asked) = asked {
-        let rest: Vec<String> = rest.map(|argument| argument.to_string_lossy().into_owned()).collect();
-        return print(&asked(&rest)?);
+    match Arguments::parse().measurement {
+        Measurement::Solve { repeat, folders } => each(&folders, |folder| plan::measure(folder, repeat.get())),
+        Measurement::Warm { steps, folders } => each(&folders, |folder| warm::measure(folder, steps.get())),
+        Measurement::Wire { no_disruption, folders } => {
+            each(&folders, |folder| client::measure(folder, !no_disruption))
+        }
+        Measurement::Consolidate(args) => print(&consolidation::run(&args)?),
+        Measurement::Month(args) => print(&month::run(&args)?),
+        Measurement::Land => landing::serve(),
+        Measurement::Serve => server::serve(),
     }
-    let Arguments { mode, repeat, steps, disruption, folders } = arguments()?;
-    match mode.as_str() {
-        "serve" => return server::serve(),
-        "land" => return landing::serve(),
-        _ => {}
-    }
-    if folders.is_empty() {
-        bail!(USAGE);
-    }
-    for folder in &folders {
-        let result = match mode.as_str() {
-            "warm" => warm::measure(folder, steps),
-            "wire" => client::measure(folder, disruption),
-            _ => plan::measure(folder, repeat),
-        };
-        print(&result.with_context(|| format!("measuring {}", folder.display()))?)?;
-    }
-    Ok(())
 }
 
-fn arguments() -> Result<Arguments> {
-    let mut all = Arguments { mode: String::new(), repeat: 1, steps: STEPS, disruption: true, folders: Vec::new() };
-    let mut rest = std::env::args_os().skip(1).peekable();
-    if let Some(mode) =
-        rest.peek().and_then(|it| it.to_str()).filter(|it| ["warm", "wire", "land", "serve"].contains(it))
-    {
-        all.mode = mode.to_owned();
-        rest.next();
+/// Measures and prints one folder after the other.
+fn each(folders: &[PathBuf], measure: impl Fn(&Path) -> Result<Value>) -> Result<()> {
+    for folder in folders {
+        print(&measure(folder).with_context(|| format!("measuring {}", folder.display()))?)?;
     }
-    while let Some(argument) = rest.next() {
-        let mut count = || rest.next().and_then(|it| it.to_str()?.parse().ok()).filter(|it| *it > 0);
-        match argument.to_str() {
-            Some("--repeat") => all.repeat = count().context("--repeat needs a count")?,
-            Some("--steps") => all.steps = count().context("--steps needs a count")?,
-            Some("--no-disruption") => all.disruption = false,
-            _ => all.folders.push(PathBuf::from(argument)),
-        }
-    }
-    Ok(all)
+    Ok(())
 }
 
 /// Prints a line on stdout.
@@ -126,4 +119,21 @@ fn question(folder: &Path) -> Result<(Snapshot, BTreeMap<CatalogId, Catalog>)> {
 fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
     serde_json::from_reader(BufReader::new(file)).with_context(|| format!("reading {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_and_its_examples_are_valid() {
+        Arguments::command().debug_assert();
+        let examples: Vec<&str> = EXAMPLES.lines().skip(1).collect();
+        assert!(!examples.is_empty());
+        for example in examples {
+            let parsed = Arguments::try_parse_from(example.split_whitespace());
+            assert!(parsed.is_ok(), "{example}: {parsed:?}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! A simulated period: services whose replicas follow the time of day and the week, and batch jobs.
 
 use crate::recorder::Recorder;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, NodePoolName, PodUid, ShapeId};
 use plimsoll_model::plan::{Plan, PlanOptions};
@@ -14,7 +14,7 @@ use plimsoll_workloads::bench::{Underused, underused};
 use plimsoll_workloads::{Case, Rng};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Time from purchase to service of a node.
@@ -27,33 +27,32 @@ const STEPS_PER_COMPARISON: u64 = 12;
 const SIZES: [(i64, i64); 8] =
     [(100, 256), (250, 512), (500, 1024), (500, 4096), (1000, 2048), (2000, 4096), (2000, 16_384), (4000, 8192)];
 
-/// Simulates the period that `arguments` describe.
-pub(crate) fn asked(arguments: &[String]) -> Result<Value> {
-    let (mut seed, mut days, mut pods) = (1, 30, 1_000);
-    let (mut folder, mut record_to) = (None, None);
-    let mut rest = arguments.iter();
-    while let Some(name) = rest.next() {
-        let path = match name.as_str() {
-            "--write" => Some(&mut folder),
-            "--record-to" => Some(&mut record_to),
-            _ => None,
-        };
-        if let Some(path) = path {
-            *path = Some(rest.next().with_context(|| format!("{name} needs a folder"))?);
-            continue;
-        }
-        let value: u64 =
-            rest.next().and_then(|it| it.parse().ok()).with_context(|| format!("{name} needs a number"))?;
-        match name.as_str() {
-            "--seed" => seed = value,
-            "--days" => days = value,
-            "--pods" => pods = value,
-            _ => bail!("{name}: not an option of month"),
-        }
-    }
-    match folder {
-        Some(folder) => write(Path::new(folder), seed, days, pods),
-        None => simulate(seed, days, pods, record_to.map(Path::new)),
+/// Simulate services that follow the time of day, and jobs.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Seed of the workload.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Length of the period.
+    #[arg(long, default_value_t = 30)]
+    days: u64,
+    /// Pods on average, a tenth of them in jobs.
+    #[arg(long, default_value_t = 1_000)]
+    pods: u64,
+    /// Record the plans to this folder, as the watcher does.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "write")]
+    record_to: Option<PathBuf>,
+    /// Write the workload to this folder for other programs, and simulate nothing.
+    #[arg(long, value_name = "FOLDER")]
+    write: Option<PathBuf>,
+}
+
+/// Simulates a period, or writes its workload.
+pub(crate) fn run(args: &Args) -> Result<Value> {
+    let Args { seed, days, pods, .. } = *args;
+    match &args.write {
+        Some(folder) => write(folder, seed, days, pods),
+        None => simulate(seed, days, pods, args.record_to.as_deref()),
     }
 }
 

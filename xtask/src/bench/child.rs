@@ -90,7 +90,7 @@ impl Measure {
 
     /// Plans the inputs of [`prepare`] in the folders; returns one object for each.
     pub(super) fn solve(&self, folders: &[PathBuf], repeat: u32) -> Result<Vec<Value>> {
-        self.run(&["--repeat", &repeat.to_string()], folders)
+        self.run(&["solve", "--repeat", &repeat.to_string()], folders)
     }
 
     /// Runs plimsoll-measure on these folders.
