@@ -35,7 +35,7 @@ pub(crate) fn build(objects: &Objects, shapes: &mut Shapes<'_>, problems: &mut V
         let namespace = metadata.namespace.as_deref().unwrap_or_default();
         let name = metadata.name.as_deref().unwrap_or_default();
         let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.clone()).unwrap_or_default();
-        match shapes.add(&Template { namespace, name, labels, spec: &spec, on_demand: None }, NodeBinding::Pinned) {
+        match shapes.add(&Template { namespace, name, labels, spec: &spec, on_demand: None }, NodeBinding::Daemon) {
             Ok(shape) => daemon_sets.push(DaemonSet {
                 uid: metadata.uid.clone().unwrap_or_else(|| full_name(metadata)),
                 namespace: namespace.to_owned(),

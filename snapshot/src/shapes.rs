@@ -36,8 +36,10 @@ pub(crate) enum NodeBinding {
     None,
     /// The pod runs on a node and may be moved.
     Movable,
-    /// The pod cannot leave its node.
+    /// The pod runs on a node and cannot leave it.
     Pinned,
+    /// The pod is the template of a DaemonSet.
+    Daemon,
 }
 
 /// Collects distinct shapes.
@@ -94,7 +96,7 @@ impl<'objects> Shapes<'objects> {
     /// Adds the shape of `template` and returns it with its id. Volumes are not resolved for pods that cannot leave their node.
     pub(crate) fn add(&mut self, template: &Template<'_>, binding: NodeBinding) -> Result<Arc<PodShape>, Fault> {
         let mut shape = self.shape(template, binding)?;
-        if binding != NodeBinding::Pinned {
+        if matches!(binding, NodeBinding::None | NodeBinding::Movable) {
             shape.volumes = self.volumes.of(template, binding == NodeBinding::Movable)?;
         }
         if let Some(known) = self.by_content.get(&shape) {
