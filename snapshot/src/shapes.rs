@@ -133,7 +133,7 @@ impl<'objects> Shapes<'objects> {
     fn shape(&self, template: &Template<'_>, binding: NodeBinding) -> Result<PodShape, Fault> {
         let spec = template.spec;
         let affinity = spec.affinity.as_ref();
-        // That of a DaemonSet's pod names the node, so that each of its pods would have a shape of its own.
+        // The node affinity of a DaemonSet's pod names its node, so that each such pod would have a shape of its own.
         let node_affinity =
             affinity.and_then(|affinity| affinity.node_affinity.as_ref()).filter(|_| binding != NodeBinding::Pinned);
         Ok(PodShape {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-/// What the commands after `cargo test` select, as arguments of `cargo tree`.
+/// What xtask, the step `aws` and the step `e2e` select, as arguments of `cargo tree`.
 const COMMANDS: [&[&str]; 3] = [
     &["--edges", "normal,build", "--package", "xtask"],
     &["--package", "plimsoll-actuator-aws"],
@@ -24,7 +24,7 @@ const COMMANDS: [&[&str]; 3] = [
         "plimsoll-cli",
     ],
 ];
-/// xtask needs only a few functions of it, and is compiled first.
+/// xtask uses only a few functions of this crate, and compiles it without the demo.
 const DIFFERENT: &str = "plimsoll-cli";
 
 /// The sets of features with which each package is compiled.
