@@ -27,6 +27,7 @@ mod problems;
 mod replicas;
 mod requests;
 pub mod rollout;
+mod selected_labels;
 mod selectors;
 mod shapes;
 pub mod trim;
@@ -106,6 +107,13 @@ impl Objects {
         self.pods.iter().map(Arc::as_ref).chain(replicas).filter_map(|pod| pod.metadata.namespace.as_ref())
     }
 
+    /// Keys of the labels by which pods select pods, with repetitions.
+    fn pod_label_keys(&self) -> impl Iterator<Item = &String> {
+        let replicas = self.replicas.iter().filter(|replicas| !replicas.is_empty()).map(Replicas::template);
+        let specs = self.pods.iter().map(Arc::as_ref).chain(replicas).filter_map(|pod| pod.spec.as_ref());
+        specs.flat_map(selected_labels::keys)
+    }
+
     /// Returns the objects with each replica as a separate pod.
     #[must_use]
     pub fn expanded(mut self) -> Self {
@@ -178,7 +186,7 @@ pub struct Extra {
 /// ```
 #[must_use]
 pub fn build(objects: &Objects, extra: &Extra) -> (Snapshot, Vec<Problem>) {
-    let mut context = Context::new(objects, extra, objects.pod_namespaces());
+    let mut context = Context::new(objects, extra, objects.pod_namespaces(), objects.pod_label_keys());
     let pod_states = pod_states::PodStates::new(&context.nodes, extra);
     let read = (&mut context.shapes, &context.budgets);
     let pods::Pods { mut pods, ignored, unreadable_pod_nodes } =
@@ -199,9 +207,16 @@ struct Context<'objects> {
 }
 
 impl<'objects> Context<'objects> {
-    fn new<'n>(objects: &'objects Objects, extra: &Extra, pod_namespaces: impl Iterator<Item = &'n String>) -> Self {
+    /// `pod_namespaces` are the namespaces of all pods, and `pod_label_keys` the keys of labels by which they select pods.
+    fn new<'n>(
+        objects: &'objects Objects,
+        extra: &Extra,
+        pod_namespaces: impl Iterator<Item = &'n String>,
+        pod_label_keys: impl Iterator<Item = &'n String>,
+    ) -> Self {
         let mut problems = Vec::new();
-        let shapes = shapes::Shapes::new(objects, extra.source, pod_namespaces);
+        let label_keys = pod_label_keys.cloned().chain(selected_labels::keys_of_templates(objects)).collect();
+        let shapes = shapes::Shapes::new(objects, extra.source, pod_namespaces, label_keys);
         let budgets = pdbs::Budgets::new(objects, extra.source, &mut problems);
         let nodes = nodes::build(objects, extra, &mut problems);
         Self { shapes, budgets, nodes, problems }

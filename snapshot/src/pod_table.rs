@@ -5,7 +5,7 @@ use crate::pod_states::{PodStates, StateContext};
 use crate::pods::{self, CommonFields, PodIdentity};
 use crate::problems::{Fault, Problem};
 use crate::shapes::Shapes;
-use crate::{pdbs::Budgets, problems::full_name_of};
+use crate::{pdbs::Budgets, problems::full_name_of, selected_labels};
 use k8s_openapi::api::core::v1::{Pod as KubePod, PodSpec};
 use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
 use plimsoll_model::snapshot::{IgnoredPod, LabelSelector, Pod, PodShape, PodState};
@@ -21,6 +21,8 @@ pub(crate) struct ReadContext {
     pub(crate) priorities: BTreeMap<String, i32>,
     /// Priority of pods without a priority class.
     pub(crate) default_priority: i32,
+    /// Keys of the labels that shapes keep.
+    pub(crate) label_keys: BTreeSet<String>,
     /// Disruption budgets: namespace, name, selector, and whether unhealthy pods may always be evicted.
     pub(crate) budgets: Vec<(String, String, LabelSelector, bool)>,
 }
@@ -53,6 +55,8 @@ pub(crate) struct PodTable {
     entries: Vec<Entry>,
     /// Number of pods in each namespace.
     namespaces: BTreeMap<String, usize>,
+    /// Keys of the labels by which pods select pods, with the number of selectors.
+    label_keys: BTreeMap<String, usize>,
     /// Shapes with the number of pods that have them.
     shapes: BTreeMap<ShapeId, (Arc<PodShape>, usize)>,
     ignored: BTreeMap<usize, IgnoredPod>,
@@ -86,7 +90,7 @@ impl PodTable {
         while self.entries.len() > pods.len() {
             self.retract(self.entries.len() - 1, changes);
             if let Some(entry) = self.entries.pop() {
-                self.leave_namespace(&entry.object);
+                self.forget(&entry.object);
             }
         }
         for (position, pod) in pods.iter().enumerate() {
@@ -97,10 +101,13 @@ impl PodTable {
             changed.insert(position);
             if let Some(known) = known {
                 self.retract(position, changes);
-                self.leave_namespace(&known);
+                self.forget(&known);
             }
             if let Some(namespace) = &pod.metadata.namespace {
                 *self.namespaces.entry(namespace.clone()).or_default() += 1;
+            }
+            for key in pod.spec.iter().flat_map(selected_labels::keys) {
+                *self.label_keys.entry(key.clone()).or_default() += 1;
             }
             let entry = Entry { object: Arc::clone(pod), read: None, outcome: Outcome::Nothing };
             match self.entries.get_mut(position) {
@@ -114,19 +121,24 @@ impl PodTable {
         changed
     }
 
-    fn leave_namespace(&mut self, pod: &KubePod) {
-        let Some(namespace) = &pod.metadata.namespace else { return };
-        if let Some(count) = self.namespaces.get_mut(namespace) {
-            *count -= 1;
-            if *count == 0 {
-                self.namespaces.remove(namespace);
-            }
+    /// Removes what a pod counts for, whatever it contributes.
+    fn forget(&mut self, pod: &KubePod) {
+        if let Some(namespace) = &pod.metadata.namespace {
+            decrement(&mut self.namespaces, namespace);
+        }
+        for key in pod.spec.iter().flat_map(selected_labels::keys) {
+            decrement(&mut self.label_keys, key);
         }
     }
 
     /// Namespaces that have pods.
     pub(crate) fn namespaces(&self) -> impl Iterator<Item = &String> {
         self.namespaces.keys()
+    }
+
+    /// Keys of the labels by which pods select pods.
+    pub(crate) fn label_keys(&self) -> impl Iterator<Item = &String> {
+        self.label_keys.keys()
     }
 
     /// Updates the contributions of the pods at the positions `changed`, or of all pods if what they depend on has
@@ -259,4 +271,14 @@ impl PodTable {
 fn has_volume_claims(spec: &PodSpec) -> bool {
     let mut volumes = spec.volumes.iter().flatten();
     volumes.any(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some())
+}
+
+/// Counts one less for `key`, and removes it at zero.
+fn decrement(counts: &mut BTreeMap<String, usize>, key: &str) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
 }

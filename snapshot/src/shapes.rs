@@ -51,15 +51,18 @@ pub(crate) struct Shapes<'objects> {
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
     priorities: BTreeMap<&'objects str, i32>,
     default_priority: i32,
+    /// Keys of the labels that shapes keep.
+    label_keys: BTreeSet<String>,
     volumes: Volumes<'objects>,
 }
 
 impl<'objects> Shapes<'objects> {
-    /// `pod_namespaces` are the namespaces of all pods.
+    /// `pod_namespaces` are the namespaces of all pods, and `label_keys` the keys of labels that selectors name.
     pub(crate) fn new<'n>(
         objects: &'objects Objects,
         source: Source,
         pod_namespaces: impl Iterator<Item = &'n String>,
+        label_keys: BTreeSet<String>,
     ) -> Self {
         let classes = &objects.priority_classes;
         Self {
@@ -76,6 +79,7 @@ impl<'objects> Shapes<'objects> {
                 .filter_map(|class| class.value)
                 .min()
                 .unwrap_or(0),
+            label_keys,
             volumes: Volumes::new(objects, source),
         }
     }
@@ -121,6 +125,7 @@ impl<'objects> Shapes<'objects> {
             namespaces: self.namespaces.clone(),
             priorities: self.priorities.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
             default_priority: self.default_priority,
+            label_keys: self.label_keys.clone(),
             budgets: budgets.identities(),
         }
     }
@@ -139,7 +144,7 @@ impl<'objects> Shapes<'objects> {
         Ok(PodShape {
             id: ShapeId::default(),
             namespace: template.namespace.to_owned(),
-            labels: template.labels.clone(),
+            labels: template.labels.clone().into_iter().filter(|(key, _)| self.label_keys.contains(key)).collect(),
             requests: requests::effective_requests(spec)?,
             node_selector: spec.node_selector.clone().unwrap_or_default(),
             required_node_affinity: selectors::required_terms(node_affinity)?,

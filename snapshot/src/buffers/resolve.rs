@@ -41,7 +41,7 @@ pub struct BufferCapacity {
     /// Reason why `replicas` is lower than requested, unless the buffer's own limits are the reason.
     pub bounded: Option<String>,
     pub(super) labels: BTreeMap<String, String>,
-    pub(super) spec: PodSpec,
+    pub(crate) spec: PodSpec,
 }
 
 /// Reason why a buffer reserves no capacity, with Karpenter's names.

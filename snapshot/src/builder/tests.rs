@@ -59,7 +59,7 @@ fn pod(number: u8, node: Option<u8>, variant: u8) -> Pod {
         2 => {
             spec["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] = json!([{
                 "topologyKey": "kubernetes.io/hostname",
-                "labelSelector": {},
+                "labelSelector": {"matchLabels": {"variant": "1"}},
                 "namespaceSelector": {"matchLabels": {"team": "a"}},
             }]);
         }

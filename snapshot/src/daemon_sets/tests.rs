@@ -16,7 +16,12 @@ fn shape(spec: &Value) -> PodShape {
 #[test]
 fn pods_have_the_requests_of_the_template_and_the_tolerations_of_the_controller() {
     let container = json!({"name": "app", "resources": {"requests": {"cpu": "100m"}}});
-    let result = shape(&json!({"containers": [container], "tolerations": [{"key": "own", "operator": "Exists"}]}));
+    let term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "proxy"}}});
+    let result = shape(&json!({
+        "containers": [container],
+        "tolerations": [{"key": "own", "operator": "Exists"}],
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
+    }));
     assert_eq!((result.requests.get("cpu"), result.requests.get("pods")), (100, 1));
     assert_eq!(result.labels.get("app").map(String::as_str), Some("proxy"));
     let keys: Vec<_> = result.tolerations.iter().map(|it| it.key.as_str()).collect();

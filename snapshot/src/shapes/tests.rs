@@ -34,6 +34,34 @@ fn term(rest: &Value) -> Value {
     term
 }
 
+/// The controllers of StatefulSets and Jobs give each pod labels of its own.
+#[test]
+fn labels_that_no_selector_names_are_dropped() {
+    let pod = |index: usize, spec: &Value| {
+        let labels = json!({"app": "db", "apps.kubernetes.io/pod-index": index.to_string()});
+        let mut spec = spec.clone();
+        spec["containers"] = json!([{"name": "app"}]);
+        let metadata = json!({"namespace": "shop", "name": format!("db-{index}"), "labels": labels});
+        Arc::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap())
+    };
+    let shapes = |specs: &[Value]| {
+        let pods = specs.iter().enumerate().map(|(index, spec)| pod(index, spec)).collect();
+        let objects = Objects { pods, ..Objects::default() };
+        crate::build(&objects, &Extra { source: Source::Files, ..Extra::default() }).0.shapes
+    };
+    let spread = |selector: Value| {
+        json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone",
+            "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}]})
+    };
+    assert_eq!(shapes(&[json!({}), json!({})])[0].labels.len(), 0);
+    let by_app = spread(json!({"matchLabels": {"app": "db"}}));
+    let alike = shapes(&[by_app.clone(), by_app.clone()]);
+    assert_eq!((alike.len(), alike[0].labels.get("app").map(String::as_str)), (1, Some("db")));
+    // A pod that selects by the label of each pod.
+    let by_index = spread(json!({"matchExpressions": [{"key": "apps.kubernetes.io/pod-index", "operator": "Exists"}]}));
+    assert_eq!(shapes(&[by_app.clone(), by_app, by_index]).len(), 3);
+}
+
 #[test]
 fn equal_pods_share_a_shape() {
     let (snapshot, _) = build(&[json!({}), json!({}), json!({"nodeSelector": {"zone": "a"}})]);

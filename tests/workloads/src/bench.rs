@@ -8,7 +8,7 @@ mod underused;
 
 pub use company::company;
 pub use mix::karpenter_mix;
-pub use nodes::{node, one_more_pod, with_nodes};
+pub use nodes::{node, one_more_pod, with_controllers, with_nodes};
 pub use plain::{all_different, many_pools, one_deployment, shapes, sizes};
 pub use underused::{Underused, underused};
 

@@ -136,6 +136,7 @@ fn the_reader_takes_benchmarks_and_finds_all_pods() {
         (bench::sizes(1, 321, Types::BuiltIn), 321),
         (bench::many_pools(1, 300, 6, Types::BuiltIn), 300),
         (bench::with_nodes(1, 10, 200, 5), 5),
+        (bench::with_controllers(1, 10, 200, 5), 5),
     ];
     for (number, (case, pods)) in cases.iter().enumerate() {
         assert_eq!(read(case, folder.path()), Ok(*pods), "case {number}");

@@ -35,6 +35,9 @@ const WORKLOADS: &[Workload] = &[
     ("5,000 more pods, 5,000 nodes, 100,000 running", (None, None), || {
         workloads::with_nodes(SEED, 5_000, 100_000, 5_000)
     }),
+    ("500 Jobs, 5,000 nodes, 100,000 pods of StatefulSets, 30,000 of DaemonSets", (None, None), || {
+        workloads::with_controllers(SEED, 5_000, 100_000, 500)
+    }),
 ];
 
 pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {

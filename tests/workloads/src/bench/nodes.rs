@@ -3,7 +3,7 @@
 use super::mix::sized;
 use super::{Types, deployment, one_pool, pod};
 use crate::cluster::{own_labels, status};
-use crate::manifest::container;
+use crate::manifest::{container, selects};
 use crate::{Case, Rng};
 use plimsoll_model::catalog::{CapacityType, InstanceType, Offering};
 use plimsoll_model::resources::CPU;
@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 
 /// Number of Deployments of a large cluster.
 const APPS: usize = 200;
+
+/// Number of DaemonSets of a large cluster with controllers.
+const DAEMON_SETS: usize = 6;
 
 /// `nodes` nodes of the built-in catalog with `running` pods of 200 Deployments, evenly distributed. About half of each
 /// node is free. `waiting` pods of Karpenter's sizes are pending.
@@ -42,6 +45,48 @@ pub fn with_nodes(seed: u64, nodes: usize, running: usize, waiting: usize) -> Ca
         case.objects.push(pod(&format!("waiting-{number}"), &json!({"app": "new"}), &sized(&mut rng)));
     }
     case
+}
+
+/// [`with_nodes`], with what controllers add to pods: the running pods have the labels of a StatefulSet's pods, the pending
+/// pods those of Jobs. Each node also runs a pod of each of six DaemonSets, with the node affinity of its controller.
+#[must_use]
+pub fn with_controllers(seed: u64, nodes: usize, running: usize, waiting: usize) -> Case {
+    let mut case = with_nodes(seed, nodes, running, waiting);
+    for object in case.objects.iter_mut().filter(|object| object["kind"] == "Pod") {
+        let name = object["metadata"]["name"].clone();
+        let labels: &[&str] = match object["spec"]["nodeName"].is_string() {
+            true => &["apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name"],
+            false => &["batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"],
+        };
+        labels.iter().for_each(|key| object["metadata"]["labels"][*key] = name.clone());
+    }
+    for number in 0..DAEMON_SETS {
+        let set = format!("daemon-{number}");
+        let spec = json!({"containers": [container("app", "20m", "64Mi")]});
+        for node in 0..nodes {
+            case.objects.push(daemon_pod(&set, &format!("node-{node}"), &spec));
+        }
+        case.objects.push(json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": set, "namespace": "default"},
+            "spec": {
+                "selector": selects("app", &set),
+                "template": {"metadata": {"labels": {"app": set}}, "spec": spec},
+            },
+        }));
+    }
+    case
+}
+
+fn daemon_pod(set: &str, node: &str, spec: &Value) -> Value {
+    let mut pod = pod(&format!("{set}-{node}"), &json!({"app": set}), spec);
+    let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    pod["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": set, "uid": set, "controller": true}]);
+    pod["spec"]["nodeName"] = node.into();
+    pod["spec"]["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchFields": [field]}]}}});
+    pod["status"] = json!({"phase": "Running"});
+    pod
 }
 
 /// The Node of a launched and initialized instance.
