@@ -1,7 +1,8 @@
 //! Predicates on pods that matter when a node is removed. Pure functions.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Pod, Taint as KubeTaint, Toleration as KubeToleration};
+use k8s_openapi::api::core::v1::{Taint as KubeTaint, Toleration as KubeToleration};
+use plimsoll_api::Pod;
 use plimsoll_api::duration::parse_go;
 use plimsoll_model::names::{annotation, taint};
 use plimsoll_model::taints::{Taint, TaintEffect, Toleration, TolerationOperator};
@@ -18,7 +19,7 @@ const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
 /// The name of the node that the pod is bound to.
 pub(crate) fn node_name(pod: &Pod) -> Option<&str> {
-    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
+    pod.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
 /// When the pod was bound to its node, in whole seconds.

@@ -8,14 +8,14 @@ pub use view::{CachedObjects, Cursor, Delta};
 
 use futures::StreamExt;
 use index::Indexed;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
-use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodePool};
+use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodePool, Pod, SharedSpecs};
 use plimsoll_runtime::signal;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -272,7 +272,11 @@ async fn reflect<K>(api: Api<K>, mut writer: Writer<K>, kind: WatchedKind, state
 where
     K: Trim + Indexed + Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
-    let events = watcher(api, watcher::Config::default()).backoff(Pauses::default()).modify(Trim::trim);
+    let mut specs = SharedSpecs::default();
+    let events = watcher(api, watcher::Config::default()).backoff(Pauses::default()).modify(move |object| {
+        object.trim();
+        object.share(&mut specs);
+    });
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
         match event {

@@ -5,9 +5,9 @@ use super::typed::read;
 use super::workloads::Workload;
 use super::{Manifest, ManifestError, pod_checks};
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Pod, PodTemplate};
+use k8s_openapi::api::core::v1::PodTemplate;
 use plimsoll_api::crd::Kind as CustomKind;
-use plimsoll_api::{Validate, validation};
+use plimsoll_api::{Pod, Validate, validation};
 use plimsoll_snapshot::Objects;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(super) fn add(manifest: Manifest, objects: &mut Objects) -> Result<Option<Wo
 
 fn pod(manifest: &Manifest) -> Result<Pod, Vec<ManifestError>> {
     let pod: Pod = read(manifest)?;
-    pod_checks::check(manifest, pod.spec.as_ref(), "spec")?;
+    pod_checks::check(manifest, pod.spec.as_deref(), "spec")?;
     Ok(pod)
 }
 

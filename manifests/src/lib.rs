@@ -34,8 +34,9 @@ pub use question::{Question, QuestionError, cluster_question};
 use documents::Object;
 use origins::{Origin, Origins};
 
-use k8s_openapi::api::core::v1::{Pod, PodTemplate, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{Pod as KubePod, PodTemplate, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use plimsoll_api::Pod;
 use plimsoll_snapshot::{Extra, Objects, Problem, Source};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -200,7 +201,7 @@ fn sample(template: &PodTemplate) -> Option<Pod> {
     let (PodTemplateSpec { metadata, spec }, own) = (template.template.clone()?, &template.metadata);
     let name = format!("{}{SAMPLE}", own.name.as_deref().unwrap_or_default());
     let metadata = ObjectMeta { name: Some(name), namespace: own.namespace.clone(), ..metadata.unwrap_or_default() };
-    Some(Pod { metadata, spec, status: None })
+    Some(Pod::from(KubePod { metadata, spec, status: None }))
 }
 
 fn refuse_duplicates(manifests: &[Manifest], errors: &mut Vec<ManifestError>) {

@@ -5,9 +5,10 @@ use super::{Id, MAX_PODS, Manifest, ManifestError, Manifests, pod_checks, typed}
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
-    PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, PodTemplateSpec, Volume,
+    PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod as KubePod, PodTemplateSpec, Volume,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use plimsoll_api::Pod;
 use plimsoll_snapshot::{Objects, Replicas};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -263,7 +264,7 @@ fn pod(workload: &Workload, number: usize) -> Pod {
             ..Volume::default()
         });
     }
-    Pod {
+    KubePod {
         metadata: ObjectMeta {
             name: Some(name),
             namespace: workload.metadata.namespace.clone(),
@@ -275,6 +276,7 @@ fn pod(workload: &Workload, number: usize) -> Pod {
         spec: Some(spec),
         status: None,
     }
+    .into()
 }
 
 /// The volume claims that the controller would make, where there is none of the name.

@@ -41,11 +41,11 @@ pub use replicas::Replicas;
 pub use requests::effective_requests;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplate};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, PodTemplate};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
-use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
+use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod};
 use plimsoll_model::execution::InFlightClaim;
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid};
 use plimsoll_model::snapshot::{IgnoredPod, LedgerPosition, ReservationCount, Snapshot, UnavailableOffering};
@@ -110,7 +110,7 @@ impl Objects {
     /// Keys of the labels by which pods select pods, with repetitions.
     fn pod_label_keys(&self) -> impl Iterator<Item = &String> {
         let replicas = self.replicas.iter().filter(|replicas| !replicas.is_empty()).map(Replicas::template);
-        let specs = self.pods.iter().map(Arc::as_ref).chain(replicas).filter_map(|pod| pod.spec.as_ref());
+        let specs = self.pods.iter().map(Arc::as_ref).chain(replicas).filter_map(|pod| pod.spec.as_deref());
         specs.flat_map(selected_labels::keys)
     }
 

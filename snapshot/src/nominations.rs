@@ -9,7 +9,8 @@
 //! kube-scheduler ignores nominated pods of a lower priority than the pod it tries.
 
 use crate::selectors;
-use k8s_openapi::api::core::v1::{Node, Pod, PodAffinityTerm, TopologySpreadConstraint};
+use k8s_openapi::api::core::v1::{Node, PodAffinityTerm, TopologySpreadConstraint};
+use plimsoll_api::Pod;
 use plimsoll_kubesched::nomination::{self, Candidate, Group, SpreadLimit};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -175,6 +176,7 @@ fn counts(pod: &Pod, spread: &TopologySpreadConstraint, other: &Pod) -> bool {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+    use std::sync::Arc;
 
     fn spread(skew: i32, when: &str, selected: &Value) -> Value {
         json!({"topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": when, "maxSkew": skew,
@@ -241,16 +243,16 @@ mod tests {
         let web = json!({"app": "web"});
         let with = |priority: i32| {
             let mut pod = pod("default", &web, &[spread(1, "DoNotSchedule", &web)]);
-            pod.spec.as_mut().unwrap().priority = Some(priority);
+            Arc::make_mut(pod.spec.as_mut().unwrap()).priority = Some(priority);
             pod
         };
         let (low, high) = (with(0), with(1000));
         // The pod of higher priority would block the other pod, even if that one is already nominated.
         assert_eq!(admissible(&[(&low, "n1", true), (&high, "n1", false)]), [false, true]);
         let mut beside = low.clone();
-        beside.spec.as_mut().unwrap().topology_spread_constraints = None;
+        Arc::make_mut(beside.spec.as_mut().unwrap()).topology_spread_constraints = None;
         let mut free = high.clone();
-        free.spec.as_mut().unwrap().topology_spread_constraints.as_mut().unwrap()[0].max_skew = 2;
+        Arc::make_mut(free.spec.as_mut().unwrap()).topology_spread_constraints.as_mut().unwrap()[0].max_skew = 2;
         assert_eq!(admissible(&[(&free, "n1", false), (&free, "n1", false), (&low, "n1", false)]), [true, true, false]);
         assert_eq!(admissible(&[(&beside, "n1", false), (&high, "n1", false)]), [true, true]);
     }
@@ -267,11 +269,11 @@ mod tests {
         assert_eq!(both(&web_pod, &[zone_a.clone(), zone_b.clone()]), [true, false]);
         // Nodes that the node selector excludes are no domains, unless nodeAffinityPolicy is Ignore.
         let mut blue = web_pod.clone();
-        let spec = blue.spec.as_mut().unwrap();
+        let spec = Arc::make_mut(blue.spec.as_mut().unwrap());
         spec.node_selector = Some([("team".to_owned(), "blue".to_owned())].into());
         assert_eq!(both(&blue, &[zone_a.clone(), zone_b.clone()]), [true, true]);
         let spreads = |pod: &mut Pod, change: fn(&mut TopologySpreadConstraint)| {
-            pod.spec.as_mut().unwrap().topology_spread_constraints.iter_mut().flatten().for_each(change);
+            Arc::make_mut(pod.spec.as_mut().unwrap()).topology_spread_constraints.iter_mut().flatten().for_each(change);
         };
         spreads(&mut blue, |spread| spread.node_affinity_policy = Some("Ignore".to_owned()));
         assert_eq!(both(&blue, &[zone_a.clone(), zone_b]), [true, false]);
@@ -292,7 +294,7 @@ mod tests {
         let (front, first) = (json!({"tier": "front"}), json!({"tier": "front", "app": "first"}));
         let counted = pod("default", &front, &[]);
         let mut follows = counted.clone();
-        follows.spec.as_mut().unwrap().affinity = serde_json::from_value(json!({"podAffinity": {
+        Arc::make_mut(follows.spec.as_mut().unwrap()).affinity = serde_json::from_value(json!({"podAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [
                 {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "first"}}}]}}))
         .unwrap();

@@ -2,9 +2,9 @@
 
 use crate::problems::{Fault, Problem, full_name};
 use crate::{Objects, Source, pods, selectors};
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget as KubeBudget;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use plimsoll_api::Pod;
 use plimsoll_model::snapshot::{LabelSelector, PodDisruptionBudget};
 use std::collections::BTreeMap;
 

@@ -6,7 +6,8 @@ use crate::pods::{self, CommonFields, PodIdentity};
 use crate::problems::{Fault, Problem};
 use crate::shapes::Shapes;
 use crate::{pdbs::Budgets, problems::full_name_of, selected_labels};
-use k8s_openapi::api::core::v1::{Pod as KubePod, PodSpec};
+use k8s_openapi::api::core::v1::PodSpec;
+use plimsoll_api::Pod as KubePod;
 use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
 use plimsoll_model::snapshot::{IgnoredPod, LabelSelector, Pod, PodShape, PodState};
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,7 +107,7 @@ impl PodTable {
             if let Some(namespace) = &pod.metadata.namespace {
                 *self.namespaces.entry(namespace.clone()).or_default() += 1;
             }
-            for key in pod.spec.iter().flat_map(selected_labels::keys) {
+            for key in pod.spec.iter().flat_map(|spec| selected_labels::keys(spec)) {
                 *self.label_keys.entry(key.clone()).or_default() += 1;
             }
             let entry = Entry { object: Arc::clone(pod), read: None, outcome: Outcome::Nothing };
@@ -114,7 +115,7 @@ impl PodTable {
                 Some(known) => *known = entry,
                 None => self.entries.push(entry),
             }
-            if pod.spec.as_ref().is_some_and(has_volume_claims) {
+            if pod.spec.as_deref().is_some_and(has_volume_claims) {
                 self.with_claims.insert(position);
             }
         }
@@ -126,7 +127,7 @@ impl PodTable {
         if let Some(namespace) = &pod.metadata.namespace {
             decrement(&mut self.namespaces, namespace);
         }
-        for key in pod.spec.iter().flat_map(selected_labels::keys) {
+        for key in pod.spec.iter().flat_map(|spec| selected_labels::keys(spec)) {
             decrement(&mut self.label_keys, key);
         }
     }

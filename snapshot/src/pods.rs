@@ -7,8 +7,9 @@ use crate::problems::{Problem, full_name, full_name_of};
 use crate::replicas::Replicas;
 use crate::shapes::{NodeBinding, Shapes, Template};
 use crate::{Extra, Objects, Source, kube_time, on_demand, requests};
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, Pod as KubePod, PodSpec};
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use plimsoll_api::Pod as KubePod;
 use plimsoll_api::duration::parse_go;
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::names::{annotation, label};
@@ -274,7 +275,7 @@ fn uid(pod: &KubePod) -> PodUid {
 
 /// The node that the pod is bound to.
 pub(crate) fn node_name(pod: &KubePod) -> Option<&str> {
-    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).filter(|name| !name.is_empty())
+    pod.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
 /// Whether the pod has ended and uses no resources.
@@ -289,7 +290,7 @@ pub(crate) fn ready(pod: &KubePod) -> Option<bool> {
     conditions.iter().find(|condition| condition.type_ == "Ready").map(|condition| condition.status == "True")
 }
 
-fn stays_with_node(pod: &KubePod) -> bool {
+pub(crate) fn stays_with_node(pod: &KubePod) -> bool {
     let owners = pod.metadata.owner_references.iter().flatten();
     let mirror =
         pod.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(MIRROR_ANNOTATION));

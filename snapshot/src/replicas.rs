@@ -2,7 +2,7 @@
 //! once.
 
 use crate::pods;
-use k8s_openapi::api::core::v1::Pod;
+use plimsoll_api::Pod;
 
 /// Pods named `<prefix>-<number>` that are equal in everything else.
 #[derive(Debug, Clone)]

@@ -1,8 +1,9 @@
 //! Computes pod requests as kube-scheduler does.
 
 use crate::problems::Fault;
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as KubeQuantity;
+use plimsoll_api::Pod;
 use plimsoll_model::quantity::{Quantity, parse_resources};
 use plimsoll_model::resources::{CPU, MEMORY, PODS, Resources};
 use std::collections::BTreeMap;

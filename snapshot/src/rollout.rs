@@ -11,8 +11,8 @@ pub use progress::Progress;
 
 use crate::kube_time;
 use crate::problems::full_name;
-use k8s_openapi::api::core::v1::{Node, Pod};
-use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool, condition, hash};
+use k8s_openapi::api::core::v1::Node;
+use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool, Pod, condition, hash};
 use plimsoll_model::identity::ContentHasher;
 use plimsoll_model::names::{annotation, label};
 use plimsoll_model::time::{Millis, Timestamp};
@@ -245,7 +245,7 @@ fn waiting_pods<'n, 'p>(
         if matches!(phase, Some("Running" | "Succeeded" | "Failed")) || pod.metadata.deletion_timestamp.is_some() {
             continue;
         }
-        let node = pod.spec.as_ref().and_then(|spec| nodes.get(spec.node_name.as_deref()?));
+        let node = pod.node_name.as_deref().and_then(|name| nodes.get(name));
         let Some(node) = node else { continue };
         let name = full_name(&pod.metadata);
         // The first by name, so that the order of the pods does not matter.

@@ -1,8 +1,10 @@
 //! Drops what plans do not depend on from pods that are kept in memory. A large cluster has 100,000 pods, and most of a
 //! pod's size is environment, probes, projected volumes and the status of its containers.
 
-use crate::requests;
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus};
+use crate::{pods, requests};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodSpec, PodStatus};
+use plimsoll_api::Pod;
+use std::sync::Arc;
 
 /// Written by kubectl; contains the whole object again.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -17,8 +19,12 @@ pub fn pod(pod: &mut Pod) {
     if let Some(annotations) = &mut pod.metadata.annotations {
         annotations.remove(LAST_APPLIED);
     }
+    let stays = pod.node_name.is_some() && pods::stays_with_node(pod);
     if let Some(spec) = &mut pod.spec {
+        let spec = Arc::make_mut(spec);
         trim_spec(spec);
+        // That of a DaemonSet's pod names the node once more.
+        spec.affinity.iter_mut().filter(|_| stays).for_each(|affinity| affinity.node_affinity = None);
     }
     if let Some(status) = &mut pod.status {
         trim_status(status, resized);
@@ -54,7 +60,9 @@ fn trim_spec(spec: &mut PodSpec) {
     spec.tolerations.iter_mut().for_each(Vec::shrink_to_fit);
     (spec.ephemeral_containers, spec.host_aliases, spec.image_pull_secrets) = (None, None, None);
     (spec.dns_config, spec.dns_policy, spec.security_context) = (None, None, None);
-    (spec.service_account, spec.service_account_name, spec.subdomain) = (None, None, None);
+    (spec.service_account, spec.service_account_name) = (None, None);
+    // A StatefulSet gives each of its pods a hostname.
+    (spec.hostname, spec.subdomain) = (None, None);
 }
 
 /// `resized` says that the kubelet has allocated more to a container than it requests.
@@ -144,5 +152,31 @@ mod tests {
         });
         let kept = &trimmed(pod)["status"]["containerStatuses"][0];
         assert_eq!((&kept["allocatedResources"], &kept["restartCount"]), (&json!({"cpu": "2"}), &json!(0)));
+    }
+
+    /// Otherwise they could not share their spec.
+    #[test]
+    fn the_pods_of_a_workload_differ_only_in_their_node() {
+        let spec = |kind: &str, node: &str, own: Value| {
+            let mut spec = json!({"nodeName": node, "containers": [{"name": "app"}]});
+            spec.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
+            let owner = json!([{"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "u"}]);
+            let mut spec =
+                trimmed(json!({"metadata": {"name": node, "ownerReferences": owner}, "spec": spec}))["spec"].take();
+            assert_eq!(spec.as_object_mut().unwrap().remove("nodeName"), Some(json!(node)));
+            spec
+        };
+        let affinity = |node: &str| {
+            let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+            json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchFields": [field]}]}}}})
+        };
+        let daemon = |node| spec("DaemonSet", node, affinity(node));
+        assert_eq!(daemon("a"), daemon("b"));
+        // Another owner's pods may move, so that their node affinity matters.
+        let replica = |node| spec("ReplicaSet", node, affinity(node));
+        assert_ne!(replica("a"), replica("b"));
+        let stateful = |node| spec("StatefulSet", node, json!({"hostname": node, "subdomain": "db"}));
+        assert_eq!(stateful("a"), stateful("b"));
     }
 }

@@ -7,7 +7,7 @@ use futures::{StreamExt, TryStreamExt, future::join_all};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
-    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplate, ReplicationController,
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, PodTemplate, ReplicationController,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -15,7 +15,7 @@ use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::{self, Error as WatchError, Event};
 use kube::{Api, Client};
-use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
+use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedSpecs};
 use plimsoll_runtime::admin::{Readiness, ReadinessHandle};
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,19 +102,20 @@ impl Feed {
         let api: Api<DeserializeGuard<K>> = Api::all(self.client.clone());
         let mut events = watcher::watcher(api, watcher::Config::default().page_size(PAGE_SIZE)).boxed();
         let (mut handle, mut pause, mut list) = (Some(handle), FIRST_PAUSE, Vec::new());
+        let mut specs = SharedSpecs::default();
         // The stream continues after an error and never ends.
         while let Some(event) = events.try_next().await.transpose() {
             match event {
                 Ok(event) => {
                     pause = FIRST_PAUSE;
-                    if self.handle_event(event, &mut list) {
+                    if self.handle_event(event, &mut list, &mut specs) {
                         handle.take().into_iter().for_each(ReadinessHandle::release);
                         listed_sender.send_replace(true);
                     }
                 }
                 // Clusters without the CRD of an optional kind have no such objects: treat the kind as listed and empty.
                 Err(error) if OPTIONAL.contains(&K::KIND) && is_unknown(&error) => {
-                    if self.handle_event::<K>(Event::InitDone, &mut list) {
+                    if self.handle_event::<K>(Event::InitDone, &mut list, &mut specs) {
                         handle.take().into_iter().for_each(ReadinessHandle::release);
                         listed_sender.send_replace(true);
                     }
@@ -132,18 +133,28 @@ impl Feed {
     }
 
     /// Applies an event. Returns true if the event completed a list.
-    fn handle_event<K: Indexed>(&self, event: Event<DeserializeGuard<K>>, list: &mut Vec<K>) -> bool {
+    fn handle_event<K: Indexed>(
+        &self,
+        event: Event<DeserializeGuard<K>>,
+        list: &mut Vec<K>,
+        specs: &mut SharedSpecs,
+    ) -> bool {
+        let kept = |object: DeserializeGuard<K>, specs: &mut SharedSpecs| {
+            let mut object = index::simplified(self.parsed(object)?);
+            object.share(specs);
+            Some(object)
+        };
         match event {
             Event::Init => list.clear(),
             // Simplified at once: a list of whole pods takes several times the memory of the index.
-            Event::InitApply(object) => list.extend(self.parsed(object).map(index::simplified)),
+            Event::InitApply(object) => list.extend(kept(object, specs)),
             Event::InitDone => {
                 let objects = std::mem::take(list);
                 self.facts.change_index(|index| index.reset(objects));
                 self.count(K::KIND);
                 return true;
             }
-            Event::Apply(object) => match self.parsed(object) {
+            Event::Apply(object) => match kept(object, specs) {
                 Some(object) => self.facts.change_index(|index| index.apply(object)),
                 None => self.count(K::KIND),
             },

@@ -43,9 +43,8 @@ impl Index {
         Self::default()
     }
 
-    /// Inserts or replaces an object. Returns whether anything relevant changed.
+    /// Inserts or replaces an object, which must be simplified. Returns whether anything changed.
     pub fn apply<K: Indexed>(&mut self, object: K) -> bool {
-        let object = simplified(object);
         let positions = self.positions.entry(K::KIND).or_default();
         let list = K::list(&mut self.store);
         match positions.get(&key(object.meta())).and_then(|position| list.get_mut(*position)) {
@@ -79,8 +78,8 @@ impl Index {
         true
     }
 
-    /// Replaces all objects of a kind in one step, so that no reader sees half of a list. Returns whether anything
-    /// relevant changed.
+    /// Replaces all objects of a kind in one step, so that no reader sees half of a list. The objects must be simplified.
+    /// Returns whether anything changed.
     pub fn reset<K: Indexed>(&mut self, objects: Vec<K>) -> bool {
         let listed: BTreeSet<Key> = objects.iter().map(|object| key(object.meta())).collect();
         let removed: Vec<ObjectMeta> = K::list(&mut self.store)

@@ -74,6 +74,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "tests/measure",
         &[
+            "api",
             "invariants",
             "kubesched",
             "model",
@@ -87,7 +88,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "workloads",
         ],
     ),
-    ("tests/workloads", &["catalog", "cli", "model", "snapshot"]),
+    ("tests/workloads", &["api", "catalog", "cli", "model", "snapshot"]),
     (
         "xtask",
         &["api", "catalog", "cli", "invariants", "model", "proto", "scheduler", "snapshot", "solver", "workloads"],

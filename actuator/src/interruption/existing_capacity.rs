@@ -1,7 +1,8 @@
 //! Determines whether the pods of an interrupted node fit on existing nodes, by kube-scheduler's rules. If they do, no
 //! replacement is needed, and the watcher may never send a plan for these pods.
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
+use plimsoll_api::Pod;
 use plimsoll_kubesched::ClusterState;
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::snapshot::{NodeState, PodState, Snapshot, SnapshotIndex};

@@ -1,8 +1,8 @@
 //! The kinds of objects that the actuator writes, each with its API.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::{Api, Client, Resource};
-use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodePool};
+use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodePool, Pod};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;

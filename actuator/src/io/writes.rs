@@ -4,11 +4,11 @@ use super::kinds::WritableKind;
 use super::patch::difference;
 use super::{Action, RateLimiter};
 use crate::fencing::{CLUSTER_CALL, Fence, NotAllowed};
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod as KubePod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Api;
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
-use plimsoll_api::{CapacityBuffer, NodeClaim};
+use plimsoll_api::{CapacityBuffer, NodeClaim, Pod};
 use serde_json::{Value, json};
 
 /// Attempts for an object that others write as well (kubelets, other controllers). Each is based on a newer version.
@@ -172,7 +172,9 @@ impl Writes {
     pub(crate) async fn evict(&self, pod: &Pod) -> Result<kube::Result<()>, NotAllowed> {
         let params = EvictParams { delete_options: Some(only_this(pod)), post_options: PostParams::default() };
         let name = pod.metadata.name.as_deref().unwrap_or_default();
-        let answer = self.fence.run(CLUSTER_CALL, self.api_of(pod).evict(name, &params)).await?;
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let api: Api<KubePod> = Api::namespaced(self.client.clone(), namespace);
+        let answer = self.fence.run(CLUSTER_CALL, api.evict(name, &params)).await?;
         Ok(answer.map(|_| ()))
     }
 

@@ -17,10 +17,9 @@ pub use seeds::seed;
 
 use super::{ClaimSeed, PoolFacts, Subject};
 use crate::clock::Timestamped;
-use k8s_openapi::api::core::v1::Pod;
 use nodes::NodesSeen;
 use plimsoll_api::budget::DisruptionReason as BudgetReason;
-use plimsoll_api::{NodeClaim, NodePool, condition};
+use plimsoll_api::{NodeClaim, NodePool, Pod, condition};
 use plimsoll_model::identity::{NodePoolName, PodUid};
 use plimsoll_model::quantity::parse_resources;
 use plimsoll_model::snapshot::DisruptionReason;
@@ -256,7 +255,7 @@ impl Feed {
         let (mut present, mut released, mut marked) = (BTreeMap::new(), Vec::new(), Vec::new());
         for (uid, in_service) in &reserved {
             let (Some(pod), in_service) = (deps.stores.pods.with_uid(uid.as_str()), *in_service) else { continue };
-            let bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+            let bound = pod.node_name.is_some();
             let verdict = verdicts::current(&pod);
             let before = self.pods.get(uid).copied().unwrap_or(ReservedPod { to_move: bound, verdict });
             if is_over(&pod) || (bound && !before.to_move) {

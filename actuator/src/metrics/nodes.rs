@@ -4,9 +4,9 @@ use super::view::{ClusterView, label_of, pool_of, resource_type, seconds_between
 use crate::pods;
 use crate::stores::provider_id;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Node, Pod};
+use k8s_openapi::api::core::v1::{Container, Node};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use plimsoll_api::NodeClaim;
+use plimsoll_api::{NodeClaim, Pod};
 use plimsoll_model::names::label;
 use plimsoll_model::quantity::parse_resources;
 use plimsoll_model::resources::{PODS, Resources};

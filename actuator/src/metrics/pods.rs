@@ -3,9 +3,9 @@
 use super::view::{ClusterView, label_of, pool_of, seconds_between};
 use crate::pods;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use parking_lot::Mutex;
-use plimsoll_api::NodeClaim;
+use plimsoll_api::{NodeClaim, Pod};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
 use plimsoll_runtime::metrics::scrape::{Labels, Samples, Scraped};

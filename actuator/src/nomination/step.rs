@@ -2,7 +2,8 @@
 
 use crate::pods;
 use crate::pods::NOMINATION_FIELD_MANAGER;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
+use plimsoll_api::Pod;
 use plimsoll_model::identity::PodUid;
 use plimsoll_snapshot::nominations::{self, Wish};
 use std::collections::BTreeMap;

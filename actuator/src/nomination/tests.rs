@@ -66,7 +66,7 @@ fn only_unbound_reschedulable_pods_are_waiting() {
         change(&mut pod);
         step::is_waiting(&pod)
     };
-    assert!(!with(&|pod| pod.spec.get_or_insert_default().node_name = Some("n".to_owned())));
+    assert!(!with(&|pod| pod.node_name = Some("n".to_owned())));
     assert!(!with(&|pod| pod.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).ok()));
     assert!(!with(&|pod| pod.status.get_or_insert_default().phase = Some("Failed".to_owned())));
     let daemon = OwnerReference { kind: "DaemonSet".to_owned(), ..OwnerReference::default() };

@@ -1,9 +1,9 @@
 //! Facts about a node to be removed, from the watch cache: its pods, their requests, and their destinations.
 
 use crate::ledger::RemovalFacts;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use plimsoll_api::NodeClaim;
+use plimsoll_api::{NodeClaim, Pod};
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::names::taint;
 use plimsoll_model::resources::Resources;

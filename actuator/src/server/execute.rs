@@ -13,7 +13,7 @@ use crate::ledger::failures::INSUFFICIENT_CAPACITY;
 use crate::ledger::{Driver, Outcome as LedgerOutcome, PlanContext, Rejection, feed};
 use crate::metrics::view;
 use crate::state::insufficient_capacity::Key;
-use k8s_openapi::api::core::v1::Pod;
+use plimsoll_api::Pod;
 use plimsoll_model::execution::{Execution, Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::{ActionId, NodeName, PodUid};
 use plimsoll_model::names::annotation;

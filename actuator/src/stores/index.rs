@@ -1,10 +1,10 @@
 //! Indices of the watch cache: the pods of a node, the pod of a UID, and the Node or NodeClaim of an instance.
 
 use super::{CachedObjects, Cursor, provider_id};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Resource;
-use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodePool};
+use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodePool, Pod};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub trait Indexed: Resource {
 impl Indexed for Pod {
     /// The pod's node, or [`UNBOUND`].
     fn group(&self) -> Option<&str> {
-        Some(self.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or(UNBOUND))
+        Some(self.node_name.as_deref().unwrap_or(UNBOUND))
     }
 
     /// The UID.

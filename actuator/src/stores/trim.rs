@@ -2,10 +2,10 @@
 //! written as merge patches of single fields, so that a dropped field is never overwritten.
 
 use crate::pods::NOMINATION_FIELD_MANAGER;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Resource;
-use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodePool};
+use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodePool, Pod, SharedSpecs};
 
 /// An object whose unused fields can be dropped.
 pub(super) trait Trim: Resource {
@@ -18,6 +18,9 @@ pub(super) trait Trim: Resource {
     fn trim(&mut self) {
         self.meta_mut().managed_fields = None;
     }
+
+    /// Shares what the object has in common with others.
+    fn share(&mut self, _specs: &mut SharedSpecs) {}
 }
 
 impl Trim for NodeClaim {
@@ -51,6 +54,10 @@ impl Trim for Pod {
         let ours = |manager: Option<&str>| manager == Some(NOMINATION_FIELD_MANAGER);
         self.metadata.managed_fields.iter_mut().for_each(|all| all.retain(|entry| ours(entry.manager.as_deref())));
         plimsoll_snapshot::trim::pod(self);
+    }
+
+    fn share(&mut self, specs: &mut SharedSpecs) {
+        specs.share(self);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::pods;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
+use plimsoll_api::Pod;
 use plimsoll_model::identity::PodUid;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 use super::read;
 use crate::{Manifest, Place, kinds::Kind, typed};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
+use plimsoll_api::Pod;
 use proptest::prelude::*;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 use super::*;
 use crate::Source;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::serde::de::DeserializeOwned;
+use plimsoll_api::Pod;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 use super::Replicas;
 use crate::{Extra, Objects, Source, build};
-use k8s_openapi::api::core::v1::Pod;
+use plimsoll_api::Pod;
 use serde_json::{Value, json};
 use std::sync::Arc;
 

@@ -107,7 +107,7 @@ fn a_resizing_pod_counts_the_larger_amount() {
     };
     let counted = |asked: &str, has: &str| {
         let pod = pod(asked, has);
-        let spec = pod.spec.clone().unwrap();
+        let spec = PodSpec::clone(pod.spec.as_ref().unwrap());
         effective_requests(&resized(&pod, &spec).unwrap_or(spec)).unwrap().get("cpu")
     };
     assert_eq!((counted("1", "3"), counted("3", "1"), counted("500m", "500m")), (3000, 3000, 1000));

@@ -1,7 +1,8 @@
 //! Maps claims to the pods that use them.
 
 use crate::{Objects, kube_time, pods};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, Pod};
+use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
+use plimsoll_api::Pod;
 use plimsoll_model::time::Timestamp;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

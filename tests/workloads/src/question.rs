@@ -165,7 +165,7 @@ fn expand(
                 ..Volume::default()
             });
         }
-        objects.pods.push(Arc::new(Pod {
+        let pod = Pod {
             metadata: ObjectMeta {
                 name: Some(name),
                 namespace: owner.namespace.clone(),
@@ -176,6 +176,7 @@ fn expand(
             },
             spec: Some(spec),
             status: None,
-        }));
+        };
+        objects.pods.push(Arc::new(pod.into()));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::bench::{self, Types};
 use crate::{Case, Feature, Profile, Rng, case};
-use k8s_openapi::api::core::v1::Pod;
+use plimsoll_api::Pod;
 use plimsoll_snapshot::{Extra, Source};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn read(case: &Case, folder: &Path) -> Result<usize, String> {
     let text = std::fs::read_to_string(folder.join("catalog.json")).unwrap();
     let catalog = plimsoll_catalog::file::parse(&text).map_err(|error| error.to_string())?;
     assert_eq!(catalog, case.catalog.catalog());
-    let waiting = |pod: &&Arc<Pod>| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_none());
+    let waiting = |pod: &&Arc<Pod>| pod.node_name.is_none();
     Ok(manifests.objects.expanded().pods.iter().filter(waiting).count())
 }
 

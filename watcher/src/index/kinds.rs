@@ -5,13 +5,13 @@ use super::owners::OwnerPods;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
-    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplate, PodTemplateSpec, ReplicationController,
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, PodTemplate, PodTemplateSpec, ReplicationController,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::Resource;
-use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
+use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedSpecs};
 use serde::de::DeserializeOwned;
 use std::borrow::Borrow;
 use std::fmt::Debug;
@@ -52,6 +52,9 @@ macro_rules! kinds {
             fn simplify(&mut self) {
                 Simplify::simplify(self);
             }
+            fn share(&mut self, specs: &mut SharedSpecs) {
+                Simplify::share(self, specs);
+            }
             fn count(owners: &mut OwnerPods, before: Option<&Self>, after: Option<&Self>) {
                 Simplify::count(owners, before, after);
             }
@@ -71,6 +74,8 @@ pub trait Indexed:
     fn list(store: &mut Store) -> &mut Vec<Self::Stored>;
     /// Clears fields that are irrelevant to plans.
     fn simplify(&mut self);
+    /// Shares what the object has in common with others.
+    fn share(&mut self, specs: &mut SharedSpecs);
     /// Updates the pods of each owner after an object was inserted, replaced or removed.
     fn count(owners: &mut OwnerPods, before: Option<&Self>, after: Option<&Self>);
 }
@@ -125,6 +130,7 @@ kinds! {
 /// Clears fields of a kind that plans do not depend on.
 trait Simplify {
     fn simplify(&mut self) {}
+    fn share(&mut self, _specs: &mut SharedSpecs) {}
     fn count(_owners: &mut OwnerPods, _before: Option<&Self>, _after: Option<&Self>) {}
 }
 
@@ -150,6 +156,10 @@ impl Simplify for CSINode {}
 impl Simplify for Pod {
     fn simplify(&mut self) {
         plimsoll_snapshot::trim::pod(self);
+    }
+
+    fn share(&mut self, specs: &mut SharedSpecs) {
+        specs.share(self);
     }
 
     fn count(owners: &mut OwnerPods, before: Option<&Self>, after: Option<&Self>) {

@@ -2,9 +2,9 @@
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::core::v1::ReplicationController;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use plimsoll_api::Pod;
 use plimsoll_model::identity::PodUid;
 use plimsoll_snapshot::Objects;
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,7 +73,7 @@ fn controller(pod: &Pod) -> Option<&str> {
 }
 
 fn is_bound(pod: &Pod) -> bool {
-    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_some_and(|name| !name.is_empty())
+    pod.node_name.as_deref().is_some_and(|name| !name.is_empty())
 }
 
 fn has_ended(pod: &Pod) -> bool {

@@ -87,12 +87,12 @@ fn objects_now(planned: &Planned, scene: &Scene, pods: &Pods, volumes: Volumes) 
         scene.wanted.iter().map(|it| (it.name.as_str(), place(it))).collect();
     for pod in &mut objects.pods {
         if let Some(node) = wanted.remove(full_name(&pod.metadata).as_str()) {
-            Arc::make_mut(pod).spec.get_or_insert_default().node_name = node;
+            Arc::make_mut(pod).node_name = node;
         }
     }
     for node in scene.nodes.iter().filter(|node| node.bought) {
         objects.nodes.push(node.plain());
-        objects.pods.extend(scene.plain_daemons(planned, node).into_iter().map(Arc::new));
+        objects.pods.extend(scene.plain_daemons(planned, node).into_iter().map(|pod| Arc::new(pod.into())));
     }
     volumes.add_to(&mut objects, scene);
     objects

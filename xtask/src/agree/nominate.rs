@@ -5,7 +5,8 @@ use super::play::Shared;
 use super::scene::{Scene, Wanted, full_name};
 use super::stage::Stage;
 use anyhow::{Result, bail};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::Pod as KubePod;
+use plimsoll_api::Pod;
 use plimsoll_snapshot::nominations::{self, Wish};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,11 +18,13 @@ const MAX_TRIES: u32 = 10;
 
 /// Creates the pods that the plan places.
 pub(super) async fn bring(shared: &Shared, stage: &Stage, scene: &Scene, wanted: &[Wanted]) -> Result<()> {
-    let wishes: Vec<Wish<'_>> = wanted.iter().map(|it| Wish { pod: &it.pod, node: &it.node, stands: false }).collect();
+    let planned: Vec<Pod> = wanted.iter().map(|it| it.pod.clone().into()).collect();
+    let wishes: Vec<Wish<'_>> =
+        planned.iter().zip(wanted).map(|(pod, it)| Wish { pod, node: &it.node, stands: false }).collect();
     let nodes = scene.node_objects();
     let may = if shared.own_order { vec![false; wanted.len()] } else { nominations::at_once(&wishes, &nodes) };
     let node = |it: &Wanted| scene.isolation.name(&it.node);
-    let pods: Vec<(&Pod, Option<String>)> =
+    let pods: Vec<(&KubePod, Option<String>)> =
         wanted.iter().zip(may).map(|(it, may)| (&it.pod, may.then(|| node(it)))).collect();
     stage.nominated(&pods).await
 }
@@ -55,7 +58,7 @@ pub(super) async fn during<T>(
 
 /// Nominates after every change.
 async fn keep(shared: &Shared, stage: &Stage, scene: &Scene, wanted: &[Wanted]) -> Result<()> {
-    let named = |it: &Wanted| (full_name(&it.pod.metadata), scene.isolation.name(&it.node), it.pod.clone());
+    let named = |it: &Wanted| (full_name(&it.pod.metadata), scene.isolation.name(&it.node), it.pod.clone().into());
     let wanted: Vec<(String, String, Pod)> = wanted.iter().map(named).collect();
     let nodes = scene.node_objects();
     let mut changes = shared.board.changes(stage.seed());

@@ -97,6 +97,7 @@ impl Scene {
         let shapes: BTreeMap<_, usize> =
             planned.snapshot.shapes.iter().enumerate().map(|(index, shape)| (&shape.id, index)).collect();
         for pod in &planned.objects.pods {
+            let pod = &Pod::from(pod.as_ref().clone());
             let name = full_name(&pod.metadata);
             let Some(known) = states.get(&name) else { continue };
             let shape = shapes.get(&known.shape).copied().unwrap_or_default();
@@ -192,7 +193,7 @@ impl Scene {
 fn has_daemon(planned: &Planned, namespace: &str, name: &str, node: &str) -> bool {
     planned.objects.pods.iter().any(|pod| {
         let owned = pod.metadata.owner_references.iter().flatten().any(|it| it.kind == "DaemonSet" && it.name == name);
-        let there = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node);
+        let there = pod.node_name.as_deref() == Some(node);
         owned && there && pod.metadata.namespace.as_deref() == Some(namespace)
     })
 }
@@ -213,7 +214,7 @@ fn isolation(planned: &Planned, nodes: &[Made]) -> Isolation {
         .filter(|class| class.global_default == Some(true))
         .min_by_key(|class| class.value)
         .and_then(|class| class.metadata.name.clone());
-    for spec in objects.pods.iter().filter_map(|pod| pod.spec.as_ref()) {
+    for spec in objects.pods.iter().filter_map(|pod| pod.spec.as_deref()) {
         isolation.note_private_keys(spec);
     }
     isolation

@@ -137,7 +137,10 @@ impl Stage {
     }
 
     /// Nominates a pod if it exists and is not bound; without a node, clears the nomination.
-    pub(super) async fn nominate(&self, pod: &Pod, node: Option<&str>) -> Result<()> {
+    pub(super) async fn nominate<K>(&self, pod: &K, node: Option<&str>) -> Result<()>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    {
         let name = pod.name_any();
         let nominated = Patch::Merge(serde_json::json!({"status": {"nominatedNodeName": node}}));
         let done = self.in_namespace_of(pod).patch_status(&name, &PatchParams::default(), &nominated).await;

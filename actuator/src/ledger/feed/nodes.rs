@@ -1,7 +1,8 @@
 //! The facts of a node that plans rest on (safety rule 10). Heartbeats are not among them.
 
 use crate::stores::{Cursor, Delta, Stores};
-use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use k8s_openapi::api::core::v1::{Node, Taint};
+use plimsoll_api::Pod;
 use plimsoll_model::identity::NodeName;
 use plimsoll_model::names::taint;
 use std::collections::hash_map::DefaultHasher;

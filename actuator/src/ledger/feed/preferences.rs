@@ -4,7 +4,7 @@
 use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
 use crate::ledger::feed::Sources;
-use k8s_openapi::api::core::v1::Pod;
+use plimsoll_api::Pod;
 use plimsoll_model::time::{Millis, Timestamp};
 use std::sync::Arc;
 

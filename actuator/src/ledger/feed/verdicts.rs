@@ -1,7 +1,7 @@
 //! kube-scheduler's verdict on an unschedulable pod (safety rule 7). kube-scheduler writes the condition only if it
 //! differs; a repeated verdict shows as another message, since every change of the nodes changes its counts.
 
-use k8s_openapi::api::core::v1::Pod;
+use plimsoll_api::Pod;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// A hash of the verdict, valid only within this process.

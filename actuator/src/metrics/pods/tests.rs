@@ -1,6 +1,6 @@
 use super::PodWaits;
 use crate::metrics::tests::{NOW, Stage, at, claim, node, object, pod};
-use k8s_openapi::api::core::v1::Pod;
+use plimsoll_api::Pod;
 use plimsoll_model::plan::{Placement, Plan, PodRef};
 use serde_json::json;
 use std::sync::Arc;

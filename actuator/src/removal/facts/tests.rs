@@ -1,5 +1,6 @@
 use super::{Obstacle, RemovalView, Surroundings};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
+use plimsoll_api::Pod;
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::DisruptionReason;

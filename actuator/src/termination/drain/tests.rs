@@ -1,6 +1,6 @@
 use super::{Drain, plan, times_to_stop};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use plimsoll_api::Pod;
 use plimsoll_model::identity::PodUid;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -2,8 +2,8 @@
 
 use crate::landing::bind_pending;
 use anyhow::{Context as _, Result};
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use plimsoll_api::Pod;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::names::taint;
 use plimsoll_model::plan::{Plan, PodRef};
@@ -89,7 +89,7 @@ impl Cluster {
         let created = jiff::Timestamp::from_millisecond(self.now.0)?;
         let mut moved = Vec::new();
         for pod in &mut self.objects.pods {
-            let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+            let on = pod.node_name.as_deref();
             if on.is_some_and(|on| gone.contains(on)) {
                 if self.landing == Landing::KubeScheduler {
                     targets.remove(&full_name(pod));
@@ -126,7 +126,7 @@ impl Cluster {
         for pod in &mut self.objects.pods {
             match bound.get(&full_name(pod)) {
                 Some(node) => bind(pod, Some(node.clone())),
-                None => stranded += usize::from(pod.spec.as_ref().is_none_or(|spec| spec.node_name.is_none())),
+                None => stranded += usize::from(pod.node_name.is_none()),
             }
         }
         Ok((stranded, elsewhere))
@@ -145,6 +145,6 @@ fn full_name(pod: &Pod) -> String {
 fn bind(pod: &mut Arc<Pod>, node: Option<String>) {
     let pod = Arc::make_mut(pod);
     let phase = if node.is_some() { "Running" } else { "Pending" };
-    pod.spec.get_or_insert_default().node_name = node;
+    pod.node_name = node;
     pod.status.get_or_insert_default().phase = Some(phase.to_owned());
 }
