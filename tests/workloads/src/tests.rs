@@ -4,7 +4,7 @@ use crate::bench::{self, Types};
 use crate::{Case, Feature, Profile, Rng, case};
 use plimsoll_api::Pod;
 use plimsoll_snapshot::{Extra, Source};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -96,6 +96,36 @@ fn karpenter_cases_have_nothing_that_its_scheduler_does_not_model() {
             assert!(!text.contains(field), "{field} in {}", case.title());
         }
     }
+}
+
+/// Shapes lack labels that no selector names. The selectors must match the same pods as with all labels.
+#[test]
+fn selectors_match_the_labels_of_shapes_as_those_of_pods() {
+    let (mut matches, mut dropped) = (0, 0);
+    for seed in 0..300 {
+        let objects = case(seed, &Profile::kubernetes()).typed_objects().unwrap().expanded();
+        let extra = Extra { source: Source::Files, ..Extra::default() };
+        let (snapshot, _) = plimsoll_snapshot::build(&objects, &extra);
+        let shapes: BTreeMap<_, _> = snapshot.shapes.iter().map(|shape| (&shape.id, shape)).collect();
+        let spreads = snapshot.shapes.iter().flat_map(|shape| &shape.topology_spread).map(|spread| &spread.selector);
+        let terms = snapshot.shapes.iter().flat_map(|shape| &shape.pod_affinity).map(|term| &term.selector);
+        let selectors: Vec<_> = spreads.chain(terms).flatten().collect();
+        let shape_of: BTreeMap<_, _> =
+            snapshot.pods.iter().map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), shapes[&pod.shape])).collect();
+        for pod in &objects.pods {
+            let labels = pod.metadata.labels.clone().unwrap_or_default();
+            let name = (pod.metadata.namespace.as_deref().unwrap_or("default"), pod.metadata.name.as_deref().unwrap());
+            // Pods with scheduling gates are ignored.
+            let Some(shape) = shape_of.get(&name) else { continue };
+            dropped += usize::from(shape.labels.len() < labels.len());
+            for selector in &selectors {
+                let expected = selector.matches(&labels);
+                assert_eq!(selector.matches(&shape.labels), expected, "seed {seed}: {name:?}: {selector:?}");
+                matches += usize::from(expected);
+            }
+        }
+    }
+    assert!(matches > 0 && dropped > 0, "{matches} matches, {dropped} pods with dropped labels");
 }
 
 /// A single feature changes the manifests.
