@@ -207,7 +207,8 @@ struct Context<'objects> {
 }
 
 impl<'objects> Context<'objects> {
-    /// `pod_namespaces` are the namespaces of all pods, and `pod_label_keys` the keys of labels by which they select pods.
+    /// `pod_namespaces` are the namespaces of all pods, and `pod_label_keys` the keys of labels by which they select
+    /// pods.
     fn new<'n>(
         objects: &'objects Objects,
         extra: &Extra,

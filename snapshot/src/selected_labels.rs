@@ -1,5 +1,5 @@
-//! Labels that selectors name. A shape keeps only these labels of its pods. With the others, each pod of a StatefulSet and
-//! each pod of a Job would have a shape of its own.
+//! Labels that selectors name. A shape keeps only these labels of its pods. With the others, each pod of a StatefulSet
+//! and each pod of a Job would have a shape of its own.
 
 use crate::{Objects, buffers};
 use k8s_openapi::api::core::v1::{Affinity, PodAffinityTerm, PodSpec};

@@ -78,8 +78,8 @@ impl Index {
         true
     }
 
-    /// Replaces all objects of a kind in one step, so that no reader sees half of a list. The objects must be simplified.
-    /// Returns whether anything changed.
+    /// Replaces all objects of a kind in one step, so that no reader sees half of a list. The objects must be
+    /// simplified. Returns whether anything changed.
     pub fn reset<K: Indexed>(&mut self, objects: Vec<K>) -> bool {
         let listed: BTreeSet<Key> = objects.iter().map(|object| key(object.meta())).collect();
         let removed: Vec<ObjectMeta> = K::list(&mut self.store)

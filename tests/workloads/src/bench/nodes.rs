@@ -47,8 +47,9 @@ pub fn with_nodes(seed: u64, nodes: usize, running: usize, waiting: usize) -> Ca
     case
 }
 
-/// [`with_nodes`], with what controllers add to pods: the running pods have the labels of a StatefulSet's pods, the pending
-/// pods those of Jobs. Each node also runs a pod of each of six DaemonSets, with the node affinity of its controller.
+/// [`with_nodes`], with what controllers add to pods: the running pods have the labels of a StatefulSet's pods, the
+/// pending pods those of Jobs. Each node also runs a pod of each of six DaemonSets, with the node affinity of its
+/// controller.
 #[must_use]
 pub fn with_controllers(seed: u64, nodes: usize, running: usize, waiting: usize) -> Case {
     let mut case = with_nodes(seed, nodes, running, waiting);
