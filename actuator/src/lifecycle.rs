@@ -21,8 +21,8 @@ use crate::clock::Timestamped;
 use crate::controller_loop::{self, Candidate, Requeue};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
+use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{INITIALIZED, LAUNCHED, REGISTERED};
-use plimsoll_api::{NodeClaim, condition};
 use plimsoll_model::identity::NodeName;
 use plimsoll_model::names::TERMINATION_FINALIZER;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -93,8 +93,7 @@ fn candidates(deps: &Lifecycle) -> Vec<Candidate<ClaimWithNodes>> {
 }
 
 fn is_settled(claim: &NodeClaim) -> bool {
-    let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    [LAUNCHED, REGISTERED, INITIALIZED].iter().all(|name| condition::is_true(conditions, name))
+    [LAUNCHED, REGISTERED, INITIALIZED].iter().all(|name| claim.true_condition(name).is_some())
 }
 
 async fn reconcile(deps: Lifecycle, subject: ClaimWithNodes) -> Result<Requeue, WriteError> {

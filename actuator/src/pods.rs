@@ -17,11 +17,6 @@ const CRITICAL: [&str; 2] = ["system-cluster-critical", "system-node-critical"];
 /// A pod that still exists this long after its grace period ended has an unresponsive kubelet.
 const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
-/// The name of the node that the pod is bound to.
-pub(crate) fn node_name(pod: &Pod) -> Option<&str> {
-    pod.node_name.as_deref().filter(|name| !name.is_empty())
-}
-
 /// When the pod was bound to its node, in whole seconds.
 pub(crate) fn bound_since(pod: &Pod) -> Option<Timestamp> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;

@@ -20,7 +20,6 @@ use crate::ledger::{Admission, Outcome as LedgerOutcome, PlanContext, Rejection,
 use crate::metrics::ActuatorMetrics;
 use crate::metrics::node_claims::disruption_name;
 use crate::nodes::{remove_taint, taints};
-use crate::pods;
 use crate::state::outcomes::Outcomes;
 use crate::state::zonal_shifts::ZonalShifts;
 use crate::stores::{Stores, WatchedKind};
@@ -31,7 +30,7 @@ use kube::ResourceExt;
 use lookup::{claim_of, expected_pods, node_of, surroundings};
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON, INITIALIZED};
-use plimsoll_api::condition::{self, Moment, Status};
+use plimsoll_api::condition::{Moment, Status};
 use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::{ActionId, NodeName, PodUid};
 use plimsoll_model::names::{annotation, taint};
@@ -242,12 +241,8 @@ fn replacements(deps: &Removals, command: &Removal) -> Replacements {
             None if deps.ledger.read(|ledger| ledger.is_under_way(action)) => awaited.push(action.0.clone()),
             None => return Replacements::Lost(action.0.clone()),
             Some(claim) if claim.metadata.deletion_timestamp.is_some() => return Replacements::Lost(claim.name_any()),
-            Some(claim) => {
-                let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-                if !condition::is_true(conditions, INITIALIZED) {
-                    awaited.push(claim.name_any());
-                }
-            }
+            Some(claim) if claim.true_condition(INITIALIZED).is_none() => awaited.push(claim.name_any()),
+            Some(_) => {}
         }
     }
     if awaited.is_empty() { Replacements::Ready } else { Replacements::Awaited(awaited) }
@@ -271,7 +266,7 @@ async fn mark(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal
 async fn finish(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Requeue, WriteError> {
     let live = deps.writes.list_pods_on(command.node.as_str()).await?;
     let mut around = surroundings(deps, &command.node, command.rooms.keys());
-    around.pods.retain(|pod| pods::node_name(pod) != Some(command.node.as_str()));
+    around.pods.retain(|pod| pod.node_name.as_deref() != Some(command.node.as_str()));
     around.pods.extend(live);
     if let Some(cause) = obstacle(deps, &claim.name_any(), command, around) {
         return undo(deps, claim, Some(command), &cause).await;

@@ -81,8 +81,7 @@ pub fn for_launch(class: &EC2NodeClass) -> Result<Resolved, NotReady> {
     if class.metadata.deletion_timestamp.is_some() {
         return Err(NotReady::Deleting(name));
     }
-    let conditions = class.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    match condition::get(conditions, condition::READY) {
+    match condition::get(class.conditions(), condition::READY) {
         Some(ready) if ready.status != condition::Status::True.as_str() => {
             let message = if ready.message.is_empty() { ready.reason.clone() } else { ready.message.clone() };
             return Err(NotReady::Condition { name, message });

@@ -318,10 +318,16 @@ pub fn get<'conditions>(conditions: &'conditions [Condition], name: &str) -> Opt
     conditions.iter().find(|condition| condition.type_ == name)
 }
 
+/// Returns the condition with this name, if it is true, regardless of its observed generation.
+#[must_use]
+pub fn get_true<'conditions>(conditions: &'conditions [Condition], name: &str) -> Option<&'conditions Condition> {
+    get(conditions, name).filter(|condition| condition.status == Status::True.as_str())
+}
+
 /// Whether the condition is true, regardless of its observed generation.
 #[must_use]
 pub fn is_true(conditions: &[Condition], name: &str) -> bool {
-    get(conditions, name).is_some_and(|condition| condition.status == Status::True.as_str())
+    get_true(conditions, name).is_some()
 }
 
 /// Whether the condition is false, regardless of its observed generation.

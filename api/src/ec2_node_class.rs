@@ -1,6 +1,7 @@
 //! EC2NodeClass: how to configure an EC2 instance as a node.
 
 use crate::{kubelet::KubeletConfiguration, null_default, schema};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use plimsoll_model::names::tag;
 use schemars::JsonSchema;
@@ -240,6 +241,12 @@ fn spec_rules() -> Value {
 }
 
 impl EC2NodeClass {
+    /// The conditions of the status.
+    #[must_use]
+    pub fn conditions(&self) -> &[Condition] {
+        self.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default()
+    }
+
     /// The placement group that the class selects, if it was found. The status may still be that of another selector.
     #[must_use]
     pub fn placement_group(&self) -> Option<&PlacementGroup> {

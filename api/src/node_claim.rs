@@ -120,8 +120,19 @@ impl NodeClaim {
     /// Whether the node is drained and its instance is being terminated.
     #[must_use]
     pub fn is_instance_terminating(&self) -> bool {
-        let conditions = self.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        condition::is_true(conditions, condition::node_claim::INSTANCE_TERMINATING)
+        self.true_condition(condition::node_claim::INSTANCE_TERMINATING).is_some()
+    }
+
+    /// The conditions of the status.
+    #[must_use]
+    pub fn conditions(&self) -> &[Condition] {
+        self.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default()
+    }
+
+    /// The condition with this name, if it is true, regardless of its observed generation.
+    #[must_use]
+    pub fn true_condition(&self, name: &str) -> Option<&Condition> {
+        condition::get_true(self.conditions(), name)
     }
 
     /// The price at which the launched claim counts against limits, if it is recorded and readable.

@@ -21,7 +21,7 @@ const UNSWEPT: usize = 1000;
 pub struct Pod {
     /// Name, labels, owners.
     pub metadata: ObjectMeta,
-    /// `spec.nodeName`.
+    /// `spec.nodeName`; `None` if it is empty.
     pub node_name: Option<String>,
     /// The spec without `nodeName`.
     pub spec: Option<Arc<PodSpec>>,
@@ -32,7 +32,7 @@ pub struct Pod {
 impl From<KubePod> for Pod {
     fn from(pod: KubePod) -> Self {
         let KubePod { metadata, mut spec, status } = pod;
-        let node_name = spec.as_mut().and_then(|spec| spec.node_name.take());
+        let node_name = spec.as_mut().and_then(|spec| spec.node_name.take()).filter(|name| !name.is_empty());
         Self { metadata, node_name, spec: spec.map(Arc::new), status }
     }
 }
@@ -149,6 +149,11 @@ mod tests {
         assert_eq!(serde_json::to_value(&pod).unwrap(), all);
         // Without a spec, there is no node.
         assert_eq!(serde_json::to_value(Pod { spec: None, ..pod }).unwrap().get("spec"), None);
+    }
+
+    #[test]
+    fn a_pod_whose_node_has_no_name_is_not_bound() {
+        assert_eq!(pod("web", "").node_name, None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::problems::{Fault, Problem};
 use crate::volumes::AttachLimits;
 use crate::{Extra, Objects, Source, in_flight, kube_time, requests};
 use k8s_openapi::api::core::v1::Node as KubeNode;
-use plimsoll_api::{NodeClaim, NodePool, Operator, condition};
+use plimsoll_api::{NodeClaim, NodePool, Operator};
 use plimsoll_model::execution::InFlightClaim;
 use plimsoll_model::identity::{NodeName, NodePoolName};
 use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, annotation, label, taint};
@@ -212,8 +212,7 @@ fn condition_is_true(node: &KubeNode, name: &str) -> bool {
 
 /// Whether the claim is being deleted or its instance is terminating.
 pub(crate) fn is_deleting(claim: &NodeClaim) -> bool {
-    let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    claim.metadata.deletion_timestamp.is_some() || condition::is_true(conditions, "InstanceTerminating")
+    claim.metadata.deletion_timestamp.is_some() || claim.is_instance_terminating()
 }
 
 /// Whether the pods of the claim must move: the claim is being deleted, or its instance is interrupted.
@@ -229,15 +228,14 @@ fn is_disrupted(node: &KubeNode) -> Result<bool, Fault> {
 
 pub(crate) fn idle_since(claim: &NodeClaim) -> Option<Timestamp> {
     let status = claim.status.as_ref()?;
-    let initialized = condition::get(&status.conditions, "Initialized").filter(|condition| condition.status == "True");
+    let initialized = claim.true_condition("Initialized");
     let moment =
         status.last_pod_event_time.as_ref().or_else(|| initialized.map(|condition| &condition.last_transition_time));
     moment.map(kube_time::timestamp)
 }
 
 pub(crate) fn drifted(claim: &NodeClaim) -> Option<String> {
-    let condition = condition::get(&claim.status.as_ref()?.conditions, "Drifted")?;
-    (condition.status == "True").then(|| condition.reason.clone())
+    claim.true_condition("Drifted").map(|condition| condition.reason.clone())
 }
 
 fn pool_named<'objects>(objects: &'objects Objects, name: &str) -> Option<&'objects NodePool> {

@@ -118,7 +118,7 @@ fn allowed_by_spec(budget: &KubeBudget, selector: &LabelSelector, objects: &Obje
             continue;
         }
         expected += count;
-        let is_running = pods::node_name(pod).is_some() && pod.metadata.deletion_timestamp.is_none();
+        let is_running = pod.node_name.is_some() && pod.metadata.deletion_timestamp.is_none();
         if is_running && pods::ready(pod) != Some(false) {
             healthy += count;
         }

@@ -160,7 +160,7 @@ pub(crate) fn pod_state(
     extra: &Extra,
     pod_states: &PodStates<'_>,
 ) -> Result<PodState, String> {
-    if let Some(node) = node_name(pod) {
+    if let Some(node) = pod.node_name.as_deref() {
         let ends = pod.metadata.deletion_timestamp.is_some();
         return pod_states.bound(uid, node, ends);
     }
@@ -222,7 +222,7 @@ fn is_unschedulable(pod: &KubePod) -> bool {
 #[must_use]
 pub fn is_decided(pod: &KubePod) -> bool {
     let never_placed = pod.spec.as_ref().is_some_and(|spec| never_placed_reason(pod, spec).is_some());
-    node_name(pod).is_some() || is_terminal(pod) || never_placed || is_unschedulable(pod)
+    pod.node_name.is_some() || is_terminal(pod) || never_placed || is_unschedulable(pod)
 }
 
 /// Reason why no node of any pool can run the pod.
@@ -243,7 +243,7 @@ pub(crate) fn read(pod: &KubePod, spec: &PodSpec, budgets: &Budgets<'_>, shapes:
     let stays_with_node = stays_with_node(pod);
     let labels = metadata.labels.clone().unwrap_or_default();
     let on_demand = on_demand::workload_ratio(metadata).unwrap_or_default().filter(|_| !stays_with_node);
-    let binding = match node_name(pod) {
+    let binding = match pod.node_name {
         _ if stays_with_node => NodeBinding::Pinned,
         Some(_) => NodeBinding::Movable,
         None => NodeBinding::None,
@@ -271,11 +271,6 @@ pub(crate) fn read(pod: &KubePod, spec: &PodSpec, budgets: &Budgets<'_>, shapes:
 
 fn uid(pod: &KubePod) -> PodUid {
     PodUid(pod.metadata.uid.clone().unwrap_or_else(|| full_name(&pod.metadata)))
-}
-
-/// The node that the pod is bound to.
-pub(crate) fn node_name(pod: &KubePod) -> Option<&str> {
-    pod.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
 /// Whether the pod has ended and uses no resources.

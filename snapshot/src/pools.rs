@@ -115,8 +115,7 @@ fn not_ready(class: &EC2NodeClass, source: Source) -> Option<String> {
     if class.metadata.deletion_timestamp.is_some() {
         return Some("is being deleted".to_owned());
     }
-    let conditions = class.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    match condition::get(conditions, "Ready") {
+    match condition::get(class.conditions(), "Ready") {
         Some(ready) if ready.status == "True" => None,
         Some(ready) => Some(format!("is not ready: {}", ready.message)),
         // No controller has processed a class from a file.

@@ -98,9 +98,7 @@ impl Rollout {
 /// Names of pools with drifted nodes. Usually there are none, which saves the rest.
 #[must_use]
 pub fn drifted_pools(claims: &[Arc<NodeClaim>]) -> BTreeSet<String> {
-    let is_drifted = |claim: &&Arc<NodeClaim>| {
-        condition_of(claim, condition::node_claim::DRIFTED).is_some_and(|drifted| drifted.status == "True")
-    };
+    let is_drifted = |claim: &&Arc<NodeClaim>| claim.true_condition(condition::node_claim::DRIFTED).is_some();
     let labels = claims.iter().filter(is_drifted).filter_map(|claim| claim.metadata.labels.as_ref());
     labels.filter_map(|labels| labels.get(label::NODE_POOL).cloned()).collect()
 }
@@ -110,8 +108,8 @@ pub fn drifted_pools(claims: &[Arc<NodeClaim>]) -> BTreeSet<String> {
 pub fn of<'p>(objects: &RolloutObjects<'_>, pods: impl IntoIterator<Item = &'p Pod>) -> Option<Rollout> {
     let pool = objects.pool;
     let drifted_since = |claim: &&NodeClaim| {
-        let drifted = condition_of(claim, condition::node_claim::DRIFTED)?;
-        (drifted.status == "True").then(|| kube_time::timestamp(&drifted.last_transition_time))
+        let drifted = claim.true_condition(condition::node_claim::DRIFTED)?;
+        Some(kube_time::timestamp(&drifted.last_transition_time))
     };
     let drifted: Vec<&NodeClaim> =
         objects.claims.iter().filter(|claim| drifted_since(claim).is_some()).copied().collect();
@@ -199,9 +197,8 @@ enum Verdict {
 
 fn verdict(objects: &RolloutObjects<'_>, claim: &NodeClaim, waiting_pods: &BTreeMap<&str, String>) -> Verdict {
     let waiting = |why: &str, until| Verdict::Waiting { why: why.to_owned(), until };
-    let initialized = condition_of(claim, condition::node_claim::INITIALIZED).filter(|it| it.status == "True");
-    let Some(initialized) = initialized else {
-        let registered = condition_of(claim, condition::node_claim::REGISTERED).is_some_and(|it| it.status == "True");
+    let Some(initialized) = claim.true_condition(condition::node_claim::INITIALIZED) else {
+        let registered = claim.true_condition(condition::node_claim::REGISTERED).is_some();
         let until = kube_time::created(&claim.metadata).plus(IN_SERVICE_WITHIN);
         // An instance without a Node is deleted by then.
         return match registered {
@@ -257,15 +254,8 @@ fn waiting_pods<'n, 'p>(
     waiting
 }
 
-fn condition_of<'c>(
-    claim: &'c NodeClaim,
-    name: &str,
-) -> Option<&'c k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition> {
-    condition::get(&claim.status.as_ref()?.conditions, name)
-}
-
 fn is_in_service(claim: &NodeClaim) -> bool {
-    condition_of(claim, condition::node_claim::INITIALIZED).is_some_and(|initialized| initialized.status == "True")
+    claim.true_condition(condition::node_claim::INITIALIZED).is_some()
 }
 
 fn node_name(claim: &NodeClaim) -> Option<&str> {

@@ -1,7 +1,7 @@
 //! Kubernetes watches that keep the index current.
 
 use crate::facts::Facts;
-use crate::index::{self, Indexed, ObjectKind};
+use crate::index::{self, Indexed, ObjectKind, PartialList};
 use crate::metrics::WatcherMetrics;
 use futures::{StreamExt, TryStreamExt, future::join_all};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
@@ -101,7 +101,7 @@ impl Feed {
         let kind = K::KIND.as_str();
         let api: Api<DeserializeGuard<K>> = Api::all(self.client.clone());
         let mut events = watcher::watcher(api, watcher::Config::default().page_size(PAGE_SIZE)).boxed();
-        let (mut handle, mut pause, mut list) = (Some(handle), FIRST_PAUSE, Vec::new());
+        let (mut handle, mut pause, mut list) = (Some(handle), FIRST_PAUSE, PartialList::default());
         let mut specs = SharedSpecs::default();
         // The stream continues after an error and never ends.
         while let Some(event) = events.try_next().await.transpose() {
@@ -136,7 +136,7 @@ impl Feed {
     fn handle_event<K: Indexed>(
         &self,
         event: Event<DeserializeGuard<K>>,
-        list: &mut Vec<K>,
+        list: &mut PartialList<K>,
         specs: &mut SharedSpecs,
     ) -> bool {
         let kept = |object: DeserializeGuard<K>, specs: &mut SharedSpecs| {
@@ -145,12 +145,16 @@ impl Feed {
             Some(object)
         };
         match event {
-            Event::Init => list.clear(),
+            Event::Init => *list = PartialList::default(),
             // Simplified at once: a list of whole pods takes several times the memory of the index.
-            Event::InitApply(object) => list.extend(kept(object, specs)),
+            Event::InitApply(object) => {
+                if let Some(object) = kept(object, specs) {
+                    self.facts.index(|index| index.receive(object, list));
+                }
+            }
             Event::InitDone => {
-                let objects = std::mem::take(list);
-                self.facts.change_index(|index| index.reset(objects));
+                let received = std::mem::take(list);
+                self.facts.change_index(|index| index.reset(received));
                 self.count(K::KIND);
                 return true;
             }

@@ -23,6 +23,20 @@ pub struct Store {
     pub workloads: Workloads,
 }
 
+/// The objects of a kind while they are being listed. Objects that the index already has are kept by name only: a list
+/// of a large cluster would otherwise double the memory of the index.
+#[derive(Debug)]
+pub struct PartialList<K: Indexed> {
+    keys: BTreeSet<Key>,
+    changed: Vec<K::Stored>,
+}
+
+impl<K: Indexed> Default for PartialList<K> {
+    fn default() -> Self {
+        Self { keys: BTreeSet::new(), changed: Vec::new() }
+    }
+}
+
 /// Namespace (empty for cluster-scoped objects) and name.
 type Key = (String, String);
 
@@ -45,19 +59,24 @@ impl Index {
 
     /// Inserts or replaces an object, which must be simplified. Returns whether anything changed.
     pub fn apply<K: Indexed>(&mut self, object: K) -> bool {
+        self.insert::<K>(object.into())
+    }
+
+    fn insert<K: Indexed>(&mut self, stored: K::Stored) -> bool {
         let positions = self.positions.entry(K::KIND).or_default();
-        let list = K::list(&mut self.store);
+        let list = K::stored_mut(&mut self.store);
+        let object: &K = stored.borrow();
         match positions.get(&key(object.meta())).and_then(|position| list.get_mut(*position)) {
-            Some(existing) if (*existing).borrow() == &object => false,
+            Some(existing) if (*existing).borrow() == object => false,
             Some(existing) => {
-                K::count(&mut self.owner_pods, Some((*existing).borrow()), Some(&object));
-                *existing = object.into();
+                K::count(&mut self.owner_pods, Some((*existing).borrow()), Some(object));
+                *existing = stored;
                 true
             }
             None => {
-                K::count(&mut self.owner_pods, None, Some(&object));
+                K::count(&mut self.owner_pods, None, Some(object));
                 positions.insert(key(object.meta()), list.len());
-                list.push(object.into());
+                list.push(stored);
                 true
             }
         }
@@ -66,7 +85,7 @@ impl Index {
     /// Removes the object with the name and namespace in `metadata`. Returns whether it existed.
     pub fn delete<K: Indexed>(&mut self, metadata: &ObjectMeta) -> bool {
         let positions = self.positions.entry(K::KIND).or_default();
-        let list = K::list(&mut self.store);
+        let list = K::stored_mut(&mut self.store);
         let Some(position) = positions.remove(&key(metadata)).filter(|position| *position < list.len()) else {
             return false;
         };
@@ -78,11 +97,22 @@ impl Index {
         true
     }
 
-    /// Replaces all objects of a kind in one step, so that no reader sees half of a list. The objects must be
-    /// simplified. Returns whether anything changed.
-    pub fn reset<K: Indexed>(&mut self, objects: Vec<K>) -> bool {
-        let listed: BTreeSet<Key> = objects.iter().map(|object| key(object.meta())).collect();
-        let removed: Vec<ObjectMeta> = K::list(&mut self.store)
+    /// Adds an object, which must be simplified, to a list that is being received.
+    pub fn receive<K: Indexed>(&self, object: K, list: &mut PartialList<K>) {
+        let key = key(object.meta());
+        let existing = self.positions.get(&K::KIND).and_then(|positions| positions.get(&key));
+        let existing = existing.and_then(|position| K::stored(&self.store).get(*position));
+        if existing.is_none_or(|existing| existing.borrow() != &object) {
+            list.changed.push(object.into());
+        }
+        list.keys.insert(key);
+    }
+
+    /// Replaces all objects of a kind in one step, so that no reader sees half of a list. The index must not have
+    /// changed the kind since the first object of the list was received. Returns whether anything changed.
+    pub fn reset<K: Indexed>(&mut self, list: PartialList<K>) -> bool {
+        let PartialList { keys: listed, changed: objects } = list;
+        let removed: Vec<ObjectMeta> = K::stored_mut(&mut self.store)
             .iter()
             .map(Borrow::<K>::borrow)
             .map(|object| ObjectMeta {
@@ -97,7 +127,7 @@ impl Index {
             changed |= self.delete::<K>(&metadata);
         }
         for object in objects {
-            changed |= self.apply(object);
+            changed |= self.insert::<K>(object);
         }
         changed
     }

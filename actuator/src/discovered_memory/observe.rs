@@ -5,7 +5,7 @@ use crate::state::catalogs::Entries;
 use crate::state::discovered_memory::{MemoryKey, Observation};
 use crate::stores::provider_id;
 use k8s_openapi::api::core::v1::Node;
-use plimsoll_api::condition::{self, node_claim::REGISTERED};
+use plimsoll_api::condition::node_claim::REGISTERED;
 use plimsoll_api::{EC2NodeClass, NodeClaim};
 use plimsoll_model::names::label;
 use plimsoll_model::quantity::Quantity;
@@ -31,17 +31,15 @@ pub(super) fn observations(
     // Thousands of nodes have few types.
     let mut known: BTreeMap<(&str, &str), Option<CurrentType>> = BTreeMap::new();
     let observed = claims.iter().filter_map(|claim| {
-        let status = claim.status.as_ref()?;
-        if !condition::is_true(&status.conditions, REGISTERED) {
-            return None;
-        }
+        claim.true_condition(REGISTERED)?;
         let [node] = nodes.get(provider_id(claim)?)?.as_slice() else { return None };
         let class = claim.spec.node_class_ref.name.as_str();
         let instance_type = claim.metadata.labels.as_ref()?.get(label::INSTANCE_TYPE)?;
         let current = known
             .entry((class, instance_type))
             .or_insert_with(|| current_type(class, instance_type, classes, catalogs));
-        let current = current.as_ref().filter(|current| status.image_id.as_ref() == Some(&current.image))?;
+        let image = claim.status.as_ref()?.image_id.as_ref();
+        let current = current.as_ref().filter(|current| image == Some(&current.image))?;
         Some(Observation {
             node: node.metadata.name.clone().unwrap_or_default(),
             key: MemoryKey { instance_type: instance_type.clone(), image: current.image.clone() },

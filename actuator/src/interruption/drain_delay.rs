@@ -6,7 +6,6 @@ use super::replacements::PendingReplacements;
 use super::{Interruption, existing_capacity};
 use crate::durable;
 use crate::launch::admit::Admission;
-use crate::pods;
 use crate::state::outcomes::Outcomes;
 use crate::stores::Stores;
 use jiff::{SignedDuration, Timestamp};
@@ -99,6 +98,6 @@ fn millis(at: Timestamp) -> time::Timestamp {
 fn fits_existing_nodes(deps: &DrainDelay, to_move: &BTreeSet<PodUid>) -> bool {
     let nodes = deps.stores.nodes.state().iter().map(|node| (**node).clone()).collect();
     let mut pods: Vec<_> = deps.stores.pods.state().iter().map(|pod| (**pod).clone()).collect();
-    pods.retain(|pod| pods::node_name(pod).is_some());
+    pods.retain(|pod| pod.node_name.is_some());
     existing_capacity::fits_existing_nodes(to_move, nodes, pods, millis(deps.clock.now()))
 }

@@ -24,7 +24,7 @@ use crate::state::launch_group::{GroupKey, standalone_action};
 use crate::stores::{WatchedKind, provider_id};
 use kube::ResourceExt;
 use plimsoll_api::condition::node_claim::{CONDITIONS, LAUNCHED};
-use plimsoll_api::condition::{self, Moment, Status};
+use plimsoll_api::condition::{Moment, Status};
 use plimsoll_api::node_pool::{NodeClaimTemplate, NodeClaimTemplateSpec, TemplateMetadata};
 use plimsoll_api::{NodeClaim, NodePool, NodePoolSpec, hash};
 use plimsoll_model::catalog::Catalog;
@@ -102,12 +102,11 @@ pub fn is_standalone(claim: &NodeClaim) -> bool {
 
 /// Whether nobody has started to launch a standalone claim.
 fn awaits_launch(claim: &NodeClaim) -> bool {
-    let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     is_standalone(claim)
         && claim.metadata.deletion_timestamp.is_none()
         && annotation(claim, key::LAUNCH_GROUP).is_none()
         && provider_id(claim).is_none()
-        && !condition::is_true(conditions, LAUNCHED)
+        && claim.true_condition(LAUNCHED).is_none()
 }
 
 async fn reconcile(deps: StandaloneClaims, claim: Arc<NodeClaim>) -> Result<Requeue, WriteError> {

@@ -331,10 +331,9 @@ pub fn refresh_pools(deps: &Sources, previous: &mut BTreeSet<NodePoolName>) {
 fn in_service(claims: &[Arc<NodeClaim>]) -> BTreeMap<&str, u32> {
     let mut in_service = BTreeMap::new();
     for claim in claims {
-        let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         let labels = claim.metadata.labels.as_ref();
         if let Some(pool) = labels.and_then(|labels| labels.get(plimsoll_model::names::label::NODE_POOL))
-            && condition::is_true(conditions, condition::node_claim::INITIALIZED)
+            && claim.true_condition(condition::node_claim::INITIALIZED).is_some()
             && !claim.is_instance_terminating()
         {
             *in_service.entry(pool.as_str()).or_default() += 1;

@@ -80,10 +80,7 @@ impl ClaimMetrics {
 
     /// Records how long the instance of a claim took to register as a Node at `now`.
     pub fn registered(&self, claim: &NodeClaim, now: Timestamp) {
-        let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        let Some(launched) = condition::get(conditions, LAUNCHED).filter(|launched| launched.status == "True") else {
-            return;
-        };
+        let Some(launched) = claim.true_condition(LAUNCHED) else { return };
         let instance_type = label_of(claim.metadata.labels.as_ref(), label::INSTANCE_TYPE);
         let seconds = seconds_between(launched.last_transition_time.0, now);
         self.registrations.with_label_values(&[instance_type]).observe(seconds);
@@ -113,9 +110,7 @@ impl ClaimMetrics {
         if let Some(deleted) = &claim.metadata.deletion_timestamp {
             self.terminations.with_label_values(&[pool]).observe(seconds_between(deleted.0, now));
         }
-        let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        let terminating = condition::get(conditions, condition::node_claim::INSTANCE_TERMINATING);
-        if let Some(condition) = terminating.filter(|condition| condition.status == "True") {
+        if let Some(condition) = claim.true_condition(condition::node_claim::INSTANCE_TERMINATING) {
             let seconds = seconds_between(condition.last_transition_time.0, now);
             self.instance_terminations.with_label_values(&[pool]).observe(seconds);
         }
@@ -135,8 +130,7 @@ pub(crate) fn disruption_name(reason: DisruptionReason) -> &'static str {
 
 /// Why a claim is disrupted; empty if its condition does not tell.
 pub(crate) fn disruption_reason(claim: &NodeClaim) -> &'static str {
-    let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let found = condition::get(conditions, DISRUPTION_REASON).filter(|condition| condition.status == "True");
+    let found = claim.true_condition(DISRUPTION_REASON);
     let known = |reason: &DisruptionReason| found.is_some_and(|condition| condition.reason == reason.as_str());
     DisruptionReason::ALL.into_iter().find(known).map_or("", disruption_name)
 }

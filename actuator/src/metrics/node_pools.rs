@@ -5,7 +5,7 @@ use crate::state::capacity::capacity;
 use crate::stores::provider_id;
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::budget::DisruptionReason;
-use plimsoll_api::condition::{self, node_claim::INITIALIZED};
+use plimsoll_api::condition::node_claim::INITIALIZED;
 use plimsoll_api::{NodeClaim, NodePool};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::{NODES_RESOURCE, annotation};
@@ -122,13 +122,12 @@ fn sums(view: &ClusterView) -> BTreeMap<String, PoolSums> {
             continue;
         }
         let sum = sums.entry(pool.to_owned()).or_default();
-        let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         let annotations = claim.metadata.annotations.as_ref();
         let deleting = claim.metadata.deletion_timestamp.is_some();
         // Budgets leave out nodes whose instance is being terminated.
         let terminating = claim.is_instance_terminating();
         let removing = deleting || annotations.is_some_and(|all| all.contains_key(annotation::REMOVAL));
-        sum.in_service += u32::from(!terminating && condition::is_true(conditions, INITIALIZED));
+        sum.in_service += u32::from(!terminating && claim.true_condition(INITIALIZED).is_some());
         sum.leaving += u32::from(!terminating && removing);
         let Some(id) = provider_id(claim) else { continue };
         match price(view, claim) {

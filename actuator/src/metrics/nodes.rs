@@ -130,7 +130,7 @@ impl NodeMetrics {
         let claims = view.claims_by_provider();
         let mut loads: BTreeMap<&str, Load> = BTreeMap::new();
         for pod in view.pods.iter().filter(|pod| !pods::is_terminal(pod)) {
-            if let Some(node) = pods::node_name(pod) {
+            if let Some(node) = pod.node_name.as_deref() {
                 loads.entry(node).or_default().add(pod);
             }
         }

@@ -170,7 +170,7 @@ impl PodMetrics {
         let claims = view.claims_by_provider();
         let planned = self.planned.lock();
         for pod in &view.pods {
-            let node = pods::node_name(pod).and_then(|name| nodes.get(name)).copied();
+            let node = pod.node_name.as_deref().and_then(|name| nodes.get(name)).copied();
             let provider = node.and_then(|node| node.spec.as_ref()?.provider_id.as_deref());
             let managed = provider.is_some_and(|id| claims.contains_key(id));
             samples.put(&self.state, &state_labels(pod, node, managed), 1.0);
@@ -186,7 +186,7 @@ impl PodMetrics {
             if let Some(seconds) = since_plan {
                 samples.put(&self.provisioning_unstarted, &labels, seconds);
             }
-            if pods::node_name(pod).is_some() {
+            if pod.node_name.is_some() {
                 continue;
             }
             samples.put(&self.unbound, &labels, age);
@@ -243,7 +243,7 @@ fn state_labels(pod: &Pod, node: Option<&Node>, managed: bool) -> Labels {
         ("name", name(pod)),
         ("namespace", namespace(pod)),
         ("owner", owner.as_deref().unwrap_or_default()),
-        ("node", pods::node_name(pod).unwrap_or_default()),
+        ("node", pod.node_name.as_deref().unwrap_or_default()),
         ("nodepool", pool_of(node.and_then(|node| node.metadata.labels.as_ref()))),
         ("zone", of_node(label::ZONE)),
         ("arch", of_node(label::ARCH)),
@@ -284,7 +284,7 @@ impl PodWaits {
                 known.insert(uid.clone());
             }
             let since_plan = |at: Timestamp| planned.get(uid).map(|planned| seconds_between(*planned, at));
-            if pods::node_name(pod).is_none() {
+            if pod.node_name.is_none() {
                 unbound.insert(uid.clone());
             } else if let Some(at) = true_since(pod, "PodScheduled")
                 && (fresh || self.unbound.contains(uid))

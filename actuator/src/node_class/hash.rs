@@ -50,8 +50,7 @@ async fn carry_over(deps: &NodeClasses, claim: &NodeClaim, hash: &str) -> Result
     }
     deps.writes
         .update(claim, ObjectPart::Main, |claim| {
-            let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-            let drifted = condition::get(conditions, DRIFTED).is_some();
+            let drifted = condition::get(claim.conditions(), DRIFTED).is_some();
             let annotations = claim.metadata.annotations.get_or_insert_default();
             let version = hash::EC2_NODE_CLASS_VERSION.to_owned();
             annotations.insert(annotation::EC2_NODE_CLASS_HASH_VERSION.to_owned(), version);

@@ -131,10 +131,10 @@ async fn reconcile(
 ) -> Result<Requeue, WriteError> {
     let claim = &*subject.claim;
     let now = deps.clock.now();
-    let status = claim.status.as_ref();
-    if !status.is_some_and(|status| condition::is_true(&status.conditions, LAUNCHED)) {
+    if claim.true_condition(LAUNCHED).is_none() {
         return Ok(None);
     }
+    let status = claim.status.as_ref();
     let key = claim.uid().unwrap_or_default();
     let changed = pod_hashes.lock().get(&key).is_some_and(|before| *before != subject.pods);
     let last = status.and_then(|status| status.last_pod_event_time.as_ref()).map(|time| time.0);
@@ -201,7 +201,7 @@ async fn read_instance(deps: &NodePoolStatus, claim: &NodeClaim) -> Option<Insta
 
 /// Whether the claim was found to have drifted from facts of EC2, which may be missing now.
 fn is_drifted_by_provider(conditions: &Conditions) -> bool {
-    let drifted = condition::get(conditions, DRIFTED).filter(|drifted| drifted.status == Status::True.as_str());
+    let drifted = condition::get_true(conditions, DRIFTED);
     drifted.is_some_and(|drifted| !STATIC_REASONS.contains(&drifted.reason.as_str()))
 }
 
@@ -221,8 +221,7 @@ fn consolidatable(
 ) -> Result<(), Option<Timestamp>> {
     let pool = pool.filter(|pool| !pool.spec.is_static()).ok_or(None)?;
     let after = pool.spec.consolidate_after().value().ok_or(None)?;
-    let in_service =
-        condition::get(conditions, INITIALIZED).filter(|condition| condition.status == "True").ok_or(None)?;
+    let in_service = condition::get_true(conditions, INITIALIZED).ok_or(None)?;
     let since = last_pod.unwrap_or(in_service.last_transition_time.0);
     let at = since.checked_add(SignedDuration::try_from(after).map_err(|_| None)?).map_err(|_| None)?;
     if at <= now { Ok(()) } else { Err(Some(at)) }

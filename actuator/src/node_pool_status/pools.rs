@@ -155,8 +155,7 @@ fn class_ready(class: Option<&EC2NodeClass>) -> (Status, &'static str, String) {
     if class.metadata.deletion_timestamp.is_some() {
         return (Status::False, "NodeClassTerminating", "the EC2NodeClass is being deleted".to_owned());
     }
-    let conditions = class.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    match condition::get(conditions, condition::READY) {
+    match condition::get(class.conditions(), condition::READY) {
         Some(ready) if ready.status == "True" => (Status::True, NODE_CLASS_READY, String::new()),
         Some(ready) if ready.status == "False" => (Status::False, "NodeClassNotReady", ready.message.clone()),
         _ => (Status::Unknown, "NodeClassReadinessUnknown", "the EC2NodeClass has not been reconciled yet".to_owned()),

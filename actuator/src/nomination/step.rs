@@ -30,7 +30,7 @@ impl Step {
 
 /// Whether the pod still waits for a node.
 pub(super) fn is_waiting(pod: &Pod) -> bool {
-    pods::node_name(pod).is_none() && pods::is_reschedulable(pod)
+    pod.node_name.is_none() && pods::is_reschedulable(pod)
 }
 
 /// The write that is due for a waiting pod, if any. Nominations by others are kept, whatever the plan says.

@@ -3,7 +3,6 @@
 use super::Removals;
 use super::facts::Surroundings;
 use crate::clock::Timestamped;
-use crate::pods;
 use crate::stores::provider_id;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
@@ -43,7 +42,7 @@ fn requests_of_expected_pods(deps: &Removals, claim: &str, node: &str) -> Resour
     let mut requests = Resources::new();
     let expected = expected_pods(deps, claim);
     let existing = expected.iter().filter_map(|uid| deps.stores.pods.with_uid(uid.as_str()));
-    let coming: Vec<Arc<Pod>> = existing.filter(|pod| pods::node_name(pod) != Some(node)).collect();
+    let coming: Vec<Arc<Pod>> = existing.filter(|pod| pod.node_name.as_deref() != Some(node)).collect();
     for spec in coming.iter().filter_map(|pod| pod.spec.as_ref()) {
         // A pod that cannot be read is never bound by a plan.
         requests.add(&plimsoll_snapshot::effective_requests(spec).unwrap_or_default());

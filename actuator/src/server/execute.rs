@@ -241,7 +241,7 @@ fn unneeded(deps: &Leader, plan: &Plan) -> BTreeMap<PodUid, String> {
     let leaving = leaving(deps, plan);
     let unneeded = planned.into_iter().filter_map(|pod| {
         let cached = deps.stores.pods.with_uid(pod.uid.as_str())?;
-        let message = match crate::pods::node_name(&cached) {
+        let message = match cached.node_name.as_deref() {
             Some(node) if leaving.contains(node) => None,
             Some(node) => Some(format!("pod {} runs on node {node}", pod.name)),
             None => cached.metadata.deletion_timestamp.as_ref().map(|_| format!("pod {} is being deleted", pod.name)),

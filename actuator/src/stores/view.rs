@@ -37,8 +37,8 @@ impl<K> Default for Cache<K> {
 
 impl<K: Indexed> Cache<K> {
     /// Inserts or replaces an object. Returns its group before.
-    fn insert(&mut self, object: K) -> Option<String> {
-        let key = key(&object);
+    fn insert(&mut self, object: Arc<K>) -> Option<String> {
+        let key = key(&*object);
         let previous_group = self.forget(&key);
         if let Some(group) = object.group() {
             self.groups.entry(group.to_owned()).or_default().insert(key.clone());
@@ -46,8 +46,14 @@ impl<K: Indexed> Cache<K> {
         if let Some(unique) = object.unique() {
             self.unique.insert(unique.to_owned(), key.clone());
         }
-        self.objects.insert(key, Arc::new(object));
+        self.objects.insert(key, object);
         previous_group
+    }
+
+    /// The cached version of `object`, if it is the same version.
+    fn same(&self, object: &K) -> Option<Arc<K>> {
+        let wanted = version(object)?;
+        self.objects.get(&key(object)).filter(|cached| version(&***cached) == Some(wanted)).map(Arc::clone)
     }
 
     /// Changes after `cursor`, which is advanced; `None` if not all of them are known.
@@ -194,7 +200,11 @@ impl<K: Indexed> Writer<K> {
     pub(super) fn take(&mut self, event: Event<K>) {
         match event {
             Event::Init => self.list = Cache::default(),
-            Event::InitApply(object) => drop(self.list.insert(object)),
+            // A list of a large cluster would otherwise double the memory of the cache.
+            Event::InitApply(object) => {
+                let cached = self.view.cache.read().same(&object);
+                drop(self.list.insert(cached.unwrap_or_else(|| Arc::new(object))));
+            }
             Event::InitDone => {
                 let mut cache = self.view.cache.write();
                 // No reader has read as far as this, so each reads all objects.
@@ -203,7 +213,7 @@ impl<K: Indexed> Writer<K> {
             }
             Event::Apply(object) => {
                 let (key, mut cache) = (key(&object), self.view.cache.write());
-                let previous_group = cache.insert(object);
+                let previous_group = cache.insert(Arc::new(object));
                 cache.record(key, previous_group);
             }
             Event::Delete(object) => {
@@ -218,6 +228,12 @@ impl<K: Indexed> Writer<K> {
 fn key<K: Indexed>(object: &K) -> Key {
     let metadata = object.meta();
     Arc::new((metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default()))
+}
+
+/// UID and resourceVersion, which together name one state of one object.
+fn version<K: Indexed>(object: &K) -> Option<(&str, &str)> {
+    let metadata = object.meta();
+    metadata.uid.as_deref().zip(metadata.resource_version.as_deref())
 }
 
 #[cfg(test)]
@@ -291,6 +307,28 @@ mod tests {
         assert_eq!(names("i-2"), ["a"]);
         writer.take(Event::InitDone);
         assert_eq!((names("i-2"), names("i-3")), (vec![], vec!["c".to_owned()]));
+    }
+
+    #[test]
+    fn a_relist_keeps_the_cached_objects_that_have_not_changed() {
+        let version = |name: &str, uid: &str, version: &str| {
+            let mut node = node(name, uid);
+            node.metadata.resource_version = Some(version.to_owned());
+            node
+        };
+        let view = CachedObjects::default();
+        let mut writer = Writer::new(view.clone());
+        let mut list = |objects: [Node; 4]| {
+            writer.take(Event::Init);
+            objects.into_iter().for_each(|object| writer.take(Event::InitApply(object)));
+            writer.take(Event::InitDone);
+            view.state()
+        };
+        let unknown = node("d", "1");
+        let before = list([version("a", "1", "1"), version("b", "1", "1"), version("c", "1", "1"), unknown.clone()]);
+        let after = list([version("a", "1", "1"), version("b", "1", "2"), version("c", "2", "1"), unknown]);
+        let kept: Vec<bool> = before.iter().zip(&after).map(|(before, after)| Arc::ptr_eq(before, after)).collect();
+        assert_eq!(kept, [true, false, false, false], "changed, replaced, and without a version");
     }
 
     #[test]

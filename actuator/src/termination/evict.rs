@@ -8,7 +8,7 @@ use crate::termination::Termination;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Node;
 use parking_lot::Mutex;
-use plimsoll_api::condition::{self, node_claim::DISRUPTION_REASON};
+use plimsoll_api::condition::node_claim::DISRUPTION_REASON;
 use plimsoll_api::{NodeClaim, Pod};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -165,7 +165,5 @@ impl Evictions {
 
 /// Why the claim is disrupted, for Events on its pods.
 fn why(claim: &NodeClaim) -> String {
-    let conditions = claim.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let found = condition::get(conditions, DISRUPTION_REASON).filter(|it| it.status == "True");
-    found.map_or_else(|| NO_REASON.to_owned(), |it| it.reason.clone())
+    claim.true_condition(DISRUPTION_REASON).map_or_else(|| NO_REASON.to_owned(), |it| it.reason.clone())
 }

@@ -1,7 +1,7 @@
 //! How far a rollout is, and how long the rest takes. Derived from the NodeClaims alone, so that a restart of a service
 //! changes nothing.
 
-use super::{condition_of, is_in_service};
+use super::is_in_service;
 use crate::kube_time;
 use plimsoll_api::{NodeClaim, condition};
 use plimsoll_model::names::annotation;
@@ -56,9 +56,9 @@ impl Progress {
     fn estimate(&self, current: &[&NodeClaim], now: Timestamp) -> Option<Millis> {
         let created = |claim: &NodeClaim| kube_time::created(&claim.metadata);
         let took = |claim: &&NodeClaim| {
-            let initialized = condition_of(claim, condition::node_claim::INITIALIZED)?;
+            let initialized = claim.true_condition(condition::node_claim::INITIALIZED)?;
             let since = kube_time::timestamp(&initialized.last_transition_time);
-            is_in_service(claim).then(|| since.since(created(claim)).0)
+            Some(since.since(created(claim)).0)
         };
         let times: Vec<u64> = current.iter().filter_map(took).collect();
         let sum = times.iter().fold(0, |sum: u64, time| sum.saturating_add(*time));

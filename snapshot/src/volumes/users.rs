@@ -52,7 +52,7 @@ impl<'objects> ClaimUsers<'objects> {
 
 fn rank(pod: &Pod) -> (bool, Reverse<i32>, Timestamp, &str) {
     let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
-    (pods::node_name(pod).is_none(), Reverse(priority), kube_time::created(&pod.metadata), name(pod))
+    (pod.node_name.is_none(), Reverse(priority), kube_time::created(&pod.metadata), name(pod))
 }
 
 /// Name of the claim of an ephemeral volume.

@@ -46,7 +46,10 @@ macro_rules! kinds {
         $(impl Indexed for $kind {
             const KIND: ObjectKind = ObjectKind::$kind;
             type Stored = stored!(Self $(, $stored)?);
-            fn list(store: &mut Store) -> &mut Vec<Self::Stored> {
+            fn stored(store: &Store) -> &[Self::Stored] {
+                &store.$($field).+
+            }
+            fn stored_mut(store: &mut Store) -> &mut Vec<Self::Stored> {
                 &mut store.$($field).+
             }
             fn simplify(&mut self) {
@@ -69,9 +72,11 @@ pub trait Indexed:
     /// The kind.
     const KIND: ObjectKind;
     /// How the list of this kind holds its objects.
-    type Stored: Borrow<Self> + From<Self>;
-    /// The list of this kind in `store`.
-    fn list(store: &mut Store) -> &mut Vec<Self::Stored>;
+    type Stored: Borrow<Self> + From<Self> + Debug + Send;
+    /// The objects of this kind in `store`.
+    fn stored(store: &Store) -> &[Self::Stored];
+    /// The list of the objects of this kind in `store`.
+    fn stored_mut(store: &mut Store) -> &mut Vec<Self::Stored>;
     /// Clears fields that are irrelevant to plans.
     fn simplify(&mut self);
     /// Shares what the object has in common with others.

@@ -72,10 +72,6 @@ fn controller(pod: &Pod) -> Option<&str> {
     owners.find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
 }
 
-fn is_bound(pod: &Pod) -> bool {
-    pod.node_name.as_deref().is_some_and(|name| !name.is_empty())
-}
-
 fn has_ended(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     is_ending(&pod.metadata) || matches!(phase, Some("Succeeded" | "Failed"))
@@ -104,7 +100,7 @@ impl OwnerPods {
             if plimsoll_snapshot::is_decided(pod) {
                 counts.decided += change;
             }
-            if let Some(uid) = pod.metadata.uid.clone().map(PodUid).filter(|_| !is_bound(pod)) {
+            if let Some(uid) = pod.metadata.uid.clone().map(PodUid).filter(|_| pod.node_name.is_none()) {
                 let _present = if change > 0 { counts.waiting.insert(uid) } else { counts.waiting.remove(&uid) };
             }
             if counts.decided == 0 && counts.waiting.is_empty() {

@@ -18,6 +18,13 @@ fn names(index: &Index) -> Vec<&str> {
     names
 }
 
+/// Lists the kind anew.
+fn relist<K: Indexed>(index: &mut Index, objects: impl IntoIterator<Item = K>) -> bool {
+    let mut list = PartialList::default();
+    objects.into_iter().for_each(|object| index.receive(object, &mut list));
+    index.reset(list)
+}
+
 #[test]
 fn apply_and_delete_report_whether_objects_changed() {
     let mut index = Index::new();
@@ -49,17 +56,30 @@ fn reset_replaces_one_kind_and_leaves_other_kinds() {
     index.apply(node("a", "1"));
     index.apply(node("b", "1"));
     index.apply(pod("p", None, ""));
-    assert!(index.reset(vec![node("b", "2"), node("c", "1")]));
+    assert!(relist(&mut index, [node("b", "2"), node("c", "1")]));
     assert_eq!(names(&index), ["b", "c"]);
     assert_eq!(index.count(ObjectKind::Pod), 1);
-    assert!(!index.reset(vec![node("c", "1"), node("b", "2")]), "the same in another order");
+    assert!(!relist(&mut index, [node("c", "1"), node("b", "2")]), "the same in another order");
+    assert_eq!((names(&index).as_slice(), index.objects().nodes.len()), (["b", "c"].as_slice(), 2));
+}
+
+#[test]
+fn a_list_holds_only_objects_that_the_index_does_not_have() {
+    let mut index = Index::new();
+    index.apply(node("a", "1"));
+    index.apply(node("b", "1"));
+    let mut list = PartialList::default();
+    [node("a", "1"), node("b", "2"), node("c", "1")].into_iter().for_each(|node| index.receive(node, &mut list));
+    assert_eq!(list.changed, [node("b", "2"), node("c", "1")]);
+    assert!(index.reset(list));
+    assert_eq!(names(&index), ["a", "b", "c"]);
 }
 
 #[test]
 fn all_listed_is_true_once_every_kind_has_been_listed() {
     let mut index = Index::new();
     macro_rules! list {
-        ($($kind:path),+) => { $(assert!(!index.all_listed()); index.reset::<$kind>(Vec::new());)+ };
+        ($($kind:path),+) => { $(assert!(!index.all_listed()); index.reset(PartialList::<$kind>::default());)+ };
     }
     use k8s_openapi::api::{apps::v1::*, batch::v1::*, core::v1::*, policy::v1::*, scheduling::v1::*, storage::v1::*};
     list!(

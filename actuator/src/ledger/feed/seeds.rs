@@ -75,8 +75,7 @@ pub(super) fn node_name(claim: &NodeClaim) -> Option<&str> {
 }
 
 fn is_initialized(claim: &NodeClaim) -> bool {
-    let status = claim.status.as_ref();
-    status.is_some_and(|status| condition::is_true(&status.conditions, condition::node_claim::INITIALIZED))
+    claim.true_condition(condition::node_claim::INITIALIZED).is_some()
 }
 
 /// Capacity and price of a launched claim, and `nodes: 1`.
