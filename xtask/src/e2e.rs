@@ -4,6 +4,7 @@
 
 mod checks;
 mod objects;
+mod parallel;
 mod scenarios;
 
 use anyhow::{Context as _, Result, bail};
@@ -17,6 +18,9 @@ use crate::harness::process::Guard;
 use crate::harness::services::REPLICAS;
 use crate::harness::world::{Setup, World};
 use scenarios::{Plimsoll, SCENARIOS, Scenario};
+
+/// Subfolder of EC2's answers about instance types, for all scenarios of the run.
+const ANSWERS: &str = "answers";
 
 /// Arguments of `cargo xtask e2e`.
 #[derive(clap::Args, Debug)]
@@ -37,10 +41,13 @@ pub(crate) struct Args {
     /// Number of single pods for measuring the latency.
     #[arg(long, default_value_t = 30, value_name = "N")]
     latency_pods: usize,
-    /// Run a scenario that failed this many times again; the last result counts. All results are reported, because a
-    /// single failure needs analysis too.
+    /// Run a scenario that failed this many times again, with nothing beside it; the last result counts. All results
+    /// are reported, because a single failure needs analysis too.
     #[arg(long, default_value_t = 0, value_name = "N")]
     again: u32,
+    /// Run up to N scenarios at a time. Those that assert times of a few seconds run alone.
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
+    jobs: u8,
     /// EC2 has slow calls, rare failures, throttling and delayed reads that depend on this seed: tests/ec2/README.md.
     #[arg(long, value_name = "SEED")]
     ec2_seed: Option<u32>,
@@ -56,6 +63,10 @@ struct Context {
     guard: Arc<Guard>,
     latency_pods: usize,
     ec2_seed: Option<u32>,
+    /// Folder of the run.
+    folder: PathBuf,
+    /// Whether the folder of a scenario that passed is removed.
+    remove: bool,
 }
 
 /// A figure of a scenario: name and value.
@@ -72,7 +83,7 @@ struct Outcome {
 /// # Errors
 /// If a component cannot be built or found, or if a scenario fails; each failure is reported when it happens.
 pub(crate) fn run(args: Args) -> Result<()> {
-    let Args { only, list, keep, dir, latency_pods, again, ec2_seed, no_build } = args;
+    let Args { only, list, keep, dir, latency_pods, again, jobs, ec2_seed, no_build } = args;
     let chosen = choose(&only)?;
     if list {
         return print_list();
@@ -80,34 +91,28 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let build = !no_build && chosen.iter().any(|s| s.plimsoll != Plimsoll::Absent);
     let guard = Arc::new(Guard::start()?);
     let parts = Parts::find(&guard, build, say)?;
-    let context = Context { parts, guard, latency_pods, ec2_seed };
     let (folder, temporary) = work_folder(dir)?;
     say(&format!("logs are in {}", folder.display()));
-    let mut outcomes = Vec::new();
-    for scenario in chosen {
-        let mut attempt = folder.join(scenario.name);
-        let mut outcome = play(&context, scenario, &attempt)?;
+    let remove = temporary && !keep;
+    let context = Context { parts, guard, latency_pods, ec2_seed, folder, remove };
+    let mut outcomes = parallel::run(&chosen, jobs.into(), |scenario| play(&context, scenario, scenario.name))?;
+    for outcome in &mut outcomes {
+        let scenario = outcome.scenario;
         for number in 1..=again {
             if outcome.result.is_ok() {
                 break;
             }
             say(&format!("{}: once more", scenario.name));
-            attempt = folder.join(format!("{}-{number}", scenario.name));
-            outcome = play(&context, scenario, &attempt)?;
+            *outcome = play(&context, scenario, &format!("{}-{number}", scenario.name))?;
         }
-        if temporary && !keep && outcome.result.is_ok() {
-            // All scenarios together write more than 1 GB, mostly etcd's: a small disk would be full.
-            remove(&attempt)?;
-        }
-        outcomes.push(outcome);
     }
     let failed = outcomes.iter().filter(|o| o.result.is_err()).count();
     summary(&outcomes, ec2_seed)?;
-    if temporary && !keep && failed == 0 {
-        remove(&folder)?;
-    }
     if failed > 0 {
-        bail!("{failed} of {} scenarios failed; logs are in {}", outcomes.len(), folder.display());
+        bail!("{failed} of {} scenarios failed; logs are in {}", outcomes.len(), context.folder.display());
+    }
+    if context.remove {
+        remove_folder(&context.folder)?;
     }
     Ok(())
 }
@@ -135,20 +140,28 @@ fn work_folder(dir: Option<PathBuf>) -> Result<(PathBuf, bool)> {
     match dir {
         Some(dir) => {
             std::fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+            let answers = dir.join(ANSWERS);
+            if answers.exists() {
+                // Of an earlier run, perhaps of another version of moto.
+                remove_folder(&answers)?;
+            }
             Ok((std::path::absolute(dir)?, false))
         }
         None => Ok((tempfile::Builder::new().prefix("plimsoll-e2e-").tempdir()?.keep(), true)),
     }
 }
 
-fn remove(folder: &Path) -> Result<()> {
+fn remove_folder(folder: &Path) -> Result<()> {
     std::fs::remove_dir_all(folder).with_context(|| format!("removing {}", folder.display()))
 }
 
-fn play(context: &Context, scenario: &'static Scenario, dir: &Path) -> Result<Outcome> {
+/// Plays a scenario in a folder of this name.
+fn play(context: &Context, scenario: &'static Scenario, name: &str) -> Result<Outcome> {
+    let dir = context.folder.join(name);
     say(&format!("{}: {}", scenario.name, scenario.shows));
     let begun = Instant::now();
-    std::fs::create_dir_all(dir)?;
+    std::fs::create_dir_all(&dir)?;
+    let answers = context.folder.join(ANSWERS);
     let setup = Setup {
         region: scenario.region,
         cluster: scenario.cluster,
@@ -157,9 +170,10 @@ fn play(context: &Context, scenario: &'static Scenario, dir: &Path) -> Result<Ou
         boot_delay: Some(Duration::ZERO),
         control_plane: &[],
         ec2_seed: context.ec2_seed,
+        answers: Some(&answers),
         say: |_| (),
     };
-    let result = World::start(&context.parts, &context.guard, dir, &setup).and_then(|mut world| {
+    let result = World::start(&context.parts, &context.guard, &dir, &setup).and_then(|mut world| {
         let figures = (scenario.play)(context, &mut world)?;
         world.check_always()?;
         Ok(figures)
@@ -170,6 +184,10 @@ fn play(context: &Context, scenario: &'static Scenario, dir: &Path) -> Result<Ou
         Err(error) => {
             say(&format!("{}: FAILED after {} s: {error:#}\n  logs: {}", scenario.name, took.as_secs(), dir.display()));
         }
+    }
+    if context.remove && result.is_ok() {
+        // All scenarios together write more than 1 GB, mostly etcd's: a small disk would be full.
+        remove_folder(&dir)?;
     }
     Ok(Outcome { scenario, took, result })
 }

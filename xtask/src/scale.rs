@@ -100,6 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         boot_delay: None,
         control_plane: &CONTROL_PLANE,
         ec2_seed: None,
+        answers: None,
         say,
     };
     let mut world = World::start(&parts, &guard, &dir, &setup)?;

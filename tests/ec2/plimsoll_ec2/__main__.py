@@ -15,6 +15,7 @@ def main() -> None:
     serve.add_argument("--port", type=int, default=0, help="default: a free one; the first line on stdout tells it")
     serve.add_argument("--prices", type=Path, action="append", default=[], metavar="FILE", help="{region: {type: usd}}, or what `plimsoll catalog -o json` prints; repeatable")
     serve.add_argument("--seed", type=int, help="slow calls, rare failures, throttling and delayed reads by this seed, as of POST /_faults")
+    serve.add_argument("--answers", type=Path, metavar="FOLDER", help="keep slow answers about instance types here, for other servers of the same run")
     make = commands.add_parser("bootstrap", help="make subnets, a security group, the queue, the node role and its profile")
     make.add_argument("--endpoint", required=True)
     make.add_argument("--region", required=True)
@@ -26,7 +27,7 @@ def main() -> None:
         from plimsoll_ec2.server import serve as run
 
         try:
-            run(args.port, args.prices, seed_of(args.seed))
+            run(args.port, args.prices, seed_of(args.seed), args.answers)
         except ValueError as error:
             sys.exit(f"plimsoll_ec2: {error}")
     else:

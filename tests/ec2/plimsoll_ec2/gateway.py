@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
-from plimsoll_ec2 import control, products, visibility
+from plimsoll_ec2 import control, products, static_answers, visibility
 from plimsoll_ec2.bootstrap import TEST_KEY
 from plimsoll_ec2.faults import STATUS, CallFault
 from plimsoll_ec2.seeded import Decision
@@ -43,8 +43,13 @@ class AnswerLost(ConnectionResetError):
 class Gateway:
     """Wraps a WSGI application."""
 
-    def __init__(self, application: Callable[[dict[str, Any], Start], Iterable[bytes]]) -> None:
+    def __init__(
+        self,
+        application: Callable[[dict[str, Any], Start], Iterable[bytes]],
+        answers: static_answers.StaticAnswers,
+    ) -> None:
         self._application = application
+        self._answers = answers
 
     def __call__(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         if environ["PATH_INFO"].startswith("/_"):
@@ -106,13 +111,18 @@ class Gateway:
         start(f"{status} {'OK' if status < 400 else 'Error'}", headers)
         return [answer]
 
-    def _execute(self, request: Request, environ: dict[str, Any]) -> tuple[int, list[tuple[str, str]], bytes]:
+    def _execute(self, request: Request, environ: dict[str, Any]) -> static_answers.Answer:
         if request.service == "pricing" and request.action == "GetProducts":
             answer = json.dumps(products.get_products(request.parameters)).encode()
             return 200, [("Content-Type", "application/x-amz-json-1.1")], answer
         if request.service == "ec2" and request.action in products.LISTS:
             status, text = products.described(request.action, request.parameters)
             return status, [("Content-Type", "text/xml")], text.encode()
+        if request.service == "ec2" and request.action in static_answers.ACTIONS:
+            return self._answers.get(request.region, request.parameters, lambda: self._ask_moto(environ))
+        return self._ask_moto(environ)
+
+    def _ask_moto(self, environ: dict[str, Any]) -> static_answers.Answer:
         told: dict[str, Any] = {}
 
         def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], None]:

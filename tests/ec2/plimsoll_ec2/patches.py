@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 from typing import Any
+from xml.sax.saxutils import escape
 
 import moto
-from moto.core.responses import ActionResult
 from moto.ec2.exceptions import OperationNotPermitted4
 from moto.ec2.models.instances import Instance, InstanceBackend, InstanceState
 from moto.ec2.models.subnets import Subnet
@@ -18,7 +18,7 @@ from moto.ec2.responses.spot_instances import SpotInstances
 from moto.ec2.utils import convert_tag_spec
 from moto.ssm.models import Parameter, ParameterDict
 
-from plimsoll_ec2 import dwell, fleet, images, request_checks, visibility
+from plimsoll_ec2 import dwell, fleet, images, products, request_checks, visibility
 from plimsoll_ec2.world import WORLD
 
 MOTO_VERSION = "5.2.5"
@@ -67,33 +67,30 @@ def _checked_template(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return handle
 
 
-def _spot_price_history(response: Any) -> ActionResult:
+def _spot_price_history(response: Any) -> str:
     filters = dict(response._filters_from_querystring())
-    products = response._get_param("ProductDescriptions", []) or filters.pop("product-description", None) or ["Linux/UNIX"]
+    descriptions = response._get_param("ProductDescriptions", []) or filters.pop("product-description", None) or ["Linux/UNIX"]
     zone = response._get_param("AvailabilityZone")
     if zone:
         filters["availability-zone"] = [zone]
     backend = response.ec2_backend
     pools = backend.describe_spot_price_history(response._get_param("InstanceTypes", []), filters)
-    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.000Z")
-    rows = []
+    prices = []
     for pool in sorted(pools, key=lambda p: (p["InstanceType"], p["Location"])):
         price = WORLD.prices.spot(backend.region_name, pool["InstanceType"], pool["Location"])
-        if price is None:
-            continue
-        for product in products:
-            rows.append(
-                {
-                    "InstanceType": pool["InstanceType"],
-                    "AvailabilityZone": pool["Location"],
-                    "ProductDescription": product,
-                    "SpotPrice": f"{price:.6f}",
-                    "Timestamp": now,
-                }
-            )
+        if price is not None:
+            prices.extend((pool["InstanceType"], pool["Location"], text, price) for text in descriptions)
     start = int(response._get_param("NextToken") or 0)
     end = start + min(int(response._get_param("MaxResults") or PRICE_PAGE), PRICE_PAGE)
-    return ActionResult({"SpotPriceHistory": rows[start:end], "NextToken": str(end) if end < len(rows) else ""})
+    # As text: a replica reads thirteen pages when it starts, and moto writes each of them in a quarter of a second.
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    items = "".join(
+        f"<item><instanceType>{name}</instanceType><productDescription>{escape(description)}</productDescription>"
+        f"<spotPrice>{price:.6f}</spotPrice><timestamp>{now}</timestamp><availabilityZone>{zone}</availabilityZone></item>"
+        for name, zone, description, price in prices[start:end]
+    )
+    token = str(end) if end < len(prices) else ""
+    return products.response("DescribeSpotPriceHistory", "spotPriceHistorySet", items, token)
 
 
 def _fresh_address(original: Callable[[Any, Any], str]) -> Callable[[Any, Any], str]:

@@ -28,10 +28,15 @@ def described(action: str, parameters: dict[str, Any]) -> tuple[int, str]:
         except placement.Unknown as error:
             inner = f"<Code>{placement.UNKNOWN}</Code><Message>{escape(str(error))}</Message>"
             return 400, f"<Response><Errors><Error>{inner}</Error></Errors><RequestID>plimsoll-ec2</RequestID></Response>"
+    return 200, response(action, LISTS[action], items, token)
+
+
+def response(action: str, name: str, items: str, token: str) -> str:
+    """A response of EC2 with one list, whose items are XML, and the token of the next page."""
     next_token = f"<nextToken>{token}</nextToken>" if token else ""
-    return 200, (
+    return (
         f'<?xml version="1.0" encoding="UTF-8"?><{action}Response xmlns="{_NAMESPACE}">'
-        f"<requestId>plimsoll-ec2</requestId><{LISTS[action]}>{items}</{LISTS[action]}>{next_token}</{action}Response>"
+        f"<requestId>plimsoll-ec2</requestId><{name}>{items}</{name}>{next_token}</{action}Response>"
     )
 
 
@@ -45,17 +50,17 @@ def get_products(body: dict[str, Any]) -> dict[str, Any]:
     region = filters.get("regionCode", "us-east-1")
     shared = filters.get("tenancy", "Shared") == "Shared"
     linux = filters.get("operatingSystem", "Linux") == "Linux"
-    rows = []
+    prices = []
     for offering in sorted(INSTANCE_TYPE_OFFERINGS["region"].get(region, []), key=lambda o: o["InstanceType"]):
         name = offering["InstanceType"]
         price = WORLD.prices.on_demand(region, name)
-        if price is None or not (shared and linux) or filters.get("instanceType", name) != name:
-            continue
-        rows.append(json.dumps(_product(region, name, price)))
+        if price is not None and shared and linux and filters.get("instanceType", name) == name:
+            prices.append((name, price))
     start = int(body.get("NextToken") or 0)
     end = start + min(int(body.get("MaxResults") or PAGE_MAX), PAGE_MAX)
-    page: dict[str, Any] = {"FormatVersion": "aws_v1", "PriceList": rows[start:end]}
-    if end < len(rows):
+    rows = [json.dumps(_product(region, name, price)) for name, price in prices[start:end]]
+    page: dict[str, Any] = {"FormatVersion": "aws_v1", "PriceList": rows}
+    if end < len(prices):
         page["NextToken"] = str(end)
     return page
 

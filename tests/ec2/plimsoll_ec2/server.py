@@ -12,7 +12,7 @@ from pathlib import Path
 HOST = "127.0.0.1"
 
 
-def serve(port: int, prices: list[Path], seed: int | None) -> None:
+def serve(port: int, prices: list[Path], seed: int | None, answers: Path | None) -> None:
     """Serves until SIGTERM or SIGINT. One line of JSON on stdout contains the endpoint when the server is ready."""
     from plimsoll_ec2 import images
 
@@ -28,6 +28,7 @@ def serve(port: int, prices: list[Path], seed: int | None) -> None:
     from werkzeug.serving import make_server
 
     from plimsoll_ec2.gateway import Gateway
+    from plimsoll_ec2.static_answers import StaticAnswers
     from plimsoll_ec2.world import WORLD
 
     class Quiet(MotoRequestHandler):
@@ -38,7 +39,7 @@ def serve(port: int, prices: list[Path], seed: int | None) -> None:
     for path in prices:
         WORLD.prices.load(path)
     WORLD.seeded.set(seed)
-    application = Gateway(DomainDispatcherApplication(create_backend_app))
+    application = Gateway(DomainDispatcherApplication(create_backend_app), StaticAnswers(answers))
     server = make_server(HOST, port, application, threaded=True, request_handler=Quiet)
     # A held call must not keep the process alive.
     server.daemon_threads = True

@@ -56,10 +56,12 @@ pub(super) struct Scenario {
     /// Whether the custom resources and permissions of deploy/ are installed at the start.
     pub(super) installed: bool,
     pub(super) plimsoll: Plimsoll,
+    /// Whether it asserts times of a few seconds: nothing else runs beside it.
+    pub(super) alone: bool,
     pub(super) play: fn(&Context, &mut World) -> Result<Vec<Figure>>,
 }
 
-/// In the order in which they run.
+/// In the order in which they start. The longest starts early, so that it does not end long after the others.
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "harness",
@@ -68,6 +70,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "harness",
         installed: true,
         plimsoll: Plimsoll::Absent,
+        alone: false,
         play: harness::play,
     },
     Scenario {
@@ -77,6 +80,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "api-server",
         installed: true,
         plimsoll: Plimsoll::Absent,
+        alone: false,
         play: api_server::play,
     },
     Scenario {
@@ -86,7 +90,18 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "rights",
         installed: true,
         plimsoll: Plimsoll::Absent,
+        alone: false,
         play: rights::play,
+    },
+    Scenario {
+        name: "regressions",
+        shows: "deleted Leases, expiry with do-not-disrupt, drift with a PDB, a restarted StatefulSet: no stalls, no repeated launches",
+        region: REGION,
+        cluster: "regressions",
+        installed: true,
+        plimsoll: Plimsoll::Running,
+        alone: false,
+        play: regressions::play,
     },
     Scenario {
         name: "growth",
@@ -95,6 +110,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: SEED_001,
         installed: true,
         plimsoll: Plimsoll::Running,
+        alone: false,
         play: growth::play,
     },
     Scenario {
@@ -104,6 +120,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "consolidation",
         installed: true,
         plimsoll: Plimsoll::Running,
+        alone: false,
         play: consolidation::play,
     },
     Scenario {
@@ -113,6 +130,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: SEED_000.0,
         installed: true,
         plimsoll: Plimsoll::Running,
+        alone: false,
         play: interruption::play,
     },
     Scenario {
@@ -122,6 +140,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "bind-pods",
         installed: true,
         plimsoll: Plimsoll::Running,
+        alone: false,
         play: bind_pods::play,
     },
     Scenario {
@@ -131,6 +150,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "capacity",
         installed: true,
         plimsoll: Plimsoll::Running,
+        alone: true,
         play: capacity::play,
     },
     Scenario {
@@ -140,6 +160,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "reservation",
         installed: true,
         plimsoll: Plimsoll::Running,
+        alone: false,
         play: reservation::play,
     },
     Scenario {
@@ -149,6 +170,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "permission",
         installed: true,
         plimsoll: Plimsoll::Running,
+        alone: false,
         play: refusals::permission_missing,
     },
     Scenario {
@@ -158,6 +180,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "template",
         installed: true,
         plimsoll: Plimsoll::Running,
+        alone: true,
         play: refusals::template_deleted,
     },
     Scenario {
@@ -167,6 +190,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "batch",
         installed: true,
         plimsoll: Plimsoll::Running,
+        alone: false,
         play: refusals::batch_refused,
     },
     Scenario {
@@ -176,6 +200,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "token",
         installed: true,
         plimsoll: Plimsoll::Running,
+        alone: false,
         play: token_answers::play,
     },
     Scenario {
@@ -185,6 +210,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "flood",
         installed: true,
         plimsoll: Plimsoll::Running,
+        alone: true,
         play: foreign_flood::play,
     },
     Scenario {
@@ -194,6 +220,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "ami-drift",
         installed: true,
         plimsoll: Plimsoll::Running,
+        alone: false,
         play: drift::ami,
     },
     Scenario {
@@ -203,6 +230,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "upgrade",
         installed: true,
         plimsoll: Plimsoll::Running,
+        alone: false,
         play: drift::version,
     },
     Scenario {
@@ -212,6 +240,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "crash",
         installed: true,
         plimsoll: Plimsoll::Running,
+        alone: false,
         play: crash::watcher,
     },
     Scenario {
@@ -221,6 +250,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "crash",
         installed: true,
         plimsoll: Plimsoll::Running,
+        alone: false,
         play: crash::scheduler,
     },
     Scenario {
@@ -230,16 +260,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "crash",
         installed: true,
         plimsoll: Plimsoll::Running,
+        alone: false,
         play: crash::actuator,
-    },
-    Scenario {
-        name: "regressions",
-        shows: "deleted Leases, expiry with do-not-disrupt, drift with a PDB, a restarted StatefulSet: no stalls, no repeated launches",
-        region: REGION,
-        cluster: "regressions",
-        installed: true,
-        plimsoll: Plimsoll::Running,
-        play: regressions::play,
     },
     Scenario {
         name: "client",
@@ -248,6 +270,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "client",
         installed: true,
         plimsoll: Plimsoll::Running,
+        alone: false,
         play: client::play,
     },
     Scenario {
@@ -257,6 +280,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: SEED_001,
         installed: true,
         plimsoll: Plimsoll::Running,
+        alone: false,
         play: views::play,
     },
     Scenario {
@@ -266,6 +290,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "chart",
         installed: false,
         plimsoll: Plimsoll::Built,
+        alone: false,
         play: chart::play,
     },
     Scenario {
@@ -275,6 +300,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "monitoring",
         installed: true,
         plimsoll: Plimsoll::Running,
+        alone: false,
         play: monitoring::play,
     },
     Scenario {
@@ -284,6 +310,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "world",
         installed: true,
         plimsoll: Plimsoll::Built,
+        alone: false,
         play: by_hand::play,
     },
     Scenario {
@@ -293,6 +320,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "first-pod",
         installed: true,
         plimsoll: Plimsoll::Running,
+        alone: true,
         play: first_pod::play,
     },
     Scenario {
@@ -302,6 +330,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cluster: "latency",
         installed: true,
         plimsoll: Plimsoll::Running,
+        alone: true,
         play: latency::play,
     },
 ];

@@ -41,6 +41,20 @@ pub(crate) struct Call {
     pub(crate) pools: Vec<(String, String, String)>,
 }
 
+/// What EC2 is started for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Setup<'a> {
+    pub(crate) region: &'a str,
+    /// Name of the cluster, which is also in the queue and the discovery tags.
+    pub(crate) cluster: &'a str,
+    /// File of prices.
+    pub(crate) prices: Option<&'a Path>,
+    /// Seed of slow calls, failures, throttling and delayed reads; without one, there are none.
+    pub(crate) seed: Option<u32>,
+    /// Folder of answers about instance types, shared with the other servers of the run.
+    pub(crate) answers: Option<&'a Path>,
+}
+
 /// A running EC2 with a network, a queue and a node role for one cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Cloud {
@@ -55,15 +69,8 @@ pub(crate) struct Cloud {
 impl Cloud {
     /// Starts the server and creates the resources that an administrator creates before Plimsoll. EC2 ends with the
     /// process.
-    pub(crate) fn start(
-        parts: &Parts,
-        guard: &Arc<Guard>,
-        dir: &Path,
-        region: &str,
-        cluster: &str,
-        prices: Option<&Path>,
-        seed: Option<u32>,
-    ) -> Result<(Cloud, Process)> {
+    pub(crate) fn start(parts: &Parts, guard: &Arc<Guard>, dir: &Path, setup: &Setup<'_>) -> Result<(Cloud, Process)> {
+        let Setup { region, cluster, prices, seed, answers } = *setup;
         let folder = parts.root.join("tests/ec2");
         let mut command = Command::new(&parts.python);
         command.current_dir(&folder).args(["-m", "plimsoll_ec2", "serve"]);
@@ -72,6 +79,9 @@ impl Cloud {
         }
         if let Some(seed) = seed {
             command.arg("--seed").arg(seed.to_string());
+        }
+        if let Some(answers) = answers {
+            command.arg("--answers").arg(answers);
         }
         let mut process = Process::start("ec2", &mut command, dir, guard)?;
         let line: Value = serde_json::from_str(&process.first_line(START)?)?;

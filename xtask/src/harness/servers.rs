@@ -1,6 +1,6 @@
 //! The real control plane and the EC2 stand-in without services, for checks that start their own programs.
 
-use super::cloud::Cloud;
+use super::cloud::{self, Cloud};
 use super::cluster::{Cluster, NAMESPACE};
 use super::parts::Parts;
 use super::process::{Guard, Process};
@@ -30,7 +30,8 @@ impl Servers {
         let parts = Parts::find(guard, false, say)?;
         let cluster = Cluster::start(&parts, guard, dir, &[])?;
         cluster.install(&parts.root)?;
-        let (cloud, process) = Cloud::start(&parts, guard, dir, REGION, name, None, None)?;
+        let setup = cloud::Setup { region: REGION, cluster: name, ..cloud::Setup::default() };
+        let (cloud, process) = Cloud::start(&parts, guard, dir, &setup)?;
         Ok(Servers { cluster, cloud, _cloud: process })
     }
 

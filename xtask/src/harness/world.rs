@@ -1,6 +1,6 @@
 //! The environment of a scenario: control plane, EC2, kubelets and, if required, the services.
 
-use super::cloud::Cloud;
+use super::cloud::{self, Cloud};
 use super::cluster::Cluster;
 use super::parts::Parts;
 use super::process::{Guard, Process};
@@ -35,6 +35,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) control_plane: &'a [&'a str],
     /// Seed of EC2's slow calls, failures, throttling and delayed reads; without one, EC2 has none.
     pub(crate) ec2_seed: Option<u32>,
+    /// Folder of EC2's answers about instance types, which all environments of a run share: each takes seconds.
+    pub(crate) answers: Option<&'a Path>,
     /// Reports each component that starts.
     pub(crate) say: fn(&str),
 }
@@ -61,7 +63,8 @@ impl World {
     /// # Errors
     /// If a component does not start in time, or the run is interrupted.
     pub(crate) fn start(parts: &Parts, guard: &Arc<Guard>, dir: &Path, setup: &Setup<'_>) -> Result<World> {
-        let Setup { region, cluster: name, installed, replicas, boot_delay, control_plane, ec2_seed, say } = *setup;
+        let Setup { region, cluster: name, installed, replicas, boot_delay, control_plane, ec2_seed, answers, say } =
+            *setup;
         say("starting the control plane: API server, scheduler, controller manager, etcd");
         let cluster = Cluster::start(parts, guard, dir, control_plane)?;
         if installed {
@@ -70,7 +73,8 @@ impl World {
         let prices = dir.join("prices.json");
         let prices = if replicas > 0 { catalog(parts, region, &prices, say)? } else { None };
         say("starting EC2 and the kubelets");
-        let (cloud, ec2) = Cloud::start(parts, guard, dir, region, name, prices.as_deref(), ec2_seed)?;
+        let ec2 = cloud::Setup { region, cluster: name, prices: prices.as_deref(), seed: ec2_seed, answers };
+        let (cloud, ec2) = Cloud::start(parts, guard, dir, &ec2)?;
         let report = dir.join("kubelets.json");
         let kubelets = match boot_delay {
             Some(delay) => Some(kubelets(parts, guard, dir, &cluster, &cloud, delay, &report)?),

@@ -75,6 +75,7 @@ fn play(
         boot_delay: Some(start.boot_delay),
         control_plane: &[],
         ec2_seed: start.ec2_seed,
+        answers: None,
         say,
     };
     let mut world = World::start(&parts, guard, &state.folder, &setup)?;

@@ -14,6 +14,8 @@ const PODS: usize = 300;
 const MILLIS: u32 = 100;
 /// Twenty nodes, and hundreds of pods that start.
 const READY: Duration = Duration::from_secs(240);
+/// Status with which the API server logs a request whose client has given up.
+const TIMEOUT: u64 = 504;
 
 pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     world.apply_file("docs/examples/bind-pods/rbac.yaml")?;
@@ -54,10 +56,22 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     ])
 }
 
-/// Successful bindings by pod: the node, and whether the actuator bound the pod.
-fn bindings(entries: &[Entry]) -> Result<BTreeMap<String, BTreeSet<(String, bool)>>> {
-    let mut bindings: BTreeMap<String, BTreeSet<(String, bool)>> = BTreeMap::new();
-    for entry in entries.iter().filter(|entry| entry.resource == "pods/binding" && entry.code < 300) {
+/// Where a pod was bound, and whether the actuator bound it.
+type Bindings = BTreeMap<String, BTreeSet<(String, bool)>>;
+
+/// The bindings by pod. The API server executes some requests after their client has given up: these count for pods
+/// without a successful one.
+fn bindings(entries: &[Entry]) -> Result<Bindings> {
+    let mut bindings = bindings_with(entries, |code| code < 300)?;
+    for (pod, late) in bindings_with(entries, |code| code == TIMEOUT)? {
+        bindings.entry(pod).or_insert(late);
+    }
+    Ok(bindings)
+}
+
+fn bindings_with(entries: &[Entry], answer: impl Fn(u64) -> bool) -> Result<Bindings> {
+    let mut bindings = Bindings::new();
+    for entry in entries.iter().filter(|entry| entry.resource == "pods/binding" && answer(entry.code)) {
         let target = text(&entry.request["target"]["name"])?.to_owned();
         bindings.entry(entry.name.clone()).or_default().insert((target, entry.service() == Some("actuator")));
     }
