@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import threading
 from collections.abc import Callable
 from typing import Any
 from xml.sax.saxutils import escape
@@ -142,12 +143,16 @@ def _terminate(original: Callable[[Any], Any]) -> Callable[[Any], InstanceState]
 
 def _with_eks_parameters(original: Callable[..., None]) -> Callable[..., None]:
     prefixes = ("/aws/service/eks/", "/aws/service/bottlerocket/", "/aws/service/ami-windows-latest/")
+    # Calls are concurrent: none may look for a parameter while another one is writing them.
+    lock = threading.Lock()
 
     def check(self: Any, key: str) -> None:
-        if str(key or "").startswith(prefixes) and getattr(self, "eks_release", "") != images.recommended():
-            self.eks_release = images.recommended()
-            for name, value in images.parameters().items():
-                dict.__setitem__(self, name, [_parameter(self.account_id, name, value)])
+        if str(key or "").startswith(prefixes):
+            with lock:
+                if getattr(self, "eks_release", "") != images.recommended():
+                    for name, value in images.parameters().items():
+                        dict.__setitem__(self, name, [_parameter(self.account_id, name, value)])
+                    self.eks_release = images.recommended()
         original(self, key)
 
     return check
