@@ -80,7 +80,7 @@ def _spot_price_history(response: Any) -> str:
     for pool in sorted(pools, key=lambda p: (p["InstanceType"], p["Location"])):
         price = WORLD.prices.spot(backend.region_name, pool["InstanceType"], pool["Location"])
         if price is not None:
-            prices.extend((pool["InstanceType"], pool["Location"], text, price) for text in descriptions)
+            prices.extend((pool["InstanceType"], pool["Location"], description, price) for description in descriptions)
     start = int(response._get_param("NextToken") or 0)
     end = start + min(int(response._get_param("MaxResults") or PRICE_PAGE), PRICE_PAGE)
     # As text: a replica reads thirteen pages when it starts, and moto writes each of them in a quarter of a second.

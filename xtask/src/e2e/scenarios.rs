@@ -95,7 +95,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "regressions",
-        shows: "deleted Leases, expiry with do-not-disrupt, drift with a PDB, a restarted StatefulSet: no stalls, no repeated launches",
+        shows: "deleted Leases, expiry with do-not-disrupt, drift with a PDB, a restarted StatefulSet: no stalls, \
+                no repeated launches",
         region: REGION,
         cluster: "regressions",
         installed: true,
