@@ -29,7 +29,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use lookup::{claim_of, expected_pods, node_of, surroundings};
 use plimsoll_api::NodeClaim;
-use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON, INITIALIZED};
+use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON};
 use plimsoll_api::condition::{Moment, Status};
 use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::{ActionId, NodeName, PodUid};
@@ -241,7 +241,7 @@ fn replacements(deps: &Removals, command: &Removal) -> Replacements {
             None if deps.ledger.read(|ledger| ledger.is_under_way(action)) => awaited.push(action.0.clone()),
             None => return Replacements::Lost(action.0.clone()),
             Some(claim) if claim.metadata.deletion_timestamp.is_some() => return Replacements::Lost(claim.name_any()),
-            Some(claim) if claim.true_condition(INITIALIZED).is_none() => awaited.push(claim.name_any()),
+            Some(claim) if !claim.is_initialized() => awaited.push(claim.name_any()),
             Some(_) => {}
         }
     }

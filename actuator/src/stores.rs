@@ -253,13 +253,8 @@ impl Stores {
 
     /// The Nodes of a claim's instance, by name. There may be two, as after a kubelet was renamed.
     pub(crate) fn nodes_of(&self, claim: &NodeClaim) -> Vec<Arc<Node>> {
-        provider_id(claim).map(|id| self.nodes.with_provider_id(id)).unwrap_or_default()
+        claim.provider_id().map(|id| self.nodes.with_provider_id(id)).unwrap_or_default()
     }
-}
-
-/// The providerID of a claim.
-pub(crate) fn provider_id(claim: &NodeClaim) -> Option<&str> {
-    claim.status.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
 }
 
 /// The instance id in `aws:///zone/id`.

@@ -24,7 +24,7 @@ use crate::metrics::ActuatorMetrics;
 use crate::nodes;
 use crate::settings::Settings;
 use crate::state::zonal_shifts::ZonalShifts;
-use crate::stores::{Stores, WatchedKind, instance_id, provider_id};
+use crate::stores::{Stores, WatchedKind, instance_id};
 use instances::{InstancePhase, Instances};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
@@ -116,7 +116,7 @@ fn candidates(deps: &Termination) -> Vec<Candidate<TerminatingClaim>> {
     let deleted = nodes.iter().filter(|node| node.metadata.deletion_timestamp.is_some() && is_ours(node));
     let deleted: BTreeSet<&str> = deleted.filter_map(|node| node.spec.as_ref()?.provider_id.as_deref()).collect();
     let claims = deps.stores.claims.state().into_iter().filter(|claim| {
-        let node_deleted = provider_id(claim).is_some_and(|id| deleted.contains(id));
+        let node_deleted = claim.provider_id().is_some_and(|id| deleted.contains(id));
         claim.metadata.deletion_timestamp.is_some() || node_deleted
     });
     let candidate = |claim: Arc<NodeClaim>| {
@@ -188,7 +188,7 @@ impl TerminationFlow<'_> {
     }
 
     fn instance(&self) -> Option<&str> {
-        provider_id(&self.subject.claim).and_then(instance_id)
+        self.subject.claim.provider_id().and_then(instance_id)
     }
 
     fn created(&self) -> plimsoll_model::time::Timestamp {
@@ -296,7 +296,7 @@ impl TerminationFlow<'_> {
 
     async fn terminate_instance(&self) -> Result<Stage, WriteError> {
         let Some(id) = self.instance() else {
-            if provider_id(&self.subject.claim).is_some() {
+            if self.subject.claim.provider_id().is_some() {
                 tracing::error!(
                     node_claim = self.subject.claim.name_any(),
                     "providerID is not that of an EC2 instance"

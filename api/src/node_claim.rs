@@ -135,6 +135,24 @@ impl NodeClaim {
         condition::get_true(self.conditions(), name)
     }
 
+    /// Name of the claim's Node, once it exists.
+    #[must_use]
+    pub fn node_name(&self) -> Option<&str> {
+        self.status.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
+    }
+
+    /// The instance, as its provider names it, once it is launched.
+    #[must_use]
+    pub fn provider_id(&self) -> Option<&str> {
+        self.status.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
+    }
+
+    /// Whether the node has been initialized.
+    #[must_use]
+    pub fn is_initialized(&self) -> bool {
+        self.true_condition(condition::node_claim::INITIALIZED).is_some()
+    }
+
     /// The price at which the launched claim counts against limits, if it is recorded and readable.
     #[must_use]
     pub fn price(&self) -> Option<MicroUsdPerHour> {

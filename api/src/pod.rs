@@ -29,6 +29,14 @@ pub struct Pod {
     pub status: Option<PodStatus>,
 }
 
+impl Pod {
+    /// The node in `status.nominatedNodeName`, by whomever it was set.
+    #[must_use]
+    pub fn nominated_node(&self) -> Option<&str> {
+        self.status.as_ref()?.nominated_node_name.as_deref().filter(|name| !name.is_empty())
+    }
+}
+
 impl From<KubePod> for Pod {
     fn from(pod: KubePod) -> Self {
         let KubePod { metadata, mut spec, status } = pod;

@@ -44,7 +44,7 @@ fn read(claim: &NodeClaim, ledger: Option<&InFlightClaim>) -> Result<Node, Fault
         };
     }
     limit_usage.set(NODES_RESOURCE, 1);
-    let launched = status.provider_id.is_some();
+    let launched = claim.provider_id().is_some();
     claim.price().iter().filter(|_| launched).for_each(|price| limit_usage.set(USD_PER_HOUR_RESOURCE, price.0));
     let created = kube_time::created(&claim.metadata);
     Ok(Node {

@@ -34,6 +34,7 @@ pub mod trim;
 mod volumes;
 
 pub use builder::{Builder, Built};
+pub use nodes::is_ready;
 pub use pods::{ignored_wish, is_decided};
 pub use pools::allowed_disruptions;
 pub use problems::Problem;

@@ -18,11 +18,10 @@ pub(crate) fn build(objects: &Objects, extra: &Extra, problems: &mut Vec<Problem
     let mut by_provider = BTreeMap::new();
     let mut by_node = BTreeMap::new();
     for claim in &objects.node_claims {
-        let status = claim.status.as_ref();
-        if let Some(id) = status.and_then(|status| status.provider_id.as_deref()) {
+        if let Some(id) = claim.provider_id() {
             by_provider.insert(id, claim);
         }
-        if let Some(name) = status.and_then(|status| status.node_name.as_deref()) {
+        if let Some(name) = claim.node_name() {
             by_node.insert(name, claim);
         }
     }
@@ -138,7 +137,7 @@ fn read(
         taints: sorted(taints),
         allocatable: if is_unmatched { Resources::new() } else { allocatable },
         limit_usage: if is_unmatched { Resources::new() } else { capacity },
-        ready: condition_is_true(node, "Ready"),
+        ready: is_ready(node),
         cordoned: is_unmatched || spec.and_then(|spec| spec.unschedulable) == Some(true),
         deleting: node.metadata.deletion_timestamp.is_some() || claim.is_some_and(is_leaving) || is_disrupted(node)?,
         do_not_disrupt: is_annotated || is_in_shifted_zone,
@@ -205,9 +204,11 @@ pub(crate) fn amounts(list: &plimsoll_api::ResourceList, field: &str) -> Result<
     requests::amounts(Some(list), field)
 }
 
-fn condition_is_true(node: &KubeNode, name: &str) -> bool {
+/// Whether the kubelet reports the Node as Ready.
+#[must_use]
+pub fn is_ready(node: &KubeNode) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.into_iter().flatten().any(|condition| condition.type_ == name && condition.status == "True")
+    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// Whether the claim is being deleted or its instance is terminating.

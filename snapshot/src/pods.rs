@@ -171,7 +171,7 @@ pub(crate) fn pod_state(
         return reserved;
     }
     // kube-scheduler reserves the resources on the nominated node and will try the pod again.
-    if let Some(Ok(PodState::Bound(node))) = nominated_node(pod).map(|node| pod_states.bound(uid, node, true)) {
+    if let Some(Ok(PodState::Bound(node))) = pod.nominated_node().map(|node| pod_states.bound(uid, node, true)) {
         return Ok(PodState::Reserved(node));
     }
     match extra.source {
@@ -196,18 +196,13 @@ fn never_placed_reason(pod: &KubePod, spec: &PodSpec) -> Option<&'static str> {
 
 /// Reason why kube-scheduler may still place an unbound pod itself.
 fn undecided_reason(pod: &KubePod) -> Option<&'static str> {
-    if nominated_node(pod).is_some() {
+    if pod.nominated_node().is_some() {
         return Some("kube-scheduler has nominated a node for it that is not known");
     }
     if !is_unschedulable(pod) {
         return Some("kube-scheduler has not found it unschedulable");
     }
     None
-}
-
-/// Node that kube-scheduler has nominated for an unbound pod, while it preempts other pods there.
-fn nominated_node(pod: &KubePod) -> Option<&str> {
-    pod.status.as_ref()?.nominated_node_name.as_deref().filter(|name| !name.is_empty())
 }
 
 /// Whether the pod's scheduler has marked it unschedulable.

@@ -164,7 +164,7 @@ fn judge<'p>(
     if canaries == 0 {
         return (Stage::Open, None);
     }
-    let names = candidates.iter().filter_map(|claim| node_name(claim)).collect();
+    let names = candidates.iter().filter_map(|claim| claim.node_name()).collect();
     let waiting_pods = if candidates.is_empty() { BTreeMap::new() } else { waiting_pods(&names, pods) };
     let (mut proven, mut waiting, mut failed, mut next) = (0_u32, BTreeMap::new(), None, None);
     for claim in candidates {
@@ -207,7 +207,7 @@ fn verdict(objects: &RolloutObjects<'_>, claim: &NodeClaim, waiting_pods: &BTree
             false => waiting("it has no Node yet", None),
         };
     };
-    let node = node_name(claim).and_then(|name| objects.nodes.get(name).map(|node| (name, node)));
+    let node = claim.node_name().and_then(|name| objects.nodes.get(name).map(|node| (name, node)));
     let Some((name, node)) = node else { return waiting("its Node is gone", None) };
     let ready = node.status.iter().flat_map(|status| status.conditions.iter().flatten()).find(|it| it.type_ == "Ready");
     if ready.is_none_or(|ready| ready.status != "True") {
@@ -252,14 +252,6 @@ fn waiting_pods<'n, 'p>(
         }
     }
     waiting
-}
-
-fn is_in_service(claim: &NodeClaim) -> bool {
-    claim.true_condition(condition::node_claim::INITIALIZED).is_some()
-}
-
-fn node_name(claim: &NodeClaim) -> Option<&str> {
-    claim.status.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
 /// What the pool's new nodes are made of.

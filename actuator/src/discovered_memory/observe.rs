@@ -3,7 +3,6 @@
 use crate::resolve;
 use crate::state::catalogs::Entries;
 use crate::state::discovered_memory::{MemoryKey, Observation};
-use crate::stores::provider_id;
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::condition::node_claim::REGISTERED;
 use plimsoll_api::{EC2NodeClass, NodeClaim};
@@ -32,7 +31,7 @@ pub(super) fn observations(
     let mut known: BTreeMap<(&str, &str), Option<CurrentType>> = BTreeMap::new();
     let observed = claims.iter().filter_map(|claim| {
         claim.true_condition(REGISTERED)?;
-        let [node] = nodes.get(provider_id(claim)?)?.as_slice() else { return None };
+        let [node] = nodes.get(claim.provider_id()?)?.as_slice() else { return None };
         let class = claim.spec.node_class_ref.name.as_str();
         let instance_type = claim.metadata.labels.as_ref()?.get(label::INSTANCE_TYPE)?;
         let current = known

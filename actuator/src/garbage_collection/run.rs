@@ -117,7 +117,7 @@ async fn claims(deps: &GarbageCollector) -> Result<Vec<NodeClaim>, String> {
 }
 
 fn instance_id(claim: &NodeClaim) -> Option<&str> {
-    claim.status.as_ref()?.provider_id.as_deref()?.rsplit('/').next().filter(|id| !id.is_empty())
+    claim.provider_id()?.rsplit('/').next().filter(|id| !id.is_empty())
 }
 
 async fn collect_instances(

@@ -6,7 +6,6 @@ use crate::state::launch_group::{claim_name, replacement_action};
 use crate::stores::Stores;
 use jiff::Timestamp;
 use kube::ResourceExt;
-use plimsoll_api::condition::node_claim::INITIALIZED;
 use plimsoll_api::{NodeClaim, Pod};
 use plimsoll_model::identity::{NodePoolName, PodUid};
 use plimsoll_model::names::{annotation, label};
@@ -48,8 +47,7 @@ impl PodCoverage {
             if claim.metadata.deletion_timestamp.is_some() || claim.metadata.uid == old.metadata.uid {
                 continue;
             }
-            let is_initialized = claim.true_condition(INITIALIZED).is_some();
-            let state = if is_initialized { Coverage::InService } else { Coverage::Requested };
+            let state = if claim.is_initialized() { Coverage::InService } else { Coverage::Requested };
             if claim.name_any() == replacement {
                 coverage.of_all = state;
             }

@@ -102,8 +102,7 @@ pub(super) async fn mark_and_delete(
         return Ok(());
     }
     deps.writes.delete(claim, None).await?;
-    let node = claim.status.as_ref().and_then(|status| status.node_name.as_deref());
-    let on_node = node.map(|node| deps.stores.pods.on_node(node)).unwrap_or_default();
+    let on_node = claim.node_name().map(|node| deps.stores.pods.on_node(node)).unwrap_or_default();
     let pods = on_node.iter().filter(|pod| pods::is_reschedulable(pod)).count();
     deps.metrics.claims.disrupted(claim, kind, None, pods);
     let name = claim.name_any();

@@ -8,7 +8,7 @@ use crate::fencing::CLOUD_CALL;
 use crate::interruption::Interruptions;
 use crate::io::WriteError;
 use crate::ports::QueueMessage;
-use crate::stores::{WatchedKind, instance_id, provider_id};
+use crate::stores::{WatchedKind, instance_id};
 use futures::future::join_all;
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
@@ -230,7 +230,7 @@ fn defer(deps: &Interruptions, state: &QueueState, notice: Notice, ids: &[String
 
 /// Whether a claim awaits its instance.
 fn is_any_launching(deps: &Interruptions) -> bool {
-    deps.stores.claims.state().iter().any(|claim| provider_id(claim).is_none())
+    deps.stores.claims.state().iter().any(|claim| claim.provider_id().is_none())
 }
 
 impl QueueState {
@@ -270,7 +270,7 @@ async fn process_deferred(deps: &Interruptions, state: &QueueState) {
         for (claim, notice) in ready {
             match act_on_notice(deps, &claim, notice).await {
                 Ok(()) => {
-                    let id = provider_id(&claim).and_then(instance_id);
+                    let id = claim.provider_id().and_then(instance_id);
                     state.deferred.lock().remove(id.unwrap_or_default());
                 }
                 Err(error) => tracing::warn!(%error, "kept notice not processed, retrying"),

@@ -37,7 +37,7 @@ pub fn name(claim: &NodeClaim) -> &str {
 /// The instance id recorded on a claim, `i-...`.
 #[must_use]
 pub fn instance(claim: &NodeClaim) -> Option<&str> {
-    let id = claim.status.as_ref()?.provider_id.as_deref()?;
+    let id = claim.provider_id()?;
     id.rsplit('/').next().filter(|id| !id.is_empty())
 }
 
@@ -79,7 +79,7 @@ pub fn group_of(claim: &NodeClaim) -> Option<GroupKey> {
 /// Whether an attempt may be in progress for a claim: it belongs to a group and has no instance.
 #[must_use]
 pub fn awaits_instance(claim: &NodeClaim) -> bool {
-    let provider_id = claim.status.as_ref().and_then(|status| status.provider_id.as_deref());
+    let provider_id = claim.provider_id();
     provider_id.is_none_or(str::is_empty) && annotation(claim, annotation::LAUNCH_GROUP).is_some()
 }
 

@@ -21,7 +21,7 @@ use crate::launch_template::LaunchTemplates;
 use crate::ledger::reserved_text;
 use crate::metrics::ActuatorMetrics;
 use crate::state::launch_group::{GroupKey, standalone_action};
-use crate::stores::{WatchedKind, provider_id};
+use crate::stores::WatchedKind;
 use kube::ResourceExt;
 use plimsoll_api::condition::node_claim::{CONDITIONS, LAUNCHED};
 use plimsoll_api::condition::{Moment, Status};
@@ -105,7 +105,7 @@ fn awaits_launch(claim: &NodeClaim) -> bool {
     is_standalone(claim)
         && claim.metadata.deletion_timestamp.is_none()
         && annotation(claim, key::LAUNCH_GROUP).is_none()
-        && provider_id(claim).is_none()
+        && claim.provider_id().is_none()
         && claim.true_condition(LAUNCHED).is_none()
 }
 

@@ -59,7 +59,8 @@ fn candidates(deps: &Tagging) -> Vec<Candidate<Arc<NodeClaim>>> {
         claim.metadata.deletion_timestamp.is_none()
             && annotation(claim, key::OWNER) == Some(key::OWNER_VALUE)
             && annotation(claim, key::TAGGED).is_none()
-            && claim.status.as_ref().is_some_and(|status| status.node_name.is_some() && status.provider_id.is_some())
+            && claim.node_name().is_some()
+            && claim.provider_id().is_some()
             && shifted_zone(claim, &shifted).is_none()
     };
     let claims = deps.stores.claims.state().into_iter().filter(wants);
@@ -69,8 +70,7 @@ fn candidates(deps: &Tagging) -> Vec<Candidate<Arc<NodeClaim>>> {
 }
 
 async fn tag_instance(deps: Tagging, claim: Arc<NodeClaim>) -> Result<Requeue, WriteError> {
-    let Some(status) = &claim.status else { return Ok(None) };
-    let (Some(node), Some(provider_id)) = (&status.node_name, &status.provider_id) else { return Ok(None) };
+    let (Some(node), Some(provider_id)) = (claim.node_name(), claim.provider_id()) else { return Ok(None) };
     let class = deps.stores.classes.get(&claim.spec.node_class_ref.name);
     let mut tags = Tags::new();
     let (name, uid) = (claim.metadata.name.clone(), claim.metadata.uid.clone());
@@ -78,7 +78,7 @@ async fn tag_instance(deps: Tagging, claim: Arc<NodeClaim>) -> Result<Requeue, W
     tags.extend(uid.map(|uid| (tag::NODE_CLAIM_UID.to_owned(), uid)));
     // A `Name` tag in the node class takes precedence.
     if !class.is_some_and(|class| class.spec.tags.contains_key(NAME)) {
-        tags.insert(NAME.to_owned(), node.clone());
+        tags.insert(NAME.to_owned(), node.to_owned());
     }
     if let Some(id) = instance_id(provider_id) {
         deps.cloud.create_tags(&[id.to_owned()], &tags).await?;

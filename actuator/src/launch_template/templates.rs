@@ -220,7 +220,7 @@ fn needed(deps: &LaunchTemplates, listed: &[LaunchTemplate]) -> BTreeSet<String>
     let claims = deps.stores.claims.state();
     let requests: Vec<&String> = claims
         .iter()
-        .filter(|claim| claim.status.as_ref().is_none_or(|status| status.provider_id.is_none()))
+        .filter(|claim| claim.provider_id().is_none())
         .filter_map(|claim| claim.metadata.annotations.as_ref()?.get(annotation::LAUNCH_REQUEST))
         .collect();
     let names = listed.iter().map(|template| &template.name);

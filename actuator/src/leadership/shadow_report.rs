@@ -69,8 +69,7 @@ impl ShadowReport {
         let view = ClusterView::of(&self.sources);
         let mut prices: BTreeMap<&str, (String, MicroUsdPerHour)> = BTreeMap::new();
         for claim in &view.claims {
-            let node = claim.status.as_ref().and_then(|status| status.node_name.as_deref());
-            if let (Some(node), Some(price)) = (node, price(&view, claim)) {
+            if let (Some(node), Some(price)) = (claim.node_name(), price(&view, claim)) {
                 prices.insert(node, (pool_of(claim.metadata.labels.as_ref()).to_owned(), price));
             }
         }

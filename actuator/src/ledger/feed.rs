@@ -19,7 +19,7 @@ use super::{ClaimSeed, PoolFacts, Subject};
 use crate::clock::Timestamped;
 use nodes::NodesSeen;
 use plimsoll_api::budget::DisruptionReason as BudgetReason;
-use plimsoll_api::{NodeClaim, NodePool, Pod, condition};
+use plimsoll_api::{NodeClaim, NodePool, Pod};
 use plimsoll_model::identity::{NodePoolName, PodUid};
 use plimsoll_model::quantity::parse_resources;
 use plimsoll_model::snapshot::DisruptionReason;
@@ -169,7 +169,7 @@ impl Feed {
     }
 
     fn claim(&mut self, deps: &Sources, name: &str, claim: &NodeClaim, now: Timestamp) {
-        let node_name = seeds::node_name(claim);
+        let node_name = claim.node_name();
         let node = node_name.and_then(|node| deps.stores.nodes.get(node));
         if let Some(node) = node_name
             && self.by_node.get(node).is_none_or(|known| known != name)
@@ -333,7 +333,7 @@ fn in_service(claims: &[Arc<NodeClaim>]) -> BTreeMap<&str, u32> {
     for claim in claims {
         let labels = claim.metadata.labels.as_ref();
         if let Some(pool) = labels.and_then(|labels| labels.get(plimsoll_model::names::label::NODE_POOL))
-            && claim.true_condition(condition::node_claim::INITIALIZED).is_some()
+            && claim.is_initialized()
             && !claim.is_instance_terminating()
         {
             *in_service.entry(pool.as_str()).or_default() += 1;

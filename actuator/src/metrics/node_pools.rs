@@ -2,10 +2,8 @@
 
 use super::view::{ClusterView, pool_of, resource_type, units};
 use crate::state::capacity::capacity;
-use crate::stores::provider_id;
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::budget::DisruptionReason;
-use plimsoll_api::condition::node_claim::INITIALIZED;
 use plimsoll_api::{NodeClaim, NodePool};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::{NODES_RESOURCE, annotation};
@@ -127,9 +125,9 @@ fn sums(view: &ClusterView) -> BTreeMap<String, PoolSums> {
         // Budgets leave out nodes whose instance is being terminated.
         let terminating = claim.is_instance_terminating();
         let removing = deleting || annotations.is_some_and(|all| all.contains_key(annotation::REMOVAL));
-        sum.in_service += u32::from(!terminating && claim.true_condition(INITIALIZED).is_some());
+        sum.in_service += u32::from(!terminating && claim.is_initialized());
         sum.leaving += u32::from(!terminating && removing);
-        let Some(id) = provider_id(claim) else { continue };
+        let Some(id) = claim.provider_id() else { continue };
         match price(view, claim) {
             Some(price) => sum.cost = sum.cost + price,
             None => sum.unpriced += 1,

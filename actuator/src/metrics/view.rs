@@ -4,7 +4,7 @@ use crate::clock::Timestamped;
 use crate::state::catalogs::{Catalogs, Entries};
 use crate::state::insufficient_capacity::InsufficientCapacity;
 use crate::state::zonal_shifts::ZonalShifts;
-use crate::stores::{Stores, provider_id};
+use crate::stores::Stores;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use parking_lot::Mutex;
@@ -74,7 +74,7 @@ impl ClusterView {
     /// Claims by the providerID of their instance.
     #[must_use]
     pub fn claims_by_provider(&self) -> BTreeMap<&str, &NodeClaim> {
-        self.claims.iter().filter_map(|claim| Some((provider_id(claim)?, &**claim))).collect()
+        self.claims.iter().filter_map(|claim| Some((claim.provider_id()?, &**claim))).collect()
     }
 
     /// Nodes by name.

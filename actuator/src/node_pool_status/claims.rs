@@ -8,7 +8,7 @@ use crate::node_pool_status::drift::{CAPACITY_RESERVATION_DRIFT, Drift, Provider
 use crate::pods;
 use crate::ports::InstanceFilter;
 use crate::state::instances::InstanceFacts;
-use crate::stores::{CachedObjects, Cursor, WatchedKind, instance_id, provider_id};
+use crate::stores::{CachedObjects, Cursor, WatchedKind, instance_id};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -103,8 +103,7 @@ fn candidates(deps: &NodePoolStatus, on_nodes: &mut PodsOnNodes) -> Vec<Candidat
     live.map(|claim| {
         let pool = claim.labels().get(label::NODE_POOL).and_then(|name| pools.get(name)).cloned();
         let class = classes.get(&claim.spec.node_class_ref.name).cloned();
-        let node = claim.status.as_ref().and_then(|status| status.node_name.as_deref());
-        let pods = node.and_then(|node| on_nodes.hashes.get(node).copied()).unwrap_or_default();
+        let pods = claim.node_name().and_then(|node| on_nodes.hashes.get(node).copied()).unwrap_or_default();
         let version = (
             &claim.metadata.resource_version,
             pool.as_ref().and_then(|pool| pool.metadata.generation),
@@ -182,14 +181,14 @@ async fn reconcile(
 fn provider_facts(deps: &NodePoolStatus, claim: &NodeClaim) -> ProviderFacts {
     let entry = deps.catalogs.get(&claim.spec.node_class_ref.name).filter(|entry| !entry.is_provisional);
     let catalog = entry.and_then(|entry| entry.catalog.as_ref().map(|(_, catalog)| Arc::clone(catalog)));
-    let instance = provider_id(claim).and_then(instance_id).and_then(|id| deps.instances.get(id));
+    let instance = claim.provider_id().and_then(instance_id).and_then(|id| deps.instances.get(id));
     ProviderFacts { catalog, instance }
 }
 
 /// The instance as EC2 describes it now: the list may be older than the status of the node class, and the instance may
 /// have left its capacity reservation since.
 async fn read_instance(deps: &NodePoolStatus, claim: &NodeClaim) -> Option<InstanceFacts> {
-    let id = provider_id(claim).and_then(instance_id)?;
+    let id = claim.provider_id().and_then(instance_id)?;
     match deps.cloud_reads.all_instances(&InstanceFilter::Ids(vec![id.to_owned()])).await {
         Ok(instances) => instances.first().map(InstanceFacts::from),
         Err(error) => {

@@ -7,7 +7,7 @@ use crate::node_pool_status::NodePoolStatus;
 use crate::rollout::{self, Halt};
 use crate::state::capacity::capacity;
 use crate::state::registrations as health;
-use crate::stores::{WatchedKind, provider_id};
+use crate::stores::WatchedKind;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 use plimsoll_api::condition::node_pool::{CONDITIONS, NODE_CLASS_READY, VALIDATION_SUCCEEDED};
@@ -86,7 +86,7 @@ fn has_by_pool(deps: &NodePoolStatus) -> BTreeMap<String, Resources> {
     let mut by_pool: BTreeMap<String, Resources> = BTreeMap::new();
     for claim in deps.stores.claims.state() {
         let Some(pool) = claim.labels().get(label::NODE_POOL) else { continue };
-        if claim.metadata.deletion_timestamp.is_none() && provider_id(&claim).is_some() {
+        if claim.metadata.deletion_timestamp.is_none() && claim.provider_id().is_some() {
             let nodes = deps.stores.nodes_of(&claim);
             by_pool.entry(pool.clone()).or_default().add(&capacity(&claim, nodes.first().map(|node| &**node)));
         }

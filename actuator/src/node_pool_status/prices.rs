@@ -5,7 +5,6 @@ use crate::fencing::CLUSTER_CALL;
 use crate::io::ObjectPart;
 use crate::node_pool_status::NodePoolStatus;
 use crate::state::catalogs::Entries;
-use crate::stores::provider_id;
 use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::money::MicroUsdPerHour;
@@ -44,7 +43,7 @@ pub(super) async fn run(deps: &NodePoolStatus, stop: &CancellationToken) {
 
 /// The current price of a launched claim that has none recorded, if the catalog knows it.
 fn missing_price(catalogs: &Entries, claim: &NodeClaim) -> Option<MicroUsdPerHour> {
-    if claim.price().is_some() || provider_id(claim).is_none() {
+    if claim.price().is_some() || claim.provider_id().is_none() {
         return None;
     }
     let (_, catalog) = catalogs.get(&claim.spec.node_class_ref.name)?.catalog.as_ref()?;

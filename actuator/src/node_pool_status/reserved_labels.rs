@@ -3,7 +3,7 @@
 
 use crate::io::{ObjectPart, WriteError};
 use crate::node_pool_status::NodePoolStatus;
-use crate::stores::{instance_id, provider_id};
+use crate::stores::instance_id;
 use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::catalog::CapacityType;
@@ -40,7 +40,7 @@ fn is_reserved(labels: &BTreeMap<String, String>) -> bool {
 
 /// Whether EC2 listed the claim's instance, and not as a reserved one.
 fn has_left(deps: &NodePoolStatus, claim: &NodeClaim) -> bool {
-    let listed = provider_id(claim).and_then(instance_id).and_then(|id| deps.instances.get(id));
+    let listed = claim.provider_id().and_then(instance_id).and_then(|id| deps.instances.get(id));
     listed.is_some_and(|instance| instance.capacity_type != CapacityType::Reserved)
 }
 

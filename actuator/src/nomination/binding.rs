@@ -100,7 +100,7 @@ impl Sent {
             let node = planned.get(&uid).filter(|_| !self.0.contains_key(&uid));
             let Some((name, node)) = node.and_then(|name| open.get_key_value(name.as_str())) else { continue };
             // Another node may have been chosen for the pod, such as one where kube-scheduler preempts pods.
-            let is_elsewhere = step::nominated(pod).is_some_and(|nominated| nominated != *name);
+            let is_elsewhere = pod.nominated_node().is_some_and(|nominated| nominated != *name);
             if !is_elsewhere && tolerates(pod, node) {
                 candidates.insert(uid, Binding { pod: Arc::clone(pod), node: (*name).to_owned() });
             }

@@ -35,7 +35,7 @@ pub(super) fn is_waiting(pod: &Pod) -> bool {
 
 /// The write that is due for a waiting pod, if any. Nominations by others are kept, whatever the plan says.
 pub(super) fn of(pod: &Pod, wanted: Option<&str>) -> Option<Step> {
-    match (nominated(pod), wanted) {
+    match (pod.nominated_node(), wanted) {
         (None, Some(wanted)) => Some(Step::Nominate(wanted.to_owned())),
         (Some(present), wanted) if wanted != Some(present) && is_ours(pod) => {
             Some(wanted.map_or(Step::TakeBack, |wanted| Step::Nominate(wanted.to_owned())))
@@ -56,18 +56,13 @@ pub(super) fn without_conflicts(
         .iter()
         .filter_map(|(uid, node)| {
             let pod = waiting.get(uid)?;
-            Some((uid, Wish { pod, node, stands: nominated(pod) == Some(node) }))
+            Some((uid, Wish { pod, node, stands: pod.nominated_node() == Some(node) }))
         })
         .collect();
     let plain: Vec<Wish<'_>> = wishes.iter().map(|(_, wish)| *wish).collect();
     let may = nominations::at_once(&plain, nodes.iter().map(|node| &**node));
     let admitted = wishes.iter().zip(may).filter(|(_, may)| *may);
     admitted.map(|((uid, wish), _)| ((*uid).clone(), wish.node.to_owned())).collect()
-}
-
-/// The node that the pod is nominated to, by whomever.
-pub(super) fn nominated(pod: &Pod) -> Option<&str> {
-    pod.status.as_ref()?.nominated_node_name.as_deref().filter(|name| !name.is_empty())
 }
 
 /// Whether `managedFields` shows us as the owner: whoever changes the field owns it from then on.

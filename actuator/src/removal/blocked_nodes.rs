@@ -3,7 +3,6 @@
 use super::Removals;
 use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
-use crate::stores::provider_id;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use plimsoll_api::{NodeClaim, Pod};
@@ -54,7 +53,7 @@ pub async fn run(deps: Removals, stop: CancellationToken) {
 fn pass(deps: &Removals, last: &str) -> String {
     let claims = deps.stores.claims.state();
     let claims: BTreeMap<&str, &Arc<NodeClaim>> =
-        claims.iter().filter_map(|claim| Some((provider_id(claim)?, claim))).collect();
+        claims.iter().filter_map(|claim| Some((claim.provider_id()?, claim))).collect();
     let nodes = deps.stores.nodes.state();
     let mut chosen: Vec<(String, &Arc<Node>, &Arc<NodeClaim>)> = Vec::new();
     for node in &nodes {

@@ -4,7 +4,6 @@ use super::Removals;
 use crate::controller_loop::Candidate;
 use crate::ledger::Removal;
 use crate::nodes::taints;
-use crate::stores::provider_id;
 use crate::termination::is_disrupted;
 use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
@@ -32,7 +31,7 @@ pub(super) fn candidates(deps: &Removals) -> Vec<Candidate<Arc<NodeClaim>>> {
         let commanded = claim.annotations().contains_key(annotation::REMOVAL)
             || claim.metadata.name.as_ref().is_some_and(|name| admitted.contains_key(name));
         claim.metadata.deletion_timestamp.is_none()
-            && (commanded || provider_id(claim).is_some_and(|id| stray.contains(id)))
+            && (commanded || claim.provider_id().is_some_and(|id| stray.contains(id)))
     };
     let all = deps.stores.claims.state();
     let concerned: Vec<&Arc<NodeClaim>> = all.iter().filter(is_concerned).collect();

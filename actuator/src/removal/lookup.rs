@@ -3,7 +3,6 @@
 use super::Removals;
 use super::facts::Surroundings;
 use crate::clock::Timestamped;
-use crate::stores::provider_id;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use plimsoll_api::{NodeClaim, Pod};
@@ -65,7 +64,7 @@ pub(super) fn surroundings<'a>(
     claims.sort_by_key(ResourceExt::name_any);
     let mut expected: BTreeMap<NodeName, Resources> = BTreeMap::new();
     for claim in &claims {
-        let id = provider_id(claim);
+        let id = claim.provider_id();
         let of_claim = |node: &&Node| node.spec.as_ref().is_some_and(|spec| spec.provider_id.as_deref() == id);
         if let Some(name) = nodes.iter().find(of_claim).and_then(|node| node.metadata.name.clone()) {
             let requests = requests_of_expected_pods(deps, &claim.name_any(), &name);

@@ -257,7 +257,7 @@ fn leaving(deps: &Leader, plan: &Plan) -> BTreeSet<String> {
         plan.terminations.iter().map(|termination| termination.node.0.clone()).collect();
     for claim in deps.stores.claims.state() {
         let marked = [annotation::REMOVAL, annotation::INTERRUPTED].iter().any(|key| read(&claim, key).is_some());
-        let node = claim.status.as_ref().and_then(|status| status.node_name.clone());
+        let node = claim.node_name().map(str::to_owned);
         leaving.extend(node.filter(|_| marked || claim.metadata.deletion_timestamp.is_some()));
     }
     let nodes = deps.stores.nodes.state().into_iter().filter(|node| node.metadata.deletion_timestamp.is_some());

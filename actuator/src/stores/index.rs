@@ -1,6 +1,6 @@
 //! Indices of the watch cache: the pods of a node, the pod of a UID, and the Node or NodeClaim of an instance.
 
-use super::{CachedObjects, Cursor, provider_id};
+use super::{CachedObjects, Cursor};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Resource;
@@ -46,7 +46,7 @@ impl Indexed for Node {
 impl Indexed for NodeClaim {
     /// The providerID.
     fn group(&self) -> Option<&str> {
-        provider_id(self)
+        self.provider_id()
     }
 }
 

@@ -117,8 +117,7 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
     let mut offered = roomy.clone();
     offered.keep(&view.offered);
     if offered.is_empty() {
-        let count = roomy.iter().count();
-        return (ReasonCode::NoOffering, format!("none of the {count} matching offerings is available"));
+        return (ReasonCode::NoOffering, unmet::by_availability(view, &roomy));
     }
     let mut usable = offered.clone();
     usable.keep(&view.usable);

@@ -1,7 +1,6 @@
 //! How far a rollout is, and how long the rest takes. Derived from the NodeClaims alone, so that a restart of a service
 //! changes nothing.
 
-use super::is_in_service;
 use crate::kube_time;
 use plimsoll_api::{NodeClaim, condition};
 use plimsoll_model::names::annotation;
@@ -66,7 +65,7 @@ impl Progress {
         let recent = current.iter().filter(|claim| now.since(created(claim)).0 < per_node).count();
         let at_once = as_u64(self.replacing.max(recent));
         let rest = per_node.saturating_mul(as_u64(self.drifted)).checked_div(at_once)?;
-        let booting = current.iter().filter(|claim| !is_in_service(claim)).map(|claim| created(claim)).max();
+        let booting = current.iter().filter(|claim| !claim.is_initialized()).map(|claim| created(claim)).max();
         let under_way = booting.map_or(0, |newest| per_node.saturating_sub(now.since(newest).0));
         Some(Millis(rest.saturating_add(under_way)))
     }

@@ -2,7 +2,6 @@
 
 use super::Sources;
 use crate::ledger::UnmanagedNode;
-use crate::stores::provider_id;
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::{CapacityQuota as ApiQuota, NodeClaim};
 use plimsoll_model::identity::NodeName;
@@ -63,8 +62,8 @@ impl InvalidQuotas {
 
 /// Nodes that no NodeClaim is for. A Node that will get its claim is counted by the claim.
 fn unmanaged_nodes(claims: &[Arc<NodeClaim>], nodes: &[Arc<Node>]) -> BTreeMap<NodeName, UnmanagedNode> {
-    let names: BTreeSet<&str> = claims.iter().filter_map(|claim| claim.status.as_ref()?.node_name.as_deref()).collect();
-    let providers: BTreeSet<&str> = claims.iter().filter_map(|claim| provider_id(claim)).collect();
+    let names: BTreeSet<&str> = claims.iter().filter_map(|claim| claim.node_name()).collect();
+    let providers: BTreeSet<&str> = claims.iter().filter_map(|claim| claim.provider_id()).collect();
     let is_unmanaged = |node: &Arc<Node>| {
         let spec = node.spec.as_ref();
         let provider = spec.and_then(|spec| spec.provider_id.as_deref());

@@ -3,7 +3,7 @@
 use crate::ledger::ClaimSeed;
 use crate::ledger::claims::ClaimView;
 use k8s_openapi::api::core::v1::Node;
-use plimsoll_api::{NodeClaim, Operator, condition};
+use plimsoll_api::{NodeClaim, Operator};
 use plimsoll_model::identity::{NodeName, NodePoolName};
 use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, label};
 use plimsoll_model::quantity::parse_resources;
@@ -46,9 +46,9 @@ pub fn seed(claim: &NodeClaim, node: Option<&Node>) -> ClaimSeed {
         pool: NodePoolName(pool),
         annotations: metadata.annotations.clone().unwrap_or_default(),
         labels: owned(&borrowed_labels(claim, node)),
-        node: node_name(claim).map(|name| NodeName(name.to_owned())),
+        node: claim.node_name().map(|name| NodeName(name.to_owned())),
         capacity: capacity(claim),
-        initialized: is_initialized(claim),
+        initialized: claim.is_initialized(),
         deleting: metadata.deletion_timestamp.is_some(),
         terminating: claim.is_instance_terminating(),
     }
@@ -57,11 +57,11 @@ pub fn seed(claim: &NodeClaim, node: Option<&Node>) -> ClaimSeed {
 /// Whether the claim or its Node says something that the ledger has not recorded. Runs for each claim at each pass, so
 /// it copies nothing.
 pub(super) fn has_changed(view: &ClaimView<'_>, claim: &NodeClaim, node: Option<&Node>) -> bool {
-    let name = node_name(claim);
+    let name = claim.node_name();
     let labels = borrowed_labels(claim, node);
     let recorded = view.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     (name.is_some() && view.node.map(|node| node.as_str()) != name)
-        || (!view.initialized && is_initialized(claim))
+        || (!view.initialized && claim.is_initialized())
         || (!view.deleting && claim.metadata.deletion_timestamp.is_some())
         || (!view.terminating && claim.is_instance_terminating())
         || !recorded.eq(labels)
@@ -69,20 +69,10 @@ pub(super) fn has_changed(view: &ClaimView<'_>, claim: &NodeClaim, node: Option<
         || (view.launched && claim.price().is_some_and(|price| view.price() != Some(price)))
 }
 
-/// Name of the claim's Node, once it is registered.
-pub(super) fn node_name(claim: &NodeClaim) -> Option<&str> {
-    claim.status.as_ref()?.node_name.as_deref().filter(|node| !node.is_empty())
-}
-
-fn is_initialized(claim: &NodeClaim) -> bool {
-    claim.true_condition(condition::node_claim::INITIALIZED).is_some()
-}
-
 /// Capacity and price of a launched claim, and `nodes: 1`.
 fn capacity(claim: &NodeClaim) -> Option<Resources> {
-    let status = claim.status.as_ref()?;
-    status.provider_id.as_deref().filter(|id| !id.is_empty())?;
-    let amounts = status.capacity.iter().map(|(name, amount)| (name.as_str(), amount.0.as_str()));
+    claim.provider_id()?;
+    let amounts = claim.status.as_ref()?.capacity.iter().map(|(name, amount)| (name.as_str(), amount.0.as_str()));
     let mut capacity = parse_resources(amounts).ok().filter(|capacity| !capacity.is_empty())?;
     capacity.set(NODES_RESOURCE, 1);
     claim.price().iter().for_each(|price| capacity.set(USD_PER_HOUR_RESOURCE, price.0));

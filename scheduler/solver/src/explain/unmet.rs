@@ -32,6 +32,29 @@ pub(super) fn by_itself(view: &PoolView<'_>) -> String {
     format!("no offering of the node class satisfies the NodePool's own {}", told(view, &all, &few))
 }
 
+/// Describes that none of the offerings in `matching` is available. Catalogs do not say why. But if every offering of an
+/// architecture or in a zone is unavailable, and others are available, the node class probably lacks something.
+pub(super) fn by_availability(view: &PoolView<'_>, matching: &Bits<Offering>) -> String {
+    let text = format!("none of the {} matching offerings is available", matching.iter().count());
+    let values = |among: &Bits<Offering>, key: &str| -> BTreeSet<String> {
+        among.iter().filter_map(|index| view.label(index, key)).map(str::to_owned).collect()
+    };
+    let closed = |key: &str| {
+        let (wanted, open) = (values(matching, key), values(&view.offered, key));
+        (!open.is_empty() && wanted.is_disjoint(&open)).then(|| join(&wanted.iter().map(String::as_str).collect()))
+    };
+    if let Some(architectures) = closed(label::ARCH) {
+        let why = format!("the node class may have no image for {architectures} (status.amis)");
+        return format!("{text}, nor any other for {architectures}: {why}");
+    }
+    match closed(label::ZONE) {
+        Some(zones) => {
+            format!("{text}, nor any other in {zones}: the node class may have no subnet there (status.subnets)")
+        }
+        None => text,
+    }
+}
+
 /// Describes which of the pod's requirements leave no offering that the pool allows.
 pub(super) fn by_pod(view: &PoolView<'_>, shape: &PodShape) -> String {
     let selector: Vec<NodeSelectorRequirement> =

@@ -1,7 +1,7 @@
 //! Settings of pools: requirements, custom labels, weights, limits, minValues, and offerings without capacity.
 
 use super::builder::*;
-use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::catalog::{CapacityType, InstanceType, Offering};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{MinValuesPolicy, PlanOptions, ReasonCode};
 use plimsoll_model::requirements::Operator;
@@ -181,11 +181,37 @@ fn offerings_out_of_capacity_are_left_alone_until_their_time_is_over() {
 
 #[test]
 fn offerings_that_cannot_be_asked_for_are_no_way_to_buy() {
-    let mut cluster = Cluster::new();
-    for kind in &mut cluster.catalog.instance_types {
-        kind.offerings.iter_mut().for_each(|one| one.available = false);
-    }
-    assert_eq!(refused(&cluster.pending("p", 1, &shape(1000, 1)).plan()), [ReasonCode::NoOffering]);
+    // The message names what all closed offerings share and no open one has.
+    let reason = |closed: &dyn Fn(&InstanceType, &Offering) -> bool| {
+        let mut cluster = Cluster::new();
+        for kind in &mut cluster.catalog.instance_types {
+            let seen = kind.clone();
+            for (offering, of) in kind.offerings.iter_mut().zip(&seen.offerings) {
+                offering.available = !closed(&seen, of);
+            }
+        }
+        let mut one = shape(1000, 1);
+        one.node_selector.insert(label::ZONE.into(), "zone-a".into());
+        let plan = cluster.pending("p", 1, &one).plan();
+        assert_eq!(refused(&plan), [ReasonCode::NoOffering]);
+        told(&plan, ReasonCode::NoOffering).to_owned()
+    };
+    assert_eq!(reason(&|_, _| true), "none of the 9 matching offerings is available");
+    assert_eq!(
+        reason(&|kind, _| kind.architecture == "amd64"),
+        "none of the 9 matching offerings is available, nor any other for amd64: the node class may have no image for \
+         amd64 (status.amis)"
+    );
+    assert_eq!(
+        reason(&|_, offering| offering.zone == "zone-a"),
+        "none of the 9 matching offerings is available, nor any other in zone-a: the node class may have no subnet \
+         there (status.subnets)"
+    );
+    // The cause is unknown: there are other offerings in the zone, and others for the architecture.
+    assert_eq!(
+        reason(&|kind, offering| kind.architecture == "amd64" && offering.zone == "zone-a"),
+        "none of the 9 matching offerings is available"
+    );
 }
 
 #[test]
