@@ -14,7 +14,7 @@ use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::snapshot::{NodePool, PodShape};
 use std::collections::{BTreeMap, BTreeSet};
-use usable::Steps;
+use usable::Granularity;
 
 /// A shape, and the number of its pods that a plan launches nodes for.
 type Demand = (Id<PodShape>, usize);
@@ -192,13 +192,13 @@ fn rows(
     suits: impl Fn(Id<NodePool>, Id<Offering>) -> Bits<PodKind<'static>>,
 ) -> IndexVec<Row, Row> {
     let requests = component.demand.iter().map(|(shape, _)| context.shapes[*shape].requests);
-    let steps = Steps::of(component.load.len(), requests);
+    let granularity = Granularity::of(component.load.len(), requests);
     let mut rows = IndexVec::new();
     for ((id, pool), bits) in context.pools.iter_enumerated().zip(&component.offerings) {
         let own = bits.iter().map(|index| {
             // No node needs more capacity than all pods request.
-            let room = steps.usable(&pool.offerings[index].room);
-            let room = room.iter().zip(&component.load).map(|(room, load)| *room.min(load));
+            let usable = granularity.usable(&pool.offerings[index].room);
+            let room = usable.zip(&component.load).map(|(room, load)| room.min(*load));
             Row { price: pool.price(index), room: room.collect(), suits: suits(id, index) }
         });
         let mut kept = undominated(own);

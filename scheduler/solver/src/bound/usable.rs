@@ -4,22 +4,23 @@
 use crate::input::intern::Amounts;
 
 /// Greatest common divisor of the requests of some pods, by resource; 0 for resources that none of them requests.
-pub(super) struct Steps(Amounts);
+pub(super) struct Granularity(Amounts);
 
-impl Steps {
-    /// Creates the steps of pods with these requests, for `width` resources. No request is negative.
+impl Granularity {
+    /// Computes the divisors for pods with these requests, for `width` resources. No request is negative.
     pub(super) fn of<'r>(width: usize, pods: impl Iterator<Item = &'r Amounts>) -> Self {
-        let mut steps = vec![0; width];
+        let mut divisors = vec![0; width];
         for requests in pods {
-            steps.iter_mut().zip(requests).for_each(|(step, amount)| *step = common_divisor(*step, *amount));
+            let both = divisors.iter_mut().zip(requests);
+            both.for_each(|(divisor, amount)| *divisor = common_divisor(*divisor, *amount));
         }
-        Self(steps)
+        Self(divisors)
     }
 
     /// The part of the capacity that the pods can use.
-    pub(super) fn usable(&self, room: &[i64]) -> Amounts {
-        let part = |(room, step): (&i64, &i64)| if *step > 0 { room - room.rem_euclid(*step) } else { *room };
-        room.iter().zip(&self.0).map(part).collect()
+    pub(super) fn usable(&self, room: &[i64]) -> impl Iterator<Item = i64> {
+        let part = |(room, divisor): (&i64, &i64)| if *divisor > 0 { room - room.rem_euclid(*divisor) } else { *room };
+        room.iter().zip(&self.0).map(part)
     }
 }
 
@@ -37,11 +38,12 @@ mod tests {
     #[test]
     fn what_no_sum_of_requests_reaches_is_left_out() {
         let pods = [vec![500, 6, 0], vec![1_500, 10, 0]];
-        let steps = Steps::of(3, pods.iter());
+        let granularity = Granularity::of(3, pods.iter());
+        let usable = |room: &[i64]| -> Amounts { granularity.usable(room).collect() };
         // 16 is not a sum of these requests, but a multiple of 2: the rule may leave too much, never too little.
-        assert_eq!(steps.usable(&[15_890, 17, 9]), [15_500, 16, 9]);
-        assert_eq!(steps.usable(&[15_500, 1, 0]), [15_500, 0, 0]);
+        assert_eq!(usable(&[15_890, 17, 9]), [15_500, 16, 9]);
+        assert_eq!(usable(&[15_500, 1, 0]), [15_500, 0, 0]);
         // More is taken up than the node has.
-        assert_eq!(steps.usable(&[-1, 5, 0])[0], -500);
+        assert_eq!(usable(&[-1, 5, 0])[0], -500);
     }
 }

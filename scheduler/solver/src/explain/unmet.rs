@@ -32,27 +32,27 @@ pub(super) fn by_itself(view: &PoolView<'_>) -> String {
     format!("no offering of the node class satisfies the NodePool's own {}", told(view, &all, &few))
 }
 
-/// Describes that none of the offerings in `matching` is available. Catalogs do not say why. But if every offering of an
-/// architecture or in a zone is unavailable, and others are available, the node class probably lacks something.
+/// Describes that none of the offerings in `matching` is available. Catalogs do not say why. But if every offering of
+/// an architecture or in a zone is unavailable, and others are available, the node class probably lacks something.
 pub(super) fn by_availability(view: &PoolView<'_>, matching: &Bits<Offering>) -> String {
     let text = format!("none of the {} matching offerings is available", matching.iter().count());
-    let values = |among: &Bits<Offering>, key: &str| -> BTreeSet<String> {
-        among.iter().filter_map(|index| view.label(index, key)).map(str::to_owned).collect()
-    };
     let closed = |key: &str| {
-        let (wanted, open) = (values(matching, key), values(&view.offered, key));
-        (!open.is_empty() && wanted.is_disjoint(&open)).then(|| join(&wanted.iter().map(String::as_str).collect()))
+        let (wanted, open) = (label_values(view, matching, key), label_values(view, &view.offered, key));
+        (!open.is_empty() && wanted.is_disjoint(&open)).then(|| join(&wanted))
     };
     if let Some(architectures) = closed(label::ARCH) {
         let why = format!("the node class may have no image for {architectures} (status.amis)");
         return format!("{text}, nor any other for {architectures}: {why}");
     }
-    match closed(label::ZONE) {
-        Some(zones) => {
-            format!("{text}, nor any other in {zones}: the node class may have no subnet there (status.subnets)")
-        }
-        None => text,
+    if let Some(zones) = closed(label::ZONE) {
+        return format!("{text}, nor any other in {zones}: the node class may have no subnet there (status.subnets)");
     }
+    text
+}
+
+/// Values that the offerings in `among` have for a label.
+fn label_values<'a>(view: &PoolView<'a>, among: &Bits<Offering>, key: &str) -> BTreeSet<&'a str> {
+    among.iter().filter_map(|index| view.label(index, key)).collect()
 }
 
 /// Describes which of the pod's requirements leave no offering that the pool allows.
@@ -118,7 +118,7 @@ pub(super) fn by_volumes(view: &PoolView<'_>, shape: &PodShape) -> String {
     if !near.is_empty() {
         return format!("its volumes are in {places}, which its own node selector or node affinity excludes");
     }
-    let zones: BTreeSet<&str> = view.allowed.iter().filter_map(|index| view.label(index, label::ZONE)).collect();
+    let zones = label_values(view, &view.allowed, label::ZONE);
     let wanted = volumes::zones(shape);
     if wanted.is_empty() || wanted.iter().any(|zone| zones.contains(zone)) {
         return format!("its volumes can be attached only where {places}");
@@ -148,8 +148,7 @@ pub(super) fn by_min_values(view: &PoolView<'_>, usable: &Bits<Offering>) -> Str
         .iter()
         .filter_map(|one| {
             let wanted = one.min_values?;
-            let values: BTreeSet<&str> =
-                usable.iter().filter_map(|index| view.label(index, label::normalized(&one.key))).collect();
+            let values = label_values(view, usable, label::normalized(&one.key));
             Some(format!("{wanted} values of {}, but at most {} are available", one.key, values.len()))
         })
         .collect();
@@ -193,8 +192,7 @@ fn told(view: &PoolView<'_>, among: &Bits<Offering>, requirements: &[&NodeSelect
         if key == label::HOSTNAME {
             return format!("{requirement}, which names a node");
         }
-        let mut values: BTreeSet<String> =
-            among.iter().filter_map(|index| view.label(index, key)).map(str::to_owned).collect();
+        let mut values: BTreeSet<String> = label_values(view, among, key).into_iter().map(str::to_owned).collect();
         values.extend(view.custom.values(key));
         if values.is_empty() {
             return format!("{requirement} (no such label here)");
