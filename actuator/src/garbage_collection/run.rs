@@ -4,7 +4,7 @@ use super::{ClaimFacts, ClaimVerdict, InstanceVerdict, LiveClaim, exceeds_brake,
 use crate::clock::Timestamped;
 use crate::fencing::Fence;
 use crate::io::{CloudCalls, CloudReads, Reads, Writes};
-use crate::launch::record::{annotation, awaits_instance, epoch_of, group_of};
+use crate::launch::record::{self, annotation, awaits_instance, epoch_of, group_of};
 use crate::metrics::ActuatorMetrics;
 use crate::nodes;
 use crate::ports::{Instance, InstanceFilter};
@@ -88,7 +88,7 @@ async fn round(deps: &GarbageCollector, tracker: &mut AbsenceTracker) -> Result<
     collect_instances(deps, tracker, &instances, &claims).await;
     // The instances of adopted claims do not have the owner's tag.
     let adopted: Vec<String> =
-        claims.iter().filter(|claim| is_adopted(claim)).filter_map(instance_id).map(str::to_owned).collect();
+        claims.iter().filter(|claim| is_adopted(claim)).filter_map(record::instance).map(str::to_owned).collect();
     if !adopted.is_empty() {
         instances.extend(self::instances(deps, &InstanceFilter::Ids(adopted)).await?);
     }
@@ -97,7 +97,7 @@ async fn round(deps: &GarbageCollector, tracker: &mut AbsenceTracker) -> Result<
     // An instance that EC2 does not list may run, one that it lists as terminated does not.
     let ended: BTreeSet<&str> =
         instances.iter().filter(|instance| !instance.state.is_alive()).map(|instance| instance.id.as_str()).collect();
-    let is_ended = |claim: &NodeClaim| instance_id(claim).is_some_and(|id| ended.contains(id));
+    let is_ended = |claim: &NodeClaim| record::instance(claim).is_some_and(|id| ended.contains(id));
     claims.retain(|claim| shifted_zone(claim, &shifted).is_none() || is_ended(claim));
     collect_claims(deps, tracker, &instances, &claims).await;
     Ok(())
@@ -116,17 +116,13 @@ async fn claims(deps: &GarbageCollector) -> Result<Vec<NodeClaim>, String> {
     deps.reads.claims().await.map_err(|error| error.to_string())
 }
 
-fn instance_id(claim: &NodeClaim) -> Option<&str> {
-    claim.provider_id()?.rsplit('/').next().filter(|id| !id.is_empty())
-}
-
 async fn collect_instances(
     deps: &GarbageCollector,
     tracker: &mut AbsenceTracker,
     instances: &[Instance],
     claims: &[NodeClaim],
 ) {
-    let claimed: BTreeSet<&str> = claims.iter().filter_map(instance_id).collect();
+    let claimed: BTreeSet<&str> = claims.iter().filter_map(record::instance).collect();
     // Instances of a launch group that still waits for some will be matched.
     let awaited: BTreeSet<String> =
         claims.iter().filter(|claim| awaits_instance(claim)).filter_map(group_of).map(|group| group.id).collect();
@@ -196,7 +192,7 @@ async fn collect_claims(
     let mut absences = BTreeMap::new();
     for claim in claims.iter().filter(|claim| claim.metadata.deletion_timestamp.is_none()) {
         // The launcher handles claims without an instance.
-        let (Some(instance), Some(uid)) = (instance_id(claim), claim.metadata.uid.clone()) else { continue };
+        let (Some(instance), Some(uid)) = (record::instance(claim), claim.metadata.uid.clone()) else { continue };
         let ours = annotation(claim, key::OWNER) == Some(key::OWNER_VALUE) || is_adopted(claim);
         if living.contains(instance) || !ours {
             continue;

@@ -37,8 +37,7 @@ pub fn name(claim: &NodeClaim) -> &str {
 /// The instance id recorded on a claim, `i-...`.
 #[must_use]
 pub fn instance(claim: &NodeClaim) -> Option<&str> {
-    let id = claim.provider_id()?;
-    id.rsplit('/').next().filter(|id| !id.is_empty())
+    claim.provider_id()?.rsplit('/').next().filter(|id| !id.is_empty())
 }
 
 /// The action that created a claim.
@@ -79,8 +78,7 @@ pub fn group_of(claim: &NodeClaim) -> Option<GroupKey> {
 /// Whether an attempt may be in progress for a claim: it belongs to a group and has no instance.
 #[must_use]
 pub fn awaits_instance(claim: &NodeClaim) -> bool {
-    let provider_id = claim.provider_id();
-    provider_id.is_none_or(str::is_empty) && annotation(claim, annotation::LAUNCH_GROUP).is_some()
+    claim.provider_id().is_none() && annotation(claim, annotation::LAUNCH_GROUP).is_some()
 }
 
 /// The annotations of a primary claim.

@@ -159,7 +159,7 @@ impl NodeMetrics {
     ) -> Resources {
         let status = node.status.as_ref();
         let provider = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
-        let managed = claims.get(provider).is_some_and(|claim| claim.provider_id().is_some());
+        let managed = claims.contains_key(provider);
         let mut labels = Labels::default();
         labels.push("node_name", node.metadata.name.as_deref().unwrap_or_default());
         labels.push("phase", status.and_then(|status| status.phase.as_deref()).unwrap_or_default());
