@@ -91,7 +91,19 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tests/workloads", &["api", "catalog", "cli", "model", "snapshot"]),
     (
         "xtask",
-        &["api", "catalog", "cli", "invariants", "model", "proto", "scheduler", "snapshot", "solver", "workloads"],
+        &[
+            "api",
+            "catalog",
+            "cli",
+            "invariants",
+            "model",
+            "proto",
+            "recording",
+            "scheduler",
+            "snapshot",
+            "solver",
+            "workloads",
+        ],
     ),
 ];
 

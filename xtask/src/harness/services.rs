@@ -101,7 +101,8 @@ impl Replica {
 pub(crate) struct Services {
     pub(crate) replicas: Vec<Replica>,
     guard: Arc<Guard>,
-    logs: PathBuf,
+    /// Folder of the logs.
+    pub(crate) dir: PathBuf,
 }
 
 impl Services {
@@ -144,7 +145,7 @@ impl Services {
             watcher.args.extend(actuators.iter().map(|a| format!("--actuator={}", a.listen)));
         }
         let replicas: Vec<_> = schedulers.into_iter().chain(actuators).chain(watchers).collect();
-        let mut services = Services { replicas, guard: Arc::clone(guard), logs: dir.to_owned() };
+        let mut services = Services { replicas, guard: Arc::clone(guard), dir: dir.to_owned() };
         for index in 0..services.replicas.len() {
             services.up(index)?;
         }
@@ -167,7 +168,7 @@ impl Services {
             .env("AWS_SECRET_ACCESS_KEY", "test")
             .env("AWS_EC2_METADATA_DISABLED", "true")
             .env("RUST_BACKTRACE", "1");
-        replica.process = Some(Process::start(&replica.name(), &mut command, &self.logs, &self.guard)?);
+        replica.process = Some(Process::start(&replica.name(), &mut command, &self.dir, &self.guard)?);
         Ok(())
     }
 
@@ -219,7 +220,7 @@ impl Services {
                 && let Some(status) = process.status()?
             {
                 replica.process = None;
-                ended.push(format!("{name} ended by itself: {status}; see {}.log", self.logs.join(&name).display()));
+                ended.push(format!("{name} ended by itself: {status}; see {}.log", self.dir.join(&name).display()));
             }
         }
         Ok(ended)
@@ -250,7 +251,7 @@ impl Services {
                 troubles.push(format!("{name} ended by itself: {status}"));
             }
             for file in ["log", "out"] {
-                let text = std::fs::read(self.logs.join(format!("{name}.{file}"))).unwrap_or_default();
+                let text = std::fs::read(self.dir.join(format!("{name}.{file}"))).unwrap_or_default();
                 let text = String::from_utf8_lossy(&text);
                 troubles.extend(text.lines().find(|l| l.contains("panicked at")).map(|l| format!("{name}: {l}")));
             }
