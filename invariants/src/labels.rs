@@ -136,7 +136,8 @@ impl<'a> OfferingLabels<'a> {
 }
 
 /// Returns the first requirement of the pool that a node with these labels does not meet. `requirements` are the parsed
-/// `pool.requirements`. A custom label that the launch leaves open is no problem.
+/// `pool.requirements`. The launch may leave a custom label open whose values the pool lists: the actuator uses the
+/// first. Without such a list, nothing gives the node the label.
 pub(crate) fn pool_problem(
     pool: &NodePool,
     requirements: &[Requirement],
@@ -147,7 +148,7 @@ pub(crate) fn pool_problem(
         // The launch chooses a tenancy that the pool allows.
         None if parsed.key == label::INSTANCE_TENANCY => !label::TENANCIES.iter().any(|tenancy| parsed.has(tenancy)),
         None if label::is_of_launch(&parsed.key) => false,
-        None => !parsed.allows_absence() && label::is_well_known(&parsed.key),
+        None => !parsed.allows_absence() && (parsed.complement || label::is_well_known(&parsed.key)),
     };
     let (wanted, _) = pool.requirements.iter().zip(requirements).find(unmet)?;
     Some(format!("requirement of the pool on {}", wanted.key))

@@ -100,8 +100,8 @@ fn pods_problem<'a>(
     None
 }
 
-/// Whether the pods of a drifted node need no other place: a static pool gets another node, or a pool is so close to
-/// its limits that another node of the same size can only follow.
+/// Whether the pods of a drifted or expired node need no other place: a static pool gets another node. That also holds
+/// if the pool of a drifted node is so close to its limits that another node of the same size can only follow.
 fn are_pods_unplanned<'a>(
     facts: &Facts<'a>,
     plan: &Plan,
@@ -110,10 +110,12 @@ fn are_pods_unplanned<'a>(
     usages: &mut PoolUsages<'a>,
 ) -> bool {
     let pool = node.node_pool.as_ref().and_then(|pool| facts.pool(pool.as_str()));
-    let Some(pool) = pool.filter(|_| termination.reason == DisruptionReason::Drifted) else { return false };
+    let is_drifted = termination.reason == DisruptionReason::Drifted;
+    let is_replaced = is_drifted || termination.reason == DisruptionReason::Expired;
+    let Some(pool) = pool.filter(|_| is_replaced) else { return false };
     let mut launched = termination.replaced_by.iter().filter_map(|index| plan.launches.get(*index));
     let has_successor = pool.replicas.is_some() && launched.any(|launch| launch.node_pool == pool.name);
-    has_successor || is_full(facts, pool, node, usages)
+    has_successor || (is_drifted && is_full(facts, pool, node, usages))
 }
 
 fn is_full<'a>(facts: &Facts<'a>, pool: &'a NodePool, node: &Node, usages: &mut PoolUsages<'a>) -> bool {
@@ -158,7 +160,7 @@ fn check_pod_budgets(facts: &Facts<'_>, plan: &Plan, violations: &mut Vec<Violat
         let Some(node) = facts.node(termination.node.as_str()) else { continue };
         let mut evictions: BTreeMap<&str, i32> = BTreeMap::new();
         let pods = facts.pods_on(node.name.as_str());
-        for pod in pods.filter(|pod| !pod.terminating && !pod.stays_with_node) {
+        for pod in pods.filter(|pod| !pod.terminating) {
             if pod.pod_disruption_budgets.len() > 1 && respects_evictions(termination, node) {
                 let problem = format!("pod {} has two PodDisruptionBudgets", pod.full_name());
                 violations.push(Violation::BadTermination { node: node.name.0.clone(), problem });

@@ -162,7 +162,7 @@ pub fn obstacles(snapshot: &Snapshot, plan: &Plan, node: &Node, pods: &[&Pod]) -
             let remaining = remaining(snapshot.now, until);
             obstacles.push(Obstacle::PodAnnotation { pod: pod.full_name(), remaining });
         }
-        if pod.moves() && !pod.terminating {
+        if !pod.terminating {
             obstacles.extend(disruption_budget(snapshot, pod));
         }
     }

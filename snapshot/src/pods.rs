@@ -12,8 +12,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use plimsoll_api::Pod as KubePod;
 use plimsoll_api::duration::parse_go;
 use plimsoll_model::identity::{NodeName, PodUid};
-use plimsoll_model::names::{annotation, label};
+use plimsoll_model::names::{annotation, label, taint};
 use plimsoll_model::snapshot::{IgnoredPod, Pod, PodState};
+use plimsoll_model::taints::{Taint, TaintEffect};
 use plimsoll_model::time::Timestamp;
 use std::collections::BTreeSet;
 
@@ -246,6 +247,8 @@ pub(crate) fn read(pod: &KubePod, spec: &PodSpec, budgets: &Budgets<'_>, shapes:
     let resized = requests::resized(pod, spec);
     let spec = resized.as_ref().unwrap_or(spec);
     let shape = shapes.add(&Template { namespace, name, labels, spec, on_demand }, binding)?;
+    let disrupted = Taint { key: taint::DISRUPTED.to_owned(), value: String::new(), effect: TaintEffect::NoSchedule };
+    let is_drained = !is_static(pod) && !shape.tolerations.iter().any(|toleration| toleration.tolerates(&disrupted));
     let common = CommonFields(Pod {
         uid: PodUid::default(),
         namespace: namespace.to_owned(),
@@ -258,7 +261,7 @@ pub(crate) fn read(pod: &KubePod, spec: &PodSpec, budgets: &Budgets<'_>, shapes:
         returns: !stays_with_node && returns(pod),
         do_not_disrupt_until: do_not_disrupt_until(pod),
         eviction_cost_milli: eviction_cost(pod, shapes.priority(spec)),
-        pod_disruption_budgets: budgets.covering(pod),
+        pod_disruption_budgets: if is_drained { budgets.covering(pod) } else { Vec::new() },
         buffer: None,
     });
     Ok((common, shape))
@@ -281,10 +284,14 @@ pub(crate) fn ready(pod: &KubePod) -> Option<bool> {
 }
 
 pub(crate) fn stays_with_node(pod: &KubePod) -> bool {
-    let owners = pod.metadata.owner_references.iter().flatten();
-    let mirror =
-        pod.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(MIRROR_ANNOTATION));
-    mirror || owners.into_iter().any(|owner| matches!(owner.kind.as_str(), "DaemonSet" | "Node"))
+    is_static(pod) || pod.metadata.owner_references.iter().flatten().any(|owner| owner.kind == "DaemonSet")
+}
+
+/// Whether the pod comes from a file on its node.
+fn is_static(pod: &KubePod) -> bool {
+    let annotations = pod.metadata.annotations.as_ref();
+    annotations.is_some_and(|annotations| annotations.contains_key(MIRROR_ANNOTATION))
+        || pod.metadata.owner_references.iter().flatten().any(|owner| owner.kind == "Node")
 }
 
 /// Whether the pod's owner recreates it under the same name.

@@ -139,7 +139,7 @@ impl RemovalView {
     #[must_use]
     pub fn facts(&self, claim: &str, moves: BTreeMap<NodeName, Resources>) -> RemovalFacts {
         let mut evictions: BTreeMap<String, u32> = BTreeMap::new();
-        let leaving = self.pods_on(&self.node).filter(|pod| !pod.stays_with_node && !pod.terminating);
+        let leaving = self.pods_on(&self.node).filter(|pod| !pod.terminating);
         for budget in leaving.flat_map(|pod| &pod.pod_disruption_budgets) {
             *evictions.entry(budget.clone()).or_default() += 1;
         }

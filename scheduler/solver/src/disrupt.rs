@@ -33,6 +33,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Pods of replaced nodes may move to initialized nodes only.
 const IN_SERVICE: Search = Search { in_service: true, settled: false };
 
+/// Nodes of static pools, each with the launch of its successor once the plan's launches are known.
+pub(crate) type Successors = BTreeMap<Id<Node>, Option<usize>>;
+
 /// Removals so far.
 pub(crate) struct Removal<'a> {
     pub(crate) removed: Vec<Removed<'a>>,
@@ -52,8 +55,8 @@ pub(crate) struct Removal<'a> {
     pub(crate) busy: BTreeSet<Id<Node>>,
     /// Nodes that consolidation would remove if budgets allowed it.
     pub(crate) postponed: Vec<Id<Node>>,
-    /// Removed nodes of static pools, each with the launch of its successor once the plan's launches are known.
-    pub(crate) successors: BTreeMap<Id<Node>, Option<usize>>,
+    /// Removed nodes of static pools.
+    pub(crate) successors: Successors,
 }
 
 impl<'a> Removal<'a> {
@@ -90,7 +93,7 @@ impl<'a> Removal<'a> {
             place(state)
         });
         let Some(placed) = placed else { return false };
-        allowance.note(candidate);
+        allowance.note(context, candidate);
         self.note(candidate, reason);
         self.commit(context, placed);
         true
@@ -125,7 +128,7 @@ pub(crate) fn remove<'a>(
     for candidate in found.iter().filter(|one| one.empty) {
         if !removal.is_gone(candidate.node) && allowance.permits(context, candidate, DisruptionReason::Empty) {
             state.close(candidate.node);
-            allowance.note(candidate);
+            allowance.note(context, candidate);
             removal.note(candidate, DisruptionReason::Empty);
         }
     }

@@ -59,9 +59,9 @@ pub(crate) fn planned(
         next_time: facts.unavailable_offerings.iter().map(|one| facts.now.plus(one.remaining)).min(),
         ..Plan::default()
     };
-    let expired = if options.disruption { disrupt::expired(context) } else { Vec::new() };
-    let leaving =
-        expired.iter().flat_map(|one| one.pods.iter().copied()).filter(|pod| pod_groups::can_leave(context, pod));
+    let (expired, successors) = if options.disruption { disrupt::expired(context) } else { Default::default() };
+    let planned = expired.iter().filter(|one| !successors.contains_key(&one.node));
+    let leaving = planned.flat_map(|one| one.pods.iter().copied()).filter(|pod| pod_groups::can_leave(context, pod));
     let leaving: Vec<&Pod> = leaving.collect();
     let (mut wanted, refused) = wanted(context, &leaving);
     let mut state = State::new(context, options.work_budget);
@@ -83,7 +83,7 @@ pub(crate) fn planned(
     }
     plan.unschedulable.sort();
     let mut removal = split(&mut plan, context, placed, early_batch, &leaving);
-    (removal.removed, removal.placed_buffer_pods) = (expired, placed_buffer_pods);
+    (removal.removed, removal.placed_buffer_pods, removal.successors) = (expired, placed_buffer_pods, successors);
     if options.disruption {
         let nodes = context.nodes.iter_enumerated();
         let kept = nodes.filter(|(_, view)| options.kept_nodes.contains(&view.node.name)).map(|(node, _)| node);

@@ -112,3 +112,18 @@ async fn an_image_that_cannot_be_looked_up_is_no_drift() {
     assert_eq!(scene.world.count(ResourceId::NODE_CLAIMS, |claim| object::condition_is_true(claim, "Drifted")), 0);
     assert_eq!(instances_ever_launched(&scene.world).len(), 3);
 }
+
+/// Without a value of the label, the node would not meet its pool's requirements, and neither would its successor.
+#[tokio::test(start_paused = true)]
+async fn nodes_of_a_pool_with_any_value_of_a_custom_label_do_not_drift() {
+    let requirements = json!([{"key": "example.com/tenant", "operator": "Exists"},
+                              {"key": "example.com/generation", "operator": "Gt", "values": ["2"]}]);
+    let scene = Scene::begin(Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))).await;
+    scene.deploy("web", 1, 3000);
+    scene.until_running(1, 3 * MINUTE).await;
+    scene.pass(HOUR).await;
+    let labels = scene.claims()[0]["metadata"]["labels"].clone();
+    assert_eq!((&labels["example.com/tenant"], &labels["example.com/generation"]), (&json!("0"), &json!("3")));
+    assert_eq!(scene.world.count(ResourceId::NODE_CLAIMS, |claim| object::condition_is_true(claim, "Drifted")), 0);
+    assert_eq!(instances_ever_launched(&scene.world).len(), 1, "{}", scene.summary());
+}

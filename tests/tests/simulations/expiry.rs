@@ -5,6 +5,7 @@ use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
 use plimsoll_tests::{MINUTE, Scene, Setup, instances_ever_launched};
 use serde_json::{Value, json};
+use std::cell::Cell;
 
 /// A pool whose first node has a pod that may move and a pod that must not be disrupted. Returns the node's claim.
 async fn aged(template: &Value) -> (Scene, String) {
@@ -52,4 +53,29 @@ async fn the_drain_of_an_expired_node_ends_with_its_termination_grace_period() {
     scene.until("both pods run again", 5 * MINUTE, |world| world.running_pods() == 2).await;
     let bought = instances_ever_launched(&scene.world).len();
     assert!(bought <= 3, "{bought} instances were launched\n{}", scene.summary());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_nodes_of_a_static_pool_expire_and_their_successors_are_there_first() {
+    let scene = Scene::begin(Setup::with_pool(json!({
+        "replicas": 2, "template": {"spec": {"expireAfter": "30m"}},
+    })))
+    .await;
+    let in_service = |world: &World| {
+        world.count(ResourceId::NODE_CLAIMS, |claim| {
+            object::condition_is_true(claim, "Initialized") && !object::is_deleting(claim)
+        })
+    };
+    scene.until("both nodes are in service", 5 * MINUTE, |world| in_service(world) == 2).await;
+    let first: Vec<String> = scene.claims().iter().map(|claim| object::name(claim).to_owned()).collect();
+    let fewest = Cell::new(2);
+    let gone = |world: &World| first.iter().all(|claim| world.get(ResourceId::NODE_CLAIMS, claim).is_none());
+    scene
+        .until("both nodes have expired", 45 * MINUTE, |world| {
+            fewest.set(fewest.get().min(in_service(world)));
+            gone(world)
+        })
+        .await;
+    assert_eq!((fewest.get(), in_service(&scene.world)), (2, 2), "{}", scene.summary());
+    assert_eq!(instances_ever_launched(&scene.world).len(), 4, "{}", scene.summary());
 }

@@ -57,7 +57,7 @@ fn facts_contain_moves_and_free_resources_by_node() {
     let moves = view.moves(&[(NodeName::from("b"), uids(&["x", "y"]))].into());
     assert_eq!(moves[&NodeName::from("b")], Resources::from([("cpu", 1000), ("pods", 2)]));
     let facts = view.facts("claim", moves);
-    assert_eq!(facts.evictions, [("ns/web".to_owned(), 2)].into(), "the daemon stays with its node");
+    assert_eq!(facts.evictions, [("ns/web".to_owned(), 3)].into(), "draining evicts the daemon, too");
     assert_eq!(facts.disruptions_allowed, [("ns/web".to_owned(), 3)].into());
     assert_eq!(facts.free[&NodeName::from("b")], Resources::from([("cpu", 1500), ("pods", 9)]));
 }

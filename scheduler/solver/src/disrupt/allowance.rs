@@ -2,7 +2,8 @@
 
 use super::{Candidate, Removal};
 use crate::input::context::SolveContext;
-use plimsoll_model::snapshot::DisruptionReason;
+use plimsoll_model::index::Id;
+use plimsoll_model::snapshot::{DisruptionReason, Node};
 use std::collections::BTreeMap;
 
 /// Removals and evictions of the plan so far.
@@ -22,7 +23,7 @@ impl<'a> Allowance<'a> {
             if let Some(pool) = &context.nodes[one.node].node.node_pool {
                 *allowance.nodes.entry(pool.as_str()).or_default() += 1;
             }
-            allowance.evict(&one.pods);
+            allowance.evict(context, one.node);
         }
         allowance
     }
@@ -42,24 +43,27 @@ impl<'a> Allowance<'a> {
         if reason == DisruptionReason::Drifted && candidate.patient {
             return true;
         }
-        let evicted = candidate.pods.iter().filter(|pod| !pod.terminating);
-        let mut budgets = evicted.flat_map(|pod| &pod.pod_disruption_budgets);
-        budgets.all(|name| {
-            let used = self.evictions.get(name.as_str()).copied().unwrap_or(0);
+        budgets_of(context, candidate.node).all(|name| {
+            let used = self.evictions.get(name).copied().unwrap_or(0);
             context.budget(name).is_some_and(|budget| budget.disruptions_allowed > used)
         })
     }
 
-    pub(super) fn note(&mut self, candidate: &Candidate<'a>) {
+    pub(super) fn note(&mut self, context: &SolveContext<'a>, candidate: &Candidate<'a>) {
         *self.nodes.entry(candidate.pool.name.as_str()).or_default() += 1;
-        self.evict(&candidate.pods);
+        self.evict(context, candidate.node);
     }
 
-    fn evict(&mut self, pods: &[&'a plimsoll_model::snapshot::Pod]) {
-        let evicted = pods.iter().filter(|pod| !pod.terminating);
-        for name in evicted.flat_map(|pod| &pod.pod_disruption_budgets) {
-            let used = self.evictions.entry(name.as_str()).or_default();
+    fn evict(&mut self, context: &SolveContext<'a>, node: Id<Node>) {
+        for name in budgets_of(context, node) {
+            let used = self.evictions.entry(name).or_default();
             *used = used.saturating_add(1);
         }
     }
+}
+
+/// The PodDisruptionBudgets of the pods that draining the node evicts, with one entry per pod.
+fn budgets_of<'a>(context: &SolveContext<'a>, node: Id<Node>) -> impl Iterator<Item = &'a str> {
+    let evicted = context.nodes[node].pods.iter().filter(|pod| !pod.terminating);
+    evicted.flat_map(|pod| &pod.pod_disruption_budgets).map(String::as_str)
 }

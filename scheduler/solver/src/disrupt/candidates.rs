@@ -1,9 +1,9 @@
 //! Nodes that may be removed, with the reasons.
 
-use super::{Removal, Removed, pod_age};
+use super::{Removal, Removed, Successors, pod_age};
 use crate::input::context::SolveContext;
-use crate::place::buffer_pods;
 use crate::place::pod_groups::is_protected;
+use crate::place::{buffer_pods, static_pools};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::index::Id;
 use plimsoll_model::names::label;
@@ -70,20 +70,30 @@ impl<'a> Candidate<'a> {
 /// Nodes whose NodeClaim has expired. Neither budgets nor pods block these nodes. Their pods include pods that cannot
 /// be evicted soon, although no capacity is launched for these yet. NodeClaims without Node are omitted: they have
 /// their own timeouts, and there is no node to remove.
-pub(crate) fn expired<'a>(context: &SolveContext<'a>) -> Vec<Removed<'a>> {
+///
+/// Nodes of static pools are replaced by nodes of the same pool as far as its limits allow. The second value has these
+/// nodes, without the launches of their successors. Their pods need no other place.
+pub(crate) fn expired<'a>(context: &SolveContext<'a>) -> (Vec<Removed<'a>>, Successors) {
     let pools = pools(context);
-    let mut found = Vec::new();
+    let (mut found, mut successors, mut room) = (Vec::new(), Successors::new(), BTreeMap::new());
     for (index, view) in context.nodes.iter_enumerated() {
-        let pool = view.node.node_pool.as_ref().and_then(|name| pools.get(name.as_str()));
+        let Some(pool) = view.node.node_pool.as_ref().and_then(|name| pools.get(name.as_str())) else { continue };
         let over = view.node.expires.is_some_and(|at| at <= context.snapshot.now);
         let exists = view.node.state != NodeState::InFlight;
-        if over && exists && !view.node.deleting && pool.is_some_and(|pool| pool.replicas.is_none()) {
-            let pods = view.pods.iter().filter(|pod| pod.moves()).collect();
-            let (reason, price, placed_buffer_pods) = (DisruptionReason::Expired, view.data.price, Vec::new());
-            found.push(Removed { node: index, reason, price, pods, placed_buffer_pods });
+        if !over || !exists || view.node.deleting {
+            continue;
+        }
+        let pods = view.pods.iter().filter(|pod| pod.moves()).collect();
+        let (reason, price, placed_buffer_pods) = (DisruptionReason::Expired, view.data.price, Vec::new());
+        found.push(Removed { node: index, reason, price, pods, placed_buffer_pods });
+        let room = room.entry(pool.name.as_str());
+        let room = room.or_insert_with(|| static_pools::successors(context.snapshot, pool));
+        if *room > 0 {
+            *room -= 1;
+            successors.insert(index, None);
         }
     }
-    found
+    (found, successors)
 }
 
 /// Candidates in the order of nodes, and the next time at which more nodes may become candidates without other changes.
@@ -186,6 +196,7 @@ fn is_blocked(context: &SolveContext<'_>, index: Id<Node>) -> bool {
         budgets.len() <= 1 && budgets.iter().all(room)
     };
     let pods = context.nodes[index].pods;
-    let evicted = |pod: &&Pod| pod.moves() && !pod.terminating;
-    pods.iter().any(|pod| is_protected(pod, context.snapshot.now)) || !pods.iter().filter(evicted).all(evictable)
+    // Draining evicts the pods of DaemonSets, too.
+    let mut evicted = pods.iter().filter(|pod| !pod.terminating);
+    pods.iter().any(|pod| is_protected(pod, context.snapshot.now)) || !evicted.all(evictable)
 }

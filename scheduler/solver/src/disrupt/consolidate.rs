@@ -93,7 +93,7 @@ impl<'a> Sweep<'_, 'a> {
         let mut allowance = self.allowance.clone();
         for candidate in repack.choose(state) {
             if allowance.permits(self.context, candidate, DisruptionReason::Underutilized) {
-                allowance.note(candidate);
+                allowance.note(self.context, candidate);
                 nodes.push(candidate);
             } else {
                 later.push(candidate);

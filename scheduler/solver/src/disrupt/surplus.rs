@@ -2,7 +2,7 @@
 
 use super::allowance::Allowance;
 use super::candidates::{self, Candidate};
-use super::{IN_SERVICE, Removal};
+use super::{IN_SERVICE, Removal, Removed};
 use crate::input::context::SolveContext;
 use crate::place::{State, pod_groups, static_pools, topology};
 use plimsoll_model::snapshot::DisruptionReason;
@@ -16,7 +16,10 @@ pub(super) fn remove<'a>(
     removal: &mut Removal<'a>,
 ) {
     for pool in context.snapshot.node_pools.iter().filter(|pool| !pool.deleting) {
-        let mut left = static_pools::surplus(context.snapshot, pool);
+        let own = |one: &&Removed<'_>| context.nodes[one.node].node.node_pool.as_ref() == Some(&pool.name);
+        let gone = removal.removed.iter().filter(own).filter(|one| !removal.successors.contains_key(&one.node)).count();
+        let gone = u64::try_from(gone).unwrap_or(u64::MAX);
+        let mut left = static_pools::surplus(context.snapshot, pool).saturating_sub(gone);
         if left == 0 {
             continue;
         }

@@ -63,8 +63,8 @@ impl CustomKeys {
         true
     }
 
-    /// The requirements of a NodeClaim for the labels in `state`. Each has one value, since a node has one, unless the
-    /// label may be missing.
+    /// The requirements of a NodeClaim for the labels in `state`, and for those that the pool demands with any value.
+    /// Each has one value, since a node has one, unless the label may be missing.
     pub(crate) fn pinned(&self, state: &Narrowed) -> Vec<NodeSelectorRequirement> {
         let one = |(key, left): (&String, &Requirement)| {
             let optional = self.domains.get(key).is_some_and(Requirement::allows_absence) && left.allows_absence();
@@ -73,7 +73,12 @@ impl CustomKeys {
                 None => left.to_api(),
             }
         };
-        state.iter().flat_map(one).collect()
+        // The values that a pool lists are known to the actuator. A node without a value of this label would drift.
+        let is_open = |(key, domain): &(&String, &Requirement)| {
+            let demands_any = domain.complement && !domain.allows_absence();
+            demands_any && !state.contains_key(*key) && !label::is_well_known(key)
+        };
+        state.iter().chain(self.domains.iter().filter(is_open)).flat_map(one).collect()
     }
 }
 

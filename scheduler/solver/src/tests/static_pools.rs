@@ -74,3 +74,31 @@ fn a_huge_number_of_replicas_is_taken_in_steps() {
     let cluster = Cluster::with([static_pool(u64::MAX)]);
     assert_eq!(cluster.plan().launches.len(), 500);
 }
+
+#[test]
+fn an_expired_node_is_replaced_by_a_node_of_its_pool() {
+    let mut cluster = Cluster::with([static_pool(2)]);
+    node(&mut cluster, "n1").expires = Some(NOW);
+    node(&mut cluster, "n2");
+    cluster.bound("a", "n1", &shape(1500, 1));
+    cluster.bound("b", "n2", &shape(1500, 1));
+    // No other pool could take the pod.
+    let plan = cluster.plan();
+    assert_eq!(removed(&plan), [("n1", DisruptionReason::Expired)]);
+    assert_eq!(plan.terminations[0].replaced_by, [0]);
+    assert_eq!((launched(&plan), refused(&plan)), (vec![("c5.large".to_owned(), 0)], vec![]));
+    // Without room for a successor, the node is removed first.
+    cluster.pool().limits.set("nodes", 2);
+    let plan = cluster.plan();
+    assert_eq!(removed(&plan), [("n1", DisruptionReason::Expired)]);
+    assert_eq!((plan.launches.len(), refused(&plan).len()), (0, 1));
+}
+
+#[test]
+fn a_surplus_node_that_expires_gets_no_successor() {
+    let mut cluster = Cluster::with([static_pool(1)]);
+    node(&mut cluster, "n1").expires = Some(NOW);
+    node(&mut cluster, "n2");
+    let plan = cluster.plan();
+    assert_eq!((removed(&plan), plan.launches.len()), (vec![("n1", DisruptionReason::Expired)], 0));
+}
