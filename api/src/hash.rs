@@ -131,9 +131,26 @@ fn block_device(device: &BlockDevice) -> u64 {
     hash.field("SnapshotID", optional_text(&device.snapshot_id));
     hash.field("Throughput", device.throughput.map(int64));
     hash.field("VolumeInitializationRate", device.volume_initialization_rate.map(int32));
-    hash.field("VolumeSize", device.volume_size.as_ref().map(|size| text(&size.0)));
+    hash.field("VolumeSize", device.volume_size.as_ref().map(|size| text(&canonical_size(&size.0))));
     hash.field("VolumeType", device.volume_type.map(|kind| text(kind.as_str())));
     hash.0
+}
+
+/// The size with the largest unit that keeps the number whole, as Kubernetes prints quantities: `1Ti` for `1024Gi`.
+fn canonical_size(size: &str) -> String {
+    let (number, mut unit) = size.split_at(size.find(|one: char| !one.is_ascii_digit()).unwrap_or(size.len()));
+    let Ok(mut number) = number.parse::<u64>() else { return size.to_owned() };
+    let larger = |unit: &str| match unit {
+        "Gi" => Some((1024, "Ti")),
+        "Ti" => Some((1024, "Pi")),
+        "G" => Some((1000, "T")),
+        "T" => Some((1000, "P")),
+        _ => None,
+    };
+    while let Some((step, next)) = larger(unit).filter(|(step, _)| number > 0 && number.is_multiple_of(*step)) {
+        (number, unit) = (number / step, next);
+    }
+    format!("{number}{unit}")
 }
 
 fn network_interface(interface: &NetworkInterface) -> u64 {

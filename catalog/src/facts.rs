@@ -126,14 +126,16 @@ impl InstanceTypeFacts {
         })
     }
 
-    /// Whether EC2 sells this type with the capacity type. A reservation contains On-Demand capacity.
+    /// Whether EC2 sells this type with the capacity type. A reservation contains On-Demand capacity or is a Capacity
+    /// Block.
     #[must_use]
     pub fn sells(&self, capacity_type: CapacityType) -> bool {
-        let usage_class = match capacity_type {
-            CapacityType::Spot => "spot",
-            CapacityType::OnDemand | CapacityType::Reserved => "on-demand",
+        let usage_classes: &[&str] = match capacity_type {
+            CapacityType::Spot => &["spot"],
+            CapacityType::OnDemand => &["on-demand"],
+            CapacityType::Reserved => &["on-demand", "capacity-block"],
         };
-        self.usage_classes.iter().any(|class| class == usage_class)
+        self.usage_classes.iter().any(|class| usage_classes.contains(&class.as_str()))
     }
 
     /// Family of the type: the name before the dot, such as `m5`.

@@ -30,7 +30,7 @@ pub use settings::NodeClassSettings;
 use plimsoll_model::catalog::{Catalog, InstanceType};
 
 /// Computes the catalog of a node class with these `settings` in `region`. Omits machines that cannot be nodes (macOS,
-/// 32-bit, no HVM) and types that no zone offers at a known price.
+/// 32-bit, no HVM) and types that no zone offers at a known price or in a capacity reservation.
 #[must_use]
 pub fn build<'facts>(
     region: &str,
@@ -54,7 +54,7 @@ fn instance_type(
 ) -> Option<InstanceType> {
     let architecture = facts.architecture()?;
     let compatible = compatibility::is_compatible(facts, settings);
-    let offerings = offerings::offerings(facts, zones, prices, compatible);
+    let offerings = offerings::offerings(facts, zones, prices, &settings.reservations, compatible);
     if offerings.is_empty() {
         return None;
     }

@@ -1,6 +1,7 @@
 //! Computes the offerings of instance types (spec: AWS provider section 5.7).
 
 use crate::InstanceTypeFacts;
+use crate::reservations::{self, SelectedReservation};
 use plimsoll_model::catalog::{CapacityType, Offering};
 use plimsoll_model::money::MicroUsdPerHour;
 use serde::{Deserialize, Serialize};
@@ -58,13 +59,21 @@ impl Prices {
     }
 }
 
-/// Returns one offering per zone and supported capacity type with a price, sorted by both.
-pub(crate) fn offerings(facts: &InstanceTypeFacts, zones: &[Zone], prices: &Prices, compatible: bool) -> Vec<Offering> {
+/// Returns one offering per zone and supported capacity type with a price, and one per capacity reservation, sorted by
+/// both.
+pub(crate) fn offerings(
+    facts: &InstanceTypeFacts,
+    zones: &[Zone],
+    prices: &Prices,
+    reservations: &[SelectedReservation],
+    compatible: bool,
+) -> Vec<Offering> {
     let supported =
         [CapacityType::Spot, CapacityType::OnDemand].into_iter().filter(|capacity_type| facts.sells(*capacity_type));
     let mut offerings = Vec::new();
+    let zones = zones.iter().filter(|zone| zone.instance_types.contains(&facts.name));
     for capacity_type in supported {
-        for zone in zones.iter().filter(|zone| zone.instance_types.contains(&facts.name)) {
+        for zone in zones.clone() {
             let Some(price) = prices.of(&facts.name, &zone.name, capacity_type) else { continue };
             offerings.push(Offering {
                 zone: zone.name.clone(),
@@ -77,6 +86,21 @@ pub(crate) fn offerings(facts: &InstanceTypeFacts, zones: &[Zone], prices: &Pric
             });
         }
     }
+    let on_demand = prices.on_demand.get(&facts.name).copied();
+    let reserved = reservations.iter().filter(|one| one.instance_type == facts.name);
+    for one in reserved.filter(|_| facts.sells(CapacityType::Reserved)) {
+        let Some(zone) = zones.clone().find(|zone| zone.name == one.zone) else { continue };
+        offerings.push(Offering {
+            zone: zone.name.clone(),
+            zone_id: zone.id.clone(),
+            capacity_type: CapacityType::Reserved,
+            price: reservations::price(on_demand),
+            available: compatible && zone.usable && one.usable,
+            list_price: None,
+            reservation: Some(one.reservation.clone()),
+        });
+    }
     offerings.sort_by(|left: &Offering, right| left.key().cmp(&right.key()));
+    offerings.dedup_by(|left, right| left.key() == right.key());
     offerings
 }

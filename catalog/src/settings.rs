@@ -1,5 +1,6 @@
 //! Settings of a node class that affect the capacity of its nodes.
 
+use crate::reservations::SelectedReservation;
 use plimsoll_api::ec2_node_class::{
     BlockDeviceMapping, EnabledOrDisabled, InstanceStorePolicy, NetworkInterface, PlacementGroup,
 };
@@ -46,6 +47,8 @@ pub struct NodeClassSettings {
     pub reserved_enis: i64,
     /// Observed memory capacity in bytes by instance type; overrides the estimate, if it is plausible.
     pub discovered_memory: BTreeMap<String, i64>,
+    /// The capacity reservations that the node class selects.
+    pub reservations: Vec<SelectedReservation>,
 }
 
 impl Default for NodeClassSettings {
@@ -68,6 +71,7 @@ impl Default for NodeClassSettings {
             vm_memory_overhead_percent: DEFAULT_VM_MEMORY_OVERHEAD_PERCENT,
             reserved_enis: 0,
             discovered_memory: BTreeMap::new(),
+            reservations: Vec::new(),
         }
     }
 }

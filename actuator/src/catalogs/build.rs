@@ -75,6 +75,7 @@ fn catalog(
         vm_memory_overhead_percent: settings.vm_memory_overhead_percent,
         reserved_enis: i64::from(settings.reserved_enis),
         placement_group: class.placement_group().cloned(),
+        reservations: if settings.reserved_capacity { reservations(class) } else { Vec::new() },
         ..NodeClassSettings::from(&class.spec)
     };
     let mut catalog = plimsoll_catalog::build(&settings.region, region.types.iter(), &node_class, &zones, prices);
@@ -90,9 +91,6 @@ fn catalog(
                 *instance_type = same;
             }
         }
-    }
-    if settings.reserved_capacity {
-        plimsoll_catalog::reservations::add(&mut catalog, &reservations(class));
     }
     close_types_without_image(class, &mut catalog);
     catalog

@@ -85,6 +85,22 @@ fn node_class_hashes_match_the_aws_provider() {
     }
 }
 
+/// Kubernetes parses a quantity and prints it again, so the provider never sees the text of the manifest.
+#[test]
+fn volume_sizes_have_the_hash_of_their_canonical_form() {
+    let of = |size: &str| {
+        let mut class = class(&json!({}));
+        let quantity = k8s_openapi::apimachinery::pkg::api::resource::Quantity(size.to_owned());
+        class.block_device_mappings[0].ebs.as_mut().unwrap().volume_size = Some(quantity);
+        hash(&class)
+    };
+    for (written, canonical) in [("1024Gi", "1Ti"), ("3072Gi", "3Ti"), ("2000G", "2T")] {
+        assert_eq!(of(written), of(canonical), "{written}");
+    }
+    let others = ["1000Gi", "1024G", "1Ti", "1T", "1500G", "1536Gi"].map(of);
+    assert_eq!(others.iter().collect::<std::collections::BTreeSet<_>>().len(), others.len());
+}
+
 #[test]
 fn only_launch_settings_affect_the_node_class_hash() {
     let base = hash(&class(&json!({})));
