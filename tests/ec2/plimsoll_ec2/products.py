@@ -6,7 +6,7 @@ import json
 from typing import Any
 from xml.sax.saxutils import escape
 
-from plimsoll_ec2 import placement
+from plimsoll_ec2 import placement, reservations
 from plimsoll_ec2.world import WORLD
 
 PAGE_MAX = 100
@@ -20,15 +20,22 @@ LISTS = {
 
 def described(action: str, parameters: dict[str, Any]) -> tuple[int, str]:
     """Status and response: the configured capacity reservations or placement groups."""
-    if action == "DescribeCapacityReservations":
-        items, token = WORLD.reservations.describe(parameters)
-    else:
-        try:
+    try:
+        if action == "DescribeCapacityReservations":
+            items, token = WORLD.reservations.describe(parameters)
+        else:
             items, token = WORLD.placement.describe(parameters), ""
-        except placement.Unknown as error:
-            inner = f"<Code>{placement.UNKNOWN}</Code><Message>{escape(str(error))}</Message>"
-            return 400, f"<Response><Errors><Error>{inner}</Error></Errors><RequestID>plimsoll-ec2</RequestID></Response>"
+    except reservations.Refused as error:
+        return refusal(error.code, str(error))
+    except placement.Unknown as error:
+        return refusal(placement.UNKNOWN, str(error))
     return 200, response(action, LISTS[action], items, token)
+
+
+def refusal(code: str, message: str) -> tuple[int, str]:
+    """Status and response of a call that EC2 refuses."""
+    inner = f"<Code>{code}</Code><Message>{escape(message)}</Message>"
+    return 400, f"<Response><Errors><Error>{inner}</Error></Errors><RequestID>plimsoll-ec2</RequestID></Response>"
 
 
 def response(action: str, name: str, items: str, token: str) -> str:

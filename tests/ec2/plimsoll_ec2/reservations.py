@@ -9,11 +9,37 @@ from xml.sax.saxutils import escape
 
 ACCOUNT = "123456789012"
 PAGE_MAX = 1000
+UNKNOWN = "InvalidCapacityReservationId.NotFound"
+# The filters that EC2 documents for DescribeCapacityReservations. `tag:KEY` is allowed too.
+FILTERS = {
+    "instance-type",
+    "owner-id",
+    "instance-platform",
+    "availability-zone",
+    "availability-zone-id",
+    "tenancy",
+    "outpost-arn",
+    "state",
+    "start-date",
+    "end-date",
+    "end-date-type",
+    "instance-match-criteria",
+    "placement-group-arn",
+    "tag-key",
+}
 FIELDS = {"id", "instanceType", "zone", "total", "type", "interruptible", "matchCriteria", "ownerId", "endDate", "tags"}
 
 
 class BadReservation(ValueError):
     """The body of POST /_reservations is not understood; the message names the field."""
+
+
+class Refused(ValueError):
+    """EC2's refusal of a call: code and message."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 @dataclass
@@ -65,7 +91,7 @@ class Reservations:
         with self._lock:
             one = self.by_id.get(target)
         if one is None:
-            return 0, ("InvalidCapacityReservationId.NotFound", f"The capacity reservation '{target}' does not exist")
+            return 0, (UNKNOWN, f"The capacity reservation '{target}' does not exist")
         if (one.instance_type, one.zone) != (instance_type, zone):
             return 0, ("InvalidParameterValue", f"The capacity reservation {target} is not for {instance_type} in {zone}.")
         return self.free(one), ("ReservationCapacityExceeded", f"The capacity reservation {target} has not enough free instances.")
@@ -86,10 +112,17 @@ class Reservations:
             return {"reservations": [{"id": r.id, "total": r.total, "free": self.free(r)} for r in self.by_id.values()]}
 
     def describe(self, parameters: dict[str, Any]) -> tuple[str, str]:
-        """The items that the filters select as XML, one page of them, and the token of the next page."""
+        """The items that ids and filters select as XML, one page of them, and the token of the next page. EC2 fails the
+        whole call for an unknown id."""
         filters = _filters(parameters)
+        wanted = {v for k, v in parameters.items() if k.startswith("CapacityReservationId.")}
+        if wanted and parameters.get("MaxResults"):
+            raise Refused("InvalidParameterCombination", "MaxResults and CapacityReservationId exclude each other.")
         with self._lock:
-            found = sorted((r for r in self.by_id.values() if _matches(r, filters)), key=lambda r: r.id)
+            known = sorted(self.by_id.values(), key=lambda r: r.id)
+        if unknown := wanted - {r.id for r in known}:
+            raise Refused(UNKNOWN, f"The capacity reservation '{min(unknown)}' does not exist")
+        found = [r for r in known if (not wanted or r.id in wanted) and _matches(r, filters)]
         start = int(parameters.get("NextToken") or 0)
         end = start + min(int(parameters.get("MaxResults") or PAGE_MAX), PAGE_MAX)
         return "".join(self._item(r) for r in found[start:end]), str(end) if end < len(found) else ""
@@ -151,6 +184,8 @@ def _filters(parameters: dict[str, Any]) -> list[tuple[str, set[str]]]:
     filters = []
     index = 1
     while name := parameters.get(f"Filter.{index}.Name"):
+        if name not in FILTERS and not name.startswith("tag:"):
+            raise Refused("InvalidParameterValue", f"The filter '{name}' is invalid")
         prefix = f"Filter.{index}.Value."
         filters.append((name, {v for k, v in parameters.items() if k.startswith(prefix)}))
         index += 1
@@ -159,8 +194,9 @@ def _filters(parameters: dict[str, Any]) -> list[tuple[str, set[str]]]:
 
 def _matches(one: Reservation, filters: list[tuple[str, set[str]]]) -> bool:
     told = {
-        "capacity-reservation-id": one.id,
         "owner-id": one.owner_id,
+        "instance-platform": "Linux/UNIX",
+        "tenancy": "default",
         "state": "active",
         "instance-match-criteria": one.match_criteria,
         "instance-type": one.instance_type,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import urllib.error
 from typing import Any
 
+from botocore.exceptions import ClientError
+
 from tests.support import REGION, ServerTest, errors, ids
 
 ZONE = "us-east-1a"
@@ -56,11 +58,29 @@ class Reservations(ServerTest):
         def by(name: str, *values: str) -> list[str]:
             return self.described(Filters=[{"Name": name, "Values": list(values)}])
 
-        self.assertEqual(by("capacity-reservation-id", "cr-2", "cr-9"), ["cr-2"])
         self.assertEqual((by("tag-key", "team"), by("tag:team", "red")), (["cr-1", "cr-2"], ["cr-2"]))
         self.assertEqual((by("owner-id", "210987654321"), by("state", "expired")), (["cr-2"], []))
         [block] = self.ec2.describe_capacity_reservations(Filters=[{"Name": "instance-match-criteria", "Values": ["open"]}])["CapacityReservations"]
         self.assertEqual((block["ReservationType"], block["EndDate"].year, block["AvailableInstanceCount"]), ("capacity-block", 2030, 1))
+
+    def test_ids_together_with_filters(self) -> None:
+        self.reserve({"id": "cr-1"}, {"id": "cr-2", "matchCriteria": "open"})
+
+        def with_ids(*wanted: str, **more: Any) -> list[str]:
+            answer = self.ec2.describe_capacity_reservations(CapacityReservationIds=list(wanted), **more)
+            return [one["CapacityReservationId"] for one in answer["CapacityReservations"]]
+
+        self.assertEqual(with_ids("cr-2"), ["cr-2"])
+        is_open = [{"Name": "instance-match-criteria", "Values": ["open"]}]
+        self.assertEqual((with_ids("cr-1", "cr-2", Filters=is_open), with_ids("cr-1", Filters=is_open)), (["cr-2"], []))
+        for refused, code in (
+            (lambda: with_ids("cr-1", "cr-9"), "InvalidCapacityReservationId.NotFound"),
+            (lambda: with_ids("cr-1", MaxResults=5), "InvalidParameterCombination"),
+            (lambda: self.described(Filters=[{"Name": "capacity-reservation-id", "Values": ["cr-1"]}]), "InvalidParameterValue"),
+        ):
+            with self.subTest(code=code), self.assertRaises(ClientError) as caught:
+                refused()
+            self.assertEqual(caught.exception.response["Error"]["Code"], code)
 
     def test_a_reservation_gives_what_it_has_and_gets_it_back(self) -> None:
         self.reserve({"id": "cr-1", "total": 2})

@@ -1,6 +1,6 @@
-//! Capacity reservations: one query for all ids, one for each other term, always in state `active`.
+//! Capacity reservations: one query for each id and for each other term, always in state `active`.
 
-use super::{FILTER_VALUES, ITEMS, filter, tag_filters};
+use super::{ITEMS, filter, tag_filters};
 use crate::error::classify;
 use aws_sdk_ec2::types::{CapacityReservation as Described, CapacityReservationType, Filter};
 use plimsoll_actuator::ports::{
@@ -8,21 +8,26 @@ use plimsoll_actuator::ports::{
 };
 use plimsoll_model::time::Timestamp;
 
-/// A filter on ids rather than the call's id parameter, which would fail the whole call for one unknown id.
+/// Code of an id that no reservation can have.
+const MALFORMED: &str = "InvalidCapacityReservationId.Malformed";
+
+fn active() -> Filter {
+    filter("state", ["active"])
+}
+
+/// The filters of the terms without an id.
 fn queries(terms: &[ReservationTerm]) -> Vec<Vec<Filter>> {
-    let ids: Vec<&str> = terms.iter().filter_map(|term| term.id.as_deref()).collect();
-    let mut queries: Vec<Vec<Filter>> =
-        ids.chunks(FILTER_VALUES).map(|ids| vec![filter("capacity-reservation-id", ids.iter().copied())]).collect();
+    let mut queries = Vec::new();
     for term in terms.iter().filter(|term| term.id.is_none()) {
         let mut filters = tag_filters(&term.tags);
         filters.extend(term.owner_id.as_deref().map(|owner| filter("owner-id", [owner])));
         filters.extend(term.match_criteria.map(|criteria| filter("instance-match-criteria", [word(criteria)])));
         // A query without filters would match everything.
         if !filters.is_empty() {
+            filters.push(active());
             queries.push(filters);
         }
     }
-    queries.iter_mut().for_each(|filters| filters.push(filter("state", ["active"])));
     queries
 }
 
@@ -37,22 +42,47 @@ pub(super) async fn describe(
     client: &aws_sdk_ec2::Client,
     terms: &[ReservationTerm],
 ) -> Result<Vec<CapacityReservation>, CloudError> {
-    let mut reservations = Vec::new();
+    let mut described = Vec::new();
+    for id in terms.iter().filter_map(|term| term.id.as_deref()) {
+        described.extend(with_id(client, id).await?);
+    }
     for filters in queries(terms) {
         let call = client.describe_capacity_reservations().set_filters(Some(filters)).max_results(ITEMS);
         let mut items = call.into_paginator().items().send();
         while let Some(item) = items.next().await {
-            let item = item.map_err(classify)?;
-            let id = item.capacity_reservation_id.clone();
-            match reservation(item) {
-                Some(reservation) => reservations.push(reservation),
-                None => tracing::warn!(id, "capacity reservation left out: its type or match criteria are unknown"),
-            }
+            described.push(item.map_err(classify)?);
+        }
+    }
+    let mut reservations = Vec::new();
+    for item in described {
+        let id = item.capacity_reservation_id.clone();
+        match reservation(item) {
+            Some(reservation) => reservations.push(reservation),
+            None => tracing::warn!(id, "capacity reservation left out: its type or match criteria are unknown"),
         }
     }
     reservations.sort();
     reservations.dedup_by(|left: &mut CapacityReservation, right| left.id == right.id);
     Ok(reservations)
+}
+
+/// The active reservation with this id. There is no filter on ids. EC2 fails the whole call for an unknown id, so each
+/// id has a call of its own. A page size is not allowed with ids.
+async fn with_id(client: &aws_sdk_ec2::Client, id: &str) -> Result<Vec<Described>, CloudError> {
+    let call = client.describe_capacity_reservations().capacity_reservation_ids(id).filters(active());
+    match call.send().await.map_err(classify) {
+        Ok(answer) => Ok(answer.capacity_reservations.unwrap_or_default()),
+        Err(error) if is_unknown(&error) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_unknown(error: &CloudError) -> bool {
+    match error {
+        CloudError::NotFound { .. } => true,
+        CloudError::InvalidRequest { code, .. } => code == MALFORMED,
+        _ => false,
+    }
 }
 
 /// `None` if a field is missing, or has a value of which it is not known what it means.

@@ -316,10 +316,7 @@ async fn capacity_reservations_are_described_by_ids_and_by_filters() {
     let sent = stub.requests();
     assert_eq!(sent.len(), 2, "an empty term would select everything");
     for (request, parts) in [
-        (
-            &sent[0],
-            ["Filter.1.Name=capacity-reservation-id&Filter.1.Value.1=cr-2", "Name=state&Filter.2.Value.1=active"],
-        ),
+        (&sent[0], ["CapacityReservationId.1=cr-2", "Filter.1.Name=state&Filter.1.Value.1=active"]),
         (
             &sent[1],
             ["Name=owner-id&Filter.2.Value.1=123456789012", "Name=instance-match-criteria&Filter.3.Value.1=open"],
@@ -327,6 +324,22 @@ async fn capacity_reservations_are_described_by_ids_and_by_filters() {
     ] {
         parts.iter().for_each(|part| assert!(request.contains(part), "{part} in {request}"));
     }
+    assert!(!sent[0].contains("MaxResults"), "not allowed with ids: {}", sent[0]);
+}
+
+#[tokio::test]
+async fn an_unknown_capacity_reservation_is_missing_and_other_errors_are_told() {
+    let unknown = ["InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationId.Malformed"];
+    let mut replies: Vec<Reply> = unknown.into_iter().map(|code| Reply::ec2_error(400, code)).collect();
+    replies.push(Reply::ec2_error(403, "UnauthorizedOperation"));
+    let stub = Stub::new(replies).await;
+    let term = |id: &str| ReservationTerm { id: Some(id.to_owned()), ..ReservationTerm::default() };
+    let found = ec2(&stub).describe_capacity_reservations(&[term("cr-1"), term("cr-2")]).await;
+    assert_eq!(found, Ok(Vec::new()));
+    let denied = ec2(&stub).describe_capacity_reservations(&[term("cr-3")]).await;
+    assert!(matches!(denied, Err(CloudError::Denied { .. })), "{denied:?}");
+    let sent = stub.requests();
+    assert!(sent[1].contains("CapacityReservationId.1=cr-2"), "one call for each id: {}", sent[1]);
 }
 
 #[tokio::test]
