@@ -2,6 +2,7 @@
 
 mod queue;
 
+use crate::io::{Action, RateLimiter};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use plimsoll_model::plan::{PodRef, Reason};
@@ -25,22 +26,32 @@ const MAX_MESSAGE: usize = 1024;
 
 /// Event reasons; Karpenter's where it has one.
 pub mod reason {
+    /// A plan has a node for a pod.
+    pub const NOMINATED: &str = "Nominated";
     /// A pod cannot be scheduled.
     pub const FAILED_SCHEDULING: &str = "FailedScheduling";
     /// An annotation cannot be read, and is ignored.
     pub const INVALID_ANNOTATION: &str = "InvalidAnnotation";
+    /// The value of a pod's do-not-disrupt annotation cannot be read, and does not protect the pod.
+    pub const INVALID_DO_NOT_DISRUPT: &str = "InvalidDoNotDisruptAnnotation";
     /// A NodePool's own requirements leave it nothing to launch.
     pub const NO_COMPATIBLE_INSTANCE_TYPES: &str = "NoCompatibleInstanceTypes";
     /// What would have been done while another autoscaler runs.
     pub const SHADOW_REPORT: &str = "ShadowReport";
     /// A claim's instance was launched.
     pub const LAUNCHED: &str = "Launched";
+    /// A claim's instance was not launched for lack of capacity.
+    pub const INSUFFICIENT_CAPACITY: &str = "InsufficientCapacityError";
+    /// A claim's instance was not launched for another reason.
+    pub const LAUNCH_FAILED: &str = "LaunchFailed";
     /// A claim's Node registered.
     pub const REGISTERED: &str = "Registered";
     /// A claim's Node is initialized.
     pub const INITIALIZED: &str = "Initialized";
     /// A Node registered without the taint that keeps pods away until registration completes.
     pub const UNREGISTERED_TAINT_MISSING: &str = "UnregisteredTaintMissing";
+    /// A Node has less capacity than its claim expects.
+    pub const FAILED_CONSISTENCY_CHECK: &str = "FailedConsistencyCheck";
     /// A claim did not launch or register in time.
     pub const TIMED_OUT: &str = "NodeClaimTimedOut";
     /// A canary of a rollout has failed.
@@ -65,10 +76,14 @@ pub mod reason {
     pub const AWAITING_VOLUMES: &str = "AwaitingVolumeDetachment";
     /// A node is terminated because of an interruption notice.
     pub const TERMINATING_ON_INTERRUPTION: &str = "TerminatingOnInterruption";
-    /// An instance is impaired, or a condition of its Node is bad, and it will be replaced.
+    /// EC2 reports an instance as impaired, or has scheduled an event for it.
+    pub const INSTANCE_UNHEALTHY: &str = "InstanceUnhealthy";
+    /// A condition of a Node has been bad for too long, and the Node will be replaced.
     pub const NODE_REPAIR: &str = "NodeRepair";
     /// Too many instances or Nodes are impaired at once to replace them.
     pub const NODE_REPAIR_BLOCKED: &str = "NodeRepairBlocked";
+    /// A deleted node class still has NodeClaims.
+    pub const WAITING_ON_NODE_CLAIMS: &str = "WaitingOnNodeClaimTermination";
     /// The cluster is shifted away from a zone.
     pub const ZONAL_SHIFT_ACTIVE: &str = "ZonalShiftActive";
     /// The shift away from a zone is over.
@@ -138,6 +153,7 @@ pub fn object<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
 #[derive(Debug, Clone)]
 pub struct Recorder {
     queue: mpsc::Sender<Note>,
+    rate_limiter: RateLimiter,
 }
 
 impl Recorder {
@@ -146,13 +162,13 @@ impl Recorder {
     pub fn start(client: kube::Client, clock: Clock, tasks: &mut JoinSet<()>) -> Self {
         let (queue, notes) = mpsc::channel(QUEUE);
         tasks.spawn(queue::write(client, clock, notes));
-        Self { queue }
+        Self { queue, rate_limiter: RateLimiter::default() }
     }
 
     /// A recorder that discards everything, for use without a cluster.
     #[must_use]
     pub fn silent() -> Self {
-        Self { queue: mpsc::channel(1).0 }
+        Self { queue: mpsc::channel(1).0, rate_limiter: RateLimiter::default() }
     }
 
     /// Publishes an Event unless the same cause was published within its window. Never blocks.
@@ -164,23 +180,23 @@ impl Recorder {
 
     /// Publishes why a pod cannot be scheduled (safety rule 27).
     pub fn unschedulable(&self, pod: &PodRef, reasons: &[Reason]) {
-        let (namespace, name) = pod.name.split_once('/').unwrap_or(("default", pod.name.as_str()));
-        let object = ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Pod".to_owned()),
-            namespace: Some(namespace.to_owned()),
-            name: Some(name.to_owned()),
-            uid: Some(pod.uid.0.clone()),
-            ..ObjectReference::default()
-        };
         let codes: Vec<String> =
             reasons.iter().map(|reason| format!("{}={}", reason.node_pool, reason.code.as_str())).collect();
-        let note = Note::warning(object, reason::FAILED_SCHEDULING, unschedulable_text(reasons));
+        let note = Note::warning(pod_object(pod), reason::FAILED_SCHEDULING, unschedulable_text(reasons));
         self.publish(Note { window: UNSCHEDULABLE_WINDOW, ..note.with_cause(codes.join(",")) });
     }
-}
 
-impl Recorder {
+    /// Publishes for which node a pod is planned: `node/NAME`, or `nodeclaim/NAME` while there is no Node. Returns
+    /// whether an Event is allowed now; a burst of pods exceeds the rate.
+    #[must_use]
+    pub fn nominated(&self, pod: &PodRef, target: &str) -> bool {
+        let is_allowed = self.rate_limiter.try_take(Action::NominatedEvent);
+        if is_allowed {
+            self.publish(Note::normal(pod_object(pod), reason::NOMINATED, format!("planned for {target}")));
+        }
+        is_allowed
+    }
+
     /// Publishes that a pool cannot launch anything at all.
     pub fn pool_problem(&self, problem: &Reason) {
         let object = ObjectReference {
@@ -192,6 +208,18 @@ impl Recorder {
         let message = format!("{}: {}", problem.code.as_str(), problem.message);
         let note = Note::warning(object, reason::NO_COMPATIBLE_INSTANCE_TYPES, message);
         self.publish(note.with_cause(problem.code.as_str()));
+    }
+}
+
+fn pod_object(pod: &PodRef) -> ObjectReference {
+    let (namespace, name) = pod.name.split_once('/').unwrap_or(("default", pod.name.as_str()));
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        namespace: Some(namespace.to_owned()),
+        name: Some(name.to_owned()),
+        uid: Some(pod.uid.0.clone()),
+        ..ObjectReference::default()
     }
 }
 

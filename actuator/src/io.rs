@@ -15,7 +15,7 @@ mod writes;
 
 pub use cloud_calls::CloudCalls;
 pub use cloud_reads::CloudReads;
-use rate_limiter::Action;
+pub(crate) use rate_limiter::Action;
 pub use rate_limiter::RateLimiter;
 pub use reads::{ReadError, Reads};
 pub(crate) use terminate::TerminateResult;

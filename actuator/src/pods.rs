@@ -120,6 +120,13 @@ pub(crate) fn protected_until(pod: &Pod) -> Option<Timestamp> {
     Some(started.0.saturating_add(duration).unwrap_or(Timestamp::MAX))
 }
 
+/// The value of the pod's do-not-disrupt annotation, if it is neither `true` nor a positive duration and thus protects
+/// nothing.
+pub(crate) fn invalid_protection(pod: &Pod) -> Option<&str> {
+    let value = pod.metadata.annotations.as_ref()?.get(annotation::DO_NOT_DISRUPT)?;
+    protected_until(pod).is_none().then_some(value)
+}
+
 /// Whether the pod must not be disrupted now.
 pub(crate) fn is_protected(pod: &Pod, now: Timestamp) -> bool {
     !is_terminal(pod) && !is_terminating(pod) && protected_until(pod).is_some_and(|until| until > now)

@@ -3,6 +3,7 @@
 //! leader continues where the former one stopped.
 
 pub mod blocked_nodes;
+mod blocked_pools;
 mod candidates;
 pub mod facts;
 mod lookup;

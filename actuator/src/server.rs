@@ -5,6 +5,7 @@ pub mod driver;
 mod execute;
 mod leader;
 mod ledger;
+mod nominated;
 pub mod terminations;
 
 pub use leader::Leader;

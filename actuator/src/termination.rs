@@ -225,7 +225,9 @@ impl TerminationFlow<'_> {
         if let Some(deadline) = deadline {
             let message =
                 format!("all pods will be deleted before {deadline}, when the node's terminationGracePeriod ends");
-            self.deps.events.publish(Note::warning(object(node), reason::GRACE_PERIOD_EXPIRING, message));
+            for object in [object(node), object(&*self.subject.claim)] {
+                self.deps.events.publish(Note::warning(object, reason::GRACE_PERIOD_EXPIRING, message.as_str()));
+            }
         }
         Ok(true)
     }

@@ -155,6 +155,8 @@ pub mod annotation {
     pub const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
     /// Hash of a pool's template.
     pub const NODE_POOL_HASH: &str = "karpenter.sh/nodepool-hash";
+    /// Whether a claim was launched with fewer values than its pool's `minValues`: `true` or `false`.
+    pub const MIN_VALUES_RELAXED: &str = "karpenter.sh/nodeclaim-min-values-relaxed";
     /// Version of the algorithm behind [`NODE_POOL_HASH`].
     pub const NODE_POOL_HASH_VERSION: &str = "karpenter.sh/nodepool-hash-version";
     /// RFC 3339 time after which the termination of a claim ignores pods and budgets.

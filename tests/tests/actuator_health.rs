@@ -1,8 +1,9 @@
 //! Tests of the actuator with instances that EC2 reports as impaired, and with bad conditions of Nodes.
 #![allow(clippy::unwrap_used, reason = "needed only if helpers outside of tests use it")]
 
-use plimsoll_actuator::ports::{InstanceStatus, StatusCheck};
+use plimsoll_actuator::ports::{InstanceEvent, InstanceStatus, StatusCheck};
 use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::time::Timestamp;
 use plimsoll_sim::apiserver::store::{Part, Write};
 use plimsoll_sim::apiserver::{Patch, ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect};
@@ -29,16 +30,26 @@ async fn node(director: &Director, action: &str) -> (String, String) {
 
 /// Makes EC2 report a failed status check of the node's instance from now on.
 fn impair(world: &World, node: &str) {
+    change_status(world, node, |status, now| status.system = StatusCheck::Impaired { since: Some(now) });
+}
+
+/// Makes EC2 report an event that stops the node's instance at an unknown time.
+fn schedule_stop(world: &World, node: &str) {
+    let event = InstanceEvent { code: "instance-stop".to_owned(), not_before: None };
+    change_status(world, node, |status, _| status.events.push(event));
+}
+
+fn change_status(world: &World, node: &str, change: impl FnOnce(&mut InstanceStatus, Timestamp)) {
     let node = world.get(ResourceId::NODES, node).unwrap();
     let id = object::text(&node, &["spec", "providerID"]).rsplit('/').next().unwrap().to_owned();
     world.ec2.with(|cloud, now| {
-        let status = InstanceStatus {
-            instance_id: id.clone(),
+        let status = cloud.statuses.entry(id.clone()).or_insert(InstanceStatus {
+            instance_id: id,
             instance: StatusCheck::Ok,
-            system: StatusCheck::Impaired { since: Some(now) },
+            system: StatusCheck::Ok,
             events: Vec::new(),
-        };
-        cloud.statuses.insert(id, status);
+        });
+        change(status, now);
     });
 }
 
@@ -73,26 +84,47 @@ async fn one_impaired_node_is_replaced_and_many_at_once_are_not() {
         .await;
 }
 
+/// A pod runs on the only node, and a budget protects it.
+async fn protected_pod(director: &Director) {
+    director.world.deploy("web", 1, &json!({"cpu": "500m"}), &json!({})).unwrap();
+    director.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "web"}}}});
+    director.world.apply_object(&budget).unwrap();
+}
+
 /// The drain of a claim waits for a pod that a budget protects. Then the instance fails, so that the pod cannot
 /// terminate.
 #[tokio::test(start_paused = true)]
 async fn a_drain_that_a_budget_holds_is_forced_once_the_instance_is_impaired() {
     let director = begin().await;
     let (claim, name) = node(&director, "a-1").await;
-    director.world.deploy("web", 1, &json!({"cpu": "500m"}), &json!({})).unwrap();
-    director.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
-    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
-        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "web"}}}});
-    director.world.apply_object(&budget).unwrap();
+    protected_pod(&director).await;
     director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     tokio::time::sleep(10 * MINUTE).await;
     assert!(director.world.get(ResourceId::NODE_CLAIMS, &claim).is_some(), "the budget holds the drain");
     impair(&director.world, &name);
-    director
-        .until("the claim is deleted", NOTICED + 2 * MINUTE, |world| {
-            world.get(ResourceId::NODE_CLAIMS, &claim).is_none()
-        })
-        .await;
+    let is_gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none();
+    director.until("the claim is deleted", NOTICED + 2 * MINUTE, is_gone).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_for_an_event_is_forced_once_a_status_check_fails_too() {
+    let director = begin().await;
+    let (claim, name) = node(&director, "a-1").await;
+    protected_pod(&director).await;
+    schedule_stop(&director.world, &name);
+    director.until("the node is being removed", NOTICED, |world| is_going(world, &claim)).await;
+    tokio::time::sleep(5 * MINUTE).await;
+    assert!(director.world.get(ResourceId::NODE_CLAIMS, &claim).is_some(), "the budget holds the drain");
+    impair(&director.world, &name);
+    let is_gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none();
+    director.until("the claim is deleted", NOTICED + 2 * MINUTE, is_gone).await;
+    for events in [director.world.events_of("NodeClaim", &claim), director.world.events_of("Node", &name)] {
+        for part in ["InstanceUnhealthy: EC2 status check system_status failed", "TerminatingOnInterruption: "] {
+            assert!(events.iter().any(|event| event.contains(part)), "{part}: {events:?}");
+        }
+    }
 }
 
 /// EC2 lists the status of all instances of the region, page by page.
@@ -168,6 +200,8 @@ async fn more_than_a_fifth_of_the_nodes_is_never_replaced_for_bad_conditions() {
     assert!(nodes.iter().all(|(claim, _)| !is_going(&director.world, claim)), "two of three are too many");
     let events = director.world.events_of("NodeClaim", &nodes[0].0);
     let says = |event: &String| event.contains("NodeRepairBlocked") && event.contains("2 of 3 nodes");
+    assert!(events.iter().any(says), "{events:?}");
+    let events = director.world.events_of("NodePool", "default");
     assert!(events.iter().any(says), "{events:?}");
     // The other one recovers.
     report(&director.world, &nodes[1].1, "True");

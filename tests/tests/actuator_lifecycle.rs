@@ -128,6 +128,8 @@ async fn a_disruption_budget_is_respected_until_the_nodes_time_is_over() {
     assert_eq!(running_on(&director.world, &node), 1, "the budget allows no eviction");
     let events = director.world.events_of("Node", &node);
     assert!(events.iter().any(|event| event.contains("FailedDraining")), "{events:?}");
+    let events = director.world.events_of("NodeClaim", &claim);
+    assert!(events.iter().any(|event| event.contains("TerminationGracePeriodExpiring")), "{events:?}");
     director.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
     let events = director.world.events_of("Node", &node);
     assert!(events.iter().any(|event| event.contains("TerminationGracePeriodExpiring")), "{events:?}");

@@ -1,9 +1,12 @@
 use super::queue::{EventCache, Publication, event, event_name};
-use super::{MAX_MESSAGE, Note, unschedulable_text};
+use super::{MAX_MESSAGE, Note, Recorder, unschedulable_text};
+use crate::io::RateLimiter;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use plimsoll_model::plan::{Reason, ReasonCode};
+use plimsoll_model::identity::PodUid;
+use plimsoll_model::plan::{PodRef, Reason, ReasonCode};
 use std::time::Duration;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 fn node() -> ObjectReference {
@@ -59,4 +62,18 @@ fn unschedulable_event_names_pool_and_cause() {
         "no node can be launched for this pod: NodePool \"default\": LimitReached: limit of cpu is 10, 10 are used; \
          InvalidPod: no containers"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_of_nominated_pods_does_not_fill_the_queue() {
+    let (queue, mut notes) = mpsc::channel(100);
+    let recorder = Recorder { queue, rate_limiter: RateLimiter::default() };
+    let pod = PodRef { uid: PodUid("u".to_owned()), name: "apps/web-1".to_owned() };
+    let published = (0..50).filter(|_| recorder.nominated(&pod, "nodeclaim/default-1")).count();
+    assert_eq!((published, notes.len()), (10, 10));
+    tokio::time::advance(Duration::from_millis(200)).await;
+    assert!(recorder.nominated(&pod, "node/a") && !recorder.nominated(&pod, "node/a"), "five per second");
+    let note = notes.recv().await.unwrap();
+    assert_eq!((note.reason, note.message.as_str()), ("Nominated", "planned for nodeclaim/default-1"));
+    assert_eq!((note.object.namespace.as_deref(), note.object.name.as_deref()), (Some("apps"), Some("web-1")));
 }

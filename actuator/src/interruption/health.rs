@@ -7,9 +7,11 @@ use super::repair_limit::RepairLimit;
 use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
 use crate::interruption::Interruptions;
+use crate::io::WriteError;
 use crate::ports::{CloudError, InstanceStatus, StatusCheck};
+use plimsoll_api::NodeClaim;
 use plimsoll_model::time::{Millis, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -44,8 +46,21 @@ impl HealthProblem {
 /// When failing checks were first seen, for checks without a time from EC2.
 type FirstSeen = BTreeMap<String, Timestamp>;
 
+/// The problems of our instances at the last poll: instance and category.
+#[derive(Debug, Default)]
+struct Episodes(BTreeSet<(String, &'static str)>);
+
+impl Episodes {
+    /// Replaces the problems. Returns the categories of those that are new.
+    fn replace(&mut self, problems: BTreeSet<(String, &'static str)>) -> Vec<&'static str> {
+        let categories = problems.difference(&self.0).map(|(_, category)| *category).collect();
+        self.0 = problems;
+        categories
+    }
+}
+
 pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
-    let mut first_seen = FirstSeen::new();
+    let (mut first_seen, mut episodes) = (FirstSeen::new(), Episodes::default());
     loop {
         tokio::select! {
             biased;
@@ -66,58 +81,82 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
         first_seen.retain(|id, _| statuses.iter().any(|status| status.instance_id == *id));
         let claims = claims_by_instance(deps);
         let now = deps.clock.timestamp();
-        let problems: BTreeMap<&str, HealthProblem> = statuses
+        let problems: BTreeMap<&str, Vec<HealthProblem>> = statuses
             .iter()
-            .filter_map(|status| Some((status.instance_id.as_str(), health_problem(status, &mut first_seen, now)?)))
+            .map(|status| (status.instance_id.as_str(), health_problems(status, &mut first_seen, now)))
             .collect();
-        let is_impaired = |id: &str| matches!(problems.get(id), Some(HealthProblem::Impaired(_)));
+        let ours = problems.iter().filter(|(id, _)| claims.contains_key(**id));
+        let found = ours.flat_map(|(id, problems)| problems.iter().map(|it| ((*id).to_owned(), it.category())));
+        for category in episodes.replace(found.collect()) {
+            deps.metrics.interruption.unhealthy(category);
+        }
+        let is_impaired = |id: &str| problems.get(id).is_some_and(|problems| failed_check(problems).is_some());
         let limit = RepairLimit::new(claims.iter().map(|(id, claim)| (&**claim, is_impaired(id))));
-        for (instance, problem) in &problems {
+        for (instance, problems) in &problems {
             let Some(claim) = claims.get(*instance) else { continue };
-            if claim.metadata.deletion_timestamp.is_none() {
-                deps.metrics.interruption.unhealthy(problem.category());
-            }
-            let result = match problem {
-                HealthProblem::Event(starts) => {
-                    mark::publish_notice(deps, claim, NoticeKind::ScheduledChange);
-                    mark::mark_and_delete(deps, claim, "event_status", *starts, Urgency::Drain).await
-                }
-                HealthProblem::Impaired(check) => {
-                    if let Some(message) = limit.blocked(claim) {
-                        tracing::warn!(instance, message, "impaired instance not replaced");
-                        deps.events.publish(Note::warning(object(&**claim), reason::NODE_REPAIR_BLOCKED, message));
-                        continue;
-                    }
-                    let message = format!("EC2 status check {check} failed, replacing the node");
-                    deps.events.publish(Note::warning(object(&**claim), reason::NODE_REPAIR, message));
-                    mark::mark_and_delete(deps, claim, check, None, Urgency::Force).await
-                }
-            };
-            if let Err(error) = result {
+            if let Err(error) = replace(deps, claim, problems, &limit).await {
                 tracing::warn!(instance, %error, "unhealthy instance not replaced");
             }
         }
     }
 }
 
-fn health_problem(status: &InstanceStatus, first_seen: &mut FirstSeen, now: Timestamp) -> Option<HealthProblem> {
-    let events: Vec<_> = status.events.iter().filter(|event| EVENTS.contains(&event.code.as_str())).collect();
-    if !events.is_empty() {
-        return Some(HealthProblem::Event(events.iter().filter_map(|event| event.not_before).min()));
+/// Deletes the claim of an instance with problems: by force if a status check has failed, and otherwise with a drain.
+async fn replace(
+    deps: &Interruptions,
+    claim: &NodeClaim,
+    problems: &[HealthProblem],
+    limit: &RepairLimit,
+) -> Result<(), WriteError> {
+    if let Some(check) = failed_check(problems) {
+        let Some(message) = limit.blocked(claim) else {
+            mark::publish_unhealthy(deps, claim, &format!("EC2 status check {check} failed, replacing the node"));
+            return mark::mark_and_delete(deps, claim, check, None, Urgency::Force).await;
+        };
+        tracing::warn!(node_claim = claim.metadata.name, message, "impaired instance not replaced by force");
+        deps.events.publish(Note::warning(object(claim), reason::NODE_REPAIR_BLOCKED, message));
     }
+    // The limit does not apply to events: EC2 stops the instance in any case.
+    let event = problems.iter().find_map(|problem| match problem {
+        HealthProblem::Event(starts) => Some(*starts),
+        HealthProblem::Impaired(_) => None,
+    });
+    let Some(starts) = event else { return Ok(()) };
+    mark::publish_notice(deps, claim, NoticeKind::ScheduledChange);
+    mark::mark_and_delete(deps, claim, "event_status", starts, Urgency::Drain).await
+}
+
+/// The first status check that has failed for long enough.
+fn failed_check(problems: &[HealthProblem]) -> Option<&'static str> {
+    problems.iter().find_map(|problem| match problem {
+        HealthProblem::Impaired(check) => Some(*check),
+        HealthProblem::Event(_) => None,
+    })
+}
+
+/// All problems of an instance. One does not hide another: a drain that waits for an event cannot end on a broken
+/// instance.
+fn health_problems(status: &InstanceStatus, first_seen: &mut FirstSeen, now: Timestamp) -> Vec<HealthProblem> {
     let checks = [("instance_status", status.instance), ("system_status", status.system)];
     let failing: Vec<_> = checks.into_iter().filter(|(_, check)| *check != StatusCheck::Ok).collect();
-    if failing.is_empty() {
+    let first_failure = if failing.is_empty() {
         first_seen.remove(&status.instance_id);
-        return None;
-    }
-    let first_failure = *first_seen.entry(status.instance_id.clone()).or_insert(now);
+        now
+    } else {
+        *first_seen.entry(status.instance_id.clone()).or_insert(now)
+    };
     let failed_long_enough = |check: StatusCheck| match check {
         StatusCheck::Impaired { since: Some(since) } => now.since(since) >= IMPAIRED_FOR,
         StatusCheck::Impaired { since: None } => now.since(first_failure) >= IMPAIRED_FOR,
         StatusCheck::Ok => false,
     };
-    failing.into_iter().find(|(_, check)| failed_long_enough(*check)).map(|(name, _)| HealthProblem::Impaired(name))
+    let impaired = failing.into_iter().filter(|(_, check)| failed_long_enough(*check));
+    let mut problems: Vec<HealthProblem> = impaired.map(|(name, _)| HealthProblem::Impaired(name)).collect();
+    let events: Vec<_> = status.events.iter().filter(|event| EVENTS.contains(&event.code.as_str())).collect();
+    if !events.is_empty() {
+        problems.push(HealthProblem::Event(events.iter().filter_map(|event| event.not_before).min()));
+    }
+    problems
 }
 
 #[cfg(test)]
@@ -142,23 +181,49 @@ mod tests {
     #[test]
     fn status_check_must_fail_for_two_minutes() {
         let mut seen = FirstSeen::new();
-        let mut at = |status: &InstanceStatus, now: i64| health_problem(status, &mut seen, Timestamp(now));
-        let impaired = Some(HealthProblem::Impaired("system_status"));
-        assert_eq!(at(&status(Some(Some(1_000)), ""), 120_999), None);
+        let mut at = |status: &InstanceStatus, now: i64| health_problems(status, &mut seen, Timestamp(now));
+        let impaired = [HealthProblem::Impaired("system_status")];
+        assert_eq!(at(&status(Some(Some(1_000)), ""), 120_999), []);
         assert_eq!(at(&status(Some(Some(1_000)), ""), 121_000), impaired);
-        assert_eq!(at(&status(None, ""), 122_000), None, "it is well again");
-        assert_eq!(at(&status(Some(None), ""), 200_000), None, "counted from when it was seen");
+        assert_eq!(at(&status(None, ""), 122_000), [], "it is well again");
+        assert_eq!(at(&status(Some(None), ""), 200_000), [], "counted from when it was seen");
         assert_eq!(at(&status(Some(None), ""), 320_000), impaired);
     }
 
     #[test]
     fn events_that_stop_the_instance_count_at_once() {
         let mut seen = FirstSeen::new();
-        let mut of = |event: &str| health_problem(&status(None, event), &mut seen, Timestamp(0));
-        assert_eq!(of("instance-retirement"), Some(HealthProblem::Event(None)));
-        assert_eq!(of("something-else"), None);
+        let mut of = |event: &str| health_problems(&status(None, event), &mut seen, Timestamp(0));
+        assert_eq!(of("instance-retirement"), [HealthProblem::Event(None)]);
+        assert_eq!(of("something-else"), []);
         let several = [("instance-stop", Some(9)), ("instance-reboot", Some(7)), ("something-else", Some(5))];
-        let problem = health_problem(&status_with(None, &several), &mut FirstSeen::new(), Timestamp(0));
-        assert_eq!(problem, Some(HealthProblem::Event(Some(Timestamp(7)))), "the first that stops the instance");
+        let problems = health_problems(&status_with(None, &several), &mut FirstSeen::new(), Timestamp(0));
+        assert_eq!(problems, [HealthProblem::Event(Some(Timestamp(7)))], "the first that stops the instance");
+    }
+
+    #[test]
+    fn a_failed_check_counts_beside_an_event() {
+        let mut seen = FirstSeen::new();
+        let mut at = |now: i64| health_problems(&status(Some(None), "instance-stop"), &mut seen, Timestamp(now));
+        let event = HealthProblem::Event(None);
+        assert_eq!(at(0), [event], "the check may recover");
+        let problems = at(120_000);
+        assert_eq!(problems, [HealthProblem::Impaired("system_status"), event]);
+        assert_eq!(failed_check(&problems), Some("system_status"));
+        assert_eq!(failed_check(&[event]), None);
+    }
+
+    #[test]
+    fn a_problem_is_counted_once_until_it_is_over() {
+        let mut episodes = Episodes::default();
+        let mut poll = |problems: &[(&str, &'static str)]| {
+            episodes.replace(problems.iter().map(|(id, category)| ((*id).to_owned(), *category)).collect())
+        };
+        assert_eq!(poll(&[("i-1", "EventStatus")]), ["EventStatus"]);
+        assert!(poll(&[("i-1", "EventStatus")]).is_empty(), "the same episode");
+        let both = [("i-1", "EventStatus"), ("i-1", "SystemStatus"), ("i-2", "EventStatus")];
+        assert_eq!(poll(&both), ["SystemStatus", "EventStatus"], "another category, and another instance");
+        assert!(poll(&[]).is_empty());
+        assert_eq!(poll(&[("i-1", "EventStatus")]), ["EventStatus"], "another episode");
     }
 }

@@ -4,11 +4,12 @@ use super::Interruption;
 use super::drain_delay::interruption;
 use super::messages::NoticeKind;
 use crate::clock::Timestamped;
-use crate::events::{Note, object, reason};
+use crate::events::{Note, Severity, object, reason};
 use crate::interruption::Interruptions;
 use crate::io::{ObjectPart, WriteError};
 use crate::pods;
 use crate::state::insufficient_capacity::Key;
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON};
@@ -16,6 +17,7 @@ use plimsoll_api::condition::{Moment, Status};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::{annotation, label};
 use plimsoll_model::time::Timestamp;
+use std::sync::Arc;
 
 /// Urgency of the drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,27 +32,47 @@ fn event_reason(kind: NoticeKind) -> &'static str {
     match kind {
         NoticeKind::SpotInterrupted => "SpotInterrupted",
         NoticeKind::RebalanceRecommendation => "SpotRebalanceRecommendation",
-        NoticeKind::ScheduledChange => "InstanceUnhealthy",
+        NoticeKind::ScheduledChange => reason::INSTANCE_UNHEALTHY,
         NoticeKind::InstanceStopped => "InstanceStopping",
         NoticeKind::InstanceTerminated => "InstanceTerminating",
         NoticeKind::CapacityReservationInterrupted => "CapacityReservationInstanceInterrupted",
     }
 }
 
+/// A recommendation asks for nothing. All other notices cost the node.
+fn severity(kind: NoticeKind) -> Severity {
+    match kind {
+        NoticeKind::RebalanceRecommendation => Severity::Normal,
+        _ => Severity::Warning,
+    }
+}
+
 /// Publishes the notice as Events on the claim and its Node.
 pub(super) fn publish_notice(deps: &Interruptions, claim: &NodeClaim, kind: NoticeKind) {
     let message = format!("notice from EC2 for the instance: {}", kind.as_str());
-    let nodes = deps.stores.nodes_of(claim);
-    for target in nodes.iter().map(|node| object(&**node)).chain([object(claim)]) {
-        let reason = event_reason(kind);
-        let note = match kind {
-            NoticeKind::SpotInterrupted | NoticeKind::CapacityReservationInterrupted => {
-                Note::warning(target, reason, message.as_str())
-            }
-            _ => Note::normal(target, reason, message.as_str()),
-        };
+    publish(deps, claim, (severity(kind), event_reason(kind)), &message);
+}
+
+/// Publishes on the claim and its Node that the instance is unhealthy.
+pub(super) fn publish_unhealthy(deps: &Interruptions, claim: &NodeClaim, message: &str) {
+    publish(deps, claim, (Severity::Warning, reason::INSTANCE_UNHEALTHY), message);
+}
+
+fn publish(deps: &Interruptions, claim: &NodeClaim, kind: (Severity, &'static str), message: &str) {
+    for note in notes(claim, &deps.stores.nodes_of(claim), kind, message) {
         deps.events.publish(note);
     }
+}
+
+/// One Event for each Node of the claim, and one for the claim.
+fn notes(
+    claim: &NodeClaim,
+    nodes: &[Arc<Node>],
+    (severity, reason): (Severity, &'static str),
+    message: &str,
+) -> Vec<Note> {
+    let targets = nodes.iter().map(|node| object(&**node)).chain([object(claim)]);
+    targets.map(|target| Note { severity, ..Note::normal(target, reason, message) }).collect()
 }
 
 /// Records that the offering of an interrupted Spot instance lacks capacity, or that the owner of a capacity reservation
@@ -109,7 +131,7 @@ pub(super) async fn mark_and_delete(
     deps.ledger.with(|ledger| ledger.deleting(&name));
     tracing::info!(node_claim = name, kind, "deleting NodeClaim on interruption");
     let message = format!("terminating node on interruption: {kind}");
-    deps.events.publish(Note::warning(object(claim), reason::TERMINATING_ON_INTERRUPTION, message));
+    publish(deps, claim, (Severity::Warning, reason::TERMINATING_ON_INTERRUPTION), &message);
     let why = |claim: &mut NodeClaim| {
         let moment = Moment::of(&claim.metadata, now);
         let conditions = &mut claim.status.get_or_insert_default().conditions;
@@ -151,4 +173,39 @@ async fn force_drain(deps: &Interruptions, claim: &NodeClaim) -> Result<(), Writ
         }
     };
     deps.writes.update(claim, ObjectPart::Main, mark).await.map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_a_recommendation_is_no_warning() {
+        let warnings = [
+            NoticeKind::SpotInterrupted,
+            NoticeKind::ScheduledChange,
+            NoticeKind::InstanceStopped,
+            NoticeKind::InstanceTerminated,
+            NoticeKind::CapacityReservationInterrupted,
+        ];
+        assert!(warnings.into_iter().all(|kind| severity(kind) == Severity::Warning));
+        assert_eq!(severity(NoticeKind::RebalanceRecommendation), Severity::Normal);
+    }
+
+    #[test]
+    fn events_are_about_the_claim_and_its_node() {
+        let claim: NodeClaim = serde_json::from_value(json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "claim"},
+            "spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+                "requirements": []},
+        }))
+        .unwrap();
+        let node: Node = serde_json::from_value(json!({"metadata": {"name": "node"}})).unwrap();
+        let kind = (Severity::Warning, reason::TERMINATING_ON_INTERRUPTION);
+        let published = notes(&claim, &[Arc::new(node)], kind, "why");
+        let about: Vec<_> = published.iter().filter_map(|note| note.object.kind.as_deref()).collect();
+        assert_eq!(about, ["Node", "NodeClaim"]);
+        assert!(published.iter().all(|note| (note.severity, note.reason) == kind && note.message == "why"));
+    }
 }

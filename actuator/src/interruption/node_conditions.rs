@@ -6,6 +6,7 @@ use super::repair_limit::RepairLimit;
 use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
 use crate::interruption::Interruptions;
+use crate::metrics::view::pool_of;
 use crate::stores::WatchedKind;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::ResourceExt;
@@ -117,12 +118,14 @@ async fn repair(
     let targets = || [object(node), object(claim)];
     if let Some(message) = limit.blocked(claim) {
         tracing::warn!(node = node.name_any(), message, "broken node not replaced");
-        for target in targets() {
+        let pool = deps.stores.pools.get(pool_of(claim.metadata.labels.as_ref()));
+        for target in targets().into_iter().chain(pool.as_deref().map(object)) {
             deps.events.publish(Note::warning(target, reason::NODE_REPAIR_BLOCKED, message.clone()).with_long_window());
         }
         return Some(BLOCKED_RETRY);
     }
-    if claim.metadata.deletion_timestamp.is_none() {
+    let is_first = claim.metadata.deletion_timestamp.is_none();
+    if is_first {
         let message =
             format!("condition {} has been {} for too long, replacing the node", fault.condition, fault.status);
         for target in targets() {
@@ -130,7 +133,12 @@ async fn repair(
         }
     }
     match mark::mark_and_delete(deps, claim, KIND, None, Urgency::Force).await {
-        Ok(()) => None,
+        Ok(()) => {
+            if is_first {
+                deps.metrics.claims.unhealthy_disrupted(claim, &fault.condition);
+            }
+            None
+        }
         Err(error) => {
             tracing::warn!(node = node.name_any(), %error, "broken node not replaced");
             Some(FAILED_RETRY)

@@ -1,6 +1,6 @@
 //! Client-side rate limits: one token bucket per API action, like EC2's own limits. Launches never wait for reads, and
 //! EC2 need not throttle. Nominations and bindings of pods have buckets too, since kube-scheduler does
-//! without them.
+//! without them, and so have Events, since nothing depends on them.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -27,6 +27,8 @@ pub enum Action {
     Nominate,
     /// Binds a pod to its node in Kubernetes.
     Bind,
+    /// Publishes the node of a pod as an Event.
+    NominatedEvent,
 }
 
 impl Action {
@@ -40,7 +42,16 @@ impl Action {
             Self::RunInstances => (5, 2),
             Self::DescribeInstances => (50, 20),
             Self::Nominate | Self::Bind => (200, 100),
+            // Karpenter's. In a burst of pods, some get no Event.
+            Self::NominatedEvent => (10, 5),
         }
+    }
+
+    /// How long one token takes to be refilled, and how long all tokens of the bucket take.
+    fn refill(self) -> (Duration, Duration) {
+        let (burst, per_second) = self.limits();
+        let interval = Duration::from_secs(1) / per_second;
+        (interval, interval.saturating_mul(burst))
     }
 }
 
@@ -57,16 +68,28 @@ impl RateLimiter {
         tokio::time::sleep_until(self.reserve(action, Instant::now())).await;
     }
 
+    /// Takes a token if the bucket has one.
+    #[must_use]
+    pub fn try_take(&self, action: Action) -> bool {
+        let (now, (interval, all)) = (Instant::now(), action.refill());
+        let mut full_at = self.full_at.lock();
+        let slot = full_at.entry(action).or_insert(now);
+        let next = (*slot).max(now) + interval;
+        let is_available = next <= now + all;
+        if is_available {
+            *slot = next;
+        }
+        is_available
+    }
+
     /// Reserves the next token and returns when it is available.
     fn reserve(&self, action: Action, now: Instant) -> Instant {
-        let (burst, per_second) = action.limits();
-        let interval = Duration::from_secs(1) / per_second;
+        let (interval, all) = action.refill();
         let mut full_at = self.full_at.lock();
         let slot = full_at.entry(action).or_insert(now);
         *slot = (*slot).max(now) + interval;
-        // The bucket holds `burst` tokens, which cost no wait.
-        let free = interval.saturating_mul(burst);
-        slot.checked_sub(free).map_or(now, |at| at.max(now))
+        // The tokens of a full bucket cost no wait.
+        slot.checked_sub(all).map_or(now, |at| at.max(now))
     }
 }
 

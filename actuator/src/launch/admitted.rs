@@ -52,6 +52,15 @@ impl Admitted {
         labels
     }
 
+    /// Whether the launch has fewer values than `minValues` of the pool asks for, as the policy BestEffort allows.
+    pub(super) fn is_min_values_relaxed(&self) -> bool {
+        let wanted = self.pool.spec.template.spec.requirements.iter();
+        wanted.filter_map(|one| Some((label::normalized(&one.key), one.min_values?))).any(|(key, wanted)| {
+            let kept = self.launch.requirements.iter().filter(|one| label::normalized(&one.key) == key);
+            kept.filter_map(|one| one.min_values).max().is_some_and(|kept| i64::from(kept) < wanted)
+        })
+    }
+
     /// The tenancy of the instances.
     pub(super) fn tenancy(&self) -> &'static str {
         build::tenancy(self.requirements.find(label::INSTANCE_TENANCY)).unwrap_or("default")

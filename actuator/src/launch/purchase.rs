@@ -88,7 +88,8 @@ impl Purchase {
             overrides,
             capacity_type,
             prioritized: launch.prioritized,
-            context: class.spec.context.clone(),
+            // As in Karpenter.
+            context: class.spec.context.clone().filter(|_| !admitted.is_min_values_relaxed()),
             tags: launch_template::tags(settings, class, launch.node_pool.as_str()),
         })
     }

@@ -5,7 +5,7 @@ use super::record;
 use super::write::{self, LaunchedInstance};
 use crate::clock::Timestamped;
 use crate::durable;
-use crate::events::{Note, object};
+use crate::events::{Note, object, reason};
 use crate::io::{TerminateResult, UpdateResult, WriteError};
 use crate::launch::launcher::Launcher;
 use crate::launch_template::EFA;
@@ -225,7 +225,10 @@ pub async fn fail(
         }
         tracing::warn!(cycle_id, claim = name, cause, message = message(failure), "launch failed");
         if claim.metadata.uid.is_some() {
-            let reason = if reason == OutcomeReason::NoCapacity { "InsufficientCapacityError" } else { "LaunchFailed" };
+            let reason = match reason {
+                OutcomeReason::NoCapacity => reason::INSUFFICIENT_CAPACITY,
+                _ => reason::LAUNCH_FAILED,
+            };
             deps.events.publish(Note::warning(object(&claim), reason, message(failure)));
         }
         let now = deps.clock.timestamp();

@@ -224,6 +224,7 @@ impl Term {
                 clock,
             },
             node_classes: NodeClasses {
+                events: events.clone(),
                 metrics: metrics.clone(),
                 stores: stores.clone(),
                 writes: writes.clone(),

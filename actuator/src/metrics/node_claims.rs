@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use plimsoll_api::condition::{self, node_claim::DISRUPTION_REASON, node_claim::LAUNCHED};
 use plimsoll_api::node_pool::ConsolidationPolicy;
 use plimsoll_api::{NodeClaim, NodePool};
-use plimsoll_model::names::label;
+use plimsoll_model::names::{annotation, label};
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_runtime::metrics::{Metrics, MetricsError};
 use prometheus::{HistogramVec, IntCounterVec};
@@ -16,6 +16,7 @@ pub struct ClaimMetrics {
     created: IntCounterVec,
     terminated: IntCounterVec,
     disrupted: IntCounterVec,
+    unhealthy_disrupted: IntCounterVec,
     pods_disrupted: IntCounterVec,
     terminations: HistogramVec,
     instance_terminations: HistogramVec,
@@ -45,6 +46,11 @@ impl ClaimMetrics {
                 &["nodepool", "capacity_type", "zone"],
             )?,
             disrupted: karpenter.counters("nodeclaims_disrupted_total", "NodeClaims deleted, by reason.", &DISRUPTION)?,
+            unhealthy_disrupted: karpenter.counters(
+                "nodeclaims_unhealthy_disrupted_total",
+                "NodeClaims deleted because a condition of their Node was bad for too long.",
+                &["condition", "nodepool", "capacity_type", "image_id"],
+            )?,
             pods_disrupted: karpenter.counters(
                 "pods_disruption_initiated_total",
                 "Pods that had to be rescheduled because of a disruption.",
@@ -75,7 +81,10 @@ impl ClaimMetrics {
     pub fn created(&self, claim: &NodeClaim, replaces: Option<DisruptionReason>) {
         let pool = pool_of(claim.metadata.labels.as_ref());
         let reason = replaces.map_or("provisioned", disruption_name);
-        self.created.with_label_values(&[reason, pool, "false"]).inc();
+        let annotations = claim.metadata.annotations.as_ref();
+        let relaxed =
+            annotations.and_then(|all| all.get(annotation::MIN_VALUES_RELAXED)).map_or("false", String::as_str);
+        self.created.with_label_values(&[reason, pool, relaxed]).inc();
     }
 
     /// Records how long the instance of a claim took to register as a Node at `now`.
@@ -99,6 +108,15 @@ impl ClaimMetrics {
         let values = [reason, pool_of(labels), label_of(labels, label::CAPACITY_TYPE), policy, mode];
         self.disrupted.with_label_values(&values).inc();
         self.pods_disrupted.with_label_values(&values).inc_by(pods as u64);
+    }
+
+    /// Counts a claim that is deleted because of a `condition` of its Node.
+    pub fn unhealthy_disrupted(&self, claim: &NodeClaim, condition: &str) {
+        let labels = claim.metadata.labels.as_ref();
+        let image = claim.status.as_ref().and_then(|status| status.image_id.as_deref()).unwrap_or_default();
+        let condition = snake_case(condition);
+        let values = [&*condition, pool_of(labels), label_of(labels, label::CAPACITY_TYPE), image];
+        self.unhealthy_disrupted.with_label_values(&values).inc();
     }
 
     /// Counts a claim that is gone at `now`.
@@ -133,6 +151,18 @@ pub(crate) fn disruption_reason(claim: &NodeClaim) -> &'static str {
     let found = claim.true_condition(DISRUPTION_REASON);
     let known = |reason: &DisruptionReason| found.is_some_and(|condition| condition.reason == reason.as_str());
     DisruptionReason::ALL.into_iter().find(known).map_or("", disruption_name)
+}
+
+/// Karpenter's spelling of a condition in metrics: `StorageReady` is `storage_ready`.
+fn snake_case(condition: &str) -> String {
+    let mut name = String::new();
+    for letter in condition.chars() {
+        if letter.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_lowercase());
+    }
+    name
 }
 
 fn consolidation_policy(pool: &NodePool) -> &'static str {

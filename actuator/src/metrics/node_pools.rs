@@ -1,6 +1,7 @@
 //! Metrics of NodePools: limits, usage, cost and budgets.
 
 use super::view::{ClusterView, pool_of, resource_type, units};
+use crate::nodes::is_ready;
 use crate::state::capacity::capacity;
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::budget::DisruptionReason;
@@ -34,7 +35,7 @@ struct PoolSums {
     cost: MicroUsdPerHour,
     unpriced: u32,
     in_service: u32,
-    leaving: u32,
+    disrupted: u32,
 }
 
 impl PoolMetrics {
@@ -56,7 +57,7 @@ impl PoolMetrics {
             )?,
             consuming: karpenter.scraped(
                 "nodepools_nodes_consuming_budgets",
-                "Nodes of a NodePool that are being disrupted.",
+                "Nodes of a NodePool that are being disrupted or are not ready.",
                 &of_reason,
             )?,
             unpriced: metrics.scraped(
@@ -85,7 +86,7 @@ impl PoolMetrics {
                 let labels = labels.with("reason", text);
                 let allowed = pool.spec.allowed_disruptions(reason, view.now, of_pool.in_service);
                 samples.put(&self.allowed, &labels, f64::from(i32::try_from(allowed).unwrap_or(i32::MAX)));
-                samples.put(&self.consuming, &labels, f64::from(of_pool.leaving));
+                samples.put(&self.consuming, &labels, f64::from(of_pool.disrupted));
             }
         }
     }
@@ -125,15 +126,20 @@ fn sums(view: &ClusterView) -> BTreeMap<String, PoolSums> {
         // Budgets leave out nodes whose instance is being terminated.
         let terminating = claim.is_instance_terminating();
         let removing = deleting || annotations.is_some_and(|all| all.contains_key(annotation::REMOVAL));
-        sum.in_service += u32::from(!terminating && claim.is_initialized());
-        sum.leaving += u32::from(!terminating && removing);
-        let Some(id) = claim.provider_id() else { continue };
+        let in_service = !terminating && claim.is_initialized();
+        let node = claim.provider_id().and_then(|id| nodes.get(id).copied());
+        let not_ready = in_service && node.is_some_and(|node| !is_ready(node));
+        sum.in_service += u32::from(in_service);
+        sum.disrupted += u32::from(!terminating && (removing || not_ready));
+        if claim.provider_id().is_none() {
+            continue;
+        }
         match price(view, claim) {
             Some(price) => sum.cost = sum.cost + price,
             None => sum.unpriced += 1,
         }
         if !deleting {
-            sum.usage.add(&capacity(claim, nodes.get(id).copied()));
+            sum.usage.add(&capacity(claim, node));
         }
     }
     sums

@@ -4,6 +4,7 @@ use super::status::{self, LookUpCache};
 use super::{finalize, hash, profile};
 use crate::cluster_facts::Current;
 use crate::controller_loop::{self, Candidate, Requeue};
+use crate::events::Recorder;
 use crate::fencing::Fence;
 use crate::io::{CloudCalls, CloudReads, ObjectPart, WriteError, Writes};
 use crate::launch_template::LaunchTemplates;
@@ -54,6 +55,8 @@ pub struct NodeClasses {
     pub current: Current,
     /// Settings of the installation.
     pub settings: Arc<Settings>,
+    /// Events on objects.
+    pub events: Recorder,
     /// Metrics.
     pub metrics: ActuatorMetrics,
     /// Fence of the term.
@@ -96,6 +99,7 @@ fn candidate(deps: &NodeClasses, class: Arc<EC2NodeClass>) -> Candidate<Arc<EC2N
     let mut hasher = ContentHasher::new("node class");
     hasher.text(metadata.uid.as_deref().unwrap_or_default());
     hasher.part(&metadata.generation.unwrap_or(0).to_le_bytes());
+    hash::user_annotations(&class, &mut hasher);
     if metadata.deletion_timestamp.is_some() {
         hasher.part(&(finalize::claims_of(deps, &class).len() as u64).to_le_bytes());
     }

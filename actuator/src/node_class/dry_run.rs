@@ -108,6 +108,8 @@ fn period(verdict: &Verdict) -> Duration {
 /// Subnets are a set here: their order in the status follows the number of free addresses.
 fn key(class: &EC2NodeClass, status: &EC2NodeClassStatus) -> String {
     let mut hasher = ContentHasher::new("dry run");
+    // A user who changes an annotation wants EC2 to be asked again.
+    super::hash::user_annotations(class, &mut hasher);
     // Cannot fail: plain structs.
     hasher.part(&serde_json::to_vec(&class.spec).unwrap_or_default());
     let subnets: BTreeSet<&str> = status.subnets.iter().map(|subnet| subnet.id.as_str()).collect();

@@ -5,7 +5,19 @@ use crate::node_class::controller::NodeClasses;
 use kube::ResourceExt;
 use plimsoll_api::condition::node_claim::DRIFTED;
 use plimsoll_api::{EC2NodeClass, NodeClaim, condition, hash};
+use plimsoll_model::identity::ContentHasher;
 use plimsoll_model::names::{EC2_NODE_CLASS_FINALIZER, annotation};
+
+/// Hashes the annotations of a class other than those that [`mark`] writes.
+pub(super) fn user_annotations(class: &EC2NodeClass, hasher: &mut ContentHasher) {
+    let is_ours = |key: &str| [annotation::EC2_NODE_CLASS_HASH, annotation::EC2_NODE_CLASS_HASH_VERSION].contains(&key);
+    for (key, value) in class.annotations().iter().filter(|(key, _)| !is_ours(key)) {
+        hasher.text(key);
+        hasher.text(value);
+    }
+    // Ends the list: what follows must not be taken for an annotation.
+    hasher.text("");
+}
 
 /// Writes the class's annotations and finalizer. Returns the class as written; `None` if it is gone.
 pub(super) async fn mark(deps: &NodeClasses, class: &EC2NodeClass) -> Result<Option<EC2NodeClass>, WriteError> {

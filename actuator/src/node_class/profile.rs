@@ -2,7 +2,8 @@
 
 use crate::io::WriteError;
 use crate::node_class::controller::NodeClasses;
-use crate::ports::{CloudError, Tags};
+use crate::ports::{CloudError, InstanceProfile, Tags};
+use crate::settings::Settings;
 use plimsoll_api::{EC2NodeClass, hash};
 use plimsoll_model::names::{label, tag};
 use std::collections::BTreeSet;
@@ -62,13 +63,56 @@ fn tags(deps: &NodeClasses, class: &EC2NodeClass) -> Tags {
     tags
 }
 
+/// Name of the profile that Karpenter made for a class before version 1.7; `None` if IAM allows no such name.
+fn legacy_name(settings: &Settings, class_name: &str) -> Option<String> {
+    let suffix = hash::instance_profile_suffix(&[&settings.region, class_name]);
+    let name = format!("{}_{suffix}", settings.cluster_name);
+    (name.len() <= NAME_MAX).then_some(name)
+}
+
+/// Whether a profile has the tags of this cluster and of the class. The right to delete it depends on them too.
+fn is_of_class(settings: &Settings, class_name: &str, profile: &InstanceProfile) -> bool {
+    let cluster = format!("{}{}", tag::CLUSTER_PREFIX, settings.cluster_name);
+    let expected =
+        [(cluster.as_str(), "owned"), (tag::EC2_NODE_CLASS, class_name), (label::REGION, settings.region.as_str())];
+    expected.into_iter().all(|(key, value)| profile.tags.get(key).is_some_and(|it| it == value))
+}
+
+/// The profile that Karpenter made for a class before version 1.7. It is outside of the path of this cluster's
+/// profiles, so that garbage collection does not find it.
+async fn legacy(deps: &NodeClasses, class: &EC2NodeClass) -> Result<Option<String>, CloudError> {
+    let class_name = class.metadata.name.as_deref().unwrap_or_default();
+    let Some(name) = legacy_name(&deps.settings, class_name) else { return Ok(None) };
+    let is_users_choice = |other: &EC2NodeClass| other.spec.instance_profile.as_ref() == Some(&name);
+    if deps.stores.classes.state().iter().any(|other| is_users_choice(other)) {
+        return Ok(None);
+    }
+    match deps.cloud_reads.profile(&name).await {
+        Ok(profile) => Ok(is_of_class(&deps.settings, class_name, &profile).then_some(name)),
+        Err(CloudError::NotFound { .. }) => Ok(None),
+        // A narrower policy must not block the deletion of classes.
+        Err(CloudError::Denied { message }) => {
+            tracing::warn!(node_class = class_name, message, "no right to look for the profile of an older Karpenter");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Names of all profiles created for a class.
+async fn created_for(deps: &NodeClasses, class: &EC2NodeClass) -> Result<Vec<String>, CloudError> {
+    let listed = deps.cloud_reads.profiles(&path(deps, class)).await?;
+    let names = listed.into_iter().map(|profile| profile.name);
+    Ok(names.chain(legacy(deps, class).await?).collect())
+}
+
 /// Deletes the profiles created for a class.
 pub(super) async fn delete_all(deps: &NodeClasses, class: &EC2NodeClass) -> Result<(), WriteError> {
     if class.metadata.uid.as_deref().unwrap_or_default().is_empty() {
         return Ok(());
     }
-    let listed = match deps.cloud_reads.profiles(&path(deps, class)).await {
-        Ok(listed) => listed,
+    let names = match created_for(deps, class).await {
+        Ok(names) => names,
         // A VPC without a way to IAM must still be able to delete its classes. If the class had a role before, garbage
         // collection deletes the profile of that role once IAM answers.
         Err(error) if class.spec.instance_profile.is_some() => {
@@ -77,7 +121,6 @@ pub(super) async fn delete_all(deps: &NodeClasses, class: &EC2NodeClass) -> Resu
         }
         Err(error) => return Err(error.into()),
     };
-    let names: Vec<String> = listed.into_iter().map(|profile| profile.name).collect();
     delete(deps, &names).await
 }
 
@@ -98,11 +141,35 @@ pub(super) async fn delete(deps: &NodeClasses, names: &[String]) -> Result<(), W
 
 #[cfg(test)]
 mod tests {
-    use super::role_name;
+    use super::*;
 
     #[test]
     fn role_name_omits_the_path() {
         assert_eq!(role_name("node"), "node");
         assert_eq!(role_name("arn:aws:iam::1:role/team/node"), "node");
+    }
+
+    #[test]
+    fn only_this_clusters_profile_of_an_older_karpenter_is_of_the_class() {
+        let settings =
+            Settings { cluster_name: "demo".to_owned(), region: "us-east-1".to_owned(), ..Settings::default() };
+        assert_eq!(legacy_name(&settings, "default").as_deref(), Some("demo_15843455441266977890"));
+        let long = Settings { cluster_name: "x".repeat(120), ..settings.clone() };
+        assert_eq!(legacy_name(&long, "default"), None);
+        let tagged = |cluster: &str, class_name: &str| InstanceProfile {
+            name: "demo_15843455441266977890".to_owned(),
+            path: "/".to_owned(),
+            role: None,
+            tags: [
+                (format!("kubernetes.io/cluster/{cluster}"), "owned".to_owned()),
+                ("karpenter.k8s.aws/ec2nodeclass".to_owned(), class_name.to_owned()),
+                ("topology.kubernetes.io/region".to_owned(), "us-east-1".to_owned()),
+            ]
+            .into(),
+        };
+        let is_ours = |profile: &InstanceProfile| is_of_class(&settings, "default", profile);
+        assert!(is_ours(&tagged("demo", "default")));
+        assert!(!is_ours(&tagged("other", "default")) && !is_ours(&tagged("demo", "other")));
+        assert!(!is_ours(&InstanceProfile { tags: Tags::new(), ..tagged("demo", "default") }));
     }
 }

@@ -1,10 +1,11 @@
-//! Conditions of NodeClaims: drift, the time of the last pod event, and consolidatability (spec: core sections 6.3 and
-//! 6.4).
+//! Conditions of NodeClaims: drift, the time of the last pod event, consolidatability, and consistency with the Node
+//! (spec: core sections 6.3 and 6.4).
 
 use crate::controller_loop::{self, Candidate, Requeue};
+use crate::events::{Note, object, reason};
 use crate::io::{ObjectPart, WriteError};
-use crate::node_pool_status::NodePoolStatus;
 use crate::node_pool_status::drift::{CAPACITY_RESERVATION_DRIFT, Drift, ProviderFacts, drift};
+use crate::node_pool_status::{NodePoolStatus, consistency};
 use crate::pods;
 use crate::ports::InstanceFilter;
 use crate::state::instances::InstanceFacts;
@@ -26,9 +27,9 @@ use tokio_util::sync::CancellationToken;
 /// Minimum interval between writes of the last pod event, since pods come in bursts.
 const POD_EVENT_EVERY: SignedDuration = SignedDuration::from_secs(10);
 
-/// Interval of drift checks without a change of claim, pool or node class: facts of EC2 come without one. As in
-/// Karpenter.
-const DRIFT_CHECKED_EVERY: SignedDuration = SignedDuration::from_mins(5);
+/// Interval of checks without a change of claim, pool or node class: facts of EC2 and of the Node come without one. As
+/// in Karpenter, which compares with the Node half as often.
+const CHECKED_EVERY: SignedDuration = SignedDuration::from_mins(5);
 
 /// Reasons of drift that need no facts of EC2.
 const STATIC_REASONS: [&str; 3] = ["NodePoolDrifted", "RequirementsDrifted", "NodeClassDrift"];
@@ -148,6 +149,8 @@ async fn reconcile(
         facts.instance = read_instance(&deps, claim).await;
         drifted = judge(&facts);
     }
+    let node = deps.stores.nodes_of(claim).into_iter().next().filter(|_| claim.is_initialized());
+    let consistent = node.as_deref().map(|node| consistency::check(claim, node));
     let show = |claim: &mut NodeClaim| {
         let moment = Moment::of(&claim.metadata, now);
         let status = claim.status.get_or_insert_default();
@@ -164,8 +167,15 @@ async fn reconcile(
             Ok(()) => CONDITIONS.set_true(conditions, moment, CONSOLIDATABLE),
             Err(_) => clear(conditions, moment, CONSOLIDATABLE),
         };
+        if let Some(result) = &consistent {
+            consistency::show(conditions, moment, result);
+        }
     };
     deps.writes.update(claim, ObjectPart::Status, show).await?;
+    if let Some(Err(message)) = &consistent {
+        let note = Note::warning(object(claim), reason::FAILED_CONSISTENCY_CHECK, message.as_str());
+        deps.events.publish(note.with_cause("capacity").with_long_window());
+    }
     if !changed || event.is_some() {
         pod_hashes.lock().insert(key, subject.pods);
     }
@@ -173,7 +183,7 @@ async fn reconcile(
     let conditions = status.map(|status| status.conditions.clone()).unwrap_or_default();
     let idle = consolidatable(&conditions, last, pool, now).err().flatten();
     let pending = next_event.filter(|_| changed);
-    let check = pool.and_then(|_| now.checked_add(DRIFT_CHECKED_EVERY).ok());
+    let check = now.checked_add(CHECKED_EVERY).ok().filter(|_| pool.is_some() || node.is_some());
     let at = [idle, pending, check].into_iter().flatten().min();
     Ok(at.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO)))
 }

@@ -3,7 +3,7 @@
 use crate::clock::Timestamped;
 use crate::controller_loop::{self, Candidate, Requeue};
 use crate::io::{ObjectPart, WriteError};
-use crate::node_pool_status::NodePoolStatus;
+use crate::node_pool_status::{NodePoolStatus, hash};
 use crate::rollout::{self, Halt};
 use crate::state::capacity::capacity;
 use crate::state::registrations as health;
@@ -12,8 +12,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 use plimsoll_api::condition::node_pool::{CONDITIONS, NODE_CLASS_READY, VALIDATION_SUCCEEDED};
 use plimsoll_api::condition::{self, Moment, Status};
-use plimsoll_api::{EC2NodeClass, NodePool, ResourceList, Validate, hash};
-use plimsoll_model::names::{NODES_RESOURCE, annotation, label};
+use plimsoll_api::{EC2NodeClass, NodePool, ResourceList, Validate};
+use plimsoll_model::names::{NODES_RESOURCE, label};
 use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::Resources;
 use plimsoll_snapshot::rollout::{Rollout, Stage};
@@ -95,13 +95,7 @@ fn has_by_pool(deps: &NodePoolStatus) -> BTreeMap<String, Resources> {
 }
 
 async fn reconcile(deps: NodePoolStatus, subject: PoolWithClass) -> Result<Requeue, WriteError> {
-    let stamp = |pool: &mut NodePool| {
-        let hash = hash::node_pool(&pool.spec.template);
-        let annotations = pool.annotations_mut();
-        annotations.insert(annotation::NODE_POOL_HASH.to_owned(), hash);
-        annotations.insert(annotation::NODE_POOL_HASH_VERSION.to_owned(), hash::NODE_POOL_VERSION.to_owned());
-    };
-    deps.writes.update(&*subject.pool, ObjectPart::Main, stamp).await?;
+    hash::mark(&deps, &subject.pool).await?;
     if let Some(Stage::Failed { claim, cause }) = subject.rollout.as_ref().map(|rollout| &rollout.stage) {
         let halt = Halt { stores: &deps.stores, writes: &deps.writes, events: &deps.events };
         halt.write(deps.clock, &subject.pool, claim, cause).await?;
@@ -109,7 +103,7 @@ async fn reconcile(deps: NodePoolStatus, subject: PoolWithClass) -> Result<Reque
     let (now, healthy) = (deps.clock.now(), is_healthy(&deps, &subject));
     let show = |pool: &mut NodePool| {
         let moment = Moment::of(&pool.metadata, now);
-        let problem = pool.validate().first().map(ToString::to_string);
+        let problem = problem(pool);
         let status = pool.status.get_or_insert_default();
         status.resources = shown(&subject.has);
         status.nodes = Some(subject.has.get(NODES_RESOURCE));
@@ -134,6 +128,12 @@ async fn reconcile(deps: NodePoolStatus, subject: PoolWithClass) -> Result<Reque
     tokio::time::sleep(MIN_WRITE_INTERVAL).await;
     let next = subject.rollout.as_ref().and_then(|rollout| rollout.next_change);
     Ok(next.map(|next| Duration::from_millis(next.since(deps.clock.timestamp()).0)))
+}
+
+/// All errors of the pool; `None` if it is valid.
+fn problem(pool: &NodePool) -> Option<String> {
+    let errors: Vec<String> = pool.validate().iter().map(ToString::to_string).collect();
+    (!errors.is_empty()).then(|| errors.join("; "))
 }
 
 /// Whether instances of the pool registered recently; unknown after a change of pool or class.
@@ -181,6 +181,22 @@ mod tests {
         let names: Vec<&str> = shown.keys().map(String::as_str).collect();
         assert_eq!(names, ["cpu", "ephemeral-storage", "memory", "nodes", "pods"]);
         assert!(shown.values().all(|amount| amount.0 == "0"));
+    }
+
+    #[test]
+    fn the_condition_names_every_error_of_the_pool() {
+        let pool = |requirement: serde_json::Value, weight: i32| -> NodePool {
+            serde_json::from_value(json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool",
+                "metadata": {"name": "p"},
+                "spec": {"weight": weight, "template": {"spec": {"requirements": [requirement], "nodeClassRef":
+                    {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "c"}}}}}))
+            .unwrap()
+        };
+        let arch = json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]});
+        assert_eq!(problem(&pool(arch, 1)), None);
+        let no_values = json!({"key": "kubernetes.io/arch", "operator": "In", "values": []});
+        let wrong = problem(&pool(no_values, 1000)).unwrap();
+        assert!(wrong.contains("spec.weight") && wrong.contains("; ") && wrong.contains("requirements[0]"), "{wrong}");
     }
 
     #[test]

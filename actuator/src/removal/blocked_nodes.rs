@@ -1,6 +1,6 @@
 //! Events about nodes that cannot be disrupted or consolidated, with the reason (spec: core sections 7.2 and 9.2).
 
-use super::Removals;
+use super::{Removals, blocked_pools};
 use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
 use k8s_openapi::api::core::v1::Node;
@@ -44,6 +44,7 @@ pub async fn run(deps: Removals, stop: CancellationToken) {
         }
         if deps.fence.check_admission().is_ok() {
             last = pass(&deps, &last);
+            blocked_pools::publish(&deps);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! actuator's own view. Admitted actions are executed even if the caller disconnects.
 
 use super::Leader;
-use super::{Responses, driver, refused, streaming, terminations};
+use super::{Responses, driver, nominated, refused, streaming, terminations};
 use crate::clock::Timestamped;
 use crate::launch::Admitted;
 use crate::launch::admit::{self, NotAdmitted};
@@ -92,13 +92,14 @@ pub(super) async fn execute(
     // No await from here until the groups are queued, so a caller that disconnects cannot leave a partial execution.
     feed::refresh_pools(&deps.sources, &mut BTreeSet::new());
     feed::refresh_quotas(&deps.sources);
-    deps.placements.note(&plan, deps.clock.timestamp());
+    let placed = deps.placements.note(&plan, deps.clock.timestamp());
     deps.postponed.note(&plan, deps.clock.timestamp());
     deps.buffers.note(buffers);
     count_planned(&deps, &plan);
     let admitted = admit_launches(&deps, &plan, &context, &cycle_id);
     let jobs = terminations::jobs(&deps, &plan, &context, &cycle_id);
     let admitted = drop_unneeded(&deps, &plan, &context, &jobs, admitted);
+    nominated::publish(&deps, &placed, &admitted);
     start(&deps, admitted, &cycle_id, &mut slots, received);
     drop(slots);
     if !jobs.is_empty() {

@@ -3,7 +3,7 @@
 
 use parking_lot::Mutex;
 use plimsoll_model::identity::{NodeName, PodUid};
-use plimsoll_model::plan::Plan;
+use plimsoll_model::plan::{Plan, PodRef};
 use plimsoll_model::time::{Millis, Timestamp};
 use plimsoll_runtime::signal;
 use std::collections::BTreeMap;
@@ -33,9 +33,9 @@ pub struct Placements {
 }
 
 impl Placements {
-    /// Records a plan's placements. Placements of pods that the plan does not name stay.
-    pub fn note(&self, plan: &Plan, now: Timestamp) {
-        let mut places = self.places.lock();
+    /// Records a plan's placements and returns those that are new. Placements of pods that the plan does not name stay.
+    pub fn note<'a>(&self, plan: &'a Plan, now: Timestamp) -> Vec<(&'a PodRef, &'a NodeName)> {
+        let (mut places, mut new) = (self.places.lock(), Vec::new());
         let launched = plan.launches.iter().flat_map(|launch| &launch.pods);
         for pod in launched.chain(plan.unschedulable.iter().map(|entry| &entry.pod)) {
             places.remove(&pod.uid);
@@ -50,11 +50,13 @@ impl Placements {
                         pod.uid.clone(),
                         PlacedPod { node: placement.node.clone(), received: now, until: None },
                     );
+                    new.push((pod, &placement.node));
                 }
             }
         }
         drop(places);
         self.changed.tell();
+        new
     }
 
     /// Subscribes to the signal of each plan.

@@ -19,6 +19,8 @@ pub struct Drain {
     pub force: Vec<(Arc<Pod>, u32)>,
     /// Number of pods that the node waits for, including those above.
     pub waiting: usize,
+    /// Number of pods that have been asked to stop and still run within their grace period.
+    pub stopping: usize,
     /// Pods that must not be disrupted, as `namespace/name`.
     pub protected: Vec<String>,
     /// When time alone changes the result.
@@ -70,6 +72,7 @@ pub fn plan(pods: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> D
         }
         drain.wake_by(forced_from);
         if pods::is_terminating(pod) {
+            drain.stopping += 1;
             let stuck = pod
                 .metadata
                 .deletion_timestamp

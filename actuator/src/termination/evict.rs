@@ -116,10 +116,9 @@ impl Evictions {
         }
         refusals.extend(drain.protected.iter().map(|pod| format!("{pod}: it must not be disrupted")));
         refusals.sort();
-        if let (Some(node), false) = (node, refusals.is_empty()) {
-            let message = format!("waiting for {} pods: {}", drain.waiting, refusals.join("; "));
+        if let (Some(node), Some((cause, message))) = (node, delay(drain, &refusals)) {
             let note = Note::warning(object(&**node), reason::FAILED_DRAINING, message);
-            deps.events.publish(note.with_cause("refused"));
+            deps.events.publish(note.with_cause(cause));
         }
         first_error.map_or_else(|| Ok(self.next(drain)), Err)
     }
@@ -163,7 +162,29 @@ impl Evictions {
     }
 }
 
+/// Why the drain has not ended, as the cause and the message of an Event. `None` while it only begins.
+fn delay(drain: &Drain, refusals: &[String]) -> Option<(&'static str, String)> {
+    if !refusals.is_empty() {
+        return Some(("refused", format!("waiting for {} pods: {}", drain.waiting, refusals.join("; "))));
+    }
+    (drain.stopping > 0).then(|| ("stopping", format!("waiting for {} pods to stop", drain.waiting)))
+}
+
 /// Why the claim is disrupted, for Events on its pods.
 fn why(claim: &NodeClaim) -> String {
     claim.true_condition(DISRUPTION_REASON).map_or_else(|| NO_REASON.to_owned(), |it| it.reason.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drain_that_waits_for_pods_to_stop_says_so() {
+        assert_eq!(delay(&Drain { waiting: 2, ..Drain::default() }, &[]), None, "the evictions only begin");
+        let drain = Drain { waiting: 2, stopping: 1, ..Drain::default() };
+        assert_eq!(delay(&drain, &[]), Some(("stopping", "waiting for 2 pods to stop".to_owned())));
+        let refused = delay(&drain, &["ns/web: a budget refuses it".to_owned()]);
+        assert_eq!(refused, Some(("refused", "waiting for 2 pods: ns/web: a budget refuses it".to_owned())));
+    }
 }

@@ -33,6 +33,21 @@ async fn a_missing_permission_is_told_and_asked_for_again_soon() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_class_with_another_annotation_is_asked_about_at_once() {
+    let stage = stage();
+    let denied = || Effect::Refuse(CloudError::Denied { message: DENIED.to_owned() });
+    stage.world.ec2.faults(|faults| faults.inject(Action::DryRunRunInstances, denied(), u32::MAX));
+    stage.world.apply_object(&class(&json!({}))).unwrap();
+    stage.refusal("ValidationSucceeded").await;
+    stage.world.ec2.faults(|faults| faults.clear());
+    let start = Instant::now();
+    let touched = json!({"metadata": {"annotations": {"example.com/touched": "1"}}});
+    stage.world.patch(CLASSES, "default", touched).unwrap();
+    stage.until_ready().await;
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn throttling_delays_a_new_class_by_seconds_and_a_valid_one_not_at_all() {
     let stage = stage();
     let throttled = || Effect::Refuse(CloudError::Throttled);

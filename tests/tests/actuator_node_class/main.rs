@@ -198,12 +198,27 @@ async fn a_class_stays_ready_while_ec2_does_not_answer() {
     assert_eq!(stage.class()["status"], before);
 }
 
+/// The profile that Karpenter before 1.7 made for the class.
+fn legacy_profile(world: &World) -> String {
+    let region = world.scenery.region.as_str();
+    let name = format!("demo_{}", hash::instance_profile_suffix(&[region, "default"]));
+    let tags = [
+        ("kubernetes.io/cluster/demo", "owned"),
+        ("karpenter.k8s.aws/ec2nodeclass", "default"),
+        ("topology.kubernetes.io/region", region),
+    ];
+    let tags = tags.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    world.ec2.with(|cloud, _| cloud.support.create_profile(&name, "/", &tags));
+    name
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_class_goes_when_its_claims_have_gone_and_what_was_made_for_it_goes_too() {
     let stage = stage();
     stage.world.apply_object(&class(&json!({"instanceProfile": null, "role": "node"}))).unwrap();
     stage.until_ready().await;
     let profile = object::text(&stage.class(), &["status", "instanceProfile"]).to_owned();
+    let legacy = legacy_profile(&stage.world);
     // The claim has another creator: it is not touched, and it blocks the deletion of the class.
     let claim = json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
@@ -218,12 +233,17 @@ async fn a_class_goes_when_its_claims_have_gone_and_what_was_made_for_it_goes_to
     stage.world.delete(CLASSES, "default").unwrap();
     tokio::time::sleep(Duration::from_secs(120)).await;
     assert!(object::is_deleting(&stage.class()), "the claim holds it");
+    let events = stage.world.events_of("EC2NodeClass", "default");
+    let waits = |event: &String| event.starts_with("WaitingOnNodeClaimTermination: ") && event.contains("holder");
+    assert_eq!(events.iter().filter(|event| waits(event)).count(), 1, "{events:?}");
 
     stage.world.delete(ResourceId::NODE_CLAIMS, "holder").unwrap();
     let claim = json!({"metadata": {"finalizers": null}});
     stage.world.patch(ResourceId::NODE_CLAIMS, "holder", claim).unwrap();
     stage.world.until("the class is deleted", LIMIT, |world| world.get(CLASSES, "default").is_none()).await.unwrap();
-    assert!(stage.world.ec2.read(|cloud, _| cloud.support.profile(&profile)).is_err(), "its profile is deleted");
+    for name in [&profile, &legacy] {
+        assert!(stage.world.ec2.read(|cloud, _| cloud.support.profile(name)).is_err(), "{name} is deleted");
+    }
     let others = stage.world.ec2.read(|cloud, _| cloud.support.profiles.len());
     assert_eq!(others, 1, "the user's own profile remains");
 }

@@ -130,11 +130,6 @@ pub(crate) const METRICS: &[KarpenterMetric] = &[
 /// Metrics of Karpenter that are not exported, and why. Families of libraries end in `*`.
 pub(crate) const NOT_EXPORTED: &[(&str, &str)] = &[
     (
-        "karpenter_nodeclaims_unhealthy_disrupted_total",
-        "Nodes are not replaced because of their conditions. `karpenter_interruption_instance_status_unhealthy_total` \
-         counts instances that EC2 reports as impaired.",
-    ),
-    (
         "karpenter_scheduler_pending_pods_by_effective_zone_count",
         "A plan does not record which single zone a pod is bound to.",
     ),

@@ -218,3 +218,28 @@ async fn pods_are_bound_to_their_planned_nodes_only_if_that_is_enabled() {
         }
     }
 }
+
+/// Messages of the Events `Nominated` of a pod.
+fn told(world: &World, pod: &str) -> Vec<String> {
+    let is_told = |event: &Object| {
+        object::text(event, &["reason"]) == "Nominated" && object::text(event, &["involvedObject", "name"]) == pod
+    };
+    let events = world.all(ResourceId::EVENTS).into_iter().filter(is_told);
+    events.map(|event| object::text(&event, &["message"]).to_owned()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_has_an_event_that_names_its_node() {
+    let scene = Scene::begin(Setup::default()).await;
+    let world = &scene.world;
+    waits(world, "first", "1");
+    scene.until("its node is in service", 5 * MINUTE, |world| in_service(world) == 1).await;
+    let claim = object::name(&world.all(ResourceId::NODE_CLAIMS)[0]).to_owned();
+    assert_eq!(told(world, "first"), [format!("planned for nodeclaim/{claim}")]);
+    // The node has room for a pod that comes later.
+    waits(world, "second", "100m");
+    scene.until("it is planned", MINUTE, |world| !told(world, "second").is_empty()).await;
+    let node = object::name(&nodes(world)[0]).to_owned();
+    assert_eq!(told(world, "second"), [format!("planned for node/{node}")]);
+    assert_eq!(instances_ever_launched(world).len(), 1, "{}", scene.summary());
+}

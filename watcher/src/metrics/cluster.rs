@@ -200,16 +200,11 @@ struct NodePods {
 fn judge(snapshot: &Snapshot) -> (BTreeMap<DisruptionReason, usize>, BTreeMap<Blocker, usize>) {
     let pools: BTreeMap<&NodePoolName, &NodePool> = snapshot.node_pools.iter().map(|pool| (&pool.name, pool)).collect();
     let pods = pods_by_node(snapshot);
-    let mut leaving: BTreeMap<&NodePoolName, u32> = BTreeMap::new();
-    for pool in snapshot.nodes.iter().filter(|node| node.deleting).filter_map(|node| node.node_pool.as_ref()) {
-        *leaving.entry(pool).or_default() += 1;
-    }
     let (mut eligible, mut blocked) = (BTreeMap::new(), BTreeMap::new());
     let none = NodePods::default();
     for node in snapshot.nodes.iter().filter(|node| !node.deleting) {
         let Some(name) = &node.node_pool else { continue };
-        let pool = pools.get(name).map(|pool| (*pool, leaving.get(name).copied().unwrap_or(0)));
-        match verdict(node, pods.get(&node.name).unwrap_or(&none), pool) {
+        match verdict(node, pods.get(&node.name).unwrap_or(&none), pools.get(name).copied(), snapshot.now) {
             Ok(reason) => *eligible.entry(reason).or_default() += 1,
             Err(blocker) => *blocked.entry(blocker).or_default() += 1,
         }
@@ -243,10 +238,9 @@ fn pods_by_node(snapshot: &Snapshot) -> BTreeMap<&NodeName, NodePods> {
     pods
 }
 
-/// The reason for which a node may be disrupted, or its blocker. `pool` includes the number of its nodes that are being
-/// removed.
-fn verdict(node: &Node, pods: &NodePods, pool: Option<(&NodePool, u32)>) -> Result<DisruptionReason, Blocker> {
-    let (pool, leaving) = pool.ok_or(Blocker::NodePoolBudget)?;
+/// The reason for which a node may be disrupted, or its blocker.
+fn verdict(node: &Node, pods: &NodePods, pool: Option<&NodePool>, now: Timestamp) -> Result<DisruptionReason, Blocker> {
+    let pool = pool.ok_or(Blocker::NodePoolBudget)?;
     let reason = match (&node.drifted, pods.moving) {
         (Some(_), _) => DisruptionReason::Drifted,
         (None, 0) => DisruptionReason::Empty,
@@ -255,7 +249,9 @@ fn verdict(node: &Node, pods: &NodePods, pool: Option<(&NodePool, u32)>) -> Resu
     let drifted = reason == DisruptionReason::Drifted;
     // A grace period limits how long pods can delay the drain, so drift does not wait for them.
     let bounded = drifted && node.termination_grace_period.is_some();
-    let exhausted = pool.disruption.allowed.get(&reason).is_some_and(|allowed| leaving >= *allowed);
+    // The snapshot has subtracted the nodes that are being removed already.
+    let exhausted = pool.disruption.allowed.get(&reason) == Some(&0);
+    let idle_from = node.idle_since.zip(pool.disruption.consolidate_after).map(|(since, after)| since.plus(after));
     let blockers = [
         (node.state != NodeState::Initialized, Blocker::NotInitialized),
         (node.do_not_disrupt, Blocker::NodeDoNotDisrupt),
@@ -265,7 +261,7 @@ fn verdict(node: &Node, pods: &NodePods, pool: Option<(&NodePool, u32)>) -> Resu
         (exhausted || pool.deleting, Blocker::NodePoolBudget),
         (!drifted && pool.replicas.is_some(), Blocker::StaticNodePool),
         (!drifted && pool.disruption.consolidate_after.is_none(), Blocker::ConsolidationDisabled),
-        (!drifted && node.idle_since.is_some(), Blocker::RecentlyChanged),
+        (!drifted && idle_from.is_some_and(|from| from > now), Blocker::RecentlyChanged),
         (
             reason == DisruptionReason::Underutilized && pool.disruption.policy == ConsolidationPolicy::WhenEmpty,
             Blocker::NotEmpty,

@@ -75,6 +75,7 @@ fn annotations(admitted: &Admitted, group: &GroupKey, epoch: u64, class_hash: &s
         (annotation::RESERVED, reserved_text(&admitted.reserved)),
         (annotation::EPOCH, epoch.to_string()),
         (annotation::WHY, why),
+        (annotation::MIN_VALUES_RELAXED, admitted.is_min_values_relaxed().to_string()),
     ] {
         annotations.insert(key.to_owned(), value);
     }

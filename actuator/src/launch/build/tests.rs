@@ -241,6 +241,23 @@ fn claim_combines_the_pools_template_and_the_plan() {
 }
 
 #[test]
+fn a_claim_with_fewer_values_than_its_pool_wants_says_so() {
+    let world = World::new();
+    let mut admitted = world.admitted(&world.launch());
+    let wanted =
+        Requirement { min_values: Some(5), ..Requirement::new(label::INSTANCE_TYPE, Operator::Exists, [""; 0]) };
+    Arc::make_mut(&mut admitted.pool).spec.template.spec.requirements = vec![wanted];
+    for (kept, relaxed) in [(3, "true"), (5, "false")] {
+        let kept =
+            Requirement { min_values: Some(kept), ..Requirement::new(label::INSTANCE_TYPE, Operator::Exists, [""; 0]) };
+        let kept = NodeSelectorRequirement::from(&kept);
+        admitted.launch.requirements = Arc::new(vec![kept]);
+        let claim = object(&admitted, &GroupKey { id: "g".to_owned(), size: 1 }, 3, "77");
+        assert_eq!(claim.metadata.annotations.unwrap()[annotation::MIN_VALUES_RELAXED], relaxed);
+    }
+}
+
+#[test]
 fn launches_without_adapters_promise_none_while_in_flight() {
     const EFA: &str = "vpc.amazonaws.com/efa";
     let mut world = World::new();

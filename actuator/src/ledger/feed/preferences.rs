@@ -1,16 +1,19 @@
-//! Reports unreadable preference annotations of pods as Events. No other component reports them, and the pods run
-//! without these preferences.
+//! Reports unreadable preference and do-not-disrupt annotations of pods as Events. No other component reports them, and
+//! the pods run without them.
 
 use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
 use crate::ledger::feed::Sources;
+use crate::pods;
 use plimsoll_api::Pod;
+use plimsoll_model::names::annotation;
 use plimsoll_model::time::{Millis, Timestamp};
 use std::sync::Arc;
 
-/// Interval between passes over all pods; each pass costs two look-ups per pod.
+/// Interval between passes over all pods; each pass costs a few look-ups per pod.
 const CHECK_INTERVAL: Millis = Millis::from_seconds(30);
-/// Events per pass. All pods of a Deployment share an error, and other Events need space in the queue.
+/// Events per pass and kind of annotation. All pods of a Deployment share an error, and other Events need space in the
+/// queue.
 const MAX_EVENTS: usize = 50;
 
 /// When the pods were last checked.
@@ -30,5 +33,45 @@ impl Preferences {
             let message = format!("{}: {}; it is ignored", problem.field, problem.message);
             deps.events.publish(Note::warning(object(&**pod), reason::INVALID_ANNOTATION, message).with_long_window());
         }
+        for note in pods.iter().filter_map(|pod| invalid_protection(pod)).take(MAX_EVENTS) {
+            deps.events.publish(note);
+        }
+    }
+}
+
+/// The Event about a pod on a node whose do-not-disrupt annotation protects nothing.
+fn invalid_protection(pod: &Pod) -> Option<Note> {
+    let value = pods::invalid_protection(pod).filter(|_| pod.node_name.is_some() && !pods::is_terminal(pod))?;
+    let key = annotation::DO_NOT_DISRUPT;
+    let problem = format!("{value:?} is neither true nor a positive duration such as 1h30m");
+    let message = format!("metadata.annotations[{key}]: {problem}; it is ignored");
+    Some(Note::warning(object(pod), reason::INVALID_DO_NOT_DISRUPT, message).with_long_window())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// The message of the Event about a pod with this annotation on a node.
+    fn message(value: &str, node: &str) -> Option<String> {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "web", "namespace": "shop", "annotations": {"karpenter.sh/do-not-disrupt": value}},
+            "spec": {"nodeName": node, "containers": [{"name": "c"}]},
+        }))
+        .unwrap();
+        invalid_protection(&pod).map(|note| note.message)
+    }
+
+    #[test]
+    fn an_unreadable_protection_of_a_pod_on_a_node_is_reported() {
+        for readable in ["true", "1h30m", "90s"] {
+            assert_eq!(message(readable, "n"), None, "{readable}");
+        }
+        for wrong in ["yes", "30", "0s", "-1h", ""] {
+            let told = message(wrong, "n").unwrap_or_default();
+            assert!(told.contains(&format!("[karpenter.sh/do-not-disrupt]: {wrong:?} is neither")), "{wrong}: {told}");
+        }
+        assert_eq!(message("yes", ""), None, "the pod is on no node yet");
     }
 }

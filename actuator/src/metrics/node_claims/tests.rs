@@ -52,6 +52,21 @@ fn disruptions_have_policy_and_mode() {
 }
 
 #[test]
+fn repairs_are_counted_by_condition_and_image() {
+    let stage = Stage::new();
+    let mut broken = claim("a", "default");
+    broken["status"]["imageID"] = json!("ami-1");
+    stage.metrics.claims.unhealthy_disrupted(&object(broken), "AcceleratedHardwareReady");
+    let labels = [
+        ("condition", "accelerated_hardware_ready"),
+        ("nodepool", "default"),
+        ("capacity_type", "spot"),
+        ("image_id", "ami-1"),
+    ];
+    assert_eq!(stage.value("karpenter_nodeclaims_unhealthy_disrupted_total", &labels), Some(1.0));
+}
+
+#[test]
 fn terminations_are_measured_from_deletion_and_from_the_call() {
     let stage = Stage::new();
     let mut gone = claim("a", "default");

@@ -73,3 +73,20 @@ fn budgets_are_of_the_nodes_in_service() {
         assert_eq!(of("nodes_consuming_budgets", reason), Some(1.0), "{reason}");
     }
 }
+
+#[test]
+fn nodes_in_service_that_are_not_ready_consume_budgets() {
+    let stage = Stage::new();
+    let mut broken = node("a", "default");
+    broken["status"]["conditions"][0]["status"] = json!("Unknown");
+    let (mut starting, mut not_ready) = (claim("b", "default"), node("b", "default"));
+    starting["status"]["conditions"][0]["status"] = json!("Unknown");
+    not_ready["status"]["conditions"][0]["status"] = json!("False");
+    stage.change(|view| {
+        view.pools = vec![object(pool("default"))];
+        view.nodes = [broken, not_ready, node("c", "default")].map(object).into();
+        view.claims = [claim("a", "default"), starting, claim("c", "default")].map(object).into();
+    });
+    let labels = [("nodepool", "default"), ("reason", "Empty")];
+    assert_eq!(stage.value("karpenter_nodepools_nodes_consuming_budgets", &labels), Some(1.0), "only node a");
+}

@@ -6,7 +6,7 @@ use crate::settings::Settings;
 use plimsoll_api::NodePool;
 use plimsoll_model::catalog::{CapacityType, InstanceType, Offering};
 use plimsoll_model::money::MicroUsdPerHour;
-use plimsoll_model::names::tag;
+use plimsoll_model::names::{annotation, tag};
 use plimsoll_model::requirements::Requirements;
 use plimsoll_model::resources::Resources;
 use serde_json::{Value, json};
@@ -189,4 +189,19 @@ fn the_order_of_subnets_asks_nothing_again_and_another_profile_does() {
     assert_eq!(first, of(status(["subnet-2", "subnet-1"], "one")));
     assert_ne!(first, of(status(["subnet-1", "subnet-2"], "two")));
     assert_ne!(first, of(status(["subnet-1", "subnet-3"], "one")));
+}
+
+#[test]
+fn a_users_annotation_asks_again_and_the_hash_does_not() {
+    let annotated = |name: &str, value: &str| {
+        let mut class = class();
+        class.metadata.annotations = Some([(name.to_owned(), value.to_owned())].into());
+        key(&class, &EC2NodeClassStatus::default())
+    };
+    let plain = key(&class(), &EC2NodeClassStatus::default());
+    assert_ne!(plain, annotated("example.com/touched", "1"));
+    assert_ne!(annotated("example.com/touched", "1"), annotated("example.com/touched", "2"));
+    for ours in [annotation::EC2_NODE_CLASS_HASH, annotation::EC2_NODE_CLASS_HASH_VERSION] {
+        assert_eq!(plain, annotated(ours, "1"), "{ours}");
+    }
 }

@@ -58,10 +58,10 @@ fn the_next_tier_waits_until_the_one_before_is_gone() {
     let pods = [leaving, owned("daemon", "DaemonSet", "")];
     let drain = plan(&pods, None, at(0));
     assert!(drain.evict.is_empty());
-    assert_eq!(drain.waiting, 2);
+    assert_eq!((drain.waiting, drain.stopping), (2, 1), "the daemon has not been asked to stop");
     let stuck = plan(&pods, None, at(81));
     assert_eq!(names(&stuck.evict), ["daemon"], "a minute after its time is over nobody waits for it");
-    assert_eq!(stuck.waiting, 1);
+    assert_eq!((stuck.waiting, stuck.stopping), (1, 0));
     assert_eq!(drain.look_again, Some(at(81)));
 }
 

@@ -77,7 +77,14 @@ fn each_blocker_is_found() {
     assert_eq!(of_used(|s| s.node_pools[0].replicas = Some(1)), Err(Blocker::StaticNodePool));
     let never = |s: &mut Snapshot| s.node_pools[0].disruption.consolidate_after = None;
     assert_eq!(of_used(never), Err(Blocker::ConsolidationDisabled));
-    assert_eq!(of_used(|s| s.nodes[0].idle_since = Some(NOW)), Err(Blocker::RecentlyChanged));
+    let changed = |since: i64| {
+        move |s: &mut Snapshot| {
+            s.nodes[0].idle_since = Some(Timestamp(since));
+            s.node_pools[0].disruption.consolidate_after = Some(Millis(30_000));
+        }
+    };
+    assert_eq!(of_used(changed(NOW.0 - 29_999)), Err(Blocker::RecentlyChanged));
+    assert_eq!(of_used(changed(NOW.0 - 30_000)), Ok(DisruptionReason::Underutilized), "consolidateAfter has passed");
     let when_empty = |s: &mut Snapshot| s.node_pools[0].disruption.policy = ConsolidationPolicy::WhenEmpty;
     assert_eq!(of_used(when_empty), Err(Blocker::NotEmpty));
 }
@@ -99,11 +106,12 @@ fn drift_waits_for_no_consolidation_and_with_a_grace_period_for_no_pod() {
 }
 
 #[test]
-fn nodes_being_removed_use_up_budgets_and_are_not_counted() {
+fn nodes_being_removed_are_not_counted_and_budgets_are_already_less_them() {
     let mut snapshot = snapshot();
-    snapshot.node_pools[0].disruption.allowed.insert(DisruptionReason::Empty, 1);
-    assert_eq!(judge(&snapshot).0.get(&DisruptionReason::Empty), Some(&1));
     snapshot.nodes[1].deleting = true;
+    snapshot.node_pools[0].disruption.allowed.insert(DisruptionReason::Empty, 1);
+    assert_eq!(judge(&snapshot).0.get(&DisruptionReason::Empty), Some(&1), "one more may be removed");
+    snapshot.node_pools[0].disruption.allowed.insert(DisruptionReason::Empty, 0);
     let (eligible, blocked) = judge(&snapshot);
     assert_eq!((eligible.len(), blocked), (0, [(Blocker::NodePoolBudget, 1)].into()));
 }

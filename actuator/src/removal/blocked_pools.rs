@@ -1,0 +1,141 @@
+//! Events about NodePools whose budgets allow no disruption now, while nodes could be disrupted (spec: core sections
+//! 7.4 and 9.2).
+
+use super::Removals;
+use crate::events::{Note, object, reason};
+use crate::metrics::view::pool_of;
+use crate::pods;
+use jiff::Timestamp;
+use kube::ResourceExt;
+use plimsoll_api::budget::DisruptionReason;
+use plimsoll_api::condition::node_claim::{CONSOLIDATABLE, DRIFTED};
+use plimsoll_api::node_pool::ConsolidationPolicy;
+use plimsoll_api::{NodeClaim, NodePool};
+use plimsoll_model::names::annotation;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Reasons of budgets, as they name them.
+const REASONS: [(DisruptionReason, &str); 3] = [
+    (DisruptionReason::Empty, "Empty"),
+    (DisruptionReason::Underutilized, "Underutilized"),
+    (DisruptionReason::Drifted, "Drifted"),
+];
+
+/// Publishes the Events.
+pub(super) fn publish(deps: &Removals) {
+    let claims = deps.stores.claims.state();
+    let mut by_pool: BTreeMap<&str, Vec<&NodeClaim>> = BTreeMap::new();
+    for claim in &claims {
+        by_pool.entry(pool_of(claim.metadata.labels.as_ref())).or_default().push(claim);
+    }
+    let is_empty = |claim: &NodeClaim| {
+        let on_node = claim.node_name().map(|node| deps.stores.pods.on_node(node)).unwrap_or_default();
+        !on_node.iter().any(|pod| pods::is_reschedulable(pod))
+    };
+    let pools: Vec<Arc<NodePool>> = deps.stores.pools.state();
+    for pool in &pools {
+        let claims = by_pool.get(pool.name_any().as_str()).map(Vec::as_slice).unwrap_or_default();
+        for (name, nodes) in blocked(pool, claims, &is_empty, deps.clock.now()) {
+            let message =
+                format!("The budgets allow no disruption for the reason {name} now. Nodes that it applies to: {nodes}");
+            let note = Note::normal(object(&**pool), reason::DISRUPTION_BLOCKED, message);
+            deps.events.publish(note.with_cause(name).with_long_window());
+        }
+    }
+}
+
+/// The reasons for which the budgets of the pool allow no disruption, each with the number of nodes that it applies to.
+/// A reason without such a node is left out.
+fn blocked(
+    pool: &NodePool,
+    claims: &[&NodeClaim],
+    is_empty: &dyn Fn(&NodeClaim) -> bool,
+    now: Timestamp,
+) -> Vec<(&'static str, usize)> {
+    let in_service = claims.iter().filter(|claim| claim.is_initialized() && !claim.is_instance_terminating());
+    let total = u32::try_from(in_service.clone().count()).unwrap_or(u32::MAX);
+    let closed = REASONS.into_iter().filter(|(reason, _)| pool.spec.allowed_disruptions(*reason, now, total) == 0);
+    let closed: Vec<(DisruptionReason, &str)> = closed.collect();
+    // The pods of each node are looked at only if that matters.
+    let mut nodes: BTreeMap<DisruptionReason, usize> = BTreeMap::new();
+    for claim in in_service.filter(|claim| !closed.is_empty() && !is_leaving(claim)) {
+        if let Some(reason) = reason_of(pool, claim, is_empty) {
+            *nodes.entry(reason).or_default() += 1;
+        }
+    }
+    closed.into_iter().filter_map(|(reason, name)| Some((name, nodes.get(&reason).copied()?))).collect()
+}
+
+/// Whether the node is being removed already.
+fn is_leaving(claim: &NodeClaim) -> bool {
+    claim.metadata.deletion_timestamp.is_some() || claim.annotations().contains_key(annotation::REMOVAL)
+}
+
+/// The reason for which the node could be disrupted, if there is one.
+fn reason_of(pool: &NodePool, claim: &NodeClaim, is_empty: &dyn Fn(&NodeClaim) -> bool) -> Option<DisruptionReason> {
+    if claim.true_condition(DRIFTED).is_some() {
+        return Some(DisruptionReason::Drifted);
+    }
+    claim.true_condition(CONSOLIDATABLE)?;
+    if is_empty(claim) {
+        return Some(DisruptionReason::Empty);
+    }
+    (pool.spec.consolidation_policy() != ConsolidationPolicy::WhenEmpty).then_some(DisruptionReason::Underutilized)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pool(policy: &str, budgets: &Value) -> NodePool {
+        serde_json::from_value(json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "p"},
+            "spec": {"disruption": {"consolidateAfter": "0s", "consolidationPolicy": policy, "budgets": budgets},
+                "template": {"spec": {"requirements": [],
+                    "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "c"}}}},
+        }))
+        .unwrap()
+    }
+
+    /// A claim with these conditions.
+    fn claim(name: &str, conditions: &[&str]) -> NodeClaim {
+        let condition = |kind: &&str| {
+            json!({"type": kind, "status": "True", "reason": kind, "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"})
+        };
+        let conditions: Vec<Value> = conditions.iter().map(condition).collect();
+        serde_json::from_value(json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": name},
+            "spec": {"requirements": [], "nodeClassRef": {"group": "g", "kind": "k", "name": "n"}},
+            "status": {"conditions": conditions},
+        }))
+        .unwrap()
+    }
+
+    /// The blocked reasons of a pool with an empty, a used, a drifted, a busy, and a starting node.
+    fn blocked_of(policy: &str, budgets: &Value) -> Vec<(&'static str, usize)> {
+        let claims = [
+            claim("empty", &["Initialized", "Consolidatable"]),
+            claim("used", &["Initialized", "Consolidatable"]),
+            claim("drifted", &["Initialized", "Consolidatable", "Drifted"]),
+            claim("busy", &["Initialized"]),
+            claim("starting", &["Drifted"]),
+        ];
+        let claims: Vec<&NodeClaim> = claims.iter().collect();
+        let is_empty = |claim: &NodeClaim| claim.name_any() == "empty";
+        blocked(&pool(policy, budgets), &claims, &is_empty, Timestamp::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn a_pool_whose_budget_is_zero_is_blocked_for_the_reasons_that_its_nodes_have() {
+        let both = "WhenEmptyOrUnderutilized";
+        let all = vec![("Empty", 1), ("Underutilized", 1), ("Drifted", 1)];
+        assert_eq!(blocked_of(both, &json!([{"nodes": "0"}])), all);
+        assert_eq!(blocked_of("WhenEmpty", &json!([{"nodes": "0"}])), [("Empty", 1), ("Drifted", 1)]);
+        let drift = json!([{"nodes": "50%"}, {"nodes": "0", "reasons": ["Drifted"]}]);
+        assert_eq!(blocked_of(both, &drift), [("Drifted", 1)]);
+        assert_eq!(blocked_of(both, &json!([{"nodes": "1"}])), []);
+    }
+}
