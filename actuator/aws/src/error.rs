@@ -90,6 +90,15 @@ where
     }
 }
 
+/// Whether the error says that what was asked for does not exist, by its kind or by one of `codes`.
+pub(crate) fn is_missing(error: &CloudError, codes: &[&str]) -> bool {
+    match error {
+        CloudError::NotFound { .. } => true,
+        CloudError::InvalidRequest { code, .. } => codes.contains(&code.as_str()),
+        _ => false,
+    }
+}
+
 /// Classifies an error response of the service.
 fn of_answer(status: u16, code: Option<&str>, message: &str) -> CloudError {
     let message = short(message);

@@ -1,7 +1,7 @@
 //! Placement groups. EC2 answers DescribePlacementGroups in one page: the call has neither page size nor token.
 
 use super::filter;
-use crate::error::classify;
+use crate::error::{classify, is_missing};
 use aws_sdk_ec2::types::{PlacementGroup as Described, PlacementStrategy as Strategy};
 use plimsoll_actuator::ports::{CloudError, PlacementGroup, PlacementGroupTerm, PlacementStrategy};
 
@@ -25,7 +25,7 @@ pub(super) async fn describe(
     };
     let groups = match answer {
         Ok(answer) => answer.placement_groups.unwrap_or_default(),
-        Err(error) if is_unknown(&error) => Vec::new(),
+        Err(error) if is_missing(&error, &[UNKNOWN, MALFORMED]) => Vec::new(),
         Err(error) => return Err(error),
     };
     // EC2 takes wildcards in the values of filters.
@@ -37,14 +37,6 @@ pub(super) async fn describe(
     found.sort();
     found.dedup_by(|left, right| left.id == right.id);
     Ok(found)
-}
-
-fn is_unknown(error: &CloudError) -> bool {
-    match error {
-        CloudError::NotFound { .. } => true,
-        CloudError::InvalidRequest { code, .. } => [UNKNOWN, MALFORMED].contains(&code.as_str()),
-        _ => false,
-    }
 }
 
 /// `None` for a group without an id.

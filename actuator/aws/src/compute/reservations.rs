@@ -1,7 +1,7 @@
 //! Capacity reservations: one query for each id and for each other term, always in state `active`.
 
 use super::{ITEMS, filter, tag_filters};
-use crate::error::classify;
+use crate::error::{classify, is_missing};
 use aws_sdk_ec2::types::{CapacityReservation as Described, CapacityReservationType, Filter};
 use plimsoll_actuator::ports::{
     CapacityReservation, CloudError, InstanceMatchCriteria, ReservationTerm, ReservationType,
@@ -72,16 +72,8 @@ async fn with_id(client: &aws_sdk_ec2::Client, id: &str) -> Result<Vec<Described
     let call = client.describe_capacity_reservations().capacity_reservation_ids(id).filters(active());
     match call.send().await.map_err(classify) {
         Ok(answer) => Ok(answer.capacity_reservations.unwrap_or_default()),
-        Err(error) if is_unknown(&error) => Ok(Vec::new()),
+        Err(error) if is_missing(&error, &[MALFORMED]) => Ok(Vec::new()),
         Err(error) => Err(error),
-    }
-}
-
-fn is_unknown(error: &CloudError) -> bool {
-    match error {
-        CloudError::NotFound { .. } => true,
-        CloudError::InvalidRequest { code, .. } => code == MALFORMED,
-        _ => false,
     }
 }
 
