@@ -112,8 +112,8 @@ pub struct Pod {
     pub do_not_disrupt_until: Option<Timestamp>,
     /// Eviction cost in thousandths: 1000 for an ordinary pod (spec: core section 7.2), from -10000 to 10000.
     pub eviction_cost_milli: i64,
-    /// Names (`namespace/name`) of the PodDisruptionBudgets that cover the pod. Empty if the pod is not evicted when its
-    /// node is drained: a static pod, or a pod that tolerates the taint of disrupted nodes.
+    /// Names (`namespace/name`) of the PodDisruptionBudgets that cover the pod. Empty if draining its node does not
+    /// evict the pod: a static pod, or a pod that tolerates the taint of disrupted nodes.
     pub pod_disruption_budgets: Vec<String>,
     /// Set only for a virtual pod.
     pub buffer: Option<BufferPod>,

@@ -73,10 +73,11 @@ class Reservations(ServerTest):
         self.assertEqual(with_ids("cr-2"), ["cr-2"])
         is_open = [{"Name": "instance-match-criteria", "Values": ["open"]}]
         self.assertEqual((with_ids("cr-1", "cr-2", Filters=is_open), with_ids("cr-1", Filters=is_open)), (["cr-2"], []))
+        no_filter = [{"Name": "capacity-reservation-id", "Values": ["cr-1"]}]
         for refused, code in (
             (lambda: with_ids("cr-1", "cr-9"), "InvalidCapacityReservationId.NotFound"),
             (lambda: with_ids("cr-1", MaxResults=5), "InvalidParameterCombination"),
-            (lambda: self.described(Filters=[{"Name": "capacity-reservation-id", "Values": ["cr-1"]}]), "InvalidParameterValue"),
+            (lambda: self.described(Filters=no_filter), "InvalidParameterValue"),
         ):
             with self.subTest(code=code), self.assertRaises(ClientError) as caught:
                 refused()

@@ -96,8 +96,8 @@ fn missing(snapshot: &Snapshot, pool: &NodePool, successors: u64) -> u64 {
     wanted.min(room(snapshot, pool)).min(MAX_LAUNCHES)
 }
 
-/// How many nodes of the pool can be replaced by others now. Zero if the pool is being deleted, is not static, or has more
-/// nodes than `replicas`.
+/// How many nodes of the pool can be replaced by others now. Zero if the pool is being deleted, is not static, or has
+/// more nodes than `replicas`.
 pub(crate) fn successors(snapshot: &Snapshot, pool: &NodePool) -> u64 {
     if pool.replicas.is_none() || pool.deleting || surplus(snapshot, pool) > 0 {
         return 0;

@@ -1,5 +1,5 @@
-//! `--bind-pods` beside the real kube-scheduler: every pod is bound once, and the actuator binds pods only to nodes that
-//! a recorded plan has for them.
+//! `--bind-pods` beside the real kube-scheduler: every pod is bound once, and the actuator binds pods only to nodes
+//! that a recorded plan has for them.
 
 use super::super::{Context, Figure, objects};
 use crate::harness::audit::Entry;
@@ -86,8 +86,8 @@ fn bindings_with(entries: &[Entry], answer: impl Fn(u64) -> bool) -> Result<Bind
     Ok(bindings)
 }
 
-/// The nodes that the recorded plans have for each pod, by the pod's UID. A pod is planned again if kube-scheduler binds
-/// another pod on its node.
+/// The nodes that the recorded plans have for each pod, by the pod's UID. A pod is planned again if kube-scheduler
+/// binds another pod on its node.
 fn planned(world: &World, recording: &Path) -> Result<BTreeMap<String, BTreeSet<String>>> {
     let mut node_of = BTreeMap::new();
     for claim in world.cluster.kubectl.list(&["nodeclaims.karpenter.sh"])? {
