@@ -5,11 +5,11 @@ use crate::fencing::{CLUSTER_CALL, Fence};
 use crate::io::WriteError;
 use crate::metrics::reconciles::ControllerMetrics;
 use crate::pacing::pause_after;
-use crate::stores::{Stores, WatchedKind};
+use crate::stores::{ChangeSignal, Stores, WatchedKind};
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::time::Duration;
-use tokio::task::{Id, JoinSet};
+use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -52,6 +52,20 @@ struct ObjectState {
     failures: u32,
     /// The object changed since its last reconcile started.
     dirty: bool,
+    /// The pass in which its last reconcile started; 0 before the first one.
+    last_started: u64,
+}
+
+/// A signal of changes. Only tests have another one than [`ChangeSignal`].
+trait Changes: Send {
+    /// Resolves once there was a change since the last call.
+    fn next(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+impl Changes for ChangeSignal {
+    async fn next(&mut self) {
+        ChangeSignal::next(self).await;
+    }
 }
 
 /// Runs until `stop`. Calls `list` after each change of `kinds`, and `work` for each object that changed or is due.
@@ -61,54 +75,38 @@ pub(crate) async fn run<Input, Work>(
     fence: &Fence,
     stop: &CancellationToken,
     kinds: &[WatchedKind],
+    list: impl FnMut() -> Vec<Candidate<Input>> + Send,
+    work: impl FnMut(Input) -> Work + Send,
+) where
+    Work: Future<Output = Result<Requeue, WriteError>> + Send + 'static,
+    Input: Send,
+{
+    stores.wait_ready().await;
+    // While writes are not allowed, reconcilers would only fail and log a warning for each object.
+    let is_allowed = || fence.check(CLUSTER_CALL).is_ok();
+    repeat(Reconciles::new(controller), stores.changes(kinds), is_allowed, stop, list, work).await;
+}
+
+/// Makes a pass after each change, after each reconcile and when an object is due, until `stop`.
+async fn repeat<Input, Work>(
+    mut reconciles: Reconciles<'_>,
+    mut changes: impl Changes,
+    is_allowed: impl Fn() -> bool + Send,
+    stop: &CancellationToken,
     mut list: impl FnMut() -> Vec<Candidate<Input>> + Send,
     mut work: impl FnMut(Input) -> Work + Send,
 ) where
     Work: Future<Output = Result<Requeue, WriteError>> + Send + 'static,
     Input: Send,
 {
-    stores.wait_ready().await;
-    let mut changes = stores.changes(kinds);
-    let mut states: BTreeMap<String, ObjectState> = BTreeMap::new();
-    let mut running: JoinSet<(Result<Requeue, WriteError>, Duration)> = JoinSet::new();
-    let mut tasks: HashMap<Id, String> = HashMap::new();
     let mut changed = true;
     loop {
-        let now = Instant::now();
-        // While writes are not allowed, reconcilers would only fail and log a warning for each object.
-        let allowed = fence.check(CLUSTER_CALL).is_ok();
-        let candidates = list();
-        let mut next_states: BTreeMap<String, ObjectState> = BTreeMap::new();
-        let mut next = now + if allowed { RESYNC } else { LOCKED_RETRY };
-        for candidate in candidates {
-            let mut state = states.remove(&candidate.key).unwrap_or_default();
-            state.dirty |= match candidate.version {
-                Some(version) => state.seen != Some(version),
-                None => changed || state.seen.is_none(),
-            };
-            if state.busy {
-                // A change during the run is handled when the run ends.
-            } else if allowed && running.len() < MAX_BUSY && is_due(&state, now) {
-                state.busy = true;
-                state.dirty = false;
-                state.seen = candidate.version.or(Some(0));
-                state.again = None;
-                let future = work(candidate.input);
-                let task = running.spawn(async move {
-                    let started = Instant::now();
-                    (future.await, started.elapsed())
-                });
-                tasks.insert(task.id(), candidate.key.clone());
-            } else {
-                let wake = [state.paused_until, state.again].into_iter().flatten().max();
-                next = next.min(wake.filter(|wake| *wake > now).unwrap_or(next));
-            }
-            next_states.insert(candidate.key, state);
-        }
-        // Keep the state of objects that are gone until their reconciler has ended.
-        next_states.extend(states.into_iter().filter(|(_, state)| state.busy));
-        states = next_states;
-        let pause = pause_after(now.elapsed());
+        let started = Instant::now();
+        // Not left to the `select!` below: it does not get to ended reconciles while changes come all the time.
+        reconciles.take_ended();
+        let allowed = is_allowed();
+        let next = reconciles.pass(list(), changed, allowed, &mut work);
+        let pause = pause_after(started.elapsed());
         changed = tokio::select! {
             biased;
             () = stop.cancelled() => return,
@@ -116,31 +114,122 @@ pub(crate) async fn run<Input, Work>(
                 tokio::time::sleep(COALESCE.max(pause)).await;
                 true
             }
-            Some(done) = running.join_next_with_id() => {
+            Some(ended) = reconciles.running.join_next_with_id() => {
+                reconciles.ended(ended);
+                // Each pass lists all objects. Reconciles that end during the pause are handled in the same pass.
                 if !pause.is_zero() {
                     tokio::time::sleep(pause).await;
-                }
-                let mut done = Some(done);
-                // Handle all tasks that have ended in one pass, since each pass lists all objects.
-                while let Some(ended) = done {
-                    let (id, result) = match ended {
-                        Ok((id, (result, took))) => {
-                            controller.observe(label(&result), took);
-                            (id, result.map_err(|error| error.to_string()))
-                        }
-                        Err(error) => (error.id(), Err(error.to_string())),
-                    };
-                    if let Some(key) = tasks.remove(&id)
-                        && let Some(state) = states.get_mut(&key)
-                    {
-                        finish(controller.name(), &key, state, result);
-                    }
-                    done = running.try_join_next_with_id();
                 }
                 false
             }
             () = tokio::time::sleep_until(next) => false,
         };
+    }
+}
+
+/// Result of a reconcile, and how long it took.
+type Reconciled = (Result<Requeue, WriteError>, Duration);
+
+/// The objects of a controller and their running reconciles.
+struct Reconciles<'a> {
+    controller: &'a ControllerMetrics,
+    states: BTreeMap<String, ObjectState>,
+    running: JoinSet<Reconciled>,
+    /// Key of the object of each running reconcile.
+    keys: HashMap<Id, String>,
+    /// Number of passes so far.
+    passes: u64,
+}
+
+impl<'a> Reconciles<'a> {
+    fn new(controller: &'a ControllerMetrics) -> Self {
+        Self { controller, states: BTreeMap::new(), running: JoinSet::new(), keys: HashMap::new(), passes: 0 }
+    }
+
+    /// Starts the reconciles of the objects that are due, if it is `allowed`. Returns when the next pass is due without
+    /// a change.
+    fn pass<Input, Work>(
+        &mut self,
+        candidates: Vec<Candidate<Input>>,
+        changed: bool,
+        allowed: bool,
+        work: &mut impl FnMut(Input) -> Work,
+    ) -> Instant
+    where
+        Work: Future<Output = Result<Requeue, WriteError>> + Send + 'static,
+    {
+        let now = Instant::now();
+        self.passes = self.passes.saturating_add(1);
+        let mut states: BTreeMap<String, ObjectState> = BTreeMap::new();
+        let mut next = now + if allowed { RESYNC } else { LOCKED_RETRY };
+        let mut due = Vec::new();
+        for candidate in candidates {
+            let (key, mut state) = (candidate.key.clone(), self.states.remove(&candidate.key).unwrap_or_default());
+            state.dirty |= match candidate.version {
+                Some(version) => state.seen != Some(version),
+                None => changed || state.seen.is_none(),
+            };
+            if state.busy {
+                // A change during the run is handled when the run ends.
+            } else if is_due(&state, now) {
+                due.push((state.last_started, candidate));
+            } else {
+                let wake = [state.paused_until, state.again].into_iter().flatten().max();
+                next = next.min(wake.filter(|wake| *wake > now).unwrap_or(next));
+            }
+            states.insert(key, state);
+        }
+        // Keep the state of objects that are gone until their reconciler has ended.
+        states.extend(std::mem::take(&mut self.states).into_iter().filter(|(_, state)| state.busy));
+        self.states = states;
+        let free = if allowed { MAX_BUSY.saturating_sub(self.running.len()) } else { 0 };
+        // Those whose last reconcile is longest ago come first: where each change makes all objects due, the first ones
+        // of the list would otherwise be due again before the last ones get their turn.
+        due.sort_by_key(|(last_started, _)| *last_started);
+        for (_, candidate) in due.into_iter().take(free) {
+            self.start(candidate, work);
+        }
+        next
+    }
+
+    fn start<Input, Work>(&mut self, candidate: Candidate<Input>, work: &mut impl FnMut(Input) -> Work)
+    where
+        Work: Future<Output = Result<Requeue, WriteError>> + Send + 'static,
+    {
+        let Some(state) = self.states.get_mut(&candidate.key) else { return };
+        state.busy = true;
+        state.dirty = false;
+        state.last_started = self.passes;
+        state.seen = candidate.version.or(Some(0));
+        state.again = None;
+        let future = work(candidate.input);
+        let task = self.running.spawn(async move {
+            let started = Instant::now();
+            (future.await, started.elapsed())
+        });
+        self.keys.insert(task.id(), candidate.key);
+    }
+
+    /// Handles all reconciles that have ended.
+    fn take_ended(&mut self) {
+        while let Some(ended) = self.running.try_join_next_with_id() {
+            self.ended(ended);
+        }
+    }
+
+    fn ended(&mut self, ended: Result<(Id, Reconciled), JoinError>) {
+        let (id, result) = match ended {
+            Ok((id, (result, took))) => {
+                self.controller.observe(label(&result), took);
+                (id, result.map_err(|error| error.to_string()))
+            }
+            Err(error) => (error.id(), Err(error.to_string())),
+        };
+        if let Some(key) = self.keys.remove(&id)
+            && let Some(state) = self.states.get_mut(&key)
+        {
+            finish(self.controller.name(), &key, state, result);
+        }
     }
 }
 
@@ -176,3 +265,6 @@ fn finish(name: &str, key: &str, state: &mut ObjectState, result: Result<Requeue
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -42,7 +42,7 @@ use plimsoll_model::time::{Millis, Timestamp};
 use quotas::Quotas;
 use record::ClaimRecord;
 use reservations::Reservations;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How long pods stay reserved after their node is initialized (rule 7): kube-scheduler binds or refuses them by then.
 const RESERVED_AFTER_INITIALIZED: Millis = Millis::from_seconds(30);
@@ -76,9 +76,10 @@ impl Ledger {
         let position = LedgerPosition { epoch, sequence: 0 };
         let mut ledger = Self { position, changes: Changes::starting_at(position), ..Self::default() };
         let mut problems = Vec::new();
+        let launched: BTreeSet<PodUid> = seeds.iter().flat_map(record::pods_of_launched).collect();
         for seed in seeds {
             match (record::claim_record(seed), record::removal(seed)) {
-                (Ok(claim), Ok(removal)) => ledger.restore(&seed.name, claim, removal),
+                (Ok(claim), Ok(removal)) => ledger.restore(&seed.name, claim, removal, &launched),
                 (Err(problem), _) | (_, Err(problem)) => {
                     ledger.unreadable.insert(seed.name.clone(), problem.clone());
                     problems.push(problem);
@@ -88,10 +89,12 @@ impl Ledger {
         (ledger, problems)
     }
 
-    fn restore(&mut self, name: &str, mut claim: ClaimRecord, removal: Option<Removal>) {
-        // The claim of a failed launch may appear late. Pods reserved for another claim meanwhile stay with that claim.
-        let recorded = claim.pods.len();
-        claim.pods.retain(|pod| !self.reserved.contains_key(pod));
+    /// `launched` has the pods that claims with an instance were launched for.
+    fn restore(&mut self, name: &str, mut claim: ClaimRecord, removal: Option<Removal>, launched: &BTreeSet<PodUid>) {
+        // The claim of a failed launch may appear late, or outlive its failure. Pods that another claim has meanwhile
+        // stay with that claim.
+        let (recorded, has_instance) = (claim.pods.len(), claim.launched);
+        claim.pods.retain(|pod| !self.reserved.contains_key(pod) && (has_instance || !launched.contains(pod)));
         claim.late = self.admits || claim.pods.len() < recorded;
         for pod in &claim.pods {
             self.reserved.insert(pod.clone(), name.to_owned());
@@ -261,9 +264,10 @@ impl Ledger {
     pub fn launched(&mut self, claim: &str, capacity: Resources) {
         if let Some(record) = self.claims.get_mut(claim) {
             record.counted = record::launched_usage(capacity, &record.counted);
-            record.launched = true;
-            let pool = record.pool.clone();
-            self.failures.succeeded(&pool);
+            // Later changes of the claim say nothing about launches.
+            if !std::mem::replace(&mut record.launched, true) {
+                self.failures.launched(&record.pool);
+            }
         }
     }
 
@@ -279,6 +283,7 @@ impl Ledger {
         if let Some(record) = self.claims.get_mut(claim).filter(|record| !record.initialized) {
             record.initialized = true;
             record.pods_until = Some(now.plus(RESERVED_AFTER_INITIALIZED));
+            self.failures.initialized(&record.pool);
             if let Some(action) = record.action.clone() {
                 self.outcomes.set(&action, Outcome::Done);
             }

@@ -8,6 +8,7 @@ mod tests;
 
 use crate::events::{Note, Recorder, object, reason};
 use crate::fencing::Fence;
+use crate::guarded;
 use crate::io::{CloudReads, ObjectPart, WriteError, Writes};
 use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
@@ -78,7 +79,10 @@ pub async fn run(deps: Lifecycle, stop: CancellationToken) {
 
 fn candidates(deps: &Lifecycle) -> Vec<Candidate<ClaimWithNodes>> {
     let claims = deps.stores.claims.state();
-    let live = claims.into_iter().filter(|claim| claim.metadata.deletion_timestamp.is_none());
+    // The conditions of an unreadable claim may be incomplete, so it might seem to have timed out.
+    let live = claims
+        .into_iter()
+        .filter(|claim| claim.metadata.deletion_timestamp.is_none() && guarded::unreadable(claim).is_none());
     live.map(|claim| {
         let nodes = deps.stores.nodes_of(&claim);
         let mut hasher = DefaultHasher::new();

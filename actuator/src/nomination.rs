@@ -6,12 +6,13 @@
 //! A nomination must not outlive its plan, since it would prevent the pod from being planned again.
 
 pub(crate) mod binding;
+mod rounds;
 mod step;
 #[cfg(test)]
 mod tests;
 
 use crate::clock::Timestamped;
-use crate::fencing::{CLUSTER_CALL, Fence, NotAllowed};
+use crate::fencing::Fence;
 use crate::io::Writes;
 use crate::launch::record::annotation as read;
 use crate::ledger::handle::LedgerHandle;
@@ -19,7 +20,7 @@ use crate::metrics::ActuatorMetrics;
 use crate::pods::{self, NOMINATION_FIELD_MANAGER};
 use crate::settings::Settings;
 use crate::state::nominations::Placements;
-use crate::stores::{ChangeSignal, Stores, WatchedKind};
+use crate::stores::Stores;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
@@ -28,22 +29,15 @@ use plimsoll_model::identity::PodUid;
 use plimsoll_model::names::{annotation, taint};
 use plimsoll_model::time::{Millis, Timestamp};
 use plimsoll_runtime::clock::Clock;
-use plimsoll_runtime::signal;
+use rounds::{CONCURRENT_WRITES, Kind, PER_ROUND, Round, WriteResult};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 use step::Step;
 use tokio_util::sync::CancellationToken;
 
-/// Delay that coalesces bursts of changes. It delays no pod, since a Node becomes Ready only seconds after it appears.
-const COALESCE: Duration = Duration::from_millis(100);
-/// Interval of a full pass, since reservations expire by time alone.
-const TICK: Duration = Duration::from_secs(10);
-/// Concurrent writes, which mostly wait for the API server.
-const CONCURRENT_WRITES: usize = 16;
-/// Writes per round. The next round recomputes the rest, since much of it may be obsolete by then.
-const PER_ROUND: usize = 200;
+/// What this controller writes.
+const KIND: Kind = Kind { name: "nominations", right: "patch of pods/status" };
 /// Attempts to nominate one node for a pod. kube-scheduler clears a nomination when it tries the pod before the node is
 /// ready, with pauses of up to 10 s; this many attempts cover the start of a node. A pod that is still refused does not
 /// fit there.
@@ -90,112 +84,11 @@ struct NominationWrite {
     step: Step,
 }
 
-/// Result of a nomination or a binding.
-enum WriteResult {
-    Done,
-    /// A concurrent write won, or the pod is gone. The next pass decides on the new state.
-    Overtaken,
-    /// RBAC does not allow the write.
-    Forbidden(String),
-    Failed(String),
-}
-
-impl WriteResult {
-    fn of<T>(answer: Result<Result<T, kube::Error>, NotAllowed>) -> Self {
-        match answer {
-            Ok(Ok(_)) => Self::Done,
-            Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Self::Overtaken,
-            Ok(Err(kube::Error::Api(status))) if status.code == 403 => Self::Forbidden(status.message.clone()),
-            Ok(Err(error)) => Self::Failed(error.to_string()),
-            Err(error) => Self::Failed(error.to_string()),
-        }
-    }
-}
-
-/// Failed writes of a round.
-#[derive(Default)]
-struct Failures {
-    count: u32,
-    /// The last problem.
-    example: String,
-}
-
-impl Failures {
-    /// Counts a failed write.
-    ///
-    /// # Errors
-    /// The write is forbidden.
-    fn note(&mut self, result: WriteResult) -> Result<(), String> {
-        match result {
-            WriteResult::Forbidden(problem) => return Err(problem),
-            WriteResult::Failed(problem) => (self.count, self.example) = (self.count + 1, problem),
-            WriteResult::Done | WriteResult::Overtaken => {}
-        }
-        Ok(())
-    }
-}
-
-/// Nominates until `stop`, or until a write is forbidden.
+/// Nominates until `stop`.
 pub(crate) async fn run(deps: Nominations, stop: CancellationToken) {
-    let nominate = async {
-        let mut inputs = Inputs::ready(&deps).await;
-        let mut nominator = Nominator::default();
-        loop {
-            inputs.mark_unchanged();
-            let allowed = deps.fence.check(CLUSTER_CALL).is_ok();
-            let writes = if allowed { nominator.due_writes(&deps) } else { Vec::new() };
-            let more = writes.len() == PER_ROUND;
-            if let Err(problem) = perform(&deps, writes).await {
-                tracing::warn!(problem, "pods are not nominated to their planned nodes: allow patch of pods/status");
-                return;
-            }
-            if !more {
-                inputs.changed().await;
-            }
-        }
-    };
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => {}
-        () = nominate => {}
-    }
-}
-
-/// What nominations and bindings depend on.
-struct Inputs {
-    stores: ChangeSignal,
-    ledger: signal::Receiver,
-    placements: signal::Receiver,
-}
-
-impl Inputs {
-    /// Waits until the stores are ready.
-    async fn ready(deps: &Nominations) -> Self {
-        deps.stores.wait_ready().await;
-        Self {
-            stores: deps.stores.changes(&[WatchedKind::Pod, WatchedKind::Node, WatchedKind::NodeClaim]),
-            ledger: deps.ledger.subscribe(),
-            placements: deps.placements.subscribe(),
-        }
-    }
-
-    /// Must be called before the ledger and the placements are read.
-    fn mark_unchanged(&mut self) {
-        self.ledger.mark_unchanged();
-        self.placements.mark_unchanged();
-    }
-
-    /// Waits for a change, at most for [`TICK`], and for further changes that come at the same time.
-    async fn changed(&mut self) {
-        tokio::select! {
-            biased;
-            () = self.stores.next() => {}
-            () = self.ledger.changed() => {}
-            () = self.placements.changed() => {}
-            () = tokio::time::sleep(TICK) => {}
-        }
-        tokio::time::sleep(COALESCE).await;
-    }
+    let mut nominator = Nominator::default();
+    let due = || nominator.due_writes(&deps);
+    rounds::run(&deps, &stop, KIND, due, |writes| perform(&deps, writes)).await;
 }
 
 /// Remembers past attempts.
@@ -302,34 +195,24 @@ fn is_open(node: &Node) -> bool {
 }
 
 /// Performs the writes.
-///
-/// # Errors
-/// A write is forbidden.
-async fn perform(deps: &Nominations, writes: Vec<NominationWrite>) -> Result<(), String> {
+async fn perform(deps: &Nominations, writes: Vec<NominationWrite>) -> Round {
     let mut answers = futures::stream::iter(writes)
         .map(|pending| async move {
             let answer = write(deps, &pending).await;
             (pending, answer)
         })
         .buffer_unordered(CONCURRENT_WRITES);
-    let mut failures = Failures::default();
+    let mut round = Round::default();
     while let Some((NominationWrite { pod, step }, answer)) = answers.next().await {
-        let result = match (&answer, &step) {
-            (WriteResult::Done, Step::Nominate(_)) => "nominated",
-            (WriteResult::Done, Step::TakeBack) => "taken_back",
-            (WriteResult::Overtaken, _) => "overtaken",
-            (WriteResult::Forbidden(_), _) => "forbidden",
-            (WriteResult::Failed(_), _) => "failed",
-        };
+        let result = answer.label(match step {
+            Step::Nominate(_) => "nominated",
+            Step::TakeBack => "taken_back",
+        });
         deps.metrics.nominations.with_label_values(&[result]).inc();
         tracing::debug!(pod = pods::full_name(&pod), ?step, result, "nomination");
-        failures.note(answer)?;
+        round.note(&pod, answer);
     }
-    let Failures { count: failed, example } = failures;
-    if failed > 0 {
-        tracing::warn!(failed, example, "nominations not written, kube-scheduler decides without them");
-    }
-    Ok(())
+    round
 }
 
 /// Server-side apply. The API server rejects the write if another manager owns the field or the pod changed.

@@ -239,7 +239,10 @@ fn replacements(deps: &Removals, command: &Removal) -> Replacements {
         let is_for_action =
             |claim: &&Arc<NodeClaim>| claim.annotations().get(annotation::ACTION_ID).is_some_and(|id| *id == action.0);
         match claims.iter().find(is_for_action) {
-            None if deps.ledger.read(|ledger| ledger.is_under_way(action)) => awaited.push(action.0.clone()),
+            // Until this term admits actions, a former leader's NodeClaim may still appear.
+            None if deps.ledger.read(|ledger| ledger.is_under_way(action) || !ledger.is_admitting()) => {
+                awaited.push(action.0.clone());
+            }
             None => return Replacements::Lost(action.0.clone()),
             Some(claim) if claim.metadata.deletion_timestamp.is_some() => return Replacements::Lost(claim.name_any()),
             Some(claim) if !claim.is_initialized() => awaited.push(claim.name_any()),

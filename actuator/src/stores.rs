@@ -2,10 +2,12 @@
 
 mod index;
 mod trim;
+mod unreadable;
 mod view;
 
 pub use view::{CachedObjects, Cursor, Delta};
 
+use crate::guarded::Guarded;
 use futures::StreamExt;
 use index::Indexed;
 use k8s_openapi::api::core::v1::Node;
@@ -13,9 +15,9 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use parking_lot::Mutex;
-use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodePool, Pod, SharedSpecs};
+use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedSpecs};
 use plimsoll_runtime::signal;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -23,6 +25,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 use trim::Trim;
+use unreadable::{Change, UnreadableObjects};
 use view::Writer;
 
 /// Pause after a watch's first error. Doubles up to [`LAST_PAUSE`]. No jitter: simulations must be deterministic, and
@@ -73,9 +76,18 @@ pub enum WatchedKind {
     PodDisruptionBudget,
     /// CapacityQuota. A cluster may not have the kind.
     CapacityQuota,
+    /// NodeOverlay. A cluster may not have the kind.
+    NodeOverlay,
 }
 
-const KINDS: usize = 7;
+const KINDS: usize = 8;
+
+impl WatchedKind {
+    /// Whether a cluster may not have the kind.
+    fn is_optional(self) -> bool {
+        matches!(self, Self::CapacityQuota | Self::NodeOverlay)
+    }
+}
 
 /// Progress of each watch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -129,6 +141,8 @@ pub struct Stores {
     pub budgets: CachedObjects<PodDisruptionBudget>,
     /// CapacityQuotas.
     pub quotas: CachedObjects<CapacityQuota>,
+    /// NodeOverlays.
+    pub overlays: CachedObjects<NodeOverlay>,
     state: Arc<WatchState>,
 }
 
@@ -170,7 +184,7 @@ impl Stores {
         let state = Arc::new(WatchState::default());
         let (claims, nodes, pods) = (CachedObjects::default(), CachedObjects::default(), CachedObjects::default());
         let (pools, classes, budgets) = (CachedObjects::default(), CachedObjects::default(), CachedObjects::default());
-        let quotas = CachedObjects::default();
+        let (quotas, overlays) = (CachedObjects::default(), CachedObjects::default());
         // Nodes and claims first, then pods: a skew between the watches must lead to too few launches rather than too
         // many.
         tasks.spawn(reflect(
@@ -209,8 +223,14 @@ impl Stores {
             WatchedKind::CapacityQuota,
             Arc::clone(&state),
         ));
+        tasks.spawn(reflect(
+            Api::all(client.clone()),
+            Writer::new(overlays.clone()),
+            WatchedKind::NodeOverlay,
+            Arc::clone(&state),
+        ));
         tasks.spawn(reflect(Api::all(client.clone()), Writer::new(pods.clone()), WatchedKind::Pod, Arc::clone(&state)));
-        Self { claims, nodes, pods, pools, classes, budgets, quotas, state }
+        Self { claims, nodes, pods, pools, classes, budgets, quotas, overlays, state }
     }
 
     /// Resolves once every kind has been listed.
@@ -262,32 +282,38 @@ pub(crate) fn instance_id(provider_id: &str) -> Option<&str> {
     provider_id.rsplit('/').next().filter(|id| id.starts_with("i-"))
 }
 
-/// Keeps one view up to date for ever. The watcher lists again after errors, with back-off.
-async fn reflect<K>(api: Api<K>, mut writer: Writer<K>, kind: WatchedKind, state: Arc<WatchState>)
+/// Keeps one view up to date for ever. The watcher lists again after errors, with back-off. An unreadable object is no
+/// error of the watch: the list would fail for ever.
+async fn reflect<K>(api: Api<Guarded<K>>, mut writer: Writer<K>, kind: WatchedKind, state: Arc<WatchState>)
 where
-    K: Trim + Indexed + Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    K: Trim<DynamicType = ()> + Indexed + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
     let mut specs = SharedSpecs::default();
     let events = watcher(api, watcher::Config::default()).backoff(Pauses::default()).modify(move |object| {
-        object.trim();
-        object.share(&mut specs);
+        if let Ok(object) = &mut object.0 {
+            object.trim();
+            object.share(&mut specs);
+        }
     });
     let mut events = std::pin::pin!(events);
+    let mut unreadable = UnreadableObjects::default();
     while let Some(event) = events.next().await {
         match event {
-            Ok(Event::InitApply(object)) if object.is_foreign() => {}
-            Ok(Event::Apply(object)) if object.is_foreign() => {}
             Ok(event) => {
                 // A relist becomes visible in one step, at its end.
                 let (shows, listed) =
                     (!matches!(event, Event::Init | Event::InitApply(_)), matches!(event, Event::InitDone));
-                writer.take(event);
+                match unreadable.sort(&K::kind(&()), event) {
+                    Change::Nothing => continue,
+                    Change::Event(event) => writer.take(event),
+                    Change::Forget(key) => writer.forget(key),
+                }
                 if shows {
                     state.show(kind, listed);
                 }
             }
             // Clusters without the CRD of an optional kind have no such objects.
-            Err(error) if kind == WatchedKind::CapacityQuota && is_unknown_kind(&error) => {
+            Err(error) if kind.is_optional() && is_unknown_kind(&error) => {
                 writer.take(Event::Init);
                 writer.take(Event::InitDone);
                 state.show(kind, true);

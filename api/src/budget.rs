@@ -24,6 +24,21 @@ pub enum DisruptionReason {
     Drifted,
 }
 
+impl DisruptionReason {
+    /// All reasons.
+    pub const ALL: [Self; 3] = [Self::Empty, Self::Underutilized, Self::Drifted];
+
+    /// The reason as budgets name it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Underutilized => "Underutilized",
+            Self::Empty => "Empty",
+            Self::Drifted => "Drifted",
+        }
+    }
+}
+
 /// How many nodes may be disrupted, for which reasons, and when that holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

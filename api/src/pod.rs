@@ -1,7 +1,10 @@
 //! A pod as the services keep it in memory. The pods of a workload share what is the same in all of them.
 
+mod facts;
+mod status;
+
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::{Pod as KubePod, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{Pod as KubePod, PodSpec, PodStatus as KubeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Serialize};
@@ -11,11 +14,13 @@ use std::hash::{DefaultHasher, Hasher as _};
 use std::io;
 use std::sync::{Arc, Weak};
 
+pub use status::{Allocation, PodCondition, PodPhase, PodStatus};
+
 /// Specs in addition to twice those of the last sweep, after which specs without pods are dropped.
 const UNSWEPT: usize = 1000;
 
 /// A Pod of the Kubernetes API. `spec.nodeName` is a field of its own, because the rest of the spec is usually that of
-/// all pods of a workload.
+/// all pods of a workload. The status is reduced to what the services read.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "KubePod", into = "KubePod")]
 pub struct Pod {
@@ -26,14 +31,14 @@ pub struct Pod {
     /// The spec without `nodeName`.
     pub spec: Option<Arc<PodSpec>>,
     /// Phase and conditions.
-    pub status: Option<PodStatus>,
+    pub status: PodStatus,
 }
 
 impl Pod {
     /// The node in `status.nominatedNodeName`, by whomever it was set.
     #[must_use]
     pub fn nominated_node(&self) -> Option<&str> {
-        self.status.as_ref()?.nominated_node_name.as_deref().filter(|name| !name.is_empty())
+        self.status.nominated_node_name.as_deref()
     }
 }
 
@@ -41,7 +46,7 @@ impl From<KubePod> for Pod {
     fn from(pod: KubePod) -> Self {
         let KubePod { metadata, mut spec, status } = pod;
         let node_name = spec.as_mut().and_then(|spec| spec.node_name.take()).filter(|name| !name.is_empty());
-        Self { metadata, node_name, spec: spec.map(Arc::new), status }
+        Self { metadata, node_name, spec: spec.map(Arc::new), status: status.map(PodStatus::from).unwrap_or_default() }
     }
 }
 
@@ -49,6 +54,7 @@ impl From<Pod> for KubePod {
     fn from(pod: Pod) -> Self {
         let Pod { metadata, node_name, spec, status } = pod;
         let spec = spec.map(|spec| PodSpec { node_name, ..Arc::unwrap_or_clone(spec) });
+        let status = Some(KubeStatus::from(status)).filter(|status| *status != KubeStatus::default());
         Self { metadata, spec, status }
     }
 }

@@ -167,13 +167,15 @@ impl<'a> TopologyCheck<'a> {
         if itself == 0 {
             return false;
         }
-        // In a group of pods with affinity to each other, only one pod may be the first.
+        // In a group of pods with affinity to each other, only one pod may be the first. kube-scheduler does not see
+        // pods on nodes that have none of the topology keys.
+        let required = shape.pod_affinity.iter().filter(|term| !term.anti && term.weight.is_none());
+        let columns: Vec<Rc<Column>> = required.map(|term| self.column(&term.topology_key)).collect();
+        let is_seen = |place: Id<Place>| columns.iter().any(|column| column.values[place].is_some());
         let possible_first = |other: &Id<PodShape>| {
             let mutual = has_affinity_to(self.selectors.shapes[*other], shape);
-            self.counts.by_shape[*other]
-                .iter()
-                .map(|count| count.kept + if mutual { count.placed } else { 0 })
-                .sum::<i64>()
+            let seen = self.counts.by_shape[*other].iter().filter(|count| is_seen(count.place));
+            seen.map(|count| count.kept + if mutual { count.placed } else { 0 }).sum::<i64>()
         };
         shapes.iter().map(possible_first).sum::<i64>() == itself
     }

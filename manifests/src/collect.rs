@@ -3,8 +3,8 @@
 use super::kinds::Kind;
 use super::typed::read;
 use super::workloads::Workload;
-use super::{Manifest, ManifestError, pod_checks};
-use k8s_openapi::api::apps::v1::DaemonSet;
+use super::{Manifest, ManifestError, validation as checks};
+use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec};
 use k8s_openapi::api::core::v1::PodTemplate;
 use plimsoll_api::crd::Kind as CustomKind;
 use plimsoll_api::{Pod, Validate, validation};
@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 /// Puts the object where it belongs; a workload is handed back, to be expanded when all objects are known.
 pub(super) fn add(manifest: Manifest, objects: &mut Objects) -> Result<Option<Workload>, Vec<ManifestError>> {
+    checks::own_labels(&manifest)?;
     let it = &manifest;
     match it.kind {
         Kind::NodePool => objects.node_pools.push(custom(it, CustomKind::NodePool)?),
@@ -22,16 +23,16 @@ pub(super) fn add(manifest: Manifest, objects: &mut Objects) -> Result<Option<Wo
         Kind::NodeOverlay => objects.node_overlays.push(custom(it, CustomKind::NodeOverlay)?),
         Kind::CapacityBuffer => objects.capacity_buffers.push(custom(it, CustomKind::CapacityBuffer)?),
         Kind::CapacityQuota => objects.capacity_quotas.push(custom(it, CustomKind::CapacityQuota)?),
-        Kind::PodTemplate => objects.pod_templates.push(pod_template(it)?),
+        Kind::PodTemplate => objects.pod_templates.push(checked(it, pod_template)?),
         Kind::Node => objects.nodes.push(read(it)?),
-        Kind::Pod => objects.pods.push(Arc::new(pod(it)?)),
-        Kind::DaemonSet => objects.daemon_sets.push(daemon_set(it)?),
-        Kind::PersistentVolume => objects.persistent_volumes.push(read(it)?),
-        Kind::PersistentVolumeClaim => objects.persistent_volume_claims.push(read(it)?),
-        Kind::StorageClass => objects.storage_classes.push(read(it)?),
+        Kind::Pod => objects.pods.push(Arc::new(checked(it, pod)?)),
+        Kind::DaemonSet => objects.daemon_sets.push(checked(it, daemon_set)?),
+        Kind::PersistentVolume => objects.persistent_volumes.push(checked(it, checks::volume)?),
+        Kind::PersistentVolumeClaim => objects.persistent_volume_claims.push(checked(it, checks::claim)?),
+        Kind::StorageClass => objects.storage_classes.push(checked(it, checks::storage_class)?),
         Kind::CSINode => objects.csi_nodes.push(read(it)?),
-        Kind::PodDisruptionBudget => objects.pod_disruption_budgets.push(read(it)?),
-        Kind::PriorityClass => objects.priority_classes.push(read(it)?),
+        Kind::PodDisruptionBudget => objects.pod_disruption_budgets.push(checked(it, checks::disruption_budget)?),
+        Kind::PriorityClass => objects.priority_classes.push(checked(it, checks::priority_class)?),
         Kind::Namespace => objects.namespaces.push(read(it)?),
         Kind::Deployment | Kind::ReplicaSet | Kind::StatefulSet | Kind::Job => {
             return Workload::read(manifest, objects).map(Some);
@@ -40,27 +41,28 @@ pub(super) fn add(manifest: Manifest, objects: &mut Objects) -> Result<Option<Wo
     Ok(None)
 }
 
-fn pod(manifest: &Manifest) -> Result<Pod, Vec<ManifestError>> {
-    let pod: Pod = read(manifest)?;
-    pod_checks::check(manifest, pod.spec.as_deref(), "spec")?;
-    Ok(pod)
+/// Reads the object and checks it.
+fn checked<T: DeserializeOwned>(
+    manifest: &Manifest,
+    check: fn(&Manifest, &T) -> Result<(), Vec<ManifestError>>,
+) -> Result<T, Vec<ManifestError>> {
+    let object = read(manifest)?;
+    check(manifest, &object)?;
+    Ok(object)
 }
 
-fn daemon_set(manifest: &Manifest) -> Result<DaemonSet, Vec<ManifestError>> {
-    let daemon_set: DaemonSet = read(manifest)?;
-    let template = daemon_set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-    pod_checks::check(manifest, template, "spec.template.spec")?;
-    if let Some(spec) = &daemon_set.spec {
-        pod_checks::check_selector(manifest, &spec.template)?;
-    }
-    Ok(daemon_set)
+fn pod(manifest: &Manifest, pod: &Pod) -> Result<(), Vec<ManifestError>> {
+    checks::pod(manifest, pod.spec.as_deref())
 }
 
-fn pod_template(manifest: &Manifest) -> Result<PodTemplate, Vec<ManifestError>> {
-    let pod_template: PodTemplate = read(manifest)?;
-    let template = pod_template.template.as_ref().and_then(|template| template.spec.as_ref());
-    pod_checks::check(manifest, template, "template.spec")?;
-    Ok(pod_template)
+fn daemon_set(manifest: &Manifest, daemon_set: &DaemonSet) -> Result<(), Vec<ManifestError>> {
+    let none = DaemonSetSpec::default();
+    let spec = daemon_set.spec.as_ref().unwrap_or(&none);
+    checks::replicated(manifest, &spec.selector, &spec.template)
+}
+
+fn pod_template(manifest: &Manifest, pod_template: &PodTemplate) -> Result<(), Vec<ManifestError>> {
+    checks::pod_template(manifest, pod_template.template.as_ref())
 }
 
 fn custom<T: DeserializeOwned + Validate>(manifest: &Manifest, kind: CustomKind) -> Result<T, Vec<ManifestError>> {

@@ -91,6 +91,8 @@ fn yaml(part: &Part) -> Result<Value, String> {
             max_depth: MAX_DEPTH,
         },
         with_snippet: false,
+        // As kubectl: `defaultMode: 0440`.
+        legacy_octal_numbers: true,
     };
     serde_saphyr::from_str_with_options(&part.text, options).map_err(|error| {
         let text = error.without_snippet().to_string();
@@ -137,20 +139,16 @@ fn parts(text: &str) -> Vec<Part> {
     parts
 }
 
-/// The objects of a List, or the one object.
+/// The objects of a List and of Lists within it, or the one object. Objects of an inner List have its index.
 pub(super) fn objects(document: Document, errors: &mut Vec<ManifestError>) -> Vec<Object> {
-    let Document { place, value } = document;
-    let Value::Object(mut fields) = value else {
+    let Document { place, mut value } = document;
+    if !value.is_object() {
         errors.push(ManifestError::Document { place, problem: "not an object".to_owned() });
         return Vec::new();
-    };
-    let text = |field: &str| fields.get(field).and_then(Value::as_str).map(str::to_owned);
-    let item_kind = text("kind").and_then(|kind| kind.strip_suffix("List").map(str::to_owned));
-    let Some(item_kind) = item_kind.filter(|kind| kind.is_empty() || fields.contains_key("items")) else {
-        return vec![Object { place, value: Value::Object(fields) }];
-    };
-    let version = text("apiVersion").unwrap_or_default();
-    let items = match fields.remove("items") {
+    }
+    let Some(item_kind) = kind_of_items(&value) else { return vec![Object { place, value }] };
+    let version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let items = match value.get_mut("items").map(Value::take) {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::Array(items)) => items,
         Some(_) => {
@@ -158,13 +156,24 @@ pub(super) fn objects(document: Document, errors: &mut Vec<ManifestError>) -> Ve
             return Vec::new();
         }
     };
-    let of_list = |(item, mut value): (usize, Value)| {
+    let mut found = Vec::with_capacity(items.len());
+    for (item, mut value) in items.into_iter().enumerate() {
         // Items of a PodList and its like are pods without saying so.
         if let Some(fields) = value.as_object_mut().filter(|_| !item_kind.is_empty()) {
             fields.entry("kind").or_insert_with(|| Value::from(item_kind.clone()));
             fields.entry("apiVersion").or_insert_with(|| Value::from(version.clone()));
         }
-        Object { place: Place { item: Some(item), ..place.clone() }, value }
-    };
-    items.into_iter().enumerate().map(of_list).collect()
+        let place = Place { item: place.item.or(Some(item)), ..place.clone() };
+        match kind_of_items(&value) {
+            Some(_) => found.extend(objects(Document { place, value }, errors)),
+            None => found.push(Object { place, value }),
+        }
+    }
+    found
+}
+
+/// The kind of a List's items, empty if they may be of any kind. `None` if the value is no List.
+fn kind_of_items(value: &Value) -> Option<String> {
+    let kind = value.get("kind")?.as_str()?.strip_suffix("List")?;
+    (kind.is_empty() || value.get("items").is_some()).then(|| kind.to_owned())
 }

@@ -150,7 +150,7 @@ fn generated_name(value: &Value, generated: &mut BTreeMap<String, usize>) -> Opt
 }
 
 /// Whether Kubernetes would take `text` for an object's name.
-fn is_name(text: &str) -> bool {
+pub(super) fn is_name(text: &str) -> bool {
     let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let part = |part: &str| {
         let (first, last) = (part.bytes().next(), part.bytes().last());

@@ -20,10 +20,10 @@ mod errors;
 mod kinds;
 mod offers;
 mod origins;
-mod pod_checks;
 mod question;
 mod strict;
 mod typed;
+mod validation;
 mod workloads;
 
 pub use documents::Text;

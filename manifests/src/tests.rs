@@ -53,8 +53,13 @@ fn a_workload_becomes_its_pods() {
 fn each_kind_of_workload_makes_as_many_pods_as_its_controller_would() {
     let of = |kind: &str, spec: &str| {
         let version = if kind == "Job" { "batch/v1" } else { "apps/v1" };
-        let template = "template: {spec: {containers: [{name: app}]}}";
-        let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: w}}\nspec: {{{spec}{template}}}\n");
+        let rest = if kind == "Job" {
+            "template: {spec: {restartPolicy: Never, containers: [{name: app}]}}"
+        } else {
+            "selector: {matchLabels: {app: w}}, \
+             template: {metadata: {labels: {app: w}}, spec: {containers: [{name: app}]}}"
+        };
+        let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: w}}\nspec: {{{spec}{rest}}}\n");
         input(&text).map(|manifests| pod_names(&manifests).len())
     };
     let table = [
@@ -82,7 +87,9 @@ fn each_kind_of_workload_makes_as_many_pods_as_its_controller_would() {
 #[test]
 fn pods_that_are_there_count_towards_replicas() {
     let replica_set = "---\napiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: web-5d9c, ownerReferences: \
-        [{apiVersion: apps/v1, kind: Deployment, name: web, uid: u}]}\nspec: {replicas: 2, template: {spec: {containers: [{name: app}]}}}\n";
+        [{apiVersion: apps/v1, kind: Deployment, name: web, uid: u}]}\nspec: {replicas: 2, \
+        selector: {matchLabels: {app: web}}, \
+        template: {metadata: {labels: {app: web}}, spec: {containers: [{name: app}]}}}\n";
     let cases = [
         // Its own pod, whatever its name.
         (owned("web-x", OF_DEPLOYMENT, ""), vec!["web-x", "web-0"]),
@@ -110,7 +117,8 @@ fn a_workload_owned_by_something_of_another_group_is_expanded() {
     let job = |version: &str| {
         format!(
             "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {{name: r, ownerReferences: [{{apiVersion: {version}, kind: \
-             Deployment, name: web, uid: u}}]}}\nspec: {{template: {{spec: {{containers: [{{name: app}}]}}}}}}\n---\n{DEPLOYMENT}"
+             Deployment, name: web, uid: u}}]}}\nspec: {{selector: {{matchLabels: {{app: r}}}}, \
+             template: {{metadata: {{labels: {{app: r}}}}, spec: {{containers: [{{name: app}}]}}}}}}\n---\n{DEPLOYMENT}"
         )
     };
     assert_eq!(pod_names(&input(&job("apps/v1")).unwrap()), ["web-0", "web-1"]);
@@ -119,7 +127,8 @@ fn a_workload_owned_by_something_of_another_group_is_expanded() {
 
 #[test]
 fn finished_pods_count_towards_completions() {
-    let job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {parallelism: 2, completions: 3, template: {spec: {containers: [{name: app}]}}}\n";
+    let job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {parallelism: 2, completions: 3, \
+        template: {spec: {restartPolicy: Never, containers: [{name: app}]}}}\n";
     let done =
         |name: &str| owned(name, "apiVersion: batch/v1, kind: Job, name: j", "") + "status: {phase: Succeeded}\n";
     let names = |pods: &str| pod_names(&input(&format!("{job}{pods}")).unwrap());
@@ -130,9 +139,12 @@ fn finished_pods_count_towards_completions() {
 
 #[test]
 fn a_stateful_set_makes_its_claims_where_there_are_none() {
-    let text = "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: db, namespace: shop}\nspec:\n  replicas: 2\n  template: {spec: {containers: [{name: app}]}}\n  \
+    let text = "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: db, namespace: shop}\nspec:\n  replicas: 2\n  \
+        selector: {matchLabels: {app: db}}\n  \
+        template: {metadata: {labels: {app: db}}, spec: {containers: [{name: app}]}}\n  \
         volumeClaimTemplates: [{metadata: {name: data}, spec: {accessModes: [ReadWriteOnce]}}]\n---\n\
-        apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data-db-0, namespace: shop}\nspec: {volumeName: v}\n";
+        apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data-db-0, namespace: shop}\n\
+        spec: {volumeName: v, accessModes: [ReadWriteOnce]}\n";
     let manifests = input(text).unwrap();
     let claims = manifests.objects.persistent_volume_claims.iter();
     let claims: Vec<(&str, bool)> = claims
@@ -179,6 +191,10 @@ fn errors_name_document_object_and_field() {
         (
             "apiVersion: v1\nkind: List\nitems: [{}, 3]\n".to_owned(),
             "-: document 1: items[0]: kind: must be a string\n-: document 1: items[1]: not an object",
+        ),
+        (
+            "apiVersion: v1\nkind: List\nitems: [{kind: List}, {kind: List, items: [3]}]\n".to_owned(),
+            "-: document 1: items[1]: not an object",
         ),
     ];
     for (text, expected) in table {
@@ -283,11 +299,15 @@ fn lists_are_unpacked_and_other_kinds_counted() {
     let text = r#"{"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}},
         {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}]}
+        {"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "List", "items": [
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "stock"}},
+            {"apiVersion": "v1", "kind": "PodList", "items": [
+                {"metadata": {"name": "c"}, "spec": {"containers": [{"name": "b"}]}}]}]}]}
         {"apiVersion": "v1", "kind": "PodList", "items": [{"metadata": {"name": "a"}, "spec": {"containers": [{"name": "b"}]}}]}
         {"apiVersion": "example.com/v1", "kind": "AllowList", "metadata": {"name": "not-a-list"}}"#;
     let manifests = input(text).unwrap();
-    assert_eq!(manifests.objects.namespaces.len(), 1);
-    assert_eq!(pod_names(&manifests), ["a"]);
+    assert_eq!(manifests.objects.namespaces.len(), 2);
+    assert_eq!(pod_names(&manifests), ["c", "a"]);
     let ignored = [("example.com/v1 AllowList".to_owned(), 1), ("v1 Service".to_owned(), 1)];
     assert_eq!(manifests.ignored, BTreeMap::from(ignored));
 }
@@ -301,6 +321,7 @@ fn what_kubectl_takes_is_taken() {
         DEPLOYMENT.replace('\n', "\r\n"),
         format!("--- # a comment\n{DEPLOYMENT}..."),
         DEPLOYMENT.replace("{name: app}", "{name: app, resources: {requests: {cpu: 0.5, memory: 1e6}}}"),
+        DEPLOYMENT.replace("spec: {c", "spec: {volumes: [{name: v, configMap: {name: m, defaultMode: 0440}}], c"),
         DEPLOYMENT.replace(
             "metadata: {name: web}",
             "metadata: {name: web, namespace: , creationTimestamp: null}\nstatus: {ofTomorrow: 1}",
@@ -352,7 +373,8 @@ proptest! {
     fn json_and_yaml_mean_the_same(replicas in 0..40_i32, name in "[a-z]([a-z0-9-]{0,8}[a-z0-9])?") {
         let value = serde_json::json!({
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
-            "spec": {"replicas": replicas, "template": {"spec": {"containers": [{"name": "app"}]}}},
+            "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}},
+                "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "app"}]}}},
         });
         let names = |text: &str| input(text).map(|it| pod_names(&it));
         let yaml = serde_saphyr::to_string(&value).unwrap();

@@ -1,14 +1,14 @@
 //! Workloads become the pods that their controllers would make.
 
 use super::kinds::{self, Kind};
-use super::{Id, MAX_PODS, Manifest, ManifestError, Manifests, pod_checks, typed};
+use super::{Id, MAX_PODS, Manifest, ManifestError, Manifests, typed, validation};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod as KubePod, PodTemplateSpec, Volume,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use plimsoll_api::Pod;
+use plimsoll_api::{Pod, PodPhase};
 use plimsoll_snapshot::{Objects, Replicas};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,25 +72,25 @@ impl Workload {
             Some(value) => usize::try_from(value).map_err(|_| vec![manifest.fault(field, "must not be negative")]),
         };
         let running = |value: Option<i32>| count("spec.replicas", value, 1).map(PodCount::Running);
-        let (metadata, pods, template) = match manifest.kind {
+        let (metadata, pods, selector, template) = match manifest.kind {
             Kind::Deployment => {
                 let it: Deployment = typed::read(&manifest)?;
                 objects.deployments.push(it.clone());
                 let spec = it.spec.unwrap_or_default();
-                (it.metadata, running(spec.replicas)?, spec.template)
+                (it.metadata, running(spec.replicas)?, Some(spec.selector), spec.template)
             }
             Kind::ReplicaSet => {
                 let it: ReplicaSet = typed::read(&manifest)?;
                 objects.replica_sets.push(it.clone());
                 let spec = it.spec.unwrap_or_default();
-                (it.metadata, running(spec.replicas)?, spec.template.unwrap_or_default())
+                (it.metadata, running(spec.replicas)?, Some(spec.selector), spec.template.unwrap_or_default())
             }
             Kind::StatefulSet => {
                 let it: StatefulSet = typed::read(&manifest)?;
                 objects.stateful_sets.push(it.clone());
                 let spec = it.spec.unwrap_or_default();
                 claims = spec.volume_claim_templates.unwrap_or_default();
-                (it.metadata, running(spec.replicas)?, spec.template)
+                (it.metadata, running(spec.replicas)?, Some(spec.selector), spec.template)
             }
             _ => {
                 let it: Job = typed::read(&manifest)?;
@@ -101,13 +101,14 @@ impl Workload {
                     completions: completions.map(|it| count("spec.completions", Some(it), 0)).transpose()?,
                     succeeded: count("status.succeeded", it.status.as_ref().and_then(|it| it.succeeded), 0)?,
                 };
-                (it.metadata, pods, it.spec.unwrap_or_default().template)
+                (it.metadata, pods, None, it.spec.unwrap_or_default().template)
             }
         };
-        pod_checks::check(&manifest, template.spec.as_ref(), "spec.template.spec")?;
-        if manifest.kind != Kind::Job {
-            pod_checks::check_selector(&manifest, &template)?;
+        match &selector {
+            Some(selector) => validation::replicated(&manifest, selector, &template)?,
+            None => validation::job(&manifest, &template)?,
         }
+        validation::claim_templates(&manifest, &claims)?;
         Ok(Self { manifest, metadata, count: pods, template, claims })
     }
 
@@ -221,7 +222,6 @@ fn present(workloads: &[Workload], objects: &Objects) -> BTreeMap<Id, Present> {
     };
     let mut present: BTreeMap<Id, Present> = BTreeMap::new();
     for pod in &objects.pods {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         let mut owner = owner_of(&pod.metadata);
         // A pod's ReplicaSet and its Deployment: owners are at most two deep.
         for _ in 0..2 {
@@ -229,8 +229,8 @@ fn present(workloads: &[Workload], objects: &Objects) -> BTreeMap<Id, Present> {
             owner = by_id.get(&id).and_then(|workload| owner_of(&workload.metadata));
             let present = present.entry(id).or_default();
             present.names.insert(pod.metadata.name.clone().unwrap_or_default());
-            present.succeeded += usize::from(phase == Some("Succeeded"));
-            present.active += usize::from(!matches!(phase, Some("Succeeded" | "Failed")));
+            present.succeeded += usize::from(pod.status.phase == Some(PodPhase::Succeeded));
+            present.active += usize::from(!pod.is_terminal());
         }
     }
     present

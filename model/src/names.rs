@@ -171,6 +171,10 @@ pub mod annotation {
     pub const TAGGED: &str = "karpenter.k8s.aws/tagged";
     /// Kubernetes' pod deletion cost.
     pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+    /// On mirror pods, which represent static pods of a kubelet.
+    pub const MIRROR: &str = "kubernetes.io/config.mirror";
+    /// The annotations of pods that are read.
+    pub const OF_PODS: [&str; 5] = [DO_NOT_DISRUPT, POD_DELETION_COST, MIRROR, ON_DEMAND_BASE, ON_DEMAND_PERCENTAGE];
 
     /// Owner of a claim, set by Plimsoll. The value is [`OWNER_VALUE`].
     pub const OWNER: &str = "plimsoll.dev/owner";

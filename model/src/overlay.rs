@@ -14,6 +14,7 @@ pub use repriced::Repriced;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Millionths in one.
 const MILLION: i128 = 1_000_000;
@@ -59,15 +60,13 @@ impl PriceChange {
 
 /// Applies overlays and costs. Returns the snapshot, with a separate catalog for each affected pool, and all catalogs.
 /// Returns `None` if nothing changes. If two overlays of equal weight set the same value, the one that is later by name
-/// wins and the other is ignored entirely.
+/// wins and the other is ignored entirely ([`conflicts`]).
 #[must_use]
 pub fn applied(
     snapshot: &Snapshot,
     catalogs: &BTreeMap<CatalogId, Catalog>,
 ) -> Option<(Snapshot, BTreeMap<CatalogId, Catalog>)> {
-    let mut overlays: Vec<&NodeOverlay> = snapshot.node_pools.iter().flat_map(|pool| &pool.overlays).collect();
-    overlays.sort_by_key(|overlay| (Reverse(overlay.weight), Reverse(&overlay.name)));
-    overlays.dedup();
+    let overlays = by_precedence(snapshot);
     if overlays.is_empty() && snapshot.node_pools.iter().all(|pool| pool.costs.is_none()) {
         return None;
     }
@@ -75,10 +74,7 @@ pub fn applied(
         snapshot.node_pools.iter().filter_map(|pool| Some((pool, catalogs.get(pool.catalog.as_ref()?)?))).collect();
     let mut changes = Changes::default();
     for overlay in overlays {
-        let parsed: Result<Vec<Requirement>, _> = overlay.requirements.iter().map(Requirement::new).collect();
-        if let Ok(requirements) = parsed {
-            changes.add(overlay, &requirements, &pools);
-        }
+        changes.add(overlay, &pools);
     }
     let has_costs = |(pool, _): &(&NodePool, &Catalog)| !pool.costs.is_none();
     if changes.prices.is_empty() && changes.capacity.is_empty() && !pools.iter().any(has_costs) {
@@ -96,22 +92,47 @@ pub fn applied(
     Some((snapshot, all_catalogs))
 }
 
+/// The overlays that are ignored because another one of equal weight sets the same value, each with the name of the
+/// other one.
+#[must_use]
+pub fn conflicts<'a>(
+    snapshot: &'a Snapshot,
+    catalogs: &'a BTreeMap<CatalogId, Arc<Catalog>>,
+) -> BTreeMap<&'a str, &'a str> {
+    let catalog = |pool: &NodePool| catalogs.get(pool.catalog.as_ref()?).map(AsRef::as_ref);
+    let pools: Vec<(&NodePool, &Catalog)> =
+        snapshot.node_pools.iter().filter_map(|pool| Some((pool, catalog(pool)?))).collect();
+    let mut changes = Changes::default();
+    let overlays = by_precedence(snapshot).into_iter();
+    overlays.filter_map(|overlay| Some((overlay.name.as_str(), changes.add(overlay, &pools)?))).collect()
+}
+
+/// The overlays of all pools in the order in which they apply.
+fn by_precedence(snapshot: &Snapshot) -> Vec<&NodeOverlay> {
+    let mut overlays: Vec<&NodeOverlay> = snapshot.node_pools.iter().flat_map(|pool| &pool.overlays).collect();
+    overlays.sort_by_key(|overlay| (Reverse(overlay.weight), Reverse(&overlay.name)));
+    overlays.dedup();
+    overlays
+}
+
 /// Pool name, instance type name and index of the offering.
 type OfferingKey<'a> = (&'a str, &'a str, usize);
 /// Pool, instance type and resource.
 type ResourceKey<'a> = (&'a str, &'a str, &'a str);
 
-/// Changes of all overlays, with the overlay's weight.
+/// Changes of all overlays, with the overlay that each comes from.
 #[derive(Debug, Default)]
 struct Changes<'a> {
-    prices: BTreeMap<OfferingKey<'a>, (i32, PriceChange)>,
-    capacity: BTreeMap<ResourceKey<'a>, (i32, i64)>,
+    prices: BTreeMap<OfferingKey<'a>, (&'a NodeOverlay, PriceChange)>,
+    capacity: BTreeMap<ResourceKey<'a>, (&'a NodeOverlay, i64)>,
 }
 
 impl<'a> Changes<'a> {
     /// Adds an overlay. Overlays must be added by descending weight. An overlay that conflicts with another of equal
-    /// weight is ignored.
-    fn add(&mut self, overlay: &'a NodeOverlay, requirements: &[Requirement], pools: &[(&'a NodePool, &'a Catalog)]) {
+    /// weight is ignored; the name of the other one is returned.
+    fn add(&mut self, overlay: &'a NodeOverlay, pools: &[(&'a NodePool, &'a Catalog)]) -> Option<&'a str> {
+        let parsed: Result<Vec<Requirement>, _> = overlay.requirements.iter().map(Requirement::new).collect();
+        let requirements = &parsed.ok()?;
         let (mut prices, mut capacity) = (Vec::new(), BTreeSet::new());
         for (pool, catalog) in pools {
             for instance_type in &catalog.instance_types {
@@ -128,20 +149,24 @@ impl<'a> Changes<'a> {
                 }
             }
         }
-        let same_weight = |existing: Option<i32>| existing == Some(overlay.weight);
-        let conflict =
-            overlay.price.is_some() && prices.iter().any(|key| same_weight(self.prices.get(key).map(|entry| entry.0)));
-        if conflict || capacity.iter().any(|(key, _)| same_weight(self.capacity.get(key).map(|entry| entry.0))) {
-            return;
+        if overlay.price.is_none() {
+            prices.clear();
+        }
+        let of_prices = prices.iter().filter_map(|key| self.prices.get(key)).map(|(other, _)| *other);
+        let of_capacity = capacity.iter().filter_map(|(key, _)| self.capacity.get(key)).map(|(other, _)| *other);
+        let conflict = of_prices.chain(of_capacity).find(|other| other.weight == overlay.weight);
+        if let Some(other) = conflict {
+            return Some(&other.name);
         }
         if let Some(change) = overlay.price {
             for key in prices {
-                self.prices.entry(key).or_insert((overlay.weight, change));
+                self.prices.entry(key).or_insert((overlay, change));
             }
         }
         for (key, amount) in capacity {
-            self.capacity.entry(key).or_insert((overlay.weight, amount));
+            self.capacity.entry(key).or_insert((overlay, amount));
         }
+        None
     }
 
     /// Returns the changed catalog of a pool, including its node costs; `None` if nothing changes.

@@ -27,6 +27,7 @@ pub(crate) mod strategies;
 #[cfg(test)]
 mod tests;
 
+pub use execution::known_outcome;
 pub use plan::{SharedLists, append_fragment, with_shared_lists, without_launches};
 pub use resources::{resources_from_wire, resources_to_wire};
 pub(crate) use snapshot::{check, check_references, partial};
@@ -187,6 +188,12 @@ pub(crate) fn list<W, M: TryFrom<W, Error = ConvertError>>(field: &str, wire: Ve
         Some(error) => Err(error),
         None => Ok(converted),
     }
+}
+
+/// Size of a message in bytes, as it is sent.
+#[must_use]
+pub fn encoded_size(message: &impl prost::Message) -> usize {
+    message.encoded_len()
 }
 
 pub(crate) fn to_wire<'model, M: 'model, W: From<&'model M>>(model: &'model [M]) -> Vec<W> {

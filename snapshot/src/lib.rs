@@ -35,8 +35,8 @@ mod volumes;
 
 pub use builder::{Builder, Built};
 pub use nodes::is_ready;
-pub use pods::{ignored_wish, is_decided};
-pub use pools::allowed_disruptions;
+pub use pods::{ignored_protection, ignored_wish, is_decided};
+pub use pools::{allowed_disruptions, limits};
 pub use problems::Problem;
 pub use replicas::Replicas;
 pub use requests::effective_requests;

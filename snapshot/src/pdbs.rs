@@ -1,7 +1,7 @@
 //! Reads PodDisruptionBudgets: which pods each budget covers, and how many evictions it allows now.
 
 use crate::problems::{Fault, Problem, full_name};
-use crate::{Objects, Source, pods, selectors};
+use crate::{Objects, Source, selectors};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget as KubeBudget;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use plimsoll_api::Pod;
@@ -42,7 +42,7 @@ impl<'objects> Budgets<'objects> {
     pub(crate) fn covering(&self, pod: &Pod) -> Vec<String> {
         let none = BTreeMap::new();
         let labels = pod.metadata.labels.as_ref().unwrap_or(&none);
-        let not_ready = pods::ready(pod) == Some(false);
+        let not_ready = pod.status.is_unready();
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let mut names: Vec<String> = self
             .by_namespace
@@ -111,7 +111,7 @@ fn allowed_by_spec(budget: &KubeBudget, selector: &LabelSelector, objects: &Obje
         .iter()
         .map(|replicas| (replicas.template(), i64::try_from(replicas.len()).unwrap_or(i64::MAX)));
     for (pod, count) in objects.pods.iter().map(|pod| (pod.as_ref(), 1)).chain(replicas) {
-        if pod.metadata.namespace != budget.metadata.namespace || pods::is_terminal(pod) {
+        if pod.metadata.namespace != budget.metadata.namespace || pod.is_terminal() {
             continue;
         }
         if !selector.matches(pod.metadata.labels.as_ref().unwrap_or(&BTreeMap::new())) {
@@ -119,7 +119,7 @@ fn allowed_by_spec(budget: &KubeBudget, selector: &LabelSelector, objects: &Obje
         }
         expected += count;
         let is_running = pod.node_name.is_some() && pod.metadata.deletion_timestamp.is_none();
-        if is_running && pods::ready(pod) != Some(false) {
+        if is_running && !pod.status.is_unready() {
             healthy += count;
         }
     }

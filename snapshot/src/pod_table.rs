@@ -91,6 +91,7 @@ impl PodTable {
         while self.entries.len() > pods.len() {
             self.retract(self.entries.len() - 1, changes);
             if let Some(entry) = self.entries.pop() {
+                self.with_claims.remove(&self.entries.len());
                 self.forget(&entry.object);
             }
         }
@@ -115,8 +116,11 @@ impl PodTable {
                 Some(known) => *known = entry,
                 None => self.entries.push(entry),
             }
+            // Another pod may have been at this position.
             if pod.spec.as_deref().is_some_and(has_volume_claims) {
                 self.with_claims.insert(position);
+            } else {
+                self.with_claims.remove(&position);
             }
         }
         changed
@@ -180,7 +184,7 @@ impl PodTable {
     ) {
         let Some(entry) = self.entries.get(position) else { return };
         let pod = Arc::clone(&entry.object);
-        let Some(spec) = pod.spec.as_ref().filter(|_| !pods::is_terminal(&pod)) else { return };
+        let Some(spec) = pod.spec.as_ref().filter(|_| !pod.is_terminal()) else { return };
         let identity = PodIdentity::of(&pod);
         let state = match pods::pod_state(&pod, spec, &identity.uid, extra, pod_states) {
             Ok(state) => state,
@@ -203,7 +207,7 @@ impl PodTable {
             return;
         }
         self.retract(position, changes);
-        let mut problems: Vec<Problem> = pods::ignored_wish(&pod).into_iter().collect();
+        let mut problems: Vec<Problem> = pods::ignored_annotations(&pod).collect();
         let read = match read {
             Ok((common, shape)) => {
                 changes.insert(identity.pod(common.clone(), state));
@@ -281,5 +285,29 @@ fn decrement(counts: &mut BTreeMap<String, usize>, key: &str) {
         if *count == 0 {
             counts.remove(key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_position_is_read_each_time_only_while_its_pod_has_volume_claims() {
+        let pod = |name: &str, volumes: &[&str]| -> Arc<KubePod> {
+            let claims = volumes.iter().map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}));
+            let spec = json!({"containers": [], "volumes": claims.collect::<Vec<_>>()});
+            Arc::new(serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap())
+        };
+        let (mut table, mut changes) = (PodTable::default(), PodChanges::default());
+        let (with, without) = (pod("db", &["data"]), pod("web", &[]));
+        table.observe(&[Arc::clone(&without), Arc::clone(&with)], &mut changes);
+        assert_eq!(table.with_claims, [1].into());
+        // The last pod takes the position of one that is deleted.
+        table.observe(&[Arc::clone(&with)], &mut changes);
+        assert_eq!(table.with_claims, [0].into());
+        table.observe(&[without], &mut changes);
+        assert_eq!(table.with_claims, BTreeSet::new());
     }
 }

@@ -3,18 +3,16 @@
 use crate::pdbs::Budgets;
 use crate::pod_states::PodStates;
 use crate::pod_table::ReadPod;
-use crate::problems::{Problem, full_name, full_name_of};
+use crate::problems::{Fault, Problem, full_name, full_name_of};
 use crate::replicas::Replicas;
 use crate::shapes::{NodeBinding, Shapes, Template};
 use crate::{Extra, Objects, Source, kube_time, on_demand, requests};
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, PodSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use plimsoll_api::Pod as KubePod;
-use plimsoll_api::duration::parse_go;
 use plimsoll_model::identity::{NodeName, PodUid};
-use plimsoll_model::names::{annotation, label, taint};
+use plimsoll_model::names::{annotation, label};
 use plimsoll_model::snapshot::{IgnoredPod, Pod, PodState};
-use plimsoll_model::taints::{Taint, TaintEffect};
 use plimsoll_model::time::Timestamp;
 use std::collections::BTreeSet;
 
@@ -25,8 +23,6 @@ const MAX_EVICTION_COST: i64 = 10_000;
 const DELETION_COST_UNIT: i64 = 1 << 27;
 /// The priority that adds one `EVICTION_COST`.
 const PRIORITY_UNIT: i64 = 1 << 25;
-/// Annotation of mirror pods, which represent static pods of a kubelet.
-const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
 pub(crate) fn build(
     objects: &Objects,
@@ -38,10 +34,10 @@ pub(crate) fn build(
     let mut result = Pods::default();
     result.pods.reserve(objects.pods.len() + objects.replicas.iter().map(Replicas::len).sum::<usize>());
     for pod in &objects.pods {
-        let Some(spec) = pod.spec.as_ref().filter(|_| !is_terminal(pod)) else { continue };
+        let Some(spec) = pod.spec.as_ref().filter(|_| !pod.is_terminal()) else { continue };
         let identity = PodIdentity::of(pod);
         let Some(state) = result.state(pod, spec, &identity, extra, pod_states) else { continue };
-        problems.extend(ignored_wish(pod));
+        problems.extend(ignored_annotations(pod));
         match read(pod, spec, budgets, shapes) {
             Ok((common, _)) => result.pods.push(identity.pod(common, state)),
             Err(fault) => {
@@ -67,17 +63,13 @@ fn add_replicas(
 ) {
     let template = replicas.template();
     let Some(spec) = &template.spec else { return };
-    let ignored_annotation = ignored_wish(template);
+    let ignored: Vec<Problem> = ignored_annotations(template).collect();
     let mut common: Option<ReadPod> = None;
     for name in replicas.names() {
         let full_name = full_name_of(&template.metadata, &name);
         let identity = PodIdentity { uid: PodUid(full_name), name };
         let Some(state) = result.state(template, spec, &identity, extra, pod_states) else { continue };
-        problems.extend(
-            ignored_annotation
-                .clone()
-                .map(|ignored_annotation| Problem { name: identity.uid.0.clone(), ..ignored_annotation }),
-        );
+        problems.extend(ignored.iter().map(|problem| Problem { name: identity.uid.0.clone(), ..problem.clone() }));
         match common.get_or_insert_with(|| read(template, spec, budgets, shapes)) {
             Ok((common, _)) => result.pods.push(identity.pod(common.clone(), state)),
             Err(fault) => {
@@ -146,6 +138,19 @@ impl Pods {
     }
 }
 
+/// The annotations of a pod that are ignored because they cannot be read. The pod is used without them.
+pub(crate) fn ignored_annotations(pod: &KubePod) -> impl Iterator<Item = Problem> {
+    ignored_wish(pod).into_iter().chain(ignored_protection(pod))
+}
+
+/// Reports a do-not-disrupt annotation that protects nothing.
+#[must_use]
+pub fn ignored_protection(pod: &KubePod) -> Option<Problem> {
+    let message = format!("{:?} is neither true nor a positive duration such as 1h30m", pod.invalid_protection()?);
+    let field = format!("metadata.annotations[{}]", annotation::DO_NOT_DISRUPT);
+    Some(Problem::of_field("Pod", &pod.metadata, Fault::new(field, message)))
+}
+
 /// Reports unparsable on-demand annotations of a pod. The pod is then used without them.
 #[must_use]
 pub fn ignored_wish(pod: &KubePod) -> Option<Problem> {
@@ -200,25 +205,17 @@ fn undecided_reason(pod: &KubePod) -> Option<&'static str> {
     if pod.nominated_node().is_some() {
         return Some("kube-scheduler has nominated a node for it that is not known");
     }
-    if !is_unschedulable(pod) {
+    if pod.status.unschedulable().is_none() {
         return Some("kube-scheduler has not found it unschedulable");
     }
     None
-}
-
-/// Whether the pod's scheduler has marked it unschedulable.
-fn is_unschedulable(pod: &KubePod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref()).into_iter().flatten();
-    conditions
-        .filter(|condition| condition.type_ == "PodScheduled")
-        .any(|condition| condition.status == "False" && condition.reason.as_deref() == Some("Unschedulable"))
 }
 
 /// Whether the pod's placement is settled: it is bound, unschedulable, terminal or never placed.
 #[must_use]
 pub fn is_decided(pod: &KubePod) -> bool {
     let never_placed = pod.spec.as_ref().is_some_and(|spec| never_placed_reason(pod, spec).is_some());
-    pod.node_name.is_some() || is_terminal(pod) || never_placed || is_unschedulable(pod)
+    pod.node_name.is_some() || pod.is_terminal() || never_placed || pod.status.unschedulable().is_some()
 }
 
 /// Reason why no node of any pool can run the pod.
@@ -247,8 +244,6 @@ pub(crate) fn read(pod: &KubePod, spec: &PodSpec, budgets: &Budgets<'_>, shapes:
     let resized = requests::resized(pod, spec);
     let spec = resized.as_ref().unwrap_or(spec);
     let shape = shapes.add(&Template { namespace, name, labels, spec, on_demand }, binding)?;
-    let disrupted = Taint { key: taint::DISRUPTED.to_owned(), value: String::new(), effect: TaintEffect::NoSchedule };
-    let is_drained = !is_static(pod) && !shape.tolerations.iter().any(|toleration| toleration.tolerates(&disrupted));
     let common = CommonFields(Pod {
         uid: PodUid::default(),
         namespace: namespace.to_owned(),
@@ -261,7 +256,7 @@ pub(crate) fn read(pod: &KubePod, spec: &PodSpec, budgets: &Budgets<'_>, shapes:
         returns: !stays_with_node && returns(pod),
         do_not_disrupt_until: do_not_disrupt_until(pod),
         eviction_cost_milli: eviction_cost(pod, shapes.priority(spec)),
-        pod_disruption_budgets: if is_drained { budgets.covering(pod) } else { Vec::new() },
+        pod_disruption_budgets: if pod.is_drained() { budgets.covering(pod) } else { Vec::new() },
         buffer: None,
     });
     Ok((common, shape))
@@ -271,27 +266,8 @@ fn uid(pod: &KubePod) -> PodUid {
     PodUid(pod.metadata.uid.clone().unwrap_or_else(|| full_name(&pod.metadata)))
 }
 
-/// Whether the pod has ended and uses no resources.
-pub(crate) fn is_terminal(pod: &KubePod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
-}
-
-/// Value of the Ready condition, if there is one.
-pub(crate) fn ready(pod: &KubePod) -> Option<bool> {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref())?;
-    conditions.iter().find(|condition| condition.type_ == "Ready").map(|condition| condition.status == "True")
-}
-
 pub(crate) fn stays_with_node(pod: &KubePod) -> bool {
-    is_static(pod) || pod.metadata.owner_references.iter().flatten().any(|owner| owner.kind == "DaemonSet")
-}
-
-/// Whether the pod comes from a file on its node.
-fn is_static(pod: &KubePod) -> bool {
-    let annotations = pod.metadata.annotations.as_ref();
-    annotations.is_some_and(|annotations| annotations.contains_key(MIRROR_ANNOTATION))
-        || pod.metadata.owner_references.iter().flatten().any(|owner| owner.kind == "Node")
+    pod.is_static() || pod.is_daemon()
 }
 
 /// Whether the pod's owner recreates it under the same name.
@@ -301,15 +277,10 @@ fn returns(pod: &KubePod) -> bool {
     pod.metadata.owner_references.iter().flatten().any(is_stateful_set)
 }
 
-/// `true` protects forever; a duration protects for that time since the pod's start. Other values are ignored.
+/// When the pod's do-not-disrupt annotation ends; the end of time if it does not end.
 fn do_not_disrupt_until(pod: &KubePod) -> Option<Timestamp> {
-    let value = pod.metadata.annotations.as_ref()?.get(annotation::DO_NOT_DISRUPT)?;
-    if value == "true" {
-        return Some(Timestamp(i64::MAX));
-    }
-    let duration = parse_go(value).ok().filter(|duration| !duration.is_zero())?;
-    let started = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
-    Some(started.map_or(Timestamp(i64::MAX), |time| kube_time::timestamp(time).plus(kube_time::millis(duration))))
+    let until = pod.protected_until()?;
+    Some(if until == jiff::Timestamp::MAX { Timestamp(i64::MAX) } else { kube_time::timestamp(&Time(until)) })
 }
 
 fn eviction_cost(pod: &KubePod, priority: i32) -> i64 {

@@ -10,7 +10,9 @@ use plimsoll_api::node_pool::ConsolidationPolicy as ApiPolicy;
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool as ApiPool, Validate, condition};
 use plimsoll_model::identity::{CatalogId, NodePoolName};
 use plimsoll_model::names::{annotation, label};
+use plimsoll_model::quantity::Quantity;
 use plimsoll_model::requirements::NodeSelectorRequirement;
+use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{
     ConsolidationPolicy, Disruption, DisruptionReason, Node, NodePool, NodeState, PoolProblem,
 };
@@ -68,7 +70,7 @@ fn read(
         taints: template.spec.taints.iter().map(Taint::from).collect(),
         startup_taints: template.spec.startup_taints.iter().map(Taint::from).collect(),
         requirements: template.spec.requirements.iter().map(NodeSelectorRequirement::from).collect(),
-        limits: requests::amounts(Some(&pool.spec.limits), "spec.limits")?,
+        limits: limits(pool)?,
         replicas: pool.spec.replicas.and_then(|replicas| u64::try_from(replicas).ok()),
         node_class: template.spec.node_class_ref.name.clone(),
         catalog,
@@ -80,6 +82,19 @@ fn read(
         costs,
         name: NodePoolName(name),
     })
+}
+
+/// Limits of a NodePool without those beyond 64 bits, such as `1E` of CPU, which no pool reaches.
+///
+/// # Errors
+/// A limit is not a quantity, or negative.
+pub fn limits(pool: &ApiPool) -> Result<Resources, Fault> {
+    let is_reachable = |name: &str, text: &str| {
+        Quantity::parse(text).map_or(true, |limit| limit.is_negative() || limit.amount_of(name).is_some())
+    };
+    let reachable = pool.spec.limits.iter().filter(|(name, limit)| is_reachable(name, &limit.0));
+    let reachable = reachable.map(|(name, limit)| (name.clone(), limit.clone())).collect();
+    requests::amounts(Some(&reachable), "spec.limits")
 }
 
 /// The node class that the pool refers to, if it exists.

@@ -1,7 +1,6 @@
 //! Stores the pods of a workload as one template and a list of numbers, so that a large workload is stored and read
 //! once.
 
-use crate::pods;
 use plimsoll_api::Pod;
 
 /// Pods named `<prefix>-<number>` that are equal in everything else.
@@ -79,7 +78,7 @@ fn depends_on_name(template: &Pod) -> bool {
     let claims =
         volumes.into_iter().any(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some());
     let owned = template.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
-    claims || !owned || template.metadata.uid.is_some() || pods::is_terminal(template)
+    claims || !owned || template.metadata.uid.is_some() || template.is_terminal()
 }
 
 #[cfg(test)]

@@ -60,17 +60,14 @@ pub fn effective_requests(spec: &PodSpec) -> Result<Resources, Fault> {
 /// Returns the spec of a pod that is being resized in place, if it is allocated more than it requests. The larger
 /// amount counts until the kubelet has finished.
 pub(crate) fn resized(pod: &Pod, spec: &PodSpec) -> Option<PodSpec> {
-    let status = pod.status.as_ref()?;
     let mut resized = None;
-    for container_status in status.container_statuses.iter().chain(&status.init_container_statuses).flatten() {
-        let granted = container_status.allocated_resources.iter();
-        let actual = container_status.resources.iter().filter_map(|resources| resources.requests.as_ref());
-        for (name, amount) in granted.chain(actual).flatten() {
+    for allocation in &pod.status.allocated {
+        for (name, amount) in &allocation.amounts {
             let bytes = |text: &str| Quantity::parse(text).ok()?.amount_of(name);
             let resized_spec = resized.get_or_insert_with(|| spec.clone());
             let containers =
                 resized_spec.containers.iter_mut().chain(resized_spec.init_containers.iter_mut().flatten());
-            for container in containers.filter(|container| container.name == container_status.name) {
+            for container in containers.filter(|container| container.name == allocation.container) {
                 let requests = container.resources.get_or_insert_default().requests.get_or_insert_default();
                 let requested = requests.get(name).and_then(|requested| bytes(&requested.0));
                 // Only a resource with a request can be resized.

@@ -12,7 +12,7 @@ pub use progress::Progress;
 use crate::kube_time;
 use crate::problems::full_name;
 use k8s_openapi::api::core::v1::Node;
-use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool, Pod, condition, hash};
+use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool, Pod, PodPhase, condition, hash};
 use plimsoll_model::identity::ContentHasher;
 use plimsoll_model::names::{annotation, label};
 use plimsoll_model::time::{Millis, Timestamp};
@@ -238,8 +238,7 @@ fn waiting_pods<'n, 'p>(
 ) -> BTreeMap<&'n str, String> {
     let mut waiting: BTreeMap<&str, String> = BTreeMap::new();
     for pod in pods {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        if matches!(phase, Some("Running" | "Succeeded" | "Failed")) || pod.metadata.deletion_timestamp.is_some() {
+        if pod.status.phase == Some(PodPhase::Running) || pod.is_terminal() || pod.is_terminating() {
             continue;
         }
         let node = pod.node_name.as_deref().and_then(|name| nodes.get(name));

@@ -1,7 +1,7 @@
 //! Tests of the actuator with instances that EC2 reports as impaired, and with bad conditions of Nodes.
 #![allow(clippy::unwrap_used, reason = "needed only if helpers outside of tests use it")]
 
-use plimsoll_actuator::ports::{InstanceEvent, InstanceStatus, StatusCheck};
+use plimsoll_actuator::ports::{CloudError, InstanceEvent, InstanceStatus, StatusCheck};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::time::Timestamp;
 use plimsoll_sim::apiserver::store::{Part, Write};
@@ -136,6 +136,19 @@ async fn a_status_list_that_takes_a_minute_is_waited_for() {
     director.world.ec2.faults(|faults| faults.inject(Action::DescribeInstanceStatus, slow, u32::MAX));
     impair(&director.world, &node);
     director.until("the impaired node is being removed", 2 * NOTICED, |world| is_going(world, &claim)).await;
+}
+
+/// As when the actuator's credentials have expired and are renewed late.
+#[tokio::test(start_paused = true)]
+async fn instances_are_checked_again_after_ec2_denied_it() {
+    let director = begin().await;
+    let (claim, node) = node(&director, "a-1").await;
+    let denied = Effect::Refuse(CloudError::Denied { message: "ExpiredToken: the token has expired".to_owned() });
+    director.world.ec2.faults(|faults| faults.inject(Action::DescribeInstanceStatus, denied, 3));
+    impair(&director.world, &node);
+    // EC2 is polled each minute.
+    let limit = NOTICED + 3 * MINUTE;
+    director.until("the impaired node is being removed", limit, |world| is_going(world, &claim)).await;
 }
 
 /// As Karpenter tolerates it.

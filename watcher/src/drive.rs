@@ -3,6 +3,7 @@
 //! [`cycle`] decides the next step in a synchronous state machine. This module executes the steps.
 
 mod backoff;
+pub mod bounds;
 pub mod buffers;
 pub mod commit;
 pub mod cycle;
@@ -16,7 +17,7 @@ use crate::metrics::{WatcherMetrics, outcomes};
 use crate::recorder::Recorder;
 use crate::scheduler::{PlanError, PlanRequest, Scheduler};
 use crate::snapshots::{Newest, PublishedSnapshot, Refresh};
-use cycle::{Cycle, CycleStep, has_waiting_pods};
+use cycle::{Cycle, CycleStep, has_new_waiting_pods};
 use execute::{Event, Executor};
 use plimsoll_model::execution::{BufferReport, Driver as DriverId, Execution};
 use plimsoll_model::plan::{Plan, PlanOptions};
@@ -27,8 +28,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Event channel capacity; senders block when full.
-const EVENT_CAPACITY: usize = 256;
+/// Event channel capacity; senders block when full. It holds the admissions of the largest part (512 launches) and of
+/// its predecessors while a plan is computed.
+const EVENT_CAPACITY: usize = 2048;
 
 /// Channel capacity for early parts of a plan. There are few parts, and a part that does not fit is sent with the
 /// complete plan.
@@ -100,6 +102,10 @@ impl Driver {
         let mut executor = Executor::new(self.actuator.clone(), guard.clone(), sender);
         let mut cycle = Cycle::new(guard.epoch()).with_disruption(self.options.disruption);
         loop {
+            // Answers that arrived while a plan was computed count before their time-outs do.
+            for event in queued(&mut events) {
+                self.handle_event(&mut cycle, Some(event));
+            }
             let newest = self.newest.borrow_and_update().clone();
             let step = match &newest {
                 Some(published) => cycle.next(published, Instant::now()),
@@ -150,7 +156,7 @@ impl Driver {
         let (sender, mut parts) = mpsc::channel(PART_CAPACITY);
         let (metrics, mut newest, abandon) = (self.metrics.clone(), self.newest.clone(), CancellationToken::new());
         // A search for removals in a large cluster takes seconds. Pods that become pending do not wait for it.
-        let may_be_abandoned = disruption && !has_waiting_pods(&published.snapshot);
+        let may_be_abandoned = disruption && cycle.may_abandon_removals(Instant::now());
         let plan = self.plan(published, options, cycle.id(sequence), (sender, abandon.clone()));
         let mut plan = std::pin::pin!(plan);
         let plan = loop {
@@ -159,7 +165,9 @@ impl Driver {
                 plan = &mut plan => break plan,
                 Ok(()) = newest.changed(), if may_be_abandoned && !abandon.is_cancelled() => {
                     let newest = newest.borrow_and_update();
-                    if newest.as_ref().is_some_and(|newest| has_waiting_pods(&newest.snapshot)) {
+                    let planned = &published.snapshot;
+                    let has_new = |newest: &PublishedSnapshot| has_new_waiting_pods(planned, &newest.snapshot);
+                    if newest.as_deref().is_some_and(has_new) {
                         abandon.cancel();
                     }
                 }
@@ -266,6 +274,11 @@ impl Driver {
     }
 }
 
+/// Events that have arrived, at most as many as the channel holds, since senders may refill it meanwhile.
+fn queued(events: &mut mpsc::Receiver<Event>) -> Vec<Event> {
+    std::iter::from_fn(|| events.try_recv().ok()).take(EVENT_CAPACITY).collect()
+}
+
 /// Sends a plan and the status of CapacityBuffers to the actuator.
 fn execute(
     metrics: &WatcherMetrics,
@@ -287,4 +300,20 @@ fn execute(
     let driver = DriverId { identity: executor.holder().to_owned(), transitions: executor.epoch() };
     let virtual_pods = buffers::launched_virtual_pods(&plan, &published.snapshot);
     executor.send(Execution { driver, plan, cycle_id, virtual_pods, buffers: buffers.to_vec() });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_that_wait_are_taken_at_once_but_not_without_end() {
+        let (sender, mut events) = mpsc::channel(EVENT_CAPACITY);
+        assert_eq!(queued(&mut events).len(), 0, "it does not wait");
+        let ended = || Event::Ended { cycle_id: "7-1".to_owned(), result: Ok(()) };
+        while sender.try_send(ended()).is_ok() {}
+        assert_eq!(queued(&mut events).len(), EVENT_CAPACITY);
+        drop(sender);
+        assert_eq!(queued(&mut events).len(), 0);
+    }
 }

@@ -17,6 +17,7 @@ use plimsoll_runtime::workers::apart;
 use plimsoll_snapshot::Problem;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -32,6 +33,10 @@ const OBJECTS_PER_DELTA: usize = 2000;
 
 /// Maximum object problems logged per snapshot; further problems are only counted.
 const LOGGED_PROBLEMS: usize = 20;
+
+/// Pause before a failed build is repeated. It is a bug that fails it, mostly in the same way again, and each attempt
+/// reads the whole cluster.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// A numbered snapshot.
 #[derive(Debug)]
@@ -125,29 +130,25 @@ impl Publisher {
     }
 
     /// Builds a snapshot after each change, until `Facts` is dropped. Pauses after each snapshot for as long as
-    /// building it took, so that building takes at most half of the time.
+    /// building it took, so that building takes at most half of the time. A failed build is repeated after a pause.
     pub async fn run(mut self) {
         let mut changes = self.facts.changes();
-        let mut requested = false;
+        let mut demand = Demand::default();
         loop {
             changes.mark_unchanged();
             let began = Instant::now();
-            self.publish(began, requested).await;
+            demand.built(self.publish(began, demand.requested).await);
             tokio::time::sleep(began.elapsed()).await;
-            requested = tokio::select! {
+            tokio::select! {
                 biased;
-                () = self.refresh.0.notified() => true,
-                changed = changes.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                    false
-                }
-            };
+                () = self.refresh.0.notified() => demand.requested = true,
+                changed = changes.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(RETRY_PAUSE), if demand.failed => {}
+            }
         }
     }
 
-    async fn publish(&mut self, began: Instant, requested: bool) {
+    async fn publish(&mut self, began: Instant, requested: bool) -> BuildResult {
         let time = Timestamp(self.clock.now_millis());
         let facts = Arc::clone(&self.facts);
         let (before, last_build) = (self.newest.borrow().clone(), self.last_build);
@@ -155,8 +156,11 @@ impl Publisher {
         let built = apart(build).await;
         let NextSnapshot { published, problems, number } = match built {
             Ok(Some(built)) => built,
-            Ok(None) => return,
-            Err(error) => return tracing::error!(%error, "snapshot not made"),
+            Ok(None) => return BuildResult::FactsMissing,
+            Err(error) => {
+                tracing::error!(%error, "snapshot not made");
+                return BuildResult::Failed;
+            }
         };
         self.last_build = Some(number);
         self.metrics.snapshot_seconds.observe(began.elapsed().as_secs_f64());
@@ -165,6 +169,7 @@ impl Publisher {
             self.metrics.snapshots.inc();
             self.newest.send_replace(Some(Arc::new(published)));
         }
+        BuildResult::Built
     }
 
     /// Logs problems that the previous snapshot did not have.
@@ -180,6 +185,33 @@ impl Publisher {
         let left_out = problems.iter().filter(|problem| problem.left_out).count();
         self.metrics.problems.set(i64::try_from(left_out).unwrap_or(i64::MAX));
         self.problems = problems;
+    }
+}
+
+/// The result of an attempt to build a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BuildResult {
+    /// A snapshot was built, and was published if it is new or was requested.
+    Built,
+    /// A change of the facts will tell when they are complete.
+    FactsMissing,
+    /// Nothing else may tell when to try again.
+    Failed,
+}
+
+/// Why the next snapshot is built.
+#[derive(Debug, Default)]
+struct Demand {
+    /// It was requested. The loop may wait for nothing else, so a request stays until a snapshot was built.
+    requested: bool,
+    /// The last build failed.
+    failed: bool,
+}
+
+impl Demand {
+    fn built(&mut self, result: BuildResult) {
+        self.failed = result == BuildResult::Failed;
+        self.requested &= result != BuildResult::Built;
     }
 }
 
@@ -255,4 +287,22 @@ fn compare(delta: &wire::Delta, same_ledger: bool) -> (bool, bool) {
     let ignored = std::mem::take(&mut upserts.ignored).len() + std::mem::take(&mut removals.ignored).len();
     let same_for_plans = same_ledger && upserts == wire::Snapshot::default() && removals == wire::Removals::default();
     (same_for_plans && ignored == 0, same_for_plans)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_stays_until_a_snapshot_was_built() {
+        let mut demand = Demand { requested: true, failed: false };
+        demand.built(BuildResult::Failed);
+        assert!(demand.requested && demand.failed, "tried again after a pause");
+        demand.built(BuildResult::FactsMissing);
+        assert!(demand.requested && !demand.failed, "the next change tries again");
+        demand.built(BuildResult::Built);
+        assert!(!demand.requested && !demand.failed);
+        demand.built(BuildResult::Failed);
+        assert!(!demand.requested && demand.failed, "a change is not lost either");
+    }
 }

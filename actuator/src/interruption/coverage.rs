@@ -38,7 +38,7 @@ impl PodCoverage {
     /// have given that node's room to another pod since.
     pub(super) fn read(stores: &Stores, ledger: &LedgerHandle, old: &NodeClaim, on_node: &[Arc<Pod>]) -> Self {
         let bound: BTreeMap<PodUid, Timestamp> =
-            on_node.iter().filter_map(|pod| Some((PodUid(pods::uid(pod)), pods::bound_since(pod)?))).collect();
+            on_node.iter().filter_map(|pod| Some((PodUid(pods::uid(pod)), pod.status.bound_since()?))).collect();
         let uid = old.metadata.uid.as_deref().unwrap_or_default();
         let pool = old.labels().get(label::NODE_POOL).cloned().unwrap_or_default();
         let replacement = claim_name(&NodePoolName(pool), &replacement_action(uid));

@@ -59,20 +59,59 @@ impl Episodes {
     }
 }
 
+/// Whether EC2 denied the last poll. Polling goes on: credentials that have expired are denied too, and an
+/// administrator may grant the right.
+#[derive(Debug, Default)]
+struct Access {
+    denied: bool,
+}
+
+/// A change that is logged. Not each denied poll is.
+#[derive(Debug, PartialEq, Eq)]
+enum AccessChange<'a> {
+    /// EC2 denies the polls from now on, with this message.
+    Denied(&'a str),
+    /// EC2 answers again.
+    Granted,
+}
+
+impl Access {
+    /// Takes the answer to a poll into account. Returns what has changed. Other errors say nothing about the right.
+    fn change<'a, T>(&mut self, answer: &'a Result<T, CloudError>) -> Option<AccessChange<'a>> {
+        let before = self.denied;
+        match answer {
+            Ok(_) => {
+                self.denied = false;
+                before.then_some(AccessChange::Granted)
+            }
+            Err(CloudError::Denied { message }) => {
+                self.denied = true;
+                (!before).then_some(AccessChange::Denied(message))
+            }
+            Err(_) => None,
+        }
+    }
+}
+
 pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
-    let (mut first_seen, mut episodes) = (FirstSeen::new(), Episodes::default());
+    let (mut first_seen, mut episodes, mut access) = (FirstSeen::new(), Episodes::default(), Access::default());
     loop {
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
             () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
-        let statuses = match deps.cloud_reads.instance_status().await {
-            Ok(statuses) => statuses,
-            Err(CloudError::Denied { message }) => {
+        let answer = deps.cloud_reads.instance_status().await;
+        match access.change(&answer) {
+            Some(AccessChange::Denied(message)) => {
                 tracing::warn!(message, "instance status not checked: allow ec2:DescribeInstanceStatus");
-                return;
             }
+            Some(AccessChange::Granted) => tracing::info!("instance status is checked again"),
+            None => {}
+        }
+        let statuses = match answer {
+            Ok(statuses) => statuses,
+            Err(CloudError::Denied { .. }) => continue,
             Err(error) => {
                 tracing::warn!(%error, "instance status not read");
                 continue;
@@ -225,5 +264,18 @@ mod tests {
         assert_eq!(poll(&both), ["SystemStatus", "EventStatus"], "another category, and another instance");
         assert!(poll(&[]).is_empty());
         assert_eq!(poll(&[("i-1", "EventStatus")]), ["EventStatus"], "another episode");
+    }
+
+    #[test]
+    fn a_denial_is_reported_once_until_ec2_answers_again() {
+        let mut access = Access::default();
+        let denied: Result<(), _> = Err(CloudError::Denied { message: "ExpiredToken: renew it".to_owned() });
+        assert_eq!(access.change(&Ok(())), None);
+        assert_eq!(access.change(&denied), Some(AccessChange::Denied("ExpiredToken: renew it")));
+        assert_eq!(access.change(&denied), None);
+        assert_eq!(access.change::<()>(&Err(CloudError::Throttled)), None, "this says nothing about the right");
+        assert_eq!(access.change(&denied), None);
+        assert_eq!(access.change(&Ok(())), Some(AccessChange::Granted));
+        assert_eq!(access.change(&denied), Some(AccessChange::Denied("ExpiredToken: renew it")));
     }
 }

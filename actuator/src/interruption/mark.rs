@@ -111,13 +111,11 @@ pub(super) async fn mark_and_delete(
             Urgency::Drain => shorten(deps, claim, &interruption).await,
         };
     }
-    let text = crate::durable::write(&interruption)?;
     let now = deps.clock.now();
     let mark = |claim: &mut NodeClaim| {
-        let annotations = claim.annotations_mut();
-        annotations.entry(annotation::INTERRUPTED.to_owned()).or_insert_with(|| text.clone());
+        annotate(claim, &interruption);
         if urgency == Urgency::Force {
-            annotations.insert(annotation::TERMINATION_TIMESTAMP.to_owned(), now.to_string());
+            claim.annotations_mut().insert(annotation::TERMINATION_TIMESTAMP.to_owned(), now.to_string());
         }
     };
     if !deps.writes.update(claim, ObjectPart::Main, mark).await?.exists() {
@@ -144,21 +142,22 @@ pub(super) async fn mark_and_delete(
     Ok(())
 }
 
+/// Records the interruption. The first notice stays, with the earliest end of all notices.
+fn annotate(claim: &mut NodeClaim, notice: &Interruption) {
+    let ends = |known: &Interruption| known.ends.into_iter().chain(notice.ends).min();
+    let known = interruption(claim).map(|known| Interruption { ends: ends(&known), ..known });
+    if let Ok(text) = crate::durable::write(known.as_ref().unwrap_or(notice)) {
+        claim.annotations_mut().insert(annotation::INTERRUPTED.to_owned(), text);
+    }
+}
+
 /// Records on an interrupted claim that its instance stops earlier than known.
 async fn shorten(deps: &Interruptions, claim: &NodeClaim, later: &Interruption) -> Result<(), WriteError> {
-    let Some(ends) = later.ends else { return Ok(()) };
-    let is_earlier = |known: &Interruption| known.ends.is_none_or(|known| ends < known);
+    let is_earlier = |known: &Interruption| later.ends.is_some_and(|ends| known.ends.is_none_or(|known| ends < known));
     if !interruption(claim).as_ref().is_some_and(is_earlier) {
         return Ok(());
     }
-    let mark = |claim: &mut NodeClaim| {
-        let Some(mut known) = interruption(claim).filter(is_earlier) else { return };
-        known.ends = Some(ends);
-        if let Ok(text) = crate::durable::write(&known) {
-            claim.annotations_mut().insert(annotation::INTERRUPTED.to_owned(), text);
-        }
-    };
-    deps.writes.update(claim, ObjectPart::Main, mark).await?;
+    deps.writes.update(claim, ObjectPart::Main, |claim| annotate(claim, later)).await?;
     tracing::info!(node_claim = claim.name_any(), kind = later.kind, "instance stops earlier than announced before");
     Ok(())
 }
@@ -178,6 +177,7 @@ async fn force_drain(deps: &Interruptions, claim: &NodeClaim) -> Result<(), Writ
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_api::node_claim::NodeClaimSpec;
     use serde_json::json;
 
     #[test]
@@ -191,6 +191,27 @@ mod tests {
         ];
         assert!(warnings.into_iter().all(|kind| severity(kind) == Severity::Warning));
         assert_eq!(severity(NoticeKind::RebalanceRecommendation), Severity::Normal);
+    }
+
+    #[test]
+    fn the_first_notice_stays_with_the_earliest_end_of_all() {
+        let notice = |kind: &str, ends: Option<i64>| Interruption {
+            kind: kind.to_owned(),
+            heard: Timestamp(0),
+            ends: ends.map(Timestamp),
+        };
+        let mut claim = NodeClaim::new("claim", NodeClaimSpec::default());
+        let mut ends_after = |ends: Option<i64>, kind: &str| {
+            annotate(&mut claim, &notice(kind, ends));
+            let known = interruption(&claim).unwrap();
+            assert_eq!(known.kind, "rebalance");
+            known.ends
+        };
+        assert_eq!(ends_after(None, "rebalance"), None);
+        assert_eq!(ends_after(Some(5000), "scheduled"), Some(Timestamp(5000)));
+        assert_eq!(ends_after(Some(2000), "spot"), Some(Timestamp(2000)));
+        assert_eq!(ends_after(Some(9000), "scheduled"), Some(Timestamp(2000)));
+        assert_eq!(ends_after(None, "stopped"), Some(Timestamp(2000)));
     }
 
     #[test]

@@ -255,8 +255,14 @@ impl QueueState {
 /// redelivery.
 async fn process_deferred(deps: &Interruptions, state: &QueueState) {
     let mut changes = deps.stores.changes(&[WatchedKind::NodeClaim]);
+    let mut has_failed = false;
     loop {
-        changes.next().await;
+        tokio::select! {
+            biased;
+            () = changes.next() => {}
+            () = tokio::time::sleep(LAST_PAUSE), if has_failed => {}
+        }
+        has_failed = false;
         if state.deferred.lock().is_empty() {
             continue;
         }
@@ -273,7 +279,10 @@ async fn process_deferred(deps: &Interruptions, state: &QueueState) {
                     let id = claim.provider_id().and_then(instance_id);
                     state.deferred.lock().remove(id.unwrap_or_default());
                 }
-                Err(error) => tracing::warn!(%error, "kept notice not processed, retrying"),
+                Err(error) => {
+                    has_failed = true;
+                    tracing::warn!(%error, "kept notice not processed, retrying");
+                }
             }
         }
     }

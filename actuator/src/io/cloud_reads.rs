@@ -42,14 +42,14 @@ impl CloudReads {
         result
     }
 
-    /// Instances; [`CloudError::Unavailable`] on a timeout.
+    /// Instances, rate limited; [`CloudError::Unavailable`] on a timeout.
     pub async fn instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, CloudError> {
+        self.rate_limiter.take(Action::DescribeInstances).await;
         let call = within(CLOUD_CALL, self.cloud.compute.describe_instances(filter));
         self.measured(CloudMethod::List, "DescribeInstances", call).await
     }
 
-    /// Like [`CloudReads::instances`], but rate limited and with time for many pages: for listing all instances of a
-    /// cluster.
+    /// Like [`CloudReads::instances`], but with time for many pages: for listing all instances of a cluster.
     pub async fn all_instances(&self, filter: &InstanceFilter) -> Result<Vec<Instance>, CloudError> {
         self.rate_limiter.take(Action::DescribeInstances).await;
         let call = within(LIST, self.cloud.compute.describe_instances(filter));

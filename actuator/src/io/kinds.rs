@@ -1,24 +1,32 @@
 //! The kinds of objects that the actuator writes, each with its API.
 
+use crate::guarded::{Guarded, Salvage};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
-use kube::{Api, Client, Resource};
-use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodePool, Pod};
+use kube::{Api, Client};
+use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 
 /// A kind that the actuator writes.
 pub(crate) trait WritableKind:
-    Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug + PartialEq
+    Salvage<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug + PartialEq
 {
     /// The API of objects in a namespace, or of all objects of a cluster-scoped kind.
     fn api(client: &Client, namespace: Option<&str>) -> Api<Self>;
+
+    /// The same API for objects that may be unreadable.
+    fn guarded_api(client: &Client, namespace: Option<&str>) -> Api<Guarded<Self>>;
 }
 
 macro_rules! cluster_scoped {
     ($($kind:ty),+) => {
         $(impl WritableKind for $kind {
             fn api(client: &Client, _namespace: Option<&str>) -> Api<Self> {
+                Api::all(client.clone())
+            }
+
+            fn guarded_api(client: &Client, _namespace: Option<&str>) -> Api<Guarded<Self>> {
                 Api::all(client.clone())
             }
         })+
@@ -31,9 +39,13 @@ macro_rules! namespaced {
             fn api(client: &Client, namespace: Option<&str>) -> Api<Self> {
                 Api::namespaced(client.clone(), namespace.unwrap_or("default"))
             }
+
+            fn guarded_api(client: &Client, namespace: Option<&str>) -> Api<Guarded<Self>> {
+                Api::namespaced(client.clone(), namespace.unwrap_or("default"))
+            }
         })+
     };
 }
 
-cluster_scoped!(Node, NodeClaim, NodePool, EC2NodeClass, CapacityQuota);
+cluster_scoped!(Node, NodeClaim, NodePool, NodeOverlay, EC2NodeClass, CapacityQuota);
 namespaced!(ConfigMap, Pod, CapacityBuffer);

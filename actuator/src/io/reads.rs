@@ -2,12 +2,14 @@
 
 use super::kinds::WritableKind;
 use crate::fencing::CLUSTER_CALL;
+use crate::guarded::Guarded;
 use crate::settings::ObjectName;
 use futures::Stream;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::ListParams;
+use kube::core::error_boundary::InvalidObject;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watch_object};
 use plimsoll_api::NodeClaim;
@@ -33,6 +35,9 @@ pub enum ReadError {
     /// The API server returned an error.
     #[error(transparent)]
     Cluster(#[from] kube::Error),
+    /// The object is unreadable, and its kind is not salvaged.
+    #[error("object cannot be read: {0}")]
+    Unreadable(#[from] InvalidObject),
 }
 
 /// Live reads of the cluster. Clones share the client.
@@ -46,25 +51,29 @@ impl Reads {
         Self { client }
     }
 
-    /// The NodeClaim with that name, if it exists.
+    /// The NodeClaim with that name, if it exists. Of an unreadable claim, what is readable.
     ///
     /// # Errors
     /// The read failed.
     pub async fn claim(&self, name: &str) -> Result<Option<NodeClaim>, ReadError> {
-        within_deadline(NodeClaim::api(&self.client, None).get_opt(name)).await
+        let read = within_deadline(NodeClaim::guarded_api(&self.client, None).get_opt(name)).await?;
+        Ok(read.map(|claim| claim.0).transpose()?)
     }
 
-    /// All NodeClaims with an EC2NodeClass at one moment, read in pages with a timeout each.
+    /// All NodeClaims with an EC2NodeClass at one moment, read in pages with a timeout each. Of unreadable claims, what
+    /// is readable: a new leader needs the list, and nothing may be concluded from the absence of a claim that exists.
     ///
     /// # Errors
     /// A page could not be read, or there are more than [`MAX_PAGES`].
     pub async fn claims(&self) -> Result<Vec<NodeClaim>, ReadError> {
-        let api = NodeClaim::api(&self.client, None);
+        let api = NodeClaim::guarded_api(&self.client, None);
         let mut claims = Vec::new();
         let mut page = ListParams::default().limit(PAGE_SIZE);
         for _ in 0..MAX_PAGES {
             let list = within(PAGE_TIMEOUT, api.list(&page)).await?;
-            claims.extend(list.items.into_iter().filter(|claim| claim.spec.node_class_ref.is_ec2_node_class()));
+            for claim in list.items {
+                claims.extend(ours(claim)?);
+            }
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
                 None => return Ok(claims),
@@ -100,10 +109,41 @@ impl Reads {
     }
 }
 
+/// The claim, unless it belongs to another provider.
+fn ours(claim: Guarded<NodeClaim>) -> Result<Option<NodeClaim>, InvalidObject> {
+    Ok(Some(claim.0?).filter(|claim| claim.spec.node_class_ref.is_ec2_node_class()))
+}
+
 async fn within_deadline<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, ReadError> {
     within(CLUSTER_CALL, call).await
 }
 
 async fn within<T>(timeout: Duration, call: impl Future<Output = kube::Result<T>>) -> Result<T, ReadError> {
     Ok(tokio::time::timeout(timeout, call).await.map_err(|_| ReadError::TimedOut(timeout))??)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::api::ObjectList;
+    use serde_json::json;
+
+    #[test]
+    fn one_unreadable_claim_does_not_fail_the_list() {
+        let claim = |name: &str, group: &str, expires: &str| {
+            json!({"metadata": {"name": name}, "spec": {
+                "nodeClassRef": {"group": group, "kind": "EC2NodeClass", "name": "default"},
+                "requirements": [], "expireAfter": expires,
+            }})
+        };
+        let list = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaimList", "metadata": {}, "items": [
+            claim("foreign", "example.com", "2562048h"),
+            claim("good", "karpenter.k8s.aws", "720h"),
+            claim("unreadable", "karpenter.k8s.aws", "2562048h"),
+        ]});
+        let list: ObjectList<Guarded<NodeClaim>> = serde_json::from_value(list).unwrap();
+        let claims = list.items.into_iter().filter_map(|claim| ours(claim).unwrap());
+        let names: Vec<String> = claims.map(|claim| claim.metadata.name.unwrap()).collect();
+        assert_eq!(names, ["good", "unreadable"]);
+    }
 }

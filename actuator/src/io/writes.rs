@@ -6,8 +6,9 @@ use super::{Action, RateLimiter};
 use crate::fencing::{CLUSTER_CALL, Fence, NotAllowed};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod as KubePod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::Api;
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::error_boundary::InvalidObject;
+use kube::{Api, Resource};
 use plimsoll_api::{CapacityBuffer, NodeClaim, Pod};
 use serde_json::{Value, json};
 
@@ -23,6 +24,9 @@ pub enum WriteError {
     /// The API server returned an error.
     #[error(transparent)]
     Cluster(#[from] kube::Error),
+    /// The present version of the object is unreadable. It may be the one that was written.
+    #[error("object cannot be read: {0}")]
+    Unreadable(#[from] InvalidObject),
     /// The object changed during each attempt.
     #[error("{0} is changed by others too often")]
     Contended(String),
@@ -39,7 +43,7 @@ impl WriteError {
     #[must_use]
     pub fn may_have_happened(&self) -> bool {
         match self {
-            Self::NotAllowed(NotAllowed::TimedOut(_)) => true,
+            Self::NotAllowed(NotAllowed::TimedOut(_)) | Self::Unreadable(_) => true,
             Self::NotAllowed(_) | Self::Contended(_) | Self::Json(_) | Self::Cloud(_) => false,
             Self::Cluster(error) => may_have_happened(error),
         }
@@ -103,7 +107,7 @@ impl Writes {
         change: impl Fn(&mut K),
     ) -> Result<UpdateResult<K>, WriteError> {
         let name = object.meta().name.clone().unwrap_or_default();
-        let api = self.api_of(object);
+        let api = K::guarded_api(&self.client, object.meta().namespace.as_deref());
         let mut current = object.clone();
         for _ in 0..MAX_TRIES {
             let mut desired = current.clone();
@@ -128,14 +132,14 @@ impl Writes {
                 }
             };
             match self.fenced(part, call).await? {
-                Ok(updated) => return Ok(UpdateResult::Written(Box::new(updated))),
+                Ok(updated) => return Ok(UpdateResult::Written(Box::new(updated.0?))),
                 Err(kube::Error::Api(status)) if status.code == 404 => return Ok(UpdateResult::Gone),
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 Err(error) => return Err(error.into()),
             }
             let read = self.fenced(part, api.get_opt(&name)).await??;
             match read.filter(|read| read.meta().uid == object.meta().uid) {
-                Some(read) => current = read,
+                Some(read) => current = read.0?,
                 None => return Ok(UpdateResult::Gone),
             }
         }
@@ -150,7 +154,8 @@ impl Writes {
     ) -> Result<(), WriteError> {
         let name = object.meta().name.clone().unwrap_or_default();
         let params = DeleteParams { grace_period_seconds: grace_seconds, ..only_this(object) };
-        match self.fence.run(CLUSTER_CALL, self.api_of(object).delete(&name, &params)).await? {
+        let api = K::guarded_api(&self.client, object.meta().namespace.as_deref());
+        match self.fence.run(CLUSTER_CALL, api.delete(&name, &params)).await? {
             // 409: another object has the name now.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             other => other.map(|_| ()).map_err(WriteError::from),
@@ -207,7 +212,8 @@ impl Writes {
 
     /// The live NodeClaim with that name. Like all reads here it is fenced, since a write depends on it.
     pub(crate) async fn read_claim(&self, name: &str) -> Result<Option<NodeClaim>, WriteError> {
-        self.read(&NodeClaim::api(&self.client, None), name).await
+        let read = self.read(&NodeClaim::guarded_api(&self.client, None), name).await?;
+        Ok(read.map(|claim| claim.0).transpose()?)
     }
 
     /// The live CapacityBuffer with that name.
@@ -230,7 +236,7 @@ impl Writes {
         Ok(self.fence.run(CLUSTER_CALL, api.list(&ListParams::default())).await??.items)
     }
 
-    /// The pods bound to a node, read live.
+    /// The pods bound to a node, read live. Fails if one is unreadable: a removal must not take the node for empty.
     pub(crate) async fn list_pods_on(&self, node: &str) -> Result<Vec<Pod>, WriteError> {
         let api: Api<Pod> = Api::all(self.client.clone());
         let params = ListParams::default().fields(&format!("spec.nodeName={node}"));

@@ -11,12 +11,12 @@ use crate::fencing::Fence;
 use crate::launch::LaunchQueue;
 use crate::ledger::handle::LedgerHandle;
 use crate::ledger::{Admission as LedgerAnswer, Ledger, Outcome as LedgerOutcome, PlanContext, Rejection};
-use crate::resolve::for_launch;
+use crate::resolve::{Resolved, for_launch};
 use crate::settings::Settings;
 use crate::state::catalogs::Catalogs;
 use crate::state::insufficient_capacity::{InsufficientCapacity, Wanted};
 use crate::state::launch_group::GroupKey;
-use crate::state::subnet_addresses::SubnetAddresses;
+use crate::state::subnet_addresses::{HeldAddresses, SubnetAddresses};
 use crate::stores::Stores;
 use parking_lot::Mutex;
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool, hash};
@@ -200,8 +200,10 @@ pub fn wire_reason(rejection: &Rejection) -> (OutcomeReason, String) {
     (reason, rejection.to_string())
 }
 
-/// Groups admitted launches. Each launch ends up in exactly one group, or is returned with the reason why it cannot be
-/// requested.
+/// Groups admitted launches. Each launch holds the addresses that it needs, so the launches of a plan are spread over
+/// the subnets of a zone. Launches with the same subnets share a group.
+///
+/// Each launch ends up in exactly one group, or is returned with the reason why it cannot be requested.
 pub fn group(
     deps: &Admission,
     admitted: Vec<Admitted>,
@@ -210,28 +212,48 @@ pub fn group(
     let (mut planned, mut refused) = (Vec::new(), Vec::new());
     for launch in admitted {
         match purchase(deps, &launch) {
-            Ok(purchase) => planned.push((purchase, launch)),
+            Ok((purchase, held)) => planned.push((purchase, (launch, held))),
             Err(error) => refused.push((launch, error)),
         }
     }
     let groups = by_purchase(planned).into_iter().filter_map(|(purchase, launches)| {
-        let actions: Vec<_> = launches.iter().map(|admitted| admitted.launch.action_id.clone()).collect();
+        let actions: Vec<_> = launches.iter().map(|(admitted, _)| admitted.launch.action_id.clone()).collect();
         // `None` only without launches, and no group is empty.
         let key = GroupKey::of(&actions, deps.ledger.position())?;
-        let claims = launches.iter().map(|admitted| (admitted.claim.clone(), claim(deps, admitted, &key))).collect();
-        Some((LaunchGroup { key, claims, cycle_id: cycle_id.to_owned() }, purchase))
+        let (mut claims, mut held) = (BTreeMap::new(), BTreeMap::new());
+        for (admitted, addresses) in launches {
+            claims.insert(admitted.claim.clone(), claim(deps, &admitted, &key));
+            held.insert(admitted.claim, addresses);
+        }
+        Some((LaunchGroup { key, claims, held, cycle_id: cycle_id.to_owned() }, purchase))
     });
     (groups.collect(), refused)
 }
 
-pub(super) fn purchase(deps: &Admission, admitted: &Admitted) -> Result<Purchase, RequestError> {
-    let (memory, now) = (deps.insufficient_capacity.lock(), deps.clock.timestamp());
-    let resolved = for_launch(&admitted.class)?;
-    Purchase::plan(admitted, &resolved, &deps.current.get(), |resolved, zone| {
-        let in_zone = resolved.subnets.iter().filter(|subnet| subnet.zone == zone);
-        let has_room = in_zone.filter(|subnet| !memory.subnet_is_full(&subnet.id, now));
-        deps.subnet_addresses.best(has_room, |subnet| &subnet.id)
-    })
+/// What a launch requests of EC2, and the addresses that it holds in the subnets of the request.
+pub(super) fn purchase(deps: &Admission, admitted: &Admitted) -> Result<(Purchase, HeldAddresses), RequestError> {
+    let (resolved, now) = (for_launch(&admitted.class)?, deps.clock.timestamp());
+    let held = {
+        let memory = deps.insufficient_capacity.lock();
+        hold(&deps.subnet_addresses, admitted, &resolved, |subnet| memory.subnet_is_full(subnet, now))
+    };
+    let purchase = Purchase::plan(admitted, &resolved, &deps.current.get(), |resolved, zone| {
+        resolved.subnets.iter().find(|subnet| subnet.zone == zone && held.is_in(&subnet.id))
+    })?;
+    Ok((purchase, held))
+}
+
+/// Chooses a subnet in each zone of a launch, and holds the addresses that its node may need there.
+pub(super) fn hold(
+    subnets: &SubnetAddresses,
+    admitted: &Admitted,
+    resolved: &Resolved,
+    is_full: impl Fn(&str) -> bool,
+) -> HeldAddresses {
+    subnets.hold(admitted.addresses().into_iter().map(|(zone, addresses)| {
+        let in_zone = resolved.subnets.iter().filter(|subnet| subnet.zone == zone && !is_full(&subnet.id));
+        (in_zone.map(|subnet| subnet.id.as_str()).collect(), addresses)
+    }))
 }
 
 fn claim(deps: &Admission, admitted: &Admitted, group: &GroupKey) -> NodeClaim {

@@ -9,7 +9,7 @@ use plimsoll_model::execution::{ClaimState, InFlightClaim};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Launch;
 use plimsoll_model::requirements::Requirements;
-use plimsoll_model::resources::Resources;
+use plimsoll_model::resources::{PODS, Resources};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -107,6 +107,18 @@ impl Admitted {
     fn single_values(&self) -> impl Iterator<Item = (String, String)> {
         let single = self.requirements.iter().filter(|it| !it.complement && it.values.len() == 1);
         single.filter_map(|it| Some((it.key.clone(), it.values.first()?.clone())))
+    }
+
+    /// By zone, the addresses to hold in a subnet: one for each pod of the smallest type there (spec: AWS provider
+    /// section 4.6).
+    pub(super) fn addresses(&self) -> BTreeMap<&str, i64> {
+        let mut fewest: BTreeMap<&str, i64> = BTreeMap::new();
+        for choice in self.launch.offerings.iter() {
+            let Some(kind) = self.catalog.get(&choice.instance_type) else { continue };
+            let pods = kind.capacity.get(PODS);
+            fewest.entry(&choice.zone).and_modify(|known| *known = pods.min(*known)).or_insert(pods);
+        }
+        fewest
     }
 
     /// Minimum allocatable resources over the types of all offerings.

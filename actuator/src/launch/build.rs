@@ -80,6 +80,9 @@ pub fn narrow(
         flexibility::prefer_ordinary_types(&mut open, catalog);
     }
     reserved::choose(&mut open, catalog, free);
+    if !flexible {
+        narrow::drop_dear_spot(&mut open);
+    }
     let capacity_type = narrow::capacity_type(&open)
         .ok_or_else(|| Refusal::new(OutcomeReason::NoCapacity, "none of the launch's offerings is available now"))?;
     let mut offerings = narrow::cheapest_offerings(open, capacity_type, flexible);

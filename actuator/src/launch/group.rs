@@ -3,6 +3,7 @@
 use super::purchase::Purchase;
 use super::record;
 use crate::state::launch_group::GroupKey;
+use crate::state::subnet_addresses::HeldAddresses;
 use plimsoll_api::NodeClaim;
 use std::collections::BTreeMap;
 
@@ -10,12 +11,14 @@ use std::collections::BTreeMap;
 const MAX_GROUP: usize = 200;
 
 /// A fixed set of NodeClaims that a single CreateFleet request launches.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct LaunchGroup {
     /// Id and size.
     pub key: GroupKey,
     /// Claims by name, as last seen or written.
     pub claims: BTreeMap<String, NodeClaim>,
+    /// Addresses that are held for claims without an instance, by claim. A resumed group holds none.
+    pub held: BTreeMap<String, HeldAddresses>,
     /// Correlation id of the planning cycle, for logs.
     pub cycle_id: String,
 }

@@ -298,7 +298,7 @@ async fn unfinished(deps: &Launcher) -> Vec<(LaunchGroup, Resumption)> {
     for claim in claims {
         let Some(key) = record::group_of(&claim) else { continue };
         let cycle_id = format!("recovery-{}", deps.fence.epoch());
-        let new = |key| LaunchGroup { key, claims: BTreeMap::new(), cycle_id };
+        let new = |key| LaunchGroup { key, claims: BTreeMap::new(), held: BTreeMap::new(), cycle_id };
         let group = groups.entry(key.id.clone()).or_insert_with(|| new(key));
         group.claims.insert(record::name(&claim).to_owned(), claim);
     }

@@ -155,7 +155,8 @@ mod tests {
     /// A group of two, of which these claims exist.
     fn group(claims: impl IntoIterator<Item = NodeClaim>) -> LaunchGroup {
         let claims = claims.into_iter().map(|claim| (name(&claim).to_owned(), claim)).collect();
-        LaunchGroup { key: GroupKey { id: "g".to_owned(), size: 2 }, claims, cycle_id: "c".to_owned() }
+        let key = GroupKey { id: "g".to_owned(), size: 2 };
+        LaunchGroup { key, claims, held: BTreeMap::new(), cycle_id: "c".to_owned() }
     }
 
     fn attempt() -> Attempt {

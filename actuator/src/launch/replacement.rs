@@ -2,6 +2,7 @@
 
 use super::admit::{self, Admission, NotAdmitted};
 use super::build;
+use crate::guarded;
 use crate::ledger::Rejection;
 use crate::state::launch_group::replacement_action;
 use plimsoll_api::NodeClaim;
@@ -55,6 +56,9 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replacem
     deps.fence.check_admission()?;
     let name = old.metadata.name.clone().unwrap_or_default();
     let lacks = |what: &str| ReplacementError::Claim(name.clone(), what.to_owned());
+    if let Some(error) = guarded::unreadable(old) {
+        return Err(lacks(error));
+    }
     let uid = old.metadata.uid.as_deref().ok_or_else(|| lacks("no UID"))?;
     let labels = old.metadata.labels.clone().unwrap_or_default();
     let pool_name = NodePoolName(labels.get(label::NODE_POOL).cloned().ok_or_else(|| lacks("no pool"))?);

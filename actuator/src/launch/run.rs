@@ -323,7 +323,11 @@ impl<'a> GroupRun<'a> {
         let (mut done, mut retry) = (BTreeMap::new(), false);
         while let Some((name, result)) = writes.next().await {
             match result {
-                Ok(claim_after) => drop(done.insert(name.clone(), claim_after)),
+                Ok(claim_after) => {
+                    // What the instance uses is subtracted now; the other requested subnets were not used.
+                    self.group.held.remove(name);
+                    done.insert(name.clone(), claim_after);
+                }
                 Err(error) => {
                     tracing::warn!(claim = %name, %error, "NodeClaim not updated with its instance, retrying");
                     retry = true;
@@ -358,6 +362,7 @@ impl<'a> GroupRun<'a> {
     }
 
     async fn fail(&mut self, failure: &Failure) {
+        self.group.held.clear();
         let claims = std::mem::take(&mut self.group.claims).into_values();
         let failed = claims.filter(|claim| instance(claim).is_none());
         results::fail(self.deps, failed, failure, &self.group.cycle_id, results::RefusedBy::Cloud).await;

@@ -16,6 +16,7 @@ use crate::controller_loop::{self, Candidate, Requeue};
 use crate::durable;
 use crate::events::{Note, Recorder, object};
 use crate::fencing::NotAllowed;
+use crate::guarded;
 use crate::io::{ObjectPart, UpdateResult, WriteError, Writes};
 use crate::launch_template::LaunchTemplates;
 use crate::ledger::reserved_text;
@@ -100,9 +101,11 @@ pub fn is_standalone(claim: &NodeClaim) -> bool {
     !claim.labels().contains_key(label::NODE_POOL)
 }
 
-/// Whether nobody has started to launch a standalone claim.
+/// Whether nobody has started to launch a standalone claim. An unreadable claim is not launched, since the node would
+/// not be the one that it asks for.
 fn awaits_launch(claim: &NodeClaim) -> bool {
     is_standalone(claim)
+        && guarded::unreadable(claim).is_none()
         && claim.metadata.deletion_timestamp.is_none()
         && annotation(claim, key::LAUNCH_GROUP).is_none()
         && claim.provider_id().is_none()
@@ -146,10 +149,13 @@ async fn launch(deps: &StandaloneClaims, claim: &NodeClaim) -> Result<(), NotLau
         NotAdmitted::Repeated(_) => refused("the launch is already in progress".to_owned()),
     })?;
     let request = match admit::purchase(admission, &admitted) {
-        Ok(purchase) => purchase.request(&deps.launch_templates, &group, Some(name)).await,
+        Ok((purchase, held)) => {
+            let request = purchase.request(&deps.launch_templates, &group, Some(name)).await;
+            request.map(|request| (request, held))
+        }
         Err(error) => Err(error),
     };
-    let request = match request {
+    let (request, held) = match request {
         Ok(request) => request,
         Err(error) => {
             admission.ledger.gone(name);
@@ -177,7 +183,8 @@ async fn launch(deps: &StandaloneClaims, claim: &NodeClaim) -> Result<(), NotLau
             tracing::info!(node_claim = name, group = group.id, "launching NodeClaim without NodePool");
             let cycle_id = format!("standalone-{name}");
             let claims = BTreeMap::from([(name.to_owned(), *claim)]);
-            active.launch(LaunchGroup { key: group, claims, cycle_id }, attempt);
+            let held = BTreeMap::from([(name.to_owned(), held)]);
+            active.launch(LaunchGroup { key: group, claims, held, cycle_id }, attempt);
         }
         // Its launch was written by an earlier attempt without a response, or the claim is being deleted.
         UpdateResult::Unchanged => {}

@@ -22,6 +22,7 @@ use crate::metrics;
 use crate::node_class::{self, NodeClasses};
 use crate::node_pool_status::{self, NodePoolStatus};
 use crate::nomination::{self, Nominations};
+use crate::overlay_status::{self, OverlayStatus};
 use crate::quota_status::{self, QuotaStatus};
 use crate::removal::postponed::PostponedTaints;
 use crate::removal::{self, Removals};
@@ -47,6 +48,7 @@ pub(super) struct Term {
     pub(super) leader: Leader,
     buffer_status: BufferStatus,
     quota_status: QuotaStatus,
+    overlay_status: OverlayStatus,
     collector: GarbageCollector,
     interruptions: Interruptions,
     launch_templates: LaunchTemplates,
@@ -157,6 +159,12 @@ impl Term {
                 clock,
             },
             quota_status: QuotaStatus { stores: stores.clone(), ledger: ledger.clone(), writes: writes.clone(), clock },
+            overlay_status: OverlayStatus {
+                stores: stores.clone(),
+                catalogs: catalogs.clone(),
+                writes: writes.clone(),
+                clock,
+            },
             collector: GarbageCollector {
                 stores: stores.clone(),
                 reads: reads.clone(),
@@ -326,6 +334,7 @@ impl Term {
         tasks.spawn(nomination::binding::run(self.nominations.clone(), stop()));
         tasks.spawn(buffer_status::run(self.buffer_status.clone(), stop()));
         tasks.spawn(quota_status::run(self.quota_status.clone(), stop()));
+        tasks.spawn(overlay_status::run(self.overlay_status.clone(), stop()));
         let Leader { metrics, stores, catalogs, clock, .. } = &self.leader;
         let sources = metrics::view::Sources {
             stores: stores.clone(),

@@ -117,6 +117,12 @@ impl Ledger {
         self.admits = true;
     }
 
+    /// Whether this term admits actions.
+    #[must_use]
+    pub fn is_admitting(&self) -> bool {
+        self.admits
+    }
+
     /// Whether the stored launch request of a claim may be sent again. True if this term admitted the claim, or read it
     /// before it admitted anything: then the claim's pods are reserved for it, and nobody was told that it failed.
     #[must_use]
@@ -138,7 +144,7 @@ impl Ledger {
             Ok((claim, removal)) => {
                 self.unreadable.remove(&seed.name);
                 self.note([Subject::Pool(seed.pool.clone())], None);
-                self.restore(&seed.name, claim, removal);
+                self.restore(&seed.name, claim, removal, &BTreeSet::new());
                 Ok(())
             }
             Err(problem) => {

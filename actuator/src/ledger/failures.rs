@@ -12,6 +12,8 @@ const MINUTE: Millis = Millis::from_seconds(60);
 pub const INSUFFICIENT_CAPACITY: &str = "InsufficientCapacity";
 /// The same where EC2 named none, so that the next launch would ask for the same ones.
 pub const UNNAMED_CAPACITY: &str = "UnnamedInsufficientCapacity";
+/// Cause of a claim whose instance did not register as a Node in time.
+pub const NOT_REGISTERED: &str = "registration_timeout";
 /// Pause after [`INSUFFICIENT_CAPACITY`], however often it repeats. Refused offerings are skipped, and afterwards tried
 /// by one launch at a time, so the launches of a pool that accept other offerings need not wait.
 const CAPACITY_PAUSE: Millis = Millis(100);
@@ -55,9 +57,21 @@ impl Failures {
         *pause = Pause { count: pause.count.saturating_add(1), until: now.plus(Millis(length)) };
     }
 
-    /// Records a successful launch of the pool, which ends its pauses.
-    pub fn succeeded(&mut self, pool: &NodePoolName) {
-        self.pauses.remove(pool);
+    /// Records that an instance of the pool was launched, which ends its pauses. Only a node in service ends the pause
+    /// after [`NOT_REGISTERED`]: instances that never register can all be launched.
+    pub fn launched(&mut self, pool: &NodePoolName) {
+        self.retain(pool, |cause| cause == NOT_REGISTERED);
+    }
+
+    /// Records that a node of the pool is in service.
+    pub fn initialized(&mut self, pool: &NodePoolName) {
+        self.retain(pool, |cause| cause != NOT_REGISTERED);
+    }
+
+    fn retain(&mut self, pool: &NodePoolName, keep: impl Fn(&str) -> bool) {
+        if let Some(causes) = self.pauses.get_mut(pool) {
+            causes.retain(|cause, _| keep(cause));
+        }
     }
 
     /// The longest remaining pause of a pool, with its cause.
@@ -115,8 +129,19 @@ mod tests {
         failures.failed(&pool, "Other", now);
         assert_eq!(failures.pause(&pool, now), Some(("Other", Millis::from_seconds(1))));
         assert_eq!(failures.pause(&NodePoolName::from("b"), now), None);
-        failures.succeeded(&pool);
+        failures.launched(&pool);
         assert_eq!(failures.pause(&pool, now), None);
+    }
+
+    #[test]
+    fn only_a_node_in_service_ends_the_pause_after_instances_that_do_not_register() {
+        let (pool, mut failures) = (NodePoolName::from("a"), Failures::default());
+        failures.failed(&pool, NOT_REGISTERED, NOW);
+        failures.launched(&pool);
+        assert_eq!(failures.pause(&pool, NOW), Some((NOT_REGISTERED, FIRST_PAUSE)));
+        failures.failed(&pool, "Denied", NOW);
+        failures.initialized(&pool);
+        assert_eq!(failures.pause(&pool, NOW), Some(("Denied", FIRST_PAUSE)));
     }
 
     #[test]

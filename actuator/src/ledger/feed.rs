@@ -19,9 +19,8 @@ use super::{ClaimSeed, PoolFacts, Subject};
 use crate::clock::Timestamped;
 use nodes::NodesSeen;
 use plimsoll_api::budget::DisruptionReason as BudgetReason;
-use plimsoll_api::{NodeClaim, NodePool, Pod};
+use plimsoll_api::{NodeClaim, NodePool};
 use plimsoll_model::identity::{NodePoolName, PodUid};
-use plimsoll_model::quantity::parse_resources;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_model::time::{Millis, Timestamp};
 use preferences::Preferences;
@@ -258,7 +257,7 @@ impl Feed {
             let bound = pod.node_name.is_some();
             let verdict = verdicts::current(&pod);
             let before = self.pods.get(uid).copied().unwrap_or(ReservedPod { to_move: bound, verdict });
-            if is_over(&pod) || (bound && !before.to_move) {
+            if pod.is_terminal() || (bound && !before.to_move) {
                 released.push(uid.clone());
             } else if in_service && verdict.is_some() && verdict != before.verdict {
                 marked.push(uid.clone());
@@ -294,11 +293,6 @@ fn adopt(deps: &Sources, seed: &ClaimSeed) {
     if let Err(problem) = deps.ledger.with(|ledger| ledger.adopt(seed)) {
         tracing::error!(%problem, "NodePool launches nothing until the annotation is fixed or the NodeClaim is deleted");
     }
-}
-
-fn is_over(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// Updates limits and budgets of all pools. Must run again before each admission, since budgets open and close with
@@ -344,8 +338,7 @@ fn in_service(claims: &[Arc<NodeClaim>]) -> BTreeMap<&str, u32> {
 
 /// `total` is the number of nodes in service.
 fn facts(deps: &Sources, pool: &NodePool, total: u32, is_drifted: bool) -> Result<PoolFacts, String> {
-    let limits = pool.spec.limits.iter().map(|(resource, limit)| (resource.as_str(), limit.0.as_str()));
-    let limits = parse_resources(limits).map_err(|(resource, error)| format!("spec.limits.{resource}: {error}"))?;
+    let limits = plimsoll_snapshot::limits(pool).map_err(|fault| fault.to_string())?;
     let now = deps.clock.now();
     let mut allowed = BTreeMap::new();
     for (budget, reason) in [

@@ -29,6 +29,8 @@ pub struct ClaimSeed {
     pub labels: BTreeMap<String, String>,
     /// Capacity from the status, including `nodes: 1`, once the claim is launched.
     pub capacity: Option<Resources>,
+    /// The claim may have an instance, and its capacity is unreadable.
+    pub unknown_usage: bool,
     /// The claim is initialized.
     pub initialized: bool,
     /// The claim is being deleted.
@@ -176,6 +178,10 @@ pub fn reserved_text(amounts: &Resources) -> String {
 pub(super) fn claim_record(seed: &ClaimSeed) -> Result<ClaimRecord, LedgerProblem> {
     let counted = match &seed.capacity {
         Some(capacity) => with_price(capacity.clone(), &reserved(seed).unwrap_or_default()),
+        None if seed.unknown_usage && !seed.annotations.contains_key(annotation::RESERVED) => {
+            let message = "missing, and the NodeClaim's capacity cannot be read".to_owned();
+            return Err(problem(seed, annotation::RESERVED, message));
+        }
         None => reserved(seed)?,
     };
     // An initialized node has its pods, or they are marked unschedulable again: nothing is reserved any more.
@@ -196,6 +202,12 @@ pub(super) fn claim_record(seed: &ClaimSeed) -> Result<ClaimRecord, LedgerProble
         pods_until: None,
         late: false,
     })
+}
+
+/// The pods that a claim with an instance was launched for, also if its node is in service.
+pub(super) fn pods_of_launched(seed: &ClaimSeed) -> BTreeSet<PodUid> {
+    let listed = seed.capacity.as_ref().and_then(|_| read(seed, annotation::PODS).ok().flatten());
+    listed.unwrap_or_default()
 }
 
 pub(super) fn removal(seed: &ClaimSeed) -> Result<Option<Removal>, LedgerProblem> {

@@ -383,7 +383,7 @@ proptest! {
             }
             prop_assert!(ledger.used(&"pool".into()).get("cpu") <= 8000);
             let pods: Vec<&PodUid> = ledger.claims.values().flat_map(|claim| &claim.pods).collect();
-            let distinct: std::collections::BTreeSet<&PodUid> = pods.iter().copied().collect();
+            let distinct: BTreeSet<&PodUid> = pods.iter().copied().collect();
             prop_assert_eq!(pods.len(), distinct.len());
         }
     }

@@ -3,6 +3,7 @@
 use super::{node, partition};
 use crate::launch::record::group_of;
 use crate::launch::standalone::is_standalone;
+use crate::ledger::failures::NOT_REGISTERED;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::condition::node_claim::{CONDITIONS, INITIALIZED, LAUNCHED, REGISTERED};
@@ -40,7 +41,7 @@ impl TimedOut {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Launch => "launch_timeout",
-            Self::Registration => "registration_timeout",
+            Self::Registration => NOT_REGISTERED,
         }
     }
 }
@@ -152,6 +153,11 @@ fn live(claim: &NodeClaim, status: &NodeClaimStatus, now: Timestamp, step: &mut 
     // The launcher decides about claims of a launch group: it adopts instances or fails the claims. A claim whose group
     // is unreadable times out like any other.
     let of_group = group_of(claim).is_some();
+    let launched = condition::get(&status.conditions, LAUNCHED);
+    let has_instance = launched.filter(|condition| condition.status == "True").map(|it| it.last_transition_time.0);
+    if of_group && has_instance.is_none() {
+        return;
+    }
     let waiting =
         [(LAUNCHED, LAUNCH_TIMEOUT, TimedOut::Launch), (REGISTERED, REGISTRATION_TIMEOUT, TimedOut::Registration)];
     for (name, limit, timed_out) in waiting {
@@ -159,10 +165,9 @@ fn live(claim: &NodeClaim, status: &NodeClaimStatus, now: Timestamp, step: &mut 
         else {
             continue;
         };
-        if of_group && timed_out == TimedOut::Launch {
-            continue;
-        }
-        let until = condition.last_transition_time.0.saturating_add(limit).unwrap_or(Timestamp::MAX);
+        // A launch that EC2 throttles may take minutes. The instance boots only then.
+        let since = has_instance.into_iter().fold(condition.last_transition_time.0, Timestamp::max);
+        let until = since.saturating_add(limit).unwrap_or(Timestamp::MAX);
         if until <= now {
             step.timed_out = step.timed_out.or(Some(timed_out));
         } else {

@@ -169,13 +169,15 @@ fn claims_time_out_after_their_timeout() {
     let mut of_group = new.clone();
     let annotations = of_group.metadata.annotations.get_or_insert_default();
     annotations.insert("plimsoll.dev/launch-group".to_owned(), r#"{"v":1,"id":"g","size":1}"#.to_owned());
-    assert_eq!(step(&of_group, &[], LAUNCH_TIMEOUT.as_secs()).timed_out, None, "its launch goes on");
+    let waiting = step(&of_group, &[], REGISTRATION_TIMEOUT.as_secs());
+    assert_eq!(waiting.timed_out, None, "its launch goes on, and there is no instance that could register");
     let annotations = of_group.metadata.annotations.get_or_insert_default();
     annotations.insert("plimsoll.dev/launch-group".to_owned(), "nonsense".to_owned());
     let unreadable = step(&of_group, &[], LAUNCH_TIMEOUT.as_secs());
     assert_eq!(unreadable.timed_out, Some(TimedOut::Launch), "nobody can go on with its launch");
+    // The instance was launched after ten seconds.
     let launched = claim(true);
-    let late = REGISTRATION_TIMEOUT.as_secs();
+    let late = 10 + REGISTRATION_TIMEOUT.as_secs();
     assert_eq!(step(&launched, &[], late - 1).timed_out, None);
     assert_eq!(step(&launched, &[], late).timed_out, Some(TimedOut::Registration));
     assert_eq!(step(&launched, &[&node(&json!({}))], late).timed_out, None, "the Node came in the last moment");
@@ -199,7 +201,7 @@ fn a_claim_without_a_pool_is_looked_at_again_when_it_expires() {
     claim.metadata.labels = None;
     claim.spec.expire_after = Some("1h".parse().unwrap());
     // The registration times out earlier.
-    assert_eq!(step(&claim, &[], 30).look_again, Some(at(900)));
+    assert_eq!(step(&claim, &[], 30).look_again, Some(at(10 + 900)));
     assert_eq!(step(&claim, &[&node(&json!({}))], 30).look_again, Some(at(3600)));
 }
 

@@ -8,7 +8,6 @@ use plimsoll_api::budget::DisruptionReason;
 use plimsoll_api::{NodeClaim, NodePool};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::{NODES_RESOURCE, annotation};
-use plimsoll_model::quantity::parse_resources;
 use plimsoll_model::resources::Resources;
 use plimsoll_runtime::metrics::scrape::{Labels, Samples, Scraped};
 use plimsoll_runtime::metrics::{Metrics, MetricsError};
@@ -78,12 +77,8 @@ impl PoolMetrics {
             self.resources(pool, &of_pool, &labels, samples);
             samples.put(&self.cost, &labels, of_pool.cost.usd());
             samples.put(&self.unpriced, &labels, f64::from(of_pool.unpriced));
-            for (reason, text) in [
-                (DisruptionReason::Empty, "Empty"),
-                (DisruptionReason::Underutilized, "Underutilized"),
-                (DisruptionReason::Drifted, "Drifted"),
-            ] {
-                let labels = labels.with("reason", text);
+            for reason in DisruptionReason::ALL {
+                let labels = labels.with("reason", reason.as_str());
                 let allowed = pool.spec.allowed_disruptions(reason, view.now, of_pool.in_service);
                 samples.put(&self.allowed, &labels, f64::from(i32::try_from(allowed).unwrap_or(i32::MAX)));
                 samples.put(&self.consuming, &labels, f64::from(of_pool.disrupted));
@@ -92,9 +87,8 @@ impl PoolMetrics {
     }
 
     fn resources(&self, pool: &NodePool, sums: &PoolSums, labels: &Labels, samples: &mut Samples) {
-        let limits = pool.spec.limits.iter().map(|(name, limit)| (name.as_str(), limit.0.as_str()));
         let of_resource = |name: &str| labels.with("resource_type", &resource_type(name));
-        for (name, limit) in parse_resources(limits).unwrap_or_default().iter() {
+        for (name, limit) in plimsoll_snapshot::limits(pool).unwrap_or_default().iter() {
             samples.put(&self.limit, &of_resource(name), units(name, limit));
         }
         let mut usage = sums.usage.clone();

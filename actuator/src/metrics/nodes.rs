@@ -1,7 +1,6 @@
 //! Metrics of Nodes.
 
 use super::view::{ClusterView, label_of, pool_of, resource_type, seconds_between, units};
-use crate::pods;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Node};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -128,7 +127,7 @@ impl NodeMetrics {
     pub(super) fn collect(&self, view: &ClusterView, samples: &mut Samples) {
         let claims = view.claims_by_provider();
         let mut loads: BTreeMap<&str, Load> = BTreeMap::new();
-        for pod in view.pods.iter().filter(|pod| !pods::is_terminal(pod)) {
+        for pod in view.pods.iter().filter(|pod| !pod.is_terminal()) {
             if let Some(node) = pod.node_name.as_deref() {
                 loads.entry(node).or_default().add(pod);
             }
@@ -217,7 +216,7 @@ impl Load {
         limits.set(PODS, 1);
         self.requests.add(&requests);
         self.limits.add(&limits);
-        if pods::is_daemon(pod) {
+        if pod.is_daemon() {
             self.daemon_requests.add(&requests);
             self.daemon_limits.add(&limits);
         }

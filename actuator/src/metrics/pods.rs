@@ -1,11 +1,12 @@
 //! Metrics of pods: what state they are in, and how long they waited.
 
 use super::view::{ClusterView, label_of, pool_of, seconds_between};
-use crate::pods;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use parking_lot::Mutex;
-use plimsoll_api::{NodeClaim, Pod};
+use plimsoll_api::condition::Status;
+use plimsoll_api::pod::PodCondition;
+use plimsoll_api::{NodeClaim, Pod, PodPhase};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
 use plimsoll_runtime::metrics::scrape::{Labels, Samples, Scraped};
@@ -175,7 +176,7 @@ impl PodMetrics {
             let managed = provider.is_some_and(|id| claims.contains_key(id));
             samples.put(&self.state, &state_labels(pod, node, managed), 1.0);
             let Some(created) = &pod.metadata.creation_timestamp else { continue };
-            if !is_pending(pod) || pods::is_terminating(pod) {
+            if !is_pending(pod) || pod.is_terminating() {
                 continue;
             }
             let labels = Labels::of(&[("name", name(pod)), ("namespace", namespace(pod))]);
@@ -192,7 +193,7 @@ impl PodMetrics {
             samples.put(&self.unbound, &labels, age);
             match since_plan {
                 Some(seconds) => samples.put(&self.provisioning_unbound, &labels, seconds),
-                None if is_unschedulable(pod) => samples.put(&self.undecided, &labels, age),
+                None if is_unscheduled(pod) => samples.put(&self.undecided, &labels, age),
                 None => {}
             }
         }
@@ -208,32 +209,27 @@ fn namespace(pod: &Pod) -> &str {
 }
 
 fn phase(pod: &Pod) -> &str {
-    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+    pod.status.phase.map_or("", PodPhase::as_str)
 }
 
 fn is_pending(pod: &Pod) -> bool {
-    phase(pod) == "Pending"
+    pod.status.phase == Some(PodPhase::Pending)
 }
 
-/// Status and time of the last transition of a condition.
-fn condition<'a>(pod: &'a Pod, name: &str) -> Option<(&'a str, Option<Timestamp>)> {
-    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let condition = conditions.iter().find(|condition| condition.type_ == name)?;
-    Some((condition.status.as_str(), condition.last_transition_time.as_ref().map(|time| time.0)))
+fn ready_since(pod: &Pod) -> Option<Timestamp> {
+    pod.status.ready.as_ref()?.true_since()
 }
 
-/// When a condition became true.
-fn true_since(pod: &Pod, name: &str) -> Option<Timestamp> {
-    condition(pod, name).filter(|(status, _)| *status == "True").and_then(|(_, since)| since)
-}
-
-fn is_unschedulable(pod: &Pod) -> bool {
-    condition(pod, "PodScheduled").is_some_and(|(status, _)| status == "False")
+/// Whether kube-scheduler has considered the pod in vain.
+fn is_unscheduled(pod: &Pod) -> bool {
+    pod.status.scheduled.as_ref().is_some_and(|condition| condition.status == Status::False)
 }
 
 fn state_labels(pod: &Pod, node: Option<&Node>, managed: bool) -> Labels {
     let truth = |value: bool| if value { "true" } else { "false" };
-    let is_true = |name| truth(condition(pod, name).is_some_and(|(status, _)| status == "True"));
+    let is_true = |condition: &Option<Box<PodCondition>>| {
+        truth(condition.as_ref().is_some_and(|condition| condition.status == Status::True))
+    };
     let of_node = |key| label_of(node.and_then(|node| node.metadata.labels.as_ref()), key);
     let owner = pod.metadata.owner_references.as_deref().unwrap_or_default().first().map(|owner| {
         let kind = owner.kind.to_lowercase();
@@ -250,8 +246,8 @@ fn state_labels(pod: &Pod, node: Option<&Node>, managed: bool) -> Labels {
         ("capacity_type", of_node(label::CAPACITY_TYPE)),
         ("instance_type", of_node(label::INSTANCE_TYPE)),
         ("phase", phase(pod)),
-        ("scheduled", is_true("PodScheduled")),
-        ("ready", is_true("Ready")),
+        ("scheduled", is_true(&pod.status.scheduled)),
+        ("ready", is_true(&pod.status.ready)),
         ("managed", truth(managed)),
     ])
 }
@@ -275,7 +271,7 @@ impl PodWaits {
     pub(super) fn pass(&mut self, metrics: &PodMetrics, all: &[Arc<Pod>], now: Timestamp) {
         let (mut unbound, mut unstarted, mut known) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let mut planned = metrics.planned.lock();
-        for pod in all.iter().filter(|pod| !pods::is_static(pod)) {
+        for pod in all.iter().filter(|pod| !pod.is_static()) {
             let (Some(uid), Some(created)) = (&pod.metadata.uid, &pod.metadata.creation_timestamp) else { continue };
             // Creation times have whole seconds.
             let new = self.last.is_some_and(|last| created.0.as_second() >= last.as_second());
@@ -286,16 +282,16 @@ impl PodWaits {
             let since_plan = |at: Timestamp| planned.get(uid).map(|planned| seconds_between(*planned, at));
             if pod.node_name.is_none() {
                 unbound.insert(uid.clone());
-            } else if let Some(at) = true_since(pod, "PodScheduled")
+            } else if let Some(at) = pod.status.bound_since()
                 && (fresh || self.unbound.contains(uid))
             {
                 metrics.bound.observe(seconds_between(created.0, at));
                 since_plan(at).into_iter().for_each(|seconds| metrics.provisioning_bound.observe(seconds));
             }
-            let waits = is_pending(pod) || (!pods::is_terminal(pod) && true_since(pod, "Ready").is_none());
+            let waits = is_pending(pod) || (!pod.is_terminal() && ready_since(pod).is_none());
             if waits && (is_pending(pod) || fresh || self.unstarted.contains(uid)) {
                 unstarted.insert(uid.clone());
-            } else if let Some(at) = true_since(pod, "Ready")
+            } else if let Some(at) = ready_since(pod)
                 && (fresh || self.unstarted.contains(uid))
             {
                 metrics.startup.observe(&[], seconds_between(created.0, at));

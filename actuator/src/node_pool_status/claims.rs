@@ -3,6 +3,7 @@
 
 use crate::controller_loop::{self, Candidate, Requeue};
 use crate::events::{Note, object, reason};
+use crate::guarded;
 use crate::io::{ObjectPart, WriteError};
 use crate::node_pool_status::drift::{CAPACITY_RESERVATION_DRIFT, Drift, ProviderFacts, drift};
 use crate::node_pool_status::{NodePoolStatus, consistency};
@@ -100,7 +101,12 @@ fn candidates(deps: &NodePoolStatus, on_nodes: &mut PodsOnNodes) -> Vec<Candidat
     let classes: BTreeMap<String, Arc<EC2NodeClass>> =
         stores.classes.state().into_iter().map(|class| (class.name_any(), class)).collect();
     on_nodes.update(&stores.pods);
-    let live = stores.claims.state().into_iter().filter(|claim| claim.metadata.deletion_timestamp.is_none());
+    // An unreadable claim might seem to have drifted.
+    let live = stores
+        .claims
+        .state()
+        .into_iter()
+        .filter(|claim| claim.metadata.deletion_timestamp.is_none() && guarded::unreadable(claim).is_none());
     live.map(|claim| {
         let pool = claim.labels().get(label::NODE_POOL).and_then(|name| pools.get(name)).cloned();
         let class = classes.get(&claim.spec.node_class_ref.name).cloned();

@@ -5,9 +5,9 @@
 //! cache. The API server binds a pod at most once; whoever comes second gets a conflict, which is an answer and no
 //! error. Pods with volumes or resource claims are left to kube-scheduler, which prepares these before it binds.
 
-use super::{CONCURRENT_WRITES, Failures, Inputs, Nominations, WriteResult, is_open, planned_nodes, step};
+use super::rounds::{self, CONCURRENT_WRITES, Kind, PER_ROUND, Round, WriteResult};
+use super::{Nominations, is_open, planned_nodes, step};
 use crate::clock::Timestamped;
-use crate::fencing::CLUSTER_CALL;
 use crate::nodes;
 use crate::pods;
 use futures::StreamExt;
@@ -23,8 +23,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Bindings per round. The next round recomputes the rest, since kube-scheduler may have bound it by then.
-const PER_ROUND: usize = 200;
+/// What this controller writes.
+const KIND: Kind = Kind { name: "bindings", right: "create of pods/binding" };
 /// Delay before a binding without a visible effect is repeated.
 const RETRY_DELAY: Millis = Millis::from_seconds(10);
 
@@ -35,33 +35,13 @@ struct Binding {
     node: String,
 }
 
-/// Binds until `stop`, or until a binding is forbidden.
+/// Binds until `stop`.
 pub(crate) async fn run(deps: Nominations, stop: CancellationToken) {
     if !deps.settings.bind_pods {
         return;
     }
-    let bind = async {
-        let mut inputs = Inputs::ready(&deps).await;
-        let mut sent = Sent::default();
-        loop {
-            inputs.mark_unchanged();
-            let allowed = deps.fence.check(CLUSTER_CALL).is_ok();
-            let bindings = if allowed { sent.due(&deps) } else { Vec::new() };
-            let more = bindings.len() == PER_ROUND;
-            if let Err(problem) = perform(&deps, bindings).await {
-                tracing::warn!(problem, "pods are not bound to their planned nodes: allow create of pods/binding");
-                return;
-            }
-            if !more {
-                inputs.changed().await;
-            }
-        }
-    };
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => {}
-        () = bind => {}
-    }
+    let mut sent = Sent::default();
+    rounds::run(&deps, &stop, KIND, || sent.due(&deps), |bindings| perform(&deps, bindings)).await;
 }
 
 /// Recent bindings, which the watch cache may not show yet: the node of each pod, and when it was sent.
@@ -127,8 +107,8 @@ impl Sent {
         let pending = |pod: &Arc<Pod>| {
             let (uid, mut pod) = (uid(pod), Arc::clone(pod));
             let is_ours = candidates.contains_key(&uid) || self.0.contains_key(&uid);
-            if is_ours && let Some(status) = &mut Arc::make_mut(&mut pod).status {
-                status.nominated_node_name = None;
+            if is_ours {
+                Arc::make_mut(&mut pod).status.nominated_node_name = None;
             }
             pod
         };
@@ -188,37 +168,25 @@ fn accepts_pods(node: &Node) -> bool {
 /// Whether the pod tolerates all taints of the node, startup taints included.
 fn tolerates(pod: &Pod, node: &Node) -> bool {
     let mut taints = nodes::taints(node).iter().filter(|it| matches!(it.effect.as_str(), "NoSchedule" | "NoExecute"));
-    taints.all(|taint| pods::tolerates(pod, taint))
+    taints.all(|taint| pod.tolerates(taint))
 }
 
 /// Sends the bindings.
-///
-/// # Errors
-/// A binding is forbidden.
-async fn perform(deps: &Nominations, bindings: Vec<Binding>) -> Result<(), String> {
+async fn perform(deps: &Nominations, bindings: Vec<Binding>) -> Round {
     let mut answers = futures::stream::iter(bindings)
         .map(|binding| async move {
             let answer = WriteResult::of(deps.writes.bind(&binding.pod, &binding.node).await);
             (binding, answer)
         })
         .buffer_unordered(CONCURRENT_WRITES);
-    let mut failures = Failures::default();
+    let mut round = Round::default();
     while let Some((Binding { pod, node }, answer)) = answers.next().await {
-        let result = match &answer {
-            WriteResult::Done => "bound",
-            WriteResult::Overtaken => "overtaken",
-            WriteResult::Forbidden(_) => "forbidden",
-            WriteResult::Failed(_) => "failed",
-        };
+        let result = answer.label("bound");
         deps.metrics.bindings.with_label_values(&[result]).inc();
         tracing::debug!(pod = pods::full_name(&pod), node, result, "binding");
-        failures.note(answer)?;
+        round.note(&pod, answer);
     }
-    let Failures { count: failed, example } = failures;
-    if failed > 0 {
-        tracing::warn!(failed, example, "pods not bound, kube-scheduler may bind them");
-    }
-    Ok(())
+    round
 }
 
 #[cfg(test)]

@@ -15,13 +15,6 @@ use plimsoll_model::names::annotation;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Reasons of budgets, as they name them.
-const REASONS: [(DisruptionReason, &str); 3] = [
-    (DisruptionReason::Empty, "Empty"),
-    (DisruptionReason::Underutilized, "Underutilized"),
-    (DisruptionReason::Drifted, "Drifted"),
-];
-
 /// Publishes the Events.
 pub(super) fn publish(deps: &Removals) {
     let claims = deps.stores.claims.state();
@@ -55,8 +48,8 @@ fn blocked(
 ) -> Vec<(&'static str, usize)> {
     let in_service = claims.iter().filter(|claim| claim.is_initialized() && !claim.is_instance_terminating());
     let total = u32::try_from(in_service.clone().count()).unwrap_or(u32::MAX);
-    let closed = REASONS.into_iter().filter(|(reason, _)| pool.spec.allowed_disruptions(*reason, now, total) == 0);
-    let closed: Vec<(DisruptionReason, &str)> = closed.collect();
+    let mut closed = DisruptionReason::ALL.to_vec();
+    closed.retain(|reason| pool.spec.allowed_disruptions(*reason, now, total) == 0);
     // The pods of each node are looked at only if that matters.
     let mut nodes: BTreeMap<DisruptionReason, usize> = BTreeMap::new();
     for claim in in_service.filter(|claim| !closed.is_empty() && !is_leaving(claim)) {
@@ -64,7 +57,7 @@ fn blocked(
             *nodes.entry(reason).or_default() += 1;
         }
     }
-    closed.into_iter().filter_map(|(reason, name)| Some((name, nodes.get(&reason).copied()?))).collect()
+    closed.into_iter().filter_map(|reason| Some((reason.as_str(), nodes.get(&reason).copied()?))).collect()
 }
 
 /// Whether the node is being removed already.

@@ -68,7 +68,10 @@ impl RemovalView {
     /// Parses the objects.
     #[must_use]
     pub fn of(surroundings: Surroundings) -> Self {
-        let Surroundings { node, nodes, claims, pods, budgets, expected, shifted_zones, now } = surroundings;
+        let Surroundings { node, nodes, claims, pods, mut budgets, expected, shifted_zones, now } = surroundings;
+        // A budget of another namespace says nothing, and must not block the removal if it cannot be read.
+        let namespaces: BTreeSet<Option<&str>> = pods.iter().map(|pod| pod.metadata.namespace.as_deref()).collect();
+        budgets.retain(|budget| namespaces.contains(&budget.metadata.namespace.as_deref()));
         let pods = pods.into_iter().map(Arc::new).collect();
         let objects =
             Objects { nodes, node_claims: claims, pods, pod_disruption_budgets: budgets, ..Objects::default() };

@@ -1,6 +1,8 @@
 //! Execute: receives a plan and streams outcomes. All launches are admitted in one synchronous step, based on the
 //! actuator's own view. Admitted actions are executed even if the caller disconnects.
 
+mod first_actions;
+
 use super::Leader;
 use super::{Responses, driver, nominated, refused, streaming, terminations};
 use crate::clock::Timestamped;
@@ -12,7 +14,9 @@ use crate::launch::record::annotation as read;
 use crate::ledger::failures::INSUFFICIENT_CAPACITY;
 use crate::ledger::{Driver, Outcome as LedgerOutcome, PlanContext, Rejection, feed};
 use crate::metrics::view;
+use crate::removal::step;
 use crate::state::insufficient_capacity::Key;
+use first_actions::first_actions;
 use plimsoll_api::Pod;
 use plimsoll_model::execution::{Execution, Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::{ActionId, NodeName, PodUid};
@@ -27,10 +31,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-/// How long a caller receives outcomes; it may ask again. Longer than a node takes to start or to drain.
-const MAX_STREAM_DURATION: Duration = Duration::from_secs(600);
-/// Actions executed from one plan. The rest comes with the next plan.
-const MAX_ACTIONS: usize = 10_000;
+/// How long a caller receives outcomes; it may ask again. A minute longer than a removal waits for its replacements, so
+/// that the caller learns that the removal was undone.
+const MAX_STREAM_DURATION: Duration = Duration::from_millis(step::TIMEOUT.0 + 60_000);
 /// Launches admitted from one plan, since each may need its own group. The rest comes with the next plan.
 const MAX_LAUNCHES: usize = QUEUE / 2;
 
@@ -42,17 +45,17 @@ pub(super) async fn execute(
     let received = Instant::now();
     let execution = Execution::try_from(request).map_err(|error| Status::invalid_argument(error.to_string()))?;
     let Execution { driver, plan, cycle_id, virtual_pods, buffers } = execution;
-    let actions = plan.launches.len().saturating_add(plan.terminations.len());
-    if actions > MAX_ACTIONS {
-        return Err(Status::invalid_argument(format!(
-            "plan has {actions} actions, at most {MAX_ACTIONS} are accepted"
-        )));
+    let (launches, terminations) = (plan.launches.len(), plan.terminations.len());
+    let plan = first_actions(plan, &virtual_pods);
+    if (launches, terminations) != (plan.launches.len(), plan.terminations.len()) {
+        tracing::warn!(cycle_id, launches, terminations, "plan has too many actions, only the first are considered");
     }
     if cycle_id.len() > MAX_CYCLE_ID_BYTES {
         return Err(Status::invalid_argument(format!("cycle_id has more than {MAX_CYCLE_ID_BYTES} bytes")));
     }
     let driver = Driver { holder: driver.identity, transitions: driver.transitions };
-    for unschedulable in &plan.unschedulable {
+    // A watcher sends some pods without their reasons if not all fit into one message, and sends those later.
+    for unschedulable in plan.unschedulable.iter().filter(|unschedulable| !unschedulable.reasons.is_empty()) {
         deps.events.unschedulable(&unschedulable.pod, &unschedulable.reasons);
     }
     plan.pool_problems.iter().for_each(|problem| deps.events.pool_problem(problem));

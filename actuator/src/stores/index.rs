@@ -4,7 +4,7 @@ use super::{CachedObjects, Cursor};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Resource;
-use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodePool, Pod};
+use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -54,6 +54,7 @@ impl Indexed for NodePool {}
 impl Indexed for EC2NodeClass {}
 impl Indexed for PodDisruptionBudget {}
 impl Indexed for CapacityQuota {}
+impl Indexed for NodeOverlay {}
 
 impl CachedObjects<Pod> {
     /// The pods that are bound to a node, by namespace and name.

@@ -1,17 +1,22 @@
 //! Drops what no controller reads from cached objects, so that the cache of a large cluster stays small. Changes are
 //! written as merge patches of single fields, so that a dropped field is never overwritten.
 
+use crate::guarded::{self, Salvage};
 use crate::pods::NOMINATION_FIELD_MANAGER;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::Resource;
-use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodePool, Pod, SharedSpecs};
+use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedSpecs};
 
 /// An object whose unused fields can be dropped.
-pub(super) trait Trim: Resource {
+pub(super) trait Trim: Salvage {
     /// Whether another provider manages the object. Such objects are not cached, so no controller touches them.
     fn is_foreign(&self) -> bool {
         false
+    }
+
+    /// Why only a part of the object is known; `None` if it is readable.
+    fn unreadable(&self) -> Option<&str> {
+        None
     }
 
     /// Drops the unused fields.
@@ -27,6 +32,10 @@ impl Trim for NodeClaim {
     fn is_foreign(&self) -> bool {
         !self.spec.node_class_ref.is_ec2_node_class()
     }
+
+    fn unreadable(&self) -> Option<&str> {
+        guarded::unreadable(self)
+    }
 }
 
 impl Trim for NodePool {
@@ -38,6 +47,7 @@ impl Trim for NodePool {
 impl Trim for EC2NodeClass {}
 impl Trim for PodDisruptionBudget {}
 impl Trim for CapacityQuota {}
+impl Trim for NodeOverlay {}
 
 impl Trim for Node {
     fn trim(&mut self) {

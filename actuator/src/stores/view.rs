@@ -2,6 +2,7 @@
 //! and a log of changes serve controllers that must not read all objects of a large cluster at each change.
 
 use super::index::Indexed;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher::Event;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -216,17 +217,24 @@ impl<K: Indexed> Writer<K> {
                 let previous_group = cache.insert(Arc::new(object));
                 cache.record(key, previous_group);
             }
-            Event::Delete(object) => {
-                let (key, mut cache) = (key(&object), self.view.cache.write());
-                let previous_group = cache.forget(&key);
-                cache.record(key, previous_group);
-            }
+            Event::Delete(object) => self.forget(key(&object)),
         }
+    }
+
+    /// Removes an object.
+    pub(super) fn forget(&mut self, key: Key) {
+        let mut cache = self.view.cache.write();
+        let previous_group = cache.forget(&key);
+        cache.record(key, previous_group);
     }
 }
 
 fn key<K: Indexed>(object: &K) -> Key {
-    let metadata = object.meta();
+    key_of(object.meta())
+}
+
+/// The key of the object with this metadata.
+pub(super) fn key_of(metadata: &ObjectMeta) -> Key {
     Arc::new((metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default()))
 }
 

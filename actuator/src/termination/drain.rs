@@ -38,7 +38,7 @@ enum Tier {
 
 impl Tier {
     fn of(pod: &Pod) -> Self {
-        match (pods::is_critical(pod), pods::is_daemon(pod)) {
+        match (pods::is_critical(pod), pod.is_daemon()) {
             (false, false) => Self::Usual,
             (false, true) => Self::Daemon,
             (true, false) => Self::Critical,
@@ -50,7 +50,7 @@ impl Tier {
 /// Whether the drain waits for the pod.
 #[must_use]
 pub fn is_waited_for(pod: &Pod, now: Timestamp) -> bool {
-    !pods::is_terminal(pod) && !pods::is_static(pod) && !pods::tolerates_disruption(pod) && !pods::is_stuck(pod, now)
+    !pod.is_terminal() && pod.is_drained() && !pods::is_stuck(pod, now)
 }
 
 /// Computes the next step of a drain, with an optional deadline.
@@ -71,7 +71,7 @@ pub fn plan(pods: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> D
             continue;
         }
         drain.wake_by(forced_from);
-        if pods::is_terminating(pod) {
+        if pod.is_terminating() {
             drain.stopping += 1;
             let stuck = pod
                 .metadata
@@ -81,7 +81,7 @@ pub fn plan(pods: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> D
             drain.wake_by(stuck);
         } else if pods::is_protected(pod, now) {
             drain.protected.push(pods::full_name(pod));
-            drain.wake_by(pods::protected_until(pod).filter(|until| *until < Timestamp::MAX));
+            drain.wake_by(pod.protected_until().filter(|until| *until < Timestamp::MAX));
         } else if Some(Tier::of(pod)) == first {
             drain.evict.push(Arc::clone(pod));
         }

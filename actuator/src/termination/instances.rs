@@ -154,7 +154,18 @@ impl Instances {
             }
             self.terminate(deps).await;
             self.read(deps).await;
+            let claims = deps.stores.claims.state();
+            let claimed: BTreeSet<&str> =
+                claims.iter().filter_map(|claim| claim.provider_id().and_then(instance_id)).collect();
+            self.retain(&claimed, deps.clock.timestamp());
         }
+    }
+
+    /// Forgets instances that are gone and have no NodeClaim any more: somebody has removed its finalizer, so that
+    /// nobody asks for them again.
+    fn retain(&self, claimed: &BTreeSet<&str>, now: Timestamp) {
+        let mut tracked = self.watched.lock();
+        tracked.retain(|id, watched| claimed.contains(id.as_str()) || watched.phase(now) != InstancePhase::Gone);
     }
 
     fn ids(&self, wanted: impl Fn(&TrackedInstance) -> bool) -> Vec<String> {
@@ -274,6 +285,23 @@ mod tests {
         instances.answered("i-1", Ok(Some(InstanceState::Terminated)), time(213));
         assert_eq!(instances.request_termination("i-1", time(0), time(213)), InstancePhase::Gone);
     }
+
+    #[test]
+    fn instances_without_claim_are_forgotten_once_they_are_gone() {
+        let instances = Instances::default();
+        let (start, later) = (Timestamp(0), Timestamp(600_000));
+        for id in ["i-claimed", "i-gone", "i-running", "i-unknown"] {
+            instances.request_termination(id, start, start);
+        }
+        for id in ["i-claimed", "i-gone"] {
+            instances.answered(id, Ok(Some(InstanceState::Terminated)), later);
+        }
+        instances.answered("i-unknown", Ok(None), start);
+        instances.answered("i-unknown", Ok(None), later);
+        instances.retain(&["i-claimed"].into(), later);
+        assert_eq!(instances.ids(|_| true), ["i-claimed", "i-running"]);
+    }
+
     #[test]
     fn refused_termination_is_retried_with_backoff() {
         let instances = Instances::default();

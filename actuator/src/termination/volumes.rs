@@ -2,7 +2,6 @@
 
 use super::drain::is_waited_for;
 use crate::io::WriteError;
-use crate::pods;
 use crate::termination::Termination;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
@@ -49,7 +48,7 @@ impl Volumes {
             return Ok(Vec::new());
         }
         let now = deps.clock.now();
-        for pod in all_pods.iter().filter(|pod| !is_waited_for(pod, now) && !pods::is_terminal(pod)) {
+        for pod in all_pods.iter().filter(|pod| !is_waited_for(pod, now) && !pod.is_terminal()) {
             for volume in kept_by(deps, pod).await? {
                 attached.remove(&volume);
             }

@@ -122,6 +122,28 @@ fn the_highest_weight_wins_and_equal_weights_conflict() {
 }
 
 #[test]
+fn an_ignored_overlay_is_named_with_the_one_that_sets_the_same_value() {
+    let catalog = Catalog { region: "r".to_owned(), instance_types: vec![kind("c1", 100), kind("m1", 200)] };
+    let catalogs = BTreeMap::from([(CatalogId::from("c"), Arc::new(catalog))]);
+    let conflicts = |overlays: &[NodeOverlay]| {
+        let snapshot = Snapshot { node_pools: vec![pool("p", overlays)], ..Snapshot::default() };
+        let found = conflicts(&snapshot, &catalogs);
+        found.into_iter().map(|(name, other)| format!("{name} {other}")).collect::<Vec<_>>()
+    };
+    let to = |price| Some(PriceChange::To(MicroUsdPerHour(price)));
+    let slots = |name: &str, family: &str| NodeOverlay {
+        capacity: Resources::from([("slots", 8)]),
+        ..overlay(name, 5, "family", family, None)
+    };
+    let (all, some) = (overlay("a", 5, label::ARCH, "amd64", to(1)), overlay("b", 5, "family", "c", to(1)));
+    assert_eq!(conflicts(&[all.clone(), some.clone()]), ["a b"], "equal values conflict, too");
+    assert_eq!(conflicts(&[all.clone(), NodeOverlay { weight: 6, ..some }]), Vec::<String>::new());
+    assert_eq!(conflicts(&[slots("s", "c"), slots("t", "m")]), Vec::<String>::new(), "other instance types");
+    assert_eq!(conflicts(&[slots("s", "c"), slots("t", "c")]), ["s t"]);
+    assert_eq!(conflicts(&[all, slots("s", "c")]), Vec::<String>::new(), "one sets the price, the other the capacity");
+}
+
+#[test]
 fn capacity_is_added_to_a_type_that_has_a_matching_offering() {
     let mut slots = overlay("o", 0, label::ZONE, "a", None);
     slots.capacity = Resources::from([("slots", 8)]);

@@ -9,7 +9,7 @@ use super::{
     required, resources_from_wire, resources_to_wire, to_wire, wire_enum,
 };
 use crate::actuator::v1 as wire;
-use plimsoll_model::catalog::Catalog;
+use plimsoll_model::catalog::{CapacityType, Catalog};
 use plimsoll_model::execution::{
     CatalogUpdate, ClaimState, Driver, Execution, InFlightClaim, LedgerUpdate, Outcome, OutcomeReason, OutcomeStatus,
 };
@@ -98,7 +98,8 @@ impl TryFrom<wire::Outcome> for Outcome {
         Ok(Self {
             action_id: ActionId(key("action_id", outcome.action_id)?),
             status: enum_value("status", outcome.status)?,
-            reason: if outcome.reason == 0 { None } else { Some(enum_value("reason", outcome.reason)?) },
+            // The reason only explains the status. A reason of a later version must not hide the outcome.
+            reason: OutcomeReason::from_wire(outcome.reason),
             message: outcome.message,
             node_claim: optional_key("node_claim", outcome.node_claim)?,
             ledger: outcome.ledger.ok_or_else(|| ConvertError::new("ledger", "is not set"))?.into(),
@@ -116,6 +117,28 @@ impl TryFrom<wire::ExecuteResponse> for Outcome {
     type Error = ConvertError;
     fn try_from(response: wire::ExecuteResponse) -> ConvertResult<Self> {
         required("outcome", response.outcome)
+    }
+}
+
+/// Converts the outcome of a response. Returns `None` if its status is one of a later version: the other outcomes of
+/// the stream are still needed.
+///
+/// # Errors
+/// If the response is invalid.
+pub fn known_outcome(response: wire::ExecuteResponse) -> ConvertResult<Option<Outcome>> {
+    let status = response.outcome.as_ref().map_or(0, |outcome| outcome.status);
+    if status != 0 && OutcomeStatus::from_wire(status).is_none() {
+        return Ok(None);
+    }
+    Outcome::try_from(response).map(Some)
+}
+
+/// State of a claim. A state of a later version counts as launched: the claim exists, its capacity and cost count, and
+/// nothing more is bought for its pods.
+fn claim_state(state: i32) -> ConvertResult<ClaimState> {
+    match ClaimState::from_wire(state) {
+        None if state != 0 => Ok(ClaimState::Launched),
+        _ => enum_value("state", state),
     }
 }
 
@@ -150,7 +173,7 @@ impl TryFrom<wire::InFlightClaim> for InFlightClaim {
             labels: claim.labels,
             taints: list("taints", claim.taints)?,
             allocatable: resources_from_wire("allocatable", claim.allocatable)?,
-            state: enum_value("state", claim.state)?,
+            state: claim_state(claim.state)?,
             launched: claim.launched_unix_ms.map(Timestamp),
         })
     }
@@ -161,7 +184,9 @@ fn offerings_to_wire(offerings: Option<&Vec<UnavailableOffering>>) -> Option<wir
 }
 
 fn offerings_from_wire(wire: Option<wire::UnavailableOfferings>) -> ConvertResult<Option<Vec<UnavailableOffering>>> {
-    let convert = |wire: wire::UnavailableOfferings| {
+    let convert = |mut wire: wire::UnavailableOfferings| {
+        // No plan uses an offering of a capacity type of a later version, so it need not be known as unavailable.
+        wire.offerings.retain(|it| it.capacity_type == 0 || CapacityType::from_wire(it.capacity_type).is_some());
         let offerings: Vec<UnavailableOffering> = list("offerings", wire.offerings)?;
         check_unique(&offerings, "offerings", "", |offering| {
             (&offering.instance_type, &offering.zone, offering.capacity_type)

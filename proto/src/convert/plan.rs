@@ -12,10 +12,11 @@ use plimsoll_model::plan::{
     ReasonCode, Termination, Unschedulable,
 };
 use plimsoll_model::time::Timestamp;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::marker::PhantomData;
 use std::sync::Arc;
+
+mod shared;
+
+pub use shared::{SharedLists, with_shared_lists};
 
 wire_enum!(
     wire::ReasonCode,
@@ -108,16 +109,6 @@ impl From<wire::PlanOptions> for PlanOptions {
             spot_to_spot: options.spot_to_spot,
             kept_nodes: options.kept_nodes.into_iter().map(NodeName).collect(),
         }
-    }
-}
-
-/// Converts a plan to one message in which launches share their lists of offerings and requirements.
-#[must_use]
-pub fn with_shared_lists(plan: &Plan) -> wire::Plan {
-    let mut launches = SharedLists::default();
-    wire::Plan {
-        launches: plan.launches.iter().map(|launch| launches.launch(launch)).collect(),
-        ..without_launches(plan)
     }
 }
 
@@ -244,33 +235,6 @@ fn without_lists(launch: &Launch) -> wire::Launch {
         why: launch.why.clone(),
         like: None,
         prioritized: launch.prioritized,
-    }
-}
-
-/// Converts the launches of one message in order. Lists of offerings and requirements that launches share are sent only
-/// once.
-#[derive(Debug, Default)]
-pub struct SharedLists<'a> {
-    /// First launch with the lists, by addresses of both lists. Never iterated, so hash order does not matter.
-    first: HashMap<(usize, usize), u32>,
-    launches: u32,
-    /// The lists must outlive this value, since their addresses are keys.
-    marker: PhantomData<&'a Launch>,
-}
-
-impl<'a> SharedLists<'a> {
-    /// Converts the next launch of the message.
-    pub fn launch(&mut self, launch: &'a Launch) -> wire::Launch {
-        let index = self.launches;
-        self.launches = index.saturating_add(1);
-        let lists = (Arc::as_ptr(&launch.offerings) as usize, Arc::as_ptr(&launch.requirements) as usize);
-        match self.first.entry(lists) {
-            Entry::Occupied(first) => wire::Launch { like: Some(*first.get()), ..without_lists(launch) },
-            Entry::Vacant(free) => {
-                free.insert(index);
-                launch.into()
-            }
-        }
     }
 }
 

@@ -238,6 +238,11 @@ fn launches_of_one_message_share_their_lists() -> Result<(), ConvertError> {
     let back = Plan::try_from(sent.clone())?;
     assert!(Arc::ptr_eq(&back.launches[0].offerings, &back.launches[1].offerings));
     assert_eq!(back, expected);
+    // Equal lists are shared although each launch has its own.
+    let mut own_lists = expected.clone();
+    own_lists.launches[1].requirements = Arc::new(expected.launches[0].requirements.to_vec());
+    own_lists.launches[1].offerings = Arc::new(expected.launches[0].offerings.to_vec());
+    assert_eq!(with_shared_lists(&own_lists), sent);
     // After another fragment, the indices of its launches change.
     let mut sum = two("b");
     append_fragment(&mut sum, sent);

@@ -10,6 +10,7 @@ mod allowance;
 mod candidates;
 mod consolidate;
 mod drift;
+mod followed;
 mod preferences;
 mod record;
 mod repack;
@@ -24,6 +25,7 @@ use allowance::Allowance;
 use candidates::Candidate;
 pub(crate) use candidates::expired;
 pub(crate) use drift::{link_successors, successors_of};
+pub(crate) use followed::Followed;
 use plimsoll_model::index::Id;
 use plimsoll_model::plan::{Launch, Plan, PlanOptions};
 use plimsoll_model::snapshot::{DisruptionReason, Node, Pod};
@@ -51,6 +53,8 @@ pub(crate) struct Removal<'a> {
     pub(crate) listings: Listings,
     /// Pods of all launches, by shape.
     pub(crate) demand: Demand,
+    /// Pods that must stay in their domain.
+    pub(crate) followed: Followed,
     /// Nodes that take pods by this plan and therefore stay.
     pub(crate) busy: BTreeSet<Id<Node>>,
     /// Nodes that consolidation would remove if budgets allowed it.
@@ -90,7 +94,7 @@ impl<'a> Removal<'a> {
         }
         let placed = state.trial(|state| {
             state.close(candidate.node);
-            place(state)
+            place(state).filter(|_| self.followed.permits(context, state, candidate.node))
         });
         let Some(placed) = placed else { return false };
         allowance.note(context, candidate);
@@ -100,6 +104,7 @@ impl<'a> Removal<'a> {
     }
 
     fn commit(&mut self, context: &SolveContext<'a>, placed: Placed<'a>) {
+        self.followed.add(context, &placed);
         for (node, pods) in placed.existing {
             self.busy.insert(node);
             let (pods, placed_buffer_pods) = buffer_pods::apart(&pods);

@@ -13,6 +13,7 @@ use crate::input::intern::Bits;
 use crate::input::offerings::PoolView;
 use crate::input::volumes;
 use crate::place::State;
+use crate::place::launch;
 use crate::place::limits::{self, Headroom};
 use crate::place::topology;
 use amounts::{at_least, at_most};
@@ -62,7 +63,7 @@ pub(crate) fn of_pools(context: &SolveContext<'_>) -> Vec<Reason> {
     let problem = |view: &PoolView<'_>| {
         let (code, message) = if view.allowed.is_empty() {
             (ReasonCode::RequirementsIncompatible, unmet::by_itself(view))
-        } else if view.flexible && crate::place::launch::acceptable(view, &view.allowed).is_none() {
+        } else if view.flexible && launch::acceptable(view, &view.allowed).is_none() {
             (ReasonCode::MinValuesNotMet, unmet::by_min_values(view, &view.allowed))
         } else {
             return None;
@@ -134,8 +135,10 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
     if state.work == 0 {
         return (ReasonCode::BudgetExhausted, "the work budget was exhausted before this pod".to_owned());
     }
-    if view.flexible {
-        return (ReasonCode::MinValuesNotMet, unmet::by_min_values(view, &usable));
+    let mut within = usable.clone();
+    within.retain(|offering| limits::allows(headroom, view.capacity(offering)));
+    if view.flexible && launch::acceptable(view, &within).is_none() {
+        return (ReasonCode::MinValuesNotMet, unmet::by_min_values(view, &within));
     }
     if context.topology.concerns(shape) || !pods.hosts.is_free() {
         return (ReasonCode::TopologyUnsatisfiable, topology::explain(context, state, shape));

@@ -1,6 +1,6 @@
 //! The steps from a snapshot to a plan: place pods, explain unschedulable pods, remove nodes, compute the lower bound.
 
-use crate::disrupt::Removal;
+use crate::disrupt::{Followed, Removal};
 use crate::input::context::SolveContext;
 use crate::place::buffer_pods::PlacedBufferPods;
 use crate::place::draft::Demand;
@@ -197,7 +197,20 @@ fn split<'a>(
     let launches = draft::listed(context, &placed.launches, &mut listings, &mut demand);
     let placed_buffer_pods = PlacedBufferPods::new();
     let (removed, postponed, successors) = (Vec::new(), Vec::new(), BTreeMap::new());
-    Removal { removed, existing, placed_buffer_pods, early, launches, listings, demand, busy, postponed, successors }
+    let followed = Followed::new(context);
+    Removal {
+        removed,
+        existing,
+        placed_buffer_pods,
+        early,
+        launches,
+        listings,
+        demand,
+        followed,
+        busy,
+        postponed,
+        successors,
+    }
 }
 
 /// Pending pods whose shape is missing in the snapshot.

@@ -264,7 +264,9 @@ pub(crate) fn on_new<'a>(context: &SolveContext<'a>, state: &mut State, placed: 
         // Packing without work takes the first filling that it finds.
         state.work = 0;
     }
+    let before = state.work;
     let packing = pack(context, pool, &items, &state.headroom[pool], &mut state.work);
+    context.add_packing_work(before - state.work);
     drop(items);
     let room = &mut state.headroom[pool];
     let limited = room.iter().any(Option::is_some);

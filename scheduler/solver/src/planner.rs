@@ -16,6 +16,7 @@ use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::overlay::{self, Repriced};
 use plimsoll_model::plan::{Launch, Plan, PlanOptions};
 use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 /// Input of a plan.
@@ -30,6 +31,8 @@ struct Request<'a> {
     bounded: bool,
     /// Whether to assign pods evenly to domain tuples.
     evenly: bool,
+    /// Receives the work of packing.
+    packing_work: &'a Cell<u64>,
 }
 
 /// Plans successive snapshots of one cluster and caches data that stays valid. Each plan equals the plan of
@@ -100,7 +103,9 @@ impl Planner {
         options: &PlanOptions,
         early: &mut dyn FnMut(&[Launch]),
     ) -> Plan {
-        let request = Request { snapshot, index, catalogs, options, bounded: true, evenly: false };
+        let packing_work = Cell::new(0);
+        let packing_work = &packing_work;
+        let request = Request { snapshot, index, catalogs, options, bounded: true, evenly: false, packing_work };
         let mut told = false;
         let plan = self.plan_once(request, &mut |launches| {
             told |= !launches.is_empty();
@@ -120,10 +125,10 @@ impl Planner {
         let again = |other: &Snapshot, variant: Variant| {
             let options = if variant == Variant::Same { request.options } else { &keeping };
             let evenly = variant == Variant::Evenly;
-            self.plan_other(Request { options, evenly, ..request }, other)
+            self.plan_other(Request { options, evenly, ..request }, other, &work)
         };
         let inputs = Inputs { snapshot, catalogs };
-        let repair = Repair { inputs, moves: &self.moves, work, again: &again };
+        let repair = Repair { inputs, moves: &self.moves, work: &work, again: &again };
         // Replays could move pods onto one node that the maximum share per node keeps apart.
         let replays = max_node_share::bound(snapshot, index, request.options).is_none();
         let (mut plan, changed) = repair.run(plan, replays);
@@ -149,7 +154,7 @@ impl Planner {
         let keeping = PlanOptions { disruption: false, ..options.clone() };
         let cost = |other: &Snapshot| {
             let request = Request { options: &keeping, ..request };
-            work.spend_plan(other).then(|| self.plan_other(request, other).hourly.0)
+            work.spend_plan(other).then(|| self.plan_other(request, other, work).hourly.0)
         };
         for _ in 0..retries::SEVERAL {
             let Some(kept) = replay::removals::unprofitable(inputs, &plan, &cost) else { break };
@@ -157,7 +162,7 @@ impl Planner {
                 break;
             }
             options.kept_nodes.insert(kept);
-            plan = self.fresh().plan_once(Request { options, ..request }, &mut |_| {});
+            plan = self.plan_counted(Request { options, ..request }, work);
         }
         plan
     }
@@ -175,9 +180,18 @@ impl Planner {
     }
 
     /// Computes one plan for another snapshot, without repairs and without a lower bound.
-    fn plan_other(&self, request: Request<'_>, other: &Snapshot) -> Plan {
+    fn plan_other(&self, request: Request<'_>, other: &Snapshot, work: &Work<'_>) -> Plan {
         let request = Request { snapshot: other, index: &SnapshotIndex::new(other), bounded: false, ..request };
-        self.fresh().plan_once(request, &mut |_| {})
+        self.plan_counted(request, work)
+    }
+
+    /// Computes one plan without repairs, whose packing is counted as `work`.
+    fn plan_counted(&self, request: Request<'_>, work: &Work<'_>) -> Plan {
+        let packing_work = Cell::new(0);
+        let request = Request { packing_work: &packing_work, ..request };
+        let plan = self.fresh().plan_once(request, &mut |_| {});
+        work.add_packing(packing_work.get());
+        plan
     }
 
     /// Computes one plan without repairs.
@@ -228,7 +242,7 @@ impl Planner {
     }
 
     fn with_context<T>(&mut self, request: Request<'_>, ask: impl FnOnce(&mut SolveContext<'_>) -> T) -> T {
-        let Request { snapshot, index, catalogs, options, .. } = request;
+        let Request { snapshot, index, catalogs, options, packing_work, .. } = request;
         let (solve_index, nodes) = self.kept.take().unzip();
         let (solve_index, change) = SolveIndex::new(solve_index, snapshot, index, catalogs, options);
         let kept = nodes.filter(|_| change != Change::All);
@@ -237,7 +251,9 @@ impl Planner {
             nodes.renumber_shapes(&former);
         }
         nodes.follow(&solve_index, snapshot, index, catalogs);
-        let answer = ask(&mut SolveContext::new(snapshot, index, catalogs, &solve_index, &nodes, &self.cancel));
+        let cancel = &self.cancel;
+        let mut context = SolveContext::new(snapshot, index, catalogs, &solve_index, &nodes, cancel, packing_work);
+        let answer = ask(&mut context);
         self.kept = Some((solve_index, nodes));
         answer
     }

@@ -62,7 +62,7 @@ pub(crate) type Again<'a> = &'a dyn Fn(&Snapshot, Variant) -> Plan;
 pub(crate) struct Repair<'a> {
     pub(crate) inputs: Inputs<'a>,
     pub(crate) moves: &'a Moves,
-    pub(crate) work: Work<'a>,
+    pub(crate) work: &'a Work<'a>,
     pub(crate) again: Again<'a>,
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::Source;
 use k8s_openapi::serde::de::DeserializeOwned;
-use plimsoll_api::Pod;
+use plimsoll_api::{Pod, PodPhase};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -112,8 +112,8 @@ fn apply(objects: &mut Objects, extra: &mut Extra, change: &Change) {
         Change::End(number) => {
             let name = format!("p{number}");
             let pod = objects.pods.iter_mut().find(|pod| pod.metadata.name.as_ref() == Some(&name));
-            if let Some(status) = pod.and_then(|pod| Arc::make_mut(pod).status.as_mut()) {
-                status.phase = Some("Succeeded".to_owned());
+            if let Some(pod) = pod {
+                Arc::make_mut(pod).status.phase = Some(PodPhase::Succeeded);
             }
         }
         Change::Reserve(number, node) => {

@@ -49,6 +49,18 @@ fn a_pool_uses_the_catalog_of_its_ready_class() {
 }
 
 #[test]
+fn a_limit_that_no_pool_reaches_is_none() {
+    let limits = json!({"cpu": "1E", "memory": "1E"});
+    let result = read(&pool(&json!({"limits": limits})), &[], &[], &Extra::default());
+    assert_eq!(result.limits.iter().collect::<Vec<_>>(), [("memory", 1_000_000_000_000_000_000)]);
+    let below_zero = Objects {
+        node_pools: vec![serde_json::from_value(pool(&json!({"limits": {"cpu": "-1E"}}))).unwrap()],
+        ..Objects::default()
+    };
+    assert_eq!(crate::build(&below_zero, &Extra::default()).1[0].field, "spec.limits.cpu");
+}
+
+#[test]
 fn an_unusable_pool_has_a_problem() {
     let problem = |pool: &Value, classes: &[Value], extra: &Extra| {
         let result = read(pool, classes, &[], extra);

@@ -1,6 +1,6 @@
 //! Maps claims to the pods that use them.
 
-use crate::{Objects, kube_time, pods};
+use crate::{Objects, kube_time};
 use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
 use plimsoll_api::Pod;
 use plimsoll_model::time::Timestamp;
@@ -16,7 +16,7 @@ pub(crate) struct ClaimUsers<'objects> {
 impl<'objects> ClaimUsers<'objects> {
     pub(crate) fn new(objects: &'objects Objects) -> Self {
         let mut by_claim: BTreeMap<&str, BTreeMap<String, Vec<&Pod>>> = BTreeMap::new();
-        for pod in objects.pods.iter().map(Arc::as_ref).filter(|pod| !pods::is_terminal(pod)) {
+        for pod in objects.pods.iter().map(Arc::as_ref).filter(|pod| !pod.is_terminal()) {
             let Some(spec) = &pod.spec else { continue };
             for volume in spec.volumes.iter().flatten() {
                 let claim = match (&volume.persistent_volume_claim, &volume.ephemeral) {

@@ -8,7 +8,7 @@ use plimsoll_tests::{MINUTE, Scene};
 use serde_json::json;
 
 /// Launches an instance outside of Plimsoll, like the fleet call of a lost claim; returns its id.
-fn stray(scene: &Scene, owner: bool) -> String {
+pub(crate) fn stray(scene: &Scene, owner: bool) -> String {
     scene.world.ec2.with(|cloud, now| {
         let mut request = cloud.fleets()[0].request.clone();
         request.client_token = format!("stray-{owner}");

@@ -44,6 +44,7 @@ mod subnet_addresses;
 mod swarm;
 mod termination_refused;
 mod tokens_and_tags;
+mod unreadable;
 mod watcher_dies;
 mod zonal_shift;
 

@@ -166,19 +166,39 @@ fn writes(world: &World) -> usize {
     audit.iter().filter(|it| it.verb == Verb::Patch && about(it.resource, &it.subresource)).count()
 }
 
+fn nominations_of(pod: Option<&str>) -> Matcher {
+    let name = pod.map(str::to_owned);
+    Matcher { subresource: Some("status"), name, ..Matcher::of(Verb::Patch, "pods") }
+}
+
 #[tokio::test(start_paused = true)]
 async fn without_the_right_to_it_everything_else_goes_on() {
     let scene = Scene::usual().await;
-    let status = Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "pods") };
     let forbidden = ApiError::new(403, "Forbidden", "pods \"web\" is forbidden: cannot patch resource \"pods/status\"");
-    scene.world.server().faults().always(status, Effect::Refuse(forbidden));
+    scene.world.server().faults().always(nominations_of(None), Effect::Refuse(forbidden));
     scene.deploy("web", 3, 500);
     scene.until_running(3, 3 * MINUTE).await;
+    // Three pods do not show that the right is missing. Each is tried ten times at most.
     let tried = writes(&scene.world);
-    assert!((1..=3).contains(&tried), "{tried}");
+    assert!((1..=30).contains(&tried), "{tried}");
     scene.deploy("more", 3, 1500);
     scene.until_running(6, 3 * MINUTE).await;
-    assert_eq!(writes(&scene.world), tried, "it is not tried again");
+    let tried = writes(&scene.world);
+    assert!(tried <= 60, "{tried}");
+}
+
+/// As a webhook does that denies the pod.
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_nomination_is_refused_does_not_end_those_of_others() {
+    let scene = Scene::begin(one_to_a_node()).await;
+    let world = &scene.world;
+    let refusal = ApiError::new(403, "Forbidden", "admission webhook \"policy.example.com\" denied the request");
+    world.server().faults().always(nominations_of(Some("denied")), Effect::Refuse(refusal));
+    waits(world, "denied", "3");
+    scene.until("it is refused", 2 * MINUTE, |world| writes(world) > 0).await;
+    waits(world, "web", "3");
+    scene.until("the other one is nominated", 2 * MINUTE, |world| !nominated(world, "web").is_empty()).await;
+    assert_eq!(nominated(world, "denied"), "", "{}", scene.summary());
 }
 
 #[tokio::test(start_paused = true)]

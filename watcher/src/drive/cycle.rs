@@ -1,6 +1,7 @@
 //! The loop's state machine: decides the next step from snapshots, plans, outcomes and time, without I/O.
 
 use super::backoff::Backoff;
+use super::bounds::ReasonTurns;
 use super::commit::CommitWait;
 use super::execute::Event;
 use super::retries::{Retries, RetryKey};
@@ -8,17 +9,19 @@ use crate::snapshots::PublishedSnapshot;
 use plimsoll_model::execution::{BufferReport, Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::{ActionId, NodeName, PodUid};
 use plimsoll_model::plan::{Placement, Plan, Unschedulable};
-use plimsoll_model::snapshot::{LedgerPosition, PodState, Snapshot};
+use plimsoll_model::snapshot::LedgerPosition;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
+mod observe;
 mod parts;
 #[cfg(test)]
 mod tests;
 mod wake;
 
+pub(super) use observe::{has_new_waiting_pods, has_waiting_pods};
 use parts::has_actions;
 use wake::{earliest, wake};
 
@@ -104,6 +107,7 @@ pub struct Cycle {
     behind_since: Option<Instant>,
     pending: Option<PendingAdmission>,
     sent_notifications: Option<Notifications>,
+    reason_turns: ReasonTurns,
     /// Status of CapacityBuffers under the last plan.
     buffer_reports: Vec<BufferReport>,
     /// Status of CapacityBuffers that was last sent.
@@ -116,6 +120,10 @@ pub struct Cycle {
     kept_nodes: BTreeSet<NodeName>,
     /// When removals were last planned, or when this leadership began.
     disruption_planned: Option<Instant>,
+    /// When a plan with removals was first requested since the last one was made.
+    disruption_wanted: Option<Instant>,
+    /// Nodes that the newest snapshot shows as being removed.
+    removing: BTreeSet<NodeName>,
 }
 
 impl CurrentPlan {
@@ -126,11 +134,6 @@ impl CurrentPlan {
     fn sequence(&self) -> u64 {
         self.published.snapshot.sequence
     }
-}
-
-/// Whether a pod is pending. Virtual pods always are, so they do not count.
-pub(super) fn has_waiting_pods(snapshot: &Snapshot) -> bool {
-    snapshot.pods.iter().any(|pod| pod.state == PodState::Pending && !pod.is_virtual())
 }
 
 impl Cycle {
@@ -178,7 +181,7 @@ impl Cycle {
         let may_remove = self.disruption && self.retries.removals_wait(now).is_none();
         // A plan stays current while nothing relevant has changed since its snapshot.
         if let Some((outdated, part)) = self.take_outdated(published, now) {
-            let cycle_id = self.send(&part, now);
+            let (part, cycle_id) = self.send(part, now);
             return CycleStep::Execute { published: outdated, plan: Box::new(part), cycle_id };
         }
         let Some((current, plan)) = self.current.as_ref().and_then(|current| Some((current, current.plan.as_ref()?)))
@@ -198,40 +201,17 @@ impl Cycle {
             return self.idle(plan, published, now);
         }
         let planned = Arc::clone(&current.published);
-        let cycle_id = self.send(&part, now);
+        let (part, cycle_id) = self.send(part, now);
         CycleStep::Execute { published: planned, plan: Box::new(part), cycle_id }
     }
 
     /// Nodes whose removal pauses do not use up budgets that other nodes could use.
     fn plan_step(&mut self, published: &Arc<PublishedSnapshot>, disruption: bool, now: Instant) -> CycleStep {
+        if disruption {
+            self.disruption_wanted.get_or_insert(now);
+        }
         self.kept_nodes = if disruption { self.retries.paused_nodes(now) } else { BTreeSet::new() };
         CycleStep::Plan { published: Arc::clone(published), disruption, kept_nodes: self.kept_nodes.clone() }
-    }
-
-    /// Updates the state with the pods of a new snapshot.
-    fn observe(&mut self, published: &PublishedSnapshot, now: Instant) {
-        self.commit_wait.expire(now);
-        if self.observed_sequence == Some(published.snapshot.sequence) {
-            return;
-        }
-        self.observed_sequence = Some(published.snapshot.sequence);
-        // A new leader of the actuators knows no notifications and no reports: it gets them again.
-        if self.ledger_epoch.replace(published.snapshot.ledger.epoch) != Some(published.snapshot.ledger.epoch) {
-            self.sent_notifications = None;
-            self.sent_buffer_reports.clear();
-        }
-        let virtual_pods = published.snapshot.pods.iter().filter(|pod| pod.is_virtual());
-        self.virtual_pods = virtual_pods.map(|pod| pod.uid.clone()).collect();
-        let (mut present, mut incomplete): (BTreeSet<&PodUid>, BTreeSet<&PodUid>) = Default::default();
-        for pod in published.snapshot.pods.iter().filter(|pod| !pod.is_virtual()) {
-            match pod.state {
-                PodState::Bound(_) => continue,
-                PodState::Pending if published.incomplete.contains(&pod.uid) => drop(incomplete.insert(&pod.uid)),
-                PodState::Pending | PodState::Reserved(_) => {}
-            }
-            present.insert(&pod.uid);
-        }
-        self.commit_wait.observe(&present, &incomplete, now);
     }
 
     /// Returns how long to wait for a newer ledger, or `None` if `ledger` is new enough.
@@ -281,6 +261,13 @@ impl Cycle {
         CycleStep::Wait(until)
     }
 
+    /// Whether a plan with removals may be abandoned for pods that become pending. A plan that was first requested some
+    /// time ago is completed: pods that keep arriving would prevent removals otherwise.
+    #[must_use]
+    pub fn may_abandon_removals(&self, now: Instant) -> bool {
+        self.disruption_wanted.is_none_or(|wanted| now < wanted + DISRUPTION_INTERVAL)
+    }
+
     /// Records the plan for a snapshot; `None` if no scheduler made one. `with_disruption` tells whether the plan may
     /// remove nodes.
     pub fn record_plan(
@@ -291,7 +278,7 @@ impl Cycle {
         now: Instant,
     ) {
         if with_disruption {
-            self.disruption_planned = Some(now);
+            (self.disruption_planned, self.disruption_wanted) = (Some(now), None);
         }
         match &plan {
             Some(_) => self.plan_backoff = Backoff::default(),
@@ -321,10 +308,11 @@ impl Cycle {
         if part.launches.is_empty() || self.pending.is_some() {
             return None;
         }
-        let sent = (self.sent_notifications.take(), self.sent_buffer_reports.clone());
-        let cycle_id = self.send(&part, now);
-        (self.sent_notifications, self.sent_buffer_reports) = sent;
-        Some((part, cycle_id))
+        // An early part has no notifications. Those that were sent before stay known.
+        let sent = (self.sent_notifications.take(), self.sent_buffer_reports.clone(), self.reason_turns.clone());
+        let executed = self.send(part, now);
+        (self.sent_notifications, self.sent_buffer_reports, self.reason_turns) = sent;
+        Some(executed)
     }
 
     /// Sets the status of CapacityBuffers under the new plan.

@@ -3,6 +3,7 @@
 use crate::follow;
 use plimsoll_model::execution::{Execution, Outcome};
 use plimsoll_proto::actuator::v1::ExecuteRequest;
+use plimsoll_proto::convert::known_outcome;
 use plimsoll_runtime::client_pool::ClientPool;
 use plimsoll_runtime::lease::LeaseGuard;
 use plimsoll_runtime::telemetry::inject_cycle_id;
@@ -10,7 +11,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 
 /// How long the actuator may take to begin its response. Must be shorter than the longest call that the lease is
 /// renewed for.
@@ -19,7 +20,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(4);
 /// Maximum redirects to the leader.
 const MAX_HINTS: usize = 3;
 
-/// Maximum executions whose outcome streams stay open. The ledger reports the outcomes of older executions.
+/// Maximum executions whose outcome streams stay open. Snapshots and the ledger show what becomes of older executions.
 const MAX_EXECUTIONS: usize = 64;
 
 /// An event from the actuator.
@@ -36,7 +37,7 @@ pub enum Event {
     Ended {
         /// The id of the execution.
         cycle_id: String,
-        /// `Ok` if the actuator has reported all outcomes.
+        /// `Ok` if the actuator has reported all outcomes, or all that it waits for.
         result: Result<(), Status>,
     },
 }
@@ -83,6 +84,12 @@ impl Executor {
     }
 }
 
+/// Whether the actuator ended a stream because actions take longer than it reports outcomes. It is healthy then, and
+/// nothing has to be sent again: snapshots show what becomes of the actions.
+fn has_merely_ended(status: &Status) -> bool {
+    status.code() == Code::DeadlineExceeded
+}
+
 async fn execute(
     actuator: &ClientPool,
     guard: &LeaseGuard,
@@ -105,16 +112,28 @@ async fn execute(
         match opened {
             Ok(response) => {
                 let mut stream = response.into_inner();
-                while let Some(response) = stream.message().await.inspect_err(|_| actuator.failed(&replica))? {
+                loop {
+                    let response = match stream.message().await {
+                        Ok(Some(response)) => response,
+                        Ok(None) => return Ok(()),
+                        Err(status) if has_merely_ended(&status) => return Ok(()),
+                        Err(status) => {
+                            actuator.failed(&replica);
+                            return Err(status);
+                        }
+                    };
                     actuator.succeeded(&replica);
                     let outcome =
-                        Outcome::try_from(response).map_err(|error| Status::internal(format!("outcome: {error}")))?;
+                        known_outcome(response).map_err(|error| Status::internal(format!("outcome: {error}")))?;
+                    let Some(outcome) = outcome else {
+                        tracing::debug!(cycle_id = execution.cycle_id, "outcome of a later version left out");
+                        continue;
+                    };
                     let event = Event::Outcome { cycle_id: execution.cycle_id.clone(), outcome };
                     if events.send(event).await.is_err() {
                         return Ok(());
                     }
                 }
-                return Ok(());
             }
             // A standby replica rejected the plan without side effects: redirect to the leader.
             Err(status) if actuator.refused(&replica, &status) && hints < MAX_HINTS => hints += 1,

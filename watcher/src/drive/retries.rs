@@ -26,11 +26,12 @@ const MEMORY_AFTER_FAILURE: Duration = Duration::from_secs(60);
 /// bought again.
 const FIRST_UNDONE_PAUSE: Duration = Duration::from_secs(10);
 
-/// Maximum pause after an undone removal: as long as the actuator waits for replacements.
+/// Maximum pause after an undone removal. Each attempt may buy replacements, and lasts up to 20 minutes until the
+/// actuator undoes it, so that at most two replacements are bought per hour.
 const MAX_UNDONE_PAUSE: Duration = Duration::from_secs(600);
 
-/// How long an undone removal is remembered after its pause. It exceeds `MAX_UNDONE_PAUSE`, because the next attempt
-/// may take that long until it is undone.
+/// How long an undone removal is remembered after its pause. It exceeds the 20 minutes after which the actuator undoes
+/// the next attempt.
 const MEMORY_AFTER_UNDONE: Duration = Duration::from_secs(1800);
 
 /// Maximum remembered removal keys: several plans' worth, as many as the actuator keeps outcomes.
@@ -44,6 +45,8 @@ pub enum RetryKey {
     Action(ActionId),
     /// The removal of a node for a reason.
     Removal(NodeName, DisruptionReason),
+    /// Any removal of a node, known only from snapshots.
+    Node(NodeName),
 }
 
 impl From<&ActionId> for RetryKey {
@@ -102,7 +105,7 @@ impl Retries {
 
     /// Records that an action was rejected or a launch failed.
     pub fn failed(&mut self, action: &ActionId, now: Instant) {
-        let failure = self.entry(action, now);
+        let failure = self.entry(self.key(action), now);
         let pause = match failure.count {
             0 => Duration::ZERO,
             count => FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(count - 1)).min(MAX_PAUSE),
@@ -128,19 +131,28 @@ impl Retries {
 
     /// Records that an accepted action failed. A removal is undone in this case.
     pub fn undone(&mut self, action: &ActionId, now: Instant) {
-        if !self.removal_keys.contains_key(action) {
-            return self.failed(action, now);
+        match self.removal_keys.get(action).cloned() {
+            Some(key) => self.undone_key(key, now),
+            None => self.failed(action, now),
         }
-        let failure = self.entry(action, now);
+    }
+
+    /// Records that a node is not being removed any more, although it exists. This is counted separately from outcomes,
+    /// so that a removal that is known from both is not counted twice.
+    pub fn undone_node(&mut self, node: &NodeName, now: Instant) {
+        self.undone_key(RetryKey::Node(node.clone()), now);
+    }
+
+    fn undone_key(&mut self, key: RetryKey, now: Instant) {
+        let failure = self.entry(key, now);
         let pause = FIRST_UNDONE_PAUSE.saturating_mul(2_u32.saturating_pow(failure.undone)).min(MAX_UNDONE_PAUSE);
         failure.undone = failure.undone.saturating_add(1);
         failure.until = failure.until.max(now + pause);
         failure.forgotten = failure.until + MEMORY_AFTER_UNDONE;
     }
 
-    fn entry(&mut self, action: &ActionId, now: Instant) -> &mut Failure {
+    fn entry(&mut self, key: RetryKey, now: Instant) -> &mut Failure {
         self.failures.retain(|_, failure| now < failure.forgotten);
-        let key = self.key(action);
         let new = Failure { count: 0, undone: 0, until: now, forgotten: now, open: true };
         let failure = self.failures.entry(key).or_insert(new);
         failure.open = true;
@@ -171,7 +183,7 @@ impl Retries {
     pub fn paused_nodes(&self, now: Instant) -> BTreeSet<NodeName> {
         let paused = self.failures.iter().filter(|(_, failure)| failure.until > now);
         let nodes = paused.filter_map(|(key, _)| match key {
-            RetryKey::Removal(node, _) => Some(node.clone()),
+            RetryKey::Removal(node, _) | RetryKey::Node(node) => Some(node.clone()),
             RetryKey::Action(_) => None,
         });
         nodes.collect()
@@ -180,7 +192,8 @@ impl Retries {
     /// End of the longest pause of a node's removals, if there is one at `now`.
     #[must_use]
     pub fn node_until(&self, node: &NodeName, now: Instant) -> Option<Instant> {
-        let of_node = |key: &RetryKey| matches!(key, RetryKey::Removal(other, _) if other == node);
+        let of_node =
+            |key: &RetryKey| matches!(key, RetryKey::Removal(other, _) | RetryKey::Node(other) if other == node);
         let pauses = self.failures.iter().filter(|(key, _)| of_node(key)).map(|(_, failure)| failure.until);
         pauses.max().filter(|until| *until > now)
     }
@@ -253,6 +266,19 @@ mod tests {
         }
         retries.succeeded(&"600".into());
         assert!(!retries.has_failed(&key));
+    }
+
+    #[test]
+    fn a_node_that_is_seen_to_stay_pauses_like_an_undone_removal() {
+        let (mut retries, mut now, node) = (Retries::new(), Instant::now(), NodeName::from("n"));
+        for seconds in [10, 20, 40] {
+            retries.undone_node(&node, now);
+            assert_eq!(retries.node_until(&node, now), Some(now + Duration::from_secs(seconds)));
+            assert_eq!(retries.paused_nodes(now), [node.clone()].into());
+            // The next attempt takes 20 minutes until it is undone.
+            now += Duration::from_secs(seconds + 1200);
+        }
+        assert_eq!(retries.paused_nodes(now), BTreeSet::new());
     }
 
     #[test]

@@ -73,8 +73,7 @@ fn controller(pod: &Pod) -> Option<&str> {
 }
 
 fn has_ended(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    is_ending(&pod.metadata) || matches!(phase, Some("Succeeded" | "Failed"))
+    is_ending(&pod.metadata) || pod.is_terminal()
 }
 
 /// Pods of each owner that have not ended, kept up to date with each change of a pod.

@@ -174,28 +174,27 @@ pub(in crate::launch) fn tenancy(requirement: Option<&Requirement>) -> Option<&'
     label::TENANCIES.into_iter().find(|tenancy| requirement.is_none_or(|requirement| requirement.has(tenancy)))
 }
 
+/// Drops Spot offerings that are dearer than the cheapest On-Demand offering (spec: AWS provider section 4.5). If none
+/// is left, the launch is On-Demand. A launch that must be Spot lists no On-Demand offering and keeps all of them.
+pub(super) fn drop_dear_spot(open: &mut Vec<OfferingChoice>) {
+    let on_demand = open.iter().filter(|choice| choice.capacity_type == CapacityType::OnDemand);
+    let Some(max_price) = on_demand.map(|choice| choice.price).min() else { return };
+    open.retain(|choice| choice.capacity_type != CapacityType::Spot || choice.price <= max_price);
+}
+
 /// The preferred capacity type: reserved, then Spot, then On-Demand (spec: AWS provider section 4.5).
 pub(super) fn capacity_type(open: &[OfferingChoice]) -> Option<CapacityType> {
     CapacityType::ALL.into_iter().find(|kind| open.iter().any(|choice| choice.capacity_type == *kind))
 }
 
-/// The cheapest offerings of a capacity type, limited in number. Spot offerings above the On-Demand price are dropped.
-/// The types of a launch with `minValues`, which is `flexible`, are all kept: the plan lists no more than it needs.
+/// The cheapest offerings of a capacity type, limited in number. The types of a launch with `minValues`, which is
+/// `flexible`, are all kept: the plan lists no more than it needs.
 pub(super) fn cheapest_offerings(
     open: Vec<OfferingChoice>,
     capacity_type: CapacityType,
     flexible: bool,
 ) -> Vec<OfferingChoice> {
-    let on_demand = open.iter().filter(|choice| choice.capacity_type == CapacityType::OnDemand);
-    let cheapest = on_demand.map(|choice| choice.price).min();
-    let (mut chosen, _): (Vec<_>, Vec<_>) = open.into_iter().partition(|choice| choice.capacity_type == capacity_type);
-    if capacity_type == CapacityType::Spot
-        && !flexible
-        && let Some(max_price) = cheapest
-        && chosen.iter().any(|choice| choice.price <= max_price)
-    {
-        chosen.retain(|choice| choice.price <= max_price);
-    }
+    let mut chosen: Vec<_> = open.into_iter().filter(|choice| choice.capacity_type == capacity_type).collect();
     chosen.sort_by(|a, b| (a.price, &a.instance_type, &a.zone).cmp(&(b.price, &b.instance_type, &b.zone)));
     chosen.dedup();
     let mut types = BTreeSet::new();

@@ -12,6 +12,8 @@ use plimsoll_model::resources::Resources;
 use std::collections::BTreeMap;
 
 mod flexibility;
+mod spot;
+mod subnets;
 
 struct World {
     pool: Arc<NodePool>,

@@ -4,9 +4,7 @@
 use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
 use crate::ledger::feed::Sources;
-use crate::pods;
 use plimsoll_api::Pod;
-use plimsoll_model::names::annotation;
 use plimsoll_model::time::{Millis, Timestamp};
 use std::sync::Arc;
 
@@ -41,10 +39,9 @@ impl Preferences {
 
 /// The Event about a pod on a node whose do-not-disrupt annotation protects nothing.
 fn invalid_protection(pod: &Pod) -> Option<Note> {
-    let value = pods::invalid_protection(pod).filter(|_| pod.node_name.is_some() && !pods::is_terminal(pod))?;
-    let key = annotation::DO_NOT_DISRUPT;
-    let problem = format!("{value:?} is neither true nor a positive duration such as 1h30m");
-    let message = format!("metadata.annotations[{key}]: {problem}; it is ignored");
+    let is_running = pod.node_name.is_some() && !pod.is_terminal();
+    let problem = plimsoll_snapshot::ignored_protection(pod).filter(|_| is_running)?;
+    let message = format!("{}: {}; it is ignored", problem.field, problem.message);
     Some(Note::warning(object(pod), reason::INVALID_DO_NOT_DISRUPT, message).with_long_window())
 }
 

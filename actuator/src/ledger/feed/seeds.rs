@@ -1,11 +1,12 @@
 //! Converts a NodeClaim and its Node to the ledger's input.
 
+use crate::guarded;
 use crate::ledger::ClaimSeed;
 use crate::ledger::claims::ClaimView;
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::{NodeClaim, Operator};
 use plimsoll_model::identity::{NodeName, NodePoolName};
-use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, label};
+use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, annotation, label};
 use plimsoll_model::quantity::parse_resources;
 use plimsoll_model::resources::Resources;
 use std::collections::BTreeMap;
@@ -39,7 +40,9 @@ fn owned(labels: &BTreeMap<&str, &str>) -> BTreeMap<String, String> {
 /// Unreadable capacity counts as none; the API server validates it.
 #[must_use]
 pub fn seed(claim: &NodeClaim, node: Option<&Node>) -> ClaimSeed {
-    let metadata = &claim.metadata;
+    let (metadata, capacity) = (&claim.metadata, capacity(claim));
+    let has = |key: &str| metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(key));
+    let may_have_instance = claim.provider_id().is_some() || has(annotation::LAUNCH_GROUP);
     let pool = metadata.labels.as_ref().and_then(|labels| labels.get(label::NODE_POOL)).cloned().unwrap_or_default();
     ClaimSeed {
         name: metadata.name.clone().unwrap_or_default(),
@@ -47,7 +50,8 @@ pub fn seed(claim: &NodeClaim, node: Option<&Node>) -> ClaimSeed {
         annotations: metadata.annotations.clone().unwrap_or_default(),
         labels: owned(&borrowed_labels(claim, node)),
         node: claim.node_name().map(|name| NodeName(name.to_owned())),
-        capacity: capacity(claim),
+        unknown_usage: capacity.is_none() && may_have_instance && guarded::unreadable(claim).is_some(),
+        capacity,
         initialized: claim.is_initialized(),
         deleting: metadata.deletion_timestamp.is_some(),
         terminating: claim.is_instance_terminating(),

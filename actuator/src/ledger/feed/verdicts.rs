@@ -10,15 +10,11 @@ pub(super) struct SchedulingVerdict(u64);
 
 /// The current verdict on the pod; `None` if it was not found unschedulable.
 pub(super) fn current(pod: &Pod) -> Option<SchedulingVerdict> {
-    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let condition = conditions.iter().find(|condition| condition.type_ == "PodScheduled")?;
-    if condition.status != "False" || condition.reason.as_deref() != Some("Unschedulable") {
-        return None;
-    }
+    let condition = pod.status.unschedulable()?;
     let mut hasher = DefaultHasher::new();
     condition.message.hash(&mut hasher);
     for time in [&condition.last_probe_time, &condition.last_transition_time] {
-        time.as_ref().map(|time| time.0.as_millisecond()).hash(&mut hasher);
+        time.map(jiff::Timestamp::as_millisecond).hash(&mut hasher);
     }
     Some(SchedulingVerdict(hasher.finish()))
 }

@@ -52,6 +52,27 @@ fn only_claims_with_their_pods_reserved_are_resent() {
     assert!(!ledger.may_send_again("unknown"));
 }
 
+/// A claim whose launch has failed may still exist at a change of the leader, beside the launch that followed.
+#[test]
+fn a_claim_whose_pods_have_an_instance_is_not_resent() {
+    let with_pod = |name: &str, launched: bool, initialized: bool| {
+        let mut seed = seed(name);
+        seed.initialized = initialized;
+        if !launched {
+            seed.capacity = None;
+        }
+        seed.annotations.insert(annotation::RESERVED.to_owned(), r#"{"cpu": "1"}"#.to_owned());
+        seed.annotations.insert(annotation::PODS.to_owned(), r#"["p"]"#.to_owned());
+        seed
+    };
+    for initialized in [false, true] {
+        let ledger = ledger_of(&[with_pod("failed", false, false), with_pod("launched", true, initialized)]);
+        assert!(!ledger.may_send_again("failed"), "initialized: {initialized}");
+        let holder = ledger.reserved_by(&"p".into(), NOW);
+        assert_eq!(holder, (!initialized).then_some("launched"));
+    }
+}
+
 #[test]
 fn launches_on_probation_are_admitted_one_at_a_time() {
     let mut ledger = ledger_of(&[]);

@@ -51,6 +51,20 @@ fn uids(names: &[&str]) -> BTreeSet<PodUid> {
 }
 
 #[test]
+fn an_unreadable_budget_blocks_only_pods_of_its_namespace() {
+    let check = |namespace: &str| {
+        let mut around = surroundings(vec![plain("x", "a")]);
+        let expression = json!({"key": "app", "operator": "Near", "values": ["web"]});
+        let budget = json!({"metadata": {"name": "broken", "namespace": namespace},
+            "spec": {"minAvailable": 1, "selector": {"matchExpressions": [expression]}}});
+        around.budgets.push(serde_json::from_value(budget).unwrap());
+        RemovalView::of(around).check(&uids(&["x"]), DisruptionReason::Underutilized)
+    };
+    assert!(matches!(check("ns"), Err(Obstacle::Unreadable(problem)) if problem.contains("broken")));
+    assert_eq!(check("other"), Ok(()));
+}
+
+#[test]
 fn facts_contain_moves_and_free_resources_by_node() {
     let pods = vec![plain("x", "a"), plain("y", "a"), pod("d", "a", &json!({}), "DaemonSet"), plain("z", "b")];
     let view = RemovalView::of(surroundings(pods));

@@ -1,6 +1,6 @@
 use crate::actuator::v1 as wire;
-use crate::convert::ConvertError;
 use crate::convert::strategies::{capacity_type, catalog, labels, resources, taint};
+use crate::convert::{ConvertError, known_outcome};
 use plimsoll_model::execution::*;
 use plimsoll_model::identity::{ActionId, PodUid};
 use plimsoll_model::plan::{Plan, PodRef};
@@ -184,10 +184,10 @@ fn invalid_outcomes_and_updates_are_rejected_with_the_path() {
     let response = wire::ExecuteResponse { outcome: Some(outcome) };
     assert_eq!(text(Outcome::try_from(response)), "outcome.status: is not set");
 
-    let claim = wire::InFlightClaim { name: "c".into(), node_pool: "p".into(), state: 9, ..Default::default() };
+    let claim = wire::InFlightClaim { name: "c".into(), node_pool: "p".into(), ..Default::default() };
     let update = wire::LedgerUpdate { position: Some(Default::default()), upserted: vec![claim], ..Default::default() };
     let response = wire::WatchLedgerResponse { update: Some(update) };
-    assert_eq!(text(LedgerUpdate::try_from(response)), "update.upserted[0].state: unknown value 9");
+    assert_eq!(text(LedgerUpdate::try_from(response)), "update.upserted[0].state: is not set");
 
     let catalog = crate::catalog::v1::Catalog::default();
     let mut update = wire::CatalogUpdate {
@@ -201,4 +201,34 @@ fn invalid_outcomes_and_updates_are_rejected_with_the_path() {
     assert_eq!(text(CatalogUpdate::try_from(update.clone())), "generation: is negative: -1");
     (update.node_class, update.generation) = (String::new(), 1);
     assert_eq!(text(CatalogUpdate::try_from(update)), "node_class: is empty");
+}
+
+#[test]
+fn values_of_a_later_version_do_not_hide_the_others() -> Result<(), ConvertError> {
+    let outcome = |status, reason| {
+        let ledger = Some(Default::default());
+        let outcome = wire::Outcome { action_id: "a".into(), status, reason, ledger, ..Default::default() };
+        wire::ExecuteResponse { outcome: Some(outcome) }
+    };
+    let failed = known_outcome(outcome(4, 99))?;
+    assert_eq!(failed.map(|outcome| (outcome.status, outcome.reason)), Some((OutcomeStatus::Failed, None)));
+    assert_eq!(known_outcome(outcome(99, 0))?, None);
+    assert_eq!(text(known_outcome(outcome(0, 0))), "outcome.status: is not set");
+
+    let claim = wire::InFlightClaim { name: "c".into(), node_pool: "p".into(), state: 99, ..Default::default() };
+    let offerings = wire::UnavailableOfferings { offerings: vec![wire_offering(99), wire_offering(1)] };
+    let update = wire::LedgerUpdate {
+        position: Some(Default::default()),
+        upserted: vec![claim],
+        unavailable_offerings: Some(offerings),
+        ..Default::default()
+    };
+    let update = LedgerUpdate::try_from(wire::WatchLedgerResponse { update: Some(update) })?;
+    assert_eq!(update.upserted.first().map(|claim| claim.state), Some(ClaimState::Launched));
+    assert_eq!(update.unavailable_offerings.map(|offerings| offerings.len()), Some(1));
+    Ok(())
+}
+
+fn wire_offering(capacity_type: i32) -> crate::snapshot::v1::UnavailableOffering {
+    crate::snapshot::v1::UnavailableOffering { capacity_type, ..Default::default() }
 }

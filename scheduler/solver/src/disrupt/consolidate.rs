@@ -138,7 +138,9 @@ impl<'a> Sweep<'_, 'a> {
                 draft.spare = None;
             }
             let pays = repack.cost_of(nodes, &placed) < 0 && self.totals.approve(nodes, saving);
-            (pays && repack.is_allowed(nodes, &placed)).then_some(placed)
+            let followed = &self.removal.followed;
+            let permitted = nodes.iter().all(|one| followed.permits(self.context, state, one.node));
+            (pays && permitted && repack.is_allowed(nodes, &placed)).then_some(placed)
         })
     }
 }

@@ -18,7 +18,7 @@ use plimsoll_model::snapshot::{
     CapacityQuota, Node, NodePool, Pod, PodDisruptionBudget, PodShape, Snapshot, SnapshotIndex, free_reservations,
 };
 use plimsoll_model::taints::{Taint, TaintEffect, Toleration};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -121,6 +121,8 @@ pub(crate) struct SolveContext<'a> {
     /// Limits of CapacityQuotas as resource indices, with what the nodes leave of them.
     pub(crate) quotas: Vec<(usize, i64)>,
     cancel: &'a Cancel,
+    /// Work of packing so far, in all attempts.
+    packing_work: &'a Cell<u64>,
 }
 
 /// Whether pods with these tolerations may run on nodes with these taints. If `relaxed`, PreferNoSchedule taints are
@@ -138,6 +140,11 @@ impl<'a> SolveContext<'a> {
         self.cancel.is_cancelled()
     }
 
+    /// Adds work of packing.
+    pub(crate) fn add_packing_work(&self, steps: u64) {
+        self.packing_work.set(self.packing_work.get().saturating_add(steps));
+    }
+
     /// Creates the context of `snapshot` from its `solve_index` and `nodes`.
     pub(crate) fn new(
         snapshot: &'a Snapshot,
@@ -146,6 +153,7 @@ impl<'a> SolveContext<'a> {
         solve_index: &'a SolveIndex,
         nodes: &'a Nodes,
         cancel: &'a Cancel,
+        packing_work: &'a Cell<u64>,
     ) -> Self {
         let waiting = index.pending().iter().filter_map(|place| index.shape_of(*place as usize)).map(Id::new).collect();
         let shapes = solve_index.shapes.iter_enumerated().map(|(id, data)| ShapeView {
@@ -157,6 +165,7 @@ impl<'a> SolveContext<'a> {
         let (views, node_ids) = crate::input::existing_nodes::views(snapshot, index, nodes);
         let mut context = Self {
             cancel,
+            packing_work,
             snapshot,
             index,
             solve_index,

@@ -229,6 +229,11 @@ impl<'a> Topology<'a> {
         !self.relevant(shape).is_empty() || self.joins(shape).next().is_some()
     }
 
+    /// PodAffinity groups with owners among the pending pods.
+    pub(crate) fn sought(&self) -> &BTreeSet<Id<Group>> {
+        &self.sought
+    }
+
     /// Also assigns unconstrained members of these spread groups to domains from now on.
     pub(crate) fn tighten(&mut self, groups: BTreeSet<Id<Group>>) {
         self.strict.extend(groups);

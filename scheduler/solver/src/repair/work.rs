@@ -29,6 +29,14 @@ impl<'a> Work<'a> {
         left.is_some()
     }
 
+    /// Adds the work of packing of a further plan, which is usually covered by [`Self::spend_plan`]. With many
+    /// preferences, or `minValues`, few pods can be packed thousands of times.
+    pub(crate) fn add_packing(&self, steps: u64) {
+        // A step takes about as long as a check.
+        let steps = usize::try_from(steps).unwrap_or(usize::MAX);
+        self.left.set(self.left.get().saturating_sub(steps));
+    }
+
     /// Like [`Self::spend`], for a plan for `snapshot`.
     pub(crate) fn spend_plan(&self, snapshot: &Snapshot) -> bool {
         self.spend((snapshot.pods.len() + snapshot.nodes.len()).saturating_mul(CHECKS_PER_OBJECT))

@@ -88,7 +88,8 @@ fn pods_go_to_other_nodes_of_the_plan_if_that_strands_none() {
     let inputs = Inputs { snapshot: &cluster.snapshot, catalogs: &catalogs };
     let (moves, cancel) = (Moves::default(), Cancel::default());
     let nothing_to_buy = |_: &_, _: Variant| Plan::default();
-    let repair = || Repair { inputs, moves: &moves, work: Work::new(&cancel), again: &nothing_to_buy };
+    let work = Work::new(&cancel);
+    let repair = || Repair { inputs, moves: &moves, work: &work, again: &nothing_to_buy };
     let better = improve(&repair(), &risky).unwrap();
     assert!(replayed(&cluster, &better).stranding < replayed(&cluster, &risky).stranding);
     assert_eq!(better.placements.iter().map(|one| one.pods.len()).sum::<usize>(), 7);

@@ -3,7 +3,7 @@
 use crate::landing::bind_pending;
 use anyhow::{Context as _, Result};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use plimsoll_api::Pod;
+use plimsoll_api::{Pod, PodPhase};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::names::taint;
 use plimsoll_model::plan::{Plan, PodRef};
@@ -144,7 +144,6 @@ fn full_name(pod: &Pod) -> String {
 
 fn bind(pod: &mut Arc<Pod>, node: Option<String>) {
     let pod = Arc::make_mut(pod);
-    let phase = if node.is_some() { "Running" } else { "Pending" };
+    pod.status.phase = Some(if node.is_some() { PodPhase::Running } else { PodPhase::Pending });
     pod.node_name = node;
-    pod.status.get_or_insert_default().phase = Some(phase.to_owned());
 }

@@ -1,5 +1,6 @@
 //! Selects the part of a plan that is sent, and records it.
 
+use super::super::bounds::{first_actions, first_placements};
 use super::super::outdated::Unchanged;
 use super::super::retries::RetryKey;
 use super::super::subset::subset;
@@ -36,7 +37,8 @@ impl Cycle {
             Some(sent) => *sent == notifications,
             None => notifications == Notifications::default(),
         };
-        !is_known || self.buffer_reports != self.sent_buffer_reports
+        let has_more_reasons = !part.unschedulable.is_empty() && !self.reason_turns.is_complete();
+        !is_known || has_more_reasons || self.buffer_reports != self.sent_buffer_reports
     }
 
     /// Returns the part of the plan that may be sent now.
@@ -44,7 +46,8 @@ impl Cycle {
         self.sendable_if(plan, now, |_| true, |_| true)
     }
 
-    /// Returns the part of the plan that may be sent now, of the actions that the given functions accept.
+    /// Returns the part of the plan that may be sent now, of the actions that the given functions accept. It has no
+    /// more actions than fit into one execution; the others are the next part.
     fn sendable_if(
         &self,
         plan: &Plan,
@@ -57,7 +60,7 @@ impl Cycle {
             !sent && self.retries.until(&key, now).is_none()
         };
         let is_waiting = |pod: &PodUid| self.commit_wait.is_waiting(pod, now);
-        subset(
+        let part = subset(
             plan,
             |it| {
                 may_send(&it.action_id, (&it.action_id).into())
@@ -66,17 +69,26 @@ impl Cycle {
             },
             |it| may_send(&it.action_id, it.into()) && termination(it),
             |pod| self.virtual_pods.contains(pod),
-        )
+        );
+        first_actions(part, |pod| self.virtual_pods.contains(pod))
     }
 
-    /// Records a part that is sent and returns its cycle id. Parts after the first get a suffix.
-    pub(super) fn send(&mut self, part: &Plan, now: Instant) -> String {
+    /// Records a part that is sent. Returns it as it is sent, and its cycle id. Parts after the first get a suffix.
+    pub(super) fn send(&mut self, mut part: Plan, now: Instant) -> (Plan, String) {
         let launches = part.launches.iter().map(|launch| launch.action_id.clone());
         let terminations = part.terminations.iter().map(|termination| termination.action_id.clone());
         let actions: BTreeSet<ActionId> = launches.chain(terminations).collect();
         part.terminations.iter().for_each(|termination| self.retries.sent(termination));
-        self.sent_notifications = Some(notifications(part));
+        let notifications = notifications(&part);
+        if self.sent_notifications.as_ref() != Some(&notifications) {
+            self.reason_turns.restart(part.unschedulable.len());
+        }
+        self.sent_notifications = Some(notifications);
         self.sent_buffer_reports.clone_from(&self.buffer_reports);
+        part.unschedulable = self.reason_turns.next(part.unschedulable);
+        part.placements = first_placements(part.placements);
+        // The actuator does not use them.
+        part.ignored.clear();
         let mut cycle_id = self.id(part.snapshot_sequence);
         if let Some(current) = &mut self.current {
             current.sent.extend(actions.iter().cloned());
@@ -89,7 +101,7 @@ impl Cycle {
             self.pending =
                 Some(PendingAdmission { cycle_id: cycle_id.clone(), actions, until: now + ADMISSION_TIMEOUT });
         }
-        cycle_id
+        (part, cycle_id)
     }
 }
 

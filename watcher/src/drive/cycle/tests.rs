@@ -1,3 +1,4 @@
+mod bounded;
 mod buffers;
 mod outdated;
 mod pauses;
@@ -8,7 +9,7 @@ use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::OutcomeReason;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{Launch, OfferingChoice, PodRef};
-use plimsoll_model::snapshot::{Pod, Snapshot};
+use plimsoll_model::snapshot::{Pod, PodState, Snapshot};
 use plimsoll_model::time::Timestamp;
 
 /// A cycle with a test clock in milliseconds.

@@ -18,6 +18,7 @@ const CASES: &[Case] = &[
     ("actuator", "watch", "capacityquotas.autoscaling.x-k8s.io", "", true),
     ("actuator", "patch", "capacityquotas.autoscaling.x-k8s.io/x --subresource=status", "", true),
     ("actuator", "patch", "capacityquotas.autoscaling.x-k8s.io", "", false),
+    ("actuator", "patch", "nodeoverlays.karpenter.sh/x --subresource=status", "", true),
     ("watcher", "patch", "capacitybuffers.autoscaling.x-k8s.io/x --subresource=status", "default", false),
     ("watcher", "watch", "podtemplates", "", true),
     ("watcher", "watch", "deployments.apps", "", true),

@@ -1,4 +1,5 @@
 use super::*;
+use crate::guarded::Guarded;
 use crate::ledger::Ledger;
 use serde_json::{Value, json};
 
@@ -63,4 +64,25 @@ fn each_fact_of_a_claim_is_news_until_it_is_recorded() {
     priced.metadata.annotations = Some(annotations.into());
     assert!(news(&recorded(&claim(&launched), None), &priced, None), "the price");
     assert!(!news(&recorded(&priced, None), &priced, None));
+}
+
+#[test]
+fn an_unreadable_claim_counts_and_blocks_its_pool_only_if_nobody_knows_how_much() {
+    let problems = |status: &Value, annotations: &Value| {
+        let mut object = serde_json::to_value(claim(status)).unwrap();
+        object["spec"]["expireAfter"] = json!("2562048h");
+        object["metadata"]["annotations"] = annotations.clone();
+        let read: Guarded<NodeClaim> = serde_json::from_value(object).unwrap();
+        let (ledger, problems) = Ledger::from_claims(1, &[seed(&read.0.unwrap(), None)]);
+        (ledger.used(&"default".into()).get("cpu"), problems.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    let (launched, unknown) = (json!({"providerID": "i-1", "capacity": {"cpu": "2"}}), json!({"providerID": "i-1"}));
+    let (reserved, group) = (json!({annotation::RESERVED: r#"{"cpu": "4"}"#}), json!({annotation::LAUNCH_GROUP: "g"}));
+    let counts = |cpu: i64| (cpu, Vec::new());
+    assert_eq!(problems(&launched, &json!({})), counts(2000));
+    assert_eq!(problems(&unknown, &reserved), counts(4000));
+    assert_eq!(problems(&json!({}), &json!({})), counts(0), "it has no instance, and gets none");
+    let missing = "NodeClaim c: annotation plimsoll.dev/reserved: missing, and the NodeClaim's capacity cannot be read";
+    assert_eq!(problems(&unknown, &json!({})), (0, vec![missing.to_owned()]));
+    assert_eq!(problems(&json!({}), &group).1, [missing], "it may be launched");
 }

@@ -149,7 +149,7 @@ impl Counts {
     }
 
     /// Members and owners in a domain.
-    pub(super) fn both(&self, group: Id<Group>, domain: &str) -> (i64, i64) {
+    pub(crate) fn both(&self, group: Id<Group>, domain: &str) -> (i64, i64) {
         self.domains[group].get(domain).copied().unwrap_or_default()
     }
 

@@ -1,0 +1,46 @@
+//! Volumes, claims and their classes.
+
+use super::{Faults, Path, node_selector};
+use crate::{Manifest, ManifestError};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec};
+use k8s_openapi::api::storage::v1::StorageClass;
+
+const ACCESS_MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
+
+/// Checks a StorageClass.
+pub(crate) fn storage_class(manifest: &Manifest, class: &StorageClass) -> Result<(), Vec<ManifestError>> {
+    let mut faults = Faults::new(manifest);
+    if class.provisioner.is_empty() {
+        faults.add(&Path::root("provisioner"), "is required");
+    }
+    let modes = ["Immediate", "WaitForFirstConsumer"];
+    faults.unless_one_of(&Path::root("volumeBindingMode"), class.volume_binding_mode.as_deref(), &modes);
+    faults.into_result()
+}
+
+/// Checks a PersistentVolumeClaim.
+pub(crate) fn claim(manifest: &Manifest, claim: &PersistentVolumeClaim) -> Result<(), Vec<ManifestError>> {
+    let mut faults = Faults::new(manifest);
+    claim_spec(&mut faults, &Path::root("spec"), claim.spec.as_ref());
+    faults.into_result()
+}
+
+pub(super) fn claim_spec(faults: &mut Faults<'_>, at: &Path<'_>, spec: Option<&PersistentVolumeClaimSpec>) {
+    let modes = spec.and_then(|spec| spec.access_modes.as_deref()).unwrap_or_default();
+    if modes.is_empty() {
+        faults.add(&at.field("accessModes"), "must have at least one access mode");
+    }
+    for (index, mode) in modes.iter().enumerate() {
+        faults.unless_one_of(&at.item("accessModes", index), Some(mode), &ACCESS_MODES);
+    }
+}
+
+/// Checks a PersistentVolume.
+pub(crate) fn volume(manifest: &Manifest, volume: &PersistentVolume) -> Result<(), Vec<ManifestError>> {
+    let mut faults = Faults::new(manifest);
+    let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
+    if let Some(required) = affinity.and_then(|affinity| affinity.required.as_ref()) {
+        node_selector(&mut faults, &Path::root("spec.nodeAffinity.required"), required);
+    }
+    faults.into_result()
+}
