@@ -22,7 +22,7 @@ const UNREADABLE: &str = "plimsoll.dev/unreadable";
 /// An object, or why it is unreadable. Unlike [`kube::core::DeserializeGuard`], it keeps what is readable of a kind
 /// that must not get lost: see [`Salvage`].
 #[derive(Debug, Clone)]
-pub(crate) struct Guarded<K>(pub(crate) Result<K, InvalidObject>);
+pub(crate) struct Guarded<K>(pub(crate) Result<K, Box<InvalidObject>>);
 
 /// A kind of which an unreadable object is left out, unless [`Salvage::salvage`] says otherwise.
 pub(crate) trait Salvage: Resource + Sized {
@@ -109,7 +109,7 @@ impl<'de, K: Salvage + DeserializeOwned> Deserialize<'de> for Guarded<K> {
         };
         let metadata = object.get("metadata").map(ObjectMeta::deserialize).transpose().map_err(D::Error::custom)?;
         let invalid = InvalidObject { error, metadata: metadata.unwrap_or_default() };
-        Ok(Self(K::salvage(&object, &invalid).ok_or(invalid)))
+        Ok(Self(K::salvage(&object, &invalid).ok_or_else(|| Box::new(invalid))))
     }
 }
 
@@ -148,7 +148,7 @@ mod tests {
     use plimsoll_api::condition::node_claim::INITIALIZED;
     use serde_json::json;
 
-    fn read<K: Salvage + DeserializeOwned>(object: Value) -> Result<K, InvalidObject> {
+    fn read<K: Salvage + DeserializeOwned>(object: Value) -> Result<K, Box<InvalidObject>> {
         serde_json::from_value::<Guarded<K>>(object).unwrap().0
     }
 

@@ -37,7 +37,7 @@ pub enum ReadError {
     Cluster(#[from] kube::Error),
     /// The object is unreadable, and its kind is not salvaged.
     #[error("object cannot be read: {0}")]
-    Unreadable(#[from] InvalidObject),
+    Unreadable(#[from] Box<InvalidObject>),
 }
 
 /// Live reads of the cluster. Clones share the client.
@@ -110,7 +110,7 @@ impl Reads {
 }
 
 /// The claim, unless it belongs to another provider.
-fn ours(claim: Guarded<NodeClaim>) -> Result<Option<NodeClaim>, InvalidObject> {
+fn ours(claim: Guarded<NodeClaim>) -> Result<Option<NodeClaim>, Box<InvalidObject>> {
     Ok(Some(claim.0?).filter(|claim| claim.spec.node_class_ref.is_ec2_node_class()))
 }
 

@@ -26,7 +26,7 @@ pub enum WriteError {
     Cluster(#[from] kube::Error),
     /// The present version of the object is unreadable. It may be the one that was written.
     #[error("object cannot be read: {0}")]
-    Unreadable(#[from] InvalidObject),
+    Unreadable(#[from] Box<InvalidObject>),
     /// The object changed during each attempt.
     #[error("{0} is changed by others too often")]
     Contended(String),

@@ -208,7 +208,7 @@ mod tests {
     use crate::Pod;
     use serde_json::{Value, json};
 
-    fn status(status: Value) -> PodStatus {
+    fn status(status: &Value) -> PodStatus {
         serde_json::from_value::<Pod>(json!({"metadata": {"name": "p"}, "status": status})).unwrap().status
     }
 
@@ -219,7 +219,7 @@ mod tests {
             {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:05Z", "message": ""},
             {"type": "Ready", "status": "False", "reason": "ContainersNotReady", "message": "app"},
         ]);
-        let read = status(json!({"phase": "Running", "hostIP": "10.0.0.1", "conditions": conditions}));
+        let read = status(&json!({"phase": "Running", "hostIP": "10.0.0.1", "conditions": conditions}));
         assert_eq!(read.phase, Some(PodPhase::Running));
         assert_eq!(read.bound_since(), "2026-01-01T00:00:05Z".parse().ok());
         let ready = read.ready.as_ref().unwrap();
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn a_pod_is_unschedulable_only_by_the_verdict_of_the_scheduler() {
         let scheduled = |holds: &str, reason: &str| {
-            status(json!({"conditions": [{"type": "PodScheduled", "status": holds, "reason": reason}]}))
+            status(&json!({"conditions": [{"type": "PodScheduled", "status": holds, "reason": reason}]}))
         };
         assert!(scheduled("False", "Unschedulable").unschedulable().is_some());
         assert!(scheduled("False", "SchedulingGated").unschedulable().is_none());
@@ -248,7 +248,7 @@ mod tests {
             json!({"name": name, "image": "i", "imageID": "i", "ready": true, "restartCount": 3,
                 "allocatedResources": {"cpu": allocated}, "resources": {"requests": {"cpu": actual}}})
         };
-        let read = status(json!({"containerStatuses": [container("app", "2", "1")],
+        let read = status(&json!({"containerStatuses": [container("app", "2", "1")],
             "initContainerStatuses": [container("proxy", "4", "3")]}));
         let kept: Vec<(&str, &str)> =
             read.allocated.iter().map(|it| (it.container.as_str(), it.amounts["cpu"].0.as_str())).collect();

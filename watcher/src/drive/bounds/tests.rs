@@ -17,7 +17,7 @@ fn offerings() -> Vec<OfferingChoice> {
     let offering = |index: usize| OfferingChoice {
         instance_type: format!("c{}gd.24xlarge", index % 60),
         zone: format!("eu-central-1{}", index % 3),
-        capacity_type: if index % 2 == 0 { CapacityType::Spot } else { CapacityType::OnDemand },
+        capacity_type: if index.is_multiple_of(2) { CapacityType::Spot } else { CapacityType::OnDemand },
         price: MicroUsdPerHour(1_000_000),
         reservation: None,
     };
