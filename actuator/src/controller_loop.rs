@@ -52,7 +52,7 @@ struct ObjectState {
     failures: u32,
     /// The object changed since its last reconcile started.
     dirty: bool,
-    /// The pass in which its last reconcile started; 0 before the first one.
+    /// Number of its last reconcile, counted over all objects; 0 before the first one.
     last_started: u64,
 }
 
@@ -137,13 +137,13 @@ struct Reconciles<'a> {
     running: JoinSet<Reconciled>,
     /// Key of the object of each running reconcile.
     keys: HashMap<Id, String>,
-    /// Number of passes so far.
-    passes: u64,
+    /// Number of reconciles so far.
+    starts: u64,
 }
 
 impl<'a> Reconciles<'a> {
     fn new(controller: &'a ControllerMetrics) -> Self {
-        Self { controller, states: BTreeMap::new(), running: JoinSet::new(), keys: HashMap::new(), passes: 0 }
+        Self { controller, states: BTreeMap::new(), running: JoinSet::new(), keys: HashMap::new(), starts: 0 }
     }
 
     /// Starts the reconciles of the objects that are due, if it is `allowed`. Returns when the next pass is due without
@@ -159,7 +159,6 @@ impl<'a> Reconciles<'a> {
         Work: Future<Output = Result<Requeue, WriteError>> + Send + 'static,
     {
         let now = Instant::now();
-        self.passes = self.passes.saturating_add(1);
         let mut states: BTreeMap<String, ObjectState> = BTreeMap::new();
         let mut next = now + if allowed { RESYNC } else { LOCKED_RETRY };
         let mut due = Vec::new();
@@ -199,7 +198,8 @@ impl<'a> Reconciles<'a> {
         let Some(state) = self.states.get_mut(&candidate.key) else { return };
         state.busy = true;
         state.dirty = false;
-        state.last_started = self.passes;
+        self.starts = self.starts.saturating_add(1);
+        state.last_started = self.starts;
         state.seen = candidate.version.or(Some(0));
         state.again = None;
         let future = work(candidate.input);
