@@ -15,7 +15,7 @@ const SCHEDULED: &str = "PodScheduled";
 const READY: &str = "Ready";
 
 /// What plans, explanations and metrics depend on in the status of a pod. A cluster has up to 100,000 pods, so the rest
-/// of the status, which has 24 fields, is dropped when a pod is read.
+/// of the status, which has 22 fields, is dropped when a pod is read.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PodStatus {
     /// Phase; `None` if it is not set or unknown to this version.
