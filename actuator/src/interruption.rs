@@ -25,7 +25,7 @@ use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::settings::Settings;
 use crate::state::insufficient_capacity::InsufficientCapacity;
-use crate::stores::{Stores, instance_id};
+use crate::stores::Stores;
 use parking_lot::Mutex;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::time::Timestamp;
@@ -89,7 +89,7 @@ pub async fn run(deps: Interruptions, stop: CancellationToken) {
 fn claims_by_instance(deps: &Interruptions) -> BTreeMap<String, Arc<NodeClaim>> {
     let claims = deps.stores.claims.state();
     let with_instance = claims.into_iter().filter_map(|claim| {
-        let id = claim.provider_id().and_then(instance_id).map(str::to_owned)?;
+        let id = claim.instance_id().map(str::to_owned)?;
         Some((id, claim))
     });
     with_instance.collect()

@@ -277,11 +277,6 @@ impl Stores {
     }
 }
 
-/// The instance id in `aws:///zone/id`.
-pub(crate) fn instance_id(provider_id: &str) -> Option<&str> {
-    provider_id.rsplit('/').next().filter(|id| id.starts_with("i-"))
-}
-
 /// Keeps one view up to date for ever. The watcher lists again after errors, with back-off. An unreadable object is no
 /// error of the watch: the list would fail for ever.
 async fn reflect<K>(api: Api<Guarded<K>>, mut writer: Writer<K>, kind: WatchedKind, state: Arc<WatchState>)
@@ -321,16 +316,5 @@ where
             }
             Err(error) => tracing::warn!(?kind, %error, "watch failed, restarting"),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn instance_id_is_the_last_path_segment() {
-        assert_eq!(instance_id("aws:///us-west-2a/i-0abc"), Some("i-0abc"));
-        assert_eq!(instance_id("kwok://node"), None);
     }
 }

@@ -24,7 +24,7 @@ use crate::metrics::ActuatorMetrics;
 use crate::nodes;
 use crate::settings::Settings;
 use crate::state::zonal_shifts::ZonalShifts;
-use crate::stores::{Stores, WatchedKind, instance_id};
+use crate::stores::{Stores, WatchedKind};
 use instances::{InstancePhase, Instances};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
@@ -188,7 +188,7 @@ impl TerminationFlow<'_> {
     }
 
     fn instance(&self) -> Option<&str> {
-        self.subject.claim.provider_id().and_then(instance_id)
+        self.subject.claim.instance_id()
     }
 
     fn created(&self) -> plimsoll_model::time::Timestamp {

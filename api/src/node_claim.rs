@@ -147,6 +147,12 @@ impl NodeClaim {
         self.status.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
     }
 
+    /// The id of the EC2 instance, `i-...`, once it is launched.
+    #[must_use]
+    pub fn instance_id(&self) -> Option<&str> {
+        self.provider_id().and_then(instance_id)
+    }
+
     /// Whether the node has been initialized.
     #[must_use]
     pub fn is_initialized(&self) -> bool {
@@ -222,4 +228,20 @@ pub struct NodeClaimStatus {
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::claim_conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// The EC2 instance id in the provider id `aws:///zone/i-...`; `None` for other providers.
+fn instance_id(provider_id: &str) -> Option<&str> {
+    provider_id.rsplit('/').next().filter(|id| id.starts_with("i-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instance_id_is_the_last_path_segment() {
+        assert_eq!(instance_id("aws:///us-west-2a/i-0abc"), Some("i-0abc"));
+        assert_eq!(instance_id("kwok://node"), None);
+    }
 }

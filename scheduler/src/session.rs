@@ -363,6 +363,7 @@ fn object_count(snapshot: &Snapshot) -> usize {
         + snapshot.pod_disruption_budgets.len()
         + snapshot.unavailable_offerings.len()
         + snapshot.reservations.len()
+        + snapshot.capacity_quotas.len()
         + snapshot.ignored.len()
 }
 

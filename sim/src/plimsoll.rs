@@ -89,6 +89,8 @@ pub struct Options {
     pub node_repair: bool,
     /// Whether actuators follow zonal shifts.
     pub zonal_shift: bool,
+    /// Whether actuators treat rebalance recommendations as interruptions.
+    pub act_on_rebalance: bool,
     /// Time between two shadow reports of an actuator.
     pub shadow_report_interval: Duration,
     /// Folder in which watchers record their plans.
@@ -109,6 +111,7 @@ impl Default for Options {
             bind_pods: false,
             node_repair: false,
             zonal_shift: false,
+            act_on_rebalance: false,
             shadow_report_interval: SHADOW_REPORT_INTERVAL,
             record_to: None,
             clock_error: Duration::ZERO,

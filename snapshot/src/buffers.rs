@@ -6,6 +6,7 @@ mod report;
 mod resolve;
 
 pub use report::reports;
+pub(crate) use report::reports_of;
 pub use resolve::{Buffer, BufferCapacity, Reason, Unresolved, resolve};
 
 use crate::problems::Problem;
@@ -19,20 +20,20 @@ use pod_nodes::BufferPodNodes;
 /// Lower than the priority of any existing pod.
 const PRIORITY: i32 = i32::MIN;
 
-/// Returns the virtual pods of all buffers.
+/// Returns the virtual pods of `buffers`, which are those of `objects`.
 pub(crate) fn pods(
-    objects: &Objects,
+    (objects, buffers): (&Objects, &[Buffer<'_>]),
     extra: &Extra,
     nodes: &[Node],
     shapes: &mut Shapes<'_>,
     problems: &mut Vec<Problem>,
 ) -> Vec<Pod> {
-    if objects.capacity_buffers.is_empty() {
+    if buffers.is_empty() {
         return Vec::new();
     }
     let pod_nodes = BufferPodNodes::new(objects, extra, nodes);
     let mut pods = Vec::new();
-    for buffer in resolve(objects) {
+    for buffer in buffers {
         let metadata = &buffer.object.metadata;
         let problem = |field: &str, message: &str| Problem {
             kind: "CapacityBuffer".to_owned(),
@@ -59,7 +60,7 @@ pub(crate) fn pods(
                 continue;
             }
         };
-        let (name, uid) = (metadata.name.as_deref().unwrap_or_default(), uid(&buffer));
+        let (name, uid) = (metadata.name.as_deref().unwrap_or_default(), uid(buffer));
         pods.extend((1..=room.replicas).map(|number| {
             let uid = PodUid(format!("{uid}-{number}"));
             Pod {

@@ -4,6 +4,7 @@ use crate::pod_states::PodStates;
 use crate::pod_table::{PodChanges, PodTable};
 use crate::problems::Problem;
 use crate::{Context, Extra, Objects, buffers};
+use plimsoll_model::execution::BufferReport;
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::snapshot::{Edits, Pod, Snapshot, SnapshotEdits, merge};
 use plimsoll_model::time::Timestamp;
@@ -57,6 +58,8 @@ pub struct Built {
     pub number: u64,
     /// Objects that were left out, and fields that were ignored.
     pub problems: Vec<Problem>,
+    /// Reports for the status of CapacityBuffers, as of [`buffers::reports`].
+    pub buffers: Vec<BufferReport>,
 }
 
 /// Changes of a list of pods.
@@ -102,23 +105,18 @@ impl Builder {
         let current = Arc::clone(&state.current);
         let last_audit = *self.last_audit.get_or_insert(extra.now);
         let is_due = extra.now.0.saturating_sub(last_audit.0) >= AUDIT_INTERVAL_MS;
-        let next = state.next(objects, extra);
-        if let (Some((state, edits, problems)), false) = (&next, is_due) {
-            let built = Built {
-                snapshot: Arc::clone(&state.current),
-                edits: edits.clone(),
-                number: self.number,
-                problems: problems.clone(),
-            };
-            self.state = next.map(|(state, ..)| state).unwrap_or_default();
-            return built;
-        }
+        let next = match state.next(objects, extra, self.number) {
+            Some((state, built)) if !is_due => {
+                self.state = state;
+                return built;
+            }
+            next => next,
+        };
         let (full, full_problems) = crate::build(objects, extra);
         if is_due {
             self.last_audit = Some(extra.now);
             match next {
-                Some((state, edits, problems)) if *state.current == full && problems == full_problems => {
-                    let built = Built { snapshot: Arc::clone(&state.current), edits, number: self.number, problems };
+                Some((state, built)) if *built.snapshot == full && built.problems == full_problems => {
                     self.state = state;
                     return built;
                 }
@@ -130,7 +128,8 @@ impl Builder {
         let snapshot = Arc::new(full);
         // The next build reads every pod again, and compares it with this snapshot.
         self.state = State { current: Arc::clone(&snapshot), ..State::default() };
-        Built { snapshot, edits, number: self.number, problems: full_problems }
+        let buffers = buffers::reports(objects);
+        Built { snapshot, edits, number: self.number, problems: full_problems, buffers }
     }
 
     /// Number of audits in which a snapshot differed from a full build. Any value but 0 is a bug.
@@ -141,9 +140,9 @@ impl Builder {
 }
 
 impl State {
-    /// Returns the state after `objects` were read, what has changed, and the problems. `None` if only a full build can
-    /// tell: pods are stored by workload, or several pods have the same UID.
-    fn next(mut self, objects: &Objects, extra: &Extra) -> Option<(Self, SnapshotEdits, Vec<Problem>)> {
+    /// Returns the state after `objects` were read, and the result of this build. `None` if only a full build can tell:
+    /// pods are stored by workload, or several pods have the same UID.
+    fn next(mut self, objects: &Objects, extra: &Extra, number: u64) -> Option<(Self, Built)> {
         if !objects.replicas.is_empty() {
             return None;
         }
@@ -159,7 +158,8 @@ impl State {
         let pod_states = PodStates::new(&context.nodes, extra);
         self.pods.update(&changed, extra, &pod_states, (&mut context.shapes, &context.budgets), &mut changes);
         self.pods.shapes().for_each(|shape| context.shapes.mark_used(shape));
-        let virtual_pods = buffers::pods(objects, extra, &context.nodes, &mut context.shapes, &mut context.problems);
+        let virtual_pods = context.buffer_pods(objects, extra);
+        let buffers = buffers::reports_of(&context.buffers);
         if self.virtual_pods != virtual_pods {
             changes.removed.extend(self.virtual_pods.iter().map(|pod| pod.uid.clone()));
             virtual_pods.iter().for_each(|pod| changes.insert(pod.clone()));
@@ -181,7 +181,8 @@ impl State {
         let current = std::mem::replace(&mut self.current, Arc::new(next));
         self.previous = Some((current, patch));
         self.has_read = true;
-        Some((self, edits, problems))
+        let built = Built { snapshot: Arc::clone(&self.current), edits, number, problems, buffers };
+        Some((self, built))
     }
 }
 

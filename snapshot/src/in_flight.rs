@@ -99,14 +99,18 @@ pub(crate) fn from_ledger(claim: &InFlightClaim, now: Timestamp) -> Node {
 }
 
 /// Usage of the pool's limits that a claim reserves before its launch, from a JSON annotation.
-fn reserved(claim: &NodeClaim) -> Result<Option<Resources>, Fault> {
+pub(crate) fn reserved(claim: &NodeClaim) -> Result<Option<Resources>, Fault> {
     let field = format!("metadata.annotations.{}", annotation::RESERVED);
     let Some(text) = claim.metadata.annotations.as_ref().and_then(|list| list.get(annotation::RESERVED)) else {
         return Ok(None);
     };
     let list: BTreeMap<String, String> =
         serde_json::from_str(text).map_err(|error| Fault::new(field.as_str(), error))?;
-    parse_resources(&list).map(Some).map_err(|(name, error)| Fault::new(format!("{field}.{name}"), error))
+    let amounts = parse_resources(&list).map_err(|(name, error)| Fault::new(format!("{field}.{name}"), error))?;
+    if let Some((name, _)) = amounts.iter().find(|(_, amount)| *amount < 0) {
+        return Err(Fault::new(format!("{field}.{name}"), "must not be negative"));
+    }
+    Ok(Some(amounts))
 }
 
 #[cfg(test)]

@@ -192,7 +192,7 @@ pub fn build(objects: &Objects, extra: &Extra) -> (Snapshot, Vec<Problem>) {
     let read = (&mut context.shapes, &context.budgets);
     let pods::Pods { mut pods, ignored, unreadable_pod_nodes } =
         pods::build(objects, extra, &pod_states, read, &mut context.problems);
-    pods.extend(buffers::pods(objects, extra, &context.nodes, &mut context.shapes, &mut context.problems));
+    pods.extend(context.buffer_pods(objects, extra));
     let (snapshot, problems) = context.finish(objects, extra, ignored, &unreadable_pod_nodes);
     let mut snapshot = Snapshot { pods, ..snapshot };
     snapshot.sort();
@@ -202,6 +202,7 @@ pub fn build(objects: &Objects, extra: &Extra) -> (Snapshot, Vec<Problem>) {
 /// What pods are read with.
 struct Context<'objects> {
     shapes: shapes::Shapes<'objects>,
+    buffers: Vec<buffers::Buffer<'objects>>,
     budgets: pdbs::Budgets<'objects>,
     nodes: Vec<plimsoll_model::snapshot::Node>,
     problems: Vec<Problem>,
@@ -217,11 +218,18 @@ impl<'objects> Context<'objects> {
         pod_label_keys: impl Iterator<Item = &'n String>,
     ) -> Self {
         let mut problems = Vec::new();
-        let label_keys = pod_label_keys.cloned().chain(selected_labels::keys_of_templates(objects)).collect();
+        let buffers = buffers::resolve(objects);
+        let template_keys = selected_labels::keys_of_templates(objects, &buffers);
+        let label_keys = pod_label_keys.cloned().chain(template_keys.cloned()).collect();
         let shapes = shapes::Shapes::new(objects, extra.source, pod_namespaces, label_keys);
         let budgets = pdbs::Budgets::new(objects, extra.source, &mut problems);
         let nodes = nodes::build(objects, extra, &mut problems);
-        Self { shapes, budgets, nodes, problems }
+        Self { shapes, buffers, budgets, nodes, problems }
+    }
+
+    /// The virtual pods of the CapacityBuffers.
+    fn buffer_pods(&mut self, objects: &Objects, extra: &Extra) -> Vec<plimsoll_model::snapshot::Pod> {
+        buffers::pods((objects, &self.buffers), extra, &self.nodes, &mut self.shapes, &mut self.problems)
     }
 
     /// Returns the snapshot without its pods, and all problems, both sorted.

@@ -116,8 +116,9 @@ fn read(
         fill_gaps(&mut capacity, &amounts(&status.capacity, "status.capacity")?);
         fill_gaps(&mut allocatable, &amounts(&status.allocatable, "status.allocatable")?);
     }
-    capacity.set(NODES_RESOURCE, 1);
-    claim.and_then(NodeClaim::price).iter().for_each(|price| capacity.set(USD_PER_HOUR_RESOURCE, price.0));
+    let mut limit_usage = claim.and_then(launched_usage).unwrap_or(capacity);
+    limit_usage.set(NODES_RESOURCE, 1);
+    claim.and_then(NodeClaim::price).iter().for_each(|price| limit_usage.set(USD_PER_HOUR_RESOURCE, price.0));
     // In a cluster, the claim of this Node is not matched yet and is a record of its own, which counts the resources.
     let unregistered = node_taints(node)?.iter().any(|taint| taint.key == taint::UNREGISTERED);
     let is_unmatched =
@@ -136,7 +137,7 @@ fn read(
         labels,
         taints: sorted(taints),
         allocatable: if is_unmatched { Resources::new() } else { allocatable },
-        limit_usage: if is_unmatched { Resources::new() } else { capacity },
+        limit_usage: if is_unmatched { Resources::new() } else { limit_usage },
         ready: is_ready(node),
         cordoned: is_unmatched || spec.and_then(|spec| spec.unschedulable) == Some(true),
         deleting: node.metadata.deletion_timestamp.is_some() || claim.is_some_and(is_leaving) || is_disrupted(node)?,
@@ -148,6 +149,20 @@ fn read(
         drifted: claim.and_then(drifted),
         termination_grace_period: grace_period(claim, pool),
     })
+}
+
+/// What a launched claim counts against limits and quotas: the same as in the actuator's ledger, which admits launches.
+/// The Node may report another capacity, but the same node must not count twice as much in one place. `None` if the
+/// claim does not tell.
+fn launched_usage(claim: &NodeClaim) -> Option<Resources> {
+    claim.provider_id()?;
+    let mut usage = amounts(&claim.status.as_ref()?.capacity, "status.capacity").ok().filter(|it| !it.is_empty())?;
+    let reserved = in_flight::reserved(claim).ok().flatten().unwrap_or_default();
+    if reserved.contains(USD_PER_HOUR_RESOURCE) {
+        // Until a price is recorded, the reserved one counts.
+        usage.set(USD_PER_HOUR_RESOURCE, reserved.get(USD_PER_HOUR_RESOURCE));
+    }
+    Some(usage)
 }
 
 /// Labels that the node of a claim is certain to get.

@@ -256,10 +256,16 @@ pub(crate) fn read(pod: &KubePod, spec: &PodSpec, budgets: &Budgets<'_>, shapes:
         returns: !stays_with_node && returns(pod),
         do_not_disrupt_until: do_not_disrupt_until(pod),
         eviction_cost_milli: eviction_cost(pod, shapes.priority(spec)),
-        pod_disruption_budgets: if pod.is_drained() { budgets.covering(pod) } else { Vec::new() },
+        pod_disruption_budgets: covering(pod, budgets),
         buffer: None,
     });
     Ok((common, shape))
+}
+
+/// Names of the budgets that an eviction of the pod must respect. Few pods have one, so that is asked first.
+fn covering(pod: &KubePod, budgets: &Budgets<'_>) -> Vec<String> {
+    let covering = budgets.covering(pod);
+    if covering.is_empty() || pod.is_drained() { covering } else { Vec::new() }
 }
 
 fn uid(pod: &KubePod) -> PodUid {

@@ -150,8 +150,9 @@ fn disruption(
     let time = jiff::Timestamp::from_millisecond(now.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
     let next_budget_change = pool.spec.next_budget_change(time).map(|time| Timestamp(time.as_millisecond()));
     let mut allowed = allowed_disruptions(pool, now, (total, disrupted));
-    if let Some(limit) = rollout.as_ref().and_then(Rollout::limit) {
-        let limit = limit.saturating_sub(disrupted);
+    if let Some((rollout, limit)) = rollout.as_ref().and_then(|rollout| Some((rollout, rollout.limit()?))) {
+        // Other disruptions of the pool do not hold a canary back, only the budgets count them.
+        let limit = limit.saturating_sub(rollout.replacing);
         allowed.entry(DisruptionReason::Drifted).and_modify(|allowed| *allowed = limit.min(*allowed)).or_insert(limit);
     }
     Disruption {

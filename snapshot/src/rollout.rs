@@ -10,12 +10,16 @@ mod progress;
 pub use progress::Progress;
 
 use crate::kube_time;
+use crate::pods::stays_with_node;
 use crate::problems::full_name;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool, Pod, PodPhase, condition, hash};
 use plimsoll_model::identity::ContentHasher;
 use plimsoll_model::names::{annotation, label};
+use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_model::time::{Millis, Timestamp};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -29,6 +33,9 @@ const SOAK: Millis = Millis::from_seconds(60);
 const IN_SERVICE_WITHIN: Millis = Millis::from_seconds(15 * 60);
 /// A canary that is not Ready for this long has failed.
 const NOT_READY_FOR: Millis = Millis::from_seconds(5 * 60);
+/// A pod of a canary that is not running after this time is no longer waited for if pods of other workloads run there:
+/// its own workload is probably broken, such as by an image that does not exist, and was so before the rollout.
+const RUNNING_WITHIN: Millis = Millis::from_seconds(15 * 60);
 /// Hexadecimal digits of a revision (64 bits).
 const REVISION_DIGITS: usize = 16;
 
@@ -78,6 +85,8 @@ pub struct Rollout {
     pub progress: Progress,
     /// Number of canaries.
     pub canaries: u32,
+    /// Nodes that are being replaced for drift. [`Rollout::limit`] limits their number.
+    pub replacing: u32,
     /// When time alone may change the stage.
     pub next_change: Option<Timestamp>,
 }
@@ -130,12 +139,42 @@ pub fn of<'p>(objects: &RolloutObjects<'_>, pods: impl IntoIterator<Item = &'p P
         }
     };
     let progress = Progress::of(&drifted, &candidates, stage == Stage::Open, objects.now);
-    Some(Rollout { stage, progress, canaries, next_change })
+    let replacing = objects.claims.iter().filter(|claim| is_replaced(claim)).count();
+    let replacing = u32::try_from(replacing).unwrap_or(u32::MAX);
+    Some(Rollout { stage, progress, canaries, replacing, next_change })
+}
+
+/// Whether the node of the claim has drifted, and is not being deleted because of an interruption. Other reasons are in
+/// the command of its removal.
+#[must_use]
+pub fn is_drifted(claim: &NodeClaim) -> bool {
+    let is_interrupted = value(&claim.metadata, annotation::INTERRUPTED).is_some();
+    claim.true_condition(condition::node_claim::DRIFTED).is_some() && !is_interrupted
+}
+
+/// Whether the node of the claim is being replaced for drift. Where the reason is unknown, drift is assumed. As with
+/// disruption budgets, a node whose instance is being terminated does not count any more.
+fn is_replaced(claim: &NodeClaim) -> bool {
+    if claim.is_instance_terminating() {
+        return false;
+    }
+    let Some(command) = value(&claim.metadata, annotation::REMOVAL) else {
+        return claim.metadata.deletion_timestamp.is_some() && claim.is_initialized() && is_drifted(claim);
+    };
+    let command: Value = serde_json::from_str(command).unwrap_or_default();
+    match command.get("reason").and_then(Value::as_str) {
+        Some(reason) => reason == DisruptionReason::Drifted.as_str(),
+        None => is_drifted(claim),
+    }
+}
+
+fn value<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
 /// The number of canaries, or what holds the rollout whatever they do.
 fn held(pool: &NodePool, current: &CurrentRevision) -> Result<u32, Stage> {
-    let value = |key: &str| pool.metadata.annotations.as_ref()?.get(key).map(String::as_str);
+    let value = |key: &str| value(&pool.metadata, key);
     let invalid = |key: &str, problem: String| Stage::Invalid(format!("annotation {key}: {problem}"));
     match value(annotation::ROLLOUT_PAUSED) {
         Some("true") => return Err(Stage::Paused),
@@ -165,11 +204,11 @@ fn judge<'p>(
         return (Stage::Open, None);
     }
     let names = candidates.iter().filter_map(|claim| claim.node_name()).collect();
-    let waiting_pods = if candidates.is_empty() { BTreeMap::new() } else { waiting_pods(&names, pods) };
+    let pods = if candidates.is_empty() { BTreeMap::new() } else { pods_of_canaries(&names, pods) };
     let (mut proven, mut waiting, mut failed, mut next) = (0_u32, BTreeMap::new(), None, None);
     for claim in candidates {
         let name = claim.metadata.name.clone().unwrap_or_default();
-        match verdict(objects, claim, &waiting_pods) {
+        match verdict(objects, claim, &pods) {
             Verdict::Proven => proven = proven.saturating_add(1),
             Verdict::Waiting { why, until } => {
                 next = [next, until].into_iter().flatten().min();
@@ -195,7 +234,7 @@ enum Verdict {
     Failed(String),
 }
 
-fn verdict(objects: &RolloutObjects<'_>, claim: &NodeClaim, waiting_pods: &BTreeMap<&str, String>) -> Verdict {
+fn verdict(objects: &RolloutObjects<'_>, claim: &NodeClaim, pods: &BTreeMap<&str, CanaryPods>) -> Verdict {
     let waiting = |why: &str, until| Verdict::Waiting { why: why.to_owned(), until };
     let Some(initialized) = claim.true_condition(condition::node_claim::INITIALIZED) else {
         let registered = claim.true_condition(condition::node_claim::REGISTERED).is_some();
@@ -221,36 +260,50 @@ fn verdict(objects: &RolloutObjects<'_>, claim: &NodeClaim, waiting_pods: &BTree
     if until > objects.now {
         return waiting("it is in service for less than a minute", Some(until));
     }
-    match waiting_pods.get(name) {
-        Some(pod) => waiting(&format!("pod {pod} is not running"), None),
-        None => Verdict::Proven,
+    let Some(CanaryPods { waiting: Some(pod), workload_runs }) = pods.get(name) else { return Verdict::Proven };
+    let until = kube_time::timestamp(&initialized.last_transition_time).plus(RUNNING_WITHIN);
+    let is_over = until <= objects.now;
+    // If no pod runs, the node may be broken: nothing tells that from broken workloads, so the rollout goes on waiting.
+    if is_over && *workload_runs {
+        return Verdict::Proven;
     }
+    waiting(&format!("pod {pod} is not running"), Some(until).filter(|_| !is_over))
 }
 
 fn not_ready(node: &str) -> String {
     format!("Node {node} is not Ready")
 }
 
-/// A pod that has not started on each of these nodes, if there is one.
-fn waiting_pods<'n, 'p>(
+/// What a canary is judged by beside its Node.
+#[derive(Default)]
+struct CanaryPods {
+    /// A pod that has not started, if there is one.
+    waiting: Option<String>,
+    /// Another pod than those that each node has, of a DaemonSet or of the node itself, runs.
+    workload_runs: bool,
+}
+
+/// The pods on each of these nodes. A node without pods is left out.
+fn pods_of_canaries<'n, 'p>(
     nodes: &BTreeSet<&'n str>,
     pods: impl IntoIterator<Item = &'p Pod>,
-) -> BTreeMap<&'n str, String> {
-    let mut waiting: BTreeMap<&str, String> = BTreeMap::new();
+) -> BTreeMap<&'n str, CanaryPods> {
+    let mut found: BTreeMap<&str, CanaryPods> = BTreeMap::new();
     for pod in pods {
-        if pod.status.phase == Some(PodPhase::Running) || pod.is_terminal() || pod.is_terminating() {
+        let node = pod.node_name.as_deref().and_then(|name| nodes.get(name));
+        let Some(node) = node.filter(|_| !pod.is_terminal() && !pod.is_terminating()) else { continue };
+        let found = found.entry(node).or_default();
+        if pod.status.phase == Some(PodPhase::Running) {
+            found.workload_runs |= !stays_with_node(pod);
             continue;
         }
-        let node = pod.node_name.as_deref().and_then(|name| nodes.get(name));
-        let Some(node) = node else { continue };
         let name = full_name(&pod.metadata);
         // The first by name, so that the order of the pods does not matter.
-        let known = waiting.entry(node).or_insert_with(|| name.clone());
-        if name < *known {
-            *known = name;
+        if found.waiting.as_ref().is_none_or(|known| name < *known) {
+            found.waiting = Some(name);
         }
     }
-    waiting
+    found
 }
 
 /// What the pool's new nodes are made of.

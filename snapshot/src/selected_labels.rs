@@ -1,7 +1,8 @@
 //! Labels that selectors name. A shape keeps only these labels of its pods. With the others, each pod of a StatefulSet
 //! and each pod of a Job would have a shape of its own.
 
-use crate::{Objects, buffers};
+use crate::Objects;
+use crate::buffers::Buffer;
 use k8s_openapi::api::core::v1::{Affinity, PodAffinityTerm, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
@@ -16,13 +17,14 @@ pub(crate) fn keys(spec: &PodSpec) -> impl Iterator<Item = &String> {
     }))
 }
 
-/// Keys of DaemonSets and CapacityBuffers.
-pub(crate) fn keys_of_templates(objects: &Objects) -> impl Iterator<Item = String> {
+/// Keys of DaemonSets and CapacityBuffers, with repetitions.
+pub(crate) fn keys_of_templates<'a>(
+    objects: &'a Objects,
+    buffers: &'a [Buffer<'a>],
+) -> impl Iterator<Item = &'a String> {
     let daemon_sets = objects.daemon_sets.iter().filter_map(|it| it.spec.as_ref()?.template.spec.as_ref());
-    let buffers = if objects.capacity_buffers.is_empty() { Vec::new() } else { buffers::resolve(objects) };
-    let capacities = buffers.into_iter().filter_map(|buffer| buffer.room.ok());
-    let of_buffers = capacities.flat_map(|capacity| keys(&capacity.spec).cloned().collect::<Vec<_>>());
-    daemon_sets.flat_map(keys).cloned().chain(of_buffers)
+    let of_buffers = buffers.iter().filter_map(|buffer| Some(&buffer.room.as_ref().ok()?.spec));
+    daemon_sets.chain(of_buffers).flat_map(keys)
 }
 
 fn of_selector(selector: Option<&LabelSelector>) -> impl Iterator<Item = &String> {

@@ -15,7 +15,7 @@ use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{DisruptionReason, LedgerPosition};
 use plimsoll_model::taints::{Taint, TaintEffect};
 use plimsoll_proto::actuator::v1::actuator_service_client::ActuatorServiceClient;
-use plimsoll_proto::actuator::v1::{ExecuteRequest, WatchCatalogRequest, WatchLedgerRequest};
+use plimsoll_proto::actuator::v1::{ExecuteRequest, ExecuteResponse, WatchCatalogRequest, WatchLedgerRequest};
 use plimsoll_runtime::client_pool::ClientPool;
 use plimsoll_runtime::serve::MAX_DECODING_BYTES;
 use plimsoll_sim::apiserver::store::Object;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tonic::transport::Channel;
-use tonic::{Code, Status};
+use tonic::{Code, Status, Streaming};
 
 /// Name of the test as a watcher, and transitions of its Lease.
 const WATCHER: (&str, u64) = ("director", 1);
@@ -123,12 +123,23 @@ impl Director {
     }
 
     async fn position(&self) -> Result<LedgerPosition, Status> {
+        self.ledger().await.map(|update| update.position)
+    }
+
+    /// The last message of the full ledger, with unavailable offerings and capacity reservations.
+    ///
+    /// # Errors
+    /// No actuator leads.
+    ///
+    /// # Panics
+    /// If the message cannot be read.
+    pub async fn ledger(&self) -> Result<LedgerUpdate, Status> {
         let mut updates = self.client().await.watch_ledger(WatchLedgerRequest {}).await?.into_inner();
         loop {
             let update = updates.message().await?.ok_or_else(|| Status::unavailable("ended"))?;
             let update = LedgerUpdate::try_from(update).unwrap();
             if update.complete {
-                return Ok(update.position);
+                return Ok(update);
             }
         }
     }
@@ -162,19 +173,15 @@ impl Director {
         }
     }
 
-    /// Sends a plan until it is accepted, and returns the first outcome of each action.
-    ///
-    /// # Panics
-    /// If the plan is not accepted in time.
-    pub async fn send(&self, plan: Plan) -> Vec<Outcome> {
-        let count = plan.launches.len() + plan.terminations.len();
+    /// Sends a plan until it is accepted. Returns the outcomes of its actions as they come.
+    async fn execute(&self, plan: Plan) -> Streaming<ExecuteResponse> {
         let driver = Driver { identity: WATCHER.0.to_owned(), transitions: WATCHER.1 };
         let request =
             Execution { driver, plan, cycle_id: "test".to_owned(), virtual_pods: BTreeSet::new(), buffers: Vec::new() };
         let start = Instant::now();
-        let mut answers = loop {
+        loop {
             match self.client().await.execute(ExecuteRequest::from(&request)).await {
-                Ok(answers) => break answers.into_inner(),
+                Ok(answers) => return answers.into_inner(),
                 // Cancelled: the connection broke because the actuator was replaced.
                 Err(status)
                     if matches!(status.code(), Code::Unavailable | Code::Cancelled) && start.elapsed() < PATIENCE =>
@@ -183,13 +190,36 @@ impl Director {
                 }
                 Err(status) => panic!("{status}"),
             }
-        };
+        }
+    }
+
+    /// Sends a plan until it is accepted, and returns the first outcome of each action.
+    ///
+    /// # Panics
+    /// If the plan is not accepted in time.
+    pub async fn send(&self, plan: Plan) -> Vec<Outcome> {
+        let count = plan.launches.len() + plan.terminations.len();
+        let mut answers = self.execute(plan).await;
         let mut first: BTreeMap<String, Outcome> = BTreeMap::new();
         while first.len() < count {
-            let outcome = Outcome::try_from(answers.message().await.unwrap().unwrap()).unwrap();
+            let outcome = next(&mut answers).await;
             first.entry(outcome.action_id.0.clone()).or_insert(outcome);
         }
         first.into_values().collect()
+    }
+
+    /// Sends a plan of one action until it is accepted, and returns the final outcome of the action.
+    ///
+    /// # Panics
+    /// If the plan is not accepted in time, or the action does not end.
+    pub async fn final_outcome(&self, plan: Plan) -> Outcome {
+        let mut answers = self.execute(plan).await;
+        loop {
+            let outcome = next(&mut answers).await;
+            if outcome.status.is_final() {
+                return outcome;
+            }
+        }
     }
 
     /// Launches a node and waits until it is in service. Returns the names of claim and Node.
@@ -260,7 +290,7 @@ impl Director {
                 zone: it.zone.clone(),
                 capacity_type: it.capacity_type,
                 price: it.price,
-                reservation: None,
+                reservation: it.reservation.as_ref().map(|reservation| reservation.id.clone()),
             })
             .collect();
         offerings.sort_by(|a, b| (a.price, &a.zone).cmp(&(b.price, &b.zone)));
@@ -279,6 +309,10 @@ impl Director {
             why: "a test".to_owned(),
         }
     }
+}
+
+async fn next(answers: &mut Streaming<ExecuteResponse>) -> Outcome {
+    Outcome::try_from(answers.message().await.unwrap().unwrap()).unwrap()
 }
 
 /// Reference to a pod with its name and UID.

@@ -3,7 +3,9 @@
 
 use plimsoll_actuator::ports::{CloudError, InstanceEvent, InstanceStatus, StatusCheck};
 use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::names::annotation;
 use plimsoll_model::time::Timestamp;
+use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::store::{Part, Write};
 use plimsoll_sim::apiserver::{Patch, ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect};
@@ -51,6 +53,13 @@ fn change_status(world: &World, node: &str, change: impl FnOnce(&mut InstanceSta
         });
         change(status, now);
     });
+}
+
+/// Whether the time of a claim's node is over, so that nothing protects its pods.
+fn is_forced(world: &World, claim: &str) -> bool {
+    let claim = world.get(ResourceId::NODE_CLAIMS, claim).unwrap();
+    let until = object::text(&claim, &["metadata", "annotations", annotation::TERMINATION_TIMESTAMP]).parse();
+    until.is_ok_and(|until: jiff::Timestamp| until <= world.server().now())
 }
 
 fn is_going(world: &World, claim: &str) -> bool {
@@ -103,6 +112,10 @@ async fn a_drain_that_a_budget_holds_is_forced_once_the_instance_is_impaired() {
     director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     tokio::time::sleep(10 * MINUTE).await;
     assert!(director.world.get(ResourceId::NODE_CLAIMS, &claim).is_some(), "the budget holds the drain");
+    let audit = director.world.server().audit();
+    let evictions = audit.iter().filter(|entry| entry.verb == Verb::Create && entry.subresource == "eviction").count();
+    // Eight within 13 s, as the pause doubles from 0.1 s on, and then one every 10 s.
+    assert!((60..=70).contains(&evictions), "{evictions} evictions");
     impair(&director.world, &name);
     let is_gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none();
     director.until("the claim is deleted", NOTICED + 2 * MINUTE, is_gone).await;
@@ -136,6 +149,19 @@ async fn a_status_list_that_takes_a_minute_is_waited_for() {
     director.world.ec2.faults(|faults| faults.inject(Action::DescribeInstanceStatus, slow, u32::MAX));
     impair(&director.world, &node);
     director.until("the impaired node is being removed", 2 * NOTICED, |world| is_going(world, &claim)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pods_of_an_impaired_instance_are_deleted_at_once() {
+    let director = begin().await;
+    let (claim, node) = node(&director, "a-1").await;
+    protected_pod(&director).await;
+    impair(&director.world, &node);
+    director.until("the impaired node is being removed", NOTICED, |world| is_going(world, &claim)).await;
+    assert!(is_forced(&director.world, &claim));
+    // Long before EC2 is polled again.
+    let is_gone = |world: &World| world.running_pods() == 0;
+    director.until("the pod is deleted", Duration::from_secs(10), is_gone).await;
 }
 
 /// As when the actuator's credentials have expired and are renewed late.
@@ -180,6 +206,7 @@ async fn a_node_with_a_bad_condition_is_replaced_once_it_is_no_longer_tolerated(
     tokio::time::sleep(ACCELERATORS_TOLERATED - MINUTE).await;
     assert!(!is_going(&director.world, &claim), "it is tolerated");
     director.until("the node is being removed", 2 * MINUTE, |world| is_going(world, &claim)).await;
+    assert!(is_forced(&director.world, &claim));
     let events = director.world.events_of("NodeClaim", &claim);
     let message = "condition AcceleratedHardwareReady has been False for too long";
     assert!(events.iter().any(|event| event.contains("NodeRepair") && event.contains(message)), "{events:?}");

@@ -120,7 +120,7 @@ impl Facts {
                 Err(why) => drop(extra.catalog_problems.insert(name, why)),
             }
         }
-        let Built { snapshot, edits, number, problems } = {
+        let Built { snapshot, edits, number, problems, buffers } = {
             let mut builder = self.builder.lock();
             let failed_audits = builder.failed_audits();
             let built = builder.build(index.objects(), &extra);
@@ -129,7 +129,6 @@ impl Facts {
             }
             built
         };
-        let buffers = plimsoll_snapshot::buffers::reports(index.objects());
         Some(BuiltSnapshot { snapshot, edits, number, incomplete: index.incomplete(), problems, buffers })
     }
 

@@ -1,7 +1,7 @@
 //! EC2 facts of a region, independent of node classes: types, where they are offered, prices.
 
 use crate::io::CloudReads;
-use crate::ports::CloudError;
+use crate::ports::{CloudError, SpotPrice};
 use plimsoll_catalog::{InstanceTypeFacts, Prices, SpotPrices, builtin};
 use plimsoll_model::money::MicroUsdPerHour;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,8 +43,14 @@ impl Facts {
 }
 
 /// Reads the region's facts from EC2.
+///
+/// # Errors
+/// EC2 does not answer, or with an empty list: an empty catalog could launch nothing.
 pub(super) async fn region(cloud: &CloudReads) -> Result<Region, CloudError> {
-    let (types, offerings) = tokio::try_join!(cloud.instance_types(), cloud.type_offerings())?;
+    let (types, offerings) =
+        tokio::try_join!(async { not_empty("instance types", cloud.instance_types().await?) }, async {
+            not_empty("offerings of instance types", cloud.type_offerings().await?)
+        },)?;
     let mut zones: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for offering in offerings {
         zones.entry(offering.zone).or_default().insert(offering.instance_type);
@@ -53,16 +59,60 @@ pub(super) async fn region(cloud: &CloudReads) -> Result<Region, CloudError> {
 }
 
 /// Reads On-Demand prices.
+///
+/// # Errors
+/// The price list does not answer, or without a price (spec: AWS provider section 5.9).
 pub(super) async fn on_demand_prices(cloud: &CloudReads) -> Result<BTreeMap<String, MicroUsdPerHour>, CloudError> {
-    let read = cloud.on_demand_prices().await?;
+    let read = not_empty("On-Demand prices", cloud.on_demand_prices().await?)?;
     Ok(read.into_iter().map(|price| (price.instance_type, price.price)).collect())
 }
 
-/// Reads Spot prices.
-pub(super) async fn spot_prices(cloud: &CloudReads) -> Result<SpotPrices, CloudError> {
-    let mut spot: BTreeMap<String, BTreeMap<String, MicroUsdPerHour>> = BTreeMap::new();
-    for price in cloud.spot_prices().await? {
+/// Reads Spot prices, by instance type and zone.
+///
+/// # Errors
+/// EC2 does not answer, or without a price.
+pub(super) async fn spot_prices(cloud: &CloudReads) -> Result<Vec<SpotPrice>, CloudError> {
+    not_empty("Spot prices", cloud.spot_prices().await?)
+}
+
+/// Adds prices to those that were read before: an answer may lack some, and their offerings would not be requested for
+/// hours. What is no longer offered in a zone has no offering, whatever its price.
+pub(super) fn add_spot_prices(known: &mut SpotPrices, read: Vec<SpotPrice>) {
+    let mut spot = match std::mem::take(known) {
+        SpotPrices::Known(spot) => spot,
+        SpotPrices::Unknown => BTreeMap::new(),
+    };
+    for price in read {
         spot.entry(price.instance_type).or_default().insert(price.zone, price.price);
     }
-    Ok(SpotPrices::Known(spot))
+    *known = SpotPrices::Known(spot);
+}
+
+fn not_empty<T>(what: &str, list: Vec<T>) -> Result<Vec<T>, CloudError> {
+    if list.is_empty() { Err(CloudError::Unavailable { message: format!("empty list of {what}") }) } else { Ok(list) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spot_prices_that_an_answer_lacks_stay() {
+        let price = |instance_type: &str, zone: &str, price: i64| SpotPrice {
+            instance_type: instance_type.to_owned(),
+            zone: zone.to_owned(),
+            price: MicroUsdPerHour(price),
+        };
+        let mut known = SpotPrices::Unknown;
+        add_spot_prices(
+            &mut known,
+            vec![price("m.large", "a", 10), price("m.large", "b", 20), price("c.large", "a", 30)],
+        );
+        add_spot_prices(&mut known, vec![price("m.large", "b", 25), price("r.large", "a", 40)]);
+        let SpotPrices::Known(spot) = known else { panic!("prices have been read") };
+        let all =
+            spot.iter().flat_map(|(kind, zones)| zones.iter().map(move |(zone, price)| (&**kind, &**zone, price.0)));
+        let expected = [("c.large", "a", 30), ("m.large", "a", 10), ("m.large", "b", 25), ("r.large", "a", 40)];
+        assert_eq!(all.collect::<Vec<_>>(), expected);
+    }
 }

@@ -101,3 +101,22 @@ fn fits_existing_nodes(deps: &DrainDelay, to_move: &BTreeSet<PodUid>) -> bool {
     pods.retain(|pod| pod.node_name.is_some());
     existing_capacity::fits_existing_nodes(to_move, nodes, pods, millis(deps.clock.now()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds from the notice to the latest eviction of two pods that need 5 s and 30 s to stop.
+    fn latest(ends: Option<i64>) -> Vec<i64> {
+        let ends = ends.map(|seconds| time::Timestamp(seconds * 1000));
+        let interruption = Interruption { kind: "spot_interrupted".to_owned(), heard: time::Timestamp(0), ends };
+        let to_stop = [("a", 5), ("b", 30)].map(|(pod, needed)| (PodUid::from(pod), SignedDuration::from_secs(needed)));
+        latest_evictions(&interruption, &to_stop.into()).values().map(|at| at.as_second()).collect()
+    }
+
+    #[test]
+    fn a_pod_is_evicted_while_it_can_stop_ten_seconds_before_the_end() {
+        assert_eq!(latest(Some(120)), [105, 80]);
+        assert_eq!(latest(None), [885, 860], "an unknown end is taken to be a quarter of an hour away");
+    }
+}

@@ -93,6 +93,8 @@ mod tests {
             0
         ));
         assert!(!fits(&[json!({"nodeSelector": {"zone": "elsewhere"}})], &plain, 0));
+        let devices = json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]});
+        assert!(!fits(&[devices], &plain, 0), "whether the devices are there is not known");
     }
 
     /// Whether the pods of node `old` fit on nodes `a` and `b`. `resident` runs on `a`.

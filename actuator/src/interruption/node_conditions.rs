@@ -190,6 +190,24 @@ mod tests {
     }
 
     #[test]
+    fn each_bad_condition_is_tolerated_for_as_long_as_in_karpenter() {
+        for (condition, status, tolerated) in [
+            ("Ready", "False", Some(30)),
+            ("Ready", "Unknown", Some(30)),
+            ("AcceleratedHardwareReady", "False", Some(10)),
+            ("AcceleratedHardwareReady", "Unknown", None),
+            ("StorageReady", "False", Some(30)),
+            ("NetworkingReady", "False", Some(30)),
+            ("KernelReady", "False", Some(30)),
+            ("ContainerRuntimeReady", "False", Some(30)),
+            ("ContainerRuntimeReady", "True", None),
+        ] {
+            let expected = tolerated.map(|minutes| (condition.to_owned(), minutes));
+            assert_eq!(due(&[(condition, status, 0)]), expected, "{condition} {status}");
+        }
+    }
+
+    #[test]
     fn the_fault_that_is_due_first_counts() {
         let both = [("Ready", "False", 0), ("AcceleratedHardwareReady", "False", 15)];
         assert_eq!(due(&both), Some(("AcceleratedHardwareReady".to_owned(), 25)));

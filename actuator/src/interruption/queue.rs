@@ -8,7 +8,7 @@ use crate::fencing::CLOUD_CALL;
 use crate::interruption::Interruptions;
 use crate::io::WriteError;
 use crate::ports::QueueMessage;
-use crate::stores::{WatchedKind, instance_id};
+use crate::stores::WatchedKind;
 use futures::future::join_all;
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
@@ -276,7 +276,7 @@ async fn process_deferred(deps: &Interruptions, state: &QueueState) {
         for (claim, notice) in ready {
             match act_on_notice(deps, &claim, notice).await {
                 Ok(()) => {
-                    let id = claim.provider_id().and_then(instance_id);
+                    let id = claim.instance_id();
                     state.deferred.lock().remove(id.unwrap_or_default());
                 }
                 Err(error) => {
@@ -301,5 +301,20 @@ mod tests {
         assert_eq!(state.deferred.lock()["i-1"].notice.kind, NoticeKind::SpotInterrupted);
         assert!(state.defer("i-2", notice(NoticeKind::InstanceStopped), Timestamp(120_000)));
         assert_eq!(state.deferred.lock().keys().collect::<Vec<_>>(), ["i-2"]);
+    }
+
+    #[test]
+    fn a_thousand_notices_are_deferred_and_changes_of_state_take_half_of_them() {
+        let (state, now) = (QueueState::default(), Timestamp(0));
+        let notice = |kind| Notice { kind, sent: None, ends: None };
+        for number in 0..=500 {
+            state.defer_state_change(&format!("i-stopped-{number}"), notice(NoticeKind::InstanceStopped), now);
+        }
+        assert_eq!(state.deferred.lock().len(), 500);
+        let defer = |number: u32| state.defer(&format!("i-{number}"), notice(NoticeKind::SpotInterrupted), now);
+        assert!((0..500).all(defer), "the other half is left");
+        assert!(!defer(500), "the 1001st notice is dropped");
+        assert!(defer(499), "it is among the deferred ones");
+        assert_eq!(state.deferred.lock().len(), 1000);
     }
 }

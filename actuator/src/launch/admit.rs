@@ -194,7 +194,7 @@ pub fn wire_reason(rejection: &Rejection) -> (OutcomeReason, String) {
             OutcomeReason::LimitReached
         }
         Rejection::ReservationFull(_) => OutcomeReason::NoCapacity,
-        Rejection::BudgetExhausted { .. } => OutcomeReason::BudgetExhausted,
+        Rejection::BudgetExhausted { .. } | Rejection::RolloutLimit { .. } => OutcomeReason::BudgetExhausted,
         Rejection::NoDisruptionRoom(_) => OutcomeReason::Blocked,
     };
     (reason, rejection.to_string())

@@ -9,6 +9,7 @@ pub(super) mod reserved;
 mod tests;
 
 pub(super) use narrow::{offerings, tenancy};
+pub(super) use object::instance_profile;
 pub use object::object;
 
 use crate::launch_template;

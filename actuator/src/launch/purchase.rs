@@ -17,6 +17,9 @@ use plimsoll_model::plan::{Launch, OfferingChoice};
 use plimsoll_model::taints::Taint;
 use std::collections::BTreeSet;
 
+/// Maximum number of launch templates in a CreateFleet request: EC2 refuses a request with more as a whole.
+const MAX_CONFIGS: usize = 50;
+
 /// Why a launch request cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
@@ -80,6 +83,9 @@ impl Purchase {
             planned.extend(launch_template::plan(settings, class, resolved, &input, &types)?);
         }
         let overrides = overrides(admitted, resolved, subnet_in);
+        // Each capacity reservation has a template of its own.
+        let template_of = |offering: &_| planned.iter().position(|planned| is_launched_by(planned, offering));
+        let overrides = within_max_configs(overrides, template_of);
         if overrides.is_empty() {
             return Err(no_subnet());
         }
@@ -97,12 +103,8 @@ impl Purchase {
     /// The templates that have overrides, with them.
     fn used_templates(&self) -> impl Iterator<Item = (&PlannedTemplate, Vec<Override>)> {
         let with_overrides = self.planned.iter().map(|planned| {
-            let target = target_of(planned);
-            let of_template = |(reservation, way): &&(Option<ReservationSpec>, Override)| {
-                reservation.as_ref() == target && planned.instance_types.contains(&way.instance_type)
-            };
-            let ways = self.overrides.iter().filter(of_template).map(|(_, way)| way.clone());
-            (planned, ways.collect::<Vec<_>>())
+            let ways = self.overrides.iter().filter(|offering| is_launched_by(planned, offering));
+            (planned, ways.map(|(_, way)| way.clone()).collect::<Vec<_>>())
         });
         with_overrides.filter(|(_, overrides)| !overrides.is_empty())
     }
@@ -197,6 +199,19 @@ fn target(catalog: &Catalog, choice: &OfferingChoice) -> Option<ReservationSpec>
     Some(ReservationSpec::Target { id: reservation.id.clone(), market_type })
 }
 
+/// Whether an offering is launched by a template.
+fn is_launched_by(planned: &PlannedTemplate, (reservation, way): &(Option<ReservationSpec>, Override)) -> bool {
+    reservation.as_ref() == target_of(planned) && planned.instance_types.contains(&way.instance_type)
+}
+
+/// Keeps the offerings that are launched by the first [`MAX_CONFIGS`] launch templates, the cheapest ones.
+/// `template_of` returns the index of an offering's template.
+fn within_max_configs<T>(offerings: Vec<T>, template_of: impl Fn(&T) -> Option<usize>) -> Vec<T> {
+    let mut used = BTreeSet::new();
+    let mut has_config = |index| used.contains(&index) || (used.len() < MAX_CONFIGS && used.insert(index));
+    offerings.into_iter().filter(|offering| template_of(offering).is_some_and(&mut has_config)).collect()
+}
+
 /// The capacity reservation that a template targets.
 fn target_of(planned: &PlannedTemplate) -> Option<&ReservationSpec> {
     planned.spec.reservation.as_ref().filter(|spec| matches!(spec, ReservationSpec::Target { .. }))
@@ -221,4 +236,18 @@ fn overrides(
         Some((target(&admitted.catalog, choice), way))
     };
     admitted.launch.offerings.iter().filter_map(way).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_has_no_more_launch_templates_than_ec2_accepts() {
+        // Offerings in order of price, each with its template; template 2 has another offering after those of the 60.
+        let offerings: Vec<usize> = (0..60).chain([2, 55]).collect();
+        let kept = within_max_configs(offerings, |template| Some(*template));
+        assert_eq!(kept, (0..50).chain([2]).collect::<Vec<_>>());
+        assert_eq!(within_max_configs(vec!["no template"], |_| None), [""; 0]);
+    }
 }

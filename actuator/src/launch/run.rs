@@ -389,3 +389,6 @@ async fn living(deps: &Launcher, group: &LaunchGroup) -> Result<Vec<FleetInstanc
         })
         .collect())
 }
+
+#[cfg(test)]
+mod tests;

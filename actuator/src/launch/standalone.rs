@@ -177,6 +177,7 @@ async fn launch(deps: &StandaloneClaims, claim: &NodeClaim) -> Result<(), NotLau
     ] {
         annotations.insert(key.to_owned(), value);
     }
+    annotations.extend(build::instance_profile(&admitted.class));
     let written = deps.writes.update(claim, ObjectPart::Main, |claim| mark(claim, &annotations)).await?;
     match written {
         UpdateResult::Written(claim) => {

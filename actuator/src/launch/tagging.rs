@@ -9,7 +9,7 @@ use crate::io::{CloudCalls, ObjectPart, WriteError, Writes};
 use crate::metrics::ActuatorMetrics;
 use crate::ports::Tags;
 use crate::state::zonal_shifts::{ZonalShifts, shifted_zone};
-use crate::stores::{Stores, WatchedKind, instance_id};
+use crate::stores::{Stores, WatchedKind};
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::{annotation as key, tag};
 use plimsoll_runtime::clock::Clock;
@@ -70,7 +70,7 @@ fn candidates(deps: &Tagging) -> Vec<Candidate<Arc<NodeClaim>>> {
 }
 
 async fn tag_instance(deps: Tagging, claim: Arc<NodeClaim>) -> Result<Requeue, WriteError> {
-    let (Some(node), Some(provider_id)) = (claim.node_name(), claim.provider_id()) else { return Ok(None) };
+    let Some(node) = claim.node_name() else { return Ok(None) };
     let class = deps.stores.classes.get(&claim.spec.node_class_ref.name);
     let mut tags = Tags::new();
     let (name, uid) = (claim.metadata.name.clone(), claim.metadata.uid.clone());
@@ -80,7 +80,7 @@ async fn tag_instance(deps: Tagging, claim: Arc<NodeClaim>) -> Result<Requeue, W
     if !class.is_some_and(|class| class.spec.tags.contains_key(NAME)) {
         tags.insert(NAME.to_owned(), node.to_owned());
     }
-    if let Some(id) = instance_id(provider_id) {
+    if let Some(id) = claim.instance_id() {
         deps.cloud.create_tags(&[id.to_owned()], &tags).await?;
     }
     deps.writes

@@ -73,7 +73,7 @@ pub struct LaunchedInstance<'a> {
     pub region: &'a str,
     /// Zone id; empty if unknown.
     pub zone_id: String,
-    /// The instance profile it was launched with; empty if unknown.
+    /// The instance profile of its node class now; empty if unknown. Used if the claim does not name one.
     pub instance_profile: String,
 }
 
@@ -149,8 +149,10 @@ pub async fn mark_launched(
             if let Some(price) = launched.price {
                 annotations.insert(key::USD_PER_HOUR.to_owned(), price.to_string());
             }
+            // Claims of older versions have none yet.
             if !launched.instance_profile.is_empty() {
-                annotations.insert(key::INSTANCE_PROFILE_NAME.to_owned(), launched.instance_profile.clone());
+                let profile = annotations.entry(key::INSTANCE_PROFILE_NAME.to_owned());
+                profile.or_insert_with(|| launched.instance_profile.clone());
             }
         })
         .await?;

@@ -45,6 +45,8 @@ pub struct PoolFacts {
     pub limits: Resources,
     /// Allowed concurrent disruptions by reason, evaluated now. A missing reason has no limit.
     pub allowed: BTreeMap<DisruptionReason, u32>,
+    /// Nodes that the pool's rollout allows to be replaced for drift at the same time. `None`: no limit.
+    pub rollout_limit: Option<u32>,
     /// Number of nodes of a static pool.
     pub replicas: Option<u64>,
 }

@@ -40,6 +40,8 @@ pub struct ClaimView<'a> {
     pub deleting: bool,
     /// The claim's instance is being terminated.
     pub terminating: bool,
+    /// The node has drifted. See [`ClaimSeed::drifted`].
+    pub drifted: bool,
     pods: &'a BTreeSet<PodUid>,
     virtual_pods: &'a BTreeSet<PodUid>,
     pods_until: Option<Timestamp>,
@@ -219,6 +221,7 @@ fn view<'a>(name: &'a str, claim: &'a ClaimRecord) -> ClaimView<'a> {
         initialized: claim.initialized,
         deleting: claim.deleting,
         terminating: claim.terminating,
+        drifted: claim.drifted,
         pods: &claim.pods,
         virtual_pods: &claim.virtual_pods,
         pods_until: claim.pods_until,

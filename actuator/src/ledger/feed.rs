@@ -224,6 +224,7 @@ impl Feed {
             if seed.terminating {
                 ledger.terminating(name);
             }
+            ledger.drifted(name, seed.drifted);
         });
     }
 
@@ -346,15 +347,16 @@ fn facts(deps: &Sources, pool: &NodePool, total: u32, is_drifted: bool) -> Resul
         (BudgetReason::Underutilized, DisruptionReason::Underutilized),
         (BudgetReason::Drifted, DisruptionReason::Drifted),
     ] {
-        let mut limit = pool.spec.allowed_disruptions(budget, now, total);
-        if reason == DisruptionReason::Drifted && is_drifted {
-            let rollout = rollout::of(&deps.stores, pool, deps.clock.timestamp());
-            limit = limit.min(rollout.and_then(|rollout| rollout.limit()).unwrap_or(u32::MAX));
-        }
+        let limit = pool.spec.allowed_disruptions(budget, now, total);
         if limit != u32::MAX {
             allowed.insert(reason, limit);
         }
     }
+    let rollout = is_drifted.then(|| rollout::of(&deps.stores, pool, deps.clock.timestamp())).flatten();
+    let rollout_limit = rollout.and_then(|rollout| rollout.limit());
     let replicas = pool.spec.replicas.and_then(|replicas| u64::try_from(replicas).ok());
-    Ok(PoolFacts { limits, allowed, replicas })
+    Ok(PoolFacts { limits, allowed, rollout_limit, replicas })
 }
+
+#[cfg(test)]
+mod tests;

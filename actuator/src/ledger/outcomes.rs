@@ -43,3 +43,19 @@ impl Outcomes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_too_many_outcomes_the_oldest_is_forgotten() {
+        let mut outcomes = Outcomes::default();
+        let action = |number: usize| ActionId::from(number.to_string().as_str());
+        (0..=MAX_OUTCOMES).for_each(|number| outcomes.set(&action(number), Outcome::Admitted));
+        assert_eq!(outcomes.get(&action(0)), None);
+        assert_eq!(outcomes.get(&action(1)), Some(&Outcome::Admitted));
+        outcomes.set(&action(1), Outcome::Done);
+        assert_eq!(outcomes.get(&action(2)), Some(&Outcome::Admitted), "a known action replaces none");
+    }
+}

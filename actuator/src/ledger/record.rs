@@ -37,6 +37,8 @@ pub struct ClaimSeed {
     pub deleting: bool,
     /// The claim's instance is being terminated.
     pub terminating: bool,
+    /// The node has drifted, and no other reason to delete it is recorded beside a removal.
+    pub drifted: bool,
 }
 
 /// An unreadable annotation.
@@ -72,6 +74,7 @@ pub(super) struct ClaimRecord {
     pub(super) initialized: bool,
     pub(super) deleting: bool,
     pub(super) terminating: bool,
+    pub(super) drifted: bool,
     /// When the reservations of pods expire; set when the node is initialized.
     pub(super) pods_until: Option<Timestamp>,
     /// The claim appeared without an admission after this term began to admit, or another claim has its pods. Its
@@ -105,6 +108,7 @@ impl ClaimRecord {
             initialized: false,
             deleting: false,
             terminating: false,
+            drifted: false,
             pods_until: None,
             late: false,
         }
@@ -147,8 +151,13 @@ fn problem(seed: &ClaimSeed, annotation: &'static str, message: String) -> Ledge
 /// Reserved amounts by resource, as Kubernetes quantities.
 fn reserved(seed: &ClaimSeed) -> Result<Resources, LedgerProblem> {
     let amounts: BTreeMap<String, String> = read(seed, annotation::RESERVED)?.unwrap_or_default();
-    parse_resources(&amounts)
-        .map_err(|(resource, error)| problem(seed, annotation::RESERVED, format!("{resource}: {error}")))
+    let unreadable = |resource: &str, why: &str| problem(seed, annotation::RESERVED, format!("{resource}: {why}"));
+    let amounts = parse_resources(&amounts).map_err(|(resource, error)| unreadable(&resource, &error.to_string()))?;
+    // The wire has no negative amounts: one would fail all of a message, not only this claim.
+    if let Some((resource, _)) = amounts.iter().find(|(_, amount)| *amount < 0) {
+        return Err(unreadable(resource, "must not be negative"));
+    }
+    Ok(amounts)
 }
 
 /// What a launched claim counts: its capacity, at the price that was `reserved` for it if no other is recorded.
@@ -199,6 +208,7 @@ pub(super) fn claim_record(seed: &ClaimSeed) -> Result<ClaimRecord, LedgerProble
         initialized: seed.initialized,
         deleting: seed.deleting,
         terminating: seed.terminating,
+        drifted: seed.drifted,
         pods_until: None,
         late: false,
     })

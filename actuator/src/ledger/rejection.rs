@@ -143,6 +143,14 @@ pub enum Rejection {
         /// Currently being removed.
         removing: u32,
     },
+    /// The pool's rollout allows no further replacement for drift now.
+    #[error("rollout limit reached: {replacing} drifted nodes are being replaced, {limit} allowed")]
+    RolloutLimit {
+        /// Allowed at the same time.
+        limit: u32,
+        /// Currently being replaced for drift.
+        replacing: u32,
+    },
     /// A PodDisruptionBudget allows no disruption.
     #[error("PodDisruptionBudget {0} allows no disruption")]
     NoDisruptionRoom(String),

@@ -2,6 +2,7 @@
 
 use super::changes::Subject;
 use super::outcomes::Outcome;
+use super::record::ClaimRecord;
 use super::rejection::Rejection;
 use super::{Admission, Ledger, PlanContext, Removal};
 use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
@@ -110,17 +111,42 @@ impl Ledger {
         self.check_capacity(facts)
     }
 
+    /// Budgets count each node that is being removed, the limit of a rollout only those that are replaced for drift.
     fn check_budget(&self, pool: &NodePoolName, reason: DisruptionReason) -> Result<(), Rejection> {
         let facts = self.pools.get(pool).ok_or_else(|| Rejection::UnknownPool(pool.clone()))?;
-        let Some(allowed) = facts.allowed.get(&reason).copied() else { return Ok(()) };
-        let on_way_out = self.claims.iter().filter(|(name, claim)| {
-            claim.pool == *pool && !claim.terminating && (claim.deleting || self.removals.contains_key(*name))
-        });
-        let removing = u32::try_from(on_way_out.count()).unwrap_or(u32::MAX);
-        if removing >= allowed {
-            return Err(Rejection::BudgetExhausted { allowed, removing });
+        if let Some(allowed) = facts.allowed.get(&reason).copied() {
+            // As in Karpenter, a claim that was never initialized, such as one whose launch failed, does not count.
+            let removing = self
+                .count(pool, |name, claim| (claim.initialized && claim.deleting) || self.removals.contains_key(name));
+            if removing >= allowed {
+                return Err(Rejection::BudgetExhausted { allowed, removing });
+            }
+        }
+        if let Some(limit) = facts.rollout_limit.filter(|_| reason == DisruptionReason::Drifted) {
+            let replacing = self.drift_replacements(pool);
+            if replacing >= limit {
+                return Err(Rejection::RolloutLimit { limit, replacing });
+            }
         }
         Ok(())
+    }
+
+    /// Nodes of the pool that are being replaced for drift. Where the reason is unknown, drift is assumed, since a
+    /// rollout must not exceed its limit: a drifted node may be in deletion without its command, and the command of an
+    /// unreadable claim is unknown.
+    fn drift_replacements(&self, pool: &NodePoolName) -> u32 {
+        let known = self.count(pool, |name, claim| match self.removals.get(name) {
+            Some(removal) => removal.reason == DisruptionReason::Drifted,
+            None => claim.initialized && claim.deleting && claim.drifted,
+        });
+        let unreadable = self.unreadable.values().filter(|problem| problem.pool == *pool).count();
+        known.saturating_add(u32::try_from(unreadable).unwrap_or(u32::MAX))
+    }
+
+    /// Claims of the pool whose instance is not being terminated and that `counts` accepts.
+    fn count(&self, pool: &NodePoolName, counts: impl Fn(&str, &ClaimRecord) -> bool) -> u32 {
+        let of_pool = self.claims.iter().filter(|(_, claim)| claim.pool == *pool && !claim.terminating);
+        u32::try_from(of_pool.filter(|(name, claim)| counts(name, claim)).count()).unwrap_or(u32::MAX)
     }
 
     /// One free eviction per budget is enough: a node with two pods of a budget that allows one disruption at a time
@@ -211,6 +237,13 @@ impl Ledger {
     pub fn deleting(&mut self, claim: &str) {
         if let Some(record) = self.claims.get_mut(claim) {
             record.deleting = true;
+        }
+    }
+
+    /// Records whether the node of a claim has drifted. See [`ClaimSeed::drifted`](super::ClaimSeed).
+    pub fn drifted(&mut self, claim: &str, drifted: bool) {
+        if let Some(record) = self.claims.get_mut(claim) {
+            record.drifted = drifted;
         }
     }
 

@@ -79,7 +79,7 @@ fn launch(id: &str, types: &[&str], pods: &[&str]) -> Launch {
 
 fn pool(cpu: i64) -> PoolFacts {
     let allowed = [(DisruptionReason::Empty, 1)].into();
-    PoolFacts { limits: Resources::from([("cpu", cpu), ("nodes", 10)]), allowed, replicas: None }
+    PoolFacts { limits: Resources::from([("cpu", cpu), ("nodes", 10)]), allowed, ..PoolFacts::default() }
 }
 
 fn ledger_of(seeds: &[ClaimSeed]) -> Ledger {
@@ -391,4 +391,7 @@ proptest! {
 
 mod admission;
 mod claims;
+mod launches;
 mod price;
+mod removals;
+mod rollout;

@@ -59,6 +59,11 @@ impl DryRunCache {
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
+
+    /// The class cannot be launched for another reason. EC2 is asked as soon as the class can be launched again.
+    pub(super) fn is_not_needed(&mut self) {
+        self.due = None;
+    }
 }
 
 /// The verdict for a class with this status. Asks EC2 if the inputs have changed or the last verdict is old. If EC2

@@ -62,6 +62,8 @@ impl StatusPart {
 
 /// Delay before a part that found nothing or failed is looked up again.
 const RETRY: Duration = Duration::from_secs(30);
+/// Minimum delay between passes over a class that has not changed: none of its parts may occupy the controller.
+const MIN_DELAY: Duration = Duration::from_secs(1);
 
 /// When the parts of a class were last looked up. In memory: a new leader looks everything up.
 #[derive(Debug, Clone, Default)]
@@ -85,7 +87,7 @@ impl LookUpCache {
     pub(super) fn next(&self) -> Duration {
         let now = Instant::now();
         let next = self.due.iter().flatten().copied().chain(self.dry_run.due()).min();
-        next.map_or(RETRY, |next| next.saturating_duration_since(now))
+        next.map_or(RETRY, |next| next.saturating_duration_since(now)).max(MIN_DELAY)
     }
 }
 
@@ -136,10 +138,15 @@ pub(super) async fn refresh(deps: &NodeClasses, class: &EC2NodeClass, cache: &mu
     if let Some(ignored) = validation::check(&settings, class, &mut status, moment) {
         let current = EC2NodeClass { status: Some(status.clone()), ..class.clone() };
         let verdict = match placement::tenancy_problem(&current, &deps.stores.pools.state()) {
-            Some(message) => Verdict::Refused("SpecValidationFailed", message),
+            Some(message) => {
+                cache.dry_run.is_not_needed();
+                Verdict::Refused("SpecValidationFailed", message)
+            }
             None => dry_run::verdict(deps, class, &status, &mut cache.dry_run).await,
         };
         validation::conclude(&settings, &mut status, moment, &ignored, verdict);
+    } else {
+        cache.dry_run.is_not_needed();
     }
     cache.status = Some(status.clone());
     status

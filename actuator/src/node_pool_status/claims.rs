@@ -10,7 +10,7 @@ use crate::node_pool_status::{NodePoolStatus, consistency};
 use crate::pods;
 use crate::ports::InstanceFilter;
 use crate::state::instances::InstanceFacts;
-use crate::stores::{CachedObjects, Cursor, WatchedKind, instance_id};
+use crate::stores::{CachedObjects, Cursor, WatchedKind};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -197,14 +197,14 @@ async fn reconcile(
 fn provider_facts(deps: &NodePoolStatus, claim: &NodeClaim) -> ProviderFacts {
     let entry = deps.catalogs.get(&claim.spec.node_class_ref.name).filter(|entry| !entry.is_provisional);
     let catalog = entry.and_then(|entry| entry.catalog.as_ref().map(|(_, catalog)| Arc::clone(catalog)));
-    let instance = claim.provider_id().and_then(instance_id).and_then(|id| deps.instances.get(id));
+    let instance = claim.instance_id().and_then(|id| deps.instances.get(id));
     ProviderFacts { catalog, instance }
 }
 
 /// The instance as EC2 describes it now: the list may be older than the status of the node class, and the instance may
 /// have left its capacity reservation since.
 async fn read_instance(deps: &NodePoolStatus, claim: &NodeClaim) -> Option<InstanceFacts> {
-    let id = claim.provider_id().and_then(instance_id)?;
+    let id = claim.instance_id()?;
     match deps.cloud_reads.all_instances(&InstanceFilter::Ids(vec![id.to_owned()])).await {
         Ok(instances) => instances.first().map(InstanceFacts::from),
         Err(error) => {

@@ -3,7 +3,6 @@
 
 use crate::io::{ObjectPart, WriteError};
 use crate::node_pool_status::NodePoolStatus;
-use crate::stores::instance_id;
 use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::catalog::CapacityType;
@@ -40,7 +39,7 @@ fn is_reserved(labels: &BTreeMap<String, String>) -> bool {
 
 /// Whether EC2 listed the claim's instance, and not as a reserved one.
 fn has_left(deps: &NodePoolStatus, claim: &NodeClaim) -> bool {
-    let listed = claim.provider_id().and_then(instance_id).and_then(|id| deps.instances.get(id));
+    let listed = claim.instance_id().and_then(|id| deps.instances.get(id));
     listed.is_some_and(|instance| instance.capacity_type != CapacityType::Reserved)
 }
 

@@ -85,3 +85,31 @@ impl Outcomes {
         self.changed.subscribe()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_model::snapshot::LedgerPosition;
+
+    fn outcome(number: usize, status: OutcomeStatus) -> Outcome {
+        Outcome {
+            action_id: number.to_string().as_str().into(),
+            status,
+            reason: None,
+            message: String::new(),
+            node_claim: None,
+            ledger: LedgerPosition::default(),
+        }
+    }
+
+    #[test]
+    fn of_too_many_actions_the_oldest_is_forgotten() {
+        let outcomes = Outcomes::default();
+        (0..=MAX_ACTIONS).for_each(|number| outcomes.post(outcome(number, OutcomeStatus::Accepted)));
+        assert_eq!(outcomes.of(&"0".into()), []);
+        outcomes.post(outcome(1, OutcomeStatus::Launched));
+        let known = [outcome(1, OutcomeStatus::Accepted), outcome(1, OutcomeStatus::Launched)];
+        assert_eq!(outcomes.of(&"1".into()), known);
+        assert_eq!(outcomes.of(&"2".into()).len(), 1, "a known action replaces none");
+    }
+}

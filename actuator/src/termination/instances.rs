@@ -7,7 +7,6 @@ use crate::metrics::view::label_of;
 use crate::ports::{CloudError, InstanceFilter, InstanceState};
 use crate::state::absence::{Absence, SETTLING};
 use crate::state::zonal_shifts::shifted_zone;
-use crate::stores::instance_id;
 use crate::termination::Termination;
 use parking_lot::Mutex;
 use plimsoll_api::NodeClaim;
@@ -155,8 +154,7 @@ impl Instances {
             self.terminate(deps).await;
             self.read(deps).await;
             let claims = deps.stores.claims.state();
-            let claimed: BTreeSet<&str> =
-                claims.iter().filter_map(|claim| claim.provider_id().and_then(instance_id)).collect();
+            let claimed: BTreeSet<&str> = claims.iter().filter_map(|claim| claim.instance_id()).collect();
             self.retain(&claimed, deps.clock.timestamp());
         }
     }
@@ -181,7 +179,7 @@ impl Instances {
         ids.retain(|id| !shifted.contains(id));
         let report = |id: &str, answer: TerminateResult| {
             if answer.is_err() {
-                let is_its = |claim: &&std::sync::Arc<NodeClaim>| claim.provider_id().and_then(instance_id) == Some(id);
+                let is_its = |claim: &&std::sync::Arc<NodeClaim>| claim.instance_id() == Some(id);
                 let claims = deps.stores.claims.state();
                 let labels = claims.iter().find(is_its).and_then(|claim| claim.metadata.labels.as_ref());
                 deps.metrics.cloud.not_terminated(label_of(labels, label::ZONE));
@@ -255,7 +253,7 @@ fn in_shifted_zones(deps: &Termination, now: Timestamp) -> BTreeSet<String> {
     }
     let claims = deps.stores.claims.state();
     let there = claims.iter().filter(|claim| shifted_zone(claim, &zones).is_some());
-    there.filter_map(|claim| claim.provider_id().and_then(instance_id).map(str::to_owned)).collect()
+    there.filter_map(|claim| claim.instance_id().map(str::to_owned)).collect()
 }
 
 #[cfg(test)]

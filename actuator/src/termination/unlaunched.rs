@@ -7,7 +7,6 @@ use crate::io::WriteError;
 use crate::launch::record::group_of;
 use crate::ports::InstanceFilter;
 use crate::state::absence::{Absence, SETTLING};
-use crate::stores::instance_id;
 use crate::termination::Termination;
 use kube::ResourceExt;
 use parking_lot::Mutex;
@@ -79,5 +78,5 @@ impl LookUps {
 /// Instances recorded on any claim.
 fn written(deps: &Termination) -> BTreeSet<String> {
     let claims = deps.stores.claims.state();
-    claims.iter().filter_map(|claim| claim.provider_id().and_then(instance_id).map(str::to_owned)).collect()
+    claims.iter().filter_map(|claim| claim.instance_id().map(str::to_owned)).collect()
 }

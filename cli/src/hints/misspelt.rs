@@ -135,7 +135,7 @@ pub(crate) fn tiny_memory(snapshot: &Snapshot) -> Vec<String> {
     let text = |shape: &PodShape| {
         let (pod, bytes) = (some_pod(snapshot, &shape.id)?, shape.requests.get("memory"));
         let bytes = if bytes == 1 { "1 byte".to_owned() } else { format!("{bytes} bytes") };
-        Some(format!("Pod {pod} requests {bytes} of memory: the suffix m stands for a thousandth; did you mean Mi?"))
+        Some(format!("Pod {pod} requests {bytes} of memory; did you mean Mi? The suffix m stands for a thousandth"))
     };
     snapshot.shapes.iter().filter(tiny).filter_map(text).take(MAX_HINTS).collect()
 }

@@ -41,7 +41,7 @@ fn misspelt_labels_and_amounts_bring_hints() {
     hinted(
         &pool,
         &deployment("web", 1, "1", "512m"),
-        "Pod default/web-0 requests 1 byte of memory: the suffix m stands for a thousandth; did you mean Mi?",
+        "Pod default/web-0 requests 1 byte of memory; did you mean Mi? The suffix m stands for a thousandth",
     );
     let restricted = pool.replace("key: karpenter.sh/capacity-type,", "key: karpenter.sh/capacity-typ,");
     plimsoll_with(&["plan", "-f", "-"], &restricted)

@@ -1,6 +1,9 @@
 use super::{Mirror, MirrorError, checksum, chunks, diff};
 use crate::convert::strategies::snapshot;
-use plimsoll_model::snapshot::Snapshot;
+use plimsoll_model::snapshot::{
+    DaemonSet, IgnoredPod, LedgerPosition, Node, NodeState, Pod, PodShape, PodState, Snapshot,
+};
+use plimsoll_model::time::Timestamp;
 use proptest::prelude::*;
 
 fn mirror_of(snapshot: &Snapshot, objects_per_chunk: usize) -> Mirror {
@@ -52,6 +55,127 @@ fn gaps_are_rejected() {
     let mut chunk = chunks(&at(1), 1).remove(0);
     chunk.index = 1;
     assert_eq!(mirror.apply_chunk(chunk), Err(MirrorError::ChunkGap { expected: 0, got: 1 }));
+}
+
+/// A snapshot of three objects, which is three chunks of one object.
+fn three_objects() -> Snapshot {
+    let ignored = |uid: &str| IgnoredPod { uid: uid.into(), pod: format!("shop/{uid}"), reason: "gated".to_owned() };
+    Snapshot {
+        sequence: 5,
+        ledger: LedgerPosition { epoch: 1, sequence: 1 },
+        now: Timestamp(1000),
+        ignored: ["a", "b", "c"].map(ignored).into(),
+        ..Snapshot::default()
+    }
+}
+
+/// A mirror that has received the first `count` chunks.
+fn mirror_with(chunks_of_snapshot: &[crate::snapshot::v1::SnapshotChunk], count: usize) -> Mirror {
+    let mut mirror = Mirror::new();
+    for chunk in &chunks_of_snapshot[..count] {
+        assert_eq!(mirror.apply_chunk(chunk.clone()), Ok(false));
+    }
+    mirror
+}
+
+#[test]
+fn each_chunk_must_follow_the_one_before() {
+    let parts = chunks(&three_objects(), 1);
+    assert_eq!(parts.len(), 3);
+    let mut missing = mirror_with(&parts, 1);
+    assert_eq!(missing.apply_chunk(parts[2].clone()), Err(MirrorError::ChunkGap { expected: 1, got: 2 }));
+    let empty = MirrorError::ChunkGap { expected: 0, got: 1 };
+    assert_eq!(missing.apply_chunk(parts[1].clone()), Err(empty), "the mirror is empty");
+    let repeated = mirror_with(&parts, 2).apply_chunk(parts[1].clone());
+    assert_eq!(repeated, Err(MirrorError::ChunkGap { expected: 2, got: 1 }));
+}
+
+#[test]
+fn chunks_of_different_snapshots_are_not_mixed() {
+    let first = chunks(&three_objects(), 1);
+    for other in [
+        Snapshot { sequence: 6, ..three_objects() },
+        Snapshot { ledger: LedgerPosition { epoch: 1, sequence: 2 }, ..three_objects() },
+        Snapshot { now: Timestamp(2000), ..three_objects() },
+    ] {
+        let mut mirror = mirror_with(&first, 1);
+        assert_eq!(mirror.apply_chunk(chunks(&other, 1)[1].clone()), Err(MirrorError::MixedChunks(1)));
+        assert_eq!(mirror.snapshot(), None);
+    }
+}
+
+#[test]
+fn the_first_chunk_discards_the_previous_snapshot() {
+    let mut mirror = mirror_of(&Snapshot::default(), 1);
+    assert_eq!(mirror.apply_chunk(chunks(&three_objects(), 1)[0].clone()), Ok(false));
+    assert_eq!(mirror.snapshot(), None);
+}
+
+fn pod_on(node: &str) -> Pod {
+    Pod {
+        uid: "p".into(),
+        namespace: "shop".to_owned(),
+        name: "web-0".to_owned(),
+        shape: "s".into(),
+        state: PodState::Bound(node.into()),
+        created: Timestamp(0),
+        stays_with_node: false,
+        terminating: false,
+        returns: false,
+        do_not_disrupt_until: None,
+        eviction_cost_milli: 0,
+        pod_disruption_budgets: Vec::new(),
+        buffer: None,
+    }
+}
+
+fn node(name: &str) -> Node {
+    Node {
+        name: name.into(),
+        node_claim: None,
+        node_pool: None,
+        state: NodeState::Initialized,
+        labels: Default::default(),
+        taints: Vec::new(),
+        limit_usage: Default::default(),
+        allocatable: Default::default(),
+        ready: true,
+        cordoned: false,
+        deleting: false,
+        do_not_disrupt: false,
+        created: Timestamp(0),
+        expires: None,
+        idle_since: None,
+        drifted: None,
+        termination_grace_period: None,
+    }
+}
+
+#[test]
+fn a_delta_must_not_remove_what_is_still_in_use() {
+    let set = |shape: &str| DaemonSet {
+        uid: "d".to_owned(),
+        namespace: "shop".to_owned(),
+        name: "agent".to_owned(),
+        shape: shape.into(),
+    };
+    let shape = |id: &str| PodShape { id: id.into(), ..PodShape::default() };
+    let old = Snapshot {
+        shapes: vec![shape("s"), shape("t")],
+        pods: vec![pod_on("n")],
+        nodes: vec![node("n")],
+        daemon_sets: vec![set("t")],
+        ..Snapshot::default()
+    };
+    for (new, expected) in [
+        (Snapshot { shapes: vec![shape("t")], ..old.clone() }, "snapshot.pods[0].shape: no shape \"s\""),
+        (Snapshot { nodes: Vec::new(), ..old.clone() }, "snapshot.pods[0].bound_to: no node \"n\""),
+        (Snapshot { shapes: vec![shape("s")], ..old.clone() }, "snapshot.daemon_sets[0].shape: no shape \"t\""),
+    ] {
+        let mut mirror = mirror_of(&old, 100);
+        let error = mirror.apply_delta(diff(&old, &new)).err().map(|error| error.to_string());
+        assert_eq!((error.as_deref(), mirror.snapshot()), (Some(expected), None));
+    }
 }
 
 #[test]

@@ -191,7 +191,7 @@ pub struct Unschedulable {
     /// The pod; must be set.
     #[prost(message, optional, tag = "1")]
     pub pod: ::core::option::Option<PodRef>,
-    /// Reasons, at least one per pool.
+    /// Reasons: one per NodePool, or a single one that concerns no NodePool. Never empty.
     #[prost(message, repeated, tag = "2")]
     pub reasons: ::prost::alloc::vec::Vec<Reason>,
 }

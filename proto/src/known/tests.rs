@@ -2,6 +2,7 @@ use super::*;
 use crate::convert::strategies::snapshot;
 use crate::delta::{checksum, checksum_known};
 use crate::snapshot::v1 as wire;
+use plimsoll_model::snapshot::Snapshot;
 use proptest::prelude::*;
 use std::fmt::Write as _;
 
@@ -54,6 +55,16 @@ proptest! {
         let mut seen_by_an_older_side = original.clone();
         seen_by_an_older_side.pods.iter_mut().for_each(|pod| pod.name.clear());
         prop_assert_eq!(checksum_known(&original, Known::of(2, &LATER)), checksum(&seen_by_an_older_side));
+    }
+
+    /// Protocol 3 added the whole list.
+    #[test]
+    fn capacity_quotas_are_left_out_for_sides_before_protocol_3(original in snapshot()) {
+        let without_quotas = Snapshot { capacity_quotas: Vec::new(), ..original.clone() };
+        for protocol in [1, 2] {
+            prop_assert_eq!(checksum_known(&original, Known::to(protocol)), checksum(&without_quotas));
+        }
+        prop_assert_eq!(checksum_known(&original, Known::to(3)), checksum(&original));
     }
 
     #[test]

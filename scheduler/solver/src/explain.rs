@@ -135,10 +135,12 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
     if state.work == 0 {
         return (ReasonCode::BudgetExhausted, "the work budget was exhausted before this pod".to_owned());
     }
-    let mut within = usable.clone();
-    within.retain(|offering| limits::allows(headroom, view.capacity(offering)));
-    if view.flexible && launch::acceptable(view, &within).is_none() {
-        return (ReasonCode::MinValuesNotMet, unmet::by_min_values(view, &within));
+    if view.flexible {
+        let mut within = usable.clone();
+        within.retain(|offering| limits::allows(headroom, view.capacity(offering)));
+        if launch::acceptable(view, &within).is_none() {
+            return (ReasonCode::MinValuesNotMet, unmet::by_min_values(view, &within));
+        }
     }
     if context.topology.concerns(shape) || !pods.hosts.is_free() {
         return (ReasonCode::TopologyUnsatisfiable, topology::explain(context, state, shape));
@@ -146,6 +148,10 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
     if !pods.shape.host_ports.is_empty() {
         let ports: Vec<String> = pods.shape.host_ports.iter().map(|port| port.port.to_string()).collect();
         return (ReasonCode::HostPortConflict, format!("a DaemonSet takes host port {}", ports.join(", ")));
+    }
+    if !headroom.iter().any(Option::is_some) {
+        let message = "pods that are placed before it leave no place for it, since their constraints count it";
+        return (ReasonCode::TopologyUnsatisfiable, message.to_owned());
     }
     (ReasonCode::LimitReached, limit_text(context, view, headroom, &usable))
 }

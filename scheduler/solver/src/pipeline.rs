@@ -6,8 +6,9 @@ use crate::place::buffer_pods::PlacedBufferPods;
 use crate::place::draft::Demand;
 use crate::place::launch::Listings;
 use crate::place::pod_groups::PodGroup;
-use crate::place::{Placed, State};
-use crate::place::{buffer_pods, draft, early_batch, launch, multi_start, pod_groups, static_pools, topology};
+use crate::place::{Placed, Search, State};
+use crate::place::{buffer_pods, draft, early_batch, launch, local_search, multi_start, pod_groups};
+use crate::place::{relaxation, static_pools, topology};
 use crate::{bound, disrupt, explain, place, retries};
 
 use plimsoll_model::identity::PodUid;
@@ -145,6 +146,7 @@ fn place<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'
         let mut state = start.clone();
         state.even = large;
         let mut placed = multi_start::place(context, &mut state, wanted.to_vec());
+        place_left(context, &mut state, &mut placed);
         let uneven = topology::uneven(context, &start.counts, &placed);
         if uneven.is_empty() || round == retries::FEW {
             topology::restrict(context, &start.counts, &mut placed);
@@ -152,6 +154,27 @@ fn place<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'
         }
         context.tighten(uneven);
         round += 1;
+    }
+}
+
+/// Places pods that were left because other pods were placed together with them, on what these leave: few pod groups one
+/// after another, since they may exclude each other, too.
+fn place_left<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>) {
+    let left = std::mem::take(&mut placed.left).into_iter();
+    let left = left.map(|pod_group| PodGroup::plain(context.relaxation.base(pod_group.shape), pod_group.pods));
+    let left: Vec<PodGroup<'a>> = left.collect();
+    let at_once = if left.len() > retries::SEVERAL { left.len() } else { 1 };
+    let launches = placed.launches.len();
+    for some in left.chunks(at_once) {
+        let more = relaxation::place(context, state, some.to_vec(), Search::default());
+        placed.left.extend(more.left);
+        placed.launches.extend(more.launches);
+        for (node, pods) in more.existing {
+            placed.existing.entry(node).or_default().extend(pods);
+        }
+    }
+    if placed.launches.len() > launches {
+        local_search::improve(context, state, placed);
     }
 }
 

@@ -6,6 +6,8 @@ use crate::answer;
 use crate::samples::{catalog, catalogs, pool, snapshots, waiting};
 use crate::solve::PlanFailure;
 use plimsoll_model::plan::Plan;
+use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::CapacityQuota;
 use plimsoll_proto::convert::append_fragment;
 use plimsoll_proto::delta::{chunks, diff};
 use plimsoll_proto::plan::v1 as plan_wire;
@@ -246,6 +248,11 @@ fn a_snapshot_beyond_the_limits_is_rejected() {
     let more = Snapshot { sequence: 2, ..waiting(3) };
     let (code, text) = error_of(&mut session, Request::Delta(diff(&waiting(2), &more)));
     assert_eq!(code, Code::ResourceExhausted);
+    assert!(text.ends_with("5 objects, more than 4"), "{text}");
+
+    let quota = CapacityQuota { name: "q".to_owned(), selector: Vec::new(), limits: Resources::new() };
+    let with_quota = Snapshot { capacity_quotas: vec![quota], ..waiting(2) };
+    let (_, text) = error_of(&mut started_session(few), Request::SnapshotChunk(chunks(&with_quota, 100).remove(0)));
     assert!(text.ends_with("5 objects, more than 4"), "{text}");
 
     let size = chunks(&waiting(2), 100)[0].encoded_len();

@@ -10,6 +10,10 @@ use plimsoll_model::time::{Millis, Timestamp};
 
 /// Length of a client token, at most, as EC2 limits it.
 const TOKEN_LENGTH: usize = 64;
+/// Launch templates of a request, at most, as EC2's API model limits them.
+const CONFIGS: usize = 50;
+/// Overrides of a request over all launch templates, at most (spec: AWS provider section 4.4).
+const OVERRIDES: usize = 300;
 
 fn invalid(code: &str, message: String) -> CloudError {
     CloudError::InvalidRequest { code: code.to_owned(), message }
@@ -98,6 +102,12 @@ impl Cloud {
         }
         if request.launch_template_configs.is_empty() {
             return Err(invalid("MissingParameter", "launchTemplateConfigs is empty".to_owned()));
+        }
+        let configs = request.launch_template_configs.len();
+        let overrides: usize = request.launch_template_configs.iter().map(|config| config.overrides.len()).sum();
+        if configs > CONFIGS || overrides > OVERRIDES {
+            let message = format!("{configs} launchTemplateConfigs with {overrides} overrides are too many");
+            return Err(invalid("InvalidParameterValue", message));
         }
         for config in &request.launch_template_configs {
             let name = &config.launch_template_name;

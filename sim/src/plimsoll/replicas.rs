@@ -117,6 +117,7 @@ impl Surroundings {
             nominate_nodes: self.options.nominate_nodes,
             bind_pods: self.options.bind_pods,
             node_repair: self.options.node_repair,
+            act_on_rebalance: self.options.act_on_rebalance,
             shadow_report_interval: self.options.shadow_report_interval,
             callers: vec![Role::Watcher.dns_name()],
             watcher_lease: ObjectName::new(NAMESPACE, lease::WATCHER),

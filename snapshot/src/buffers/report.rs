@@ -10,7 +10,11 @@ const MAX_REPORTS: usize = 1_000;
 /// Returns the reports of all buffers before planning. Buffers with an unknown strategy are skipped.
 #[must_use]
 pub fn reports(objects: &Objects) -> Vec<BufferReport> {
-    resolve(objects).iter().filter_map(report).take(MAX_REPORTS).collect()
+    reports_of(&resolve(objects))
+}
+
+pub(crate) fn reports_of(buffers: &[Buffer<'_>]) -> Vec<BufferReport> {
+    buffers.iter().filter_map(report).take(MAX_REPORTS).collect()
 }
 
 fn report(buffer: &Buffer<'_>) -> Option<BufferReport> {

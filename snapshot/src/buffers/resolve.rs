@@ -3,13 +3,15 @@
 use super::required_only;
 use crate::problems::Fault;
 use crate::{Objects, requests};
-use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
+use k8s_openapi::Metadata;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{PodSpec, PodTemplate, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plimsoll_api::CapacityBuffer;
 use plimsoll_api::capacity_buffer::{ACTIVE_CAPACITY, CapacityBufferSpec, ScalableRef};
 use plimsoll_model::execution::BufferReady;
 use plimsoll_model::resources::Resources;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum virtual pods per buffer. Every plan places all of them again; a thousand take a few milliseconds. Larger
 /// buffers should use larger pods in the template or a static NodePool.
@@ -93,7 +95,9 @@ const SCALABLE: &str = "spec.scalableRef";
 #[must_use]
 pub fn resolve(objects: &Objects) -> Vec<Buffer<'_>> {
     let active = objects.capacity_buffers.iter().filter(|buffer| buffer.metadata.deletion_timestamp.is_none());
-    let mut buffers: Vec<Buffer<'_>> = active.map(|object| Buffer { object, room: room(object, objects) }).collect();
+    let referenced = Referenced::new(objects, active.clone());
+    let mut buffers: Vec<Buffer<'_>> =
+        active.map(|object| Buffer { object, room: room(object, &referenced) }).collect();
     buffers.sort_by_key(|buffer| (&buffer.object.metadata.namespace, &buffer.object.metadata.name));
     let mut asked: BTreeMap<String, usize> = BTreeMap::new();
     for buffer in &mut buffers {
@@ -147,7 +151,49 @@ struct ReferencedTemplate<'objects> {
     current: Option<i32>,
 }
 
-fn room(object: &CapacityBuffer, objects: &Objects) -> Result<BufferCapacity, Unresolved> {
+/// Namespace and name.
+type Key<'o> = (Option<&'o str>, &'o str);
+
+/// The objects that buffers refer to. A cluster may have tens of thousands of workloads, so they are read once for all
+/// buffers.
+struct Referenced<'o> {
+    pod_templates: BTreeMap<Key<'o>, &'o PodTemplate>,
+    deployments: BTreeMap<Key<'o>, &'o Deployment>,
+    stateful_sets: BTreeMap<Key<'o>, &'o StatefulSet>,
+    replica_sets: BTreeMap<Key<'o>, &'o ReplicaSet>,
+}
+
+impl<'o> Referenced<'o> {
+    fn new(objects: &'o Objects, buffers: impl Iterator<Item = &'o CapacityBuffer>) -> Self {
+        let (mut templates, mut workloads) = (BTreeSet::new(), BTreeSet::new());
+        for buffer in buffers {
+            let (namespace, spec) = (buffer.metadata.namespace.as_deref(), &buffer.spec);
+            templates.extend(spec.pod_template_ref.as_ref().map(|it| (namespace, it.name.as_str())));
+            workloads.extend(spec.scalable_ref.as_ref().map(|it| (namespace, it.name.as_str())));
+        }
+        Self {
+            pod_templates: named(&objects.pod_templates, &templates),
+            deployments: named(&objects.deployments, &workloads),
+            stateful_sets: named(&objects.stateful_sets, &workloads),
+            replica_sets: named(&objects.replica_sets, &workloads),
+        }
+    }
+}
+
+/// The objects with one of the names; the first of several.
+fn named<'o, T: Metadata<Ty = ObjectMeta>>(objects: &'o [T], names: &BTreeSet<Key<'o>>) -> BTreeMap<Key<'o>, &'o T> {
+    let mut found = BTreeMap::new();
+    for object in objects.iter().filter(|_| !names.is_empty()) {
+        let metadata = object.metadata();
+        let key = metadata.name.as_deref().map(|name| (metadata.namespace.as_deref(), name));
+        if let Some(key) = key.filter(|key| names.contains(key)) {
+            found.entry(key).or_insert(object);
+        }
+    }
+    found
+}
+
+fn room(object: &CapacityBuffer, objects: &Referenced<'_>) -> Result<BufferCapacity, Unresolved> {
     let spec = &object.spec;
     if spec.strategy() != ACTIVE_CAPACITY {
         let message = format!("{:?} is not known, only {ACTIVE_CAPACITY:?} is: no room is kept", spec.strategy());
@@ -183,17 +229,12 @@ fn room(object: &CapacityBuffer, objects: &Objects) -> Result<BufferCapacity, Un
     })
 }
 
-fn is_named(metadata: &ObjectMeta, namespace: Option<&str>, name: &str) -> bool {
-    metadata.namespace.as_deref() == namespace && metadata.name.as_deref() == Some(name)
-}
-
 fn pod_template<'o>(
-    objects: &'o Objects,
+    objects: &Referenced<'o>,
     namespace: Option<&str>,
     name: &str,
 ) -> Result<ReferencedTemplate<'o>, Unresolved> {
-    let mut templates = objects.pod_templates.iter();
-    let Some(object) = templates.find(|template| is_named(&template.metadata, namespace, name)) else {
+    let Some(object) = objects.pod_templates.get(&(namespace, name)).copied() else {
         return unresolved(Reason::PodTemplateNotFound, POD_TEMPLATE, format!("there is no PodTemplate {name:?}"));
     };
     let Some(template) = &object.template else {
@@ -204,27 +245,25 @@ fn pod_template<'o>(
 }
 
 fn scalable_ref<'o>(
-    objects: &'o Objects,
+    objects: &Referenced<'o>,
     namespace: Option<&str>,
     scalable: &ScalableRef,
 ) -> Result<ReferencedTemplate<'o>, Unresolved> {
     let ScalableRef { api_group, kind, name } = scalable;
-    let matches = |metadata: &ObjectMeta| is_named(metadata, namespace, name);
+    let key = (namespace, name.as_str());
     let group = api_group.as_deref().filter(|group| !group.is_empty()).unwrap_or("apps");
     // Metadata (only for kinds whose template may be dropped because of an owner), template and replicas.
     type Scalable<'o> = (Option<&'o ObjectMeta>, Option<&'o PodTemplateSpec>, Option<i32>);
     let workload: Option<Scalable<'o>> = match (group, kind.as_str()) {
-        ("apps", "Deployment") => objects.deployments.iter().find(|object| matches(&object.metadata)).map(|object| {
+        ("apps", "Deployment") => objects.deployments.get(&key).copied().map(|object| {
             let spec = object.spec.as_ref();
             (None, spec.map(|spec| &spec.template), spec.and_then(|spec| spec.replicas))
         }),
-        ("apps", "StatefulSet") => {
-            objects.stateful_sets.iter().find(|object| matches(&object.metadata)).map(|object| {
-                let spec = object.spec.as_ref();
-                (None, spec.map(|spec| &spec.template), spec.and_then(|spec| spec.replicas))
-            })
-        }
-        ("apps", "ReplicaSet") => objects.replica_sets.iter().find(|object| matches(&object.metadata)).map(|object| {
+        ("apps", "StatefulSet") => objects.stateful_sets.get(&key).copied().map(|object| {
+            let spec = object.spec.as_ref();
+            (None, spec.map(|spec| &spec.template), spec.and_then(|spec| spec.replicas))
+        }),
+        ("apps", "ReplicaSet") => objects.replica_sets.get(&key).copied().map(|object| {
             let spec = object.spec.as_ref();
             (Some(&object.metadata), spec.and_then(|spec| spec.template.as_ref()), spec.and_then(|spec| spec.replicas))
         }),

@@ -163,6 +163,17 @@ fn one_namespace_does_not_use_up_the_share_of_others() {
     assert_eq!(counts, expected.map(|(namespace, pods)| (namespace.to_owned(), pods)).into());
 }
 
+#[test]
+fn a_buffer_refers_to_the_first_object_of_a_name_in_its_namespace() {
+    let mut objects = objects(of_template(json!({"replicas": 1})));
+    let labelled = |namespace: &str, label: &str| {
+        read(json!({"metadata": {"namespace": namespace, "name": "web"}, "template": {
+            "metadata": {"labels": {"app": label}}, "spec": pod_spec("1")}}))
+    };
+    objects.pod_templates = vec![labelled("other", "foreign"), labelled("shop", "first"), labelled("shop", "second")];
+    assert_eq!(resolve(&objects)[0].room.as_ref().unwrap().labels["app"], "first");
+}
+
 fn snapshot(objects: &Objects, extra: &Extra) -> plimsoll_model::snapshot::Snapshot {
     let (snapshot, problems) = crate::build(objects, extra);
     assert_eq!(problems, []);

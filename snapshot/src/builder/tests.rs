@@ -171,6 +171,7 @@ proptest! {
             let built = builder.build(&objects, &extra);
             prop_assert_eq!(&*built.snapshot, &full);
             prop_assert_eq!(built.problems, problems);
+            prop_assert_eq!(built.buffers, buffers::reports(&objects));
             prop_assert_eq!(&built.edits, &SnapshotEdits::between(&previous, &full));
             if *keep {
                 in_use.push(previous);

@@ -69,3 +69,17 @@ fn a_terminating_claim_counts_against_limits_but_offers_no_capacity() {
     };
     assert!(node.deleting);
 }
+
+#[test]
+fn a_negative_reserved_amount_is_unreadable() {
+    let with_reserved = |text: &str| {
+        let mut claim = claim();
+        claim["metadata"]["annotations"] = json!({"plimsoll.dev/reserved": text});
+        let objects = Objects { node_claims: vec![serde_json::from_value(claim).unwrap()], ..Objects::default() };
+        let (snapshot, problems) = crate::build(&objects, &Extra::default());
+        (snapshot.nodes.len(), problems.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    assert_eq!(with_reserved(r#"{"cpu": "1"}"#), (1, Vec::new()));
+    let problem = "NodeClaim c1: metadata.annotations.plimsoll.dev/reserved.cpu: must not be negative";
+    assert_eq!(with_reserved(r#"{"cpu": "-1"}"#), (0, vec![problem.to_owned()]));
+}

@@ -165,3 +165,34 @@ fn a_node_in_a_shifted_zone_is_not_disrupted() {
     };
     assert!(protected("us-west-2a") && !protected("us-west-2b"));
 }
+
+#[test]
+fn a_node_counts_against_limits_what_its_claim_has_as_in_the_ledger() {
+    let labels = |initialized: &str| {
+        json!({"karpenter.sh/nodepool": "default", "karpenter.sh/registered": "true",
+        "karpenter.sh/initialized": initialized})
+    };
+    let usage = |initialized: &str, claims: &[Value]| {
+        let mut node = node(labels(initialized), json!([]));
+        node["status"]["capacity"] = json!({"cpu": "4", "memory": "7Gi", "example.com/fuse": "20"});
+        let [node] = &nodes(Source::Cluster, &[node], claims)[..] else { panic!("one record") };
+        assert_eq!(node.allocatable.get("cpu"), 4000, "as the Node reports it");
+        node.limit_usage.clone()
+    };
+    let of_claim = Resources::from([("cpu", 4000), ("memory", 8 << 30), ("nodes", 1)]);
+    let of_node = Resources::from([("cpu", 4000), ("memory", 7 << 30), ("example.com/fuse", 20), ("nodes", 1)]);
+    for initialized in ["true", "false"] {
+        assert_eq!(usage(initialized, &[launched()]), of_claim);
+    }
+    assert_eq!(usage("true", &[]), of_node);
+    for capacity in [json!({}), json!({"cpu": "lots"}), json!({"cpu": "-1"})] {
+        let mut unknown = launched();
+        unknown["status"]["capacity"] = capacity;
+        assert_eq!(usage("true", &[unknown]), of_node, "the claim does not tell");
+    }
+    let mut unpriced = launched();
+    unpriced["metadata"]["annotations"] =
+        json!({"plimsoll.dev/reserved": r#"{"cpu":"16","plimsoll.dev/usd-per-hour":"0.8"}"#});
+    let price = usage("true", &[unpriced]).get("plimsoll.dev/usd-per-hour");
+    assert_eq!(price, 800_000, "the reserved price, until another is recorded");
+}

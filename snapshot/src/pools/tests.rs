@@ -179,3 +179,47 @@ fn pools_have_all_valid_overlays() {
     let faults: Vec<_> = problems.iter().map(|problem| (problem.name.as_str(), problem.field.as_str())).collect();
     assert_eq!((names, faults), (vec!["good"], vec![("bad", "spec.price")]));
 }
+
+/// How many of two drifted nodes may be replaced while there is no canary yet. Node a is Ready or not, and its claim has
+/// `metadata` as well.
+fn canaries(ready: bool, budget: &str, metadata: &Value) -> Option<u32> {
+    let condition = |name: &str| {
+        json!({"type": name, "status": "True", "reason": name, "message": "",
+            "lastTransitionTime": "2026-01-05T00:00:00Z"})
+    };
+    let claim = |name: &str| {
+        json!({"metadata": {"name": name, "labels": {"karpenter.sh/nodepool": "default"}},
+            "spec": {"requirements": [], "nodeClassRef": {"group": "g", "kind": "k", "name": "default"}},
+            "status": {"nodeName": name, "conditions": [condition("Initialized"), condition("Drifted")]}})
+    };
+    let mut first = claim("a");
+    first["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+    let disruption = json!({"consolidateAfter": "5m", "budgets": [{"nodes": budget}]});
+    let objects = Objects {
+        node_pools: vec![serde_json::from_value(pool(&json!({ "disruption": disruption }))).unwrap()],
+        nodes: [node("a", ready), node("b", true)].map(|it| serde_json::from_value(it).unwrap()).into(),
+        node_claims: [first, claim("b")].map(|it| serde_json::from_value(it).unwrap()).into(),
+        ..Objects::default()
+    };
+    let (snapshot, problems) = crate::build(&objects, &with_catalog());
+    assert_eq!(problems, []);
+    snapshot.node_pools[0].disruption.allowed.get(&DisruptionReason::Drifted).copied()
+}
+
+#[test]
+fn only_replacements_for_drift_hold_a_canary_back() {
+    assert_eq!(canaries(true, "5", &json!({})), Some(1));
+    assert_eq!(canaries(false, "5", &json!({})), Some(1), "a node that is not Ready");
+    assert_eq!(canaries(false, "1", &json!({})), Some(0), "budgets count it");
+    let removal = |reason: &str| json!({"plimsoll.dev/removal": json!({"v": 1, "reason": reason}).to_string()});
+    let deleted = "2026-01-05T00:00:00Z";
+    let expired = json!({"annotations": removal("Expired"), "deletionTimestamp": deleted});
+    assert_eq!(canaries(true, "5", &expired), Some(1));
+    let interrupted = json!({"annotations": {"plimsoll.dev/interrupted": "{}"}, "deletionTimestamp": deleted});
+    assert_eq!(canaries(true, "5", &interrupted), Some(1));
+    assert_eq!(canaries(true, "5", &json!({"annotations": removal("Drifted")})), Some(0));
+    assert_eq!(canaries(true, "5", &json!({"annotations": removal("Drifted"), "deletionTimestamp": deleted})), Some(0));
+    assert_eq!(canaries(true, "5", &json!({"deletionTimestamp": deleted})), Some(0), "the reason is unknown");
+    let unreadable = json!({"annotations": {"plimsoll.dev/removal": "nonsense"}});
+    assert_eq!(canaries(true, "5", &unreadable), Some(0));
+}

@@ -183,3 +183,20 @@ fn another_image_or_template_is_another_revision() {
     other.spec.template.spec.expire_after = "1h".parse().ok();
     assert_ne!(of("ami-new"), revision(&other, Some(&class("ami-new"))));
 }
+
+#[test]
+fn a_pod_that_never_starts_holds_a_canary_back_for_15_minutes_if_another_workload_runs_there() {
+    let (claims, nodes) = ([old("a"), new("c", 60)], [node("c", "True", 60)]);
+    let mut agent = pod("agent", "c", "Running");
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "u"}]);
+    agent.metadata.owner_references = serde_json::from_value(owner).unwrap();
+    let pods = [pod("broken", "c", "Pending"), agent, pod("web", "c", "Running")];
+    let of = |pods: &[Pod], now| rollout(&pool(&json!({})), &claims, &nodes, pods, now).unwrap();
+    let waits = of(&pods, 959);
+    assert_eq!((waits.limit(), waits.next_change), (Some(0), Some(at(960))));
+    assert_eq!(of(&pods, 960).limit(), None);
+    let alone = of(&pods[..2], 960);
+    assert_eq!((alone.limit(), alone.next_change), (Some(0), None), "the node may be what is broken");
+    let Stage::Canary(waiting) = alone.stage else { panic!("not waiting") };
+    assert_eq!(waiting["c"], "pod d/broken is not running");
+}

@@ -2,9 +2,13 @@
 //! whatever fails in between. The test acts as the watcher and writes the plans.
 #![expect(clippy::unwrap_used, reason = "test helpers fail by panicking")]
 
+mod claims;
 mod crashes;
 mod plans;
+mod pods;
+mod probation;
 mod quotas;
 mod stage;
 mod templates;
 mod unanswered;
+mod zonal_shift;

@@ -2,14 +2,15 @@
 //! watcher.
 
 use crate::stage::{Stage, WATCHER, fleet_calls, forbidden, launch, plan, statuses, wanted};
+use plimsoll_actuator::state::launch_group::claim_name;
 use plimsoll_model::catalog::CapacityType;
-use plimsoll_model::execution::{LedgerUpdate, OutcomeReason, OutcomeStatus};
+use plimsoll_model::execution::{ClaimState, LedgerUpdate, OutcomeReason, OutcomeStatus};
 use plimsoll_model::names::{annotation, tag};
 use plimsoll_model::plan::{Launch, OfferingChoice, PodRef};
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
 use plimsoll_proto::actuator::v1::WatchLedgerRequest;
 use plimsoll_sim::apiserver::ResourceId;
-use plimsoll_sim::apiserver::faults::Matcher;
+use plimsoll_sim::apiserver::faults::{Effect as ClusterEffect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::cloud::{Action, Capacity, Effect, Pool};
 use serde_json::json;
@@ -119,6 +120,15 @@ async fn where_prices_are_the_users_the_first_offering_is_bought_not_the_cheapes
     assert_eq!(labels["node.kubernetes.io/instance-type"], "m6i.large");
 }
 
+/// No offering of the launch has capacity.
+fn without_capacity(stage: &Stage, launch: &Launch) {
+    stage.world.ec2.with(|cloud, _| {
+        for choice in launch.offerings.iter() {
+            cloud.limit(Pool::new(&choice.instance_type, &choice.zone, choice.capacity_type), Capacity::Instances(0));
+        }
+    });
+}
+
 #[tokio::test(start_paused = true)]
 async fn without_capacity_the_claim_goes_and_the_next_plan_takes_another_offering_within_a_second() {
     let stage = Stage::begin().await;
@@ -126,11 +136,7 @@ async fn without_capacity_the_claim_goes_and_the_next_plan_takes_another_offerin
     let catalog = stage.catalog().await;
     let position = stage.ledger().await.position;
     let first = launch(&catalog, "a", &["m6i.large"], "p");
-    stage.world.ec2.with(|cloud, _| {
-        for choice in first.offerings.iter() {
-            cloud.limit(Pool::new(&choice.instance_type, &choice.zone, choice.capacity_type), Capacity::Instances(0));
-        }
-    });
+    without_capacity(&stage, &first);
     let outcomes = stage.execute(WATCHER, plan(position, vec![first.clone()])).await.unwrap();
     let last = outcomes.last().unwrap();
     assert_eq!((last.status, last.reason), (OutcomeStatus::Failed, Some(OutcomeReason::NoCapacity)), "{outcomes:?}");
@@ -151,9 +157,27 @@ async fn without_capacity_the_claim_goes_and_the_next_plan_takes_another_offerin
     }
     let claims = stage.settled(1).await;
     assert_eq!(claims[0].metadata.labels.as_ref().unwrap()["node.kubernetes.io/instance-type"], "c6i.large");
-    // The type without capacity was not requested again.
-    let overrides = stage.world.ec2.read(|cloud, _| cloud.machines().len());
-    assert_eq!(overrides, 1);
+    let requested: BTreeSet<String> = stage.world.ec2.read(|cloud, _| {
+        cloud.fleets().last().unwrap().request.overrides().map(|way| way.instance_type.clone()).collect()
+    });
+    assert_eq!(requested, ["c6i.large".to_owned()].into(), "the type without capacity was not requested again");
+}
+
+/// Rule 7: the claim counts until it is gone, but its pods can be planned again.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_failed_and_cannot_be_deleted_still_counts() {
+    let stage = Stage::begin().await;
+    let _actuator = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    let position = stage.ledger().await.position;
+    let first = launch(&catalog, "a", &["m6i.large"], "p");
+    without_capacity(&stage, &first);
+    stage.world.server().faults().always(Matcher::of(Verb::Delete, "nodeclaims"), ClusterEffect::internal_error());
+    let outcomes = stage.execute(WATCHER, plan(position, vec![first])).await.unwrap();
+    assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Failed, "{outcomes:?}");
+    let claims = stage.ledger().await.upserted;
+    let counted: Vec<_> = claims.iter().map(|it| (it.state, it.limit_usage.get("cpu"), it.pods.len())).collect();
+    assert_eq!(counted, [(ClaimState::Terminating, 2000, 0)]);
 }
 
 /// The only subnet of a zone can run out of addresses.
@@ -248,21 +272,24 @@ async fn only_the_watcher_that_leads_is_heard() {
     stage.settled(1).await;
 }
 
+/// Rule 2: nor is the rest of its group.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_the_api_server_refuses_is_not_bought() {
-    let stage = Stage::begin().await;
-    let _actuator = stage.start("actuator-1");
-    let catalog = stage.catalog().await;
-    let position = stage.ledger().await.position;
-    stage.world.server().faults().next(1, Matcher::of(Verb::Create, "nodeclaims"), forbidden());
-    let outcomes = stage.execute(WATCHER, plan(position, wanted(&catalog, 1))).await.unwrap();
-    let last = outcomes.last().unwrap();
-    assert_eq!(
-        (last.status, last.reason),
-        (OutcomeStatus::Failed, Some(OutcomeReason::ClusterRefused)),
-        "{outcomes:?}"
-    );
-    assert_eq!((stage.bought(), fleet_calls(&stage)), (0, 0));
+    for count in [1, 3] {
+        let stage = Stage::begin().await;
+        let _actuator = stage.start("actuator-1");
+        let catalog = stage.catalog().await;
+        let position = stage.ledger().await.position;
+        let launches = wanted(&catalog, count);
+        // The primary claim is the first by name.
+        let name = launches.iter().map(|launch| claim_name(&launch.node_pool, &launch.action_id)).max();
+        stage.world.server().faults().next(1, Matcher { name, ..Matcher::of(Verb::Create, "nodeclaims") }, forbidden());
+        let outcomes = stage.execute(WATCHER, plan(position, launches)).await.unwrap();
+        let ends = outcomes.iter().filter(|it| it.status.is_final()).map(|it| (it.status, it.reason));
+        let refused = (OutcomeStatus::Failed, Some(OutcomeReason::ClusterRefused));
+        assert_eq!(ends.collect::<Vec<_>>(), vec![refused; count], "{outcomes:?}");
+        assert_eq!((stage.bought(), fleet_calls(&stage), stage.claims().await.len()), (0, 0, 0));
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -273,7 +300,7 @@ async fn a_claim_of_others_with_the_same_name_is_left_alone() {
     let position = stage.ledger().await.position;
     // The actuator does not see the change yet.
     stage.world.server().faults().lag_watches("actuator-1", Duration::from_secs(60));
-    let name = plimsoll_actuator::state::launch_group::claim_name(&"default".into(), &"a-0".into());
+    let name = claim_name(&"default".into(), &"a-0".into());
     stage
         .world
         .apply_object(&serde_json::json!({

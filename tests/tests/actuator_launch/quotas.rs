@@ -5,7 +5,8 @@ use kube::Api;
 use plimsoll_api::condition::{self, capacity_quota::VALID};
 use plimsoll_api::{CapacityQuota, NodeClaim};
 use plimsoll_model::execution::OutcomeReason;
-use serde_json::json;
+use plimsoll_sim::apiserver::ResourceId;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -32,17 +33,18 @@ async fn until_used(stage: &Stage, expected: &[(&str, &str)]) {
     }
 }
 
+fn quota(name: &str, selector: &Value, resources: &Value) -> Value {
+    json!({"apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityQuota", "metadata": {"name": name},
+        "spec": {"selector": selector, "limits": {"resources": resources}}})
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_status_has_what_the_ledger_counts_and_what_is_invalid() {
     let stage = Stage::begin().await;
-    let quota = |name: &str, selector: serde_json::Value, resources: serde_json::Value| {
-        json!({"apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityQuota", "metadata": {"name": name},
-            "spec": {"selector": selector, "limits": {"resources": resources}}})
-    };
-    stage.world.apply_object(&quota("all", json!({}), json!({"cpu": 7, "nodes": 10}))).unwrap();
+    stage.world.apply_object(&quota("all", &json!({}), &json!({"cpu": 7, "nodes": 10}))).unwrap();
     // The schema of the CRD cannot refuse a requirement without values.
     let no_values = json!({"matchExpressions": [{"key": "team", "operator": "In"}]});
-    stage.world.apply_object(&quota("invalid", no_values, json!({"nodes": 0}))).unwrap();
+    stage.world.apply_object(&quota("invalid", &no_values, &json!({"nodes": 0}))).unwrap();
     let _actuator = stage.start("actuator-1");
     let catalog = stage.catalog().await;
     until_used(&stage, &[("cpu", "0"), ("nodes", "0")]).await;
@@ -64,9 +66,25 @@ async fn the_status_has_what_the_ledger_counts_and_what_is_invalid() {
         claim.metadata.labels.as_ref().is_some_and(|labels| labels["node.kubernetes.io/instance-type"] == "m6i.large")
     };
     let large = claims.iter().find(large).unwrap();
-    stage
-        .world
-        .delete(plimsoll_sim::apiserver::ResourceId::NODE_CLAIMS, large.metadata.name.as_ref().unwrap())
-        .unwrap();
+    stage.world.delete(ResourceId::NODE_CLAIMS, large.metadata.name.as_ref().unwrap()).unwrap();
     until_used(&stage, &[("cpu", "4"), ("nodes", "1")]).await;
+}
+
+/// The nodes of a pool have the labels of its template, whether or not a plan repeats them.
+#[tokio::test(start_paused = true)]
+async fn a_quota_counts_launches_by_the_labels_of_their_pool() {
+    let stage = Stage::begin().await;
+    let labels = json!({"spec": {"template": {"metadata": {"labels": {"team": "a"}}}}});
+    stage.world.patch(ResourceId::NODE_POOLS, "default", labels).unwrap();
+    let of_team = json!({"matchLabels": {"team": "a"}});
+    stage.world.apply_object(&quota("team", &of_team, &json!({"nodes": 1}))).unwrap();
+    let _actuator = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    let position = stage.ledger().await.position;
+    let launches: Vec<_> = ["a-0", "a-1"].map(|action| launch(&catalog, action, &["m6i.large"], action)).into();
+    assert!(launches.iter().all(|launch| launch.labels.is_empty()));
+    let outcomes = stage.execute(WATCHER, plan(position, launches)).await.unwrap();
+    let rejected: Vec<_> = outcomes.iter().filter_map(|it| Some((it.action_id.as_str(), it.reason?))).collect();
+    assert_eq!(rejected, [("a-1", OutcomeReason::LimitReached)], "{outcomes:?}");
+    stage.settled(1).await;
 }

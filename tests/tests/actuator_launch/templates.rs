@@ -1,13 +1,16 @@
 //! Launch templates of groups, and the resources that they attach to instances.
 
-use crate::stage::{Stage, WATCHER, fleet_calls, launch, plan, statuses};
+use crate::stage::{Stage, WATCHER, fleet_calls, forbidden, launch, plan, statuses};
 use plimsoll_actuator::ports::CloudError;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::execution::OutcomeStatus::{Accepted, Launched};
+use plimsoll_model::names::{annotation, tag};
 use plimsoll_model::plan::Launch;
 use plimsoll_sim::apiserver::ResourceId;
+use plimsoll_sim::apiserver::faults::{Effect as ClusterEffect, Gate, Matcher};
+use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::cloud::{Action, Effect};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,23 +75,85 @@ async fn a_template_that_ec2_cannot_give_yet_fails_no_launch_and_pauses_no_pool(
 }
 
 /// CreateFleet does not find a new template, or the template was deleted.
+fn missing_template() -> Effect {
+    let code = "InvalidLaunchTemplateName.NotFoundException".to_owned();
+    Effect::Refuse(CloudError::InvalidRequest { code, message: "the launch template does not exist".to_owned() })
+}
+
+/// Patches of NodeClaims, without those of their status.
+fn patches() -> Matcher {
+    Matcher { subresource: Some(""), ..Matcher::of(Verb::Patch, "nodeclaims") }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_template_that_create_fleet_does_not_find_is_restored() {
     let stage = Stage::begin().await;
     let _actuator = stage.start("actuator-1");
     let catalog = stage.catalog().await;
     tokio::time::sleep(TRUST_PERIOD).await;
-    let code = "InvalidLaunchTemplateName.NotFoundException".to_owned();
-    let refused = CloudError::InvalidRequest { code, message: "the launch template does not exist".to_owned() };
-    stage.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::Refuse(refused), 2));
+    stage.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, missing_template(), 2));
     let position = stage.ledger().await.position;
     let wanted = plan(position, vec![launch(&catalog, "a-1", &["m6i.large"], "p-1")]);
     let of_validation = template_calls(&stage);
     let outcomes = stage.execute(WATCHER, wanted).await.unwrap();
     assert_eq!(statuses(&outcomes), [Accepted, Launched], "{outcomes:?}");
-    stage.settled(1).await;
+    let claims = stage.settled(1).await;
     let calls = (fleet_calls(&stage), template_calls(&stage) - of_validation);
     assert_eq!(calls, (3, 3), "requested again after each rejection");
+    // Rule 3: the claim has the attempt that launched the instance.
+    let (token, tags) = stage.world.ec2.read(|cloud, _| {
+        let machine = cloud.machines().values().next().unwrap();
+        (cloud.fleets()[0].request.client_token.clone(), machine.tags.clone())
+    });
+    assert!(token.ends_with("-3"), "{token}");
+    let annotations = claims[0].metadata.annotations.clone().unwrap();
+    assert_eq!((tags[tag::LAUNCH_ATTEMPT].as_str(), annotations[annotation::LAUNCH_ATTEMPT].as_str()), ("3", "3"));
+    let stored: Value = serde_json::from_str(&annotations[annotation::LAUNCH_REQUEST]).unwrap();
+    assert_eq!(stored["client_token"], token);
+}
+
+/// Rule 3.
+#[tokio::test(start_paused = true)]
+async fn the_next_attempt_is_sent_only_after_it_is_written() {
+    let stage = Stage::begin().await;
+    let _actuator = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    stage.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, missing_template(), 1));
+    let gate = Gate::default();
+    stage.world.server().faults().always(patches(), ClusterEffect::HoldBefore(gate.clone()));
+    let position = stage.ledger().await.position;
+    let wanted = plan(position, vec![launch(&catalog, "a-1", &["m6i.large"], "p-1")]);
+    let mut execution = std::pin::pin!(stage.execute(WATCHER, wanted));
+    tokio::select! {
+        answer = &mut execution => panic!("it ended: {answer:?}"),
+        () = gate.reached(1) => {}
+    }
+    // Longer than the pause between the attempts, and shorter than a call may take.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(fleet_calls(&stage), 1);
+    gate.open();
+    let outcomes = execution.await.unwrap();
+    assert_eq!(statuses(&outcomes), [Accepted, Launched], "{outcomes:?}");
+    assert_eq!(fleet_calls(&stage), 2);
+}
+
+/// The scan for unfinished groups continues with the attempt that the claim has.
+#[tokio::test(start_paused = true)]
+async fn a_group_whose_next_attempt_cannot_be_written_is_resumed_within_a_minute() {
+    let stage = Stage::begin().await;
+    let _actuator = stage.start("actuator-1");
+    let catalog = stage.catalog().await;
+    stage.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, missing_template(), 1));
+    stage.world.server().faults().next(1, patches(), forbidden());
+    let position = stage.ledger().await.position;
+    let wanted = plan(position, vec![launch(&catalog, "a-1", &["m6i.large"], "p-1")]);
+    let began = tokio::time::Instant::now();
+    let outcomes = stage.execute(WATCHER, wanted).await.unwrap();
+    assert_eq!(statuses(&outcomes), [Accepted, Launched], "{outcomes:?}");
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    let claims = stage.settled(1).await;
+    assert_eq!(claims[0].metadata.annotations.as_ref().unwrap()[annotation::LAUNCH_ATTEMPT], "1");
+    assert_eq!(fleet_calls(&stage), 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -104,3 +104,25 @@ async fn launches_do_not_wait_for_the_list_of_instance_types() {
     let types: Vec<String> = stage.catalog().await.0.instance_types.into_iter().map(|it| it.name).collect();
     assert_eq!(types, ["g5.xlarge", "m6g.large", "m6i.large"], "EC2 has answered");
 }
+
+/// Nothing is asked about a class that cannot be launched, and an old answer keeps the controller from nothing.
+#[tokio::test(start_paused = true)]
+async fn a_class_that_loses_its_subnets_is_looked_at_at_the_pace_of_its_parts() {
+    let stage = stage();
+    stage.world.apply_object(&class(&json!({}))).unwrap();
+    stage.until_ready().await;
+    let calls =
+        |action: Action| stage.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == action).count());
+    let subnets = stage.world.ec2.with(|cloud, _| std::mem::take(&mut cloud.subnets));
+    assert_eq!(stage.refusal("SubnetsReady").await.0, "SubnetsNotFound");
+    let before = [Action::DryRunCreateFleet, Action::DescribeSubnets].map(calls);
+    // The answer of the dry run is valid for 30 minutes.
+    tokio::time::sleep(Duration::from_secs(2400)).await;
+    let [asked, looked_up] = [Action::DryRunCreateFleet, Action::DescribeSubnets].map(calls);
+    assert_eq!(asked, before[0]);
+    let looked_up = looked_up - before[1];
+    assert!((75..=81).contains(&looked_up), "what was not found is looked up every 30 s: {looked_up}");
+    stage.world.ec2.with(|cloud, _| cloud.subnets = subnets);
+    stage.until_ready().await;
+    assert!(calls(Action::DryRunCreateFleet) > before[0], "the old answer has expired");
+}

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod dry_run;
+mod prices;
 
 use plimsoll_actuator::cluster_facts::Current;
 use plimsoll_actuator::ports::CloudError;
@@ -17,8 +18,6 @@ use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect};
 use plimsoll_sim::plimsoll::{Options, Plimsoll};
 use plimsoll_sim::world::{Scenery, World};
-use plimsoll_tests::Setup;
-use plimsoll_tests::director::Director;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -368,25 +367,4 @@ async fn facts_of_the_cluster_are_read_again_until_they_are_known_and_then_kept_
     assert_eq!((reads(&world), current.get().kubernetes_version.as_str()), (10, "1.37"));
     stop.cancel();
     task.await.unwrap();
-}
-/// In some VPCs the price list is not reachable. This must not repeat the reads of Spot prices, which are hundreds of
-/// pages.
-#[tokio::test(start_paused = true)]
-async fn prices_that_cannot_be_read_do_not_make_others_be_read_again() {
-    let mut director = Director::begin(Setup::default()).await;
-    let denied = || Effect::Refuse(CloudError::Denied { message: "no endpoint".to_owned() });
-    director.world.ec2.faults(|faults| faults.inject(Action::GetProducts, denied(), u32::MAX));
-    let calls = |action: Action| {
-        director.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == action).count())
-    };
-    let (spot, on_demand) = (calls(Action::DescribeSpotPriceHistory), calls(Action::GetProducts));
-    director.replace_actuator();
-    tokio::time::sleep(Duration::from_secs(3600)).await;
-    let calls = |action: Action| {
-        director.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == action).count())
-    };
-    assert_eq!(calls(Action::DescribeSpotPriceHistory) - spot, 1);
-    // Immediately, and after delays of 2 s, 4 s, ... 1024 s, which are 2046 s in total; the next delay is 2048 s.
-    let retried = calls(Action::GetProducts) - on_demand;
-    assert_eq!(retried, 11);
 }

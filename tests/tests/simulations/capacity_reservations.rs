@@ -117,6 +117,18 @@ async fn what_others_took_of_a_reservation_is_bought_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_reservation_without_capacity_closes_no_other_one_of_its_type_and_zone() {
+    let [full, other] = [("cr-1", 2), ("cr-2", 1)].map(|(id, free)| reservation(id, ReservationType::Default, free));
+    let scene = scene_with(vec![full, other]).await;
+    // Others took it after Plimsoll read the count.
+    scene.world.ec2.with(|cloud, _| cloud.reserve(reservation("cr-1", ReservationType::Default, 0)));
+    scene.deploy("web", 1, 3000);
+    scene.until_running(1, 5 * MINUTE).await;
+    assert_eq!(refusals(&scene), ["ReservationCapacityExceeded"], "the one with more free instances is tried first");
+    assert_eq!(by_reservation(&scene.world), [(Some("cr-2".to_owned()), 1)].into(), "{}", scene.summary());
+}
+
+#[tokio::test(start_paused = true)]
 async fn nodes_of_a_cancelled_reservation_become_on_demand_nodes() {
     let scene = scene_with(vec![reservation("cr-1", ReservationType::Default, 1)]).await;
     scene.deploy("web", 1, 3000);

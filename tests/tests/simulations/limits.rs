@@ -3,10 +3,12 @@
 
 use plimsoll_actuator::ports::InstanceState;
 use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::{World, is_pending};
+use plimsoll_tests::director::{Director, Wanted, future_pod};
 use plimsoll_tests::{MINUTE, Scene, Setup, most_cpu_of_claims};
 use serde_json::json;
 use std::time::Duration;
@@ -126,4 +128,20 @@ async fn the_limit_of_the_price_holds_when_the_actuator_dies_in_the_burst() {
     let pool = scene.world.all(ResourceId::NODE_POOLS).remove(0);
     let shown = object::text(&pool, &["status", "resources", "plimsoll.dev/usd-per-hour"]).to_owned();
     assert_eq!(shown, MicroUsdPerHour(bill).to_string(), "{}", scene.summary());
+}
+
+/// A plan that asks for more than one node is not trusted: the actuator counts itself.
+#[tokio::test(start_paused = true)]
+async fn the_actuator_launches_no_more_nodes_than_a_static_pool_has_replicas() {
+    let director = Director::begin(Setup::with_pool(json!({"replicas": 1}))).await;
+    let wanted = ["a-1", "a-2"].map(|action| Wanted {
+        action,
+        instance_type: "m6i.large",
+        capacity_type: CapacityType::OnDemand,
+        pods: vec![future_pod(action)],
+    });
+    let outcomes = director.send(director.plan(&wanted, Vec::new()).await).await;
+    let said: Vec<_> = outcomes.iter().map(|outcome| (outcome.status, outcome.reason)).collect();
+    let over = (OutcomeStatus::Rejected, Some(OutcomeReason::LimitReached));
+    assert_eq!(said, [(OutcomeStatus::Accepted, None), over], "{outcomes:?}");
 }

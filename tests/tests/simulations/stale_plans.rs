@@ -12,7 +12,7 @@ use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
 use plimsoll_tests::director::{Director, Wanted, future_pod};
-use plimsoll_tests::{MINUTE, Setup};
+use plimsoll_tests::{MINUTE, Setup, instances_ever_launched};
 use serde_json::json;
 
 fn wanted<'a>(action: &'a str, instance_type: &'a str) -> Wanted<'a> {
@@ -149,15 +149,22 @@ async fn a_node_goes_only_once_its_replacement_is_in_service() {
     let pods = director.pods_on(&node);
     let replacement = Wanted { pods: pods.clone(), ..wanted("a-2", "m6i.large") };
     let reason = DisruptionReason::Underutilized;
-    let removal = Termination { reason, pods, replaced_by: vec![0], ..of_empty("r-1", &node) };
+    let removal = Termination { reason, pods: pods.clone(), replaced_by: vec![0], ..of_empty("r-1", &node) };
     let plan = director.plan(&[replacement], vec![removal]).await;
     let outcomes = director.send(plan).await;
     assert!(outcomes.iter().all(|it| it.status == OutcomeStatus::Accepted), "{outcomes:?}");
     let new = outcomes[0].node_claim.clone().unwrap();
+    // While the pod still runs on the old node, it stays reserved for the new one.
+    tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+    let again = director.plan(&[Wanted { pods, ..wanted("a-3", "m6i.large") }], Vec::new()).await;
+    let outcome = director.send(again).await.remove(0);
+    assert_eq!(said(&outcome), (OutcomeStatus::Rejected, Some(OutcomeReason::PodChanged)), "{outcome:?}");
+    assert!(outcome.message.ends_with(&format!("is reserved for NodeClaim {new}")), "{outcome:?}");
     let goes = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none_or(|it| object::is_deleting(&it));
     director.until("the old node is being removed", 3 * MINUTE, goes).await;
     assert!(object::condition_is_true(&director.claim(&new).unwrap(), "Initialized"));
     director.until("the pod runs again", 3 * MINUTE, |world| world.running_pods() == 1).await;
+    assert_eq!(instances_ever_launched(&director.world).len(), 2);
 }
 
 /// Rule 9: the taint is first, and nothing is removed without it.

@@ -73,6 +73,27 @@ async fn an_attempt_that_is_too_old_is_looked_up_and_not_sent_again() {
     assert_eq!(claims_ever_launched(&scene.world).len(), 1);
 }
 
+/// EC2 shows a terminated instance for about an hour.
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_was_terminated_meanwhile_is_not_adopted() {
+    let mut scene = scene().await;
+    let gate = bought_and_not_told(&scene).await;
+    for actuator in scene.plimsoll.processes(Role::Actuator) {
+        scene.plimsoll.kill(&actuator);
+    }
+    gate.open();
+    let terminated = scene.world.ec2.with(|cloud, now| {
+        let ids = cloud.ever_launched().to_vec();
+        cloud.terminate_instances(&ids, now);
+        ids
+    });
+    scene.pass(12 * MINUTE).await;
+    scene.plimsoll.start_another(Role::Actuator);
+    scene.until_running(1, 15 * MINUTE).await;
+    let adopted = claims_ever_launched(&scene.world);
+    assert!(!adopted.values().any(|id| terminated.contains(id)), "{terminated:?}: {adopted:?}");
+}
+
 /// Rule 14: a claim that is deleted while its call may be in flight stays until the result is known.
 #[tokio::test(start_paused = true)]
 async fn a_deleted_claim_stays_while_its_call_may_still_be_on_its_way() {

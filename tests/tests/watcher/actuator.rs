@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 /// State that a test reads and sets.
 #[derive(Debug)]
@@ -37,6 +37,22 @@ pub(crate) struct State {
     pub(crate) fail: usize,
     /// Name of the leader, if this replica does not lead.
     pub(crate) standby_of: Option<String>,
+    /// How a stream of outcomes goes on after the admissions.
+    pub(crate) then: Then,
+    /// Streams of outcomes that are open.
+    pub(crate) open: usize,
+}
+
+/// How a stream of outcomes goes on after the admissions.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) enum Then {
+    /// It ends.
+    #[default]
+    End,
+    /// It stays open.
+    StayOpen,
+    /// It ends with an error.
+    Fail(Code),
 }
 
 /// A replica.
@@ -60,6 +76,8 @@ impl FakeActuator {
             reject: None,
             fail: 0,
             standby_of: None,
+            then: Then::End,
+            open: 0,
         };
         let fake = Self {
             state: Arc::new(Mutex::new(state)),
@@ -183,9 +201,21 @@ impl ActuatorService for FakeActuator {
             outcomes
         });
         self.tell();
-        let (sender, receiver) = mpsc::channel(outcomes.len().max(1));
+        let (sender, receiver) = mpsc::channel(outcomes.len() + 1);
         for outcome in &outcomes {
             sender.try_send(Ok(outcome.into())).unwrap();
+        }
+        match self.with(|state| state.then) {
+            Then::End => {}
+            Then::StayOpen => {
+                let fake = self.clone();
+                fake.with(|state| state.open += 1);
+                tokio::spawn(async move {
+                    sender.closed().await;
+                    fake.with(|state| state.open -= 1);
+                });
+            }
+            Then::Fail(code) => sender.try_send(Err(Status::new(code, "the test says so"))).unwrap(),
         }
         Ok(Response::new(ReceiverStream::new(receiver)))
     }

@@ -1,8 +1,9 @@
 //! Replicas crash, stall and restart.
 
-use crate::actuator::FakeActuator;
+use crate::actuator::{FakeActuator, Then};
 use crate::stage::Stage;
 use std::time::Duration;
+use tonic::Code;
 
 /// Maximum delay of a plan by a crashed or stalled scheduler.
 const SECOND: Duration = Duration::from_secs(1);
@@ -45,6 +46,26 @@ async fn a_pending_pod_does_not_wait_for_a_search_for_removals() {
     assert!(took < SECOND / 5, "{took:?}");
     assert_eq!(replica.with(|state| (state.sessions, state.full)), (1, 1), "the session goes on");
     assert_eq!(stage.schedulers[1].with(|state| state.sessions), 0);
+}
+
+/// Otherwise, pods that keep arriving would prevent removals.
+#[tokio::test(start_paused = true)]
+async fn a_search_for_removals_that_is_wanted_for_long_goes_on_although_a_pod_arrives() {
+    let stage = Stage::new();
+    let replica = &stage.schedulers[0];
+    replica.with(|state| state.slow_removals = true);
+    let _watcher = stage.watcher("watcher-0", &["actuator-0"]);
+    let searches = || replica.with(|state| state.unanswered_removals);
+    // In the first 10 s, each pod ends a search, and another one follows.
+    for count in 1..=5 {
+        stage.until("removals are searched for", || searches() == count).await;
+        stage.pass(2).await;
+        stage.pending_pod(&format!("web-{count}"), None);
+    }
+    stage.until("removals are searched for", || searches() == 6).await;
+    stage.pending_pod("late", None);
+    stage.pass(1).await;
+    assert_eq!(searches(), 6, "the search goes on");
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,4 +160,30 @@ async fn where_a_plan_is_withheld_one_without_removals_is_asked_for() {
     assert_eq!(stage.schedulers[1].plans(), 0, "another replica would say the same");
     let withheld = |line: &str| line.starts_with("plimsoll_watcher_plans_total{result=\"withheld\"}");
     assert!(watcher.metrics.encode().unwrap().lines().any(withheld));
+}
+
+/// Snapshots show what becomes of the actions.
+#[tokio::test(start_paused = true)]
+async fn an_execution_that_takes_longer_than_its_outcomes_are_reported_has_not_failed() {
+    let (stage, watcher) = Stage::with_watcher().await;
+    stage.actuator.with(|state| state.then = Then::Fail(Code::DeadlineExceeded));
+    stage.pending_pod("a", None);
+    stage.until("a launch was requested", || stage.actuator.executions() == 1).await;
+    stage.pass(60).await;
+    assert_eq!(stage.actuator.executions(), 1, "nothing is sent again");
+    for line in ["executions_total{result=\"failed\"} 0\n", "executions_total{result=\"sent\"} 1\n"] {
+        assert!(watcher.metrics_say(line), "{line}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_too_many_open_executions_the_oldest_is_given_up() {
+    let (stage, _watcher) = Stage::with_watcher().await;
+    stage.actuator.with(|state| state.then = Then::StayOpen);
+    for count in 1..=66 {
+        stage.pending_pod(&format!("web-{count}"), None);
+        stage.until("a launch was requested", || stage.actuator.executions() == count).await;
+    }
+    stage.pass(1).await;
+    assert_eq!(stage.actuator.with(|state| state.open), 64);
 }

@@ -282,6 +282,17 @@ mod tests {
     }
 
     #[test]
+    fn of_too_many_removals_the_oldest_is_forgotten() {
+        let (mut retries, start) = (Retries::new(), Instant::now());
+        (0..=MAX_REMOVALS).for_each(|n| retries.sent(&removal(&n.to_string())));
+        let key = RetryKey::from(&removal("next"));
+        retries.undone(&"0".into(), start);
+        assert_eq!(retries.until(&key, start), None, "which node it was about is not known any more");
+        retries.undone(&"1".into(), start);
+        assert_eq!(retries.until(&key, start), Some(start + FIRST_UNDONE_PAUSE));
+    }
+
+    #[test]
     fn old_failures_are_forgotten() {
         let (mut retries, start) = (Retries::new(), Instant::now());
         retries.failed(&ActionId::from("a"), start);

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use plimsoll_api::node_claim::ResourceRequirements;
-use plimsoll_api::{NodeClaim, NodeClaimSpec, NodePool, Requirement, ResourceList, hash};
+use plimsoll_api::{EC2NodeClass, NodeClaim, NodeClaimSpec, NodePool, Requirement, ResourceList, hash};
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::names::{TERMINATION_FINALIZER, annotation, label};
 use plimsoll_model::quantity::format_amount;
@@ -79,7 +79,14 @@ fn annotations(admitted: &Admitted, group: &GroupKey, epoch: u64, class_hash: &s
     ] {
         annotations.insert(key.to_owned(), value);
     }
+    annotations.extend(instance_profile(&admitted.class));
     annotations
+}
+
+/// The annotation that keeps the instance profile of a launch. The profile of the class may change before EC2 answers.
+pub(in crate::launch) fn instance_profile(class: &EC2NodeClass) -> Option<(String, String)> {
+    let profile = class.status.as_ref()?.instance_profile.clone().filter(|profile| !profile.is_empty())?;
+    Some((annotation::INSTANCE_PROFILE_NAME.to_owned(), profile))
 }
 
 fn json<T: serde::Serialize>(value: &T) -> String {

@@ -11,7 +11,9 @@ use plimsoll_model::requirements::NodeSelectorRequirement;
 use plimsoll_model::resources::Resources;
 use std::collections::BTreeMap;
 
+mod bounds;
 mod flexibility;
+mod requirements;
 mod spot;
 mod subnets;
 
@@ -205,7 +207,9 @@ fn tenancy_is_default_unless_pool_or_plan_exclude_it() {
 
 #[test]
 fn claim_combines_the_pools_template_and_the_plan() {
-    let world = World::new();
+    let mut world = World::new();
+    let status = serde_json::json!({"instanceProfile": "profile"});
+    Arc::make_mut(&mut world.class).status = serde_json::from_value(status).unwrap();
     let group = GroupKey { id: "g".to_owned(), size: 1 };
     let claim = object(&world.admitted(&world.launch()), &group, 3, "77");
 
@@ -227,6 +231,7 @@ fn claim_combines_the_pools_template_and_the_plan() {
         (annotation::RESERVED, r#"{"cpu":"2","nodes":"1"}"#),
         (annotation::LAUNCH_GROUP, r#"{"v":1,"id":"g","size":1}"#),
         (annotation::EC2_NODE_CLASS_HASH, "77"),
+        (annotation::INSTANCE_PROFILE_NAME, "profile"),
     ] {
         assert_eq!(annotations[key], value, "{key}");
     }

@@ -73,3 +73,61 @@ fn facts(node: &Node, pods: &[Arc<Pod>]) -> NodeFacts {
     }
     NodeFacts(hasher.finish())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn object() -> Value {
+        let taints = json!([
+            {"key": "a", "value": "1", "effect": "NoSchedule"}, {"key": "b", "value": "1", "effect": "NoExecute"}]);
+        json!({"metadata": {"name": "n", "resourceVersion": "1", "labels": {"team": "x"}}, "spec": {"taints": taints},
+            "status": {"allocatable": {"cpu": "2"}, "conditions": [
+                {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-05T00:00:00Z"}]}})
+    }
+
+    fn facts_of(node: Value, pods: &[&str]) -> NodeFacts {
+        let pod = |uid: &&str| Arc::new(serde_json::from_value(json!({"metadata": {"uid": uid}})).unwrap());
+        facts(&serde_json::from_value(node).unwrap(), &pods.iter().map(pod).collect::<Vec<_>>())
+    }
+
+    /// The object with another value at `path`.
+    fn with(path: &str, value: Value) -> Value {
+        let mut changed = object();
+        *changed.pointer_mut(path).unwrap() = value;
+        changed
+    }
+
+    #[test]
+    fn each_fact_counts_and_nothing_else_does() {
+        let before = facts_of(object(), &["p", "q"]);
+        let taint = |key: &str, value: &str, effect: &str| json!({"key": key, "value": value, "effect": effect});
+        let (a, b) = (taint("a", "1", "NoSchedule"), taint("b", "1", "NoExecute"));
+        let name = json!({"name": "n", "labels": {"team": "x"}, "deletionTimestamp": "2026-01-05T00:00:00Z"});
+        for changed in [
+            with("/metadata/labels/team", json!("y")),
+            with("/metadata", name),
+            with("/status/allocatable", json!({"cpu": "3"})),
+            with("/status/allocatable", json!({"gpu": "2"})),
+            with("/spec/taints", json!([a])),
+            with("/spec/taints", json!([a, taint("c", "1", "NoExecute")])),
+            with("/spec/taints", json!([a, taint("b", "2", "NoExecute")])),
+            with("/spec/taints", json!([a, taint("b", "1", "NoSchedule")])),
+        ] {
+            assert_ne!(facts_of(changed.clone(), &["p", "q"]), before, "{changed}");
+        }
+        for pods in [&["p"][..], &["p", "q", "r"], &["p", "r"]] {
+            assert_ne!(facts_of(object(), pods), before, "{pods:?}");
+        }
+        let postponed = taint(taint::REMOVAL_POSTPONED, "", "PreferNoSchedule");
+        for same in [
+            with("/metadata/resourceVersion", json!("2")),
+            with("/status/conditions/0/lastHeartbeatTime", json!("2026-01-05T00:01:00Z")),
+            with("/spec/taints", json!([b, a])),
+            with("/spec/taints", json!([postponed, a, b])),
+        ] {
+            assert_eq!(facts_of(same.clone(), &["q", "p"]), before, "{same}");
+        }
+    }
+}

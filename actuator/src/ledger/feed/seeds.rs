@@ -9,6 +9,7 @@ use plimsoll_model::identity::{NodeName, NodePoolName};
 use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, annotation, label};
 use plimsoll_model::quantity::parse_resources;
 use plimsoll_model::resources::Resources;
+use plimsoll_snapshot::rollout;
 use std::collections::BTreeMap;
 
 /// Labels of the claim's Node once it is registered, since users may change them, or those that it is certain to get.
@@ -55,6 +56,7 @@ pub fn seed(claim: &NodeClaim, node: Option<&Node>) -> ClaimSeed {
         initialized: claim.is_initialized(),
         deleting: metadata.deletion_timestamp.is_some(),
         terminating: claim.is_instance_terminating(),
+        drifted: rollout::is_drifted(claim),
     }
 }
 
@@ -68,6 +70,7 @@ pub(super) fn has_changed(view: &ClaimView<'_>, claim: &NodeClaim, node: Option<
         || (!view.initialized && claim.is_initialized())
         || (!view.deleting && claim.metadata.deletion_timestamp.is_some())
         || (!view.terminating && claim.is_instance_terminating())
+        || view.drifted != rollout::is_drifted(claim)
         || !recorded.eq(labels)
         || (!view.launched && capacity(claim).is_some())
         || (view.launched && claim.price().is_some_and(|price| view.price() != Some(price)))
@@ -77,7 +80,8 @@ pub(super) fn has_changed(view: &ClaimView<'_>, claim: &NodeClaim, node: Option<
 fn capacity(claim: &NodeClaim) -> Option<Resources> {
     claim.provider_id()?;
     let amounts = claim.status.as_ref()?.capacity.iter().map(|(name, amount)| (name.as_str(), amount.0.as_str()));
-    let mut capacity = parse_resources(amounts).ok().filter(|capacity| !capacity.is_empty())?;
+    let is_capacity = |amounts: &Resources| !amounts.is_empty() && amounts.iter().all(|(_, amount)| amount >= 0);
+    let mut capacity = parse_resources(amounts).ok().filter(is_capacity)?;
     capacity.set(NODES_RESOURCE, 1);
     claim.price().iter().for_each(|price| capacity.set(USD_PER_HOUR_RESOURCE, price.0));
     Some(capacity)

@@ -145,3 +145,14 @@ fn new_leader_restores_the_ledger_from_claims() {
     let context = plan(&ledger, 2);
     claim_of(&admit(&mut ledger, &launch("two", &["small"], &[]), &context));
 }
+
+#[test]
+fn a_negative_reserved_amount_is_unreadable() {
+    let mut negative = ClaimSeed { capacity: None, initialized: false, node: None, ..seed("x") };
+    negative.annotations.insert(annotation::RESERVED.to_owned(), r#"{"cpu": "-1", "nodes": "1"}"#.to_owned());
+    let (mut ledger, problems) = Ledger::from_claims(8, std::slice::from_ref(&negative));
+    let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(texts, ["NodeClaim x: annotation plimsoll.dev/reserved: cpu: must not be negative"]);
+    assert!(ledger.is_unreadable("x") && ledger.claim("x").is_none());
+    ledger.adopt(&negative).unwrap_err();
+}

@@ -32,6 +32,13 @@ fn plain(name: &str, node: &str) -> Pod {
     pod(name, node, &json!({}), "ReplicaSet")
 }
 
+/// A terminating pod on node `a`.
+fn leaving(name: &str, owner: &str) -> Pod {
+    let mut pod = pod(name, "a", &json!({}), owner);
+    pod.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+    pod
+}
+
 fn surroundings(pods: Vec<Pod>) -> Surroundings {
     let budget = json!({"metadata": {"name": "web", "namespace": "ns", "generation": 1},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
@@ -66,25 +73,39 @@ fn an_unreadable_budget_blocks_only_pods_of_its_namespace() {
 
 #[test]
 fn facts_contain_moves_and_free_resources_by_node() {
-    let pods = vec![plain("x", "a"), plain("y", "a"), pod("d", "a", &json!({}), "DaemonSet"), plain("z", "b")];
+    let daemon = pod("d", "a", &json!({}), "DaemonSet");
+    let pods = vec![plain("x", "a"), plain("y", "a"), daemon, plain("z", "b"), leaving("l", "ReplicaSet")];
     let view = RemovalView::of(surroundings(pods));
     let moves = view.moves(&[(NodeName::from("b"), uids(&["x", "y"]))].into());
     assert_eq!(moves[&NodeName::from("b")], Resources::from([("cpu", 1000), ("pods", 2)]));
     let facts = view.facts("claim", moves);
-    assert_eq!(facts.evictions, [("ns/web".to_owned(), 3)].into(), "draining evicts the daemon, too");
+    assert_eq!(
+        facts.evictions,
+        [("ns/web".to_owned(), 3)].into(),
+        "draining evicts the daemon, too, but no terminating pod"
+    );
     assert_eq!(facts.disruptions_allowed, [("ns/web".to_owned(), 3)].into());
     assert_eq!(facts.free[&NodeName::from("b")], Resources::from([("cpu", 1500), ("pods", 9)]));
 }
 
 #[test]
 fn unschedulable_node_has_no_free_resources() {
-    let taint = json!({"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]});
-    for spec in [json!({"unschedulable": true}), taint] {
+    let disrupted = json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]);
+    let not_ready = json!([{"type": "Ready", "status": "False"}]);
+    for (pointer, value) in [
+        ("/spec/unschedulable", json!(true)),
+        ("/spec/taints", disrupted),
+        ("/status/conditions", not_ready),
+        ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
+    ] {
+        let mut other = serde_json::to_value(node("b", &json!({}))).unwrap();
+        let (object, field) = pointer.rsplit_once('/').unwrap();
+        other.pointer_mut(object).unwrap()[field] = value;
         let mut around = surroundings(vec![plain("x", "a")]);
-        around.nodes[1] = node("b", &spec);
+        around.nodes[1] = serde_json::from_value(other).unwrap();
         let view = RemovalView::of(around);
         let moves = view.moves(&[(NodeName::from("b"), uids(&["x"]))].into());
-        assert!(view.facts("claim", moves).free.is_empty(), "{spec}");
+        assert!(view.facts("claim", moves).free.is_empty(), "{pointer}");
     }
 }
 
@@ -124,14 +145,9 @@ fn each_obstacle_is_named() {
     let new = Obstacle::NewPod("x".into(), "ns/x".to_owned());
     assert_eq!(check(vec![plain("x", "a")], &[], empty), Err(new));
     assert_eq!(check(vec![pod("d", "a", &json!({}), "DaemonSet")], &[], empty), Ok(()));
-    let leaving = |owner| {
-        let mut pod = pod("x", "a", &json!({}), owner);
-        pod.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
-        pod
-    };
-    assert_eq!(check(vec![leaving("ReplicaSet")], &[], empty), Ok(()));
+    assert_eq!(check(vec![leaving("x", "ReplicaSet")], &[], empty), Ok(()));
     let returns = Obstacle::NewPod("x".into(), "ns/x".to_owned());
-    assert_eq!(check(vec![leaving("StatefulSet")], &[], empty), Err(returns), "its successor is to find the node");
+    assert_eq!(check(vec![leaving("x", "StatefulSet")], &[], empty), Err(returns), "its successor is to find the node");
     let protected = |owner| pod("d", "a", &json!({"karpenter.sh/do-not-disrupt": "true"}), owner);
     let expected = Err(Obstacle::ProtectedPod("d".into(), "ns/d".to_owned()));
     assert_eq!(check(vec![protected("DaemonSet")], &["d"], empty), expected);
@@ -142,6 +158,49 @@ fn each_obstacle_is_named() {
     let mut around = surroundings(vec![]);
     around.nodes[0].metadata.annotations = Some([("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned())].into());
     assert_eq!(RemovalView::of(around).check(&uids(&[]), empty), Err(Obstacle::ProtectedNode));
+}
+
+#[test]
+fn a_protected_pod_is_an_obstacle_until_its_protection_ends() {
+    let check = |value: &str, change: fn(&mut Pod)| {
+        let mut protected = pod("x", "a", &json!({"karpenter.sh/do-not-disrupt": value}), "ReplicaSet");
+        // 400 s before the time of the surroundings.
+        protected.status.start_time = Some("1970-01-01T00:10:00Z".parse().unwrap());
+        change(&mut protected);
+        RemovalView::of(surroundings(vec![protected])).check(&uids(&["x"]), DisruptionReason::Underutilized)
+    };
+    let protected = Err(Obstacle::ProtectedPod("x".into(), "ns/x".to_owned()));
+    for (value, expected) in [("true", &protected), ("24h", &protected), ("401s", &protected), ("400s", &Ok(()))] {
+        assert_eq!(check(value, |_| ()), *expected, "{value}");
+    }
+    let terminate =
+        |pod: &mut Pod| pod.metadata.deletion_timestamp = leaving("x", "ReplicaSet").metadata.deletion_timestamp;
+    assert_eq!(check("true", terminate), Ok(()), "it has been disrupted already");
+}
+
+#[test]
+fn drift_does_not_wait_for_protected_pods_if_a_grace_period_bounds_the_drain() {
+    let view = |grace_period: Option<&str>| {
+        let mut around =
+            surroundings(vec![pod("x", "a", &json!({"karpenter.sh/do-not-disrupt": "true"}), "ReplicaSet")]);
+        around.nodes[0] = node("a", &json!({"providerID": "aws:///z/i-1"}));
+        let claim = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "claim"},
+            "spec": {"nodeClassRef": {"group": "g", "kind": "k", "name": "n"}, "requirements": [],
+                "terminationGracePeriod": grace_period},
+            "status": {"providerID": "aws:///z/i-1"}});
+        around.claims = vec![serde_json::from_value(claim).unwrap()];
+        RemovalView::of(around)
+    };
+    let protected = Err(Obstacle::ProtectedPod("x".into(), "ns/x".to_owned()));
+    for (grace_period, reason, expected) in [
+        (Some("1h"), DisruptionReason::Drifted, &Ok(())),
+        (Some("1h"), DisruptionReason::Underutilized, &protected),
+        (None, DisruptionReason::Drifted, &protected),
+    ] {
+        let view = view(grace_period);
+        assert_eq!(view.check(&uids(&["x"]), reason), *expected, "{grace_period:?} {reason:?}");
+        assert_eq!(view.facts("claim", BTreeMap::new()).bounded, grace_period.is_some());
+    }
 }
 
 #[test]

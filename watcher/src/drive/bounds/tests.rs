@@ -102,6 +102,41 @@ fn a_removal_is_sent_with_all_of_its_replacements() {
 }
 
 #[test]
+fn removals_are_bounded_by_their_number() {
+    let terminations: Vec<Termination> = (0..6000).map(|n| removal(&n.to_string(), &[], &[])).collect();
+    let part = first_actions(Plan { terminations: terminations.clone(), ..Plan::default() }, |_| false);
+    assert_eq!(part.terminations.len(), 5000, "fewer than the actuator accepts in one plan");
+    assert_eq!(part.terminations, terminations[..5000], "the first ones");
+}
+
+#[test]
+fn removals_of_nodes_with_many_pods_are_bounded_by_their_size() {
+    let pods: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
+    let pods: Vec<&str> = pods.iter().map(String::as_str).collect();
+    let plan =
+        Plan { terminations: (0..200).map(|n| removal(&n.to_string(), &[], &pods)).collect(), ..Plan::default() };
+    let (whole, one) = (size(&plan), size(&plan) / 200);
+    assert!(whole > 2 * MAX_TERMINATION_BYTES, "{whole} bytes");
+    let part = first_actions(plan, |_| false);
+    // Each removal adds a tag and a length.
+    let bytes = size(&part);
+    assert!(bytes < MAX_TERMINATION_BYTES + 1000 && bytes > MAX_TERMINATION_BYTES - 2 * one, "{bytes} bytes");
+}
+
+#[test]
+fn placements_are_bounded_by_their_size() {
+    let on = |n: u32| Placement { node: format!("node-{n}").as_str().into(), pods: vec![pod(&n.to_string())] };
+    let placements: Vec<Placement> = (0..40_000).map(on).collect();
+    let of = |placements| size(&Plan { placements, ..Plan::default() });
+    assert!(of(placements.clone()) > 2 << 20);
+    let first = first_placements(placements.clone());
+    assert_eq!(first, placements[..first.len()]);
+    // Each placement adds a tag and a length.
+    let bytes = of(first.clone()) - 2 * first.len();
+    assert!(bytes < MAX_PLACEMENT_BYTES + 1000 && bytes > MAX_PLACEMENT_BYTES - 1000, "{bytes} bytes");
+}
+
+#[test]
 fn a_small_plan_is_sent_whole() {
     let plan = Plan {
         launches: vec![launch("a", "a"), launch("b", "b")],
@@ -167,4 +202,18 @@ fn few_reasons_are_sent_at_once() {
     assert!(turns.is_complete());
     assert_eq!(with_reasons(&turns.next(unschedulable(3))), [0, 1, 2], "another part tells them again");
     assert!(turns.next(Vec::new()).is_empty());
+}
+
+#[test]
+fn more_unschedulable_pods_than_fit_are_not_sent() {
+    let of = |n: u32| Unschedulable { pod: pod(&n.to_string()), reasons: Vec::new() };
+    let list: Vec<Unschedulable> = (0..80_000).map(of).collect();
+    let mut turns = ReasonTurns::default();
+    turns.restart(list.len());
+    let first = turns.next(list.clone());
+    assert_eq!(first, list[..first.len()]);
+    // Each pod adds a tag and a length.
+    let bytes = size(&Plan { unschedulable: first.clone(), ..Plan::default() }) - 2 * first.len();
+    assert!(bytes < MAX_UNSCHEDULABLE_BYTES + 1000 && bytes > MAX_UNSCHEDULABLE_BYTES - 1000, "{bytes} bytes");
+    assert!(turns.is_complete(), "the others are not waited for");
 }

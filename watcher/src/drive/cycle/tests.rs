@@ -2,6 +2,7 @@ mod bounded;
 mod buffers;
 mod outdated;
 mod pauses;
+mod waits;
 
 use super::*;
 use crate::snapshots::TIME_STEP_MS;
@@ -256,15 +257,6 @@ fn a_late_failure_also_requires_a_newer_ledger() {
 }
 
 #[test]
-fn an_older_ledger_is_accepted_after_the_maximum_lag() {
-    let mut harness = Harness::new();
-    harness.outcome("a", OutcomeStatus::Accepted, 9, 0);
-    let behind = harness.snapshot(0, ClusterState::default());
-    assert_eq!(harness.next(&behind, 0), Step::Wait(Some(harness.at(60_000))));
-    assert_eq!(harness.next(&behind, 60_000), Step::Plan);
-}
-
-#[test]
 fn a_rejected_action_is_retried_immediately_and_then_with_growing_pauses() {
     let mut harness = Harness::new();
     let mut millis = 0;
@@ -346,6 +338,8 @@ fn an_early_part_is_sent_immediately_and_only_once() {
     let (part, name) = harness.cycle.early_part(&snapshot, &early, now).unwrap();
     let sent: Vec<&str> = part.launches.iter().map(|one| one.action_id.as_str()).collect();
     assert_eq!((sent, name.as_str()), (vec!["a"], "7-1"), "the owner of b is not complete");
+    let next = Plan { snapshot_sequence: 1, ..launches(&["c"]) };
+    assert_eq!(harness.cycle.early_part(&snapshot, &next, now), None, "the first part is not admitted yet");
     harness.record_plan(&snapshot, launches(&["a", "b", "c"]), 2);
     assert!(matches!(harness.next(&snapshot, 2), Step::Wait(_)), "whether the first is admitted is not known");
     harness.outcome("a", OutcomeStatus::Accepted, 0, 3);

@@ -47,11 +47,18 @@ fn each_fact_of_a_claim_is_news_until_it_is_recorded() {
         "type": "Initialized", "status": "True", "reason": "", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }]});
+    let drifted = json!({"conditions": [{
+        "type": "Drifted", "status": "True", "reason": "", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]});
     let mut deleting = claim(&json!({}));
     deleting.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-    let changes = [claim(&launched), claim(&initialized), claim(&json!({"nodeName": "n"})), deleting];
+    let changes = [claim(&launched), claim(&initialized), claim(&json!({"nodeName": "n"})), claim(&drifted), deleting];
     let before = recorded(&claim(&json!({})), None);
     assert!(!news(&before, &claim(&json!({"providerID": "", "nodeName": "", "capacity": {"cpu": "2"}})), None));
+    assert!(news(&recorded(&claim(&drifted), None), &claim(&json!({})), None), "it has not drifted any more");
+    let mut interrupted = claim(&drifted);
+    interrupted.metadata.annotations = Some([(annotation::INTERRUPTED.to_owned(), "{}".to_owned())].into());
+    assert!(seed(&claim(&drifted), None).drifted && !seed(&interrupted, None).drifted);
     for changed in changes {
         assert!(news(&before, &changed, None), "{changed:?}");
         assert!(!news(&recorded(&changed, None), &changed, None), "{changed:?}");
@@ -85,4 +92,11 @@ fn an_unreadable_claim_counts_and_blocks_its_pool_only_if_nobody_knows_how_much(
     let missing = "NodeClaim c: annotation plimsoll.dev/reserved: missing, and the NodeClaim's capacity cannot be read";
     assert_eq!(problems(&unknown, &json!({})), (0, vec![missing.to_owned()]));
     assert_eq!(problems(&json!({}), &group).1, [missing], "it may be launched");
+}
+
+#[test]
+fn a_negative_capacity_is_none() {
+    let capacity = |cpu: &str| seed(&claim(&json!({"providerID": "i-1", "capacity": {"cpu": cpu}})), None).capacity;
+    assert!(capacity("2").is_some());
+    assert_eq!(capacity("-2"), None);
 }

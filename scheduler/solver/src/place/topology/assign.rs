@@ -3,6 +3,7 @@
 use super::domain_tuples::DomainTuple;
 use super::group_constraint::GroupConstraint;
 use crate::input::context::SolveContext;
+use crate::input::existing_nodes::takes_some;
 use crate::place::State;
 use crate::place::hostname_topology::HostRule;
 use crate::place::pod_groups::PodGroup;
@@ -120,6 +121,12 @@ fn assign_group<'a>(
     let favours =
         |tuple: &DomainTuple| state.favoured.as_ref().is_some_and(|zone| tuple.values.values().any(|one| one == zone));
     let favoured: IndexVec<DomainTuple, bool> = tuples.all.iter().map(favours).collect();
+    // Existing nodes cost nothing, as long as they have room.
+    let room: IndexVec<DomainTuple, usize> = tuples
+        .all
+        .iter()
+        .map(|tuple| if tuple.price.is_none() { room_on_nodes(context, state, &pod_group, tuple) } else { 0 })
+        .collect();
     let mut picked = Vec::with_capacity(pod_group.pods.len());
     for _ in 0..pod_group.pods.len() {
         let fits = |index: Id<DomainTuple>, even: bool| {
@@ -142,7 +149,9 @@ fn assign_group<'a>(
                 i64::try_from(assigned[*index]).unwrap_or(i64::MAX)
             };
             let on_tuple = if evenly { assigned[*index] } else { 0 };
-            (crowded, domain_count, on_tuple, !favoured[*index], tuples.all[*index].price.unwrap_or(i64::MAX), *index)
+            let without_launch = if assigned[*index] < room[*index] { 0 } else { i64::MAX };
+            let price = tuples.all[*index].price.unwrap_or(without_launch);
+            (crowded, domain_count, on_tuple, !favoured[*index], price, *index)
         };
         let pick = |even: bool| tuples.all.ids().filter(|index| fits(*index, even)).min_by_key(rank);
         let best = if state.even { pick(true).or_else(|| pick(false)) } else { pick(false) };
@@ -170,4 +179,17 @@ fn assign_group<'a>(
         ready.push(PodGroup { shape, pods, only: Some(Rc::clone(&tuple.only)), whole: pod_group.whole });
     }
     (!pod_group.pods.is_empty()).then_some(pod_group)
+}
+
+/// Number of the group's pods that fit on existing nodes of a domain tuple.
+fn room_on_nodes(context: &SolveContext<'_>, state: &State, pod_group: &PodGroup<'_>, tuple: &DomainTuple) -> usize {
+    let (pods, requests) = (pod_group.pods.len(), context.shapes[pod_group.shape].requests);
+    let (mut room, mut from) = (0, 0);
+    while let Some(node) = state.free_capacity.next(from, requests).filter(|_| room < pods) {
+        if tuple.only.nodes.has(node) {
+            room += takes_some(context, node, state.room(node), pod_group);
+        }
+        from = node.number() + 1;
+    }
+    room
 }

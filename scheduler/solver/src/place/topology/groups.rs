@@ -72,6 +72,15 @@ impl Group {
         self.selector.match_labels.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
+    /// Whether pods on the node count. Without the label, no constraint counts them.
+    pub(crate) fn counts(&self, node: &Node) -> bool {
+        let passes = match &self.kind {
+            GroupKind::TopologySpread { nodes, .. } => nodes.passes(node),
+            GroupKind::PodAntiAffinity { .. } | GroupKind::PodAffinity => true,
+        };
+        passes && lookup(&node.labels, &self.key).is_some()
+    }
+
     /// Whether pods of `shape` are members.
     pub(super) fn selects(&self, shape: &PodShape) -> bool {
         self.namespaces.contains(&shape.namespace) && self.selector.matches(&shape.labels)

@@ -3,6 +3,7 @@
 
 use super::assign::{Caps, assign_within};
 use crate::input::context::SolveContext;
+use crate::input::pool_requirements::lookup;
 use crate::place::pod_groups::{Only, PodGroup};
 use crate::place::{self, Placed, Search, State};
 use crate::retries;
@@ -175,6 +176,12 @@ fn place_once<'a>(
     let (ready, waiting) = assign_within(context, state, pod_groups, &bounds.caps);
     let all: Vec<Share> = ready.iter().filter_map(Share::of).collect();
     let mut placed = place::place(context, state, ready, search);
+    // Pods without relevant groups were counted before it was known whether they have a place.
+    for pod_group in placed.left.iter().filter(|pod_group| pod_group.only.is_none()) {
+        let count = i64::try_from(pod_group.pods.len()).unwrap_or(i64::MAX);
+        let selector = &context.shapes[pod_group.shape].shape.node_selector;
+        state.counts.add(context, pod_group.shape, -count, |key| lookup(selector, key));
+    }
     let short_of = shares(placed.left.iter().filter_map(Share::of));
     let assigned = shares(all.into_iter());
     let in_all = |shares: &Caps, shape: Id<PodShape>| -> usize {

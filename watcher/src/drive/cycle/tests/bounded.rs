@@ -54,6 +54,23 @@ fn all_reasons_are_told_in_turn_and_then_no_more() {
     assert_eq!(harness.next(&snapshot, 0), Step::Wait(None));
 }
 
+#[test]
+fn placements_that_do_not_fit_are_not_sent() {
+    let mut harness = Harness::new();
+    let snapshot = harness.snapshot(0, ClusterState { pods: "a", ..ClusterState::default() });
+    harness.next(&snapshot, 0);
+    // More than 100 bytes each: 4 MB in all, and 1 MiB fits.
+    let on = |n: u32| {
+        let pod = PodRef { name: format!("shop/{n:0100}"), uid: n.to_string().as_str().into() };
+        Placement { node: "n".into(), pods: vec![pod] }
+    };
+    let placements: Vec<Placement> = (0..40_000).map(on).collect();
+    harness.record_plan(&snapshot, Plan { placements: placements.clone(), ..launches(&["a"]) }, 0);
+    let Step::Execute { plan, .. } = harness.next(&snapshot, 0) else { panic!("not sent") };
+    assert!(plan.placements.len() < 11_000, "{} placements", plan.placements.len());
+    assert_eq!(plan.placements, placements[..plan.placements.len()]);
+}
+
 /// A snapshot with node `n`.
 fn with_node(harness: &mut Harness, millis: u64, removing: bool) -> Arc<PublishedSnapshot> {
     let mut published = harness.snapshot(millis, ClusterState::default());

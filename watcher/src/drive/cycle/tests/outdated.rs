@@ -65,15 +65,21 @@ fn every_plan_of_a_busy_cluster_is_executed_as_far_as_it_still_holds() {
 }
 
 #[test]
-fn reasons_are_reported_although_other_pods_have_changed() {
+fn reasons_and_placements_are_reported_although_other_pods_have_changed() {
     let mut harness = Harness::new();
-    let first = busy(&mut harness, 0, "ab", |_| {});
+    let first = busy(&mut harness, 0, "abcd", |_| {});
     harness.next(&first, 0);
     let unschedulable = [reasons("a"), reasons("b")].into_iter().flat_map(|plan| plan.unschedulable).collect();
-    harness.record_plan(&first, Plan { unschedulable, ..Plan::default() }, 20);
-    let second = busy(&mut harness, 10, "b", |_| {});
+    let on = |node: &str, pods: &[&str]| {
+        let pods = pods.iter().map(|uid| PodRef { name: (*uid).to_owned(), uid: (*uid).into() }).collect();
+        Placement { node: node.into(), pods }
+    };
+    let placements = vec![on("n1", &["c", "d"]), on("n2", &["c"])];
+    harness.record_plan(&first, Plan { unschedulable, placements, ..Plan::default() }, 20);
+    let second = busy(&mut harness, 10, "bd", |_| {});
     let Step::Execute { plan, .. } = harness.next(&second, 20) else { panic!("not sent") };
     assert_eq!(plan.unschedulable, reasons("b").unschedulable);
+    assert_eq!(plan.placements, [on("n1", &["d"])]);
     assert_eq!(harness.next(&second, 20), Step::Plan, "once for each plan");
 }
 
@@ -87,18 +93,25 @@ fn a_launch_depends_on_its_pods_its_pool_and_the_capacity_of_its_offerings() {
     assert_eq!(sent(launch(), |_| {}, |now| now.node_pools.clear()), none);
     let budget = |now: &mut Snapshot| now.node_pools[0].disruption.allowed = [(DisruptionReason::Empty, 1)].into();
     assert_eq!(sent(launch(), |_| {}, budget), ["a"], "the actuator checks budgets");
-    let exhausted = |zone: Option<&str>, remaining| {
+    let exhausted = |instance_type: Option<&str>, zone: Option<&str>, capacity_type, remaining| {
         let unavailable = UnavailableOffering {
-            instance_type: None,
+            instance_type: instance_type.map(str::to_owned),
             zone: zone.map(str::to_owned),
-            capacity_type: CapacityType::Spot,
+            capacity_type,
             remaining: Millis(remaining),
         };
         move |now: &mut Snapshot| now.unavailable_offerings.push(unavailable)
     };
-    assert_eq!(sent(launch(), |_| {}, exhausted(Some("a"), 9)), none);
-    assert_eq!(sent(launch(), |_| {}, exhausted(Some("b"), 9)), ["a"]);
-    assert_eq!(sent(launch(), exhausted(None, 9), exhausted(None, 8)), ["a"], "that was known");
+    // The launch accepts c5.large, Spot, in zone a.
+    let (spot, on_demand) = (CapacityType::Spot, CapacityType::OnDemand);
+    assert_eq!(sent(launch(), |_| {}, exhausted(None, Some("a"), spot, 9)), none);
+    assert_eq!(sent(launch(), |_| {}, exhausted(None, Some("b"), spot, 9)), ["a"]);
+    assert_eq!(sent(launch(), |_| {}, exhausted(None, Some("a"), on_demand, 9)), ["a"]);
+    assert_eq!(sent(launch(), |_| {}, exhausted(Some("c5.large"), None, spot, 9)), none);
+    assert_eq!(sent(launch(), |_| {}, exhausted(Some("m5.large"), None, spot, 9)), ["a"]);
+    assert_eq!(sent(launch(), exhausted(None, None, spot, 9), exhausted(None, None, spot, 8)), ["a"], "it was known");
+    let (known, new) = (exhausted(None, None, on_demand, 9), exhausted(None, None, spot, 9));
+    assert_eq!(sent(launch(), known, new), none, "only On-Demand was known");
 }
 
 #[test]
@@ -116,6 +129,11 @@ fn a_removal_depends_on_its_node_and_the_pods_there() {
         now.pods[0].state = PodState::Bound("n1".into());
     };
     assert_eq!(sent(removal("n1"), with_node, used), none);
+    let with_another_pool = |snapshot: &mut Snapshot| {
+        with_node(snapshot);
+        snapshot.node_pools[0].weight = 7;
+    };
+    assert_eq!(sent(removal("n1"), with_node, with_another_pool), none);
     let moved = |name: &str| {
         let mut plan = removal("n1");
         plan.terminations[0].moved_to = vec![Placement { node: name.into(), pods: Vec::new() }];

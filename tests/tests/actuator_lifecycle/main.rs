@@ -1,6 +1,11 @@
 //! Tests of the actuator with the life of a node, from the claim to its end.
 #![allow(clippy::unwrap_used, reason = "needed only if helpers outside of tests use it")]
 
+mod drain;
+mod lost_nodes;
+mod unlaunched;
+mod volumes;
+
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;
 use plimsoll_sim::apiserver::{ResourceId, object};
@@ -19,6 +24,27 @@ fn is_gone(world: &World) -> bool {
     world.all(ResourceId::NODE_CLAIMS).is_empty()
         && world.all(ResourceId::NODES).is_empty()
         && world.living_instances().is_empty()
+}
+
+fn instance_of(world: &World, node: &str) -> String {
+    let node = world.get(ResourceId::NODES, node).unwrap();
+    object::text(&node, &["spec", "providerID"]).rsplit('/').next().unwrap().to_owned()
+}
+
+/// Applies a PodDisruptionBudget for the pods of the Deployment `web`.
+fn limit_disruptions(world: &World, max_unavailable: u32) {
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+        "spec": {"maxUnavailable": max_unavailable, "selector": {"matchLabels": {"app": "web"}}}});
+    world.apply_object(&budget).unwrap();
+}
+
+/// A node with a pod that must not be evicted. Returns the names of claim and Node.
+async fn with_protected_pod(director: &Director) -> (String, String) {
+    let (claim, node) = director.node(&wanted("a-1")).await;
+    limit_disruptions(&director.world, 0);
+    director.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
+    director.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
+    (claim, node)
 }
 
 /// Number of running pods on a node.

@@ -1,6 +1,9 @@
 //! Tests of the actuator with interruption notices (safety rule 13).
 #![allow(clippy::unwrap_used, reason = "needed only if helpers outside of tests use it")]
 
+mod late_leaders;
+mod lost_capacity;
+
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::names::annotation;
@@ -9,6 +12,7 @@ use plimsoll_sim::apiserver::faults::{Effect as ApiEffect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect};
+use plimsoll_sim::plimsoll::Options;
 use plimsoll_sim::world::{World, is_running};
 use plimsoll_tests::director::{Director, Wanted, future_pod};
 use plimsoll_tests::{MINUTE, Setup, instances_ever_launched};
@@ -24,9 +28,14 @@ fn spot(action: &str) -> Wanted<'_> {
 }
 
 async fn begin() -> Director {
-    let requirements =
-        json!([{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]}]);
-    Director::begin(Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))).await
+    begin_with(Options::default()).await
+}
+
+async fn begin_with(options: Options) -> Director {
+    let types = ["spot", "on-demand", "reserved"];
+    let requirements = json!([{"key": "karpenter.sh/capacity-type", "operator": "In", "values": types}]);
+    let pool = json!({"template": {"spec": {"requirements": requirements}}});
+    Director::begin(Setup { options, ..Setup::with_pool(pool) }).await
 }
 
 fn instance_of(world: &World, node: &str) -> String {
@@ -40,6 +49,10 @@ fn running_on(world: &World, node: &str) -> usize {
 
 fn interrupt(director: &Director, instance: &str) {
     assert!(director.world.ec2.with(|cloud, now| cloud.interrupt_spot(instance, now)), "the instance exists");
+}
+
+fn recommend_rebalance(director: &Director, instance: &str) {
+    assert!(director.world.ec2.with(|cloud, now| cloud.recommend_rebalance(instance, now)), "the instance exists");
 }
 
 fn waiting_messages(world: &World) -> usize {
@@ -197,25 +210,27 @@ async fn a_new_leader_goes_on_after_the_mark() {
     assert_eq!(instances_ever_launched(&director.world).len(), 2, "one replacement");
 }
 
-/// A notice may arrive before the claim knows its instance.
+/// A notice may arrive before the claim knows its instance. A recommendation that is acted on is a notice too.
 #[tokio::test(start_paused = true)]
 async fn a_notice_for_an_instance_whose_claim_does_not_know_it_yet_is_kept() {
-    let director = begin().await;
-    let status = Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") };
-    let rule = director.world.server().faults().always(status, ApiEffect::internal_error());
-    let plan = director.plan(&[spot("a-1")], Vec::new()).await;
-    director.send(plan).await;
-    director.until("the instance is launched", MINUTE, |world| world.living_instances().len() == 1).await;
-    let instance = director.world.living_instances().into_keys().next().unwrap();
-    interrupt(&director, &instance);
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    assert!(waiting_messages(&director.world) > 0, "the notice waits");
-    director.world.server().faults().remove(rule);
-    director
-        .until("the claim is on its way out", MINUTE, |world| {
-            world.all(ResourceId::NODE_CLAIMS).iter().all(|claim| object::is_deleting(claim))
-        })
-        .await;
+    for notify in [interrupt, recommend_rebalance] {
+        let director = begin_with(Options { act_on_rebalance: true, ..Options::default() }).await;
+        let status = Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") };
+        let rule = director.world.server().faults().always(status, ApiEffect::internal_error());
+        let plan = director.plan(&[spot("a-1")], Vec::new()).await;
+        director.send(plan).await;
+        director.until("the instance is launched", MINUTE, |world| world.living_instances().len() == 1).await;
+        let instance = director.world.living_instances().into_keys().next().unwrap();
+        notify(&director, &instance);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(waiting_messages(&director.world) > 0, "the notice waits");
+        director.world.server().faults().remove(rule);
+        director
+            .until("the claim is on its way out", MINUTE, |world| {
+                world.all(ResourceId::NODE_CLAIMS).iter().all(|claim| object::is_deleting(claim))
+            })
+            .await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -237,7 +252,7 @@ async fn a_rebalance_recommendation_is_an_event_only() {
     let director = begin().await;
     let (claim, node) = director.node(&spot("a-1")).await;
     let instance = instance_of(&director.world, &node);
-    assert!(director.world.ec2.with(|cloud, now| cloud.recommend_rebalance(&instance, now)));
+    recommend_rebalance(&director, &instance);
     director
         .until("the reason is reported", MINUTE, |world| {
             world.events_of("NodeClaim", &claim).iter().any(|event| event.contains("SpotRebalanceRecommendation"))
@@ -246,6 +261,14 @@ async fn a_rebalance_recommendation_is_an_event_only() {
     tokio::time::sleep(MINUTE).await;
     assert!(!object::is_deleting(&director.claim(&claim).unwrap()));
     assert_eq!(waiting_messages(&director.world), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rebalance_recommendation_that_is_acted_on_drains_the_node() {
+    let director = begin_with(Options { act_on_rebalance: true, ..Options::default() }).await;
+    let (claim, node) = director.node(&spot("a-1")).await;
+    recommend_rebalance(&director, &instance_of(&director.world, &node));
+    director.until("the claim is on its way out", Duration::from_secs(2), |world| is_deleting(world, &claim)).await;
 }
 
 /// A later notice leaves less time than an earlier one.

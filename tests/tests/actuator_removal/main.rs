@@ -1,6 +1,10 @@
 //! Removals by plans: admitted, tainted, checked again, and deleted or reverted.
 #![allow(clippy::unwrap_used, reason = "needed only if helpers outside of tests use it")]
 
+mod destinations;
+mod outcomes;
+mod undone;
+
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::money::MicroUsdPerHour;
@@ -331,6 +335,23 @@ async fn a_new_leader_removes_taints_of_postponed_removals() {
     director.until("the next node is tainted", MINUTE, |world| is_postponed(world, &next)).await;
     director.replace_actuator();
     director.until("the taint is gone", 5 * MINUTE, |world| !is_postponed(world, &next)).await;
+}
+
+/// By then, the removals that it waits for should have ended.
+#[tokio::test(start_paused = true)]
+async fn a_node_has_the_taint_of_a_postponed_removal_for_ten_minutes_at_most() {
+    let director = Director::begin(Setup::default()).await;
+    let (_, first) = director.node(&wanted("a-1")).await;
+    let (_, next) = director.node(&wanted("a-2")).await;
+    // The removal cannot end.
+    director.world.server().faults().always(Matcher::of(Verb::Delete, "nodeclaims"), Effect::internal_error());
+    let mut plan = director.plan(&[], vec![of_node("r-1", &first)]).await;
+    plan.postponed_removals = vec![next.as_str().into()];
+    director.send(plan).await;
+    director.until("the next node is tainted", MINUTE, |world| is_postponed(world, &next)).await;
+    tokio::time::sleep(9 * MINUTE).await;
+    assert!(is_postponed(&director.world, &next), "the removal is under way");
+    director.until("the taint is gone", 2 * MINUTE, |world| !is_postponed(world, &next)).await;
 }
 
 fn of_node(action: &str, node: &str) -> Termination {

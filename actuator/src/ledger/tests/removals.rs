@@ -1,0 +1,106 @@
+//! What the admission of removals rests on, and what it changes.
+
+use super::*;
+
+fn none(claim: &str) -> RemovalFacts {
+    RemovalFacts { claim: claim.to_owned(), ..RemovalFacts::default() }
+}
+
+fn empty(node: &str) -> Termination {
+    removal(node, DisruptionReason::Empty)
+}
+
+/// The removal of node a, whose pod p moves.
+fn removal_with_pod() -> Termination {
+    let pods = vec![PodRef { name: "ns/p".to_owned(), uid: "p".into() }];
+    Termination { pods, ..removal("a", DisruptionReason::Underutilized) }
+}
+
+#[test]
+fn a_budget_counts_removals_and_deletions_of_its_own_pool_only() {
+    let mut ledger = ledger_of(&[seed("a"), seed("b"), ClaimSeed { pool: "other".into(), ..seed("x") }]);
+    ledger.set_pool(&"other".into(), pool(8000));
+    let context = plan(&ledger, 1);
+    claim_of(&ledger.admit_removal(&empty("x"), &[], &context, &none("x")));
+    let mut deleted = ledger.clone();
+    deleted.deleting("a");
+    let exhausted = Rejection::BudgetExhausted { allowed: 1, removing: 1 };
+    assert_eq!(rejection(deleted.admit_removal(&empty("b"), &[], &context, &none("b"))), exhausted);
+    claim_of(&ledger.admit_removal(&empty("a"), &[], &context, &none("a")));
+}
+
+#[test]
+fn a_removal_rests_on_its_node_its_pods_and_their_destinations() {
+    let fresh = ledger_of(&[seed("a"), seed("b"), seed("c")]);
+    let old = plan(&fresh, 1);
+    let after = |subject: Subject| {
+        let mut ledger = fresh.clone();
+        ledger.changed(subject);
+        ledger.admit_removal(&removal_with_pod(), &[], &old, &facts("a", "c", 100))
+    };
+    for subject in [Subject::Node("a".into()), Subject::Node("c".into()), Subject::Pod("p".into())] {
+        assert_eq!(rejection(after(subject.clone())), Rejection::Changed(subject));
+    }
+    claim_of(&after(Subject::Node("b".into())));
+}
+
+#[test]
+fn an_admitted_removal_outdates_other_plans_for_its_node_its_pods_and_their_destinations() {
+    let mut ledger = ledger_of(&[seed("a"), seed("b"), seed("c")]);
+    let (own, other) = (plan(&ledger, 1), plan(&ledger, 2));
+    let before = ledger.position();
+    claim_of(&ledger.admit_removal(&removal_with_pod(), &[], &own, &facts("a", "c", 100)));
+    assert!(ledger.position() > before);
+    let second = removal("b", DisruptionReason::Underutilized);
+    for node in ["a", "c"] {
+        let answer = ledger.admit_removal(&second, &[], &other, &facts("b", node, 100));
+        assert_eq!(rejection(answer), Rejection::Changed(Subject::Node(node.into())));
+    }
+    let for_the_pod = launch("one", &["small"], &["p"]);
+    assert_eq!(rejection(admit(&mut ledger, &for_the_pod, &other)), Rejection::Changed(Subject::Pod("p".into())));
+    claim_of(&ledger.admit_removal(&second, &[], &own, &facts("b", "c", 100)));
+}
+
+#[test]
+fn a_node_that_is_being_removed_is_not_removed_again() {
+    let mut ledger = ledger_of(&[seed("a"), seed("b")]);
+    let context = plan(&ledger, 1);
+    claim_of(&ledger.admit_removal(&empty("a"), &[], &context, &none("a")));
+    ledger.deleting("b");
+    // No budget limits drift.
+    for node in ["a", "b"] {
+        let again = Termination { action_id: "again".into(), ..removal(node, DisruptionReason::Drifted) };
+        let answer = ledger.admit_removal(&again, &[], &context, &none(node));
+        assert_eq!(rejection(answer), Rejection::AlreadyRemoving(node.into()));
+    }
+}
+
+#[test]
+fn an_undone_removal_has_failed_frees_its_budget_and_outdates_plans() {
+    let mut ledger = ledger_of(&[seed("a"), seed("b"), seed("c")]);
+    let context = plan(&ledger, 1);
+    claim_of(&ledger.admit_removal(&empty("a"), &[], &context, &facts("a", "c", 100)));
+    let admitted = ledger.position();
+    ledger.removal_undone("a", "PodsChanged");
+    assert_eq!(ledger.outcome(&"remove-a".into()), Some(&Outcome::Failed("PodsChanged".to_owned())));
+    assert!(ledger.position() > admitted);
+    let changed = |node: &str| Rejection::Changed(Subject::Node(node.into()));
+    assert_eq!(rejection(ledger.admit_removal(&empty("a"), &[], &context, &none("a"))), changed("a"));
+    assert_eq!(rejection(ledger.admit_removal(&empty("b"), &[], &context, &facts("b", "c", 100))), changed("c"));
+    let newer = plan(&ledger, 2);
+    claim_of(&ledger.admit_removal(&empty("b"), &[], &newer, &facts("b", "c", 100)));
+}
+
+#[test]
+fn a_new_leader_gives_the_same_answer_for_a_removal_that_was_admitted() {
+    let mut before = ledger_of(&[seed("a")]);
+    let context = plan(&before, 1);
+    claim_of(&before.admit_removal(&empty("a"), &[], &context, &none("a")));
+    let mut removing = seed("a");
+    let stored = serde_json::to_string(before.removal("a").unwrap()).unwrap();
+    removing.annotations.insert(annotation::REMOVAL.to_owned(), stored);
+    let mut ledger = ledger_of(&[removing]);
+    let context = plan(&ledger, 1);
+    let answer = ledger.admit_removal(&empty("a"), &[], &context, &none("a"));
+    assert_eq!(answer, Admission::Repeated(Outcome::Admitted));
+}

@@ -1,0 +1,62 @@
+//! Nodes whose instance or NodeClaim has vanished.
+
+use super::{instance_of, is_gone, running_on, with_protected_pod};
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::world::World;
+use plimsoll_tests::director::Director;
+use plimsoll_tests::{MINUTE, Setup};
+use serde_json::json;
+use std::time::Duration;
+
+/// No pod runs there any more, so that no budget protects one.
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_instance_is_gone_and_whose_kubelet_is_silent_is_not_drained() {
+    let director = Director::begin(Setup::default()).await;
+    let (claim, node) = with_protected_pod(&director).await;
+    let instance = instance_of(&director.world, &node);
+    director.world.ec2.with(|cloud, now| {
+        // The queue of interruptions tells nothing, so that no replacement is launched.
+        cloud.settings.tells_states = false;
+        cloud.terminate_instances(&[instance], now);
+    });
+    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    // The instance takes 30 s to end, and the Node becomes NotReady after 50 s.
+    director.until("claim, node and instance are deleted", 2 * MINUTE, is_gone).await;
+}
+
+/// A Ready node is alive, whatever EC2's reads say.
+#[tokio::test(start_paused = true)]
+async fn a_ready_node_is_drained_although_ec2_does_not_show_its_instance() {
+    let director = Director::begin(Setup::default()).await;
+    let (claim, node) = with_protected_pod(&director).await;
+    let zone = director.world.living_instances().into_values().next().unwrap().zone;
+    director.world.ec2.with(|cloud, _| cloud.hidden_zones.insert(zone));
+    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    tokio::time::sleep(10 * MINUTE).await;
+    assert_eq!(running_on(&director.world, &node), 1, "the budget allows no eviction");
+    assert!(director.claim(&claim).is_some());
+}
+
+/// Somebody removes the finalizer of a claim: its Node is drained, and garbage collection terminates the instance.
+#[tokio::test(start_paused = true)]
+async fn a_node_without_its_claim_is_drained_and_its_instance_terminated() {
+    let director = Director::begin(Setup::default()).await;
+    let (claim, node) = with_protected_pod(&director).await;
+    let uid = object::uid(&director.world.get(ResourceId::NODES, &node).unwrap()).to_owned();
+    let no_finalizers = json!({"metadata": {"finalizers": null}});
+    director.world.patch(ResourceId::NODE_CLAIMS, &claim, no_finalizers).unwrap();
+    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    assert!(director.claim(&claim).is_none());
+    director.world.delete(ResourceId::NODES, &node).unwrap();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(running_on(&director.world, &node), 1, "the budget allows no eviction");
+    let is_there = |world: &World| world.get(ResourceId::NODES, &node).is_some_and(|node| object::uid(&node) == uid);
+    assert!(is_there(&director.world), "it is drained first");
+    director.world.delete(ResourceId::POD_DISRUPTION_BUDGETS, "web").unwrap();
+    director
+        .until("the pod is evicted and the Node deleted", Duration::from_secs(30), |world| {
+            running_on(world, &node) == 0 && !is_there(world)
+        })
+        .await;
+    director.until("the instance is terminated", 10 * MINUTE, |world| world.living_instances().is_empty()).await;
+}

@@ -1,0 +1,58 @@
+//! Volumes that are still attached when a node is drained.
+
+use super::{is_gone, running_on, wanted};
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::world::World;
+use plimsoll_tests::director::Director;
+use plimsoll_tests::{MINUTE, Setup};
+use serde_json::json;
+use std::time::Duration;
+
+fn attach(world: &World, volume: &str, node: &str) {
+    let attachment = json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": volume},
+        "spec": {"attacher": "ebs.csi.aws.com", "nodeName": node, "source": {"persistentVolumeName": volume}}});
+    world.apply_object(&attachment).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_never_detached_is_waited_for_until_the_nodes_time_is_over() {
+    let spec = json!({"template": {"spec": {"terminationGracePeriod": "2m"}}});
+    let director = Director::begin(Setup::with_pool(spec)).await;
+    let (claim, node) = director.node(&wanted("a-1")).await;
+    attach(&director.world, "v", &node);
+    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    let has_given_up = |world: &World| {
+        let claim = world.get(ResourceId::NODE_CLAIMS, &claim).unwrap();
+        let condition = object::condition(&claim, "VolumesDetached").cloned().unwrap_or_default();
+        (&condition["status"], &condition["reason"]) == (&json!("False"), &json!("TerminationGracePeriodElapsed"))
+    };
+    let limit = 2 * MINUTE + Duration::from_secs(5);
+    let took = director.until("the volume is given up", limit, has_given_up).await;
+    // Times in Kubernetes have whole seconds.
+    assert!(took >= 2 * MINUTE - Duration::from_secs(1), "{took:?}");
+    director.until("claim, node and instance are deleted", MINUTE, is_gone).await;
+}
+
+/// The pod stays until the instance is terminated, and so do its volumes.
+#[tokio::test(start_paused = true)]
+async fn volumes_of_a_pod_that_is_not_drained_are_not_waited_for() {
+    let director = Director::begin(Setup::default()).await;
+    let (claim, node) = director.node(&wanted("a-1")).await;
+    for (name, volume) in [("data", "v"), ("agent-scratch", "w")] {
+        let spec = json!({"accessModes": ["ReadWriteOnce"], "volumeName": volume});
+        let volume_claim =
+            json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec});
+        director.world.apply_object(&volume_claim).unwrap();
+        attach(&director.world, volume, &node);
+    }
+    let template = json!({"spec": {"accessModes": ["ReadWriteOnce"]}});
+    let agent = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "agent"}, "spec": {"nodeName": node,
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [{"name": "main", "image": "example.com/app:1"}],
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+                    {"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}]}});
+    director.world.apply_object(&agent).unwrap();
+    director.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
+    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    director.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
+}

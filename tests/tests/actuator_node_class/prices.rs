@@ -1,0 +1,54 @@
+//! Reads of prices that fail or answer in part.
+
+use super::{class, on_offer, stage};
+use plimsoll_actuator::ports::CloudError;
+use plimsoll_sim::cloud::{Action, Effect};
+use plimsoll_tests::Setup;
+use plimsoll_tests::director::Director;
+use serde_json::json;
+use std::time::Duration;
+
+/// In some VPCs the price list is not reachable. This must not repeat the reads of Spot prices, which are hundreds of
+/// pages.
+#[tokio::test(start_paused = true)]
+async fn prices_that_cannot_be_read_do_not_make_others_be_read_again() {
+    let mut director = Director::begin(Setup::default()).await;
+    let denied = || Effect::Refuse(CloudError::Denied { message: "no endpoint".to_owned() });
+    director.world.ec2.faults(|faults| faults.inject(Action::GetProducts, denied(), u32::MAX));
+    let calls = |action: Action| {
+        director.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == action).count())
+    };
+    let (spot, on_demand) = (calls(Action::DescribeSpotPriceHistory), calls(Action::GetProducts));
+    director.replace_actuator();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let calls = |action: Action| {
+        director.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == action).count())
+    };
+    assert_eq!(calls(Action::DescribeSpotPriceHistory) - spot, 1);
+    // Immediately, and after delays of 2 s, 4 s, ... 1024 s, which are 2046 s in total; the next delay is 2048 s.
+    let retried = calls(Action::GetProducts) - on_demand;
+    assert_eq!(retried, 11);
+}
+
+/// An empty list is no answer: it would close all offerings for twelve hours.
+#[tokio::test(start_paused = true)]
+async fn offerings_stay_if_ec2_answers_with_empty_lists() {
+    let stage = stage();
+    stage.world.apply_object(&class(&json!({}))).unwrap();
+    stage.until_ready().await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let reads =
+        |action: Action| stage.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == action).count());
+    let lists = [Action::DescribeSpotPriceHistory, Action::DescribeInstanceTypeOfferings];
+    let (before, first) = (on_offer(&stage.catalog().await.0), lists.map(reads));
+    assert!(before.iter().any(|offer| offer.starts_with("m6i.large ")), "{before:?}");
+
+    // The simulated EC2 derives both lists from this one.
+    stage.world.ec2.with(|cloud, _| cloud.offers.clear());
+    tokio::time::sleep(Duration::from_secs(12 * 3600 + 60)).await;
+    for (list, first) in lists.into_iter().zip(first) {
+        // After 12 h, and after delays of 2 s, 4 s, 8 s and 16 s at least.
+        assert!(reads(list) - first >= 5, "{list:?} is not asked for again soon: {}", reads(list) - first);
+    }
+    assert_eq!(on_offer(&stage.catalog().await.0), before);
+}

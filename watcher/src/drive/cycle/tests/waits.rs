@@ -1,0 +1,80 @@
+//! Bounds of what the loop waits for: admissions that are never reported, and a ledger that lags.
+
+use super::*;
+
+/// A cycle that has sent action a for a snapshot at time 0.
+fn with_a_sent() -> (Harness, Arc<PublishedSnapshot>) {
+    let mut harness = Harness::new();
+    let snapshot = harness.snapshot(0, ClusterState { pods: "a", ..ClusterState::default() });
+    assert_eq!(harness.next(&snapshot, 0), Step::Plan);
+    harness.record_plan(&snapshot, launches(&["a"]), 0);
+    assert_eq!(actions(&harness.next(&snapshot, 0)), ["a"]);
+    (harness, snapshot)
+}
+
+#[test]
+fn an_action_without_an_outcome_is_planned_again_after_the_admission_timeout() {
+    let (mut harness, snapshot) = with_a_sent();
+    assert_eq!(harness.next(&snapshot, 9_999), Step::Wait(Some(harness.at(10_000))));
+    assert_eq!(harness.next(&snapshot, 10_000), Step::Refresh);
+}
+
+#[test]
+fn an_action_without_an_outcome_is_planned_again_once_its_execution_ends() {
+    for (outcome, expected) in [(None, Step::Refresh), (Some(OutcomeStatus::Accepted), Step::Wait(None))] {
+        let (mut harness, snapshot) = with_a_sent();
+        if let Some(status) = outcome {
+            harness.outcome("a", status, 0, 10);
+        }
+        let (now, cycle_id) = (harness.at(20), harness.cycle.id(snapshot.snapshot.sequence));
+        harness.cycle.handle_event(Event::Ended { cycle_id, result: Ok(()) }, now);
+        assert_eq!(harness.next(&snapshot, 20), expected, "{outcome:?}");
+    }
+}
+
+fn with_ledger(harness: &mut Harness, millis: u64, ledger: u64) -> Arc<PublishedSnapshot> {
+    harness.snapshot(millis, ClusterState { ledger, ..ClusterState::default() })
+}
+
+#[test]
+fn an_older_ledger_is_accepted_after_the_maximum_lag() {
+    let mut harness = Harness::new();
+    harness.outcome("a", OutcomeStatus::Accepted, 9, 0);
+    let behind = with_ledger(&mut harness, 0, 0);
+    assert_eq!(harness.next(&behind, 0), Step::Wait(Some(harness.at(60_000))));
+    assert_eq!(harness.next(&behind, 60_000), Step::Plan);
+    let next = with_ledger(&mut harness, 60_001, 0);
+    assert_eq!(harness.next(&next, 60_001), Step::Plan, "the older position is accepted for good");
+}
+
+#[test]
+fn each_lag_of_the_ledger_is_waited_for_in_full() {
+    let mut harness = Harness::new();
+    harness.outcome("a", OutcomeStatus::Accepted, 9, 0);
+    let behind = with_ledger(&mut harness, 0, 0);
+    assert_eq!(harness.next(&behind, 0), Step::Wait(Some(harness.at(60_000))));
+    let caught_up = with_ledger(&mut harness, 50_000, 9);
+    assert_eq!(harness.next(&caught_up, 50_000), Step::Plan);
+    harness.outcome("b", OutcomeStatus::Accepted, 10, 50_000);
+    assert_eq!(harness.next(&caught_up, 50_001), Step::Wait(Some(harness.at(110_001))));
+    assert_eq!(harness.next(&caught_up, 110_001), Step::Plan, "the older position is accepted");
+    harness.outcome("c", OutcomeStatus::Accepted, 11, 110_002);
+    assert_eq!(harness.next(&caught_up, 110_003), Step::Wait(Some(harness.at(170_003))));
+}
+
+#[test]
+fn an_early_part_does_not_repeat_what_was_reported() {
+    let mut harness = Harness::new();
+    let first = harness.snapshot(0, ClusterState { pods: "a", ..ClusterState::default() });
+    harness.next(&first, 0);
+    harness.record_plan(&first, reasons("a"), 0);
+    assert!(matches!(harness.next(&first, 0), Step::Execute { .. }));
+    let second = harness.snapshot(1, ClusterState { pods: "ab", ..ClusterState::default() });
+    assert_eq!(harness.next(&second, 1), Step::Plan);
+    let early = Plan { snapshot_sequence: second.snapshot.sequence, ..launches(&["b"]) };
+    let now = harness.at(2);
+    assert!(harness.cycle.early_part(&second, &early, now).is_some());
+    harness.outcome("b", OutcomeStatus::Accepted, 0, 3);
+    harness.record_plan(&second, Plan { unschedulable: reasons("a").unschedulable, ..launches(&["b"]) }, 4);
+    assert_eq!(harness.next(&second, 4), Step::Wait(None), "b was sent, and the reasons of a are known");
+}
