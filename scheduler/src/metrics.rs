@@ -24,7 +24,7 @@ pub struct SchedulerMetrics {
     pub abandoned_plans: IntCounter,
     /// Pods that plans of sessions left out because the planner fails for them, by cause: [`PlanFailure::CAUSES`].
     pub left_out: IntCounterVec,
-    /// Requested full snapshots, by cause: [`RESYNC_CAUSES`].
+    /// Requested full snapshots, by cause: `RESYNC_CAUSES`.
     pub resyncs: IntCounterVec,
     /// Requests of outside callers that were rejected because of too many requests.
     pub refused: IntCounter,

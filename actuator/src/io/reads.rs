@@ -64,7 +64,7 @@ impl Reads {
     /// is readable: a new leader needs the list, and nothing may be concluded from the absence of a claim that exists.
     ///
     /// # Errors
-    /// A page could not be read, or there are more than [`MAX_PAGES`].
+    /// A page could not be read, or there are more than `MAX_PAGES`.
     pub async fn claims(&self) -> Result<Vec<NodeClaim>, ReadError> {
         let api = NodeClaim::guarded_api(&self.client, None);
         let mut claims = Vec::new();

@@ -143,7 +143,7 @@ impl Drop for ActiveGroup<'_> {
 }
 
 impl LaunchQueue {
-    /// Creates a queue and its receiver for [`run`].
+    /// Creates a queue and its receiver for [`run`](fn@run).
     #[must_use]
     pub fn new() -> (Self, Groups) {
         let (queue, groups) = mpsc::channel(QUEUE);

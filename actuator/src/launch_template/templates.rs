@@ -147,7 +147,7 @@ impl EnsureError {
 /// Returns the template of a launch; creates it if it is missing. Launches with the same template share one call.
 ///
 /// # Errors
-/// The fence refuses, or EC2 returns an error that does not pass within [`ENSURE_WITHIN`].
+/// The fence refuses, or EC2 returns an error that does not pass within `ENSURE_WITHIN`.
 pub async fn ensure(deps: &LaunchTemplates, spec: &LaunchTemplateSpec) -> Result<LaunchTemplate, EnsureError> {
     let (started, mut pause) = (Instant::now(), FIRST_PAUSE);
     let turn = deps.templates.turn(&spec.name);

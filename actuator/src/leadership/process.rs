@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use plimsoll_runtime::clock::Clock;
 use std::sync::Arc;
 
-/// The input from which [`super::term`] builds the controllers of each term.
+/// The input from which `leadership::term` builds the controllers of each term.
 pub struct Process {
     /// Clients of the cluster and of the cloud.
     pub connections: Connections,
