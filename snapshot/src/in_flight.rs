@@ -4,12 +4,11 @@ use crate::nodes::{
     amounts, claim_labels, claim_taints, drifted, expires, fill_gaps, grace_period, idle_since, is_leaving, sorted,
 };
 use crate::problems::Fault;
-use crate::{kube_time, problems::Problem};
+use crate::{kube_time, problems::Problem, requests};
 use plimsoll_api::NodeClaim;
 use plimsoll_model::execution::{ClaimState, InFlightClaim};
 use plimsoll_model::identity::{NodeName, NodePoolName};
 use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, annotation, label};
-use plimsoll_model::quantity::parse_resources;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{Node, NodeState};
 use plimsoll_model::time::Timestamp;
@@ -106,11 +105,7 @@ pub(crate) fn reserved(claim: &NodeClaim) -> Result<Option<Resources>, Fault> {
     };
     let list: BTreeMap<String, String> =
         serde_json::from_str(text).map_err(|error| Fault::new(field.as_str(), error))?;
-    let amounts = parse_resources(&list).map_err(|(name, error)| Fault::new(format!("{field}.{name}"), error))?;
-    if let Some((name, _)) = amounts.iter().find(|(_, amount)| *amount < 0) {
-        return Err(Fault::new(format!("{field}.{name}"), "must not be negative"));
-    }
-    Ok(Some(amounts))
+    requests::parsed(&list, &field).map(Some)
 }
 
 #[cfg(test)]

@@ -115,8 +115,15 @@ fn apply_pod_level(total: &mut Resources, pod_level: &ResourceRequirements) -> R
 /// Parses quantities by resource name and rejects negative quantities.
 pub(crate) fn amounts(list: Option<&BTreeMap<String, KubeQuantity>>, path: &str) -> Result<Resources, Fault> {
     let Some(list) = list else { return Ok(Resources::new()) };
-    let amounts = parse_resources(list.iter().map(|(name, quantity)| (name, &quantity.0)))
-        .map_err(|(name, error)| Fault::new(format!("{path}.{name}"), error))?;
+    parsed(list.iter().map(|(name, quantity)| (name, &quantity.0)), path)
+}
+
+/// Like [`amounts`], of quantities as text.
+pub(crate) fn parsed<'a>(
+    list: impl IntoIterator<Item = (&'a String, &'a String)>,
+    path: &str,
+) -> Result<Resources, Fault> {
+    let amounts = parse_resources(list).map_err(|(name, error)| Fault::new(format!("{path}.{name}"), error))?;
     if let Some((name, _)) = amounts.iter().find(|(_, amount)| *amount < 0) {
         return Err(Fault::new(format!("{path}.{name}"), "must not be negative"));
     }

@@ -47,10 +47,9 @@ impl Facts {
 /// # Errors
 /// EC2 does not answer, or with an empty list: an empty catalog could launch nothing.
 pub(super) async fn region(cloud: &CloudReads) -> Result<Region, CloudError> {
-    let (types, offerings) =
-        tokio::try_join!(async { not_empty("instance types", cloud.instance_types().await?) }, async {
-            not_empty("offerings of instance types", cloud.type_offerings().await?)
-        },)?;
+    let (types, offerings) = tokio::try_join!(cloud.instance_types(), cloud.type_offerings())?;
+    let types = not_empty("instance types", types)?;
+    let offerings = not_empty("offerings of instance types", offerings)?;
     let mut zones: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for offering in offerings {
         zones.entry(offering.zone).or_default().insert(offering.instance_type);

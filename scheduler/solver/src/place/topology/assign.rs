@@ -95,9 +95,8 @@ fn assign_group<'a>(
     let relevant = context.topology.relevant(shape);
     if relevant.is_empty() {
         let count = i64::try_from(pod_group.pods.len()).unwrap_or(i64::MAX);
-        // The pods go wherever there is capacity. Their domain is known only if their node selector names it.
-        let selector = &context.shapes[shape].shape.node_selector;
-        state.counts.add(context, shape, count, |key| crate::input::pool_requirements::lookup(selector, key));
+        // The pods go wherever there is capacity.
+        state.counts.add_anywhere(context, shape, count);
         ready.push(pod_group);
         return None;
     }

@@ -125,6 +125,12 @@ impl Counts {
         self.note(context, shape, by, None, domain);
     }
 
+    /// Adds `by` pods of `shape` that may go to any domain. Their domain is known only if their node selector names it.
+    pub(super) fn add_anywhere(&mut self, context: &SolveContext<'_>, shape: Id<PodShape>, by: i64) {
+        let selector = &context.shapes[shape].shape.node_selector;
+        self.add(context, shape, by, |key| lookup(selector, key));
+    }
+
     fn note<'d>(
         &mut self,
         context: &SolveContext<'_>,

@@ -3,7 +3,6 @@
 
 use super::assign::{Caps, assign_within};
 use crate::input::context::SolveContext;
-use crate::input::pool_requirements::lookup;
 use crate::place::pod_groups::{Only, PodGroup};
 use crate::place::{self, Placed, Search, State};
 use crate::retries;
@@ -179,8 +178,7 @@ fn place_once<'a>(
     // Pods without relevant groups were counted before it was known whether they have a place.
     for pod_group in placed.left.iter().filter(|pod_group| pod_group.only.is_none()) {
         let count = i64::try_from(pod_group.pods.len()).unwrap_or(i64::MAX);
-        let selector = &context.shapes[pod_group.shape].shape.node_selector;
-        state.counts.add(context, pod_group.shape, -count, |key| lookup(selector, key));
+        state.counts.add_anywhere(context, pod_group.shape, -count);
     }
     let short_of = shares(placed.left.iter().filter_map(Share::of));
     let assigned = shares(all.into_iter());
