@@ -76,7 +76,7 @@ impl Lists {
             node_pools: self.list("karpenter.sh", "v1", "NodePool").await?,
             node_classes: self.list("karpenter.k8s.aws", "v1", "EC2NodeClass").await?,
             node_claims: self.list("karpenter.sh", "v1", "NodeClaim").await?,
-            node_overlays: self.list("karpenter.sh", "v1alpha1", "NodeOverlay").await?,
+            node_overlays: self.optional("karpenter.sh", "v1alpha1", "NodeOverlay").await?,
             nodes: self.list("", "v1", "Node").await?,
             ..Objects::default()
         };

@@ -162,13 +162,19 @@ class Stack(unittest.TestCase):
         role = iam.get_role(RoleName=outputs["ActuatorRoleArn"].rsplit("/", 1)[1])["Role"]
         self.assertEqual(role["AssumeRolePolicyDocument"]["Statement"][0]["Principal"], {"Service": "pods.eks.amazonaws.com"})
         # moto does not attach the policies to the role.
-        arns = {policy["PolicyName"]: policy["Arn"] for policy in iam.list_policies(Scope="Local")["Policies"]}
-        self.assertEqual(sorted(arns), ["PlimsollActuatorDiscovery-prod", "PlimsollActuatorInstances-prod"])
-        arn = arns["PlimsollActuatorDiscovery-prod"]
-        document = iam.get_policy_version(PolicyArn=arn, VersionId="v1")["PolicyVersion"]["Document"]
-        passed = [s["Resource"] for s in document["Statement"] if s["Action"] == "iam:PassRole"]
+        arns = [policy["Arn"] for policy in iam.list_policies(Scope="Local")["Policies"]]
+        self.assertEqual(len(arns), 2)
+        documents = [iam.get_policy_version(PolicyArn=arn, VersionId="v1")["PolicyVersion"]["Document"] for arn in arns]
+        passed = [s["Resource"] for document in documents for s in document["Statement"] if s["Action"] == "iam:PassRole"]
         self.assertEqual(passed, ["arn:aws:iam::123456789012:role/our-nodes"])
         self.assertEqual(iam.get_role(RoleName="our-nodes")["Role"]["RoleName"], "our-nodes")
+
+    def test_clusters_of_one_name_in_two_regions_need_only_another_node_role(self) -> None:
+        self.deploy(ClusterName="prod")
+        self.session = boto3.Session(aws_access_key_id="test", aws_secret_access_key="test", region_name="us-east-1")
+        self.deploy(ClusterName="prod", NodeRoleName="prod-nodes-us-east-1")
+        names = {policy["PolicyName"] for policy in self.session.client("iam").list_policies(Scope="Local")["Policies"]}
+        self.assertEqual(len(names), 4)
 
     def test_existing_queue_and_role_are_left_alone(self) -> None:
         issuer = "oidc.eks.eu-west-1.amazonaws.com/id/ABC"

@@ -28,7 +28,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Kinds whose CRD a cluster may not have.
-const OPTIONAL: [ObjectKind; 2] = [ObjectKind::CapacityBuffer, ObjectKind::CapacityQuota];
+const OPTIONAL: [ObjectKind; 3] = [ObjectKind::CapacityBuffer, ObjectKind::CapacityQuota, ObjectKind::NodeOverlay];
 
 /// Page size of list requests; the default of Kubernetes' own clients.
 const PAGE_SIZE: u32 = 500;

@@ -5,6 +5,7 @@ mod conform;
 pub(crate) mod helm;
 mod plain;
 mod refused;
+mod rendered;
 mod schema;
 mod tools;
 
@@ -57,6 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         tell(&format!("kubeconform, Kubernetes {version}: {count} objects valid"));
     }
     tell(&format!("values.schema.json: {} bad values refused", refused::check(&root.join(CHART), &helm)?));
+    tell(&format!("{} parts of rendered objects are as expected", rendered::check(&root, &helm)?));
     plain::check(&root, &helm)?;
     tell("deploy/kubernetes is what the chart renders");
     Ok(())

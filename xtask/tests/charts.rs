@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers fail by panicking")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -29,6 +29,39 @@ fn the_crd_chart_has_the_custom_resources_of_deploy() {
     for (name, text) in &deploy {
         assert!(chart[name] == *text, "{name} is stale: run `cargo xtask chart --write`");
     }
+}
+
+#[test]
+fn each_custom_resource_can_be_excluded_by_name() {
+    let schema = fs::read_to_string(root().join("deploy/helm/plimsoll-crd/values.schema.json")).unwrap();
+    let schema: serde_json::Value = serde_json::from_str(&schema).unwrap();
+    let allowed = schema["properties"]["exclude"]["items"]["enum"].as_array().unwrap();
+    let allowed: BTreeSet<_> = allowed.iter().map(|name| name.as_str().unwrap()).collect();
+    let definitions = files("deploy/crds");
+    let names: BTreeSet<_> = definitions.values().map(|text| value(text, "  name")).collect();
+    assert_eq!(allowed, names);
+}
+
+#[test]
+fn the_plain_manifests_are_all_applied() {
+    let mut files = files("deploy/kubernetes");
+    let kustomization = files.remove("kustomization.yaml").unwrap();
+    let listed: BTreeSet<_> = kustomization.lines().filter_map(|line| line.strip_prefix("- ")).collect();
+    for file in files.keys() {
+        assert!(listed.contains(&**file), "kustomization.yaml does not list {file}");
+    }
+}
+
+/// A patch by position must name the argument that stands there.
+#[test]
+fn the_patch_for_another_namespace_of_karpenter_is_for_its_argument() {
+    let readme = fs::read_to_string(root().join("deploy/README.md")).unwrap();
+    let (_, patch) = readme.split_once("- op: test\n").unwrap();
+    let field = |key: &str| patch.lines().find_map(|line| line.trim().strip_prefix(key)).unwrap().trim();
+    let position: usize = field("path: ").rsplit('/').next().unwrap().parse().unwrap();
+    let manifest = &files("deploy/kubernetes")["actuator.yaml"];
+    let arguments = manifest.lines().skip_while(|line| line.trim() != "args:").skip(1);
+    assert_eq!(arguments.map(|line| line.trim().trim_start_matches("- ")).nth(position).unwrap(), field("value: "));
 }
 
 #[test]

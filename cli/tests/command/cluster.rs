@@ -45,7 +45,7 @@ fn objects() -> Vec<(&'static str, Value)> {
 }
 
 /// Answers one request. Each page has one pod.
-fn answer(mut stream: TcpStream, objects: &[(&str, Value)], known: bool) {
+fn answer(mut stream: TcpStream, objects: &[(&str, Value)], knows: fn(&str) -> bool) {
     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
     let Some(first) = lines.next() else { return };
     let target = first.split(' ').nth(1).unwrap().to_owned();
@@ -61,7 +61,7 @@ fn answer(mut stream: TcpStream, objects: &[(&str, Value)], known: bool) {
         }
         items = vec![items[page].clone()];
     }
-    let (status, body) = if known {
+    let (status, body) = if knows(plural) {
         ("200 OK", json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items}))
     } else {
         let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "message": "no"});
@@ -75,19 +75,19 @@ fn answer(mut stream: TcpStream, objects: &[(&str, Value)], known: bool) {
     let _ = stream.write_all((head + &body).as_bytes());
 }
 
-/// Runs `explain` against the fake server; `known` tells whether the server has the requested kinds.
-fn explain(subject: &[&str], known: bool) -> Run {
-    run(&[&["explain"], subject].concat(), known)
+/// Runs `explain` against the fake server; `knows` tells whether the server has a kind, given as its plural.
+fn explain(subject: &[&str], knows: fn(&str) -> bool) -> Run {
+    run(&[&["explain"], subject].concat(), knows)
 }
 
-fn run(command: &[&str], known: bool) -> Run {
+fn run(command: &[&str], knows: fn(&str) -> bool) -> Run {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let objects = objects();
     // The thread ends with the test process; it gets no requests after the run.
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            answer(stream, &objects, known);
+            answer(stream, &objects, knows);
         }
     });
     let folder = tempfile::tempdir().unwrap();
@@ -112,7 +112,7 @@ fn kubeconfig_for(address: &str) -> String {
 
 #[test]
 fn a_cluster_is_read_page_by_page() {
-    let run = explain(&["node", "busy"], true);
+    let run = explain(&["node", "busy"], |_| true);
     assert_eq!((run.status, run.stderr.as_str()), (0, ""));
     assert!(run.stdout.contains("small, on-demand, test-1a, 0.1 USD per hour"), "{}", run.stdout);
     assert!(run.stdout.contains("pod default/keeper has the annotation karpenter.sh/do-not-disrupt"), "{}", run.stdout);
@@ -120,22 +120,29 @@ fn a_cluster_is_read_page_by_page() {
 
 #[test]
 fn a_plan_without_files_is_for_the_cluster() {
-    let run = run(&["plan"], true);
+    let run = run(&["plan"], |_| true);
     assert_eq!((run.status, run.stderr.as_str()), (0, ""));
     assert!(run.stdout.contains("Plan: 0 to add, 1 to remove, 1 pod unschedulable."), "{}", run.stdout);
 }
 
 #[test]
 fn the_namespace_is_that_of_the_context() {
-    let run = explain(&["pod", "waiting"], true);
+    let run = explain(&["pod", "waiting"], |_| true);
     assert!(run.stdout.starts_with("Pod shop/waiting\n") && run.stdout.contains("InsufficientResources"), "{run:?}");
-    explain(&["pod", "keeper"], true).refused(&["there is no pod shop/keeper; nearest: "]);
-    assert!(explain(&["pod", "keeper", "-n", "default"], true).stdout.contains("busy"));
+    explain(&["pod", "keeper"], |_| true).refused(&["there is no pod shop/keeper; nearest: "]);
+    assert!(explain(&["pod", "keeper", "-n", "default"], |_| true).stdout.contains("busy"));
 }
 
 #[test]
 fn a_cluster_without_the_custom_resources_is_told_so() {
-    let run = explain(&["node", "busy"], false);
+    let run = explain(&["node", "busy"], |_| false);
     assert_eq!((run.status, run.stdout.as_str()), (1, ""));
     assert!(run.stderr.contains("does not know NodePool") && run.stderr.contains("deploy/crds"), "{}", run.stderr);
+}
+
+#[test]
+fn a_cluster_may_lack_the_optional_kinds() {
+    let run =
+        explain(&["node", "busy"], |plural| !["capacitybuffers", "capacityquotas", "nodeoverlays"].contains(&plural));
+    assert_eq!((run.status, run.stderr.as_str()), (0, ""));
 }

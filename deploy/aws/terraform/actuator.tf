@@ -428,14 +428,15 @@ data "aws_iam_policy_document" "instances" {
   }
 }
 
+# IAM is global, and clusters of one name may exist in several regions. A prefix has at most 102 characters.
 resource "aws_iam_policy" "discovery" {
-  name        = "PlimsollActuatorDiscovery-${var.cluster_name}"
+  name_prefix = "PlimsollActuatorDiscovery-${substr(var.cluster_name, 0, 75)}-"
   description = "Reads, interruption notices and instance profiles of Plimsoll's actuator."
   policy      = data.aws_iam_policy_document.discovery.json
 }
 
 resource "aws_iam_policy" "instances" {
-  name        = "PlimsollActuatorInstances-${var.cluster_name}"
+  name_prefix = "PlimsollActuatorInstances-${substr(var.cluster_name, 0, 75)}-"
   description = "Launches and ends instances of one cluster for Plimsoll's actuator."
   policy      = data.aws_iam_policy_document.instances.json
 }

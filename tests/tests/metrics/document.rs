@@ -13,7 +13,11 @@ Each service serves `/metrics` in the Prometheus text format on its metrics port
 Karpenter has too keep Karpenter's names, labels and units, so that its dashboards and alerts work. Each of them comes \
 from the one service that knows the fact. All other metrics are named `plimsoll_<service>_<name>`.
 
-- Karpenter's dashboards select `job=\"karpenter\"`: the scrape configuration must give all three services this job.
+- Karpenter's dashboards select `job=\"karpenter\"`: the scrape configuration must give all three services this job, \
+and must keep labels of series that a target has too (`honor_labels`). The chart's ServiceMonitors keep them; for the \
+job, set `serviceMonitor.relabelings`.
+- While Karpenter is scraped too, as in shadow mode, give Plimsoll another job: sums over both count twice. The \
+chart's dashboards select the jobs of Plimsoll.
 - The leader alone exports gauges of objects. A standby exports its own counters, histograms and `*_leading 0`.
 - Gauges of objects are written when they are scraped, so the series of a deleted object are gone at the next scrape. \
 They are computed one scrape at a time on a thread of their own, from references to the cached objects; nothing is \
@@ -31,6 +35,7 @@ const ALERTS: &str = "\
 | question | expression |
 |---|---|
 | does a replica lead? | `max(plimsoll_actuator_leading) == 1`, `max(plimsoll_watcher_leading) == 1` |
+| does the leading watcher wait for what it needs to plan? | `karpenter_cluster_state_unsynced_time_seconds > 0` |
 | does another autoscaler keep Plimsoll from writing? | `max(plimsoll_actuator_paused) == 1` |
 | do pods wait without an admitted plan, and for how long? | `plimsoll_watcher_pods_without_plan`, `plimsoll_watcher_pods_without_plan_oldest_age_seconds` |
 | why can pods not be placed? | `plimsoll_watcher_unschedulable_pods` by `reason` |

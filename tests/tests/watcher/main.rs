@@ -7,6 +7,7 @@ mod commit;
 mod failover;
 mod first_call;
 mod knowing;
+mod optional_kinds;
 mod scheduler;
 mod stage;
 mod stream;

@@ -7,7 +7,7 @@ use std::path::Path;
 /// Path of the value for `helm --set-json`, the value as JSON, and the path in the error message.
 type Bad = (&'static str, &'static str, &'static str);
 
-const BAD: [Bad; 44] = [
+const BAD: [Bad; 48] = [
     ("settings.clusterName", r#""""#, "/settings/clusterName"),
     ("settings.clusterName", r#""-prod""#, "/settings/clusterName"),
     ("settings.clusterName", "null", "/settings"),
@@ -56,6 +56,10 @@ const BAD: [Bad; 44] = [
     ("networkPolicies.podIdentityCIDRs", r#"["fd00:ec2::23"]"#, "/networkPolicies/podIdentityCIDRs/0"),
     ("networkPolicies.apiPorts", "[]", "/networkPolicies/apiPorts"),
     ("serviceMonitor.interval", r#""30""#, "/serviceMonitor/interval"),
+    ("serviceMonitor.relabelings", r#"[{"target": "job"}]"#, "/serviceMonitor/relabelings/0"),
+    ("flowSchemas.enabled", r#""yes""#, "/flowSchemas/enabled"),
+    ("admissionPolicy.enabled", "1", "/admissionPolicy/enabled"),
+    ("terminationGracePeriodSeconds", "24", "/terminationGracePeriodSeconds"),
 ];
 
 /// Renders the chart with each bad value and returns their number.

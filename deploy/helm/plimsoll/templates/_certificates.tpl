@@ -17,7 +17,6 @@ spec:
   imagePullSecrets:
   {{- toYaml . | nindent 2 }}
   {{- end }}
-  dnsPolicy: {{ .Values.dnsPolicy }}
   {{- include "plimsoll.podSecurity" . | nindent 2 }}
   {{- with .Values.priorityClassName }}
   priorityClassName: {{ . }}
@@ -30,7 +29,7 @@ spec:
   tolerations:
   {{- toYaml . | nindent 2 }}
   {{- end }}
-  {{- with .Values.affinity.nodeAffinity }}
+  {{- with (.Values.affinity).nodeAffinity }}
   affinity:
     nodeAffinity:
       {{- toYaml . | nindent 6 }}

@@ -7,10 +7,14 @@
       cidr: {{ . | quote }}
   {{- end }}
   ports:
-  - port: 53
-    protocol: UDP
-  - port: 53
-    protocol: TCP
+  {{- include "plimsoll.dnsPorts" . | nindent 2 }}
+{{- end }}
+
+{{- define "plimsoll.dnsPorts" -}}
+- port: 53
+  protocol: UDP
+- port: 53
+  protocol: TCP
 {{- end }}
 
 {{/* The API server has no pods to select, and AWS's endpoints have no fixed addresses. */}}

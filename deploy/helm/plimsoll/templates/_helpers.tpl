@@ -15,7 +15,7 @@ Metadata of an object. Takes root, name, and optionally namespace, service, labe
 Names are fixed: the services find each other and their Leases by them.
 */}}
 {{- define "plimsoll.metadata" -}}
-{{- $annotations := merge (dict) (.annotations | default dict) .root.Values.additionalAnnotations -}}
+{{- $annotations := merge (dict) (.annotations | default dict) (.root.Values.additionalAnnotations | default dict) -}}
 name: {{ .name }}
 {{- with .namespace }}
 namespace: {{ . }}

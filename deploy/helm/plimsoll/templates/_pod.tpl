@@ -3,8 +3,13 @@
 {{- $args := dict "root" .root "service" .service -}}
 replicas: {{ get (include "plimsoll.value" (merge (dict "key" "replicas") $args) | fromYaml) "value" }}
 revisionHistoryLimit: {{ .root.Values.revisionHistoryLimit }}
+{{- $strategy := get (include "plimsoll.value" (merge (dict "key" "strategy") $args) | fromYaml) "value" | default dict }}
+{{- if eq ($strategy.type | default "RollingUpdate") "Recreate" }}
+{{- /* Helm merges the default rollingUpdate, which Recreate must not have. */}}
+{{- $strategy = omit $strategy "rollingUpdate" }}
+{{- end }}
 strategy:
-  {{- toYaml (get (include "plimsoll.value" (merge (dict "key" "strategy") $args) | fromYaml) "value") | nindent 2 }}
+  {{- toYaml $strategy | nindent 2 }}
 selector:
   matchLabels:
     app.kubernetes.io/name: plimsoll-{{ .service }}

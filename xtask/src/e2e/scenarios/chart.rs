@@ -14,7 +14,7 @@ use crate::harness::confine;
 use crate::harness::kubectl::condition;
 use crate::harness::pods::{self, Pods};
 use crate::harness::world::World;
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -57,6 +57,7 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
     world.apply_pool()?;
     world.cluster.kubectl.apply(&objects::deployment("web", 2, MILLIS))?;
     ready(world, &mut pods, 2)?;
+    refuses_others(world)?;
 
     let begun = Instant::now();
     install(&after)?;
@@ -116,6 +117,21 @@ fn write_values(world: &World, path: &Path, text: &str) -> Result<PathBuf> {
         .fold(text.to_owned(), |text, (word, value)| text.replace(&format!(" {word}\n"), &format!(" {value}\n")));
     std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
     Ok(path.to_owned())
+}
+
+/// The admission policy: the launches before show that it lets the actuator write.
+fn refuses_others(world: &World) -> Result<()> {
+    let kubectl = &world.cluster.kubectl;
+    for (kind, verb) in [("nodeclaims", "annotate"), ("nodeclaims", "label"), ("nodes", "annotate"), ("nodes", "label")]
+    {
+        kubectl.run(&[verb, kind, "--all", "example.com/owner=me"])?;
+        let refusal = match kubectl.run(&[verb, kind, "--all", "--overwrite", "plimsoll.dev/owner=me"]) {
+            Ok(answer) => bail!("{verb} {kind} was not refused: {answer}"),
+            Err(error) => format!("{error:#}"),
+        };
+        ensure!(refusal.contains("only Plimsoll's actuator writes"), "{verb} {kind}: {refusal}");
+    }
+    Ok(())
 }
 
 /// Waits until every Deployment of the release runs its latest version.

@@ -76,9 +76,9 @@ impl Expression {
         names
     }
 
-    /// The expression as Grafana sends it with all NodePools selected.
+    /// The expression as Grafana sends it with all jobs and NodePools selected.
     pub(super) fn filled_in(&self) -> String {
-        self.text.replace("$nodepool", ".+").replace("$__rate_interval", "1m")
+        self.text.replace("$job", ".+").replace("$nodepool", ".+").replace("$__rate_interval", "1m")
     }
 }
 
