@@ -13,13 +13,17 @@ use axum::{
     routing::get,
 };
 use parking_lot::Mutex;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::{metrics::Metrics, telemetry::LogLevel};
 
 /// Maximum body size of `PUT /log-level`, in bytes; a filter is one line.
 const MAX_LEVEL_BYTES: usize = 4096;
+
+/// Maximum number of concurrent scrapes: two replicas of Prometheus, and as many other readers. Metrics are computed
+/// one scrape at a time, so that more would only occupy threads.
+const MAX_SCRAPES: usize = 4;
 
 /// Whether the process can accept work: ready after every handle has been released, until the drain begins.
 #[derive(Clone, Debug, Default)]
@@ -100,7 +104,8 @@ pub fn health_router(readiness: Readiness) -> Router {
 /// Routes `/metrics` and `/log-level`. GET shows the directives. PUT replaces them, but only from this machine or
 /// through a port-forward.
 pub fn metrics_router(metrics: Metrics, level: LogLevel) -> Router {
-    let metrics = Router::new().route("/metrics", get(text)).with_state(metrics);
+    let scrapes = Arc::new(Semaphore::new(MAX_SCRAPES));
+    let metrics = Router::new().route("/metrics", get(text)).with_state((metrics, scrapes));
     let level = Router::new()
         .route("/log-level", get(show_level).put(set_level))
         .layer(DefaultBodyLimit::max(MAX_LEVEL_BYTES))
@@ -129,9 +134,17 @@ async fn readyz(State(readiness): State<Readiness>) -> (StatusCode, String) {
     (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for: {}\n", waiting.join(", ")))
 }
 
-async fn text(State(metrics): State<Metrics>) -> impl IntoResponse {
+async fn text(State((metrics, scrapes)): State<(Metrics, Arc<Semaphore>)>) -> impl IntoResponse {
+    let Ok(permit) = scrapes.try_acquire_owned() else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "too many scrapes at once\n").into_response();
+    };
+    let encode = move || {
+        // Held by the thread: it goes on if the caller goes away.
+        let _permit = permit;
+        metrics.encode()
+    };
     // At 100,000 pods this takes a large part of a second, so it does not run on a thread that serves other tasks.
-    let text = tokio::task::spawn_blocking(move || metrics.encode()).await;
+    let text = tokio::task::spawn_blocking(encode).await;
     let text = text.map_err(|error| error.to_string());
     match text.and_then(|text| text.map_err(|error| error.to_string())) {
         Ok(text) => ([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
@@ -163,6 +176,7 @@ mod tests {
     use super::*;
     use crate::telemetry::{LogFormat, subscriber};
     use axum::{body::Body, http::Request};
+    use futures::FutureExt;
     use tower::ServiceExt;
 
     async fn ask(router: &Router, method: &str, path: &str, body: &str, peer: &str) -> (u16, String) {
@@ -217,5 +231,29 @@ mod tests {
         assert_eq!(level.current().as_deref(), Some("warn"));
         assert_eq!(ask(&router, "PUT", "/log-level", "debug\n", local).await.0, 200);
         assert_eq!(level.current().as_deref(), Some("debug"));
+    }
+
+    #[tokio::test]
+    async fn concurrent_scrapes_are_bounded_also_after_their_callers_have_gone() {
+        let (_subscriber, level) = subscriber(LogFormat::Text, "warn", io::sink).unwrap();
+        let metrics = Metrics::new("actuator");
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let held = Mutex::new(held);
+        metrics.add_source(move |_| {
+            let _ended = held.lock().recv();
+        });
+        let router = metrics_router(metrics, level);
+        let scrape = || Box::pin(ask(&router, "GET", "/metrics", "", "127.0.0.1:1"));
+        let mut scrapes: Vec<_> = (0..MAX_SCRAPES).map(|_| scrape()).collect();
+        for scrape in &mut scrapes {
+            assert!(futures::poll!(scrape).is_pending());
+        }
+        assert_eq!(scrape().now_or_never().unwrap().0, 503);
+        scrapes.pop();
+        assert_eq!(scrape().now_or_never().unwrap().0, 503);
+        drop(hold);
+        for scrape in scrapes {
+            assert_eq!(scrape.await.0, 200);
+        }
     }
 }

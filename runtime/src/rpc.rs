@@ -1,7 +1,8 @@
-//! Layer of every gRPC server: counts calls (by method and code, duration, open calls), and rejects calls above a
-//! limit.
+//! Layer of every gRPC server: counts calls (by method and code, duration, open calls), rejects calls above a limit,
+//! and bounds their requests.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     future::Future,
     pin::Pin,
     sync::Arc,
@@ -10,6 +11,7 @@ use std::{
 
 use http::{HeaderMap, Request, Response};
 use http_body::{Frame, SizeHint};
+use parking_lot::Mutex;
 use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -18,7 +20,10 @@ use tokio::{
 use tonic::{Code, Status, body::Body};
 use tower::{Layer, Service};
 
-use crate::metrics::{Metrics, MetricsError};
+use crate::{
+    metrics::{Metrics, MetricsError},
+    request_body::{InspectRequest, REQUEST_TIMEOUT, bounded},
+};
 
 /// The health service of every port.
 const HEALTH_SERVICE: &str = "grpc.health.v1.Health";
@@ -32,6 +37,8 @@ pub struct RpcMetrics {
     calls: IntCounterVec,
     seconds: HistogramVec,
     open: IntGaugeVec,
+    /// Methods that a service has answered, by service. Other names may be invented by callers.
+    methods: Arc<Mutex<BTreeMap<&'static str, BTreeSet<String>>>>,
 }
 
 impl RpcMetrics {
@@ -48,6 +55,7 @@ impl RpcMetrics {
                 &["service", "method"],
             )?,
             open: metrics.gauges("rpcs_open", "Calls that have not ended.", &["service"])?,
+            methods: Arc::default(),
         })
     }
 }
@@ -59,13 +67,19 @@ pub(crate) struct RpcLayer {
     /// Excludes the health service, which is counted but never rejected.
     services: Arc<[&'static str]>,
     calls: Option<Arc<Semaphore>>,
+    inspect: Option<InspectRequest>,
 }
 
 impl RpcLayer {
     /// For a server with these services; at most `max_calls` of their calls may be open.
-    pub(crate) fn new(metrics: Option<RpcMetrics>, services: &[&'static str], max_calls: Option<usize>) -> Self {
+    pub(crate) fn new(
+        metrics: Option<RpcMetrics>,
+        services: &[&'static str],
+        max_calls: Option<usize>,
+        inspect: Option<InspectRequest>,
+    ) -> Self {
         let calls = max_calls.map(|calls| Arc::new(Semaphore::new(calls.min(Semaphore::MAX_PERMITS))));
-        Self { metrics, services: services.into(), calls }
+        Self { metrics, services: services.into(), calls, inspect }
     }
 
     /// Starts the call, or fails if too many are open.
@@ -126,11 +140,14 @@ where
                 return Box::pin(async move { Ok(status.into_http()) });
             }
         };
-        let answer = self.inner.call(request);
+        let inspect = self.layer.inspect.and_then(|inspect| inspect(request.uri().path()));
+        let timeout = call.place.is_some().then_some(REQUEST_TIMEOUT);
+        let answer = self.inner.call(bounded(request, inspect, timeout));
         Box::pin(async move {
             let answer = answer.await?;
             // An error before the first message is in the headers.
             call.note(answer.headers());
+            call.learn_method();
             Ok(answer.map(|inner| Body::new(Counted { inner, call })))
         })
     }
@@ -152,13 +169,25 @@ impl Call {
             self.code = status.code();
         }
     }
+
+    /// Remembers the method, unless the service does not have it.
+    fn learn_method(&self) {
+        if let Some(metrics) = self.metrics.as_ref().filter(|_| self.code != Code::Unimplemented) {
+            let mut methods = metrics.methods.lock();
+            let methods = methods.entry(self.service).or_default();
+            if !methods.contains(&self.method) {
+                methods.insert(self.method.clone());
+            }
+        }
+    }
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let method = if self.code == Code::Unimplemented { OTHER } else { &self.method };
         self.place = None;
-        let Self { metrics: Some(metrics), service, started, .. } = self else { return };
+        let Self { metrics: Some(metrics), service, method, started, .. } = self else { return };
+        let known = metrics.methods.lock().get(service).is_some_and(|methods| methods.contains(method));
+        let method = if known { method } else { OTHER };
         metrics.open.with_label_values(&[*service]).dec();
         metrics.calls.with_label_values(&[*service, method, code_name(self.code)]).inc();
         metrics.seconds.with_label_values(&[*service, method]).observe(started.elapsed().as_secs_f64());
@@ -229,6 +258,7 @@ mod tests {
     use super::*;
     use crate::{memory, serve::GrpcServer, serve::Limits};
     use hyper_util::rt::TokioIo;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use tokio_util::sync::CancellationToken;
     use tonic::transport::{Channel, Endpoint};
     use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
@@ -237,20 +267,71 @@ mod tests {
     #[tokio::test]
     async fn calls_beyond_the_bound_are_refused_but_never_those_about_health() {
         let metrics = Metrics::new("test");
-        let layer = RpcLayer::new(Some(RpcMetrics::new(&metrics).unwrap()), &["test.Service"], Some(1));
-        let never = tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Status>>());
-        let mut service = layer.layer(never);
+        let layer = RpcLayer::new(Some(RpcMetrics::new(&metrics).unwrap()), &["test.Service"], Some(1), None);
+        let first_only = AtomicBool::new(true);
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let answers = first_only.swap(false, Ordering::Relaxed);
+            async move {
+                if !answers {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, Status>(Response::new(Body::empty()))
+            }
+        });
+        let mut service = layer.layer(service);
         let ask = |path: &str| Request::post(path).body(Body::empty()).unwrap();
+        drop(service.call(ask("/test.Service/Plan")).await.unwrap());
         let first = service.call(ask("/test.Service/Plan"));
         let refused = service.call(ask("/test.Service/Plan")).await.unwrap();
         assert_eq!(Status::from_header_map(refused.headers()).unwrap().code(), Code::ResourceExhausted);
+        let invented = service.call(ask("/test.Service/Invented")).await.unwrap();
+        assert_eq!(Status::from_header_map(invented.headers()).unwrap().code(), Code::ResourceExhausted);
+        drop(invented);
         let mut health = service.call(ask("/grpc.health.v1.Health/Check"));
         assert!(futures::poll!(&mut health).is_pending());
         drop(first);
         let mut next = service.call(ask("/test.Service/Plan"));
         assert!(futures::poll!(&mut next).is_pending());
         let text = metrics.encode().unwrap();
-        assert!(text.contains("code=\"RESOURCE_EXHAUSTED\",method=\"Plan\",service=\"test.Service\"} 1\n"), "{text}");
+        for method in ["Plan", "other"] {
+            let line = format!("code=\"RESOURCE_EXHAUSTED\",method=\"{method}\",service=\"test.Service\"}} 1\n");
+            assert!(text.contains(&line), "{text}");
+        }
+        assert!(!text.contains("Invented"), "{text}");
+    }
+
+    /// A request body that never comes.
+    struct Silent;
+
+    impl http_body::Body for Silent {
+        type Data = bytes::Bytes;
+        type Error = Status;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bounded_call_without_its_request_ends_and_leaves_its_place() {
+        let layer = RpcLayer::new(None, &["test.Service"], Some(1), None);
+        let mut service = layer.layer(tower::service_fn(|request: Request<Body>| async {
+            let mut body = request.into_body();
+            let frame = std::future::poll_fn(|context| http_body::Body::poll_frame(Pin::new(&mut body), context)).await;
+            Ok::<_, Status>(frame.and_then(Result::err).map_or_else(|| Response::new(Body::empty()), Status::into_http))
+        }));
+        let silent = || Request::post("/test.Service/Plan").body(Body::new(Silent)).unwrap();
+        let began = Instant::now();
+        let code = |response: &Response<Body>| Status::from_header_map(response.headers()).map(|status| status.code());
+        let call = service.call(silent());
+        assert_eq!(code(&service.call(silent()).await.unwrap()), Some(Code::ResourceExhausted));
+        assert_eq!(code(&call.await.unwrap()), Some(Code::DeadlineExceeded));
+        assert_eq!(began.elapsed().as_secs(), REQUEST_TIMEOUT.as_secs());
+        let ask = Request::post("/test.Service/Plan").body(Body::empty()).unwrap();
+        assert_eq!(code(&service.call(ask).await.unwrap()), None);
     }
 
     async fn until(metrics: &Metrics, line: &str) {

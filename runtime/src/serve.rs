@@ -12,7 +12,9 @@ use tower::Service;
 
 use crate::{
     connection::Connection,
+    connection_age::AgeLimited,
     memory::MemoryListener,
+    request_body::InspectRequest,
     rpc::{RpcLayer, RpcMetrics},
     tls::{Tls, TlsError, check_listen},
 };
@@ -43,9 +45,10 @@ pub struct Limits {
     pub keepalive_interval: Duration,
     /// Timeout of a ping.
     pub keepalive_timeout: Duration,
-    /// Age after which a connection is asked to close, so that callers rebalance and use newer certificates.
+    /// Age after which a connection of a port with [`GrpcServer::with_max_calls`] is asked to close, so that callers
+    /// rebalance.
     pub max_connection_age: Duration,
-    /// Time that its calls may then still run.
+    /// Time after which a connection of any port is then closed, so that callers also use newer certificates.
     pub max_connection_age_grace: Duration,
     /// Time between NOT_SERVING and closing the port, for clients that watch the health service.
     pub drain_notice: Duration,
@@ -107,6 +110,7 @@ pub struct GrpcServer {
     limits: Limits,
     metrics: Option<RpcMetrics>,
     max_calls: Option<usize>,
+    inspect: Option<InspectRequest>,
 }
 
 impl GrpcServer {
@@ -114,7 +118,8 @@ impl GrpcServer {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let (health, service) = tonic_health::server::health_reporter();
-        Self { routes: Routes::new(service), names: Vec::new(), health, limits, metrics: None, max_calls: None }
+        let routes = Routes::new(service);
+        Self { routes, names: Vec::new(), health, limits, metrics: None, max_calls: None, inspect: None }
     }
 
     /// Counts the port's calls.
@@ -125,10 +130,18 @@ impl GrpcServer {
     }
 
     /// Rejects calls with RESOURCE_EXHAUSTED, before their messages are read, while this many are open on all
-    /// connections together. Health and reflection are always served.
+    /// connections together. Their requests must arrive within [`crate::request_body::REQUEST_TIMEOUT`]. Health and
+    /// reflection are always served.
     #[must_use]
     pub fn with_max_calls(mut self, calls: usize) -> Self {
         self.max_calls = Some(calls);
+        self
+    }
+
+    /// Inspects requests before they are decoded.
+    #[must_use]
+    pub fn with_inspection(mut self, inspect: InspectRequest) -> Self {
+        self.inspect = Some(inspect);
         self
     }
 
@@ -210,8 +223,10 @@ impl GrpcServer {
         incoming: impl Stream<Item = io::Result<Connection>>,
         shutdown: CancellationToken,
     ) -> Result<(), ServeError> {
-        let Self { routes, names, health, limits, metrics, max_calls } = self;
-        let layer = RpcLayer::new(metrics, &names, max_calls);
+        let Self { routes, names, health, limits, metrics, max_calls, inspect } = self;
+        let layer = RpcLayer::new(metrics, &names, max_calls, inspect);
+        let age_at_end = limits.max_connection_age.saturating_add(limits.max_connection_age_grace);
+        let incoming = incoming.map(move |connection| connection.map(|it| AgeLimited::new(it, age_at_end)));
         for name in &names {
             health.set_service_status(name, ServingStatus::Serving).await;
         }
@@ -227,13 +242,18 @@ impl GrpcServer {
             tokio::time::sleep(drain_notice).await;
             closing.cancel();
         };
-        let server = Server::builder()
+        let mut server = Server::builder();
+        if max_calls.is_some() {
+            // Without tonic's grace period, which replaces the graceful shutdown instead of following it. Not for ports
+            // with streams of Plimsoll's own clients: while a stream is open, hyper's client notices the GOAWAY only
+            // with its next call, and fails that call.
+            server = server.max_connection_age(limits.max_connection_age);
+        }
+        let server = server
             .concurrency_limit_per_connection(limits.concurrency_per_connection)
             .load_shed(true)
             .http2_keepalive_interval(Some(limits.keepalive_interval))
             .http2_keepalive_timeout(Some(limits.keepalive_timeout))
-            .max_connection_age(limits.max_connection_age)
-            .max_connection_age_grace(limits.max_connection_age_grace)
             .layer(layer)
             .serve_with_incoming_shutdown(routes.prepare(), incoming, drain);
         let patience = async {
@@ -294,64 +314,4 @@ fn log_refusal(last: &mut Option<tokio::time::Instant>, peer: Option<std::net::S
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use hyper_util::rt::TokioIo;
-    use tonic::transport::{Channel, Endpoint};
-    use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
-
-    fn limits() -> Limits {
-        Limits { drain_notice: Duration::from_millis(200), drain_grace: Duration::from_secs(3), ..Limits::default() }
-    }
-
-    /// An in-memory server, a client, and the result of the server.
-    fn in_memory(
-        shutdown: CancellationToken,
-    ) -> (HealthClient<Channel>, tokio::task::JoinHandle<Result<(), ServeError>>) {
-        let (sender, receiver) = tokio::sync::mpsc::unbounded_channel::<io::Result<Connection>>();
-        let incoming = stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) })
-            .chain(stream::pending());
-        let serving = tokio::spawn(GrpcServer::new(limits()).serve_incoming(incoming, shutdown));
-        let connector = tower::service_fn(move |_: http::Uri| {
-            let (ours, theirs) = tokio::io::duplex(64 * 1024);
-            let sent = sender.send(Ok(Connection::Memory(theirs, None))).map_err(io::Error::other);
-            async move { sent.map(|()| TokioIo::new(ours)) }
-        });
-        let channel = Endpoint::from_static("http://memory.test").connect_with_connector_lazy(connector);
-        (HealthClient::new(channel), serving)
-    }
-
-    fn whole_server() -> HealthCheckRequest {
-        HealthCheckRequest { service: String::new() }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn not_serving_is_said_before_the_end_and_the_end_is_bounded() {
-        let shutdown = CancellationToken::new();
-        let (mut client, serving) = in_memory(shutdown.clone());
-        let mut changes = client.watch(whole_server()).await.unwrap().into_inner();
-        let status = |message: Option<tonic_health::pb::HealthCheckResponse>| message.unwrap().status();
-        use tonic_health::pb::health_check_response::ServingStatus as Wire;
-        assert_eq!(status(changes.message().await.unwrap()), Wire::Serving);
-
-        let began = tokio::time::Instant::now();
-        shutdown.cancel();
-        assert_eq!(status(changes.message().await.unwrap()), Wire::NotServing);
-        assert!(began.elapsed() < limits().drain_notice, "said while the port is still open");
-        // The watch call never ends on its own.
-        serving.await.unwrap().unwrap();
-        assert_eq!(began.elapsed().as_millis() / 100, (limits().drain_notice + limits().drain_grace).as_millis() / 100);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn without_calls_the_end_comes_at_once() {
-        let shutdown = CancellationToken::new();
-        let (mut client, serving) = in_memory(shutdown.clone());
-        client.check(whole_server()).await.unwrap();
-        let began = tokio::time::Instant::now();
-        shutdown.cancel();
-        serving.await.unwrap().unwrap();
-        assert!(began.elapsed() < limits().drain_notice + Duration::from_secs(1));
-        assert!(client.check(whole_server()).await.is_err());
-    }
-}
+mod tests;

@@ -10,6 +10,7 @@
 pub mod answer;
 pub mod args;
 pub mod catalogs;
+mod decoded_size;
 pub mod fragments;
 pub mod metrics;
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Assembles the service and serves its ports.
 
+pub use crate::decoded_size::MAX_REQUEST_BYTES;
+use crate::decoded_size::inspect;
 use crate::metrics::SchedulerMetrics;
 use crate::server::{Core, Outside, Port, Server};
 use crate::session::SessionLimits;
@@ -8,14 +10,11 @@ use plimsoll_proto::scheduler::v1::scheduler_service_server::SchedulerServiceSer
 use plimsoll_runtime::admin::Readiness;
 use plimsoll_runtime::metrics::{Metrics, MetricsError};
 use plimsoll_runtime::rpc::RpcMetrics;
-use plimsoll_runtime::serve::{GrpcServer, Limits, Listener, MAX_DECODING_BYTES, MAX_ENCODING_BYTES, ServeError};
+use plimsoll_runtime::serve::{GrpcServer, Limits, Listener, MAX_ENCODING_BYTES, ServeError};
 use plimsoll_runtime::shutdown::Shutdown;
 use plimsoll_runtime::workers::{Bounds, Workers};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-
-/// Maximum request size in bytes. A self-contained request with 100,000 pods and a few node classes has 20 MiB.
-pub const MAX_REQUEST_BYTES: usize = 2 * MAX_DECODING_BYTES;
 
 /// Maximum concurrent calls on the open port. Each queued call may hold a request of the maximum size in memory.
 const OPEN_CALLS: usize = 16;
@@ -113,7 +112,10 @@ pub async fn run_with(
         let service = SchedulerServiceServer::new(Server::new(Arc::clone(&core), port))
             .max_decoding_message_size(MAX_REQUEST_BYTES)
             .max_encoding_message_size(MAX_ENCODING_BYTES);
-        GrpcServer::new(settings.connections.clone()).with_metrics(rpc.clone()).add_service(service)
+        GrpcServer::new(settings.connections.clone())
+            .with_metrics(rpc.clone())
+            .with_inspection(inspect)
+            .add_service(service)
     };
     let with_reflection = |server: GrpcServer| {
         if settings.reflection { server.add_reflection(&[plimsoll_proto::FILE_DESCRIPTOR_SET]) } else { Ok(server) }

@@ -29,6 +29,22 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tonic::Status;
 
+/// Number of objects of all kinds in a snapshot, of the model or of the wire.
+macro_rules! object_count {
+    ($snapshot:expr) => {
+        $snapshot.shapes.len()
+            + $snapshot.pods.len()
+            + $snapshot.nodes.len()
+            + $snapshot.node_pools.len()
+            + $snapshot.daemon_sets.len()
+            + $snapshot.pod_disruption_budgets.len()
+            + $snapshot.unavailable_offerings.len()
+            + $snapshot.reservations.len()
+            + $snapshot.capacity_quotas.len()
+            + $snapshot.ignored.len()
+    };
+}
+
 /// Limits of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionLimits {
@@ -61,6 +77,8 @@ pub struct Session {
     abandon: Cancel,
     /// Encoded size of the chunks of an incomplete snapshot, or of the deltas since the last full snapshot.
     bytes: usize,
+    /// Number of objects in the chunks of an incomplete snapshot.
+    objects: usize,
     /// A full snapshot has been requested. Messages until its first chunk belong to the previous snapshot and are
     /// ignored.
     awaiting_snapshot: bool,
@@ -90,6 +108,7 @@ impl Session {
             abandon: cancel.child(),
             cancel,
             bytes: 0,
+            objects: 0,
             awaiting_snapshot: false,
             catalogs: SessionCatalogs::default(),
             pending_plan: None,
@@ -202,7 +221,7 @@ impl Session {
 
     fn chunk(&mut self, chunk: snapshot_wire::SnapshotChunk) -> HandleResult {
         if chunk.index == 0 {
-            (self.awaiting_snapshot, self.bytes) = (false, 0);
+            (self.awaiting_snapshot, self.bytes, self.objects) = (false, 0, 0);
             self.solver.forget_snapshot();
         } else if self.awaiting_snapshot {
             return Ok(Vec::new());
@@ -212,11 +231,14 @@ impl Session {
         if self.bytes > self.limits.bytes {
             return Err(too_large(&format!("more than {} bytes", self.limits.bytes)));
         }
+        // The sender need not ever complete the snapshot, so each chunk is checked.
+        self.objects = self.objects.saturating_add(chunk.part.as_ref().map_or(0, |part| object_count!(part)));
+        self.check_objects(self.objects)?;
         match self.mirror.apply_chunk(chunk) {
             Ok(false) => Ok(Vec::new()),
             Ok(true) => {
                 self.bytes = 0;
-                self.check_size()
+                Ok(Vec::new())
             }
             Err(error) => self.handle_mirror_error(&error),
         }
@@ -233,17 +255,19 @@ impl Session {
             return Ok(self.resync("overflow", format!("changes of more than {} bytes", self.limits.bytes)));
         }
         match self.mirror.apply_delta(delta) {
-            Ok(()) => self.check_size(),
+            Ok(()) => {
+                self.check_objects(self.mirror.snapshot().map_or(0, |snapshot| object_count!(snapshot)))?;
+                Ok(Vec::new())
+            }
             Err(error) => self.handle_mirror_error(&error),
         }
     }
 
-    fn check_size(&self) -> HandleResult {
-        let objects = self.mirror.snapshot().map_or(0, object_count);
+    fn check_objects(&self, objects: usize) -> Result<(), Status> {
         if objects > self.limits.objects {
             return Err(too_large(&format!("{objects} objects, more than {}", self.limits.objects)));
         }
-        Ok(Vec::new())
+        Ok(())
     }
 
     fn handle_mirror_error(&mut self, error: &MirrorError) -> HandleResult {
@@ -352,19 +376,6 @@ fn too_large(what: &str) -> Status {
 
 fn needed_catalogs(snapshot: &Snapshot) -> BTreeSet<CatalogId> {
     snapshot.node_pools.iter().filter_map(|pool| pool.catalog.clone()).collect()
-}
-
-fn object_count(snapshot: &Snapshot) -> usize {
-    snapshot.shapes.len()
-        + snapshot.pods.len()
-        + snapshot.nodes.len()
-        + snapshot.node_pools.len()
-        + snapshot.daemon_sets.len()
-        + snapshot.pod_disruption_budgets.len()
-        + snapshot.unavailable_offerings.len()
-        + snapshot.reservations.len()
-        + snapshot.capacity_quotas.len()
-        + snapshot.ignored.len()
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ impl Outside {
 }
 
 /// Ends the solve once nobody waits for the answer.
-struct CancelOnDrop(Cancel);
+pub(super) struct CancelOnDrop(pub(super) Cancel);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {

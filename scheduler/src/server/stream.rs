@@ -1,6 +1,7 @@
 //! Connects a session's request and response streams to its synchronous core. Each message is one job on the threads
 //! reserved for sessions.
 
+use super::outside::CancelOnDrop;
 use super::{Core, lost};
 use crate::session::Session;
 use futures::Stream;
@@ -51,6 +52,8 @@ async fn serve_session(
     responses: &Responses,
 ) -> Result<(), Status> {
     let cancel = session.canceller();
+    // The process waits for its threads when it ends, and drops this task before.
+    let _end = CancelOnDrop(cancel.clone());
     // A message that arrived while another was handled.
     let mut arrived = None;
     let mut hello_due = Some(tokio::time::Instant::now() + HELLO_TIMEOUT);

@@ -15,13 +15,16 @@ use plimsoll_proto::scheduler::v1::{
 };
 use plimsoll_runtime::memory::{self, MemoryDialer};
 use prost::Message as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::codegen::http;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 use tonic_types::StatusExt;
+use tower::ServiceExt;
 
 type Client = SchedulerServiceClient<Channel>;
 
@@ -29,18 +32,22 @@ type Client = SchedulerServiceClient<Channel>;
 struct Running {
     closed: Client,
     open: Client,
+    open_channel: Channel,
     metrics: Metrics,
     shutdown: Shutdown,
     serving: JoinHandle<Result<(), ServiceError>>,
 }
 
-fn client(dialer: MemoryDialer) -> Client {
-    let connector = tower::service_fn(move |_: tonic::codegen::http::Uri| {
+fn channel(dialer: MemoryDialer) -> Channel {
+    let connector = tower::service_fn(move |_: http::Uri| {
         let near = dialer.dial(None);
         async move { near.map(TokioIo::new) }
     });
-    SchedulerServiceClient::new(Endpoint::from_static("http://memory.test").connect_with_connector_lazy(connector))
-        .max_encoding_message_size(2 * MAX_REQUEST_BYTES)
+    Endpoint::from_static("http://memory.test").connect_with_connector_lazy(connector)
+}
+
+fn client(channel: Channel) -> Client {
+    SchedulerServiceClient::new(channel).max_encoding_message_size(2 * MAX_REQUEST_BYTES)
 }
 
 fn start(change: impl FnOnce(&mut Settings)) -> Running {
@@ -56,7 +63,8 @@ fn start(change: impl FnOnce(&mut Settings)) -> Running {
         settings,
     };
     let serving = tokio::spawn(run(parts, shutdown.clone()));
-    Running { closed: client(closed_dialer), open: client(open_dialer), metrics, shutdown, serving }
+    let (closed, open_channel) = (client(channel(closed_dialer)), channel(open_dialer));
+    Running { closed, open: client(open_channel.clone()), open_channel, metrics, shutdown, serving }
 }
 
 fn plan_request(pods: usize) -> PlanRequest {
@@ -153,6 +161,41 @@ async fn a_newer_snapshot_ends_a_plan_and_the_session_goes_on() {
     assert!(running.metrics.encode().unwrap().contains("plimsoll_scheduler_abandoned_plans_total 1\n"));
 }
 
+static SOLVE_BEGAN: AtomicBool = AtomicBool::new(false);
+static SOLVE_CANCELLED: AtomicBool = AtomicBool::new(false);
+
+/// A planner that does not end unless it is cancelled.
+const ENDLESS: PlanFn = PlanFn(|planner, snapshot, index, catalogs, options, early| {
+    SOLVE_BEGAN.store(true, Ordering::SeqCst);
+    while !planner.is_cancelled() {
+        std::thread::yield_now();
+    }
+    SOLVE_CANCELLED.store(true, Ordering::SeqCst);
+    planner.solve_early(snapshot, index, catalogs, options, early)
+});
+
+#[test]
+fn the_end_of_the_process_ends_a_plan_of_a_session() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    // The client stays connected until the process has ended.
+    let _client = runtime.block_on(async {
+        let running = start(|settings| settings.plan = ENDLESS);
+        let client = SessionClient::open(&running.closed, "one").await;
+        client.send(Ask::Catalog((&catalog()).into())).await;
+        for chunk in chunks(&waiting(3), 100) {
+            client.send(Ask::SnapshotChunk(chunk)).await;
+        }
+        client.send(Ask::PlanNow(PlanNow { sequence: 1, options: None, cycle_id: "c".into() })).await;
+        while !SOLVE_BEGAN.load(Ordering::SeqCst) {
+            tokio::task::yield_now().await;
+        }
+        (running, client)
+    });
+    // Less than the time limit of a plan.
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    assert!(SOLVE_CANCELLED.load(Ordering::SeqCst));
+}
+
 #[tokio::test]
 async fn in_process_and_grpc_callers_get_the_same_bytes() {
     let mut running = start(|_| ());
@@ -206,6 +249,19 @@ async fn a_too_large_message_is_rejected_and_the_next_is_answered() {
     let refused = running.open.plan(large).await.unwrap_err();
     assert_eq!(refused.code(), Code::OutOfRange, "{refused:?}");
     assert!(running.open.plan(plan_request(1)).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_request_that_is_large_only_when_decoded_is_rejected() {
+    let running = start(|_| ());
+    // Snapshots of 63 pods, all of them empty, as one message of 2 MiB. All bytes are ASCII.
+    let snapshot = format!("\x0a\x7e{}", "*\0".repeat(63));
+    let body = format!("\0\0\x20\0\0{}", snapshot.repeat((2 << 20) / snapshot.len()));
+    let uri = "http://memory.test/plimsoll.scheduler.v1.SchedulerService/Plan";
+    let request = http::Request::post(uri).header("content-type", "application/grpc");
+    let response = running.open_channel.oneshot(request.body(tonic::body::Body::new(body)).unwrap()).await.unwrap();
+    let status = Status::from_header_map(response.headers()).unwrap();
+    assert_eq!(status.code(), Code::OutOfRange, "{status:?}");
 }
 
 #[tokio::test]

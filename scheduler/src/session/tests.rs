@@ -255,6 +255,15 @@ fn a_snapshot_beyond_the_limits_is_rejected() {
     let (_, text) = error_of(&mut started_session(few), Request::SnapshotChunk(chunks(&with_quota, 100).remove(0)));
     assert!(text.ends_with("5 objects, more than 4"), "{text}");
 
+    // A snapshot that is never complete.
+    let [first, second, ..] = &chunks(&waiting(4), 3)[..] else { panic!("too few chunks") };
+    let mut session = started_session(few);
+    assert_eq!(send(&mut session, Request::SnapshotChunk(first.clone())), []);
+    let incomplete = plimsoll_proto::snapshot::v1::SnapshotChunk { last: false, ..second.clone() };
+    let (code, text) = error_of(&mut session, Request::SnapshotChunk(incomplete));
+    assert_eq!(code, Code::ResourceExhausted);
+    assert!(text.ends_with("6 objects, more than 4"), "{text}");
+
     let size = chunks(&waiting(2), 100)[0].encoded_len();
     let small = SessionLimits { objects: 100, bytes: size };
     let mut session = started_session(small);

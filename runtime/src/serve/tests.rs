@@ -1,0 +1,94 @@
+use super::*;
+use hyper_util::rt::TokioIo;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tonic::transport::{Channel, Endpoint};
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+
+fn limits() -> Limits {
+    Limits { drain_notice: Duration::from_millis(200), drain_grace: Duration::from_secs(3), ..Limits::default() }
+}
+
+/// An in-memory server, a client, and the result of the server.
+fn in_memory(shutdown: CancellationToken) -> (HealthClient<Channel>, tokio::task::JoinHandle<Result<(), ServeError>>) {
+    let (client, _, serving) = counted(GrpcServer::new(limits()), shutdown);
+    (client, serving)
+}
+
+/// As [`in_memory`], with the number of connections.
+fn counted(
+    server: GrpcServer,
+    shutdown: CancellationToken,
+) -> (HealthClient<Channel>, Arc<AtomicUsize>, tokio::task::JoinHandle<Result<(), ServeError>>) {
+    let connections = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&connections);
+    let (sender, receiver) = tokio::sync::mpsc::unbounded_channel::<io::Result<Connection>>();
+    let incoming = stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) })
+        .chain(stream::pending());
+    let serving = tokio::spawn(server.serve_incoming(incoming, shutdown));
+    let connector = tower::service_fn(move |_: http::Uri| {
+        count.fetch_add(1, Ordering::Relaxed);
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        let sent = sender.send(Ok(Connection::Memory(theirs, None))).map_err(io::Error::other);
+        async move { sent.map(|()| TokioIo::new(ours)) }
+    });
+    let channel = Endpoint::from_static("http://memory.test").connect_with_connector_lazy(connector);
+    (HealthClient::new(channel), connections, serving)
+}
+
+fn whole_server() -> HealthCheckRequest {
+    HealthCheckRequest { service: String::new() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn not_serving_is_said_before_the_end_and_the_end_is_bounded() {
+    let shutdown = CancellationToken::new();
+    let (mut client, serving) = in_memory(shutdown.clone());
+    let mut changes = client.watch(whole_server()).await.unwrap().into_inner();
+    let status = |message: Option<tonic_health::pb::HealthCheckResponse>| message.unwrap().status();
+    use tonic_health::pb::health_check_response::ServingStatus as Wire;
+    assert_eq!(status(changes.message().await.unwrap()), Wire::Serving);
+
+    let began = tokio::time::Instant::now();
+    shutdown.cancel();
+    assert_eq!(status(changes.message().await.unwrap()), Wire::NotServing);
+    assert!(began.elapsed() < limits().drain_notice, "said while the port is still open");
+    // The watch call never ends on its own.
+    serving.await.unwrap().unwrap();
+    assert_eq!(began.elapsed().as_millis() / 100, (limits().drain_notice + limits().drain_grace).as_millis() / 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_calls_the_end_comes_at_once() {
+    let shutdown = CancellationToken::new();
+    let (mut client, serving) = in_memory(shutdown.clone());
+    client.check(whole_server()).await.unwrap();
+    let began = tokio::time::Instant::now();
+    shutdown.cancel();
+    serving.await.unwrap().unwrap();
+    assert!(began.elapsed() < limits().drain_notice + Duration::from_secs(1));
+    assert!(client.check(whole_server()).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_connection_takes_no_calls_and_its_last_call_ends_after_the_grace_period() {
+    let server = GrpcServer::new(limits()).with_max_calls(1);
+    let health = server.health();
+    let (mut client, connections, _serving) = counted(server, CancellationToken::new());
+    let began = tokio::time::Instant::now();
+    let mut changes = client.watch(whole_server()).await.unwrap().into_inner();
+    changes.message().await.unwrap().unwrap();
+    client.check(whole_server()).await.unwrap();
+    assert_eq!(connections.load(Ordering::Relaxed), 1);
+
+    let age = limits().max_connection_age + Duration::from_secs(1);
+    tokio::time::timeout(age, changes.message()).await.unwrap_err();
+    let unsent = client.check(whole_server()).await.unwrap_err();
+    assert_eq!(unsent.code(), tonic::Code::Cancelled, "hyper's client notices only now: {unsent}");
+    client.check(whole_server()).await.unwrap();
+    assert_eq!(connections.load(Ordering::Relaxed), 2, "a new call has a new connection");
+    health.set_service_status("", ServingStatus::NotServing).await;
+    assert!(changes.message().await.unwrap().is_some(), "the call of the old connection goes on");
+
+    assert!(changes.message().await.is_err());
+    assert_eq!(began.elapsed().as_secs(), (limits().max_connection_age + limits().max_connection_age_grace).as_secs());
+}
