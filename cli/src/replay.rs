@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
     #[arg(long = "with", value_name = "POOLS", num_args = 1..)]
     pools: Vec<PathBuf>,
     /// Time from purchase to service of a simulated node, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(0..=3600), requires = "pools")]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600), requires = "pools")]
     boot_seconds: u64,
     /// How the result is printed.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]

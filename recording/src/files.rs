@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 const PREFIX: &str = "plimsoll-";
 /// How names end.
 const SUFFIX: &str = ".recording.gz";
+/// Maximum number of files before another one begins. Each leader begins one, so a watcher that keeps restarting would
+/// fill the folder with small files.
+const MAX_FILES: usize = 1000;
 
 /// Name of a file that begins at `at`. Names sort by time.
 pub(crate) fn name(at: Timestamp) -> String {
@@ -35,7 +38,7 @@ pub fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Deletes the oldest files but one while all together have more than `limit` bytes.
+/// Deletes the oldest files but one while all together have more than `limit` bytes, or are too many.
 pub(crate) fn prune(folder: &Path, limit: u64) -> io::Result<()> {
     let files = files(folder)?;
     let mut sizes = Vec::new();
@@ -44,13 +47,14 @@ pub(crate) fn prune(folder: &Path, limit: u64) -> io::Result<()> {
         sizes.push((file, size));
     }
     let mut total: u64 = sizes.iter().map(|(_, size)| size).sum();
-    let newest = sizes.len().saturating_sub(1);
-    for (file, size) in sizes.into_iter().take(newest) {
-        if total <= limit {
+    let mut count = sizes.len();
+    for (file, size) in sizes.into_iter().take(count.saturating_sub(1)) {
+        if total <= limit && count <= MAX_FILES {
             break;
         }
         std::fs::remove_file(file)?;
         total -= size;
+        count -= 1;
     }
     Ok(())
 }

@@ -20,5 +20,8 @@ pub use write::{Limits, PlannedEntry, Writer};
 /// Number of the file format.
 pub const FORMAT: u32 = 1;
 
+/// Maximum size of an entry in bytes: that of a message between services. Larger ones are neither written nor read.
+const MAX_ENTRY_BYTES: usize = 64 << 20;
+
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! Reads a recording.
 
-use crate::FORMAT;
+use crate::{FORMAT, MAX_ENTRY_BYTES};
 use flate2::read::GzDecoder;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::execution::Outcome;
@@ -19,10 +19,20 @@ use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
-/// Maximum size of an entry: that of a message between services.
-const MAX_ENTRY_BYTES: usize = 64 << 20;
 /// Bytes of a varint, with seven bits each, that hold this size.
 const MAX_LENGTH_BYTES: usize = 4;
+
+/// Limits of a snapshot in memory: a small file can contain a large one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SnapshotLimits {
+    /// Maximum number of objects of all kinds.
+    pub(crate) objects: usize,
+    /// Maximum encoded size of a full snapshot.
+    pub(crate) bytes: usize,
+}
+
+/// Those of a scheduler, which made the plans.
+const LIMITS: SnapshotLimits = SnapshotLimits { objects: 1_000_000, bytes: 256 << 20 };
 
 /// Why a recording cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -85,14 +95,22 @@ pub struct Reader {
     mirror: Mirror,
     catalogs: BTreeMap<CatalogId, Catalog>,
     truncated: bool,
+    limits: SnapshotLimits,
+    /// Encoded size of the last full snapshot, so far.
+    snapshot_bytes: usize,
 }
 
 impl Reader {
-    /// Opens a file and reads its header.
+    /// Opens a file and reads its header. If the watcher was killed before it wrote the header, the file is truncated
+    /// and has no step, and its cluster and version are empty.
     ///
     /// # Errors
     /// If the file cannot be read, is no recording, or has a later format.
     pub fn open(file: &Path) -> Result<Self, ReadError> {
+        Self::open_within(file, LIMITS)
+    }
+
+    pub(crate) fn open_within(file: &Path, limits: SnapshotLimits) -> Result<Self, ReadError> {
         let opened = File::open(file).map_err(|error| ReadError::Io { file: file.to_owned(), error })?;
         let mut reader = Self {
             file: file.to_owned(),
@@ -104,9 +122,13 @@ impl Reader {
             mirror: Mirror::new(),
             catalogs: BTreeMap::new(),
             truncated: false,
+            limits,
+            snapshot_bytes: 0,
         };
-        let Some(wire::Entry { entry: Some(Kind::Header(header)), .. }) = reader.next_entry()? else {
-            return Err(reader.invalid("the file does not begin with a header"));
+        let header = match reader.next_entry()? {
+            Some(wire::Entry { entry: Some(Kind::Header(header)), .. }) => header,
+            None if reader.truncated => return Ok(reader),
+            _ => return Err(reader.invalid("the file does not begin with a header")),
         };
         if header.format > FORMAT {
             let problem = format!("format {} is later than {FORMAT}, which this version reads", header.format);
@@ -170,11 +192,18 @@ impl Reader {
                     None
                 }
                 Some(Kind::SnapshotChunk(chunk)) => {
+                    let before = if chunk.index == 0 { 0 } else { self.snapshot_bytes };
+                    self.snapshot_bytes = before.saturating_add(chunk.encoded_len());
+                    if self.snapshot_bytes > self.limits.bytes {
+                        return Err(self.invalid(format!("the snapshot has more than {} bytes", self.limits.bytes)));
+                    }
                     let is_complete = self.mirror.apply_chunk(chunk).map_err(|error| self.invalid(error))?;
+                    self.check_objects()?;
                     is_complete.then_some(Step::Restarted)
                 }
                 Some(Kind::Delta(delta)) => {
                     self.mirror.apply_delta(delta).map_err(|error| self.invalid(error))?;
+                    self.check_objects()?;
                     None
                 }
                 Some(Kind::Planned(planned)) => Some(self.planned(planned)?),
@@ -189,6 +218,12 @@ impl Reader {
             }
         }
         Ok(None)
+    }
+
+    fn check_objects(&self) -> Result<(), ReadError> {
+        let (objects, most) = (self.mirror.snapshot().map_or(0, object_count), self.limits.objects);
+        let problem = || self.invalid(format!("the snapshot has {objects} objects, more than {most}"));
+        if objects > most { Err(problem()) } else { Ok(()) }
     }
 
     fn planned(&self, planned: wire::Planned) -> Result<Step, ReadError> {
@@ -215,12 +250,14 @@ impl Reader {
             Ok(Some(bytes)) => bytes,
             Ok(None) => return Ok(None),
             // The watcher was killed while it wrote. What is complete is valid.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && self.entry > 1 => {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 self.truncated = true;
                 return Ok(None);
             }
             Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(self.invalid(error)),
             Err(error) if self.entry == 1 => return Err(self.invalid(format!("not a recording: {error}"))),
+            // The file is not what was compressed.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(self.invalid(error)),
             Err(error) => return Err(ReadError::Io { file: self.file.clone(), error }),
         };
         wire::Entry::decode(bytes.as_slice()).map(Some).map_err(|error| self.invalid(error))
@@ -259,4 +296,10 @@ impl Reader {
     fn invalid(&self, problem: impl Display) -> ReadError {
         ReadError::Invalid { file: self.file.clone(), entry: self.entry, problem: problem.to_string() }
     }
+}
+
+fn object_count(snapshot: &Snapshot) -> usize {
+    let small = snapshot.node_pools.len() + snapshot.daemon_sets.len() + snapshot.pod_disruption_budgets.len();
+    let offerings = snapshot.unavailable_offerings.len() + snapshot.reservations.len() + snapshot.capacity_quotas.len();
+    snapshot.shapes.len() + snapshot.pods.len() + snapshot.nodes.len() + snapshot.ignored.len() + small + offerings
 }

@@ -1,16 +1,21 @@
+mod damaged;
+
 use super::*;
-use plimsoll_model::catalog::Catalog;
+use plimsoll_model::catalog::{CapacityType, Catalog};
 use plimsoll_model::execution::{Outcome, OutcomeStatus};
-use plimsoll_model::plan::{Plan, PlanOptions};
+use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::plan::{Launch, OfferingChoice, Plan, PlanOptions};
+use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{IgnoredPod, LedgerPosition, Snapshot};
 use plimsoll_model::time::Timestamp;
 use plimsoll_proto::catalog::v1 as catalog_wire;
 use plimsoll_proto::delta::checksum;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 const START: i64 = 1_700_000_000_000;
-const UNLIMITED: Limits = Limits { bytes: u64::MAX, file_bytes: u64::MAX };
+const UNLIMITED: Limits = Limits { bytes: u64::MAX, file_bytes: 1 << 40 };
 
 /// Snapshot number `sequence`, with `sequence` objects.
 fn snapshot(sequence: u64) -> Arc<Snapshot> {
@@ -33,6 +38,11 @@ fn catalog(region: &str) -> Arc<catalog_wire::Catalog> {
 }
 
 fn record(writer: &mut Writer, sequence: u64, region: &str) -> std::io::Result<()> {
+    record_plan(writer, &plan(sequence), &catalog(region))
+}
+
+fn record_plan(writer: &mut Writer, plan: &Plan, catalog: &Arc<catalog_wire::Catalog>) -> std::io::Result<()> {
+    let sequence = plan.snapshot_sequence;
     let snapshot = snapshot(sequence);
     let options = PlanOptions { disruption: sequence.is_multiple_of(2), ..PlanOptions::default() };
     writer.planned(&PlannedEntry {
@@ -40,10 +50,10 @@ fn record(writer: &mut Writer, sequence: u64, region: &str) -> std::io::Result<(
         checksum: checksum(&snapshot),
         snapshot: &snapshot,
         delta: None,
-        catalogs: &[catalog(region)],
+        catalogs: std::slice::from_ref(catalog),
         cycle_id: &format!("1-{sequence}"),
         options: &options,
-        plan: &plan(sequence),
+        plan,
     })
 }
 
@@ -92,7 +102,7 @@ fn plans_are_read_with_the_snapshots_they_were_made_for() {
 #[test]
 fn each_file_can_be_read_alone_and_contains_its_catalogs() {
     let folder = tempfile::tempdir().unwrap();
-    let mut writer = writer(folder.path(), Limits { bytes: u64::MAX, file_bytes: 1 });
+    let mut writer = writer(folder.path(), Limits { bytes: u64::MAX, file_bytes: 0 });
     [1, 2, 3].iter().for_each(|sequence| record(&mut writer, *sequence, "r").unwrap());
     let files = files(folder.path()).unwrap();
     assert_eq!(files.iter().map(|file| sequences(file)).collect::<Vec<_>>(), [[1], [2], [3]]);
@@ -143,30 +153,6 @@ fn outcomes_are_read_in_order() {
 }
 
 #[test]
-fn a_file_of_a_killed_watcher_is_read_up_to_its_last_complete_entry() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut writer = writer(folder.path(), UNLIMITED);
-    [10, 20, 30].iter().for_each(|sequence| record(&mut writer, *sequence, "r").unwrap());
-    std::mem::forget(writer);
-    let file = files(folder.path()).unwrap().remove(0);
-    assert_eq!(sequences(&file), [10, 20, 30], "each plan is flushed");
-    let bytes = std::fs::read(&file).unwrap();
-    let mut counts = Vec::new();
-    for length in 0..=bytes.len() {
-        std::fs::write(&file, &bytes[..length]).unwrap();
-        match Reader::open(&file) {
-            Ok(_) => counts.push(sequences(&file).len()),
-            Err(error) => assert!(counts.is_empty(), "{length} bytes: {error}"),
-        }
-    }
-    counts.dedup();
-    assert_eq!(counts, [0, 1, 2, 3]);
-    let mut reader = Reader::open(&file).unwrap();
-    while reader.next_step().unwrap().is_some() {}
-    assert!(reader.is_truncated());
-}
-
-#[test]
 fn the_oldest_files_are_deleted_and_others_are_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("notes.txt"), vec![0; 100_000]).unwrap();
@@ -186,7 +172,7 @@ fn the_oldest_files_are_deleted_and_others_are_left_alone() {
 fn after_an_error_a_new_file_begins() {
     let folder = tempfile::tempdir().unwrap();
     let inner = folder.path().join("inner");
-    let mut writer = writer(&inner, Limits { bytes: u64::MAX, file_bytes: 1 });
+    let mut writer = writer(&inner, Limits { bytes: u64::MAX, file_bytes: 0 });
     record(&mut writer, 1, "r").unwrap();
     std::fs::remove_dir_all(&inner).unwrap();
     std::fs::write(&inner, "a file where the folder should be").unwrap();
@@ -197,32 +183,114 @@ fn after_an_error_a_new_file_begins() {
 }
 
 #[test]
-fn other_files_are_refused_by_name() {
+fn launches_share_their_lists() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("plimsoll-x.recording.gz");
-    let problem = |bytes: &[u8]| {
-        std::fs::write(&file, bytes).unwrap();
-        let Err(error) = Reader::open(&file) else { panic!("it was opened") };
-        error.to_string().replace(&file.display().to_string(), "FILE")
+    let mut writer = writer(folder.path(), UNLIMITED);
+    // 16 kB of offerings. With a list of its own in each launch, the plan would have 80 MB, more than is read.
+    let offering = |number: usize| OfferingChoice {
+        instance_type: format!("family-{number:03}.{}", "x".repeat(64)),
+        zone: "zone-a".to_owned(),
+        capacity_type: CapacityType::OnDemand,
+        price: MicroUsdPerHour(50_000),
+        reservation: None,
     };
-    assert!(problem(b"apiVersion: v1").starts_with("FILE: entry 1: not a recording: "));
-    assert_eq!(problem(&gzip(&[])), "FILE: entry 1: the file does not begin with a header");
-    assert_eq!(problem(&gzip(&[0xff; 8])), "FILE: entry 1: its length is not a number");
-    assert_eq!(problem(&gzip(&[0xff, 0xff, 0xff, 0x7f])), "FILE: entry 1: it has 268435455 bytes, more than 67108864");
-    let header = plimsoll_proto::recording::v1::Header { format: FORMAT + 1, ..Default::default() };
-    let entry = plimsoll_proto::recording::v1::Entry {
-        at_unix_ms: 0,
-        entry: Some(plimsoll_proto::recording::v1::entry::Entry::Header(header)),
+    let offerings = Arc::new((0..180).map(offering).collect::<Vec<_>>());
+    let launch = |number: usize| Launch {
+        action_id: format!("launch-{number}").as_str().into(),
+        node_pool: "default".into(),
+        node_class: "default".to_owned(),
+        offerings: Arc::clone(&offerings),
+        requirements: Arc::default(),
+        requests: Resources::default(),
+        taints: Vec::new(),
+        labels: BTreeMap::new(),
+        pods: Vec::new(),
+        prioritized: false,
+        why: String::new(),
     };
-    let bytes = prost::Message::encode_length_delimited_to_vec(&entry);
-    assert_eq!(problem(&gzip(&bytes)), "FILE: entry 1: format 2 is later than 1, which this version reads");
-    std::fs::remove_file(&file).unwrap();
-    assert!(matches!(Reader::open(&file), Err(ReadError::Io { .. })));
+    let large = Plan { launches: (0..5_000).map(launch).collect(), ..plan(1) };
+    record_plan(&mut writer, &large, &catalog("r")).unwrap();
+    drop(writer);
+    let mut reader = Reader::open(&files(folder.path()).unwrap()[0]).unwrap();
+    let mut plans = Vec::new();
+    while let Some(step) = reader.next_step().unwrap() {
+        plans.extend(if let Step::Planned(planned) = step { Some(planned.plan) } else { None });
+    }
+    assert!(plans == [large]);
 }
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    use std::io::Write as _;
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-    encoder.write_all(bytes).unwrap();
-    encoder.finish().unwrap()
+/// Text that no entry can hold.
+fn too_much() -> String {
+    "x".repeat(MAX_ENTRY_BYTES)
+}
+
+#[test]
+fn a_plan_that_is_too_large_is_left_out_and_the_file_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = writer(folder.path(), UNLIMITED);
+    record(&mut writer, 1, "r").unwrap();
+    let mut large = plan(2);
+    large.ignored[0].reason = too_much();
+    let error = record_plan(&mut writer, &large, &catalog("r")).unwrap_err().to_string();
+    assert!(error.starts_with("an entry has ") && error.ends_with(", more than 67108864"), "{error}");
+    record(&mut writer, 3, "r").unwrap();
+    assert_eq!(names(folder.path()).len(), 1);
+    assert_eq!(sequences(&files(folder.path()).unwrap()[0]), [1, 3]);
+}
+
+#[test]
+fn a_file_whose_first_plan_cannot_be_written_is_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = writer(folder.path(), UNLIMITED);
+    let large = Arc::new(catalog_wire::Catalog { region: too_much(), ..Default::default() });
+    record_plan(&mut writer, &plan(1), &large).unwrap_err();
+    assert_eq!(names(folder.path()), [""; 0]);
+    record(&mut writer, 2, "r").unwrap();
+    record_plan(&mut writer, &plan(3), &large).unwrap_err();
+    assert_eq!(sequences(&files(folder.path()).unwrap()[0]), [2], "it has a plan");
+}
+
+#[test]
+fn a_large_first_snapshot_does_not_begin_a_file_with_each_plan() {
+    let folder = tempfile::tempdir().unwrap();
+    // The snapshot has more than 4 kB. Each plan after it changes one object.
+    let limits = Limits { bytes: u64::MAX, file_bytes: 4_000 };
+    let mut writer = writer(folder.path(), limits);
+    for sequence in [1500, 1501, 1500, 1501] {
+        let plan = Plan { snapshot_sequence: sequence, ..Plan::default() };
+        record_plan(&mut writer, &plan, &catalog("r")).unwrap();
+    }
+    let files = files(folder.path()).unwrap();
+    assert!(files[0].metadata().unwrap().len() > limits.file_bytes);
+    assert_eq!(files.len(), 1);
+}
+
+#[test]
+fn files_of_a_watcher_that_keeps_restarting_are_limited() {
+    let folder = tempfile::tempdir().unwrap();
+    for second in 0..1010 {
+        let at = Timestamp(START - 2_000_000 + second * 1000);
+        std::fs::write(folder.path().join(files::name(at)), "").unwrap();
+    }
+    record(&mut writer(folder.path(), UNLIMITED), 1, "r").unwrap();
+    let files = files(folder.path()).unwrap();
+    assert_eq!(files.len(), 1000);
+    assert_eq!(sequences(&files[999]), [1]);
+}
+
+#[test]
+fn a_finished_file_is_complete_and_the_next_plan_begins_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = writer(folder.path(), UNLIMITED);
+    writer.finish().unwrap();
+    record(&mut writer, 1, "r").unwrap();
+    writer.finish().unwrap();
+    record(&mut writer, 2, "r").unwrap();
+    std::mem::forget(writer);
+    let read = |file: &std::path::PathBuf| {
+        let mut reader = Reader::open(file).unwrap();
+        while reader.next_step().unwrap().is_some() {}
+        (sequences(file), reader.is_truncated())
+    };
+    assert_eq!(files(folder.path()).unwrap().iter().map(read).collect::<Vec<_>>(), [(vec![1], false), (vec![2], true)]);
 }

@@ -1,6 +1,6 @@
 //! Writes a recording.
 
-use crate::{FORMAT, files};
+use crate::{FORMAT, MAX_ENTRY_BYTES, files};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use plimsoll_model::execution::Outcome;
@@ -8,6 +8,7 @@ use plimsoll_model::plan::{Plan, PlanOptions};
 use plimsoll_model::snapshot::Snapshot;
 use plimsoll_model::time::Timestamp;
 use plimsoll_proto::catalog::v1::Catalog;
+use plimsoll_proto::convert::with_shared_lists;
 use plimsoll_proto::delta;
 use plimsoll_proto::protocol::PROTOCOL;
 use plimsoll_proto::recording::v1 as wire;
@@ -28,7 +29,8 @@ const OBJECTS_PER_CHUNK: usize = 1000;
 pub struct Limits {
     /// Maximum size of all files together, in bytes. The oldest are deleted.
     pub bytes: u64,
-    /// Size from which a new file begins, in bytes. A file may exceed it by one plan.
+    /// Size of the plans after the first one from which a new file begins, in bytes. A file may exceed it by one plan.
+    /// The first plan does not count: a full snapshot that is larger than this would begin a file with each plan.
     pub file_bytes: u64,
 }
 
@@ -83,19 +85,39 @@ impl Writer {
     /// can be read even if the program ends without closing the file.
     ///
     /// # Errors
-    /// If a file cannot be written. The next plan begins a new file.
+    /// If the plan is too large to be read, or a file cannot be written. After the latter, the next plan begins a new
+    /// file.
     pub fn planned(&mut self, entry: &PlannedEntry<'_>) -> io::Result<()> {
+        let planned = wire::Planned {
+            cycle_id: entry.cycle_id.to_owned(),
+            options: Some(entry.options.into()),
+            plan: Some(with_shared_lists(entry.plan)),
+        };
+        let mut plan = Vec::new();
+        encode(entry.at, Kind::Planned(planned), &mut plan)?;
         // After an error, the file is closed: what follows would refer to what is missing.
         let mut file = match self.open.take() {
-            Some(file) if file.written()? < self.limits.file_bytes => file,
+            Some(file) if file.written_after_first()? < self.limits.file_bytes => file,
             finished => {
                 finished.map(OpenFile::finish).transpose()?;
                 self.begin(entry.at)?
             }
         };
-        file.planned(entry)?;
+        file.planned(entry, &plan)?;
+        if file.first.is_none() {
+            file.first = Some(file.written()?);
+            self.prune()?;
+        }
         self.open = Some(file);
         Ok(())
+    }
+
+    /// Closes the file. The next plan begins a new one.
+    ///
+    /// # Errors
+    /// If the end of the file cannot be written.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.open.take().map_or(Ok(()), OpenFile::finish)
     }
 
     /// Writes an outcome. Without a plan before, there is no file that it belongs to.
@@ -112,13 +134,13 @@ impl Writer {
 
     fn begin(&self, at: Timestamp) -> io::Result<OpenFile> {
         std::fs::create_dir_all(&self.folder)?;
-        // Room for the new file, and for what it may exceed its limit by.
-        let room = self.limits.file_bytes.saturating_mul(2);
-        files::prune(&self.folder, self.limits.bytes.saturating_sub(room))?;
+        self.prune()?;
         let path = self.folder.join(files::name(at));
-        let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
         let mut file = OpenFile {
+            path,
             encoder: GzEncoder::new(file, Compression::default()),
+            first: None,
             catalogs: BTreeSet::new(),
             last: None,
             buffer: Vec::new(),
@@ -132,12 +154,33 @@ impl Writer {
         file.write(at, Kind::Header(header))?;
         Ok(file)
     }
+
+    /// Deletes files for one that is to grow by a file's limit, and for the plan by which it may exceed that.
+    fn prune(&self) -> io::Result<()> {
+        let room = self.limits.file_bytes.saturating_mul(2);
+        files::prune(&self.folder, self.limits.bytes.saturating_sub(room))
+    }
 }
 
-/// A file that is being written.
+/// Encodes an entry with its length.
+fn encode(at: Timestamp, kind: Kind, buffer: &mut Vec<u8>) -> io::Result<()> {
+    let entry = wire::Entry { at_unix_ms: at.0, entry: Some(kind) };
+    let length = entry.encoded_len();
+    if length > MAX_ENTRY_BYTES {
+        return Err(io::Error::other(format!("an entry has {length} bytes, more than {MAX_ENTRY_BYTES}")));
+    }
+    buffer.clear();
+    entry.encode_length_delimited(buffer).map_err(io::Error::other)
+}
+
+/// A file that is being written. It is deleted if it is dropped before its first plan is complete: with a full disk,
+/// each plan would leave a file that says nothing.
 #[derive(Debug)]
 struct OpenFile {
+    path: PathBuf,
     encoder: GzEncoder<File>,
+    /// Size with the first plan, once it is complete.
+    first: Option<u64>,
     /// Catalogs that the file contains.
     catalogs: BTreeSet<String>,
     /// The last snapshot of the file, and its checksum.
@@ -146,7 +189,8 @@ struct OpenFile {
 }
 
 impl OpenFile {
-    fn planned(&mut self, entry: &PlannedEntry<'_>) -> io::Result<()> {
+    /// Writes what the encoded `plan` was made for, and the plan.
+    fn planned(&mut self, entry: &PlannedEntry<'_>, plan: &[u8]) -> io::Result<()> {
         let at = entry.at;
         for catalog in entry.catalogs {
             if self.catalogs.insert(catalog.id.clone()) {
@@ -168,19 +212,12 @@ impl OpenFile {
             }
         }
         self.last = Some((Arc::clone(entry.snapshot), entry.checksum));
-        let planned = wire::Planned {
-            cycle_id: entry.cycle_id.to_owned(),
-            options: Some(entry.options.into()),
-            plan: Some(entry.plan.into()),
-        };
-        self.write(at, Kind::Planned(planned))?;
+        self.encoder.write_all(plan)?;
         self.encoder.flush()
     }
 
     fn write(&mut self, at: Timestamp, kind: Kind) -> io::Result<()> {
-        self.buffer.clear();
-        let entry = wire::Entry { at_unix_ms: at.0, entry: Some(kind) };
-        entry.encode_length_delimited(&mut self.buffer).map_err(io::Error::other)?;
+        encode(at, kind, &mut self.buffer)?;
         self.encoder.write_all(&self.buffer)
     }
 
@@ -189,7 +226,20 @@ impl OpenFile {
         Ok(self.encoder.get_ref().metadata()?.len())
     }
 
-    fn finish(self) -> io::Result<()> {
-        self.encoder.finish().map(drop)
+    fn written_after_first(&self) -> io::Result<u64> {
+        Ok(self.written()?.saturating_sub(self.first.unwrap_or_default()))
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        self.encoder.try_finish()
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if self.first.is_none() {
+            // What the writer returns is why the plan is missing, not why the file cannot be deleted.
+            _ = std::fs::remove_file(&self.path);
+        }
     }
 }

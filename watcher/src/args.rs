@@ -12,9 +12,9 @@ use std::path::PathBuf;
 /// Default listen address.
 const DEFAULT_LISTEN: &str = "127.0.0.1:9441";
 
-/// Entries of the recording that may wait for the disk. A plan is made every few seconds at most while the cluster
-/// changes, so a disk that is this far behind is too slow.
-const RECORDING_QUEUE: usize = 16;
+/// Plans that may wait for the disk. Each keeps its snapshot in memory, about 60 MB with 100,000 pods. A plan is made
+/// every few seconds at most while the cluster changes, so a disk that is this far behind is too slow.
+const RECORDING_QUEUE: usize = 4;
 
 /// Reads a cluster, requests plans from schedulers and sends them to an actuator.
 ///

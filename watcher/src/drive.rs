@@ -88,6 +88,7 @@ impl Driver {
                 () = self.lead(&guard) => return,
             }
             self.metrics.lead(false);
+            self.recorder.ended();
             if shutdown.is_cancelled() {
                 return;
             }
@@ -198,6 +199,7 @@ impl Driver {
         let began = Instant::now();
         self.metrics.planning.began(options.disruption);
         let facts = Arc::clone(&self.facts);
+        let catalogs = self.recorder.catalogs(published, |id| facts.catalog(id));
         let mut request = PlanRequest {
             published: Arc::clone(published),
             options,
@@ -228,8 +230,7 @@ impl Driver {
                     took = ?began.elapsed(),
                     "planned"
                 );
-                let catalog = |id: &str| facts.catalog(id);
-                self.recorder.planned((published, catalog), &request.cycle_id, &request.options, &plan);
+                self.recorder.planned((published, catalogs), &request.cycle_id, &request.options, &plan);
                 Some(plan)
             }
             Err(PlanError::Abandoned) => {
@@ -245,7 +246,7 @@ impl Driver {
         Requested::Made(plan.map(Box::new))
     }
 
-    fn handle_event(&self, cycle: &mut Cycle, event: Option<Event>) {
+    fn handle_event(&mut self, cycle: &mut Cycle, event: Option<Event>) {
         let Some(event) = event else { return };
         match &event {
             Event::Outcome { cycle_id, outcome } => {

@@ -5,7 +5,7 @@ use crate::facts::Facts;
 use crate::feed::Feed;
 use crate::follow::ActuatorFollower;
 use crate::metrics::WatcherMetrics;
-use crate::recorder::Recorder;
+use crate::recorder::{Recorder, Written};
 use crate::scheduler::Scheduler;
 use crate::snapshots::{Publisher, SnapshotService};
 use plimsoll_model::plan::PlanOptions;
@@ -48,7 +48,7 @@ pub struct Recording {
     pub folder: PathBuf,
     /// Maximum size of all files together, in bytes.
     pub bytes: u64,
-    /// Maximum number of entries that wait for the disk; others are left out. Each may keep a snapshot in memory.
+    /// Maximum number of plans that wait for the disk; others are left out. Each keeps its snapshot in memory.
     pub queue: usize,
 }
 
@@ -141,7 +141,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let newest = publisher.newest();
     watcher_metrics.export(&metrics, newest.clone(), clock);
     let holder = lease.holder.clone();
-    let recorder = recorder(&settings, clock, &watcher_metrics).map_err(ServiceError::Recorder)?;
+    let (recorder, written) = recorder(&settings, clock, &watcher_metrics).map_err(ServiceError::Recorder)?;
     let driver = Driver {
         facts,
         newest: newest.clone(),
@@ -176,6 +176,8 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         }
         give_up.cancel();
         contending.await??;
+        // The thread writes on since the driver has ended. A slow disk does not delay the release of the lease.
+        written.wait().await;
         serving.await??;
         Ok(())
     };
@@ -189,8 +191,10 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     }
 }
 
-fn recorder(settings: &Settings, clock: Clock, metrics: &WatcherMetrics) -> std::io::Result<Recorder> {
-    let Some(Recording { folder, bytes, queue }) = &settings.recording else { return Ok(Recorder::default()) };
+fn recorder(settings: &Settings, clock: Clock, metrics: &WatcherMetrics) -> std::io::Result<(Recorder, Written)> {
+    let Some(Recording { folder, bytes, queue }) = &settings.recording else {
+        return Ok((Recorder::default(), Written::default()));
+    };
     let limits = plimsoll_recording::Limits::of(*bytes);
     let writer = Writer::new(folder.clone(), limits, env!("CARGO_PKG_VERSION"), &settings.cluster);
     Recorder::start(writer, *queue, clock, metrics.clone())

@@ -139,4 +139,6 @@ fn wrong_input_is_named() {
     assert!(run.stderr.contains(expected), "{}", run.stderr);
     let run = plimsoll(&["replay", recording, "--boot-seconds", "5"]);
     assert!(run.status == 2 && run.stderr.contains("--with"), "{}", run.stderr);
+    let run = plimsoll(&["replay", recording, "--with", pools.to_str().unwrap(), "--boot-seconds", "0"]);
+    assert!(run.status == 2 && run.stderr.contains("1..=3600"), "{}", run.stderr);
 }

@@ -1,9 +1,9 @@
 //! Makes the plans of a recording again and compares them.
 
-use crate::ReplayError;
+use crate::{ReplayError, open};
 use plimsoll_model::plan::Plan;
 use plimsoll_model::time::Timestamp;
-use plimsoll_recording::{Reader, Step};
+use plimsoll_recording::Step;
 use plimsoll_solver::Planner;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -87,10 +87,20 @@ fn first_difference(path: &str, recorded: &Value, now: &Value) -> Option<String>
 ///
 /// # Errors
 /// If a file cannot be read.
-pub fn replay(files: &[PathBuf], mut progress: impl FnMut(usize)) -> Result<Summary, ReplayError> {
+pub fn replay(files: &[PathBuf], progress: impl FnMut(usize)) -> Result<Summary, ReplayError> {
     let mut summary = Summary::default();
+    match compare(files, &mut summary, progress) {
+        Ok(()) => Ok(summary),
+        Err(ReplayError::Read(error)) if summary.plans > 0 => {
+            Err(ReplayError::ReadAfter { plans: summary.plans, error })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn compare(files: &[PathBuf], summary: &mut Summary, mut progress: impl FnMut(usize)) -> Result<(), ReplayError> {
     for file in files {
-        let mut reader = Reader::open(file)?;
+        let mut reader = open(file, &mut summary.cluster)?;
         let mut planner = Planner::new();
         while let Some(step) = reader.next_step()? {
             let planned = match step {
@@ -126,7 +136,6 @@ pub fn replay(files: &[PathBuf], mut progress: impl FnMut(usize)) -> Result<Summ
                 break;
             }
         }
-        reader.cluster().clone_into(&mut summary.cluster);
         if reader.is_truncated() {
             summary.truncated.push(file.clone());
         }
@@ -134,7 +143,7 @@ pub fn replay(files: &[PathBuf], mut progress: impl FnMut(usize)) -> Result<Summ
             break;
         }
     }
-    Ok(summary)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -102,9 +102,13 @@ pub(crate) fn planned(snapshot: &Snapshot) -> Plan {
     plimsoll_solver::solve(snapshot, &[(catalog().id(), catalog())].into(), &options())
 }
 
-/// Records a plan for each snapshot, changed by `change`.
+/// Records a plan for each snapshot of cluster `shop`, changed by `change`.
 pub(crate) fn record(folder: &Path, snapshots: &[Snapshot], change: impl Fn(usize, &mut Plan)) {
-    let mut writer = Writer::new(folder.to_owned(), Limits::of(1 << 30), "1.2.3", "shop");
+    record_of("shop", folder, snapshots, change);
+}
+
+pub(crate) fn record_of(cluster: &str, folder: &Path, snapshots: &[Snapshot], change: impl Fn(usize, &mut Plan)) {
+    let mut writer = Writer::new(folder.to_owned(), Limits::of(1 << 30), "1.2.3", cluster);
     for (position, snapshot) in snapshots.iter().enumerate() {
         let mut plan = planned(snapshot);
         change(position, &mut plan);

@@ -8,16 +8,16 @@
 mod cluster;
 mod workload;
 
-use crate::ReplayError;
 use crate::figures::{Figures, Meter, Prices};
+use crate::{ReplayError, open};
 use cluster::Cluster;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::identity::{ActionId, CatalogId, NodePoolName, PodUid};
 use plimsoll_model::plan::{Plan, PlanOptions};
-use plimsoll_model::snapshot::{NodePool, PodState, Snapshot};
+use plimsoll_model::snapshot::{NodePool, PodState, Snapshot, UnavailableOffering};
 use plimsoll_model::time::{Millis, Timestamp};
-use plimsoll_recording::{Reader, Step};
+use plimsoll_recording::Step;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -30,7 +30,12 @@ pub struct PoolNodes {
     pub leaving: u32,
 }
 
-/// Returns the NodePools at the time of a recorded snapshot, given the simulated nodes of each.
+/// Time from a plan to the next one at the least: the watcher's snapshots have times of whole seconds. A simulation in
+/// which something happens all the time makes at most this many plans.
+const STEP: Millis = Millis::from_seconds(1);
+
+/// Returns the NodePools at the time of a snapshot, which has only its time and the recorded NodePools, given the
+/// simulated nodes of each.
 pub type Pools<'a> = &'a dyn Fn(&Snapshot, &BTreeMap<NodePoolName, PoolNodes>) -> Vec<NodePool>;
 
 /// What a recorded period cost, and what it would have cost.
@@ -65,8 +70,7 @@ pub fn compare(
     let (mut same, mut other) = (Simulation::new(boot), Simulation::new(boot));
     let (mut cluster, mut period, mut plans) = (String::new(), None, 0);
     for file in files {
-        let mut reader = Reader::open(file)?;
-        reader.cluster().clone_into(&mut cluster);
+        let mut reader = open(file, &mut cluster)?;
         while let Some(step) = reader.next_step()? {
             match step {
                 Step::Restarted => {}
@@ -161,18 +165,40 @@ pub struct Simulation<'a> {
     observer: Option<Observer<'a>>,
     /// Number of plans.
     plans: u64,
-    /// Something has changed since the last plan.
-    changed: bool,
-    /// When the last plan would change by time alone.
+    /// Time of the last step.
+    now: Timestamp,
+    /// Which plan has something to do that was not planned yet.
+    due: Due,
+    /// When there may be something to do by time alone.
     next_time: Option<Timestamp>,
+    /// Plans may remove nodes, as some recorded plan could.
+    removes: bool,
+}
+
+/// Plans that have something to do. The watcher makes many plans without removals, since those take less time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    None,
+    /// Plans with removals.
+    Removals,
+    /// All plans.
+    Any,
 }
 
 impl<'a> Simulation<'a> {
     /// Begins without a cluster. New nodes take `boot` from purchase to service.
     #[must_use]
     pub fn new(boot: Millis) -> Self {
-        let (cluster, meter) = (Cluster::new(boot), Meter::default());
-        Self { cluster, meter, observer: None, plans: 0, changed: false, next_time: None }
+        Self {
+            cluster: Cluster::new(boot),
+            meter: Meter::default(),
+            observer: None,
+            plans: 0,
+            now: Timestamp(0),
+            due: Due::None,
+            next_time: None,
+            removes: false,
+        }
     }
 
     /// Tells `observer` of each plan.
@@ -198,36 +224,67 @@ impl<'a> Simulation<'a> {
     ) {
         // Nodes kept by the recorded plan are others.
         let options = &PlanOptions { kept_nodes: BTreeSet::new(), ..options.clone() };
-        while let Some(ready) = self.cluster.next_ready().filter(|ready| *ready <= recorded.now) {
-            let frame = Frame { now: ready, recorded, catalogs, pools };
-            self.meter.pass(ready);
-            self.cluster.boot(&frame, &mut self.meter.figures);
-            self.changed = true;
-            self.plan(&frame, options);
+        self.removes |= options.disruption;
+        let between = PlanOptions { disruption: self.removes, ..options.clone() };
+        while let Some(now) = self.next_step().filter(|now| *now < recorded.now) {
+            let frame = Frame { now, recorded, catalogs, pools };
+            self.pass(&frame);
+            self.plan(&frame, &between);
         }
         let frame = Frame { now: recorded.now, recorded, catalogs, pools };
-        self.meter.pass(recorded.now);
-        self.changed |= self.cluster.follow(recorded);
+        self.pass(&frame);
+        if self.cluster.follow(recorded) {
+            self.due = Due::Any;
+        }
         self.plan(&frame, options);
     }
 
+    /// When there is something to do before the recorded workload changes.
+    fn next_step(&self) -> Option<Timestamp> {
+        let soon = self.now.plus(STEP);
+        let steps = [self.cluster.next_ready(), self.next_time, self.is_due(self.removes).then_some(soon)];
+        steps.into_iter().flatten().min().map(|at| at.max(soon))
+    }
+
+    fn is_due(&self, removals: bool) -> bool {
+        self.due >= if removals { Due::Removals } else { Due::Any }
+    }
+
+    /// Moves on to the time of a frame.
+    fn pass(&mut self, frame: &Frame<'_>) {
+        self.meter.pass(frame.now);
+        self.now = frame.now;
+        let has_booted = self.cluster.boot(frame, &mut self.meter.figures);
+        if has_booted || self.next_time.take_if(|next| *next <= frame.now).is_some() {
+            self.due = Due::Any;
+        }
+    }
+
     fn plan(&mut self, frame: &Frame<'_>, options: &PlanOptions) {
-        let is_due = self.next_time.is_some_and(|next| next <= frame.now);
-        if self.changed || is_due {
+        let at = Snapshot { now: frame.now, node_pools: frame.recorded.node_pools.clone(), ..Snapshot::default() };
+        let pools = (frame.pools)(&at, &self.cluster.pool_nodes());
+        if self.cluster.delete_nodes_without_pool(&pools) {
+            self.due = Due::Any;
+        }
+        if self.is_due(options.disruption) {
             // Binding pods changes no node, so both see the same NodePools.
-            let pools = (frame.pools)(frame.recorded, &self.cluster.pool_nodes());
             self.cluster.schedule(frame, &pools);
             self.plans += 1;
             let snapshot = Snapshot { sequence: self.plans, ..self.cluster.snapshot(frame, &pools) };
             let plan = plimsoll_solver::solve(&snapshot, frame.catalogs, options);
-            // What the plan starts is part of the next snapshot, for which there may be more to do.
-            self.changed = self.cluster.carry_out(frame, &snapshot, &plan, &mut self.meter.figures);
             self.next_time = plan.next_time;
+            // What the plan starts is part of the next snapshot, for which there may be more to do.
+            let has_changed = self.cluster.carry_out(frame, &snapshot, &plan, &mut self.meter.figures);
+            self.due = match (has_changed, options.disruption) {
+                (true, _) => Due::Any,
+                (false, true) => Due::None,
+                (false, false) => Due::Removals,
+            };
             if let Some(observer) = &mut self.observer {
                 observer(snapshot, options, &plan);
             }
         }
-        let pools = (frame.pools)(frame.recorded, &self.cluster.pool_nodes());
+        let pools = (frame.pools)(&at, &self.cluster.pool_nodes());
         self.meter.set(self.cluster.nodes(), &Prices::new(&pools, frame.catalogs), self.cluster.waiting());
     }
 }
@@ -238,6 +295,16 @@ struct Frame<'a> {
     recorded: &'a Snapshot,
     catalogs: &'a BTreeMap<CatalogId, Catalog>,
     pools: Pools<'a>,
+}
+
+impl Frame<'_> {
+    /// The recorded offerings without capacity, which may be tried again at the recorded time.
+    fn unavailable_offerings(&self) -> Vec<UnavailableOffering> {
+        let mut offerings = self.recorded.unavailable_offerings.clone();
+        let more = self.recorded.now.since(self.now);
+        offerings.iter_mut().for_each(|one| one.remaining = Millis(one.remaining.0.saturating_add(more.0)));
+        offerings
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::samples::{START, node, planned, pod, record, snapshot};
+use crate::samples::{START, node, planned, pod, record, record_of, snapshot};
 use plimsoll_model::snapshot::Snapshot;
 
 /// Two pods wait, one of them is placed, the other one needs a node; then all are gone.
@@ -62,4 +62,47 @@ fn a_folder_without_recordings_is_an_error() {
     assert_eq!(error, format!("{}: no file of a recording (plimsoll-*.recording.gz)", folder.path().display()));
     let error = crate::files(&folder.path().join("missing")).unwrap_err().to_string();
     assert!(error.contains("missing: No such file"), "{error}");
+}
+
+#[test]
+fn files_without_a_header_are_passed_over() {
+    let folder = tempfile::tempdir().unwrap();
+    record(folder.path(), &snapshots(), |_, _| ());
+    let good = crate::files(folder.path()).unwrap().remove(0);
+    let early = |name: &str| folder.path().join(format!("plimsoll-{name}.recording.gz"));
+    std::fs::write(early("0"), "").unwrap();
+    std::fs::write(early("9"), &std::fs::read(good).unwrap()[..10]).unwrap();
+    let files = crate::files(folder.path()).unwrap();
+    let summary = replay(&files, |_| ()).unwrap();
+    assert_eq!((summary.plans, summary.cluster.as_str(), summary.difference), (3, "shop", None));
+    assert_eq!(summary.truncated, [early("0"), early("9")]);
+}
+
+#[test]
+fn a_corrupt_file_tells_how_many_plans_are_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    record(folder.path(), &snapshots(), |_, _| ());
+    let mut files = crate::files(folder.path()).unwrap();
+    let mut bytes = std::fs::read(&files[0]).unwrap();
+    // The checksum at the end.
+    let checksum = bytes.len() - 8;
+    bytes[checksum] ^= 1;
+    files.push(folder.path().join("plimsoll-9.recording.gz"));
+    std::fs::write(&files[1], bytes).unwrap();
+    let error = replay(&files, |_| ()).unwrap_err().to_string();
+    assert!(error.ends_with("matching checksum (6 plans before this are the same)"), "{error}");
+}
+
+#[test]
+fn files_of_another_cluster_are_refused_by_name() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    record(one.path(), &snapshots(), |_, _| ());
+    record_of("other", other.path(), &snapshots(), |_, _| ());
+    let files = [crate::files(one.path()).unwrap(), crate::files(other.path()).unwrap()].concat();
+    let expected = format!(
+        "{}: recorded from cluster \"other\", but the files before are from cluster \"shop\"; replay each cluster's \
+         files alone",
+        files[1].display()
+    );
+    assert_eq!(replay(&files, |_| ()).unwrap_err().to_string(), expected);
 }

@@ -1,5 +1,7 @@
 //! The simulated cluster: its nodes, its pods and the removals under way.
 
+mod removals;
+
 use super::workload::{Kind, by_kind};
 use super::{Frame, PoolNodes};
 use crate::figures::Figures;
@@ -52,10 +54,11 @@ impl Cluster {
         self.nodes.values()
     }
 
-    /// Number of pods that wait for a node for the first time.
+    /// Number of pods that wait for a node for the first time, or that were evicted and for which there is no node.
     pub(super) fn waiting(&self) -> usize {
         let waits = |pod: &&Pod| !matches!(pod.state, PodState::Bound(_)) && pod.buffer.is_none();
-        self.pods.values().filter(waits).filter(|pod| !self.evicted.contains(&pod.uid)).count()
+        let moves = |pod: &Pod| self.evicted.contains(&pod.uid) && self.targets.contains_key(&pod.uid);
+        self.pods.values().filter(waits).filter(|pod| !moves(pod)).count()
     }
 
     /// When the next node is in service.
@@ -83,7 +86,7 @@ impl Cluster {
             node_pools: pools.to_vec(),
             daemon_sets: frame.recorded.daemon_sets.clone(),
             pod_disruption_budgets: frame.recorded.pod_disruption_budgets.clone(),
-            unavailable_offerings: frame.recorded.unavailable_offerings.clone(),
+            unavailable_offerings: frame.unavailable_offerings(),
             reservations: frame.recorded.reservations.clone(),
             capacity_quotas: frame.recorded.capacity_quotas.clone(),
             ..Snapshot::default()
@@ -138,7 +141,8 @@ impl Cluster {
                 self.created += 1;
                 let uid = PodUid(format!("simulated-{:08}", self.created));
                 let (name, created) = (format!("{}-{}", like.name, self.created), recorded.now);
-                let pod = Pod { uid: uid.clone(), name, created, state: PodState::Pending, ..like.clone() };
+                let state = PodState::Pending;
+                let pod = Pod { uid: uid.clone(), name, created, state, terminating: false, ..like.clone() };
                 self.pods.insert(uid, pod);
             }
         }
@@ -152,13 +156,11 @@ impl Cluster {
             if node.state != NodeState::Initialized {
                 self.ready.insert(node.name.clone(), recorded.now.plus(self.boot));
             }
-            if node.deleting {
-                self.leaving.insert(node.name.clone(), BTreeSet::new());
-            }
             self.nodes.insert(node.name.clone(), node.clone());
         }
-        let pods = recorded.pods.iter().filter(|pod| !pod.terminating);
-        self.pods.extend(pods.map(|pod| (pod.uid.clone(), pod.clone())));
+        // A pod that is being deleted and whose owner replaces it is one that runs.
+        let pods = recorded.pods.iter().filter(|pod| pod.moves() || !pod.terminating);
+        self.pods.extend(pods.map(|pod| (pod.uid.clone(), Pod { terminating: false, ..pod.clone() })));
     }
 
     /// Nodes outside of pools come and go as recorded.
@@ -196,11 +198,13 @@ impl Cluster {
         }
     }
 
-    /// Puts nodes into service that have booted by now, and removes the nodes that waited for them.
-    pub(super) fn boot(&mut self, frame: &Frame<'_>, figures: &mut Figures) {
+    /// Puts nodes into service that have booted by now, and removes the nodes that waited for them. Returns whether
+    /// there were any.
+    pub(super) fn boot(&mut self, frame: &Frame<'_>, figures: &mut Figures) -> bool {
         let booted = self.ready.extract_if(.., |_, ready| *ready <= frame.now);
-        for name in booted.map(|(name, _)| name).collect::<Vec<_>>() {
-            if let Some(node) = self.nodes.get_mut(&name) {
+        let booted: Vec<NodeName> = booted.map(|(name, _)| name).collect();
+        for name in &booted {
+            if let Some(node) = self.nodes.get_mut(name) {
                 node.state = NodeState::Initialized;
                 node.ready = true;
                 node.idle_since = Some(frame.now);
@@ -208,38 +212,9 @@ impl Cluster {
             for pod in self.pods.values_mut().filter(|pod| pod.state == PodState::Reserved(name.clone())) {
                 pod.state = PodState::Pending;
             }
-            self.leaving.values_mut().for_each(|waits_for| _ = waits_for.remove(&name));
         }
         self.finish_removals(frame.now, figures);
-    }
-
-    fn finish_removals(&mut self, now: Timestamp, figures: &mut Figures) {
-        let done = self.leaving.extract_if(.., |_, waits_for| waits_for.is_empty());
-        for node in done.map(|(node, _)| node).collect::<Vec<_>>() {
-            figures.removed += 1;
-            figures.evicted += self.remove(&node, now);
-        }
-    }
-
-    /// Removes a node. Its pods wait for another one, those of DaemonSets are gone. Returns how many wait. An evicted pod
-    /// is as old as a new one, since its controller creates another in its place.
-    fn remove(&mut self, name: &NodeName, now: Timestamp) -> usize {
-        self.nodes.remove(name);
-        self.ready.remove(name);
-        let bound = PodState::Bound(name.clone());
-        self.pods.retain(|_, pod| !(pod.stays_with_node && pod.state == bound));
-        let mut moved = 0;
-        for pod in self.pods.values_mut() {
-            if pod.state == bound {
-                moved += usize::from(pod.buffer.is_none());
-                self.evicted.insert(pod.uid.clone());
-                (pod.state, pod.created) = (PodState::Pending, now);
-            } else if pod.state == PodState::Reserved(name.clone()) {
-                pod.state = PodState::Pending;
-            }
-        }
-        self.targets.retain(|_, node| node != name);
-        moved
+        !booted.is_empty()
     }
 
     /// Binds pending pods to nodes in service: to the planned node if it passes kube-scheduler's filters, else to the
@@ -319,8 +294,9 @@ impl Cluster {
                 placement.pods.iter().for_each(|pod| self.reserve(&pod.uid, &placement.node));
             }
         }
+        let leave = self.let_deleted_nodes_leave();
         self.finish_removals(frame.now, figures);
-        !names.is_empty() || !plan.terminations.is_empty()
+        leave || !names.is_empty() || !plan.terminations.is_empty()
     }
 
     /// Adds the nodes of the plan's launches. Returns their names by the launch's index.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::samples::{catalog, node, pod, pool, record, snapshot};
+use crate::samples::{START, catalog, node, pod, pool, record, snapshot};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
 
@@ -111,6 +111,116 @@ fn nodes_outside_of_pools_come_and_go_as_recorded() {
     // The pod runs on the foreign node for an hour, which costs nothing here, then on its own.
     assert_eq!((figures.launched, figures.nodes, figures.micro_usd), (1, 1, 100_000));
     assert_eq!((figures.evicted, figures.waited), (0, Millis(0)), "it had a node before");
+}
+
+#[test]
+fn time_passes_between_recorded_plans() {
+    // A node of 2 CPUs whose pods are gone, at 0.1 USD/h, is removed ten minutes later.
+    let pools = |_: &Snapshot, _: &BTreeMap<NodePoolName, PoolNodes>| {
+        let mut pool = pool("default", 0);
+        pool.disruption.consolidate_after = Some(Millis::from_seconds(600));
+        vec![pool]
+    };
+    let idle = || {
+        let mut node = node("n", "default", 2);
+        node.idle_since = Some(START);
+        vec![node]
+    };
+    let figures = compared(&[snapshot(0, vec![], idle()), snapshot(12 * HOUR, vec![], idle())], &pools).other_pools;
+    assert_eq!((figures.micro_usd, figures.nodes, figures.removed), (100_000 / 6, 0, 1));
+}
+
+#[test]
+fn pools_between_recorded_plans_are_those_of_the_moment() {
+    let seen = std::cell::RefCell::new(Vec::new());
+    let pools = |snapshot: &Snapshot, _: &BTreeMap<NodePoolName, PoolNodes>| {
+        seen.borrow_mut().push(snapshot.now.since(START).0 / 1000);
+        vec![pool("default", 0)]
+    };
+    compared(&[snapshot(0, pods(1), vec![]), snapshot(HOUR, pods(1), vec![])], &pools);
+    let mut seen = seen.into_inner();
+    seen.dedup();
+    // The first plan, which launches, the plan after it, the boot of the node, and the last plan.
+    assert_eq!(seen, [0, 1, 60, 3600]);
+}
+
+#[test]
+fn a_plan_without_removals_leaves_them_to_the_next_one() {
+    let idle = snapshot(0, vec![], vec![node("n", "default", 2)]);
+    let catalogs = [(catalog().id(), catalog())].into();
+    let mut simulation = Simulation::new(BOOT);
+    for (disruption, nodes) in [(false, 1), (true, 0)] {
+        let options = PlanOptions { disruption, ..PlanOptions::default() };
+        simulation.follow(&idle, &catalogs, &same_pools, &options);
+        assert_eq!(simulation.figures().nodes, nodes);
+    }
+}
+
+#[test]
+fn without_a_recorded_plan_with_removals_nodes_stay() {
+    let catalogs = [(catalog().id(), catalog())].into();
+    let mut simulation = Simulation::new(BOOT);
+    let options = PlanOptions { disruption: false, ..PlanOptions::default() };
+    for seconds in [0, HOUR] {
+        let idle = snapshot(seconds, vec![], vec![node("n", "default", 2)]);
+        simulation.follow(&idle, &catalogs, &same_pools, &options);
+    }
+    assert_eq!((simulation.figures().nodes, simulation.plans), (1, 1));
+}
+
+#[test]
+fn nodes_of_pools_that_are_missing_are_replaced() {
+    // A pod of 1.5 CPUs on a node of 2 CPUs, at 0.1 USD/h; a node of 8 costs 0.4.
+    let bound = || vec![pod("web-0", "web", Some("n"))];
+    let nodes = || vec![node("n", "default", 2)];
+    let steps = [snapshot(0, bound(), nodes()), snapshot(HOUR, bound(), nodes())];
+    let compared = compared(&steps, &large_nodes);
+    assert_eq!((compared.same_pools.micro_usd, compared.same_pools.removed), (100_000, 0));
+    let expected = Figures {
+        // Both for the minute of the boot, then the large one.
+        micro_usd: 400_000 + 100_000 / 60,
+        hourly: MicroUsdPerHour(400_000),
+        nodes: 1,
+        launched: 1,
+        removed: 1,
+        evicted: 1,
+        ..Figures::default()
+    };
+    assert_eq!(compared.other_pools, expected);
+}
+
+#[test]
+fn pods_for_which_the_other_pools_have_no_node_wait() {
+    let no_nodes = |_: &Snapshot, _: &BTreeMap<NodePoolName, PoolNodes>| {
+        let mut none = pool("none", 0);
+        none.requirements.push(NodeSelectorRequirement::new("kubernetes.io/arch", Operator::In, ["none"]));
+        vec![none]
+    };
+    let bound = || vec![pod("web-0", "web", Some("n"))];
+    let nodes = || vec![node("n", "default", 2)];
+    let figures = compared(&[snapshot(0, bound(), nodes()), snapshot(HOUR, bound(), nodes())], &no_nodes).other_pools;
+    let expected =
+        Figures { removed: 1, evicted: 1, waiting: 1, waited: Millis::from_seconds(3600), ..Figures::default() };
+    assert_eq!(figures, expected);
+}
+
+#[test]
+fn pods_that_are_being_replaced_keep_their_node() {
+    // The owner is a StatefulSet, which creates the pod again under the same name.
+    let replaced = || {
+        let mut pod = pod("db-0", "web", Some("n"));
+        (pod.terminating, pod.returns) = (true, true);
+        vec![pod]
+    };
+    let own = || vec![node("n", "default", 2)];
+    let steps = [snapshot(0, replaced(), own()), snapshot(HOUR, replaced(), own())];
+    let Figures { nodes, removed, waited, .. } = compared(&steps, &same_pools).same_pools;
+    assert_eq!((nodes, removed, waited), (1, 0, Millis(0)));
+    // It comes later, after a node was launched for it in the recording: it waits until its simulated node has booted.
+    let later = |seconds| snapshot(seconds, replaced(), own());
+    let steps = [snapshot(0, vec![], vec![]), later(HOUR), later(2 * HOUR)];
+    let Figures { nodes, launched, waited, .. } = compared(&steps, &same_pools).same_pools;
+    assert_eq!((nodes, launched, waited), (1, 1, BOOT));
 }
 
 #[test]

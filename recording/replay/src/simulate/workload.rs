@@ -24,10 +24,11 @@ impl Kind {
     }
 }
 
-/// The pods of each kind. Pods of DaemonSets belong to their nodes, and pods that are being deleted are gone.
+/// The pods of each kind. Pods of DaemonSets belong to their nodes, and pods that are being deleted are gone unless
+/// their owner replaces them.
 pub(super) fn by_kind(recorded: &Snapshot) -> BTreeMap<Kind, Vec<&Pod>> {
     let mut kinds: BTreeMap<Kind, Vec<&Pod>> = BTreeMap::new();
-    for pod in recorded.pods.iter().filter(|pod| !pod.stays_with_node && !pod.terminating) {
+    for pod in recorded.pods.iter().filter(|pod| pod.moves()) {
         kinds.entry(Kind::of(pod)).or_default().push(pod);
     }
     kinds
