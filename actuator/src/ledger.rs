@@ -6,6 +6,7 @@
 mod admission;
 mod changes;
 mod claims;
+mod failed_claims;
 pub mod failures;
 pub mod feed;
 pub mod handle;
@@ -302,23 +303,6 @@ impl Ledger {
         let claim = self.reserved.get(pod).and_then(|name| self.claims.get(name));
         if claim.is_some_and(|claim| claim.initialized) {
             self.release_pod(pod);
-        }
-    }
-
-    /// Records that a claim failed: its pods can be planned again, on a snapshot that includes the failure. The claim
-    /// counts towards limits until [`Ledger::gone`].
-    pub fn failed(&mut self, claim: &str, cause: &str, now: Timestamp) {
-        let Some(record) = self.claims.get_mut(claim) else { return };
-        record.deleting = true;
-        let pods = std::mem::take(&mut record.pods);
-        let (pool, action) = (record.pool.clone(), record.action.clone());
-        for pod in &pods {
-            self.reserved.remove(pod);
-        }
-        self.failures.failed(&pool, cause, now);
-        self.note(pods.into_iter().map(Subject::Pod).chain([Subject::Pool(pool)]), None);
-        if let Some(action) = action {
-            self.outcomes.set(&action, Outcome::Failed(cause.to_owned()));
         }
     }
 

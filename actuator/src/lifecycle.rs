@@ -10,6 +10,7 @@ use crate::events::{Note, Recorder, object, reason};
 use crate::fencing::Fence;
 use crate::guarded;
 use crate::io::{CloudReads, ObjectPart, WriteError, Writes};
+use crate::ledger::failures::{INITIALIZATION_TIMEOUT, NOT_INITIALIZED};
 use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::rollout::Halt;
@@ -145,6 +146,9 @@ async fn reconcile(deps: Lifecycle, subject: ClaimWithNodes) -> Result<Requeue, 
         deps.writes.update(claim, ObjectPart::Status, apply).await?;
     }
     publish_progress(&deps, claim, &name, &nodes, &step.reached);
+    if let Some(missing) = &step.not_initialized {
+        stop_waiting(&deps, claim, missing);
+    }
     let again = step.look_again.and_then(|at| Duration::try_from(at.duration_since(now)).ok());
     if step.needs_partition {
         let ask_again = partition::fill(&deps, claim).await?;
@@ -172,6 +176,17 @@ fn publish_progress(deps: &Lifecycle, claim: &NodeClaim, name: &str, nodes: &[&N
         tracing::info!(node_claim = name, node, condition, "NodeClaim condition reached");
         deps.events.publish(Note::normal(object(claim), word, message));
     }
+}
+
+/// Pods get another node. The claim is not deleted: pods may run on its Node, and it may still be initialized.
+fn stop_waiting(deps: &Lifecycle, claim: &NodeClaim, missing: &str) {
+    let (name, cause) = (claim.name_any(), NOT_INITIALIZED);
+    tracing::warn!(node_claim = name, cause, missing, "Node is not initialized in time");
+    let message = format!("Node is not initialized after {} minutes: {missing}", INITIALIZATION_TIMEOUT.as_mins());
+    deps.events.publish(Note::warning(object(claim), reason::TIMED_OUT, message));
+    deps.metrics.claims_failed.with_label_values(&[pool_of(claim), cause]).inc();
+    let now = deps.clock.timestamp();
+    deps.ledger.with(|ledger| ledger.not_initialized(&name, now));
 }
 
 fn pool_of(claim: &NodeClaim) -> &str {

@@ -45,7 +45,7 @@ pub struct ActuatorMetrics {
     pub paused: Scraped,
     /// Actions by `kind` (launch, termination) and `outcome`.
     pub actions: IntCounterVec,
-    /// NodeClaims that failed before they had an instance, by `nodepool` and `cause`.
+    /// NodeClaims that failed before their node was in service, by `nodepool` and `cause`.
     pub claims_failed: IntCounterVec,
     /// Time from the receipt of a plan to a step of its launch, by `step` (claim, fleet, launched).
     pub launch_seconds: HistogramVec,
@@ -110,7 +110,7 @@ impl ActuatorMetrics {
             actions: metrics.counters("actions_total", "Actions of plans.", &["kind", "outcome"])?,
             claims_failed: metrics.counters(
                 "nodeclaims_failed_total",
-                "NodeClaims that failed before they had an instance.",
+                "NodeClaims that failed before their node was in service.",
                 &["nodepool", "cause"],
             )?,
             launch_seconds: metrics.latencies(

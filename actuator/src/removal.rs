@@ -145,7 +145,9 @@ pub async fn begin(deps: &Removals, admitted: &AdmittedRemoval) -> Result<(), Wr
 fn rejection(node: &NodeName, obstacle: Obstacle) -> Rejection {
     match obstacle {
         Obstacle::NotInService(node) => Rejection::UnknownNode(node),
-        Obstacle::ProtectedPod(pod, _) | Obstacle::NewPod(pod, _) => Rejection::Changed(Subject::Pod(pod)),
+        Obstacle::ProtectedPod(pod, _) | Obstacle::SeveralBudgets(pod, _) | Obstacle::NewPod(pod, _) => {
+            Rejection::Changed(Subject::Pod(pod))
+        }
         Obstacle::ProtectedNode | Obstacle::Unreadable(_) => Rejection::Changed(Subject::Node(node.clone())),
     }
 }

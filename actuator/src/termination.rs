@@ -4,6 +4,7 @@
 pub mod drain;
 mod evict;
 mod instances;
+mod live_pods;
 mod orphans;
 mod taint;
 mod unlaunched;
@@ -117,7 +118,9 @@ fn candidates(deps: &Termination) -> Vec<Candidate<TerminatingClaim>> {
     let deleted: BTreeSet<&str> = deleted.filter_map(|node| node.spec.as_ref()?.provider_id.as_deref()).collect();
     let claims = deps.stores.claims.state().into_iter().filter(|claim| {
         let node_deleted = claim.provider_id().is_some_and(|id| deleted.contains(id));
-        claim.metadata.deletion_timestamp.is_some() || node_deleted
+        // Its pods are planned elsewhere: it must not stay if its deletion failed.
+        let interrupted = claim.annotations().contains_key(annotation::INTERRUPTED);
+        claim.metadata.deletion_timestamp.is_some() || node_deleted || interrupted
     });
     let candidate = |claim: Arc<NodeClaim>| {
         let nodes = deps.stores.nodes_of(&claim);
@@ -130,7 +133,7 @@ fn candidates(deps: &Termination) -> Vec<Candidate<TerminatingClaim>> {
 async fn reconcile(deps: Termination, shared: Arc<Shared>, subject: TerminatingClaim) -> Result<Requeue, WriteError> {
     let claim = &*subject.claim;
     if claim.metadata.deletion_timestamp.is_none() {
-        tracing::info!(node_claim = claim.name_any(), "Node is being deleted, deleting its NodeClaim");
+        tracing::info!(node_claim = claim.name_any(), "Node is interrupted or being deleted, deleting its NodeClaim");
         deps.writes.delete(claim, None).await?;
         return Ok(Some(POLL_INTERVAL));
     }
@@ -248,26 +251,43 @@ impl TerminationFlow<'_> {
                 now
             }
         };
-        let (pods, pending) = (&self.subject.pods, &self.shared.pending_replacements);
-        let mut plan = drain::plan(pods, deadline, now);
-        let needed = drain::times_to_stop(pods, now);
-        plan.delay(&interruption::delayed_pods(&deps.drain_delay, pending, claim, pods, &needed, deadline));
-        let next_attempt =
-            self.shared.evictions.carry_out(deps, Some(claim), registered.first().copied(), &plan).await?;
-        let min_until = started.saturating_add(MIN_DRAIN).unwrap_or(Timestamp::MAX);
-        if plan.waiting > 0 {
-            let until = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
-            let next = plan.look_again.map_or(POLL_INTERVAL, until).min(next_attempt.unwrap_or(POLL_INTERVAL));
-            return Ok(Stage::Wait(next.clamp(Duration::from_millis(50), POLL_INTERVAL)));
+        if let Some(next) = self.evict(&registered, &self.subject.pods, deadline, now).await? {
+            return Ok(Stage::Wait(next));
         }
+        let min_until = started.saturating_add(MIN_DRAIN).unwrap_or(Timestamp::MAX);
         if now < min_until {
             return Ok(Stage::Wait(Duration::try_from(min_until.duration_since(now)).unwrap_or(POLL_INTERVAL)));
+        }
+        let live = live_pods::on(deps, &registered, deadline, now).await?;
+        if let Some(next) = self.evict(&registered, &live, deadline, now).await? {
+            return Ok(Stage::Wait(next));
         }
         self.set(DRAINED, Status::True, DRAINED, "").await?;
         let name = claim.name_any();
         deps.ledger.with(|ledger| ledger.drained(&name));
         deps.metrics.nodes.drained(claim);
         Ok(Stage::Done)
+    }
+
+    /// Evicts the pods that are due. Returns the time until the next step; `None` if no pod is waited for.
+    async fn evict(
+        &self,
+        nodes: &[&Arc<Node>],
+        pods: &[Arc<Pod>],
+        deadline: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<Option<Duration>, WriteError> {
+        let (deps, claim, pending) = (self.deps, &*self.subject.claim, &self.shared.pending_replacements);
+        let mut plan = drain::plan(pods, deadline, now);
+        let needed = drain::times_to_stop(pods, now);
+        plan.delay(&interruption::delayed_pods(&deps.drain_delay, pending, claim, pods, &needed, deadline));
+        let next_attempt = self.shared.evictions.carry_out(deps, Some(claim), nodes.first().copied(), &plan).await?;
+        if plan.waiting == 0 {
+            return Ok(None);
+        }
+        let until = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
+        let next = plan.look_again.map_or(POLL_INTERVAL, until).min(next_attempt.unwrap_or(POLL_INTERVAL));
+        Ok(Some(next.clamp(Duration::from_millis(50), POLL_INTERVAL)))
     }
 
     async fn detach(&self, deadline: Option<Timestamp>) -> Result<Stage, WriteError> {
@@ -277,23 +297,24 @@ impl TerminationFlow<'_> {
         if nodes.is_empty() || state.is_some_and(|(status, _)| status != "Unknown") {
             return Ok(Stage::Done);
         }
-        let now = self.deps.clock.now();
-        let attached = self.shared.volumes.attached(self.deps, &nodes, &self.subject.pods).await?;
-        if attached.is_empty() {
-            self.set(VOLUMES_DETACHED, Status::True, VOLUMES_DETACHED, "").await?;
-        } else if deadline.is_some_and(|deadline| deadline <= now) {
-            let message = format!("volumes still attached: {}", attached.join(", "));
-            self.set(VOLUMES_DETACHED, Status::False, "TerminationGracePeriodElapsed", &message).await?;
-        } else {
-            let message = format!("volumes still attached: {}", attached.join(", "));
-            self.set(VOLUMES_DETACHED, Status::Unknown, "AwaitingVolumeDetachment", &message).await?;
-            for node in nodes {
-                let note = Note::normal(object(&**node), reason::AWAITING_VOLUMES, message.as_str());
-                self.deps.events.publish(note);
+        let message = match self.shared.volumes.attached(self.deps, &nodes, &self.subject.pods).await {
+            Ok(attached) if attached.is_empty() => {
+                self.set(VOLUMES_DETACHED, Status::True, VOLUMES_DETACHED, "").await?;
+                return Ok(Stage::Done);
             }
-            return Ok(Stage::Wait(POLL_INTERVAL));
+            Ok(attached) => format!("volumes still attached: {}", attached.join(", ")),
+            Err(error) => format!("attached volumes are not known: {error}"),
+        };
+        if deadline.is_some_and(|deadline| deadline <= self.deps.clock.now()) {
+            self.set(VOLUMES_DETACHED, Status::False, "TerminationGracePeriodElapsed", &message).await?;
+            return Ok(Stage::Done);
         }
-        Ok(Stage::Done)
+        self.set(VOLUMES_DETACHED, Status::Unknown, "AwaitingVolumeDetachment", &message).await?;
+        for node in nodes {
+            let note = Note::normal(object(&**node), reason::AWAITING_VOLUMES, message.as_str());
+            self.deps.events.publish(note);
+        }
+        Ok(Stage::Wait(POLL_INTERVAL))
     }
 
     async fn terminate_instance(&self) -> Result<Stage, WriteError> {

@@ -40,6 +40,8 @@ pub mod node_claim {
     pub const REGISTERED: &str = "Registered";
     /// The Node has everything that the claim requires.
     pub const INITIALIZED: &str = "Initialized";
+    /// The Node was not initialized in time and is not waited for. Independent; specific to Plimsoll.
+    pub const INITIALIZATION_TIMED_OUT: &str = "InitializationTimedOut";
     /// The node may be consolidated. Independent.
     pub const CONSOLIDATABLE: &str = "Consolidatable";
     /// The node differs from its current spec. Independent.

@@ -231,7 +231,8 @@ pub struct NodeClaimStatus {
 }
 
 /// The EC2 instance id in the provider id `aws:///zone/i-...`; `None` for other providers.
-fn instance_id(provider_id: &str) -> Option<&str> {
+#[must_use]
+pub fn instance_id(provider_id: &str) -> Option<&str> {
     provider_id.rsplit('/').next().filter(|id| id.starts_with("i-"))
 }
 

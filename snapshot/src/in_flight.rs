@@ -1,7 +1,8 @@
 //! Nodes for NodeClaims that have no Node yet: from the cluster, the ledger, or both.
 
 use crate::nodes::{
-    amounts, claim_labels, claim_taints, drifted, expires, fill_gaps, grace_period, idle_since, is_leaving, sorted,
+    amounts, claim_labels, claim_taints, drifted, expires, fill_gaps, grace_period, has_timed_out, idle_since,
+    is_leaving, sorted,
 };
 use crate::problems::Fault;
 use crate::{kube_time, problems::Problem, requests};
@@ -56,7 +57,7 @@ fn read(claim: &NodeClaim, ledger: Option<&InFlightClaim>) -> Result<Node, Fault
         allocatable,
         limit_usage,
         ready: false,
-        cordoned: false,
+        cordoned: has_timed_out(claim),
         deleting: is_leaving(claim) || ledger.is_some_and(|ledger| ledger.state == ClaimState::Terminating),
         do_not_disrupt: false,
         created,

@@ -38,21 +38,21 @@ impl<'objects> Budgets<'objects> {
         Self { by_namespace }
     }
 
-    /// Names of the budgets that an eviction of `pod` must respect.
+    /// Names of the budgets that an eviction of `pod` must respect. The Eviction API refuses a pod with several
+    /// budgets, whatever they allow.
     pub(crate) fn covering(&self, pod: &Pod) -> Vec<String> {
         let none = BTreeMap::new();
         let labels = pod.metadata.labels.as_ref().unwrap_or(&none);
-        let not_ready = pod.status.is_unready();
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        let mut names: Vec<String> = self
-            .by_namespace
-            .get(namespace)
-            .into_iter()
-            .flatten()
-            .filter(|budget| !(budget.always_allow_unhealthy && not_ready))
-            .filter(|budget| budget.selector.matches(labels))
-            .map(|budget| budget.model.name.clone())
-            .collect();
+        let budgets = self.by_namespace.get(namespace).into_iter().flatten();
+        let covering: Vec<&Budget> = budgets.filter(|budget| budget.selector.matches(labels)).collect();
+        if let [budget] = covering.as_slice()
+            && budget.always_allow_unhealthy
+            && pod.status.is_unready()
+        {
+            return Vec::new();
+        }
+        let mut names: Vec<String> = covering.iter().map(|budget| budget.model.name.clone()).collect();
         names.sort();
         names
     }

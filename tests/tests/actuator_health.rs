@@ -5,6 +5,7 @@ use plimsoll_actuator::ports::{CloudError, InstanceEvent, InstanceStatus, Status
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::annotation;
 use plimsoll_model::time::Timestamp;
+use plimsoll_sim::apiserver::faults::{Effect as ApiEffect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::store::{Part, Write};
 use plimsoll_sim::apiserver::{Patch, ResourceId, object};
@@ -162,6 +163,19 @@ async fn the_pods_of_an_impaired_instance_are_deleted_at_once() {
     // Long before EC2 is polled again.
     let is_gone = |world: &World| world.running_pods() == 0;
     director.until("the pod is deleted", Duration::from_secs(10), is_gone).await;
+}
+
+/// The pods of a marked claim are planned elsewhere, so it must not stay.
+#[tokio::test(start_paused = true)]
+async fn a_marked_claim_is_deleted_although_its_instance_recovers() {
+    let director = begin().await;
+    let (claim, name) = node(&director, "a-1").await;
+    let delete = Matcher::of(Verb::Delete, "nodeclaims");
+    director.world.server().faults().next(1, delete, ApiEffect::internal_error());
+    impair(&director.world, &name);
+    director.until("the claim is marked", NOTICED, |world| is_forced(world, &claim)).await;
+    director.world.ec2.with(|cloud, _| cloud.statuses.clear());
+    director.until("the claim is being deleted", Duration::from_secs(10), |world| is_going(world, &claim)).await;
 }
 
 /// As when the actuator's credentials have expired and are renewed late.

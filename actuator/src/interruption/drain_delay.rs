@@ -6,12 +6,12 @@ use super::replacements::PendingReplacements;
 use super::{Interruption, existing_capacity};
 use crate::durable;
 use crate::launch::admit::Admission;
-use crate::state::outcomes::Outcomes;
+use crate::state::outcomes::{Outcomes, PlannedPod};
 use crate::stores::Stores;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use plimsoll_api::{NodeClaim, Pod};
-use plimsoll_model::identity::PodUid;
+use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::names::annotation;
 use plimsoll_model::time::{self, Millis};
 use plimsoll_runtime::clock::Clock;
@@ -40,7 +40,7 @@ pub struct DrainDelay {
 
 /// The pods that are not evicted yet, each with the time at which its eviction starts at the latest. `to_stop` has the
 /// pods that have to move, each with the time that is needed to stop it; `on_node` are all pods of the node. Launches a
-/// replacement if no plan covers the pods in time.
+/// replacement if no plan names any of the pods in time.
 pub(crate) fn delayed_pods(
     deps: &DrainDelay,
     pending: &PendingReplacements,
@@ -58,17 +58,24 @@ pub(crate) fn delayed_pods(
     let to_move: BTreeSet<PodUid> = latest.keys().cloned().collect();
     let coverage = PodCoverage::read(&deps.stores, &deps.admission.ledger, claim, on_node);
     let covered_until = pending.covered_until(claim, &interruption, &coverage, &to_move, millis(now));
+    let is_planned = to_move.iter().any(|pod| deps.outcomes.planned_pod(pod, interruption.heard).is_some());
     let is_delayed = |pod: &PodUid| match coverage.of(pod) {
         Coverage::InService => false,
         Coverage::Requested => true,
         Coverage::None => {
             let since = covered_until.get(pod).copied().unwrap_or(interruption.heard);
-            let is_planned = deps.outcomes.planned_since(since);
-            if millis(now).since(since) < PLANNED_WITHIN || deps.outcomes.lacks_room(pod, since) {
+            if millis(now).since(since) < PLANNED_WITHIN {
                 return true;
             }
-            // A plan that neither launches a node for a pod nor reports it unschedulable has room for it elsewhere.
-            !is_planned && !pending.needs_none(deps, claim, &interruption, || fits_existing_nodes(deps, &to_move))
+            match deps.outcomes.planned_pod(pod, since) {
+                Some(PlannedPod::Place(node)) => !is_in_service(&deps.stores, &node),
+                // The launch was rejected: the next plan names the pod again.
+                Some(PlannedPod::Launch | PlannedPod::Unschedulable) => true,
+                None => {
+                    let fits = || fits_existing_nodes(deps, &to_move);
+                    !pending.needs_none(deps, claim, &interruption, is_planned, fits)
+                }
+            }
         }
     };
     let delayed: BTreeSet<PodUid> = to_move.iter().filter(|pod| is_delayed(pod)).cloned().collect();
@@ -93,6 +100,18 @@ pub(super) fn interruption(claim: &NodeClaim) -> Option<Interruption> {
 
 fn millis(at: Timestamp) -> time::Timestamp {
     time::Timestamp(at.as_millisecond())
+}
+
+/// Whether a node of a plan is in service, and not on its way out.
+fn is_in_service(stores: &Stores, name: &NodeName) -> bool {
+    let takes_pods = |claim: &Arc<NodeClaim>| claim.is_initialized() && claim.metadata.deletion_timestamp.is_none();
+    let Some(node) = stores.nodes.get(name.as_str()) else {
+        return stores.claims.get(name.as_str()).as_ref().is_some_and(takes_pods);
+    };
+    let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+    // A node of others has no claim.
+    let claims = id.map(|id| stores.claims.with_provider_id(id)).unwrap_or_default();
+    node.metadata.deletion_timestamp.is_none() && claims.iter().all(takes_pods)
 }
 
 fn fits_existing_nodes(deps: &DrainDelay, to_move: &BTreeSet<PodUid>) -> bool {

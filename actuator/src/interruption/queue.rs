@@ -84,9 +84,27 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
     }
 }
 
-/// Reads the queue. The first reader always waits for messages; the others read only while there are some, because
-/// each call costs money.
+/// Reads the queue, except while paused: then the messages are for another autoscaler.
 async fn read(deps: &Interruptions, state: &QueueState) {
+    let mut fence = deps.fence.clone();
+    loop {
+        if fence.paused().is_some() {
+            deps.metrics.interruption.forget();
+            fence.pause_changed().await;
+            continue;
+        }
+        deps.metrics.interruption.begin(deps.clock.now());
+        tokio::select! {
+            biased;
+            () = fence.pause_changed() => {}
+            () = read_unpaused(deps, state) => {}
+        }
+    }
+}
+
+/// The first reader always waits for messages; the others read only while there are some, because each call costs
+/// money.
+async fn read_unpaused(deps: &Interruptions, state: &QueueState) {
     let received = Notify::new();
     join_all((0..READERS).map(|number| read_alone(deps, state, &received, number == 0))).await;
 }
@@ -175,22 +193,25 @@ async fn handle(deps: &Interruptions, state: &QueueState, message: &QueueMessage
     let kind = notice.kind;
     deps.metrics.interruption.received(kind.as_str());
     let claims = claims_by_instance(deps);
-    let mut unknown = Vec::new();
+    let (mut unknown, mut failure) = (Vec::new(), None);
     for id in ids {
         match claims.get(&id) {
             Some(claim) => {
                 count(kind.as_str(), "handled");
-                act_on_notice(deps, claim, notice).await?;
+                // The others must not wait for the redelivery.
+                if let Err(error) = act_on_notice(deps, claim, notice).await {
+                    failure.get_or_insert(error);
+                }
             }
             None => unknown.push(id),
         }
     }
-    if unknown.is_empty() {
-        return Ok(Verdict::Done);
+    let mut verdict = Verdict::Done;
+    if !unknown.is_empty() {
+        verdict = defer(deps, state, notice, &unknown);
+        count(kind.as_str(), if verdict == Verdict::Keep { "kept" } else { "foreign" });
     }
-    let verdict = defer(deps, state, notice, &unknown);
-    count(kind.as_str(), if verdict == Verdict::Keep { "kept" } else { "foreign" });
-    Ok(verdict)
+    failure.map_or(Ok(verdict), Err)
 }
 
 async fn act_on_notice(

@@ -5,12 +5,36 @@ use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::label;
 use std::collections::BTreeMap;
+use std::fmt;
 
-/// Maximum share of impaired nodes of a NodePool or zone, as Karpenter's node repair has it.
+/// Maximum share of impaired nodes of a group, as Karpenter's node repair has it.
 const MAX_IMPAIRED_PERCENT: usize = 20;
 
-/// Groups in which impaired nodes are counted: label key and name in messages.
-const GROUPS: [(&str, &str); 2] = [(label::NODE_POOL, "NodePool"), (label::ZONE, "zone")];
+/// A group in which impaired nodes are counted.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Group {
+    NodePool(String),
+    Zone(String),
+    Cluster,
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NodePool(name) => write!(f, "NodePool {name}"),
+            Self::Zone(name) => write!(f, "zone {name}"),
+            Self::Cluster => f.write_str("the cluster"),
+        }
+    }
+}
+
+fn pool(claim: &NodeClaim) -> Option<Group> {
+    claim.labels().get(label::NODE_POOL).cloned().map(Group::NodePool)
+}
+
+fn zone(claim: &NodeClaim) -> Group {
+    Group::Zone(claim.labels().get(label::ZONE).cloned().unwrap_or_default())
+}
 
 #[derive(Debug, Default)]
 struct Count {
@@ -18,10 +42,10 @@ struct Count {
     impaired: usize,
 }
 
-/// Number of nodes and of impaired nodes in each NodePool and zone.
+/// Number of nodes and of impaired nodes in each group.
 #[derive(Debug, Default)]
 pub(super) struct RepairLimit {
-    counts: BTreeMap<(&'static str, String), Count>,
+    counts: BTreeMap<Group, Count>,
 }
 
 impl RepairLimit {
@@ -29,9 +53,8 @@ impl RepairLimit {
     pub(super) fn new<'claims>(claims: impl IntoIterator<Item = (&'claims NodeClaim, bool)>) -> Self {
         let mut limit = Self::default();
         for (claim, impaired) in claims {
-            for (key, _) in GROUPS {
-                let group = claim.labels().get(key).cloned().unwrap_or_default();
-                let count = limit.counts.entry((key, group)).or_default();
+            for group in pool(claim).into_iter().chain([zone(claim), Group::Cluster]) {
+                let count = limit.counts.entry(group).or_default();
                 count.nodes += 1;
                 count.impaired += usize::from(impaired);
             }
@@ -41,14 +64,14 @@ impl RepairLimit {
 
     /// Why an impaired node must not be replaced now, if so.
     pub(super) fn blocked(&self, claim: &NodeClaim) -> Option<String> {
-        GROUPS.into_iter().find_map(|(key, name)| {
-            let group = claim.labels().get(key).cloned().unwrap_or_default();
-            let count = self.counts.get(&(key, group.clone()))?;
+        // A claim without a pool is limited by the cluster instead, as in Karpenter.
+        [pool(claim).unwrap_or(Group::Cluster), zone(claim)].into_iter().find_map(|group| {
+            let count = self.counts.get(&group)?;
             // One node may always be replaced: a share of a small group is less than one node.
             let most = (count.nodes * MAX_IMPAIRED_PERCENT).div_ceil(100);
             (count.impaired > most).then(|| {
                 format!(
-                    "{} of {} nodes of {name} {group} are impaired, more than {MAX_IMPAIRED_PERCENT} %: \
+                    "{} of {} nodes of {group} are impaired, more than {MAX_IMPAIRED_PERCENT} %: \
                      none of them is replaced",
                     count.impaired, count.nodes
                 )
@@ -83,6 +106,21 @@ mod tests {
     fn a_fifth_of_a_pool_may_be_replaced_at_once() {
         assert!(may_replace(1) && may_replace(2));
         assert!(!may_replace(3), "3 of 10 are more than 20 %");
+    }
+
+    #[test]
+    fn for_a_claim_without_a_pool_the_nodes_of_all_pools_count() {
+        let mut claims: Vec<NodeClaim> = (0..10).map(|index| claim("default", &format!("zone-{index}"))).collect();
+        for claim in &mut claims[..2] {
+            claim.labels_mut().remove(label::NODE_POOL);
+        }
+        let blocked = |impaired: usize| {
+            let limit = RepairLimit::new(claims.iter().enumerate().map(|(index, claim)| (claim, index < impaired)));
+            limit.blocked(&claims[0])
+        };
+        assert_eq!(blocked(2), None, "2 of 10, although both nodes without a pool are impaired");
+        let message = blocked(3).unwrap();
+        assert!(message.contains("3 of 10 nodes of the cluster"), "{message}");
     }
 
     #[test]

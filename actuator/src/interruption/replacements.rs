@@ -55,18 +55,20 @@ impl PendingReplacements {
         state.covered.clone()
     }
 
-    /// Whether pods that no plan covers need no replacement. Otherwise, it is requested.
+    /// Whether pods that no plan names fit on existing nodes. If they do not, a replacement is requested, unless a plan
+    /// names other pods of the claim (`is_planned`): then its planner knows of the interruption.
     pub(super) fn needs_none(
         &self,
         deps: &DrainDelay,
         claim: &NodeClaim,
         interruption: &Interruption,
+        is_planned: bool,
         fits_existing_nodes: impl FnOnce() -> bool,
     ) -> bool {
         let uid = claim.uid().unwrap_or_default();
         let known = self.claims.lock().entry(uid.clone()).or_default().fits_existing_nodes;
         if let Some(known) = known {
-            self.retry(deps, claim);
+            self.launch_pending(deps, claim, is_planned);
             return known;
         }
         let fits = fits_existing_nodes();
@@ -76,20 +78,24 @@ impl PendingReplacements {
             state.fits_existing_nodes = Some(fits);
             state.is_pending = !fits && deps.clock.timestamp().since(interruption.heard) <= REPLACED_WITHIN;
         }
-        self.retry(deps, claim);
+        self.launch_pending(deps, claim, is_planned);
         fits
     }
 
-    /// Retries the pending replacement of a claim. Returns whether it is still pending; then the claim must not be
-    /// removed yet.
+    /// Retries the pending replacement of a claim without pods. Returns whether it is still pending; then the claim
+    /// must not be removed yet.
     pub(crate) fn retry(&self, deps: &DrainDelay, claim: &NodeClaim) -> bool {
+        // Plans name the pods that came in place of the claim's pods.
+        self.launch_pending(deps, claim, deps.outcomes.planned_since(heard(claim)))
+    }
+
+    fn launch_pending(&self, deps: &DrainDelay, claim: &NodeClaim, is_planned: bool) -> bool {
         let uid = claim.uid().unwrap_or_default();
         if !self.claims.lock().get(&uid).is_some_and(|state| state.is_pending) {
             return false;
         }
-        let heard = interruption(claim).map(|notice| notice.heard).unwrap_or_default();
-        let is_late = deps.clock.timestamp().since(heard) > REPLACED_WITHIN;
-        let is_pending = !is_late && !deps.outcomes.planned_since(heard) && !launch_replacement(deps, claim);
+        let is_late = deps.clock.timestamp().since(heard(claim)) > REPLACED_WITHIN;
+        let is_pending = !is_late && !is_planned && !launch_replacement(deps, claim);
         self.claims.lock().entry(uid).or_default().is_pending = is_pending;
         is_pending
     }
@@ -98,6 +104,10 @@ impl PendingReplacements {
     pub(crate) fn forget(&self, claim: &NodeClaim) {
         self.claims.lock().remove(&claim.uid().unwrap_or_default());
     }
+}
+
+fn heard(claim: &NodeClaim) -> Timestamp {
+    interruption(claim).map(|notice| notice.heard).unwrap_or_default()
 }
 
 /// Launches the replacement of a claim. Returns whether this is done for good.

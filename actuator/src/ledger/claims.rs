@@ -36,6 +36,8 @@ pub struct ClaimView<'a> {
     pub launched: bool,
     /// The node is initialized.
     pub initialized: bool,
+    /// The node was not initialized in time.
+    pub overdue: bool,
     /// The claim is being deleted.
     pub deleting: bool,
     /// The claim's instance is being terminated.
@@ -219,6 +221,7 @@ fn view<'a>(name: &'a str, claim: &'a ClaimRecord) -> ClaimView<'a> {
         labels: &claim.labels,
         launched: claim.launched,
         initialized: claim.initialized,
+        overdue: claim.overdue,
         deleting: claim.deleting,
         terminating: claim.terminating,
         drifted: claim.drifted,

@@ -1,5 +1,6 @@
 //! Back-off after failures (safety rule 8), per pool and cause, and a cap on claims per minute.
 
+use jiff::SignedDuration;
 use plimsoll_model::identity::NodePoolName;
 use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
@@ -14,6 +15,8 @@ pub const INSUFFICIENT_CAPACITY: &str = "InsufficientCapacity";
 pub const UNNAMED_CAPACITY: &str = "UnnamedInsufficientCapacity";
 /// Cause of a claim whose instance did not register as a Node in time.
 pub const NOT_REGISTERED: &str = "registration_timeout";
+/// Cause of a claim whose Node was not initialized in time.
+pub const NOT_INITIALIZED: &str = "initialization_timeout";
 /// Pause after [`INSUFFICIENT_CAPACITY`], however often it repeats. Refused offerings are skipped, and afterwards tried
 /// by one launch at a time, so the launches of a pool that accept other offerings need not wait.
 const CAPACITY_PAUSE: Millis = Millis(100);
@@ -21,6 +24,16 @@ const CAPACITY_PAUSE: Millis = Millis(100);
 const FIRST_PAUSE: Millis = Millis::from_seconds(1);
 /// Longest pause: as long as a refused offering is skipped.
 const LONGEST_PAUSE: Millis = Millis::from_seconds(180);
+/// A Node that is not initialized this long after its registration is not waited for. As long as the registration
+/// timeout: GPU drivers and agents that remove startup taints need minutes.
+pub const INITIALIZATION_TIMEOUT: SignedDuration = SignedDuration::from_mins(15);
+/// Time from a launch until [`NOT_INITIALIZED`], at least.
+const UNTIL_OVERDUE: Millis = Millis::from_seconds(INITIALIZATION_TIMEOUT.as_secs().unsigned_abs());
+/// Second pause after [`NOT_INITIALIZED`]; later ones double. The first is short, since one instance may be defective.
+/// The nodes stay, so a shorter pause would buy one after another.
+const SECOND_NODE_PAUSE: Millis = UNTIL_OVERDUE;
+/// Longest pause after [`NOT_INITIALIZED`]. Pods of the pool wait for it that the cause may not concern.
+const LONGEST_NODE_PAUSE: Millis = Millis::from_seconds(3600);
 /// Causes kept per pool. Error codes come from outside, so their number must be bounded.
 const MAX_CAUSES: usize = 32;
 
@@ -39,7 +52,7 @@ pub struct Failures {
 
 impl Failures {
     /// Records a failure. A failure during a pause belongs to a launch admitted before it and does not extend the
-    /// pause.
+    /// pause. Nor does [`NOT_INITIALIZED`] so soon after it that the launch was admitted before.
     pub fn failed(&mut self, pool: &NodePoolName, cause: &str, now: Timestamp) {
         let causes = self.pauses.entry(pool.clone()).or_default();
         if causes.len() >= MAX_CAUSES && !causes.contains_key(cause) {
@@ -47,25 +60,28 @@ impl Failures {
             soonest.map(|cause| causes.remove(&cause));
         }
         let pause = causes.entry(cause.to_owned()).or_insert(Pause { count: 0, until: now });
-        if pause.until > now {
+        let lag = if cause == NOT_INITIALIZED && pause.count > 0 { UNTIL_OVERDUE } else { Millis(0) };
+        if pause.until.plus(lag) > now {
             return;
         }
-        let length = match cause {
-            INSUFFICIENT_CAPACITY => CAPACITY_PAUSE.0,
-            _ => FIRST_PAUSE.0.saturating_mul(1 << pause.count.min(16)).min(LONGEST_PAUSE.0),
+        let doubled = |first: Millis, times: u32| first.0.saturating_mul(1 << times.min(16));
+        let length = match (cause, pause.count) {
+            (INSUFFICIENT_CAPACITY, _) => CAPACITY_PAUSE.0,
+            (NOT_INITIALIZED, 1..) => doubled(SECOND_NODE_PAUSE, pause.count - 1).min(LONGEST_NODE_PAUSE.0),
+            (_, count) => doubled(FIRST_PAUSE, count).min(LONGEST_PAUSE.0),
         };
         *pause = Pause { count: pause.count.saturating_add(1), until: now.plus(Millis(length)) };
     }
 
-    /// Records that an instance of the pool was launched, which ends its pauses. Only a node in service ends the pause
-    /// after [`NOT_REGISTERED`]: instances that never register can all be launched.
+    /// Records that an instance of the pool was launched, which ends its pauses. Only a node in service ends the pauses
+    /// after [`NOT_REGISTERED`] and [`NOT_INITIALIZED`]: instances that never come into service can all be launched.
     pub fn launched(&mut self, pool: &NodePoolName) {
-        self.retain(pool, |cause| cause == NOT_REGISTERED);
+        self.retain(pool, is_of_started);
     }
 
     /// Records that a node of the pool is in service.
     pub fn initialized(&mut self, pool: &NodePoolName) {
-        self.retain(pool, |cause| cause != NOT_REGISTERED);
+        self.retain(pool, |cause| !is_of_started(cause));
     }
 
     fn retain(&mut self, pool: &NodePoolName, keep: impl Fn(&str) -> bool) {
@@ -97,6 +113,11 @@ impl Failures {
         let oldest = recent.front().filter(|_| recent.len() >= CLAIMS_PER_MINUTE)?;
         Some(oldest.plus(MINUTE).since(now)).filter(|wait| wait.0 > 0)
     }
+}
+
+/// Whether the cause is one of instances that were launched.
+fn is_of_started(cause: &str) -> bool {
+    [NOT_REGISTERED, NOT_INITIALIZED].contains(&cause)
 }
 
 #[cfg(test)]
@@ -142,6 +163,28 @@ mod tests {
         failures.failed(&pool, "Denied", NOW);
         failures.initialized(&pool);
         assert_eq!(failures.pause(&pool, NOW), Some(("Denied", FIRST_PAUSE)));
+    }
+
+    #[test]
+    fn nodes_that_are_never_initialized_are_launched_for_less_and_less() {
+        let (pool, mut failures) = (NodePoolName::from("a"), Failures::default());
+        let mut now = NOW;
+        for seconds in [1, 900, 1800, 3600, 3600] {
+            failures.failed(&pool, NOT_INITIALIZED, now);
+            failures.launched(&pool);
+            assert_eq!(failures.pause(&pool, now), Some((NOT_INITIALIZED, Millis::from_seconds(seconds))));
+            now = now.plus(Millis::from_seconds(seconds));
+            // Another node of the same burst, launched before the pause and registered later.
+            let later = now.plus(Millis(899_999));
+            failures.failed(&pool, NOT_INITIALIZED, later);
+            assert_eq!(failures.pause(&pool, later), None);
+            now = now.plus(Millis(900_000));
+        }
+        failures.failed(&pool, NOT_INITIALIZED, now);
+        failures.initialized(&pool);
+        assert_eq!(failures.pause(&pool, now), None);
+        failures.failed(&pool, NOT_INITIALIZED, now);
+        assert_eq!(failures.pause(&pool, now), Some((NOT_INITIALIZED, FIRST_PAUSE)), "a new series");
     }
 
     #[test]

@@ -218,6 +218,9 @@ impl Feed {
             if seed.initialized {
                 ledger.initialized(name, now);
             }
+            if seed.overdue {
+                ledger.not_initialized(name, now);
+            }
             if seed.deleting {
                 ledger.deleting(name);
             }

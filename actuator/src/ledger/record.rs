@@ -33,6 +33,8 @@ pub struct ClaimSeed {
     pub unknown_usage: bool,
     /// The claim is initialized.
     pub initialized: bool,
+    /// The claim was not initialized in time, and still is not.
+    pub overdue: bool,
     /// The claim is being deleted.
     pub deleting: bool,
     /// The claim's instance is being terminated.
@@ -72,6 +74,8 @@ pub(super) struct ClaimRecord {
     pub(super) probe: bool,
     pub(super) launched: bool,
     pub(super) initialized: bool,
+    /// The node was not initialized in time.
+    pub(super) overdue: bool,
     pub(super) deleting: bool,
     pub(super) terminating: bool,
     pub(super) drifted: bool,
@@ -106,6 +110,7 @@ impl ClaimRecord {
             probe: false,
             launched: false,
             initialized: false,
+            overdue: false,
             deleting: false,
             terminating: false,
             drifted: false,
@@ -193,8 +198,10 @@ pub(super) fn claim_record(seed: &ClaimSeed) -> Result<ClaimRecord, LedgerProble
         }
         None => reserved(seed)?,
     };
-    // An initialized node has its pods, or they are marked unschedulable again: nothing is reserved any more.
-    let pods = if seed.initialized { BTreeSet::new() } else { read(seed, annotation::PODS)?.unwrap_or_default() };
+    // An initialized node has its pods, or they are marked unschedulable again, and an overdue one is not waited for:
+    // nothing is reserved any more.
+    let is_over = seed.initialized || seed.overdue;
+    let pods = if is_over { BTreeSet::new() } else { read(seed, annotation::PODS)?.unwrap_or_default() };
     Ok(ClaimRecord {
         pool: seed.pool.clone(),
         action: seed.annotations.get(annotation::ACTION_ID).map(|id| ActionId::from(id.as_str())),
@@ -206,6 +213,7 @@ pub(super) fn claim_record(seed: &ClaimSeed) -> Result<ClaimRecord, LedgerProble
         probe: false,
         launched: seed.capacity.is_some(),
         initialized: seed.initialized,
+        overdue: seed.overdue,
         deleting: seed.deleting,
         terminating: seed.terminating,
         drifted: seed.drifted,
@@ -214,9 +222,11 @@ pub(super) fn claim_record(seed: &ClaimSeed) -> Result<ClaimRecord, LedgerProble
     })
 }
 
-/// The pods that a claim with an instance was launched for, also if its node is in service.
+/// The pods that a claim with an instance was launched for, also if its node is in service. The pods of an overdue one
+/// are launched for again.
 pub(super) fn pods_of_launched(seed: &ClaimSeed) -> BTreeSet<PodUid> {
-    let listed = seed.capacity.as_ref().and_then(|_| read(seed, annotation::PODS).ok().flatten());
+    let has_place = seed.capacity.is_some() && !seed.overdue;
+    let listed = has_place.then(|| read(seed, annotation::PODS).ok().flatten()).flatten();
     listed.unwrap_or_default()
 }
 

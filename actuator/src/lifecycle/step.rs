@@ -3,10 +3,10 @@
 use super::{node, partition};
 use crate::launch::record::group_of;
 use crate::launch::standalone::is_standalone;
-use crate::ledger::failures::NOT_REGISTERED;
+use crate::ledger::failures::{INITIALIZATION_TIMEOUT, NOT_REGISTERED};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
-use plimsoll_api::condition::node_claim::{CONDITIONS, INITIALIZED, LAUNCHED, REGISTERED};
+use plimsoll_api::condition::node_claim::{CONDITIONS, INITIALIZATION_TIMED_OUT, INITIALIZED, LAUNCHED, REGISTERED};
 use plimsoll_api::condition::{self, Moment, Status};
 use plimsoll_api::{NodeClaim, NodeClaimStatus};
 
@@ -57,6 +57,8 @@ pub struct Step {
     pub status: Option<NodeClaimStatus>,
     /// Conditions that become true.
     pub reached: Vec<&'static str>,
+    /// What the Node still lacks as the time for its initialization ends. The claim stays, since pods may run there.
+    pub not_initialized: Option<String>,
     /// The claim exceeded a timeout and is to be deleted.
     pub timed_out: Option<TimedOut>,
     /// The claim belongs to no NodePool and has reached its `expireAfter`: it is to be deleted. Plans replace expired
@@ -130,16 +132,23 @@ fn register(observed: &Observation<'_>, moment: Moment, status: &mut NodeClaimSt
 }
 
 fn initialize(observed: &Observation<'_>, moment: Moment, status: &mut NodeClaimStatus, step: &mut Step) {
-    if !condition::is_true(&status.conditions, REGISTERED) || condition::is_true(&status.conditions, INITIALIZED) {
-        return;
-    }
+    let registered = condition::get_true(&status.conditions, REGISTERED).map(|it| it.last_transition_time.0);
+    let Some(registered) = registered.filter(|_| !condition::is_true(&status.conditions, INITIALIZED)) else { return };
     // An instance with several Nodes is never registered, so there is at most one.
     let Some(current) = step.node.as_ref().or_else(|| observed.nodes.first().copied()) else {
         unknown(status, moment, INITIALIZED, "NodeNotFound", "Node not found");
         return;
     };
     if let Some(missing) = node::missing_prerequisite(current, observed.claim) {
-        unknown(status, moment, INITIALIZED, missing.reason(), &missing.to_string());
+        let (reason, message) = (missing.reason(), missing.to_string());
+        unknown(status, moment, INITIALIZED, reason, &message);
+        let until = registered.saturating_add(INITIALIZATION_TIMEOUT).unwrap_or(Timestamp::MAX);
+        if until > observed.now {
+            step.look_again_at(until);
+        } else if !condition::is_true(&status.conditions, INITIALIZATION_TIMED_OUT) {
+            CONDITIONS.set(&mut status.conditions, moment, INITIALIZATION_TIMED_OUT, Status::True, reason, &message);
+            step.not_initialized = Some(message);
+        }
         return;
     }
     let desired = node::initialized(current);
@@ -147,6 +156,7 @@ fn initialize(observed: &Observation<'_>, moment: Moment, status: &mut NodeClaim
         step.node = Some(desired);
     }
     CONDITIONS.set_true(&mut status.conditions, moment, INITIALIZED);
+    status.conditions.retain(|condition| condition.type_ != INITIALIZATION_TIMED_OUT);
 }
 
 fn live(claim: &NodeClaim, status: &NodeClaimStatus, now: Timestamp, step: &mut Step) {

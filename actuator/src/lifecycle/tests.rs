@@ -1,4 +1,4 @@
-use super::{LAUNCH_TIMEOUT, Observation, REGISTRATION_TIMEOUT, Step, TimedOut, next};
+use super::{INITIALIZATION_TIMEOUT, LAUNCH_TIMEOUT, Observation, REGISTRATION_TIMEOUT, Step, TimedOut, next};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::condition::{self, node_claim};
@@ -184,6 +184,32 @@ fn claims_time_out_after_their_timeout() {
 }
 
 #[test]
+fn an_initialization_timeout_is_reported_once_and_ends_with_the_initialization() {
+    let condition = |claim: &NodeClaim| claim.true_condition("InitializationTimedOut").cloned();
+    let mut claim = claim(true);
+    let registered = step(&claim, &[&node(&json!({}))], 30);
+    let (node, late) = (registered.node.clone().unwrap(), 30 + INITIALIZATION_TIMEOUT.as_secs());
+    assert_eq!((registered.look_again, registered.not_initialized), (Some(at(late)), None));
+    claim.status = registered.status;
+    assert_eq!(step(&claim, &[&node], late - 1).status, None);
+
+    let over = step(&claim, &[&node], late);
+    let missing = "startup taint cni:NoExecute is still on the Node";
+    assert_eq!((over.not_initialized.as_deref(), over.timed_out), (Some(missing), None));
+    claim.status = over.status;
+    let shown = condition(&claim).unwrap();
+    assert_eq!((shown.reason.as_str(), shown.message.as_str()), ("StartupTaintsExist", missing));
+    assert_eq!(step(&claim, &[&node], late + 60), Step::default(), "nothing is new, and time changes nothing");
+
+    let mut clean = node.clone();
+    clean.spec.as_mut().unwrap().taints = None;
+    let initialized = step(&claim, &[&clean], late + 60);
+    assert_eq!(initialized.reached, ["Initialized"]);
+    claim.status = initialized.status;
+    assert_eq!((condition(&claim), claim.is_initialized()), (None, true));
+}
+
+#[test]
 fn only_a_claim_without_a_pool_expires_here() {
     let mut claim = claim(true);
     claim.spec.expire_after = Some("1h".parse().unwrap());
@@ -202,6 +228,9 @@ fn a_claim_without_a_pool_is_looked_at_again_when_it_expires() {
     claim.spec.expire_after = Some("1h".parse().unwrap());
     // The registration times out earlier.
     assert_eq!(step(&claim, &[], 30).look_again, Some(at(10 + 900)));
+    // And the initialization, after a registration now.
+    assert_eq!(step(&claim, &[&node(&json!({}))], 30).look_again, Some(at(30 + 900)));
+    claim.spec.startup_taints.clear();
     assert_eq!(step(&claim, &[&node(&json!({}))], 30).look_again, Some(at(3600)));
 }
 

@@ -46,9 +46,14 @@ impl InterruptionMetrics {
             )?,
             last_receive: metrics.float_gauge(
                 "interruption_queue_last_receive_timestamp_seconds",
-                "Unix time of the last successful read of the interruption queue; 0 on standbys.",
+                "Unix time at which the queue was last read or reading began; 0 on standbys and while paused.",
             )?,
         })
+    }
+
+    /// Reading begins at `now`. From then on, a queue that cannot be read is noticed.
+    pub fn begin(&self, now: Timestamp) {
+        self.last_receive.set(now.as_duration().as_secs_f64());
     }
 
     /// Records a batch that was received at `now`; `oldest` is the earliest time of its events.
@@ -75,7 +80,8 @@ impl InterruptionMetrics {
         self.unhealthy.with_label_values(&[category]).inc();
     }
 
-    pub(super) fn forget(&self) {
+    /// Nothing is read any more.
+    pub fn forget(&self) {
         self.lag.set(0.0);
         self.last_receive.set(0.0);
     }
@@ -90,7 +96,9 @@ mod tests {
         let stage = Stage::new();
         let queue = &stage.metrics.interruption;
         let gauge = |name: &str| stage.value(&format!("plimsoll_actuator_interruption_queue_{name}"), &[]).unwrap();
-        assert!(gauge("last_receive_timestamp_seconds").abs() < 1e-9, "never read");
+        assert!(gauge("last_receive_timestamp_seconds").abs() < 1e-9, "not read");
+        queue.begin(at("2026-01-02T11:59:00Z"));
+        assert!((gauge("last_receive_timestamp_seconds") - 1_767_355_140.0).abs() < 1e-9, "reading begins");
         queue.batch(Some(at("2026-01-02T11:59:50Z")), at(NOW));
         assert!((gauge("lag_seconds") - 10.0).abs() < 1e-9);
         assert!((gauge("last_receive_timestamp_seconds") - 1_767_355_200.0).abs() < 1e-9);
@@ -99,6 +107,8 @@ mod tests {
         queue.deleted(None, at(NOW));
         queue.batch(None, at(NOW));
         assert!(gauge("lag_seconds").abs() < 1e-9, "nothing waits any more");
+        queue.forget();
+        assert!(gauge("last_receive_timestamp_seconds").abs() < 1e-9, "not read any more");
         let received = [("message_type", "spot_interrupted")];
         assert_eq!(stage.value("karpenter_interruption_received_messages_total", &received), Some(1.0));
         assert_eq!(stage.value("karpenter_interruption_deleted_messages_total", &[]), Some(2.0));

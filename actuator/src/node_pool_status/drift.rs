@@ -7,7 +7,7 @@ pub(super) use provider::{CAPACITY_RESERVATION_DRIFT, ProviderFacts};
 use jiff::Timestamp;
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
 use plimsoll_model::names::{annotation, label};
-use plimsoll_model::requirements::{NodeSelectorRequirement, Requirements, Undefined};
+use plimsoll_model::requirements::{NodeSelectorRequirement, Requirements};
 use std::collections::BTreeMap;
 
 /// Result of a drift check.
@@ -96,7 +96,7 @@ fn fits(claim: &NodeClaim, pool: &NodePool) -> bool {
         })
         .collect();
     let has = Requirements::from_labels(&labels);
-    Requirements::from_api(&requirements).map_or(true, |requirements| has.is_compatible(&requirements, Undefined::None))
+    Requirements::from_api(&requirements).map_or(true, |requirements| has.is_compatible(&requirements))
 }
 
 #[cfg(test)]

@@ -3,7 +3,10 @@
 //!
 //! A pod is bound only where kube-scheduler could bind it now: each round replays kube-scheduler's filters on the watch
 //! cache. The API server binds a pod at most once; whoever comes second gets a conflict, which is an answer and no
-//! error. Pods with volumes or resource claims are left to kube-scheduler, which prepares these before it binds.
+//! error. Pods with volumes or resource claims are left to kube-scheduler, which prepares these before it binds, and
+//! pods of other schedulers to these.
+
+mod namespaces;
 
 use super::rounds::{self, CONCURRENT_WRITES, Kind, PER_ROUND, Round, WriteResult};
 use super::{Nominations, is_open, planned_nodes, step};
@@ -25,6 +28,8 @@ use tokio_util::sync::CancellationToken;
 
 /// What this controller writes.
 const KIND: Kind = Kind { name: "bindings", right: "create of pods/binding" };
+/// kube-scheduler's name in pods.
+const KUBE_SCHEDULER: &str = "default-scheduler";
 /// Delay before a binding without a visible effect is repeated.
 const RETRY_DELAY: Millis = Millis::from_seconds(10);
 
@@ -110,6 +115,7 @@ impl Sent {
             if is_ours {
                 Arc::make_mut(&mut pod).status.nominated_node_name = None;
             }
+            namespaces::widen_anti_affinity(&mut pod);
             pod
         };
         let objects = Objects {
@@ -151,7 +157,10 @@ fn is_bindable(pod: &Pod) -> bool {
     let needs_preparation = |volumes: &[k8s_openapi::api::core::v1::Volume]| {
         volumes.iter().any(|it| it.persistent_volume_claim.is_some() || it.ephemeral.is_some())
     };
+    let scheduler = spec.scheduler_name.as_deref().filter(|name| !name.is_empty());
     step::is_waiting(pod)
+        && scheduler.is_none_or(|name| name == KUBE_SCHEDULER)
+        && !namespaces::needs_namespaces(spec)
         && spec.scheduling_gates.as_ref().is_none_or(Vec::is_empty)
         && spec.resource_claims.as_ref().is_none_or(Vec::is_empty)
         && !spec.volumes.as_deref().is_some_and(needs_preparation)

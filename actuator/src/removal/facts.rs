@@ -46,6 +46,9 @@ pub enum Obstacle {
     /// A pod has the do-not-disrupt annotation.
     #[error("pod {1} must not be disrupted")]
     ProtectedPod(PodUid, String),
+    /// Several PodDisruptionBudgets cover a pod, so the Eviction API refuses it.
+    #[error("pod {1} has several PodDisruptionBudgets")]
+    SeveralBudgets(PodUid, String),
     /// A pod arrived that the plan did not know.
     #[error("pod {1} was bound after the plan was made")]
     NewPod(PodUid, String),
@@ -117,6 +120,9 @@ impl RemovalView {
             let protected = !pod.terminating && pod.do_not_disrupt_until.is_some_and(|until| until > self.now);
             if protected && !bounded {
                 return Err(Obstacle::ProtectedPod(pod.uid.clone(), pod.full_name()));
+            }
+            if !pod.terminating && pod.pod_disruption_budgets.len() > 1 && !bounded {
+                return Err(Obstacle::SeveralBudgets(pod.uid.clone(), pod.full_name()));
             }
             if pod.moves() && !planned.contains(&pod.uid) {
                 return Err(Obstacle::NewPod(pod.uid.clone(), pod.full_name()));

@@ -75,12 +75,12 @@ pub(super) async fn execute(
     }
     deps.fence.check_admission().map_err(|error| refused(&error))?;
     driver::check(&deps.drivers, &driver).await?;
-    deps.outcomes.planned(&plan, deps.clock.timestamp());
     let slots = deps.admission.launches.reserve(plan.launches.len().min(MAX_LAUNCHES));
     let busy = || Status::resource_exhausted("too many actions are queued, retry later");
     let mut slots = slots.ok_or_else(busy)?;
     let queue = deps.terminations.clone();
     let removals = queue.try_reserve().map_err(|_full| busy())?;
+    deps.outcomes.planned(&plan, deps.clock.timestamp());
     let (position, snapshot_sequence) = (plan.ledger, plan.snapshot_sequence);
     let (virtual_pods, replaced) = (Arc::new(virtual_pods), Arc::new(terminations::replaced_in_static_pools(&plan)));
     let context = PlanContext { driver, position, snapshot_sequence, virtual_pods, replaced };

@@ -1,24 +1,38 @@
-//! Outcomes of actions. Execute streams them, and a repeated plan reads them again (safety rule 17).
+//! Outcomes of actions. Execute streams them, and a repeated plan reads them again (safety rule 17). Also what the last
+//! plans have for pods.
 
 use parking_lot::Mutex;
 use plimsoll_model::execution::{Outcome, OutcomeStatus};
-use plimsoll_model::identity::{ActionId, PodUid};
+use plimsoll_model::identity::{ActionId, NodeName, PodUid};
 use plimsoll_model::plan::Plan;
 use plimsoll_model::time::Timestamp;
 use plimsoll_runtime::signal;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Actions remembered, enough for several plans; as many as in the ledger.
 const MAX_ACTIONS: usize = 20_000;
+/// Pods remembered, as many as placements are remembered for. Beyond it, only those of the last plan are.
+const MAX_PODS: usize = 50_000;
+
+/// What a plan has for a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PlannedPod {
+    /// A launch, admitted or not.
+    Launch,
+    /// A place on an existing node. A node that has not registered has the name of its claim.
+    Place(NodeName),
+    /// Nothing.
+    Unschedulable,
+}
 
 #[derive(Debug, Default)]
 struct OutcomeLog {
     by_action: BTreeMap<ActionId, Vec<Outcome>>,
     order: VecDeque<ActionId>,
     planned: Option<Timestamp>,
-    /// The pods that the last plan has no room for.
-    unschedulable: BTreeSet<PodUid>,
+    /// What the last plan that names a pod has for it, and when that plan was received.
+    pods: BTreeMap<PodUid, (Timestamp, PlannedPod)>,
 }
 
 /// Outcomes by action. Clones share them.
@@ -59,11 +73,22 @@ impl Outcomes {
         self.log.lock().by_action.get(action).cloned().unwrap_or_default()
     }
 
-    /// Records that a plan was received.
+    /// Records that a plan was received, and what it has for the pods that it names. It says nothing about other pods:
+    /// it may be a part of a plan, or have been made before they had to move.
     pub fn planned(&self, plan: &Plan, now: Timestamp) {
+        let launched = plan.launches.iter().flat_map(|launch| &launch.pods).map(|pod| (pod, PlannedPod::Launch));
+        let placed = plan.placements.iter().flat_map(|to| {
+            let place = PlannedPod::Place(to.node.clone());
+            to.pods.iter().map(move |pod| (pod, place.clone()))
+        });
+        let unschedulable = plan.unschedulable.iter().map(|it| (&it.pod, PlannedPod::Unschedulable));
+        let named = launched.chain(placed).chain(unschedulable);
         let mut log = self.log.lock();
         log.planned = Some(now);
-        log.unschedulable = plan.unschedulable.iter().map(|unschedulable| unschedulable.pod.uid.clone()).collect();
+        log.pods.extend(named.map(|(pod, planned)| (pod.uid.clone(), (now, planned))));
+        if log.pods.len() > MAX_PODS {
+            log.pods.retain(|_, (received, _)| *received == now);
+        }
     }
 
     /// Whether a plan was received since then.
@@ -72,11 +97,11 @@ impl Outcomes {
         self.log.lock().planned.is_some_and(|planned| planned > since)
     }
 
-    /// Whether a plan was received since then, and the last one has no room for the pod.
+    /// What the last plan that names the pod has for it, if it was received since then.
     #[must_use]
-    pub fn lacks_room(&self, pod: &PodUid, since: Timestamp) -> bool {
+    pub fn planned_pod(&self, pod: &PodUid, since: Timestamp) -> Option<PlannedPod> {
         let log = self.log.lock();
-        log.planned.is_some_and(|planned| planned > since) && log.unschedulable.contains(pod)
+        log.pods.get(pod).filter(|(received, _)| *received > since).map(|(_, planned)| planned.clone())
     }
 
     /// Subscribes to the signal of each change.
@@ -89,6 +114,7 @@ impl Outcomes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_model::plan::{Placement, PodRef, Unschedulable};
     use plimsoll_model::snapshot::LedgerPosition;
 
     fn outcome(number: usize, status: OutcomeStatus) -> Outcome {
@@ -111,5 +137,43 @@ mod tests {
         let known = [outcome(1, OutcomeStatus::Accepted), outcome(1, OutcomeStatus::Launched)];
         assert_eq!(outcomes.of(&"1".into()), known);
         assert_eq!(outcomes.of(&"2".into()).len(), 1, "a known action replaces none");
+    }
+
+    fn pod(uid: &str) -> PodRef {
+        PodRef { name: format!("shop/{uid}"), uid: uid.into() }
+    }
+
+    fn without_room(pods: &[&str]) -> Plan {
+        let unschedulable = pods.iter().map(|uid| Unschedulable { pod: pod(uid), reasons: Vec::new() });
+        Plan { unschedulable: unschedulable.collect(), ..Plan::default() }
+    }
+
+    fn with_place(uid: &str) -> Plan {
+        Plan { placements: vec![Placement { node: "n".into(), pods: vec![pod(uid)] }], ..Plan::default() }
+    }
+
+    #[test]
+    fn a_plan_changes_only_what_is_known_of_the_pods_that_it_names() {
+        let outcomes = Outcomes::default();
+        let known = |uid: &str| outcomes.planned_pod(&uid.into(), Timestamp(1));
+        outcomes.planned(&with_place("a"), Timestamp(1));
+        assert_eq!(known("a"), None, "it was received before");
+        outcomes.planned(&without_room(&["a", "b"]), Timestamp(2));
+        outcomes.planned(&Plan::default(), Timestamp(3));
+        outcomes.planned(&with_place("a"), Timestamp(4));
+        assert_eq!(known("a"), Some(PlannedPod::Place("n".into())));
+        assert_eq!(known("b"), Some(PlannedPod::Unschedulable));
+        assert_eq!(known("c"), None);
+    }
+
+    #[test]
+    fn of_too_many_pods_those_of_the_last_plan_are_known() {
+        let outcomes = Outcomes::default();
+        let many: Vec<String> = (0..MAX_PODS).map(|number| number.to_string()).collect();
+        outcomes.planned(&without_room(&many.iter().map(String::as_str).collect::<Vec<_>>()), Timestamp(1));
+        let is_known = |uid: &str| outcomes.planned_pod(&uid.into(), Timestamp(0)).is_some();
+        assert!(is_known("0"));
+        outcomes.planned(&with_place("one-more"), Timestamp(2));
+        assert!(is_known("one-more") && !is_known("0"));
     }
 }

@@ -89,8 +89,8 @@ pub fn plan(pods: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> D
     drain
 }
 
-/// For each pod that has to move, the time from its eviction until it and the pods that are evicted after it have stopped,
-/// by their grace periods. Later tiers count up to the last one with a pod that has to move.
+/// For each pod that has to move, the time from its eviction until it and the pods that are evicted after it have
+/// stopped, by their grace periods. Later tiers count up to the last one with a pod that has to move.
 #[must_use]
 pub fn times_to_stop(pods: &[Arc<Pod>], now: Timestamp) -> BTreeMap<PodUid, SignedDuration> {
     let mut longest: BTreeMap<Tier, SignedDuration> = BTreeMap::new();

@@ -2,6 +2,7 @@
 
 use super::drain::Drain;
 use crate::events::{Note, object, reason};
+use crate::fencing::NotAllowed;
 use crate::io::WriteError;
 use crate::pods;
 use crate::termination::Termination;
@@ -35,11 +36,25 @@ struct Pause {
     refusals: u32,
 }
 
+/// A pod to evict, or to delete with a grace period in seconds.
+#[derive(Debug, Clone)]
+struct Attempt {
+    pod: Arc<Pod>,
+    grace: Option<u32>,
+}
+
+impl Attempt {
+    /// Pod UID, and whether the pod is deleted: a refused eviction must not delay the deletion.
+    fn key(&self) -> (String, bool) {
+        (pods::uid(&self.pod), self.grace.is_some())
+    }
+}
+
 /// Back-off and concurrency of the evictions of all nodes.
 #[derive(Debug)]
 pub(super) struct Evictions {
-    /// Back-off by pod UID.
-    paused: Mutex<BTreeMap<String, Pause>>,
+    /// Back-off by key of the attempt.
+    paused: Mutex<BTreeMap<(String, bool), Pause>>,
     permits: Semaphore,
 }
 
@@ -49,7 +64,7 @@ impl Default for Evictions {
     }
 }
 
-/// Result of an eviction attempt.
+/// Result of an attempt.
 enum EvictionResult {
     Gone,
     Refused(String),
@@ -59,59 +74,41 @@ impl Evictions {
     /// Evicts and deletes the pods that are due. Returns the time until the next attempt, if a pod is waiting.
     ///
     /// # Errors
-    /// The first error, after every pod has been tried.
+    /// Writes are not allowed now. An error of a single pod only pauses that pod, since others may be due before the
+    /// back-off of the node would end.
     pub(super) async fn carry_out(
         &self,
         deps: &Termination,
         claim: Option<&NodeClaim>,
         node: Option<&Arc<Node>>,
         drain: &Drain,
-    ) -> Result<Option<Duration>, WriteError> {
-        // A pod that cannot be deleted, for example because a webhook fails, must not keep the pods after it.
-        let mut first_error = None;
-        for (pod, grace) in &drain.force {
-            if let Err(error) = deps.writes.delete(&**pod, Some(*grace)).await {
-                tracing::warn!(pod = pods::full_name(pod), %error, "pod not deleted, retrying");
-                first_error.get_or_insert(error);
-                continue;
-            }
-            deps.metrics.evictions.with_label_values(&["forced"]).inc();
-            deps.metrics.pods.drained(claim);
-            let message = format!("deleted with a grace period of {grace} s: the node's terminationGracePeriod ends");
-            deps.events.publish(Note::normal(object(&**pod), reason::DISRUPTED, message).with_cause("forced"));
-        }
+    ) -> Result<Option<Duration>, NotAllowed> {
+        let attempts = attempts(drain);
         let now = Instant::now();
-        let due_pods: Vec<Arc<Pod>> = {
+        let due: Vec<Attempt> = {
             let paused = self.paused.lock();
-            let is_due = |pod: &&Arc<Pod>| paused.get(&pods::uid(pod)).is_none_or(|pause| pause.until <= now);
-            drain.evict.iter().filter(is_due).cloned().collect()
+            let is_due = |attempt: &&Attempt| paused.get(&attempt.key()).is_none_or(|pause| pause.until <= now);
+            attempts.iter().filter(is_due).cloned().collect()
         };
-        let tries = due_pods.into_iter().map(|pod| async move { (self.evict(deps, &pod).await, pod) });
+        let tries = due.into_iter().map(|attempt| async move { (self.attempt(deps, &attempt).await, attempt) });
         let results: Vec<_> = stream::iter(tries).buffer_unordered(MAX_PER_NODE).collect().await;
-        let mut refusals = Vec::new();
-        for (result, pod) in results {
-            let result = match result {
-                Ok(result) => result,
-                Err(error) => {
-                    tracing::warn!(pod = pods::full_name(&pod), %error, "pod not evicted, retrying");
-                    self.pause(&pods::uid(&pod));
-                    first_error.get_or_insert(error);
-                    continue;
-                }
-            };
-            match result {
-                EvictionResult::Gone => {
+        let (mut refusals, mut not_allowed) = (Vec::new(), None);
+        for (result, attempt) in results {
+            let pod = &*attempt.pod;
+            match (result, attempt.grace) {
+                (Ok(EvictionResult::Gone), grace) => {
+                    self.paused.lock().remove(&attempt.key());
                     deps.metrics.pods.drained(claim);
-                    deps.metrics.evictions.with_label_values(&["evicted"]).inc();
-                    self.paused.lock().remove(&pods::uid(&pod));
-                    let message = format!("evicted: {}", claim.map_or_else(|| NO_REASON.to_owned(), why));
-                    deps.events.publish(Note::normal(object(&*pod), reason::EVICTED, message));
+                    let result = if grace.is_some() { "forced" } else { "evicted" };
+                    deps.metrics.evictions.with_label_values(&[result]).inc();
+                    deps.events.publish(event(pod, claim, grace));
                 }
-                EvictionResult::Refused(message) => {
+                (Ok(EvictionResult::Refused(message)), _) => {
                     deps.metrics.evictions.with_label_values(&["refused"]).inc();
-                    self.pause(&pods::uid(&pod));
-                    refusals.push(format!("{}: {message}", pods::full_name(&pod)));
+                    self.pause(attempt.key());
+                    refusals.push(format!("{}: {message}", pods::full_name(pod)));
                 }
+                (Err(error), _) => not_allowed = Some(error),
             }
         }
         refusals.extend(drain.protected.iter().map(|pod| format!("{pod}: it must not be disrupted")));
@@ -120,45 +117,83 @@ impl Evictions {
             let note = Note::warning(object(&**node), reason::FAILED_DRAINING, message);
             deps.events.publish(note.with_cause(cause));
         }
-        first_error.map_or_else(|| Ok(self.next(drain)), Err)
+        not_allowed.map_or_else(|| Ok(self.next(&attempts)), Err)
+    }
+
+    async fn attempt(&self, deps: &Termination, attempt: &Attempt) -> Result<EvictionResult, NotAllowed> {
+        let pod = &*attempt.pod;
+        let result = match attempt.grace {
+            Some(_) => deps.writes.delete(pod, attempt.grace).await.map(|()| EvictionResult::Gone),
+            None => self.evict(deps, pod).await,
+        };
+        match result {
+            Ok(result) => Ok(result),
+            // The lease outlives a call that may start, so a timeout concerns only this pod.
+            Err(WriteError::NotAllowed(error)) if !matches!(error, NotAllowed::TimedOut(_)) => Err(error),
+            Err(error) => {
+                tracing::warn!(pod = pods::full_name(pod), %error, "pod neither evicted nor deleted, retrying");
+                Ok(EvictionResult::Refused(error.to_string()))
+            }
+        }
     }
 
     async fn evict(&self, deps: &Termination, pod: &Pod) -> Result<EvictionResult, WriteError> {
         let Ok(_permit) = self.permits.acquire().await else { return Ok(EvictionResult::Refused(String::new())) };
-        match deps.writes.evict(pod).await? {
-            Ok(_) => {
-                deps.metrics.pods.eviction(OK);
-                Ok(EvictionResult::Gone)
-            }
+        let answer = deps.writes.evict(pod).await?;
+        let code = match &answer {
+            Ok(()) => Some(OK),
+            Err(kube::Error::Api(status)) => Some(status.code),
+            Err(_) => None,
+        };
+        code.into_iter().for_each(|code| deps.metrics.pods.eviction(code));
+        match answer {
+            Ok(()) => Ok(EvictionResult::Gone),
             // 409: another pod has the name now.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
-                deps.metrics.pods.eviction(status.code);
-                Ok(EvictionResult::Gone)
-            }
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(EvictionResult::Gone),
             // 429: a budget allows no disruption. 500: several budgets cover the pod, which Kubernetes does not
             // support.
             Err(kube::Error::Api(status)) if matches!(status.code, 429 | 500) => {
-                deps.metrics.pods.eviction(status.code);
                 Ok(EvictionResult::Refused(status.message.clone()))
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    fn pause(&self, uid: &str) {
+    fn pause(&self, key: (String, bool)) {
         let mut paused = self.paused.lock();
         let now = Instant::now();
         // Remove entries of pods that are gone for other reasons.
         paused.retain(|_, pause| pause.until + LAST_PAUSE * 6 > now);
-        let refusals = paused.get(uid).map_or(0, |pause| pause.refusals);
+        let refusals = paused.get(&key).map_or(0, |pause| pause.refusals);
         let wait = FIRST_PAUSE.saturating_mul(1_u32 << refusals.min(10)).min(LAST_PAUSE);
-        paused.insert(uid.to_owned(), Pause { until: now + wait, refusals: refusals.saturating_add(1) });
+        paused.insert(key, Pause { until: now + wait, refusals: refusals.saturating_add(1) });
     }
 
-    fn next(&self, drain: &Drain) -> Option<Duration> {
+    fn next(&self, attempts: &[Attempt]) -> Option<Duration> {
         let paused = self.paused.lock();
-        let waits = drain.evict.iter().filter_map(|pod| paused.get(&pods::uid(pod)));
+        let waits = attempts.iter().filter_map(|attempt| paused.get(&attempt.key()));
         waits.map(|pause| pause.until.saturating_duration_since(Instant::now())).min()
+    }
+}
+
+/// Deletions first: they are due at a certain time.
+fn attempts(drain: &Drain) -> Vec<Attempt> {
+    let deletions = drain.force.iter().map(|(pod, grace)| Attempt { pod: Arc::clone(pod), grace: Some(*grace) });
+    let evictions = drain.evict.iter().map(|pod| Attempt { pod: Arc::clone(pod), grace: None });
+    deletions.chain(evictions).collect()
+}
+
+/// The Event of an eviction, or of a deletion with a grace period.
+fn event(pod: &Pod, claim: Option<&NodeClaim>, grace: Option<u32>) -> Note {
+    match grace {
+        Some(grace) => {
+            let message = format!("deleted with a grace period of {grace} s: the node's terminationGracePeriod ends");
+            Note::normal(object(pod), reason::DISRUPTED, message).with_cause("forced")
+        }
+        None => {
+            let message = format!("evicted: {}", claim.map_or_else(|| NO_REASON.to_owned(), why));
+            Note::normal(object(pod), reason::EVICTED, message)
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 use crate::clock::Timestamped;
 use crate::io::TerminateResult;
 use crate::metrics::view::label_of;
+use crate::nodes;
 use crate::ports::{CloudError, InstanceFilter, InstanceState};
 use crate::state::absence::{Absence, SETTLING};
 use crate::state::zonal_shifts::shifted_zone;
@@ -153,17 +154,19 @@ impl Instances {
             }
             self.terminate(deps).await;
             self.read(deps).await;
-            let claims = deps.stores.claims.state();
-            let claimed: BTreeSet<&str> = claims.iter().filter_map(|claim| claim.instance_id()).collect();
-            self.retain(&claimed, deps.clock.timestamp());
+            let (claims, nodes) = (deps.stores.claims.state(), deps.stores.nodes.state());
+            let deleted = nodes.iter().filter(|node| node.metadata.deletion_timestamp.is_some());
+            let asked_for = claims.iter().filter_map(|claim| claim.instance_id());
+            let asked_for = asked_for.chain(deleted.filter_map(|node| nodes::instance_id(node))).collect();
+            self.retain(&asked_for, deps.clock.timestamp());
         }
     }
 
-    /// Forgets instances that are gone and have no NodeClaim any more: somebody has removed its finalizer, so that
-    /// nobody asks for them again.
-    fn retain(&self, claimed: &BTreeSet<&str>, now: Timestamp) {
+    /// Forgets instances that are gone and have neither a NodeClaim nor a deleted Node any more: somebody has removed
+    /// the finalizers, so that nobody asks for them again.
+    fn retain(&self, asked_for: &BTreeSet<&str>, now: Timestamp) {
         let mut tracked = self.watched.lock();
-        tracked.retain(|id, watched| claimed.contains(id.as_str()) || watched.phase(now) != InstancePhase::Gone);
+        tracked.retain(|id, watched| asked_for.contains(id.as_str()) || watched.phase(now) != InstancePhase::Gone);
     }
 
     fn ids(&self, wanted: impl Fn(&TrackedInstance) -> bool) -> Vec<String> {

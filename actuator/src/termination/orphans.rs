@@ -1,15 +1,20 @@
-//! Deleted Nodes without a claim, for example because someone removed the claim's finalizer. They are drained, and
-//! their finalizer is removed. Garbage collection terminates their instances.
+//! Deleted Nodes without a claim, for example because someone removed the claim's finalizer. They are drained, unless
+//! their instance is gone, and their finalizer is removed. Garbage collection terminates their instances.
 
-use super::{POLL_INTERVAL, Shared, drain, taint_and_exclude};
+use super::instances::InstancePhase;
+use super::{POLL_INTERVAL, Shared, drain, live_pods, taint_and_exclude};
+use crate::clock::Timestamped;
 use crate::controller_loop::{self, Candidate, Requeue};
 use crate::io::{ObjectPart, WriteError};
+use crate::metrics::view::label_of;
+use crate::nodes;
 use crate::stores::WatchedKind;
 use crate::termination::Termination;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use plimsoll_api::Pod;
-use plimsoll_model::names::TERMINATION_FINALIZER;
+use plimsoll_model::names::{TERMINATION_FINALIZER, label};
+use plimsoll_model::time::Timestamp;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -64,13 +69,35 @@ async fn reconcile(deps: Termination, shared: Arc<Shared>, orphan: Orphan) -> Re
         }
     }
     deps.writes.update(node, ObjectPart::Main, taint_and_exclude).await?;
-    let plan = drain::plan(&orphan.pods, None, deps.clock.now());
-    shared.evictions.carry_out(&deps, None, Some(&orphan.node), &plan).await?;
-    if plan.waiting > 0 {
+    if !is_dead(&deps, &shared, node) && !is_drained(&deps, &shared, &orphan).await? {
         return Ok(Some(POLL_INTERVAL));
     }
     tracing::info!(node = node.name_any(), "removing finalizer from Node without NodeClaim");
     let release = |node: &mut Node| node.finalizers_mut().retain(|finalizer| finalizer != TERMINATION_FINALIZER);
     deps.writes.update(node, ObjectPart::Main, release).await?;
+    nodes::instance_id(node).into_iter().for_each(|id| shared.instances.forget(id));
     Ok(None)
+}
+
+/// Evicts the pods that are due. Returns whether no pod is waited for.
+async fn is_drained(deps: &Termination, shared: &Shared, orphan: &Orphan) -> Result<bool, WriteError> {
+    let (node, now) = (&orphan.node, deps.clock.now());
+    let mut plan = drain::plan(&orphan.pods, None, now);
+    if plan.waiting == 0 {
+        plan = drain::plan(&live_pods::on(deps, &[node], None, now).await?, None, now);
+    }
+    shared.evictions.carry_out(deps, None, Some(node), &plan).await?;
+    Ok(plan.waiting == 0)
+}
+
+/// Whether there is nothing to drain: the kubelet is silent and the instance is gone.
+fn is_dead(deps: &Termination, shared: &Shared, node: &Node) -> bool {
+    let (Some(id), false) = (nodes::instance_id(node), nodes::is_ready(node)) else { return false };
+    let now = deps.clock.timestamp();
+    // During a zonal shift, EC2 may not see all of the zone.
+    if deps.zonal_shifts.zones(&deps.stores, now).contains(label_of(node.metadata.labels.as_ref(), label::ZONE)) {
+        return false;
+    }
+    let created = node.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
+    shared.instances.observe(id, Timestamp(created), now) == InstancePhase::Gone
 }

@@ -12,36 +12,41 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// Maximum age of the list, which all waiting terminations share.
+/// How long before a termination asks, the list that it gets may have begun. All waiting terminations share a list.
 const MAX_AGE: Duration = Duration::from_secs(1);
 
 /// Names of attached PersistentVolumes by node.
 type ByNode = BTreeMap<String, BTreeSet<String>>;
 
-/// Attached volumes, and when they were read.
+/// The last list of attached volumes, or why it failed, and when it began.
 #[derive(Debug, Default)]
 pub(super) struct Volumes {
-    read: Mutex<Option<(Instant, ByNode)>>,
+    read: Mutex<Option<(Instant, Result<ByNode, String>)>>,
 }
 
 impl Volumes {
     /// PersistentVolumes attached to these nodes, except volumes of pods that the drain does not wait for.
+    ///
+    /// # Errors
+    /// Why they are not known.
     pub(super) async fn attached(
         &self,
         deps: &Termination,
         nodes: &[&Arc<Node>],
         all_pods: &[Arc<Pod>],
-    ) -> Result<Vec<String>, WriteError> {
+    ) -> Result<Vec<String>, String> {
         let mut attached = BTreeSet::new();
         {
+            // Not the time at which it is this one's turn: a list that takes longer than `MAX_AGE` would serve nobody.
+            let asked = Instant::now();
             let mut read = self.read.lock().await;
-            let is_recent = read.as_ref().is_some_and(|(at, _)| at.elapsed() < MAX_AGE);
-            if !is_recent {
-                *read = Some((Instant::now(), list(deps).await?));
-            }
+            let last = match read.take().filter(|(began, _)| *began + MAX_AGE > asked) {
+                Some(last) => last,
+                None => (Instant::now(), list(deps).await.map_err(|error| error.to_string())),
+            };
+            let by_node = read.insert(last).1.as_ref().map_err(String::clone)?;
             for node in nodes {
-                let names = read.as_ref().and_then(|(_, by_node)| by_node.get(&node.name_any()));
-                attached.extend(names.into_iter().flatten().cloned());
+                attached.extend(by_node.get(&node.name_any()).into_iter().flatten().cloned());
             }
         }
         if attached.is_empty() {
@@ -49,7 +54,7 @@ impl Volumes {
         }
         let now = deps.clock.now();
         for pod in all_pods.iter().filter(|pod| !is_waited_for(pod, now) && !pod.is_terminal()) {
-            for volume in kept_by(deps, pod).await? {
+            for volume in kept_by(deps, pod).await.map_err(|error| error.to_string())? {
                 attached.remove(&volume);
             }
         }

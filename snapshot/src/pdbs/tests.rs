@@ -14,10 +14,14 @@ fn pod(name: &str, ready: bool) -> Value {
 }
 
 fn snapshot(source: Source, budget: &Value, pods: &[Value]) -> Snapshot {
+    snapshot_of(source, std::slice::from_ref(budget), pods)
+}
+
+fn snapshot_of(source: Source, budgets: &[Value], pods: &[Value]) -> Snapshot {
     let objects = Objects {
         nodes: vec![serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap()],
         pods: pods.iter().map(|it| Arc::new(serde_json::from_value(it.clone()).unwrap())).collect(),
-        pod_disruption_budgets: vec![serde_json::from_value(budget.clone()).unwrap()],
+        pod_disruption_budgets: budgets.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
         ..Objects::default()
     };
     let (snapshot, problems) = crate::build(&objects, &Extra { source, ..Extra::default() });
@@ -71,6 +75,19 @@ fn pods_list_the_budgets_that_cover_them() {
     let other = json!({"selector": {"matchLabels": {"app": "other"}}});
     let result = snapshot(Source::Files, &budget(&other, &Value::Null), &[pod("a", true)]);
     assert_eq!(result.pods[0].pod_disruption_budgets, [""; 0]);
+}
+
+/// The Eviction API counts the budgets before it reads their policies.
+#[test]
+fn an_unready_pod_with_several_budgets_is_covered_by_all_of_them() {
+    let policies = ["AlwaysAllow", "IfHealthyBudget"];
+    for (first, second) in policies.iter().flat_map(|first| policies.iter().map(move |second| (first, second))) {
+        let mut budgets = [first, second]
+            .map(|policy| budget(&selecting(&json!({ "unhealthyPodEvictionPolicy": policy })), &Value::Null));
+        budgets[1]["metadata"]["name"] = json!("all");
+        let result = snapshot_of(Source::Files, &budgets, &[pod("a", false)]);
+        assert_eq!(result.pods[0].pod_disruption_budgets, ["shop/all", "shop/web"], "{first} {second}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod late_leaders;
 mod lost_capacity;
+mod plans;
 
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::OutcomeStatus;
@@ -188,6 +189,29 @@ async fn a_notice_is_not_lost_while_the_cluster_cannot_be_written() {
         .await;
     let delete = |world: &World| waiting_messages(world) == 0;
     director.until("the message is deleted", 2 * MINUTE, delete).await;
+}
+
+/// Each notice may be about several instances.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_cannot_be_written_delays_no_other_claim_of_the_notice() {
+    let director = begin().await;
+    let mut claims = Vec::new();
+    for action in ["a-1", "a-2"] {
+        let (claim, node) = director.node(&spot(action)).await;
+        claims.push((instance_of(&director.world, &node), claim));
+    }
+    // Notices list their instances by id.
+    claims.sort();
+    let patch = Matcher { name: Some(claims[0].1.clone()), ..Matcher::of(Verb::Patch, "nodeclaims") };
+    director.world.server().faults().always(patch, ApiEffect::internal_error());
+    let entities: Vec<_> = claims.iter().map(|(instance, _)| json!({"entityValue": instance})).collect();
+    let body = json!({"version": "0", "id": "maintenance", "detail-type": "AWS Health Event", "source": "aws.health",
+        "account": "123456789012", "time": "2026-01-05T00:00:00Z", "region": "us-west-2", "resources": [],
+        "detail": {"service": "EC2", "eventTypeCategory": "scheduledChange", "affectedEntities": entities}});
+    director.world.ec2.with(|cloud, now| cloud.queue.send(&claims[0].0, &body.to_string(), now));
+    let limit = Duration::from_secs(5);
+    director.until("the other claim is on its way out", limit, |world| is_deleting(world, &claims[1].1)).await;
+    assert!(waiting_messages(&director.world) > 0, "the notice is repeated for the first claim");
 }
 
 /// A leader crashes after it marked the claim. The next leader continues, and nothing is launched twice.

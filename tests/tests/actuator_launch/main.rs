@@ -7,6 +7,7 @@ mod crashes;
 mod plans;
 mod pods;
 mod probation;
+mod queue;
 mod quotas;
 mod stage;
 mod templates;

@@ -46,6 +46,7 @@ pub(crate) struct Stage {
 
 pub(crate) struct Process {
     name: String,
+    pub(crate) metrics: Metrics,
     task: JoinHandle<()>,
 }
 
@@ -103,6 +104,7 @@ impl Stage {
             watcher_lease: ObjectName::new(NAMESPACE, lease::WATCHER),
             ..Settings::default()
         };
+        let metrics = Metrics::new("actuator");
         let parts = Parts {
             client: self.world.server().client(name),
             cloud,
@@ -110,11 +112,11 @@ impl Stage {
             settings,
             lease: lease_config(NAMESPACE, holder(name, "actuator", "1")),
             listener: Listener::Memory(self.network.listen("actuator", name)),
-            metrics: Metrics::new("actuator"),
+            metrics: metrics.clone(),
             readiness: Readiness::new(),
         };
         let task = tokio::spawn(async move { run(parts, Shutdown::new()).await.unwrap() });
-        Process { name: name.to_owned(), task }
+        Process { name: name.to_owned(), metrics, task }
     }
 
     /// As `kill -9`: messages that were sent arrive, and nothing else happens.

@@ -1,35 +1,59 @@
 //! Evictions: errors of single pods, and the disruption budgets that a drained node leaves to others.
 
-use super::{instance_of, limit_disruptions, running_on, wanted};
+use super::{instance_of, is_gone, limit_disruptions, running_on, wanted};
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::names::annotation;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ApiError, ResourceId, object};
-use plimsoll_sim::world::World;
+use plimsoll_sim::plimsoll::Role;
+use plimsoll_sim::world::{World, is_running};
 use plimsoll_tests::director::{Director, Wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A node with the pods `a`, `b` and `c`, with these annotations, is deleted while requests for `b` are refused.
-async fn without_b(refused: Matcher, annotations: &Value) -> Director {
+/// A node with a terminationGracePeriod of two minutes. Returns the names of claim and Node.
+async fn with_grace_period() -> (Director, String, String) {
     let spec = json!({"template": {"spec": {"terminationGracePeriod": "2m"}}});
     let director = Director::begin(Setup::with_pool(spec)).await;
     let (claim, node) = director.node(&wanted("a-1")).await;
-    for name in ["a", "b", "c"] {
-        let pod = json!({"apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": name, "annotations": annotations},
-            "spec": {"nodeName": node, "containers": [{"name": "main", "image": "example.com/app:1"}]}});
-        director.world.apply_object(&pod).unwrap();
-    }
-    director.until("the pods run", MINUTE, |world| running_on(world, &node) == 3).await;
+    (director, claim, node)
+}
+
+/// Runs a pod without an owner on the node.
+async fn run_pod(director: &Director, name: &str, node: &str, annotations: &Value, grace_seconds: u32) {
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations},
+        "spec": {"nodeName": node, "terminationGracePeriodSeconds": grace_seconds,
+            "containers": [{"name": "main", "image": "example.com/app:1"}]}});
+    director.world.apply_object(&pod).unwrap();
+    let runs = |world: &World| world.get(ResourceId::PODS, name).is_some_and(|pod| is_running(&pod));
+    director.until("the pod runs", MINUTE, runs).await;
+}
+
+fn refuse_b(world: &World, refused: Matcher) {
     let refused = Matcher { name: Some("b".to_owned()), ..refused };
-    let error = ApiError::new(403, "Forbidden", "a webhook refuses it");
-    director.world.server().faults().always(refused, Effect::Refuse(error));
+    world.server().faults().always(refused, Effect::Refuse(ApiError::new(403, "Forbidden", "a webhook refuses it")));
+}
+
+/// A node with the pods `a`, `b` and `c`, with these annotations, is deleted while requests for `b` are refused.
+async fn without_b(refused: Matcher, annotations: &Value) -> Director {
+    let (director, claim, node) = with_grace_period().await;
+    for name in ["a", "b", "c"] {
+        run_pod(&director, name, &node, annotations, 30).await;
+    }
+    refuse_b(&director.world, refused);
     director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     director
+}
+
+fn evictions() -> Matcher {
+    Matcher { subresource: Some("eviction"), ..Matcher::of(Verb::Create, "pods") }
+}
+
+fn is_evicted(world: &World, pod: &str) -> bool {
+    world.events_of("Pod", pod).iter().any(|event| event.contains("Evicted"))
 }
 
 fn only_b_is_left(world: &World) -> bool {
@@ -39,9 +63,7 @@ fn only_b_is_left(world: &World) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_eviction_is_refused_keeps_no_other_pod() {
-    let eviction = Matcher { subresource: Some("eviction"), ..Matcher::of(Verb::Create, "pods") };
-    let director = without_b(eviction, &json!({})).await;
-    let is_evicted = |world: &World, pod| world.events_of("Pod", pod).iter().any(|event| event.contains("Evicted"));
+    let director = without_b(evictions(), &json!({})).await;
     director
         .until("the other pods are evicted", Duration::from_secs(10), |world| {
             only_b_is_left(world) && is_evicted(world, "a") && is_evicted(world, "c")
@@ -54,6 +76,67 @@ async fn a_pod_that_cannot_be_deleted_when_the_nodes_time_is_over_keeps_no_other
     let protected = json!({annotation::DO_NOT_DISRUPT: "true"});
     let director = without_b(Matcher::of(Verb::Delete, "pods"), &protected).await;
     director.until("the other pods are deleted", 2 * MINUTE, only_b_is_left).await;
+}
+
+/// The back-off of a pod is not that of its node.
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_eviction_is_refused_delays_no_deletion() {
+    let (director, claim, node) = with_grace_period().await;
+    run_pod(&director, "b", &node, &json!({}), 5).await;
+    run_pod(&director, "c", &node, &json!({annotation::DO_NOT_DISRUPT: "true"}), 20).await;
+    refuse_b(&director.world, evictions());
+    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    let grace = |world: &World| {
+        let events = world.events_of("Pod", "c");
+        let grace = events.iter().find_map(|event| event.split_once("grace period of ")?.1.split_once(' '));
+        grace.map(|(seconds, _)| seconds.parse::<u32>().unwrap())
+    };
+    let took = director.until("the other pod is deleted", 3 * MINUTE, |world| grace(world).is_some()).await;
+    assert!((98..=102).contains(&took.as_secs()), "20 s before the end, not after {took:?}");
+    let grace = grace(&director.world).unwrap();
+    assert!((15..=20).contains(&grace), "{grace} s");
+}
+
+/// The node looks empty in the watch cache.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_the_watch_does_not_show_is_evicted_before_its_node_ends() {
+    let director = Director::begin(Setup::default()).await;
+    let (claim, node) = director.node(&wanted("a-1")).await;
+    let actuator = director.plimsoll.processes(Role::Actuator).remove(0);
+    let faults = director.world.server().faults();
+    let pods = Matcher { client: Some(actuator.clone()), ..Matcher::of(Verb::Watch, "pods") };
+    faults.always(pods, Effect::Drop);
+    faults.cut_watches([actuator.as_str()]);
+    run_pod(&director, "web", &node, &json!({}), 30).await;
+    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    director.until("the pod is evicted", MINUTE, |world| is_evicted(world, "web")).await;
+    assert_eq!(director.world.living_instances().len(), 1, "its node still runs");
+    director.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_ends_in_time_although_its_pods_cannot_be_listed() {
+    let (director, claim, _) = with_grace_period().await;
+    let denied = Effect::Refuse(ApiError::new(403, "Forbidden", "a right is missing"));
+    director.world.server().faults().always(Matcher::of(Verb::List, "pods"), denied);
+    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    // The list is tried again after half a minute at most, and the instance takes 30 s to end.
+    let limit = 3 * MINUTE + Duration::from_secs(10);
+    let took = director.until("claim, node and instance are deleted", limit, is_gone).await;
+    assert!(took >= 2 * MINUTE - Duration::from_secs(1), "pods may run there, but it took {took:?}");
+}
+
+/// The watch cache leaves the pod out, too.
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_pod_does_not_keep_its_node() {
+    let director = Director::begin(Setup::default()).await;
+    let (claim, node) = director.node(&wanted("a-1")).await;
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "odd"},
+        "spec": {"nodeName": node, "priority": 3_000_000_000_u32,
+            "containers": [{"name": "main", "image": "example.com/app:1"}]}});
+    director.world.apply_object(&pod).unwrap();
+    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    director.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
 }
 
 /// Evictions that are over are in the budget's own count.

@@ -8,17 +8,29 @@ use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
 use std::time::Duration;
 
+fn lose_instance(world: &World, node: &str) {
+    let instance = instance_of(world, node);
+    world.ec2.with(|cloud, now| {
+        // The queue of interruptions tells nothing, so that no replacement is launched.
+        cloud.settings.tells_states = false;
+        cloud.terminate_instances(&[instance], now);
+    });
+}
+
+/// Deletes a claim without the work of its finalizer.
+fn lose_claim(director: &Director, claim: &str) {
+    let no_finalizers = json!({"metadata": {"finalizers": null}});
+    director.world.patch(ResourceId::NODE_CLAIMS, claim, no_finalizers).unwrap();
+    director.world.delete(ResourceId::NODE_CLAIMS, claim).unwrap();
+    assert!(director.claim(claim).is_none());
+}
+
 /// No pod runs there any more, so that no budget protects one.
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_instance_is_gone_and_whose_kubelet_is_silent_is_not_drained() {
     let director = Director::begin(Setup::default()).await;
     let (claim, node) = with_protected_pod(&director).await;
-    let instance = instance_of(&director.world, &node);
-    director.world.ec2.with(|cloud, now| {
-        // The queue of interruptions tells nothing, so that no replacement is launched.
-        cloud.settings.tells_states = false;
-        cloud.terminate_instances(&[instance], now);
-    });
+    lose_instance(&director.world, &node);
     director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     // The instance takes 30 s to end, and the Node becomes NotReady after 50 s.
     director.until("claim, node and instance are deleted", 2 * MINUTE, is_gone).await;
@@ -43,10 +55,7 @@ async fn a_node_without_its_claim_is_drained_and_its_instance_terminated() {
     let director = Director::begin(Setup::default()).await;
     let (claim, node) = with_protected_pod(&director).await;
     let uid = object::uid(&director.world.get(ResourceId::NODES, &node).unwrap()).to_owned();
-    let no_finalizers = json!({"metadata": {"finalizers": null}});
-    director.world.patch(ResourceId::NODE_CLAIMS, &claim, no_finalizers).unwrap();
-    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
-    assert!(director.claim(&claim).is_none());
+    lose_claim(&director, &claim);
     director.world.delete(ResourceId::NODES, &node).unwrap();
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(running_on(&director.world, &node), 1, "the budget allows no eviction");
@@ -59,4 +68,16 @@ async fn a_node_without_its_claim_is_drained_and_its_instance_terminated() {
         })
         .await;
     director.until("the instance is terminated", 10 * MINUTE, |world| world.living_instances().is_empty()).await;
+}
+
+/// The eviction of its pod would wait for a budget that nobody can satisfy.
+#[tokio::test(start_paused = true)]
+async fn a_node_without_its_claim_whose_instance_is_gone_is_not_drained() {
+    let director = Director::begin(Setup::default()).await;
+    let (claim, node) = with_protected_pod(&director).await;
+    lose_claim(&director, &claim);
+    lose_instance(&director.world, &node);
+    director.world.delete(ResourceId::NODES, &node).unwrap();
+    // As above. Its pod would be deleted only after Kubernetes' five minutes for nodes that are not ready.
+    director.until("the Node is deleted", 2 * MINUTE, |world| world.get(ResourceId::NODES, &node).is_none()).await;
 }

@@ -1,9 +1,11 @@
 //! Volumes that are still attached when a node is drained.
 
 use super::{is_gone, running_on, wanted};
-use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::apiserver::faults::{Effect, Matcher};
+use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::apiserver::{ApiError, ResourceId, object};
 use plimsoll_sim::world::World;
-use plimsoll_tests::director::Director;
+use plimsoll_tests::director::{Director, Wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
 use std::time::Duration;
@@ -31,6 +33,43 @@ async fn a_volume_that_is_never_detached_is_waited_for_until_the_nodes_time_is_o
     // Times in Kubernetes have whole seconds.
     assert!(took >= 2 * MINUTE - Duration::from_secs(1), "{took:?}");
     director.until("claim, node and instance are deleted", MINUTE, is_gone).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_ends_in_time_although_attached_volumes_cannot_be_listed() {
+    let spec = json!({"template": {"spec": {"terminationGracePeriod": "2m"}}});
+    let director = Director::begin(Setup::with_pool(spec)).await;
+    let (claim, _) = director.node(&wanted("a-1")).await;
+    let denied = Effect::Refuse(ApiError::new(403, "Forbidden", "a right is missing"));
+    director.world.server().faults().always(Matcher::of(Verb::List, "volumeattachments"), denied);
+    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    // The instance takes 30 s to end.
+    let limit = 2 * MINUTE + Duration::from_secs(40);
+    let took = director.until("claim, node and instance are deleted", limit, is_gone).await;
+    assert!(took >= 2 * MINUTE - Duration::from_secs(1), "volumes may be attached, but it took {took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_share_lists_of_attached_volumes_that_take_long() {
+    let director = Director::begin(Setup::default()).await;
+    let actions: Vec<String> = (0..20).map(|number| format!("a-{number}")).collect();
+    let launches: Vec<Wanted<'_>> = actions.iter().map(|action| wanted(action)).collect();
+    director.send(director.plan(&launches, Vec::new()).await).await;
+    let in_service = |world: &World| {
+        world.count(ResourceId::NODE_CLAIMS, |claim| object::condition_is_true(claim, "Initialized")) == launches.len()
+    };
+    director.until("the nodes are in service", 5 * MINUTE, in_service).await;
+    let lists = Matcher::of(Verb::List, "volumeattachments");
+    director.world.server().faults().always(lists, Effect::Delay(Duration::from_secs(2)));
+    for claim in director.world.all(ResourceId::NODE_CLAIMS) {
+        director.world.delete(ResourceId::NODE_CLAIMS, object::name(&claim)).unwrap();
+    }
+    director.until("claims, nodes and instances are deleted", 2 * MINUTE, is_gone).await;
+    let requests = director.world.server().audit();
+    let lists = requests.iter().filter(|it| it.verb == Verb::List && it.resource == ResourceId::VOLUME_ATTACHMENTS);
+    // The drains end within a few seconds, and each list serves at least those of the second before it.
+    let count = lists.count();
+    assert!((1..=4).contains(&count), "{count} lists");
 }
 
 /// The pod stays until the instance is terminated, and so do its volumes.

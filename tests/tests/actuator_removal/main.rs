@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "needed only if helpers outside of tests use it")]
 
 mod destinations;
+mod disruption_budgets;
 mod outcomes;
 mod undone;
 

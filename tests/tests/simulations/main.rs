@@ -20,6 +20,7 @@ mod enumeration;
 mod expiry;
 mod faulty_planner;
 mod first_node;
+mod initialization;
 mod karpenter;
 mod leaders;
 mod leases_deleted;

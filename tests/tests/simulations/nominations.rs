@@ -34,11 +34,12 @@ fn unschedulable() -> Value {
     json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]})
 }
 
-/// A pod whose scheduler is the test: it is not bound, and is marked as unschedulable.
+/// A pod that no scheduler binds, since the simulated one needs its name, but that does not belong to another scheduler
+/// either. It is marked as unschedulable.
 fn waits(world: &World, name: &str, cpu: &str) {
     let container = json!({"name": "main", "image": "example.com/app:1", "resources": {"requests": {"cpu": cpu}}});
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
-                     "spec": {"schedulerName": "test", "containers": [container]}});
+                     "spec": {"schedulerName": "", "containers": [container]}});
     world.apply_object(&pod).unwrap();
     set_status(world, name, &unschedulable(), "test");
 }

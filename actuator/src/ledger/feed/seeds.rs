@@ -4,6 +4,7 @@ use crate::guarded;
 use crate::ledger::ClaimSeed;
 use crate::ledger::claims::ClaimView;
 use k8s_openapi::api::core::v1::Node;
+use plimsoll_api::condition::node_claim::INITIALIZATION_TIMED_OUT;
 use plimsoll_api::{NodeClaim, Operator};
 use plimsoll_model::identity::{NodeName, NodePoolName};
 use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, annotation, label};
@@ -54,10 +55,15 @@ pub fn seed(claim: &NodeClaim, node: Option<&Node>) -> ClaimSeed {
         unknown_usage: capacity.is_none() && may_have_instance && guarded::unreadable(claim).is_some(),
         capacity,
         initialized: claim.is_initialized(),
+        overdue: is_overdue(claim),
         deleting: metadata.deletion_timestamp.is_some(),
         terminating: claim.is_instance_terminating(),
         drifted: rollout::is_drifted(claim),
     }
+}
+
+fn is_overdue(claim: &NodeClaim) -> bool {
+    !claim.is_initialized() && claim.true_condition(INITIALIZATION_TIMED_OUT).is_some()
 }
 
 /// Whether the claim or its Node says something that the ledger has not recorded. Runs for each claim at each pass, so
@@ -68,6 +74,7 @@ pub(super) fn has_changed(view: &ClaimView<'_>, claim: &NodeClaim, node: Option<
     let recorded = view.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     (name.is_some() && view.node.map(|node| node.as_str()) != name)
         || (!view.initialized && claim.is_initialized())
+        || (!view.overdue && is_overdue(claim))
         || (!view.deleting && claim.metadata.deletion_timestamp.is_some())
         || (!view.terminating && claim.is_instance_terminating())
         || view.drifted != rollout::is_drifted(claim)

@@ -156,3 +156,22 @@ fn a_negative_reserved_amount_is_unreadable() {
     assert!(ledger.is_unreadable("x") && ledger.claim("x").is_none());
     ledger.adopt(&negative).unwrap_err();
 }
+
+/// The first node of a pod was not initialized in time, and its second one is being launched as the leader changes.
+#[test]
+fn the_pods_of_an_overdue_node_stay_with_their_second_launch() {
+    let of_pod = |name: &str| {
+        let mut seed = ClaimSeed { initialized: false, ..seed(name) };
+        seed.annotations = [
+            (annotation::RESERVED.to_owned(), r#"{"cpu": "1"}"#.to_owned()),
+            (annotation::PODS.to_owned(), r#"["p"]"#.to_owned()),
+        ]
+        .into();
+        seed
+    };
+    let first = ClaimSeed { overdue: true, ..of_pod("first") };
+    let second = ClaimSeed { capacity: None, ..of_pod("second") };
+    let ledger = ledger_of(&[first, second]);
+    assert_eq!(ledger.reserved_by(&"p".into(), NOW), Some("second"));
+    assert!(ledger.may_send_again("second"));
+}

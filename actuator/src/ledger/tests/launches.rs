@@ -1,7 +1,7 @@
 //! Pauses and caps of launches, probes, and what a failed launch still holds.
 
 use super::*;
-use crate::ledger::failures::NOT_REGISTERED;
+use crate::ledger::failures::{NOT_INITIALIZED, NOT_REGISTERED};
 
 /// A ledger whose pool has no limits.
 fn without_limits(seeds: &[ClaimSeed]) -> Ledger {
@@ -49,6 +49,29 @@ fn the_pause_after_a_node_that_did_not_register_ends_when_a_node_is_initialized(
     assert_eq!(rejection(launch_at(&mut ledger, NOW, "three", &[])), pause(NOT_REGISTERED, 1000));
     ledger.initialized(&two, NOW);
     claim_of(&launch_at(&mut ledger, NOW, "three", &[]));
+}
+
+#[test]
+fn the_pods_of_a_node_that_is_not_initialized_in_time_may_have_another() {
+    let mut ledger = without_limits(&[]);
+    let one = claim_of(&launch_at(&mut ledger, NOW, "one", &["p"]));
+    ledger.launched(&one, small());
+    let before = ledger.position();
+    ledger.not_initialized(&one, NOW);
+    assert!(ledger.position() > before, "older plans do not know that its pods need another node");
+    assert_eq!(ledger.reserved_by(&"p".into(), NOW), None);
+    assert_eq!(rejection(launch_at(&mut ledger, NOW, "two", &["p"])), pause(NOT_INITIALIZED, 1000));
+    let later = NOW.plus(Millis(1000));
+    let two = claim_of(&launch_at(&mut ledger, later, "two", &["p"]));
+    ledger.not_initialized(&one, later);
+    assert_eq!(ledger.reserved_by(&"p".into(), later), Some(two.as_str()), "it is no news");
+    assert_eq!(ledger.used(&"pool".into()).get("cpu"), 2000, "the first node is still there");
+
+    ledger.initialized(&one, later);
+    assert_eq!(ledger.outcome(&"one".into()), Some(&Outcome::Done));
+    assert_eq!(ledger.reserved_by(&"p".into(), later), Some(two.as_str()));
+    ledger.not_initialized(&one, later);
+    claim_of(&launch_at(&mut ledger, later, "three", &[]));
 }
 
 #[test]

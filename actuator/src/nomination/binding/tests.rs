@@ -84,6 +84,7 @@ fn a_pod_must_wait_for_nothing_but_a_node() {
         json!({"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}}),
         json!({"spec": {"volumes": [{"name": "v", "ephemeral": {}}]}}),
         json!({"spec": {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}}),
+        json!({"spec": {"schedulerName": "example.com/batch"}}),
         json!({"spec": {"nodeName": "elsewhere"}}),
         json!({"spec": {"nodeSelector": {"zone": "a"}}}),
         json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}}),
@@ -93,6 +94,9 @@ fn a_pod_must_wait_for_nothing_but_a_node() {
         assert!(!is_bound(&change, &json!({})), "{change}");
     }
     assert!(is_bound(&json!({"status": {"nominatedNodeName": "n"}}), &json!({})));
+    for name in ["default-scheduler", ""] {
+        assert!(is_bound(&json!({"spec": {"schedulerName": name}}), &json!({})), "{name:?}");
+    }
     assert!(is_bound(&json!({"spec": {"volumes": [{"name": "v", "emptyDir": {}}]}}), &json!({})));
 }
 
@@ -118,4 +122,48 @@ fn pods_that_must_be_apart_are_not_bound_together() {
     let pods = [pod("a", &apart), pod("b", &apart)];
     let bound = due(&Sent::default(), &pods, &[node("n", &json!({}))], &[("a", "n"), ("b", "n")]);
     assert_eq!(bound.len(), 1, "{bound:?}");
+}
+
+/// A required term that selects all pods of these namespaces on the same host.
+fn term(kind: &str, namespaces: &Value) -> Value {
+    let term = merged(json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}), namespaces);
+    json!({"spec": {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}})
+}
+
+/// Namespaces are not watched, so that their labels are not known.
+#[test]
+fn pods_are_kept_apart_from_pods_of_all_namespaces_that_a_term_may_select() {
+    let elsewhere = |affinity: &Value| {
+        let bound = json!({"metadata": {"namespace": "e"}, "spec": {"nodeName": "n"}, "status": {"phase": "Running"}});
+        pod("r", &merged(bound, affinity))
+    };
+    let (anti, plain) = ("podAntiAffinity", json!({}));
+    let by_label = json!({"namespaceSelector": {"matchLabels": {"team": "blue"}}});
+    let all = json!({"namespaceSelector": {}});
+    let none = json!({"namespaces": ["f"]});
+    let own = json!({});
+    for (waiting, running, expected) in [
+        (plain.clone(), plain.clone(), true),
+        (term(anti, &by_label), plain.clone(), false),
+        (plain.clone(), term(anti, &by_label), false),
+        (term(anti, &all), plain.clone(), false),
+        (plain.clone(), term(anti, &all), false),
+        (term(anti, &none), term(anti, &none), true),
+        (term(anti, &own), term(anti, &own), true),
+    ] {
+        let pods = [pod("a", &waiting), elsewhere(&running)];
+        let bound = due(&Sent::default(), &pods, &[node("n", &json!({}))], &[("a", "n")]);
+        assert_eq!(bound.len(), usize::from(expected), "{waiting} beside {running}");
+    }
+}
+
+#[test]
+fn a_pod_that_must_be_near_pods_of_unknown_namespaces_is_left_to_kube_scheduler() {
+    // Without a pod that matches, a term that selects the pod itself is satisfied. "DoesNotExist" would match each
+    // namespace whose labels are not known.
+    let near = |namespaces: Value| is_bound(&term("podAffinity", &namespaces), &json!({}));
+    assert!(near(json!({"namespaceSelector": {}})));
+    assert!(near(json!({})));
+    let expression = json!({"key": "team", "operator": "DoesNotExist"});
+    assert!(!near(json!({"namespaceSelector": {"matchExpressions": [expression]}})));
 }

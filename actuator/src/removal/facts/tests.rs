@@ -53,6 +53,16 @@ fn surroundings(pods: Vec<Pod>) -> Surroundings {
     }
 }
 
+/// Adds the claim of node `a`, with a grace period.
+fn bound_drain(around: &mut Surroundings, grace_period: Option<&str>) {
+    around.nodes[0] = node("a", &json!({"providerID": "aws:///z/i-1"}));
+    let claim = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "claim"},
+        "spec": {"nodeClassRef": {"group": "g", "kind": "k", "name": "n"}, "requirements": [],
+            "terminationGracePeriod": grace_period},
+        "status": {"providerID": "aws:///z/i-1"}});
+    around.claims = vec![serde_json::from_value(claim).unwrap()];
+}
+
 fn uids(names: &[&str]) -> BTreeSet<PodUid> {
     names.iter().map(|name| PodUid::from(*name)).collect()
 }
@@ -183,12 +193,7 @@ fn drift_does_not_wait_for_protected_pods_if_a_grace_period_bounds_the_drain() {
     let view = |grace_period: Option<&str>| {
         let mut around =
             surroundings(vec![pod("x", "a", &json!({"karpenter.sh/do-not-disrupt": "true"}), "ReplicaSet")]);
-        around.nodes[0] = node("a", &json!({"providerID": "aws:///z/i-1"}));
-        let claim = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "claim"},
-            "spec": {"nodeClassRef": {"group": "g", "kind": "k", "name": "n"}, "requirements": [],
-                "terminationGracePeriod": grace_period},
-            "status": {"providerID": "aws:///z/i-1"}});
-        around.claims = vec![serde_json::from_value(claim).unwrap()];
+        bound_drain(&mut around, grace_period);
         RemovalView::of(around)
     };
     let protected = Err(Obstacle::ProtectedPod("x".into(), "ns/x".to_owned()));
@@ -201,6 +206,28 @@ fn drift_does_not_wait_for_protected_pods_if_a_grace_period_bounds_the_drain() {
         assert_eq!(view.check(&uids(&["x"]), reason), *expected, "{grace_period:?} {reason:?}");
         assert_eq!(view.facts("claim", BTreeMap::new()).bounded, grace_period.is_some());
     }
+}
+
+/// Each budget allows three disruptions.
+#[test]
+fn a_pod_with_several_budgets_is_an_obstacle_unless_a_grace_period_bounds_the_drain() {
+    let check = |pod: Pod, namespace: &str, grace_period: Option<&str>, reason| {
+        let mut around = surroundings(vec![pod]);
+        let mut second = around.budgets[0].clone();
+        second.metadata.name = Some("all".to_owned());
+        second.metadata.namespace = Some(namespace.to_owned());
+        around.budgets.push(second);
+        bound_drain(&mut around, grace_period);
+        RemovalView::of(around).check(&uids(&["x"]), reason)
+    };
+    let (pod, drifted) = (|| plain("x", "a"), DisruptionReason::Drifted);
+    let several = Err(Obstacle::SeveralBudgets("x".into(), "ns/x".to_owned()));
+    assert_eq!(check(pod(), "ns", None, DisruptionReason::Underutilized), several);
+    assert_eq!(check(pod(), "ns", Some("1h"), DisruptionReason::Underutilized), several);
+    assert_eq!(check(pod(), "ns", None, drifted), several);
+    assert_eq!(check(pod(), "ns", Some("1h"), drifted), Ok(()));
+    assert_eq!(check(pod(), "other", None, drifted), Ok(()));
+    assert_eq!(check(leaving("x", "ReplicaSet"), "ns", None, drifted), Ok(()), "it is not evicted");
 }
 
 #[test]

@@ -47,12 +47,23 @@ fn each_fact_of_a_claim_is_news_until_it_is_recorded() {
         "type": "Initialized", "status": "True", "reason": "", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }]});
+    let overdue = json!({"conditions": [{
+        "type": "InitializationTimedOut", "status": "True", "reason": "", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]});
     let drifted = json!({"conditions": [{
         "type": "Drifted", "status": "True", "reason": "", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
     }]});
     let mut deleting = claim(&json!({}));
     deleting.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-    let changes = [claim(&launched), claim(&initialized), claim(&json!({"nodeName": "n"})), claim(&drifted), deleting];
+    let changes = [
+        claim(&launched),
+        claim(&initialized),
+        claim(&json!({"nodeName": "n"})),
+        claim(&overdue),
+        claim(&drifted),
+        deleting,
+    ];
     let before = recorded(&claim(&json!({})), None);
     assert!(!news(&before, &claim(&json!({"providerID": "", "nodeName": "", "capacity": {"cpu": "2"}})), None));
     assert!(news(&recorded(&claim(&drifted), None), &claim(&json!({})), None), "it has not drifted any more");

@@ -1,0 +1,106 @@
+//! What a plan tells about the pods of an interrupted node: only a plan that names a pod has a place for it.
+
+use super::{begin, interrupt, running_on, spot, with_pods};
+use plimsoll_model::execution::OutcomeStatus;
+use plimsoll_model::plan::Placement;
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::world::World;
+use plimsoll_tests::director::{Director, Wanted};
+use plimsoll_tests::instances_ever_launched;
+use serde_json::json;
+use std::time::Duration;
+
+/// Later than a drain without a delay, and before the pods have to stop (80 s after the notice).
+const LOOK: Duration = Duration::from_secs(60);
+
+/// Limits the pool to this many nodes of 2 CPUs, so that the actuator launches no replacement on its own.
+fn allow_nodes(director: &Director, count: u32) {
+    let limits = json!({"spec": {"limits": {"cpu": (2 * count).to_string()}}});
+    director.world.patch(ResourceId::NODE_POOLS, "default", limits).unwrap();
+}
+
+/// Gives notice, and lets the claim be marked.
+async fn give_notice(director: &Director, instance: &str) {
+    interrupt(director, instance);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+}
+
+async fn assert_both_stay(director: &Director, node: &str) {
+    tokio::time::sleep(LOOK).await;
+    assert_eq!(running_on(&director.world, node), 2, "pods without a place elsewhere");
+}
+
+fn is_initialized(world: &World, claim: &str) -> bool {
+    world.get(ResourceId::NODE_CLAIMS, claim).is_some_and(|claim| object::condition_is_true(&claim, "Initialized"))
+}
+
+/// As the launches that a watcher sends before its plan is complete.
+#[tokio::test(start_paused = true)]
+async fn a_launch_for_other_pods_is_no_place() {
+    let director = begin().await;
+    let (_, node, instance) = with_pods(&director).await;
+    allow_nodes(&director, 2);
+    give_notice(&director, &instance).await;
+    let outcomes = director.send(director.plan(&[spot("b-1")], Vec::new()).await).await;
+    assert_eq!(outcomes[0].status, OutcomeStatus::Accepted, "{outcomes:?}");
+    assert_both_stay(&director, &node).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejected_launch_is_no_place() {
+    let director = begin().await;
+    let (_, node, instance) = with_pods(&director).await;
+    allow_nodes(&director, 1);
+    give_notice(&director, &instance).await;
+    let wanted = Wanted { pods: director.pods_on(&node), ..spot("a-2") };
+    let outcomes = director.send(director.plan(&[wanted], Vec::new()).await).await;
+    assert_eq!(outcomes[0].status, OutcomeStatus::Rejected, "{outcomes:?}");
+    assert_both_stay(&director, &node).await;
+}
+
+/// The pods were pending when the plan was made.
+#[tokio::test(start_paused = true)]
+async fn the_interrupted_node_itself_is_no_place() {
+    let director = begin().await;
+    let (_, node, instance) = with_pods(&director).await;
+    allow_nodes(&director, 1);
+    let mut plan = director.plan(&[], Vec::new()).await;
+    plan.placements = vec![Placement { node: node.as_str().into(), pods: director.pods_on(&node) }];
+    give_notice(&director, &instance).await;
+    director.send(plan).await;
+    assert_both_stay(&director, &node).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_from_before_the_notice_prevents_no_replacement() {
+    let director = begin().await;
+    let (_, node, instance) = with_pods(&director).await;
+    let plan = director.plan(&[spot("b-1")], Vec::new()).await;
+    give_notice(&director, &instance).await;
+    director.send(plan).await;
+    let is_replaced = |world: &World| instances_ever_launched(world).len() == 3;
+    director.until("a replacement is launched", Duration::from_secs(10), is_replaced).await;
+    assert_eq!(running_on(&director.world, &node), 2, "no other node is in service");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_with_a_place_on_a_starting_node_run_until_it_is_in_service() {
+    let director = begin().await;
+    let (_, node, instance) = with_pods(&director).await;
+    let outcomes = director.send(director.plan(&[spot("b-1")], Vec::new()).await).await;
+    let claim = outcomes[0].node_claim.clone().unwrap();
+    give_notice(&director, &instance).await;
+    let mut plan = director.plan(&[], Vec::new()).await;
+    plan.placements = vec![Placement { node: claim.as_str().into(), pods: director.pods_on(&node) }];
+    director.send(plan).await;
+    director
+        .until("the other node is in service", LOOK, |world| {
+            let is_initialized = is_initialized(world, &claim);
+            assert!(is_initialized || running_on(world, &node) == 2, "pods are evicted while their node boots");
+            is_initialized
+        })
+        .await;
+    let moved = |world: &World| world.running_pods() == 2 && running_on(world, &node) == 0;
+    director.until("the pods run on the other node", LOOK, moved).await;
+    assert_eq!(instances_ever_launched(&director.world).len(), 2, "no replacement");
+}
