@@ -17,8 +17,8 @@ use plimsoll_snapshot::{Objects, buffers};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Hints about pools that require zones outside of their catalog.
-pub(crate) fn hints(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>) -> Vec<String> {
-    let of_pool = |pool: &NodePool| zone_hint(pool, catalogs.get(pool.catalog.as_ref()?)?);
+pub(crate) fn hints(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, from_file: bool) -> Vec<String> {
+    let of_pool = |pool: &NodePool| zone_hint(pool, catalogs.get(pool.catalog.as_ref()?)?, from_file);
     snapshot.node_pools.iter().filter_map(of_pool).collect()
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn of_buffers(objects: &Objects) -> Vec<String> {
     buffers::resolve(objects).iter().filter_map(of_buffer).collect()
 }
 
-fn zone_hint(pool: &NodePool, catalog: &Catalog) -> Option<String> {
+fn zone_hint(pool: &NodePool, catalog: &Catalog, from_file: bool) -> Option<String> {
     let requirements = Requirements::from_api(&pool.requirements).ok()?;
     let offerings = || catalog.instance_types.iter().flat_map(|it| &it.offerings);
     let fits = requirements.get(label::REGION).has(&catalog.region)
@@ -55,16 +55,23 @@ fn zone_hint(pool: &NodePool, catalog: &Catalog) -> Option<String> {
     let mut regions: BTreeSet<String> = zones.iter().filter_map(|zone| region_of_zone(zone)).collect();
     regions.extend(values(label::REGION));
     regions.remove(&catalog.region);
-    let built_in = builtin::regions();
-    let advice = match regions.iter().find(|region| built_in.contains(&region.as_str())) {
-        Some(region) => format!("try --region {region}"),
-        None => format!("there are built-in catalogs of {}; for others give --catalog", built_in.join(", ")),
-    };
+    let region = regions.iter().find(|region| builtin::regions().contains(&region.as_str()));
+    let advice = advice(region.map(String::as_str), from_file);
     let asked = if zones.is_empty() { "its zones".to_owned() } else { zones.join(", ") };
     Some(format!(
         "NodePool {}: the catalog of region {} has no offering in {asked}; {advice}",
         pool.name, catalog.region
     ))
+}
+
+/// How to get the catalog of another region, which has a built-in catalog if it is given. A catalog file is used whatever
+/// `--region` says.
+fn advice(built_in: Option<&str>, from_file: bool) -> String {
+    match built_in {
+        Some(region) if from_file => format!("try --region {region} without --catalog"),
+        Some(region) => format!("try --region {region}"),
+        None => format!("there are built-in catalogs of {}; for others give --catalog", builtin::regions().join(", ")),
+    }
 }
 
 /// The region of a zone: `us-west-2` for `us-west-2a` and for `us-west-2-lax-1a`.
@@ -86,14 +93,10 @@ pub(crate) fn region_of(nodes: &[Node]) -> Option<String> {
 }
 
 /// Hints about nodes of another region than the catalogs, whose prices are unknown.
-pub(crate) fn of_region(nodes: &[Node], catalogs: &BTreeMap<CatalogId, Catalog>) -> Option<String> {
+pub(crate) fn of_region(nodes: &[Node], catalogs: &BTreeMap<CatalogId, Catalog>, from_file: bool) -> Option<String> {
     let region = region_of(nodes)?;
     let catalog = catalogs.values().next().filter(|_| catalogs.values().all(|it| it.region != region))?;
-    let advice = if builtin::regions().contains(&region.as_str()) {
-        format!("try --region {region}")
-    } else {
-        format!("there are built-in catalogs of {}; for others give --catalog", builtin::regions().join(", "))
-    };
+    let advice = advice(Some(region.as_str()).filter(|region| builtin::regions().contains(region)), from_file);
     Some(format!(
         "nodes are in {region}, the catalog is of region {}: their prices are not known, and removing them saves nothing; {advice}",
         catalog.region

@@ -159,14 +159,18 @@ pub(crate) fn from_files(
     drop(progress);
     let question = Question { prices: arguments.origin(&offers), ..question? };
     output::note("ignored", &ignored);
-    give_hints(&question, prices.as_ref());
+    give_hints(&question, arguments, prices.as_ref());
     Ok(question)
 }
 
-fn give_hints(question: &Question, prices: Option<&PriceList>) {
+fn give_hints(question: &Question, arguments: &CatalogArguments, prices: Option<&PriceList>) {
     let Question { objects, snapshot, catalogs, .. } = question;
-    let mut hints = hints::hints(snapshot, catalogs);
-    hints.extend(hints::of_region(&objects.nodes, catalogs));
+    let from_file = arguments.catalog.is_some();
+    let mut hints = hints::hints(snapshot, catalogs, from_file);
+    hints.extend(hints::of_region(&objects.nodes, catalogs, from_file));
+    if let (Some(_), Some(region)) = (&arguments.catalog, &arguments.region) {
+        hints.push(format!("--region {region} has no effect beside --catalog"));
+    }
     hints.extend(hints::misspelt(snapshot, catalogs));
     hints.extend(hints::tiny_memory(snapshot));
     hints.extend(hints::volume_conflicts(snapshot));
@@ -207,7 +211,7 @@ pub(crate) fn from_cluster(
     }
     let (options, prices) = (PlanOptions::default(), arguments.origin(&offers));
     let question = Question { objects, snapshot, catalogs, options, prices, manifests: Manifests::default() };
-    give_hints(&question, list.as_ref());
+    give_hints(&question, arguments, list.as_ref());
     Ok(question)
 }
 

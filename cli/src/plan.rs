@@ -74,7 +74,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
     if arguments.output == Format::Request {
         return Ok(Answer::Text(request::json(&question)?).into());
     }
-    let (plan, took) = ask::plan(&question, &arguments.server)?;
+    let (mut plan, took) = ask::plan(&question, &arguments.server)?;
+    // In a large burst, the launches of the early part come first.
+    plan.sort_launches();
     if arguments.output == Format::Table
         && let Some(hint) = weights::hint(&mut question, &plan, &arguments.server)
     {

@@ -4,7 +4,7 @@
 use crate::node::Machine;
 use plimsoll_model::names::label;
 use plimsoll_model::snapshot::{Node, PodShape};
-use plimsoll_model::taints::untolerated;
+use plimsoll_model::taints::{Taint, TaintEffect};
 
 /// kube-scheduler's defaults for pods without requests: 100m of CPU and 200 MiB of memory.
 const DEFAULT_REQUESTS: [i64; 2] = [100, 200 << 20];
@@ -16,22 +16,38 @@ const TAINT_TOLERATION: i64 = 3;
 pub(crate) const TOPOLOGY_SPREAD: i64 = 2;
 pub(crate) const POD_AFFINITY: i64 = 2;
 
-/// By node: the weighted scores of preferred node affinity and PreferNoSchedule taints.
-pub(crate) fn preference(shape: &PodShape, nodes: &[Node]) -> Vec<i64> {
-    let weight = |node: &Node| -> i64 {
+/// What a shape prefers about a node, before it is compared with the other nodes that pass the filters.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Preference {
+    /// Sum of the weights of the preferred node affinity terms that match.
+    weight: i64,
+    /// Number of PreferNoSchedule taints that are not tolerated.
+    taints: i64,
+}
+
+impl Preference {
+    pub(crate) fn of(shape: &PodShape, node: &Node) -> Self {
         let terms = shape.preferred_node_affinity.iter();
         let matching = terms.filter(|preferred| {
             preferred.term.matches_node_with(node.name.as_str(), |key| label::lookup(&node.labels, key))
         });
-        matching.map(|preferred| i64::from(preferred.weight)).sum()
-    };
-    let weights: Vec<i64> = nodes.iter().map(weight).collect();
-    let highest = weights.iter().copied().max().unwrap_or(0).max(1);
-    let score = |(node, weight): (&Node, &i64)| {
-        let clean = untolerated(&node.taints, &shape.tolerations).is_none();
-        NODE_AFFINITY * MAX * weight / highest + if clean { TAINT_TOLERATION * MAX } else { 0 }
-    };
-    nodes.iter().zip(&weights).map(score).collect()
+        let tolerated = |taint: &Taint| shape.tolerations.iter().any(|toleration| toleration.tolerates(taint));
+        let soft = node.taints.iter().filter(|taint| taint.effect == TaintEffect::PreferNoSchedule);
+        let taints = soft.filter(|taint| !tolerated(taint)).count();
+        Self {
+            weight: matching.map(|preferred| i64::from(preferred.weight)).sum(),
+            taints: i64::try_from(taints).unwrap_or(i64::MAX),
+        }
+    }
+}
+
+/// NodeAffinity and TaintToleration of nodes that pass the filters, with the weights of the plugins.
+pub(crate) fn preferred(nodes: &[Preference]) -> impl Iterator<Item = i64> {
+    let highest = nodes.iter().map(|node| node.weight).max().unwrap_or(0).max(1);
+    let most = nodes.iter().map(|node| node.taints).max().unwrap_or(0).max(1);
+    nodes.iter().map(move |node| {
+        NODE_AFFINITY * (MAX * node.weight / highest) + TAINT_TOLERATION * (MAX - MAX * node.taints / most)
+    })
 }
 
 /// NodeResourcesFit (LeastAllocated) and NodeResourcesBalancedAllocation of a machine for a pod with these requests.
@@ -64,16 +80,18 @@ fn balance(fractions: [f64; 2]) -> i64 {
     ((1.0 - (fractions[0] - fractions[1]).abs() / 2.0) * 100.0) as i64
 }
 
-/// Scales the raw scores of one plugin to 0 to 100. Either the highest or the lowest raw score is best.
-pub(crate) fn normalized(scores: &[i64], highest_is_best: bool) -> Vec<i64> {
-    let (least, most) = (scores.iter().copied().min().unwrap_or(0), scores.iter().copied().max().unwrap_or(0));
-    let scaled = |score: &i64| match (highest_is_best, most - least) {
+/// Scales the raw scores of one plugin to 0 to 100. Either the highest or the lowest raw score is best. Nodes without a
+/// raw score get 0.
+pub(crate) fn normalized(scores: &[Option<i64>], highest_is_best: bool) -> Vec<i64> {
+    let known = || scores.iter().copied().flatten();
+    let (least, most) = (known().min().unwrap_or(0), known().max().unwrap_or(0));
+    let scaled = |score: i64| match (highest_is_best, most - least) {
         (true, 0) => 0,
         (true, range) => MAX * (score - least) / range,
         (false, _) if most == 0 => MAX,
         (false, _) => MAX * (most + least - score) / most,
     };
-    scores.iter().map(scaled).collect()
+    scores.iter().map(|score| score.map_or(0, scaled)).collect()
 }
 
 #[cfg(test)]
@@ -82,11 +100,19 @@ mod tests {
 
     #[test]
     fn scores_of_a_plugin_go_from_zero_to_a_hundred() {
-        assert_eq!(normalized(&[-30, 0, 30], true), [0, 50, 100]);
-        assert_eq!(normalized(&[7, 7], true), [0, 0], "no node is better");
-        // For topology spread, the fewest pods are best.
-        assert_eq!(normalized(&[1, 3], false), [100, 33]);
-        assert_eq!(normalized(&[0, 0], false), [100, 100]);
+        assert_eq!(normalized(&[Some(-30), Some(0), Some(30)], true), [0, 50, 100]);
+        assert_eq!(normalized(&[Some(7), Some(7)], true), [0, 0], "no node is better");
+        // For topology spread, the fewest pods are best, and a node without the topology key is worst.
+        assert_eq!(normalized(&[Some(1), Some(3), None], false), [100, 33, 0]);
+        assert_eq!(normalized(&[Some(0), Some(0), None], false), [100, 100, 0]);
+    }
+
+    #[test]
+    fn only_nodes_that_pass_the_filters_are_compared() {
+        let node = |weight, taints| Preference { weight, taints };
+        // A node with the weight 100 that does not pass the filters would leave 2 of 200 points for the best one.
+        assert_eq!(preferred(&[node(1, 0), node(0, 0)]).collect::<Vec<_>>(), [200 + 300, 300]);
+        assert_eq!(preferred(&[node(0, 2), node(0, 1), node(0, 0)]).collect::<Vec<_>>(), [0, 150, 300]);
     }
 
     #[test]

@@ -150,6 +150,11 @@ impl Spread {
         if self.is_within_skew(domain, more, least) { Ok(()) } else { Err(Refusal::Skew) }
     }
 
+    /// Whether the node has the topology key.
+    pub(crate) fn has_domain(&self, node: usize) -> bool {
+        domain_of(&self.domains, node).is_some()
+    }
+
     /// Whether the current pod counts of the domain of `node` satisfy the constraint.
     pub(crate) fn holds(&self, node: usize) -> bool {
         domain_of(&self.domains, node).is_some_and(|domain| self.is_within_skew(domain, 0, self.least.0))

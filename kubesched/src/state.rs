@@ -34,8 +34,8 @@ struct Shape {
     priority: i32,
     /// By node: why the node rejects the shape regardless of other pods.
     verdicts: Rc<[Option<Rejection>]>,
-    /// By node: the part of the score that does not change while pods are bound.
-    preference: Vec<i64>,
+    /// By node.
+    preference: Vec<score::Preference>,
 }
 
 /// Data that does not change while pods are bound.
@@ -243,16 +243,19 @@ impl ClusterState {
     #[must_use]
     pub fn scores(&self, shape: usize, nodes: &[usize]) -> Vec<i64> {
         let Some(pod) = self.facts.shape(shape) else { return vec![0; nodes.len()] };
-        let spread: Vec<i64> = nodes.iter().map(|node| self.topology.spread_score(shape, *node)).collect();
-        let affinity: Vec<i64> = nodes.iter().map(|node| self.topology.affinity_score(shape, *node)).collect();
-        let others = score::normalized(&spread, false).into_iter().zip(score::normalized(&affinity, true));
-        let total = |(node, (spread, affinity)): (&usize, (i64, i64))| {
+        let spread: Vec<Option<i64>> = nodes.iter().map(|node| self.topology.spread_score(shape, *node)).collect();
+        let affinity: Vec<Option<i64>> =
+            nodes.iter().map(|node| Some(self.topology.affinity_score(shape, *node))).collect();
+        let topology = score::normalized(&spread, false).into_iter().zip(score::normalized(&affinity, true));
+        let preferences: Vec<score::Preference> =
+            nodes.iter().map(|node| pod.preference.get(*node).copied().unwrap_or_default()).collect();
+        let total = |((node, (spread, affinity)), preferred): ((&usize, (i64, i64)), i64)| {
             score::resources(&self.machines[Id::new(*node)], &pod.requests, self.facts.scored)
-                + pod.preference.get(*node).copied().unwrap_or(0)
+                + preferred
                 + score::TOPOLOGY_SPREAD * spread
                 + score::POD_AFFINITY * affinity
         };
-        nodes.iter().zip(others).map(total).collect()
+        nodes.iter().zip(topology).zip(score::preferred(&preferences)).map(total).collect()
     }
 
     /// The node with the highest score for a pod of `shape`; the first among equals. All `nodes` must pass the filters.
@@ -365,7 +368,7 @@ impl Shape {
             ports: shape.host_ports.clone(),
             priority: shape.priority,
             verdicts: verdicts.of(shape),
-            preference: score::preference(shape, &snapshot.nodes),
+            preference: snapshot.nodes.iter().map(|node| score::Preference::of(shape, node)).collect(),
         }
     }
 }

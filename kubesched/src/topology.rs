@@ -171,8 +171,9 @@ impl Topology {
     }
 
     /// The raw PodTopologySpread score: the number of pods in the node's domains; lower is better.
-    pub(crate) fn spread_score(&self, shape: usize, node: usize) -> i64 {
+    /// `None` for a node without one of the topology keys.
+    pub(crate) fn spread_score(&self, shape: usize, node: usize) -> Option<i64> {
         let preferred = self.spreads_of(shape).filter(|spread| !spread.required);
-        preferred.map(|spread| spread.count_at(node)).sum()
+        preferred.map(|spread| spread.has_domain(node).then(|| spread.count_at(node))).sum()
     }
 }

@@ -59,7 +59,8 @@ const KINDS: [(Kind, &str, &str, bool); 21] = [
 ];
 
 /// Further versions of kinds, which have the same fields.
-const OLDER_VERSIONS: [(Kind, &str); 1] = [(Kind::CapacityQuota, "autoscaling.x-k8s.io/v1alpha1")];
+const OLDER_VERSIONS: [(Kind, &str); 2] =
+    [(Kind::CapacityBuffer, "autoscaling.x-k8s.io/v1alpha1"), (Kind::CapacityQuota, "autoscaling.x-k8s.io/v1alpha1")];
 
 /// What is added to a generateName, as long as what the API server adds.
 const GENERATED_DIGITS: usize = 5;
@@ -89,12 +90,36 @@ fn group(version: &str) -> &str {
     version.rsplit_once('/').map_or("", |(group, _)| group)
 }
 
-/// The object with its kind and name, or the kind alone if it means nothing here. Objects without namespace are in `default`.
+/// An object of a kind that means nothing here.
+#[derive(Debug)]
+pub(super) struct Ignored {
+    version: String,
+    kind: String,
+    namespace: Option<String>,
+    pub(super) name: String,
+}
+
+impl Ignored {
+    /// `apiVersion` and kind.
+    pub(super) fn full_kind(&self) -> String {
+        format!("{} {}", self.version, self.kind)
+    }
+
+    /// Whether the owner reference of an object in `namespace` is about this object.
+    pub(super) fn owns(&self, owner: &OwnerReference, namespace: &str) -> bool {
+        owner.kind == self.kind
+            && owner.name == self.name
+            && group(&owner.api_version) == group(&self.version)
+            && self.namespace.as_deref().is_none_or(|own| own == namespace)
+    }
+}
+
+/// The object with its kind and name, or an ignored object. Objects without namespace are in `default`.
 /// `generated` counts objects whose name is generated, by that name.
 pub(super) fn classify(
     object: Object,
     generated: &mut BTreeMap<String, usize>,
-) -> Result<Result<Manifest, String>, ManifestError> {
+) -> Result<Result<Manifest, Ignored>, ManifestError> {
     let Object { place, mut value } = object;
     if let Some(name) = generated_name(&value, generated) {
         value["metadata"]["name"] = Value::from(name);
@@ -105,7 +130,10 @@ pub(super) fn classify(
     let kind = text("kind").ok_or_else(|| problem("kind: must be a string".to_owned()))?;
     let version = text("apiVersion").ok_or_else(|| problem(format!("{kind}: apiVersion: must be a string")))?;
     let row = KINDS.iter().find(|row| row.1 == kind && group(row.2) == group(&version));
-    let Some((known, _, expected, namespaced)) = row else { return Ok(Err(format!("{version} {kind}"))) };
+    let Some((known, _, expected, namespaced)) = row else {
+        let of = |field: &str| value["metadata"][field].as_str().map(str::to_owned);
+        return Ok(Err(Ignored { namespace: of("namespace"), name: of("name").unwrap_or_default(), version, kind }));
+    };
     if version != *expected && !OLDER_VERSIONS.contains(&(*known, version.as_str())) {
         return Err(problem(format!("{kind}: apiVersion: {version:?} is not supported, {expected:?} is")));
     }

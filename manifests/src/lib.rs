@@ -35,7 +35,7 @@ use documents::Object;
 use origins::{Origin, Origins};
 
 use k8s_openapi::api::core::v1::{Pod as KubePod, PodTemplate, PodTemplateSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use plimsoll_api::Pod;
 use plimsoll_snapshot::{Extra, Objects, Problem, Source};
 use serde_json::Value;
@@ -90,6 +90,22 @@ impl Manifests {
 
 /// Kind and name.
 type Id = (kinds::Kind, String);
+
+/// What the input holds, to find the owners of objects.
+#[derive(Default)]
+struct Known {
+    objects: BTreeSet<Id>,
+    /// By name.
+    ignored: BTreeMap<String, Vec<kinds::Ignored>>,
+}
+
+impl Known {
+    /// Whether the owner of an object in `namespace` is in the input.
+    fn has(&self, owner: &OwnerReference, namespace: &str) -> bool {
+        kinds::owner(owner, namespace).is_some_and(|id| self.objects.contains(&id))
+            || self.ignored.get(&owner.name).into_iter().flatten().any(|one| one.owns(owner, namespace))
+    }
+}
 
 /// One object of the input.
 pub(crate) struct Manifest {
@@ -150,17 +166,20 @@ fn assemble(
     max_pods: usize,
 ) -> Result<Manifests, ManifestErrors> {
     let mut manifests = Manifests::default();
-    let mut found = Vec::new();
+    let (mut found, mut known) = (Vec::new(), Known::default());
     let mut generated = BTreeMap::new();
     for object in objects {
         match kinds::classify(object, &mut generated) {
             Ok(Ok(manifest)) => found.push(manifest),
-            Ok(Err(kind)) => *manifests.ignored.entry(kind).or_default() += 1,
+            Ok(Err(ignored)) => {
+                *manifests.ignored.entry(ignored.full_kind()).or_default() += 1;
+                known.ignored.entry(ignored.name.clone()).or_default().push(ignored);
+            }
             Err(error) => errors.push(error),
         }
     }
     refuse_duplicates(&found, &mut errors);
-    let names: BTreeSet<Id> = found.iter().map(|it| (it.kind, it.name.clone())).collect();
+    known.objects = found.iter().map(|it| (it.kind, it.name.clone())).collect();
     let mut workloads = Vec::new();
     let mut first_of_name: BTreeSet<Id> = BTreeSet::new();
     for manifest in found {
@@ -181,7 +200,7 @@ fn assemble(
     }
     manifests.samples.extend(manifests.objects.pod_templates.iter().filter_map(sample));
     if errors.is_empty() {
-        workloads::expand(&workloads, &names, max_pods, &mut manifests, &mut errors);
+        workloads::expand(&workloads, &known, max_pods, &mut manifests, &mut errors);
     } else {
         // Pods of objects that could not be read are missing, so that an expansion would only cause more errors.
         workloads.iter().for_each(|workload| workloads::add_sample(workload, &mut manifests));

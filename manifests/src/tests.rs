@@ -126,6 +126,21 @@ fn a_workload_owned_by_something_of_another_group_is_expanded() {
 }
 
 #[test]
+fn a_job_of_an_ignored_cron_job_is_not_expanded() {
+    let job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j, ownerReferences: [{apiVersion: batch/v1, kind: CronJob, \
+        name: nightly, uid: u}]}\nspec: {template: {spec: {restartPolicy: Never, containers: [{name: app}]}}}\n---\n";
+    let cron_job = |metadata: &str| format!("{job}apiVersion: batch/v1\nkind: CronJob\nmetadata: {{{metadata}}}\n");
+    for (metadata, expected) in [
+        ("name: nightly", vec![]),
+        ("name: nightly, namespace: default", vec![]),
+        ("name: nightly, namespace: other", vec!["j-0"]),
+        ("name: hourly", vec!["j-0"]),
+    ] {
+        assert_eq!(pod_names(&input(&cron_job(metadata)).unwrap()), expected, "{metadata}");
+    }
+}
+
+#[test]
 fn finished_pods_count_towards_completions() {
     let job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {parallelism: 2, completions: 3, \
         template: {spec: {restartPolicy: Never, containers: [{name: app}]}}}\n";

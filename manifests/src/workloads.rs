@@ -1,7 +1,7 @@
 //! Workloads become the pods that their controllers would make.
 
 use super::kinds::{self, Kind};
-use super::{Id, MAX_PODS, Manifest, ManifestError, Manifests, typed, validation};
+use super::{Id, Known, MAX_PODS, Manifest, ManifestError, Manifests, typed, validation};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
@@ -128,9 +128,8 @@ impl Workload {
         (self.manifest.kind, self.manifest.name.clone())
     }
 
-    fn is_owned(&self, known: &BTreeSet<Id>) -> bool {
-        let owners = self.metadata.owner_references.iter().flatten();
-        owners.filter_map(|it| kinds::owner(it, self.namespace())).any(|owner| known.contains(&owner))
+    fn is_owned(&self, known: &Known) -> bool {
+        self.metadata.owner_references.iter().flatten().any(|owner| known.has(owner, self.namespace()))
     }
 }
 
@@ -145,7 +144,7 @@ fn has_ended(job: &Job) -> bool {
 /// Adds the pods that workloads want beyond those that are in the input already.
 pub(super) fn expand(
     workloads: &[Workload],
-    known: &BTreeSet<Id>,
+    known: &Known,
     max_pods: usize,
     manifests: &mut Manifests,
     errors: &mut Vec<ManifestError>,

@@ -10,6 +10,7 @@ use crate::snapshot::{DisruptionReason, IgnoredPod, LedgerPosition};
 use crate::taints::Taint;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -110,7 +111,7 @@ pub struct Plan {
     pub snapshot_sequence: u64,
     /// The ledger position of that snapshot.
     pub ledger: LedgerPosition,
-    /// Nodes to launch, sorted by (pool, first pod).
+    /// Nodes to launch, sorted by (pool, first pod), after those of an early part of the plan.
     pub launches: Vec<Launch>,
     /// Pending pods that existing or in-flight nodes take, sorted by node.
     pub placements: Vec<Placement>,
@@ -205,9 +206,29 @@ impl Plan {
         }
         (self.hourly.usd() - self.lower_bound.usd()) / self.lower_bound.usd()
     }
+
+    /// Sorts the launches, and updates the indices by which terminations refer to them.
+    pub fn sort_launches(&mut self) {
+        let mut launches: Vec<(usize, Launch)> = std::mem::take(&mut self.launches).into_iter().enumerate().collect();
+        launches.sort_by(|(_, a), (_, b)| a.in_plan_order(b));
+        let places: BTreeMap<usize, usize> =
+            launches.iter().enumerate().map(|(now, (before, _))| (*before, now)).collect();
+        for termination in &mut self.terminations {
+            let known = termination.replaced_by.iter().filter_map(|before| places.get(before).copied());
+            termination.replaced_by = known.collect();
+            termination.replaced_by.sort_unstable();
+        }
+        self.launches = launches.into_iter().map(|(_, launch)| launch).collect();
+    }
 }
 
 impl Launch {
+    /// Order of launches in a plan: by NodePool, then by first pod.
+    #[must_use]
+    pub fn in_plan_order(&self, other: &Self) -> Ordering {
+        (&self.node_pool, self.pods.first()).cmp(&(&other.node_pool, other.pods.first()))
+    }
+
     /// Price of the cheapest offering, which the plan assumes.
     #[must_use]
     pub fn price(&self) -> MicroUsdPerHour {

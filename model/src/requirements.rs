@@ -12,7 +12,7 @@ mod tests;
 pub use label_selector::LabelSelector;
 pub use matching::satisfies as selector_matches;
 pub use requirement::{Requirement, RequirementError};
-pub use set::{Incompatible, Requirements, Undefined};
+pub use set::Requirements;
 pub use term::{NodeSelectorTerm, selects_node};
 
 use serde::{Deserialize, Serialize};

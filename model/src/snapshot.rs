@@ -5,17 +5,17 @@ mod buffer;
 mod capacity_quotas;
 mod edits;
 mod index;
+mod launch_labels;
 pub mod merge;
 mod on_demand;
 mod reservations;
 mod shape;
 
 pub use buffer::BufferPod;
-pub use capacity_quotas::{
-    CapacityQuota, free_quotas, quota_of_resource, quota_resource, quota_usage, quota_usage_of_launch,
-};
+pub use capacity_quotas::{CapacityQuota, quota_of_resource, quota_resource, quota_usage, quota_usage_of_launch};
 pub use edits::{Edits, SnapshotEdits};
 pub use index::SnapshotIndex;
+pub use launch_labels::LaunchLabels;
 pub use on_demand::{OnDemandMix, OnDemandWish};
 pub use reservations::{ReservationCount, free_reservations};
 pub use shape::{HostPort, LabelSelector, PodAffinityTerm, PodShape, PreferredTerm, TopologySpread, VolumeTopology};

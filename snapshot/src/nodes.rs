@@ -4,6 +4,7 @@ use crate::problems::{Fault, Problem};
 use crate::volumes::AttachLimits;
 use crate::{Extra, Objects, Source, in_flight, kube_time, requests};
 use k8s_openapi::api::core::v1::Node as KubeNode;
+use plimsoll_api::condition::node_claim::INITIALIZATION_TIMED_OUT;
 use plimsoll_api::{NodeClaim, NodePool, Operator};
 use plimsoll_model::execution::InFlightClaim;
 use plimsoll_model::identity::{NodeName, NodePoolName};
@@ -90,21 +91,23 @@ fn read(
         labels.extend(claim_labels(claim));
     }
     let node_pool = labels.get(label::NODE_POOL).cloned();
-    let state = match (&node_pool, initialized) {
+    let pool_startup_taints = || {
+        let pool = pool_named(objects, node_pool.as_deref().unwrap_or_default());
+        pool.map(|pool| pool.spec.template.spec.startup_taints.as_slice())
+    };
+    let startup =
+        claim.map(|claim| claim.spec.startup_taints.as_slice()).or_else(pool_startup_taints).unwrap_or_default();
+    let is_startup = |taint: &Taint| taint.is_ephemeral() || startup.iter().any(|one| Taint::from(one).matches(taint));
+    let mut taints = node_taints(node)?;
+    // In files, the labels that Karpenter adds are often missing.
+    let is_plain_file = extra.source == Source::Files && claim.is_none() && !labels.contains_key(label::REGISTERED);
+    let is_initialized = initialized || (is_plain_file && !taints.iter().any(is_startup));
+    let state = match (&node_pool, is_initialized) {
         (None, _) | (_, true) => NodeState::Initialized,
         (Some(_), false) => NodeState::Registered,
     };
-    let mut taints = node_taints(node)?;
     if state != NodeState::Initialized {
-        let pool_startup_taints = || {
-            let pool = pool_named(objects, node_pool.as_deref().unwrap_or_default());
-            pool.map(|pool| pool.spec.template.spec.startup_taints.as_slice())
-        };
-        let startup =
-            claim.map(|claim| claim.spec.startup_taints.as_slice()).or_else(pool_startup_taints).unwrap_or_default();
-        taints.retain(|taint| {
-            !taint.is_ephemeral() && !startup.iter().any(|startup_taint| Taint::from(startup_taint).matches(taint))
-        });
+        taints.retain(|taint| !is_startup(taint));
         for taint in claim.filter(|_| !registered).map(claim_taints).unwrap_or_default() {
             if !taints.iter().any(|existing| existing.matches(&taint)) {
                 taints.push(taint);
@@ -138,8 +141,10 @@ fn read(
         taints: sorted(taints),
         allocatable: if is_unmatched { Resources::new() } else { allocatable },
         limit_usage: if is_unmatched { Resources::new() } else { limit_usage },
-        ready: is_ready(node),
-        cordoned: is_unmatched || spec.and_then(|spec| spec.unschedulable) == Some(true),
+        ready: ready_status(node).map_or(extra.source == Source::Files, |status| status == "True"),
+        cordoned: is_unmatched
+            || spec.and_then(|spec| spec.unschedulable) == Some(true)
+            || (state == NodeState::Registered && claim.is_some_and(has_timed_out)),
         deleting: node.metadata.deletion_timestamp.is_some() || claim.is_some_and(is_leaving) || is_disrupted(node)?,
         do_not_disrupt: is_annotated || is_in_shifted_zone,
         created,
@@ -222,8 +227,18 @@ pub(crate) fn amounts(list: &plimsoll_api::ResourceList, field: &str) -> Result<
 /// Whether the kubelet reports the Node as Ready.
 #[must_use]
 pub fn is_ready(node: &KubeNode) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    ready_status(node) == Some("True")
+}
+
+/// Status of the Node's condition Ready, if it has one.
+fn ready_status(node: &KubeNode) -> Option<&str> {
+    let conditions = node.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == "Ready").map(|condition| condition.status.as_str())
+}
+
+/// Whether the Node was not initialized in time, so that it may never be.
+pub(crate) fn has_timed_out(claim: &NodeClaim) -> bool {
+    claim.true_condition(INITIALIZATION_TIMED_OUT).is_some()
 }
 
 /// Whether the claim is being deleted or its instance is terminating.

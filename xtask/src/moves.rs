@@ -43,7 +43,7 @@ struct Loss {
 /// # Errors
 /// If a case cannot be generated.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let moves = if args.only.is_empty() { Move::ALL.to_vec() } else { args.only.clone() };
+    let moves = if args.only.is_empty() { Move::ALL.map(|(one, _)| one).to_vec() } else { args.only.clone() };
     let mut losses = vec![Loss::default(); moves.len()];
     for seed in args.seed..args.seed.saturating_add(args.cases) {
         let question = plimsoll_workloads::case(seed, &Profile::kubernetes()).question()?;

@@ -51,6 +51,26 @@ fn misspelt_labels_and_amounts_bring_hints() {
 }
 
 #[test]
+fn a_region_beside_a_catalog_file_brings_a_hint() {
+    let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap();
+    let elsewhere = pool.replace(
+        "key: kubernetes.io/arch, operator: In, values: [amd64]",
+        "key: topology.kubernetes.io/zone, operator: In, values: [us-west-2a]",
+    );
+    let input = elsewhere + &deployment("web", 1, "1", "1Gi");
+    let run = plimsoll_with(
+        &["plan", "-f", "-", "--catalog", &fixture("catalog.json"), "--region", "us-west-2", "--now", NOW],
+        &input,
+    );
+    for hint in [
+        "has no offering in us-west-2a; try --region us-west-2 without --catalog",
+        "--region us-west-2 has no effect beside --catalog",
+    ] {
+        assert!(run.status == 0 && run.stderr.contains(hint), "{hint:?}: {run:?}");
+    }
+}
+
+#[test]
 fn a_selector_that_misses_its_own_pods_is_bad_input() {
     let broken = deployment("web", 1, "1", "1Gi").replace("matchLabels: {app: web}", "matchLabels: {app: shop}");
     plimsoll_with(&["plan", "-f", "-"], &broken).refused(&[

@@ -57,6 +57,77 @@ fn a_plan_as_json_has_the_fields_of_the_contract() {
 }
 
 #[test]
+fn the_order_of_values_in_a_pool_makes_no_difference() {
+    let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap();
+    let with_types = |types: &str| {
+        let requirement = "        - {key: kubernetes.io/arch,";
+        let types = format!("        - {{key: node.kubernetes.io/instance-type, operator: In, values: [{types}]}}\n");
+        let input = pool.replace(requirement, &(types + requirement)) + &deployment("web", 1, "500m", "1Gi");
+        let run = plimsoll_with(
+            &["plan", "-f", "-", "--catalog", &fixture("catalog.json"), "-o", "json", "--now", NOW],
+            &input,
+        );
+        run.json()
+    };
+    let plan = with_types("small, large");
+    assert_eq!(plan, with_types("large, small"));
+    let requirements = plan["launches"][0]["requirements"].as_array().unwrap();
+    let types = requirements.iter().find(|it| it["key"] == "node.kubernetes.io/instance-type").unwrap();
+    assert_eq!(types["values"], serde_json::json!(["large", "small"]));
+}
+
+#[test]
+fn launches_of_a_burst_are_sorted_as_well() {
+    let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap();
+    let other = pool.split("---").next().unwrap().replace("name: default}\nspec", "name: another}\nspec");
+    // So many pods have an early part, whose launches are sent before the rest is planned.
+    let pods = deployment("web", 12_000, "1500m", "1Gi") + &deployment("api", 12_000, "2", "1Gi");
+    let plan = plan(&format!("{other}{pods}"));
+    let launches = plan["launches"].as_array().unwrap();
+    let keys: Vec<(&str, &str)> =
+        launches.iter().map(|it| (it["nodePool"].as_str().unwrap(), it["pods"][0].as_str().unwrap())).collect();
+    assert!(keys.is_sorted(), "{:?}", keys.iter().zip(keys.iter().skip(1)).find(|(one, next)| one > next));
+}
+
+/// A node as one writes it by hand: without the labels, conditions and NodeClaim of a running cluster.
+const PLAIN_NODE: &str = "apiVersion: v1
+kind: Node
+metadata:
+  name: mine
+  labels: {karpenter.sh/nodepool: default, node.kubernetes.io/instance-type: small, topology.kubernetes.io/zone: test-1a,
+    karpenter.sh/capacity-type: on-demand, kubernetes.io/arch: amd64}
+status: {allocatable: {cpu: \"2\", memory: 4Gi, pods: \"10\"}}
+";
+
+#[test]
+fn a_node_without_conditions_takes_pods() {
+    let plan = plan(&format!("{PLAIN_NODE}{}", deployment("web", 1, "1", "1Gi")));
+    assert_eq!(plan["existing"], serde_json::json!([{"node": "mine", "pods": ["default/web-0"]}]));
+    assert_eq!((&plan["launches"], &plan["terminations"]), (&serde_json::json!([]), &serde_json::json!([])));
+}
+
+#[test]
+fn an_empty_node_without_conditions_is_removed() {
+    let plan = plan(PLAIN_NODE);
+    assert_eq!(
+        (&plan["terminations"][0]["node"], &plan["terminations"][0]["reason"]),
+        (&"mine".into(), &"Empty".into())
+    );
+    for (what, changed) in [
+        ("not ready", PLAIN_NODE.replace("status: {", "status: {conditions: [{type: Ready, status: \"False\"}], ")),
+        (
+            "coming up",
+            PLAIN_NODE.replace(
+                "status:",
+                "spec: {taints: [{key: node.kubernetes.io/not-ready, effect: NoSchedule}]}\nstatus:",
+            ),
+        ),
+    ] {
+        assert_eq!(self::plan(&changed)["terminations"], serde_json::json!([]), "{what}");
+    }
+}
+
+#[test]
 fn yaml_says_what_json_says() {
     let arguments =
         ["plan", "-f", &fixture("pool.yaml"), "-f", "-", "--catalog", &fixture("catalog.json"), "--now", NOW, "-o"];

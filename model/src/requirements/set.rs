@@ -12,50 +12,6 @@ use std::fmt;
 #[serde(transparent)]
 pub struct Requirements(BTreeMap<String, Requirement>);
 
-/// Labels that the incoming side may require although this side does not define them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Undefined {
-    /// Well-known labels: instance types determine labels that a template does not restrict.
-    WellKnown,
-    /// No labels: an existing node has exactly its labels.
-    None,
-}
-
-/// Reason why two sets of requirements are incompatible.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Incompatible {
-    /// The incoming side requires a label that this side does not define.
-    #[error("label {key} does not exist{}", hint.as_ref().map(|hint| format!(" (did you mean {hint}?)")).unwrap_or_default())]
-    UndefinedLabel {
-        /// Label key.
-        key: String,
-        /// A similar known label.
-        hint: Option<String>,
-        /// The incoming requirement.
-        incoming: Box<Requirement>,
-    },
-    /// No value of a label satisfies both sides.
-    #[error("{incoming} does not go with {existing}")]
-    NoIntersection {
-        /// Label key.
-        key: String,
-        /// The existing requirement.
-        existing: Box<Requirement>,
-        /// The incoming requirement.
-        incoming: Box<Requirement>,
-    },
-}
-
-impl Incompatible {
-    /// Key of the label.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        match self {
-            Self::UndefinedLabel { key, .. } | Self::NoIntersection { key, .. } => key,
-        }
-    }
-}
-
 impl Requirements {
     /// Creates an empty set.
     #[must_use]
@@ -138,41 +94,13 @@ impl Requirements {
         self.0.is_empty()
     }
 
-    /// Checks whether something described by `self` can satisfy `incoming`: every required label is defined or may be
-    /// undefined, and the values intersect.
-    ///
-    /// # Errors
-    ///
-    /// The first undefined label in key order, otherwise the first label without a common value.
-    pub fn compatible(&self, incoming: &Self, undefined: Undefined) -> Result<(), Incompatible> {
-        if let Some(unknown) = self.first_undefined(incoming, undefined) {
-            return Err(Incompatible::UndefinedLabel {
-                key: unknown.key.clone(),
-                hint: self.similar_label(&unknown.key),
-                incoming: Box::new(unknown.clone()),
-            });
-        }
-        self.intersects(incoming)
-    }
-
-    /// Like [`Requirements::compatible`], but without the reason, which is cheaper.
+    /// Whether something described by `self` can satisfy `incoming`: each label that it requires has a requirement here,
+    /// too, and some value satisfies both, or both allow the label to be absent.
     #[must_use]
-    pub fn is_compatible(&self, incoming: &Self, undefined: Undefined) -> bool {
-        self.first_undefined(incoming, undefined).is_none() && self.first_conflict(incoming).is_none()
-    }
-
-    /// Checks that for each label in both sets some value satisfies both, or the label may be missing for both.
-    ///
-    /// # Errors
-    ///
-    /// The first label in key order for which this does not hold.
-    pub fn intersects(&self, incoming: &Self) -> Result<(), Incompatible> {
-        self.first_conflict(incoming).map_or(Ok(()), |(existing, incoming)| {
-            Err(Incompatible::NoIntersection {
-                key: existing.key.clone(),
-                existing: Box::new(existing.clone()),
-                incoming: Box::new(incoming.clone()),
-            })
+    pub fn is_compatible(&self, incoming: &Self) -> bool {
+        incoming.iter().all(|requirement| match self.0.get(&requirement.key) {
+            None => requirement.allows_absence(),
+            Some(own) => own.has_intersection(requirement) || (own.allows_absence() && requirement.allows_absence()),
         })
     }
 
@@ -180,36 +108,6 @@ impl Requirements {
     #[must_use]
     pub fn to_api(&self) -> Vec<NodeSelectorRequirement> {
         self.iter().flat_map(Requirement::to_api).collect()
-    }
-
-    fn first_undefined<'incoming>(
-        &self,
-        incoming: &'incoming Self,
-        undefined: Undefined,
-    ) -> Option<&'incoming Requirement> {
-        incoming.iter().find(|requirement| {
-            let may_be_undefined = undefined == Undefined::WellKnown && label::is_well_known(&requirement.key);
-            !may_be_undefined && !requirement.allows_absence() && !self.0.contains_key(&requirement.key)
-        })
-    }
-
-    fn first_conflict<'sets>(&'sets self, incoming: &'sets Self) -> Option<(&'sets Requirement, &'sets Requirement)> {
-        incoming.iter().filter_map(|requirement| Some((self.0.get(&requirement.key)?, requirement))).find(
-            |(existing, requirement)| {
-                let both_absent = existing.allows_absence() && requirement.allows_absence();
-                !existing.has_intersection(requirement) && !both_absent
-            },
-        )
-    }
-
-    /// Finds a known label that contains `key` or has the same name in another domain.
-    fn similar_label(&self, key: &str) -> Option<String> {
-        let name = |key: &str| key.rsplit_once('/').map_or(key, |(_, name)| name).to_owned();
-        let well_known = label::WELL_KNOWN.iter().chain(label::AWS_WELL_KNOWN).copied();
-        well_known
-            .chain(self.0.keys().map(String::as_str))
-            .find(|candidate| *candidate != key && (candidate.contains(key) || name(candidate) == name(key)))
-            .map(str::to_owned)
     }
 }
 

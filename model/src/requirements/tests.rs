@@ -135,7 +135,7 @@ fn invalid_requirements_are_rejected() {
 fn deprecated_label_names_are_replaced() {
     let old = Requirements::from_labels([("beta.kubernetes.io/arch", "arm64")]);
     let new = Requirements::from_labels([("kubernetes.io/arch", "amd64")]);
-    assert_eq!(old.intersects(&new).unwrap_err().key(), "kubernetes.io/arch");
+    assert!(!old.is_compatible(&new));
     assert!(old.get("beta.kubernetes.io/arch").has("arm64"));
     assert!(old.contains("kubernetes.io/arch"));
 }
@@ -156,9 +156,7 @@ fn a_label_without_requirement_may_have_any_value() {
 fn custom_label_compatible(existing: Option<&Requirement>, incoming: &Requirement) -> bool {
     let (existing, incoming): (Requirements, Requirements) =
         (existing.cloned().into_iter().collect(), [incoming.clone()].into_iter().collect());
-    let answer = existing.compatible(&incoming, Undefined::WellKnown);
-    assert_eq!(existing.is_compatible(&incoming, Undefined::WellKnown), answer.is_ok());
-    answer.is_ok()
+    existing.is_compatible(&incoming)
 }
 
 #[test]
@@ -189,37 +187,6 @@ fn compatibility_of_every_kind_of_operator() {
             assert_eq!(custom_label_compatible(existing, incoming), answer, "{existing:?} and {incoming}");
         }
     }
-}
-
-#[test]
-fn only_well_known_labels_may_be_undefined() {
-    let zone = Requirements::from_labels([("topology.kubernetes.io/zone", "us-east-1a")]);
-    let empty = Requirements::new();
-    assert_eq!(empty.compatible(&zone, Undefined::WellKnown), Ok(()));
-    let error = empty.compatible(&zone, Undefined::None).unwrap_err();
-    assert_eq!(error.to_string(), "label topology.kubernetes.io/zone does not exist");
-    let typo = Requirements::from_labels([("kubernetes.io/zone", "us-east-1a")]);
-    let error = empty.compatible(&typo, Undefined::WellKnown).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "label kubernetes.io/zone does not exist (did you mean topology.kubernetes.io/zone?)"
-    );
-}
-
-#[test]
-fn a_conflict_contains_both_requirements() {
-    let existing = Requirements::from_labels([(KEY, "a"), ("other", "x")]);
-    let incoming = Requirements::from_labels([(KEY, "b"), ("other", "x")]);
-    let error = existing.compatible(&incoming, Undefined::None).unwrap_err();
-    assert_eq!(error.to_string(), "example.com/size In [b] does not go with example.com/size In [a]");
-    assert_eq!(
-        error,
-        Incompatible::NoIntersection {
-            key: KEY.to_owned(),
-            existing: Box::new(requirement(Operator::In, &["a"])),
-            incoming: Box::new(requirement(Operator::In, &["b"])),
-        }
-    );
 }
 
 #[test]
@@ -298,7 +265,7 @@ proptest! {
         let term = NodeSelectorTerm { expressions, fields: vec![] };
         if term.matches_labels(&node) {
             let existing = Requirements::from_labels(&node);
-            prop_assert!(existing.is_compatible(&incoming, Undefined::None), "{} of {:?}", incoming, value);
+            prop_assert!(existing.is_compatible(&incoming), "{} of {:?}", incoming, value);
         }
     }
 }

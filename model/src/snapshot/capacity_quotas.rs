@@ -1,10 +1,10 @@
 //! CapacityQuotas: limits on all nodes that a selector matches, across NodePools.
 
-use super::{Node, NodeState, Snapshot};
-use crate::catalog::{Catalog, InstanceType, Offering};
+use super::{LaunchLabels, Node, NodeState};
+use crate::catalog::Catalog;
 use crate::names::label;
 use crate::plan::Launch;
-use crate::requirements::{NodeSelectorRequirement, Operator, selector_matches};
+use crate::requirements::{NodeSelectorRequirement, selector_matches};
 use crate::resources::Resources;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -134,93 +134,10 @@ pub fn quota_usage_of_launch(quotas: &[CapacityQuota], launch: &Launch, catalog:
     usage
 }
 
-/// Labels of the node that a launch gets if it buys `offering`.
-struct LaunchLabels<'a> {
-    launch: &'a Launch,
-    catalog: &'a Catalog,
-    kind: &'a InstanceType,
-    offering: &'a Offering,
-}
-
-impl<'a> LaunchLabels<'a> {
-    fn get(&self, key: &str) -> Option<&'a str> {
-        let Self { launch, catalog, kind, offering } = *self;
-        let key = label::normalized(key);
-        let value = match key {
-            label::ZONE => &offering.zone,
-            label::ZONE_ID => &offering.zone_id,
-            label::CAPACITY_TYPE => offering.capacity_type.as_str(),
-            label::INSTANCE_TYPE => &kind.name,
-            label::ARCH => &kind.architecture,
-            label::REGION => &catalog.region,
-            label::NODE_POOL => launch.node_pool.as_str(),
-            label::EC2_NODE_CLASS => &launch.node_class,
-            label::OS => self.operating_system(),
-            label::REGISTERED | label::INITIALIZED => "true",
-            _ => {
-                let listed = || kind.labels.get(key).or_else(|| launch.labels.get(key)).map(String::as_str);
-                return offering.reservation_label(key).or_else(listed).or_else(|| self.pinned(key));
-            }
-        };
-        Some(value).filter(|value| !value.is_empty())
-    }
-
-    /// The value of a label for which the launch requires exactly one.
-    fn pinned(&self, key: &str) -> Option<&'a str> {
-        self.required(key).find_map(|requirement| match (requirement.operator, requirement.values.as_slice()) {
-            (Operator::In, [value]) => Some(value.as_str()),
-            _ => None,
-        })
-    }
-
-    /// If the launch chooses the value of the label, which neither the type nor the template sets: whether one of its
-    /// values satisfies the requirement.
-    fn open(&self, requirement: &NodeSelectorRequirement) -> Option<bool> {
-        let key = label::normalized(&requirement.key);
-        if label::is_well_known(key) && key != label::INSTANCE_TENANCY {
-            return None;
-        }
-        if let Some(listed) = self.required(key).find(|one| one.operator == Operator::In) {
-            let is_allowed = |value: &&String| self.required(key).all(|one| selector_matches(one, Some(value)));
-            let mut possible = listed.values.iter().filter(is_allowed);
-            return Some(possible.any(|value| selector_matches(requirement, Some(value))));
-        }
-        let has_label = self.required(key).any(|one| one.operator == Operator::Exists || one.operator.is_bound());
-        has_label.then_some(requirement.operator != Operator::DoesNotExist)
-    }
-
-    fn operating_system(&self) -> &'a str {
-        let is_allowed = |system: &&String| self.required(label::OS).all(|one| selector_matches(one, Some(system)));
-        let systems = &self.kind.operating_systems;
-        systems.iter().find(is_allowed).or_else(|| systems.first()).map_or("", String::as_str)
-    }
-
-    fn required(&self, key: &str) -> impl Iterator<Item = &'a NodeSelectorRequirement> {
-        self.launch.requirements.iter().filter(move |one| label::normalized(&one.key) == label::normalized(key))
-    }
-}
-
-/// What the snapshot's nodes leave of each limit of its CapacityQuotas, by [`quota_resource`]. Nodes being deleted still
-/// count.
-#[must_use]
-pub fn free_quotas(snapshot: &Snapshot) -> BTreeMap<String, i64> {
-    let quotas = &snapshot.capacity_quotas;
-    let limits = quotas.iter().flat_map(|quota| quota.resources().map(|(name, _, limit)| (name, limit)));
-    let mut free: BTreeMap<String, i64> = limits.collect();
-    if free.is_empty() {
-        return free;
-    }
-    for node in &snapshot.nodes {
-        for (name, amount) in quota_usage(quotas, node).iter() {
-            free.entry(name.to_owned()).and_modify(|free| *free = free.saturating_sub(amount));
-        }
-    }
-    free
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::requirements::Operator;
 
     fn quota(key: &str, operator: Operator, values: &[&str]) -> CapacityQuota {
         let selector = vec![NodeSelectorRequirement::new(key, operator, values.iter().copied())];

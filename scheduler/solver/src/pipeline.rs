@@ -123,14 +123,9 @@ fn early_batch<'a>(
     wanted.extend(placed.left);
     let mut early_batch = EarlyBatch { existing: placed.existing, ..EarlyBatch::default() };
     early_batch.launches = draft::listed(context, &placed.launches, &mut early_batch.listings, &mut early_batch.demand);
-    early_batch.launches.sort_by(in_order);
+    early_batch.launches.sort_by(Launch::in_plan_order);
     early(&early_batch.launches);
     early_batch
-}
-
-/// Order of launches in a plan.
-pub(crate) fn in_order(a: &Launch, b: &Launch) -> std::cmp::Ordering {
-    (&a.node_pool, a.pods.first()).cmp(&(&b.node_pool, b.pods.first()))
 }
 
 /// Places `wanted` on the capacity of `start`. If a spread then counts too many pods that it does not bind, the spread
@@ -166,12 +161,7 @@ fn place_left<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Pl
     let at_once = if left.len() > retries::SEVERAL { left.len() } else { 1 };
     let launches = placed.launches.len();
     for some in left.chunks(at_once) {
-        let more = relaxation::place(context, state, some.to_vec(), Search::default());
-        placed.left.extend(more.left);
-        placed.launches.extend(more.launches);
-        for (node, pods) in more.existing {
-            placed.existing.entry(node).or_default().extend(pods);
-        }
+        placed.add(relaxation::place(context, state, some.to_vec(), Search::default()));
     }
     if placed.launches.len() > launches {
         local_search::improve(context, state, placed);
@@ -200,9 +190,7 @@ fn split<'a>(
     leaving: &[&'a Pod],
 ) -> Removal<'a> {
     let EarlyBatch { launches: early, mut listings, mut demand, existing: first } = early_batch;
-    for (node, pods) in first {
-        placed.existing.entry(node).or_default().extend(pods);
-    }
+    placed.add(Placed { existing: first, ..Placed::default() });
     let moved: BTreeSet<&PodUid> = leaving.iter().map(|pod| &pod.uid).collect();
     let busy = placed.existing.keys().copied().collect();
     let mut existing: BTreeMap<Id<Node>, Vec<&'a Pod>> = BTreeMap::new();
@@ -256,7 +244,7 @@ fn finish(context: &SolveContext<'_>, plan: &mut Plan, removal: &mut Removal<'_>
     let successors = |pool: &NodePool| disrupt::successors_of(context, removal, pool);
     let fixed = static_pools::launches(context, &[&removal.early, &rest], successors);
     rest.extend(fixed);
-    rest.sort_by(in_order);
+    rest.sort_by(Launch::in_plan_order);
     // Early launches come first, since terminations refer to launches by their index.
     let mut launches = std::mem::take(&mut removal.early);
     launches.extend(rest);

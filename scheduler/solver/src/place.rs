@@ -67,6 +67,17 @@ pub(crate) struct Placed<'a> {
     pub(crate) left: Vec<PodGroup<'a>>,
 }
 
+impl<'a> Placed<'a> {
+    /// Adds what was placed afterwards, and the pods that this left.
+    pub(crate) fn add(&mut self, more: Self) {
+        for (node, pods) in more.existing {
+            self.existing.entry(node).or_default().extend(pods);
+        }
+        self.launches.extend(more.launches);
+        self.left.extend(more.left);
+    }
+}
+
 /// Restricts which existing nodes may take pods.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Search {
@@ -275,7 +286,7 @@ pub(crate) fn on_new<'a>(context: &SolveContext<'a>, state: &mut State, placed: 
     let room = &state.headroom[pool];
     let mut used_up = IndexVec::filled(UsedUp::default(), packing.pod_groups.len());
     for pattern in &packing.patterns {
-        let narrow = limits::within(view, &pattern.accept, &pattern.charge, room, 1, false);
+        let narrow = limits::within(view, &pattern.accept, &pattern.charge, room);
         let Some(offerings) = launch::acceptable(view, &narrow) else { continue };
         let spare = limited.then(|| Rc::new(Spare { accept: pattern.accept.clone(), charge: pattern.charge.clone() }));
         for _ in 0..pattern.copies {
@@ -347,7 +358,11 @@ pub(crate) fn widen(context: &SolveContext<'_>, state: &mut State, launches: &mu
     for draft in launches {
         let Some(spare) = draft.spare.take() else { continue };
         let (view, room) = (&context.pools[draft.pool], &mut state.headroom[draft.pool]);
-        let wide = limits::within(view, &spare.accept, &spare.charge, room, remaining[draft.pool], true);
+        // A launch counts the most that any of its types has. The same share is left for each of the other launches.
+        let share = |room: &Option<i64>| room.map_or(0, |room| room.max(0) / remaining[draft.pool].max(1));
+        let charge: Vec<i64> =
+            spare.charge.iter().zip(room.iter()).map(|(one, room)| one.saturating_add(share(room))).collect();
+        let wide = limits::within(view, &spare.accept, &charge, room);
         remaining[draft.pool] -= 1;
         if let Some(offerings) = launch::acceptable(view, &wide) {
             limits::take_extra(view, &offerings, &spare.charge, room);

@@ -8,7 +8,7 @@ use crate::input::on_demand_ratio;
 use crate::input::solve_index::{Change, SolveIndex};
 use crate::pipeline::planned;
 use crate::repair::moves::{Move, Moves};
-use crate::repair::{Inputs, Repair, Variant, Work, replay};
+use crate::repair::{Inputs, Overlaid, Repair, Variant, Work, replay};
 use crate::retries;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
@@ -118,8 +118,10 @@ impl Planner {
         let unbounded = PlanOptions { max_share_per_node: 100, ..options.clone() };
         let (plan, request) = self.more_if_unbound(request, &unbounded, plan);
         let work = Work::new(&self.cancel);
+        let overlaid = Overlaid::new();
         let mut options = request.options.clone();
-        let plan = self.keep_unprofitable(request, &mut options, &work, plan);
+        let inputs = Inputs { snapshot, catalogs, overlaid: &overlaid };
+        let plan = self.keep_unprofitable(inputs, request, &mut options, &work, plan);
         let request = Request { options: &options, ..request };
         let keeping = PlanOptions { disruption: false, ..request.options.clone() };
         let again = |other: &Snapshot, variant: Variant| {
@@ -127,7 +129,6 @@ impl Planner {
             let evenly = variant == Variant::Evenly;
             self.plan_other(Request { options, evenly, ..request }, other, &work)
         };
-        let inputs = Inputs { snapshot, catalogs };
         let repair = Repair { inputs, moves: &self.moves, work: &work, again: &again };
         // Replays could move pods onto one node that the maximum share per node keeps apart.
         let replays = max_node_share::bound(snapshot, index, request.options).is_none();
@@ -142,6 +143,7 @@ impl Planner {
     /// `options.kept_nodes`.
     fn keep_unprofitable(
         &self,
+        inputs: Inputs<'_>,
         request: Request<'_>,
         options: &mut PlanOptions,
         work: &Work<'_>,
@@ -150,7 +152,6 @@ impl Planner {
         if plan.terminations.is_empty() || !self.moves.has(Move::KeepNodes) {
             return plan;
         }
-        let inputs = Inputs { snapshot: request.snapshot, catalogs: request.catalogs };
         let keeping = PlanOptions { disruption: false, ..options.clone() };
         let cost = |other: &Snapshot| {
             let request = Request { options: &keeping, ..request };

@@ -17,8 +17,9 @@ use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
 use plimsoll_model::names::label;
 use plimsoll_model::overlay;
-use plimsoll_model::plan::Plan;
+use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_model::snapshot::{Pod, PodShape, PodState, Snapshot};
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 pub(crate) use work::Work;
 
@@ -27,20 +28,30 @@ pub(crate) use work::Work;
 const PODS: usize = 1_000;
 const NODES: usize = 200;
 
+/// Snapshot and catalogs with NodeOverlays and node costs applied, once they are needed; `None` if nothing changes.
+pub(crate) type Overlaid = OnceCell<Option<(Snapshot, BTreeMap<CatalogId, Catalog>)>>;
+
 /// Snapshot and catalogs of a plan.
 #[derive(Clone, Copy)]
 pub(crate) struct Inputs<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) catalogs: &'a BTreeMap<CatalogId, Catalog>,
+    /// Of this or another snapshot with the same NodePools.
+    pub(crate) overlaid: &'a Overlaid,
 }
 
-impl Inputs<'_> {
-    /// Calls `ask` with the inputs after NodeOverlays are applied.
-    fn overlaid<T>(self, ask: impl FnOnce(Inputs<'_>) -> T) -> T {
-        match overlay::applied(self.snapshot, self.catalogs) {
-            Some((snapshot, catalogs)) => ask(Inputs { snapshot: &snapshot, catalogs: &catalogs }),
-            None => ask(self),
-        }
+impl<'a> Inputs<'a> {
+    /// The catalog that the launch uses.
+    pub(crate) fn catalog_of(self, launch: &Launch) -> Option<&'a Catalog> {
+        let overlaid = self.overlaid.get_or_init(|| overlay::applied(self.snapshot, self.catalogs)).as_ref();
+        let (snapshot, catalogs) = overlaid.map_or((self.snapshot, self.catalogs), |(pools, all)| (pools, all));
+        let pool = snapshot.node_pools.iter().find(|pool| pool.name == launch.node_pool)?;
+        catalogs.get(pool.catalog.as_ref()?)
+    }
+
+    /// Whether the plan violates none of its invariants.
+    pub(super) fn is_valid(self, plan: &Plan) -> bool {
+        plimsoll_invariants::check(self.snapshot, self.catalogs, plan).is_empty()
     }
 }
 
@@ -110,8 +121,7 @@ impl Repair<'_> {
         if left(self.inputs.snapshot, &plan).is_empty() {
             return plan;
         }
-        let Inputs { snapshot, catalogs } = self.inputs;
-        let mut best = Best { repair: self, snapshot, catalogs, plan, facts: None };
+        let mut best = Best { repair: self, inputs: self.inputs, plan, facts: None };
         for (_, step) in moves.iter().filter(|(one, _)| self.moves.has(*one)) {
             step(&mut best);
         }
@@ -135,8 +145,7 @@ fn is_small(snapshot: &Snapshot) -> bool {
 /// The best plan so far.
 struct Best<'a> {
     repair: &'a Repair<'a>,
-    snapshot: &'a Snapshot,
-    catalogs: &'a BTreeMap<CatalogId, Catalog>,
+    inputs: Inputs<'a>,
     plan: Plan,
     /// The snapshot that the plan was computed for, if it was changed.
     facts: Option<Snapshot>,
@@ -146,7 +155,7 @@ impl Best<'_> {
     /// Computes a plan for a changed snapshot. Accepts it if it leaves fewer pods unplaced, only pods that are unplaced
     /// now, and if it is valid for the original snapshot. Returns the plan if it is not accepted.
     fn attempt(&mut self, change: impl FnOnce(&mut Snapshot)) -> Option<Plan> {
-        let start = self.facts.as_ref().unwrap_or(self.snapshot).clone();
+        let start = self.facts.as_ref().unwrap_or(self.inputs.snapshot).clone();
         self.attempt_from(&start, change)
     }
 
@@ -164,7 +173,8 @@ impl Best<'_> {
     /// accepted.
     fn attempt_as_good(&mut self, start: &Snapshot, change: impl FnOnce(&mut Snapshot)) -> bool {
         let Some((facts, tried)) = self.tried(start, change) else { return false };
-        let as_good = left(self.snapshot, &tried).is_subset(&left(self.snapshot, &self.plan)) && self.is_right(&tried);
+        let as_good = left(self.inputs.snapshot, &tried).is_subset(&left(self.inputs.snapshot, &self.plan))
+            && self.is_right(&tried);
         if as_good {
             (self.plan, self.facts) = (tried, Some(facts));
         }
@@ -193,19 +203,19 @@ impl Best<'_> {
     }
 
     fn is_fewer(&self, plan: &Plan) -> bool {
-        let (left, known) = (left(self.snapshot, plan), left(self.snapshot, &self.plan));
+        let snapshot = self.inputs.snapshot;
+        let (left, known) = (left(snapshot, plan), left(snapshot, &self.plan));
         left.len() < known.len() && left.is_subset(&known)
     }
 
     fn is_right(&self, plan: &Plan) -> bool {
-        let uneven =
-            |plan: &Plan| projection::uneven(self.snapshot, &projection::project(self.snapshot, self.catalogs, plan));
-        let owners = without(self.snapshot, &self.plan);
+        let snapshot = self.inputs.snapshot;
+        let uneven = |plan: &Plan| projection::uneven(snapshot, &projection::project(self.inputs, plan));
+        let owners = without(snapshot, &self.plan);
         let mut then = uneven(plan);
         then.retain(|shape| owners.contains_key(shape));
         // A spread may also be uneven because of pods that it counts but does not bind.
-        (then.is_empty() || then.is_subset(&uneven(&self.plan)))
-            && plimsoll_invariants::check(self.snapshot, self.catalogs, plan).is_empty()
+        (then.is_empty() || then.is_subset(&uneven(&self.plan))) && self.inputs.is_valid(plan)
     }
 }
 

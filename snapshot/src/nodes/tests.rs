@@ -129,6 +129,21 @@ fn an_unmatched_node_of_a_pool_offers_no_capacity_in_a_cluster() {
 }
 
 #[test]
+fn a_node_that_was_not_initialized_in_time_takes_no_pods_until_it_is() {
+    let cordoned = |timed_out: bool, initialized: &str| {
+        let labels = json!({"karpenter.sh/nodepool": "default", "karpenter.sh/registered": "true",
+            "karpenter.sh/initialized": initialized});
+        let mut claim = launched();
+        if timed_out {
+            claim["status"]["conditions"] = json!([{"type": "InitializationTimedOut", "status": "True",
+                "reason": "StartupTaintsExist", "message": "", "lastTransitionTime": "1970-01-01T00:15:00Z"}]);
+        }
+        nodes(Source::Cluster, &[node(labels, json!([]))], &[claim])[0].cordoned
+    };
+    assert_eq!([cordoned(false, "false"), cordoned(true, "false"), cordoned(true, "true")], [false, true, false]);
+}
+
+#[test]
 fn node_whose_claim_is_not_initialized_yet_is_idle_since_its_creation() {
     let mut claim = launched();
     claim["metadata"]["creationTimestamp"] = json!("1970-01-01T00:00:30Z");

@@ -8,7 +8,6 @@ use plimsoll_model::index::Id;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::OfferingChoice;
 use plimsoll_model::snapshot::PodShape;
-use std::collections::BTreeSet;
 
 /// Maximum number of later pools that are searched for an alternative. The text is informational, and created for every
 /// launch.
@@ -16,13 +15,7 @@ const POOLS: usize = 3;
 
 /// Returns a text of bounded length: pool, pods, offering, and the next best type and pool with the difference in
 /// price.
-pub(crate) fn text(
-    context: &SolveContext<'_>,
-    node: &NewNode<'_>,
-    choices: &[OfferingChoice],
-    pods: usize,
-    shapes: &BTreeSet<Id<PodShape>>,
-) -> String {
+pub(crate) fn text(context: &SolveContext<'_>, node: &NewNode<'_>, choices: &[OfferingChoice], pods: usize) -> String {
     let pool = node.view.pool;
     let Some(first) = choices.first() else { return String::new() };
     let pods = match pods {
@@ -43,7 +36,7 @@ pub(crate) fn text(
         Some(other) => text.push_str(&format!("; next is {}, {}", other, dearer(first.price, other.price))),
         None => text.push_str("; there is no other acceptable offering"),
     }
-    if let Some((other, price)) = next_pool(context, node, shapes) {
+    if let Some((other, price)) = next_pool(context, node) {
         text.push_str(&format!("; NodePool {other} comes later and would cost {}", dearer(first.price, price)));
     }
     text
@@ -58,11 +51,7 @@ fn dearer(than: MicroUsdPerHour, price: MicroUsdPerHour) -> String {
 }
 
 /// The first pool after the chosen one in which a node could run all of these pods, with its cheapest price.
-fn next_pool(
-    context: &SolveContext<'_>,
-    node: &NewNode<'_>,
-    shapes: &BTreeSet<Id<PodShape>>,
-) -> Option<(String, MicroUsdPerHour)> {
+fn next_pool(context: &SolveContext<'_>, node: &NewNode<'_>) -> Option<(String, MicroUsdPerHour)> {
     let mut later = context.pools.iter_enumerated();
     later.find(|(_, view)| std::ptr::eq(*view, node.view))?;
     for (pool, view) in later.take(POOLS) {
@@ -70,12 +59,12 @@ fn next_pool(
             let shape = &context.shapes[*shape];
             tolerated(&view.pool.taints, &shape.shape.tolerations, true)
         };
-        if !shapes.iter().all(admission) {
+        if !node.shapes.iter().all(admission) {
             continue;
         }
         let holds = |offering: &Id<Offering>| {
             fits(node.load, &view.offerings[*offering].room)
-                && shapes.iter().all(|shape| {
+                && node.shapes.iter().all(|shape| {
                     let fits = &context.shapes[*shape].fits[pool];
                     fits.iter().any(|one| one.offerings.has(*offering))
                 })

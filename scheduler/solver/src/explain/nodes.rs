@@ -4,7 +4,6 @@ use super::amounts::at_most;
 use super::taint_text;
 use crate::input::context::{Admission, SolveContext, tolerated};
 use crate::input::intern::fits;
-use crate::input::volumes;
 use crate::place::State;
 use crate::place::topology;
 use plimsoll_kubesched::ports_conflict;
@@ -69,7 +68,7 @@ fn cause(context: &SolveContext<'_>, state: &State, shape: Id<PodShape>, node: I
         return Cause::Taint(taint_text(&view.node.taints, pods.shape));
     }
     if context.admission(shape, node) == Admission::No {
-        let attachable = volumes::attachable(pods.shape, view.node.name.as_str(), &view.node.labels);
+        let attachable = pods.shape.attaches_to_node(view.node.name.as_str(), &view.node.labels);
         return if attachable { Cause::NotSelected } else { Cause::Volume };
     }
     if !fits(pods.requests, &room.free) {

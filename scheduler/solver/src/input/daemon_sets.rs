@@ -22,18 +22,21 @@ pub(crate) fn reserve(data: &mut PoolData, pool: &NodePool, catalog: &Catalog, t
     }
 }
 
-/// Whether pods of `shape` may not share a domain with pods of the DaemonSet, and the offering's node has the topology
-/// label.
+/// Whether pods of `shape` and of the DaemonSet exclude each other from a domain, and the offering's node has the
+/// topology label.
 pub(crate) fn avoids(pool: &PoolView<'_>, shape: &PodShape, daemon: &PodShape, offering: Id<Offering>) -> bool {
     let labelled = |key: &str| {
         let key = label::normalized(key);
         key == label::HOSTNAME || pool.label(offering, key).is_some() || pool.custom.has(key)
     };
-    shape.pod_affinity.iter().any(|term| {
-        term.anti
-            && term.weight.is_none()
-            && term.namespaces.contains(&daemon.namespace)
-            && term.selector.as_ref().is_some_and(|one| one.matches(&daemon.labels))
-            && labelled(&term.topology_key)
-    })
+    let excludes = |one: &PodShape, other: &PodShape| {
+        one.pod_affinity.iter().any(|term| {
+            term.anti
+                && term.weight.is_none()
+                && term.namespaces.contains(&other.namespace)
+                && term.selector.as_ref().is_some_and(|selector| selector.matches(&other.labels))
+                && labelled(&term.topology_key)
+        })
+    };
+    excludes(shape, daemon) || excludes(daemon, shape)
 }

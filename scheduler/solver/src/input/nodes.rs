@@ -4,9 +4,8 @@ use crate::input::context::{Admission, tolerated};
 use crate::input::existing_nodes::Room;
 use crate::input::intern::{Amounts, ResourceTable};
 use crate::input::offerings::PoolView;
-use crate::input::pool_requirements::{lookup, selects};
+use crate::input::pool_requirements::lookup;
 use crate::input::solve_index::SolveIndex;
-use crate::input::volumes;
 use crate::place::hostname_topology::Tally;
 use crate::place::topology::{Counts, PodMarks};
 use plimsoll_model::catalog::Catalog;
@@ -247,8 +246,8 @@ impl NodeVerdict {
 fn judge(shape: &PodShape, node: &Node) -> Admission {
     let name = node.name.as_str();
     if !tolerated(&node.taints, &shape.tolerations, true)
-        || !selects(shape, name, &node.labels)
-        || !volumes::attachable(shape, name, &node.labels)
+        || !shape.selects_node(name, &node.labels)
+        || !shape.attaches_to_node(name, &node.labels)
     {
         return Admission::No;
     }

@@ -309,10 +309,9 @@ impl<'a> PoolView<'a> {
 
     /// Removes offerings on which a DaemonSet's pod would violate the pod's anti-affinity.
     fn without_daemons(&self, shape: &PodShape, all: &mut Vec<Alternative>) {
-        if !shape.pod_affinity.iter().any(|term| term.anti && term.weight.is_none()) {
-            return;
-        }
-        for (daemon, there) in &self.daemons {
+        let excludes = |shape: &PodShape| shape.pod_affinity.iter().any(|term| term.anti && term.weight.is_none());
+        let may_exclude = excludes(shape);
+        for (daemon, there) in self.daemons.iter().filter(|(daemon, _)| may_exclude || excludes(daemon)) {
             for one in all.iter_mut().filter(|one| one.offerings.meets(there)) {
                 one.offerings.retain(|index| {
                     !there.has(index) || !crate::input::daemon_sets::avoids(self, shape, daemon, index)

@@ -55,8 +55,7 @@ pub(crate) fn applied(
             pod.shape = shape.clone();
         }
     }
-    let known: Vec<ShapeId> = mixed.shapes.iter().map(|shape| shape.id.clone()).collect();
-    mixed.shapes.extend(more.into_values().filter(|shape| !known.contains(&shape.id)));
+    mixed.shapes.extend(more.into_values().filter(|shape| !shapes.contains_key(&shape.id)));
     mixed.sort();
     Some(mixed)
 }

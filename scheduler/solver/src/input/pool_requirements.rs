@@ -3,8 +3,6 @@
 
 pub(crate) use plimsoll_model::names::label::lookup;
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
-use plimsoll_model::snapshot::PodShape;
-use std::collections::BTreeMap;
 
 /// Whether a label with this value, or `None` for a missing label, satisfies a requirement of a pool.
 pub(crate) fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
@@ -34,11 +32,6 @@ pub(crate) fn equals(key: &str, value: &str) -> NodeSelectorRequirement {
 /// The requirement `key In values`.
 pub(crate) fn one_of(key: &str, values: Vec<String>) -> NodeSelectorRequirement {
     NodeSelectorRequirement { key: key.to_owned(), operator: Operator::In, values, min_values: None }
-}
-
-/// Whether a node with this name and these labels satisfies the node selector and required affinity of `shape`.
-pub(crate) fn selects(shape: &PodShape, name: &str, labels: &BTreeMap<String, String>) -> bool {
-    shape.selects_node(name, labels)
 }
 
 #[cfg(test)]

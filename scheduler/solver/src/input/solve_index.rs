@@ -9,7 +9,7 @@ use crate::input::max_node_share;
 use crate::input::offerings::{Alternative, CatalogView, PoolData, PoolView, Terms};
 use crate::input::volumes;
 use crate::place::relaxation::{self, RelaxationLevels};
-use crate::place::topology::{self, Group, GroupKey, Rules};
+use crate::place::topology::{self, Group, Rules};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, ShapeId};
 use plimsoll_model::index::{Id, IndexVec};
@@ -66,13 +66,6 @@ pub(crate) enum Change {
     All,
 }
 
-/// Inputs of node data in addition to resources and DaemonSets.
-struct NodeKey {
-    rules: GroupKey,
-    keys: Vec<String>,
-    by_name: bool,
-}
-
 /// Index of shapes, pools and rules between pods.
 #[derive(Debug)]
 pub(crate) struct SolveIndex {
@@ -114,11 +107,12 @@ impl SolveIndex {
         let terms = Terms { most_pods, ..terms(snapshot, catalogs, options.min_values_policy) };
         let given = IndexKey { terms, unwanted: relaxation::unwanted(snapshot), preferences };
         let (pools, fixed) = launchable(snapshot, catalogs);
+        // What node data depends on in addition to resources and DaemonSets.
         let mut looked = None;
         let (former, mut old, same_wishes) = match former {
             Some(former) if former.is_of(&given, &pools, &fixed, index) => return (former, Change::None),
             Some(mut former) if former.given.terms == given.terms => {
-                looked = Some(former.take_node_key());
+                looked = Some((std::mem::take(&mut former.rules), std::mem::take(&mut former.keys), former.by_name));
                 let same = former.given == given;
                 let (former, pools) = former.dismantle();
                 (former, pools, same)
@@ -173,13 +167,12 @@ impl SolveIndex {
         solve_index.keys = asked_keys(&all);
         solve_index.by_name = all.iter().any(|shape| terms_of(shape).any(|term| !term.fields.is_empty()));
         (solve_index.shapes, solve_index.rules) = (shapes, rules);
-        let same = same_pools && looked.is_some_and(|looked| looked.is_of(&solve_index));
+        let as_before = |(rules, keys, by_name): (Rules, Vec<String>, bool)| {
+            rules.has_groups_of(&solve_index.rules) && keys == solve_index.keys && by_name == solve_index.by_name
+        };
+        let same = same_pools && looked.is_some_and(as_before);
         let change = if same { Change::Shapes(numbers.into()) } else { Change::All };
         (solve_index, change)
-    }
-
-    fn take_node_key(&mut self) -> NodeKey {
-        NodeKey { rules: self.rules.take_group_key(), keys: std::mem::take(&mut self.keys), by_name: self.by_name }
     }
 
     /// Whether all inputs are unchanged.
@@ -234,12 +227,6 @@ impl SolveIndex {
         catalogs: &'a BTreeMap<CatalogId, Catalog>,
     ) -> Vec<PoolView<'a>> {
         views(&self.fixed, snapshot, catalogs)
-    }
-}
-
-impl NodeKey {
-    fn is_of(&self, solve_index: &SolveIndex) -> bool {
-        solve_index.rules.is_of(&self.rules) && self.keys == solve_index.keys && self.by_name == solve_index.by_name
     }
 }
 

@@ -4,12 +4,7 @@ pub(crate) use plimsoll_kubesched::volumes::{limited_drivers, usual_limit};
 use plimsoll_model::names::label;
 use plimsoll_model::requirements::Operator;
 use plimsoll_model::snapshot::PodShape;
-use std::collections::{BTreeMap, BTreeSet};
-
-/// Whether all volumes of the pod can be attached to the node with this name and these labels.
-pub(crate) fn attachable(shape: &PodShape, name: &str, labels: &BTreeMap<String, String>) -> bool {
-    shape.attaches_to_node(name, labels)
-}
+use std::collections::BTreeSet;
 
 /// Describes where the volumes of the pod can be attached, for messages.
 pub(crate) fn places(shape: &PodShape) -> String {

@@ -117,7 +117,7 @@ impl Listing {
 
 /// Creates the launch of `node` for `pods`.
 pub(crate) fn launch(context: &SolveContext<'_>, node: &NewNode<'_>, pods: &[&Pod], listings: &mut Listings) -> Launch {
-    let NewNode { view, number, load: asked, custom, offerings, shapes } = *node;
+    let NewNode { view, number, load: asked, custom, offerings, .. } = *node;
     let Listing { choices, digest, requirements } = listings.of(view, offerings);
     let pods = pod_refs(pods);
     let mut hasher = ContentHasher::new("launch");
@@ -135,7 +135,7 @@ pub(crate) fn launch(context: &SolveContext<'_>, node: &NewNode<'_>, pods: &[&Po
             *sum = sum.saturating_add(all.saturating_sub(*room));
         }
     }
-    let why = crate::explain::launch_reason::text(context, node, choices, pods.len(), shapes);
+    let why = crate::explain::launch_reason::text(context, node, choices, pods.len());
     let pinned = view.custom.pinned(custom);
     let requirements = if pinned.is_empty() {
         Arc::clone(requirements)

@@ -91,7 +91,7 @@ pub(crate) fn charge(
 ) -> Option<Amounts> {
     let mut charge = view.capacity(own).clone();
     loop {
-        let within = within(view, accept, &charge, room, 1, false);
+        let within = within(view, accept, &charge, room);
         if launch::acceptable(view, &within).is_some() {
             return Some(charge);
         }
@@ -113,26 +113,13 @@ fn growth(view: &PoolView<'_>, offering: Id<Offering>, charge: &[i64], room: &He
     parts.map(share).fold(0.0, f64::max)
 }
 
-/// Of `accept` the offerings of types that count at most `charge` in what is limited; with `spare`, also a share of `room` that
-/// leaves as much for each of `launches`: a launch counts the most that any of its types has.
-pub(crate) fn within(
-    view: &PoolView<'_>,
-    accept: &Bits<Offering>,
-    charge: &[i64],
-    room: &Headroom,
-    launches: i64,
-    spare: bool,
-) -> Bits<Offering> {
+/// Of `accept` the offerings of types that count at most `charge` in what `room` limits.
+pub(crate) fn within(view: &PoolView<'_>, accept: &Bits<Offering>, charge: &[i64], room: &Headroom) -> Bits<Offering> {
     if room.iter().all(Option::is_none) {
         return accept.clone();
     }
     let allows = |capacity: &Amounts| {
-        room.iter().zip(capacity.iter().zip(charge)).all(|(room, (amount, base))| {
-            room.is_none_or(|room| {
-                let share = if spare { room.max(0) / launches.max(1) } else { 0 };
-                *amount <= base.saturating_add(share)
-            })
-        })
+        room.iter().zip(capacity.iter().zip(charge)).all(|(room, (amount, most))| room.is_none() || amount <= most)
     };
     let types: IndexVec<InstanceType, bool> = view.types.iter().map(|kind| allows(&kind.capacity)).collect();
     let mut kept = accept.clone();

@@ -74,12 +74,8 @@ fn again<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<
     if !limited || left == 0 || left > PODS {
         return false;
     }
-    let more = priority::place(context, state, relaxation::required_only(context, &placed.left));
-    for (node, pods) in more.existing {
-        placed.existing.entry(node).or_default().extend(pods);
-    }
-    placed.launches.extend(more.launches);
-    placed.left = more.left;
+    let left_over = relaxation::required_only(context, &std::mem::take(&mut placed.left));
+    placed.add(priority::place(context, state, left_over));
     unplaced(placed) < left
 }
 

@@ -263,7 +263,7 @@ impl<'w, 'a> Packer<'w, 'a> {
     /// Whether all pods that can run on `offering` can run on `other` as well, regardless of capacity.
     fn is_as_open(&self, other: Id<Offering>, offering: Id<Offering>) -> bool {
         self.suits[other].covers(&self.suits[offering])
-            && self.view.offerings[other].ports.len() <= self.view.offerings[offering].ports.len()
+            && self.view.offerings[other].ports.iter().all(|port| self.view.offerings[offering].ports.contains(port))
     }
 
     /// Offerings worth trying. An offering is omitted if a cheaper one has at least its capacity and can run all the

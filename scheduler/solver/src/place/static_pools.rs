@@ -74,7 +74,7 @@ fn free_quotas(context: &SolveContext<'_>, others: &[&[Launch]]) -> Headroom {
 fn within_quotas(view: &PoolView<'_>, accept: &Bits<Offering>, room: &mut Headroom) -> Option<Bits<Offering>> {
     let first = accept.iter().find(|one| limits::allows(room, view.capacity(*one)))?;
     let charge = limits::charge(view, accept, first, room)?;
-    let kept = limits::within(view, accept, &charge, room, 1, false);
+    let kept = limits::within(view, accept, &charge, room);
     if !limits::allows(room, &charge) {
         return None;
     }

@@ -58,13 +58,6 @@ pub(crate) struct Rules {
     lenient: IndexVec<PodShape, bool>,
 }
 
-/// Groups taken by [`Rules::take_group_key`] and compared by [`Rules::is_of`].
-pub(crate) struct GroupKey {
-    groups: IndexVec<Group, Arc<Group>>,
-    host_groups: IndexVec<HostRule, Arc<Group>>,
-    lonely: Vec<bool>,
-}
-
 /// Topology rules with the settings of one plan.
 #[derive(Debug)]
 pub(crate) struct Topology<'a> {
@@ -133,13 +126,14 @@ impl Rules {
                     .iter()
                     .any(|group| matches!(groups[*group].0.kind, GroupKind::TopologySpread { .. }))
         });
-        let mixed = groups.ids().filter(|number| {
-            let required_only = |shape: &Id<PodShape>| relaxation.is_required_only(*shape);
+        let required_only = |shape: &Id<PodShape>| relaxation.is_required_only(*shape);
+        let planned = shapes_of.iter_enumerated().filter(|(shape, _)| required_only(shape));
+        let counted_only =
+            planned.flat_map(|(_, one)| one.matches.iter().filter(|group| !one.owns.contains(group)).copied());
+        let counted_only: BTreeSet<Id<Group>> = counted_only.collect();
+        let mixed = counted_only.into_iter().filter(|number| {
             let (group, owners) = groups[*number];
-            let others = || shapes_of.iter_enumerated().filter(|(shape, _)| required_only(shape)).map(|(_, one)| one);
-            matches!(group.kind, GroupKind::TopologySpread { .. })
-                && owners.iter().any(required_only)
-                && others().any(|one| one.matches.contains(number) && !one.owns.contains(number))
+            matches!(group.kind, GroupKind::TopologySpread { .. }) && owners.iter().any(required_only)
         });
         Self {
             mixed: mixed.collect(),
@@ -186,19 +180,10 @@ impl Rules {
         }
     }
 
-    /// Takes the groups. They determine the cached data of nodes and their pods, whatever other shapes exist.
-    pub(crate) fn take_group_key(&mut self) -> GroupKey {
-        let Self { groups, host_groups, lonely, .. } = self;
-        GroupKey {
-            groups: std::mem::take(groups),
-            host_groups: std::mem::take(host_groups),
-            lonely: std::mem::take(lonely),
-        }
-    }
-
-    /// Whether the groups equal those in `group_key`.
-    pub(crate) fn is_of(&self, group_key: &GroupKey) -> bool {
-        group_key.groups == self.groups && group_key.host_groups == self.host_groups && group_key.lonely == self.lonely
+    /// Whether the groups equal those of `other`. They determine the cached data of nodes and their pods, whatever other
+    /// shapes exist.
+    pub(crate) fn has_groups_of(&self, other: &Self) -> bool {
+        self.groups == other.groups && self.host_groups == other.host_groups && self.lonely == other.lonely
     }
 
     /// Spread groups that also count pods that they do not constrain.

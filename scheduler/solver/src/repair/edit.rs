@@ -3,7 +3,6 @@
 use super::Inputs;
 use super::action_names::renamed;
 use super::narrow::{keep_fitting, narrow};
-use crate::pipeline::in_order;
 use plimsoll_model::identity::{ActionId, NodeName, PodUid};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::overlay::Repriced;
@@ -37,8 +36,7 @@ impl From<Targets> for Change {
 pub(super) fn with(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Change) -> Option<Plan> {
     let more: i64 = change.further.iter().map(|launch| launch.price().0).sum();
     // First with all listed types, then restricted to the nodes that the replay assumed.
-    let moved = |sure| inputs.overlaid(|facts| moved(facts, plan, nodes, change, sure));
-    [false, true].into_iter().find_map(|sure| judged(inputs, plan, moved(sure), more))
+    [false, true].into_iter().find_map(|sure| judged(inputs, plan, moved(inputs, plan, nodes, change, sure), more))
 }
 
 /// Enlarges launches by `more`, keyed by node name. `None` if nothing changes or the result is invalid.
@@ -49,30 +47,26 @@ pub(super) fn with_room(
     more: &BTreeMap<&NodeName, Resources>,
 ) -> Option<Plan> {
     let mut other = plan.clone();
-    inputs.overlaid(|facts| {
-        for launch in &mut other.launches {
-            let Some(more) = more.get(&NodeName(launch.action_id.0.clone())) else { continue };
-            let node = nodes.iter().find(|node| node.name.0 == launch.action_id.0)?;
-            let before = launch.requests.clone();
-            launch.requests.add(more);
-            keep_fitting((facts.snapshot, facts.catalogs), launch, node, &BTreeSet::new());
-            launch.requests = before;
-            rename(launch, "launch with more room");
-        }
-        Some(())
-    })?;
+    for launch in &mut other.launches {
+        let Some(more) = more.get(&NodeName(launch.action_id.0.clone())) else { continue };
+        let node = nodes.iter().find(|node| node.name.0 == launch.action_id.0)?;
+        let before = launch.requests.clone();
+        launch.requests.add(more);
+        keep_fitting(inputs, launch, node, &BTreeSet::new());
+        launch.requests = before;
+        rename(launch, "launch with more room");
+    }
     judged(inputs, plan, other, i64::MAX).filter(|other| other.hourly > plan.hourly)
 }
 
 /// Sets the sums of `other`. `None` if it is invalid or costs more than `more` in addition.
 fn judged(inputs: Inputs<'_>, plan: &Plan, mut other: Plan, more: i64) -> Option<Plan> {
-    reorder(&mut other);
+    other.sort_launches();
     Repriced::new(inputs.snapshot, inputs.catalogs).mark(&mut other.launches);
     other.hourly = other.launches.iter().map(Launch::price).sum();
     // The bound of `plan` is for other pods or nodes.
     other.lower_bound = MicroUsdPerHour(0);
-    let right = other.hourly.0.saturating_sub(plan.hourly.0) <= more
-        && plimsoll_invariants::check(inputs.snapshot, inputs.catalogs, &other).is_empty();
+    let right = other.hourly.0.saturating_sub(plan.hourly.0) <= more && inputs.is_valid(&other);
     right.then_some(other)
 }
 
@@ -84,7 +78,7 @@ fn rename(launch: &mut Launch, what: &str) {
 
 /// Moves the pods, including pods that were unplaced, removes launches without pods, and applies the rest of `change`.
 /// If `sure`, launches with changed pods are narrowed to their nodes in `nodes`.
-pub(super) fn moved(facts: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Change, sure: bool) -> Plan {
+pub(super) fn moved(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Change, sure: bool) -> Plan {
     let Change { targets, further, left } = change;
     let goes = |pod: &PodRef| targets.contains_key(&pod.uid) || left.iter().any(|one| one.pod.uid == pod.uid);
     let all = placed(plan).chain(plan.unschedulable.iter().map(|one| &one.pod));
@@ -94,8 +88,8 @@ pub(super) fn moved(facts: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Cha
             coming.entry(node).or_default().push(pod.clone());
         }
     }
-    let shape_ids: BTreeMap<&PodUid, _> = facts.snapshot.pods.iter().map(|pod| (&pod.uid, &pod.shape)).collect();
-    let shapes: BTreeMap<_, &PodShape> = facts.snapshot.shapes.iter().map(|shape| (&shape.id, shape)).collect();
+    let shape_ids: BTreeMap<&PodUid, _> = inputs.snapshot.pods.iter().map(|pod| (&pod.uid, &pod.shape)).collect();
+    let shapes: BTreeMap<_, &PodShape> = inputs.snapshot.shapes.iter().map(|shape| (&shape.id, shape)).collect();
     let shape_of = |pod: &PodRef| shape_ids.get(&pod.uid).and_then(|id| shapes.get(id)).copied();
     let mut other = plan.clone();
     for launch in &mut other.launches {
@@ -113,7 +107,7 @@ pub(super) fn moved(facts: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Cha
             if sure {
                 narrow(launch, node);
             }
-            keep_fitting((facts.snapshot, facts.catalogs), launch, node, &wanted);
+            keep_fitting(inputs, launch, node, &wanted);
         }
         rename(launch, "launch with other pods");
     }
@@ -138,19 +132,6 @@ pub(super) fn moved(facts: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Cha
     other.unschedulable.extend(left.iter().cloned());
     other.unschedulable.sort();
     other
-}
-
-/// Sorts launches and updates the indices by which terminations refer to them.
-pub(super) fn reorder(plan: &mut Plan) {
-    let mut launches: Vec<(usize, Launch)> = std::mem::take(&mut plan.launches).into_iter().enumerate().collect();
-    launches.sort_by(|(_, a), (_, b)| in_order(a, b));
-    let places: BTreeMap<usize, usize> = launches.iter().enumerate().map(|(now, (before, _))| (*before, now)).collect();
-    for termination in &mut plan.terminations {
-        let known = termination.replaced_by.iter().filter_map(|before| places.get(before).copied());
-        termination.replaced_by = known.collect();
-        termination.replaced_by.sort_unstable();
-    }
-    plan.launches = launches.into_iter().map(|(_, launch)| launch).collect();
 }
 
 /// Pods that the plan places.

@@ -22,8 +22,8 @@ use std::collections::BTreeSet;
 pub(super) fn fill(best: &mut Best<'_>) {
     // Each round, a spread over hosts permits `maxSkew` more pods per host.
     for _ in 0..retries::LEVELS {
-        let left = !left(best.snapshot, &best.plan).is_empty();
-        let worth = left && (is_small(best.snapshot) || waits_for_others(best.snapshot, &best.plan));
+        let left = !left(best.inputs.snapshot, &best.plan).is_empty();
+        let worth = left && (is_small(best.inputs.snapshot) || waits_for_others(best.inputs.snapshot, &best.plan));
         if !worth || !WAYS.into_iter().any(|way| add(best, way)) {
             return;
         }
@@ -50,11 +50,12 @@ const WAYS: [Way; 4] = [
 
 /// Places pods in this way. Returns whether pods were placed.
 fn add(best: &mut Best<'_>, way: Way) -> bool {
-    let after = projection::project_with_room(best.snapshot, best.catalogs, &best.plan, way.room);
+    let inputs = best.inputs;
+    let after = projection::project_with_room(inputs, &best.plan, way.room);
     let mut facts = after.clone();
     share_volumes(&mut facts);
     if way.buys {
-        projection::count_limits((best.snapshot, best.catalogs), &best.plan, way.room, &mut facts);
+        projection::count_limits(inputs, &best.plan, way.room, &mut facts);
     } else {
         facts.node_pools.clear();
         for (shape, known) in facts.shapes.iter_mut().zip(&after.shapes) {
@@ -69,13 +70,12 @@ fn add(best: &mut Best<'_>, way: Way) -> bool {
         return false;
     }
     // Narrows the offerings of launches only as far as needed.
-    let inputs = best.repair.inputs;
     let limited = way.buys && way.room == Room::Cheapest;
     let said: &[FillOutcome] =
         if limited { &[FillOutcome::Types] } else { &[FillOutcome::None, FillOutcome::Own, FillOutcome::All] };
     said.iter().any(|said| {
-        let mut other = inputs.overlaid(|inputs| with(inputs, &best.plan, &more, &after, *said));
-        Repriced::new(best.snapshot, best.catalogs).mark(&mut other.launches);
+        let mut other = with(inputs, &best.plan, &more, &after, *said);
+        Repriced::new(inputs.snapshot, inputs.catalogs).mark(&mut other.launches);
         other.hourly = other.launches.iter().map(Launch::price).sum();
         best.accept(other)
     })
@@ -153,6 +153,6 @@ fn with(inputs: Inputs<'_>, plan: &Plan, more: &Plan, after: &Snapshot, said: Fi
             launch.action_id = action_names::anew(&launch.action_id, "narrowed launch");
         }
     }
-    edit::reorder(&mut all);
+    all.sort_launches();
     all
 }

@@ -28,11 +28,11 @@ struct Waiting {
 /// other pods may still need the domains.
 pub(super) fn give_up(best: &mut Best<'_>) {
     for waiting in keys(best).into_iter().take(retries::FEW) {
-        if !is_shared(best.snapshot, &waiting) {
+        if !is_shared(best.inputs.snapshot, &waiting) {
             give_up_for(best, &waiting, Scope::Pools);
         }
         for shape in waiting.shapes.iter().take(retries::FEW) {
-            if without(best.snapshot, &best.plan).contains_key(shape) {
+            if without(best.inputs.snapshot, &best.plan).contains_key(shape) {
                 let own = Waiting { key: waiting.key.clone(), shapes: [shape.clone()].into() };
                 give_up_for(best, &own, Scope::Shapes);
             }
@@ -50,7 +50,7 @@ enum Scope {
 }
 
 fn give_up_for(best: &mut Best<'_>, waiting: &Waiting, scope: Scope) {
-    let start = best.facts.as_ref().unwrap_or(best.snapshot).clone();
+    let start = best.facts.as_ref().unwrap_or(best.inputs.snapshot).clone();
     let mut given_up: Vec<String> = Vec::new();
     let mut latest = best.plan.clone();
     // Number of domains that had to be given up for the current plan.
@@ -92,9 +92,9 @@ fn reopen(
 
 /// Topology keys of unplaced pods, other than the hostname.
 fn keys(best: &Best<'_>) -> Vec<Waiting> {
-    let without = without(best.snapshot, &best.plan);
+    let without = without(best.inputs.snapshot, &best.plan);
     let mut keys: BTreeMap<String, BTreeSet<ShapeId>> = BTreeMap::new();
-    for shape in best.snapshot.shapes.iter().filter(|shape| without.contains_key(&shape.id)) {
+    for shape in best.inputs.snapshot.shapes.iter().filter(|shape| without.contains_key(&shape.id)) {
         for key in spread_over(shape, true) {
             keys.entry(key.to_owned()).or_default().insert(shape.id.clone());
         }
@@ -111,17 +111,17 @@ fn is_shared(snapshot: &Snapshot, waiting: &Waiting) -> bool {
 }
 
 fn without_any(best: &Best<'_>, waiting: &Waiting) -> bool {
-    let without = without(best.snapshot, &best.plan);
+    let without = without(best.inputs.snapshot, &best.plan);
     waiting.shapes.iter().any(|shape| without.contains_key(shape))
 }
 
 /// The domain without nodes in which the plan places the fewest pods of the spread; among equal domains the last by
 /// name.
 fn emptiest(best: &Best<'_>, plan: &Plan, waiting: &Waiting, given_up: &[String]) -> Option<String> {
-    let snapshot = best.snapshot;
+    let snapshot = best.inputs.snapshot;
     let nodes = snapshot.nodes.iter().filter(|node| !node.deleting);
     let existing: BTreeSet<&str> = nodes.filter_map(|node| lookup(&node.labels, &waiting.key)).collect();
-    let after = projection::project(snapshot, best.catalogs, plan);
+    let after = projection::project(best.inputs, plan);
     let mut pods: BTreeMap<String, usize> = BTreeMap::new();
     for shape in snapshot.shapes.iter().filter(|shape| waiting.shapes.contains(&shape.id)) {
         let over = |key: &str| label::normalized(key) == waiting.key;
@@ -131,7 +131,7 @@ fn emptiest(best: &Best<'_>, plan: &Plan, waiting: &Waiting, given_up: &[String]
             }
         }
     }
-    let open = domains(snapshot, best.catalogs, &waiting.key);
+    let open = domains(snapshot, best.inputs.catalogs, &waiting.key);
     let rest: Vec<String> =
         open.into_iter().filter(|one| !existing.contains(one.as_str()) && !given_up.contains(one)).collect();
     // At least one domain must remain.

@@ -17,9 +17,9 @@ type Spread<'a> = (&'a str, &'a TopologySpread);
 
 /// Accepts a plan with a higher `maxSkew` over hosts if it leaves fewer pods unplaced.
 pub(super) fn raise(best: &mut Best<'_>) {
-    let snapshot = best.snapshot;
+    let snapshot = best.inputs.snapshot;
     for (spread, (owner, waiting)) in stuck(snapshot, &best.plan).into_iter().take(retries::FEW) {
-        let counts = spread::counts(&projection::project(snapshot, best.catalogs, &best.plan), owner, spread.1);
+        let counts = spread::counts(&projection::project(best.inputs, &best.plan), owner, spread.1);
         // If an existing host has no pods, this host limits the spread, not a host that could be launched.
         let Some(least) = counts.values().min().copied().filter(|least| *least > 0) else { continue };
         let even = (counts.values().sum::<usize>() + waiting).div_ceil(counts.len());
@@ -29,7 +29,7 @@ pub(super) fn raise(best: &mut Best<'_>) {
         for _ in 0..retries::PLANS {
             let tried = best.attempt(|facts| facts.shapes.iter_mut().for_each(|shape| ease(shape, spread, more)));
             let Some(tried) = tried else { break };
-            let after = projection::project(snapshot, best.catalogs, &tried);
+            let after = projection::project(best.inputs, &tried);
             let reached = spread::counts(&after, owner, spread.1).into_values().min().unwrap_or(0);
             if reached == 0 || reached >= more {
                 break;

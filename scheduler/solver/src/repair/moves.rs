@@ -30,35 +30,24 @@ pub enum Move {
 }
 
 impl Move {
-    /// All moves.
-    pub const ALL: [Move; 10] = [
-        Self::GiveUpDomains,
-        Self::RaiseHostSkew,
-        Self::FillNodes,
-        Self::ExchangePods,
-        Self::AssignEvenly,
-        Self::SinglePool,
-        Self::AddNodes,
-        Self::DropPods,
-        Self::MostReliable,
-        Self::KeepNodes,
+    /// All moves, with their names in `--without`.
+    pub const ALL: [(Self, &str); 10] = [
+        (Self::GiveUpDomains, "give-up-domains"),
+        (Self::RaiseHostSkew, "raise-host-skew"),
+        (Self::FillNodes, "fill-nodes"),
+        (Self::ExchangePods, "exchange-pods"),
+        (Self::AssignEvenly, "assign-evenly"),
+        (Self::SinglePool, "single-pool"),
+        (Self::AddNodes, "add-nodes"),
+        (Self::DropPods, "drop-pods"),
+        (Self::MostReliable, "most-reliable"),
+        (Self::KeepNodes, "keep-nodes"),
     ];
 
     /// The name in `--without`.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::GiveUpDomains => "give-up-domains",
-            Self::RaiseHostSkew => "raise-host-skew",
-            Self::FillNodes => "fill-nodes",
-            Self::ExchangePods => "exchange-pods",
-            Self::AssignEvenly => "assign-evenly",
-            Self::SinglePool => "single-pool",
-            Self::AddNodes => "add-nodes",
-            Self::DropPods => "drop-pods",
-            Self::MostReliable => "most-reliable",
-            Self::KeepNodes => "keep-nodes",
-        }
+        Self::ALL.iter().find(|(one, _)| *one == self).map_or("", |(_, name)| name)
     }
 }
 
@@ -74,7 +63,7 @@ pub struct UnknownMove(String);
 
 impl fmt::Display for UnknownMove {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = Move::ALL.iter().map(|one| one.name()).collect();
+        let names = Move::ALL.map(|(_, name)| name);
         write!(f, "unknown move {:?}: the moves are {}", self.0, names.join(", "))
     }
 }
@@ -85,7 +74,8 @@ impl FromStr for Move {
     type Err = UnknownMove;
 
     fn from_str(name: &str) -> Result<Self, UnknownMove> {
-        Self::ALL.into_iter().find(|one| one.name() == name).ok_or_else(|| UnknownMove(name.to_owned()))
+        let found = Self::ALL.iter().find(|(_, known)| *known == name);
+        found.map(|(one, _)| *one).ok_or_else(|| UnknownMove(name.to_owned()))
     }
 }
 
@@ -111,8 +101,8 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for one in Move::ALL {
-            assert_eq!(one.name().parse(), Ok(one));
+        for (one, name) in Move::ALL {
+            assert_eq!((one.name(), name.parse()), (name, Ok(one)));
         }
         let error = "give-up".parse::<Move>().unwrap_err().to_string();
         assert!(error.contains("\"give-up\"") && error.contains("give-up-domains"), "{error}");

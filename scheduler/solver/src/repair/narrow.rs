@@ -1,15 +1,12 @@
 //! Removes offerings from launches.
 
-use super::projection;
-use crate::input::pool_requirements::{equals, lookup, one_of, selects};
-use crate::input::volumes;
-use plimsoll_model::catalog::Catalog;
-use plimsoll_model::identity::CatalogId;
+use super::{Inputs, projection};
+use crate::input::pool_requirements::{equals, lookup, one_of};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, OfferingChoice};
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
-use plimsoll_model::snapshot::{Node, PodShape, Snapshot};
-use std::collections::{BTreeMap, BTreeSet};
+use plimsoll_model::snapshot::{LaunchLabels, Node, PodShape};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Narrows a launch to the zone, capacity type and custom labels of `node`.
@@ -45,20 +42,16 @@ pub(super) fn keep_cheapest_type(launch: &mut Launch) {
 }
 
 /// Keeps offerings with capacity for all requests of the launch that accept pods of these shapes.
-pub(crate) fn keep_fitting(
-    (snapshot, catalogs): (&Snapshot, &BTreeMap<CatalogId, Catalog>),
-    launch: &mut Launch,
-    node: &Node,
-    wanted: &BTreeSet<&PodShape>,
-) {
-    let Some(catalog) = projection::catalog_of(snapshot, catalogs, launch) else { return };
+pub(crate) fn keep_fitting(inputs: Inputs<'_>, launch: &mut Launch, node: &Node, wanted: &BTreeSet<&PodShape>) {
+    let Some(catalog) = inputs.catalog_of(launch) else { return };
     let fits = |one: &&OfferingChoice| {
         let Some(kind) = catalog.get(&one.instance_type) else { return false };
+        let Some(offering) = kind.offerings.iter().find(|offering| offering.is(one)) else { return false };
         let mut labels = node.labels.clone();
-        projection::label_as(&mut labels, kind, one);
+        projection::label_as(&mut labels, &LaunchLabels { launch, catalog, kind, offering });
         let name = node.name.as_str();
         launch.requests.fits_in(&kind.allocatable())
-            && wanted.iter().all(|shape| selects(shape, name, &labels) && volumes::attachable(shape, name, &labels))
+            && wanted.iter().all(|shape| shape.selects_node(name, &labels) && shape.attaches_to_node(name, &labels))
     };
     let kept: Vec<OfferingChoice> = launch.offerings.iter().filter(fits).cloned().collect();
     if kept.len() == launch.offerings.len() {

@@ -1,17 +1,17 @@
 //! Projects a plan onto the cluster, and counts pods per domain like kube-scheduler.
 
+use super::{Inputs, Overlaid};
 use crate::input::context::tolerated;
-use crate::input::pool_requirements::{holds, selects};
+use crate::input::pool_requirements::holds;
 use plimsoll_kubesched::ClusterState;
-use plimsoll_model::catalog::{Catalog, InstanceType};
+use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid, ShapeId};
-use plimsoll_model::names::{NODES_RESOURCE, label};
-use plimsoll_model::overlay;
-use plimsoll_model::plan::{Launch, OfferingChoice, Plan};
+use plimsoll_model::names::NODES_RESOURCE;
+use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_model::requirements::Operator;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{
-    DaemonSet, Node, NodeState, Pod, PodShape, PodState, Snapshot, SnapshotIndex, quota_usage_of_launch,
+    DaemonSet, LaunchLabels, Node, NodeState, Pod, PodShape, PodState, Snapshot, SnapshotIndex, quota_usage_of_launch,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,36 +26,34 @@ pub(crate) enum Room {
 
 /// The cluster after the plan: launches are nodes, named by action id, and pods are bound to their nodes. A launched
 /// node has the labels of its cheapest offering and the minimum capacity of all listed types.
-pub(crate) fn project(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Snapshot {
-    project_with_room(snapshot, catalogs, plan, Room::Least)
+pub(crate) fn project(inputs: Inputs<'_>, plan: &Plan) -> Snapshot {
+    project_with_room(inputs, plan, Room::Least)
 }
 
 /// The cluster once the launches of the plan are nodes, each bought as its cheapest offering and named by its action id.
 /// Pods that the plan places are bound; removals are left to the caller.
 #[must_use]
 pub fn launched(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Snapshot {
-    let mut after = project_with_room(snapshot, catalogs, plan, Room::Cheapest);
-    count_limits((snapshot, catalogs), plan, Room::Cheapest, &mut after);
+    launched_with(Inputs { snapshot, catalogs, overlaid: &Overlaid::new() }, plan, Room::Cheapest)
+}
+
+/// Like [`project`], with the given capacity, and with the launched nodes charged to limits.
+pub(super) fn launched_with(inputs: Inputs<'_>, plan: &Plan, room: Room) -> Snapshot {
+    let mut after = project_with_room(inputs, plan, room);
+    count_limits(inputs, plan, room, &mut after);
     after
 }
 
 /// Like [`project`], with the given capacity.
-pub(super) fn project_with_room(
-    snapshot: &Snapshot,
-    catalogs: &BTreeMap<CatalogId, Catalog>,
-    plan: &Plan,
-    room: Room,
-) -> Snapshot {
-    let overlaid = overlay::applied(snapshot, catalogs);
-    let catalogs = overlaid.as_ref().map_or(catalogs, |(_, catalogs)| catalogs);
-    let pools = overlaid.as_ref().map_or(snapshot, |(snapshot, _)| snapshot);
+pub(super) fn project_with_room(inputs: Inputs<'_>, plan: &Plan, room: Room) -> Snapshot {
+    let snapshot = inputs.snapshot;
     let mut after = snapshot.clone();
     let mut places: BTreeMap<&PodUid, NodeName> = BTreeMap::new();
     for to in &plan.placements {
         places.extend(to.pods.iter().map(|pod| (&pod.uid, to.node.clone())));
     }
     for launch in &plan.launches {
-        let Some(catalog) = catalog_of(pools, catalogs, launch) else { continue };
+        let Some(catalog) = inputs.catalog_of(launch) else { continue };
         let Some(node) = node(snapshot, catalog, launch, room) else { continue };
         places.extend(launch.pods.iter().map(|pod| (&pod.uid, node.name.clone())));
         after.pods.extend(daemons(snapshot, &node));
@@ -73,15 +71,9 @@ pub(super) fn project_with_room(
 fn node(snapshot: &Snapshot, catalog: &Catalog, launch: &Launch, room: Room) -> Option<Node> {
     let choice = launch.offerings.first()?;
     let kind = catalog.get(&choice.instance_type)?;
+    let offering = kind.offerings.iter().find(|offering| offering.is(choice))?;
     let mut labels = launch.labels.clone();
-    label_as(&mut labels, kind, choice);
-    for (key, value) in [
-        (label::REGION, catalog.region.as_str()),
-        (label::NODE_POOL, launch.node_pool.as_str()),
-        (label::EC2_NODE_CLASS, &launch.node_class),
-    ] {
-        labels.insert(key.to_owned(), value.to_owned());
-    }
+    label_as(&mut labels, &LaunchLabels { launch, catalog, kind, offering });
     // Labels with several allowed values get the first.
     for asked in launch.requirements.iter().filter(|one| one.operator == Operator::In) {
         let alike = || launch.requirements.iter().filter(|one| one.key == asked.key);
@@ -122,43 +114,15 @@ fn node(snapshot: &Snapshot, catalog: &Catalog, launch: &Launch, room: Room) -> 
     })
 }
 
-/// The catalog that the launch uses.
-pub(crate) fn catalog_of<'c>(
-    snapshot: &Snapshot,
-    catalogs: &'c BTreeMap<CatalogId, Catalog>,
-    launch: &Launch,
-) -> Option<&'c Catalog> {
-    let pool = snapshot.node_pools.iter().find(|pool| pool.name == launch.node_pool)?;
-    catalogs.get(pool.catalog.as_ref()?)
-}
-
-/// Adds the labels of an offering to `labels`.
-pub(super) fn label_as(labels: &mut BTreeMap<String, String>, kind: &InstanceType, choice: &OfferingChoice) {
-    labels.extend(kind.labels.clone());
-    for (key, value) in [
-        (label::ZONE, choice.zone.as_str()),
-        (label::CAPACITY_TYPE, choice.capacity_type.as_str()),
-        (label::INSTANCE_TYPE, &kind.name),
-        (label::ARCH, &kind.architecture),
-    ] {
-        labels.insert(key.to_owned(), value.to_owned());
-    }
-    let bought = kind.offerings.iter().find(|offering| offering.is(choice));
-    for key in label::CAPACITY_RESERVATION {
-        let value = bought.and_then(|offering| offering.reservation_label(key));
-        labels.extend(value.map(|value| (key.to_owned(), value.to_owned())));
-    }
+/// Gives a node the labels that the bought offering decides.
+pub(super) fn label_as(labels: &mut BTreeMap<String, String>, bought: &LaunchLabels<'_>) {
+    labels.extend(bought.decided().map(|(key, value)| (key.to_owned(), value.to_owned())));
 }
 
 /// Charges launched nodes to the limits of their pools, either as the largest listed type or as the cheapest.
-pub(crate) fn count_limits(
-    (snapshot, catalogs): (&Snapshot, &BTreeMap<CatalogId, Catalog>),
-    plan: &Plan,
-    room: Room,
-    after: &mut Snapshot,
-) {
+pub(crate) fn count_limits(inputs: Inputs<'_>, plan: &Plan, room: Room, after: &mut Snapshot) {
     for launch in &plan.launches {
-        let Some(catalog) = catalog_of(snapshot, catalogs, launch) else { continue };
+        let Some(catalog) = inputs.catalog_of(launch) else { continue };
         let mut usage = Resources::from([(NODES_RESOURCE, 1)]);
         let count = if room == Room::Cheapest { 1 } else { usize::MAX };
         for choice in launch.offerings.iter().take(count) {
@@ -167,7 +131,7 @@ pub(crate) fn count_limits(
             listed.into_iter().for_each(|offering| usage.raise_to(&kind.limit_usage(offering)));
         }
         // A quota may select offerings other than the cheapest, whose labels the node has.
-        usage.raise_to(&quota_usage_of_launch(&snapshot.capacity_quotas, launch, catalog, count));
+        usage.raise_to(&quota_usage_of_launch(&inputs.snapshot.capacity_quotas, launch, catalog, count));
         if let Some(node) = after.nodes.iter_mut().find(|node| node.name.0 == launch.action_id.0) {
             (node.node_pool, node.limit_usage) = (Some(launch.node_pool.clone()), usage);
         }
@@ -177,7 +141,7 @@ pub(crate) fn count_limits(
 /// Pods of DaemonSets on the node: selectors of other pods may match them.
 fn daemons<'a>(snapshot: &'a Snapshot, node: &'a Node) -> impl Iterator<Item = Pod> + 'a {
     let runs = |shape: &PodShape| {
-        tolerated(&node.taints, &shape.tolerations, true) && selects(shape, node.name.as_str(), &node.labels)
+        tolerated(&node.taints, &shape.tolerations, true) && shape.selects_node(node.name.as_str(), &node.labels)
     };
     let shape = |daemon: &DaemonSet| snapshot.shapes.iter().find(|shape| shape.id == daemon.shape);
     let running = snapshot.daemon_sets.iter().filter(move |daemon| shape(daemon).is_some_and(runs));

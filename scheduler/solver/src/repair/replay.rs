@@ -24,7 +24,7 @@ mod tests;
 
 use super::edit::placed;
 use super::moves::Move;
-use super::{Inputs, Repair};
+use super::{Inputs, Overlaid, Repair};
 use outcomes::{ANEW, Outcomes, RUNS};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
@@ -75,7 +75,7 @@ pub struct ReplayReport {
 #[must_use]
 pub fn replay(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Option<ReplayReport> {
     let snapshot = snapshot.sorted();
-    let replay = replayed(Inputs { snapshot: &snapshot, catalogs }, plan)?;
+    let replay = replayed(Inputs { snapshot: &snapshot, catalogs, overlaid: &Overlaid::new() }, plan)?;
     let outcomes = Outcomes::last(&replay);
     let stranded = outcomes.stranded.keys().map(|slot| replay.slots[*slot].uid.clone()).collect();
     Some(ReplayReport { runs: ANEW * RUNS, stranding: outcomes.stranding, stranded })

@@ -7,7 +7,7 @@
 use super::builder::*;
 use crate::repair::moves::Moves;
 use crate::repair::replay::improve;
-use crate::repair::{Inputs, Repair, Variant, Work};
+use crate::repair::{Inputs, Overlaid, Repair, Variant, Work};
 use crate::{Cancel, ReplayReport, replay};
 use plimsoll_model::identity::NodeName;
 use plimsoll_model::names::label;
@@ -85,7 +85,8 @@ fn pods_go_to_other_nodes_of_the_plan_if_that_strands_none() {
         &[("n-a", &["a-small-0", "a-small-2", "large-0", "large-2"]), ("n-b", &["a-small-1", "large-1", "large-3"])],
     );
     let catalogs = cluster.catalogs();
-    let inputs = Inputs { snapshot: &cluster.snapshot, catalogs: &catalogs };
+    let overlaid = Overlaid::new();
+    let inputs = Inputs { snapshot: &cluster.snapshot, catalogs: &catalogs, overlaid: &overlaid };
     let (moves, cancel) = (Moves::default(), Cancel::default());
     let nothing_to_buy = |_: &_, _: Variant| Plan::default();
     let work = Work::new(&cancel);

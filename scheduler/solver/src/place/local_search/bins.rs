@@ -279,7 +279,7 @@ impl<'a> Bin<'a> {
         let view = &context.pools[self.pool];
         let mut accept = self.accept;
         accept.retain(|index| fits(&self.load, &view.offerings[index].room));
-        let narrow = limits::within(view, &accept, &self.charge, room, 1, false);
+        let narrow = limits::within(view, &accept, &self.charge, room);
         let offerings = launch::acceptable(view, &narrow)?;
         let limited = room.iter().any(Option::is_some);
         let spare = limited.then(|| Rc::new(Spare { accept, charge: self.charge }));

@@ -33,7 +33,7 @@ impl Packer<'_, '_> {
         if self.view.flexible {
             pattern.accept = self.accept(&pattern, usize::MAX);
             pattern.charge = limits::charge(self.view, &pattern.accept, offering, limit)?;
-            let within = limits::within(self.view, &pattern.accept, &pattern.charge, limit, 1, false);
+            let within = limits::within(self.view, &pattern.accept, &pattern.charge, limit);
             pattern.price = within.first().map(|cheapest| self.view.price(cheapest))?;
         } else {
             // For each offering that is not a candidate, there is a candidate that is as good and not more expensive.

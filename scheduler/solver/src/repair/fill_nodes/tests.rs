@@ -1,6 +1,7 @@
 //! Tests of pods that are added to launches of a plan.
 
 use super::{FillOutcome, Inputs, with};
+use crate::repair::Overlaid;
 use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{Launch, Placement, Plan, PodRef, Termination, Unschedulable};
@@ -53,7 +54,7 @@ fn terminations_follow_their_launches_to_other_places() {
         Plan { placements: vec![Placement { node: NodeName::from("two"), pods: vec![pod("a")] }], ..Plan::default() };
     let facts = Snapshot::default();
     let catalogs = BTreeMap::new();
-    let inputs = Inputs { snapshot: &facts, catalogs: &catalogs };
+    let inputs = Inputs { snapshot: &facts, catalogs: &catalogs, overlaid: &Overlaid::new() };
     let all = with(inputs, &plan, &more, &facts, FillOutcome::None);
     let pods = |launch: &Launch| launch.pods.iter().map(|pod| pod.name.clone()).collect::<Vec<_>>().join(" ");
     assert_eq!(all.launches.iter().map(pods).collect::<Vec<_>>(), ["a c", "b x", "d"]);

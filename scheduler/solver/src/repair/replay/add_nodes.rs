@@ -144,7 +144,7 @@ impl Ended {
             }
         }
         let mut facts = Snapshot::clone(&replay.after);
-        projection::count_limits((inputs.snapshot, inputs.catalogs), plan, Room::Least, &mut facts);
+        projection::count_limits(inputs, plan, Room::Least, &mut facts);
         // Pods that the plan leaves unplaced are not considered.
         facts.pods.retain(|pod| pod.state != PodState::Pending);
         for pod in &mut facts.pods {

@@ -70,22 +70,15 @@ fn without(snapshot: &Snapshot, shape: &ShapeId) -> Snapshot {
     facts
 }
 
-/// The cluster after the plan, with its nodes charged to limits.
-fn once_done(inputs: Inputs<'_>, plan: &Plan) -> Snapshot {
-    let mut after = projection::project(inputs.snapshot, inputs.catalogs, plan);
-    projection::count_limits((inputs.snapshot, inputs.catalogs), plan, Room::Least, &mut after);
-    after
-}
-
 /// The plan for a changed snapshot, unless a pod that it leaves unplaced could be placed once its nodes exist.
 fn made_for(repair: &Repair<'_>, facts: &Snapshot) -> Option<Plan> {
     let mut plan = repair.plan_keeping_nodes(facts)?;
-    let then = repair.plan_keeping_nodes(&once_done(repair.inputs, &plan))?;
+    let then = repair.plan_keeping_nodes(&projection::launched_with(repair.inputs, &plan, Room::Least))?;
     if placed(&then).next().is_some() {
         return None;
     }
     plan.unschedulable = then.unschedulable;
-    is_valid(repair.inputs, &plan).then_some(plan)
+    repair.inputs.is_valid(&plan).then_some(plan)
 }
 
 /// `plan` without pods that are stranded in at least three of four runs and that cannot be placed once all others are
@@ -104,7 +97,7 @@ fn never_bound(repair: &Repair<'_>, plan: &Plan, replay: &Replay, outcomes: &Out
     });
     let change = Change { left: left.collect(), ..Change::default() };
     let other = edit::with(inputs, plan, &replay.after.nodes, &change)?;
-    let after = once_done(inputs, &other);
+    let after = projection::launched_with(inputs, &other, Room::Least);
     let next = repair.plan_keeping_nodes(&after)?;
     (placed(&next).next().is_none() || always_strands(inputs, &after, &next)).then_some(other)
 }
@@ -145,10 +138,6 @@ fn own_terms(shape: &PodShape) -> BTreeSet<String> {
         selector.match_labels.keys().chain(expressions).cloned()
     });
     keys.collect()
-}
-
-pub(super) fn is_valid(inputs: Inputs<'_>, plan: &Plan) -> bool {
-    plimsoll_invariants::check(inputs.snapshot, inputs.catalogs, plan).is_empty()
 }
 
 pub(super) fn left(plan: &Plan) -> BTreeSet<&PodUid> {

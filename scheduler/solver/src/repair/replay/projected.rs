@@ -58,7 +58,7 @@ impl Replay {
     }
 
     fn of_pods(inputs: Inputs<'_>, plan: &Plan, targets: &Targets, removed: &BTreeSet<&NodeName>) -> Option<Self> {
-        let mut after = projection::project(inputs.snapshot, inputs.catalogs, plan);
+        let mut after = projection::project(inputs, plan);
         after.nodes.retain(|node| !node.deleting && !removed.contains(&node.name));
         after.pods.retain(|pod| !pod.is_virtual());
         // Limits of pools do not matter here.
@@ -189,13 +189,13 @@ fn slots(before: &Snapshot, state: &ClusterState, targets: &Targets) -> Option<I
 
 /// Allocatable resources of each launch's node by listed type, cheapest first.
 fn sizes(inputs: Inputs<'_>, plan: &Plan) -> BTreeMap<NodeName, Vec<Resources>> {
-    let of_launch = |facts: Inputs<'_>, launch: &Launch| {
-        let catalog = projection::catalog_of(facts.snapshot, facts.catalogs, launch)?;
+    let of_launch = |launch: &Launch| {
+        let catalog = inputs.catalog_of(launch)?;
         let bought = launch.offerings.first()?.capacity_type;
         let listed = launch.offerings.iter().filter(|one| one.capacity_type == bought);
         let all: Vec<Resources> =
             listed.filter_map(|one| Some(catalog.get(&one.instance_type)?.allocatable())).collect();
         (!all.is_empty()).then(|| (NodeName(launch.action_id.0.clone()), all))
     };
-    inputs.overlaid(|facts| plan.launches.iter().filter_map(|launch| of_launch(facts, launch)).collect())
+    plan.launches.iter().filter_map(of_launch).collect()
 }

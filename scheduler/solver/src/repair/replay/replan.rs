@@ -2,7 +2,7 @@
 
 use super::OFTEN;
 use super::add_nodes::{is_worth, played};
-use super::drop_pods::{is_valid, left};
+use super::drop_pods::left;
 use crate::repair::{Repair, Variant, with_reports_of};
 use crate::retries;
 use plimsoll_model::identity::NodePoolName;
@@ -46,7 +46,7 @@ fn with_one_pool(snapshot: &Snapshot, number: usize) -> Option<Snapshot> {
 /// Returns `other` if it places all pods that the known plan places and is better: it places more pods, or it strands a
 /// pod in fewer runs and is worth its price.
 fn better(repair: &Repair<'_>, (plan, stranding): (&Plan, usize), other: Plan) -> Option<(Plan, usize)> {
-    if !left(&other).is_subset(&left(plan)) || !is_valid(repair.inputs, &other) {
+    if !left(&other).is_subset(&left(plan)) || !repair.inputs.is_valid(&other) {
         return None;
     }
     let (other, still) = played(repair, with_reports_of(other, plan))?;
