@@ -64,7 +64,7 @@ fn zone_hint(pool: &NodePool, catalog: &Catalog, from_file: bool) -> Option<Stri
     ))
 }
 
-/// How to get the catalog of another region, which has a built-in catalog if it is given. A catalog file is used whatever
+/// How to get the catalog of another region: `built_in` if there is a built-in one. A catalog file is used whatever
 /// `--region` says.
 fn advice(built_in: Option<&str>, from_file: bool) -> String {
     match built_in {

@@ -94,8 +94,8 @@ impl Requirements {
         self.0.is_empty()
     }
 
-    /// Whether something described by `self` can satisfy `incoming`: each label that it requires has a requirement here,
-    /// too, and some value satisfies both, or both allow the label to be absent.
+    /// Whether something described by `self` can satisfy `incoming`: each label that it requires has a requirement
+    /// here, too, and some value satisfies both, or both allow the label to be absent.
     #[must_use]
     pub fn is_compatible(&self, incoming: &Self) -> bool {
         incoming.iter().all(|requirement| match self.0.get(&requirement.key) {

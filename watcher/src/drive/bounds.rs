@@ -101,8 +101,8 @@ pub fn first_placements(mut placements: Vec<Placement>) -> Vec<Placement> {
 }
 
 /// Whose turn it is to be sent with reasons, if not all reasons fit into one execution. The actuator needs all
-/// unschedulable pods, because it replaces a node by a similar one if no plan names any of its pods. It needs the reasons
-/// only for Events.
+/// unschedulable pods, because it replaces a node by a similar one if no plan names any of its pods. It needs the
+/// reasons only for Events.
 #[derive(Debug, Clone, Default)]
 pub struct ReasonTurns {
     /// Position of the first pod of the next turn.

@@ -68,8 +68,8 @@ pub(super) fn launches(plan: &Plan) -> impl Iterator<Item = LaunchView<'_>> {
     })
 }
 
-/// Sorted requirements and values, with one `In` for each key: a launch has the requirements of its NodePool, and those of
-/// its offerings, which are narrower.
+/// Sorted requirements and values, with one `In` for each key: a launch has the requirements of its NodePool, and those
+/// of its offerings, which are narrower.
 fn merged(requirements: &[NodeSelectorRequirement]) -> Vec<NodeSelectorRequirement> {
     let mut all: Vec<NodeSelectorRequirement> = Vec::new();
     for requirement in requirements {

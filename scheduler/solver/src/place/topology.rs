@@ -180,8 +180,8 @@ impl Rules {
         }
     }
 
-    /// Whether the groups equal those of `other`. They determine the cached data of nodes and their pods, whatever other
-    /// shapes exist.
+    /// Whether the groups equal those of `other`. They determine the cached data of nodes and their pods, whatever
+    /// other shapes exist.
     pub(crate) fn has_groups_of(&self, other: &Self) -> bool {
         self.groups == other.groups && self.host_groups == other.host_groups && self.lonely == other.lonely
     }
