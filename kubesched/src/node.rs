@@ -108,7 +108,7 @@ pub(crate) fn usage(
 }
 
 /// Free amounts of `node` and host ports in use, if `pods` run on the node. Each shape comes with its pods' requests.
-/// Resources are reserved for pods of `daemons` that do not run yet.
+/// Resources are reserved for pods of `daemons` that do not run yet, and host ports until the node is initialized.
 pub fn free_capacity<'s>(
     table: &ResourceTable,
     node: &Node,
@@ -140,6 +140,10 @@ pub fn free_capacity<'s>(
         let tolerated = repelling(&node.taints, &shape.tolerations).is_none();
         if tolerated && shape.selects_node(node.name.as_str(), &node.labels) {
             add(&mut due, requests, 1);
+            // kube-scheduler binds these pods before other pods may use the node.
+            if !in_service {
+                ports.extend(shape.host_ports.iter().cloned());
+            }
         }
     }
     let missing: Amounts = due.iter().zip(&of_daemons).map(|(due, there)| (due - there).max(0)).collect();

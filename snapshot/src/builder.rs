@@ -167,7 +167,9 @@ impl State {
         self.virtual_pods = virtual_pods;
         context.problems.extend(self.pods.problems().cloned());
         let ignored = self.pods.ignored().cloned().collect();
-        let (mut next, problems) = context.finish(objects, extra, ignored, &self.pods.unreadable_pod_nodes());
+        let unreadable_pod_nodes = self.pods.unreadable_pod_nodes();
+        let (mut next, problems) =
+            context.finish(objects, extra, self.pods.daemon_pods(), ignored, &unreadable_pod_nodes);
         let patch = PodPatch::new(changes, &self.current.pods)?;
         let recycled = self.previous.take().and_then(|(snapshot, patch)| {
             let mut pods = Arc::try_unwrap(snapshot).ok()?.pods;

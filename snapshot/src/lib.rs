@@ -10,6 +10,7 @@ pub mod buffers;
 mod builder;
 pub mod capacity_quotas;
 mod costs;
+mod daemon_pods;
 mod daemon_sets;
 mod decimal;
 mod in_flight;
@@ -193,7 +194,8 @@ pub fn build(objects: &Objects, extra: &Extra) -> (Snapshot, Vec<Problem>) {
     let pods::Pods { mut pods, ignored, unreadable_pod_nodes } =
         pods::build(objects, extra, &pod_states, read, &mut context.problems);
     pods.extend(context.buffer_pods(objects, extra));
-    let (snapshot, problems) = context.finish(objects, extra, ignored, &unreadable_pod_nodes);
+    let daemon_pods = daemon_pods::DaemonPods::of(&objects.pods);
+    let (snapshot, problems) = context.finish(objects, extra, &daemon_pods, ignored, &unreadable_pod_nodes);
     let mut snapshot = Snapshot { pods, ..snapshot };
     snapshot.sort();
     (snapshot, problems)
@@ -237,10 +239,11 @@ impl<'objects> Context<'objects> {
         mut self,
         objects: &Objects,
         extra: &Extra,
+        daemon_pods: &daemon_pods::DaemonPods,
         ignored: Vec<IgnoredPod>,
         unreadable_pod_nodes: &BTreeSet<NodeName>,
     ) -> (Snapshot, Vec<Problem>) {
-        let daemon_sets = daemon_sets::build(objects, &mut self.shapes, &mut self.problems);
+        let daemon_sets = daemon_sets::build(objects, daemon_pods, &mut self.shapes, &mut self.problems);
         let node_pools = pools::build(objects, extra, &self.nodes, &mut self.problems);
         let capacity_quotas = capacity_quotas::build(objects, &mut self.problems);
         // The resources of an unparsable pod are unknown, so its node must neither receive pods nor be disrupted.

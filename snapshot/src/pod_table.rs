@@ -1,6 +1,7 @@
 //! Remembers what each pod contributes to a snapshot, so that the next snapshot looks only at pods that have changed.
 
 use crate::Extra;
+use crate::daemon_pods::DaemonPods;
 use crate::pod_states::{PodStates, StateContext};
 use crate::pods::{self, CommonFields, PodIdentity};
 use crate::problems::{Fault, Problem};
@@ -58,6 +59,7 @@ pub(crate) struct PodTable {
     namespaces: BTreeMap<String, usize>,
     /// Keys of the labels by which pods select pods, with the number of selectors.
     label_keys: BTreeMap<String, usize>,
+    daemon_pods: DaemonPods,
     /// Shapes with the number of pods that have them.
     shapes: BTreeMap<ShapeId, (Arc<PodShape>, usize)>,
     ignored: BTreeMap<usize, IgnoredPod>,
@@ -92,7 +94,7 @@ impl PodTable {
             self.retract(self.entries.len() - 1, changes);
             if let Some(entry) = self.entries.pop() {
                 self.with_claims.remove(&self.entries.len());
-                self.forget(&entry.object);
+                self.forget(self.entries.len(), &entry.object);
             }
         }
         for (position, pod) in pods.iter().enumerate() {
@@ -103,7 +105,7 @@ impl PodTable {
             changed.insert(position);
             if let Some(known) = known {
                 self.retract(position, changes);
-                self.forget(&known);
+                self.forget(position, &known);
             }
             if let Some(namespace) = &pod.metadata.namespace {
                 *self.namespaces.entry(namespace.clone()).or_default() += 1;
@@ -111,6 +113,7 @@ impl PodTable {
             for key in pod.spec.iter().flat_map(|spec| selected_labels::keys(spec)) {
                 *self.label_keys.entry(key.clone()).or_default() += 1;
             }
+            self.daemon_pods.insert(position, pod);
             let entry = Entry { object: Arc::clone(pod), read: None, outcome: Outcome::Nothing };
             match self.entries.get_mut(position) {
                 Some(known) => *known = entry,
@@ -127,13 +130,14 @@ impl PodTable {
     }
 
     /// Removes what a pod counts for, whatever it contributes.
-    fn forget(&mut self, pod: &KubePod) {
+    fn forget(&mut self, position: usize, pod: &KubePod) {
         if let Some(namespace) = &pod.metadata.namespace {
             decrement(&mut self.namespaces, namespace);
         }
         for key in pod.spec.iter().flat_map(|spec| selected_labels::keys(spec)) {
             decrement(&mut self.label_keys, key);
         }
+        self.daemon_pods.remove(position, pod);
     }
 
     /// Namespaces that have pods.
@@ -144,6 +148,11 @@ impl PodTable {
     /// Keys of the labels by which pods select pods.
     pub(crate) fn label_keys(&self) -> impl Iterator<Item = &String> {
         self.label_keys.keys()
+    }
+
+    /// The pods of DaemonSets.
+    pub(crate) fn daemon_pods(&self) -> &DaemonPods {
+        &self.daemon_pods
     }
 
     /// Updates the contributions of the pods at the positions `changed`, or of all pods if what they depend on has

@@ -6,7 +6,8 @@ use plimsoll_model::identity::NodeName;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{
-    HostPort, Node, PodShape, PodState, PreferredTerm, Snapshot, SnapshotIndex, TopologySpread, VolumeTopology,
+    HostPort, Node, NodeState, PodShape, PodState, PreferredTerm, Snapshot, SnapshotIndex, TopologySpread,
+    VolumeTopology,
 };
 use plimsoll_model::taints::{Taint, TaintEffect};
 use plimsoll_model::time::Timestamp;
@@ -116,11 +117,10 @@ fn nominated_pods_take_room_and_ports() {
     assert_eq!(state.insufficient(second.shape, 0, &both).collect::<Vec<_>>(), ["cpu"]);
 }
 
-#[test]
-fn room_for_pods_of_daemon_sets_is_kept() {
-    let mut facts = snapshot(vec![node("n", &[])], vec![("a", shape("web", 3500), PodState::Pending)]);
-    let mut agent = shape("agent", 1000);
-    agent.id = agent.content_id();
+/// A pod, and one node on which a DaemonSet's pod does not run yet.
+fn beside_a_daemon_set(pod: PodShape, agent: PodShape, node: Node) -> Snapshot {
+    let mut facts = snapshot(vec![node], vec![("a", pod, PodState::Pending)]);
+    let agent = PodShape { id: agent.content_id(), ..agent };
     facts.daemon_sets = vec![plimsoll_model::snapshot::DaemonSet {
         uid: "agent".into(),
         namespace: "default".into(),
@@ -129,6 +129,24 @@ fn room_for_pods_of_daemon_sets_is_kept() {
     }];
     facts.shapes.push(agent);
     facts.sort();
+    facts
+}
+
+#[test]
+fn the_host_ports_of_daemon_sets_are_kept_until_a_node_is_initialized() {
+    let with_port = |name: &str| with_port(shape(name, 100), "0.0.0.0");
+    for (node_state, expected) in [(NodeState::Registered, Err(Rejection::HostPorts)), (NodeState::Initialized, Ok(()))]
+    {
+        let node = Node { state: node_state, ..node("n", &[]) };
+        let facts = beside_a_daemon_set(with_port("web"), with_port("agent"), node);
+        let state = state(&facts);
+        assert_eq!(state.filter(state.pods()[0].shape, 0, &Nominated::default()), expected);
+    }
+}
+
+#[test]
+fn room_for_pods_of_daemon_sets_is_kept() {
+    let facts = beside_a_daemon_set(shape("web", 3500), shape("agent", 1000), node("n", &[]));
     let state = state(&facts);
     let web = state.pods()[0].shape;
     assert_eq!(state.filter(web, 0, &Nominated::default()), Err(Rejection::Resources));

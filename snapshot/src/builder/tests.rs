@@ -32,7 +32,7 @@ enum Change {
 
 fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
-        6 => (0..8_u8, proptest::option::of(0..3_u8), 0..5_u8).prop_map(|(pod, node, variant)| Change::Pod(pod, node, variant)),
+        6 => (0..8_u8, proptest::option::of(0..3_u8), 0..7_u8).prop_map(|(pod, node, variant)| Change::Pod(pod, node, variant)),
         2 => (0..8_u8).prop_map(Change::DeletePod),
         2 => (0..3_u8, any::<bool>()).prop_map(|(node, exists)| Change::Node(node, exists)),
         1 => any::<bool>().prop_map(Change::Namespace),
@@ -67,9 +67,12 @@ fn pod(number: u8, node: Option<u8>, variant: u8) -> Pod {
         4 => spec["containers"][0]["resources"]["requests"]["cpu"] = json!("many"),
         _ => {}
     }
+    let owners =
+        (variant > 4).then(|| json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "d"}]));
+    let created = format!("2026-01-01T00:00:0{}Z", number % 3);
     read(json!({
         "metadata": {"namespace": "shop", "name": format!("p{number}"), "uid": format!("u{number}"),
-            "labels": {"variant": variant.to_string()}},
+            "labels": {"variant": variant.to_string()}, "creationTimestamp": created, "ownerReferences": owners},
         "spec": spec,
         "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
     }))
@@ -161,7 +164,10 @@ proptest! {
         changes in proptest::collection::vec((change(), any::<bool>()), 1..40),
     ) {
         let mut extra = Extra { source: Source::Cluster, ..Extra::default() };
-        let (mut objects, mut builder) = (Objects::default(), Builder::default());
+        let agent = json!({"metadata": {"namespace": "shop", "name": "agent", "uid": "d"},
+            "spec": {"selector": {}, "template": {"spec": {"containers": [{"name": "app"}]}}}});
+        let mut objects = Objects { daemon_sets: vec![read(agent)], ..Objects::default() };
+        let mut builder = Builder::default();
         let mut previous: Arc<Snapshot> = Arc::default();
         // Somebody may still use the snapshot before the previous one, or not.
         let mut in_use = Vec::new();
