@@ -287,6 +287,10 @@ fn launches_match_their_pool() {
     let taint = Taint { key: "t".into(), value: String::new(), effect: TaintEffect::NoSchedule };
     rejected("taints or labels are not those of the pool", |case| case.plan.launches[0].taints.push(taint.clone()));
     rejected("taints or labels are not those of the pool", |case| case.plan.launches[0].labels.clear());
+    rejected("it requests more cpu than one of its instance types has", |case| {
+        case.plan.launches[0].requests.set("cpu", 2001);
+    });
+    accepted(|case| case.plan.launches[0].requests.set("cpu", 2000));
     rejected("launch: prioritized is true", |case| case.plan.launches[0].prioritized = true);
     rejected("the requirement of the pool on kubernetes.io/arch is dropped", |case| {
         Arc::make_mut(&mut case.plan.launches[0].requirements).remove(0);

@@ -14,8 +14,6 @@ pub struct ResourceTable {
     names: Vec<String>,
     /// CSI drivers whose volumes are counted, each with the index of the resource that counts them.
     drivers: Vec<(String, usize)>,
-    /// Indices of resources that nodes have only because of NodeOverlays. They are omitted in plans.
-    own: Vec<usize>,
 }
 
 impl ResourceTable {
@@ -30,20 +28,13 @@ impl ResourceTable {
         let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
         let place = |name: &String| names.binary_search(name).unwrap_or(usize::MAX);
         let drivers = drivers.into_iter().zip(attached.iter().map(place)).collect();
-        Self { names, drivers, own: Vec::new() }
+        Self { names, drivers }
     }
 
     /// Amounts by index. Resources that are not in the table are omitted.
     #[must_use]
     pub fn vector(&self, resources: &Resources) -> Amounts {
         self.names.iter().map(|name| resources.get(name)).collect()
-    }
-
-    /// Marks resources that nodes have only because of a NodeOverlay.
-    #[must_use]
-    pub fn with_own<'a>(mut self, own: impl Iterator<Item = &'a str>) -> Self {
-        self.own = own.filter_map(|own| self.names.iter().position(|name| name == own)).collect();
-        self
     }
 
     /// Requests of a pod of `shape`, including its volumes.
@@ -77,17 +68,14 @@ impl ResourceTable {
         self.drivers.iter().find(|(name, _)| name == driver).map(|(_, place)| *place)
     }
 
-    /// Converts amounts back to named resources. Zeros are omitted, and so are volumes, which pods do not request by
-    /// name, and resources that only a NodeOverlay provides.
+    /// Converts amounts back to named resources. Zeros are omitted, and so are volumes, which pods do not request by name.
     #[must_use]
     pub fn resources(&self, amounts: &[i64]) -> Resources {
         self.names
             .iter()
             .zip(amounts)
             .enumerate()
-            .filter(|(index, (_, amount))| {
-                **amount != 0 && !self.drivers.iter().any(|(_, place)| place == index) && !self.own.contains(index)
-            })
+            .filter(|(index, (_, amount))| **amount != 0 && !self.drivers.iter().any(|(_, place)| place == index))
             .map(|(_, (name, n))| (name.as_str(), *n))
             .collect()
     }

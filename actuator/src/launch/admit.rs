@@ -54,6 +54,18 @@ pub struct Admission {
     pub clock: Clock,
 }
 
+impl Admission {
+    /// The part of `requests` that the types of a catalog must have. Amounts of a resource that a NodeOverlay names may be
+    /// the overlay's, and the catalog does not have those.
+    pub(super) fn requests_of_catalog(&self, requests: &Resources) -> Resources {
+        let mut rest = requests.clone();
+        for overlay in self.stores.overlays.state() {
+            overlay.spec.capacity.keys().for_each(|name| drop(rest.remove(name)));
+        }
+        rest
+    }
+}
+
 /// Pools, node classes and catalogs that launches rest on, looked up once per launch.
 pub(super) type LaunchObjects = (Arc<NodePool>, Arc<EC2NodeClass>, Arc<Catalog>);
 
@@ -148,7 +160,9 @@ pub(super) fn admit(
         let unavailable = deps.insufficient_capacity.lock();
         let group = class.placement_group().map(|group| group.id.as_str());
         let closed = |choice: &OfferingChoice| unavailable.contains(Wanted::of(choice, group), now);
-        build::narrow(launch, &pool, &class, &catalog, closed, free)?
+        let checked = Launch { requests: deps.requests_of_catalog(&launch.requests), ..launch.clone() };
+        let (narrowed, requirements) = build::narrow(&checked, &pool, &class, &catalog, closed, free)?;
+        (Launch { requests: launch.requests.clone(), ..narrowed }, requirements)
     };
     // CapacityQuotas select by all labels of the node, also by those that a plan left out.
     let template = pool.spec.template.labels();

@@ -33,6 +33,7 @@ use plimsoll_model::identity::NodePoolName;
 use plimsoll_model::names::{TERMINATION_FINALIZER, annotation as key, label};
 use plimsoll_model::plan::Launch;
 use plimsoll_model::requirements::{NodeSelectorRequirement, Requirements};
+use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::LedgerPosition;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -132,7 +133,8 @@ async fn launch(deps: &StandaloneClaims, claim: &NodeClaim) -> Result<(), NotLau
     let refused = |message: String| NotLaunched::Claim(message);
     let class_name = &claim.spec.node_class_ref.name;
     let (class, catalog) = admit::look_up_class(admission, class_name).map_err(|it| refused(it.message))?;
-    let proposed = proposal(claim, &catalog).map_err(refused)?;
+    let of_catalog = |requests: &Resources| admission.requests_of_catalog(requests);
+    let proposed = proposal(claim, &catalog, of_catalog).map_err(refused)?;
     let action = &proposed.action_id;
     // A fixed position: the claim has one launch group, whichever leader launches it.
     let Some(group) = GroupKey::of(std::slice::from_ref(action), LedgerPosition::default()) else { return Ok(()) };
@@ -208,8 +210,13 @@ fn mark(claim: &mut NodeClaim, annotations: &BTreeMap<String, String>) {
     }
 }
 
-/// The launch that a claim asks for, with all offerings that satisfy it.
-fn proposal(claim: &NodeClaim, catalog: &Catalog) -> Result<Launch, String> {
+/// The launch that a claim asks for, with all offerings that satisfy it. `of_catalog` returns the part of the requests that
+/// instance types of the catalog must have.
+fn proposal(
+    claim: &NodeClaim,
+    catalog: &Catalog,
+    of_catalog: impl FnOnce(&Resources) -> Resources,
+) -> Result<Launch, String> {
     let uid = claim.metadata.uid.as_deref().ok_or("the NodeClaim has no UID")?;
     let planned: Vec<NodeSelectorRequirement> =
         claim.spec.requirements.iter().map(NodeSelectorRequirement::from).collect();
@@ -217,7 +224,7 @@ fn proposal(claim: &NodeClaim, catalog: &Catalog) -> Result<Launch, String> {
     let labels = claim.labels().iter().map(|(key, value)| (key.as_str(), value.as_str()));
     requirements.add_all(&Requirements::from_labels(labels));
     let requests = requests(claim)?;
-    let offerings = build::offerings(catalog, &requirements, &requests);
+    let offerings = build::offerings(catalog, &requirements, &of_catalog(&requests));
     if offerings.is_empty() {
         let class = &claim.spec.node_class_ref.name;
         return Err(format!(

@@ -22,6 +22,8 @@ pub(super) struct OfferingList<'a> {
     /// Distinct minimal free capacities of the nodes. Pods that fit into one of them also fit into larger ones, which
     /// are omitted.
     capacity_classes: Vec<CapacityClass>,
+    /// The least allocatable amount of each resource among the nodes.
+    min_allocatable: Option<Resources>,
     /// Problems of the offerings, independent of the pods.
     offering_problems: Vec<String>,
     launch_problems: Vec<String>,
@@ -83,6 +85,7 @@ impl<'a> OfferingList<'a> {
             pool,
             nodes,
             capacity_classes,
+            min_allocatable: None,
             offering_problems,
             launch_problems,
             max_usage: Resources::new(),
@@ -130,9 +133,20 @@ impl<'a> OfferingList<'a> {
         if let Some(problem) = &listed.node.problem {
             self.offering_problems.push(format!("{}: {problem}", listed.place()));
         }
+        self.lower_min_allocatable(listed.node.instance_type.allocatable());
         let number = self.nodes.len();
         self.add_capacity_class(&listed.capacity, number);
         self.nodes.push(listed);
+    }
+
+    fn lower_min_allocatable(&mut self, allocatable: Resources) {
+        let Some(least) = self.min_allocatable.take() else {
+            self.min_allocatable = Some(allocatable);
+            return;
+        };
+        let mut lowered = Resources::new();
+        least.iter().for_each(|(name, amount)| lowered.set(name, amount.min(allocatable.get(name))));
+        self.min_allocatable = Some(lowered);
     }
 
     fn add_capacity_class(&mut self, capacity: &NodeCapacity<'_>, example: usize) {
@@ -174,6 +188,11 @@ impl<'a> OfferingList<'a> {
         violations.extend(self.offering_problems.iter().map(bad));
         let bad = |problem: &String| Violation::BadLaunch { launch: name(), problem: problem.clone() };
         violations.extend(self.launch_problems.iter().map(bad));
+        let requested_too_much = self.min_allocatable.as_ref().and_then(|least| launch.requests.first_excess(least));
+        if let Some(resource) = requested_too_much {
+            let problem = format!("it requests more {resource} than one of its instance types has");
+            violations.push(Violation::BadLaunch { launch: name(), problem });
+        }
         let shapes = facts.by_shape_of(&launch.pods);
         let (mut load, mut ports) = (Resources::new(), Vec::new());
         for (shape, count, pod) in shapes {

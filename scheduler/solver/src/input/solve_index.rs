@@ -279,8 +279,6 @@ fn terms(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, min_value
         snapshot.capacity_quotas.iter().flat_map(|quota| quota.resources().map(|(name, _, _)| (name, 1))).collect();
     let shared = [&reservations, &quotas];
     let table = ResourceTable::new(requests.chain(limits).chain(shared), volumes::limited_drivers(snapshot, catalogs));
-    let overlays = snapshot.node_pools.iter().flat_map(|pool| &pool.overlays);
-    let table = table.with_own(overlays.flat_map(|overlay| overlay.capacity.iter().map(|(name, _)| name)));
     let find = |id: &ShapeId| snapshot.shapes.iter().find(|shape| shape.id == *id);
     let out = snapshot.unavailable_offerings.iter();
     Terms {

@@ -2,7 +2,7 @@
 
 use crate::input::context::SolveContext;
 use crate::input::custom_labels::Narrowed;
-use crate::input::intern::{Amounts, Bits};
+use crate::input::intern::{Amounts, Bits, add};
 use crate::input::offerings::PoolView;
 use crate::input::pool_requirements::one_of;
 use plimsoll_model::catalog::Offering;
@@ -82,6 +82,7 @@ struct Listing {
     digest: String,
     /// Without requirements on custom labels.
     requirements: Arc<Vec<NodeSelectorRequirement>>,
+    daemons: Amounts,
 }
 
 /// Listings of the launches of one plan, by pool and offerings.
@@ -111,14 +112,19 @@ impl Listing {
             choice.reservation.iter().for_each(|id| hasher.text(id));
         }
         let requirements = sorted(requirements(view, offerings, &choices));
-        Self { choices: Arc::new(choices), digest: hasher.hex(16), requirements: Arc::new(requirements) }
+        Self {
+            choices: Arc::new(choices),
+            digest: hasher.hex(16),
+            requirements: Arc::new(requirements),
+            daemons: of_daemons(view, offerings),
+        }
     }
 }
 
 /// Creates the launch of `node` for `pods`.
 pub(crate) fn launch(context: &SolveContext<'_>, node: &NewNode<'_>, pods: &[&Pod], listings: &mut Listings) -> Launch {
     let NewNode { view, number, load: asked, custom, offerings, .. } = *node;
-    let Listing { choices, digest, requirements } = listings.of(view, offerings);
+    let Listing { choices, digest, requirements, daemons } = listings.of(view, offerings);
     let pods = pod_refs(pods);
     let mut hasher = ContentHasher::new("launch");
     hasher.text(&format!("{:?}", context.snapshot.ledger));
@@ -129,12 +135,7 @@ pub(crate) fn launch(context: &SolveContext<'_>, node: &NewNode<'_>, pods: &[&Po
     }
     hasher.text(digest);
     let mut load = asked.clone();
-    if let Some(first) = offerings.first().map(|index| &view.offerings[*index]) {
-        for (sum, (all, room)) in load.iter_mut().zip(view.types[first.type_index].allocatable.iter().zip(&first.room))
-        {
-            *sum = sum.saturating_add(all.saturating_sub(*room));
-        }
-    }
+    add(&mut load, daemons, 1);
     let why = crate::explain::launch_reason::text(context, node, choices, pods.len());
     let pinned = view.custom.pinned(custom);
     let requirements = if pinned.is_empty() {
@@ -155,6 +156,21 @@ pub(crate) fn launch(context: &SolveContext<'_>, node: &NewNode<'_>, pods: &[&Po
         prioritized: false,
         why,
     }
+}
+
+/// The least of each resource that DaemonSets use on the listed offerings (spec: core section 4.14). They may use less on
+/// one offering than on another, and a launch must not request more than each of its instance types has.
+fn of_daemons(view: &PoolView<'_>, offerings: &[Id<Offering>]) -> Amounts {
+    let mut least: Option<Amounts> = None;
+    for offering in offerings.iter().map(|index| &view.offerings[*index]) {
+        let allocatable = &view.types[offering.type_index].allocatable;
+        let used = allocatable.iter().zip(&offering.room).map(|(all, room)| all.saturating_sub(*room));
+        match &mut least {
+            Some(least) => least.iter_mut().zip(used).for_each(|(least, used)| *least = used.min(*least)),
+            None => least = Some(used.collect()),
+        }
+    }
+    least.unwrap_or_default()
 }
 
 fn sorted(mut requirements: Vec<NodeSelectorRequirement>) -> Vec<NodeSelectorRequirement> {

@@ -203,6 +203,17 @@ fn daemon_sets_take_their_room_where_they_will_run() {
 }
 
 #[test]
+fn a_launch_requests_what_daemon_sets_use_on_each_of_its_offerings() {
+    let mut daemon = shape(300, 0);
+    daemon.node_selector.insert("karpenter.k8s.aws/instance-family".into(), "c5".into());
+    let plan = Cluster::new().daemon_set("agent", &daemon).pending("p", 1, &shape(1700, 1)).plan();
+    let launch = &plan.launches[0];
+    assert_eq!(launch.offerings[0].instance_type, "c5.large", "the cheapest, on which the DaemonSet runs");
+    assert!(launch.offerings.iter().any(|offering| offering.instance_type == "m5.large"));
+    assert_eq!(launch.requests.get("cpu"), 1700);
+}
+
+#[test]
 fn a_node_on_its_way_keeps_room_for_daemon_sets_that_are_not_there_yet() {
     let mut cluster = Cluster::new();
     let daemon = shape(500, 0);
