@@ -46,13 +46,13 @@ pub(crate) fn lower_bound(
 ) -> MicroUsdPerHour {
     let mut components: Vec<Component> = Vec::new();
     // Shapes with the same offerings belong to the same component.
-    let mut alike: BTreeMap<Places, Vec<Demand>> = BTreeMap::new();
+    let mut by_offerings: BTreeMap<Places, Vec<Demand>> = BTreeMap::new();
     let unreserved = unreserved(context);
     for (shape, count) in demand.iter().filter(|(_, count)| **count > 0) {
-        alike.entry(places_of(context, *shape, &unreserved)).or_default().push((*shape, *count));
+        by_offerings.entry(places_of(context, *shape, &unreserved)).or_default().push((*shape, *count));
     }
     // Pods that can only run on capacity reservations cost almost nothing.
-    for (offerings, demand) in alike.into_iter().filter(|(places, _)| places.iter().any(|any| !any.is_empty())) {
+    for (offerings, demand) in by_offerings.into_iter().filter(|(places, _)| places.iter().any(|any| !any.is_empty())) {
         let mut merged = component(context, offerings, demand);
         let (meeting, apart): (Vec<Component>, Vec<Component>) = components
             .into_iter()

@@ -68,13 +68,13 @@ pub(crate) fn planned(
     let mut state = State::new(context, options.work_budget);
     expired.iter().for_each(|one| state.close(one.node));
     pod_groups::leave(context, &mut state, &wanted);
-    let rooms = buffer_pods::split(&mut wanted);
+    let buffer_groups = buffer_pods::split(&mut wanted);
     // With expired nodes, all launches are reported at the end, together with the removals that they replace.
     let mut with_the_rest = |_: &[Launch]| ();
     let early = if leaving.is_empty() { early } else { &mut with_the_rest };
     let early_batch = early_batch(context, &mut state, &mut wanted, early);
     let (mut state, mut placed) = place(context, &state, &wanted);
-    let placed_buffer_pods = buffer_pods::place(context, &mut state, rooms, &mut placed);
+    let placed_buffer_pods = buffer_pods::place(context, &mut state, buffer_groups, &mut placed);
     place::widen(context, &mut state, &mut placed.launches);
     plan.unschedulable = dangling(context);
     plan.unschedulable.extend(refused);
@@ -251,7 +251,7 @@ fn finish(context: &SolveContext<'_>, plan: &mut Plan, removal: &mut Removal<'_>
     disrupt::link_successors(context, removal, &launches);
     plan.terminations = disrupt::terminations(context, removal, &launches);
     plan.postponed_removals = disrupt::postponed(context, removal);
-    buffer_pods::settle(context, plan, &removal.placed_buffer_pods);
+    buffer_pods::add_to_plan(context, plan, &removal.placed_buffer_pods);
     plan.launches = launches;
     plan.hourly = plan.launches.iter().map(Launch::price).sum();
     if bounded {

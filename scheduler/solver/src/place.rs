@@ -21,7 +21,7 @@ pub(crate) mod static_pools;
 pub(crate) mod topology;
 
 use crate::input::context::SolveContext;
-use crate::input::existing_nodes::{Room, takes, takes_some};
+use crate::input::existing_nodes::{NodeCapacity, takes, takes_some};
 use crate::input::intern::{add, how_many};
 use crate::place::draft::{Draft, Spare};
 use crate::place::free_capacity::FreeCapacityIndex;
@@ -40,7 +40,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub(crate) struct State {
     /// Shared with the input until it changes.
-    rooms: IndexVec<Node, Arc<Room>>,
+    rooms: IndexVec<Node, Arc<NodeCapacity>>,
     free_capacity: FreeCapacityIndex,
     pub(crate) headroom: IndexVec<NodePool, Headroom>,
     pub(crate) work: u64,
@@ -56,7 +56,7 @@ pub(crate) struct State {
     /// [`fill`].
     pub(crate) prices: Option<Rc<Vec<f64>>>,
     /// Undo log of a trial: free capacity before each change.
-    journal: Option<Vec<(Id<Node>, Arc<Room>)>>,
+    journal: Option<Vec<(Id<Node>, Arc<NodeCapacity>)>>,
 }
 
 /// Result of placing.
@@ -89,7 +89,8 @@ pub(crate) struct Search {
 
 impl State {
     pub(crate) fn new(context: &SolveContext<'_>, work: u64) -> Self {
-        let rooms: IndexVec<Node, Arc<Room>> = context.nodes.iter().map(|view| Arc::clone(&view.data.room)).collect();
+        let rooms: IndexVec<Node, Arc<NodeCapacity>> =
+            context.nodes.iter().map(|view| Arc::clone(&view.data.room)).collect();
         Self {
             free_capacity: FreeCapacityIndex::new(&rooms, context.table.len(), |node| context.nodes[node].open),
             rooms,
@@ -104,7 +105,7 @@ impl State {
         }
     }
 
-    pub(crate) fn room(&self, node: Id<Node>) -> &Room {
+    pub(crate) fn room(&self, node: Id<Node>) -> &NodeCapacity {
         &self.rooms[node]
     }
 
@@ -115,7 +116,7 @@ impl State {
     }
 
     /// Returns the free capacity of a node for a change, and records it in the undo log.
-    fn change(&mut self, node: Id<Node>) -> &mut Room {
+    fn change(&mut self, node: Id<Node>) -> &mut NodeCapacity {
         let room = &mut self.rooms[node];
         if let Some(journal) = &mut self.journal {
             journal.push((node, Arc::clone(room)));

@@ -106,13 +106,13 @@ impl Planner {
         let packing_work = Cell::new(0);
         let packing_work = &packing_work;
         let request = Request { snapshot, index, catalogs, options, bounded: true, evenly: false, packing_work };
-        let mut told = false;
+        let mut reported = false;
         let plan = self.plan_once(request, &mut |launches| {
-            told |= !launches.is_empty();
+            reported |= !launches.is_empty();
             early(launches);
         });
         // Launches that were reported are final, so the plan must not be repaired.
-        if told {
+        if reported {
             return plan;
         }
         let unbounded = PlanOptions { max_share_per_node: 100, ..options.clone() };
@@ -124,12 +124,12 @@ impl Planner {
         let plan = self.keep_unprofitable(inputs, request, &mut options, &work, plan);
         let request = Request { options: &options, ..request };
         let keeping = PlanOptions { disruption: false, ..request.options.clone() };
-        let again = |other: &Snapshot, variant: Variant| {
+        let replan = |other: &Snapshot, variant: Variant| {
             let options = if variant == Variant::Same { request.options } else { &keeping };
             let evenly = variant == Variant::Evenly;
             self.plan_other(Request { options, evenly, ..request }, other, &work)
         };
-        let repair = Repair { inputs, moves: &self.moves, work: &work, again: &again };
+        let repair = Repair { inputs, moves: &self.moves, work: &work, replan: &replan };
         // Replays could move pods onto one node that the maximum share per node keeps apart.
         let replays = max_node_share::bound(snapshot, index, request.options).is_none();
         let (mut plan, changed) = repair.run(plan, replays);

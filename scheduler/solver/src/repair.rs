@@ -67,14 +67,14 @@ pub(crate) enum Variant {
 }
 
 /// Computes a plan for another snapshot.
-pub(crate) type Again<'a> = &'a dyn Fn(&Snapshot, Variant) -> Plan;
+pub(crate) type ReplanFn<'a> = &'a dyn Fn(&Snapshot, Variant) -> Plan;
 
 /// The moves of one plan, their work budget, and a function to plan again.
 pub(crate) struct Repair<'a> {
     pub(crate) inputs: Inputs<'a>,
     pub(crate) moves: &'a Moves,
     pub(crate) work: &'a Work<'a>,
-    pub(crate) again: Again<'a>,
+    pub(crate) replan: ReplanFn<'a>,
 }
 
 /// A move for unplaced pods, with its function.
@@ -118,7 +118,7 @@ impl Repair<'_> {
 
     /// Applies moves for unplaced pods. The result places every pod that `plan` places.
     fn place_more(&self, plan: Plan, moves: &[PlacingMove]) -> Plan {
-        if left(self.inputs.snapshot, &plan).is_empty() {
+        if unplaced_pods(self.inputs.snapshot, &plan).is_empty() {
             return plan;
         }
         let mut best = Best { repair: self, inputs: self.inputs, plan, facts: None };
@@ -130,7 +130,7 @@ impl Repair<'_> {
 
     /// Computes the plan for another snapshot; `None` if no work is left.
     fn plan_as(&self, snapshot: &Snapshot, variant: Variant) -> Option<Plan> {
-        self.work.spend_plan(snapshot).then(|| (self.again)(snapshot, variant))
+        self.work.spend_plan(snapshot).then(|| (self.replan)(snapshot, variant))
     }
 
     fn plan_keeping_nodes(&self, snapshot: &Snapshot) -> Option<Plan> {
@@ -161,8 +161,8 @@ impl Best<'_> {
 
     /// Like [`Self::attempt`], starting from a given snapshot.
     fn attempt_from(&mut self, start: &Snapshot, change: impl FnOnce(&mut Snapshot)) -> Option<Plan> {
-        let Some((facts, tried)) = self.tried(start, change) else { return Some(self.plan.clone()) };
-        if !self.is_fewer(&tried) || !self.is_right(&tried) {
+        let Some((facts, tried)) = self.plan_changed(start, change) else { return Some(self.plan.clone()) };
+        if !self.leaves_fewer(&tried) || !self.is_acceptable(&tried) {
             return Some(tried);
         }
         (self.plan, self.facts) = (tried, Some(facts));
@@ -172,16 +172,17 @@ impl Best<'_> {
     /// Like [`Self::attempt_from`], but also accepts a plan with as many unplaced pods. Returns whether the plan is
     /// accepted.
     fn attempt_as_good(&mut self, start: &Snapshot, change: impl FnOnce(&mut Snapshot)) -> bool {
-        let Some((facts, tried)) = self.tried(start, change) else { return false };
-        let as_good = left(self.inputs.snapshot, &tried).is_subset(&left(self.inputs.snapshot, &self.plan))
-            && self.is_right(&tried);
+        let Some((facts, tried)) = self.plan_changed(start, change) else { return false };
+        let as_good = unplaced_pods(self.inputs.snapshot, &tried)
+            .is_subset(&unplaced_pods(self.inputs.snapshot, &self.plan))
+            && self.is_acceptable(&tried);
         if as_good {
             (self.plan, self.facts) = (tried, Some(facts));
         }
         as_good
     }
 
-    fn tried(&self, start: &Snapshot, change: impl FnOnce(&mut Snapshot)) -> Option<(Snapshot, Plan)> {
+    fn plan_changed(&self, start: &Snapshot, change: impl FnOnce(&mut Snapshot)) -> Option<(Snapshot, Plan)> {
         let mut facts = start.clone();
         change(&mut facts);
         let mut tried = self.repair.plan_as(&facts, Variant::Same)?;
@@ -195,23 +196,23 @@ impl Best<'_> {
 
     /// Accepts a plan that was derived from the current one, under the conditions of [`Self::attempt`].
     fn accept(&mut self, plan: Plan) -> bool {
-        let right = self.is_fewer(&plan) && self.is_right(&plan);
-        if right {
+        let accepted = self.leaves_fewer(&plan) && self.is_acceptable(&plan);
+        if accepted {
             self.plan = plan;
         }
-        right
+        accepted
     }
 
-    fn is_fewer(&self, plan: &Plan) -> bool {
+    fn leaves_fewer(&self, plan: &Plan) -> bool {
         let snapshot = self.inputs.snapshot;
-        let (left, known) = (left(snapshot, plan), left(snapshot, &self.plan));
-        left.len() < known.len() && left.is_subset(&known)
+        let (unplaced, known) = (unplaced_pods(snapshot, plan), unplaced_pods(snapshot, &self.plan));
+        unplaced.len() < known.len() && unplaced.is_subset(&known)
     }
 
-    fn is_right(&self, plan: &Plan) -> bool {
+    fn is_acceptable(&self, plan: &Plan) -> bool {
         let snapshot = self.inputs.snapshot;
         let uneven = |plan: &Plan| projection::uneven(snapshot, &projection::project(self.inputs, plan));
-        let owners = without(snapshot, &self.plan);
+        let owners = unplaced_by_shape(snapshot, &self.plan);
         let mut then = uneven(plan);
         then.retain(|shape| owners.contains_key(shape));
         // A spread may also be uneven because of pods that it counts but does not bind.
@@ -220,10 +221,10 @@ impl Best<'_> {
 }
 
 /// Pending pods that the plan leaves unplaced, counted by shape.
-fn without<'a>(snapshot: &'a Snapshot, plan: &Plan) -> BTreeMap<&'a ShapeId, usize> {
-    let left = left(snapshot, plan);
+fn unplaced_by_shape<'a>(snapshot: &'a Snapshot, plan: &Plan) -> BTreeMap<&'a ShapeId, usize> {
+    let unplaced = unplaced_pods(snapshot, plan);
     let mut shapes = BTreeMap::new();
-    for pod in snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending && left.contains(&pod.uid)) {
+    for pod in snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending && unplaced.contains(&pod.uid)) {
         *shapes.entry(&pod.shape).or_default() += 1;
     }
     shapes
@@ -236,7 +237,7 @@ fn spread_over(shape: &PodShape, required: bool) -> BTreeSet<&str> {
 }
 
 /// Pods that the plan leaves unplaced, without virtual pods: these are no reason to plan again.
-fn left<'p>(snapshot: &Snapshot, plan: &'p Plan) -> BTreeSet<&'p PodUid> {
+fn unplaced_pods<'p>(snapshot: &Snapshot, plan: &'p Plan) -> BTreeSet<&'p PodUid> {
     let find = |uid: &PodUid| snapshot.pods.binary_search_by(|pod| pod.uid.cmp(uid)).ok();
     let is_virtual = |uid: &PodUid| find(uid).and_then(|at| snapshot.pods.get(at)).is_some_and(Pod::is_virtual);
     plan.unschedulable.iter().map(|one| &one.pod.uid).filter(|uid| !is_virtual(uid)).collect()
@@ -244,14 +245,14 @@ fn left<'p>(snapshot: &Snapshot, plan: &'p Plan) -> BTreeSet<&'p PodUid> {
 
 /// `plan` with the reasons and pool problems of `known`, which was computed for the unchanged snapshot.
 pub(crate) fn with_reports_of(mut plan: Plan, known: &Plan) -> Plan {
-    let mut told = known.unschedulable.clone();
-    let still: BTreeSet<&PodUid> = plan.unschedulable.iter().map(|one| &one.pod.uid).collect();
-    told.retain(|one| still.contains(&one.pod.uid));
+    let mut reported = known.unschedulable.clone();
+    let unplaced: BTreeSet<&PodUid> = plan.unschedulable.iter().map(|one| &one.pod.uid).collect();
+    reported.retain(|one| unplaced.contains(&one.pod.uid));
     // The plans may leave different virtual pods.
-    let before: BTreeSet<PodUid> = told.iter().map(|one| one.pod.uid.clone()).collect();
-    told.extend(plan.unschedulable.into_iter().filter(|one| !before.contains(&one.pod.uid)));
-    told.sort();
-    plan.unschedulable = told;
+    let known_uids: BTreeSet<PodUid> = reported.iter().map(|one| one.pod.uid.clone()).collect();
+    reported.extend(plan.unschedulable.into_iter().filter(|one| !known_uids.contains(&one.pod.uid)));
+    reported.sort();
+    plan.unschedulable = reported;
     plan.pool_problems.clone_from(&known.pool_problems);
     plan
 }

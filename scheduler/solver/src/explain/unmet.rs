@@ -29,7 +29,7 @@ pub(super) fn by_itself(view: &PoolView<'_>) -> String {
         .collect();
     let all = Bits::all(view.offerings.len());
     let few = fewest(view, &all, &own);
-    format!("no offering of the node class satisfies the NodePool's own {}", told(view, &all, &few))
+    format!("no offering of the node class satisfies the NodePool's own {}", describe(view, &all, &few))
 }
 
 /// Describes that none of the offerings in `matching` is available. Catalogs do not say why. But if every offering of
@@ -68,7 +68,7 @@ pub(super) fn by_pod(view: &PoolView<'_>, shape: &PodShape) -> String {
         {
             return text;
         }
-        parts.push(told(view, &view.allowed, &few));
+        parts.push(describe(view, &view.allowed, &few));
     } else {
         for term in terms.iter().take(SHOWN) {
             if let Some(name) = term.fields.first() {
@@ -80,7 +80,7 @@ pub(super) fn by_pod(view: &PoolView<'_>, shape: &PodShape) -> String {
                 continue;
             }
             let both: Vec<NodeSelectorRequirement> = selector.iter().chain(&term.expressions).cloned().collect();
-            parts.push(told(view, &view.allowed, &fewest(view, &view.allowed, &both)));
+            parts.push(describe(view, &view.allowed, &fewest(view, &view.allowed, &both)));
         }
         if terms.len() > SHOWN {
             parts.push(format!("{} more terms", terms.len() - SHOWN));
@@ -186,7 +186,7 @@ fn excluded(view: &PoolView<'_>, among: &Bits<Offering>, requirements: &[NodeSel
 }
 
 /// Describes requirements with the available values.
-fn told(view: &PoolView<'_>, among: &Bits<Offering>, requirements: &[&NodeSelectorRequirement]) -> String {
+fn describe(view: &PoolView<'_>, among: &Bits<Offering>, requirements: &[&NodeSelectorRequirement]) -> String {
     let one = |requirement: &&NodeSelectorRequirement| {
         let key = label::normalized(&requirement.key);
         if key == label::HOSTNAME {

@@ -10,7 +10,7 @@ use crate::input::solve_index::SolveIndex;
 use crate::place::hostname_topology::{HostRule, Membership};
 use crate::place::pod_groups::Only;
 use crate::place::relaxation::RelaxationLevels;
-use crate::place::topology::{self, Alike, DomainTuples, Group, Topology};
+use crate::place::topology::{self, DomainTupleCache, DomainTuples, Group, Topology};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, NodeName};
 use plimsoll_model::index::{Id, IndexVec};
@@ -106,7 +106,7 @@ pub(crate) struct SolveContext<'a> {
     pub(crate) topology: Topology<'a>,
     /// Cache of domain tuples by shape.
     tuples: RefCell<BTreeMap<Id<PodShape>, Rc<DomainTuples>>>,
-    alike: Alike,
+    domain_tuples: DomainTupleCache,
     /// Cache of offerings and nodes, by their values of some keys.
     onlys: RefCell<BTreeMap<Domain, Rc<Only>>>,
     /// Cache of node labels by key.
@@ -178,7 +178,7 @@ impl<'a> SolveContext<'a> {
             known: nodes,
             topology: Topology::new(&solve_index.rules, &waiting),
             tuples: RefCell::default(),
-            alike: Alike::default(),
+            domain_tuples: DomainTupleCache::default(),
             onlys: RefCell::default(),
             columns: RefCell::default(),
             eligible: RefCell::default(),
@@ -210,7 +210,7 @@ impl<'a> SolveContext<'a> {
     pub(crate) fn tighten(&mut self, groups: BTreeSet<Id<Group>>) {
         self.topology.tighten(groups);
         self.tuples.take();
-        self.alike.clear();
+        self.domain_tuples.clear();
     }
 
     /// Per shape: whether some offering or node could run its pods at all.
@@ -289,7 +289,7 @@ impl<'a> SolveContext<'a> {
     pub(crate) fn tuples(&self, shape: Id<PodShape>) -> Rc<DomainTuples> {
         let known = self.tuples.borrow().get(&shape).map(Rc::clone);
         known.unwrap_or_else(|| {
-            let tuples = self.alike.tuples(self, shape);
+            let tuples = self.domain_tuples.tuples(self, shape);
             self.tuples.borrow_mut().insert(shape, Rc::clone(&tuples));
             tuples
         })

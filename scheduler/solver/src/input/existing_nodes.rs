@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 pub(crate) struct NodeView<'a> {
     pub(crate) node: &'a Node,
     pub(crate) data: &'a NodeData,
-    pub(crate) pods: Residents<'a>,
+    pub(crate) pods: PodsOnNode<'a>,
     /// Whether the node accepts new pods.
     pub(crate) open: bool,
     /// Whether `consolidateAfter` of the node's pool has passed for the node. Always true if the pool has no such
@@ -26,12 +26,12 @@ pub(crate) struct NodeView<'a> {
 
 /// All pods that are bound to a node or reserved on it.
 #[derive(Clone, Copy)]
-pub(crate) struct Residents<'a> {
+pub(crate) struct PodsOnNode<'a> {
     pods: &'a [Pod],
     places: &'a [u32],
 }
 
-impl<'a> Residents<'a> {
+impl<'a> PodsOnNode<'a> {
     pub(crate) fn iter(self) -> impl Iterator<Item = &'a Pod> {
         self.places.iter().filter_map(move |place| self.pods.get(*place as usize))
     }
@@ -39,7 +39,7 @@ impl<'a> Residents<'a> {
 
 /// Capacity of a node while pods are placed.
 #[derive(Debug, Clone)]
-pub(crate) struct Room {
+pub(crate) struct NodeCapacity {
     pub(crate) free: Amounts,
     /// Host ports in use.
     pub(crate) ports: Vec<HostPort>,
@@ -72,7 +72,7 @@ pub(crate) fn views<'a>(
         let id = views.push(NodeView {
             node,
             data,
-            pods: Residents { pods: &snapshot.pods, places: index.residents(place) },
+            pods: PodsOnNode { pods: &snapshot.pods, places: index.residents(place) },
             open: !node.cordoned && !node.deleting && !lost,
             settled,
         });
@@ -85,13 +85,23 @@ pub(crate) fn views<'a>(
 
 /// The number of pods of `pod_group` that fit on the node now. If the group must stay together, this is all of them or
 /// none.
-pub(crate) fn takes(context: &SolveContext<'_>, node: Id<Node>, room: &Room, pod_group: &PodGroup<'_>) -> usize {
+pub(crate) fn takes(
+    context: &SolveContext<'_>,
+    node: Id<Node>,
+    room: &NodeCapacity,
+    pod_group: &PodGroup<'_>,
+) -> usize {
     let most = takes_some(context, node, room, pod_group);
     if pod_group.whole && most < pod_group.pods.len() { 0 } else { most }
 }
 
 /// The number of pods of `pod_group` that fit on the node now, even if the group must stay together.
-pub(crate) fn takes_some(context: &SolveContext<'_>, node: Id<Node>, room: &Room, pod_group: &PodGroup<'_>) -> usize {
+pub(crate) fn takes_some(
+    context: &SolveContext<'_>,
+    node: Id<Node>,
+    room: &NodeCapacity,
+    pod_group: &PodGroup<'_>,
+) -> usize {
     let (view, pods) = (&context.nodes[node], &context.shapes[pod_group.shape]);
     if room.closed || !view.open || pod_group.only.as_ref().is_some_and(|only| !only.nodes.has(node)) {
         return 0;

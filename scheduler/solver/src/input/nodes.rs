@@ -1,7 +1,7 @@
 //! Data of each node and its pods, cached from one plan to the next until either changes.
 
 use crate::input::context::{Admission, tolerated};
-use crate::input::existing_nodes::Room;
+use crate::input::existing_nodes::NodeCapacity;
 use crate::input::intern::{Amounts, ResourceTable};
 use crate::input::offerings::PoolView;
 use crate::input::pool_requirements::lookup;
@@ -25,7 +25,7 @@ const SPARE_CLASSES: usize = 256;
 #[derive(Debug)]
 pub(crate) struct NodeData {
     /// Free capacity at the time of the snapshot.
-    pub(crate) room: Arc<Room>,
+    pub(crate) room: Arc<NodeCapacity>,
     /// The class of the node. Nodes of one class do not differ in anything that shapes select by.
     pub(crate) class: Id<NodeVerdict>,
     /// Usage of the pool's limits and of CapacityQuotas.
@@ -40,7 +40,7 @@ pub(crate) struct NodeData {
 
 /// Common properties of the nodes of a class: labels that shapes select by, taints, and the name if shapes select by
 /// name.
-type LikenessKey = (Vec<Option<String>>, Vec<Taint>, Option<String>);
+type NodeKey = (Vec<Option<String>>, Vec<Taint>, Option<String>);
 
 /// Whether nodes of a class admit pods of each shape.
 #[derive(Debug, Default)]
@@ -56,7 +56,7 @@ pub(crate) struct NodeVerdict {
 pub(crate) struct Nodes {
     /// Data by node with its revision, in the order of the snapshot.
     known: Vec<(u64, NodeData)>,
-    classes: BTreeMap<LikenessKey, Id<NodeVerdict>>,
+    classes: BTreeMap<NodeKey, Id<NodeVerdict>>,
     admission: IndexVec<NodeVerdict, NodeVerdict>,
     /// Counts of all pods on nodes.
     counts: Counts,
@@ -167,7 +167,7 @@ impl Nodes {
         let daemons = snapshot.daemon_sets.iter().filter_map(|daemon| solve_index.shape_number(&daemon.shape));
         let (free, ports) = plimsoll_kubesched::free_capacity(solve_index.table(), node, there, daemons.map(requested));
         NodeData {
-            room: Arc::new(Room { free, ports, tally, closed: false }),
+            room: Arc::new(NodeCapacity { free, ports, tally, closed: false }),
             class: self.class(solve_index, node),
             usage: pools.usage(node, solve_index.table(), solve_index.quotas()),
             price: pools.price(node),

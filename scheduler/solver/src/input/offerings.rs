@@ -1,20 +1,20 @@
 //! A pool as a list of offerings (type x zone x capacity type x reservation), cheapest first. Requirements are sets of
 //! offerings.
 
+mod fitting_offerings;
 mod kinds;
 mod labels;
 mod limit_usage;
-mod open_offerings;
 
 use crate::input::capacity_quotas;
 use crate::input::custom_labels::{CustomKeys, Narrowed};
 use crate::input::intern::{Amounts, Bits, ResourceTable};
 use crate::input::pool_requirements::one_of;
+use fitting_offerings::FittingOfferings;
 pub(crate) use kinds::CatalogView;
 use kinds::TypeView;
 use labels::ByValue;
 use limit_usage::counted;
-use open_offerings::Rooms;
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::money::MicroUsdPerHour;
@@ -75,7 +75,7 @@ pub(crate) struct PoolData {
     pub(crate) lenient: bool,
     values: RefCell<ByValue>,
     /// Cache of offerings by request size, after DaemonSets are subtracted.
-    rooms: RefCell<Option<Rooms>>,
+    fitting_offerings: RefCell<Option<FittingOfferings>>,
     /// Cache of offerings by requirement.
     known: RefCell<BTreeMap<NodeSelectorRequirement, Bits<Offering>>>,
 }
@@ -152,7 +152,7 @@ impl PoolData {
             flexible: !lenient && pool.requirements.iter().any(|one| one.min_values.is_some()),
             lenient,
             values: RefCell::default(),
-            rooms: RefCell::default(),
+            fitting_offerings: RefCell::default(),
             known: RefCell::default(),
         };
         let open = pool.requirements.iter();
@@ -206,8 +206,10 @@ impl PoolData {
 
     /// Offerings on which `requests` fit in addition to the DaemonSets.
     pub(crate) fn roomy(&self, requests: &[i64]) -> Arc<Bits<Offering>> {
-        let mut rooms = self.rooms.borrow_mut();
-        rooms.get_or_insert_with(|| Rooms::new(&self.offerings, requests.len())).fitting(&self.offerings, requests)
+        let mut fitting_offerings = self.fitting_offerings.borrow_mut();
+        fitting_offerings
+            .get_or_insert_with(|| FittingOfferings::new(&self.offerings, requests.len()))
+            .fitting(&self.offerings, requests)
     }
 
     /// Clears caches that have become too large.
@@ -215,8 +217,13 @@ impl PoolData {
         if self.known.get_mut().len() > LOOKED_UP {
             self.known.take();
         }
-        if self.rooms.get_mut().as_ref().is_some_and(|rooms| rooms.count() > LOOKED_UP) {
-            self.rooms.take();
+        if self
+            .fitting_offerings
+            .get_mut()
+            .as_ref()
+            .is_some_and(|fitting_offerings| fitting_offerings.count() > LOOKED_UP)
+        {
+            self.fitting_offerings.take();
         }
     }
 }

@@ -109,7 +109,7 @@ impl SolveIndex {
         let (pools, fixed) = launchable(snapshot, catalogs);
         // What node data depends on in addition to resources and DaemonSets.
         let mut looked = None;
-        let (former, mut old, same_wishes) = match former {
+        let (former, mut old, same_preferences) = match former {
             Some(former) if former.is_of(&given, &pools, &fixed, index) => return (former, Change::None),
             Some(mut former) if former.given.terms == given.terms => {
                 looked = Some((std::mem::take(&mut former.rules), std::mem::take(&mut former.keys), former.by_name));
@@ -141,7 +141,7 @@ impl SolveIndex {
         let same_pools = kept == pools.len() + fixed.len()
             && old.is_empty()
             && former.pools.iter().eq(pools.iter().map(|slot| &slot.pool.name));
-        let same = Unchanged { pools: same_pools, wishes: same_wishes };
+        let same = Unchanged { pools: same_pools, preferences: same_preferences };
         let levels = |shape: &PodShape| relaxation::levels(shape, &given.unwanted, preferences);
         let Shapes { own, levels, above, data, numbers } = former.shapes(snapshot, index, same, levels);
         let relaxation = RelaxationLevels::new(&above);
@@ -163,7 +163,7 @@ impl SolveIndex {
         let all: IndexVec<PodShape, &PodShape> = solve_index.own.iter().chain(&solve_index.levels).collect();
         let shapes = fitted(&all, &views, &solve_index.given.terms.table, &solve_index.relaxation, data);
         let mut rules = Rules::new(&all, &shapes, &solve_index.relaxation);
-        rules.settle(&views, &shapes, &solve_index.relaxation);
+        rules.compute_uncounted(&views, &shapes, &solve_index.relaxation);
         solve_index.keys = asked_keys(&all);
         solve_index.by_name = all.iter().any(|shape| terms_of(shape).any(|term| !term.fields.is_empty()));
         (solve_index.shapes, solve_index.rules) = (shapes, rules);

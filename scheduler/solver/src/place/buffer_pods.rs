@@ -20,14 +20,14 @@ pub(crate) type PlacedBufferPods<'a> = BTreeMap<Id<Node>, Vec<&'a Pod>>;
 
 /// Removes the buffer pods from `wanted` and returns them.
 pub(crate) fn split<'a>(wanted: &mut Vec<PodGroup<'a>>) -> Vec<PodGroup<'a>> {
-    let mut rooms = Vec::new();
+    let mut buffer_groups = Vec::new();
     for pod_group in wanted.iter_mut().filter(|pod_group| pod_group.pods.iter().any(|pod| pod.is_virtual())) {
         let (pods, virtual_pods) = apart(&pod_group.pods);
-        rooms.push(PodGroup::plain(pod_group.shape, virtual_pods));
+        buffer_groups.push(PodGroup::plain(pod_group.shape, virtual_pods));
         pod_group.pods = pods;
     }
     wanted.retain(|pod_group| !pod_group.pods.is_empty());
-    rooms
+    buffer_groups
 }
 
 /// Places buffer pods on capacity that `placed` leaves, and adds launches to `placed`. Buffer pods and other pods share
@@ -35,15 +35,15 @@ pub(crate) fn split<'a>(wanted: &mut Vec<PodGroup<'a>>) -> Vec<PodGroup<'a>> {
 pub(crate) fn place<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
-    rooms: Vec<PodGroup<'a>>,
+    buffer_groups: Vec<PodGroup<'a>>,
     placed: &mut Placed<'a>,
 ) -> PlacedBufferPods<'a> {
-    if rooms.is_empty() {
+    if buffer_groups.is_empty() {
         return PlacedBufferPods::new();
     }
     let counts = state.counts.clone();
     let mut placed_buffer_pods = PlacedBufferPods::new();
-    let rest = on_own_nodes(context, state, rooms, &mut placed_buffer_pods);
+    let rest = on_own_nodes(context, state, buffer_groups, &mut placed_buffer_pods);
     let more = multi_start::place(context, state, rest);
     for (node, pods) in more.existing {
         placed_buffer_pods.entry(node).or_default().extend(pods);
@@ -88,7 +88,7 @@ fn on_own_nodes<'a>(
 }
 
 /// Adds the buffer pods to the plan's placements, in addition to the other pods.
-pub(crate) fn settle(context: &SolveContext<'_>, plan: &mut Plan, placed_buffer_pods: &PlacedBufferPods<'_>) {
+pub(crate) fn add_to_plan(context: &SolveContext<'_>, plan: &mut Plan, placed_buffer_pods: &PlacedBufferPods<'_>) {
     for (node, pods) in placed_buffer_pods {
         let (node, pods) = (&context.nodes[*node].node.name, launch::pod_refs(pods));
         match plan.placements.iter_mut().find(|placement| placement.node == *node) {

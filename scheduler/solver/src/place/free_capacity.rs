@@ -1,6 +1,6 @@
 //! Index of the maximum free capacity of blocks of nodes, so that a search can skip blocks of full nodes.
 
-use crate::input::existing_nodes::Room;
+use crate::input::existing_nodes::NodeCapacity;
 use crate::input::grid::Grid;
 use crate::input::intern::fits;
 use plimsoll_model::index::{Id, IndexVec};
@@ -43,7 +43,11 @@ fn lift<T, B>(rows: &Grid<T, i64>, block: Id<B>, above: &mut Grid<B, i64>) {
 
 impl FreeCapacityIndex {
     /// Creates the index of all nodes, with amounts of `width` resources. Nodes for which `open` is false get no pods.
-    pub(crate) fn new(rooms: &IndexVec<Node, Arc<Room>>, width: usize, open: impl Fn(Id<Node>) -> bool) -> Self {
+    pub(crate) fn new(
+        rooms: &IndexVec<Node, Arc<NodeCapacity>>,
+        width: usize,
+        open: impl Fn(Id<Node>) -> bool,
+    ) -> Self {
         let blocks = rooms.len().div_ceil(BLOCK);
         let outer_blocks = blocks.div_ceil(BLOCK);
         let mut nodes = Grid::filled(i64::MIN, rooms.len(), width);
@@ -58,7 +62,7 @@ impl FreeCapacityIndex {
     }
 
     /// Updates the free capacity of a node.
-    pub(crate) fn note(&mut self, node: Id<Node>, room: &Room) {
+    pub(crate) fn note(&mut self, node: Id<Node>, room: &NodeCapacity) {
         let row = self.nodes.row_mut(node);
         if room.closed {
             row.fill(i64::MIN);
@@ -96,8 +100,8 @@ mod tests {
     use crate::place::hostname_topology::Tally;
     use proptest::prelude::*;
 
-    fn rooms(free: &[(i64, i64)]) -> IndexVec<Node, Arc<Room>> {
-        let room = |(cpu, memory): &(i64, i64)| Room {
+    fn rooms(free: &[(i64, i64)]) -> IndexVec<Node, Arc<NodeCapacity>> {
+        let room = |(cpu, memory): &(i64, i64)| NodeCapacity {
             free: vec![*cpu, *memory],
             ports: Vec::new(),
             tally: Tally::default(),

@@ -175,8 +175,8 @@ fn relax(left: &mut PodShape) -> bool {
         left.preferred_node_affinity.remove(0);
         return true;
     }
-    let wish = left.topology_spread.iter().position(|one| !one.required);
-    wish.map(|index| left.topology_spread.remove(index)).is_some()
+    let preferred = left.topology_spread.iter().position(|one| !one.required);
+    preferred.map(|index| left.topology_spread.remove(index)).is_some()
 }
 
 /// `pod_groups` on their strictest levels that are possible anywhere.
@@ -225,9 +225,9 @@ pub(crate) fn place<'a>(
     let mut other = None;
     let placed = state.trial(|state| {
         let (placed, pod_groups) = relax_stepwise(context, state, pod_groups, search);
-        match alike(context, &pod_groups) {
-            Some(alike) => {
-                other = Some((Score::of(context, &placed), pod_groups, alike));
+        match with_equal_levels(context, &pod_groups) {
+            Some(equal_levels) => {
+                other = Some((Score::of(context, &placed), pod_groups, equal_levels));
                 None
             }
             None => Some(placed),
@@ -236,9 +236,9 @@ pub(crate) fn place<'a>(
     if let Some(placed) = placed {
         return placed;
     }
-    let Some((known, pod_groups, alike)) = other else { return Placed::default() };
+    let Some((known, pod_groups, equal_levels)) = other else { return Placed::default() };
     let cheaper = state.trial(|state| {
-        let placed = topology::place(context, state, alike, search);
+        let placed = topology::place(context, state, equal_levels, search);
         let score = Score::of(context, &placed);
         let cheaper = score.price().saturating_mul(PART.1) < known.price().saturating_mul(PART.0);
         (score.unplaced <= known.unplaced && cheaper).then_some(placed)
@@ -248,7 +248,7 @@ pub(crate) fn place<'a>(
 
 /// If pods of one shape differ in their preferred anti-affinity, moves all pods of the shape to the level with the
 /// least. `None` if there is no such shape.
-fn alike<'a>(context: &SolveContext<'a>, pod_groups: &[PodGroup<'a>]) -> Option<Vec<PodGroup<'a>>> {
+fn with_equal_levels<'a>(context: &SolveContext<'a>, pod_groups: &[PodGroup<'a>]) -> Option<Vec<PodGroup<'a>>> {
     let apart = |shape: Id<PodShape>| {
         let terms = &context.shapes[shape].shape.pod_affinity;
         terms.iter().filter(|one| one.anti && one.weight.is_some()).count()
@@ -256,8 +256,8 @@ fn alike<'a>(context: &SolveContext<'a>, pod_groups: &[PodGroup<'a>]) -> Option<
     // Per base shape: the levels of its pods. Further levels have fewer preferences.
     let mut levels: BTreeMap<Id<PodShape>, BTreeSet<(usize, Id<PodShape>)>> = BTreeMap::new();
     for pod_group in pod_groups {
-        let wishes = if context.relaxation.is_required_only(pod_group.shape) { 0 } else { apart(pod_group.shape) };
-        levels.entry(context.relaxation.base(pod_group.shape)).or_default().insert((wishes, pod_group.shape));
+        let preferences = if context.relaxation.is_required_only(pod_group.shape) { 0 } else { apart(pod_group.shape) };
+        levels.entry(context.relaxation.base(pod_group.shape)).or_default().insert((preferences, pod_group.shape));
     }
     let differ = |all: &&BTreeSet<(usize, Id<PodShape>)>| all.first().map(|one| one.0) != all.last().map(|one| one.0);
     levels.values().find(differ)?;

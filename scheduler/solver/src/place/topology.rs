@@ -14,7 +14,7 @@ mod uneven;
 
 pub(crate) use assign::assign;
 pub(crate) use counts::{Counts, PodMarks};
-pub(crate) use domain_tuples::{Alike, DomainTuples, eligible, only};
+pub(crate) use domain_tuples::{DomainTupleCache, DomainTuples, eligible, only};
 pub(crate) use explain::{explain, open_nodes};
 pub(crate) use groups::{Group, GroupKind, constraints};
 pub(crate) use place_assigned::place;
@@ -49,7 +49,7 @@ pub(crate) struct Rules {
     pub(crate) hosts: IndexVec<PodShape, Membership<HostRule>>,
     /// Pairs of a shape and a spread group that selects but does not constrain the shape, where none of the shape's
     /// offerings passes the spread's node filter. The spread never counts such pods on new nodes.
-    beside: BTreeSet<(Id<PodShape>, Id<Group>)>,
+    uncounted: BTreeSet<(Id<PodShape>, Id<Group>)>,
     /// PodAffinity groups over keys other than the hostname, with the base shapes of their owners.
     seekers: Vec<(Id<Group>, BTreeSet<Id<PodShape>>)>,
     /// Spread groups that also count pods that they do not constrain.
@@ -145,12 +145,12 @@ impl Rules {
             hosts: hosts_of,
             host_groups: hosts.into_keys().collect(),
             lonely,
-            beside: BTreeSet::new(),
+            uncounted: BTreeSet::new(),
         }
     }
 
-    /// Computes `beside`: the pods that a spread does not count on any new node.
-    pub(crate) fn settle(
+    /// Computes `uncounted`: the pods that a spread does not count on any new node.
+    pub(crate) fn compute_uncounted(
         &mut self,
         pools: &IndexVec<NodePool, PoolView<'_>>,
         shapes: &IndexVec<PodShape, ShapeData>,
@@ -174,7 +174,7 @@ impl Rules {
                 let fits = shapes[index].fits.iter().zip(&passing);
                 let mut meeting = fits.filter(|(fits, passing)| fits.iter().any(|one| one.offerings.meets(passing)));
                 if meeting.next().is_none() {
-                    self.beside.insert((index, number));
+                    self.uncounted.insert((index, number));
                 }
             }
         }

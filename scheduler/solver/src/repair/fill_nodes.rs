@@ -8,8 +8,11 @@ mod tests;
 
 use super::edit::{self, Change};
 use super::narrow::{keep_cheapest_type, narrow};
-use super::projection::Room;
-use super::{Best, Inputs, Variant, action_names, host_skew::is_over_hosts, is_small, left, projection, without};
+use super::projection::CapacityAssumption;
+use super::{
+    Best, Inputs, Variant, action_names, host_skew::is_over_hosts, is_small, projection, unplaced_by_shape,
+    unplaced_pods,
+};
 use crate::retries;
 use plimsoll_kubesched::spread;
 use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
@@ -22,9 +25,10 @@ use std::collections::BTreeSet;
 pub(super) fn fill(best: &mut Best<'_>) {
     // Each round, a spread over hosts permits `maxSkew` more pods per host.
     for _ in 0..retries::LEVELS {
-        let left = !left(best.inputs.snapshot, &best.plan).is_empty();
-        let worth = left && (is_small(best.inputs.snapshot) || waits_for_others(best.inputs.snapshot, &best.plan));
-        if !worth || !WAYS.into_iter().any(|way| add(best, way)) {
+        let any_unplaced = !unplaced_pods(best.inputs.snapshot, &best.plan).is_empty();
+        let worth =
+            any_unplaced && (is_small(best.inputs.snapshot) || waits_for_others(best.inputs.snapshot, &best.plan));
+        if !worth || !STRATEGIES.into_iter().any(|strategy| add(best, strategy)) {
             return;
         }
     }
@@ -32,30 +36,30 @@ pub(super) fn fill(best: &mut Best<'_>) {
 
 /// How pods are added to a plan.
 #[derive(Clone, Copy)]
-struct Way {
+struct FillStrategy {
     /// Assumed capacity of launched nodes.
-    room: Room,
-    /// Whether further nodes may be bought.
-    buys: bool,
+    capacity: CapacityAssumption,
+    /// Whether the plan may launch further nodes.
+    may_launch: bool,
 }
 
-const WAYS: [Way; 4] = [
-    Way { room: Room::Least, buys: false },
-    Way { room: Room::Cheapest, buys: false },
+const STRATEGIES: [FillStrategy; 4] = [
+    FillStrategy { capacity: CapacityAssumption::Least, may_launch: false },
+    FillStrategy { capacity: CapacityAssumption::Cheapest, may_launch: false },
     // With launches, as the next plan would do. First with the full charge of limits, then with the charge if launches
     // list no larger types.
-    Way { room: Room::Least, buys: true },
-    Way { room: Room::Cheapest, buys: true },
+    FillStrategy { capacity: CapacityAssumption::Least, may_launch: true },
+    FillStrategy { capacity: CapacityAssumption::Cheapest, may_launch: true },
 ];
 
-/// Places pods in this way. Returns whether pods were placed.
-fn add(best: &mut Best<'_>, way: Way) -> bool {
+/// Places pods with this strategy. Returns whether pods were placed.
+fn add(best: &mut Best<'_>, strategy: FillStrategy) -> bool {
     let inputs = best.inputs;
-    let after = projection::project_with_room(inputs, &best.plan, way.room);
+    let after = projection::project_with_capacity(inputs, &best.plan, strategy.capacity);
     let mut facts = after.clone();
     share_volumes(&mut facts);
-    if way.buys {
-        projection::count_limits(inputs, &best.plan, way.room, &mut facts);
+    if strategy.may_launch {
+        projection::count_limits(inputs, &best.plan, strategy.capacity, &mut facts);
     } else {
         facts.node_pools.clear();
         for (shape, known) in facts.shapes.iter_mut().zip(&after.shapes) {
@@ -65,16 +69,19 @@ fn add(best: &mut Best<'_>, way: Way) -> bool {
             }
         }
     }
-    let Some(more) = best.repair.plan_as(&facts, Variant::Same) else { return false };
-    if more.placements.is_empty() && more.launches.iter().all(|launch| launch.pods.is_empty()) {
+    let Some(added) = best.repair.plan_as(&facts, Variant::Same) else { return false };
+    if added.placements.is_empty() && added.launches.iter().all(|launch| launch.pods.is_empty()) {
         return false;
     }
     // Narrows the offerings of launches only as far as needed.
-    let limited = way.buys && way.room == Room::Cheapest;
-    let said: &[FillOutcome] =
-        if limited { &[FillOutcome::Types] } else { &[FillOutcome::None, FillOutcome::Own, FillOutcome::All] };
-    said.iter().any(|said| {
-        let mut other = with(inputs, &best.plan, &more, &after, *said);
+    let limited = strategy.may_launch && strategy.capacity == CapacityAssumption::Cheapest;
+    let narrowings: &[Narrowing] = if limited {
+        &[Narrowing::CheapestTypes]
+    } else {
+        &[Narrowing::None, Narrowing::FilledLaunches, Narrowing::AllLaunches]
+    };
+    narrowings.iter().any(|narrowing| {
+        let mut other = merge_plans(inputs, &best.plan, &added, &after, *narrowing);
         Repriced::new(inputs.snapshot, inputs.catalogs).mark(&mut other.launches);
         other.hourly = other.launches.iter().map(Launch::price).sum();
         best.accept(other)
@@ -97,48 +104,48 @@ fn share_volumes(facts: &mut Snapshot) {
 
 /// Which launches are narrowed to the node that they are expected to become.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum FillOutcome {
+enum Narrowing {
     None,
     /// Launches that get more pods.
-    Own,
+    FilledLaunches,
     /// All launches, since a domain that one of them might open would exclude the pods.
-    All,
+    AllLaunches,
     /// All launches, to their cheapest type: limits are charged with the largest listed type.
-    Types,
+    CheapestTypes,
 }
 
 /// Whether an unplaced pod depends on the placement of other pods.
 fn waits_for_others(snapshot: &Snapshot, plan: &Plan) -> bool {
-    let without = without(snapshot, plan);
+    let unplaced_by_shape = unplaced_by_shape(snapshot, plan);
     snapshot.shapes.iter().any(|shape| {
-        without.contains_key(&shape.id)
+        unplaced_by_shape.contains_key(&shape.id)
             && (shape.topology_spread.iter().any(|one| one.required)
                 || shape.pod_affinity.iter().any(|one| !one.anti && one.weight.is_none()))
     })
 }
 
-/// Adds the unplaced pods to `plan` that `more` puts on existing nodes and on launches of `plan`. `said` determines
-/// which launches are narrowed to their nodes in `after`.
-fn with(inputs: Inputs<'_>, plan: &Plan, more: &Plan, after: &Snapshot, said: FillOutcome) -> Plan {
+/// Adds the unplaced pods to `plan` that `added` puts on existing nodes and on launches of `plan`. `narrowing`
+/// determines which launches are narrowed to their nodes in `after`.
+fn merge_plans(inputs: Inputs<'_>, plan: &Plan, added: &Plan, after: &Snapshot, narrowing: Narrowing) -> Plan {
     let mut narrowed = plan.clone();
-    if said == FillOutcome::All || said == FillOutcome::Types {
+    if narrowing == Narrowing::AllLaunches || narrowing == Narrowing::CheapestTypes {
         for launch in narrowed.launches.iter_mut().filter(|launch| !launch.pods.is_empty()) {
             let node = after.nodes.iter().find(|node| node.name.0 == launch.action_id.0);
             match node {
-                _ if said == FillOutcome::Types => keep_cheapest_type(launch),
+                _ if narrowing == Narrowing::CheapestTypes => keep_cheapest_type(launch),
                 Some(node) => narrow(launch, node),
                 None => {}
             }
         }
     }
-    let waiting: BTreeSet<PodUid> = left(inputs.snapshot, plan).into_iter().cloned().collect();
+    let waiting: BTreeSet<PodUid> = unplaced_pods(inputs.snapshot, plan).into_iter().cloned().collect();
     let mut change = Change::default();
     let goes = |node: &NodeName| plan.terminations.iter().any(|one| one.node == *node);
-    for to in more.placements.iter().filter(|to| !goes(&to.node)) {
+    for to in added.placements.iter().filter(|to| !goes(&to.node)) {
         let pods = to.pods.iter().filter(|pod| waiting.contains(&pod.uid));
         change.targets.extend(pods.map(|pod| (pod.uid.clone(), to.node.clone())));
     }
-    for launch in &more.launches {
+    for launch in &added.launches {
         if !launch.pods.is_empty() && launch.pods.iter().all(|pod| waiting.contains(&pod.uid)) {
             let action_id = action_names::anew(&launch.action_id, "launch for pods that were left");
             let node = NodeName(action_id.0.clone());
@@ -146,7 +153,7 @@ fn with(inputs: Inputs<'_>, plan: &Plan, more: &Plan, after: &Snapshot, said: Fi
             change.further.push(Launch { action_id, ..launch.clone() });
         }
     }
-    let mut all = edit::moved(inputs, &narrowed, &after.nodes, &change, said == FillOutcome::Own);
+    let mut all = edit::moved(inputs, &narrowed, &after.nodes, &change, narrowing == Narrowing::FilledLaunches);
     for launch in &mut all.launches {
         let known = plan.launches.iter().find(|known| known.action_id == launch.action_id);
         if known.is_some_and(|known| launch.offerings.len() < known.offerings.len()) {

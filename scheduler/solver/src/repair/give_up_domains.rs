@@ -6,7 +6,7 @@
 //! up if this places more pods: one domain at a time, the one with the fewest pods first. The spread still holds over
 //! all other domains.
 
-use super::{Best, projection, spread_over, without};
+use super::{Best, projection, spread_over, unplaced_by_shape};
 use crate::input::pool_requirements::lookup;
 use crate::retries;
 use plimsoll_kubesched::spread;
@@ -32,7 +32,7 @@ pub(super) fn give_up(best: &mut Best<'_>) {
             give_up_for(best, &waiting, Scope::Pools);
         }
         for shape in waiting.shapes.iter().take(retries::FEW) {
-            if without(best.inputs.snapshot, &best.plan).contains_key(shape) {
+            if unplaced_by_shape(best.inputs.snapshot, &best.plan).contains_key(shape) {
                 let own = Waiting { key: waiting.key.clone(), shapes: [shape.clone()].into() };
                 give_up_for(best, &own, Scope::Shapes);
             }
@@ -92,9 +92,9 @@ fn reopen(
 
 /// Topology keys of unplaced pods, other than the hostname.
 fn keys(best: &Best<'_>) -> Vec<Waiting> {
-    let without = without(best.inputs.snapshot, &best.plan);
+    let unplaced_by_shape = unplaced_by_shape(best.inputs.snapshot, &best.plan);
     let mut keys: BTreeMap<String, BTreeSet<ShapeId>> = BTreeMap::new();
-    for shape in best.inputs.snapshot.shapes.iter().filter(|shape| without.contains_key(&shape.id)) {
+    for shape in best.inputs.snapshot.shapes.iter().filter(|shape| unplaced_by_shape.contains_key(&shape.id)) {
         for key in spread_over(shape, true) {
             keys.entry(key.to_owned()).or_default().insert(shape.id.clone());
         }
@@ -111,8 +111,8 @@ fn is_shared(snapshot: &Snapshot, waiting: &Waiting) -> bool {
 }
 
 fn without_any(best: &Best<'_>, waiting: &Waiting) -> bool {
-    let without = without(best.inputs.snapshot, &best.plan);
-    waiting.shapes.iter().any(|shape| without.contains_key(shape))
+    let unplaced_by_shape = unplaced_by_shape(best.inputs.snapshot, &best.plan);
+    waiting.shapes.iter().any(|shape| unplaced_by_shape.contains_key(shape))
 }
 
 /// The domain without nodes in which the plan places the fewest pods of the spread; among equal domains the last by

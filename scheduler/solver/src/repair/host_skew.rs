@@ -4,7 +4,7 @@
 //! kube-scheduler counts existing hosts only: once each host has a pod, it binds further pods. The plan is therefore
 //! computed again with `maxSkew` raised by the number of pods that every host has.
 
-use super::{Best, projection, without};
+use super::{Best, projection, unplaced_by_shape};
 use crate::retries;
 use plimsoll_kubesched::spread;
 use plimsoll_model::names::label;
@@ -42,9 +42,9 @@ pub(super) fn raise(best: &mut Best<'_>) {
 /// Spreads over hosts of unplaced pods, each with a shape that has it and the number of unplaced pods.
 fn stuck<'a>(snapshot: &'a Snapshot, plan: &Plan) -> BTreeMap<Spread<'a>, (&'a PodShape, usize)> {
     let mut spreads = BTreeMap::new();
-    let without = without(snapshot, plan);
+    let unplaced_by_shape = unplaced_by_shape(snapshot, plan);
     for shape in &snapshot.shapes {
-        let Some(count) = without.get(&shape.id) else { continue };
+        let Some(count) = unplaced_by_shape.get(&shape.id) else { continue };
         for spread in shape.topology_spread.iter().filter(|one| is_over_hosts(one)) {
             spreads.entry((shape.namespace.as_str(), spread)).or_insert((shape, 0)).1 += count;
         }

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Assumed capacity of launched nodes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Room {
+pub(crate) enum CapacityAssumption {
     /// The least of all listed types.
     Least,
     /// The capacity of the cheapest type.
@@ -27,25 +27,25 @@ pub(crate) enum Room {
 /// The cluster after the plan: launches are nodes, named by action id, and pods are bound to their nodes. A launched
 /// node has the labels of its cheapest offering and the minimum capacity of all listed types.
 pub(crate) fn project(inputs: Inputs<'_>, plan: &Plan) -> Snapshot {
-    project_with_room(inputs, plan, Room::Least)
+    project_with_capacity(inputs, plan, CapacityAssumption::Least)
 }
 
 /// The cluster once the launches of the plan are nodes, each bought as its cheapest offering and named by its action id.
 /// Pods that the plan places are bound; removals are left to the caller.
 #[must_use]
 pub fn launched(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, plan: &Plan) -> Snapshot {
-    launched_with(Inputs { snapshot, catalogs, overlaid: &Overlaid::new() }, plan, Room::Cheapest)
+    launched_with(Inputs { snapshot, catalogs, overlaid: &Overlaid::new() }, plan, CapacityAssumption::Cheapest)
 }
 
 /// Like [`project`], with the given capacity, and with the launched nodes charged to limits.
-pub(super) fn launched_with(inputs: Inputs<'_>, plan: &Plan, room: Room) -> Snapshot {
-    let mut after = project_with_room(inputs, plan, room);
-    count_limits(inputs, plan, room, &mut after);
+pub(super) fn launched_with(inputs: Inputs<'_>, plan: &Plan, capacity: CapacityAssumption) -> Snapshot {
+    let mut after = project_with_capacity(inputs, plan, capacity);
+    count_limits(inputs, plan, capacity, &mut after);
     after
 }
 
 /// Like [`project`], with the given capacity.
-pub(super) fn project_with_room(inputs: Inputs<'_>, plan: &Plan, room: Room) -> Snapshot {
+pub(super) fn project_with_capacity(inputs: Inputs<'_>, plan: &Plan, capacity: CapacityAssumption) -> Snapshot {
     let snapshot = inputs.snapshot;
     let mut after = snapshot.clone();
     let mut places: BTreeMap<&PodUid, NodeName> = BTreeMap::new();
@@ -54,7 +54,7 @@ pub(super) fn project_with_room(inputs: Inputs<'_>, plan: &Plan, room: Room) -> 
     }
     for launch in &plan.launches {
         let Some(catalog) = inputs.catalog_of(launch) else { continue };
-        let Some(node) = node(snapshot, catalog, launch, room) else { continue };
+        let Some(node) = node(snapshot, catalog, launch, capacity) else { continue };
         places.extend(launch.pods.iter().map(|pod| (&pod.uid, node.name.clone())));
         after.pods.extend(daemons(snapshot, &node));
         after.nodes.push(node);
@@ -68,7 +68,7 @@ pub(super) fn project_with_room(inputs: Inputs<'_>, plan: &Plan, room: Room) -> 
     after
 }
 
-fn node(snapshot: &Snapshot, catalog: &Catalog, launch: &Launch, room: Room) -> Option<Node> {
+fn node(snapshot: &Snapshot, catalog: &Catalog, launch: &Launch, capacity: CapacityAssumption) -> Option<Node> {
     let choice = launch.offerings.first()?;
     let kind = catalog.get(&choice.instance_type)?;
     let offering = kind.offerings.iter().find(|offering| offering.is(choice))?;
@@ -76,22 +76,22 @@ fn node(snapshot: &Snapshot, catalog: &Catalog, launch: &Launch, room: Room) -> 
     label_as(&mut labels, &LaunchLabels { launch, catalog, kind, offering });
     // Labels with several allowed values get the first.
     for asked in launch.requirements.iter().filter(|one| one.operator == Operator::In) {
-        let alike = || launch.requirements.iter().filter(|one| one.key == asked.key);
-        let allowed = |value: &&String| alike().all(|one| holds(one, Some(value)));
+        let same_key = || launch.requirements.iter().filter(|one| one.key == asked.key);
+        let allowed = |value: &&String| same_key().all(|one| holds(one, Some(value)));
         if let Some(value) = asked.values.iter().filter(allowed).min() {
             labels.entry(asked.key.clone()).or_insert_with(|| value.clone());
         }
     }
     let types: BTreeSet<&str> = launch.offerings.iter().map(|one| one.instance_type.as_str()).collect();
-    let rooms = types.into_iter().filter_map(|name| Some(catalog.get(name)?.allocatable()));
+    let capacities = types.into_iter().filter_map(|name| Some(catalog.get(name)?.allocatable()));
     let both = |least: Resources, other: Resources| {
         let mut both = Resources::new();
         least.iter().for_each(|(name, amount)| both.set(name, amount.min(other.get(name))));
         both
     };
-    let allocatable = match room {
-        Room::Least => rooms.reduce(both)?,
-        Room::Cheapest => kind.allocatable(),
+    let allocatable = match capacity {
+        CapacityAssumption::Least => capacities.reduce(both)?,
+        CapacityAssumption::Cheapest => kind.allocatable(),
     };
     Some(Node {
         name: NodeName(launch.action_id.0.clone()),
@@ -120,11 +120,11 @@ pub(super) fn label_as(labels: &mut BTreeMap<String, String>, bought: &LaunchLab
 }
 
 /// Charges launched nodes to the limits of their pools, either as the largest listed type or as the cheapest.
-pub(crate) fn count_limits(inputs: Inputs<'_>, plan: &Plan, room: Room, after: &mut Snapshot) {
+pub(crate) fn count_limits(inputs: Inputs<'_>, plan: &Plan, capacity: CapacityAssumption, after: &mut Snapshot) {
     for launch in &plan.launches {
         let Some(catalog) = inputs.catalog_of(launch) else { continue };
         let mut usage = Resources::from([(NODES_RESOURCE, 1)]);
-        let count = if room == Room::Cheapest { 1 } else { usize::MAX };
+        let count = if capacity == CapacityAssumption::Cheapest { 1 } else { usize::MAX };
         for choice in launch.offerings.iter().take(count) {
             let Some(kind) = catalog.get(&choice.instance_type) else { continue };
             let listed = kind.offerings.iter().find(|offering| offering.is(choice));

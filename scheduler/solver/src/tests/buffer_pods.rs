@@ -162,15 +162,15 @@ fn a_node_that_is_as_cheap_as_any_is_not_replaced_for_its_room() {
 }
 
 /// Shapes of buffer pods with the number of pods, and optionally the number of a node.
-type Rooms = Vec<(PodShape, usize, Option<usize>)>;
+type BufferPods = Vec<(PodShape, usize, Option<usize>)>;
 
-fn any_rooms(shapes: impl Strategy<Value = PodShape>) -> impl Strategy<Value = Rooms> {
+fn any_buffer_pods(shapes: impl Strategy<Value = PodShape>) -> impl Strategy<Value = BufferPods> {
     prop::collection::vec((shapes, 1..4_usize, prop::option::of(0..5_usize)), 1..4)
 }
 
-fn with_rooms(cluster: &Cluster, rooms: &Rooms) -> Cluster {
+fn with_buffer_pods(cluster: &Cluster, buffer_pods: &BufferPods) -> Cluster {
     let mut cluster = cluster.clone();
-    for (index, (shape, count, home)) in rooms.iter().enumerate() {
+    for (index, (shape, count, home)) in buffer_pods.iter().enumerate() {
         let home = home.map(|number| format!("node-{number}"));
         cluster.spare(&format!("v{index}"), *count, shape, home.as_deref());
     }
@@ -188,20 +188,20 @@ proptest! {
 
     /// [`Cluster::plan`] checks each plan.
     #[test]
-    fn room_takes_nobodys_place(cluster in any_cluster(), rooms in any_rooms(any_shape())) {
-        let with = with_rooms(&cluster, &rooms);
+    fn buffer_pods_displace_no_pod(cluster in any_cluster(), buffer_pods in any_buffer_pods(any_shape())) {
+        let with = with_buffer_pods(&cluster, &buffer_pods);
         let (plan, before) = (with.plan_with(false), cluster.plan_with(false));
         prop_assert_eq!(waiting(&plan), waiting(&before));
         with.plan();
     }
 
     #[test]
-    fn pods_and_room_that_look_at_each_other_get_valid_plans_whatever_the_order(
+    fn plans_with_buffer_pods_are_valid_whatever_the_order(
         cluster in any_social_cluster(),
-        rooms in any_rooms(any_social_shape()),
+        buffer_pods in any_buffer_pods(any_social_shape()),
         turn in 1..5_usize,
     ) {
-        let cluster = with_rooms(&cluster, &rooms);
+        let cluster = with_buffer_pods(&cluster, &buffer_pods);
         let plan = cluster.plan();
         let mut turned = cluster;
         let snapshot = &mut turned.snapshot;
@@ -213,8 +213,11 @@ proptest! {
     }
 
     #[test]
-    fn room_that_was_launched_is_not_launched_again(cluster in any_cluster(), rooms in any_rooms(any_shape())) {
-        let mut cluster = with_rooms(&cluster, &rooms);
+    fn launched_buffer_pods_are_not_launched_again(
+        cluster in any_cluster(),
+        buffer_pods in any_buffer_pods(any_shape()),
+    ) {
+        let mut cluster = with_buffer_pods(&cluster, &buffer_pods);
         cluster.snapshot.nodes.iter_mut().for_each(|node| node.expires = None);
         let plan = cluster.plan_with(false);
         let mut next = carried_out(&cluster, &plan);

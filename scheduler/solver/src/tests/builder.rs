@@ -339,7 +339,7 @@ pub(super) fn refused(plan: &Plan) -> Vec<ReasonCode> {
 }
 
 /// The message with this code for the first unschedulable pod.
-pub(super) fn told(plan: &Plan, code: ReasonCode) -> &str {
+pub(super) fn message_of(plan: &Plan, code: ReasonCode) -> &str {
     let reasons = &plan.unschedulable[0].reasons;
     reasons.iter().find(|one| one.code == code).map_or_else(|| panic!("{reasons:#?}"), |one| &one.message)
 }

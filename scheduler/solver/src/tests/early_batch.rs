@@ -7,7 +7,7 @@ use plimsoll_model::plan::{Launch, Plan, PlanOptions};
 use plimsoll_model::snapshot::SnapshotIndex;
 
 /// Returns the plan, which is checked, and the launches that were reported early.
-fn told(cluster: &Cluster) -> (Plan, Vec<Launch>) {
+fn plan_with_early_batch(cluster: &Cluster) -> (Plan, Vec<Launch>) {
     let (mut early, snapshot) = (Vec::new(), cluster.snapshot.sorted());
     let (index, catalogs) = (SnapshotIndex::new(&snapshot), cluster.catalogs());
     let options = PlanOptions { disruption: false, ..PlanOptions::default() };
@@ -32,8 +32,8 @@ fn burst(plain: usize) -> Cluster {
 }
 
 #[test]
-fn the_plan_of_a_burst_begins_with_what_was_told() {
-    let (plan, early) = told(&burst(10_000));
+fn the_plan_of_a_burst_begins_with_its_early_batch() {
+    let (plan, early) = plan_with_early_batch(&burst(10_000));
     assert!(!early.is_empty());
     assert_eq!(plan.launches[..early.len()], early);
     let early_batch: usize = early.iter().map(|launch| launch.pods.len()).sum();
@@ -45,8 +45,8 @@ fn the_plan_of_a_burst_begins_with_what_was_told() {
 
 #[test]
 fn nothing_goes_ahead_of_few_pods_or_towards_a_limit() {
-    assert!(told(&burst(9_000)).1.is_empty());
+    assert!(plan_with_early_batch(&burst(9_000)).1.is_empty());
     let mut cluster = burst(10_000);
     cluster.pool().limits.set("cpu", 1_000_000_000);
-    assert!(told(&cluster).1.is_empty());
+    assert!(plan_with_early_batch(&cluster).1.is_empty());
 }

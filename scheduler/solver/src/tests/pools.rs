@@ -194,7 +194,7 @@ fn offerings_that_cannot_be_asked_for_are_no_way_to_buy() {
         one.node_selector.insert(label::ZONE.into(), "zone-a".into());
         let plan = cluster.pending("p", 1, &one).plan();
         assert_eq!(refused(&plan), [ReasonCode::NoOffering]);
-        told(&plan, ReasonCode::NoOffering).to_owned()
+        message_of(&plan, ReasonCode::NoOffering).to_owned()
     };
     assert_eq!(reason(&|_, _| true), "none of the 9 matching offerings is available");
     assert_eq!(

@@ -15,20 +15,20 @@ fn plan_of(cluster: &mut Cluster, shape: &PodShape) -> plimsoll_model::plan::Pla
 fn figures_are_those_that_decide() {
     let plan = plan_of(&mut Cluster::new(), &shape(1000, 100));
     let text = "insufficient memory: 100Gi requested, the largest instance type of the NodePool has 64Gi";
-    assert_eq!(told(&plan, ReasonCode::InsufficientResources), text);
+    assert_eq!(message_of(&plan, ReasonCode::InsufficientResources), text);
     let mut cluster = Cluster::new();
     cluster.pool().requirements.push(requirement("karpenter.k8s.aws/instance-category", Operator::In, &["c", "r"]));
     cluster.catalog.instance_types.retain(|one| one.name == "c5.2xlarge" || one.name == "r5.xlarge");
     let plan = plan_of(&mut cluster, &shape(7000, 16 + 1));
     let text = "no instance type of the NodePool has 7 cpu, 17Gi memory together";
-    assert_eq!(told(&plan, ReasonCode::InsufficientResources), text);
+    assert_eq!(message_of(&plan, ReasonCode::InsufficientResources), text);
     let mut cluster = Cluster::new();
     cluster.pool().limits.set("cpu", 3000);
     cluster.pool().limits.set("nodes", 5);
     cluster.node("n1", "c5.large").cordoned = true;
     let plan = plan_of(&mut cluster, &shape(1500, 1));
     let text = "spec.limits.cpu is 3, 2 in use; the smallest matching instance type has 2: raise it to 4 or more";
-    assert_eq!(told(&plan, ReasonCode::LimitReached), text);
+    assert_eq!(message_of(&plan, ReasonCode::LimitReached), text);
 }
 
 #[test]
@@ -38,14 +38,14 @@ fn of_requirements_only_those_are_named_that_exclude_everything() {
         [(label::ARCH.to_owned(), "amd64".to_owned()), (label::ZONE.to_owned(), "zone-x".to_owned())].into();
     let plan = plan_of(&mut Cluster::new(), &one);
     let text = "no offering of the NodePool satisfies topology.kubernetes.io/zone In [zone-x] (there is zone-a, zone-b, zone-c)";
-    assert_eq!(told(&plan, ReasonCode::RequirementsIncompatible), text);
+    assert_eq!(message_of(&plan, ReasonCode::RequirementsIncompatible), text);
     // Each requirement alone can be satisfied.
     let family = |name| requirement("karpenter.k8s.aws/instance-family", Operator::In, &[name]);
     let size = requirement(label::INSTANCE_TYPE, Operator::In, &["m5.large"]);
     let mut both = shape(100, 1);
     both.required_node_affinity = vec![term(&[family("c5"), requirement(label::OS, Operator::In, &["linux"]), size])];
     let plan = plan_of(&mut Cluster::new(), &both);
-    let text = told(&plan, ReasonCode::RequirementsIncompatible);
+    let text = message_of(&plan, ReasonCode::RequirementsIncompatible);
     assert!(text.contains(" together with ") && !text.contains(label::OS), "{text}");
     // A label that no node has, and a name that no new node can have.
     let mut odd = shape(100, 1);
@@ -53,19 +53,19 @@ fn of_requirements_only_those_are_named_that_exclude_everything() {
     let plan = plan_of(&mut Cluster::new(), &odd);
     let text = "no node of NodePool default has the label rack: add rack: r1 to spec.template.metadata.labels of the NodePool, or \
                 remove it from the pod";
-    assert_eq!(told(&plan, ReasonCode::RequirementsIncompatible), text);
+    assert_eq!(message_of(&plan, ReasonCode::RequirementsIncompatible), text);
     odd.node_selector = [("karpenter.k8s.aws/instance-categry".to_owned(), "c".to_owned())].into();
     let plan = plan_of(&mut Cluster::new(), &odd);
     let text = "no node of NodePool default has the label karpenter.k8s.aws/instance-categry; did you mean \
                 karpenter.k8s.aws/instance-category?";
-    assert_eq!(told(&plan, ReasonCode::RequirementsIncompatible), text);
+    assert_eq!(message_of(&plan, ReasonCode::RequirementsIncompatible), text);
     odd.node_selector = [(label::INSTANCE_TYPE.to_owned(), "m5.lrage".to_owned())].into();
     let plan = plan_of(&mut Cluster::new(), &odd);
-    let text = told(&plan, ReasonCode::RequirementsIncompatible);
+    let text = message_of(&plan, ReasonCode::RequirementsIncompatible);
     assert!(text.ends_with("[m5.lrage] (did you mean m5.large?)"), "{text}");
     odd.node_selector = [(label::HOSTNAME.to_owned(), "n1".to_owned())].into();
     let plan = plan_of(&mut Cluster::new(), &odd);
-    assert!(told(&plan, ReasonCode::RequirementsIncompatible).ends_with("which names a node"));
+    assert!(message_of(&plan, ReasonCode::RequirementsIncompatible).ends_with("which names a node"));
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn what_the_pool_itself_excludes_is_said_of_the_pool() {
     let mut cluster = Cluster::new();
     cluster.pool().requirements.push(requirement(label::ZONE, Operator::In, &["zone-x"]));
     let plan = plan_of(&mut cluster, &shape(100, 1));
-    let text = told(&plan, ReasonCode::RequirementsIncompatible);
+    let text = message_of(&plan, ReasonCode::RequirementsIncompatible);
     assert!(
         text.starts_with(
             "no offering of the node class satisfies the NodePool's own topology.kubernetes.io/zone In [zone-x]"
@@ -86,7 +86,10 @@ fn what_the_pool_itself_excludes_is_said_of_the_pool() {
         .requirements
         .extend([requirement("team", Operator::In, &["a"]), requirement("team", Operator::NotIn, &["a"])]);
     let plan = plan_of(&mut cluster, &shape(100, 1));
-    assert_eq!(told(&plan, ReasonCode::RequirementsIncompatible), "requirements of the NodePool contradict each other");
+    assert_eq!(
+        message_of(&plan, ReasonCode::RequirementsIncompatible),
+        "requirements of the NodePool contradict each other"
+    );
     let mut cluster = Cluster::new();
     let mut families = requirement("karpenter.k8s.aws/instance-family", Operator::Exists, &[]);
     families.min_values = Some(9);
@@ -94,7 +97,7 @@ fn what_the_pool_itself_excludes_is_said_of_the_pool() {
     let plan = plan_of(&mut cluster, &shape(100, 1));
     let text =
         "minValues of the NodePool asks for 9 values of karpenter.k8s.aws/instance-family, but at most 3 are available";
-    assert_eq!(told(&plan, ReasonCode::MinValuesNotMet), text);
+    assert_eq!(message_of(&plan, ReasonCode::MinValuesNotMet), text);
 }
 
 #[test]
@@ -122,20 +125,20 @@ fn topology_is_told_by_its_counts() {
     web.topology_spread[0].min_domains = Some(9);
     let plan = Cluster::new().pending("web", 4, &web).plan();
     let text = "topology spread over topology.kubernetes.io/zone: maxSkew 1, minDomains 9 of which there are 3, zone-a has 1, zone-b has 1, zone-c has 1";
-    assert_eq!(told(&plan, ReasonCode::TopologyUnsatisfiable), text);
+    assert_eq!(message_of(&plan, ReasonCode::TopologyUnsatisfiable), text);
     let mut web = app("web", 500);
     web.pod_affinity = vec![affinity(label::ZONE, true, "web")];
     let plan = Cluster::new().pending("web", 4, &web).plan();
     let text = "podAntiAffinity over topology.kubernetes.io/zone: every domain has a pod that it must keep away from (zone-a, zone-b, zone-c)";
-    assert_eq!(told(&plan, ReasonCode::TopologyUnsatisfiable), text);
+    assert_eq!(message_of(&plan, ReasonCode::TopologyUnsatisfiable), text);
     web.pod_affinity = vec![affinity(label::ZONE, false, "db")];
     let plan = Cluster::new().pending("web", 1, &web).plan();
     let text = "podAffinity over topology.kubernetes.io/zone: no pod that it is about is in zone-a, zone-b, zone-c";
-    assert_eq!(told(&plan, ReasonCode::TopologyUnsatisfiable), text);
+    assert_eq!(message_of(&plan, ReasonCode::TopologyUnsatisfiable), text);
     web.pod_affinity = vec![affinity(label::HOSTNAME, false, "db")];
     let plan = Cluster::new().pending("web", 1, &web).plan();
     let text = "podAffinity over kubernetes.io/hostname: no pod that it is about is on any node";
-    assert_eq!(told(&plan, ReasonCode::TopologyUnsatisfiable), text);
+    assert_eq!(message_of(&plan, ReasonCode::TopologyUnsatisfiable), text);
 }
 
 #[test]
@@ -152,7 +155,7 @@ fn nodes_that_are_there_are_told_by_cause() {
     let plan = plan_of(&mut cluster, &big);
     let text = "0 of 5 nodes fit: 1 cordoned, not Ready or being deleted, 1 does not tolerate the taint team=yes:NoSchedule, \
                 1 node selector or node affinity does not match, 2 insufficient cpu (at most 2 free)";
-    assert_eq!(told(&plan, ReasonCode::NoExistingNode), text);
+    assert_eq!(message_of(&plan, ReasonCode::NoExistingNode), text);
     assert_eq!(refused(&plan), [ReasonCode::NoNodePool]);
     let mut cluster = Cluster::with([]);
     cluster.node("n1", "c5.large");
@@ -161,7 +164,7 @@ fn nodes_that_are_there_are_told_by_cause() {
     cluster.bound("w", "n1", &web);
     let plan = plan_of(&mut cluster, &web);
     let text = "0 of 1 node fits: topology spread, pod affinity or anti-affinity";
-    assert_eq!(told(&plan, ReasonCode::NoExistingNode), text);
+    assert_eq!(message_of(&plan, ReasonCode::NoExistingNode), text);
 }
 
 #[test]
@@ -173,7 +176,7 @@ fn a_taint_comes_with_the_toleration_to_add() {
     let plan = plan_of(&mut cluster, &shape(100, 1));
     let text = "does not tolerate the taint team=yes:NoSchedule and gpu:NoExecute; to tolerate it, add to spec.tolerations: \
                 [{key: team, operator: Equal, value: \"yes\", effect: NoSchedule}, {key: gpu, operator: Exists, effect: NoExecute}]";
-    assert_eq!(told(&plan, ReasonCode::TaintNotTolerated), text);
+    assert_eq!(message_of(&plan, ReasonCode::TaintNotTolerated), text);
 }
 
 #[test]
@@ -182,7 +185,7 @@ fn a_resource_that_no_type_has_is_said_to_be_missing() {
     gpu.requests.set("nvidia.com/gpu", 1);
     let plan = plan_of(&mut Cluster::new(), &gpu);
     let text = "no instance type of the NodePool has nvidia.com/gpu; 1 nvidia.com/gpu requested";
-    assert_eq!(told(&plan, ReasonCode::InsufficientResources), text);
+    assert_eq!(message_of(&plan, ReasonCode::InsufficientResources), text);
 }
 
 #[test]
@@ -191,7 +194,7 @@ fn a_limit_on_nodes_is_told_in_nodes() {
     cluster.pool().limits.set("nodes", 1);
     cluster.node("n1", "c5.large").cordoned = true;
     let plan = plan_of(&mut cluster, &shape(1500, 1));
-    assert_eq!(told(&plan, ReasonCode::LimitReached), "spec.limits.nodes is 1, 1 in use; raise it to 2 or more");
+    assert_eq!(message_of(&plan, ReasonCode::LimitReached), "spec.limits.nodes is 1, 1 in use; raise it to 2 or more");
 }
 
 #[test]
@@ -208,13 +211,13 @@ fn a_volume_elsewhere_says_where_and_what_keeps_the_pod_away() {
     cluster.node("n1", "c5.large");
     let plan = plan_of(&mut cluster, &pod);
     let text = "its volumes are in zone-x; the NodePool allows only zone-a, zone-b, zone-c: add zone-x to its zones";
-    assert_eq!(told(&plan, ReasonCode::VolumeProblem), text);
-    assert_eq!(told(&plan, ReasonCode::NoExistingNode), "0 of 1 node fits: its volumes cannot be attached there");
+    assert_eq!(message_of(&plan, ReasonCode::VolumeProblem), text);
+    assert_eq!(message_of(&plan, ReasonCode::NoExistingNode), "0 of 1 node fits: its volumes cannot be attached there");
     pod.volumes = vec![volume("zone-a")];
     pod.node_selector = [(label::ZONE.to_owned(), "zone-b".to_owned())].into();
     let plan = plan_of(&mut Cluster::new(), &pod);
     let text = "its volumes are in topology.kubernetes.io/zone In [zone-a], which its own node selector or node affinity excludes";
-    assert_eq!(told(&plan, ReasonCode::VolumeProblem), text);
+    assert_eq!(message_of(&plan, ReasonCode::VolumeProblem), text);
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub(super) struct Shapes {
 pub(super) struct Unchanged {
     pub(super) pools: bool,
     /// Inputs that determine the relaxation levels.
-    pub(super) wishes: bool,
+    pub(super) preferences: bool,
 }
 
 /// A shape of the previous snapshot.
@@ -70,7 +70,7 @@ impl PreviousShapes {
                 None => (shape.clone(), None, None),
             };
             let first = all.levels.len();
-            match above.filter(|_| same.wishes) {
+            match above.filter(|_| same.preferences) {
                 Some((above, number)) => {
                     for ((level, data), number) in above.into_iter().zip(number..) {
                         all.levels.push(level);

@@ -225,8 +225,8 @@ impl<'a> Bin<'a> {
         self.accept.iter().find(holds)
     }
 
-    /// Adds the pods. Returns `None` if this is not possible; the bin must then be discarded. [`Bin::settle`] chooses
-    /// the offering.
+    /// Adds the pods. Returns `None` if this is not possible; the bin must then be discarded.
+    /// [`Bin::choose_offering`] chooses the offering.
     pub(crate) fn extend(&mut self, context: &SolveContext<'a>, kinds: &BinKinds, part: Part<'a>) -> Option<()> {
         let kind = &kinds[part.kind];
         let (view, shape) = (&context.pools[self.pool], &context.shapes[kind.shape]);
@@ -252,7 +252,7 @@ impl<'a> Bin<'a> {
     }
 
     /// Chooses the cheapest offering for the current pods.
-    pub(super) fn settle(&mut self, context: &SolveContext<'a>, room: &Headroom) -> Option<()> {
+    pub(super) fn choose_offering(&mut self, context: &SolveContext<'a>, room: &Headroom) -> Option<()> {
         self.best = self.accept.iter().find(|offering| self.holds(context, room, *offering))?;
         self.charge.clone_from(context.pools[self.pool].capacity(self.best));
         Some(())

@@ -120,7 +120,9 @@ impl<'w, 'a> Workspace<'w, 'a> {
                 None => Bin::empty(self.context, choice.pool),
             };
             let room = &self.headroom[choice.pool];
-            if bin.extend(self.context, &self.kinds, some).is_none() || bin.settle(self.context, room).is_none() {
+            if bin.extend(self.context, &self.kinds, some).is_none()
+                || bin.choose_offering(self.context, room).is_none()
+            {
                 return false;
             }
             self.put(choice.bin, bin, log);

@@ -41,13 +41,13 @@ pub(super) fn improve(packer: &Packer<'_, '_>, packing: Packing, limit: &Headroo
     *work -= own;
     let mut misses = 0;
     let rounds = (NODE_ROUNDS / nodes.len().max(1)).min(ROUNDS);
-    let mut draw = Draw(1);
+    let mut rng = Rng(1);
     for round in 0..rounds {
         if misses >= MISSES.min(nodes.len() * MISSES_PER_NODE) || nodes.len() < 2 || own == 0 {
             break;
         }
         nodes.sort_by_cached_key(|node| Reverse(waste(packer, node)));
-        let taken = window(round, nodes.len(), &mut draw);
+        let taken = window(round, nodes.len(), &mut rng);
         let mut left = IndexVec::filled(0, packer.items.len());
         let mut budget = room.clone();
         let (mut cost, mut pods) = (0, 0);
@@ -84,7 +84,7 @@ pub(super) fn improve(packer: &Packer<'_, '_>, packing: Packing, limit: &Headroo
 
 /// Chooses nodes by their position in the order of waste, most wasteful first. Alternates between consecutive wasteful
 /// nodes, and a wasteful node with nodes from the whole order. Returns at least two positions, ascending.
-fn window(round: usize, count: usize, draw: &mut Draw) -> Vec<usize> {
+fn window(round: usize, count: usize, rng: &mut Rng) -> Vec<usize> {
     let size = SIZES.get(round / 2 % SIZES.len()).copied().unwrap_or(count).min(count);
     if round.is_multiple_of(2) {
         let starts = (count / size).max(1);
@@ -93,15 +93,15 @@ fn window(round: usize, count: usize, draw: &mut Draw) -> Vec<usize> {
     }
     let mut some = BTreeSet::from([round % count.div_ceil(2)]);
     while some.len() < size {
-        some.insert(draw.below(count));
+        some.insert(rng.below(count));
     }
     some.into_iter().collect()
 }
 
 /// Deterministic pseudo-random numbers (Knuth's multiplier for MMIX).
-struct Draw(u64);
+struct Rng(u64);
 
-impl Draw {
+impl Rng {
     fn below(&mut self, count: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         // The high bits have the longest period.
@@ -122,11 +122,11 @@ mod tests {
 
     #[test]
     fn windows_are_of_different_nodes_and_reach_all_of_them() {
-        let mut draw = Draw(1);
+        let mut rng = Rng(1);
         for count in [2, 3, 5, 40] {
             let mut seen = BTreeSet::new();
             for round in 0..ROUNDS {
-                let window = window(round, count, &mut draw);
+                let window = window(round, count, &mut rng);
                 assert!(window.len() >= 2 && window.windows(2).all(|two| two[0] < two[1]), "{window:?}");
                 seen.extend(window);
             }

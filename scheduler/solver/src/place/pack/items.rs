@@ -56,7 +56,7 @@ impl Class<'_> {
 }
 
 /// Properties that must be equal before two classes' offerings are compared.
-type LikenessKey<'w> = (&'w [Id<HostRule>], &'w [Id<HostRule>], &'w [HostPort]);
+type ItemKey<'w> = (&'w [Id<HostRule>], &'w [Id<HostRule>], &'w [HostPort]);
 
 /// Classes and items of the pod groups that can run in the pool.
 pub(super) fn grouped<'w>(
@@ -65,7 +65,7 @@ pub(super) fn grouped<'w>(
     items: &[Item<'_>],
 ) -> (Classes<'w>, IndexVec<Entry, Entry>) {
     let mut classes: Classes<'w> = IndexVec::new();
-    let mut alike: BTreeMap<LikenessKey<'w>, Vec<ClassId>> = BTreeMap::new();
+    let mut classes_by_key: BTreeMap<ItemKey<'w>, Vec<ClassId>> = BTreeMap::new();
     let mut known: BTreeMap<(ClassId, &'w [i64]), Id<Entry>> = BTreeMap::new();
     let mut entries: IndexVec<Entry, Entry> = IndexVec::new();
     for item in items {
@@ -76,7 +76,7 @@ pub(super) fn grouped<'w>(
         let alternatives = context.without_capacity(item.shape, pool, item.only);
         let shape = &context.shapes[item.shape];
         let ports = shape.shape.host_ports.as_slice();
-        let similar = alike.entry((&shape.hosts.owns, &shape.hosts.matches, ports)).or_default();
+        let similar = classes_by_key.entry((&shape.hosts.owns, &shape.hosts.matches, ports)).or_default();
         let class = similar.iter().copied().find(|class| classes[*class].alternatives == alternatives);
         let class = class.unwrap_or_else(|| {
             let class = classes.push(new_class(context, item.shape, alternatives));

@@ -30,8 +30,8 @@ struct Run {
     few: bool,
 }
 
-/// A packing that ends after some patterns with one node for all remaining pods.
-struct Ending {
+/// Ends a packing: one node for all pods that remain after some patterns.
+struct FinalNode {
     patterns: usize,
     placed: usize,
     cost: i64,
@@ -85,18 +85,18 @@ impl Packer<'_, '_> {
         };
         self.promise(&mut run);
         let mut nodes = 0;
-        let mut best: Option<Ending> = None;
+        let mut best: Option<FinalNode> = None;
         loop {
             if let Some(last) = self.last(&run.left, &run.limit) {
-                let assignment = Ending {
+                let final_node = FinalNode {
                     patterns: run.packing.patterns.len(),
                     placed: run.packing.placed + run.left.pods,
                     cost: run.packing.cost.saturating_add(last.price),
                     nodes: nodes + 1,
                     last,
                 };
-                if best.as_ref().is_none_or(|known| assignment.score() < known.score()) {
-                    best = Some(assignment);
+                if best.as_ref().is_none_or(|known| final_node.score() < known.score()) {
+                    best = Some(final_node);
                 }
             }
             let Some((offering, filled)) = self.next(&mut run, work) else { break };
@@ -108,10 +108,10 @@ impl Packer<'_, '_> {
             }
         }
         let mut packing = run.packing;
-        if let Some(assignment) = best.filter(|assignment| assignment.score() < packing.score()) {
-            packing.patterns.truncate(assignment.patterns);
-            packing.patterns.push(assignment.last);
-            (packing.placed, packing.cost) = (assignment.placed, assignment.cost);
+        if let Some(final_node) = best.filter(|final_node| final_node.score() < packing.score()) {
+            packing.patterns.truncate(final_node.patterns);
+            packing.patterns.push(final_node.last);
+            (packing.placed, packing.cost) = (final_node.placed, final_node.cost);
         }
         packing
     }
@@ -267,7 +267,7 @@ impl Packing {
     }
 }
 
-impl Ending {
+impl FinalNode {
     fn score(&self) -> Score {
         Score::of_placed(self.placed, self.cost, self.nodes)
     }

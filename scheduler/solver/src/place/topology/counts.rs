@@ -59,7 +59,7 @@ fn each(rules: &Rules, shape: Id<PodShape>, node: Option<&Node>, mut note: impl 
                 // The spread of a running pod does not restrict pods that come later.
                 (GroupKind::TopologySpread { .. }, Some(_)) if owner => false,
                 (GroupKind::TopologySpread { nodes, .. }, Some(node)) => nodes.passes(node),
-                _ => !rules.beside.contains(&(shape, *group)),
+                _ => !rules.uncounted.contains(&(shape, *group)),
             };
             if counted {
                 note(*group, owner);

@@ -47,13 +47,13 @@ pub(super) struct View {
     pub(super) of_tuple: IndexVec<DomainTuple, Option<Id<Domain>>>,
 }
 
-/// Maximum number of cached results per [`LikenessKey`], one for each set of fitting offerings. Results beyond it are
+/// Maximum number of cached results per [`TupleKey`], one for each set of fitting offerings. Results beyond it are
 /// recomputed.
 const APART: usize = 32;
 
 /// Cache key: everything except the fitting offerings that determines a shape's domain tuples.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct LikenessKey {
+struct TupleKey {
     /// Relevant groups, and whether the shape owns each of them.
     relevant: Vec<(Id<Group>, bool)>,
     /// Domains of the existing nodes that admit the shape.
@@ -65,9 +65,9 @@ type KnownTuples = Vec<(Id<PodShape>, Rc<DomainTuples>)>;
 
 /// Cache of domain tuples, shared by similar shapes.
 #[derive(Debug, Default)]
-pub(crate) struct Alike(RefCell<BTreeMap<LikenessKey, KnownTuples>>);
+pub(crate) struct DomainTupleCache(RefCell<BTreeMap<TupleKey, KnownTuples>>);
 
-impl Alike {
+impl DomainTupleCache {
     /// Returns the domain tuples of `shape`.
     pub(crate) fn tuples(&self, context: &SolveContext<'_>, shape: Id<PodShape>) -> Rc<DomainTuples> {
         let relevant = context.topology.relevant(shape);
@@ -82,18 +82,18 @@ impl Alike {
         let there: BTreeSet<Vec<Option<u32>>> =
             open.map(|node| columns.iter().map(|column| column.number(node)).collect()).collect();
         let relevant = relevant.into_iter().map(|group| (group, owns.contains(&group))).collect();
-        let likeness = LikenessKey { relevant, there };
+        let key = TupleKey { relevant, there };
         let fits = |shape: Id<PodShape>| context.shapes[shape].fits;
-        let known = self.0.borrow().get(&likeness).and_then(|known| {
+        let known = self.0.borrow().get(&key).and_then(|known| {
             let same = known.iter().find(|(other, _)| fits(*other) == fits(shape));
             same.map(|(_, tuples)| Rc::clone(tuples))
         });
         known.unwrap_or_else(|| {
-            let tuples = Rc::new(DomainTuples::new(context, shape, &keys, &columns, &likeness));
+            let tuples = Rc::new(DomainTuples::new(context, shape, &keys, &columns, &key));
             let mut all = self.0.borrow_mut();
-            let alike = all.entry(likeness).or_default();
-            if alike.len() < APART {
-                alike.push((shape, Rc::clone(&tuples)));
+            let entries = all.entry(key).or_default();
+            if entries.len() < APART {
+                entries.push((shape, Rc::clone(&tuples)));
             }
             tuples
         })
@@ -111,9 +111,9 @@ impl DomainTuples {
         shape: Id<PodShape>,
         keys: &BTreeSet<&str>,
         columns: &[Rc<Column>],
-        likeness: &LikenessKey,
+        key: &TupleKey,
     ) -> Self {
-        let LikenessKey { relevant, there } = likeness;
+        let TupleKey { relevant, there } = key;
         // Only owners of a spread or of an affinity require the label. Other members and owners of an anti-affinity do
         // not.
         let needs = |(group, owned): &(Id<Group>, bool)| {

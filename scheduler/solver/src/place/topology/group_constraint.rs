@@ -39,7 +39,7 @@ impl<'w> GroupConstraint<'w> {
         let kind = &context.topology.groups[group].kind;
         let view = tuples.views.get(&group);
         let names = view.iter().flat_map(|view| &view.names);
-        let counted = i64::from(!context.topology.beside.contains(&(shape, group)));
+        let counted = i64::from(!context.topology.uncounted.contains(&(shape, group)));
         let mut asked = Self {
             kind,
             view,

@@ -1,6 +1,6 @@
 //! Tests of pods that are added to launches of a plan.
 
-use super::{FillOutcome, Inputs, with};
+use super::{Inputs, Narrowing, merge_plans};
 use crate::repair::Overlaid;
 use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
 use plimsoll_model::money::MicroUsdPerHour;
@@ -50,12 +50,12 @@ fn terminations_follow_their_launches_to_other_places() {
         unschedulable: vec![Unschedulable { pod: pod("a"), reasons: Vec::new() }],
         ..Plan::default()
     };
-    let more =
+    let added =
         Plan { placements: vec![Placement { node: NodeName::from("two"), pods: vec![pod("a")] }], ..Plan::default() };
     let facts = Snapshot::default();
     let catalogs = BTreeMap::new();
     let inputs = Inputs { snapshot: &facts, catalogs: &catalogs, overlaid: &Overlaid::new() };
-    let all = with(inputs, &plan, &more, &facts, FillOutcome::None);
+    let all = merge_plans(inputs, &plan, &added, &facts, Narrowing::None);
     let pods = |launch: &Launch| launch.pods.iter().map(|pod| pod.name.clone()).collect::<Vec<_>>().join(" ");
     assert_eq!(all.launches.iter().map(pods).collect::<Vec<_>>(), ["a c", "b x", "d"]);
     assert!(all.unschedulable.is_empty());
@@ -63,9 +63,9 @@ fn terminations_follow_their_launches_to_other_places() {
     assert_eq!(all.terminations[0].replaced_by, [2]);
     assert_eq!(all.terminations[1].replaced_by, [0, 1]);
     // No pod is added to a node that is removed.
-    let more_on_n1 =
-        Plan { placements: vec![Placement { node: NodeName::from("n1"), pods: vec![pod("a")] }], ..more.clone() };
-    assert_eq!(with(inputs, &plan, &more_on_n1, &facts, FillOutcome::None), plan);
+    let added_on_n1 =
+        Plan { placements: vec![Placement { node: NodeName::from("n1"), pods: vec![pod("a")] }], ..added.clone() };
+    assert_eq!(merge_plans(inputs, &plan, &added_on_n1, &facts, Narrowing::None), plan);
     let plan = Plan { terminations: vec![termination("n3", &["c"], &[1])], ..plan };
-    assert_eq!(with(inputs, &plan, &more, &facts, FillOutcome::None).terminations[0].replaced_by, [0]);
+    assert_eq!(merge_plans(inputs, &plan, &added, &facts, Narrowing::None).terminations[0].replaced_by, [0]);
 }

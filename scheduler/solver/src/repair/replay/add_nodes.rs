@@ -9,7 +9,7 @@ use crate::repair::Repair;
 use crate::repair::edit::{self, Change, Targets};
 use crate::repair::{
     self,
-    projection::{self, Room},
+    projection::{self, CapacityAssumption},
 };
 use crate::retries;
 use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
@@ -144,7 +144,7 @@ impl Ended {
             }
         }
         let mut facts = Snapshot::clone(&replay.after);
-        projection::count_limits(inputs, plan, Room::Least, &mut facts);
+        projection::count_limits(inputs, plan, CapacityAssumption::Least, &mut facts);
         // Pods that the plan leaves unplaced are not considered.
         facts.pods.retain(|pod| pod.state != PodState::Pending);
         for pod in &mut facts.pods {

@@ -10,7 +10,7 @@ use super::projected::Replay;
 use super::{Inputs, OFTEN, is_pod_slot};
 use crate::repair::Repair;
 use crate::repair::edit::{self, Change, placed};
-use crate::repair::projection::{self, Room};
+use crate::repair::projection::{self, CapacityAssumption};
 use crate::retries;
 use plimsoll_model::identity::{PodUid, ShapeId};
 use plimsoll_model::index::Id;
@@ -73,7 +73,8 @@ fn without(snapshot: &Snapshot, shape: &ShapeId) -> Snapshot {
 /// The plan for a changed snapshot, unless a pod that it leaves unplaced could be placed once its nodes exist.
 fn made_for(repair: &Repair<'_>, facts: &Snapshot) -> Option<Plan> {
     let mut plan = repair.plan_keeping_nodes(facts)?;
-    let then = repair.plan_keeping_nodes(&projection::launched_with(repair.inputs, &plan, Room::Least))?;
+    let then =
+        repair.plan_keeping_nodes(&projection::launched_with(repair.inputs, &plan, CapacityAssumption::Least))?;
     if placed(&then).next().is_some() {
         return None;
     }
@@ -97,7 +98,7 @@ fn never_bound(repair: &Repair<'_>, plan: &Plan, replay: &Replay, outcomes: &Out
     });
     let change = Change { left: left.collect(), ..Change::default() };
     let other = edit::with(inputs, plan, &replay.after.nodes, &change)?;
-    let after = projection::launched_with(inputs, &other, Room::Least);
+    let after = projection::launched_with(inputs, &other, CapacityAssumption::Least);
     let next = repair.plan_keeping_nodes(&after)?;
     (placed(&next).next().is_none() || always_strands(inputs, &after, &next)).then_some(other)
 }

@@ -10,17 +10,18 @@ use std::sync::Arc;
 /// Cache of fitting offerings. Requests that exceed the same distinct capacities of each resource fit on the same
 /// offerings.
 #[derive(Debug)]
-pub(super) struct Rooms {
+pub(super) struct FittingOfferings {
     /// Per resource: the distinct capacities of offerings, ascending.
     steps: Vec<Vec<i64>>,
     known: BTreeMap<Vec<usize>, Arc<Bits<Offering>>>,
 }
 
-impl Rooms {
+impl FittingOfferings {
     pub(super) fn new(offerings: &IndexVec<Offering, OfferingView>, width: usize) -> Self {
         let steps = |resource: usize| {
-            let rooms: BTreeSet<i64> = offerings.iter().filter_map(|one| one.room.get(resource).copied()).collect();
-            rooms.into_iter().collect()
+            let capacities: BTreeSet<i64> =
+                offerings.iter().filter_map(|one| one.room.get(resource).copied()).collect();
+            capacities.into_iter().collect()
         };
         Self { steps: (0..width).map(steps).collect(), known: BTreeMap::new() }
     }
@@ -28,7 +29,7 @@ impl Rooms {
     /// Per resource: the number of capacities that are too small; 0 if the resource is not requested.
     fn key(&self, requests: &[i64]) -> Vec<usize> {
         let small = |(steps, need): (&Vec<i64>, &i64)| {
-            if *need <= 0 { 0 } else { steps.partition_point(|room| room < need) }
+            if *need <= 0 { 0 } else { steps.partition_point(|capacity| capacity < need) }
         };
         self.steps.iter().zip(requests).map(small).collect()
     }
