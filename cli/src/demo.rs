@@ -3,7 +3,7 @@
 mod closing;
 mod measure;
 mod script;
-mod stage;
+mod state;
 mod view;
 
 use crate::CommandError;
@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<String, CommandError> {
 }
 
 /// The state after each step, and the final table or the error.
-fn play(seed: u64, view: view::View) -> (Vec<stage::Standing>, Result<String, CommandError>) {
+fn play(seed: u64, view: view::View) -> (Vec<state::StepResult>, Result<String, CommandError>) {
     let failed = |error: &dyn std::fmt::Display| (Vec::new(), Err(CommandError::Failed(error.to_string())));
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = match runtime.enable_time().start_paused(true).build() {
@@ -41,18 +41,18 @@ fn play(seed: u64, view: view::View) -> (Vec<stage::Standing>, Result<String, Co
         Err(error) => return failed(&error),
     };
     runtime.block_on(async {
-        let stage = match stage::Stage::set(seed, view) {
-            Ok(stage) => stage,
+        let demo = match state::Demo::start(seed, view) {
+            Ok(demo) => demo,
             Err(error) => return failed(&error),
         };
-        let played = script::play(&stage).await;
-        stage.end();
-        let table = closing::table(&stage);
+        let played = script::play(&demo).await;
+        demo.end();
+        let table = closing::table(&demo);
         let answer = match played {
             Ok(()) => Ok(table),
             Err(missing) => Err(CommandError::Failed(format!("{missing}\n{table}"))),
         };
-        (stage.standings(), answer)
+        (demo.results(), answer)
     })
 }
 
@@ -80,7 +80,7 @@ mod tests {
     fn the_demo_plays_to_its_end_and_says_what_it_shows() {
         let paper = Paper::default();
         let view = view::View::to(Box::new(paper.clone()), false, 0.0);
-        let (standings, answer) = play(1, view);
+        let (results, answer) = play(1, view);
         let text = String::from_utf8(paper.0.lock().clone()).unwrap();
         let text = anstream::adapter::strip_str(&text).to_string();
         let table = answer.unwrap();
@@ -98,11 +98,11 @@ mod tests {
         assert!(rest.contains("as the NodePool backend asks: "), "{rest}");
 
         // Waits are measured in simulated time: no node boots in less than 20 s.
-        let waits: Vec<Duration> = standings.iter().filter_map(|standing| standing.to_running).collect();
+        let waits: Vec<Duration> = results.iter().filter_map(|result| result.to_running).collect();
         assert!(waits.len() >= 3 && waits.iter().all(|wait| *wait >= Duration::from_secs(20)), "{waits:?}");
         assert!(table.contains("PENDING TO RUNNING") && !table.contains(" 0 ms"), "{table}");
         // A step ends when its nodes are removed: there are no more nodes than pods after the interruption.
-        let after = standings.iter().find(|standing| standing.step == "Spot interruption").unwrap();
+        let after = results.iter().find(|result| result.step == "Spot interruption").unwrap();
         assert!(after.nodes <= after.running, "{after:?}");
     }
 }

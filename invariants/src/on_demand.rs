@@ -20,9 +20,9 @@ pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, violations: &mut Vec<Violati
     let mut workloads: BTreeMap<Workload<'_>, (OnDemandMix, usize, usize)> = BTreeMap::new();
     for pod in facts.snapshot.pods.iter().filter(|pod| !pod.stays_with_node && !pod.terminating) {
         let Some(shape) = facts.shape(pod.shape.as_str()) else { continue };
-        let Some(wish) = &shape.on_demand else { continue };
-        let sums = workloads.entry((&shape.namespace, &wish.workload)).or_insert((wish.mix, 0, 0));
-        *sums = (sums.0.max(wish.mix), sums.1 + 1, sums.2 + usize::from(possible_spot.contains(pod.uid.as_str())));
+        let Some(ratio) = &shape.on_demand else { continue };
+        let sums = workloads.entry((&shape.namespace, &ratio.workload)).or_insert((ratio.mix, 0, 0));
+        *sums = (sums.0.max(ratio.mix), sums.1 + 1, sums.2 + usize::from(possible_spot.contains(pod.uid.as_str())));
     }
     for ((namespace, workload), (mix, pods, elsewhere)) in workloads {
         let required = mix.least(pods);

@@ -16,7 +16,7 @@ pub use capacity_quotas::{CapacityQuota, quota_of_resource, quota_resource, quot
 pub use edits::{Edits, SnapshotEdits};
 pub use index::SnapshotIndex;
 pub use launch_labels::LaunchLabels;
-pub use on_demand::{OnDemandMix, OnDemandWish};
+pub use on_demand::{OnDemandMix, OnDemandRatio};
 pub use reservations::{ReservationCount, free_reservations};
 pub use shape::{HostPort, LabelSelector, PodAffinityTerm, PodShape, PreferredTerm, TopologySpread, VolumeTopology};
 

@@ -36,7 +36,7 @@ mod volumes;
 
 pub use builder::{Builder, Built};
 pub use nodes::is_ready;
-pub use pods::{ignored_protection, ignored_wish, is_decided};
+pub use pods::{ignored_on_demand_ratio, ignored_protection, is_decided};
 pub use pools::{allowed_disruptions, limits};
 pub use problems::Problem;
 pub use replicas::Replicas;

@@ -17,46 +17,49 @@ use std::collections::BTreeMap;
 
 /// A pending pod and its planned node.
 #[derive(Debug, Clone, Copy)]
-pub struct Wish<'a> {
+pub struct NominationRequest<'a> {
     /// The pod.
     pub pod: &'a Pod,
     /// The node.
     pub node: &'a str,
     /// Whether the pod is currently nominated to that node.
-    pub stands: bool,
+    pub is_current: bool,
 }
 
-/// Returns for each wish whether it may be nominated together with the others. `cluster_nodes` are all nodes.
+/// Returns for each request whether it may be nominated together with the others. `cluster_nodes` are all nodes.
 /// [`nomination::admissible`] defines the precedence.
 #[must_use]
-pub fn at_once<'n>(wishes: &[Wish<'_>], cluster_nodes: impl IntoIterator<Item = &'n Node>) -> Vec<bool> {
+pub fn admissible<'n>(
+    requests: &[NominationRequest<'_>],
+    cluster_nodes: impl IntoIterator<Item = &'n Node>,
+) -> Vec<bool> {
     let cluster_nodes = ClusterNodes::new(cluster_nodes);
-    let mut nodes: BTreeMap<&str, Vec<(&Wish<'_>, &mut bool)>> = BTreeMap::new();
-    let mut admissible = vec![true; wishes.len()];
-    for (wish, admissible) in wishes.iter().zip(&mut admissible) {
-        nodes.entry(wish.node).or_default().push((wish, admissible));
+    let mut nodes: BTreeMap<&str, Vec<(&NominationRequest<'_>, &mut bool)>> = BTreeMap::new();
+    let mut admissible = vec![true; requests.len()];
+    for (request, admissible) in requests.iter().zip(&mut admissible) {
+        nodes.entry(request.node).or_default().push((request, admissible));
     }
-    for wishes in nodes.into_values() {
-        if wishes.iter().any(|(wish, _)| spreads(wish.pod).next().is_some()) {
-            check_node(wishes, &cluster_nodes);
+    for requests in nodes.into_values() {
+        if requests.iter().any(|(request, _)| spreads(request.pod).next().is_some()) {
+            check_node(requests, &cluster_nodes);
         }
     }
     admissible
 }
 
 /// Decides for the pods of one node.
-fn check_node(mut wishes: Vec<(&Wish<'_>, &mut bool)>, cluster_nodes: &ClusterNodes<'_>) {
-    wishes.sort_by_key(|(wish, _)| wish.pod.metadata.creation_timestamp.as_ref().map(|time| time.0));
-    let pods: Vec<&Pod> = wishes.iter().map(|(wish, _)| wish.pod).collect();
+fn check_node(mut requests: Vec<(&NominationRequest<'_>, &mut bool)>, cluster_nodes: &ClusterNodes<'_>) {
+    requests.sort_by_key(|(request, _)| request.pod.metadata.creation_timestamp.as_ref().map(|time| time.0));
+    let pods: Vec<&Pod> = requests.iter().map(|(request, _)| request.pod).collect();
     let groups = Groups::new(&pods, cluster_nodes);
-    let candidate = |((wish, _), group): (&(&Wish<'_>, &mut bool), &usize)| Candidate {
+    let candidate = |((request, _), group): (&(&NominationRequest<'_>, &mut bool), &usize)| Candidate {
         group: *group,
-        priority: priority(wish.pod),
-        is_current: wish.stands,
+        priority: priority(request.pod),
+        is_current: request.is_current,
     };
-    let candidates: Vec<Candidate> = wishes.iter().zip(&groups.by_pod).map(candidate).collect();
+    let candidates: Vec<Candidate> = requests.iter().zip(&groups.by_pod).map(candidate).collect();
     let admitted = nomination::admissible(&groups.groups, &candidates);
-    wishes.into_iter().zip(admitted).for_each(|((_, admissible), admitted)| *admissible = admitted);
+    requests.into_iter().zip(admitted).for_each(|((_, admissible), admitted)| *admissible = admitted);
 }
 
 /// Pods of one node, grouped by the constraints that the nomination gate considers.
@@ -191,17 +194,19 @@ mod tests {
         .unwrap()
     }
 
-    fn admissible(wishes: &[(&Pod, &str, bool)]) -> Vec<bool> {
-        admissible_on_nodes(wishes, &[])
+    fn admissible(requests: &[(&Pod, &str, bool)]) -> Vec<bool> {
+        admissible_on_nodes(requests, &[])
     }
 
     /// As `admissible`, on nodes with the given labels.
-    fn admissible_on_nodes(wishes: &[(&Pod, &str, bool)], nodes: &[Value]) -> Vec<bool> {
+    fn admissible_on_nodes(requests: &[(&Pod, &str, bool)], nodes: &[Value]) -> Vec<bool> {
         let node = |labels| serde_json::from_value(json!({"metadata": {"labels": labels}})).unwrap();
         let nodes: Vec<Node> = nodes.iter().map(node).collect();
-        let wishes: Vec<Wish<'_>> =
-            wishes.iter().map(|(pod, node, stands)| Wish { pod, node, stands: *stands }).collect();
-        at_once(&wishes, &nodes)
+        let requests: Vec<NominationRequest<'_>> = requests
+            .iter()
+            .map(|(pod, node, is_current)| NominationRequest { pod, node, is_current: *is_current })
+            .collect();
+        super::admissible(&requests, &nodes)
     }
 
     #[test]
@@ -211,10 +216,10 @@ mod tests {
         // Pods on another node, in another namespace, or with a soft spread are not counted.
         let soft = pod("other", &web, &[spread(1, "ScheduleAnyway", &web)]);
         let other = pod("other", &web, &[spread(2, "DoNotSchedule", &web)]);
-        let wishes =
+        let requests =
             [(&web_pod, "n1", false), (&web_pod, "n1", false), (&web_pod, "n1", false), (&web_pod, "n2", false)];
-        assert_eq!(admissible(&wishes), [true, true, false, true]);
-        assert_eq!(admissible(&[wishes[0], wishes[1], (&other, "n1", false), (&other, "n1", false)]), [true; 4]);
+        assert_eq!(admissible(&requests), [true, true, false, true]);
+        assert_eq!(admissible(&[requests[0], requests[1], (&other, "n1", false), (&other, "n1", false)]), [true; 4]);
         assert_eq!(admissible(&[(&soft, "n1", false), (&soft, "n1", false)]), [true; 2]);
     }
 

@@ -3,7 +3,7 @@
 use crate::problems::Fault;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use plimsoll_model::names::annotation;
-use plimsoll_model::snapshot::{OnDemandMix, OnDemandWish};
+use plimsoll_model::snapshot::{OnDemandMix, OnDemandRatio};
 
 /// Label that distinguishes the ReplicaSets of a Deployment.
 const TEMPLATE_HASH: &str = "pod-template-hash";
@@ -20,8 +20,8 @@ pub(crate) fn mix(metadata: &ObjectMeta) -> Result<Option<OnDemandMix>, Fault> {
 }
 
 /// Reads the on-demand ratio that a pod requests for its workload.
-pub(crate) fn workload_ratio(pod: &ObjectMeta) -> Result<Option<OnDemandWish>, Fault> {
-    Ok(mix(pod)?.map(|mix| OnDemandWish { workload: workload(pod), mix }))
+pub(crate) fn workload_ratio(pod: &ObjectMeta) -> Result<Option<OnDemandRatio>, Fault> {
+    Ok(mix(pod)?.map(|mix| OnDemandRatio { workload: workload(pod), mix }))
 }
 
 fn number(metadata: &ObjectMeta, key: &str, max: u32) -> Result<Option<u32>, Fault> {

@@ -140,7 +140,7 @@ impl Pods {
 
 /// The annotations of a pod that are ignored because they cannot be read. The pod is used without them.
 pub(crate) fn ignored_annotations(pod: &KubePod) -> impl Iterator<Item = Problem> {
-    ignored_wish(pod).into_iter().chain(ignored_protection(pod))
+    ignored_on_demand_ratio(pod).into_iter().chain(ignored_protection(pod))
 }
 
 /// Reports a do-not-disrupt annotation that protects nothing.
@@ -153,7 +153,7 @@ pub fn ignored_protection(pod: &KubePod) -> Option<Problem> {
 
 /// Reports unparsable on-demand annotations of a pod. The pod is then used without them.
 #[must_use]
-pub fn ignored_wish(pod: &KubePod) -> Option<Problem> {
+pub fn ignored_on_demand_ratio(pod: &KubePod) -> Option<Problem> {
     let fault = on_demand::workload_ratio(&pod.metadata).err().filter(|_| !stays_with_node(pod))?;
     Some(Problem::of_field("Pod", &pod.metadata, fault))
 }

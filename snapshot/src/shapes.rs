@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as KubeSelector;
 use plimsoll_model::identity::ShapeId;
-use plimsoll_model::snapshot::{HostPort, LabelSelector, OnDemandWish, PodAffinityTerm, PodShape, TopologySpread};
+use plimsoll_model::snapshot::{HostPort, LabelSelector, OnDemandRatio, PodAffinityTerm, PodShape, TopologySpread};
 use plimsoll_model::taints::{TaintEffect, Toleration, TolerationOperator};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) struct Template<'object> {
     pub(crate) name: &'object str,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) spec: &'object PodSpec,
-    pub(crate) on_demand: Option<OnDemandWish>,
+    pub(crate) on_demand: Option<OnDemandRatio>,
 }
 
 /// Relation between a pod and its node.

@@ -5,7 +5,7 @@ use crate::pods::NOMINATION_FIELD_MANAGER;
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::Pod;
 use plimsoll_model::identity::PodUid;
-use plimsoll_snapshot::nominations::{self, Wish};
+use plimsoll_snapshot::nominations::{self, NominationRequest};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -52,17 +52,17 @@ pub(super) fn without_conflicts(
     wanted: &BTreeMap<PodUid, String>,
     nodes: &[Arc<Node>],
 ) -> BTreeMap<PodUid, String> {
-    let wishes: Vec<(&PodUid, Wish<'_>)> = wanted
+    let requests: Vec<(&PodUid, NominationRequest<'_>)> = wanted
         .iter()
         .filter_map(|(uid, node)| {
             let pod = waiting.get(uid)?;
-            Some((uid, Wish { pod, node, stands: pod.nominated_node() == Some(node) }))
+            Some((uid, NominationRequest { pod, node, is_current: pod.nominated_node() == Some(node) }))
         })
         .collect();
-    let plain: Vec<Wish<'_>> = wishes.iter().map(|(_, wish)| *wish).collect();
-    let may = nominations::at_once(&plain, nodes.iter().map(|node| &**node));
-    let admitted = wishes.iter().zip(may).filter(|(_, may)| *may);
-    admitted.map(|((uid, wish), _)| ((*uid).clone(), wish.node.to_owned())).collect()
+    let plain: Vec<NominationRequest<'_>> = requests.iter().map(|(_, request)| *request).collect();
+    let may = nominations::admissible(&plain, nodes.iter().map(|node| &**node));
+    let admitted = requests.iter().zip(may).filter(|(_, may)| *may);
+    admitted.map(|((uid, request), _)| ((*uid).clone(), request.node.to_owned())).collect()
 }
 
 /// Whether `managedFields` shows us as the owner: whoever changes the field owns it from then on.

@@ -2,7 +2,7 @@
 
 mod facts;
 
-use super::stage::{Missing, Stage, counted};
+use super::state::{Demo, Missing, counted};
 use facts::{
     backend, claims_of, cpu_of_claims, drain_began, evictions_since, fleet_calls_since, nodes_of, pending_because,
     pods_on, reason_of_pool, types_and_zones,
@@ -34,52 +34,52 @@ const WATCHED: Duration = Duration::from_secs(45);
 const LIMIT: i64 = 10_000;
 
 /// Runs all steps. Stops at the first failed expectation.
-pub(super) async fn play(stage: &Stage) -> Result<(), Missing> {
-    install(stage).await?;
-    scale_up(stage).await?;
-    limit(stage).await?;
-    scale_down(stage).await?;
-    consolidation(stage).await?;
-    interruption(stage).await?;
-    to_zero(stage).await
+pub(super) async fn play(demo: &Demo) -> Result<(), Missing> {
+    install(demo).await?;
+    scale_up(demo).await?;
+    limit(demo).await?;
+    scale_down(demo).await?;
+    consolidation(demo).await?;
+    interruption(demo).await?;
+    to_zero(demo).await
 }
 
-fn apply(stage: &Stage, text: &str) -> Result<(), Missing> {
-    stage.world.apply(text).map_err(|error| Missing { step: "Install".to_owned(), what: error.to_string() })
+fn apply(demo: &Demo, text: &str) -> Result<(), Missing> {
+    demo.world.apply(text).map_err(|error| Missing { step: "Install".to_owned(), what: error.to_string() })
 }
 
 /// Sets the replicas of a Deployment of pods of 1 CPU and 1Gi for an architecture.
-fn deploy(stage: &Stage, name: &str, replicas: u32, architecture: &str) -> Result<(), Missing> {
-    stage.note(&format!("Deployment {name}: {} of 1 CPU, 1Gi, {architecture}", counted(replicas as usize, "replica")));
+fn deploy(demo: &Demo, name: &str, replicas: u32, architecture: &str) -> Result<(), Missing> {
+    demo.note(&format!("Deployment {name}: {} of 1 CPU, 1Gi, {architecture}", counted(replicas as usize, "replica")));
     let selector = json!({"nodeSelector": {label::ARCH: architecture}});
     let requests = json!({"cpu": "1", "memory": "1Gi"});
-    let deployed = stage.world.deploy(name, replicas, &requests, &selector);
+    let deployed = demo.world.deploy(name, replicas, &requests, &selector);
     deployed.map_err(|error| Missing { step: format!("Deployment {name}"), what: error.to_string() })
 }
 
-async fn install(stage: &Stage) -> Result<(), Missing> {
-    stage.step("Install", "two NodePools with their node classes, as two users wrote them");
-    stage.note("NodePool default: on-demand, amd64, c, m and r of generation 6 or later; 10 CPUs at most; consolidateAfter 30 s");
-    stage.note(&format!(
+async fn install(demo: &Demo) -> Result<(), Missing> {
+    demo.step("Install", "two NodePools with their node classes, as two users wrote them");
+    demo.note("NodePool default: on-demand, amd64, c, m and r of generation 6 or later; 10 CPUs at most; consolidateAfter 30 s");
+    demo.note(&format!(
         "NodePool backend: Spot if there is any, arm64, {}; 10 CPUs at most; consolidateAfter 1 min",
         backend()
     ));
-    apply(stage, BACKEND)?;
-    apply(stage, DEFAULT)?;
+    apply(demo, BACKEND)?;
+    apply(demo, DEFAULT)?;
     for (kind, what) in [(ResourceId::EC2_NODE_CLASSES, "EC2NodeClasses"), (ResourceId::NODE_POOLS, "NodePools")] {
         let ready = move |world: &World| world.count(kind, |object| object::condition_is_true(object, "Ready")) == 2;
-        stage.expect(&format!("both {what} are Ready"), SHORT, ready).await?;
+        demo.expect(&format!("both {what} are Ready"), SHORT, ready).await?;
     }
-    stage.stand();
+    demo.end_step();
     Ok(())
 }
 
-async fn scale_up(stage: &Stage) -> Result<(), Missing> {
-    stage.step("Scale up", "5 pods need nodes");
-    deploy(stage, "web", 5, "amd64")?;
-    stage.expect("NodeClaims are written", SHORT, |world| !claims_of(world, "default").is_empty()).await?;
-    stage.expect("all 5 pods run", LAUNCH, |world| pods_on(world, "web") == 5).await?;
-    let nodes = nodes_of(&stage.world, "default");
+async fn scale_up(demo: &Demo) -> Result<(), Missing> {
+    demo.step("Scale up", "5 pods need nodes");
+    deploy(demo, "web", 5, "amd64")?;
+    demo.expect("NodeClaims are written", SHORT, |world| !claims_of(world, "default").is_empty()).await?;
+    demo.expect("all 5 pods run", LAUNCH, |world| pods_on(world, "web") == 5).await?;
+    let nodes = nodes_of(&demo.world, "default");
     let as_asked = nodes.iter().all(|node| {
         let text = |key| object::label(node, key).unwrap_or_default();
         ["c", "m", "r"].contains(&text("karpenter.k8s.aws/instance-category"))
@@ -87,51 +87,51 @@ async fn scale_up(stage: &Stage) -> Result<(), Missing> {
             && text(label::ARCH) == "amd64"
             && text(label::CAPACITY_TYPE) == "on-demand"
     });
-    stage.check("every node is on-demand amd64 of c, m or r, generation 6 or later", !nodes.is_empty() && as_asked)?;
-    stage.stand();
+    demo.check("every node is on-demand amd64 of c, m or r, generation 6 or later", !nodes.is_empty() && as_asked)?;
+    demo.end_step();
     Ok(())
 }
 
-async fn limit(stage: &Stage) -> Result<(), Missing> {
-    stage.step("Limit", "15 pods want more than the pool's 10 CPUs");
-    deploy(stage, "web", 15, "amd64")?;
+async fn limit(demo: &Demo) -> Result<(), Missing> {
+    demo.step("Limit", "15 pods want more than the pool's 10 CPUs");
+    deploy(demo, "web", 15, "amd64")?;
     let said = |world: &World| pending_because(world, "web", "limit").is_some();
-    stage.expect("a pod that stays pending says that the limit is the reason", LAUNCH, said).await?;
-    if let Some((pod, event)) = pending_because(&stage.world, "web", "limit") {
-        stage.note(&format!("Event of {pod}, as to this NodePool: {}", reason_of_pool(&event, "default")));
+    demo.expect("a pod that stays pending says that the limit is the reason", LAUNCH, said).await?;
+    if let Some((pod, event)) = pending_because(&demo.world, "web", "limit") {
+        demo.note(&format!("Event of {pod}, as to this NodePool: {}", reason_of_pool(&event, "default")));
     }
     let full = |world: &World| {
         let ready = nodes_of(world, "default").len() == claims_of(world, "default").len();
         ready && pods_on(world, "web") > 5 && pods_on(world, "web") + world.pending_pods() == 15
     };
-    stage.expect("the nodes within the limit take what they can", LAUNCH, full).await?;
+    demo.expect("the nodes within the limit take what they can", LAUNCH, full).await?;
     let over = |world: &World| cpu_of_claims(world, "default") > LIMIT;
-    let broken = stage.world.until("the limit is broken", WATCHED, over).await.is_ok();
-    let text = format!("{} of 10 CPUs are in use, never more", cpu_of_claims(&stage.world, "default") / 1000);
-    stage.check(&text, !broken)?;
-    stage.stand();
+    let broken = demo.world.until("the limit is broken", WATCHED, over).await.is_ok();
+    let text = format!("{} of 10 CPUs are in use, never more", cpu_of_claims(&demo.world, "default") / 1000);
+    demo.check(&text, !broken)?;
+    demo.end_step();
     Ok(())
 }
 
-async fn scale_down(stage: &Stage) -> Result<(), Missing> {
-    stage.step("Scale down", "3 pods are left; consolidateAfter is 30 s");
-    let (cost, nodes) = (stage.world.hourly_cost(), nodes_of(&stage.world, "default").len());
-    deploy(stage, "web", 3, "amd64")?;
-    stage.expect("3 pods are left", SHORT, |world| pods_on(world, "web") == 3 && world.pending_pods() == 0).await?;
+async fn scale_down(demo: &Demo) -> Result<(), Missing> {
+    demo.step("Scale down", "3 pods are left; consolidateAfter is 30 s");
+    let (cost, nodes) = (demo.world.hourly_cost(), nodes_of(&demo.world, "default").len());
+    deploy(demo, "web", 3, "amd64")?;
+    demo.expect("3 pods are left", SHORT, |world| pods_on(world, "web") == 3 && world.pending_pods() == 0).await?;
     let gone = move |world: &World| world.hourly_cost() < cost && nodes_of(world, "default").len() < nodes.max(2);
-    let took = stage.expect("what is not needed is gone, and the cost falls", REMOVAL, gone).await?;
-    stage.check("not before consolidateAfter was over", took >= CONSOLIDATE_AFTER)?;
-    stage.expect("3 pods run", LAUNCH, |world| pods_on(world, "web") == 3).await?;
-    stage.stand();
+    let took = demo.expect("what is not needed is gone, and the cost falls", REMOVAL, gone).await?;
+    demo.check("not before consolidateAfter was over", took >= CONSOLIDATE_AFTER)?;
+    demo.expect("3 pods run", LAUNCH, |world| pods_on(world, "web") == 3).await?;
+    demo.end_step();
     Ok(())
 }
 
-async fn consolidation(stage: &Stage) -> Result<(), Missing> {
-    stage.step("Consolidation", "1 pod is left on a node that is too large for it");
-    let cost = stage.world.hourly_cost();
+async fn consolidation(demo: &Demo) -> Result<(), Missing> {
+    demo.step("Consolidation", "1 pod is left on a node that is too large for it");
+    let cost = demo.world.hourly_cost();
     let before: Vec<String> =
-        nodes_of(&stage.world, "default").iter().map(|node| object::name(node).to_owned()).collect();
-    deploy(stage, "web", 1, "amd64")?;
+        nodes_of(&demo.world, "default").iter().map(|node| object::name(node).to_owned()).collect();
+    deploy(demo, "web", 1, "amd64")?;
     let replaced = move |world: &World| {
         let nodes = nodes_of(world, "default");
         nodes.len() == 1
@@ -140,69 +140,69 @@ async fn consolidation(stage: &Stage) -> Result<(), Missing> {
             && world.hourly_cost() < cost
             && world.living_instances().len() == 1
     };
-    stage.expect("a cheaper node took its place", REMOVAL, replaced).await?;
-    stage.stand();
+    demo.expect("a cheaper node took its place", REMOVAL, replaced).await?;
+    demo.end_step();
     Ok(())
 }
 
-async fn interruption(stage: &Stage) -> Result<(), Missing> {
-    stage.step("Spot interruption", "EC2 takes back a Spot instance in two minutes");
+async fn interruption(demo: &Demo) -> Result<(), Missing> {
+    demo.step("Spot interruption", "EC2 takes back a Spot instance in two minutes");
     // Few enough pods that a replacement fits within the pool's limits together with the replaced node.
-    deploy(stage, "api", 2, "arm64")?;
-    stage.expect("both pods run", LAUNCH, |world| pods_on(world, "api") == 2).await?;
-    let nodes = nodes_of(&stage.world, "backend");
+    deploy(demo, "api", 2, "arm64")?;
+    demo.expect("both pods run", LAUNCH, |world| pods_on(world, "api") == 2).await?;
+    let nodes = nodes_of(&demo.world, "backend");
     let spot = nodes.iter().all(|node| object::label(node, label::CAPACITY_TYPE) == Some("spot"));
-    stage.check(
+    demo.check(
         &format!("their nodes are Spot instances as the NodePool backend asks: {}", types_and_zones(&nodes)),
         !nodes.is_empty() && spot && nodes.iter().all(facts::is_backend),
     )?;
     let Some(node) = nodes.first().cloned() else { return Ok(()) };
     let name = object::name(&node).to_owned();
     let id = object::text(&node, &["spec", "providerID"]).rsplit('/').next().unwrap_or_default().to_owned();
-    let notice = stage.world.server().now();
-    let noticed = stage.world.ec2.with(|cloud, now| cloud.interrupt_spot(&id, now));
-    stage.check(&format!("EC2 gives notice for {name}"), noticed)?;
+    let notice = demo.world.server().now();
+    let noticed = demo.world.ec2.with(|cloud, now| cloud.interrupt_spot(&id, now));
+    demo.check(&format!("EC2 gives notice for {name}"), noticed)?;
     let launched = move |world: &World| !fleet_calls_since(world, notice).is_empty();
-    stage.expect("a replacement is launched", SHORT, launched).await?;
+    demo.expect("a replacement is launched", SHORT, launched).await?;
     let drains = move |world: &World| drain_began(world, notice).is_some();
-    stage.expect("the drain begins once the replacement is in service", SPOT_NOTICE, drains).await?;
-    let first_drain = drain_began(&stage.world, notice);
-    let boot = i64::try_from(stage.world.scenery.boot.as_millis()).unwrap_or(i64::MAX);
+    demo.expect("the drain begins once the replacement is in service", SPOT_NOTICE, drains).await?;
+    let first_drain = drain_began(&demo.world, notice);
+    let boot = i64::try_from(demo.world.scenery.boot.as_millis()).unwrap_or(i64::MAX);
     let had_booted = |launch: &i64| first_drain.is_some_and(|drain| drain >= launch.saturating_add(boot));
-    let launches = fleet_calls_since(&stage.world, notice);
-    stage.check("no pod was evicted before the replacement had booted", launches.first().is_some_and(had_booted))?;
+    let launches = fleet_calls_since(&demo.world, notice);
+    demo.check("no pod was evicted before the replacement had booted", launches.first().is_some_and(had_booted))?;
     let gone = move |world: &World| !world.living_instances().contains_key(&id);
-    stage.expect("the instance is terminated", SPOT_NOTICE, gone).await?;
-    let in_time = stage.world.server().now().duration_since(notice).unsigned_abs() < SPOT_NOTICE;
-    stage.check("before the two minutes were over", in_time)?;
-    stage.expect("both pods run, on other nodes", LAUNCH, |world| pods_on(world, "api") == 2).await?;
+    demo.expect("the instance is terminated", SPOT_NOTICE, gone).await?;
+    let in_time = demo.world.server().now().duration_since(notice).unsigned_abs() < SPOT_NOTICE;
+    demo.check("before the two minutes were over", in_time)?;
+    demo.expect("both pods run, on other nodes", LAUNCH, |world| pods_on(world, "api") == 2).await?;
     let forgotten = move |world: &World| nodes_of(world, "backend").iter().all(|node| object::name(node) != name);
-    stage.expect("its Node is gone, once EC2 says that the instance is", LAUNCH, forgotten).await?;
-    stage.note(&format!("{} in all", counted(evictions_since(&stage.world, notice), "eviction")));
-    stage.stand();
+    demo.expect("its Node is gone, once EC2 says that the instance is", LAUNCH, forgotten).await?;
+    demo.note(&format!("{} in all", counted(evictions_since(&demo.world, notice), "eviction")));
+    demo.end_step();
     Ok(())
 }
 
-async fn to_zero(stage: &Stage) -> Result<(), Missing> {
-    stage.step(
+async fn to_zero(demo: &Demo) -> Result<(), Missing> {
+    demo.step(
         "Scale to zero",
         "no pods, no nodes; of a NodePool one node goes at a time, as its disruption budget of 10 % has it",
     );
-    deploy(stage, "web", 0, "amd64")?;
-    deploy(stage, "api", 0, "arm64")?;
+    deploy(demo, "web", 0, "amd64")?;
+    deploy(demo, "api", 0, "arm64")?;
     let left = |count: usize| move |world: &World| nodes_of(world, "backend").len() <= count;
-    let spot = nodes_of(&stage.world, "backend").len();
+    let spot = nodes_of(&demo.world, "backend").len();
     for remaining in (0..spot).rev() {
         let text = format!("of the NodePool backend, {} left", counted(remaining, "node"));
-        stage.expect(&text, REMOVAL, left(remaining)).await?;
+        demo.expect(&text, REMOVAL, left(remaining)).await?;
     }
     let empty = |world: &World| {
         world.all(ResourceId::NODES).is_empty()
             && world.all(ResourceId::NODE_CLAIMS).is_empty()
             && world.living_instances().is_empty()
     };
-    stage.expect("no node, no NodeClaim and no instance is left", REMOVAL, empty).await?;
-    stage.check("every instance became a Node as it should", stage.world.problems.all().is_empty())?;
-    stage.stand();
+    demo.expect("no node, no NodeClaim and no instance is left", REMOVAL, empty).await?;
+    demo.check("every instance became a Node as it should", demo.world.problems.all().is_empty())?;
+    demo.end_step();
     Ok(())
 }

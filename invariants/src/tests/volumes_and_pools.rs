@@ -1,7 +1,7 @@
 //! Tests of volumes, on-demand ratios and static pools.
 
 use super::*;
-use plimsoll_model::snapshot::{OnDemandMix, OnDemandWish, VolumeTopology};
+use plimsoll_model::snapshot::{OnDemandMix, OnDemandRatio, VolumeTopology};
 
 fn volume(zone: &str) -> VolumeTopology {
     let expression = NodeSelectorRequirement::new("failure-domain.beta.kubernetes.io/zone", Operator::In, [zone]);
@@ -9,9 +9,9 @@ fn volume(zone: &str) -> VolumeTopology {
     VolumeTopology { claim: String::new(), driver: "d".into(), alternatives: vec![term], problem: None }
 }
 
-fn wish(shape: &mut PodShape) {
+fn require_on_demand(shape: &mut PodShape) {
     let mix = OnDemandMix { base: 1, percentage: 0 };
-    shape.on_demand = Some(OnDemandWish { workload: "Deployment/web".into(), mix });
+    shape.on_demand = Some(OnDemandRatio { workload: "Deployment/web".into(), mix });
 }
 
 #[test]
@@ -44,14 +44,14 @@ fn volume_attach_limits_are_respected() {
 #[test]
 fn on_demand_ratios_are_respected() {
     rejected("workload /Deployment/web: 1 of 1 pods go where Spot may be, 1 have to run On-Demand", |case| {
-        case.reshape("fits", wish);
+        case.reshape("fits", require_on_demand);
     });
     accepted(|case| {
-        case.reshape("fits", wish);
+        case.reshape("fits", require_on_demand);
         let node = case.snapshot.nodes.iter_mut().find(|node| node.name.as_str() == "n1").unwrap();
         node.labels.insert(label::CAPACITY_TYPE.into(), "on-demand".into());
     });
-    accepted(|case| case.reshape("new", wish));
+    accepted(|case| case.reshape("new", require_on_demand));
 }
 
 #[test]

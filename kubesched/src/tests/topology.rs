@@ -135,11 +135,14 @@ fn the_nomination_gate_limits_spread_pods_where_there_is_more_than_one_domain() 
 
 #[test]
 fn preferred_terms_score_for_pending_pods_and_both_kinds_of_terms_for_running_ones() {
-    let mut wish = rules(&["a", "b"], with_term(false, Some(30), "db"), PodShape::default());
-    wish.add(DB, 0);
-    assert_eq!((wish.affinity_score(WEB, 0), wish.affinity_score(WEB, 1), wish.affinity_score(DB, 0)), (30, 0, 0));
-    wish.add(WEB, 1);
-    assert_eq!(wish.affinity_score(DB, 1), 30, "preferred terms of running pods count");
+    let mut preferred = rules(&["a", "b"], with_term(false, Some(30), "db"), PodShape::default());
+    preferred.add(DB, 0);
+    assert_eq!(
+        (preferred.affinity_score(WEB, 0), preferred.affinity_score(WEB, 1), preferred.affinity_score(DB, 0)),
+        (30, 0, 0)
+    );
+    preferred.add(WEB, 1);
+    assert_eq!(preferred.affinity_score(DB, 1), 30, "preferred terms of running pods count");
     // A required term of a running pod adds to the score.
     let mut rule = rules(&["a", "b"], with_term(false, None, "db"), PodShape::default());
     rule.add(WEB, 1);

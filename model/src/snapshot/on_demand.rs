@@ -23,7 +23,7 @@ impl OnDemandMix {
 
 /// On-demand ratio of a workload.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct OnDemandWish {
+pub struct OnDemandRatio {
     /// The workload within its namespace, such as `Deployment/web`. Its pods are counted together.
     pub workload: String,
     /// The ratio.

@@ -1,6 +1,6 @@
 //! The scheduling shape of a pod: everything that affects where it can run.
 
-use super::OnDemandWish;
+use super::OnDemandRatio;
 use crate::identity::{ContentHasher, ShapeId};
 use crate::names::label;
 pub use crate::requirements::LabelSelector;
@@ -43,7 +43,7 @@ pub struct PodShape {
     /// Priority.
     pub priority: i32,
     /// On-demand ratio of the pod's workload, if it is set.
-    pub on_demand: Option<OnDemandWish>,
+    pub on_demand: Option<OnDemandRatio>,
 }
 
 impl PodShape {

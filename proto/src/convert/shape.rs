@@ -6,7 +6,7 @@ use super::{
 use crate::snapshot::v1 as wire;
 use plimsoll_model::identity::ShapeId;
 use plimsoll_model::snapshot::{
-    HostPort, OnDemandMix, OnDemandWish, PodAffinityTerm, PodShape, TopologySpread, VolumeTopology,
+    HostPort, OnDemandMix, OnDemandRatio, PodAffinityTerm, PodShape, TopologySpread, VolumeTopology,
 };
 
 impl From<&PodShape> for wire::PodShape {
@@ -54,16 +54,16 @@ impl TryFrom<wire::PodShape> for PodShape {
     }
 }
 
-impl From<&OnDemandWish> for wire::OnDemandWish {
-    fn from(wish: &OnDemandWish) -> Self {
-        Self { workload: wish.workload.clone(), mix: Some((&wish.mix).into()) }
+impl From<&OnDemandRatio> for wire::OnDemandWish {
+    fn from(ratio: &OnDemandRatio) -> Self {
+        Self { workload: ratio.workload.clone(), mix: Some((&ratio.mix).into()) }
     }
 }
 
-impl TryFrom<wire::OnDemandWish> for OnDemandWish {
+impl TryFrom<wire::OnDemandWish> for OnDemandRatio {
     type Error = ConvertError;
-    fn try_from(wish: wire::OnDemandWish) -> ConvertResult<Self> {
-        Ok(Self { workload: key("workload", wish.workload)?, mix: required("mix", wish.mix)? })
+    fn try_from(ratio: wire::OnDemandWish) -> ConvertResult<Self> {
+        Ok(Self { workload: key("workload", ratio.workload)?, mix: required("mix", ratio.mix)? })
     }
 }
 

@@ -103,7 +103,7 @@ fn shape() -> impl Strategy<Value = PodShape> {
         resource_claims: vec!["gpu".into()],
         priority: rest.4,
         on_demand: (rest.4 > 0)
-            .then(|| OnDemandWish { workload: "Job/x".into(), mix: OnDemandMix { base: 2, percentage: 30 } }),
+            .then(|| OnDemandRatio { workload: "Job/x".into(), mix: OnDemandMix { base: 2, percentage: 30 } }),
     })
 }
 

@@ -227,16 +227,16 @@ impl<'a> Simulation<'a> {
         self.removes |= options.disruption;
         let between = PlanOptions { disruption: self.removes, ..options.clone() };
         while let Some(now) = self.next_step().filter(|now| *now < recorded.now) {
-            let frame = Frame { now, recorded, catalogs, pools };
-            self.pass(&frame);
-            self.plan(&frame, &between);
+            let moment = Moment { now, recorded, catalogs, pools };
+            self.pass(&moment);
+            self.plan(&moment, &between);
         }
-        let frame = Frame { now: recorded.now, recorded, catalogs, pools };
-        self.pass(&frame);
+        let moment = Moment { now: recorded.now, recorded, catalogs, pools };
+        self.pass(&moment);
         if self.cluster.follow(recorded) {
             self.due = Due::Any;
         }
-        self.plan(&frame, options);
+        self.plan(&moment, options);
     }
 
     /// When there is something to do before the recorded workload changes.
@@ -250,31 +250,31 @@ impl<'a> Simulation<'a> {
         self.due >= if removals { Due::Removals } else { Due::Any }
     }
 
-    /// Moves on to the time of a frame.
-    fn pass(&mut self, frame: &Frame<'_>) {
-        self.meter.pass(frame.now);
-        self.now = frame.now;
-        let has_booted = self.cluster.boot(frame, &mut self.meter.figures);
-        if has_booted || self.next_time.take_if(|next| *next <= frame.now).is_some() {
+    /// Moves on to the moment.
+    fn pass(&mut self, moment: &Moment<'_>) {
+        self.meter.pass(moment.now);
+        self.now = moment.now;
+        let has_booted = self.cluster.boot(moment, &mut self.meter.figures);
+        if has_booted || self.next_time.take_if(|next| *next <= moment.now).is_some() {
             self.due = Due::Any;
         }
     }
 
-    fn plan(&mut self, frame: &Frame<'_>, options: &PlanOptions) {
-        let at = Snapshot { now: frame.now, node_pools: frame.recorded.node_pools.clone(), ..Snapshot::default() };
-        let pools = (frame.pools)(&at, &self.cluster.pool_nodes());
+    fn plan(&mut self, moment: &Moment<'_>, options: &PlanOptions) {
+        let at = Snapshot { now: moment.now, node_pools: moment.recorded.node_pools.clone(), ..Snapshot::default() };
+        let pools = (moment.pools)(&at, &self.cluster.pool_nodes());
         if self.cluster.delete_nodes_without_pool(&pools) {
             self.due = Due::Any;
         }
         if self.is_due(options.disruption) {
             // Binding pods changes no node, so both see the same NodePools.
-            self.cluster.schedule(frame, &pools);
+            self.cluster.schedule(moment, &pools);
             self.plans += 1;
-            let snapshot = Snapshot { sequence: self.plans, ..self.cluster.snapshot(frame, &pools) };
-            let plan = plimsoll_solver::solve(&snapshot, frame.catalogs, options);
+            let snapshot = Snapshot { sequence: self.plans, ..self.cluster.snapshot(moment, &pools) };
+            let plan = plimsoll_solver::solve(&snapshot, moment.catalogs, options);
             self.next_time = plan.next_time;
             // What the plan starts is part of the next snapshot, for which there may be more to do.
-            let has_changed = self.cluster.carry_out(frame, &snapshot, &plan, &mut self.meter.figures);
+            let has_changed = self.cluster.carry_out(moment, &snapshot, &plan, &mut self.meter.figures);
             self.due = match (has_changed, options.disruption) {
                 (true, _) => Due::Any,
                 (false, true) => Due::None,
@@ -284,20 +284,20 @@ impl<'a> Simulation<'a> {
                 observer(snapshot, options, &plan);
             }
         }
-        let pools = (frame.pools)(&at, &self.cluster.pool_nodes());
-        self.meter.set(self.cluster.nodes(), &Prices::new(&pools, frame.catalogs), self.cluster.waiting());
+        let pools = (moment.pools)(&at, &self.cluster.pool_nodes());
+        self.meter.set(self.cluster.nodes(), &Prices::new(&pools, moment.catalogs), self.cluster.waiting());
     }
 }
 
 /// A moment of the simulation, and what is taken from the recording.
-struct Frame<'a> {
+struct Moment<'a> {
     now: Timestamp,
     recorded: &'a Snapshot,
     catalogs: &'a BTreeMap<CatalogId, Catalog>,
     pools: Pools<'a>,
 }
 
-impl Frame<'_> {
+impl Moment<'_> {
     /// The recorded offerings without capacity, which may be tried again at the recorded time.
     fn unavailable_offerings(&self) -> Vec<UnavailableOffering> {
         let mut offerings = self.recorded.unavailable_offerings.clone();

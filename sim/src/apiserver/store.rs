@@ -184,7 +184,7 @@ struct Stored {
 }
 
 #[derive(Debug, Default)]
-struct Shelf {
+struct ObjectHistory {
     objects: BTreeMap<Key, Stored>,
     history: VecDeque<Arc<Event>>,
     /// Newest revision that has been dropped from the history.
@@ -193,7 +193,7 @@ struct Shelf {
 
 /// All objects of a cluster.
 pub struct Store {
-    shelves: Vec<Shelf>,
+    by_resource: Vec<ObjectHistory>,
     revision: u64,
     history_limit: usize,
     rng: Rng,
@@ -213,7 +213,7 @@ impl Store {
     #[must_use]
     pub fn new(seed: u64, now: Timestamp) -> Self {
         let mut store = Self {
-            shelves: ResourceId::all().map(|_| Shelf::default()).collect(),
+            by_resource: ResourceId::all().map(|_| ObjectHistory::default()).collect(),
             revision: 0,
             history_limit: DEFAULT_HISTORY,
             rng: Rng::new(seed),
@@ -231,8 +231,8 @@ impl Store {
     /// Sets the maximum number of changes kept per kind and trims the existing history.
     pub fn set_history_limit(&mut self, limit: usize) {
         self.history_limit = limit;
-        for shelf in &mut self.shelves {
-            shelf.trim(limit);
+        for of_resource in &mut self.by_resource {
+            of_resource.trim(limit);
         }
     }
 
@@ -263,12 +263,12 @@ impl Store {
     /// Returns one object, or `None` if it does not exist.
     #[must_use]
     pub fn find(&self, resource: ResourceId, key: &Key) -> Option<Object> {
-        self.shelf(resource).objects.get(key).map(|stored| stored.object.clone())
+        self.of_resource(resource).objects.get(key).map(|stored| stored.object.clone())
     }
 
     /// All objects of a kind, in order of namespace and name.
     pub fn all(&self, resource: ResourceId) -> impl Iterator<Item = (&Key, &Object)> {
-        self.shelf(resource).objects.iter().map(|(key, stored)| (key, &stored.object))
+        self.of_resource(resource).objects.iter().map(|(key, stored)| (key, &stored.object))
     }
 
     /// Lists one page of the objects that a filter selects. All pages of a list show the same revision.
@@ -316,15 +316,15 @@ impl Store {
         resource: ResourceId,
         revision: u64,
     ) -> Result<impl DoubleEndedIterator<Item = &Arc<Event>>, ApiError> {
-        let shelf = self.shelf(resource);
-        if revision < shelf.forgotten {
-            return Err(ApiError::expired(revision, shelf.forgotten));
+        let of_resource = self.of_resource(resource);
+        if revision < of_resource.forgotten {
+            return Err(ApiError::expired(revision, of_resource.forgotten));
         }
         if revision > self.revision {
             return Err(ApiError::too_large_version(revision, self.revision));
         }
-        let start = shelf.history.partition_point(|event| event.revision <= revision);
-        Ok(shelf.history.range(start..))
+        let start = of_resource.history.partition_point(|event| event.revision <= revision);
+        Ok(of_resource.history.range(start..))
     }
 
     /// Type of change that a watcher with this filter observes. An object that starts to match counts as added, one
@@ -341,12 +341,12 @@ impl Store {
         }
     }
 
-    fn shelf(&self, resource: ResourceId) -> &Shelf {
-        &self.shelves[resource.index()]
+    fn of_resource(&self, resource: ResourceId) -> &ObjectHistory {
+        &self.by_resource[resource.index()]
     }
 
     fn stored(&self, resource: ResourceId, key: &Key) -> Result<Stored, ApiError> {
-        let found = self.shelf(resource).objects.get(key).cloned();
+        let found = self.of_resource(resource).objects.get(key).cloned();
         found.ok_or_else(|| ApiError::not_found(resource.get(), &key.name))
     }
 
@@ -361,7 +361,7 @@ impl Store {
         let object = Arc::new(object);
         self.owner_index.put(resource, &key, &object);
         let stored = Stored { object: object.clone(), owners: Arc::new(owners) };
-        let previous = self.shelves[resource.index()].objects.insert(key, stored).map(|stored| stored.object);
+        let previous = self.by_resource[resource.index()].objects.insert(key, stored).map(|stored| stored.object);
         let kind = if previous.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
         self.note(resource, kind, object.clone(), previous);
         object
@@ -369,7 +369,7 @@ impl Store {
 
     /// Removes an object immediately. The caller has applied all rules.
     fn take(&mut self, resource: ResourceId, key: &Key) -> Option<Object> {
-        let old = self.shelves[resource.index()].objects.remove(key)?.object;
+        let old = self.by_resource[resource.index()].objects.remove(key)?.object;
         self.revision += 1;
         let mut last = (*old).clone();
         last["metadata"]["resourceVersion"] = Value::from(self.revision.to_string());
@@ -382,14 +382,14 @@ impl Store {
     fn note(&mut self, resource: ResourceId, kind: ChangeKind, object: Object, previous: Option<Object>) {
         let event = Event { revision: self.revision, kind, object, previous, json: OnceLock::new() };
         let limit = self.history_limit;
-        let shelf = &mut self.shelves[resource.index()];
-        shelf.history.push_back(Arc::new(event));
-        shelf.trim(limit);
+        let of_resource = &mut self.by_resource[resource.index()];
+        of_resource.history.push_back(Arc::new(event));
+        of_resource.trim(limit);
         self.dirty.insert(resource);
     }
 }
 
-impl Shelf {
+impl ObjectHistory {
     fn trim(&mut self, limit: usize) {
         while self.history.len() > limit {
             if let Some(event) = self.history.pop_front() {

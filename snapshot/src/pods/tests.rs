@@ -158,9 +158,9 @@ fn pods_of_other_schedulers_are_treated_alike() {
 
 #[test]
 fn on_demand_annotations_of_a_pod_apply_to_its_workload() {
-    let wishing = pod(|pod| pod["metadata"]["annotations"] = json!({"plimsoll.dev/on-demand-percentage": "40"}));
-    let wish = snapshot(Source::Cluster, wishing).0.shapes[0].on_demand.clone().unwrap();
-    assert_eq!((wish.workload.as_str(), wish.mix.base, wish.mix.percentage), ("Pod/web", 0, 40));
+    let with_ratio = pod(|pod| pod["metadata"]["annotations"] = json!({"plimsoll.dev/on-demand-percentage": "40"}));
+    let ratio = snapshot(Source::Cluster, with_ratio).0.shapes[0].on_demand.clone().unwrap();
+    assert_eq!((ratio.workload.as_str(), ratio.mix.base, ratio.mix.percentage), ("Pod/web", 0, 40));
     let wrong = pod(|pod| pod["metadata"]["annotations"] = json!({"plimsoll.dev/on-demand-base": "many"}));
     let (_, problems) = snapshot(Source::Cluster, wrong);
     assert_eq!(problems[0].field, "metadata.annotations[plimsoll.dev/on-demand-base]");

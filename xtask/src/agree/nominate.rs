@@ -7,7 +7,7 @@ use super::stage::Stage;
 use anyhow::{Result, bail};
 use k8s_openapi::api::core::v1::Pod as KubePod;
 use plimsoll_api::Pod;
-use plimsoll_snapshot::nominations::{self, Wish};
+use plimsoll_snapshot::nominations::{self, NominationRequest};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -19,10 +19,13 @@ const MAX_TRIES: u32 = 10;
 /// Creates the pods that the plan places.
 pub(super) async fn bring(shared: &Shared, stage: &Stage, scene: &Scene, wanted: &[Wanted]) -> Result<()> {
     let planned: Vec<Pod> = wanted.iter().map(|it| it.pod.clone().into()).collect();
-    let wishes: Vec<Wish<'_>> =
-        planned.iter().zip(wanted).map(|(pod, it)| Wish { pod, node: &it.node, stands: false }).collect();
+    let requests: Vec<NominationRequest<'_>> = planned
+        .iter()
+        .zip(wanted)
+        .map(|(pod, it)| NominationRequest { pod, node: &it.node, is_current: false })
+        .collect();
     let nodes = scene.node_objects();
-    let may = if shared.own_order { vec![false; wanted.len()] } else { nominations::at_once(&wishes, &nodes) };
+    let may = if shared.own_order { vec![false; wanted.len()] } else { nominations::admissible(&requests, &nodes) };
     let node = |it: &Wanted| scene.isolation.name(&it.node);
     let pods: Vec<(&KubePod, Option<String>)> =
         wanted.iter().zip(may).map(|(it, may)| (&it.pod, may.then(|| node(it)))).collect();
@@ -66,20 +69,23 @@ async fn keep(shared: &Shared, stage: &Stage, scene: &Scene, wanted: &[Wanted]) 
     loop {
         changes.mark_unchanged();
         let pods = shared.board.pods(stage.seed());
-        let stands = |name: &str, node: &str| pods.get(name).and_then(|seen| seen.nominated.as_deref()) == Some(node);
+        let is_current =
+            |name: &str, node: &str| pods.get(name).and_then(|seen| seen.nominated.as_deref()) == Some(node);
         let waits = |(name, ..): &&(String, String, Pod)| pods.get(name).is_some_and(|seen| seen.node.is_none());
         let waiting: Vec<&(String, String, Pod)> = wanted.iter().filter(waits).collect();
-        let wishes: Vec<Wish<'_>> =
-            waiting.iter().map(|(name, node, pod)| Wish { pod, node, stands: stands(name, node) }).collect();
-        let may = nominations::at_once(&wishes, &nodes);
-        for ((name, ..), (wish, may)) in waiting.iter().zip(wishes.iter().zip(may)) {
-            if !may && wish.stands {
-                stage.nominate(wish.pod, None).await?;
+        let requests: Vec<NominationRequest<'_>> = waiting
+            .iter()
+            .map(|(name, node, pod)| NominationRequest { pod, node, is_current: is_current(name, node) })
+            .collect();
+        let may = nominations::admissible(&requests, &nodes);
+        for ((name, ..), (request, may)) in waiting.iter().zip(requests.iter().zip(may)) {
+            if !may && request.is_current {
+                stage.nominate(request.pod, None).await?;
             }
             let count = tried.entry(name.clone()).or_default();
-            if may && !wish.stands && *count < MAX_TRIES {
+            if may && !request.is_current && *count < MAX_TRIES {
                 *count += 1;
-                stage.nominate(wish.pod, Some(wish.node)).await?;
+                stage.nominate(request.pod, Some(request.node)).await?;
             }
         }
         changes.changed().await?;

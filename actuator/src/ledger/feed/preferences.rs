@@ -26,7 +26,7 @@ impl Preferences {
         }
         self.0 = Some(now);
         let pods: Vec<Arc<Pod>> = deps.stores.pods.state();
-        let unread = pods.iter().filter_map(|pod| Some((pod, plimsoll_snapshot::ignored_wish(pod)?)));
+        let unread = pods.iter().filter_map(|pod| Some((pod, plimsoll_snapshot::ignored_on_demand_ratio(pod)?)));
         for (pod, problem) in unread.take(MAX_EVENTS) {
             let message = format!("{}: {}; it is ignored", problem.field, problem.message);
             deps.events.publish(Note::warning(object(&**pod), reason::INVALID_ANNOTATION, message).with_long_window());

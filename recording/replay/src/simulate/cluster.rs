@@ -3,7 +3,7 @@
 mod removals;
 
 use super::workload::{Kind, by_kind};
-use super::{Frame, PoolNodes};
+use super::{Moment, PoolNodes};
 use crate::figures::Figures;
 use plimsoll_kubesched::{ClusterState, Nominated};
 use plimsoll_model::identity::{NodeName, NodePoolName, PodUid, ShapeId};
@@ -78,17 +78,17 @@ impl Cluster {
     }
 
     /// The snapshot that a plan is made for.
-    pub(super) fn snapshot(&self, frame: &Frame<'_>, pools: &[NodePool]) -> Snapshot {
+    pub(super) fn snapshot(&self, moment: &Moment<'_>, pools: &[NodePool]) -> Snapshot {
         let mut snapshot = Snapshot {
-            now: frame.now,
+            now: moment.now,
             pods: self.pods.values().map(|pod| self.planned(pod)).collect(),
             nodes: self.nodes.values().cloned().collect(),
             node_pools: pools.to_vec(),
-            daemon_sets: frame.recorded.daemon_sets.clone(),
-            pod_disruption_budgets: frame.recorded.pod_disruption_budgets.clone(),
-            unavailable_offerings: frame.unavailable_offerings(),
-            reservations: frame.recorded.reservations.clone(),
-            capacity_quotas: frame.recorded.capacity_quotas.clone(),
+            daemon_sets: moment.recorded.daemon_sets.clone(),
+            pod_disruption_budgets: moment.recorded.pod_disruption_budgets.clone(),
+            unavailable_offerings: moment.unavailable_offerings(),
+            reservations: moment.recorded.reservations.clone(),
+            capacity_quotas: moment.recorded.capacity_quotas.clone(),
             ..Snapshot::default()
         };
         let used: BTreeSet<&ShapeId> = snapshot
@@ -200,30 +200,30 @@ impl Cluster {
 
     /// Puts nodes into service that have booted by now, and removes the nodes that waited for them. Returns whether
     /// there were any.
-    pub(super) fn boot(&mut self, frame: &Frame<'_>, figures: &mut Figures) -> bool {
-        let booted = self.ready.extract_if(.., |_, ready| *ready <= frame.now);
+    pub(super) fn boot(&mut self, moment: &Moment<'_>, figures: &mut Figures) -> bool {
+        let booted = self.ready.extract_if(.., |_, ready| *ready <= moment.now);
         let booted: Vec<NodeName> = booted.map(|(name, _)| name).collect();
         for name in &booted {
             if let Some(node) = self.nodes.get_mut(name) {
                 node.state = NodeState::Initialized;
                 node.ready = true;
-                node.idle_since = Some(frame.now);
+                node.idle_since = Some(moment.now);
             }
             for pod in self.pods.values_mut().filter(|pod| pod.state == PodState::Reserved(name.clone())) {
                 pod.state = PodState::Pending;
             }
         }
-        self.finish_removals(frame.now, figures);
+        self.finish_removals(moment.now, figures);
         !booted.is_empty()
     }
 
     /// Binds pending pods to nodes in service: to the planned node if it passes kube-scheduler's filters, else to the
     /// best.
-    pub(super) fn schedule(&mut self, frame: &Frame<'_>, pools: &[NodePool]) {
+    pub(super) fn schedule(&mut self, moment: &Moment<'_>, pools: &[NodePool]) {
         if !self.pods.values().any(|pod| pod.state == PodState::Pending) {
             return;
         }
-        let mut snapshot = self.snapshot(frame, pools);
+        let mut snapshot = self.snapshot(moment, pools);
         snapshot.nodes.retain(|node| node.state == NodeState::Initialized);
         snapshot.pods.retain(|pod| !matches!(pod.state, PodState::Reserved(_)));
         let mut state = ClusterState::new(&snapshot, &SnapshotIndex::new(&snapshot));
@@ -245,7 +245,7 @@ impl Cluster {
                     Some(node) => {
                         state.bind(pod.shape, node);
                         let name = state.node_name(node).clone();
-                        self.bind(&pod.uid, name, frame.now);
+                        self.bind(&pod.uid, name, moment.now);
                     }
                     None => left.push(pod),
                 }
@@ -270,12 +270,12 @@ impl Cluster {
     /// their replacements are in service. Returns whether anything changed.
     pub(super) fn carry_out(
         &mut self,
-        frame: &Frame<'_>,
+        moment: &Moment<'_>,
         snapshot: &Snapshot,
         plan: &Plan,
         figures: &mut Figures,
     ) -> bool {
-        let names = self.launch(frame, snapshot, plan);
+        let names = self.launch(moment, snapshot, plan);
         figures.launched += names.len();
         for termination in &plan.terminations {
             let waits_for: BTreeSet<NodeName> =
@@ -295,17 +295,17 @@ impl Cluster {
             }
         }
         let leave = self.let_deleted_nodes_leave();
-        self.finish_removals(frame.now, figures);
+        self.finish_removals(moment.now, figures);
         leave || !names.is_empty() || !plan.terminations.is_empty()
     }
 
     /// Adds the nodes of the plan's launches. Returns their names by the launch's index.
-    fn launch(&mut self, frame: &Frame<'_>, snapshot: &Snapshot, plan: &Plan) -> BTreeMap<usize, NodeName> {
+    fn launch(&mut self, moment: &Moment<'_>, snapshot: &Snapshot, plan: &Plan) -> BTreeMap<usize, NodeName> {
         let mut names = BTreeMap::new();
         if plan.launches.is_empty() {
             return names;
         }
-        let after = plimsoll_solver::launched(snapshot, frame.catalogs, plan);
+        let after = plimsoll_solver::launched(snapshot, moment.catalogs, plan);
         for (number, launch) in plan.launches.iter().enumerate() {
             let id = NodeName(launch.action_id.0.clone());
             let Some(node) = after.nodes.iter().find(|node| node.name == id) else { continue };
@@ -315,12 +315,12 @@ impl Cluster {
                 name: name.clone(),
                 node_claim: Some(name.0.clone()),
                 state: NodeState::InFlight,
-                created: frame.now,
+                created: moment.now,
                 ..node.clone()
             };
             node.labels.insert(label::HOSTNAME.to_owned(), name.0.clone());
             self.nodes.insert(name.clone(), node);
-            self.ready.insert(name.clone(), frame.now.plus(self.boot));
+            self.ready.insert(name.clone(), moment.now.plus(self.boot));
             for pod in after.pods.iter().filter(|pod| pod.stays_with_node && pod.state == PodState::Bound(id.clone())) {
                 let uid = PodUid(format!("{}/{}", pod.uid.0, name.0));
                 let state = PodState::Bound(name.clone());

@@ -28,8 +28,8 @@ pub(crate) fn applied(
     index: &SnapshotIndex,
     catalogs: &BTreeMap<CatalogId, Catalog>,
 ) -> Option<Snapshot> {
-    let wished = snapshot.shapes.iter().any(|shape| shape.on_demand.is_some());
-    if !wished && snapshot.node_pools.iter().all(|pool| pool.on_demand.is_none()) {
+    let has_ratios = snapshot.shapes.iter().any(|shape| shape.on_demand.is_some());
+    if !has_ratios && snapshot.node_pools.iter().all(|pool| pool.on_demand.is_none()) {
         return None;
     }
     let shapes: BTreeMap<&ShapeId, &PodShape> = snapshot.shapes.iter().map(|shape| (&shape.id, shape)).collect();
@@ -89,7 +89,7 @@ fn groups<'a>(
     for pod in snapshot.pods.iter().filter(|pod| !pod.stays_with_node && !pod.terminating && !pod.is_virtual()) {
         let Some(shape) = shapes.get(&pod.shape).copied() else { continue };
         let group = match (&shape.on_demand, node_of(pod, nodes)) {
-            (Some(wish), _) => Some((Group::Workload(&shape.namespace, &wish.workload), wish.mix)),
+            (Some(ratio), _) => Some((Group::Workload(&shape.namespace, &ratio.workload), ratio.mix)),
             (None, Some(node)) => {
                 let pool = node.node_pool.as_ref().map(|pool| pool.as_str());
                 pool.and_then(|pool| Some((Group::Pool(pool), *pools.get(pool)?)))

@@ -340,10 +340,11 @@ fn relax_for_others<'a>(
     if without(&all) >= left {
         return None;
     }
-    let wishing = pod_groups.iter().filter(|pod_group| !context.relaxation.is_required_only(pod_group.shape));
-    let wishing: BTreeSet<Id<PodShape>> = wishing.map(|pod_group| context.relaxation.base(pod_group.shape)).collect();
+    let with_preferences = pod_groups.iter().filter(|pod_group| !context.relaxation.is_required_only(pod_group.shape));
+    let with_preferences: BTreeSet<Id<PodShape>> =
+        with_preferences.map(|pod_group| context.relaxation.base(pod_group.shape)).collect();
     let pods: usize = pod_groups.iter().map(|pod_group| pod_group.pods.len()).sum();
-    if pods.saturating_mul(wishing.len()) > TRIALS {
+    if pods.saturating_mul(with_preferences.len()) > TRIALS {
         return Some(all);
     }
     let modest = |base: Id<PodShape>| {
@@ -351,7 +352,7 @@ fn relax_for_others<'a>(
             pod_groups.iter().cloned().partition(|pod_group| context.relaxation.base(pod_group.shape) == base);
         others.into_iter().chain(required_only(context, &own)).collect::<Vec<PodGroup<'a>>>()
     };
-    let tried = wishing.iter().map(|base| (without(&modest(*base)), *base)).min();
+    let tried = with_preferences.iter().map(|base| (without(&modest(*base)), *base)).min();
     Some(tried.filter(|(count, _)| *count < left).map_or(all, |(_, base)| modest(base)))
 }
 

@@ -76,19 +76,19 @@ fn a_pod_whose_zone_is_open_goes_where_others_must() {
 fn a_group_that_starts_on_a_host_still_follows_those_it_must() {
     // The pods require affinity and anti-affinity to db at once, so they cannot be placed regardless of their
     // preferences.
-    let wished = |term| PodAffinityTerm { weight: Some(50), ..term };
+    let preferred = |term| PodAffinityTerm { weight: Some(50), ..term };
     let mut broken = app("web", 500);
     broken.pod_affinity = vec![
         affinity(label::HOSTNAME, false, "db"),
         affinity(label::HOSTNAME, true, "db"),
-        wished(affinity(label::HOSTNAME, false, "web")),
+        preferred(affinity(label::HOSTNAME, false, "web")),
     ];
     let plan = Cluster::new().pending("db", 2, &app("db", 500)).pending("web", 2, &broken).plan();
     assert_eq!((plan.unschedulable.len(), refused(&plan)), (2, vec![ReasonCode::TopologyUnsatisfiable]));
 }
 
 #[test]
-fn a_wish_of_some_costs_no_other_pod_its_place() {
+fn preferences_leave_no_other_pod_unplaced() {
     // Three pods on three nodes, as they prefer, would leave no headroom of the limit for the last pod.
     let mut shy = app("web", 500);
     shy.pod_affinity = vec![PodAffinityTerm { weight: Some(1), ..affinity(label::HOSTNAME, true, "web") }];
@@ -100,7 +100,7 @@ fn a_wish_of_some_costs_no_other_pod_its_place() {
 }
 
 #[test]
-fn a_wish_that_part_of_the_pods_can_have_costs_half_as_much_again_at_most() {
+fn a_preference_that_not_all_pods_can_have_costs_half_as_much_again_at_most() {
     let mut shy = app("web", 100);
     shy.pod_affinity = vec![PodAffinityTerm { weight: Some(1), ..affinity(label::ZONE, true, "web") }];
     // One node is enough for all pods. Nodes in three zones would cost three times as much, and the pods still could

@@ -5,7 +5,7 @@ use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Plan, ReasonCode};
 use plimsoll_model::requirements::Operator;
-use plimsoll_model::snapshot::{NodePool, OnDemandMix, OnDemandWish, PodShape};
+use plimsoll_model::snapshot::{NodePool, OnDemandMix, OnDemandRatio, PodShape};
 
 const OD: CapacityType = CapacityType::OnDemand;
 const SPOT: CapacityType = CapacityType::Spot;
@@ -18,8 +18,8 @@ fn both() -> NodePool {
 }
 
 fn wishing(base: u32, percentage: u32) -> PodShape {
-    let wish = OnDemandWish { workload: "Deployment/web".into(), mix: OnDemandMix { base, percentage } };
-    PodShape { on_demand: Some(wish), ..shape(1000, 2) }
+    let ratio = OnDemandRatio { workload: "Deployment/web".into(), mix: OnDemandMix { base, percentage } };
+    PodShape { on_demand: Some(ratio), ..shape(1000, 2) }
 }
 
 /// Number of pods on launches that are certainly On-Demand, and on other launches.

@@ -31,7 +31,7 @@ pub(super) struct Missing {
 
 /// State at the end of a step.
 #[derive(Debug, Clone)]
-pub(super) struct Standing {
+pub(super) struct StepResult {
     pub(super) step: String,
     pub(super) took: Duration,
     pub(super) running: usize,
@@ -43,28 +43,28 @@ pub(super) struct Standing {
 }
 
 /// State that the reporter and the script share.
-struct Desk {
+struct Shared {
     view: View,
     step: String,
     step_started: Instant,
-    standings: Vec<Standing>,
+    results: Vec<StepResult>,
 }
 
 /// A running world and its view.
-pub(super) struct Stage {
+pub(super) struct Demo {
     pub(super) world: Arc<World>,
     pub(super) measures: Measures,
-    /// Stops when the stage is dropped.
+    /// Stops when the demo is dropped.
     _plimsoll: Plimsoll,
-    desk: Arc<Mutex<Desk>>,
+    shared: Arc<Mutex<Shared>>,
     started: Instant,
     pub(super) real: std::time::Instant,
     reporter: tokio::task::JoinHandle<()>,
 }
 
-impl Stage {
+impl Demo {
     /// Creates the world in the region of the first seed, with a network for each seed's node class.
-    pub(super) fn set(seed: u64, view: View) -> Result<Self, WorldError> {
+    pub(super) fn start(seed: u64, view: View) -> Result<Self, WorldError> {
         let scenery = Scenery {
             seed,
             region: "ap-northeast-2".to_owned(),
@@ -74,11 +74,11 @@ impl Stage {
         let world = Arc::new(World::start(scenery)?);
         let plimsoll = Plimsoll::start(&world, Options::default());
         let started = Instant::now();
-        let desk =
-            Arc::new(Mutex::new(Desk { view, step: String::new(), step_started: started, standings: Vec::new() }));
+        let shared =
+            Arc::new(Mutex::new(Shared { view, step: String::new(), step_started: started, results: Vec::new() }));
         let measures = Measures::start(&world);
-        let reporter = tokio::spawn(report(world.clone(), desk.clone(), started));
-        Ok(Self { world, measures, _plimsoll: plimsoll, desk, started, real: std::time::Instant::now(), reporter })
+        let reporter = tokio::spawn(report(world.clone(), shared.clone(), started));
+        Ok(Self { world, measures, _plimsoll: plimsoll, shared, started, real: std::time::Instant::now(), reporter })
     }
 
     /// Simulated time since the start.
@@ -86,41 +86,41 @@ impl Stage {
         self.started.elapsed()
     }
 
-    pub(super) fn standings(&self) -> Vec<Standing> {
-        self.desk.lock().standings.clone()
+    pub(super) fn results(&self) -> Vec<StepResult> {
+        self.shared.lock().results.clone()
     }
 
     /// Starts a step.
     pub(super) fn step(&self, name: &str, text: &str) {
-        let mut desk = self.desk.lock();
-        desk.step = name.to_owned();
-        desk.step_started = Instant::now();
-        desk.view.heading(&format!("{name}: {text}"));
+        let mut shared = self.shared.lock();
+        shared.step = name.to_owned();
+        shared.step_started = Instant::now();
+        shared.view.heading(&format!("{name}: {text}"));
     }
 
     /// Ends a step and shows the state.
-    pub(super) fn stand(&self) {
-        let (world, mut desk) = (&self.world, self.desk.lock());
-        let standing = Standing {
-            step: desk.step.clone(),
-            took: desk.step_started.elapsed(),
+    pub(super) fn end_step(&self) {
+        let (world, mut shared) = (&self.world, self.shared.lock());
+        let result = StepResult {
+            step: shared.step.clone(),
+            took: shared.step_started.elapsed(),
             running: world.running_pods(),
             pending: world.pending_pods(),
             nodes: world.ready_nodes(),
             hourly: world.hourly_cost(),
-            to_running: self.measures.longest_to_running(desk.step_started),
+            to_running: self.measures.longest_to_running(shared.step_started),
         };
-        desk.standings.push(standing);
+        shared.results.push(result);
     }
 
     pub(super) fn note(&self, text: &str) {
-        self.desk.lock().view.note(&clock(self.time()), text);
+        self.shared.lock().view.note(&clock(self.time()), text);
     }
 
     fn missing(&self, what: &str) -> Missing {
-        let mut desk = self.desk.lock();
-        desk.view.missed(&clock(self.time()), what);
-        Missing { step: desk.step.clone(), what: what.to_owned() }
+        let mut shared = self.shared.lock();
+        shared.view.missed(&clock(self.time()), what);
+        Missing { step: shared.step.clone(), what: what.to_owned() }
     }
 
     /// Waits until an expected condition holds, at most `limit` in simulated time.
@@ -132,7 +132,7 @@ impl Stage {
     ) -> Result<Duration, Missing> {
         match self.world.until(what, limit, test).await {
             Ok(took) => {
-                self.desk.lock().view.seen(
+                self.shared.lock().view.seen(
                     &clock(self.time()),
                     &format!("{what} ({})", if took.is_zero() { "at once".to_owned() } else { seconds(took) }),
                 );
@@ -147,21 +147,21 @@ impl Stage {
         if !holds {
             return Err(self.missing(what));
         }
-        self.desk.lock().view.seen(&clock(self.time()), what);
+        self.shared.lock().view.seen(&clock(self.time()), what);
         Ok(())
     }
 
     /// Ends the demo.
     pub(super) fn end(&self) {
         self.reporter.abort();
-        self.desk.lock().view.close();
+        self.shared.lock().view.close();
     }
 }
 
-async fn report(world: Arc<World>, desk: Arc<Mutex<Desk>>, started: Instant) {
+async fn report(world: Arc<World>, shared: Arc<Mutex<Shared>>, started: Instant) {
     loop {
-        let lines = picture(&world, &desk.lock().step, started.elapsed());
-        desk.lock().view.picture(lines, FRAME);
+        let lines = picture(&world, &shared.lock().step, started.elapsed());
+        shared.lock().view.picture(lines, FRAME);
         tokio::time::sleep(FRAME).await;
     }
 }
