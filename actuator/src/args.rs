@@ -8,7 +8,7 @@ use clap::{ArgAction, Args};
 use plimsoll_api::duration::parse_go;
 use plimsoll_model::names::lease;
 use plimsoll_runtime::args::ServiceArgs;
-use plimsoll_runtime::args::mistake::Mistake;
+use plimsoll_runtime::args::invalid_flag::InvalidFlag;
 use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::lease::LeaseConfig;
 use std::net::{IpAddr, SocketAddr};
@@ -147,20 +147,20 @@ impl ActuatorArgs {
     ///
     /// # Errors
     /// The first that is not.
-    pub fn check(&self) -> Result<(), Mistake> {
+    pub fn check(&self) -> Result<(), InvalidFlag> {
         self.service.check()?;
         if self.cluster_name.is_empty() {
-            return Err(Mistake::new("cluster-name", "is empty"));
+            return Err(InvalidFlag::new("cluster-name", "is empty"));
         }
         if let Some(endpoint) =
             self.cluster_endpoint.as_ref().filter(|endpoint| !endpoint.is_empty() && !endpoint.starts_with("https://"))
         {
             let problem = format!("{endpoint:?} is not a URL that begins with https://");
-            return Err(Mistake::new("cluster-endpoint", problem));
+            return Err(InvalidFlag::new("cluster-endpoint", problem));
         }
         if !(0.0..1.0).contains(&self.vm_memory_overhead_percent) {
             let problem = format!("{} is not at least 0 and below 1", self.vm_memory_overhead_percent);
-            return Err(Mistake::new("vm-memory-overhead-percent", problem));
+            return Err(InvalidFlag::new("vm-memory-overhead-percent", problem));
         }
         Ok(())
     }
@@ -263,7 +263,7 @@ mod tests {
     fn settings_that_no_node_could_use_are_refused() {
         let check = |flags: [&str; 3]| {
             let args = ["plimsoll-actuator", "--region="].into_iter().chain(flags);
-            Program::try_parse_from(args).unwrap().args.check().map_err(|mistake| mistake.flag)
+            Program::try_parse_from(args).unwrap().args.check().map_err(|invalid| invalid.flag)
         };
         let (name, endpoint, overhead) =
             ("--cluster-name=a", "--cluster-endpoint=https://b.test", "--vm-memory-overhead-percent");

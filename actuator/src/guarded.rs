@@ -15,45 +15,45 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// Annotation of a salvaged claim with the error. It exists in memory only: it is removed from what is read, and writes
+/// Annotation of a partially read claim with the error. It exists in memory only: it is removed from what is read, and writes
 /// contain only what they change.
 const UNREADABLE: &str = "plimsoll.dev/unreadable";
 
 /// An object, or why it is unreadable. Unlike [`kube::core::DeserializeGuard`], it keeps what is readable of a kind
-/// that must not get lost: see [`Salvage`].
+/// that must not get lost: see [`PartialRead`].
 #[derive(Debug, Clone)]
 pub(crate) struct Guarded<K>(pub(crate) Result<K, Box<InvalidObject>>);
 
-/// A kind of which an unreadable object is left out, unless [`Salvage::salvage`] says otherwise.
-pub(crate) trait Salvage: Resource + Sized {
+/// A kind of which an unreadable object is left out, unless [`PartialRead::read_partially`] says otherwise.
+pub(crate) trait PartialRead: Resource + Sized {
     /// What is readable of an unreadable object; `None` leaves it out.
-    fn salvage(_object: &Value, _invalid: &InvalidObject) -> Option<Self> {
+    fn read_partially(_object: &Value, _invalid: &InvalidObject) -> Option<Self> {
         None
     }
 }
 
-impl Salvage for CapacityBuffer {}
-impl Salvage for CapacityQuota {}
-impl Salvage for ConfigMap {}
-impl Salvage for EC2NodeClass {}
-impl Salvage for Node {}
-impl Salvage for NodeOverlay {}
-impl Salvage for NodePool {}
-impl Salvage for Pod {}
-impl Salvage for PodDisruptionBudget {}
+impl PartialRead for CapacityBuffer {}
+impl PartialRead for CapacityQuota {}
+impl PartialRead for ConfigMap {}
+impl PartialRead for EC2NodeClass {}
+impl PartialRead for Node {}
+impl PartialRead for NodeOverlay {}
+impl PartialRead for NodePool {}
+impl PartialRead for Pod {}
+impl PartialRead for PodDisruptionBudget {}
 
-impl Salvage for NodeClaim {
+impl PartialRead for NodeClaim {
     /// An unreadable claim is kept, because it may have an instance. Without the claim, garbage collection would end
     /// the instance, the ledger would not count it, and a deleted claim would keep its finalizer for ever.
-    fn salvage(object: &Value, invalid: &InvalidObject) -> Option<Self> {
+    fn read_partially(object: &Value, invalid: &InvalidObject) -> Option<Self> {
         let mut metadata = invalid.metadata.clone();
         metadata.annotations.get_or_insert_default().insert(UNREADABLE.to_owned(), invalid.error.clone());
         let spec = object.get("spec").unwrap_or(&Value::Null);
-        Some(Self { metadata, spec: salvaged_spec(spec), status: object.get("status").map(salvaged_status) })
+        Some(Self { metadata, spec: partial_spec(spec), status: object.get("status").map(partial_status) })
     }
 }
 
-fn salvaged_spec(spec: &Value) -> NodeClaimSpec {
+fn partial_spec(spec: &Value) -> NodeClaimSpec {
     // Another provider's claim is recognized by its reference. Without one, the claim may be ours.
     let ours =
         || NodeClassRef { group: "karpenter.k8s.aws".to_owned(), kind: "EC2NodeClass".to_owned(), name: String::new() };
@@ -70,7 +70,7 @@ fn salvaged_spec(spec: &Value) -> NodeClaimSpec {
     }
 }
 
-fn salvaged_status(status: &Value) -> NodeClaimStatus {
+fn partial_status(status: &Value) -> NodeClaimStatus {
     let conditions = status.get("conditions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     NodeClaimStatus {
         node_name: field(status, "nodeName"),
@@ -95,7 +95,7 @@ pub(crate) fn unreadable(claim: &NodeClaim) -> Option<&str> {
     claim.metadata.annotations.as_ref()?.get(UNREADABLE).map(String::as_str)
 }
 
-impl<'de, K: Salvage + DeserializeOwned> Deserialize<'de> for Guarded<K> {
+impl<'de, K: PartialRead + DeserializeOwned> Deserialize<'de> for Guarded<K> {
     /// Fails only if the metadata is unreadable: then the object has no name.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let object = Value::deserialize(deserializer)?;
@@ -109,7 +109,7 @@ impl<'de, K: Salvage + DeserializeOwned> Deserialize<'de> for Guarded<K> {
         };
         let metadata = object.get("metadata").map(ObjectMeta::deserialize).transpose().map_err(D::Error::custom)?;
         let invalid = InvalidObject { error, metadata: metadata.unwrap_or_default() };
-        Ok(Self(K::salvage(&object, &invalid).ok_or_else(|| Box::new(invalid))))
+        Ok(Self(K::read_partially(&object, &invalid).ok_or_else(|| Box::new(invalid))))
     }
 }
 
@@ -148,7 +148,7 @@ mod tests {
     use plimsoll_api::condition::node_claim::INITIALIZED;
     use serde_json::json;
 
-    fn read<K: Salvage + DeserializeOwned>(object: Value) -> Result<K, Box<InvalidObject>> {
+    fn read<K: PartialRead + DeserializeOwned>(object: Value) -> Result<K, Box<InvalidObject>> {
         serde_json::from_value::<Guarded<K>>(object).unwrap().0
     }
 

@@ -25,10 +25,10 @@ use crate::state::outcomes::Outcomes;
 use crate::state::zonal_shifts::ZonalShifts;
 use crate::stores::{Stores, WatchedKind};
 use crate::termination::{is_disrupted, taint_disrupted};
-use facts::{Obstacle, RemovalView, Surroundings};
+use facts::{Obstacle, RemovalObjects, RemovalView};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use lookup::{claim_of, expected_pods, node_of, surroundings};
+use lookup::{claim_of, expected_pods, node_of, removal_objects};
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON};
 use plimsoll_api::condition::{Moment, Status};
@@ -99,7 +99,7 @@ pub fn admit(deps: &Removals, removal: &Termination, replacements: &[ActionId], 
         .iter()
         .map(|placement| (placement.node.clone(), placement.pods.iter().map(|pod| pod.uid.clone()).collect()))
         .collect();
-    let view = RemovalView::of(surroundings(deps, node, to.keys()));
+    let view = RemovalView::of(removal_objects(deps, node, to.keys()));
     let planned_pods: BTreeSet<PodUid> = removal.pods.iter().map(|pod| pod.uid.clone()).collect();
     if let Err(obstacle) = view.check(&planned_pods, removal.reason) {
         tracing::info!(node = node.as_str(), %obstacle, "removal rejected");
@@ -202,12 +202,12 @@ async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<Requeue, Wri
     let node = claim_of(&deps, &command.node).filter(|(other, _)| other.name_any() == claim.name_any());
     let node = node.map(|(_, node)| node);
     let tainted = node.as_ref().is_some_and(|node| is_disrupted(taints(node)));
-    let around = surroundings(&deps, &command.node, command.rooms.keys());
+    let objects = removal_objects(&deps, &command.node, command.rooms.keys());
     let observed = Observation {
         command: &command,
         node_is_there: node.is_some(),
         tainted,
-        obstacle: obstacle(&deps, &name, &command, around),
+        obstacle: obstacle(&deps, &name, &command, objects),
         replacements: replacements(&deps, &command),
         now: deps.clock.timestamp(),
     };
@@ -225,8 +225,8 @@ async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<Requeue, Wri
     }
 }
 
-fn obstacle(deps: &Removals, claim: &str, command: &Removal, around: Surroundings) -> Option<String> {
-    let view = RemovalView::of(around);
+fn obstacle(deps: &Removals, claim: &str, command: &Removal, objects: RemovalObjects) -> Option<String> {
+    let view = RemovalView::of(objects);
     if let Err(obstacle) = view.check(&command.pods, command.reason) {
         return Some(obstacle.to_string());
     }
@@ -271,10 +271,10 @@ async fn mark(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal
 /// removed as empty on the word of the watch cache alone, however many nodes become empty at once (rule 15).
 async fn finish(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Requeue, WriteError> {
     let live = deps.writes.list_pods_on(command.node.as_str()).await?;
-    let mut around = surroundings(deps, &command.node, command.rooms.keys());
-    around.pods.retain(|pod| pod.node_name.as_deref() != Some(command.node.as_str()));
-    around.pods.extend(live);
-    if let Some(cause) = obstacle(deps, &claim.name_any(), command, around) {
+    let mut objects = removal_objects(deps, &command.node, command.rooms.keys());
+    objects.pods.retain(|pod| pod.node_name.as_deref() != Some(command.node.as_str()));
+    objects.pods.extend(live);
+    if let Some(cause) = obstacle(deps, &claim.name_any(), command, objects) {
         return undo(deps, claim, Some(command), &cause).await;
     }
     deps.writes.delete(claim, None).await?;

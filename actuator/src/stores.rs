@@ -112,7 +112,7 @@ impl WatchState {
         progress.changes[kind as usize] += 1;
         progress.listed[kind as usize] |= listed;
         drop(progress);
-        self.changed.tell();
+        self.changed.notify();
     }
 }
 

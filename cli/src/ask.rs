@@ -31,7 +31,7 @@ pub(crate) struct ServerArguments {
 
 /// Durations of the parts of a response. A scheduler over gRPC checks its plan itself, so `plan` includes the check.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Took {
+pub(crate) struct Timings {
     pub(crate) plan: Duration,
     pub(crate) check: Duration,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Explanation {
 }
 
 /// Returns the plan for the question, and its durations.
-pub(crate) fn plan(question: &Question, arguments: &ServerArguments) -> Result<(Plan, Took), CommandError> {
+pub(crate) fn plan(question: &Question, arguments: &ServerArguments) -> Result<(Plan, Timings), CommandError> {
     let _progress = Progress::start("planning");
     let started = Instant::now();
     let Some(address) = &arguments.server else {
@@ -54,7 +54,7 @@ pub(crate) fn plan(question: &Question, arguments: &ServerArguments) -> Result<(
         let unchecked = in_process::solve(snapshot, catalogs, options).map_err(|status| refused(who, &status))?;
         let plan = started.elapsed();
         let checked = unchecked.check().map_err(|status| refused(who, &status))?;
-        return Ok((checked, Took { plan, check: started.elapsed().saturating_sub(plan) }));
+        return Ok((checked, Timings { plan, check: started.elapsed().saturating_sub(plan) }));
     };
     let who = format!("the scheduler at {address}");
     let request = question.request();
@@ -63,7 +63,7 @@ pub(crate) fn plan(question: &Question, arguments: &ServerArguments) -> Result<(
     let plan = response.plan.ok_or_else(|| CommandError::Failed(format!("{who} answered without a plan")))?;
     let plan =
         Plan::try_from(plan).map_err(|error| CommandError::Failed(format!("{who} sent an invalid answer: {error}")))?;
-    Ok((plan, Took { plan: started.elapsed(), check: Duration::ZERO }))
+    Ok((plan, Timings { plan: started.elapsed(), check: Duration::ZERO }))
 }
 
 /// Returns the requested explanation.

@@ -74,7 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
     if arguments.output == Format::Request {
         return Ok(Answer::Text(request::json(&question)?).into());
     }
-    let (mut plan, took) = ask::plan(&question, &arguments.server)?;
+    let (mut plan, timings) = ask::plan(&question, &arguments.server)?;
     // In a large burst, the launches of the early part come first.
     plan.sort_launches();
     if arguments.output == Format::Table
@@ -83,7 +83,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
         output::hint(&hint);
     }
     if arguments.timings {
-        output::timings(read, took.plan, took.check);
+        output::timings(read, timings.plan, timings.check);
     }
     let status = arguments.status(&plan);
     let answer = match arguments.output {

@@ -1,13 +1,13 @@
 //! Flags that the three services share, flattened into their own flags.
 
-pub mod mistake;
+pub mod invalid_flag;
 
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::Args;
 
 use crate::telemetry::LogFormat;
-use mistake::Mistake;
+use invalid_flag::InvalidFlag;
 
 /// Addresses of the admin ports, loopback by default.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
@@ -75,11 +75,11 @@ impl ServiceArgs {
     ///
     /// # Errors
     /// If the closed port would be open to the network without certificates.
-    pub fn check(&self) -> Result<(), Mistake> {
+    pub fn check(&self) -> Result<(), InvalidFlag> {
         let listen = self.listen.listen;
         if self.tls.tls_cert.is_none() && !listen.ip().is_loopback() {
             let problem = format!("not set: without certificates --listen must be a loopback address, not {listen}");
-            return Err(Mistake::new("tls-cert", problem));
+            return Err(InvalidFlag::new("tls-cert", problem));
         }
         Ok(())
     }

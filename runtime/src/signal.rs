@@ -20,12 +20,12 @@ pub struct Sender(Arc<Shared>);
 #[derive(Debug, Clone)]
 pub struct Receiver {
     shared: Arc<Shared>,
-    told: u64,
+    seen_version: u64,
 }
 
 impl Sender {
     /// Signals a change.
-    pub fn tell(&self) {
+    pub fn notify(&self) {
         self.0.version.fetch_add(1, Ordering::AcqRel);
         self.0.waiters.notify_waiters();
     }
@@ -33,14 +33,14 @@ impl Sender {
     /// Subscribes to every change from now on. Several changes may be observed as one.
     #[must_use]
     pub fn subscribe(&self) -> Receiver {
-        Receiver { shared: Arc::clone(&self.0), told: self.0.version.load(Ordering::Acquire) }
+        Receiver { shared: Arc::clone(&self.0), seen_version: self.0.version.load(Ordering::Acquire) }
     }
 }
 
 impl Receiver {
     /// Marks all changes so far as observed.
     pub fn mark_unchanged(&mut self) {
-        self.told = self.shared.version.load(Ordering::Acquire);
+        self.seen_version = self.shared.version.load(Ordering::Acquire);
     }
 
     /// Resolves immediately if there is an unobserved change, otherwise at the next change. Cancel safe: a dropped
@@ -52,8 +52,8 @@ impl Receiver {
             // From here on no change is missed, although the current version is read after this.
             next.as_mut().enable();
             let version = self.shared.version.load(Ordering::Acquire);
-            if version != self.told {
-                self.told = version;
+            if version != self.seen_version {
+                self.seen_version = version;
                 return;
             }
             next.await;
@@ -68,15 +68,15 @@ mod tests {
     use parking_lot::Mutex;
 
     #[tokio::test]
-    async fn a_change_is_told_once_and_none_is_missed() {
+    async fn a_change_is_observed_once_and_none_is_missed() {
         let sender = Sender::default();
         let mut receiver = sender.subscribe();
         assert!(receiver.changed().now_or_never().is_none());
-        sender.tell();
-        sender.tell();
-        assert!(receiver.changed().now_or_never().is_some(), "told before it waits");
+        sender.notify();
+        sender.notify();
+        assert!(receiver.changed().now_or_never().is_some(), "changed before it waits");
         assert!(receiver.changed().now_or_never().is_none(), "both together");
-        sender.tell();
+        sender.notify();
         receiver.mark_unchanged();
         assert!(receiver.changed().now_or_never().is_none());
         assert!(sender.subscribe().changed().now_or_never().is_none(), "from now on");
@@ -95,7 +95,7 @@ mod tests {
             })
             .collect();
         tokio::task::yield_now().await;
-        sender.tell();
+        sender.notify();
         for waiter in waiters {
             waiter.await.unwrap();
         }

@@ -3,7 +3,7 @@
 use crate::service::Settings;
 use clap::{CommandFactory, Parser};
 use plimsoll_runtime::args::ServiceArgs;
-use plimsoll_runtime::args::mistake::{self, Mistake, Refused};
+use plimsoll_runtime::args::invalid_flag::{InvalidFlag, Refused, parse_args};
 use plimsoll_runtime::workers::Bounds;
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -48,13 +48,13 @@ impl Args {
     /// # Errors
     /// The arguments are wrong, or help or the version was asked for.
     pub fn read(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, Refused> {
-        mistake::read(Self::command(), args, Self::check)
+        parse_args(Self::command(), args, Self::check)
     }
 
-    fn check(&self) -> Result<(), Mistake> {
+    fn check(&self) -> Result<(), InvalidFlag> {
         self.service.check()?;
         if self.open_listen.is_some_and(|open| open.port() != 0 && open.port() == self.service.listen.listen.port()) {
-            return Err(Mistake::new("open-listen", "the open port must differ from that of --listen"));
+            return Err(InvalidFlag::new("open-listen", "the open port must differ from that of --listen"));
         }
         Ok(())
     }
@@ -97,8 +97,8 @@ mod tests {
     #[test]
     fn the_open_port_is_another_one() {
         let args = ["plimsoll-scheduler", "--listen=127.0.0.1:1", "--open-listen=127.0.0.1:1"];
-        let told = Args::read(args).unwrap_err().to_string();
-        assert!(told.contains("--open-listen (environment PLIMSOLL_OPEN_LISTEN"), "{told}");
+        let message = Args::read(args).unwrap_err().to_string();
+        assert!(message.contains("--open-listen (environment PLIMSOLL_OPEN_LISTEN"), "{message}");
     }
 
     #[test]

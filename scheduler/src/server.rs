@@ -1,10 +1,10 @@
 //! The gRPC service. Sessions and outside callers run on separate classes of worker threads.
 
 mod callers;
-mod outside;
+mod open_port;
 mod stream;
 
-pub use outside::Outside;
+pub use open_port::OpenPort;
 
 use crate::answer;
 use crate::catalogs::CatalogCache;
@@ -85,7 +85,7 @@ pub enum Port {
 /// The service on one port.
 #[derive(Debug, Clone)]
 pub struct Server {
-    outside: Outside,
+    open_port: OpenPort,
     core: Arc<Core>,
     port: Port,
 }
@@ -94,7 +94,7 @@ impl Server {
     /// Creates the service for `port`.
     #[must_use]
     pub fn new(core: Arc<Core>, port: Port) -> Self {
-        Self { outside: Outside::new(Arc::clone(&core)), core, port }
+        Self { open_port: OpenPort::new(Arc::clone(&core)), core, port }
     }
 }
 
@@ -134,14 +134,14 @@ impl SchedulerService for Server {
     }
 
     async fn plan(&self, request: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
-        self.outside.handle("Plan", request, answer::plan_of).await
+        self.open_port.handle("Plan", request, answer::plan_of).await
     }
 
     async fn explain(&self, request: Request<ExplainRequest>) -> Result<Response<ExplainResponse>, Status> {
-        self.outside.handle("Explain", request, answer::explain_of).await
+        self.open_port.handle("Explain", request, answer::explain_of).await
     }
 
     async fn what_if(&self, request: Request<WhatIfRequest>) -> Result<Response<WhatIfResponse>, Status> {
-        self.outside.handle("WhatIf", request, answer::what_if_of).await
+        self.open_port.handle("WhatIf", request, answer::what_if_of).await
     }
 }

@@ -3,7 +3,7 @@
 pub use crate::decoded_size::MAX_REQUEST_BYTES;
 use crate::decoded_size::inspect;
 use crate::metrics::SchedulerMetrics;
-use crate::server::{Core, Outside, Port, Server};
+use crate::server::{Core, OpenPort, Port, Server};
 use crate::session::SessionLimits;
 use crate::solve::PlanFn;
 use plimsoll_proto::scheduler::v1::scheduler_service_server::SchedulerServiceServer;
@@ -86,7 +86,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     run_with(parts, shutdown, |server, _| server).await
 }
 
-/// Like [`run`], with more services on the open port, which `add` adds. They answer with [`Outside`], so that the limits
+/// Like [`run`], with more services on the open port, which `add` adds. They answer with [`OpenPort`], so that the limits
 /// of the port hold for all of its services together.
 ///
 /// # Errors
@@ -94,7 +94,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
 pub async fn run_with(
     parts: Parts,
     shutdown: Shutdown,
-    add: impl FnOnce(GrpcServer, Outside) -> GrpcServer + Send,
+    add: impl FnOnce(GrpcServer, OpenPort) -> GrpcServer + Send,
 ) -> Result<(), ServiceError> {
     let Parts { closed, open, metrics, readiness, settings } = parts;
     // Dropping this future, as a simulated crash does, must end the sessions too.
@@ -122,7 +122,7 @@ pub async fn run_with(
     };
     let closed_port = with_reflection(server_for(Port::Closed))?;
     let open_port = server_for(Port::Open).with_max_calls(OPEN_CALLS);
-    let open_port = with_reflection(add(open_port, Outside::new(Arc::clone(&core))))?;
+    let open_port = with_reflection(add(open_port, OpenPort::new(Arc::clone(&core))))?;
     let unready = async {
         stop.cancelled().await;
         readiness.drain();

@@ -161,7 +161,7 @@ impl ApiServer {
         let mut store = self.inner.store.lock();
         let result = write(&mut store);
         for resource in store.take_dirty() {
-            self.inner.changed[resource.index()].tell();
+            self.inner.changed[resource.index()].notify();
         }
         result
     }

@@ -133,7 +133,7 @@ struct Replica {
 
 /// Parts of the world that replicas share.
 #[derive(Clone)]
-struct Surroundings {
+struct ReplicaEnvironment {
     server: crate::apiserver::ApiServer,
     ec2: crate::cloud::Ec2,
     network: Network,
@@ -144,7 +144,7 @@ struct Surroundings {
 
 /// All replicas. Dropping this value kills them.
 pub struct Plimsoll {
-    surroundings: Surroundings,
+    environment: ReplicaEnvironment,
     /// By process name.
     replicas: BTreeMap<String, Replica>,
     /// Number of processes started at each port.
@@ -169,7 +169,7 @@ impl Plimsoll {
     /// Starts all replicas. Must be called within a tokio runtime.
     #[must_use]
     pub fn start(world: &World, options: Options) -> Self {
-        let surroundings = Surroundings {
+        let environment = ReplicaEnvironment {
             server: world.server().clone(),
             ec2: world.ec2.clone(),
             network: Network::default(),
@@ -177,9 +177,9 @@ impl Plimsoll {
             region: world.scenery.region.clone(),
             options,
         };
-        let mut plimsoll = Self { surroundings, replicas: BTreeMap::new(), started: BTreeMap::new() };
+        let mut plimsoll = Self { environment, replicas: BTreeMap::new(), started: BTreeMap::new() };
         for role in [Role::Scheduler, Role::Actuator, Role::Watcher] {
-            for port in plimsoll.surroundings.ports(role) {
+            for port in plimsoll.environment.ports(role) {
                 plimsoll.start_at(role, &port);
             }
         }
@@ -192,11 +192,11 @@ impl Plimsoll {
         *count += 1;
         let process = format!("{port}-{count}");
         let shutdown = Shutdown::new();
-        self.surroundings.network.certify(&process, &role.dns_name());
+        self.environment.network.certify(&process, &role.dns_name());
         // Leaked, because clocks are `Copy`; a simulation starts few processes.
         let steps: &'static AtomicI64 = Box::leak(Box::default());
-        let clock = Clock::with_steps(self.surroundings.time_of(&process), steps);
-        let task = self.surroundings.spawn(role, port, &process, clock, shutdown.clone());
+        let clock = Clock::with_steps(self.environment.time_of(&process), steps);
+        let task = self.environment.spawn(role, port, &process, clock, shutdown.clone());
         self.replicas.insert(process.clone(), Replica { role, port: port.to_owned(), steps, shutdown, task });
         process
     }
@@ -219,7 +219,7 @@ impl Plimsoll {
     #[must_use]
     pub fn leader(&self, role: Role) -> Option<String> {
         let key = Key::new(NAMESPACE, role.lease()?);
-        let lease = self.surroundings.server.read(|store| store.find(ResourceId::LEASES, &key))?;
+        let lease = self.environment.server.read(|store| store.find(ResourceId::LEASES, &key))?;
         // The holder identity of an actuator also contains its address.
         let holder = object::text(&lease, &["spec", "holderIdentity"]).split('_').next().unwrap_or_default();
         self.replicas.contains_key(holder).then(|| holder.to_owned())
@@ -228,7 +228,7 @@ impl Plimsoll {
     /// Kills a process. Messages that it has already sent still arrive, but it does nothing more.
     pub fn kill(&mut self, process: &str) {
         let Some(replica) = self.replicas.remove(process) else { return };
-        let Surroundings { server, ec2, network, .. } = &self.surroundings;
+        let ReplicaEnvironment { server, ec2, network, .. } = &self.environment;
         network.kill(process);
         server.faults().partition(process, Partition::Silent);
         ec2.faults(|faults| faults.cut(process, Cut::Dead));
@@ -242,7 +242,7 @@ impl Plimsoll {
         replica.shutdown.start();
         // The result does not matter: the process has ended either way.
         let _ = (&mut replica.task).await;
-        self.surroundings.network.kill(process);
+        self.environment.network.kill(process);
     }
 
     /// Kills a process and immediately starts a replacement at the same port, as a kubelet does. Returns the new name,
@@ -256,13 +256,13 @@ impl Plimsoll {
     /// Starts a process at the first free port of a service. Returns its name, or `None` if every port is in use.
     pub fn start_another(&mut self, role: Role) -> Option<String> {
         let taken = |port: &String| self.replicas.values().any(|replica| replica.port == *port);
-        let port = self.surroundings.ports(role).into_iter().find(|port| !taken(port))?;
+        let port = self.environment.ports(role).into_iter().find(|port| !taken(port))?;
         Some(self.start_at(role, &port))
     }
 
     /// Silently cuts a process off from the API server, the cloud and the other services.
     pub fn isolate(&self, process: &str) {
-        let Surroundings { server, ec2, network, .. } = &self.surroundings;
+        let ReplicaEnvironment { server, ec2, network, .. } = &self.environment;
         network.silence(process);
         server.faults().partition(process, Partition::Silent);
         ec2.faults(|faults| faults.cut(process, Cut::NoAnswer));
@@ -270,7 +270,7 @@ impl Plimsoll {
 
     /// Undoes [`Plimsoll::isolate`].
     pub fn heal(&self, process: &str) {
-        let Surroundings { server, ec2, network, .. } = &self.surroundings;
+        let ReplicaEnvironment { server, ec2, network, .. } = &self.environment;
         network.heal(process);
         server.faults().heal(process);
         ec2.faults(|faults| faults.heal(process));
@@ -279,11 +279,11 @@ impl Plimsoll {
     /// Network between the services.
     #[must_use]
     pub fn network(&self) -> &Network {
-        &self.surroundings.network
+        &self.environment.network
     }
 }
 
-impl Surroundings {
+impl ReplicaEnvironment {
     /// Time that the clock of a new process shows.
     fn time_of(&self, process: &str) -> Timestamp {
         let most = i64::try_from(self.options.clock_error.as_millis()).unwrap_or(i64::MAX / 2);

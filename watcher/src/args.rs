@@ -5,7 +5,7 @@ use clap::{Args, CommandFactory, Parser};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{MinValuesPolicy, PlanOptions, PreferencePolicy};
 use plimsoll_runtime::args::ServiceArgs;
-use plimsoll_runtime::args::mistake::{self, Refused};
+use plimsoll_runtime::args::invalid_flag::{Refused, parse_args};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -157,7 +157,7 @@ impl WatcherArgs {
     /// If the arguments are invalid, or help or version was requested.
     pub fn try_read(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, Refused> {
         let command = Self::command().mut_arg("listen", |arg| arg.default_value(DEFAULT_LISTEN));
-        mistake::read(command, args, |args: &Self| args.service.check())
+        parse_args(command, args, |args: &Self| args.service.check())
     }
 }
 

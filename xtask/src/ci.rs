@@ -2,7 +2,7 @@
 //! `image`, which compiles a second profile.
 
 use crate::harness::tools::{self, Tool};
-use crate::{Chore, workspace};
+use crate::{Task, workspace};
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser as _, ValueEnum};
 use std::io::Write as _;
@@ -166,22 +166,22 @@ fn with_tools(what: &str, tools: &[&Tool], run: impl FnOnce() -> Result<()>) -> 
 }
 
 fn charts() -> Result<()> {
-    match Chore::try_parse_from(CHART)? {
-        Chore::Chart(args) => crate::chart::run(&args),
+    match Task::try_parse_from(CHART)? {
+        Task::Chart(args) => crate::chart::run(&args),
         other => bail!("{CHART:?} is {other:?}"),
     }
 }
 
 fn seeds() -> Result<()> {
-    match Chore::try_parse_from(SEEDS)? {
-        Chore::Sim(args) => crate::sim::run(&args),
+    match Task::try_parse_from(SEEDS)? {
+        Task::Sim(args) => crate::sim::run(&args),
         other => bail!("{SEEDS:?} is {other:?}"),
     }
 }
 
 fn end_to_end() -> Result<()> {
-    match Chore::try_parse_from(END_TO_END)? {
-        Chore::E2e(args) => crate::e2e::run(args),
+    match Task::try_parse_from(END_TO_END)? {
+        Task::E2e(args) => crate::e2e::run(args),
         other => bail!("{END_TO_END:?} is {other:?}"),
     }
 }
@@ -191,8 +191,8 @@ fn images(root: &Path, target: &Path) -> Result<()> {
     shell(root, RELEASE)?;
     let programs = target.join("release");
     let programs = programs.to_str().context("the path of the target folder is not UTF-8")?;
-    match Chore::try_parse_from(["xtask", "image", "--base", "local", "--programs", programs])? {
-        Chore::Image(args) => crate::image::run(&args),
+    match Task::try_parse_from(["xtask", "image", "--base", "local", "--programs", programs])? {
+        Task::Image(args) => crate::image::run(&args),
         other => bail!("xtask image is {other:?}"),
     }
 }
@@ -205,7 +205,7 @@ fn tell(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::{CHART, END_TO_END, SEEDS, Step, test_command};
-    use crate::{Chore, workspace};
+    use crate::{Task, workspace};
     use clap::{Parser as _, ValueEnum as _};
 
     #[test]
@@ -248,9 +248,9 @@ mod tests {
             ["format", "deny", "lints", "doc", "tests", "seeds", "aws", "chart", "e2e", "image"]
         );
         assert!(!Step::DEFAULT.contains(&Step::Image), "a second profile is compiled only on request");
-        assert!(matches!(Chore::try_parse_from(END_TO_END), Ok(Chore::E2e(_))));
-        assert!(matches!(Chore::try_parse_from(CHART), Ok(Chore::Chart(_))));
-        assert!(matches!(Chore::try_parse_from(SEEDS), Ok(Chore::Sim(_))));
-        assert!(matches!(Chore::try_parse_from(["xtask", "ci", "format", "lints"]), Ok(Chore::Ci(_))));
+        assert!(matches!(Task::try_parse_from(END_TO_END), Ok(Task::E2e(_))));
+        assert!(matches!(Task::try_parse_from(CHART), Ok(Task::Chart(_))));
+        assert!(matches!(Task::try_parse_from(SEEDS), Ok(Task::Sim(_))));
+        assert!(matches!(Task::try_parse_from(["xtask", "ci", "format", "lints"]), Ok(Task::Ci(_))));
     }
 }

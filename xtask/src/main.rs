@@ -20,7 +20,7 @@ use clap::Parser;
 
 #[derive(Parser, Debug)]
 #[command(name = "xtask", about = "Repository chores")]
-enum Chore {
+enum Task {
     /// Generate Rust code from the .proto files.
     Proto {
         /// Change nothing; fail if the committed code is not up to date.
@@ -56,18 +56,18 @@ enum Chore {
 }
 
 fn main() -> anyhow::Result<()> {
-    match Chore::parse() {
-        Chore::Proto { check } => proto::generate(check),
-        Chore::Ci(args) => ci::run(&args),
-        Chore::Chart(args) => chart::run(&args),
-        Chore::E2e(args) => e2e::run(args),
-        Chore::World(args) => world::run(&args),
-        Chore::Peer(args) => peer::run(args),
-        Chore::Bench(args) => bench::run(args),
-        Chore::Agree(args) => agree::run(&args),
-        Chore::Image(args) => image::run(&args),
-        Chore::Sim(args) => sim::run(&args),
-        Chore::Scale(args) => scale::run(&args),
-        Chore::Moves(args) => moves::run(&args),
+    match Task::parse() {
+        Task::Proto { check } => proto::generate(check),
+        Task::Ci(args) => ci::run(&args),
+        Task::Chart(args) => chart::run(&args),
+        Task::E2e(args) => e2e::run(args),
+        Task::World(args) => world::run(&args),
+        Task::Peer(args) => peer::run(args),
+        Task::Bench(args) => bench::run(args),
+        Task::Agree(args) => agree::run(&args),
+        Task::Image(args) => image::run(&args),
+        Task::Sim(args) => sim::run(&args),
+        Task::Scale(args) => scale::run(&args),
+        Task::Moves(args) => moves::run(&args),
     }
 }

@@ -194,13 +194,13 @@ fn print(text: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Chore;
+    use crate::Task;
     use clap::Parser as _;
 
     fn parse(args: &[&str]) -> Result<Args> {
         let words = ["xtask", "world"].iter().chain(args);
-        match Chore::try_parse_from(words)? {
-            Chore::World(args) => Ok(args),
+        match Task::try_parse_from(words)? {
+            Task::World(args) => Ok(args),
             other => Err(anyhow!("{other:?}")),
         }
     }

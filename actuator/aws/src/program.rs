@@ -11,7 +11,7 @@ use plimsoll_actuator::discovery::{self, Configured, Discovered, DiscoveryError,
 use plimsoll_actuator::ports::ManagedControlPlane;
 use plimsoll_actuator::service::{self, Parts};
 use plimsoll_runtime::admin::{self, Readiness};
-use plimsoll_runtime::args::mistake::{self, Refused};
+use plimsoll_runtime::args::invalid_flag::{Refused, parse_args};
 use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::metrics::Metrics;
 use plimsoll_runtime::serve::Listener;
@@ -39,7 +39,7 @@ impl Program {
     /// # Errors
     /// The arguments are wrong, or help or the version was asked for.
     pub fn read(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, Refused> {
-        mistake::read(Self::command(), args, |program: &Self| program.args.check())
+        parse_args(Self::command(), args, |program: &Self| program.args.check())
     }
 }
 

@@ -1,6 +1,6 @@
 //! The kinds of objects that the actuator writes, each with its API.
 
-use crate::guarded::{Guarded, Salvage};
+use crate::guarded::{Guarded, PartialRead};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::{Api, Client};
 use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod};
@@ -10,7 +10,7 @@ use std::fmt::Debug;
 
 /// A kind that the actuator writes.
 pub(crate) trait WritableKind:
-    Salvage<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug + PartialEq
+    PartialRead<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug + PartialEq
 {
     /// The API of objects in a namespace, or of all objects of a cluster-scoped kind.
     fn api(client: &Client, namespace: Option<&str>) -> Api<Self>;

@@ -35,7 +35,7 @@ pub enum ReadError {
     /// The API server returned an error.
     #[error(transparent)]
     Cluster(#[from] kube::Error),
-    /// The object is unreadable, and its kind is not salvaged.
+    /// The object is unreadable, and its kind is not read partially.
     #[error("object cannot be read: {0}")]
     Unreadable(#[from] Box<InvalidObject>),
 }

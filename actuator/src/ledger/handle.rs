@@ -49,7 +49,7 @@ impl LedgerHandle {
 
     /// Wakes watchers, for changes outside the ledger that they show: claims, offerings without capacity.
     pub fn wake(&self) {
-        self.changed.tell();
+        self.changed.notify();
     }
 
     /// Stores the view of an admitted claim until the watch cache shows the NodeClaim. Call it in the step that admits

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// The objects that a removal rests on.
 #[derive(Debug, Clone, Default)]
-pub struct Surroundings {
+pub struct RemovalObjects {
     /// The name of the node to be removed.
     pub node: NodeName,
     /// The node and the destinations of its pods.
@@ -57,7 +57,7 @@ pub enum Obstacle {
     Unreadable(String),
 }
 
-/// The parsed surroundings of a removal.
+/// The parsed objects of a removal.
 #[derive(Debug, Clone)]
 pub struct RemovalView {
     snapshot: Snapshot,
@@ -70,8 +70,8 @@ pub struct RemovalView {
 impl RemovalView {
     /// Parses the objects.
     #[must_use]
-    pub fn of(surroundings: Surroundings) -> Self {
-        let Surroundings { node, nodes, claims, pods, mut budgets, expected, shifted_zones, now } = surroundings;
+    pub fn of(removal_objects: RemovalObjects) -> Self {
+        let RemovalObjects { node, nodes, claims, pods, mut budgets, expected, shifted_zones, now } = removal_objects;
         // A budget of another namespace says nothing, and must not block the removal if it cannot be read.
         let namespaces: BTreeSet<Option<&str>> = pods.iter().map(|pod| pod.metadata.namespace.as_deref()).collect();
         budgets.retain(|budget| namespaces.contains(&budget.metadata.namespace.as_deref()));

@@ -1,7 +1,7 @@
 //! Nodes, claims and pods of a removal in the watch cache.
 
 use super::Removals;
-use super::facts::Surroundings;
+use super::facts::RemovalObjects;
 use crate::clock::Timestamped;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
@@ -50,11 +50,11 @@ fn requests_of_expected_pods(deps: &Removals, claim: &str, node: &str) -> Resour
 }
 
 /// A node and the destination nodes of its pods, from the watch cache.
-pub(super) fn surroundings<'a>(
+pub(super) fn removal_objects<'a>(
     deps: &Removals,
     node: &'a NodeName,
     to: impl Iterator<Item = &'a NodeName>,
-) -> Surroundings {
+) -> RemovalObjects {
     let names: BTreeSet<&str> = to.chain([node]).map(NodeName::as_str).collect();
     let stores = &deps.stores;
     let nodes: Vec<Node> = names.iter().filter_map(|name| stores.nodes.get(name)).map(Arc::unwrap_or_clone).collect();
@@ -71,7 +71,7 @@ pub(super) fn surroundings<'a>(
             expected.insert(NodeName(name), requests);
         }
     }
-    Surroundings {
+    RemovalObjects {
         node: node.clone(),
         pods: names.iter().flat_map(|name| stores.pods.on_node(name)).map(Arc::unwrap_or_clone).collect(),
         claims,

@@ -24,6 +24,6 @@ impl BufferReports {
         }
         let of = |report: BufferReport| ((report.namespace.clone(), report.name.clone()), report);
         *self.wanted.lock() = reports.into_iter().map(of).collect();
-        self.changed.tell();
+        self.changed.notify();
     }
 }

@@ -55,7 +55,7 @@ impl Placements {
             }
         }
         drop(places);
-        self.changed.tell();
+        self.changed.notify();
         new
     }
 

@@ -64,7 +64,7 @@ impl Outcomes {
             }
         }
         drop(state);
-        self.changed.tell();
+        self.changed.notify();
     }
 
     /// The outcomes of an action, oldest first.

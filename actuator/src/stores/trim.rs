@@ -1,14 +1,14 @@
 //! Drops what no controller reads from cached objects, so that the cache of a large cluster stays small. Changes are
 //! written as merge patches of single fields, so that a dropped field is never overwritten.
 
-use crate::guarded::{self, Salvage};
+use crate::guarded::{self, PartialRead};
 use crate::pods::NOMINATION_FIELD_MANAGER;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedSpecs};
 
 /// An object whose unused fields can be dropped.
-pub(super) trait Trim: Salvage {
+pub(super) trait Trim: PartialRead {
     /// Whether another provider manages the object. Such objects are not cached, so no controller touches them.
     fn is_foreign(&self) -> bool {
         false

@@ -7,13 +7,13 @@ use plimsoll_proto::objects::v1::{PlanObjectsRequest, PlanObjectsResponse};
 use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::serve::MAX_ENCODING_BYTES;
 use plimsoll_runtime::shutdown::Shutdown;
-use plimsoll_scheduler::server::Outside;
+use plimsoll_scheduler::server::OpenPort;
 use plimsoll_scheduler::service::{self, MAX_REQUEST_BYTES, Parts, ServiceError};
 use tonic::{Request, Response, Status};
 
 #[derive(Debug, Clone)]
 struct ObjectPlanner {
-    outside: Outside,
+    open_port: OpenPort,
     clock: Clock,
 }
 
@@ -25,7 +25,7 @@ impl ObjectPlannerService for ObjectPlanner {
     ) -> Result<Response<PlanObjectsResponse>, Status> {
         let now = Timestamp(self.clock.now_millis());
         let answer = move |request, cancel: &_| plan_objects(request, now, cancel);
-        self.outside.handle("PlanObjects", request, answer).await
+        self.open_port.handle("PlanObjects", request, answer).await
     }
 }
 
@@ -34,8 +34,8 @@ impl ObjectPlannerService for ObjectPlanner {
 /// # Errors
 /// As [`service::run`].
 pub async fn run(parts: Parts, clock: Clock, shutdown: Shutdown) -> Result<(), ServiceError> {
-    service::run_with(parts, shutdown, move |server, outside| {
-        let planner = ObjectPlannerServiceServer::new(ObjectPlanner { outside, clock })
+    service::run_with(parts, shutdown, move |server, open_port| {
+        let planner = ObjectPlannerServiceServer::new(ObjectPlanner { open_port, clock })
             .max_decoding_message_size(MAX_REQUEST_BYTES)
             .max_encoding_message_size(MAX_ENCODING_BYTES);
         server.add_service(planner)

@@ -1,7 +1,7 @@
 //! Connects a session's request and response streams to its synchronous core. Each message is one job on the threads
 //! reserved for sessions.
 
-use super::outside::CancelOnDrop;
+use super::open_port::CancelOnDrop;
 use super::{Core, lost};
 use crate::session::Session;
 use futures::Stream;

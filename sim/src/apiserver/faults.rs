@@ -210,7 +210,7 @@ impl Faults {
 
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let result = change(&mut self.state.lock());
-        self.changed.tell();
+        self.changed.notify();
         result
     }
 

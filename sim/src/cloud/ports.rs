@@ -63,7 +63,7 @@ impl Ec2 {
     pub fn with<T>(&self, act: impl FnOnce(&mut Cloud, Timestamp) -> T) -> T {
         let now = self.now();
         let result = act(&mut self.cloud.lock(), now);
-        self.changed.tell();
+        self.changed.notify();
         result
     }
 

@@ -116,7 +116,7 @@ impl Kubelets {
         let now = (self.clock)();
         let name = spec.name.clone();
         self.all.lock().insert(name, Kubelet { spec, registered: None, ready: false, last_report: now, stopped: None });
-        self.changed.tell();
+        self.changed.notify();
     }
 
     /// Stops a kubelet as if its machine lost power: its pods freeze, and nothing is reported.
@@ -125,7 +125,7 @@ impl Kubelets {
         if let Some(kubelet) = self.all.lock().get_mut(name) {
             kubelet.stopped.get_or_insert(now);
         }
-        self.changed.tell();
+        self.changed.notify();
     }
 
     /// Starts a stopped kubelet again, which finds its Node as it left it.
@@ -139,7 +139,7 @@ impl Kubelets {
     /// Removes a kubelet permanently.
     pub fn remove(&self, name: &str) {
         self.all.lock().remove(name);
-        self.changed.tell();
+        self.changed.notify();
     }
 
     /// Names of the running kubelets.

@@ -15,7 +15,7 @@ use super::view::{NodeView, PodView};
 use crate::apiserver::ResourceId;
 use crate::apiserver::object;
 use crate::apiserver::store::{Key, Object, Part, Store, Write};
-use cluster::{SchedulerCluster, Surroundings};
+use cluster::{PlacementObjects, SchedulerCluster};
 use jiff::{SignedDuration, Timestamp};
 use nominations::Nominations;
 use rejections::Rejections;
@@ -152,13 +152,13 @@ impl Scheduler {
     }
 
     fn place(&mut self, store: &mut Store, now: Timestamp, due: &BTreeSet<Key>) {
-        let surroundings = Surroundings {
+        let objects = PlacementObjects {
             namespaces: self.namespaces.values().collect(),
             claims: self.claims.iter().collect(),
             volumes: self.volumes.values().map(|volume| (object::name(volume), volume)).collect(),
             csi_nodes: self.csi_nodes.values().map(|node| (object::name(node), node)).collect(),
         };
-        let mut cluster = SchedulerCluster::new(self.nodes.values(), self.pods.values(), &surroundings, is_pending);
+        let mut cluster = SchedulerCluster::new(self.nodes.values(), self.pods.values(), &objects, is_pending);
         let by_uid: BTreeMap<&str, &PodView> = self.pods.values().map(|pod| (pod.uid.as_str(), pod)).collect();
         let slots = cluster.state.pods().to_vec();
         let pods = slots.iter().filter_map(|slot| Some((slot.shape, *by_uid.get(slot.uid.as_str())?)));

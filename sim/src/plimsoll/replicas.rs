@@ -1,6 +1,6 @@
 //! Starts the services the way their binaries do on a real cluster.
 
-use super::{Role, Surroundings};
+use super::{ReplicaEnvironment, Role};
 use crate::machines::NAMESPACE;
 use plimsoll_actuator::args::lease_config;
 use plimsoll_actuator::leadership;
@@ -26,7 +26,7 @@ const CORES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 /// Maximum size of a recording.
 const RECORDED_BYTES: u64 = 64 << 20;
 
-impl Surroundings {
+impl ReplicaEnvironment {
     pub(super) fn spawn(
         &self,
         role: Role,
@@ -60,7 +60,7 @@ impl Surroundings {
     }
 }
 
-impl Surroundings {
+impl ReplicaEnvironment {
     fn watcher(&self, process: &str, clock: Clock, listener: MemoryListener, shutdown: Shutdown) -> JoinHandle<()> {
         let settings = plimsoll_watcher::service::Settings {
             cluster: self.options.cluster_name.clone(),
@@ -87,7 +87,7 @@ impl Surroundings {
     }
 }
 
-impl Surroundings {
+impl ReplicaEnvironment {
     fn actuator(
         &self,
         port: &str,

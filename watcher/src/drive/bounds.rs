@@ -100,19 +100,19 @@ pub fn first_placements(mut placements: Vec<Placement>) -> Vec<Placement> {
     placements
 }
 
-/// Whose turn it is to be sent with reasons, if not all reasons fit into one execution. The actuator needs all
+/// Which pods are sent with reasons next, if not all reasons fit into one execution. The actuator needs all
 /// unschedulable pods, because it replaces a node by a similar one if no plan names any of its pods. It needs the
 /// reasons only for Events.
 #[derive(Debug, Clone, Default)]
-pub struct ReasonTurns {
-    /// Position of the first pod of the next turn.
+pub struct ReasonCursor {
+    /// Position of the first pod that is sent with reasons next.
     from: usize,
     /// Pods of the present list that have not been sent with their reasons.
     remaining: usize,
 }
 
-impl ReasonTurns {
-    /// A new list of this many pods is sent. The turns go on where they are, so that each pod gets one although the
+impl ReasonCursor {
+    /// A new list of this many pods is sent. The cursor stays where it is, so that each pod is reached although the
     /// list changes all the time.
     pub fn restart(&mut self, pods: usize) {
         self.remaining = pods;
@@ -124,7 +124,7 @@ impl ReasonTurns {
         self.remaining == 0
     }
 
-    /// The list as it is sent: without the reasons of the pods whose turn it is not. At least one pod has a turn.
+    /// The list as it is sent: with the reasons of the next pods only, at least of one pod.
     #[must_use]
     pub fn next(&mut self, mut list: Vec<Unschedulable>) -> Vec<Unschedulable> {
         let sizes = list

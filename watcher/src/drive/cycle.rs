@@ -1,7 +1,7 @@
 //! The loop's state machine: decides the next step from snapshots, plans, outcomes and time, without I/O.
 
 use super::backoff::Backoff;
-use super::bounds::ReasonTurns;
+use super::bounds::ReasonCursor;
 use super::commit::CommitWait;
 use super::execute::Event;
 use super::retries::{Retries, RetryKey};
@@ -107,7 +107,7 @@ pub struct Cycle {
     behind_since: Option<Instant>,
     pending: Option<PendingAdmission>,
     sent_notifications: Option<Notifications>,
-    reason_turns: ReasonTurns,
+    reason_cursor: ReasonCursor,
     /// Status of CapacityBuffers under the last plan.
     buffer_reports: Vec<BufferReport>,
     /// Status of CapacityBuffers that was last sent.
@@ -309,9 +309,9 @@ impl Cycle {
             return None;
         }
         // An early part has no notifications. Those that were sent before stay known.
-        let sent = (self.sent_notifications.take(), self.sent_buffer_reports.clone(), self.reason_turns.clone());
+        let sent = (self.sent_notifications.take(), self.sent_buffer_reports.clone(), self.reason_cursor.clone());
         let executed = self.send(part, now);
-        (self.sent_notifications, self.sent_buffer_reports, self.reason_turns) = sent;
+        (self.sent_notifications, self.sent_buffer_reports, self.reason_cursor) = sent;
         Some(executed)
     }
 

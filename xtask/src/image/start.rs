@@ -26,7 +26,7 @@ const START: Duration = Duration::from_secs(90);
 const CLUSTER: &str = "image-check";
 
 /// Start time of a service.
-struct Took {
+struct StartTimes {
     image: &'static str,
     alive: Duration,
     ready: Duration,
@@ -85,10 +85,10 @@ fn become_ready(pods: &[Pod], logs: &Path, guard: &Arc<Guard>) -> Result<()> {
         confine::check(process.id()).with_context(|| format!("{} is not confined", pod.image))?;
         running.push((pod, process, begun, begun.elapsed()));
     }
-    let mut took = Vec::new();
+    let mut start_times = Vec::new();
     for (pod, process, begun, alive) in &mut running {
         wait_for(pod, process, "/readyz")?;
-        took.push(Took { image: pod.image, alive: *alive, ready: begun.elapsed() });
+        start_times.push(StartTimes { image: pod.image, alive: *alive, ready: begun.elapsed() });
     }
     for (pod, process, ..) in &mut running {
         let status = process.stop()?;
@@ -97,7 +97,7 @@ fn become_ready(pods: &[Pod], logs: &Path, guard: &Arc<Guard>) -> Result<()> {
         }
     }
     let mut out = std::io::stdout().lock();
-    for Took { image, alive, ready } in took {
+    for StartTimes { image, alive, ready } in start_times {
         writeln!(
             out,
             "{image:<20} alive after {:.1} s, ready after {:.1} s",

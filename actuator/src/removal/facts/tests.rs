@@ -1,4 +1,4 @@
-use super::{Obstacle, RemovalView, Surroundings};
+use super::{Obstacle, RemovalObjects, RemovalView};
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::Pod;
 use plimsoll_model::identity::{NodeName, PodUid};
@@ -39,28 +39,28 @@ fn leaving(name: &str, owner: &str) -> Pod {
     pod
 }
 
-fn surroundings(pods: Vec<Pod>) -> Surroundings {
+fn removal_objects(pods: Vec<Pod>) -> RemovalObjects {
     let budget = json!({"metadata": {"name": "web", "namespace": "ns", "generation": 1},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
         "status": {"observedGeneration": 1, "disruptionsAllowed": 3, "currentHealthy": 4, "desiredHealthy": 1, "expectedPods": 4}});
-    Surroundings {
+    RemovalObjects {
         node: "a".into(),
         nodes: vec![node("a", &json!({})), node("b", &json!({}))],
         pods,
         budgets: vec![serde_json::from_value(budget).unwrap()],
         now: Timestamp(1_000_000),
-        ..Surroundings::default()
+        ..RemovalObjects::default()
     }
 }
 
 /// Adds the claim of node `a`, with a grace period.
-fn bound_drain(around: &mut Surroundings, grace_period: Option<&str>) {
-    around.nodes[0] = node("a", &json!({"providerID": "aws:///z/i-1"}));
+fn bound_drain(objects: &mut RemovalObjects, grace_period: Option<&str>) {
+    objects.nodes[0] = node("a", &json!({"providerID": "aws:///z/i-1"}));
     let claim = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "claim"},
         "spec": {"nodeClassRef": {"group": "g", "kind": "k", "name": "n"}, "requirements": [],
             "terminationGracePeriod": grace_period},
         "status": {"providerID": "aws:///z/i-1"}});
-    around.claims = vec![serde_json::from_value(claim).unwrap()];
+    objects.claims = vec![serde_json::from_value(claim).unwrap()];
 }
 
 fn uids(names: &[&str]) -> BTreeSet<PodUid> {
@@ -70,12 +70,12 @@ fn uids(names: &[&str]) -> BTreeSet<PodUid> {
 #[test]
 fn an_unreadable_budget_blocks_only_pods_of_its_namespace() {
     let check = |namespace: &str| {
-        let mut around = surroundings(vec![plain("x", "a")]);
+        let mut objects = removal_objects(vec![plain("x", "a")]);
         let expression = json!({"key": "app", "operator": "Near", "values": ["web"]});
         let budget = json!({"metadata": {"name": "broken", "namespace": namespace},
             "spec": {"minAvailable": 1, "selector": {"matchExpressions": [expression]}}});
-        around.budgets.push(serde_json::from_value(budget).unwrap());
-        RemovalView::of(around).check(&uids(&["x"]), DisruptionReason::Underutilized)
+        objects.budgets.push(serde_json::from_value(budget).unwrap());
+        RemovalView::of(objects).check(&uids(&["x"]), DisruptionReason::Underutilized)
     };
     assert!(matches!(check("ns"), Err(Obstacle::Unreadable(problem)) if problem.contains("broken")));
     assert_eq!(check("other"), Ok(()));
@@ -85,7 +85,7 @@ fn an_unreadable_budget_blocks_only_pods_of_its_namespace() {
 fn facts_contain_moves_and_free_resources_by_node() {
     let daemon = pod("d", "a", &json!({}), "DaemonSet");
     let pods = vec![plain("x", "a"), plain("y", "a"), daemon, plain("z", "b"), leaving("l", "ReplicaSet")];
-    let view = RemovalView::of(surroundings(pods));
+    let view = RemovalView::of(removal_objects(pods));
     let moves = view.moves(&[(NodeName::from("b"), uids(&["x", "y"]))].into());
     assert_eq!(moves[&NodeName::from("b")], Resources::from([("cpu", 1000), ("pods", 2)]));
     let facts = view.facts("claim", moves);
@@ -111,9 +111,9 @@ fn unschedulable_node_has_no_free_resources() {
         let mut other = serde_json::to_value(node("b", &json!({}))).unwrap();
         let (object, field) = pointer.rsplit_once('/').unwrap();
         other.pointer_mut(object).unwrap()[field] = value;
-        let mut around = surroundings(vec![plain("x", "a")]);
-        around.nodes[1] = serde_json::from_value(other).unwrap();
-        let view = RemovalView::of(around);
+        let mut objects = removal_objects(vec![plain("x", "a")]);
+        objects.nodes[1] = serde_json::from_value(other).unwrap();
+        let view = RemovalView::of(objects);
         let moves = view.moves(&[(NodeName::from("b"), uids(&["x"]))].into());
         assert!(view.facts("claim", moves).free.is_empty(), "{pointer}");
     }
@@ -122,11 +122,11 @@ fn unschedulable_node_has_no_free_resources() {
 #[test]
 fn forced_removal_has_no_obstacles() {
     let held = pod("held", "a", &json!({"karpenter.sh/do-not-disrupt": "true"}), "ReplicaSet");
-    let mut around = surroundings(vec![held, plain("new", "a")]);
-    let node = &mut around.nodes[0].metadata;
+    let mut objects = removal_objects(vec![held, plain("new", "a")]);
+    let node = &mut objects.nodes[0].metadata;
     node.labels.as_mut().unwrap().remove("karpenter.sh/initialized");
     node.annotations = Some([("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned())].into());
-    let view = RemovalView::of(around);
+    let view = RemovalView::of(objects);
     assert_eq!(view.check(&uids(&[]), DisruptionReason::Expired), Ok(()));
     assert_ne!(view.check(&uids(&["held", "new"]), DisruptionReason::Drifted), Ok(()));
 }
@@ -134,10 +134,10 @@ fn forced_removal_has_no_obstacles() {
 #[test]
 fn node_in_a_shifted_zone_is_not_removed_voluntarily() {
     let check = |zone: &str, reason| {
-        let mut around = surroundings(vec![]);
-        around.nodes[0].metadata.labels.as_mut().unwrap().insert("topology.kubernetes.io/zone".into(), zone.into());
-        around.shifted_zones = ["us-west-2a".to_owned()].into();
-        RemovalView::of(around).check(&uids(&[]), reason)
+        let mut objects = removal_objects(vec![]);
+        objects.nodes[0].metadata.labels.as_mut().unwrap().insert("topology.kubernetes.io/zone".into(), zone.into());
+        objects.shifted_zones = ["us-west-2a".to_owned()].into();
+        RemovalView::of(objects).check(&uids(&[]), reason)
     };
     assert_eq!(check("us-west-2a", DisruptionReason::Empty), Err(Obstacle::ProtectedNode));
     assert_eq!(check("us-west-2a", DisruptionReason::Drifted), Err(Obstacle::ProtectedNode));
@@ -148,7 +148,7 @@ fn node_in_a_shifted_zone_is_not_removed_voluntarily() {
 #[test]
 fn each_obstacle_is_named() {
     let check =
-        |pods: Vec<Pod>, planned: &[&str], reason| RemovalView::of(surroundings(pods)).check(&uids(planned), reason);
+        |pods: Vec<Pod>, planned: &[&str], reason| RemovalView::of(removal_objects(pods)).check(&uids(planned), reason);
     let empty = DisruptionReason::Empty;
     assert_eq!(check(vec![plain("x", "a")], &["x"], DisruptionReason::Underutilized), Ok(()));
     assert_eq!(check(vec![], &["x"], empty), Ok(()), "a pod that is gone is no obstacle");
@@ -162,22 +162,23 @@ fn each_obstacle_is_named() {
     let expected = Err(Obstacle::ProtectedPod("d".into(), "ns/d".to_owned()));
     assert_eq!(check(vec![protected("DaemonSet")], &["d"], empty), expected);
     assert_eq!(check(vec![protected("ReplicaSet")], &["d"], DisruptionReason::Drifted), expected, "no grace period");
-    let mut around = surroundings(vec![]);
-    around.nodes[0].metadata.labels.as_mut().unwrap().remove("karpenter.sh/initialized");
-    assert_eq!(RemovalView::of(around).check(&uids(&[]), empty), Err(Obstacle::NotInService("a".into())));
-    let mut around = surroundings(vec![]);
-    around.nodes[0].metadata.annotations = Some([("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned())].into());
-    assert_eq!(RemovalView::of(around).check(&uids(&[]), empty), Err(Obstacle::ProtectedNode));
+    let mut objects = removal_objects(vec![]);
+    objects.nodes[0].metadata.labels.as_mut().unwrap().remove("karpenter.sh/initialized");
+    assert_eq!(RemovalView::of(objects).check(&uids(&[]), empty), Err(Obstacle::NotInService("a".into())));
+    let mut objects = removal_objects(vec![]);
+    objects.nodes[0].metadata.annotations =
+        Some([("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned())].into());
+    assert_eq!(RemovalView::of(objects).check(&uids(&[]), empty), Err(Obstacle::ProtectedNode));
 }
 
 #[test]
 fn a_protected_pod_is_an_obstacle_until_its_protection_ends() {
     let check = |value: &str, change: fn(&mut Pod)| {
         let mut protected = pod("x", "a", &json!({"karpenter.sh/do-not-disrupt": value}), "ReplicaSet");
-        // 400 s before the time of the surroundings.
+        // 400 s before the time of the objects.
         protected.status.start_time = Some("1970-01-01T00:10:00Z".parse().unwrap());
         change(&mut protected);
-        RemovalView::of(surroundings(vec![protected])).check(&uids(&["x"]), DisruptionReason::Underutilized)
+        RemovalView::of(removal_objects(vec![protected])).check(&uids(&["x"]), DisruptionReason::Underutilized)
     };
     let protected = Err(Obstacle::ProtectedPod("x".into(), "ns/x".to_owned()));
     for (value, expected) in [("true", &protected), ("24h", &protected), ("401s", &protected), ("400s", &Ok(()))] {
@@ -191,10 +192,10 @@ fn a_protected_pod_is_an_obstacle_until_its_protection_ends() {
 #[test]
 fn drift_does_not_wait_for_protected_pods_if_a_grace_period_bounds_the_drain() {
     let view = |grace_period: Option<&str>| {
-        let mut around =
-            surroundings(vec![pod("x", "a", &json!({"karpenter.sh/do-not-disrupt": "true"}), "ReplicaSet")]);
-        bound_drain(&mut around, grace_period);
-        RemovalView::of(around)
+        let mut objects =
+            removal_objects(vec![pod("x", "a", &json!({"karpenter.sh/do-not-disrupt": "true"}), "ReplicaSet")]);
+        bound_drain(&mut objects, grace_period);
+        RemovalView::of(objects)
     };
     let protected = Err(Obstacle::ProtectedPod("x".into(), "ns/x".to_owned()));
     for (grace_period, reason, expected) in [
@@ -212,13 +213,13 @@ fn drift_does_not_wait_for_protected_pods_if_a_grace_period_bounds_the_drain() {
 #[test]
 fn a_pod_with_several_budgets_is_an_obstacle_unless_a_grace_period_bounds_the_drain() {
     let check = |pod: Pod, namespace: &str, grace_period: Option<&str>, reason| {
-        let mut around = surroundings(vec![pod]);
-        let mut second = around.budgets[0].clone();
+        let mut objects = removal_objects(vec![pod]);
+        let mut second = objects.budgets[0].clone();
         second.metadata.name = Some("all".to_owned());
         second.metadata.namespace = Some(namespace.to_owned());
-        around.budgets.push(second);
-        bound_drain(&mut around, grace_period);
-        RemovalView::of(around).check(&uids(&["x"]), reason)
+        objects.budgets.push(second);
+        bound_drain(&mut objects, grace_period);
+        RemovalView::of(objects).check(&uids(&["x"]), reason)
     };
     let (pod, drifted) = (|| plain("x", "a"), DisruptionReason::Drifted);
     let several = Err(Obstacle::SeveralBudgets("x".into(), "ns/x".to_owned()));
@@ -234,8 +235,8 @@ fn a_pod_with_several_budgets_is_an_obstacle_unless_a_grace_period_bounds_the_dr
 fn pods_that_a_destination_is_reserved_for_use_its_resources() {
     let to: BTreeMap<NodeName, BTreeSet<PodUid>> = [(NodeName::from("b"), uids(&["x"]))].into();
     let free = |expected: BTreeMap<NodeName, Resources>| {
-        let around = surroundings(vec![plain("x", "a"), plain("y", "b")]);
-        let view = RemovalView::of(Surroundings { expected, ..around });
+        let objects = removal_objects(vec![plain("x", "a"), plain("y", "b")]);
+        let view = RemovalView::of(RemovalObjects { expected, ..objects });
         view.facts("claim", view.moves(&to)).free[&NodeName::from("b")].get("cpu")
     };
     assert_eq!(free(BTreeMap::new()), 1500);

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
 /// Other objects that affect the placement of pods.
-pub(super) struct Surroundings<'a> {
+pub(super) struct PlacementObjects<'a> {
     pub(super) namespaces: Vec<&'a Object>,
     pub(super) claims: BTreeMap<&'a Key, &'a Object>,
     pub(super) volumes: BTreeMap<&'a str, &'a Object>,
@@ -36,12 +36,12 @@ impl<'a> SchedulerCluster<'a> {
     pub(super) fn new(
         nodes: impl Iterator<Item = &'a NodeView>,
         pods: impl Iterator<Item = &'a PodView>,
-        surroundings: &Surroundings<'_>,
+        objects: &PlacementObjects<'_>,
         is_pending: fn(&PodView) -> bool,
     ) -> Self {
         let mut nodes: Vec<&NodeView> = nodes.collect();
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        let namespaces = surroundings.namespaces.iter();
+        let namespaces = objects.namespaces.iter();
         let namespaces: Namespaces<'_> =
             namespaces.map(|it| (object::name(it), strings(object::at(it, &["metadata", "labels"])))).collect();
         let mut shapes: BTreeMap<ShapeId, PodShape> = BTreeMap::new();
@@ -52,12 +52,12 @@ impl<'a> SchedulerCluster<'a> {
                 false if !pod.node.is_empty() => PodState::Bound(NodeName::from(pod.node.as_str())),
                 false => continue,
             };
-            let shape = of_pod(pod, &namespaces, volumes(pod, surroundings));
+            let shape = of_pod(pod, &namespaces, volumes(pod, objects));
             snapshot.pods.push(model_pod(pod, shape.id.clone(), state));
             shapes.entry(shape.id.clone()).or_insert(shape);
         }
         snapshot.shapes = shapes.into_values().collect();
-        snapshot.nodes = nodes.iter().map(|node| model_node(node, surroundings)).collect();
+        snapshot.nodes = nodes.iter().map(|node| model_node(node, objects)).collect();
         snapshot.sort();
         let state = ClusterState::new(&snapshot, &SnapshotIndex::new(&snapshot));
         Self { state, snapshot, nodes }
@@ -105,14 +105,14 @@ fn model_pod(pod: &PodView, shape: ShapeId, state: PodState) -> Pod {
 }
 
 /// kube-scheduler uses the taints of a node, not its conditions, so every node counts as in service.
-fn model_node(node: &NodeView, surroundings: &Surroundings<'_>) -> Node {
+fn model_node(node: &NodeView, objects: &PlacementObjects<'_>) -> Node {
     let taint = |taint: &TaintView| {
         let effect = TaintEffect::parse(&taint.effect)?;
         Some(Taint { key: taint.key.clone(), value: taint.value.clone(), effect })
     };
     let flag = node.unschedulable.then(flag);
     let mut allocatable = resources(&node.allocatable, |whole| whole.div_euclid(1000));
-    limit_volumes(&mut allocatable, surroundings.csi_nodes.get(node.name.as_str()).copied());
+    limit_volumes(&mut allocatable, objects.csi_nodes.get(node.name.as_str()).copied());
     Node {
         name: NodeName::from(node.name.as_str()),
         node_claim: None,
@@ -146,11 +146,11 @@ fn limit_volumes(allocatable: &mut Resources, csi_node: Option<&Object>) {
 }
 
 /// Topology of the pod's volumes. A claim without a volume is bound wherever the pod is scheduled.
-fn volumes(pod: &PodView, surroundings: &Surroundings<'_>) -> Vec<VolumeTopology> {
+fn volumes(pod: &PodView, objects: &PlacementObjects<'_>) -> Vec<VolumeTopology> {
     let volume = |volume: &serde_json::Value| {
         let claim = object::text(volume, &["persistentVolumeClaim", "claimName"]);
-        let bound = surroundings.claims.get(&Key::new(&pod.key.namespace, claim))?;
-        let volume = surroundings.volumes.get(object::text(bound, &["spec", "volumeName"]))?;
+        let bound = objects.claims.get(&Key::new(&pod.key.namespace, claim))?;
+        let volume = objects.volumes.get(object::text(bound, &["spec", "volumeName"]))?;
         let terms = object::items(volume, &["spec", "nodeAffinity", "required", "nodeSelectorTerms"]);
         Some(VolumeTopology {
             claim: claim.to_owned(),

@@ -36,12 +36,12 @@ pub(super) struct Config {
     faults: Vec<Rate>,
     strikes: Vec<Kind>,
     planner: Option<PlannerFault>,
-    surroundings: Surroundings,
+    timings: Timings,
 }
 
 /// How the cluster and the cloud behave.
 #[derive(Debug, Clone, Copy)]
-struct Surroundings {
+struct Timings {
     boot: Duration,
     boot_jitter: Duration,
     settling: Duration,
@@ -60,7 +60,7 @@ pub(super) fn pick<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
     all[usize::try_from(rng.below(all.len() as u64)).unwrap()]
 }
 
-impl Surroundings {
+impl Timings {
     fn drawn(rng: &mut Rng) -> Self {
         let seconds = Duration::from_secs;
         Self {
@@ -84,7 +84,7 @@ impl Config {
         config.workloads.others.retain(|other| stays(format!("{other:?}")));
         config.planner = config.planner.filter(|fault| stays(planner_fault_name(*fault)));
         if !stays("ClockError".to_owned()) {
-            config.surroundings.clock_error = Duration::ZERO;
+            config.timings.clock_error = Duration::ZERO;
         }
         config
     }
@@ -93,7 +93,7 @@ impl Config {
     pub(super) fn fault_names(&self) -> impl Iterator<Item = String> {
         let random = self.faults.iter().map(|rate| format!("{:?}", rate.fault));
         let others = self.workloads.others.iter().map(|other| format!("{other:?}"));
-        let clock = (!self.surroundings.clock_error.is_zero()).then(|| "ClockError".to_owned());
+        let clock = (!self.timings.clock_error.is_zero()).then(|| "ClockError".to_owned());
         random.chain(others).chain(clock).chain(self.planner.map(planner_fault_name))
     }
 
@@ -105,7 +105,7 @@ impl Config {
         // A generator of its own, so that seeds keep their first choices when choices are added.
         let later = &mut Rng::new(seed ^ 0xadd);
         workloads.draw_others(later);
-        let surroundings = Surroundings::drawn(later);
+        let timings = Timings::drawn(later);
         faults.extend(faults::of_reports(later));
         strikes.extend(Kind::LATER.into_iter().filter(|_| later.chance(300)));
         Self {
@@ -130,7 +130,7 @@ impl Config {
                     Some(PlannerFault::Miscounts),
                 ],
             ),
-            surroundings,
+            timings,
         }
     }
 
@@ -154,7 +154,7 @@ impl Config {
             schedulers: replicas,
             actuators: replicas,
             nominate_nodes: self.nominate,
-            clock_error: self.surroundings.clock_error,
+            clock_error: self.timings.clock_error,
             plan: match self.planner {
                 None => PlanFn::default(),
                 Some(PlannerFault::Panics) => PANICS,
@@ -166,7 +166,7 @@ impl Config {
     }
 
     pub(super) fn setup(&self) -> Setup {
-        let Surroundings { boot, boot_jitter, settling, .. } = self.surroundings;
+        let Timings { boot, boot_jitter, settling, .. } = self.timings;
         let usual = Setup::seeded(self.seed);
         let scenery = Scenery { boot, boot_jitter, settling, ..usual.scenery };
         Setup { scenery, pool: self.pool(), options: self.options() }

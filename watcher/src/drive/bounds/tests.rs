@@ -164,12 +164,12 @@ fn with_reasons(list: &[Unschedulable]) -> Vec<usize> {
 
 #[test]
 fn all_unschedulable_pods_are_sent_and_take_turns_with_their_reasons() {
-    let (mut turns, list) = (ReasonTurns::default(), unschedulable(7000));
+    let (mut cursor, list) = (ReasonCursor::default(), unschedulable(7000));
     assert!(size(&Plan { unschedulable: list.clone(), ..Plan::default() }) > 14_000_000);
-    turns.restart(7000);
+    cursor.restart(7000);
     let (mut told, mut sent) = (Vec::new(), 0);
-    while !turns.is_complete() {
-        let next = turns.next(list.clone());
+    while !cursor.is_complete() {
+        let next = cursor.next(list.clone());
         assert_eq!(next.len(), 7000, "a pod that is not in the list has room");
         let bytes = size(&Plan { unschedulable: next.clone(), ..Plan::default() });
         assert!(bytes < MAX_UNSCHEDULABLE_BYTES + MAX_REASON_BYTES + 100_000, "{bytes} bytes");
@@ -186,34 +186,34 @@ fn all_unschedulable_pods_are_sent_and_take_turns_with_their_reasons() {
 
 #[test]
 fn turns_go_on_when_the_list_changes() {
-    let mut turns = ReasonTurns::default();
-    turns.restart(7000);
-    let first = with_reasons(&turns.next(unschedulable(7000)));
-    turns.restart(7001);
-    let second = with_reasons(&turns.next(unschedulable(7001)));
+    let mut cursor = ReasonCursor::default();
+    cursor.restart(7000);
+    let first = with_reasons(&cursor.next(unschedulable(7000)));
+    cursor.restart(7001);
+    let second = with_reasons(&cursor.next(unschedulable(7001)));
     assert_eq!(second.first().copied(), first.last().map(|last| last + 1));
 }
 
 #[test]
 fn few_reasons_are_sent_at_once() {
-    let mut turns = ReasonTurns::default();
-    turns.restart(3);
-    assert_eq!(with_reasons(&turns.next(unschedulable(3))), [0, 1, 2]);
-    assert!(turns.is_complete());
-    assert_eq!(with_reasons(&turns.next(unschedulable(3))), [0, 1, 2], "another part tells them again");
-    assert!(turns.next(Vec::new()).is_empty());
+    let mut cursor = ReasonCursor::default();
+    cursor.restart(3);
+    assert_eq!(with_reasons(&cursor.next(unschedulable(3))), [0, 1, 2]);
+    assert!(cursor.is_complete());
+    assert_eq!(with_reasons(&cursor.next(unschedulable(3))), [0, 1, 2], "another part tells them again");
+    assert!(cursor.next(Vec::new()).is_empty());
 }
 
 #[test]
 fn more_unschedulable_pods_than_fit_are_not_sent() {
     let of = |n: u32| Unschedulable { pod: pod(&n.to_string()), reasons: Vec::new() };
     let list: Vec<Unschedulable> = (0..80_000).map(of).collect();
-    let mut turns = ReasonTurns::default();
-    turns.restart(list.len());
-    let first = turns.next(list.clone());
+    let mut cursor = ReasonCursor::default();
+    cursor.restart(list.len());
+    let first = cursor.next(list.clone());
     assert_eq!(first, list[..first.len()]);
     // Each pod adds a tag and a length.
     let bytes = size(&Plan { unschedulable: first.clone(), ..Plan::default() }) - 2 * first.len();
     assert!(bytes < MAX_UNSCHEDULABLE_BYTES + 1000 && bytes > MAX_UNSCHEDULABLE_BYTES - 1000, "{bytes} bytes");
-    assert!(turns.is_complete(), "the others are not waited for");
+    assert!(cursor.is_complete(), "the others are not waited for");
 }

@@ -37,7 +37,7 @@ impl Cycle {
             Some(sent) => *sent == notifications,
             None => notifications == Notifications::default(),
         };
-        let has_more_reasons = !part.unschedulable.is_empty() && !self.reason_turns.is_complete();
+        let has_more_reasons = !part.unschedulable.is_empty() && !self.reason_cursor.is_complete();
         !is_known || has_more_reasons || self.buffer_reports != self.sent_buffer_reports
     }
 
@@ -81,11 +81,11 @@ impl Cycle {
         part.terminations.iter().for_each(|termination| self.retries.sent(termination));
         let notifications = notifications(&part);
         if self.sent_notifications.as_ref() != Some(&notifications) {
-            self.reason_turns.restart(part.unschedulable.len());
+            self.reason_cursor.restart(part.unschedulable.len());
         }
         self.sent_notifications = Some(notifications);
         self.sent_buffer_reports.clone_from(&self.buffer_reports);
-        part.unschedulable = self.reason_turns.next(part.unschedulable);
+        part.unschedulable = self.reason_cursor.next(part.unschedulable);
         part.placements = first_placements(part.placements);
         // The actuator does not use them.
         part.ignored.clear();

@@ -51,15 +51,15 @@ const CHART_VALUES: &[(&str, &str)] = &[
 
 /// An invalid setting that clap accepts, or a contradiction between settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
+pub struct InvalidFlag {
     /// Long name of the flag, without dashes.
     pub flag: &'static str,
     /// Description of the problem.
     pub problem: String,
 }
 
-impl Mistake {
-    /// A mistake in the flag with this long name.
+impl InvalidFlag {
+    /// An invalid value of the flag with this long name.
     pub fn new(flag: &'static str, problem: impl Into<String>) -> Self {
         Self { flag, problem: problem.into() }
     }
@@ -69,17 +69,17 @@ impl Mistake {
 #[derive(Debug)]
 pub enum Refused {
     /// Help or version was requested.
-    Asked(clap::Error),
+    HelpRequested(clap::Error),
     /// The error message, one line.
-    Mistake(String),
+    Invalid(String),
 }
 
 impl Refused {
     /// Prints the message and ends the process: with status 0 for help and version, otherwise with [`STATUS`].
     pub fn exit(&self) -> ! {
         match self {
-            Self::Asked(error) => error.exit(),
-            Self::Mistake(line) => {
+            Self::HelpRequested(error) => error.exit(),
+            Self::Invalid(line) => {
                 // If stderr is closed, only the status remains.
                 let _ = writeln!(std::io::stderr().lock(), "{line}");
                 std::process::exit(STATUS)
@@ -91,8 +91,8 @@ impl Refused {
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Asked(error) => error.fmt(f),
-            Self::Mistake(line) => f.write_str(line),
+            Self::HelpRequested(error) => error.fmt(f),
+            Self::Invalid(line) => f.write_str(line),
         }
     }
 }
@@ -101,21 +101,21 @@ impl std::fmt::Display for Refused {
 ///
 /// # Errors
 /// If the arguments are invalid, or help or version was requested.
-pub fn read<T: FromArgMatches>(
+pub fn parse_args<T: FromArgMatches>(
     mut command: Command,
     args: impl IntoIterator<Item = impl Into<OsString> + Clone>,
-    check: impl FnOnce(&T) -> Result<(), Mistake>,
+    check: impl FnOnce(&T) -> Result<(), InvalidFlag>,
 ) -> Result<T, Refused> {
     let parsed = command.try_get_matches_from_mut(args).and_then(|matches| T::from_arg_matches(&matches));
     let value = match parsed {
         Ok(value) => value,
-        Err(error) if !error.use_stderr() => return Err(Refused::Asked(error)),
-        Err(error) => return Err(Refused::Mistake(line(&command, &of_clap(&command, &error)))),
+        Err(error) if !error.use_stderr() => return Err(Refused::HelpRequested(error)),
+        Err(error) => return Err(Refused::Invalid(line(&command, &of_clap(&command, &error)))),
     };
     match check(&value) {
         Ok(()) => Ok(value),
-        Err(Mistake { flag, problem }) => {
-            Err(Refused::Mistake(line(&command, &format!("{}: {problem}", described(&command, flag)))))
+        Err(InvalidFlag { flag, problem }) => {
+            Err(Refused::Invalid(line(&command, &format!("{}: {problem}", described(&command, flag)))))
         }
     }
 }
@@ -182,10 +182,10 @@ mod tests {
         region: String,
     }
 
-    fn mistake(args: &[&str]) -> String {
+    fn error_line(args: &[&str]) -> String {
         let args = ["service"].iter().chain(args);
-        match read(Service::command(), args, |service: &Service| service.args.check()) {
-            Err(Refused::Mistake(line)) => line,
+        match parse_args(Service::command(), args, |service: &Service| service.args.check()) {
+            Err(Refused::Invalid(line)) => line,
             other => panic!("{other:?}"),
         }
     }
@@ -193,11 +193,11 @@ mod tests {
     #[test]
     fn what_is_missing_is_named_in_all_three_ways() {
         let expected = "service: not set: --region (environment PLIMSOLL_REGION, chart value settings.region)";
-        assert_eq!(mistake(&[]), expected);
+        assert_eq!(error_line(&[]), expected);
     }
 
     #[test]
-    fn what_is_wrong_is_told_in_one_line() {
+    fn an_invalid_flag_is_described_in_one_line() {
         let table: [(&[&str], &[&str]); 5] = [
             (
                 &["--region=a", "--log-format=xml"],
@@ -222,16 +222,16 @@ mod tests {
             (&["--region=a", "--what"], &["--what"]),
         ];
         for (args, expected) in table {
-            let line = mistake(args);
+            let line = error_line(args);
             assert!(!line.contains('\n') && line.starts_with("service: "), "{line}");
             assert!(expected.iter().all(|part| line.contains(part)), "{line}");
         }
     }
 
     #[test]
-    fn help_is_no_mistake() {
-        let read = read(Service::command(), ["service", "--help"], |service: &Service| service.args.check());
-        assert!(matches!(read, Err(Refused::Asked(_))));
+    fn help_is_no_error() {
+        let parsed = parse_args(Service::command(), ["service", "--help"], |service: &Service| service.args.check());
+        assert!(matches!(parsed, Err(Refused::HelpRequested(_))));
     }
 
     #[test]

@@ -16,11 +16,11 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Answers self-contained requests with the worker capacity that sessions leave.
 #[derive(Debug, Clone)]
-pub struct Outside {
+pub struct OpenPort {
     core: Arc<Core>,
 }
 
-impl Outside {
+impl OpenPort {
     pub(crate) fn new(core: Arc<Core>) -> Self {
         Self { core }
     }
