@@ -2,20 +2,20 @@
 //! are created in a real control plane, and the real kube-scheduler binds the pods. docs/agreement.md describes the
 //! comparison and its results.
 
-mod anew;
-mod board;
+mod await_nodes;
 mod case;
+mod case_client;
+mod case_objects;
+mod control_plane;
 mod isolate;
 mod nodes;
 mod nominate;
-mod plane;
 mod play;
+mod pod_watch;
 mod probe;
+mod replan;
 mod report;
-mod scene;
-mod stage;
 mod volumes;
-mod witness;
 
 use crate::harness::process::Guard;
 use anyhow::{Context as _, Result, bail};
@@ -110,10 +110,11 @@ async fn play_all(args: &Args, seeds: &[u64], state: &mut State) -> Result<()> {
     let guard = Arc::new(Guard::start()?);
     let folder = tempfile::Builder::new().prefix("plimsoll-agree-").tempdir()?;
     say("starting the control plane");
-    let (plane, client) = plane::start(&guard, folder.path()).await?;
-    let mut shared = Shared { client: client.clone(), board: Arc::default(), own_order: args.own_order, again: false };
+    let (control_plane, client) = control_plane::start(&guard, folder.path()).await?;
+    let mut shared =
+        Shared { client: client.clone(), pod_watch: Arc::default(), own_order: args.own_order, again: false };
     // Without these two tasks no change is observed: the run ends when either ends.
-    let mut followed = tokio::spawn(Arc::clone(&shared.board).follow(client.clone()));
+    let mut followed = tokio::spawn(Arc::clone(&shared.pod_watch).follow(client.clone()));
     let mut provisioned = tokio::spawn(volumes::provision(client));
     let mut turns = async || {
         let broken = turn(args, &shared, seeds, state).await?;
@@ -126,10 +127,10 @@ async fn play_all(args: &Args, seeds: &[u64], state: &mut State) -> Result<()> {
     };
     tokio::select! {
         done = turns() => done?,
-        ended = &mut followed => return ended?.context("the board"),
+        ended = &mut followed => return ended?.context("the watch of pods"),
         ended = &mut provisioned => return ended?.context("volumes"),
     }
-    drop(plane);
+    drop(control_plane);
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use crate::workspace;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args as ClapArgs;
 use coverage::Coverage;
-use play::{Outcome, Player};
+use play::{Outcome, SeedRunner};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
@@ -73,13 +73,13 @@ fn range(text: &str) -> Result<Range<u64>, String> {
 /// # Errors
 /// If the simulation cannot be built or started, or a seed fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let player = Player::build(&args.profile, Duration::from_secs(args.timeout))?;
+    let runner = SeedRunner::build(&args.profile, Duration::from_secs(args.timeout))?;
     let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok().map(Into::into)).unwrap_or(1).max(1);
     let Some(seeds) = args.seeds.clone() else {
-        return enumerate::run(&player, &args.flow, (args.skip, args.one_in), jobs);
+        return enumerate::run(&runner, &args.flow, (args.skip, args.one_in), jobs);
     };
     let (_, target) = workspace::folders()?;
-    let passed = Passed::open(&target.join("sim"), &player.id)?;
+    let passed = Passed::open(&target.join("sim"), &runner.id)?;
     let todo: Vec<u64> = seeds.clone().filter(|seed| !passed.known.contains(seed)).collect();
     let skipped = usize::try_from(seeds.end - seeds.start).unwrap_or(usize::MAX) - todo.len();
     if skipped > 0 {
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                     while !broken.load(Ordering::Relaxed) {
                         let at = usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX);
                         let Some(seed) = todo.get(at).copied() else { break };
-                        let outcome = player.play(seed, &[]).inspect_err(|_| broken.store(true, Ordering::Relaxed))?;
+                        let outcome = runner.play(seed, &[]).inspect_err(|_| broken.store(true, Ordering::Relaxed))?;
                         let mut shared = shared.lock().map_err(|_| anyhow::anyhow!("another worker broke"))?;
                         let (coverage, failed, passed, done) = &mut *shared;
                         coverage.add(&outcome);
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let failure = outcome.failure.as_deref().unwrap_or_default();
         tell(&format!("seed {seed}: {failure}"));
         if !args.no_reduce {
-            tell(&format!("seed {seed}: the fewest faults that fail: {}", player.reduce(*seed, outcome)?));
+            tell(&format!("seed {seed}: the fewest faults that fail: {}", runner.reduce(*seed, outcome)?));
         }
     }
     ensure!(failed.is_empty(), "{} of {} seeds failed", failed.len(), todo.len());
@@ -167,7 +167,7 @@ fn tell(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "sim: {text}");
 }
 
-impl Player {
+impl SeedRunner {
     /// Removes each kind of fault and event that the failure does not need.
     fn reduce(&self, seed: u64, outcome: &Outcome) -> Result<String> {
         let mut without: Vec<String> = Vec::new();

@@ -4,8 +4,8 @@
 //! whether the pod fits.
 
 use super::case::Planned;
+use super::case_objects::{CaseObjects, Left};
 use super::nodes::Made;
-use super::scene::{Left, Scene};
 use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
 use plimsoll_model::names::{NODES_RESOURCE, label};
 use plimsoll_model::requirements::{Operator, Requirement};
@@ -41,13 +41,13 @@ struct Candidate {
 
 /// Nodes to test for a shape: for each zone, capacity type and value of a label that the pod selects, the type with the
 /// most capacity for the pod.
-pub(super) fn candidates(planned: &Planned, scene: &Scene, shape: usize) -> Vec<Made> {
+pub(super) fn candidates(planned: &Planned, case_objects: &CaseObjects, shape: usize) -> Vec<Made> {
     let Some(shape) = planned.snapshot.shapes.get(shape) else { return Vec::new() };
     let keys = asked_keys(shape);
     let mut best: BTreeMap<(String, Vec<Option<String>>), Candidate> = BTreeMap::new();
     for pool in planned.snapshot.node_pools.iter().filter(|pool| can_launch(pool)) {
         let Some(catalog) = pool.catalog.as_ref().and_then(|id| planned.catalogs.get(id)) else { continue };
-        let headroom = headroom(planned, scene, pool, catalog);
+        let headroom = headroom(planned, case_objects, pool, catalog);
         let possible_nodes = of_pool(planned, pool, catalog, shape);
         if lacks_variety(pool, &possible_nodes) {
             continue;
@@ -100,13 +100,13 @@ fn can_launch(pool: &NodePool) -> bool {
 }
 
 /// Remaining limits of a pool: minus its nodes, and minus the launched nodes of the plan.
-fn headroom(planned: &Planned, scene: &Scene, pool: &NodePool, catalog: &Catalog) -> Resources {
+fn headroom(planned: &Planned, case_objects: &CaseObjects, pool: &NodePool, catalog: &Catalog) -> Resources {
     let mut used = Resources::new();
     let of_pool = planned.snapshot.nodes.iter().filter(|node| node.node_pool.as_ref() == Some(&pool.name));
     of_pool.for_each(|node| used.add(&node.limit_usage));
     for (number, launch) in planned.plan.launches.iter().enumerate() {
         let name = format!("launch-{number}");
-        let made = scene.nodes.iter().find(|it| it.name == name && launch.node_pool == pool.name);
+        let made = case_objects.nodes.iter().find(|it| it.name == name && launch.node_pool == pool.name);
         let kind = made.and_then(|it| it.labels.get(label::INSTANCE_TYPE)).and_then(|it| catalog.get(it));
         let Some(kind) = kind else { continue };
         used.add(&kind.capacity);

@@ -2,8 +2,8 @@
 //! `WaitForFirstConsumer`, and the stand-in creates a volume in the zone of this node. kube-controller-manager binds
 //! claim and volume.
 
-use super::board::MAX_FAILURES;
 use super::isolate::{CASE, Isolation};
+use super::pod_watch::MAX_FAILURES;
 use anyhow::{Context as _, Result};
 use futures::{StreamExt as _, pin_mut};
 use k8s_openapi::api::core::v1::{Node, ObjectReference, PersistentVolume, PersistentVolumeClaim};

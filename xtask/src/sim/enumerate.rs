@@ -1,6 +1,6 @@
 //! Runs enumerated cases, many in one process, because each has its own virtual clock.
 
-use super::play::{Player, panic_of};
+use super::play::{SeedRunner, panic_of};
 use super::tell;
 use anyhow::{Context as _, Result, ensure};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ const CASES: usize = 24;
 
 /// Remaining cases, and failed cases with their causes.
 #[derive(Debug, Default)]
-struct Board {
+struct Progress {
     left: Vec<Vec<String>>,
     played: BTreeMap<String, usize>,
     failed: BTreeMap<String, String>,
@@ -25,29 +25,34 @@ struct Board {
 ///
 /// # Errors
 /// If the simulation cannot be started, or a case fails.
-pub(super) fn run(player: &Player, flows: &[String], (skip, one_in): (usize, NonZeroUsize), jobs: usize) -> Result<()> {
+pub(super) fn run(
+    runner: &SeedRunner,
+    flows: &[String],
+    (skip, one_in): (usize, NonZeroUsize),
+    jobs: usize,
+) -> Result<()> {
     let started = Instant::now();
     let vars = [("PLIMSOLL_FLOWS", flows.join(","))];
-    let listed = player.test("enumeration::list", &vars, player.timeout.saturating_mul(8))?;
+    let listed = runner.test("enumeration::list", &vars, runner.timeout.saturating_mul(8))?;
     let is_listed = listed.status.is_some_and(|status| status.success());
     ensure!(is_listed, "a run without faults fails: {}", panic_of(&listed.text).unwrap_or(listed.text));
     let cases: Vec<String> = named(&listed.text, "case ").skip(skip).step_by(one_in.get()).map(str::to_owned).collect();
     ensure!(!cases.is_empty(), "no such case");
     tell(&format!("{} cases", cases.len()));
     let left = cases.chunks(CASES).rev().map(<[String]>::to_vec).collect();
-    let board = Mutex::new(Board { left, ..Board::default() });
+    let progress = Mutex::new(Progress { left, ..Progress::default() });
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(|| work(player, &board))).collect();
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(|| work(runner, &progress))).collect();
         workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| anyhow::anyhow!("a worker broke"))?)
     })?;
-    let board = board.into_inner().map_err(|_| anyhow::anyhow!("a worker broke"))?;
+    let progress = progress.into_inner().map_err(|_| anyhow::anyhow!("a worker broke"))?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{:<16} cases", "flow").context("stdout")?;
-    for (flow, count) in &board.played {
+    for (flow, count) in &progress.played {
         writeln!(out, "{flow:<16} {count}").context("stdout")?;
     }
     writeln!(out, "{} cases in {} s", cases.len(), started.elapsed().as_secs()).context("stdout")?;
-    ensure!(board.failed.is_empty(), "{} of {} cases failed", board.failed.len(), cases.len());
+    ensure!(progress.failed.is_empty(), "{} of {} cases failed", progress.failed.len(), cases.len());
     Ok(())
 }
 
@@ -56,35 +61,35 @@ fn named<'a>(text: &'a str, what: &'a str) -> impl Iterator<Item = &'a str> {
 }
 
 /// Runs cases until none are left.
-fn work(player: &Player, board: &Mutex<Board>) -> Result<()> {
+fn work(runner: &SeedRunner, progress: &Mutex<Progress>) -> Result<()> {
     loop {
         let broke = |_| anyhow::anyhow!("another worker broke");
-        let Some(cases) = board.lock().map_err(broke)?.left.pop() else { return Ok(()) };
-        let outcome = play(player, &cases)?;
-        let mut board = board.lock().map_err(broke)?;
+        let Some(cases) = progress.lock().map_err(broke)?.left.pop() else { return Ok(()) };
+        let outcome = play(runner, &cases)?;
+        let mut progress = progress.lock().map_err(broke)?;
         // A case that hangs also stops the cases after it.
         let unplayed = cases.get(outcome.len()..).unwrap_or_default();
         if !unplayed.is_empty() {
-            board.left.push(unplayed.to_vec());
+            progress.left.push(unplayed.to_vec());
         }
         for (case, failure) in outcome {
             let flow = case.split('/').next().unwrap_or_default().to_owned();
-            *board.played.entry(flow).or_default() += 1;
+            *progress.played.entry(flow).or_default() += 1;
             if let Some(failure) = failure {
                 tell(&format!("{case} FAILED: {failure}"));
-                board.failed.insert(case, failure);
+                progress.failed.insert(case, failure);
             }
         }
     }
 }
 
 /// Results of the cases, in order, at least one.
-fn play(player: &Player, cases: &[String]) -> Result<Vec<(String, Option<String>)>> {
+fn play(runner: &SeedRunner, cases: &[String]) -> Result<Vec<(String, Option<String>)>> {
     let mut file = tempfile::NamedTempFile::new().context("a file for names of cases")?;
     writeln!(file, "{}", cases.join("\n")).context("names of cases")?;
     let vars = [("PLIMSOLL_CASES", file.path().display().to_string())];
     let count = u32::try_from(cases.len()).unwrap_or(u32::MAX);
-    let ended = player.test("enumeration::cases_asked_for", &vars, time_of(player.timeout, count))?;
+    let ended = runner.test("enumeration::cases_asked_for", &vars, time_of(runner.timeout, count))?;
     Ok(read(&ended.text))
 }
 

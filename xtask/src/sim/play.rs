@@ -13,7 +13,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The program that runs seeds.
 #[derive(Debug)]
-pub(super) struct Player {
+pub(super) struct SeedRunner {
     program: PathBuf,
     /// Time limit of a seed or a case.
     pub(super) timeout: Duration,
@@ -54,9 +54,9 @@ impl Outcome {
     }
 }
 
-impl Player {
+impl SeedRunner {
     /// Builds the simulation in this profile, with the features that `cargo test` selects.
-    pub(super) fn build(profile: &str, timeout: Duration) -> Result<Player> {
+    pub(super) fn build(profile: &str, timeout: Duration) -> Result<SeedRunner> {
         let (root, _) = workspace::folders()?;
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let output = Command::new(cargo)
@@ -76,7 +76,7 @@ impl Player {
         let program = program.context("cargo reports no program of the simulation")?;
         let facts = std::fs::metadata(&program)?;
         let built = facts.modified()?.duration_since(std::time::UNIX_EPOCH)?.as_millis();
-        Ok(Player { program, timeout, id: format!("{built:x}-{:x}", facts.len()) })
+        Ok(SeedRunner { program, timeout, id: format!("{built:x}-{:x}", facts.len()) })
     }
 
     /// Runs a seed without these kinds of faults and events.
@@ -145,10 +145,10 @@ mod tests {
     #[test]
     fn an_output_tells_faults_events_and_the_first_panic() {
         let text = "seed 4\nfault Drop\nstrike DeleteNode\nstrike DeleteNode\n\
-                    thread 'x' panicked at tests/src/scene.rs:1:2:\nnot seen within 60s\nmore\n";
+                    thread 'x' panicked at tests/src/test_cluster.rs:1:2:\nnot seen within 60s\nmore\n";
         let outcome = Outcome::read(text, panic_of(text));
         assert_eq!(outcome.kinds(), ["DeleteNode", "Drop"]);
         assert_eq!(outcome.strikes.len(), 2);
-        assert_eq!(outcome.failure.as_deref(), Some("not seen within 60s (tests/src/scene.rs:1:2)"));
+        assert_eq!(outcome.failure.as_deref(), Some("not seen within 60s (tests/src/test_cluster.rs:1:2)"));
     }
 }

@@ -3,9 +3,9 @@
 //! kube-scheduler watches nodes and pods separately. In a user's cluster a node exists for a while before it accepts
 //! pods. Here pods follow immediately, and a pod whose nominated node is not known yet would be bound elsewhere.
 
+use super::case_client::CaseClient;
+use super::case_objects::{CaseObjects, full_name};
 use super::play::{LIMIT, Shared, remove};
-use super::scene::{Scene, full_name};
-use super::stage::Stage;
 use anyhow::{Result, bail};
 use k8s_openapi::api::core::v1::{Node, NodeStatus, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -15,11 +15,11 @@ use std::collections::BTreeMap;
 const LABEL: &str = "plimsoll.test/witness";
 
 /// A node that is created last: when kube-scheduler knows it, it knows all earlier nodes.
-fn node(scene: &Scene, seed: u64) -> Node {
+fn node(case_objects: &CaseObjects, seed: u64) -> Node {
     let room = BTreeMap::from([("pods".to_owned(), Quantity("1".to_owned()))]);
     Node {
         metadata: ObjectMeta {
-            name: Some(scene.isolation.name("witness")),
+            name: Some(case_objects.isolation.name("witness")),
             labels: Some(BTreeMap::from([(LABEL.to_owned(), seed.to_string())])),
             ..ObjectMeta::default()
         },
@@ -29,8 +29,8 @@ fn node(scene: &Scene, seed: u64) -> Node {
 }
 
 /// A pod that fits only on this node.
-fn pod(scene: &Scene, seed: u64) -> Pod {
-    let mut pod = scene.nobodys();
+fn pod(case_objects: &CaseObjects, seed: u64) -> Pod {
+    let mut pod = case_objects.nobodys();
     pod.metadata.name = Some("witness".to_owned());
     if let Some(spec) = pod.spec.as_mut() {
         spec.node_selector = Some(BTreeMap::from([(LABEL.to_owned(), seed.to_string())]));
@@ -42,15 +42,19 @@ fn pod(scene: &Scene, seed: u64) -> Pod {
 ///
 /// # Errors
 /// If the pod is not bound in time.
-pub(super) async fn nodes_are_known(shared: &Shared, stage: &Stage, scene: &Scene) -> Result<()> {
-    let (node, pod) = (node(scene, stage.seed()), pod(scene, stage.seed()));
-    stage.node(&node).await?;
-    stage.pods(std::slice::from_ref(&pod)).await?;
+pub(super) async fn nodes_are_known(
+    shared: &Shared,
+    case_client: &CaseClient,
+    case_objects: &CaseObjects,
+) -> Result<()> {
+    let (node, pod) = (node(case_objects, case_client.seed()), pod(case_objects, case_client.seed()));
+    case_client.node(&node).await?;
+    case_client.pods(std::slice::from_ref(&pod)).await?;
     let name = full_name(&pod.metadata);
-    let bound = |pods: &super::board::Pods| pods.get(&name).is_some_and(|seen| seen.node.is_some());
-    if !shared.board.wait(stage.seed(), (LIMIT, LIMIT), bound, |_| false).await {
+    let bound = |pods: &super::pod_watch::Pods| pods.get(&name).is_some_and(|seen| seen.node.is_some());
+    if !shared.pod_watch.wait(case_client.seed(), (LIMIT, LIMIT), bound, |_| false).await {
         bail!("kube-scheduler has not heard of the nodes within {} s", LIMIT.as_secs());
     }
-    remove(shared, stage, &pod).await?;
-    stage.without_node(node.metadata.name.as_deref().unwrap_or_default()).await
+    remove(shared, case_client, &pod).await?;
+    case_client.without_node(node.metadata.name.as_deref().unwrap_or_default()).await
 }

@@ -39,7 +39,7 @@ pub(super) struct Left {
 
 /// All objects of a case for the API server.
 #[derive(Debug)]
-pub(super) struct Scene {
+pub(super) struct CaseObjects {
     pub(super) isolation: Isolation,
     pub(super) namespaces: Vec<Namespace>,
     pub(super) priority_classes: Vec<PriorityClass>,
@@ -48,13 +48,13 @@ pub(super) struct Scene {
     pub(super) claims: Vec<PersistentVolumeClaim>,
     pub(super) nodes: Vec<Made>,
     /// Running pods.
-    pub(super) standing: Vec<Pod>,
+    pub(super) running_pods: Vec<Pod>,
     pub(super) wanted: Vec<Wanted>,
     pub(super) left: Vec<Left>,
 }
 
-impl Scene {
-    pub(super) fn new(planned: &Planned) -> Result<Scene> {
+impl CaseObjects {
+    pub(super) fn new(planned: &Planned) -> Result<CaseObjects> {
         let Planned { objects, snapshot, plan, .. } = planned;
         let leaving: BTreeSet<&str> =
             snapshot.nodes.iter().filter(|node| node.deleting).map(|node| node.name.as_str()).collect();
@@ -70,24 +70,24 @@ impl Scene {
             nodes.push(made);
         }
         let isolation = isolation(planned, &nodes);
-        let mut scene = Scene {
+        let mut case_objects = CaseObjects {
             namespaces: namespaces(planned, &isolation),
             priority_classes: priority_classes(planned, &isolation),
             storage_classes: storage_classes(planned, &isolation),
             volumes: objects.persistent_volumes.iter().map(|it| isolation.volume(it)).collect(),
             claims: objects.persistent_volume_claims.iter().map(|it| isolation.claim(it)).collect(),
             nodes,
-            standing: Vec::new(),
+            running_pods: Vec::new(),
             wanted: Vec::new(),
             left: Vec::new(),
             isolation,
         };
-        scene.add_pods(planned, &targets);
-        for node in scene.nodes.clone() {
-            let daemons = scene.daemons(planned, &node);
-            scene.standing.extend(daemons);
+        case_objects.add_pods(planned, &targets);
+        for node in case_objects.nodes.clone() {
+            let daemons = case_objects.daemons(planned, &node);
+            case_objects.running_pods.extend(daemons);
         }
-        Ok(scene)
+        Ok(case_objects)
     }
 
     fn add_pods(&mut self, planned: &Planned, targets: &BTreeMap<&str, String>) {
@@ -111,7 +111,7 @@ impl Scene {
             } else if let PodState::Bound(node) = &known.state
                 && self.nodes.iter().any(|it| it.name == node.as_str())
             {
-                self.standing.push(self.isolation.pod_on(pod, &self.isolation.name(node.as_str())));
+                self.running_pods.push(self.isolation.pod_on(pod, &self.isolation.name(node.as_str())));
             }
         }
     }

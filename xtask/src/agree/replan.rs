@@ -2,13 +2,13 @@
 //! node is in service, its reservation ends, the watcher's next snapshot contains the pod as pending together with the
 //! bound pods, the scheduler places it, and the actuator nominates the new node.
 
-use super::board::Pods;
 use super::case::Planned;
+use super::case_client::CaseClient;
+use super::case_objects::{CaseObjects, Wanted, full_name};
 use super::nominate;
 use super::play::{Shared, unbound};
+use super::pod_watch::Pods;
 use super::report::Outcome;
-use super::scene::{Scene, Wanted, full_name};
-use super::stage::Stage;
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
 use plimsoll_model::plan::{Plan, PlanOptions};
@@ -27,8 +27,8 @@ const MAX_ROUNDS: usize = 3;
 pub(super) async fn rounds(
     shared: &Shared,
     planned: &Arc<Planned>,
-    scene: &Scene,
-    stage: &Stage,
+    case_objects: &CaseObjects,
+    case_client: &CaseClient,
     mut waiting: Vec<Wanted>,
     outcome: &mut Outcome,
 ) -> Result<Vec<Wanted>> {
@@ -36,9 +36,9 @@ pub(super) async fn rounds(
         if waiting.is_empty() {
             break;
         }
-        let volumes = stage.volumes(scene).await?;
-        let pods = shared.board.pods(stage.seed());
-        let (to_plan, objects) = (Arc::clone(planned), objects_now(planned, scene, &pods, volumes));
+        let volumes = case_client.volumes(case_objects).await?;
+        let pods = shared.pod_watch.pods(case_client.seed());
+        let (to_plan, objects) = (Arc::clone(planned), objects_now(planned, case_objects, &pods, volumes));
         let plan = tokio::task::spawn_blocking(move || plan(&to_plan, &objects)).await??;
         outcome.rounds += 1;
         let names: BTreeSet<&str> = waiting.iter().map(|it| it.name.as_str()).collect();
@@ -46,11 +46,14 @@ pub(super) async fn rounds(
             outcome.needs_node = true;
             break;
         }
-        let anew = places(&plan, &waiting);
-        nominate::take_back(stage, &waiting, &anew).await?;
-        let look = unbound(shared, stage, scene, &waiting);
-        let left: BTreeSet<String> =
-            nominate::during(shared, stage, scene, &anew, look).await?.into_iter().map(|it| it.name).collect();
+        let replan = places(&plan, &waiting);
+        nominate::take_back(case_client, &waiting, &replan).await?;
+        let look = unbound(shared, case_client, case_objects, &waiting);
+        let left: BTreeSet<String> = nominate::during(shared, case_client, case_objects, &replan, look)
+            .await?
+            .into_iter()
+            .map(|it| it.name)
+            .collect();
         waiting.retain(|it| left.contains(&it.name));
     }
     Ok(waiting)
@@ -75,26 +78,26 @@ fn places(plan: &Plan, waiting: &[Wanted]) -> Vec<Wanted> {
 }
 
 /// Objects of the case with the plan's nodes in service, their DaemonSet pods, and each pod on its current node.
-fn objects_now(planned: &Planned, scene: &Scene, pods: &Pods, volumes: Volumes) -> Objects {
+fn objects_now(planned: &Planned, case_objects: &CaseObjects, pods: &Pods, volumes: Volumes) -> Objects {
     let mut objects = planned.objects.clone();
     let names: BTreeMap<String, &str> =
-        scene.nodes.iter().map(|node| (scene.isolation.name(&node.name), node.name.as_str())).collect();
+        case_objects.nodes.iter().map(|node| (case_objects.isolation.name(&node.name), node.name.as_str())).collect();
     let place = |it: &Wanted| {
         let node = pods.get(&full_name(&it.pod.metadata)).and_then(|seen| seen.node.as_ref())?;
         names.get(node).map(|name| (*name).to_owned())
     };
     let mut wanted: BTreeMap<&str, Option<String>> =
-        scene.wanted.iter().map(|it| (it.name.as_str(), place(it))).collect();
+        case_objects.wanted.iter().map(|it| (it.name.as_str(), place(it))).collect();
     for pod in &mut objects.pods {
         if let Some(node) = wanted.remove(full_name(&pod.metadata).as_str()) {
             Arc::make_mut(pod).node_name = node;
         }
     }
-    for node in scene.nodes.iter().filter(|node| node.bought) {
+    for node in case_objects.nodes.iter().filter(|node| node.bought) {
         objects.nodes.push(node.plain());
-        objects.pods.extend(scene.plain_daemons(planned, node).into_iter().map(|pod| Arc::new(pod.into())));
+        objects.pods.extend(case_objects.plain_daemons(planned, node).into_iter().map(|pod| Arc::new(pod.into())));
     }
-    volumes.add_to(&mut objects, scene);
+    volumes.add_to(&mut objects, case_objects);
     objects
 }
 
@@ -106,8 +109,8 @@ pub(super) struct Volumes {
 
 impl Volumes {
     /// Adds the volumes of claims that were bound since: pods that share a claim must run where its volume is.
-    fn add_to(self, objects: &mut Objects, scene: &Scene) {
-        let isolation = &scene.isolation;
+    fn add_to(self, objects: &mut Objects, case_objects: &CaseObjects) {
+        let isolation = &case_objects.isolation;
         for live in &self.claims {
             let volume = live.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).filter(|it| !it.is_empty());
             let Some(volume) = volume else { continue };
@@ -139,8 +142,8 @@ impl Volumes {
 
 #[cfg(test)]
 mod tests {
-    use super::super::board::Seen;
     use super::super::case::Case;
+    use super::super::pod_watch::Seen;
     use super::*;
 
     fn volumes() -> Volumes {
@@ -148,9 +151,9 @@ mod tests {
     }
 
     /// Every pod on its planned node, except for one.
-    fn all_but(scene: &Scene, but: &str) -> Pods {
-        let bound = scene.wanted.iter().filter(|it| it.name != but);
-        let seen = |it: &Wanted| Seen { node: Some(scene.isolation.name(&it.node)), ..Seen::default() };
+    fn all_but(case_objects: &CaseObjects, but: &str) -> Pods {
+        let bound = case_objects.wanted.iter().filter(|it| it.name != but);
+        let seen = |it: &Wanted| Seen { node: Some(case_objects.isolation.name(&it.node)), ..Seen::default() };
         bound.map(|it| (full_name(&it.pod.metadata), seen(it))).collect()
     }
 
@@ -158,10 +161,10 @@ mod tests {
     fn a_pod_that_was_not_bound_finds_a_place_among_the_others() -> Result<()> {
         for seed in 1..=12 {
             let planned = Case::random(seed)?.plan(&[])?;
-            let scene = Scene::new(&planned)?;
-            for missing in scene.wanted.iter().take(3) {
-                let pods = all_but(&scene, &missing.name);
-                let plan = plan(&planned, &objects_now(&planned, &scene, &pods, volumes()))?;
+            let case_objects = CaseObjects::new(&planned)?;
+            for missing in case_objects.wanted.iter().take(3) {
+                let pods = all_but(&case_objects, &missing.name);
+                let plan = plan(&planned, &objects_now(&planned, &case_objects, &pods, volumes()))?;
                 let destination = places(&plan, std::slice::from_ref(missing));
                 assert_eq!(destination.len(), 1, "seed {seed}, {}: {plan:?}", missing.name);
                 let launched = plan.launches.iter().flat_map(|launch| &launch.pods);

@@ -43,7 +43,7 @@ pub(super) type Pods = BTreeMap<String, Seen>;
 
 /// Updated by the watch and read by cases. The channel of a case counts its changes.
 #[derive(Debug, Default)]
-pub(super) struct Board {
+pub(super) struct PodWatch {
     cases: Mutex<HashMap<u64, Slot>>,
 }
 
@@ -59,7 +59,7 @@ impl Default for Slot {
     }
 }
 
-impl Board {
+impl PodWatch {
     /// Follows all pods until the connection is lost permanently, which ends the run.
     pub(super) async fn follow(self: Arc<Self>, client: Client) -> Result<()> {
         let stream = watcher::watcher(Api::<Pod>::all(client), watcher::Config::default()).default_backoff();
@@ -83,7 +83,7 @@ impl Board {
     }
 
     fn note(&self, pod: &Pod, gone: bool) {
-        let name = super::scene::full_name(&pod.metadata);
+        let name = super::case_objects::full_name(&pod.metadata);
         let Some(seed) = Isolation::seed_of(&name) else { return };
         let mut cases = self.cases();
         let slot = cases.entry(seed).or_default();
@@ -181,21 +181,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_wait_ends_when_it_is_done_or_when_nothing_more_comes() -> Result<()> {
-        let board = Board::default();
-        board.note(&pod("c7-default", None, Some("0/1 nodes are available"))?, false);
+        let pod_watch = PodWatch::default();
+        pod_watch.note(&pod("c7-default", None, Some("0/1 nodes are available"))?, false);
         // A pod of another case does not count.
-        board.note(&pod("c8-default", Some("c8-node"), None)?, false);
+        pod_watch.note(&pod("c8-default", Some("c8-node"), None)?, false);
         let begun = Instant::now();
-        assert!(!board.wait(7, (SOON, 60 * SOON), bound, refused).await);
+        assert!(!pod_watch.wait(7, (SOON, 60 * SOON), bound, refused).await);
         assert_eq!(begun.elapsed().as_secs(), 1);
         // The pod was not evaluated: only the limit ends the wait.
-        board.note(&pod("c7-default", None, None)?, false);
-        assert!(!board.wait(7, (SOON, 60 * SOON), bound, refused).await);
+        pod_watch.note(&pod("c7-default", None, None)?, false);
+        assert!(!pod_watch.wait(7, (SOON, 60 * SOON), bound, refused).await);
         assert_eq!(begun.elapsed().as_secs(), 61);
-        board.note(&pod("c7-default", Some("c7-node"), None)?, false);
-        assert!(board.wait(7, (SOON, 60 * SOON), bound, refused).await);
-        board.note(&pod("c7-default", Some("c7-node"), None)?, true);
-        assert_eq!(board.pods(7), Pods::new());
+        pod_watch.note(&pod("c7-default", Some("c7-node"), None)?, false);
+        assert!(pod_watch.wait(7, (SOON, 60 * SOON), bound, refused).await);
+        pod_watch.note(&pod("c7-default", Some("c7-node"), None)?, true);
+        assert_eq!(pod_watch.pods(7), Pods::new());
         Ok(())
     }
 }

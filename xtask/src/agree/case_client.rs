@@ -1,8 +1,8 @@
 //! Creates and removes the objects of a case.
 
-use super::anew::Volumes;
+use super::case_objects::CaseObjects;
 use super::isolate::{CASE, Isolation};
-use super::scene::Scene;
+use super::replan::Volumes;
 use anyhow::{Context as _, Result};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::NamespaceResourceScope;
@@ -21,14 +21,14 @@ const AT_ONCE: usize = 8;
 
 /// API client of one case.
 #[derive(Clone)]
-pub(super) struct Stage {
+pub(super) struct CaseClient {
     client: Client,
     seed: u64,
 }
 
-impl Stage {
-    pub(super) fn new(client: Client, seed: u64) -> Stage {
-        Stage { client, seed }
+impl CaseClient {
+    pub(super) fn new(client: Client, seed: u64) -> CaseClient {
+        CaseClient { client, seed }
     }
 
     pub(super) fn seed(&self) -> u64 {
@@ -36,15 +36,15 @@ impl Stage {
     }
 
     /// Creates all objects except the pods to schedule.
-    pub(super) async fn set(&self, scene: &Scene) -> Result<()> {
-        self.all(&scene.namespaces).await?;
-        self.all(&scene.priority_classes).await?;
-        self.all(&scene.storage_classes).await?;
-        self.all(&scene.volumes).await?;
-        self.all_in_namespaces(&scene.claims).await?;
-        self.all(&scene.drivers()).await?;
-        self.all(&scene.node_objects()).await?;
-        self.all_in_namespaces(&scene.standing).await
+    pub(super) async fn set(&self, case_objects: &CaseObjects) -> Result<()> {
+        self.all(&case_objects.namespaces).await?;
+        self.all(&case_objects.priority_classes).await?;
+        self.all(&case_objects.storage_classes).await?;
+        self.all(&case_objects.volumes).await?;
+        self.all_in_namespaces(&case_objects.claims).await?;
+        self.all(&case_objects.drivers()).await?;
+        self.all(&case_objects.node_objects()).await?;
+        self.all_in_namespaces(&case_objects.running_pods).await
     }
 
     async fn all<K>(&self, objects: &[K]) -> Result<()>
@@ -124,9 +124,9 @@ impl Stage {
     }
 
     /// Current claims and volumes of the case.
-    pub(super) async fn volumes(&self, scene: &Scene) -> Result<Volumes> {
+    pub(super) async fn volumes(&self, case_objects: &CaseObjects) -> Result<Volumes> {
         let mut claims = Vec::new();
-        for namespace in scene.namespaces.iter().filter_map(|it| it.metadata.name.as_deref()) {
+        for namespace in case_objects.namespaces.iter().filter_map(|it| it.metadata.name.as_deref()) {
             let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), namespace);
             let found = api.list(&ListParams::default()).await;
             claims.extend(found.with_context(|| format!("listing claims of {namespace}"))?.items);
@@ -159,9 +159,9 @@ impl Stage {
     }
 
     /// Removes all objects of the case except its namespaces, which cost nothing.
-    pub(super) async fn strike(&self, scene: &Scene) -> Result<()> {
+    pub(super) async fn strike(&self, case_objects: &CaseObjects) -> Result<()> {
         let all = ListParams::default();
-        for namespace in scene.namespaces.iter().filter_map(|it| it.metadata.name.as_deref()) {
+        for namespace in case_objects.namespaces.iter().filter_map(|it| it.metadata.name.as_deref()) {
             let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
             pods.delete_collection(&at_once(), &all).await.with_context(|| format!("deleting pods of {namespace}"))?;
             let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), namespace);

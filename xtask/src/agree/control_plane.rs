@@ -31,9 +31,9 @@ pub(super) async fn start(guard: &Arc<Guard>, dir: &Path) -> Result<(ControlPlan
     .into_iter()
     .map(OsString::from)
     .collect();
-    let plane = ControlPlane::start(&binary, &flags, guard, dir)?;
-    let client = controlplane::client(&plane.kubeconfig).await?;
-    Ok((plane, client))
+    let control_plane = ControlPlane::start(&binary, &flags, guard, dir)?;
+    let client = controlplane::client(&control_plane.kubeconfig).await?;
+    Ok((control_plane, client))
 }
 
 /// Defaults of kube-scheduler with three changes: no preemption, because a plan adds capacity only by nodes; rejected
