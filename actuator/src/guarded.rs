@@ -15,8 +15,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// Annotation of a partially read claim with the error. It exists in memory only: it is removed from what is read, and writes
-/// contain only what they change.
+/// Annotation of a partially read claim with the error. It exists in memory only: it is removed from what is read, and
+/// writes contain only what they change.
 const UNREADABLE: &str = "plimsoll.dev/unreadable";
 
 /// An object, or why it is unreadable. Unlike [`kube::core::DeserializeGuard`], it keeps what is readable of a kind

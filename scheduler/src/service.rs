@@ -86,8 +86,8 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     run_with(parts, shutdown, |server, _| server).await
 }
 
-/// Like [`run`], with more services on the open port, which `add` adds. They answer with [`OpenPort`], so that the limits
-/// of the port hold for all of its services together.
+/// Like [`run`], with more services on the open port, which `add` adds. They answer with [`OpenPort`], so that the
+/// limits of the port hold for all of its services together.
 ///
 /// # Errors
 /// As [`run`].

@@ -173,8 +173,8 @@ impl Plimsoll {
             server: world.server().clone(),
             ec2: world.ec2.clone(),
             network: Network::default(),
-            seed: world.scenery.seed,
-            region: world.scenery.region.clone(),
+            seed: world.config.seed,
+            region: world.config.region.clone(),
             options,
         };
         let mut plimsoll = Self { environment, replicas: BTreeMap::new(), started: BTreeMap::new() };

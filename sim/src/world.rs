@@ -20,7 +20,7 @@ const GLANCE: Duration = Duration::from_millis(50);
 
 /// Settings of a world.
 #[derive(Debug, Clone)]
-pub struct Scenery {
+pub struct WorldConfig {
     /// Determines names, UIDs, instance ids and which faults occur.
     pub seed: u64,
     /// Region with a built-in catalog.
@@ -41,7 +41,7 @@ pub struct Scenery {
     pub missing_memory_mib: i64,
 }
 
-impl Default for Scenery {
+impl Default for WorldConfig {
     fn default() -> Self {
         Self {
             seed: 1,
@@ -107,7 +107,7 @@ pub struct World {
     /// Why instances did not become Nodes.
     pub problems: Problems,
     /// Settings of this world.
-    pub scenery: Scenery,
+    pub config: WorldConfig,
 }
 
 impl World {
@@ -115,29 +115,29 @@ impl World {
     ///
     /// # Errors
     /// If the region has no built-in catalog.
-    pub fn start(scenery: Scenery) -> Result<Self, WorldError> {
+    pub fn start(config: WorldConfig) -> Result<Self, WorldError> {
         let clock = clock::usual();
-        let server = ApiServer::new(scenery.seed, clock.clone());
+        let server = ApiServer::new(config.seed, clock.clone());
         machines::furnish(&server)?;
-        let mut cluster = Cluster::start(server, scenery.delays);
+        let mut cluster = Cluster::start(server, config.delays);
         let millis = |time: Duration| Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
         let settings = Settings {
-            region: scenery.region.clone(),
-            settling: millis(scenery.settling),
-            boot: Some(millis(scenery.boot)),
-            boot_jitter: millis(scenery.boot_jitter),
+            region: config.region.clone(),
+            settling: millis(config.settling),
+            boot: Some(millis(config.boot)),
+            boot_jitter: millis(config.boot_jitter),
             ..Settings::default()
         };
-        let types = scenery.types.clone();
+        let types = config.types.clone();
         let sells = |name: &str| types.as_ref().is_none_or(|types| types.iter().any(|one| one == name));
-        let cloud = Cloud::of_region(scenery.seed, settings, &scenery.networks, sells)?;
+        let cloud = Cloud::of_region(config.seed, settings, &config.networks, sells)?;
         let ec2 = Ec2::new(cloud, clock);
-        ec2.faults(|faults| faults.seed(scenery.seed));
-        let hardware = Hardware::of_region(&scenery.region)?.with_less_memory(scenery.missing_memory_mib);
+        ec2.faults(|faults| faults.seed(config.seed));
+        let hardware = Hardware::of_region(&config.region)?.with_less_memory(config.missing_memory_mib);
         let machines = Machines::new(ec2.clone(), cluster.kubelets.clone(), hardware);
         let problems = machines.problems();
         cluster.add(Box::new(machines));
-        Ok(Self { cluster, ec2, problems, scenery })
+        Ok(Self { cluster, ec2, problems, config })
     }
 
     /// API server of the cluster.

@@ -12,7 +12,7 @@ use plimsoll_sim::apiserver::{Patch, ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect};
 use plimsoll_sim::plimsoll::Options;
 use plimsoll_sim::world::World;
-use plimsoll_tests::director::{Director, Wanted, future_pod};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, future_pod};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
 use std::time::Duration;
@@ -20,15 +20,15 @@ use std::time::Duration;
 /// A status check counts after it has failed for two minutes, and EC2 is polled each minute.
 const NOTICED: Duration = Duration::from_secs(240);
 
-async fn begin() -> Director {
-    Director::begin(Setup::with_pool(json!({}))).await
+async fn begin() -> FakeWatcher {
+    FakeWatcher::begin(Setup::with_pool(json!({}))).await
 }
 
 /// Launches a node and returns the names of claim and node.
-async fn node(director: &Director, action: &str) -> (String, String) {
+async fn node(watcher: &FakeWatcher, action: &str) -> (String, String) {
     let pods = vec![future_pod(action)];
     let wanted = Wanted { action, instance_type: "m6i.large", capacity_type: CapacityType::OnDemand, pods };
-    director.node(&wanted).await
+    watcher.node(&wanted).await
 }
 
 /// Makes EC2 report a failed status check of the node's instance from now on.
@@ -69,25 +69,25 @@ fn is_going(world: &World, claim: &str) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn one_impaired_node_is_replaced_and_many_at_once_are_not() {
-    let director = begin().await;
+    let watcher = begin().await;
     let mut nodes = Vec::new();
     for action in ["a-1", "a-2", "a-3"] {
-        nodes.push(node(&director, action).await);
+        nodes.push(node(&watcher, action).await);
     }
-    impair(&director.world, &nodes[0].1);
-    impair(&director.world, &nodes[1].1);
+    impair(&watcher.world, &nodes[0].1);
+    impair(&watcher.world, &nodes[1].1);
     let has_reason = |world: &World| {
         let events = world.events_of("NodeClaim", &nodes[0].0);
         events.iter().any(|event| event.contains("NodeRepairBlocked") && event.contains("2 of 3 nodes"))
     };
-    director.until("the limit is reported", NOTICED, has_reason).await;
+    watcher.until("the limit is reported", NOTICED, has_reason).await;
     tokio::time::sleep(5 * MINUTE).await;
-    assert!(nodes.iter().all(|(claim, _)| !is_going(&director.world, claim)), "two of three are too many");
-    director.world.ec2.with(|cloud, _| {
+    assert!(nodes.iter().all(|(claim, _)| !is_going(&watcher.world, claim)), "two of three are too many");
+    watcher.world.ec2.with(|cloud, _| {
         let well = cloud.statuses.keys().next_back().cloned().unwrap();
         cloud.statuses.remove(&well);
     });
-    director
+    watcher
         .until("the impaired node is being removed", NOTICED, |world| {
             nodes.iter().filter(|(claim, _)| is_going(world, claim)).count() == 1
         })
@@ -95,46 +95,46 @@ async fn one_impaired_node_is_replaced_and_many_at_once_are_not() {
 }
 
 /// A pod runs on the only node, and a budget protects it.
-async fn protected_pod(director: &Director) {
-    director.world.deploy("web", 1, &json!({"cpu": "500m"}), &json!({})).unwrap();
-    director.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+async fn protected_pod(watcher: &FakeWatcher) {
+    watcher.world.deploy("web", 1, &json!({"cpu": "500m"}), &json!({})).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
     let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
         "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "web"}}}});
-    director.world.apply_object(&budget).unwrap();
+    watcher.world.apply_object(&budget).unwrap();
 }
 
 /// The drain of a claim waits for a pod that a budget protects. Then the instance fails, so that the pod cannot
 /// terminate.
 #[tokio::test(start_paused = true)]
 async fn a_drain_that_a_budget_holds_is_forced_once_the_instance_is_impaired() {
-    let director = begin().await;
-    let (claim, name) = node(&director, "a-1").await;
-    protected_pod(&director).await;
-    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    let watcher = begin().await;
+    let (claim, name) = node(&watcher, "a-1").await;
+    protected_pod(&watcher).await;
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     tokio::time::sleep(10 * MINUTE).await;
-    assert!(director.world.get(ResourceId::NODE_CLAIMS, &claim).is_some(), "the budget holds the drain");
-    let audit = director.world.server().audit();
+    assert!(watcher.world.get(ResourceId::NODE_CLAIMS, &claim).is_some(), "the budget holds the drain");
+    let audit = watcher.world.server().audit();
     let evictions = audit.iter().filter(|entry| entry.verb == Verb::Create && entry.subresource == "eviction").count();
     // Eight within 13 s, as the pause doubles from 0.1 s on, and then one every 10 s.
     assert!((60..=70).contains(&evictions), "{evictions} evictions");
-    impair(&director.world, &name);
+    impair(&watcher.world, &name);
     let is_gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none();
-    director.until("the claim is deleted", NOTICED + 2 * MINUTE, is_gone).await;
+    watcher.until("the claim is deleted", NOTICED + 2 * MINUTE, is_gone).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_for_an_event_is_forced_once_a_status_check_fails_too() {
-    let director = begin().await;
-    let (claim, name) = node(&director, "a-1").await;
-    protected_pod(&director).await;
-    schedule_stop(&director.world, &name);
-    director.until("the node is being removed", NOTICED, |world| is_going(world, &claim)).await;
+    let watcher = begin().await;
+    let (claim, name) = node(&watcher, "a-1").await;
+    protected_pod(&watcher).await;
+    schedule_stop(&watcher.world, &name);
+    watcher.until("the node is being removed", NOTICED, |world| is_going(world, &claim)).await;
     tokio::time::sleep(5 * MINUTE).await;
-    assert!(director.world.get(ResourceId::NODE_CLAIMS, &claim).is_some(), "the budget holds the drain");
-    impair(&director.world, &name);
+    assert!(watcher.world.get(ResourceId::NODE_CLAIMS, &claim).is_some(), "the budget holds the drain");
+    impair(&watcher.world, &name);
     let is_gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none();
-    director.until("the claim is deleted", NOTICED + 2 * MINUTE, is_gone).await;
-    for events in [director.world.events_of("NodeClaim", &claim), director.world.events_of("Node", &name)] {
+    watcher.until("the claim is deleted", NOTICED + 2 * MINUTE, is_gone).await;
+    for events in [watcher.world.events_of("NodeClaim", &claim), watcher.world.events_of("Node", &name)] {
         for part in ["InstanceUnhealthy: EC2 status check system_status failed", "TerminatingOnInterruption: "] {
             assert!(events.iter().any(|event| event.contains(part)), "{part}: {events:?}");
         }
@@ -144,60 +144,60 @@ async fn a_drain_for_an_event_is_forced_once_a_status_check_fails_too() {
 /// EC2 lists the status of all instances of the region, page by page.
 #[tokio::test(start_paused = true)]
 async fn a_status_list_that_takes_a_minute_is_waited_for() {
-    let director = begin().await;
-    let (claim, node) = node(&director, "a-1").await;
+    let watcher = begin().await;
+    let (claim, node) = node(&watcher, "a-1").await;
     let slow = Effect::Delay(MINUTE);
-    director.world.ec2.faults(|faults| faults.inject(Action::DescribeInstanceStatus, slow, u32::MAX));
-    impair(&director.world, &node);
-    director.until("the impaired node is being removed", 2 * NOTICED, |world| is_going(world, &claim)).await;
+    watcher.world.ec2.faults(|faults| faults.inject(Action::DescribeInstanceStatus, slow, u32::MAX));
+    impair(&watcher.world, &node);
+    watcher.until("the impaired node is being removed", 2 * NOTICED, |world| is_going(world, &claim)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_pods_of_an_impaired_instance_are_deleted_at_once() {
-    let director = begin().await;
-    let (claim, node) = node(&director, "a-1").await;
-    protected_pod(&director).await;
-    impair(&director.world, &node);
-    director.until("the impaired node is being removed", NOTICED, |world| is_going(world, &claim)).await;
-    assert!(is_forced(&director.world, &claim));
+    let watcher = begin().await;
+    let (claim, node) = node(&watcher, "a-1").await;
+    protected_pod(&watcher).await;
+    impair(&watcher.world, &node);
+    watcher.until("the impaired node is being removed", NOTICED, |world| is_going(world, &claim)).await;
+    assert!(is_forced(&watcher.world, &claim));
     // Long before EC2 is polled again.
     let is_gone = |world: &World| world.running_pods() == 0;
-    director.until("the pod is deleted", Duration::from_secs(10), is_gone).await;
+    watcher.until("the pod is deleted", Duration::from_secs(10), is_gone).await;
 }
 
 /// The pods of a marked claim are planned elsewhere, so it must not stay.
 #[tokio::test(start_paused = true)]
 async fn a_marked_claim_is_deleted_although_its_instance_recovers() {
-    let director = begin().await;
-    let (claim, name) = node(&director, "a-1").await;
+    let watcher = begin().await;
+    let (claim, name) = node(&watcher, "a-1").await;
     let delete = Matcher::of(Verb::Delete, "nodeclaims");
-    director.world.server().faults().next(1, delete, ApiEffect::internal_error());
-    impair(&director.world, &name);
-    director.until("the claim is marked", NOTICED, |world| is_forced(world, &claim)).await;
-    director.world.ec2.with(|cloud, _| cloud.statuses.clear());
-    director.until("the claim is being deleted", Duration::from_secs(10), |world| is_going(world, &claim)).await;
+    watcher.world.server().faults().next(1, delete, ApiEffect::internal_error());
+    impair(&watcher.world, &name);
+    watcher.until("the claim is marked", NOTICED, |world| is_forced(world, &claim)).await;
+    watcher.world.ec2.with(|cloud, _| cloud.statuses.clear());
+    watcher.until("the claim is being deleted", Duration::from_secs(10), |world| is_going(world, &claim)).await;
 }
 
 /// As when the actuator's credentials have expired and are renewed late.
 #[tokio::test(start_paused = true)]
 async fn instances_are_checked_again_after_ec2_denied_it() {
-    let director = begin().await;
-    let (claim, node) = node(&director, "a-1").await;
+    let watcher = begin().await;
+    let (claim, node) = node(&watcher, "a-1").await;
     let denied = Effect::Refuse(CloudError::Denied { message: "ExpiredToken: the token has expired".to_owned() });
-    director.world.ec2.faults(|faults| faults.inject(Action::DescribeInstanceStatus, denied, 3));
-    impair(&director.world, &node);
+    watcher.world.ec2.faults(|faults| faults.inject(Action::DescribeInstanceStatus, denied, 3));
+    impair(&watcher.world, &node);
     // EC2 is polled each minute.
     let limit = NOTICED + 3 * MINUTE;
-    director.until("the impaired node is being removed", limit, |world| is_going(world, &claim)).await;
+    watcher.until("the impaired node is being removed", limit, |world| is_going(world, &claim)).await;
 }
 
 /// As Karpenter tolerates it.
 const ACCELERATORS_TOLERATED: Duration = Duration::from_secs(600);
 
-async fn begin_with_repair(node_repair: bool) -> Director {
+async fn begin_with_repair(node_repair: bool) -> FakeWatcher {
     let mut setup = Setup::with_pool(json!({}));
     setup.options = Options { node_repair, ..setup.options };
-    Director::begin(setup).await
+    FakeWatcher::begin(setup).await
 }
 
 /// The node monitoring agent reports the status of the node's accelerators.
@@ -214,14 +214,14 @@ fn report(world: &World, node: &str, status: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_with_a_bad_condition_is_replaced_once_it_is_no_longer_tolerated() {
-    let director = begin_with_repair(true).await;
-    let (claim, node) = node(&director, "a-1").await;
-    report(&director.world, &node, "False");
+    let watcher = begin_with_repair(true).await;
+    let (claim, node) = node(&watcher, "a-1").await;
+    report(&watcher.world, &node, "False");
     tokio::time::sleep(ACCELERATORS_TOLERATED - MINUTE).await;
-    assert!(!is_going(&director.world, &claim), "it is tolerated");
-    director.until("the node is being removed", 2 * MINUTE, |world| is_going(world, &claim)).await;
-    assert!(is_forced(&director.world, &claim));
-    let events = director.world.events_of("NodeClaim", &claim);
+    assert!(!is_going(&watcher.world, &claim), "it is tolerated");
+    watcher.until("the node is being removed", 2 * MINUTE, |world| is_going(world, &claim)).await;
+    assert!(is_forced(&watcher.world, &claim));
+    let events = watcher.world.events_of("NodeClaim", &claim);
     let message = "condition AcceleratedHardwareReady has been False for too long";
     assert!(events.iter().any(|event| event.contains("NodeRepair") && event.contains(message)), "{events:?}");
 }
@@ -229,36 +229,36 @@ async fn a_node_with_a_bad_condition_is_replaced_once_it_is_no_longer_tolerated(
 #[tokio::test(start_paused = true)]
 async fn a_condition_that_recovers_in_time_and_one_without_the_gate_replace_nothing() {
     for node_repair in [true, false] {
-        let director = begin_with_repair(node_repair).await;
-        let (claim, node) = node(&director, "a-1").await;
-        report(&director.world, &node, "False");
+        let watcher = begin_with_repair(node_repair).await;
+        let (claim, node) = node(&watcher, "a-1").await;
+        report(&watcher.world, &node, "False");
         tokio::time::sleep(ACCELERATORS_TOLERATED - MINUTE).await;
         if node_repair {
-            report(&director.world, &node, "True");
+            report(&watcher.world, &node, "True");
         }
         tokio::time::sleep(2 * ACCELERATORS_TOLERATED).await;
-        assert!(!is_going(&director.world, &claim), "node repair: {node_repair}");
+        assert!(!is_going(&watcher.world, &claim), "node repair: {node_repair}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn more_than_a_fifth_of_the_nodes_is_never_replaced_for_bad_conditions() {
-    let director = begin_with_repair(true).await;
+    let watcher = begin_with_repair(true).await;
     let mut nodes = Vec::new();
     for action in ["a-1", "a-2", "a-3"] {
-        nodes.push(node(&director, action).await);
+        nodes.push(node(&watcher, action).await);
     }
-    report(&director.world, &nodes[0].1, "False");
-    report(&director.world, &nodes[1].1, "False");
+    report(&watcher.world, &nodes[0].1, "False");
+    report(&watcher.world, &nodes[1].1, "False");
     tokio::time::sleep(2 * ACCELERATORS_TOLERATED).await;
-    assert!(nodes.iter().all(|(claim, _)| !is_going(&director.world, claim)), "two of three are too many");
-    let events = director.world.events_of("NodeClaim", &nodes[0].0);
+    assert!(nodes.iter().all(|(claim, _)| !is_going(&watcher.world, claim)), "two of three are too many");
+    let events = watcher.world.events_of("NodeClaim", &nodes[0].0);
     let says = |event: &String| event.contains("NodeRepairBlocked") && event.contains("2 of 3 nodes");
     assert!(events.iter().any(says), "{events:?}");
-    let events = director.world.events_of("NodePool", "default");
+    let events = watcher.world.events_of("NodePool", "default");
     assert!(events.iter().any(says), "{events:?}");
     // The other one recovers.
-    report(&director.world, &nodes[1].1, "True");
-    director.until("the broken node is being removed", MINUTE, |world| is_going(world, &nodes[0].0)).await;
-    assert!(!is_going(&director.world, &nodes[1].0));
+    report(&watcher.world, &nodes[1].1, "True");
+    watcher.until("the broken node is being removed", MINUTE, |world| is_going(world, &nodes[0].0)).await;
+    assert!(!is_going(&watcher.world, &nodes[1].0));
 }

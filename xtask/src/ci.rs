@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn all_steps_can_be_named_and_the_end_to_end_run_is_a_chore() {
+    fn all_steps_can_be_named_and_the_end_to_end_run_is_a_task() {
         let names = Step::value_variants().iter().map(|step| step.to_possible_value().unwrap().get_name().to_owned());
         assert_eq!(
             names.collect::<Vec<_>>(),

@@ -7,15 +7,21 @@ use std::path::{Path, PathBuf};
 
 /// Words that no identifier may contain, each with its replacement. Only words without another meaning in the field.
 const RETIRED: &[(&str, &str)] = &[
+    ("chore", "task"),
     ("concession", "relaxation"),
     ("crowd", "domain count"),
+    ("desk", "state"),
+    ("director", "fake watcher"),
     ("essence", "key"),
     ("guests", "placed buffer pods"),
     ("keeper", "primary claim"),
     ("ladder", "relaxation levels"),
     ("ladders", "relaxation levels"),
+    ("likeness", "key"),
     ("lot", "pod group"),
     ("lots", "pod groups"),
+    ("mistake", "invalid flag"),
+    ("mistakes", "invalid flags"),
     ("owed", "pending replacement"),
     ("refit", "local search"),
     ("rehearsal", "replay"),
@@ -23,12 +29,23 @@ const RETIRED: &[(&str, &str)] = &[
     ("rehearsed", "replayed"),
     ("rung", "relaxation level"),
     ("rungs", "relaxation levels"),
+    ("salvage", "read partially"),
+    ("scene", "cluster"),
+    ("scenery", "config"),
+    ("scenes", "clusters"),
+    ("shelf", "history"),
+    ("shelves", "histories"),
     ("surest", "most reliable"),
+    ("surroundings", "objects"),
     ("torn", "broken constraint"),
     ("unled", "without self-affinity"),
     ("vanguard", "early batch"),
     ("ware", "offering node"),
     ("wares", "offering nodes"),
+    ("wish", "preference"),
+    ("wished", "preferred"),
+    ("wishes", "preferences"),
+    ("wishing", "with preferences"),
 ];
 
 fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -43,8 +60,8 @@ fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Names of external crates.
-const FOREIGN: &[&str] = &["parking_lot"];
+/// Names of external crates and generated messages.
+const FOREIGN: &[&str] = &["OnDemandWish", "parking_lot"];
 
 /// A line without strings and comments, precise enough for identifiers.
 fn code(line: &str) -> String {

@@ -89,13 +89,13 @@ impl InterruptionMetrics {
 
 #[cfg(test)]
 mod tests {
-    use crate::metrics::tests::{NOW, Stage, at};
+    use crate::metrics::tests::{Fixture, NOW, at};
 
     #[test]
     fn lag_is_that_of_the_last_batch_and_the_duration_that_of_each_message() {
-        let stage = Stage::new();
-        let queue = &stage.metrics.interruption;
-        let gauge = |name: &str| stage.value(&format!("plimsoll_actuator_interruption_queue_{name}"), &[]).unwrap();
+        let fixture = Fixture::new();
+        let queue = &fixture.metrics.interruption;
+        let gauge = |name: &str| fixture.value(&format!("plimsoll_actuator_interruption_queue_{name}"), &[]).unwrap();
         assert!(gauge("last_receive_timestamp_seconds").abs() < 1e-9, "not read");
         queue.begin(at("2026-01-02T11:59:00Z"));
         assert!((gauge("last_receive_timestamp_seconds") - 1_767_355_140.0).abs() < 1e-9, "reading begins");
@@ -110,8 +110,8 @@ mod tests {
         queue.forget();
         assert!(gauge("last_receive_timestamp_seconds").abs() < 1e-9, "not read any more");
         let received = [("message_type", "spot_interrupted")];
-        assert_eq!(stage.value("karpenter_interruption_received_messages_total", &received), Some(1.0));
-        assert_eq!(stage.value("karpenter_interruption_deleted_messages_total", &[]), Some(2.0));
-        assert_eq!(stage.value("karpenter_interruption_message_queue_duration_seconds_sum", &[]), Some(12.0));
+        assert_eq!(fixture.value("karpenter_interruption_received_messages_total", &received), Some(1.0));
+        assert_eq!(fixture.value("karpenter_interruption_deleted_messages_total", &[]), Some(2.0));
+        assert_eq!(fixture.value("karpenter_interruption_message_queue_duration_seconds_sum", &[]), Some(12.0));
     }
 }

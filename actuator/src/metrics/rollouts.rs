@@ -65,7 +65,7 @@ fn of(view: &ClusterView, pool: &NodePool, name: &str) -> Option<Rollout> {
 
 #[cfg(test)]
 mod tests {
-    use crate::metrics::tests::{Stage, claim, object, pool};
+    use crate::metrics::tests::{Fixture, claim, object, pool};
     use plimsoll_api::{NodePool, hash};
     use serde_json::{Value, json};
 
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn nodes_by_state_and_the_time_left() {
-        let stage = Stage::new();
+        let fixture = Fixture::new();
         let mut default = pool("default");
         default["metadata"]["annotations"] = json!({"plimsoll.dev/rollout-canaries": "0"});
         let read: NodePool = serde_json::from_value(default.clone()).unwrap();
@@ -94,16 +94,17 @@ mod tests {
         leaving["metadata"]["annotations"] = json!({"plimsoll.dev/removal": "{}"});
         let in_service = with_condition(new("new", "2026-01-02T11:20:00Z"), "Initialized", "2026-01-02T11:25:00Z");
         let booting = new("booting", "2026-01-02T11:59:00Z");
-        stage.change(|view| {
+        fixture.change(|view| {
             view.pools = vec![object(default), object(pool("other"))];
             view.claims = [old("a"), old("b"), leaving, in_service, booting, claim("x", "other")].map(object).into();
         });
-        let of =
-            |state: &str| stage.value("plimsoll_actuator_rollout_nodes", &[("nodepool", "default"), ("state", state)]);
+        let of = |state: &str| {
+            fixture.value("plimsoll_actuator_rollout_nodes", &[("nodepool", "default"), ("state", state)])
+        };
         assert_eq!((of("drifted"), of("replacing"), of("replaced")), (Some(2.0), Some(1.0), Some(1.0)));
-        let left = |pool: &str| stage.value("plimsoll_actuator_rollout_remaining_seconds", &[("nodepool", pool)]);
+        let left = |pool: &str| fixture.value("plimsoll_actuator_rollout_remaining_seconds", &[("nodepool", pool)]);
         assert_eq!(left("default"), Some(840.0), "four minutes for the node that boots, five for each of two nodes");
         assert_eq!(left("other"), None);
-        assert_eq!(stage.series("plimsoll_actuator_rollout_nodes").len(), 3, "only the pool that has drifted nodes");
+        assert_eq!(fixture.series("plimsoll_actuator_rollout_nodes").len(), 3, "only the pool that has drifted nodes");
     }
 }

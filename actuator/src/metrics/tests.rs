@@ -1,4 +1,4 @@
-//! A stage for the tests of each family, and what holds of all families.
+//! A fixture for the tests of each family, and what holds of all families.
 
 use super::ActuatorMetrics;
 use super::view::ClusterView;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(super) const NOW: &str = "2026-01-02T12:00:00Z";
 
 /// Metrics over a cluster that a test changes.
-pub(super) struct Stage {
+pub(super) struct Fixture {
     pub(super) registry: Metrics,
     pub(super) metrics: ActuatorMetrics,
     view: Arc<Mutex<ClusterView>>,
@@ -27,7 +27,7 @@ pub(super) struct Stage {
 /// A series: labels and value.
 pub(super) type Series = (BTreeMap<String, String>, f64);
 
-impl Stage {
+impl Fixture {
     pub(super) fn new() -> Self {
         let registry = Metrics::new("actuator");
         let metrics = ActuatorMetrics::new(&registry).unwrap();
@@ -197,24 +197,24 @@ pub(crate) fn catalog(offerings: Vec<Offering>) -> Arc<BTreeMap<String, Arc<Cata
     Arc::new([("default".to_owned(), Arc::new(entry))].into())
 }
 
-fn full() -> Stage {
-    let stage = Stage::new();
-    stage.change(|view| {
+fn full() -> Fixture {
+    let fixture = Fixture::new();
+    fixture.change(|view| {
         view.nodes = vec![object(node("a", "default"))];
         view.claims = vec![object(claim("a", "default"))];
         view.pools = vec![object(pool("default"))];
         view.pods = vec![object(pod("web", "a")), object(pod("new", ""))];
         view.catalogs = catalog(vec![offering("us-west-2a", CapacityType::Spot, 40_000, true)]);
     });
-    stage
+    fixture
 }
 
 #[test]
 fn every_label_is_declared() {
-    let stage = full();
+    let fixture = full();
     let specs: BTreeMap<String, BTreeSet<String>> =
-        stage.registry.specs().into_iter().map(|spec| (spec.name, spec.labels.into_iter().collect())).collect();
-    let text = stage.registry.encode().unwrap();
+        fixture.registry.specs().into_iter().map(|spec| (spec.name, spec.labels.into_iter().collect())).collect();
+    let text = fixture.registry.encode().unwrap();
     let mut checked = 0;
     for (name, labels, _) in text.lines().filter_map(parse) {
         let base = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
@@ -246,7 +246,7 @@ fn each_metric_is_described_once_and_its_series_are_together() {
 
 #[test]
 fn gauges_of_a_deleted_cluster_are_gone() {
-    let stage = full();
+    let fixture = full();
     let names = [
         "karpenter_nodes_allocatable",
         "karpenter_nodes_total_pod_requests",
@@ -258,32 +258,32 @@ fn gauges_of_a_deleted_cluster_are_gone() {
         "karpenter_cloudprovider_instance_type_offering_price_estimate",
     ];
     for name in names {
-        assert_ne!(stage.series(name), Vec::new(), "{name}");
+        assert_ne!(fixture.series(name), Vec::new(), "{name}");
     }
-    stage.change(|view| *view = ClusterView { now: view.now, ..ClusterView::default() });
+    fixture.change(|view| *view = ClusterView { now: view.now, ..ClusterView::default() });
     for name in names {
-        assert_eq!(stage.series(name), Vec::new(), "{name}");
+        assert_eq!(fixture.series(name), Vec::new(), "{name}");
     }
 }
 
 #[test]
 fn end_of_a_term_clears_what_only_a_leader_knows() {
-    let stage = Stage::new();
-    stage.metrics.begin_term();
+    let fixture = Fixture::new();
+    fixture.metrics.begin_term();
     let gone: Arc<k8s_openapi::api::core::v1::Node> = {
         let mut gone = node("a", "default");
         gone["metadata"]["deletionTimestamp"] = json!("2026-01-02T11:59:00Z");
         object(gone)
     };
-    stage.metrics.nodes.terminated(&gone, at(NOW));
-    stage.metrics.interruption.batch(Some(at("2026-01-02T11:59:30Z")), at(NOW));
+    fixture.metrics.nodes.terminated(&gone, at(NOW));
+    fixture.metrics.interruption.batch(Some(at("2026-01-02T11:59:30Z")), at(NOW));
     let longest = [("nodepool", "default"), ("quantile", "1")];
-    assert_eq!(stage.value("karpenter_nodes_termination_duration_seconds", &longest), Some(60.0));
-    assert_eq!(stage.value("plimsoll_actuator_interruption_queue_lag_seconds", &[]), Some(30.0));
-    stage.metrics.end_term();
-    assert!(stage.value("karpenter_nodes_termination_duration_seconds", &longest).unwrap().is_nan());
-    assert_eq!(stage.value("plimsoll_actuator_interruption_queue_lag_seconds", &[]), Some(0.0));
-    assert_eq!(stage.value("plimsoll_actuator_leading", &[]), Some(0.0));
-    let count = stage.value("karpenter_nodes_termination_duration_seconds_count", &[("nodepool", "default")]);
+    assert_eq!(fixture.value("karpenter_nodes_termination_duration_seconds", &longest), Some(60.0));
+    assert_eq!(fixture.value("plimsoll_actuator_interruption_queue_lag_seconds", &[]), Some(30.0));
+    fixture.metrics.end_term();
+    assert!(fixture.value("karpenter_nodes_termination_duration_seconds", &longest).unwrap().is_nan());
+    assert_eq!(fixture.value("plimsoll_actuator_interruption_queue_lag_seconds", &[]), Some(0.0));
+    assert_eq!(fixture.value("plimsoll_actuator_leading", &[]), Some(0.0));
+    let count = fixture.value("karpenter_nodes_termination_duration_seconds_count", &[("nodepool", "default")]);
     assert_eq!(count, Some(1.0), "counts stay");
 }

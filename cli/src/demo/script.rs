@@ -167,7 +167,7 @@ async fn interruption(demo: &Demo) -> Result<(), Missing> {
     let drains = move |world: &World| drain_began(world, notice).is_some();
     demo.expect("the drain begins once the replacement is in service", SPOT_NOTICE, drains).await?;
     let first_drain = drain_began(&demo.world, notice);
-    let boot = i64::try_from(demo.world.scenery.boot.as_millis()).unwrap_or(i64::MAX);
+    let boot = i64::try_from(demo.world.config.boot.as_millis()).unwrap_or(i64::MAX);
     let had_booted = |launch: &i64| first_drain.is_some_and(|drain| drain >= launch.saturating_add(boot));
     let launches = fleet_calls_since(&demo.world, notice);
     demo.check("no pod was evicted before the replacement had booted", launches.first().is_some_and(had_booted))?;

@@ -7,7 +7,7 @@ use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::{Options, Plimsoll};
-use plimsoll_sim::world::{Scenery, World, WorldError};
+use plimsoll_sim::world::{World, WorldConfig, WorldError};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,13 +65,13 @@ pub(super) struct Demo {
 impl Demo {
     /// Creates the world in the region of the first seed, with a network for each seed's node class.
     pub(super) fn start(seed: u64, view: View) -> Result<Self, WorldError> {
-        let scenery = Scenery {
+        let config = WorldConfig {
             seed,
             region: "ap-northeast-2".to_owned(),
             networks: vec!["backend".to_owned(), "eks-workshop".to_owned()],
-            ..Scenery::default()
+            ..WorldConfig::default()
         };
-        let world = Arc::new(World::start(scenery)?);
+        let world = Arc::new(World::start(config)?);
         let plimsoll = Plimsoll::start(&world, Options::default());
         let started = Instant::now();
         let shared =

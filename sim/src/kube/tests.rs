@@ -14,11 +14,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-struct Scene {
+struct Fixture {
     cluster: Cluster,
 }
 
-impl Scene {
+impl Fixture {
     fn new() -> Self {
         Self { cluster: Cluster::start(ApiServer::new(3, clock::usual()), Delays::default()) }
     }
@@ -79,8 +79,8 @@ impl Scene {
     }
 
     async fn until_running(&self, count: usize) -> Duration {
-        self.until(&format!("{count} pods run"), |scene| {
-            scene.count(is_running) == count && scene.pods().len() == count
+        self.until(&format!("{count} pods run"), |fixture| {
+            fixture.count(is_running) == count && fixture.pods().len() == count
         })
         .await
     }
@@ -112,59 +112,59 @@ fn status(object: &Value, field: &str) -> i64 {
 
 #[tokio::test(start_paused = true)]
 async fn a_deployment_runs_where_there_is_room_and_the_rest_says_why_not() {
-    let scene = Scene::new();
-    scene.create(ResourceId::DEPLOYMENTS, workload("web", "1", &json!({"replicas": 3})));
+    let fixture = Fixture::new();
+    fixture.create(ResourceId::DEPLOYMENTS, workload("web", "1", &json!({"replicas": 3})));
     let no_node = |pod: &Value| {
         object::condition(pod, "PodScheduled").is_some_and(|condition| {
             object::text(condition, &["reason"]) == "Unschedulable"
                 && object::text(condition, &["message"]) == "no nodes available to schedule pods"
         })
     };
-    scene.until("all are unschedulable", |scene| scene.count(no_node) == 3).await;
-    scene.node("a", "2");
-    scene.until("two run", |scene| scene.count(is_running) == 2).await;
-    let waiting = scene.pods().into_iter().find(|pod| node_of(pod).is_empty()).unwrap();
+    fixture.until("all are unschedulable", |fixture| fixture.count(no_node) == 3).await;
+    fixture.node("a", "2");
+    fixture.until("two run", |fixture| fixture.count(is_running) == 2).await;
+    let waiting = fixture.pods().into_iter().find(|pod| node_of(pod).is_empty()).unwrap();
     let condition = object::condition(&waiting, "PodScheduled").unwrap();
     assert_eq!(
         condition["message"],
         "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are available: \
          1 No preemption victims found for incoming pod."
     );
-    scene.node("b", "2");
-    scene.until_running(3).await;
-    let deployment = scene.until("the status follows", |scene| {
-        status(&scene.get(ResourceId::DEPLOYMENTS, "web").unwrap(), "availableReplicas") == 3
+    fixture.node("b", "2");
+    fixture.until_running(3).await;
+    let deployment = fixture.until("the status follows", |fixture| {
+        status(&fixture.get(ResourceId::DEPLOYMENTS, "web").unwrap(), "availableReplicas") == 3
     });
     deployment.await;
-    scene.patch(ResourceId::DEPLOYMENTS, "web", json!({"spec": {"replicas": 0}}));
-    scene.until("all pods are deleted", |scene| scene.pods().is_empty()).await;
-    assert!(scene.get(ResourceId::DEPLOYMENTS, "web").is_some());
+    fixture.patch(ResourceId::DEPLOYMENTS, "web", json!({"spec": {"replicas": 0}}));
+    fixture.until("all pods are deleted", |fixture| fixture.pods().is_empty()).await;
+    assert!(fixture.get(ResourceId::DEPLOYMENTS, "web").is_some());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_run_is_fixed_by_its_seed() {
     async fn run() -> String {
-        let scene = Scene::new();
-        scene.create(ResourceId::DEPLOYMENTS, workload("web", "500m", &json!({"replicas": 7})));
-        scene.node("a", "2");
-        scene.node("b", "2");
-        scene.until_running(7).await;
-        format!("{:?}", scene.pods())
+        let fixture = Fixture::new();
+        fixture.create(ResourceId::DEPLOYMENTS, workload("web", "500m", &json!({"replicas": 7})));
+        fixture.node("a", "2");
+        fixture.node("b", "2");
+        fixture.until_running(7).await;
+        format!("{:?}", fixture.pods())
     }
     assert_eq!(run().await, run().await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn taints_selectors_ports_and_the_flag_are_respected() {
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     let labels = |zone: &str| [("zone".to_owned(), zone.to_owned())].into();
     let taints = vec![json!({"key": "dedicated", "value": "x", "effect": "NoSchedule"})];
-    scene.node_with(NodeSpec { name: "tainted".into(), labels: labels("a"), taints, ..NodeSpec::default() }, "4");
-    scene.node_with(NodeSpec { name: "plain".into(), labels: labels("b"), ..NodeSpec::default() }, "4");
+    fixture.node_with(NodeSpec { name: "tainted".into(), labels: labels("a"), taints, ..NodeSpec::default() }, "4");
+    fixture.node_with(NodeSpec { name: "plain".into(), labels: labels("b"), ..NodeSpec::default() }, "4");
     let pod = |name: &str, spec: Value| {
         let mut pod = json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
         json_patch::merge(&mut pod, &json!({ "spec": spec }));
-        scene.create(ResourceId::PODS, pod);
+        fixture.create(ResourceId::PODS, pod);
     };
     let port = json!({"containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80, "hostPort": 80}]}]});
     pod(
@@ -175,127 +175,128 @@ async fn taints_selectors_ports_and_the_flag_are_respected() {
     pod("port-one", port.clone());
     pod("port-two", port);
     pod("gated", json!({"schedulingGates": [{"name": "test/gate"}]}));
-    scene.until("two run", |scene| scene.count(is_running) == 2).await;
+    fixture.until("two run", |fixture| fixture.count(is_running) == 2).await;
     let message = |name: &str| {
-        let pod = scene.get(ResourceId::PODS, name).unwrap();
+        let pod = fixture.get(ResourceId::PODS, name).unwrap();
         object::text(object::condition(&pod, "PodScheduled").unwrap(), &["message"]).to_owned()
     };
-    scene
+    fixture
         .until("both nodes were tried", |_| {
             message("intolerant").starts_with("0/2") && message("port-two").contains("free ports")
         })
         .await;
-    assert_eq!(node_of(&scene.get(ResourceId::PODS, "tolerant").unwrap()), "tainted");
+    assert_eq!(node_of(&fixture.get(ResourceId::PODS, "tolerant").unwrap()), "tainted");
     assert!(
         message("intolerant")
             .contains("1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint(s)")
     );
-    let gated = scene.get(ResourceId::PODS, "gated").unwrap();
+    let gated = fixture.get(ResourceId::PODS, "gated").unwrap();
     assert_eq!(object::text(object::condition(&gated, "PodScheduled").unwrap(), &["reason"]), "SchedulingGated");
     // The flag blocks new pods and is visible as a taint. After the flag is removed, the pod is bound when its gate is
     // lifted.
-    scene.patch(ResourceId::NODES, "plain", json!({"spec": {"unschedulable": true}}));
-    scene.patch(ResourceId::PODS, "gated", json!({"spec": {"schedulingGates": []}}));
-    scene.until("the flag is seen", |_| message("gated").contains("node(s) were unschedulable")).await;
-    let node = scene.get(ResourceId::NODES, "plain").unwrap();
+    fixture.patch(ResourceId::NODES, "plain", json!({"spec": {"unschedulable": true}}));
+    fixture.patch(ResourceId::PODS, "gated", json!({"spec": {"schedulingGates": []}}));
+    fixture.until("the flag is seen", |_| message("gated").contains("node(s) were unschedulable")).await;
+    let node = fixture.get(ResourceId::NODES, "plain").unwrap();
     assert!(
         object::items(&node, &["spec", "taints"])
             .iter()
             .any(|taint| taint["key"] == "node.kubernetes.io/unschedulable")
     );
-    scene.patch(ResourceId::NODES, "plain", json!({"spec": {"unschedulable": null}}));
-    scene.until("the pod runs", |scene| is_running(&scene.get(ResourceId::PODS, "gated").unwrap())).await;
+    fixture.patch(ResourceId::NODES, "plain", json!({"spec": {"unschedulable": null}}));
+    fixture.until("the pod runs", |fixture| is_running(&fixture.get(ResourceId::PODS, "gated").unwrap())).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_new_template_replaces_pods_without_losing_service() {
-    let scene = Scene::new();
-    scene.node("a", "8");
-    scene.create(ResourceId::DEPLOYMENTS, workload("web", "500m", &json!({"replicas": 4})));
-    scene.until_running(4).await;
+    let fixture = Fixture::new();
+    fixture.node("a", "8");
+    fixture.create(ResourceId::DEPLOYMENTS, workload("web", "500m", &json!({"replicas": 4})));
+    fixture.until_running(4).await;
     let template = json!({"spec": {"template": {"metadata": {"labels": {"version": "two"}}}}});
-    scene.patch(ResourceId::DEPLOYMENTS, "web", template);
+    fixture.patch(ResourceId::DEPLOYMENTS, "web", template);
     let is_new = |pod: &Value| object::label(pod, "version") == Some("two");
-    scene
-        .until("all pods are new", |scene| {
-            let running = scene.count(is_running);
+    fixture
+        .until("all pods are new", |fixture| {
+            let running = fixture.count(is_running);
             assert!(running >= 3, "only {running} of 4 run in the middle of a roll-out");
-            scene.count(|pod| is_running(pod) && is_new(pod)) == 4 && scene.pods().len() == 4
+            fixture.count(|pod| is_running(pod) && is_new(pod)) == 4 && fixture.pods().len() == 4
         })
         .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stateful_set_goes_in_order_with_its_claims() {
-    let scene = Scene::new();
-    scene.node("a", "8");
+    let fixture = Fixture::new();
+    fixture.node("a", "8");
     let claims = json!([{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]);
-    scene.create(
+    fixture.create(
         ResourceId::STATEFUL_SETS,
         workload("db", "1", &json!({"replicas": 3, "volumeClaimTemplates": claims})),
     );
-    scene
-        .until("all run", |scene| {
-            let present = |number| scene.get(ResourceId::PODS, &format!("db-{number}"));
+    fixture
+        .until("all run", |fixture| {
+            let present = |number| fixture.get(ResourceId::PODS, &format!("db-{number}"));
             let ready = |number| present(number).is_some_and(|pod| is_running(&pod));
             assert!(present(1).is_none() || ready(0), "the second pod does not wait for the first");
             ready(2)
         })
         .await;
-    assert!(scene.get(ResourceId::PERSISTENT_VOLUME_CLAIMS, "data-db-2").is_some());
-    scene.patch(ResourceId::STATEFUL_SETS, "db", json!({"spec": {"replicas": 1}}));
-    scene.until("two pods are deleted", |scene| scene.pods().len() == 1).await;
-    assert!(scene.get(ResourceId::PODS, "db-0").is_some());
+    assert!(fixture.get(ResourceId::PERSISTENT_VOLUME_CLAIMS, "data-db-2").is_some());
+    fixture.patch(ResourceId::STATEFUL_SETS, "db", json!({"spec": {"replicas": 1}}));
+    fixture.until("two pods are deleted", |fixture| fixture.pods().len() == 1).await;
+    assert!(fixture.get(ResourceId::PODS, "db-0").is_some());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_runs_its_pods_and_completes() {
-    let scene = Scene::new();
-    scene.node("a", "8");
+    let fixture = Fixture::new();
+    fixture.node("a", "8");
     let template = json!({"metadata": {"annotations": {super::COMPLETE_AFTER: "20s"}},
                           "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
     let job =
         json!({"metadata": {"name": "batch"}, "spec": {"parallelism": 2, "completions": 5, "template": template}});
-    scene.create(ResourceId::JOBS, job);
-    let done = |scene: &Scene| object::condition_is_true(&scene.get(ResourceId::JOBS, "batch").unwrap(), "Complete");
-    let took = scene.until("it completes", |scene| {
-        assert!(scene.count(is_running) <= 2, "more than the parallelism run");
-        done(scene)
+    fixture.create(ResourceId::JOBS, job);
+    let done =
+        |fixture: &Fixture| object::condition_is_true(&fixture.get(ResourceId::JOBS, "batch").unwrap(), "Complete");
+    let took = fixture.until("it completes", |fixture| {
+        assert!(fixture.count(is_running) <= 2, "more than the parallelism run");
+        done(fixture)
     });
     let took = took.await;
     // Three rounds of two pods, each with 2 s to start and 20 s to run.
     assert!((66..80).contains(&took.as_secs()), "{took:?}");
-    assert_eq!(status(&scene.get(ResourceId::JOBS, "batch").unwrap(), "succeeded"), 5);
-    assert_eq!(scene.pods().len(), 5, "finished pods stay");
+    assert_eq!(status(&fixture.get(ResourceId::JOBS, "batch").unwrap(), "succeeded"), 5);
+    assert_eq!(fixture.pods().len(), 5, "finished pods stay");
 }
 
 #[tokio::test(start_paused = true)]
 async fn daemons_follow_the_nodes() {
-    let scene = Scene::new();
-    scene.node("a", "2");
+    let fixture = Fixture::new();
+    fixture.node("a", "2");
     let taints = vec![json!({"key": "dedicated", "effect": "NoSchedule"})];
-    scene.node_with(NodeSpec { name: "tainted".into(), taints, ..NodeSpec::default() }, "2");
-    scene.create(ResourceId::DAEMON_SETS, workload("agent", "100m", &json!({})));
-    scene.until_running(1).await;
-    scene.node("b", "2");
-    scene.until_running(2).await;
-    let set = scene.get(ResourceId::DAEMON_SETS, "agent").unwrap();
+    fixture.node_with(NodeSpec { name: "tainted".into(), taints, ..NodeSpec::default() }, "2");
+    fixture.create(ResourceId::DAEMON_SETS, workload("agent", "100m", &json!({})));
+    fixture.until_running(1).await;
+    fixture.node("b", "2");
+    fixture.until_running(2).await;
+    let set = fixture.get(ResourceId::DAEMON_SETS, "agent").unwrap();
     assert_eq!(status(&set, "desiredNumberScheduled"), 2);
-    let nodes: Vec<_> = scene.pods().iter().map(|pod| node_of(pod).to_owned()).collect();
+    let nodes: Vec<_> = fixture.pods().iter().map(|pod| node_of(pod).to_owned()).collect();
     assert!(nodes.contains(&"a".to_owned()) && nodes.contains(&"b".to_owned()), "{nodes:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_pod_takes_its_time_to_stop_but_not_more_than_its_grace() {
-    let scene = Scene::new();
-    scene.node("a", "2");
+    let fixture = Fixture::new();
+    fixture.node("a", "2");
     for (name, stop, seconds) in [("quick", None, 1), ("slow", Some("8s"), 8), ("stuck", Some("5m"), 30)] {
         let annotations: BTreeMap<_, _> = stop.map(|stop| (super::STOP_AFTER, stop)).into_iter().collect();
         let pod = json!({"metadata": {"name": name, "annotations": annotations}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
-        scene.create(ResourceId::PODS, pod);
-        scene.until_running(1).await;
-        scene.delete(ResourceId::PODS, name);
-        let took = scene.until("the pod is deleted", |scene| scene.pods().is_empty()).await;
+        fixture.create(ResourceId::PODS, pod);
+        fixture.until_running(1).await;
+        fixture.delete(ResourceId::PODS, name);
+        let took = fixture.until("the pod is deleted", |fixture| fixture.pods().is_empty()).await;
         // Kubernetes stores times in whole seconds, so a stop may seem up to one second shorter.
         assert!((seconds - 1..=seconds).contains(&took.as_secs()), "{name}: {took:?}");
     }
@@ -303,59 +304,60 @@ async fn a_deleted_pod_takes_its_time_to_stop_but_not_more_than_its_grace() {
 
 #[tokio::test(start_paused = true)]
 async fn a_taint_that_executes_moves_pods_at_once() {
-    let scene = Scene::new();
-    scene.node("a", "2");
-    scene.create(
+    let fixture = Fixture::new();
+    fixture.node("a", "2");
+    fixture.create(
         ResourceId::PODS,
         json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}),
     );
     let stays = json!([{"key": "out", "operator": "Exists", "tolerationSeconds": 20}]);
-    scene.create(
+    fixture.create(
         ResourceId::PODS,
         json!({"metadata": {"name": "q"}, "spec": {"tolerations": stays, "containers": [{"name": "c", "image": "i"}]}}),
     );
-    scene.until_running(2).await;
-    scene.patch(ResourceId::NODES, "a", json!({"spec": {"taints": [{"key": "out", "effect": "NoExecute"}]}}));
-    let took = scene.until("the first one is deleted", |scene| scene.pods().len() == 1).await;
+    fixture.until_running(2).await;
+    fixture.patch(ResourceId::NODES, "a", json!({"spec": {"taints": [{"key": "out", "effect": "NoExecute"}]}}));
+    let took = fixture.until("the first one is deleted", |fixture| fixture.pods().len() == 1).await;
     assert!(took.as_secs() <= 1, "{took:?}");
-    let took = scene.until("the second pod is deleted", |scene| scene.pods().is_empty()).await;
+    let took = fixture.until("the second pod is deleted", |fixture| fixture.pods().is_empty()).await;
     assert!((19..=21).contains(&took.as_secs()), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_budget_lets_pods_go_one_by_one() {
-    let scene = Scene::new();
-    scene.node("a", "4");
-    scene.create(ResourceId::DEPLOYMENTS, workload("web", "1", &json!({"replicas": 3})));
+    let fixture = Fixture::new();
+    fixture.node("a", "4");
+    fixture.create(ResourceId::DEPLOYMENTS, workload("web", "1", &json!({"replicas": 3})));
     let selector = json!({"matchLabels": {"app": "web"}});
     let budget = json!({"metadata": {"name": "web"}, "spec": {"maxUnavailable": "34%", "selector": selector}});
-    scene.create(ResourceId::POD_DISRUPTION_BUDGETS, budget);
-    scene.until_running(3).await;
-    let allowed =
-        |scene: &Scene| status(&scene.get(ResourceId::POD_DISRUPTION_BUDGETS, "web").unwrap(), "disruptionsAllowed");
+    fixture.create(ResourceId::POD_DISRUPTION_BUDGETS, budget);
+    fixture.until_running(3).await;
+    let allowed = |fixture: &Fixture| {
+        status(&fixture.get(ResourceId::POD_DISRUPTION_BUDGETS, "web").unwrap(), "disruptionsAllowed")
+    };
     // 34 % of 3, rounded up, is 2.
-    scene.until("two disruptions are allowed", |scene| allowed(scene) == 2).await;
-    let names: Vec<_> = scene.pods().iter().map(|pod| object::name(pod).to_owned()).collect();
+    fixture.until("two disruptions are allowed", |fixture| allowed(fixture) == 2).await;
+    let names: Vec<_> = fixture.pods().iter().map(|pod| object::name(pod).to_owned()).collect();
     let evict = |name: &str| {
-        let outcome = scene.write(|store, write| store.evict("default", name, &Eviction::default(), write));
+        let outcome = fixture.write(|store, write| store.evict("default", name, &Eviction::default(), write));
         outcome.map(drop).map_err(|error| error.code)
     };
     let outcomes: Vec<_> = names.iter().map(|name| evict(name)).collect();
     assert_eq!(outcomes, [Ok(()), Ok(()), Err(429)]);
-    scene.until("replaced", |scene| scene.count(is_running) == 3 && allowed(scene) == 2).await;
+    fixture.until("replaced", |fixture| fixture.count(is_running) == 3 && allowed(fixture) == 2).await;
     assert_eq!(evict(&names[2]), Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn five_hundred_pods_on_a_hundred_nodes_settle() {
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     for number in 0..100 {
-        scene.node(&format!("node-{number}"), "4");
+        fixture.node(&format!("node-{number}"), "4");
     }
-    scene.create(ResourceId::DEPLOYMENTS, workload("web", "800m", &json!({"replicas": 500})));
-    scene.until_running(500).await;
+    fixture.create(ResourceId::DEPLOYMENTS, workload("web", "800m", &json!({"replicas": 500})));
+    fixture.until_running(500).await;
     let mut by_node: BTreeMap<String, usize> = BTreeMap::new();
-    for pod in scene.pods() {
+    for pod in fixture.pods() {
         *by_node.entry(node_of(&pod).to_owned()).or_default() += 1;
     }
     assert!(by_node.values().all(|count| *count == 5), "{by_node:?}");

@@ -17,13 +17,13 @@ use tokio::time::{Instant, sleep};
 const USER_DATA: &str = "[settings.kubernetes]\ncluster-name = 'demo'\nmax-pods = 8\n[settings.kubernetes.node-labels]\nteam = 'b'\n\
     [settings.kubernetes.node-taints]\n'karpenter.sh/unregistered' = [':NoExecute']\n";
 
-struct Scene {
+struct Fixture {
     cluster: Cluster,
     ec2: Ec2,
     problems: Problems,
 }
 
-impl Scene {
+impl Fixture {
     fn new() -> Self {
         let server = ApiServer::new(1, clock::usual());
         furnish(&server).unwrap();
@@ -104,11 +104,11 @@ impl Scene {
 
 #[tokio::test(start_paused = true)]
 async fn an_instance_becomes_the_node_that_its_user_data_says() {
-    let scene = Scene::new();
-    let id = scene.launch("ami-0b077130000000001", USER_DATA);
-    let took = scene.until("the Node exists", |scene| scene.node().is_some()).await;
+    let fixture = Fixture::new();
+    let id = fixture.launch("ami-0b077130000000001", USER_DATA);
+    let took = fixture.until("the Node exists", |fixture| fixture.node().is_some()).await;
     assert_eq!(took, 20, "the time to boot");
-    let node = scene.node().unwrap();
+    let node = fixture.node().unwrap();
     assert_eq!(object::text(&node, &["spec", "providerID"]), format!("aws:///us-west-2b/{id}"));
     for (key, value) in [
         ("team", "b"),
@@ -125,40 +125,40 @@ async fn an_instance_becomes_the_node_that_its_user_data_says() {
     let amount = |part, name| object::text(&node, &["status", part, name]).to_owned();
     assert_eq!([amount("capacity", "cpu"), amount("allocatable", "cpu")], ["2000m", "1930m"]);
     assert_eq!(amount("capacity", "pods"), "8");
-    scene.until("it is Ready", |scene| object::condition_is_true(&scene.node().unwrap(), "Ready")).await;
-    assert!(scene.problems.all().is_empty());
+    fixture.until("it is Ready", |fixture| object::condition_is_true(&fixture.node().unwrap(), "Ready")).await;
+    assert!(fixture.problems.all().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_told_wrong_never_becomes_a_node() {
-    let scene = Scene::new();
-    scene.launch("ami-0b077130000000000", USER_DATA);
-    scene.launch("ami-0b077130000000001", "echo hello");
+    let fixture = Fixture::new();
+    fixture.launch("ami-0b077130000000000", USER_DATA);
+    fixture.launch("ami-0b077130000000001", "echo hello");
     sleep(Duration::from_secs(120)).await;
-    assert!(scene.node().is_none());
-    let problems = scene.problems.all().join("\n");
+    assert!(fixture.node().is_none());
+    let problems = fixture.problems.all().join("\n");
     assert!(problems.contains("an image for x86_64 does not boot on a m6g.large"), "{problems}");
     assert!(problems.contains("nothing in the user data"), "{problems}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_interrupted_machine_ends_two_minutes_after_the_notice_and_its_node_with_it() {
-    let scene = Scene::new();
-    let id = scene.launch("ami-0b077130000000001", USER_DATA);
-    let ready = |scene: &Scene| scene.node().is_some_and(|node| object::condition_is_true(&node, "Ready"));
-    scene.until("it is Ready", ready).await;
-    assert!(scene.ec2.with(|cloud, now| cloud.interrupt_spot(&id, now)));
-    let took = scene.until("the kubelet is silent", |scene| scene.cluster.kubelets.running().is_empty()).await;
+    let fixture = Fixture::new();
+    let id = fixture.launch("ami-0b077130000000001", USER_DATA);
+    let ready = |fixture: &Fixture| fixture.node().is_some_and(|node| object::condition_is_true(&node, "Ready"));
+    fixture.until("it is Ready", ready).await;
+    assert!(fixture.ec2.with(|cloud, now| cloud.interrupt_spot(&id, now)));
+    let took = fixture.until("the kubelet is silent", |fixture| fixture.cluster.kubelets.running().is_empty()).await;
     assert_eq!(took, 120);
     // The Node becomes not ready after 50 s of silence, and the cloud controller checks every 5 s.
-    let took = scene.until("the Node is deleted", |scene| scene.node().is_none()).await;
+    let took = fixture.until("the Node is deleted", |fixture| fixture.node().is_none()).await;
     assert!((50..=60).contains(&took), "{took}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn custom_resources_are_held_to_their_schemas() {
-    let scene = Scene::new();
-    let server = &scene.cluster.server;
+    let fixture = Fixture::new();
+    let server = &fixture.cluster.server;
     let write = Write::new(server.now(), "test");
     let pool = json!({"metadata": {"name": "p"}, "spec": {"template": {"spec": {
         "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "c"}, "requirements": [], "unknown": 1}}}});

@@ -1,12 +1,12 @@
 //! Tests of the world helpers in virtual time.
 
-use super::{Scenery, World};
+use super::{World, WorldConfig};
 use crate::apiserver::{ResourceId, object};
 use serde_json::json;
 use std::time::Duration;
 
 fn world() -> World {
-    World::start(Scenery { types: Some(vec!["m6g.large".to_owned()]), ..Scenery::default() }).unwrap()
+    World::start(WorldConfig { types: Some(vec!["m6g.large".to_owned()]), ..WorldConfig::default() }).unwrap()
 }
 
 #[tokio::test(start_paused = true)]

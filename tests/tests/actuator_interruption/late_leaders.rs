@@ -12,18 +12,18 @@ use std::time::Duration;
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_replaces_a_node_like_for_like_only_while_there_is_time() {
     for (starts_after, launched) in [(30, 2), (70, 1)] {
-        let mut director = begin().await;
-        let (claim, _, instance) = with_pods(&director).await;
-        interrupt(&director, &instance);
+        let mut watcher = begin().await;
+        let (claim, _, instance) = with_pods(&watcher).await;
+        interrupt(&watcher, &instance);
         let is_marked = |world: &World| is_deleting(world, &claim);
-        director.until("the claim is on its way out", Duration::from_secs(2), is_marked).await;
-        let process = director.plimsoll.processes(Role::Actuator).pop().unwrap();
-        director.plimsoll.kill(&process);
+        watcher.until("the claim is on its way out", Duration::from_secs(2), is_marked).await;
+        let process = watcher.plimsoll.processes(Role::Actuator).pop().unwrap();
+        watcher.plimsoll.kill(&process);
         tokio::time::sleep(Duration::from_secs(starts_after)).await;
-        director.plimsoll.start_another(Role::Actuator).unwrap();
-        director
+        watcher.plimsoll.start_another(Role::Actuator).unwrap();
+        watcher
             .until("the old claim is deleted", 5 * MINUTE, |world| world.get(ResourceId::NODE_CLAIMS, &claim).is_none())
             .await;
-        assert_eq!(instances_ever_launched(&director.world).len(), launched, "a leader from {starts_after} s on");
+        assert_eq!(instances_ever_launched(&watcher.world).len(), launched, "a leader from {starts_after} s on");
     }
 }

@@ -9,7 +9,7 @@ use plimsoll_model::snapshot::ReservationCount;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
 use plimsoll_tests::MINUTE;
-use plimsoll_tests::director::{Director, Wanted};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -39,45 +39,45 @@ fn assert_excluded(world: &World, instance: &str) {
     assert_eq!((capacity_type, others), (former, offerings), "all but {lost:?}");
 }
 
-async fn until_going(director: &Director, claim: &str) {
+async fn until_going(watcher: &FakeWatcher, claim: &str) {
     let limit = Duration::from_secs(2);
-    director.until("the claim is on its way out", limit, |world| is_deleting(world, claim)).await;
+    watcher.until("the claim is on its way out", limit, |world| is_deleting(world, claim)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_plan_does_not_launch_the_interrupted_offering_again() {
-    let director = begin().await;
-    let (claim, node) = director.node(&spot("a-1")).await;
-    let instance = instance_of(&director.world, &node);
-    interrupt(&director, &instance);
-    until_going(&director, &claim).await;
-    let outcomes = director.send(director.plan(&[spot("a-2")], Vec::new()).await).await;
+    let watcher = begin().await;
+    let (claim, node) = watcher.node(&spot("a-1")).await;
+    let instance = instance_of(&watcher.world, &node);
+    interrupt(&watcher, &instance);
+    until_going(&watcher, &claim).await;
+    let outcomes = watcher.send(watcher.plan(&[spot("a-2")], Vec::new()).await).await;
     assert_eq!(outcomes[0].status, OutcomeStatus::Accepted, "{outcomes:?}");
-    director.until("the other node is launched", MINUTE, |world| fleets(world).len() == 2).await;
-    assert_excluded(&director.world, &instance);
+    watcher.until("the other node is launched", MINUTE, |world| fleets(world).len() == 2).await;
+    assert_excluded(&watcher.world, &instance);
 }
 
 /// Only Spot interruptions say that capacity is short. The offering of a broken host is avoided all the same.
 #[tokio::test(start_paused = true)]
 async fn a_like_for_like_replacement_is_not_of_the_same_offering() {
-    let director = begin().await;
-    let (claim, node) = director.node(&Wanted { capacity_type: CapacityType::OnDemand, ..spot("a-1") }).await;
-    director.world.deploy("web", 1, &json!({"cpu": "500m"}), &json!({})).unwrap();
-    director.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
-    let instance = instance_of(&director.world, &node);
+    let watcher = begin().await;
+    let (claim, node) = watcher.node(&Wanted { capacity_type: CapacityType::OnDemand, ..spot("a-1") }).await;
+    watcher.world.deploy("web", 1, &json!({"cpu": "500m"}), &json!({})).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
+    let instance = instance_of(&watcher.world, &node);
     let body = json!({"version": "0", "id": "maintenance", "detail-type": "AWS Health Event", "source": "aws.health",
         "account": "123456789012", "time": "2026-01-05T00:00:00Z", "region": "us-west-2", "resources": [],
         "detail": {"service": "EC2", "eventTypeCategory": "scheduledChange",
                    "affectedEntities": [{"entityValue": instance}]}});
-    director.world.ec2.with(|cloud, now| cloud.queue.send(&instance, &body.to_string(), now));
-    until_going(&director, &claim).await;
-    director.until("the replacement is launched", MINUTE, |world| fleets(world).len() == 2).await;
-    assert_excluded(&director.world, &instance);
+    watcher.world.ec2.with(|cloud, now| cloud.queue.send(&instance, &body.to_string(), now));
+    until_going(&watcher, &claim).await;
+    watcher.until("the replacement is launched", MINUTE, |world| fleets(world).len() == 2).await;
+    assert_excluded(&watcher.world, &instance);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_reservation_that_its_owner_takes_back_has_no_free_instance() {
-    let director = begin().await;
+    let watcher = begin().await;
     let reservation = CapacityReservation {
         id: "cr-1".to_owned(),
         owner_id: "123456789012".to_owned(),
@@ -90,23 +90,23 @@ async fn a_reservation_that_its_owner_takes_back_has_no_free_instance() {
         free: 3,
         tags: [("team".to_owned(), "shop".to_owned())].into(),
     };
-    director.world.ec2.with(|cloud, _| cloud.reserve(reservation));
+    watcher.world.ec2.with(|cloud, _| cloud.reserve(reservation));
     let select = json!({"spec": {"capacityReservationSelectorTerms": [{"tags": {"team": "shop"}}]}});
-    director.world.patch(ResourceId::EC2_NODE_CLASSES, "default", select).unwrap();
+    watcher.world.patch(ResourceId::EC2_NODE_CLASSES, "default", select).unwrap();
     let is_listed = |world: &World| {
         let class = world.get(ResourceId::EC2_NODE_CLASSES, "default").unwrap();
         object::items(&class, &["status", "capacityReservations"]).len() == 1
     };
-    director.until("the class lists the reservation", 2 * MINUTE, is_listed).await;
+    watcher.until("the class lists the reservation", 2 * MINUTE, is_listed).await;
     // Its catalog is built again.
     tokio::time::sleep(MINUTE).await;
-    let (claim, node) = director.node(&Wanted { capacity_type: CapacityType::Reserved, ..spot("a-1") }).await;
+    let (claim, node) = watcher.node(&Wanted { capacity_type: CapacityType::Reserved, ..spot("a-1") }).await;
     let free = |free: u32| Some(vec![ReservationCount { id: "cr-1".to_owned(), free }]);
-    assert_eq!(director.ledger().await.unwrap().reservations, free(2));
-    let instance = instance_of(&director.world, &node);
-    let body = json!({"version": "0", "source": "aws.ec2", "time": director.world.server().now().to_string(),
+    assert_eq!(watcher.ledger().await.unwrap().reservations, free(2));
+    let instance = instance_of(&watcher.world, &node);
+    let body = json!({"version": "0", "source": "aws.ec2", "time": watcher.world.server().now().to_string(),
         "detail-type": "EC2 Capacity Reservation Instance Interruption Warning", "detail": {"instance-id": instance}});
-    director.world.ec2.with(|cloud, now| cloud.queue.send(&instance, &body.to_string(), now));
-    until_going(&director, &claim).await;
-    assert_eq!(director.ledger().await.unwrap().reservations, free(0));
+    watcher.world.ec2.with(|cloud, now| cloud.queue.send(&instance, &body.to_string(), now));
+    until_going(&watcher, &claim).await;
+    assert_eq!(watcher.ledger().await.unwrap().reservations, free(0));
 }

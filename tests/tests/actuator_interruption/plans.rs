@@ -5,7 +5,7 @@ use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::plan::Placement;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
-use plimsoll_tests::director::{Director, Wanted};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted};
 use plimsoll_tests::instances_ever_launched;
 use serde_json::json;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_secs(60);
 
 /// Limits the pool to this many nodes of 2 CPUs, so that the actuator launches no replacement on its own.
-fn allow_nodes(director: &Director, count: u32) {
+fn allow_nodes(watcher: &FakeWatcher, count: u32) {
     let limits = json!({"spec": {"limits": {"cpu": (2 * count).to_string()}}});
-    director.world.patch(ResourceId::NODE_POOLS, "default", limits).unwrap();
+    watcher.world.patch(ResourceId::NODE_POOLS, "default", limits).unwrap();
 }
 
 /// Gives notice, and lets the claim be marked.
-async fn give_notice(director: &Director, instance: &str) {
-    interrupt(director, instance);
+async fn give_notice(watcher: &FakeWatcher, instance: &str) {
+    interrupt(watcher, instance);
     tokio::time::sleep(Duration::from_secs(2)).await;
 }
 
-async fn assert_both_stay(director: &Director, node: &str) {
+async fn assert_both_stay(watcher: &FakeWatcher, node: &str) {
     tokio::time::sleep(LOOK).await;
-    assert_eq!(running_on(&director.world, node), 2, "pods without a place elsewhere");
+    assert_eq!(running_on(&watcher.world, node), 2, "pods without a place elsewhere");
 }
 
 fn is_initialized(world: &World, claim: &str) -> bool {
@@ -37,63 +37,63 @@ fn is_initialized(world: &World, claim: &str) -> bool {
 /// As the launches that a watcher sends before its plan is complete.
 #[tokio::test(start_paused = true)]
 async fn a_launch_for_other_pods_is_no_place() {
-    let director = begin().await;
-    let (_, node, instance) = with_pods(&director).await;
-    allow_nodes(&director, 2);
-    give_notice(&director, &instance).await;
-    let outcomes = director.send(director.plan(&[spot("b-1")], Vec::new()).await).await;
+    let watcher = begin().await;
+    let (_, node, instance) = with_pods(&watcher).await;
+    allow_nodes(&watcher, 2);
+    give_notice(&watcher, &instance).await;
+    let outcomes = watcher.send(watcher.plan(&[spot("b-1")], Vec::new()).await).await;
     assert_eq!(outcomes[0].status, OutcomeStatus::Accepted, "{outcomes:?}");
-    assert_both_stay(&director, &node).await;
+    assert_both_stay(&watcher, &node).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_rejected_launch_is_no_place() {
-    let director = begin().await;
-    let (_, node, instance) = with_pods(&director).await;
-    allow_nodes(&director, 1);
-    give_notice(&director, &instance).await;
-    let wanted = Wanted { pods: director.pods_on(&node), ..spot("a-2") };
-    let outcomes = director.send(director.plan(&[wanted], Vec::new()).await).await;
+    let watcher = begin().await;
+    let (_, node, instance) = with_pods(&watcher).await;
+    allow_nodes(&watcher, 1);
+    give_notice(&watcher, &instance).await;
+    let wanted = Wanted { pods: watcher.pods_on(&node), ..spot("a-2") };
+    let outcomes = watcher.send(watcher.plan(&[wanted], Vec::new()).await).await;
     assert_eq!(outcomes[0].status, OutcomeStatus::Rejected, "{outcomes:?}");
-    assert_both_stay(&director, &node).await;
+    assert_both_stay(&watcher, &node).await;
 }
 
 /// The pods were pending when the plan was made.
 #[tokio::test(start_paused = true)]
 async fn the_interrupted_node_itself_is_no_place() {
-    let director = begin().await;
-    let (_, node, instance) = with_pods(&director).await;
-    allow_nodes(&director, 1);
-    let mut plan = director.plan(&[], Vec::new()).await;
-    plan.placements = vec![Placement { node: node.as_str().into(), pods: director.pods_on(&node) }];
-    give_notice(&director, &instance).await;
-    director.send(plan).await;
-    assert_both_stay(&director, &node).await;
+    let watcher = begin().await;
+    let (_, node, instance) = with_pods(&watcher).await;
+    allow_nodes(&watcher, 1);
+    let mut plan = watcher.plan(&[], Vec::new()).await;
+    plan.placements = vec![Placement { node: node.as_str().into(), pods: watcher.pods_on(&node) }];
+    give_notice(&watcher, &instance).await;
+    watcher.send(plan).await;
+    assert_both_stay(&watcher, &node).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_plan_from_before_the_notice_prevents_no_replacement() {
-    let director = begin().await;
-    let (_, node, instance) = with_pods(&director).await;
-    let plan = director.plan(&[spot("b-1")], Vec::new()).await;
-    give_notice(&director, &instance).await;
-    director.send(plan).await;
+    let watcher = begin().await;
+    let (_, node, instance) = with_pods(&watcher).await;
+    let plan = watcher.plan(&[spot("b-1")], Vec::new()).await;
+    give_notice(&watcher, &instance).await;
+    watcher.send(plan).await;
     let is_replaced = |world: &World| instances_ever_launched(world).len() == 3;
-    director.until("a replacement is launched", Duration::from_secs(10), is_replaced).await;
-    assert_eq!(running_on(&director.world, &node), 2, "no other node is in service");
+    watcher.until("a replacement is launched", Duration::from_secs(10), is_replaced).await;
+    assert_eq!(running_on(&watcher.world, &node), 2, "no other node is in service");
 }
 
 #[tokio::test(start_paused = true)]
 async fn pods_with_a_place_on_a_starting_node_run_until_it_is_in_service() {
-    let director = begin().await;
-    let (_, node, instance) = with_pods(&director).await;
-    let outcomes = director.send(director.plan(&[spot("b-1")], Vec::new()).await).await;
+    let watcher = begin().await;
+    let (_, node, instance) = with_pods(&watcher).await;
+    let outcomes = watcher.send(watcher.plan(&[spot("b-1")], Vec::new()).await).await;
     let claim = outcomes[0].node_claim.clone().unwrap();
-    give_notice(&director, &instance).await;
-    let mut plan = director.plan(&[], Vec::new()).await;
-    plan.placements = vec![Placement { node: claim.as_str().into(), pods: director.pods_on(&node) }];
-    director.send(plan).await;
-    director
+    give_notice(&watcher, &instance).await;
+    let mut plan = watcher.plan(&[], Vec::new()).await;
+    plan.placements = vec![Placement { node: claim.as_str().into(), pods: watcher.pods_on(&node) }];
+    watcher.send(plan).await;
+    watcher
         .until("the other node is in service", LOOK, |world| {
             let is_initialized = is_initialized(world, &claim);
             assert!(is_initialized || running_on(world, &node) == 2, "pods are evicted while their node boots");
@@ -101,6 +101,6 @@ async fn pods_with_a_place_on_a_starting_node_run_until_it_is_in_service() {
         })
         .await;
     let moved = |world: &World| world.running_pods() == 2 && running_on(world, &node) == 0;
-    director.until("the pods run on the other node", LOOK, moved).await;
-    assert_eq!(instances_ever_launched(&director.world).len(), 2, "no replacement");
+    watcher.until("the pods run on the other node", LOOK, moved).await;
+    assert_eq!(instances_ever_launched(&watcher.world).len(), 2, "no replacement");
 }

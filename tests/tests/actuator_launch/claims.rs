@@ -1,6 +1,6 @@
 //! Creation of claims: names that are taken, and an API server that is busy.
 
-use crate::stage::{Stage, WATCHER, fleet_calls, plan, wanted};
+use crate::fixture::{Fixture, WATCHER, fleet_calls, plan, wanted};
 use plimsoll_actuator::state::launch_group::claim_name;
 use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::names::annotation;
@@ -15,67 +15,67 @@ fn name() -> String {
     claim_name(&"default".into(), &"a-0".into())
 }
 
-fn assert_refused(outcomes: &[Outcome], stage: &Stage) {
+fn assert_refused(outcomes: &[Outcome], fixture: &Fixture) {
     let last = outcomes.last().unwrap();
     let expected = (OutcomeStatus::Failed, Some(OutcomeReason::ClusterRefused));
     assert_eq!((last.status, last.reason), expected, "{outcomes:?}");
-    assert_eq!(fleet_calls(stage), 0);
+    assert_eq!(fleet_calls(fixture), 0);
 }
 
 /// The instance of another group would be launched for this one.
 #[tokio::test(start_paused = true)]
 async fn a_claim_of_the_same_action_in_another_group_is_left_alone() {
-    let stage = Stage::begin().await;
-    let _actuator = stage.start("actuator-1");
-    let catalog = stage.catalog().await;
-    let position = stage.ledger().await.position;
+    let fixture = Fixture::begin().await;
+    let _actuator = fixture.start("actuator-1");
+    let catalog = fixture.catalog().await;
+    let position = fixture.ledger().await.position;
     // The actuator does not see the change yet.
-    stage.world.server().faults().lag_watches("actuator-1", Duration::from_secs(60));
+    fixture.world.server().faults().lag_watches("actuator-1", Duration::from_secs(60));
     let annotations =
         json!({annotation::ACTION_ID: "a-0", annotation::LAUNCH_GROUP: r#"{"v":1,"id":"other","size":1}"#});
     let class = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
     let other = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
         "metadata": {"name": name(), "annotations": annotations}, "spec": {"nodeClassRef": class, "requirements": []}});
-    stage.world.apply_object(&other).unwrap();
-    let outcomes = stage.execute(WATCHER, plan(position, wanted(&catalog, 1))).await.unwrap();
-    assert_refused(&outcomes, &stage);
-    let claims = stage.claims().await;
+    fixture.world.apply_object(&other).unwrap();
+    let outcomes = fixture.execute(WATCHER, plan(position, wanted(&catalog, 1))).await.unwrap();
+    assert_refused(&outcomes, &fixture);
+    let claims = fixture.claims().await;
     assert!(claims.len() == 1 && claims[0].metadata.deletion_timestamp.is_none(), "{claims:?}");
 }
 
 /// A user deletes the claim before the actuator knows that it was written.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_is_being_deleted_is_not_bought() {
-    let stage = Stage::begin().await;
-    let _actuator = stage.start("actuator-1");
-    let catalog = stage.catalog().await;
-    let position = stage.ledger().await.position;
+    let fixture = Fixture::begin().await;
+    let _actuator = fixture.start("actuator-1");
+    let catalog = fixture.catalog().await;
+    let position = fixture.ledger().await.position;
     let (creates, gate) = (Matcher::of(Verb::Create, "nodeclaims"), Gate::default());
-    let faults = stage.world.server().faults();
+    let faults = fixture.world.server().faults();
     faults.next(1, creates.clone(), Effect::LoseAnswer);
     faults.nth(2, creates, Effect::HoldBefore(gate.clone()));
     let user = async {
         gate.reached(1).await;
-        stage.world.delete(ResourceId::NODE_CLAIMS, &name()).unwrap();
+        fixture.world.delete(ResourceId::NODE_CLAIMS, &name()).unwrap();
         gate.open();
     };
-    let (outcomes, ()) = tokio::join!(stage.execute(WATCHER, plan(position, wanted(&catalog, 1))), user);
-    assert_refused(&outcomes.unwrap(), &stage);
+    let (outcomes, ()) = tokio::join!(fixture.execute(WATCHER, plan(position, wanted(&catalog, 1))), user);
+    assert_refused(&outcomes.unwrap(), &fixture);
 }
 
 /// A rate-limited create wrote nothing. Its pods are planned again if that does not end soon.
 #[tokio::test(start_paused = true)]
 async fn a_rate_limited_create_is_tried_three_times() {
     for (limited, end) in [(2, OutcomeStatus::Launched), (u32::MAX, OutcomeStatus::Failed)] {
-        let stage = Stage::begin().await;
-        let _actuator = stage.start("actuator-1");
-        let catalog = stage.catalog().await;
-        let position = stage.ledger().await.position;
+        let fixture = Fixture::begin().await;
+        let _actuator = fixture.start("actuator-1");
+        let catalog = fixture.catalog().await;
+        let position = fixture.ledger().await.position;
         let creates = Matcher::of(Verb::Create, "nodeclaims");
-        stage.world.server().faults().next(limited, creates, Effect::throttle(1));
-        let outcomes = stage.execute(WATCHER, plan(position, wanted(&catalog, 1))).await.unwrap();
+        fixture.world.server().faults().next(limited, creates, Effect::throttle(1));
+        let outcomes = fixture.execute(WATCHER, plan(position, wanted(&catalog, 1))).await.unwrap();
         assert_eq!(outcomes.last().unwrap().status, end, "{outcomes:?}");
-        let calls = stage.world.server().audit();
+        let calls = fixture.world.server().audit();
         let creates = calls.iter().filter(|it| it.verb == Verb::Create && it.resource == ResourceId::NODE_CLAIMS);
         assert_eq!(creates.count(), 3, "{end:?}");
     }

@@ -1,7 +1,7 @@
 //! Crashes and lost responses of the actuator where something could be launched twice or lost (safety rules 2 to 4,
 //! 16).
 
-use crate::stage::{Stage, WATCHER, plan, wanted};
+use crate::fixture::{Fixture, WATCHER, plan, wanted};
 use plimsoll_api::NodeClaim;
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::names::annotation;
@@ -13,15 +13,15 @@ use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_is_asked_for_again_under_the_same_token() {
-    let stage = Stage::begin().await;
-    let _actuator = stage.start("actuator-1");
-    let catalog = stage.catalog().await;
-    let position = stage.ledger().await.position;
-    stage.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::LoseAnswer, 2));
-    let outcomes = stage.execute(WATCHER, plan(position, wanted(&catalog, 2))).await.unwrap();
+    let fixture = Fixture::begin().await;
+    let _actuator = fixture.start("actuator-1");
+    let catalog = fixture.catalog().await;
+    let position = fixture.ledger().await.position;
+    fixture.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::LoseAnswer, 2));
+    let outcomes = fixture.execute(WATCHER, plan(position, wanted(&catalog, 2))).await.unwrap();
     assert!(outcomes.iter().filter(|it| it.status == OutcomeStatus::Launched).count() == 2, "{outcomes:?}");
-    stage.settled(2).await;
-    let tokens = stage.world.ec2.read(|cloud, _| {
+    fixture.settled(2).await;
+    let tokens = fixture.world.ec2.read(|cloud, _| {
         let calls = cloud.log.iter().filter(|call| call.action == Action::CreateFleet);
         calls.map(|call| call.about.clone()).collect::<Vec<_>>()
     });
@@ -30,52 +30,52 @@ async fn a_lost_answer_is_asked_for_again_under_the_same_token() {
 }
 
 /// Kills the actuator while one of its calls is held, releases the call, and starts a replacement.
-async fn dies_while_held(launches: usize, hold: impl FnOnce(&Stage) -> Gate) {
+async fn dies_while_held(launches: usize, hold: impl FnOnce(&Fixture) -> Gate) {
     dies_later(Duration::ZERO, launches, hold).await;
 }
 
 /// As [`dies_while_held`], after this delay.
-async fn dies_later(later: Duration, launches: usize, hold: impl FnOnce(&Stage) -> Gate) {
-    let stage = Stage::begin().await;
-    let first = stage.start("actuator-1");
-    let catalog = stage.catalog().await;
-    let position = stage.ledger().await.position;
+async fn dies_later(later: Duration, launches: usize, hold: impl FnOnce(&Fixture) -> Gate) {
+    let fixture = Fixture::begin().await;
+    let first = fixture.start("actuator-1");
+    let catalog = fixture.catalog().await;
+    let position = fixture.ledger().await.position;
     let wanted = plan(position, wanted(&catalog, launches));
-    let gate = hold(&stage);
-    let execution = stage.execute(WATCHER, wanted.clone());
+    let gate = hold(&fixture);
+    let execution = fixture.execute(WATCHER, wanted.clone());
     tokio::select! {
         answer = execution => panic!("it ended: {answer:?}"),
         () = gate.reached(1) => {}
     }
     tokio::time::sleep(later).await;
-    stage.kill(&first);
-    stage.world.server().faults().clear_rules();
+    fixture.kill(&first);
+    fixture.world.server().faults().clear_rules();
     gate.open();
-    let _second = stage.start("actuator-2");
-    stage.catalog().await;
+    let _second = fixture.start("actuator-2");
+    fixture.catalog().await;
     // The watcher plans again for pods without a claim, with the ledger of the new leader, until none is missing.
     for sequence in 2..20 {
-        let there = stage.claims().await;
+        let there = fixture.claims().await;
         let has_claim = |launch: &Launch| {
             let action =
                 |claim: &NodeClaim| claim.metadata.annotations.as_ref().map(|it| it[annotation::ACTION_ID].clone());
             there.iter().any(|claim| action(claim) == Some(launch.action_id.0.clone()))
         };
-        let mut again = Plan { snapshot_sequence: sequence, ledger: stage.ledger().await.position, ..wanted.clone() };
+        let mut again = Plan { snapshot_sequence: sequence, ledger: fixture.ledger().await.position, ..wanted.clone() };
         again.launches.retain(|launch| !has_claim(launch));
         if !again.launches.is_empty() {
-            stage.execute(WATCHER, again).await.unwrap();
+            fixture.execute(WATCHER, again).await.unwrap();
         }
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
-    stage.settled(launches).await;
+    fixture.settled(launches).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_actuator_that_dies_when_the_first_claim_is_written_leaves_one_instance_per_claim() {
-    dies_while_held(3, |stage| {
+    dies_while_held(3, |fixture| {
         let gate = Gate::default();
-        stage.world.server().faults().next(
+        fixture.world.server().faults().next(
             1,
             Matcher::of(Verb::Create, "nodeclaims"),
             ClusterEffect::HoldAfter(gate.clone()),
@@ -87,9 +87,9 @@ async fn an_actuator_that_dies_when_the_first_claim_is_written_leaves_one_instan
 
 #[tokio::test(start_paused = true)]
 async fn an_actuator_that_dies_before_the_fleet_is_called_leaves_one_instance_per_claim() {
-    dies_while_held(3, |stage| {
+    dies_while_held(3, |fixture| {
         let gate = Gate::default();
-        stage.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::HoldBefore(gate.clone()), 1));
+        fixture.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::HoldBefore(gate.clone()), 1));
         gate
     })
     .await;
@@ -97,9 +97,9 @@ async fn an_actuator_that_dies_before_the_fleet_is_called_leaves_one_instance_pe
 
 #[tokio::test(start_paused = true)]
 async fn an_actuator_that_dies_before_the_answer_comes_leaves_one_instance_per_claim() {
-    dies_while_held(3, |stage| {
+    dies_while_held(3, |fixture| {
         let gate = Gate::default();
-        stage.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::HoldAfter(gate.clone()), 1));
+        fixture.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::HoldAfter(gate.clone()), 1));
         gate
     })
     .await;
@@ -107,9 +107,9 @@ async fn an_actuator_that_dies_before_the_answer_comes_leaves_one_instance_per_c
 
 #[tokio::test(start_paused = true)]
 async fn an_actuator_that_dies_while_it_writes_the_match_leaves_one_instance_per_claim() {
-    dies_while_held(3, |stage| {
+    dies_while_held(3, |fixture| {
         let gate = Gate::default();
-        stage.world.server().faults().next(
+        fixture.world.server().faults().next(
             1,
             Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") },
             ClusterEffect::HoldBefore(gate.clone()),
@@ -122,9 +122,9 @@ async fn an_actuator_that_dies_while_it_writes_the_match_leaves_one_instance_per
 /// Rule 4: recorded matches are final, and the others are matched around them.
 #[tokio::test(start_paused = true)]
 async fn an_actuator_that_dies_with_a_part_of_the_match_written_leaves_one_instance_per_claim() {
-    dies_later(Duration::from_secs(2), 3, |stage| {
+    dies_later(Duration::from_secs(2), 3, |fixture| {
         let gate = Gate::default();
-        stage.world.server().faults().next(
+        fixture.world.server().faults().next(
             1,
             Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") },
             ClusterEffect::HoldBefore(gate.clone()),

@@ -4,12 +4,12 @@
 
 mod claims;
 mod crashes;
+mod fixture;
 mod plans;
 mod pods;
 mod probation;
 mod queue;
 mod quotas;
-mod stage;
 mod templates;
 mod unanswered;
 mod zonal_shift;

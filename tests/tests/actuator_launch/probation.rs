@@ -1,6 +1,6 @@
 //! Offerings on probation: EC2 refused them, and launched none of them since.
 
-use crate::stage::{Stage, WATCHER, launch, plan};
+use crate::fixture::{Fixture, WATCHER, launch, plan};
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::ActionId;
 use plimsoll_model::names::label;
@@ -13,10 +13,10 @@ use std::time::Duration;
 const SKIPPED: Duration = Duration::from_secs(181);
 
 /// Statuses with which these launches were admitted or not, in order.
-async fn admitted(stage: &Stage, launches: Vec<Launch>) -> Vec<OutcomeStatus> {
+async fn admitted(fixture: &Fixture, launches: Vec<Launch>) -> Vec<OutcomeStatus> {
     let actions: Vec<_> = launches.iter().map(|launch| launch.action_id.clone()).collect();
-    let position = stage.ledger().await.position;
-    let outcomes = stage.execute(WATCHER, plan(position, launches)).await.unwrap();
+    let position = fixture.ledger().await.position;
+    let outcomes = fixture.execute(WATCHER, plan(position, launches)).await.unwrap();
     let first = |action: &ActionId| outcomes.iter().find(|it| it.action_id == *action).unwrap().status;
     actions.iter().map(first).collect()
 }
@@ -24,35 +24,35 @@ async fn admitted(stage: &Stage, launches: Vec<Launch>) -> Vec<OutcomeStatus> {
 #[tokio::test(start_paused = true)]
 async fn refused_offerings_are_tried_by_one_launch_at_a_time_until_one_is_launched() {
     use OutcomeStatus::{Accepted, Rejected};
-    let stage = Stage::begin().await;
-    let _actuator = stage.start("actuator-1");
-    let catalog = stage.catalog().await;
+    let fixture = Fixture::begin().await;
+    let _actuator = fixture.start("actuator-1");
+    let catalog = fixture.catalog().await;
     let pair = |actions: [&str; 2], types: &[&str]| actions.map(|it| launch(&catalog, it, types, it)).to_vec();
     let refused = launch(&catalog, "a", &["m6i.large"], "a");
     let limit = |capacity| {
-        stage.world.ec2.with(|cloud, _| {
+        fixture.world.ec2.with(|cloud, _| {
             for choice in refused.offerings.iter() {
                 cloud.limit(Pool::new(&choice.instance_type, &choice.zone, choice.capacity_type), capacity);
             }
         });
     };
     limit(Capacity::Instances(0));
-    let position = stage.ledger().await.position;
-    let outcomes = stage.execute(WATCHER, plan(position, vec![refused.clone()])).await.unwrap();
+    let position = fixture.ledger().await.position;
+    let outcomes = fixture.execute(WATCHER, plan(position, vec![refused.clone()])).await.unwrap();
     assert_eq!(outcomes.last().unwrap().reason, Some(OutcomeReason::NoCapacity), "{outcomes:?}");
     tokio::time::sleep(SKIPPED).await;
 
     let both = pair(["b-1", "b-2"], &["m6i.large", "c6i.large"]);
-    assert_eq!(admitted(&stage, both).await, [Accepted; 2], "they accept another type as well");
-    stage.settled(2).await;
+    assert_eq!(admitted(&fixture, both).await, [Accepted; 2], "they accept another type as well");
+    fixture.settled(2).await;
 
     limit(Capacity::Unlimited);
-    assert_eq!(admitted(&stage, pair(["c-1", "c-2"], &["m6i.large"])).await, [Accepted, Rejected]);
-    let claims = stage.settled(3).await;
+    assert_eq!(admitted(&fixture, pair(["c-1", "c-2"], &["m6i.large"])).await, [Accepted, Rejected]);
+    let claims = fixture.settled(3).await;
     let labels = claims.iter().filter_map(|claim| claim.metadata.labels.as_ref());
     let zone = labels.clone().find(|labels| labels[label::INSTANCE_TYPE] == "m6i.large").unwrap()[label::ZONE].clone();
     let mut last = pair(["d-1", "d-2"], &["m6i.large"]);
     let in_zone = |launch: &mut Launch| Arc::make_mut(&mut launch.offerings).retain(|choice| choice.zone == zone);
     last.iter_mut().for_each(in_zone);
-    assert_eq!(admitted(&stage, last).await, [Accepted; 2], "one was launched in this zone");
+    assert_eq!(admitted(&fixture, last).await, [Accepted; 2], "one was launched in this zone");
 }

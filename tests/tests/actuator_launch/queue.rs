@@ -1,6 +1,6 @@
 //! The time of the interruption queue's last read, by which an alert notices that it is not read.
 
-use crate::stage::{Process, Stage};
+use crate::fixture::{Fixture, Process};
 use plimsoll_actuator::ports::CloudError;
 use plimsoll_model::names::lease;
 use plimsoll_sim::cloud::{Action, Effect};
@@ -17,40 +17,40 @@ fn last_read(actuator: &Process) -> f64 {
     text.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap()
 }
 
-fn calls(stage: &Stage) -> usize {
-    stage.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::ReceiveMessage).count())
+fn calls(fixture: &Fixture) -> usize {
+    fixture.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::ReceiveMessage).count())
 }
 
 /// Karpenter's Lease, held for ten minutes, or released.
-fn karpenter(stage: &Stage, holder: &str) {
+fn karpenter(fixture: &Fixture, holder: &str) {
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": lease::KARPENTER, "namespace": "kube-system"},
         "spec": {"holderIdentity": holder, "leaseDurationSeconds": 600}});
-    stage.world.apply_object(&lease).unwrap();
+    fixture.world.apply_object(&lease).unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_was_never_read_has_a_time_except_while_paused() {
-    let stage = Stage::begin().await;
+    let fixture = Fixture::begin().await;
     let refused = Effect::Refuse(CloudError::Throttled);
-    stage.world.ec2.faults(|faults| faults.inject(Action::ReceiveMessage, refused, u32::MAX));
-    let actuator = stage.start("actuator-1");
-    stage.catalog().await;
+    fixture.world.ec2.faults(|faults| faults.inject(Action::ReceiveMessage, refused, u32::MAX));
+    let actuator = fixture.start("actuator-1");
+    fixture.catalog().await;
     tokio::time::sleep(MINUTE).await;
     let begun = last_read(&actuator);
     assert!(begun > 0.0, "the time at which reading began");
     tokio::time::sleep(MINUTE).await;
     assert!((last_read(&actuator) - begun).abs() < 1e-6, "no read succeeded");
 
-    karpenter(&stage, "karpenter-1");
+    karpenter(&fixture, "karpenter-1");
     tokio::time::sleep(PAUSE_NOTICED).await;
     assert!(last_read(&actuator).abs() < 1e-6, "Karpenter reads the queue");
-    let before = calls(&stage);
+    let before = calls(&fixture);
     tokio::time::sleep(MINUTE).await;
-    assert_eq!(calls(&stage), before);
+    assert_eq!(calls(&fixture), before);
 
-    karpenter(&stage, "");
+    karpenter(&fixture, "");
     tokio::time::sleep(PAUSE_NOTICED).await;
     assert!(last_read(&actuator) > begun + 2.0 * MINUTE.as_secs_f64(), "reading began again");
-    assert!(calls(&stage) > before);
+    assert!(calls(&fixture) > before);
 }

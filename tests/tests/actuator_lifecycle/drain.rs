@@ -9,27 +9,27 @@ use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ApiError, ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::{World, is_running};
-use plimsoll_tests::director::{Director, Wanted};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 /// A node with a terminationGracePeriod of two minutes. Returns the names of claim and Node.
-async fn with_grace_period() -> (Director, String, String) {
+async fn with_grace_period() -> (FakeWatcher, String, String) {
     let spec = json!({"template": {"spec": {"terminationGracePeriod": "2m"}}});
-    let director = Director::begin(Setup::with_pool(spec)).await;
-    let (claim, node) = director.node(&wanted("a-1")).await;
-    (director, claim, node)
+    let watcher = FakeWatcher::begin(Setup::with_pool(spec)).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    (watcher, claim, node)
 }
 
 /// Runs a pod without an owner on the node.
-async fn run_pod(director: &Director, name: &str, node: &str, annotations: &Value, grace_seconds: u32) {
+async fn run_pod(watcher: &FakeWatcher, name: &str, node: &str, annotations: &Value, grace_seconds: u32) {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations},
         "spec": {"nodeName": node, "terminationGracePeriodSeconds": grace_seconds,
             "containers": [{"name": "main", "image": "example.com/app:1"}]}});
-    director.world.apply_object(&pod).unwrap();
+    watcher.world.apply_object(&pod).unwrap();
     let runs = |world: &World| world.get(ResourceId::PODS, name).is_some_and(|pod| is_running(&pod));
-    director.until("the pod runs", MINUTE, runs).await;
+    watcher.until("the pod runs", MINUTE, runs).await;
 }
 
 fn refuse_b(world: &World, refused: Matcher) {
@@ -38,14 +38,14 @@ fn refuse_b(world: &World, refused: Matcher) {
 }
 
 /// A node with the pods `a`, `b` and `c`, with these annotations, is deleted while requests for `b` are refused.
-async fn without_b(refused: Matcher, annotations: &Value) -> Director {
-    let (director, claim, node) = with_grace_period().await;
+async fn without_b(refused: Matcher, annotations: &Value) -> FakeWatcher {
+    let (watcher, claim, node) = with_grace_period().await;
     for name in ["a", "b", "c"] {
-        run_pod(&director, name, &node, annotations, 30).await;
+        run_pod(&watcher, name, &node, annotations, 30).await;
     }
-    refuse_b(&director.world, refused);
-    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
-    director
+    refuse_b(&watcher.world, refused);
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    watcher
 }
 
 fn evictions() -> Matcher {
@@ -63,8 +63,8 @@ fn only_b_is_left(world: &World) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_eviction_is_refused_keeps_no_other_pod() {
-    let director = without_b(evictions(), &json!({})).await;
-    director
+    let watcher = without_b(evictions(), &json!({})).await;
+    watcher
         .until("the other pods are evicted", Duration::from_secs(10), |world| {
             only_b_is_left(world) && is_evicted(world, "a") && is_evicted(world, "c")
         })
@@ -74,102 +74,102 @@ async fn a_pod_whose_eviction_is_refused_keeps_no_other_pod() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_cannot_be_deleted_when_the_nodes_time_is_over_keeps_no_other_pod() {
     let protected = json!({annotation::DO_NOT_DISRUPT: "true"});
-    let director = without_b(Matcher::of(Verb::Delete, "pods"), &protected).await;
-    director.until("the other pods are deleted", 2 * MINUTE, only_b_is_left).await;
+    let watcher = without_b(Matcher::of(Verb::Delete, "pods"), &protected).await;
+    watcher.until("the other pods are deleted", 2 * MINUTE, only_b_is_left).await;
 }
 
 /// The back-off of a pod is not that of its node.
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_eviction_is_refused_delays_no_deletion() {
-    let (director, claim, node) = with_grace_period().await;
-    run_pod(&director, "b", &node, &json!({}), 5).await;
-    run_pod(&director, "c", &node, &json!({annotation::DO_NOT_DISRUPT: "true"}), 20).await;
-    refuse_b(&director.world, evictions());
-    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    let (watcher, claim, node) = with_grace_period().await;
+    run_pod(&watcher, "b", &node, &json!({}), 5).await;
+    run_pod(&watcher, "c", &node, &json!({annotation::DO_NOT_DISRUPT: "true"}), 20).await;
+    refuse_b(&watcher.world, evictions());
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     let grace = |world: &World| {
         let events = world.events_of("Pod", "c");
         let grace = events.iter().find_map(|event| event.split_once("grace period of ")?.1.split_once(' '));
         grace.map(|(seconds, _)| seconds.parse::<u32>().unwrap())
     };
-    let took = director.until("the other pod is deleted", 3 * MINUTE, |world| grace(world).is_some()).await;
+    let took = watcher.until("the other pod is deleted", 3 * MINUTE, |world| grace(world).is_some()).await;
     assert!((98..=102).contains(&took.as_secs()), "20 s before the end, not after {took:?}");
-    let grace = grace(&director.world).unwrap();
+    let grace = grace(&watcher.world).unwrap();
     assert!((15..=20).contains(&grace), "{grace} s");
 }
 
 /// The node looks empty in the watch cache.
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_the_watch_does_not_show_is_evicted_before_its_node_ends() {
-    let director = Director::begin(Setup::default()).await;
-    let (claim, node) = director.node(&wanted("a-1")).await;
-    let actuator = director.plimsoll.processes(Role::Actuator).remove(0);
-    let faults = director.world.server().faults();
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    let actuator = watcher.plimsoll.processes(Role::Actuator).remove(0);
+    let faults = watcher.world.server().faults();
     let pods = Matcher { client: Some(actuator.clone()), ..Matcher::of(Verb::Watch, "pods") };
     faults.always(pods, Effect::Drop);
     faults.cut_watches([actuator.as_str()]);
-    run_pod(&director, "web", &node, &json!({}), 30).await;
-    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
-    director.until("the pod is evicted", MINUTE, |world| is_evicted(world, "web")).await;
-    assert_eq!(director.world.living_instances().len(), 1, "its node still runs");
-    director.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
+    run_pod(&watcher, "web", &node, &json!({}), 30).await;
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    watcher.until("the pod is evicted", MINUTE, |world| is_evicted(world, "web")).await;
+    assert_eq!(watcher.world.living_instances().len(), 1, "its node still runs");
+    watcher.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_ends_in_time_although_its_pods_cannot_be_listed() {
-    let (director, claim, _) = with_grace_period().await;
+    let (watcher, claim, _) = with_grace_period().await;
     let denied = Effect::Refuse(ApiError::new(403, "Forbidden", "a right is missing"));
-    director.world.server().faults().always(Matcher::of(Verb::List, "pods"), denied);
-    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    watcher.world.server().faults().always(Matcher::of(Verb::List, "pods"), denied);
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     // The list is tried again after half a minute at most, and the instance takes 30 s to end.
     let limit = 3 * MINUTE + Duration::from_secs(10);
-    let took = director.until("claim, node and instance are deleted", limit, is_gone).await;
+    let took = watcher.until("claim, node and instance are deleted", limit, is_gone).await;
     assert!(took >= 2 * MINUTE - Duration::from_secs(1), "pods may run there, but it took {took:?}");
 }
 
 /// The watch cache leaves the pod out, too.
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_pod_does_not_keep_its_node() {
-    let director = Director::begin(Setup::default()).await;
-    let (claim, node) = director.node(&wanted("a-1")).await;
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "odd"},
         "spec": {"nodeName": node, "priority": 3_000_000_000_u32,
             "containers": [{"name": "main", "image": "example.com/app:1"}]}});
-    director.world.apply_object(&pod).unwrap();
-    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
-    director.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
+    watcher.world.apply_object(&pod).unwrap();
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    watcher.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
 }
 
 /// Evictions that are over are in the budget's own count.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_drained_leaves_its_disruption_budget_to_others() {
-    let director = Director::begin(Setup::default()).await;
-    let (claim, first) = director.node(&wanted("a-1")).await;
-    director.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
-    director.until("the first pod runs", MINUTE, |world| running_on(world, &first) == 1).await;
-    let (_, second) = director.node(&wanted("a-2")).await;
-    director.world.scale("web", 2).unwrap();
-    director.until("the second pod runs", MINUTE, |world| running_on(world, &second) == 1).await;
-    let (_, third) = director.node(&Wanted { instance_type: "m6i.2xlarge", ..wanted("a-3") }).await;
-    limit_disruptions(&director.world, 1);
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, first) = watcher.node(&wanted("a-1")).await;
+    watcher.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
+    watcher.until("the first pod runs", MINUTE, |world| running_on(world, &first) == 1).await;
+    let (_, second) = watcher.node(&wanted("a-2")).await;
+    watcher.world.scale("web", 2).unwrap();
+    watcher.until("the second pod runs", MINUTE, |world| running_on(world, &second) == 1).await;
+    let (_, third) = watcher.node(&Wanted { instance_type: "m6i.2xlarge", ..wanted("a-3") }).await;
+    limit_disruptions(&watcher.world, 1);
     let allows_one = |world: &World| {
         let budget = world.get(ResourceId::POD_DISRUPTION_BUDGETS, "web").unwrap();
         object::integer(&budget, &["status", "disruptionsAllowed"]) == Some(1)
     };
-    director.until("the budget allows a disruption", MINUTE, allows_one).await;
+    watcher.until("the budget allows a disruption", MINUTE, allows_one).await;
     // The removal goes on while EC2 refuses to terminate the instance.
-    let instance = instance_of(&director.world, &first);
-    director.world.ec2.with(|cloud, _| cloud.protect(&instance, true));
+    let instance = instance_of(&watcher.world, &first);
+    watcher.world.ec2.with(|cloud, _| cloud.protect(&instance, true));
     let reason = DisruptionReason::Underutilized;
-    let outcome = director.remove("r-1", &first, reason, Some(&third)).await;
+    let outcome = watcher.remove("r-1", &first, reason, Some(&third)).await;
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
-    let outcome = director.remove("r-2", &second, reason, Some(&third)).await;
+    let outcome = watcher.remove("r-2", &second, reason, Some(&third)).await;
     assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::Blocked)));
     let is_drained = |world: &World| {
         let claim = world.get(ResourceId::NODE_CLAIMS, &claim).unwrap();
         object::condition_is_true(&claim, "Drained") && running_on(world, &third) == 1 && allows_one(world)
     };
-    director.until("the first node is drained", MINUTE, is_drained).await;
-    let outcome = director.remove("r-3", &second, reason, Some(&third)).await;
+    watcher.until("the first node is drained", MINUTE, is_drained).await;
+    let outcome = watcher.remove("r-3", &second, reason, Some(&third)).await;
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
-    assert!(director.claim(&claim).is_some(), "the first removal is not over");
+    assert!(watcher.claim(&claim).is_some(), "the first removal is not over");
 }

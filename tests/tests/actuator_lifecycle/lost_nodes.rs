@@ -3,7 +3,7 @@
 use super::{instance_of, is_gone, running_on, with_protected_pod};
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
-use plimsoll_tests::director::Director;
+use plimsoll_tests::fake_watcher::FakeWatcher;
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
 use std::time::Duration;
@@ -18,66 +18,66 @@ fn lose_instance(world: &World, node: &str) {
 }
 
 /// Deletes a claim without the work of its finalizer.
-fn lose_claim(director: &Director, claim: &str) {
+fn lose_claim(watcher: &FakeWatcher, claim: &str) {
     let no_finalizers = json!({"metadata": {"finalizers": null}});
-    director.world.patch(ResourceId::NODE_CLAIMS, claim, no_finalizers).unwrap();
-    director.world.delete(ResourceId::NODE_CLAIMS, claim).unwrap();
-    assert!(director.claim(claim).is_none());
+    watcher.world.patch(ResourceId::NODE_CLAIMS, claim, no_finalizers).unwrap();
+    watcher.world.delete(ResourceId::NODE_CLAIMS, claim).unwrap();
+    assert!(watcher.claim(claim).is_none());
 }
 
 /// No pod runs there any more, so that no budget protects one.
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_instance_is_gone_and_whose_kubelet_is_silent_is_not_drained() {
-    let director = Director::begin(Setup::default()).await;
-    let (claim, node) = with_protected_pod(&director).await;
-    lose_instance(&director.world, &node);
-    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = with_protected_pod(&watcher).await;
+    lose_instance(&watcher.world, &node);
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     // The instance takes 30 s to end, and the Node becomes NotReady after 50 s.
-    director.until("claim, node and instance are deleted", 2 * MINUTE, is_gone).await;
+    watcher.until("claim, node and instance are deleted", 2 * MINUTE, is_gone).await;
 }
 
 /// A Ready node is alive, whatever EC2's reads say.
 #[tokio::test(start_paused = true)]
 async fn a_ready_node_is_drained_although_ec2_does_not_show_its_instance() {
-    let director = Director::begin(Setup::default()).await;
-    let (claim, node) = with_protected_pod(&director).await;
-    let zone = director.world.living_instances().into_values().next().unwrap().zone;
-    director.world.ec2.with(|cloud, _| cloud.hidden_zones.insert(zone));
-    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = with_protected_pod(&watcher).await;
+    let zone = watcher.world.living_instances().into_values().next().unwrap().zone;
+    watcher.world.ec2.with(|cloud, _| cloud.hidden_zones.insert(zone));
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     tokio::time::sleep(10 * MINUTE).await;
-    assert_eq!(running_on(&director.world, &node), 1, "the budget allows no eviction");
-    assert!(director.claim(&claim).is_some());
+    assert_eq!(running_on(&watcher.world, &node), 1, "the budget allows no eviction");
+    assert!(watcher.claim(&claim).is_some());
 }
 
 /// Somebody removes the finalizer of a claim: its Node is drained, and garbage collection terminates the instance.
 #[tokio::test(start_paused = true)]
 async fn a_node_without_its_claim_is_drained_and_its_instance_terminated() {
-    let director = Director::begin(Setup::default()).await;
-    let (claim, node) = with_protected_pod(&director).await;
-    let uid = object::uid(&director.world.get(ResourceId::NODES, &node).unwrap()).to_owned();
-    lose_claim(&director, &claim);
-    director.world.delete(ResourceId::NODES, &node).unwrap();
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = with_protected_pod(&watcher).await;
+    let uid = object::uid(&watcher.world.get(ResourceId::NODES, &node).unwrap()).to_owned();
+    lose_claim(&watcher, &claim);
+    watcher.world.delete(ResourceId::NODES, &node).unwrap();
     tokio::time::sleep(Duration::from_secs(30)).await;
-    assert_eq!(running_on(&director.world, &node), 1, "the budget allows no eviction");
+    assert_eq!(running_on(&watcher.world, &node), 1, "the budget allows no eviction");
     let is_there = |world: &World| world.get(ResourceId::NODES, &node).is_some_and(|node| object::uid(&node) == uid);
-    assert!(is_there(&director.world), "it is drained first");
-    director.world.delete(ResourceId::POD_DISRUPTION_BUDGETS, "web").unwrap();
-    director
+    assert!(is_there(&watcher.world), "it is drained first");
+    watcher.world.delete(ResourceId::POD_DISRUPTION_BUDGETS, "web").unwrap();
+    watcher
         .until("the pod is evicted and the Node deleted", Duration::from_secs(30), |world| {
             running_on(world, &node) == 0 && !is_there(world)
         })
         .await;
-    director.until("the instance is terminated", 10 * MINUTE, |world| world.living_instances().is_empty()).await;
+    watcher.until("the instance is terminated", 10 * MINUTE, |world| world.living_instances().is_empty()).await;
 }
 
 /// The eviction of its pod would wait for a budget that nobody can satisfy.
 #[tokio::test(start_paused = true)]
 async fn a_node_without_its_claim_whose_instance_is_gone_is_not_drained() {
-    let director = Director::begin(Setup::default()).await;
-    let (claim, node) = with_protected_pod(&director).await;
-    lose_claim(&director, &claim);
-    lose_instance(&director.world, &node);
-    director.world.delete(ResourceId::NODES, &node).unwrap();
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = with_protected_pod(&watcher).await;
+    lose_claim(&watcher, &claim);
+    lose_instance(&watcher.world, &node);
+    watcher.world.delete(ResourceId::NODES, &node).unwrap();
     // As above. Its pod would be deleted only after Kubernetes' five minutes for nodes that are not ready.
-    director.until("the Node is deleted", 2 * MINUTE, |world| world.get(ResourceId::NODES, &node).is_none()).await;
+    watcher.until("the Node is deleted", 2 * MINUTE, |world| world.get(ResourceId::NODES, &node).is_none()).await;
 }

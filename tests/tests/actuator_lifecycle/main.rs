@@ -10,7 +10,7 @@ use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
-use plimsoll_tests::director::{Director, Wanted, future_pod};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, future_pod};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
 use std::time::Duration;
@@ -39,11 +39,11 @@ fn limit_disruptions(world: &World, max_unavailable: u32) {
 }
 
 /// A node with a pod that must not be evicted. Returns the names of claim and Node.
-async fn with_protected_pod(director: &Director) -> (String, String) {
-    let (claim, node) = director.node(&wanted("a-1")).await;
-    limit_disruptions(&director.world, 0);
-    director.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
-    director.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
+async fn with_protected_pod(watcher: &FakeWatcher) -> (String, String) {
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    limit_disruptions(&watcher.world, 0);
+    watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
     (claim, node)
 }
 
@@ -56,17 +56,17 @@ fn running_on(world: &World, node: &str) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_comes_into_service_as_karpenters_do() {
-    let director = Director::begin(Setup::with_pool(json!({"template": {
+    let watcher = FakeWatcher::begin(Setup::with_pool(json!({"template": {
         "metadata": {"labels": {"team": "blue"}},
         "spec": {"taints": [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}]},
     }})))
     .await;
-    let (claim, node) = director.node(&wanted("a-1")).await;
-    let claim = director.claim(&claim).unwrap();
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    let claim = watcher.claim(&claim).unwrap();
     for condition in ["Launched", "Registered", "Initialized", "Ready"] {
         assert!(object::condition_is_true(&claim, condition), "{condition}: {claim:#}");
     }
-    let node = director.world.get(ResourceId::NODES, &node).unwrap();
+    let node = watcher.world.get(ResourceId::NODES, &node).unwrap();
     let label = |key| object::label(&node, key);
     assert_eq!(label(label::REGISTERED), Some("true"));
     assert_eq!(label(label::INITIALIZED), Some("true"));
@@ -77,7 +77,7 @@ async fn a_claim_comes_into_service_as_karpenters_do() {
     assert_eq!(taints, ["dedicated"], "karpenter.sh/unregistered is gone, the pool's own is there");
     assert_eq!(object::items(&node, &["metadata", "finalizers"]), [json!("karpenter.sh/termination")]);
     assert_eq!(object::text(&object::items(&node, &["metadata", "ownerReferences"])[0], &["kind"]), "NodeClaim");
-    director
+    watcher
         .until("the pool counts it", MINUTE, |world| {
             let pool = world.get(ResourceId::NODE_POOLS, "default").unwrap();
             object::integer(&pool, &["status", "nodes"]) == Some(1)
@@ -88,12 +88,12 @@ async fn a_claim_comes_into_service_as_karpenters_do() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_claim_drains_and_takes_its_node_and_instance_along() {
-    let director = Director::begin(Setup::default()).await;
-    let (claim, node) = director.node(&wanted("a-1")).await;
-    director.world.deploy("web", 2, &json!({"cpu": "100m"}), &json!({})).unwrap();
-    director.until("the pods run", MINUTE, |world| running_on(world, &node) == 2).await;
-    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
-    director
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    watcher.world.deploy("web", 2, &json!({"cpu": "100m"}), &json!({})).unwrap();
+    watcher.until("the pods run", MINUTE, |world| running_on(world, &node) == 2).await;
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    watcher
         .until("the node is tainted", MINUTE, |world| {
             let node = world.get(ResourceId::NODES, &node);
             node.is_some_and(|node| {
@@ -101,94 +101,94 @@ async fn a_deleted_claim_drains_and_takes_its_node_and_instance_along() {
             })
         })
         .await;
-    let took = director.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
+    let took = watcher.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
     assert!(took >= Duration::from_secs(5), "a node is drained for five seconds at least, not {took:?}");
-    assert_eq!(director.world.pending_pods(), 2, "its pods were created again");
+    assert_eq!(watcher.world.pending_pods(), 2, "its pods were created again");
 }
 
 /// A volume may be attached while the drain waits for a disruption budget.
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_was_attached_during_the_drain_is_waited_for() {
-    let director = Director::begin(Setup::default()).await;
-    let (claim, node) = director.node(&wanted("a-1")).await;
-    director.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
     let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
-    director.world.apply_object(&budget).unwrap();
-    director.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
-    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    watcher.world.apply_object(&budget).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     tokio::time::sleep(MINUTE).await;
-    assert_eq!(running_on(&director.world, &node), 1, "the budget allows no eviction");
+    assert_eq!(running_on(&watcher.world, &node), 1, "the budget allows no eviction");
     let attachment = json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": "v"},
         "spec": {"attacher": "ebs.csi.aws.com", "nodeName": node, "source": {"persistentVolumeName": "v"}}});
-    director.world.apply_object(&attachment).unwrap();
-    director.world.delete(ResourceId::POD_DISRUPTION_BUDGETS, "web").unwrap();
-    director.until("the pod is evicted", MINUTE, |world| running_on(world, &node) == 0).await;
+    watcher.world.apply_object(&attachment).unwrap();
+    watcher.world.delete(ResourceId::POD_DISRUPTION_BUDGETS, "web").unwrap();
+    watcher.until("the pod is evicted", MINUTE, |world| running_on(world, &node) == 0).await;
     tokio::time::sleep(MINUTE).await;
-    assert_eq!(director.world.living_instances().len(), 1, "the volume is still attached");
-    director.world.delete(ResourceId::VOLUME_ATTACHMENTS, "v").unwrap();
-    director.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
+    assert_eq!(watcher.world.living_instances().len(), 1, "the volume is still attached");
+    watcher.world.delete(ResourceId::VOLUME_ATTACHMENTS, "v").unwrap();
+    watcher.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_node_takes_its_claim_along() {
-    let director = Director::begin(Setup::default()).await;
-    let (_, node) = director.node(&wanted("a-1")).await;
-    director.world.delete(ResourceId::NODES, &node).unwrap();
-    director.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (_, node) = watcher.node(&wanted("a-1")).await;
+    watcher.world.delete(ResourceId::NODES, &node).unwrap();
+    watcher.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_disruption_budget_is_respected_until_the_nodes_time_is_over() {
     let spec = json!({"template": {"spec": {"terminationGracePeriod": "2m"}}});
-    let director = Director::begin(Setup::with_pool(spec)).await;
-    let (claim, node) = director.node(&wanted("a-1")).await;
-    director.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
+    let watcher = FakeWatcher::begin(Setup::with_pool(spec)).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
     let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
         "metadata": {"name": "web", "namespace": "default"},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
-    director.world.apply_object(&budget).unwrap();
-    director.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
-    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    watcher.world.apply_object(&budget).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     tokio::time::sleep(Duration::from_secs(80)).await;
-    assert_eq!(running_on(&director.world, &node), 1, "the budget allows no eviction");
-    let events = director.world.events_of("Node", &node);
+    assert_eq!(running_on(&watcher.world, &node), 1, "the budget allows no eviction");
+    let events = watcher.world.events_of("Node", &node);
     assert!(events.iter().any(|event| event.contains("FailedDraining")), "{events:?}");
-    let events = director.world.events_of("NodeClaim", &claim);
+    let events = watcher.world.events_of("NodeClaim", &claim);
     assert!(events.iter().any(|event| event.contains("TerminationGracePeriodExpiring")), "{events:?}");
-    director.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
-    let events = director.world.events_of("Node", &node);
+    watcher.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
+    let events = watcher.world.events_of("Node", &node);
     assert!(events.iter().any(|event| event.contains("TerminationGracePeriodExpiring")), "{events:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_never_becomes_a_node_is_given_up() {
     let mut setup = Setup::default();
-    setup.scenery.boot = Duration::from_secs(3600);
-    let director = Director::begin(setup).await;
-    let plan = director.plan(&[wanted("a-1")], Vec::new()).await;
-    director.send(plan).await;
-    director.until("it is launched", MINUTE, |world| world.living_instances().len() == 1).await;
-    let took = director.until("it is given up", 20 * MINUTE, is_gone).await;
+    setup.world.boot = Duration::from_secs(3600);
+    let watcher = FakeWatcher::begin(setup).await;
+    let plan = watcher.plan(&[wanted("a-1")], Vec::new()).await;
+    watcher.send(plan).await;
+    watcher.until("it is launched", MINUTE, |world| world.living_instances().len() == 1).await;
+    let took = watcher.until("it is given up", 20 * MINUTE, is_gone).await;
     assert!(took >= 14 * MINUTE, "after a quarter of an hour, not {took:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_goes_on_with_a_drain() {
-    let mut director = Director::begin(Setup::default()).await;
-    let (claim, node) = director.node(&wanted("a-1")).await;
-    director.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
-    director.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
-    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
-    director.until("it is drained", MINUTE, |world| running_on(world, &node) == 0).await;
-    director.replace_actuator();
-    director.until("claim, node and instance are deleted", 5 * MINUTE, is_gone).await;
+    let mut watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    watcher.until("it is drained", MINUTE, |world| running_on(world, &node) == 0).await;
+    watcher.replace_actuator();
+    watcher.until("claim, node and instance are deleted", 5 * MINUTE, is_gone).await;
 }
 
 /// Claims of another provider in the same cluster, such as EKS Auto Mode.
 #[tokio::test(start_paused = true)]
 async fn a_claim_of_another_provider_is_left_alone() {
-    let director = Director::begin(Setup::default()).await;
+    let watcher = FakeWatcher::begin(Setup::default()).await;
     let claim = json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "foreign"},
         "spec": {
@@ -196,9 +196,9 @@ async fn a_claim_of_another_provider_is_left_alone() {
             "requirements": [],
         },
     });
-    director.world.apply_object(&claim).unwrap();
+    watcher.world.apply_object(&claim).unwrap();
     tokio::time::sleep(30 * MINUTE).await;
-    let claim = director.claim("foreign").unwrap();
+    let claim = watcher.claim("foreign").unwrap();
     assert!(object::items(&claim, &["metadata", "finalizers"]).is_empty(), "{claim:#}");
     assert_eq!(claim.get("status"), None, "{claim:#}");
 }

@@ -7,7 +7,7 @@ use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Capacity, Effect, Pool};
 use plimsoll_sim::world::World;
-use plimsoll_tests::director::Director;
+use plimsoll_tests::fake_watcher::FakeWatcher;
 use plimsoll_tests::{MINUTE, Setup};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,21 +15,21 @@ use std::time::Duration;
 /// EC2 launches one instance of a group of two.
 #[tokio::test(start_paused = true)]
 async fn a_claim_does_not_wait_for_the_instance_of_another_claim_of_its_group() {
-    let director = Director::begin(Setup::default()).await;
-    director.world.ec2.with(|cloud, _| {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    watcher.world.ec2.with(|cloud, _| {
         let zones: BTreeSet<String> = cloud.subnets.values().map(|subnet| subnet.zone.clone()).collect();
         for (index, zone) in zones.iter().enumerate() {
             let capacity = Capacity::Instances(u32::from(index == 0));
             cloud.limit(Pool::new("m6i.large", zone, CapacityType::OnDemand), capacity);
         }
     });
-    director.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::Delay(Duration::from_secs(2)), 1));
-    let outcomes = director.send(director.plan(&[wanted("a-1"), wanted("a-2")], Vec::new()).await).await;
+    watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::Delay(Duration::from_secs(2)), 1));
+    let outcomes = watcher.send(watcher.plan(&[wanted("a-1"), wanted("a-2")], Vec::new()).await).await;
     let mut claims: Vec<String> = outcomes.into_iter().filter_map(|outcome| outcome.node_claim).collect();
     claims.sort();
     let [with_instance, without] = claims.try_into().unwrap();
     // The launcher cannot end the failed claim: the finalizer stays, and its scan finds no claims.
-    let faults = director.world.server().faults();
+    let faults = watcher.world.server().faults();
     faults.always(Matcher::of(Verb::List, "nodeclaims"), ApiEffect::internal_error());
     let finalizer =
         Matcher { subresource: Some(""), name: Some(without.clone()), ..Matcher::of(Verb::Patch, "nodeclaims") };
@@ -38,14 +38,14 @@ async fn a_claim_does_not_wait_for_the_instance_of_another_claim_of_its_group() 
         let claim = world.get(ResourceId::NODE_CLAIMS, &without);
         claim.is_some_and(|claim| object::is_deleting(&claim))
     };
-    director.until("the claim without an instance is deleted", MINUTE, is_deleting).await;
-    let size = director.world.ec2.read(|cloud, _| cloud.fleets()[0].request.total_target_capacity);
-    assert_eq!((size, director.world.living_instances().len()), (2, 1));
+    watcher.until("the claim without an instance is deleted", MINUTE, is_deleting).await;
+    let size = watcher.world.ec2.read(|cloud, _| cloud.fleets()[0].request.total_target_capacity);
+    assert_eq!((size, watcher.world.living_instances().len()), (2, 1));
     tokio::time::sleep(Duration::from_secs(10)).await;
-    director.world.server().faults().remove(rule);
+    watcher.world.server().faults().remove(rule);
     let is_gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &without).is_none();
     // Look-ups by tag must find nothing else for two minutes, of which ten seconds have passed.
-    let took = director.until("the claim is gone", 2 * MINUTE + Duration::from_secs(20), is_gone).await;
+    let took = watcher.until("the claim is gone", 2 * MINUTE + Duration::from_secs(20), is_gone).await;
     assert!(took >= Duration::from_secs(109), "{took:?}");
-    assert!(director.claim(&with_instance).is_some_and(|claim| !object::is_deleting(&claim)));
+    assert!(watcher.claim(&with_instance).is_some_and(|claim| !object::is_deleting(&claim)));
 }

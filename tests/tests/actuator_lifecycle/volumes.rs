@@ -5,7 +5,7 @@ use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ApiError, ResourceId, object};
 use plimsoll_sim::world::World;
-use plimsoll_tests::director::{Director, Wanted};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
 use std::time::Duration;
@@ -19,53 +19,53 @@ fn attach(world: &World, volume: &str, node: &str) {
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_is_never_detached_is_waited_for_until_the_nodes_time_is_over() {
     let spec = json!({"template": {"spec": {"terminationGracePeriod": "2m"}}});
-    let director = Director::begin(Setup::with_pool(spec)).await;
-    let (claim, node) = director.node(&wanted("a-1")).await;
-    attach(&director.world, "v", &node);
-    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    let watcher = FakeWatcher::begin(Setup::with_pool(spec)).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    attach(&watcher.world, "v", &node);
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     let has_given_up = |world: &World| {
         let claim = world.get(ResourceId::NODE_CLAIMS, &claim).unwrap();
         let condition = object::condition(&claim, "VolumesDetached").cloned().unwrap_or_default();
         (&condition["status"], &condition["reason"]) == (&json!("False"), &json!("TerminationGracePeriodElapsed"))
     };
     let limit = 2 * MINUTE + Duration::from_secs(5);
-    let took = director.until("the volume is given up", limit, has_given_up).await;
+    let took = watcher.until("the volume is given up", limit, has_given_up).await;
     // Times in Kubernetes have whole seconds.
     assert!(took >= 2 * MINUTE - Duration::from_secs(1), "{took:?}");
-    director.until("claim, node and instance are deleted", MINUTE, is_gone).await;
+    watcher.until("claim, node and instance are deleted", MINUTE, is_gone).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_ends_in_time_although_attached_volumes_cannot_be_listed() {
     let spec = json!({"template": {"spec": {"terminationGracePeriod": "2m"}}});
-    let director = Director::begin(Setup::with_pool(spec)).await;
-    let (claim, _) = director.node(&wanted("a-1")).await;
+    let watcher = FakeWatcher::begin(Setup::with_pool(spec)).await;
+    let (claim, _) = watcher.node(&wanted("a-1")).await;
     let denied = Effect::Refuse(ApiError::new(403, "Forbidden", "a right is missing"));
-    director.world.server().faults().always(Matcher::of(Verb::List, "volumeattachments"), denied);
-    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    watcher.world.server().faults().always(Matcher::of(Verb::List, "volumeattachments"), denied);
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     // The instance takes 30 s to end.
     let limit = 2 * MINUTE + Duration::from_secs(40);
-    let took = director.until("claim, node and instance are deleted", limit, is_gone).await;
+    let took = watcher.until("claim, node and instance are deleted", limit, is_gone).await;
     assert!(took >= 2 * MINUTE - Duration::from_secs(1), "volumes may be attached, but it took {took:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn nodes_share_lists_of_attached_volumes_that_take_long() {
-    let director = Director::begin(Setup::default()).await;
+    let watcher = FakeWatcher::begin(Setup::default()).await;
     let actions: Vec<String> = (0..20).map(|number| format!("a-{number}")).collect();
     let launches: Vec<Wanted<'_>> = actions.iter().map(|action| wanted(action)).collect();
-    director.send(director.plan(&launches, Vec::new()).await).await;
+    watcher.send(watcher.plan(&launches, Vec::new()).await).await;
     let in_service = |world: &World| {
         world.count(ResourceId::NODE_CLAIMS, |claim| object::condition_is_true(claim, "Initialized")) == launches.len()
     };
-    director.until("the nodes are in service", 5 * MINUTE, in_service).await;
+    watcher.until("the nodes are in service", 5 * MINUTE, in_service).await;
     let lists = Matcher::of(Verb::List, "volumeattachments");
-    director.world.server().faults().always(lists, Effect::Delay(Duration::from_secs(2)));
-    for claim in director.world.all(ResourceId::NODE_CLAIMS) {
-        director.world.delete(ResourceId::NODE_CLAIMS, object::name(&claim)).unwrap();
+    watcher.world.server().faults().always(lists, Effect::Delay(Duration::from_secs(2)));
+    for claim in watcher.world.all(ResourceId::NODE_CLAIMS) {
+        watcher.world.delete(ResourceId::NODE_CLAIMS, object::name(&claim)).unwrap();
     }
-    director.until("claims, nodes and instances are deleted", 2 * MINUTE, is_gone).await;
-    let requests = director.world.server().audit();
+    watcher.until("claims, nodes and instances are deleted", 2 * MINUTE, is_gone).await;
+    let requests = watcher.world.server().audit();
     let lists = requests.iter().filter(|it| it.verb == Verb::List && it.resource == ResourceId::VOLUME_ATTACHMENTS);
     // The drains end within a few seconds, and each list serves at least those of the second before it.
     let count = lists.count();
@@ -75,14 +75,14 @@ async fn nodes_share_lists_of_attached_volumes_that_take_long() {
 /// The pod stays until the instance is terminated, and so do its volumes.
 #[tokio::test(start_paused = true)]
 async fn volumes_of_a_pod_that_is_not_drained_are_not_waited_for() {
-    let director = Director::begin(Setup::default()).await;
-    let (claim, node) = director.node(&wanted("a-1")).await;
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
     for (name, volume) in [("data", "v"), ("agent-scratch", "w")] {
         let spec = json!({"accessModes": ["ReadWriteOnce"], "volumeName": volume});
         let volume_claim =
             json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec});
-        director.world.apply_object(&volume_claim).unwrap();
-        attach(&director.world, volume, &node);
+        watcher.world.apply_object(&volume_claim).unwrap();
+        attach(&watcher.world, volume, &node);
     }
     let template = json!({"spec": {"accessModes": ["ReadWriteOnce"]}});
     let agent = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "agent"}, "spec": {"nodeName": node,
@@ -90,8 +90,8 @@ async fn volumes_of_a_pod_that_is_not_drained_are_not_waited_for() {
         "containers": [{"name": "main", "image": "example.com/app:1"}],
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
                     {"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}]}});
-    director.world.apply_object(&agent).unwrap();
-    director.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
-    director.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
-    director.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
+    watcher.world.apply_object(&agent).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    watcher.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
 }

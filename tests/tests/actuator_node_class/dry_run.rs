@@ -1,6 +1,6 @@
 //! Launches of a new class: permissions are asked for before the first one, and nothing waits for slow lists of EC2.
 
-use super::{CLASSES, class, on_offer, stage};
+use super::{CLASSES, class, fixture, on_offer};
 use plimsoll_actuator::ports::CloudError;
 use plimsoll_sim::apiserver::object;
 use plimsoll_sim::cloud::{Action, Effect};
@@ -13,19 +13,19 @@ const DENIED: &str = "UnauthorizedOperation: User: arn:aws:sts::1:actuator is no
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_permission_is_told_and_asked_for_again_soon() {
-    let stage = stage();
+    let fixture = fixture();
     let denied = || Effect::Refuse(CloudError::Denied { message: DENIED.to_owned() });
-    stage.world.ec2.faults(|faults| faults.inject(Action::DryRunRunInstances, denied(), u32::MAX));
-    stage.world.apply_object(&class(&json!({}))).unwrap();
-    let (reason, message) = stage.refusal("ValidationSucceeded").await;
+    fixture.world.ec2.faults(|faults| faults.inject(Action::DryRunRunInstances, denied(), u32::MAX));
+    fixture.world.apply_object(&class(&json!({}))).unwrap();
+    let (reason, message) = fixture.refusal("ValidationSucceeded").await;
     assert_eq!(reason, "RunInstancesAuthCheckFailed");
     assert!(message.starts_with("the actuator's role lacks iam:PassRole: "), "{message}");
-    assert_eq!(stage.refusal("Ready").await.0, "UnhealthyDependents");
+    assert_eq!(fixture.refusal("Ready").await.0, "UnhealthyDependents");
     // Somebody grants the permission, and changes nothing else.
-    stage.world.ec2.faults(|faults| faults.clear());
+    fixture.world.ec2.faults(|faults| faults.clear());
     tokio::time::sleep(Duration::from_secs(200)).await;
     let start = Instant::now();
-    stage.until_ready().await;
+    fixture.until_ready().await;
     assert!(
         start.elapsed() > Duration::from_secs(50),
         "a refusal is valid for 300 s, or EC2 would be asked all the time"
@@ -34,46 +34,46 @@ async fn a_missing_permission_is_told_and_asked_for_again_soon() {
 
 #[tokio::test(start_paused = true)]
 async fn a_class_with_another_annotation_is_asked_about_at_once() {
-    let stage = stage();
+    let fixture = fixture();
     let denied = || Effect::Refuse(CloudError::Denied { message: DENIED.to_owned() });
-    stage.world.ec2.faults(|faults| faults.inject(Action::DryRunRunInstances, denied(), u32::MAX));
-    stage.world.apply_object(&class(&json!({}))).unwrap();
-    stage.refusal("ValidationSucceeded").await;
-    stage.world.ec2.faults(|faults| faults.clear());
+    fixture.world.ec2.faults(|faults| faults.inject(Action::DryRunRunInstances, denied(), u32::MAX));
+    fixture.world.apply_object(&class(&json!({}))).unwrap();
+    fixture.refusal("ValidationSucceeded").await;
+    fixture.world.ec2.faults(|faults| faults.clear());
     let start = Instant::now();
     let touched = json!({"metadata": {"annotations": {"example.com/touched": "1"}}});
-    stage.world.patch(CLASSES, "default", touched).unwrap();
-    stage.until_ready().await;
+    fixture.world.patch(CLASSES, "default", touched).unwrap();
+    fixture.until_ready().await;
     assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn throttling_delays_a_new_class_by_seconds_and_a_valid_one_not_at_all() {
-    let stage = stage();
+    let fixture = fixture();
     let throttled = || Effect::Refuse(CloudError::Throttled);
-    stage.world.ec2.faults(|faults| faults.inject(Action::DryRunCreateFleet, throttled(), 2));
+    fixture.world.ec2.faults(|faults| faults.inject(Action::DryRunCreateFleet, throttled(), 2));
     let start = Instant::now();
-    stage.world.apply_object(&class(&json!({}))).unwrap();
-    stage
+    fixture.world.apply_object(&class(&json!({}))).unwrap();
+    fixture
         .until("it waits for EC2", |class| {
             object::condition(class, "ValidationSucceeded").is_some_and(|it| it["reason"] == "DryRunFailed")
         })
         .await;
-    stage.until_ready().await;
+    fixture.until_ready().await;
     assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
     let calls = || {
-        stage.world.ec2.read(|cloud, _| cloud.log.iter().filter(|it| it.action == Action::DryRunCreateFleet).count())
+        fixture.world.ec2.read(|cloud, _| cloud.log.iter().filter(|it| it.action == Action::DryRunCreateFleet).count())
     };
-    let before = (calls(), stage.class()["status"].clone());
-    stage.world.ec2.faults(|faults| faults.inject(Action::DryRunCreateFleet, throttled(), u32::MAX));
+    let before = (calls(), fixture.class()["status"].clone());
+    fixture.world.ec2.faults(|faults| faults.inject(Action::DryRunCreateFleet, throttled(), u32::MAX));
     tokio::time::sleep(Duration::from_secs(1700)).await;
     assert_eq!(calls(), before.0, "the answer is valid for 30 minutes");
     tokio::time::sleep(Duration::from_secs(1700)).await;
     assert!(calls() > before.0);
-    assert_eq!(stage.class()["status"], before.1, "the last verdict stands");
+    assert_eq!(fixture.class()["status"], before.1, "the last verdict stands");
     let changed = json!({"spec": {"tags": {"team": "shop"}}});
-    stage.world.patch(CLASSES, "default", changed).unwrap();
-    stage
+    fixture.world.patch(CLASSES, "default", changed).unwrap();
+    fixture
         .until("of the changed class nothing is known", |class| {
             object::condition(class, "ValidationSucceeded").is_some_and(|it| it["reason"] == "DryRunFailed")
         })
@@ -82,16 +82,16 @@ async fn throttling_delays_a_new_class_by_seconds_and_a_valid_one_not_at_all() {
 
 #[tokio::test(start_paused = true)]
 async fn launches_do_not_wait_for_the_list_of_instance_types() {
-    let stage = stage();
+    let fixture = fixture();
     let slow = Effect::Delay(Duration::from_secs(60));
-    stage.world.ec2.faults(|faults| {
+    fixture.world.ec2.faults(|faults| {
         faults.inject(Action::DescribeInstanceTypes, slow.clone(), u32::MAX);
         faults.inject(Action::DescribeSpotPriceHistory, slow, u32::MAX);
     });
     let start = Instant::now();
-    stage.world.apply_object(&class(&json!({}))).unwrap();
-    stage.until_ready().await;
-    let (catalog, problem) = stage.catalog().await;
+    fixture.world.apply_object(&class(&json!({}))).unwrap();
+    fixture.until_ready().await;
+    let (catalog, problem) = fixture.catalog().await;
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     assert_eq!(problem, None);
     let offered = on_offer(&catalog);
@@ -101,20 +101,21 @@ async fn launches_do_not_wait_for_the_list_of_instance_types() {
         "the built-in list has more types than this EC2"
     );
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let types: Vec<String> = stage.catalog().await.0.instance_types.into_iter().map(|it| it.name).collect();
+    let types: Vec<String> = fixture.catalog().await.0.instance_types.into_iter().map(|it| it.name).collect();
     assert_eq!(types, ["g5.xlarge", "m6g.large", "m6i.large"], "EC2 has answered");
 }
 
 /// Nothing is asked about a class that cannot be launched, and an old answer keeps the controller from nothing.
 #[tokio::test(start_paused = true)]
 async fn a_class_that_loses_its_subnets_is_looked_at_at_the_pace_of_its_parts() {
-    let stage = stage();
-    stage.world.apply_object(&class(&json!({}))).unwrap();
-    stage.until_ready().await;
-    let calls =
-        |action: Action| stage.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == action).count());
-    let subnets = stage.world.ec2.with(|cloud, _| std::mem::take(&mut cloud.subnets));
-    assert_eq!(stage.refusal("SubnetsReady").await.0, "SubnetsNotFound");
+    let fixture = fixture();
+    fixture.world.apply_object(&class(&json!({}))).unwrap();
+    fixture.until_ready().await;
+    let calls = |action: Action| {
+        fixture.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == action).count())
+    };
+    let subnets = fixture.world.ec2.with(|cloud, _| std::mem::take(&mut cloud.subnets));
+    assert_eq!(fixture.refusal("SubnetsReady").await.0, "SubnetsNotFound");
     let before = [Action::DryRunCreateFleet, Action::DescribeSubnets].map(calls);
     // The answer of the dry run is valid for 30 minutes.
     tokio::time::sleep(Duration::from_secs(2400)).await;
@@ -122,7 +123,7 @@ async fn a_class_that_loses_its_subnets_is_looked_at_at_the_pace_of_its_parts() 
     assert_eq!(asked, before[0]);
     let looked_up = looked_up - before[1];
     assert!((75..=81).contains(&looked_up), "what was not found is looked up every 30 s: {looked_up}");
-    stage.world.ec2.with(|cloud, _| cloud.subnets = subnets);
-    stage.until_ready().await;
+    fixture.world.ec2.with(|cloud, _| cloud.subnets = subnets);
+    fixture.until_ready().await;
     assert!(calls(Action::DryRunCreateFleet) > before[0], "the old answer has expired");
 }

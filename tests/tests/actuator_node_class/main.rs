@@ -17,7 +17,7 @@ use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect};
 use plimsoll_sim::plimsoll::{Options, Plimsoll};
-use plimsoll_sim::world::{Scenery, World};
+use plimsoll_sim::world::{World, WorldConfig};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,18 +27,18 @@ use tokio_util::sync::CancellationToken;
 const LIMIT: Duration = Duration::from_secs(180);
 const CLASSES: ResourceId = ResourceId::EC2_NODE_CLASSES;
 
-struct Stage {
+struct Fixture {
     world: World,
     plimsoll: Plimsoll,
 }
 
 /// One actuator without a driver.
-fn stage() -> Stage {
+fn fixture() -> Fixture {
     let types = ["m6i.large", "m6g.large", "g5.xlarge"].map(str::to_owned).to_vec();
-    let world = World::start(Scenery { types: Some(types), ..Scenery::default() }).unwrap();
+    let world = World::start(WorldConfig { types: Some(types), ..WorldConfig::default() }).unwrap();
     let options = Options { watchers: 0, schedulers: 0, actuators: 1, ..Options::default() };
     let plimsoll = Plimsoll::start(&world, options);
-    Stage { world, plimsoll }
+    Fixture { world, plimsoll }
 }
 
 /// A valid class with changes to its spec.
@@ -55,7 +55,7 @@ fn class(change: &Value) -> Value {
     class
 }
 
-impl Stage {
+impl Fixture {
     fn class(&self) -> Value {
         Value::clone(&self.world.get(CLASSES, "default").unwrap())
     }
@@ -110,13 +110,13 @@ fn on_offer(catalog: &Catalog) -> BTreeSet<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_class_comes_to_what_its_selectors_find() {
-    let stage = stage();
-    stage.world.apply_object(&class(&json!({"instanceProfile": null, "role": "path/node"}))).unwrap();
-    stage.until_ready().await;
-    let class: EC2NodeClass = serde_json::from_value(stage.class()).unwrap();
+    let fixture = fixture();
+    fixture.world.apply_object(&class(&json!({"instanceProfile": null, "role": "path/node"}))).unwrap();
+    fixture.until_ready().await;
+    let class: EC2NodeClass = serde_json::from_value(fixture.class()).unwrap();
     let status = class.status.clone().unwrap();
 
-    let subnets = stage.world.ec2.read(|cloud, _| cloud.subnets.clone());
+    let subnets = fixture.world.ec2.read(|cloud, _| cloud.subnets.clone());
     let found: BTreeSet<&String> = status.subnets.iter().map(|subnet| &subnet.id).collect();
     assert_eq!(found, subnets.keys().collect());
     let zone_ids: Vec<Option<String>> = status.subnets.iter().map(|subnet| subnet.zone_id.clone()).collect();
@@ -128,7 +128,7 @@ async fn a_class_comes_to_what_its_selectors_find() {
     assert!(names.iter().any(|name| name.contains("arm64-nvidia")), "{names:?}");
 
     let profile = status.instance_profile.unwrap();
-    let made = stage.world.ec2.read(|cloud, _| cloud.support.profile(&profile)).unwrap();
+    let made = fixture.world.ec2.read(|cloud, _| cloud.support.profile(&profile)).unwrap();
     assert_eq!(made.role.as_deref(), Some("node"), "without the role's path");
     let uid = class.metadata.uid.unwrap();
     assert!(made.path.starts_with("/karpenter/") && made.path.ends_with(&format!("/{uid}/")), "{}", made.path);
@@ -144,11 +144,11 @@ async fn a_class_comes_to_what_its_selectors_find() {
 
 #[tokio::test(start_paused = true)]
 async fn a_family_alone_means_its_newest_image() {
-    let stage = stage();
+    let fixture = fixture();
     let family = json!({"amiSelectorTerms": null, "amiFamily": "Bottlerocket"});
-    stage.world.apply_object(&class(&family)).unwrap();
-    stage.until_ready().await;
-    let class = stage.class();
+    fixture.world.apply_object(&class(&family)).unwrap();
+    fixture.until_ready().await;
+    let class = fixture.class();
     let names: BTreeSet<&str> =
         object::items(&class, &["status", "amis"]).iter().map(|ami| object::text(ami, &["name"])).collect();
     assert!(!names.is_empty() && names.iter().all(|name| name.starts_with("bottlerocket-aws-k8s-")), "{names:?}");
@@ -156,50 +156,50 @@ async fn a_family_alone_means_its_newest_image() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_wrong_with_a_class_is_told_and_mended_at_once() {
-    let stage = stage();
-    stage.world.apply_object(&class(&json!({"subnetSelectorTerms": [{"tags": {}}]}))).unwrap();
-    let (reason, message) = stage.refusal("SubnetsReady").await;
+    let fixture = fixture();
+    fixture.world.apply_object(&class(&json!({"subnetSelectorTerms": [{"tags": {}}]}))).unwrap();
+    let (reason, message) = fixture.refusal("SubnetsReady").await;
     assert_eq!(reason, "SubnetsNotFound", "tags without any select nothing, not everything");
     assert!(message.contains("spec.subnetSelectorTerms"), "{message}");
-    assert_eq!(stage.refusal("Ready").await.0, "UnhealthyDependents");
-    let (reason, message) = stage.refusal("ValidationSucceeded").await;
+    assert_eq!(fixture.refusal("Ready").await.0, "UnhealthyDependents");
+    let (reason, message) = fixture.refusal("ValidationSucceeded").await;
     assert_eq!(reason, "SpecValidationFailed");
     assert!(message.starts_with("spec.subnetSelectorTerms"), "{message}");
 
     let unknown = json!([{"tags": {"karpenter.sh/discovery": "nobody"}}]);
-    stage.world.patch(CLASSES, "default", json!({"spec": {"subnetSelectorTerms": unknown}})).unwrap();
-    stage
+    fixture.world.patch(CLASSES, "default", json!({"spec": {"subnetSelectorTerms": unknown}})).unwrap();
+    fixture
         .until("it waits for subnets", |class| {
             let validation = object::condition(class, "ValidationSucceeded").unwrap();
             validation["reason"] == "DependenciesNotReady" && validation["message"] == "waits for SubnetsReady"
         })
         .await;
 
-    stage.world.patch(CLASSES, "default", class(&json!({}))).unwrap();
-    stage.until_ready().await;
-    stage.world.patch(CLASSES, "default", json!({"spec": {"kubelet": {"noSuchField": true}}})).unwrap();
-    let (reason, message) = stage.refusal("ValidationSucceeded").await;
+    fixture.world.patch(CLASSES, "default", class(&json!({}))).unwrap();
+    fixture.until_ready().await;
+    fixture.world.patch(CLASSES, "default", json!({"spec": {"kubelet": {"noSuchField": true}}})).unwrap();
+    let (reason, message) = fixture.refusal("ValidationSucceeded").await;
     assert_eq!(reason, "InvalidKubeletConfiguration");
     assert!(message.contains("spec.kubelet"), "{message}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_class_stays_ready_while_ec2_does_not_answer() {
-    let stage = stage();
-    stage.world.apply_object(&class(&json!({}))).unwrap();
-    stage.until_ready().await;
-    let before = stage.class()["status"].clone();
+    let fixture = fixture();
+    fixture.world.apply_object(&class(&json!({}))).unwrap();
+    fixture.until_ready().await;
+    let before = fixture.class()["status"].clone();
     for action in [Action::DescribeSubnets, Action::DescribeImages, Action::GetParameter] {
         let refusal = Effect::Refuse(CloudError::Throttled);
-        stage.world.ec2.faults(|faults| faults.sometimes(1000, action, refusal));
+        fixture.world.ec2.faults(|faults| faults.sometimes(1000, action, refusal));
     }
     tokio::time::sleep(Duration::from_secs(1800)).await;
-    assert_eq!(stage.class()["status"], before);
+    assert_eq!(fixture.class()["status"], before);
 }
 
 /// The profile that Karpenter before 1.7 made for the class.
 fn legacy_profile(world: &World) -> String {
-    let region = world.scenery.region.as_str();
+    let region = world.config.region.as_str();
     let name = format!("demo_{}", hash::instance_profile_suffix(&[region, "default"]));
     let tags = [
         ("kubernetes.io/cluster/demo", "owned"),
@@ -213,11 +213,11 @@ fn legacy_profile(world: &World) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_class_goes_when_its_claims_have_gone_and_what_was_made_for_it_goes_too() {
-    let stage = stage();
-    stage.world.apply_object(&class(&json!({"instanceProfile": null, "role": "node"}))).unwrap();
-    stage.until_ready().await;
-    let profile = object::text(&stage.class(), &["status", "instanceProfile"]).to_owned();
-    let legacy = legacy_profile(&stage.world);
+    let fixture = fixture();
+    fixture.world.apply_object(&class(&json!({"instanceProfile": null, "role": "node"}))).unwrap();
+    fixture.until_ready().await;
+    let profile = object::text(&fixture.class(), &["status", "instanceProfile"]).to_owned();
+    let legacy = legacy_profile(&fixture.world);
     // The claim has another creator: it is not touched, and it blocks the deletion of the class.
     let claim = json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
@@ -227,47 +227,47 @@ async fn a_class_goes_when_its_claims_have_gone_and_what_was_made_for_it_goes_to
             "requirements": [],
         },
     });
-    stage.world.apply_object(&claim).unwrap();
+    fixture.world.apply_object(&claim).unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    stage.world.delete(CLASSES, "default").unwrap();
+    fixture.world.delete(CLASSES, "default").unwrap();
     tokio::time::sleep(Duration::from_secs(120)).await;
-    assert!(object::is_deleting(&stage.class()), "the claim holds it");
-    let events = stage.world.events_of("EC2NodeClass", "default");
+    assert!(object::is_deleting(&fixture.class()), "the claim holds it");
+    let events = fixture.world.events_of("EC2NodeClass", "default");
     let waits = |event: &String| event.starts_with("WaitingOnNodeClaimTermination: ") && event.contains("holder");
     assert_eq!(events.iter().filter(|event| waits(event)).count(), 1, "{events:?}");
 
-    stage.world.delete(ResourceId::NODE_CLAIMS, "holder").unwrap();
+    fixture.world.delete(ResourceId::NODE_CLAIMS, "holder").unwrap();
     let claim = json!({"metadata": {"finalizers": null}});
-    stage.world.patch(ResourceId::NODE_CLAIMS, "holder", claim).unwrap();
-    stage.world.until("the class is deleted", LIMIT, |world| world.get(CLASSES, "default").is_none()).await.unwrap();
+    fixture.world.patch(ResourceId::NODE_CLAIMS, "holder", claim).unwrap();
+    fixture.world.until("the class is deleted", LIMIT, |world| world.get(CLASSES, "default").is_none()).await.unwrap();
     for name in [&profile, &legacy] {
-        assert!(stage.world.ec2.read(|cloud, _| cloud.support.profile(name)).is_err(), "{name} is deleted");
+        assert!(fixture.world.ec2.read(|cloud, _| cloud.support.profile(name)).is_err(), "{name} is deleted");
     }
-    let others = stage.world.ec2.read(|cloud, _| cloud.support.profiles.len());
+    let others = fixture.world.ec2.read(|cloud, _| cloud.support.profiles.len());
     assert_eq!(others, 1, "the user's own profile remains");
 }
 
 /// A VPC without access to IAM: a class with the user's own profile does not need IAM.
 #[tokio::test(start_paused = true)]
 async fn a_class_with_its_own_profile_goes_without_an_answer_of_iam() {
-    let stage = stage();
-    stage.world.apply_object(&class(&json!({}))).unwrap();
-    stage.until_ready().await;
+    let fixture = fixture();
+    fixture.world.apply_object(&class(&json!({}))).unwrap();
+    fixture.until_ready().await;
     let refusal = CloudError::Unavailable { message: "no route to IAM".to_owned() };
-    stage.world.ec2.faults(|faults| faults.sometimes(1000, Action::ListInstanceProfiles, Effect::Refuse(refusal)));
-    stage.world.delete(CLASSES, "default").unwrap();
-    stage.world.until("the class is deleted", LIMIT, |world| world.get(CLASSES, "default").is_none()).await.unwrap();
+    fixture.world.ec2.faults(|faults| faults.sometimes(1000, Action::ListInstanceProfiles, Effect::Refuse(refusal)));
+    fixture.world.delete(CLASSES, "default").unwrap();
+    fixture.world.until("the class is deleted", LIMIT, |world| world.get(CLASSES, "default").is_none()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_catalog_follows_its_class() {
-    let stage = stage();
-    stage.world.apply_object(&class(&json!({}))).unwrap();
-    stage.until_ready().await;
+    let fixture = fixture();
+    fixture.world.apply_object(&class(&json!({}))).unwrap();
+    fixture.until_ready().await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let (whole, problem) = stage.catalog().await;
+    let (whole, problem) = fixture.catalog().await;
     assert_eq!(problem, None);
-    let zones = stage
+    let zones = fixture
         .world
         .ec2
         .read(|cloud, _| cloud.subnets.values().map(|subnet| subnet.zone.clone()).collect::<BTreeSet<_>>());
@@ -281,9 +281,9 @@ async fn a_catalog_follows_its_class() {
     // 3 interfaces with 10 addresses each: 3 * 9 + 2.
     assert_eq!(kind.capacity.get("pods"), 29);
 
-    let subnet = stage.world.ec2.read(|cloud, _| cloud.subnets.values().next().cloned()).unwrap();
+    let subnet = fixture.world.ec2.read(|cloud, _| cloud.subnets.values().next().cloned()).unwrap();
     let zone = &subnet.zone;
-    let image = stage.world.ec2.read(|cloud, _| {
+    let image = fixture.world.ec2.read(|cloud, _| {
         let standard = cloud.images.values().find(|image| image.name.contains("x86_64-standard"));
         standard.map(|image| image.id.clone()).unwrap()
     });
@@ -293,15 +293,15 @@ async fn a_catalog_follows_its_class() {
         "amiFamily": "AL2023",
         "kubelet": {"maxPods": 20},
     }});
-    stage.world.patch(CLASSES, "default", change).unwrap();
-    stage
+    fixture.world.patch(CLASSES, "default", change).unwrap();
+    fixture
         .until("the new generation is Ready", |class| {
             let ready = object::condition(class, "Ready").unwrap();
             ready["status"] == "True" && ready["observedGeneration"] == class["metadata"]["generation"]
         })
         .await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let (narrow, problem) = stage.catalog().await;
+    let (narrow, problem) = fixture.catalog().await;
     assert_eq!(problem, None);
     assert_ne!(narrow.id(), whole.id());
     assert_eq!(of(&narrow, "m6i.large"), [zone.clone()].into());
@@ -312,15 +312,15 @@ async fn a_catalog_follows_its_class() {
 /// The actuator detects an upgrade of the control plane while it runs, and selects images of the new version.
 #[tokio::test(start_paused = true)]
 async fn images_follow_an_upgrade_of_the_control_plane() {
-    let stage = stage();
-    stage.world.apply_object(&class(&json!({}))).unwrap();
-    stage.until_ready().await;
+    let fixture = fixture();
+    fixture.world.apply_object(&class(&json!({}))).unwrap();
+    fixture.until_ready().await;
     let amis = |class: &Value| -> BTreeSet<String> {
         object::items(class, &["status", "amis"]).iter().map(|ami| object::text(ami, &["id"]).to_owned()).collect()
     };
-    let before = amis(&stage.class());
+    let before = amis(&fixture.class());
     // AWS publishes images of the next version.
-    stage.world.ec2.with(|cloud, _| {
+    fixture.world.ec2.with(|cloud, _| {
         let old = cloud.support.parameters.clone();
         for (path, id) in old.iter().filter(|(path, _)| path.contains("/1.36/")) {
             let mut image = cloud.images[id].clone();
@@ -330,22 +330,22 @@ async fn images_follow_an_upgrade_of_the_control_plane() {
             cloud.images.insert(image.id.clone(), image);
         }
     });
-    stage.world.server().upgrade(37);
+    fixture.world.server().upgrade(37);
     let upgraded = move |world: &World| {
         let class = world.get(CLASSES, "default").unwrap();
         let now = amis(&class);
         !now.is_empty() && now.is_disjoint(&before) && object::condition_is_true(&class, "Ready")
     };
     // The version is read every minute. Images are looked up when the class is reconciled next, within another minute.
-    let took = stage.world.until("the class has images of 1.37", Duration::from_secs(150), upgraded).await;
-    assert!(took.is_ok(), "{:#}", stage.class());
+    let took = fixture.world.until("the class has images of 1.37", Duration::from_secs(150), upgraded).await;
+    assert!(took.is_ok(), "{:#}", fixture.class());
 }
 
 /// Facts that could not be read at the start are read again, with increasing delay while reads fail, and then every
 /// minute.
 #[tokio::test(start_paused = true)]
 async fn facts_of_the_cluster_are_read_again_until_they_are_known_and_then_kept_up_to_date() {
-    let world = World::start(Scenery::default()).unwrap();
+    let world = World::start(WorldConfig::default()).unwrap();
     let server = world.server();
     let of_dns = Matcher { name: Some("kube-dns".to_owned()), ..Matcher::of(Verb::Get, "services") };
     server.faults().next(8, of_dns, Fault::internal_error());

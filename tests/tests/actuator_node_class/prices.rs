@@ -1,10 +1,10 @@
 //! Reads of prices that fail or answer in part.
 
-use super::{class, on_offer, stage};
+use super::{class, fixture, on_offer};
 use plimsoll_actuator::ports::CloudError;
 use plimsoll_sim::cloud::{Action, Effect};
 use plimsoll_tests::Setup;
-use plimsoll_tests::director::Director;
+use plimsoll_tests::fake_watcher::FakeWatcher;
 use serde_json::json;
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use std::time::Duration;
 /// pages.
 #[tokio::test(start_paused = true)]
 async fn prices_that_cannot_be_read_do_not_make_others_be_read_again() {
-    let mut director = Director::begin(Setup::default()).await;
+    let mut watcher = FakeWatcher::begin(Setup::default()).await;
     let denied = || Effect::Refuse(CloudError::Denied { message: "no endpoint".to_owned() });
-    director.world.ec2.faults(|faults| faults.inject(Action::GetProducts, denied(), u32::MAX));
+    watcher.world.ec2.faults(|faults| faults.inject(Action::GetProducts, denied(), u32::MAX));
     let calls = |action: Action| {
-        director.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == action).count())
+        watcher.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == action).count())
     };
     let (spot, on_demand) = (calls(Action::DescribeSpotPriceHistory), calls(Action::GetProducts));
-    director.replace_actuator();
+    watcher.replace_actuator();
     tokio::time::sleep(Duration::from_secs(3600)).await;
     let calls = |action: Action| {
-        director.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == action).count())
+        watcher.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == action).count())
     };
     assert_eq!(calls(Action::DescribeSpotPriceHistory) - spot, 1);
     // Immediately, and after delays of 2 s, 4 s, ... 1024 s, which are 2046 s in total; the next delay is 2048 s.
@@ -33,22 +33,23 @@ async fn prices_that_cannot_be_read_do_not_make_others_be_read_again() {
 /// An empty list is no answer: it would close all offerings for twelve hours.
 #[tokio::test(start_paused = true)]
 async fn offerings_stay_if_ec2_answers_with_empty_lists() {
-    let stage = stage();
-    stage.world.apply_object(&class(&json!({}))).unwrap();
-    stage.until_ready().await;
+    let fixture = fixture();
+    fixture.world.apply_object(&class(&json!({}))).unwrap();
+    fixture.until_ready().await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let reads =
-        |action: Action| stage.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == action).count());
+    let reads = |action: Action| {
+        fixture.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == action).count())
+    };
     let lists = [Action::DescribeSpotPriceHistory, Action::DescribeInstanceTypeOfferings];
-    let (before, first) = (on_offer(&stage.catalog().await.0), lists.map(reads));
+    let (before, first) = (on_offer(&fixture.catalog().await.0), lists.map(reads));
     assert!(before.iter().any(|offer| offer.starts_with("m6i.large ")), "{before:?}");
 
     // The simulated EC2 derives both lists from this one.
-    stage.world.ec2.with(|cloud, _| cloud.offers.clear());
+    fixture.world.ec2.with(|cloud, _| cloud.offers.clear());
     tokio::time::sleep(Duration::from_secs(12 * 3600 + 60)).await;
     for (list, first) in lists.into_iter().zip(first) {
         // After 12 h, and after delays of 2 s, 4 s, 8 s and 16 s at least.
         assert!(reads(list) - first >= 5, "{list:?} is not asked for again soon: {}", reads(list) - first);
     }
-    assert_eq!(on_offer(&stage.catalog().await.0), before);
+    assert_eq!(on_offer(&fixture.catalog().await.0), before);
 }

@@ -5,33 +5,33 @@ use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
-use plimsoll_tests::director::Director;
+use plimsoll_tests::fake_watcher::FakeWatcher;
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
 
 /// The Eviction API refuses the pod whatever its budgets allow, so that the drain would never end.
 #[tokio::test(start_paused = true)]
 async fn a_node_with_a_pod_of_several_disruption_budgets_stays() {
-    let director = Director::begin(Setup::default()).await;
-    let (_, node) = director.node(&wanted("a-1")).await;
-    director.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
-    director.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
-    let (_, other) = director.node(&wanted("a-2")).await;
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (_, node) = watcher.node(&wanted("a-1")).await;
+    watcher.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    let (_, other) = watcher.node(&wanted("a-2")).await;
     for name in ["one", "two"] {
         let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name},
             "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
-        director.world.apply_object(&budget).unwrap();
+        watcher.world.apply_object(&budget).unwrap();
     }
     let allow = |world: &World| {
         let budgets = world.all(ResourceId::POD_DISRUPTION_BUDGETS);
         budgets.iter().all(|budget| object::integer(budget, &["status", "disruptionsAllowed"]) == Some(1))
     };
-    director.until("each budget allows a disruption", MINUTE, allow).await;
+    watcher.until("each budget allows a disruption", MINUTE, allow).await;
     let reason = DisruptionReason::Underutilized;
-    let outcome = director.remove("r-1", &node, reason, Some(&other)).await;
+    let outcome = watcher.remove("r-1", &node, reason, Some(&other)).await;
     assert_eq!(outcome.status, OutcomeStatus::Rejected, "{outcome:?}");
-    assert!(!is_tainted(&director.world, &node));
-    director.world.delete(ResourceId::POD_DISRUPTION_BUDGETS, "two").unwrap();
-    let outcome = director.remove("r-2", &node, reason, Some(&other)).await;
+    assert!(!is_tainted(&watcher.world, &node));
+    watcher.world.delete(ResourceId::POD_DISRUPTION_BUDGETS, "two").unwrap();
+    let outcome = watcher.remove("r-2", &node, reason, Some(&other)).await;
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
 }

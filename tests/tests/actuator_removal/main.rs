@@ -16,7 +16,7 @@ use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::{World, is_running};
-use plimsoll_tests::director::{Director, Wanted, future_pod, pod_ref};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, future_pod, pod_ref};
 use plimsoll_tests::{MINUTE, Setup, instances_ever_launched};
 use serde_json::json;
 use std::time::Duration;
@@ -51,152 +51,152 @@ fn is_gone(world: &World, claim: &str) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn an_empty_node_is_removed() {
-    let director = Director::begin(Setup::default()).await;
-    let (claim, node) = director.node(&wanted("a-1")).await;
-    let outcome = director.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    let outcome = watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
-    director.until("the claim is deleted", 3 * MINUTE, |world| is_gone(world, &claim)).await;
-    assert!(director.world.living_instances().is_empty());
+    watcher.until("the claim is deleted", 3 * MINUTE, |world| is_gone(world, &claim)).await;
+    assert!(watcher.world.living_instances().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_with_a_pod_that_the_plan_does_not_know_stays() {
-    let director = Director::begin(Setup::default()).await;
-    let (claim, node) = director.node(&wanted("a-1")).await;
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
     // The plan is made before the pod is bound, and arrives after that.
     let termination = Termination { reason: DisruptionReason::Empty, ..of_node("r-1", &node) };
-    director.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
-    director.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
-    let plan = director.plan(&[], vec![termination]).await;
-    let outcome = director.send(plan).await.remove(0);
+    watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    let plan = watcher.plan(&[], vec![termination]).await;
+    let outcome = watcher.send(plan).await.remove(0);
     assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::PodChanged)));
-    assert!(!has_command(&director.world, &claim) && !is_tainted(&director.world, &node));
+    assert!(!has_command(&watcher.world, &claim) && !is_tainted(&watcher.world, &node));
 }
 
 /// Rule 7: the node is empty only because the pod that it was launched for has not been bound yet.
 #[tokio::test(start_paused = true)]
 async fn a_node_stays_while_an_existing_pod_is_reserved_for_it() {
-    let director = Director::begin(Setup::default()).await;
+    let watcher = FakeWatcher::begin(Setup::default()).await;
     let gated = json!({"schedulingGates": [{"name": "example.com/wait"}]});
-    director.world.deploy("web", 1, &json!({"cpu": "100m"}), &gated).unwrap();
-    director.until("the pod exists", MINUTE, |world| world.count(ResourceId::PODS, |_| true) == 1).await;
-    let pods = vec![pod_ref(&director.world.all(ResourceId::PODS)[0])];
-    let (claim, node) = director.node(&Wanted { pods, ..wanted("a-1") }).await;
-    let outcome = director.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &gated).unwrap();
+    watcher.until("the pod exists", MINUTE, |world| world.count(ResourceId::PODS, |_| true) == 1).await;
+    let pods = vec![pod_ref(&watcher.world.all(ResourceId::PODS)[0])];
+    let (claim, node) = watcher.node(&Wanted { pods, ..wanted("a-1") }).await;
+    let outcome = watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
     assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::NodeChanged)));
-    assert!(!has_command(&director.world, &claim) && !is_tainted(&director.world, &node));
+    assert!(!has_command(&watcher.world, &claim) && !is_tainted(&watcher.world, &node));
     // The pod never comes.
     tokio::time::sleep(MINUTE).await;
-    let outcome = director.remove("r-2", &node, DisruptionReason::Empty, None).await;
+    let outcome = watcher.remove("r-2", &node, DisruptionReason::Empty, None).await;
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
-    director.until("the claim is gone", 3 * MINUTE, |world| is_gone(world, &claim)).await;
+    watcher.until("the claim is gone", 3 * MINUTE, |world| is_gone(world, &claim)).await;
 }
 
 /// Rule 9: a pod is bound between admission and the taint. The check after the taint sees it, and the removal is
 /// reverted.
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_comes_before_the_taint_undoes_the_removal() {
-    let director = Director::begin(Setup::default()).await;
-    let (claim, node) = director.node(&wanted("a-1")).await;
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
     let taint = Matcher::of(Verb::Patch, "nodes");
-    let rule = director.world.server().faults().always(taint, Effect::internal_error());
-    let outcome = director.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    let rule = watcher.world.server().faults().always(taint, Effect::internal_error());
+    let outcome = watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
     assert_eq!(outcome.status, OutcomeStatus::Accepted);
-    assert!(has_command(&director.world, &claim));
-    director.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
-    director.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
-    director.world.server().faults().remove(rule);
+    assert!(has_command(&watcher.world, &claim));
+    watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    watcher.world.server().faults().remove(rule);
     let undone = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
-    director.until("the removal is reverted", MINUTE, undone).await;
+    watcher.until("the removal is reverted", MINUTE, undone).await;
     tokio::time::sleep(MINUTE).await;
-    assert!(!is_gone(&director.world, &claim) && !is_tainted(&director.world, &node));
-    assert_eq!(director.world.running_pods(), 1, "the pod still runs");
-    let events = director.world.events_of("NodeClaim", &claim);
+    assert!(!is_gone(&watcher.world, &claim) && !is_tainted(&watcher.world, &node));
+    assert_eq!(watcher.world.running_pods(), 1, "the pod still runs");
+    let events = watcher.world.events_of("NodeClaim", &claim);
     assert!(events.iter().any(|event| event.contains("DisruptionBlocked")), "{events:?}");
 }
 
 /// Rule 9: the same capacity is not counted twice.
 #[tokio::test(start_paused = true)]
 async fn two_removals_cannot_use_the_same_room() {
-    let director = Director::begin(Setup::default()).await;
-    let (one, first) = director.node(&wanted("a-1")).await;
-    director.world.deploy("one", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
-    director.until("the first pod runs", MINUTE, |world| world.running_pods() == 1).await;
-    let (two, second) = director.node(&wanted("a-2")).await;
-    director.world.deploy("two", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
-    director.until("the second pod runs", MINUTE, |world| world.running_pods() == 2).await;
-    let (_, third) = director.node(&wanted("a-3")).await;
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (one, first) = watcher.node(&wanted("a-1")).await;
+    watcher.world.deploy("one", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
+    watcher.until("the first pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    let (two, second) = watcher.node(&wanted("a-2")).await;
+    watcher.world.deploy("two", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
+    watcher.until("the second pod runs", MINUTE, |world| world.running_pods() == 2).await;
+    let (_, third) = watcher.node(&wanted("a-3")).await;
     let reason = DisruptionReason::Underutilized;
-    let outcome = director.remove("r-1", &first, reason, Some(&third)).await;
+    let outcome = watcher.remove("r-1", &first, reason, Some(&third)).await;
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
-    let outcome = director.remove("r-2", &second, reason, Some(&third)).await;
+    let outcome = watcher.remove("r-2", &second, reason, Some(&third)).await;
     assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::NodeChanged)));
-    director.until("the first one is deleted", 3 * MINUTE, |world| is_gone(world, &one)).await;
-    assert!(!is_gone(&director.world, &two));
-    director.until("both pods run again", 3 * MINUTE, |world| world.running_pods() == 2).await;
+    watcher.until("the first one is deleted", 3 * MINUTE, |world| is_gone(world, &one)).await;
+    assert!(!is_gone(&watcher.world, &two));
+    watcher.until("both pods run again", 3 * MINUTE, |world| world.running_pods() == 2).await;
 }
 
 /// Rule 11: budgets are checked at admission.
 #[tokio::test(start_paused = true)]
 async fn a_budget_holds_the_second_removal() {
     let spec = json!({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]}});
-    let director = Director::begin(Setup::with_pool(spec)).await;
-    let (_, first) = director.node(&wanted("a-1")).await;
-    let (_, second) = director.node(&wanted("a-2")).await;
-    let outcome = director.remove("r-1", &first, DisruptionReason::Empty, None).await;
+    let watcher = FakeWatcher::begin(Setup::with_pool(spec)).await;
+    let (_, first) = watcher.node(&wanted("a-1")).await;
+    let (_, second) = watcher.node(&wanted("a-2")).await;
+    let outcome = watcher.remove("r-1", &first, DisruptionReason::Empty, None).await;
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
-    let outcome = director.remove("r-2", &second, DisruptionReason::Empty, None).await;
+    let outcome = watcher.remove("r-2", &second, DisruptionReason::Empty, None).await;
     assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::BudgetExhausted)));
 }
 
 /// Rule 12: a command survives its leader.
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_finishes_a_removal() {
-    let mut director = Director::begin(Setup::default()).await;
-    let (claim, node) = director.node(&wanted("a-1")).await;
+    let mut watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
     // Deletions fail, so the leader crashes while the node is tainted.
     let matcher = Matcher::of(Verb::Delete, "nodeclaims");
-    let rule = director.world.server().faults().always(matcher, Effect::internal_error());
-    director.remove("r-1", &node, DisruptionReason::Empty, None).await;
-    director.until("it is tainted", MINUTE, |world| is_tainted(world, &node)).await;
-    director.replace_actuator();
-    director.world.server().faults().remove(rule);
-    director.until("the claim is deleted", 5 * MINUTE, |world| is_gone(world, &claim)).await;
+    let rule = watcher.world.server().faults().always(matcher, Effect::internal_error());
+    watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    watcher.until("it is tainted", MINUTE, |world| is_tainted(world, &node)).await;
+    watcher.replace_actuator();
+    watcher.world.server().faults().remove(rule);
+    watcher.until("the claim is deleted", 5 * MINUTE, |world| is_gone(world, &claim)).await;
 }
 
 /// Rule 12: the new leader reverts a removal that is no longer valid.
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_undoes_a_removal_that_no_longer_holds() {
-    let mut director = Director::begin(Setup::default()).await;
-    let (claim, node) = director.node(&wanted("a-1")).await;
+    let mut watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
     let taint = Matcher::of(Verb::Patch, "nodes");
-    let rule = director.world.server().faults().always(taint, Effect::internal_error());
-    director.remove("r-1", &node, DisruptionReason::Empty, None).await;
-    assert!(has_command(&director.world, &claim));
-    director.replace_actuator();
-    director.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
-    director.until("the pod runs", MINUTE, |world| world.count(ResourceId::PODS, is_running) == 1).await;
-    director.world.server().faults().remove(rule);
+    let rule = watcher.world.server().faults().always(taint, Effect::internal_error());
+    watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    assert!(has_command(&watcher.world, &claim));
+    watcher.replace_actuator();
+    watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| world.count(ResourceId::PODS, is_running) == 1).await;
+    watcher.world.server().faults().remove(rule);
     let undone = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
-    director.until("the removal is reverted", 5 * MINUTE, undone).await;
+    watcher.until("the removal is reverted", 5 * MINUTE, undone).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
-    assert_eq!(director.world.running_pods(), 1);
-    assert!(!is_gone(&director.world, &claim));
+    assert_eq!(watcher.world.running_pods(), 1);
+    assert!(!is_gone(&watcher.world, &claim));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_must_not_be_disrupted_is_not() {
-    let director = Director::begin(Setup::default()).await;
-    let (_, node) = director.node(&wanted("a-1")).await;
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (_, node) = watcher.node(&wanted("a-1")).await;
     let protected = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "web", "namespace": "default", "annotations": {"karpenter.sh/do-not-disrupt": "true"}},
         "spec": {"containers": [{"name": "main", "image": "example.com/app:1"}]}});
-    director.world.apply_object(&protected).unwrap();
-    director.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
-    let (_, other) = director.node(&wanted("a-2")).await;
-    let outcome = director.remove("r-1", &node, DisruptionReason::Underutilized, Some(&other)).await;
+    watcher.world.apply_object(&protected).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    let (_, other) = watcher.node(&wanted("a-2")).await;
+    let outcome = watcher.remove("r-1", &node, DisruptionReason::Underutilized, Some(&other)).await;
     assert_eq!(outcome.status, OutcomeStatus::Rejected);
-    assert!(!is_tainted(&director.world, &node));
+    assert!(!is_tainted(&watcher.world, &node));
 }
 
 /// A command that was written without a response counts like any other: in budgets, and in the capacity at the
@@ -204,69 +204,69 @@ async fn what_must_not_be_disrupted_is_not() {
 #[tokio::test(start_paused = true)]
 async fn a_removal_whose_command_was_not_answered_stays_in_the_ledger() {
     let spec = json!({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]}});
-    let director = Director::begin(Setup::with_pool(spec)).await;
-    let (claim, first) = director.node(&wanted("a-1")).await;
-    let (_, second) = director.node(&wanted("a-2")).await;
-    let faults = director.world.server().faults();
+    let watcher = FakeWatcher::begin(Setup::with_pool(spec)).await;
+    let (claim, first) = watcher.node(&wanted("a-1")).await;
+    let (_, second) = watcher.node(&wanted("a-2")).await;
+    let faults = watcher.world.server().faults();
     let command =
         Matcher { subresource: Some(""), name: Some(claim.clone()), ..Matcher::of(Verb::Patch, "nodeclaims") };
     faults.next(1, command, Effect::LoseAnswer);
     // The removal does not continue after its command.
     let taint = faults.always(Matcher::of(Verb::Patch, "nodes"), Effect::internal_error());
-    let outcome = director.remove("r-1", &first, DisruptionReason::Empty, None).await;
-    assert!(has_command(&director.world, &claim));
+    let outcome = watcher.remove("r-1", &first, DisruptionReason::Empty, None).await;
+    assert!(has_command(&watcher.world, &claim));
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
-    let outcome = director.remove("r-2", &second, DisruptionReason::Empty, None).await;
+    let outcome = watcher.remove("r-2", &second, DisruptionReason::Empty, None).await;
     assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::BudgetExhausted)));
     faults.remove(taint);
-    director.until("the claim is deleted", 3 * MINUTE, |world| is_gone(world, &claim)).await;
+    watcher.until("the claim is deleted", 3 * MINUTE, |world| is_gone(world, &claim)).await;
 }
 
 /// The same if the command was not written: the result is unknown, so the command is written again.
 #[tokio::test(start_paused = true)]
 async fn a_removal_whose_command_did_not_arrive_is_written_again() {
-    let director = Director::begin(Setup::default()).await;
-    let (claim, node) = director.node(&wanted("a-1")).await;
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
     let command =
         Matcher { subresource: Some(""), name: Some(claim.clone()), ..Matcher::of(Verb::Patch, "nodeclaims") };
-    director.world.server().faults().next(1, command, Effect::Drop);
-    let outcome = director.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    watcher.world.server().faults().next(1, command, Effect::Drop);
+    let outcome = watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
-    director.until("the claim is deleted", 3 * MINUTE, |world| is_gone(world, &claim)).await;
+    watcher.until("the claim is deleted", 3 * MINUTE, |world| is_gone(world, &claim)).await;
 }
 
 /// A command that was not admitted is in no budget, and is reverted.
 #[tokio::test(start_paused = true)]
 async fn a_command_that_was_not_admitted_is_not_carried_out() {
-    let director = Director::begin(Setup::default()).await;
-    let (claim, node) = director.node(&wanted("a-1")).await;
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
     let command = json!({"action": "r-1", "node": node, "reason": "Empty", "replacements": [], "evictions": {},
-                         "rooms": {}, "pods": [], "admitted": director.world.server().now().as_millisecond()});
+                         "rooms": {}, "pods": [], "admitted": watcher.world.server().now().as_millisecond()});
     let patch = json!({"metadata": {"annotations": {annotation::REMOVAL: command.to_string()}}});
-    director.world.patch(ResourceId::NODE_CLAIMS, &claim, patch).unwrap();
-    director.until("the command is removed", MINUTE, |world| !has_command(world, &claim)).await;
+    watcher.world.patch(ResourceId::NODE_CLAIMS, &claim, patch).unwrap();
+    watcher.until("the command is removed", MINUTE, |world| !has_command(world, &claim)).await;
     tokio::time::sleep(MINUTE).await;
-    assert!(!is_gone(&director.world, &claim) && !is_tainted(&director.world, &node));
+    assert!(!is_gone(&watcher.world, &claim) && !is_tainted(&watcher.world, &node));
 }
 
 /// A replacement for a removal that is rejected would be launched for nothing.
 #[tokio::test(start_paused = true)]
 async fn a_removal_that_is_refused_buys_no_replacement() {
-    let director = Director::begin(Setup::default()).await;
-    let (claim, node) = director.node(&wanted("a-1")).await;
-    director.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
-    director.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    watcher.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
     let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
-    director.world.apply_object(&budget).unwrap();
+    watcher.world.apply_object(&budget).unwrap();
     tokio::time::sleep(MINUTE).await;
-    let pods = director.pods_on(&node);
+    let pods = watcher.pods_on(&node);
     let shared = vec![pods[0].clone(), future_pod("pending")];
     let launches = [Wanted { pods: pods.clone(), ..wanted("a-2") }, Wanted { pods: shared, ..wanted("a-3") }];
     for (index, status) in [(0, OutcomeStatus::Rejected), (1, OutcomeStatus::Accepted)] {
         let removal = Termination { pods: pods.clone(), replaced_by: vec![0], ..of_node(&format!("r-{index}"), &node) };
-        let plan = director.plan(&launches[index..=index], vec![removal]).await;
-        let outcomes = director.send(plan).await;
+        let plan = watcher.plan(&launches[index..=index], vec![removal]).await;
+        let outcomes = watcher.send(plan).await;
         assert_eq!(
             outcomes[0].status, status,
             "a launch for a pending pod as well is no mere replacement: {outcomes:?}"
@@ -275,84 +275,84 @@ async fn a_removal_that_is_refused_buys_no_replacement() {
         assert_eq!((rejected.status, rejected.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::Blocked)));
     }
     tokio::time::sleep(5 * MINUTE).await;
-    assert_eq!(instances_ever_launched(&director.world).len(), 2, "the first node and the node of the pending pod");
-    assert!(!is_gone(&director.world, &claim));
+    assert_eq!(instances_ever_launched(&watcher.world).len(), 2, "the first node and the node of the pending pod");
+    assert!(!is_gone(&watcher.world, &claim));
 }
 
 /// Budgets decide how many removals start. They do not stop an active removal when a user deletes other nodes.
 #[tokio::test(start_paused = true)]
 async fn a_removal_under_way_goes_on_when_another_node_of_its_pool_is_deleted() {
     let spec = json!({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]}});
-    let director = Director::begin(Setup::with_pool(spec)).await;
-    let (other, _) = director.node(&wanted("a-1")).await;
+    let watcher = FakeWatcher::begin(Setup::with_pool(spec)).await;
+    let (other, _) = watcher.node(&wanted("a-1")).await;
     let large = Wanted { instance_type: "m6i.2xlarge", ..wanted("a-2") };
-    let (claim, node) = director.node(&large).await;
+    let (claim, node) = watcher.node(&large).await;
     let removal = Termination { replaced_by: vec![0], ..of_node("r-1", &node) };
-    let plan = director.plan(&[wanted("a-3")], vec![removal]).await;
-    let outcomes = director.send(plan).await;
+    let plan = watcher.plan(&[wanted("a-3")], vec![removal]).await;
+    let outcomes = watcher.send(plan).await;
     assert!(outcomes.iter().all(|it| it.status == OutcomeStatus::Accepted), "{outcomes:?}");
     // The replacement is still booting.
-    director.world.delete(ResourceId::NODE_CLAIMS, &other).unwrap();
-    director.until("the node is removed", 3 * MINUTE, |world| is_gone(world, &claim)).await;
-    let events = director.world.events_of("NodeClaim", &claim);
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &other).unwrap();
+    watcher.until("the node is removed", 3 * MINUTE, |world| is_gone(world, &claim)).await;
+    let events = watcher.world.events_of("NodeClaim", &claim);
     assert!(!events.iter().any(|event| event.contains("DisruptionBlocked")), "{events:?}");
 }
 
 /// kube-scheduler would bind the evicted pod to the emptiest node, which is removed next.
 #[tokio::test(start_paused = true)]
 async fn evicted_pods_avoid_nodes_whose_removal_is_postponed() {
-    let director = Director::begin(Setup::default()).await;
-    let (claim, first) = director.node(&wanted("a-1")).await;
-    director.world.deploy("web", 1, &json!({"cpu": "500m"}), &json!({})).unwrap();
-    director.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, first) = watcher.node(&wanted("a-1")).await;
+    watcher.world.deploy("web", 1, &json!({"cpu": "500m"}), &json!({})).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
     let large = Wanted { instance_type: "m6i.2xlarge", ..wanted("a-2") };
-    let (_, next) = director.node(&large).await;
-    let (_, last) = director.node(&wanted("a-3")).await;
-    let pods = director.pods_on(&first);
+    let (_, next) = watcher.node(&large).await;
+    let (_, last) = watcher.node(&wanted("a-3")).await;
+    let pods = watcher.pods_on(&first);
     let moved_to = vec![Placement { node: last.as_str().into(), pods: pods.clone() }];
-    let mut plan = director.plan(&[], vec![Termination { pods, moved_to, ..of_node("r-1", &first) }]).await;
+    let mut plan = watcher.plan(&[], vec![Termination { pods, moved_to, ..of_node("r-1", &first) }]).await;
     plan.postponed_removals = vec![next.as_str().into()];
-    let outcomes = director.send(plan).await;
+    let outcomes = watcher.send(plan).await;
     assert_eq!(outcomes[0].status, OutcomeStatus::Accepted, "{outcomes:?}");
-    director.until("the next node is tainted", MINUTE, |world| is_postponed(world, &next)).await;
-    assert!(!is_postponed(&director.world, &last) && !is_postponed(&director.world, &first));
-    director.until("the node is removed", 3 * MINUTE, |world| is_gone(world, &claim)).await;
-    director.until("the pod runs again", MINUTE, |world| world.running_pods() == 1).await;
-    assert_eq!((director.pods_on(&next).len(), director.pods_on(&last).len()), (0, 1));
-    director.until("the taint is gone", 4 * MINUTE, |world| !is_postponed(world, &next)).await;
+    watcher.until("the next node is tainted", MINUTE, |world| is_postponed(world, &next)).await;
+    assert!(!is_postponed(&watcher.world, &last) && !is_postponed(&watcher.world, &first));
+    watcher.until("the node is removed", 3 * MINUTE, |world| is_gone(world, &claim)).await;
+    watcher.until("the pod runs again", MINUTE, |world| world.running_pods() == 1).await;
+    assert_eq!((watcher.pods_on(&next).len(), watcher.pods_on(&last).len()), (0, 1));
+    watcher.until("the taint is gone", 4 * MINUTE, |world| !is_postponed(world, &next)).await;
 }
 
 /// The new leader does not know why the node has the taint.
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_removes_taints_of_postponed_removals() {
-    let mut director = Director::begin(Setup::default()).await;
-    let (_, first) = director.node(&wanted("a-1")).await;
-    let (_, next) = director.node(&wanted("a-2")).await;
+    let mut watcher = FakeWatcher::begin(Setup::default()).await;
+    let (_, first) = watcher.node(&wanted("a-1")).await;
+    let (_, next) = watcher.node(&wanted("a-2")).await;
     // The removal cannot end.
-    director.world.server().faults().always(Matcher::of(Verb::Delete, "nodeclaims"), Effect::internal_error());
-    let mut plan = director.plan(&[], vec![of_node("r-1", &first)]).await;
+    watcher.world.server().faults().always(Matcher::of(Verb::Delete, "nodeclaims"), Effect::internal_error());
+    let mut plan = watcher.plan(&[], vec![of_node("r-1", &first)]).await;
     plan.postponed_removals = vec![next.as_str().into()];
-    director.send(plan).await;
-    director.until("the next node is tainted", MINUTE, |world| is_postponed(world, &next)).await;
-    director.replace_actuator();
-    director.until("the taint is gone", 5 * MINUTE, |world| !is_postponed(world, &next)).await;
+    watcher.send(plan).await;
+    watcher.until("the next node is tainted", MINUTE, |world| is_postponed(world, &next)).await;
+    watcher.replace_actuator();
+    watcher.until("the taint is gone", 5 * MINUTE, |world| !is_postponed(world, &next)).await;
 }
 
 /// By then, the removals that it waits for should have ended.
 #[tokio::test(start_paused = true)]
 async fn a_node_has_the_taint_of_a_postponed_removal_for_ten_minutes_at_most() {
-    let director = Director::begin(Setup::default()).await;
-    let (_, first) = director.node(&wanted("a-1")).await;
-    let (_, next) = director.node(&wanted("a-2")).await;
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (_, first) = watcher.node(&wanted("a-1")).await;
+    let (_, next) = watcher.node(&wanted("a-2")).await;
     // The removal cannot end.
-    director.world.server().faults().always(Matcher::of(Verb::Delete, "nodeclaims"), Effect::internal_error());
-    let mut plan = director.plan(&[], vec![of_node("r-1", &first)]).await;
+    watcher.world.server().faults().always(Matcher::of(Verb::Delete, "nodeclaims"), Effect::internal_error());
+    let mut plan = watcher.plan(&[], vec![of_node("r-1", &first)]).await;
     plan.postponed_removals = vec![next.as_str().into()];
-    director.send(plan).await;
-    director.until("the next node is tainted", MINUTE, |world| is_postponed(world, &next)).await;
+    watcher.send(plan).await;
+    watcher.until("the next node is tainted", MINUTE, |world| is_postponed(world, &next)).await;
     tokio::time::sleep(9 * MINUTE).await;
-    assert!(is_postponed(&director.world, &next), "the removal is under way");
-    director.until("the taint is gone", 2 * MINUTE, |world| !is_postponed(world, &next)).await;
+    assert!(is_postponed(&watcher.world, &next), "the removal is under way");
+    watcher.until("the taint is gone", 2 * MINUTE, |world| !is_postponed(world, &next)).await;
 }
 
 fn of_node(action: &str, node: &str) -> Termination {

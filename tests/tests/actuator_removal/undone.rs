@@ -8,14 +8,14 @@ use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
-use plimsoll_tests::director::{Director, Wanted};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
 
 /// The removal of this claim is tainted and then waits.
-fn forbid_deletion(director: &Director, claim: &str) {
+fn forbid_deletion(watcher: &FakeWatcher, claim: &str) {
     let deletion = Matcher { name: Some(claim.to_owned()), ..Matcher::of(Verb::Delete, "nodeclaims") };
-    director.world.server().faults().always(deletion, Effect::internal_error());
+    watcher.world.server().faults().always(deletion, Effect::internal_error());
 }
 
 fn has_reason(world: &World, claim: &str) -> bool {
@@ -25,53 +25,53 @@ fn has_reason(world: &World, claim: &str) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a_removal_that_is_undone_leaves_neither_taint_nor_condition() {
-    let director = Director::begin(Setup::default()).await;
-    let (claim, node) = director.node(&wanted("a-1")).await;
-    forbid_deletion(&director, &claim);
-    director.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    forbid_deletion(&watcher, &claim);
+    watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
     let marked = |world: &World| is_tainted(world, &node) && has_reason(world, &claim);
-    director.until("the node is marked", MINUTE, marked).await;
+    watcher.until("the node is marked", MINUTE, marked).await;
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"},
         "spec": {"nodeName": node, "containers": [{"name": "main", "image": "example.com/app:1"}]}});
-    director.world.apply_object(&pod).unwrap();
-    director.until("the removal is reverted", MINUTE, |world| !has_command(world, &claim)).await;
-    assert!(!is_tainted(&director.world, &node) && !has_reason(&director.world, &claim));
+    watcher.world.apply_object(&pod).unwrap();
+    watcher.until("the removal is reverted", MINUTE, |world| !has_command(world, &claim)).await;
+    assert!(!is_tainted(&watcher.world, &node) && !has_reason(&watcher.world, &claim));
 }
 
 /// A user or an interruption takes the node that the pods were to move to.
 #[tokio::test(start_paused = true)]
 async fn a_removal_whose_replacement_is_being_deleted_is_undone() {
-    let director = Director::begin(Setup::default()).await;
+    let watcher = FakeWatcher::begin(Setup::default()).await;
     let large = Wanted { instance_type: "m6i.2xlarge", ..wanted("a-1") };
-    let (claim, node) = director.node(&large).await;
-    forbid_deletion(&director, &claim);
+    let (claim, node) = watcher.node(&large).await;
+    forbid_deletion(&watcher, &claim);
     let removal = Termination { replaced_by: vec![0], ..of_node("r-1", &node) };
-    let plan = director.plan(&[wanted("a-2")], vec![removal]).await;
-    let outcomes = director.send(plan).await;
+    let plan = watcher.plan(&[wanted("a-2")], vec![removal]).await;
+    let outcomes = watcher.send(plan).await;
     assert!(outcomes.iter().all(|it| it.status == OutcomeStatus::Accepted), "{outcomes:?}");
     let replacement = outcomes.iter().find(|it| it.action_id.0 == "a-2").unwrap().node_claim.clone().unwrap();
     let in_service = |world: &World| {
         let found = world.get(ResourceId::NODE_CLAIMS, &replacement);
         is_tainted(world, &node) && found.is_some_and(|it| object::condition_is_true(&it, "Initialized"))
     };
-    director.until("the replacement is in service", 3 * MINUTE, in_service).await;
+    watcher.until("the replacement is in service", 3 * MINUTE, in_service).await;
     // Its deletion takes longer than the test.
     let finalizers = json!({"metadata": {"finalizers": ["karpenter.sh/termination", "example.com/wait"]}});
-    director.world.patch(ResourceId::NODE_CLAIMS, &replacement, finalizers).unwrap();
-    director.world.delete(ResourceId::NODE_CLAIMS, &replacement).unwrap();
+    watcher.world.patch(ResourceId::NODE_CLAIMS, &replacement, finalizers).unwrap();
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &replacement).unwrap();
     let undone = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
-    director.until("the removal is reverted", 2 * MINUTE, undone).await;
-    assert!(!is_gone(&director.world, &claim));
+    watcher.until("the removal is reverted", 2 * MINUTE, undone).await;
+    assert!(!is_gone(&watcher.world, &claim));
 }
 
 /// Somebody else wrote the taint, or removed the command.
 #[tokio::test(start_paused = true)]
 async fn a_taint_without_a_command_is_removed() {
-    let director = Director::begin(Setup::default()).await;
-    let (claim, node) = director.node(&wanted("a-1")).await;
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
     let taints = json!({"spec": {"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]}});
-    director.world.patch(ResourceId::NODES, &node, taints).unwrap();
-    assert!(is_tainted(&director.world, &node));
-    director.until("the taint is gone", MINUTE, |world| !is_tainted(world, &node)).await;
-    assert!(!is_gone(&director.world, &claim));
+    watcher.world.patch(ResourceId::NODES, &node, taints).unwrap();
+    assert!(is_tainted(&watcher.world, &node));
+    watcher.until("the taint is gone", MINUTE, |world| !is_tainted(world, &node)).await;
+    assert!(!is_gone(&watcher.world, &claim));
 }

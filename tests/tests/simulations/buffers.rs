@@ -6,7 +6,7 @@ use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
-use plimsoll_tests::{MINUTE, Scene, Setup, instances_ever_launched};
+use plimsoll_tests::{MINUTE, Setup, TestCluster, instances_ever_launched};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -66,98 +66,98 @@ fn versions(world: &World) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn room_is_bought_once_and_then_nothing_happens() {
-    let scene = Scene::begin(one_to_a_node()).await;
-    keep(&scene.world, 2);
+    let cluster = TestCluster::begin(one_to_a_node()).await;
+    keep(&cluster.world, 2);
     let requests_capacity =
         |world: &World| condition(world, "Provisioning") == ("False".to_owned(), "RequiresNewCapacity".to_owned());
-    scene.until("the buffer requests capacity", MINUTE, requests_capacity).await;
-    scene.until("two nodes are in service", 5 * MINUTE, |world| in_service(world) == 2).await;
-    scene.pass(5 * MINUTE).await;
+    cluster.until("the buffer requests capacity", MINUTE, requests_capacity).await;
+    cluster.until("two nodes are in service", 5 * MINUTE, |world| in_service(world) == 2).await;
+    cluster.pass(5 * MINUTE).await;
     let (yes, fits) = ("True".to_owned(), "FitsExistingCapacity".to_owned());
-    assert_eq!(condition(&scene.world, "Provisioning"), (yes.clone(), fits));
-    assert_eq!(condition(&scene.world, "ReadyForProvisioning"), (yes, "Resolved".to_owned()));
-    let before = versions(&scene.world);
-    scene.pass(60 * MINUTE).await;
-    assert_eq!((bought(&scene.world), living(&scene.world)), (2, 2), "{}", scene.summary());
-    assert_eq!(versions(&scene.world), before, "nothing is written about a cluster that is quiet");
+    assert_eq!(condition(&cluster.world, "Provisioning"), (yes.clone(), fits));
+    assert_eq!(condition(&cluster.world, "ReadyForProvisioning"), (yes, "Resolved".to_owned()));
+    let before = versions(&cluster.world);
+    cluster.pass(60 * MINUTE).await;
+    assert_eq!((bought(&cluster.world), living(&cluster.world)), (2, 2), "{}", cluster.summary());
+    assert_eq!(versions(&cluster.world), before, "nothing is written about a cluster that is quiet");
     let about = |event: &Value| object::text(event, &["involvedObject", "name"]).starts_with("capacity-buffer-");
-    assert_eq!(scene.world.count(ResourceId::EVENTS, about), 0, "buffer pods have no Events");
-    scene.world.delete(ResourceId::CAPACITY_BUFFERS, "spare").unwrap();
-    scene.until_empty(10 * MINUTE).await;
+    assert_eq!(cluster.world.count(ResourceId::EVENTS, about), 0, "buffer pods have no Events");
+    cluster.world.delete(ResourceId::CAPACITY_BUFFERS, "spare").unwrap();
+    cluster.until_empty(10 * MINUTE).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_takes_room_at_once_and_room_is_bought_for_the_next() {
-    let scene = Scene::begin(one_to_a_node()).await;
-    keep(&scene.world, 1);
-    scene.until("a node is in service", 5 * MINUTE, |world| in_service(world) == 1).await;
-    scene.pass(MINUTE).await;
-    scene.deploy("web", 1, 3000);
-    let took = scene.until_running(1, MINUTE).await;
+    let cluster = TestCluster::begin(one_to_a_node()).await;
+    keep(&cluster.world, 1);
+    cluster.until("a node is in service", 5 * MINUTE, |world| in_service(world) == 1).await;
+    cluster.pass(MINUTE).await;
+    cluster.deploy("web", 1, 3000);
+    let took = cluster.until_running(1, MINUTE).await;
     assert!(took < Duration::from_secs(10), "{took:?}: it need not wait for a node");
-    scene.until("another node is launched", MINUTE, |world| bought(world) == 2).await;
-    scene.pass(30 * MINUTE).await;
-    assert_eq!((bought(&scene.world), living(&scene.world)), (2, 2), "{}", scene.summary());
+    cluster.until("another node is launched", MINUTE, |world| bought(world) == 2).await;
+    cluster.pass(30 * MINUTE).await;
+    assert_eq!((bought(&cluster.world), living(&cluster.world)), (2, 2), "{}", cluster.summary());
     // The pod is deleted: there is capacity for two pods, and one is requested.
-    scene.scale("web", 0);
-    scene.until("a node too many is removed", 10 * MINUTE, |world| living(world) == 1).await;
-    scene.pass(30 * MINUTE).await;
-    assert_eq!((bought(&scene.world), living(&scene.world)), (2, 1), "{}", scene.summary());
+    cluster.scale("web", 0);
+    cluster.until("a node too many is removed", 10 * MINUTE, |world| living(world) == 1).await;
+    cluster.pass(30 * MINUTE).await;
+    assert_eq!((bought(&cluster.world), living(&cluster.world)), (2, 1), "{}", cluster.summary());
 }
 
 #[tokio::test(start_paused = true)]
 async fn room_that_is_on_its_way_is_a_pods_if_it_comes() {
-    let scene = Scene::begin(one_to_a_node()).await;
-    keep(&scene.world, 1);
-    scene.until("a node is launched", MINUTE, |world| bought(world) == 1).await;
-    scene.deploy("web", 1, 3000);
+    let cluster = TestCluster::begin(one_to_a_node()).await;
+    keep(&cluster.world, 1);
+    cluster.until("a node is launched", MINUTE, |world| bought(world) == 1).await;
+    cluster.deploy("web", 1, 3000);
     // Long before the first node is in service: the capacity is used, although the launch was for the buffer.
-    let took = scene.until("another node is launched", MINUTE, |world| bought(world) == 2).await;
+    let took = cluster.until("another node is launched", MINUTE, |world| bought(world) == 2).await;
     assert!(took < Duration::from_secs(15), "{took:?}");
-    assert_eq!(in_service(&scene.world), 0, "{}", scene.summary());
-    scene.until_running(1, 5 * MINUTE).await;
-    scene.pass(30 * MINUTE).await;
-    assert_eq!((bought(&scene.world), living(&scene.world)), (2, 2), "{}", scene.summary());
+    assert_eq!(in_service(&cluster.world), 0, "{}", cluster.summary());
+    cluster.until_running(1, 5 * MINUTE).await;
+    cluster.pass(30 * MINUTE).await;
+    assert_eq!((bought(&cluster.world), living(&cluster.world)), (2, 2), "{}", cluster.summary());
 }
 
 #[tokio::test(start_paused = true)]
 async fn whoever_dies_room_is_not_bought_twice() {
-    let mut scene = Scene::begin(one_to_a_node()).await;
+    let mut cluster = TestCluster::begin(one_to_a_node()).await;
     let gate = Gate::default();
     let claims = Matcher::of(Verb::Create, "nodeclaims");
-    let rule = scene.world.server().faults().always(claims, Effect::HoldAfter(gate.clone()));
-    keep(&scene.world, 3);
+    let rule = cluster.world.server().faults().always(claims, Effect::HoldAfter(gate.clone()));
+    keep(&cluster.world, 3);
     gate.reached(1).await;
     for role in [Role::Actuator, Role::Watcher] {
-        let leader = scene.plimsoll.leader(role).unwrap();
-        scene.plimsoll.kill(&leader);
+        let leader = cluster.plimsoll.leader(role).unwrap();
+        cluster.plimsoll.kill(&leader);
     }
-    scene.world.server().faults().remove(rule);
+    cluster.world.server().faults().remove(rule);
     gate.open();
-    scene.until("three nodes are in service", 10 * MINUTE, |world| in_service(world) == 3).await;
+    cluster.until("three nodes are in service", 10 * MINUTE, |world| in_service(world) == 3).await;
     // The nodes are in service, and no process remembers what they are for.
     for role in [Role::Actuator, Role::Watcher] {
-        scene.plimsoll.start_another(role).unwrap();
-        let leader = scene.plimsoll.leader(role).unwrap();
-        scene.plimsoll.kill(&leader);
+        cluster.plimsoll.start_another(role).unwrap();
+        let leader = cluster.plimsoll.leader(role).unwrap();
+        cluster.plimsoll.kill(&leader);
     }
-    scene.pass(30 * MINUTE).await;
-    assert_eq!((bought(&scene.world), living(&scene.world)), (3, 3), "{}", scene.summary());
+    cluster.pass(30 * MINUTE).await;
+    assert_eq!((bought(&cluster.world), living(&cluster.world)), (3, 3), "{}", cluster.summary());
 }
 
 #[tokio::test(start_paused = true)]
 async fn room_of_several_sizes_stays_as_it_was_planned() {
-    let scene = Scene::usual().await;
+    let cluster = TestCluster::usual().await;
     // The pods fill a node of eight cores and one of four, but not if a large pod goes to the small node.
     let sizes = [("small", 3, 1900), ("large", 2, 2900)];
     for (name, replicas, millicpu) in sizes {
-        keep_for(&scene.world, name, replicas, millicpu);
+        keep_for(&cluster.world, name, replicas, millicpu);
     }
     let there = |world: &World| {
         let fits = |buffer: &Value| object::condition_is_true(buffer, "Provisioning");
         world.count(ResourceId::CAPACITY_BUFFERS, fits) == sizes.len()
     };
-    scene.until("all capacity is in service", 5 * MINUTE, there).await;
-    scene.pass(60 * MINUTE).await;
-    assert_eq!((bought(&scene.world), living(&scene.world)), (2, 2), "{}", scene.summary());
+    cluster.until("all capacity is in service", 5 * MINUTE, there).await;
+    cluster.pass(60 * MINUTE).await;
+    assert_eq!((bought(&cluster.world), living(&cluster.world)), (2, 2), "{}", cluster.summary());
 }

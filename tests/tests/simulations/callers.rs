@@ -8,13 +8,13 @@ use plimsoll_proto::scheduler::v1::scheduler_service_client::SchedulerServiceCli
 use plimsoll_proto::watcher::v1::WatchSnapshotRequest;
 use plimsoll_proto::watcher::v1::watcher_service_client::WatcherServiceClient;
 use plimsoll_sim::plimsoll::Role;
-use plimsoll_tests::{MINUTE, Scene};
+use plimsoll_tests::{MINUTE, TestCluster};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 /// Connection of a process to the first replica of a service.
-async fn channel(scene: &Scene, process: &str, role: Role) -> Channel {
-    let pool = scene.plimsoll.network().pool(process, &[format!("{role}-0")]);
+async fn channel(cluster: &TestCluster, process: &str, role: Role) -> Channel {
+    let pool = cluster.plimsoll.network().pool(process, &[format!("{role}-0")]);
     pool.channel().await.unwrap().1
 }
 
@@ -23,10 +23,10 @@ fn code<T>(answer: Result<T, Status>) -> Code {
 }
 
 /// Response of each closed method of the three services to a process.
-async fn answers(scene: &Scene, process: &str) -> [(&'static str, Code); 5] {
-    let mut actuator = ActuatorServiceClient::new(channel(scene, process, Role::Actuator).await);
-    let mut scheduler = SchedulerServiceClient::new(channel(scene, process, Role::Scheduler).await);
-    let mut watcher = WatcherServiceClient::new(channel(scene, process, Role::Watcher).await);
+async fn answers(cluster: &TestCluster, process: &str) -> [(&'static str, Code); 5] {
+    let mut actuator = ActuatorServiceClient::new(channel(cluster, process, Role::Actuator).await);
+    let mut scheduler = SchedulerServiceClient::new(channel(cluster, process, Role::Scheduler).await);
+    let mut watcher = WatcherServiceClient::new(channel(cluster, process, Role::Watcher).await);
     [
         ("Execute", code(actuator.execute(ExecuteRequest::default()).await)),
         ("WatchCatalog", code(actuator.watch_catalog(WatchCatalogRequest::default()).await)),
@@ -38,20 +38,20 @@ async fn answers(scene: &Scene, process: &str) -> [(&'static str, Code); 5] {
 
 #[tokio::test(start_paused = true)]
 async fn only_the_watcher_may_execute_and_open_sessions() {
-    let scene = Scene::usual().await;
-    let network = scene.plimsoll.network();
+    let cluster = TestCluster::usual().await;
+    let network = cluster.plimsoll.network();
     network.certify("stranger", "tool.default.svc");
     network.certify("another-watcher", &Role::Watcher.dns_name());
     // The watcher itself is allowed.
-    scene.deploy("web", 1, 500);
-    scene.until_running(1, 3 * MINUTE).await;
+    cluster.deploy("web", 1, 500);
+    cluster.until_running(1, 3 * MINUTE).await;
     // A scheduler is as unauthorized as an unknown process, although its certificate has the same authority.
-    for process in ["stranger".to_owned(), scene.plimsoll.processes(Role::Scheduler).remove(0)] {
-        for (method, code) in answers(&scene, &process).await {
+    for process in ["stranger".to_owned(), cluster.plimsoll.processes(Role::Scheduler).remove(0)] {
+        for (method, code) in answers(&cluster, &process).await {
             assert_eq!(code, Code::PermissionDenied, "{method} for {process}");
         }
     }
-    for (method, code) in answers(&scene, "another-watcher").await {
+    for (method, code) in answers(&cluster, "another-watcher").await {
         let refused = code == Code::PermissionDenied;
         assert_eq!(refused, method == "WatchSnapshot", "{method}: {code}");
     }

@@ -5,14 +5,14 @@ use plimsoll_actuator::ports::CloudError;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_sim::cloud::{Action, Capacity, Effect, Pool};
 use plimsoll_sim::world::World;
-use plimsoll_tests::{MINUTE, Scene, claims_ever_launched, instances_ever_launched};
+use plimsoll_tests::{MINUTE, TestCluster, claims_ever_launched, instances_ever_launched};
 use serde_json::json;
 use std::time::Duration;
 
 const ZONES: [&str; 4] = ["us-west-2a", "us-west-2b", "us-west-2c", "us-west-2d"];
 
-fn exhaust(scene: &Scene, instance_type: &str) {
-    scene.world.ec2.with(|cloud, _| {
+fn exhaust(cluster: &TestCluster, instance_type: &str) {
+    cluster.world.ec2.with(|cloud, _| {
         for zone in ZONES {
             cloud.limit(Pool::new(instance_type, zone, CapacityType::OnDemand), Capacity::Instances(0));
         }
@@ -24,8 +24,8 @@ fn bought(world: &World) -> bool {
 }
 
 /// Types without capacity in the response, and requested types, for each call.
-fn calls(scene: &Scene) -> Vec<(Vec<String>, Vec<String>)> {
-    scene.world.ec2.read(|cloud, _| {
+fn calls(cluster: &TestCluster) -> Vec<(Vec<String>, Vec<String>)> {
+    cluster.world.ec2.read(|cloud, _| {
         let sorted = |mut names: Vec<String>| {
             names.sort();
             names.dedup();
@@ -45,18 +45,18 @@ fn calls(scene: &Scene) -> Vec<(Vec<String>, Vec<String>)> {
 
 #[tokio::test(start_paused = true)]
 async fn the_next_offering_is_taken_within_a_second_and_the_first_left_alone() {
-    let scene = Scene::usual().await;
+    let cluster = TestCluster::usual().await;
     // The cheapest type that fits the pod.
-    exhaust(&scene, "c6i.large");
-    scene.deploy("web", 1, 1500);
-    let took = scene.until("an instance is launched", MINUTE, bought).await;
+    exhaust(&cluster, "c6i.large");
+    cluster.deploy("web", 1, 1500);
+    let took = cluster.until("an instance is launched", MINUTE, bought).await;
     assert!(took < Duration::from_secs(3), "{took:?}");
-    scene.until_running(1, 3 * MINUTE).await;
-    let first = calls(&scene);
+    cluster.until_running(1, 3 * MINUTE).await;
+    let first = calls(&cluster);
     assert!(first.iter().any(|(lacking, _)| lacking.contains(&"c6i.large".to_owned())), "{first:?}");
-    scene.deploy("more", 3, 1500);
-    scene.until_running(4, 5 * MINUTE).await;
-    let later = &calls(&scene)[first.len()..];
+    cluster.deploy("more", 3, 1500);
+    cluster.until_running(4, 5 * MINUTE).await;
+    let later = &calls(&cluster)[first.len()..];
     assert!(!later.is_empty());
     for (_, asked) in later {
         assert!(!asked.contains(&"c6i.large".to_owned()), "tried again: {later:?}");
@@ -65,61 +65,61 @@ async fn the_next_offering_is_taken_within_a_second_and_the_first_left_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_part_that_could_be_had_is_kept_and_the_rest_is_planned_again() {
-    let scene = Scene::usual().await;
-    scene.world.ec2.with(|cloud, _| {
+    let cluster = TestCluster::usual().await;
+    cluster.world.ec2.with(|cloud, _| {
         for instance_type in ["c6i.large", "m6i.large", "c6i.xlarge", "m6i.2xlarge"] {
             for zone in ZONES {
                 cloud.limit(Pool::new(instance_type, zone, CapacityType::OnDemand), Capacity::Instances(1));
             }
         }
     });
-    scene.deploy("web", 12, 1500);
-    scene.until_running(12, 10 * MINUTE).await;
-    assert_eq!(instances_ever_launched(&scene.world).len(), claims_ever_launched(&scene.world).len());
+    cluster.deploy("web", 12, 1500);
+    cluster.until_running(12, 10 * MINUTE).await;
+    assert_eq!(instances_ever_launched(&cluster.world).len(), claims_ever_launched(&cluster.world).len());
 }
 
 #[tokio::test(start_paused = true)]
 async fn where_nothing_can_be_had_calls_become_rare_and_it_goes_on_when_there_is_capacity() {
-    let scene = Scene::usual().await;
+    let cluster = TestCluster::usual().await;
     let types = ["m6i.large", "m6i.xlarge", "m6i.2xlarge", "c6i.large", "c6i.xlarge"];
     for instance_type in types {
-        exhaust(&scene, instance_type);
+        exhaust(&cluster, instance_type);
     }
-    scene.deploy("web", 10, 700);
-    scene.pass(10 * MINUTE).await;
+    cluster.deploy("web", 10, 700);
+    cluster.pass(10 * MINUTE).await;
     let fleets =
-        scene.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::CreateFleet).count());
+        cluster.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::CreateFleet).count());
     assert!((1..=60).contains(&fleets), "{fleets} calls in ten minutes");
-    assert!(scene.claims().len() <= 10, "{}", scene.summary());
-    scene.world.ec2.with(|cloud, _| cloud.limits.clear());
-    scene.until_running(10, 10 * MINUTE).await;
+    assert!(cluster.claims().len() <= 10, "{}", cluster.summary());
+    cluster.world.ec2.with(|cloud, _| cloud.limits.clear());
+    cluster.until_running(10, 10 * MINUTE).await;
 }
 
 /// 90 minutes without capacity in one family, with 20 pods that accept no other family: few launches fail because of
 /// them, and pods that accept other types do not wait for them.
 #[tokio::test(start_paused = true)]
 async fn one_family_without_capacity_costs_few_launches_and_delays_nobody_else() {
-    let scene = Scene::usual().await;
+    let cluster = TestCluster::usual().await;
     for instance_type in ["c6i.large", "c6i.xlarge"] {
-        exhaust(&scene, instance_type);
+        exhaust(&cluster, instance_type);
     }
     let family = json!({"nodeSelector": {"karpenter.k8s.aws/instance-family": "c6i"}});
-    scene.world.deploy("picky", 20, &json!({"cpu": "700m"}), &family).unwrap();
+    cluster.world.deploy("picky", 20, &json!({"cpu": "700m"}), &family).unwrap();
     for round in 1..=9 {
-        scene.pass(8 * MINUTE).await;
-        scene.deploy(&format!("web-{round}"), 2, 1500);
+        cluster.pass(8 * MINUTE).await;
+        cluster.deploy(&format!("web-{round}"), 2, 1500);
         let running = |world: &World| world.running_pods() == 2 * round;
-        scene.until("the other pods run", 2 * MINUTE, running).await;
+        cluster.until("the other pods run", 2 * MINUTE, running).await;
     }
-    let lost = failed_launches(&scene);
+    let lost = failed_launches(&cluster);
     assert!((1..=100).contains(&lost), "{lost} launches failed");
-    scene.world.ec2.with(|cloud, _| cloud.limits.clear());
-    scene.until_running(38, 10 * MINUTE).await;
+    cluster.world.ec2.with(|cloud, _| cloud.limits.clear());
+    cluster.until_running(38, 10 * MINUTE).await;
 }
 
 /// Launches to which EC2 responded without an instance.
-fn failed_launches(scene: &Scene) -> u32 {
-    scene.world.ec2.read(|cloud, _| {
+fn failed_launches(cluster: &TestCluster) -> u32 {
+    cluster.world.ec2.read(|cloud, _| {
         let empty = cloud.fleets().iter().filter(|fleet| fleet.answer.instances.is_empty());
         empty.map(|fleet| fleet.request.total_target_capacity).sum()
     })
@@ -128,15 +128,15 @@ fn failed_launches(scene: &Scene) -> u32 {
 /// Rule 8: requests that EC2 rejects for another reason back off, although each plan is new.
 #[tokio::test(start_paused = true)]
 async fn what_ec2_refuses_is_asked_for_less_and_less() {
-    let scene = Scene::usual().await;
+    let cluster = TestCluster::usual().await;
     let refusal = CloudError::InvalidRequest { code: "InvalidParameterValue".to_owned(), message: "no".to_owned() };
-    scene.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::Refuse(refusal), 100_000));
-    scene.deploy("web", 1, 700);
-    scene.pass(10 * MINUTE).await;
+    cluster.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::Refuse(refusal), 100_000));
+    cluster.deploy("web", 1, 700);
+    cluster.pass(10 * MINUTE).await;
     let fleets =
-        scene.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::CreateFleet).count());
+        cluster.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::CreateFleet).count());
     // After 1, 2, 4 ... 128 and 180 s.
     assert!((5..=12).contains(&fleets), "{fleets} calls in ten minutes");
-    scene.world.ec2.faults(plimsoll_sim::cloud::Faults::clear);
-    scene.until_running(1, 10 * MINUTE).await;
+    cluster.world.ec2.faults(plimsoll_sim::cloud::Faults::clear);
+    cluster.until_running(1, 10 * MINUTE).await;
 }

@@ -6,7 +6,7 @@ use plimsoll_model::time::Millis;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::Machine;
 use plimsoll_sim::world::World;
-use plimsoll_tests::{MINUTE, Scene, Setup};
+use plimsoll_tests::{MINUTE, Setup, TestCluster};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -25,8 +25,8 @@ fn reservation(id: &str, kind: ReservationType, free: u32) -> CapacityReservatio
     }
 }
 
-/// A scene with these reservations, which the class selects by tag.
-async fn scene_with(reservations: Vec<CapacityReservation>) -> Scene {
+/// A cluster with these reservations, which the class selects by tag.
+async fn cluster_with(reservations: Vec<CapacityReservation>) -> TestCluster {
     let requirements = json!([
         {"key": label::CAPACITY_TYPE, "operator": "In", "values": ["reserved", "on-demand"]},
         {"key": label::ARCH, "operator": "In", "values": ["amd64"]},
@@ -34,18 +34,18 @@ async fn scene_with(reservations: Vec<CapacityReservation>) -> Scene {
     // Otherwise nodes that are no longer reserved make room for cheaper ones.
     let disruption = json!({"consolidationPolicy": "WhenEmpty"});
     let pool = json!({"template": {"spec": {"requirements": requirements}}, "disruption": disruption});
-    let scene = Scene::begin(Setup::with_pool(pool)).await;
+    let cluster = TestCluster::begin(Setup::with_pool(pool)).await;
     let count = reservations.len();
-    scene.world.ec2.with(|cloud, _| reservations.into_iter().for_each(|one| cloud.reserve(one)));
-    select(&scene, &json!([{"tags": {"team": "shop"}}]));
+    cluster.world.ec2.with(|cloud, _| reservations.into_iter().for_each(|one| cloud.reserve(one)));
+    select(&cluster, &json!([{"tags": {"team": "shop"}}]));
     let listed = move |world: &World| in_status(world) == count;
-    scene.until("the class lists its reservations", 2 * MINUTE, listed).await;
-    scene
+    cluster.until("the class lists its reservations", 2 * MINUTE, listed).await;
+    cluster
 }
 
-fn select(scene: &Scene, terms: &Value) {
+fn select(cluster: &TestCluster, terms: &Value) {
     let patch = json!({"spec": {"capacityReservationSelectorTerms": terms}});
-    scene.world.patch(ResourceId::EC2_NODE_CLASSES, "default", patch).unwrap();
+    cluster.world.patch(ResourceId::EC2_NODE_CLASSES, "default", patch).unwrap();
 }
 
 fn in_status(world: &World) -> usize {
@@ -72,8 +72,8 @@ fn labelled(world: &World, resource: ResourceId) -> BTreeMap<(String, String), u
     counts
 }
 
-fn refusals(scene: &Scene) -> Vec<String> {
-    scene.world.ec2.read(|cloud, _| {
+fn refusals(cluster: &TestCluster) -> Vec<String> {
+    cluster.world.ec2.read(|cloud, _| {
         cloud.fleets().iter().flat_map(|fleet| &fleet.answer.errors).map(|error| error.code.clone()).collect()
     })
 }
@@ -84,97 +84,102 @@ fn pair(capacity_type: &str, reservation: &str) -> (String, String) {
 
 #[tokio::test(start_paused = true)]
 async fn reserved_instances_are_used_first_and_never_beyond_the_count() {
-    let scene = scene_with(vec![reservation("cr-1", ReservationType::Default, 2)]).await;
+    let cluster = cluster_with(vec![reservation("cr-1", ReservationType::Default, 2)]).await;
     // Two bursts, each more than the reservation holds.
-    scene.deploy("web", 3, 3000);
-    scene.until_running(3, 5 * MINUTE).await;
-    scene.deploy("more", 3, 3000);
-    scene.until_running(6, 5 * MINUTE).await;
-    assert_eq!(by_reservation(&scene.world).get(&Some("cr-1".to_owned())), Some(&2), "{}", scene.summary());
-    assert_eq!(refusals(&scene), Vec::<String>::new());
+    cluster.deploy("web", 3, 3000);
+    cluster.until_running(3, 5 * MINUTE).await;
+    cluster.deploy("more", 3, 3000);
+    cluster.until_running(6, 5 * MINUTE).await;
+    assert_eq!(by_reservation(&cluster.world).get(&Some("cr-1".to_owned())), Some(&2), "{}", cluster.summary());
+    assert_eq!(refusals(&cluster), Vec::<String>::new());
     for resource in [ResourceId::NODE_CLAIMS, ResourceId::NODES] {
-        assert_eq!(labelled(&scene.world, resource).get(&pair("reserved", "cr-1")), Some(&2), "{}", scene.summary());
+        assert_eq!(
+            labelled(&cluster.world, resource).get(&pair("reserved", "cr-1")),
+            Some(&2),
+            "{}",
+            cluster.summary()
+        );
     }
     // What is given back is used again.
-    scene.world.delete(ResourceId::DEPLOYMENTS, "web").unwrap();
-    scene.world.delete(ResourceId::DEPLOYMENTS, "more").unwrap();
-    scene.until_empty(20 * MINUTE).await;
-    scene.deploy("again", 1, 3000);
-    scene.until_running(1, 5 * MINUTE).await;
-    assert_eq!(by_reservation(&scene.world), [(Some("cr-1".to_owned()), 1)].into());
+    cluster.world.delete(ResourceId::DEPLOYMENTS, "web").unwrap();
+    cluster.world.delete(ResourceId::DEPLOYMENTS, "more").unwrap();
+    cluster.until_empty(20 * MINUTE).await;
+    cluster.deploy("again", 1, 3000);
+    cluster.until_running(1, 5 * MINUTE).await;
+    assert_eq!(by_reservation(&cluster.world), [(Some("cr-1".to_owned()), 1)].into());
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_others_took_of_a_reservation_is_bought_elsewhere() {
-    let scene = scene_with(vec![reservation("cr-1", ReservationType::Default, 2)]).await;
+    let cluster = cluster_with(vec![reservation("cr-1", ReservationType::Default, 2)]).await;
     // The count that Plimsoll read is too high from now on.
-    scene.world.ec2.with(|cloud, _| cloud.reserve(reservation("cr-1", ReservationType::Default, 0)));
-    scene.deploy("web", 2, 3000);
-    scene.until_running(2, 5 * MINUTE).await;
-    assert_eq!(by_reservation(&scene.world), [(None, 2)].into());
-    let refused = refusals(&scene);
+    cluster.world.ec2.with(|cloud, _| cloud.reserve(reservation("cr-1", ReservationType::Default, 0)));
+    cluster.deploy("web", 2, 3000);
+    cluster.until_running(2, 5 * MINUTE).await;
+    assert_eq!(by_reservation(&cluster.world), [(None, 2)].into());
+    let refused = refusals(&cluster);
     assert!((1..=2).contains(&refused.len()) && refused.iter().all(|code| code == "ReservationCapacityExceeded"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_reservation_without_capacity_closes_no_other_one_of_its_type_and_zone() {
     let [full, other] = [("cr-1", 2), ("cr-2", 1)].map(|(id, free)| reservation(id, ReservationType::Default, free));
-    let scene = scene_with(vec![full, other]).await;
+    let cluster = cluster_with(vec![full, other]).await;
     // Others took it after Plimsoll read the count.
-    scene.world.ec2.with(|cloud, _| cloud.reserve(reservation("cr-1", ReservationType::Default, 0)));
-    scene.deploy("web", 1, 3000);
-    scene.until_running(1, 5 * MINUTE).await;
-    assert_eq!(refusals(&scene), ["ReservationCapacityExceeded"], "the one with more free instances is tried first");
-    assert_eq!(by_reservation(&scene.world), [(Some("cr-2".to_owned()), 1)].into(), "{}", scene.summary());
+    cluster.world.ec2.with(|cloud, _| cloud.reserve(reservation("cr-1", ReservationType::Default, 0)));
+    cluster.deploy("web", 1, 3000);
+    cluster.until_running(1, 5 * MINUTE).await;
+    assert_eq!(refusals(&cluster), ["ReservationCapacityExceeded"], "the one with more free instances is tried first");
+    assert_eq!(by_reservation(&cluster.world), [(Some("cr-2".to_owned()), 1)].into(), "{}", cluster.summary());
 }
 
 #[tokio::test(start_paused = true)]
 async fn nodes_of_a_cancelled_reservation_become_on_demand_nodes() {
-    let scene = scene_with(vec![reservation("cr-1", ReservationType::Default, 1)]).await;
-    scene.deploy("web", 1, 3000);
-    scene.until_running(1, 5 * MINUTE).await;
-    let before = scene.world.living_instances().into_keys().collect::<Vec<_>>();
-    scene.world.ec2.with(|cloud, _| cloud.cancel_reservation("cr-1"));
+    let cluster = cluster_with(vec![reservation("cr-1", ReservationType::Default, 1)]).await;
+    cluster.deploy("web", 1, 3000);
+    cluster.until_running(1, 5 * MINUTE).await;
+    let before = cluster.world.living_instances().into_keys().collect::<Vec<_>>();
+    cluster.world.ec2.with(|cloud, _| cloud.cancel_reservation("cr-1"));
     let relabelled = |world: &World| {
         [ResourceId::NODE_CLAIMS, ResourceId::NODES]
             .iter()
             .all(|resource| labelled(world, *resource) == [(pair("on-demand", ""), 1)].into())
     };
-    scene.until("claim and node are on demand", 4 * MINUTE, relabelled).await;
-    assert_eq!(scene.world.living_instances().into_keys().collect::<Vec<_>>(), before);
+    cluster.until("claim and node are on demand", 4 * MINUTE, relabelled).await;
+    assert_eq!(cluster.world.living_instances().into_keys().collect::<Vec<_>>(), before);
 }
 
 #[tokio::test(start_paused = true)]
 async fn nodes_of_a_reservation_that_is_no_longer_selected_are_replaced() {
-    let scene = scene_with(vec![reservation("cr-1", ReservationType::Default, 1)]).await;
-    scene.deploy("web", 1, 3000);
-    scene.until_running(1, 5 * MINUTE).await;
-    assert_eq!(by_reservation(&scene.world), [(Some("cr-1".to_owned()), 1)].into());
-    select(&scene, &json!([]));
+    let cluster = cluster_with(vec![reservation("cr-1", ReservationType::Default, 1)]).await;
+    cluster.deploy("web", 1, 3000);
+    cluster.until_running(1, 5 * MINUTE).await;
+    assert_eq!(by_reservation(&cluster.world), [(Some("cr-1".to_owned()), 1)].into());
+    select(&cluster, &json!([]));
     let drifted = |world: &World| {
         world.count(ResourceId::NODE_CLAIMS, |claim| {
             let conditions = object::items(claim, &["status", "conditions"]);
             conditions.iter().any(|one| object::text(one, &["reason"]) == "CapacityReservationDrift")
         }) > 0
     };
-    scene.until("the node has drifted", 10 * MINUTE, drifted).await;
+    cluster.until("the node has drifted", 10 * MINUTE, drifted).await;
     let elsewhere = |world: &World| by_reservation(world) == [(None, 1)].into() && world.running_pods() == 1;
-    scene.until("the pod runs on an On-Demand node", 10 * MINUTE, elsewhere).await;
+    cluster.until("the pod runs on an On-Demand node", 10 * MINUTE, elsewhere).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_capacity_block_is_left_before_ec2_takes_its_instances() {
     let mut block = reservation("cr-1", ReservationType::CapacityBlock, 1);
-    let scene = scene_with(Vec::new()).await;
-    let ends = scene.world.ec2.read(|_, now| now.plus(Millis::from_seconds(60 * 60)));
+    let cluster = cluster_with(Vec::new()).await;
+    let ends = cluster.world.ec2.read(|_, now| now.plus(Millis::from_seconds(60 * 60)));
     block.ends = Some(ends);
-    scene.world.ec2.with(|cloud, _| cloud.reserve(block));
-    scene.until("the class lists the block", 3 * MINUTE, |world| in_status(world) == 1).await;
-    scene.deploy("web", 1, 3000);
-    scene.until_running(1, 5 * MINUTE).await;
-    assert_eq!(by_reservation(&scene.world), [(Some("cr-1".to_owned()), 1)].into());
+    cluster.world.ec2.with(|cloud, _| cloud.reserve(block));
+    cluster.until("the class lists the block", 3 * MINUTE, |world| in_status(world) == 1).await;
+    cluster.deploy("web", 1, 3000);
+    cluster.until_running(1, 5 * MINUTE).await;
+    assert_eq!(by_reservation(&cluster.world), [(Some("cr-1".to_owned()), 1)].into());
     let left = |world: &World| by_reservation(world) == [(None, 1)].into() && world.running_pods() == 1;
-    scene.until("the pod runs elsewhere", 30 * MINUTE, left).await;
-    let remaining = scene.world.ec2.read(|_, now| ends.since(now));
+    cluster.until("the pod runs elsewhere", 30 * MINUTE, left).await;
+    let remaining = cluster.world.ec2.read(|_, now| ends.since(now));
     assert!(remaining > Millis::from_seconds(30 * 60), "{remaining:?} before the end");
 }

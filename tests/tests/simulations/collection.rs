@@ -8,18 +8,18 @@ use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect};
 use plimsoll_sim::plimsoll::Options;
 use plimsoll_sim::world::World;
-use plimsoll_tests::{HOUR, MINUTE, Scene, Setup, instances_ever_launched};
+use plimsoll_tests::{HOUR, MINUTE, Setup, TestCluster, instances_ever_launched};
 use serde_json::json;
 use std::time::Duration;
 
 /// Launches an instance outside of Plimsoll, like the fleet call of a lost claim; returns its id.
-pub(crate) fn stray(scene: &Scene, owner: bool) -> String {
-    strays(scene, owner, 1).remove(0)
+pub(crate) fn stray(cluster: &TestCluster, owner: bool) -> String {
+    strays(cluster, owner, 1).remove(0)
 }
 
 /// Launches instances in one fleet, as [`stray`] does.
-fn strays(scene: &Scene, owner: bool, count: u32) -> Vec<String> {
-    scene.world.ec2.with(|cloud, now| {
+fn strays(cluster: &TestCluster, owner: bool, count: u32) -> Vec<String> {
+    cluster.world.ec2.with(|cloud, now| {
         let mut request = cloud.fleets()[0].request.clone();
         request.client_token = format!("stray-{owner}");
         request.total_target_capacity = count;
@@ -37,117 +37,117 @@ fn strays(scene: &Scene, owner: bool, count: u32) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn an_instance_of_ours_without_a_claim_goes_and_one_of_others_stays() {
-    let scene = Scene::usual().await;
-    scene.deploy("web", 1, 500);
-    scene.until_running(1, 3 * MINUTE).await;
-    let (ours, foreign) = (stray(&scene, true), stray(&scene, false));
-    let node = scene.world.living_instances()[&ours].private_dns_name.clone();
+    let cluster = TestCluster::usual().await;
+    cluster.deploy("web", 1, 500);
+    cluster.until_running(1, 3 * MINUTE).await;
+    let (ours, foreign) = (stray(&cluster, true), stray(&cluster, false));
+    let node = cluster.world.living_instances()[&ours].private_dns_name.clone();
     let has_node = |world: &World| world.get(ResourceId::NODES, &node).is_some();
-    scene.until("the stray instance becomes a Node", MINUTE, has_node).await;
+    cluster.until("the stray instance becomes a Node", MINUTE, has_node).await;
     let gone = move |world: &World| !world.living_instances().contains_key(&ours);
-    scene.until("the stray instance is terminated", 15 * MINUTE, gone).await;
+    cluster.until("the stray instance is terminated", 15 * MINUTE, gone).await;
     // The cloud controller would delete it once the instance has ended, after 30 s.
-    scene.until("its Node is deleted", Duration::from_secs(10), |world| !has_node(world)).await;
-    scene.pass(10 * MINUTE).await;
-    assert!(scene.world.living_instances().contains_key(&foreign), "another's instance is not ours to end");
-    assert_eq!(scene.world.running_pods(), 1);
+    cluster.until("its Node is deleted", Duration::from_secs(10), |world| !has_node(world)).await;
+    cluster.pass(10 * MINUTE).await;
+    assert!(cluster.world.living_instances().contains_key(&foreign), "another's instance is not ours to end");
+    assert_eq!(cluster.world.running_pods(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_whose_instance_vanished_goes_and_its_pods_get_another() {
-    let scene = Scene::usual().await;
-    scene.deploy("web", 2, 500);
-    scene.until_running(2, 3 * MINUTE).await;
-    let before = scene.claims();
-    let id = scene.world.living_instances().into_keys().next().unwrap();
-    scene.world.ec2.with(|cloud, now| cloud.terminate_instances(&[id], now));
+    let cluster = TestCluster::usual().await;
+    cluster.deploy("web", 2, 500);
+    cluster.until_running(2, 3 * MINUTE).await;
+    let before = cluster.claims();
+    let id = cluster.world.living_instances().into_keys().next().unwrap();
+    cluster.world.ec2.with(|cloud, now| cloud.terminate_instances(&[id], now));
     let name = object::name(&before[0]).to_owned();
     let replaced =
         move |world: &World| world.get(ResourceId::NODE_CLAIMS, &name).is_none() && world.running_pods() == 2;
-    scene.until("claim and node are deleted, the pods run elsewhere", 15 * MINUTE, replaced).await;
+    cluster.until("claim and node are deleted, the pods run elsewhere", 15 * MINUTE, replaced).await;
 }
 
 /// Claims from Karpenter have no owner annotation, and their instances no owner tag.
 #[tokio::test(start_paused = true)]
 async fn an_adopted_claim_goes_only_if_its_instance_has_vanished() {
-    let scene = Scene::usual().await;
-    scene.deploy("web", 2, 3000);
-    scene.until_running(2, 3 * MINUTE).await;
-    let [lost, kept] = scene.claims().try_into().unwrap();
+    let cluster = TestCluster::usual().await;
+    cluster.deploy("web", 2, 3000);
+    cluster.until_running(2, 3 * MINUTE).await;
+    let [lost, kept] = cluster.claims().try_into().unwrap();
     for claim in [&lost, &kept] {
         let patch = json!({"metadata": {"annotations": {annotation::OWNER: null}}});
-        scene.world.patch(ResourceId::NODE_CLAIMS, object::name(claim), patch).unwrap();
+        cluster.world.patch(ResourceId::NODE_CLAIMS, object::name(claim), patch).unwrap();
     }
     let id = object::text(&lost, &["status", "providerID"]).rsplit('/').next().unwrap().to_owned();
-    scene.world.ec2.with(|cloud, now| {
+    cluster.world.ec2.with(|cloud, now| {
         cloud.remove_tag_of_all(tag::OWNER);
         cloud.terminate_instances(&[id], now)
     });
     let name = object::name(&lost).to_owned();
     let gone = move |world: &World| world.get(ResourceId::NODE_CLAIMS, &name).is_none();
-    scene.until("the claim is deleted", 15 * MINUTE, gone).await;
-    scene.pass(15 * MINUTE).await;
-    assert!(scene.world.get(ResourceId::NODE_CLAIMS, object::name(&kept)).is_some(), "{}", scene.summary());
+    cluster.until("the claim is deleted", 15 * MINUTE, gone).await;
+    cluster.pass(15 * MINUTE).await;
+    assert!(cluster.world.get(ResourceId::NODE_CLAIMS, object::name(&kept)).is_some(), "{}", cluster.summary());
 }
 
 /// EC2 takes seconds for each page of 1,000 instances.
 #[tokio::test(start_paused = true)]
 async fn a_list_that_takes_a_minute_is_waited_for() {
-    let scene = Scene::usual().await;
-    scene.deploy("web", 1, 500);
-    scene.until_running(1, 3 * MINUTE).await;
-    let ours = stray(&scene, true);
-    scene.world.ec2.faults(|faults| faults.inject(Action::DescribeInstances, Effect::Delay(MINUTE), u32::MAX));
+    let cluster = TestCluster::usual().await;
+    cluster.deploy("web", 1, 500);
+    cluster.until_running(1, 3 * MINUTE).await;
+    let ours = stray(&cluster, true);
+    cluster.world.ec2.faults(|faults| faults.inject(Action::DescribeInstances, Effect::Delay(MINUTE), u32::MAX));
     let gone = move |world: &World| !world.living_instances().contains_key(&ours);
-    scene.until("the stray instance is terminated", 30 * MINUTE, gone).await;
-    assert_eq!(scene.world.running_pods(), 1);
+    cluster.until("the stray instance is terminated", 30 * MINUTE, gone).await;
+    assert_eq!(cluster.world.running_pods(), 1);
 }
 
 /// For example if claims were restored from an old backup.
 #[tokio::test(start_paused = true)]
 async fn more_unclaimed_instances_than_a_crash_leaves_are_all_kept() {
-    let scene = Scene::usual().await;
-    scene.deploy("web", 1, 500);
-    scene.until_running(1, 3 * MINUTE).await;
-    let strays = strays(&scene, true, 7);
-    scene.pass(15 * MINUTE).await;
-    let living = scene.world.living_instances();
-    assert!(strays.iter().all(|id| living.contains_key(id)), "{}", scene.summary());
+    let cluster = TestCluster::usual().await;
+    cluster.deploy("web", 1, 500);
+    cluster.until_running(1, 3 * MINUTE).await;
+    let strays = strays(&cluster, true, 7);
+    cluster.pass(15 * MINUTE).await;
+    let living = cluster.world.living_instances();
+    assert!(strays.iter().all(|id| living.contains_key(id)), "{}", cluster.summary());
     // Somebody terminates two of them. Five are not too many in any cluster.
-    scene.world.ec2.with(|cloud, now| cloud.terminate_instances(&strays[..2], now));
+    cluster.world.ec2.with(|cloud, now| cloud.terminate_instances(&strays[..2], now));
     let gone = |world: &World| world.living_instances().len() == 1;
-    scene.until("the other stray instances are terminated", 5 * MINUTE, gone).await;
-    assert_eq!(scene.world.running_pods(), 1);
+    cluster.until("the other stray instances are terminated", 5 * MINUTE, gone).await;
+    assert_eq!(cluster.world.running_pods(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_its_claim_does_not_know_yet_is_kept() {
-    let scene = Scene::usual().await;
+    let cluster = TestCluster::usual().await;
     let status = Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") };
-    let rule = scene.world.server().faults().always(status, ApiEffect::internal_error());
-    scene.deploy("web", 1, 500);
-    scene.until("the instance is launched", MINUTE, |world| world.living_instances().len() == 1).await;
+    let rule = cluster.world.server().faults().always(status, ApiEffect::internal_error());
+    cluster.deploy("web", 1, 500);
+    cluster.until("the instance is launched", MINUTE, |world| world.living_instances().len() == 1).await;
     // A claim without an instance is given up after 5 minutes.
-    scene.pass(Duration::from_secs(270)).await;
-    scene.world.server().faults().remove(rule);
-    scene.until_running(1, 2 * MINUTE).await;
-    assert_eq!(instances_ever_launched(&scene.world).len(), 1, "{}", scene.summary());
+    cluster.pass(Duration::from_secs(270)).await;
+    cluster.world.server().faults().remove(rule);
+    cluster.until_running(1, 2 * MINUTE).await;
+    assert_eq!(instances_ever_launched(&cluster.world).len(), 1, "{}", cluster.summary());
 }
 
 /// EC2 may not show the instances of an impaired zone, before the cluster is shifted away from it.
 #[tokio::test(start_paused = true)]
 async fn a_claim_with_a_ready_node_stays_although_ec2_does_not_show_its_instance() {
-    let scene = Scene::usual().await;
-    scene.deploy("web", 1, 500);
-    scene.until_running(1, 3 * MINUTE).await;
-    let uids = || scene.claims().iter().map(|claim| object::uid(claim).to_owned()).collect::<Vec<_>>();
+    let cluster = TestCluster::usual().await;
+    cluster.deploy("web", 1, 500);
+    cluster.until_running(1, 3 * MINUTE).await;
+    let uids = || cluster.claims().iter().map(|claim| object::uid(claim).to_owned()).collect::<Vec<_>>();
     let before = uids();
-    let zone = scene.world.living_instances().into_values().next().unwrap().zone;
-    scene.world.ec2.with(|cloud, _| cloud.hidden_zones.insert(zone));
-    scene.pass(20 * MINUTE).await;
-    assert_eq!(uids(), before, "{}", scene.summary());
-    assert!(scene.claims().iter().all(|claim| !object::is_deleting(claim)), "{}", scene.summary());
-    assert_eq!((scene.world.running_pods(), instances_ever_launched(&scene.world).len()), (1, 1));
+    let zone = cluster.world.living_instances().into_values().next().unwrap().zone;
+    cluster.world.ec2.with(|cloud, _| cloud.hidden_zones.insert(zone));
+    cluster.pass(20 * MINUTE).await;
+    assert_eq!(uids(), before, "{}", cluster.summary());
+    assert!(cluster.claims().iter().all(|claim| !object::is_deleting(claim)), "{}", cluster.summary());
+    assert_eq!((cluster.world.running_pods(), instances_ever_launched(&cluster.world).len()), (1, 1));
 }
 
 /// EC2 lists the instance as terminated, so that nothing is concluded from what it does not show.
@@ -155,27 +155,27 @@ async fn a_claim_with_a_ready_node_stays_although_ec2_does_not_show_its_instance
 async fn a_claim_whose_instance_was_terminated_goes_during_a_zonal_shift_too() {
     // Without a Node: the cloud controller would delete the Node, and that would delete the claim.
     let mut setup = Setup::default();
-    setup.scenery.boot = HOUR;
+    setup.world.boot = HOUR;
     setup.options = Options { zonal_shift: true, ..setup.options };
-    let scene = Scene::begin(setup).await;
-    scene.deploy("web", 1, 500);
+    let cluster = TestCluster::begin(setup).await;
+    cluster.deploy("web", 1, 500);
     let has_instance = |world: &World| {
         let claims = world.all(ResourceId::NODE_CLAIMS);
         claims.iter().any(|claim| !object::text(claim, &["status", "providerID"]).is_empty())
     };
-    scene.until("the instance is launched", MINUTE, has_instance).await;
-    let name = object::name(&scene.claims()[0]).to_owned();
-    let machine = scene.world.living_instances().into_values().next().unwrap();
-    scene.world.ec2.with(|cloud, _| {
+    cluster.until("the instance is launched", MINUTE, has_instance).await;
+    let name = object::name(&cluster.claims()[0]).to_owned();
+    let machine = cluster.world.living_instances().into_values().next().unwrap();
+    cluster.world.ec2.with(|cloud, _| {
         let zone_id = cloud.subnets[&machine.subnet_id].zone_id.clone();
         cloud.zonal_shifts = vec![ZonalShift { zone_id, expires: None }];
         // The queue of interruptions tells nothing.
         cloud.settings.tells_states = false;
     });
     // The shifts are read.
-    scene.pass(MINUTE).await;
-    scene.world.ec2.with(|cloud, now| cloud.terminate_instances(&[machine.id], now));
+    cluster.pass(MINUTE).await;
+    cluster.world.ec2.with(|cloud, now| cloud.terminate_instances(&[machine.id], now));
     // A claim that does not register is given up after 15 minutes.
     let gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &name).is_none();
-    scene.until("the claim is deleted", 8 * MINUTE, gone).await;
+    cluster.until("the claim is deleted", 8 * MINUTE, gone).await;
 }

@@ -7,21 +7,21 @@ use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::machines::NAMESPACE;
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
-use plimsoll_tests::{MINUTE, Scene, Setup};
+use plimsoll_tests::{MINUTE, Setup, TestCluster};
 use serde_json::{Value, json};
 
 /// Memory of the pods. The estimate leaves 6903 MiB of an m6i.large to pods, a machine only 6703.
 const REQUEST: &str = "6850Mi";
 const MISSING_MIB: i64 = 200;
 
-async fn scene(missing_memory_mib: i64) -> Scene {
+async fn cluster(missing_memory_mib: i64) -> TestCluster {
     let mut setup = Setup::default();
-    setup.scenery.missing_memory_mib = missing_memory_mib;
-    Scene::begin(setup).await
+    setup.world.missing_memory_mib = missing_memory_mib;
+    TestCluster::begin(setup).await
 }
 
-fn deploy(scene: &Scene) {
-    scene.world.deploy("web", 1, &json!({"cpu": "500m", "memory": REQUEST}), &json!({})).unwrap();
+fn deploy(cluster: &TestCluster) {
+    cluster.world.deploy("web", 1, &json!({"cpu": "500m", "memory": REQUEST}), &json!({})).unwrap();
 }
 
 /// Types of all instances that were ever launched, in order.
@@ -56,46 +56,46 @@ fn store(world: &World, annotations: &Value, data: &Value) {
 }
 
 /// Removes the pods and waits until all nodes are gone.
-async fn empty(scene: &Scene) {
-    scene.scale("web", 0);
-    scene.until_empty(10 * MINUTE).await;
+async fn empty(cluster: &TestCluster) {
+    cluster.scale("web", 0);
+    cluster.until_empty(10 * MINUTE).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_fits_only_the_estimate_gets_a_larger_node_at_the_second_purchase() {
-    let scene = scene(MISSING_MIB).await;
-    deploy(&scene);
-    scene.until_running(1, 10 * MINUTE).await;
-    scene.pass(10 * MINUTE).await;
-    assert_eq!(bought(&scene.world), ["m6i.large", "m6i.xlarge"], "{}", scene.summary());
+    let cluster = cluster(MISSING_MIB).await;
+    deploy(&cluster);
+    cluster.until_running(1, 10 * MINUTE).await;
+    cluster.pass(10 * MINUTE).await;
+    assert_eq!(bought(&cluster.world), ["m6i.large", "m6i.xlarge"], "{}", cluster.summary());
     let estimate = |mib: i64, reserved: i64| mib - reserved - MISSING_MIB;
     let expected = [("m6i.large".to_owned(), estimate(8192, 615)), ("m6i.xlarge".to_owned(), estimate(16384, 1229))];
-    assert_eq!(entries(&scene.world), expected);
+    assert_eq!(entries(&cluster.world), expected);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_keeps_what_was_learnt() {
-    let mut scene = scene(MISSING_MIB).await;
-    deploy(&scene);
-    scene.until_running(1, 10 * MINUTE).await;
-    scene.pass(2 * MINUTE).await;
-    empty(&scene).await;
-    let before = stored(&scene.world).unwrap();
-    for process in scene.plimsoll.processes(Role::Actuator) {
-        scene.plimsoll.replace(&process).unwrap();
+    let mut cluster = cluster(MISSING_MIB).await;
+    deploy(&cluster);
+    cluster.until_running(1, 10 * MINUTE).await;
+    cluster.pass(2 * MINUTE).await;
+    empty(&cluster).await;
+    let before = stored(&cluster.world).unwrap();
+    for process in cluster.plimsoll.processes(Role::Actuator) {
+        cluster.plimsoll.replace(&process).unwrap();
     }
-    scene.pass(2 * MINUTE).await;
-    scene.scale("web", 1);
-    scene.until_running(1, 10 * MINUTE).await;
-    scene.pass(10 * MINUTE).await;
-    assert_eq!(bought(&scene.world), ["m6i.large", "m6i.xlarge", "m6i.xlarge"], "{}", scene.summary());
-    assert_eq!(stored(&scene.world), Some(before), "nothing new was learnt, so nothing is written");
+    cluster.pass(2 * MINUTE).await;
+    cluster.scale("web", 1);
+    cluster.until_running(1, 10 * MINUTE).await;
+    cluster.pass(10 * MINUTE).await;
+    assert_eq!(bought(&cluster.world), ["m6i.large", "m6i.xlarge", "m6i.xlarge"], "{}", cluster.summary());
+    assert_eq!(stored(&cluster.world), Some(before), "nothing new was learnt, so nothing is written");
 }
 
 #[tokio::test(start_paused = true)]
 async fn bad_entries_of_the_config_map_do_no_harm() {
-    let scene = scene(0).await;
-    let node_class = scene.world.get(ResourceId::EC2_NODE_CLASSES, "default").unwrap();
+    let cluster = cluster(0).await;
+    let node_class = cluster.world.get(ResourceId::EC2_NODE_CLASSES, "default").unwrap();
     let image = |arch: &str| -> String {
         let amis = object::items(&node_class, &["status", "amis"]);
         let runs = |ami: &&Value| ami["requirements"].to_string().contains(arch);
@@ -109,27 +109,27 @@ async fn bad_entries_of_the_config_map_do_no_harm() {
         format!("c6i.large_{image}"): "not JSON",
         "nonsense": entry(7000),
     });
-    store(&scene.world, &owner, &data);
-    let mut scene = scene;
-    for process in scene.plimsoll.processes(Role::Actuator) {
-        scene.plimsoll.replace(&process).unwrap();
+    store(&cluster.world, &owner, &data);
+    let mut cluster = cluster;
+    for process in cluster.plimsoll.processes(Role::Actuator) {
+        cluster.plimsoll.replace(&process).unwrap();
     }
-    scene.pass(2 * MINUTE).await;
-    deploy(&scene);
-    scene.until_running(1, 10 * MINUTE).await;
-    scene.pass(2 * MINUTE).await;
-    assert_eq!(bought(&scene.world), ["m6i.large"], "{}", scene.summary());
-    assert_eq!(entries(&scene.world), [("m6i.large".to_owned(), 8192 - 615)], "{}", scene.summary());
+    cluster.pass(2 * MINUTE).await;
+    deploy(&cluster);
+    cluster.until_running(1, 10 * MINUTE).await;
+    cluster.pass(2 * MINUTE).await;
+    assert_eq!(bought(&cluster.world), ["m6i.large"], "{}", cluster.summary());
+    assert_eq!(entries(&cluster.world), [("m6i.large".to_owned(), 8192 - 615)], "{}", cluster.summary());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_config_map_of_somebody_else_is_not_touched() {
-    let scene = scene(MISSING_MIB).await;
-    store(&scene.world, &json!({}), &json!({"color": "red"}));
-    let theirs = stored(&scene.world);
-    deploy(&scene);
-    scene.until_running(1, 10 * MINUTE).await;
-    scene.pass(5 * MINUTE).await;
-    assert_eq!(bought(&scene.world), ["m6i.large", "m6i.xlarge"], "{}", scene.summary());
-    assert_eq!(stored(&scene.world), theirs);
+    let cluster = cluster(MISSING_MIB).await;
+    store(&cluster.world, &json!({}), &json!({"color": "red"}));
+    let theirs = stored(&cluster.world);
+    deploy(&cluster);
+    cluster.until_running(1, 10 * MINUTE).await;
+    cluster.pass(5 * MINUTE).await;
+    assert_eq!(bought(&cluster.world), ["m6i.large", "m6i.xlarge"], "{}", cluster.summary());
+    assert_eq!(stored(&cluster.world), theirs);
 }

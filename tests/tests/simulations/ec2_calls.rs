@@ -6,7 +6,7 @@
 use plimsoll_model::names::label;
 use plimsoll_sim::cloud::Action;
 use plimsoll_sim::world::World;
-use plimsoll_tests::{HOUR, MINUTE, Scene, Setup};
+use plimsoll_tests::{HOUR, MINUTE, Setup, TestCluster};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -82,20 +82,21 @@ fn judge(what: &str, by_action: &BTreeMap<String, (Action, Vec<f64>)>) {
     }
 }
 
-async fn scene(nodes: u32) -> Scene {
+async fn cluster(nodes: u32) -> TestCluster {
     let requirements = json!([{"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.large"]}]);
-    let scene = Scene::begin(Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))).await;
+    let cluster =
+        TestCluster::begin(Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))).await;
     // One pod per node.
-    scene.deploy("web", nodes, 1200);
-    scene.until_running(usize::try_from(nodes).unwrap(), 30 * MINUTE).await;
-    scene
+    cluster.deploy("web", nodes, 1200);
+    cluster.until_running(usize::try_from(nodes).unwrap(), 30 * MINUTE).await;
+    cluster
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_burst_empties_no_bucket_of_ec2() {
     let nodes = nodes(BURST);
-    let scene = scene(nodes).await;
-    let by_action = calls(&scene.world, 0);
+    let cluster = cluster(nodes).await;
+    let by_action = calls(&cluster.world, 0);
     let fleets = by_action.get("CreateFleet").map_or(0, |(_, times)| times.len());
     assert!((1..=10).contains(&fleets), "{fleets} calls of CreateFleet");
     judge(&format!("a burst of {nodes} nodes"), &by_action);
@@ -104,15 +105,15 @@ async fn a_burst_empties_no_bucket_of_ec2() {
 #[tokio::test(start_paused = true)]
 async fn a_quiet_hour_costs_few_calls_of_ec2() {
     let nodes = nodes(QUIET);
-    let scene = scene(nodes).await;
+    let cluster = cluster(nodes).await;
     // Tags and launch templates of the burst are settled.
-    scene.pass(20 * MINUTE).await;
-    let skip = scene.world.ec2.with(|cloud, _| cloud.log.len());
-    scene.pass(HOUR).await;
-    let by_action = calls(&scene.world, skip);
+    cluster.pass(20 * MINUTE).await;
+    let skip = cluster.world.ec2.with(|cloud, _| cloud.log.len());
+    cluster.pass(HOUR).await;
+    let by_action = calls(&cluster.world, skip);
     let of_ec2 = by_action.values().filter(|(action, _)| bucket(*action).is_some());
     let count: usize = of_ec2.map(|(_, times)| times.len()).sum();
     assert!(count <= 600, "{count} calls of EC2 in a quiet hour");
     judge(&format!("a quiet hour with {nodes} nodes"), &by_action);
-    assert_eq!(scene.world.living_instances().len(), usize::try_from(nodes).unwrap());
+    assert_eq!(cluster.world.living_instances().len(), usize::try_from(nodes).unwrap());
 }

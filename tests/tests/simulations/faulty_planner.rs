@@ -6,7 +6,7 @@ use plimsoll_scheduler::PlanFn;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::{Options, Role};
 use plimsoll_sim::world::{World, is_running};
-use plimsoll_tests::{MINUTE, Scene, Setup};
+use plimsoll_tests::{MINUTE, Setup, TestCluster};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -40,9 +40,9 @@ fn is_faulty(snapshot: &Snapshot) -> bool {
 }
 
 /// Creates pods that the planner fails for.
-pub(crate) fn deploy(scene: &Scene, replicas: u32) {
+pub(crate) fn deploy(cluster: &TestCluster, replicas: u32) {
     let requests = json!({"cpu": "500m", "memory": "250Mi"});
-    scene.world.deploy("faulty", replicas, &requests, &json!({"nodeSelector": {LABEL: "true"}})).unwrap();
+    cluster.world.deploy("faulty", replicas, &requests, &json!({"nodeSelector": {LABEL: "true"}})).unwrap();
 }
 
 fn is_named_faulty(pod: &Value) -> bool {
@@ -50,39 +50,39 @@ fn is_named_faulty(pod: &Value) -> bool {
 }
 
 /// Waits until this number of pods run, and the only others are pods that the planner fails for.
-pub(crate) async fn until_others_run(scene: &Scene, count: usize, limit: Duration) {
+pub(crate) async fn until_others_run(cluster: &TestCluster, count: usize, limit: Duration) {
     let is_over = |pod: &Value| matches!(object::text(pod, &["status", "phase"]), "Succeeded" | "Failed");
     let others = move |world: &World| world.count(ResourceId::PODS, |pod| !is_named_faulty(pod) && !is_over(pod));
     let test = move |world: &World| world.count(ResourceId::PODS, is_running) == count && others(world) == count;
-    scene.until(&format!("exactly {count} pods run beside those that the planner fails for"), limit, test).await;
+    cluster.until(&format!("exactly {count} pods run beside those that the planner fails for"), limit, test).await;
 }
 
 /// Waits until each pod that the planner fails for has an Event that says so.
-pub(crate) async fn until_told(scene: &Scene, limit: Duration) {
+pub(crate) async fn until_told(cluster: &TestCluster, limit: Duration) {
     let is_told = |world: &World, pod: &Value| {
         world.events_of("Pod", object::name(pod)).iter().any(|event| event.contains("left out, because"))
     };
     let test = move |world: &World| {
         world.all(ResourceId::PODS).iter().filter(|pod| is_named_faulty(pod)).all(|pod| is_told(world, pod))
     };
-    scene.until("the pods that the planner fails for have an Event", limit, test).await;
+    cluster.until("the pods that the planner fails for have an Event", limit, test).await;
 }
 
 async fn only_faulty_pods_wait(plan: PlanFn) {
     let setup = Setup { options: Options { plan, ..Options::default() }, ..Setup::default() };
-    let mut scene = Scene::begin(setup).await;
-    deploy(&scene, 2);
-    scene.deploy("web", 6, 900);
-    until_others_run(&scene, 6, 5 * MINUTE).await;
-    until_told(&scene, MINUTE).await;
+    let mut cluster = TestCluster::begin(setup).await;
+    deploy(&cluster, 2);
+    cluster.deploy("web", 6, 900);
+    until_others_run(&cluster, 6, 5 * MINUTE).await;
+    until_told(&cluster, MINUTE).await;
     // A scheduler that knows nothing yet finds the pods again, and removals go on.
-    for scheduler in scene.plimsoll.processes(Role::Scheduler) {
-        scene.plimsoll.replace(&scheduler).unwrap();
+    for scheduler in cluster.plimsoll.processes(Role::Scheduler) {
+        cluster.plimsoll.replace(&scheduler).unwrap();
     }
-    scene.scale("web", 9);
-    until_others_run(&scene, 9, 5 * MINUTE).await;
-    scene.scale("web", 0);
-    scene.until_empty(15 * MINUTE).await;
+    cluster.scale("web", 9);
+    until_others_run(&cluster, 9, 5 * MINUTE).await;
+    cluster.scale("web", 0);
+    cluster.until_empty(15 * MINUTE).await;
 }
 
 #[tokio::test(start_paused = true)]

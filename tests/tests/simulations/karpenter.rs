@@ -5,7 +5,7 @@ use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::Action;
 use plimsoll_sim::plimsoll::Options;
 use plimsoll_sim::world::World;
-use plimsoll_tests::{MINUTE, Scene, Setup};
+use plimsoll_tests::{MINUTE, Setup, TestCluster};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,35 +26,35 @@ fn paused(world: &World) -> Option<String> {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_bought_while_karpenter_leads_and_all_goes_on_when_it_is_gone() {
-    let scene = Arc::new(Scene::usual().await);
-    let renewing = scene.clone();
+    let cluster = Arc::new(TestCluster::usual().await);
+    let renewing = cluster.clone();
     let renewals = tokio::spawn(async move {
         loop {
             renewing.world.apply_object(&held(&renewing.world, "karpenter-1")).unwrap();
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
     });
-    scene.pass(Duration::from_secs(30)).await;
+    cluster.pass(Duration::from_secs(30)).await;
     let mutating = [Action::CreateFleet, Action::TerminateInstances, Action::CreateLaunchTemplate];
     let calls =
-        || scene.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| mutating.contains(&call.action)).count());
+        || cluster.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| mutating.contains(&call.action)).count());
     // The node class may have been validated with a launch template before Karpenter held its lease.
     let before = calls();
-    scene.deploy("web", 3, 500);
-    scene.pass(3 * MINUTE).await;
+    cluster.deploy("web", 3, 500);
+    cluster.pass(3 * MINUTE).await;
     assert_eq!(calls(), before);
-    assert!(scene.world.all(ResourceId::NODE_CLAIMS).is_empty());
-    let message = paused(&scene.world).expect("the pool has the condition Paused");
+    assert!(cluster.world.all(ResourceId::NODE_CLAIMS).is_empty());
+    let message = paused(&cluster.world).expect("the pool has the condition Paused");
     assert!(
         message.contains("karpenter-1") && message.contains("would launch 1 node(s) of this NodePool"),
         "{message}"
     );
-    let pool = scene.world.get(ResourceId::NODE_POOLS, "default").unwrap();
+    let pool = cluster.world.get(ResourceId::NODE_POOLS, "default").unwrap();
     assert!(object::condition_is_true(&pool, "Ready"), "other conditions of the pool do not change");
     renewals.abort();
-    scene.world.apply_object(&held(&scene.world, "")).unwrap();
-    scene.until_running(3, 5 * MINUTE).await;
-    assert_eq!(paused(&scene.world), None, "the condition is cleared");
+    cluster.world.apply_object(&held(&cluster.world, "")).unwrap();
+    cluster.until_running(3, 5 * MINUTE).await;
+    assert_eq!(paused(&cluster.world), None, "the condition is cleared");
 }
 
 /// Messages of the shadow reports about the pool.
@@ -68,23 +68,23 @@ fn reports(world: &World) -> Vec<String> {
 async fn the_shadow_report_counts_a_repeated_plan_once() {
     let interval = 20 * MINUTE;
     let options = Options { shadow_report_interval: interval, ..Options::default() };
-    let scene = Arc::new(Scene::begin(Setup { options, ..Setup::default() }).await);
-    let renewing = scene.clone();
+    let cluster = Arc::new(TestCluster::begin(Setup { options, ..Setup::default() }).await);
+    let renewing = cluster.clone();
     let renewals = tokio::spawn(async move {
         loop {
             renewing.world.apply_object(&held(&renewing.world, "karpenter-1")).unwrap();
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
     });
-    scene.pass(Duration::from_secs(30)).await;
-    scene.deploy("web", 3, 500);
-    scene.pass(interval / 2).await;
-    assert!(reports(&scene.world).is_empty(), "not before the interval is over");
+    cluster.pass(Duration::from_secs(30)).await;
+    cluster.deploy("web", 3, 500);
+    cluster.pass(interval / 2).await;
+    assert!(reports(&cluster.world).is_empty(), "not before the interval is over");
     // A further pod causes another plan, which proposes the same launch again.
-    scene.deploy("giant", 1, 900_000);
-    scene.pass(interval / 2 + 2 * MINUTE).await;
+    cluster.deploy("giant", 1, 900_000);
+    cluster.pass(interval / 2 + 2 * MINUTE).await;
     renewals.abort();
-    let reports = reports(&scene.world);
+    let reports = reports(&cluster.world);
     assert_eq!(reports.len(), 1, "{reports:?}");
     assert!(
         reports[0].starts_with("In the last 20 min, Plimsoll would have launched 1 and removed 0 nodes of this NodePool. Its nodes cost 0 USD per hour; with the last plan they would cost 0."),

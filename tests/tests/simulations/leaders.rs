@@ -10,32 +10,36 @@ use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::Action;
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
-use plimsoll_tests::{MINUTE, Scene, instances_ever_launched};
+use plimsoll_tests::{MINUTE, TestCluster, instances_ever_launched};
 use std::time::Duration;
 use tonic::Code;
 
 /// A claim of the former leader arrives after this delay, when the next leader is active. Returns the epochs of all
 /// claims at the end.
 async fn a_claim_arrives_after(late: Duration) -> Vec<String> {
-    let mut scene = Scene::usual().await;
-    let old = scene.plimsoll.leader(Role::Actuator).unwrap();
+    let mut cluster = TestCluster::usual().await;
+    let old = cluster.plimsoll.leader(Role::Actuator).unwrap();
     let create = Matcher { client: Some(old.clone()), ..Matcher::of(Verb::Create, "nodeclaims") };
-    scene.world.server().faults().always(create, Effect::Late(late));
-    scene.deploy("web", 1, 3000);
+    cluster.world.server().faults().always(create, Effect::Late(late));
+    cluster.deploy("web", 1, 3000);
     // The call is made within one second.
-    scene.pass(Duration::from_secs(1)).await;
-    scene.plimsoll.kill(&old);
-    while scene.plimsoll.leader(Role::Actuator).is_none() {
-        scene.pass(Duration::from_millis(200)).await;
+    cluster.pass(Duration::from_secs(1)).await;
+    cluster.plimsoll.kill(&old);
+    while cluster.plimsoll.leader(Role::Actuator).is_none() {
+        cluster.pass(Duration::from_millis(200)).await;
     }
     // The new process leads, while the call of the old leader is still in flight.
-    assert!(scene.claims().is_empty());
-    scene.until("the late claim arrives", late, |world| !world.all(ResourceId::NODE_CLAIMS).is_empty()).await;
-    assert!(instances_ever_launched(&scene.world).is_empty());
-    scene.until_running(1, 5 * MINUTE).await;
-    scene.pass(5 * MINUTE).await;
-    assert_eq!(instances_ever_launched(&scene.world).len(), 1, "{}", scene.summary());
-    scene.claims().iter().filter_map(|claim| object::annotation(claim, annotation::EPOCH).map(str::to_owned)).collect()
+    assert!(cluster.claims().is_empty());
+    cluster.until("the late claim arrives", late, |world| !world.all(ResourceId::NODE_CLAIMS).is_empty()).await;
+    assert!(instances_ever_launched(&cluster.world).is_empty());
+    cluster.until_running(1, 5 * MINUTE).await;
+    cluster.pass(5 * MINUTE).await;
+    assert_eq!(instances_ever_launched(&cluster.world).len(), 1, "{}", cluster.summary());
+    cluster
+        .claims()
+        .iter()
+        .filter_map(|claim| object::annotation(claim, annotation::EPOCH).map(str::to_owned))
+        .collect()
 }
 
 /// The two leaders do not both launch nodes for the pods: the new leader waits until such calls have ended, and
@@ -54,24 +58,24 @@ async fn a_claim_that_arrives_too_late_is_not_bought_for() {
 /// A leader that cannot renew its lease stops by its own clock, although other requests still succeed.
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_cannot_renew_its_lease_does_nothing_more() {
-    let scene = Scene::usual().await;
-    let old = scene.plimsoll.leader(Role::Actuator).unwrap();
+    let cluster = TestCluster::usual().await;
+    let old = cluster.plimsoll.leader(Role::Actuator).unwrap();
     let leases = Matcher { client: Some(old.clone()), resource: Some("leases"), ..Matcher::default() };
-    scene.world.server().faults().always(leases, Effect::Drop);
-    scene.pass(MINUTE).await;
-    assert_ne!(scene.plimsoll.leader(Role::Actuator), Some(old.clone()), "the other leads");
-    let (requests, calls) = (scene.world.server().audit().len(), scene.world.ec2.read(|cloud, _| cloud.log.len()));
-    scene.deploy("web", 3, 1500);
-    scene.until_running(3, 5 * MINUTE).await;
-    scene.scale("web", 0);
-    scene.until_empty(10 * MINUTE).await;
-    let audit = scene.world.server().audit().split_off(requests);
+    cluster.world.server().faults().always(leases, Effect::Drop);
+    cluster.pass(MINUTE).await;
+    assert_ne!(cluster.plimsoll.leader(Role::Actuator), Some(old.clone()), "the other leads");
+    let (requests, calls) = (cluster.world.server().audit().len(), cluster.world.ec2.read(|cloud, _| cloud.log.len()));
+    cluster.deploy("web", 3, 1500);
+    cluster.until_running(3, 5 * MINUTE).await;
+    cluster.scale("web", 0);
+    cluster.until_empty(10 * MINUTE).await;
+    let audit = cluster.world.server().audit().split_off(requests);
     let reads = [Verb::Get, Verb::List, Verb::Watch];
     let wrote =
         audit.iter().find(|it| it.client == old && !reads.contains(&it.verb) && it.resource != ResourceId::LEASES);
     assert!(wrote.is_none(), "{wrote:?}");
     let mutating = [Action::CreateFleet, Action::TerminateInstances, Action::CreateTags, Action::CreateLaunchTemplate];
-    let called = scene.world.ec2.read(|cloud, _| {
+    let called = cluster.world.ec2.read(|cloud, _| {
         let after = cloud.log.iter().skip(calls);
         after.filter(|call| call.client == old && mutating.contains(&call.action)).count()
     });
@@ -82,13 +86,13 @@ async fn a_leader_that_cannot_renew_its_lease_does_nothing_more() {
 /// it leads.
 #[tokio::test(start_paused = true)]
 async fn a_standby_names_the_leader_and_has_all_that_it_needs_to_lead() {
-    let mut scene = Scene::usual().await;
+    let mut cluster = TestCluster::usual().await;
     // Time to read the Lease once more after the election.
-    scene.pass(Duration::from_secs(10)).await;
-    let leader = scene.plimsoll.leader(Role::Actuator).unwrap();
+    cluster.pass(Duration::from_secs(10)).await;
+    let leader = cluster.plimsoll.leader(Role::Actuator).unwrap();
     let port = leader.rsplit_once('-').map(|(port, _)| port.to_owned()).unwrap();
     let standby = if port == "actuator-0" { "actuator-1" } else { "actuator-0" };
-    let (_, channel) = scene.plimsoll.network().pool("somebody", &[standby.to_owned()]).channel().await.unwrap();
+    let (_, channel) = cluster.plimsoll.network().pool("somebody", &[standby.to_owned()]).channel().await.unwrap();
     let refused = ActuatorServiceClient::new(channel).watch_ledger(WatchLedgerRequest {}).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
     assert_eq!(refused.metadata().get(LEADER_HEADER).unwrap().to_str().unwrap(), port);
@@ -96,13 +100,13 @@ async fn a_standby_names_the_leader_and_has_all_that_it_needs_to_lead() {
     let reads = |world: &World| {
         world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::DescribeInstanceTypes).count())
     };
-    let before = reads(&scene.world);
+    let before = reads(&cluster.world);
     assert_eq!(before, 2, "both have read the offerings");
-    scene.plimsoll.kill(&leader);
-    scene.deploy("web", 1, 500);
+    cluster.plimsoll.kill(&leader);
+    cluster.deploy("web", 1, 500);
     let took =
-        scene.until("an instance is launched", 2 * MINUTE, |world| !instances_ever_launched(world).is_empty()).await;
-    assert_eq!(reads(&scene.world), before, "the new leader reads nothing before the launch");
+        cluster.until("an instance is launched", 2 * MINUTE, |world| !instances_ever_launched(world).is_empty()).await;
+    assert_eq!(reads(&cluster.world), before, "the new leader reads nothing before the launch");
     // The old lease, then the same time again plus the longest call: nothing may be launched sooner.
     assert!(took < Duration::from_secs(50), "{took:?}");
 }

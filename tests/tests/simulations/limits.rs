@@ -8,16 +8,16 @@ use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::{World, is_pending};
-use plimsoll_tests::director::{Director, Wanted, future_pod};
-use plimsoll_tests::{MINUTE, Scene, Setup, most_cpu_of_claims};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, future_pod};
+use plimsoll_tests::{MINUTE, Setup, TestCluster, most_cpu_of_claims};
 use serde_json::json;
 use std::time::Duration;
 
 /// CPU limit, in millicores.
 const LIMIT: i64 = 20_000;
 
-async fn scene() -> Scene {
-    Scene::begin(Setup::with_pool(json!({"limits": {"cpu": "20"}}))).await
+async fn cluster() -> TestCluster {
+    TestCluster::begin(Setup::with_pool(json!({"limits": {"cpu": "20"}}))).await
 }
 
 fn says_limit(world: &World) -> bool {
@@ -28,73 +28,73 @@ fn says_limit(world: &World) -> bool {
 }
 
 /// The limit is never exceeded, and no capacity within it stays unused: the smallest type has 2 CPUs.
-fn the_limit_is_used_and_kept(scene: &Scene) {
-    let most = most_cpu_of_claims(&scene.world, "default");
+fn the_limit_is_used_and_kept(cluster: &TestCluster) {
+    let most = most_cpu_of_claims(&cluster.world, "default");
     assert!(most <= LIMIT, "{most}");
-    assert!(most > LIMIT - 4000, "{most} of {LIMIT}\n{}", scene.summary());
+    assert!(most > LIMIT - 4000, "{most} of {LIMIT}\n{}", cluster.summary());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_burst_fills_the_limit_and_not_more() {
-    let scene = scene().await;
-    scene.deploy("web", 60, 700);
-    scene.until("waiting pods say that the limit is reached", 3 * MINUTE, says_limit).await;
-    scene.pass(5 * MINUTE).await;
-    the_limit_is_used_and_kept(&scene);
+    let cluster = cluster().await;
+    cluster.deploy("web", 60, 700);
+    cluster.until("waiting pods say that the limit is reached", 3 * MINUTE, says_limit).await;
+    cluster.pass(5 * MINUTE).await;
+    the_limit_is_used_and_kept(&cluster);
 }
 
 #[tokio::test(start_paused = true)]
 async fn many_small_bursts_fill_the_limit_and_not_more() {
-    let scene = scene().await;
+    let cluster = cluster().await;
     for step in 1..=20 {
-        scene.deploy("web", 3 * step, 700);
-        scene.pass(Duration::from_millis(150)).await;
+        cluster.deploy("web", 3 * step, 700);
+        cluster.pass(Duration::from_millis(150)).await;
     }
-    scene.until("waiting pods say that the limit is reached", 3 * MINUTE, says_limit).await;
-    scene.pass(5 * MINUTE).await;
-    the_limit_is_used_and_kept(&scene);
+    cluster.until("waiting pods say that the limit is reached", 3 * MINUTE, says_limit).await;
+    cluster.pass(5 * MINUTE).await;
+    the_limit_is_used_and_kept(&cluster);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_limit_holds_when_the_actuator_dies_in_the_burst() {
-    let mut scene = scene().await;
-    scene.deploy("web", 60, 700);
+    let mut cluster = cluster().await;
+    cluster.deploy("web", 60, 700);
     let some = |world: &World| !world.all(ResourceId::NODE_CLAIMS).is_empty();
-    scene.until("claims are written", MINUTE, some).await;
-    let leader = scene.plimsoll.leader(Role::Actuator).unwrap();
-    scene.plimsoll.kill(&leader);
-    scene.until("waiting pods say that the limit is reached", 5 * MINUTE, says_limit).await;
-    scene.pass(5 * MINUTE).await;
-    the_limit_is_used_and_kept(&scene);
+    cluster.until("claims are written", MINUTE, some).await;
+    let leader = cluster.plimsoll.leader(Role::Actuator).unwrap();
+    cluster.plimsoll.kill(&leader);
+    cluster.until("waiting pods say that the limit is reached", 5 * MINUTE, says_limit).await;
+    cluster.pass(5 * MINUTE).await;
+    the_limit_is_used_and_kept(&cluster);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_raised_limit_lets_more_pods_run() {
-    let scene = scene().await;
-    scene.deploy("web", 60, 700);
-    scene.until("waiting pods say that the limit is reached", 3 * MINUTE, says_limit).await;
-    scene.world.patch(ResourceId::NODE_POOLS, "default", json!({"spec": {"limits": {"cpu": "100"}}})).unwrap();
-    scene.until_running(60, 5 * MINUTE).await;
+    let cluster = cluster().await;
+    cluster.deploy("web", 60, 700);
+    cluster.until("waiting pods say that the limit is reached", 3 * MINUTE, says_limit).await;
+    cluster.world.patch(ResourceId::NODE_POOLS, "default", json!({"spec": {"limits": {"cpu": "100"}}})).unwrap();
+    cluster.until_running(60, 5 * MINUTE).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn nodes_being_removed_count_until_their_instances_are_gone() {
-    let scene = scene().await;
-    scene.deploy("web", 60, 700);
-    scene.until("waiting pods say that the limit is reached", 3 * MINUTE, says_limit).await;
-    for claim in scene.claims().iter().take(2) {
-        scene.world.delete(ResourceId::NODE_CLAIMS, object::name(claim)).unwrap();
+    let cluster = cluster().await;
+    cluster.deploy("web", 60, 700);
+    cluster.until("waiting pods say that the limit is reached", 3 * MINUTE, says_limit).await;
+    for claim in cluster.claims().iter().take(2) {
+        cluster.world.delete(ResourceId::NODE_CLAIMS, object::name(claim)).unwrap();
     }
-    scene.pass(10 * MINUTE).await;
-    the_limit_is_used_and_kept(&scene);
+    cluster.pass(10 * MINUTE).await;
+    the_limit_is_used_and_kept(&cluster);
 }
 
 /// Limit of the price, in millionths of a dollar per hour.
 const USD_LIMIT: i64 = 600_000;
 
 /// Price of all instances that EC2 has not terminated, in millionths of a dollar per hour.
-fn bill(scene: &Scene) -> i64 {
-    scene.world.ec2.read(|cloud, now| {
+fn bill(cluster: &TestCluster) -> i64 {
+    cluster.world.ec2.read(|cloud, now| {
         let on_bill = cloud
             .machines()
             .values()
@@ -111,36 +111,37 @@ fn bill(scene: &Scene) -> i64 {
 /// the usage that the NodePool shows is the bill.
 #[tokio::test(start_paused = true)]
 async fn the_limit_of_the_price_holds_when_the_actuator_dies_in_the_burst() {
-    let mut scene = Scene::begin(Setup::with_pool(json!({"limits": {"plimsoll.dev/usd-per-hour": "0.6"}}))).await;
-    scene.deploy("web", 60, 700);
+    let mut cluster =
+        TestCluster::begin(Setup::with_pool(json!({"limits": {"plimsoll.dev/usd-per-hour": "0.6"}}))).await;
+    cluster.deploy("web", 60, 700);
     let some = |world: &World| !world.all(ResourceId::NODE_CLAIMS).is_empty();
-    scene.until("claims are written", MINUTE, some).await;
-    let leader = scene.plimsoll.leader(Role::Actuator).unwrap();
-    scene.plimsoll.kill(&leader);
+    cluster.until("claims are written", MINUTE, some).await;
+    let leader = cluster.plimsoll.leader(Role::Actuator).unwrap();
+    cluster.plimsoll.kill(&leader);
     for _ in 0..10 {
-        scene.pass(MINUTE).await;
-        let bill = bill(&scene);
-        assert!(bill <= USD_LIMIT, "{bill}\n{}", scene.summary());
+        cluster.pass(MINUTE).await;
+        let bill = bill(&cluster);
+        assert!(bill <= USD_LIMIT, "{bill}\n{}", cluster.summary());
     }
-    assert!(says_limit(&scene.world), "{}", scene.summary());
-    let bill = bill(&scene);
-    assert!(bill > USD_LIMIT / 2, "{bill} of {USD_LIMIT} are used\n{}", scene.summary());
-    let pool = scene.world.all(ResourceId::NODE_POOLS).remove(0);
+    assert!(says_limit(&cluster.world), "{}", cluster.summary());
+    let bill = bill(&cluster);
+    assert!(bill > USD_LIMIT / 2, "{bill} of {USD_LIMIT} are used\n{}", cluster.summary());
+    let pool = cluster.world.all(ResourceId::NODE_POOLS).remove(0);
     let shown = object::text(&pool, &["status", "resources", "plimsoll.dev/usd-per-hour"]).to_owned();
-    assert_eq!(shown, MicroUsdPerHour(bill).to_string(), "{}", scene.summary());
+    assert_eq!(shown, MicroUsdPerHour(bill).to_string(), "{}", cluster.summary());
 }
 
 /// A plan that asks for more than one node is not trusted: the actuator counts itself.
 #[tokio::test(start_paused = true)]
 async fn the_actuator_launches_no_more_nodes_than_a_static_pool_has_replicas() {
-    let director = Director::begin(Setup::with_pool(json!({"replicas": 1}))).await;
+    let watcher = FakeWatcher::begin(Setup::with_pool(json!({"replicas": 1}))).await;
     let wanted = ["a-1", "a-2"].map(|action| Wanted {
         action,
         instance_type: "m6i.large",
         capacity_type: CapacityType::OnDemand,
         pods: vec![future_pod(action)],
     });
-    let outcomes = director.send(director.plan(&wanted, Vec::new()).await).await;
+    let outcomes = watcher.send(watcher.plan(&wanted, Vec::new()).await).await;
     let said: Vec<_> = outcomes.iter().map(|outcome| (outcome.status, outcome.reason)).collect();
     let over = (OutcomeStatus::Rejected, Some(OutcomeReason::LimitReached));
     assert_eq!(said, [(OutcomeStatus::Accepted, None), over], "{outcomes:?}");

@@ -8,8 +8,8 @@ use plimsoll_sim::apiserver::store::{Object, Part, Write};
 use plimsoll_sim::apiserver::{ApiError, Patch, ResourceId, object};
 use plimsoll_sim::plimsoll::Options;
 use plimsoll_sim::world::World;
-use plimsoll_tests::director::{Director, Wanted, pod_ref};
-use plimsoll_tests::{MINUTE, Scene, Setup, instances_ever_launched};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, pod_ref};
+use plimsoll_tests::{MINUTE, Setup, TestCluster, instances_ever_launched};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -67,15 +67,15 @@ fn in_service(world: &World) -> usize {
 /// node. Returns the instance type of the node of each pod, empty if the pod does not run.
 async fn small_and_large(nominate_nodes: bool) -> (String, String) {
     let setup = Setup { options: Options { nominate_nodes, ..Options::default() }, ..Setup::default() };
-    let director = Director::begin(setup).await;
-    let world = &director.world;
+    let watcher = FakeWatcher::begin(setup).await;
+    let world = &watcher.world;
     for (name, cpu) in [("small", "1500m"), ("zlarge", "3500m")] {
         world.deploy(name, 1, &json!({"cpu": cpu}), &json!({})).unwrap();
     }
     let refused = |pod: &Value| {
         object::condition(pod, "PodScheduled").is_some_and(|it| object::text(it, &["reason"]) == "Unschedulable")
     };
-    director.until("both wait for a node", MINUTE, |world| world.count(ResourceId::PODS, refused) == 2).await;
+    watcher.until("both wait for a node", MINUTE, |world| world.count(ResourceId::PODS, refused) == 2).await;
     let wanted = |action: &'static str, instance_type: &'static str, app: &str| Wanted {
         action,
         instance_type,
@@ -83,9 +83,9 @@ async fn small_and_large(nominate_nodes: bool) -> (String, String) {
         pods: vec![pod_ref(&pod_of(world, app))],
     };
     let launches = [wanted("a-1", "m6i.xlarge", "zlarge"), wanted("a-2", "m6i.large", "small")];
-    let plan = director.plan(&launches, Vec::new()).await;
-    director.send(plan).await;
-    director.until("both nodes are in service", 3 * MINUTE, |world| in_service(world) == 2).await;
+    let plan = watcher.plan(&launches, Vec::new()).await;
+    watcher.send(plan).await;
+    watcher.until("both nodes are in service", 3 * MINUTE, |world| in_service(world) == 2).await;
     tokio::time::sleep(MINUTE).await;
     let type_of = |app: &str| {
         let node = object::text(&pod_of(world, app), &["spec", "nodeName"]).to_owned();
@@ -111,52 +111,52 @@ async fn without_nominations_one_pod_takes_the_room_of_another() {
 
 #[tokio::test(start_paused = true)]
 async fn a_nomination_is_there_before_the_node_is_ready_and_ends_with_it() {
-    let scene = Scene::begin(one_to_a_node()).await;
-    let world = &scene.world;
+    let cluster = TestCluster::begin(one_to_a_node()).await;
+    let world = &cluster.world;
     waits(world, "web", "3");
-    scene.until("its node exists", 2 * MINUTE, |world| !nodes(world).is_empty()).await;
-    scene.until("it is nominated", Duration::from_secs(1), |world| !nominated(world, "web").is_empty()).await;
+    cluster.until("its node exists", 2 * MINUTE, |world| !nodes(world).is_empty()).await;
+    cluster.until("it is nominated", Duration::from_secs(1), |world| !nominated(world, "web").is_empty()).await;
     let node = nodes(world).remove(0);
     assert_eq!(nominated(world, "web"), object::name(&node));
     assert!(!object::condition_is_true(&node, "Ready"), "kube-scheduler cannot have looked at it yet: {node:#}");
-    scene.until("it is in service", MINUTE, |world| in_service(world) == 1).await;
+    cluster.until("it is in service", MINUTE, |world| in_service(world) == 1).await;
     // The node is lost while the pod is pending: the nomination must not keep the pod from another node.
-    let claim = scene.claims().remove(0);
+    let claim = cluster.claims().remove(0);
     world.delete(ResourceId::NODE_CLAIMS, object::name(&claim)).unwrap();
     let other = |world: &World| nodes(world).iter().any(|it| object::name(it) != object::name(&node));
-    scene.until("another node comes", 5 * MINUTE, other).await;
+    cluster.until("another node comes", 5 * MINUTE, other).await;
     let follows = |world: &World| {
         let nominated = nominated(world, "web");
         !nominated.is_empty() && nominated != object::name(&node)
     };
-    scene.until("the nomination follows", MINUTE, follows).await;
-    assert_eq!(instances_ever_launched(world).len(), 2, "{}", scene.summary());
+    cluster.until("the nomination follows", MINUTE, follows).await;
+    assert_eq!(instances_ever_launched(world).len(), 2, "{}", cluster.summary());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_is_nominated_to_room_that_is_there_for_a_while() {
-    let scene = Scene::usual().await;
-    let world = &scene.world;
-    scene.deploy("web", 1, 500);
-    scene.until_running(1, 3 * MINUTE).await;
+    let cluster = TestCluster::usual().await;
+    let world = &cluster.world;
+    cluster.deploy("web", 1, 500);
+    cluster.until_running(1, 3 * MINUTE).await;
     let node = object::name(&nodes(world)[0]).to_owned();
     waits(world, "beside", "100m");
-    scene.until("it is nominated", Duration::from_secs(5), |world| nominated(world, "beside") == node).await;
-    scene
+    cluster.until("it is nominated", Duration::from_secs(5), |world| nominated(world, "beside") == node).await;
+    cluster
         .until("the nomination is cleared", Duration::from_secs(45), |world| nominated(world, "beside").is_empty())
         .await;
-    assert_eq!(instances_ever_launched(world).len(), 1, "{}", scene.summary());
+    assert_eq!(instances_ever_launched(world).len(), 1, "{}", cluster.summary());
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_kube_scheduler_nominated_itself_stands() {
-    let scene = Scene::begin(one_to_a_node()).await;
-    let world = &scene.world;
+    let cluster = TestCluster::begin(one_to_a_node()).await;
+    let world = &cluster.world;
     waits(world, "web", "3");
-    scene.until("its node is on the way", MINUTE, |world| !world.all(ResourceId::NODE_CLAIMS).is_empty()).await;
+    cluster.until("its node is on the way", MINUTE, |world| !world.all(ResourceId::NODE_CLAIMS).is_empty()).await;
     set_status(world, "web", &json!({"nominatedNodeName": "elsewhere"}), "kube-scheduler");
-    scene.until("its node is in service", 2 * MINUTE, |world| in_service(world) == 1).await;
-    scene.pass(MINUTE).await;
+    cluster.until("its node is in service", 2 * MINUTE, |world| in_service(world) == 1).await;
+    cluster.pass(MINUTE).await;
     assert_eq!(nominated(world, "web"), "elsewhere");
     assert_eq!(writes(world), 0, "it was not even tried");
 }
@@ -174,40 +174,40 @@ fn nominations_of(pod: Option<&str>) -> Matcher {
 
 #[tokio::test(start_paused = true)]
 async fn without_the_right_to_it_everything_else_goes_on() {
-    let scene = Scene::usual().await;
+    let cluster = TestCluster::usual().await;
     let forbidden = ApiError::new(403, "Forbidden", "pods \"web\" is forbidden: cannot patch resource \"pods/status\"");
-    scene.world.server().faults().always(nominations_of(None), Effect::Refuse(forbidden));
-    scene.deploy("web", 3, 500);
-    scene.until_running(3, 3 * MINUTE).await;
+    cluster.world.server().faults().always(nominations_of(None), Effect::Refuse(forbidden));
+    cluster.deploy("web", 3, 500);
+    cluster.until_running(3, 3 * MINUTE).await;
     // Three pods do not show that the right is missing. Each is tried ten times at most.
-    let tried = writes(&scene.world);
+    let tried = writes(&cluster.world);
     assert!((1..=30).contains(&tried), "{tried}");
-    scene.deploy("more", 3, 1500);
-    scene.until_running(6, 3 * MINUTE).await;
-    let tried = writes(&scene.world);
+    cluster.deploy("more", 3, 1500);
+    cluster.until_running(6, 3 * MINUTE).await;
+    let tried = writes(&cluster.world);
     assert!(tried <= 60, "{tried}");
 }
 
 /// As a webhook does that denies the pod.
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_nomination_is_refused_does_not_end_those_of_others() {
-    let scene = Scene::begin(one_to_a_node()).await;
-    let world = &scene.world;
+    let cluster = TestCluster::begin(one_to_a_node()).await;
+    let world = &cluster.world;
     let refusal = ApiError::new(403, "Forbidden", "admission webhook \"policy.example.com\" denied the request");
     world.server().faults().always(nominations_of(Some("denied")), Effect::Refuse(refusal));
     waits(world, "denied", "3");
-    scene.until("it is refused", 2 * MINUTE, |world| writes(world) > 0).await;
+    cluster.until("it is refused", 2 * MINUTE, |world| writes(world) > 0).await;
     waits(world, "web", "3");
-    scene.until("the other one is nominated", 2 * MINUTE, |world| !nominated(world, "web").is_empty()).await;
-    assert_eq!(nominated(world, "denied"), "", "{}", scene.summary());
+    cluster.until("the other one is nominated", 2 * MINUTE, |world| !nominated(world, "web").is_empty()).await;
+    assert_eq!(nominated(world, "denied"), "", "{}", cluster.summary());
 }
 
 #[tokio::test(start_paused = true)]
 async fn ownership_is_by_the_servers_books() {
-    let scene = Scene::begin(one_to_a_node()).await;
-    waits(&scene.world, "web", "3");
-    scene.until("it is nominated", 2 * MINUTE, |world| !nominated(world, "web").is_empty()).await;
-    let pod = scene.world.get(ResourceId::PODS, "web").unwrap();
+    let cluster = TestCluster::begin(one_to_a_node()).await;
+    waits(&cluster.world, "web", "3");
+    cluster.until("it is nominated", 2 * MINUTE, |world| !nominated(world, "web").is_empty()).await;
+    let pod = cluster.world.get(ResourceId::PODS, "web").unwrap();
     let ours = object::items(&pod, &["metadata", "managedFields"]).iter().find(|it| it["manager"] == MANAGER).unwrap();
     assert_eq!(ours["fieldsV1"], json!({"f:status": {"f:nominatedNodeName": {}}}), "and nothing else");
 }
@@ -223,19 +223,19 @@ async fn pods_are_bound_to_their_planned_nodes_only_if_that_is_enabled() {
     for bind_pods in [true, false] {
         let mut setup = one_to_a_node();
         setup.options.bind_pods = bind_pods;
-        let scene = Scene::begin(setup).await;
-        waits(&scene.world, "a", "3");
-        waits(&scene.world, "b", "3");
+        let cluster = TestCluster::begin(setup).await;
+        waits(&cluster.world, "a", "3");
+        waits(&cluster.world, "b", "3");
         let ready = |world: &World| in_service(world) == 2;
-        scene.until("both nodes are in service", 3 * MINUTE, ready).await;
+        cluster.until("both nodes are in service", 3 * MINUTE, ready).await;
         // Less than the time for which the pods stay reserved.
-        scene.pass(Duration::from_secs(5)).await;
-        let bound = ["a", "b"].map(|pod| node_of(&scene.world, pod));
+        cluster.pass(Duration::from_secs(5)).await;
+        let bound = ["a", "b"].map(|pod| node_of(&cluster.world, pod));
         if bind_pods {
-            assert_ne!(bound[0], bound[1], "{}", scene.summary());
-            assert!(bound.iter().all(|node| !node.is_empty()), "{bound:?}\n{}", scene.summary());
+            assert_ne!(bound[0], bound[1], "{}", cluster.summary());
+            assert!(bound.iter().all(|node| !node.is_empty()), "{bound:?}\n{}", cluster.summary());
         } else {
-            assert_eq!(bound, ["", ""], "{}", scene.summary());
+            assert_eq!(bound, ["", ""], "{}", cluster.summary());
         }
     }
 }
@@ -251,16 +251,16 @@ fn told(world: &World, pod: &str) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_has_an_event_that_names_its_node() {
-    let scene = Scene::begin(Setup::default()).await;
-    let world = &scene.world;
+    let cluster = TestCluster::begin(Setup::default()).await;
+    let world = &cluster.world;
     waits(world, "first", "1");
-    scene.until("its node is in service", 5 * MINUTE, |world| in_service(world) == 1).await;
+    cluster.until("its node is in service", 5 * MINUTE, |world| in_service(world) == 1).await;
     let claim = object::name(&world.all(ResourceId::NODE_CLAIMS)[0]).to_owned();
     assert_eq!(told(world, "first"), [format!("planned for nodeclaim/{claim}")]);
     // The node has room for a pod that comes later.
     waits(world, "second", "100m");
-    scene.until("it is planned", MINUTE, |world| !told(world, "second").is_empty()).await;
+    cluster.until("it is planned", MINUTE, |world| !told(world, "second").is_empty()).await;
     let node = object::name(&nodes(world)[0]).to_owned();
     assert_eq!(told(world, "second"), [format!("planned for node/{node}")]);
-    assert_eq!(instances_ever_launched(world).len(), 1, "{}", scene.summary());
+    assert_eq!(instances_ever_launched(world).len(), 1, "{}", cluster.summary());
 }

@@ -6,7 +6,7 @@ use plimsoll_sim::apiserver::store::ChangeKind;
 use plimsoll_sim::apiserver::{Audit, ResourceId, object};
 use plimsoll_sim::cloud::{Action, Call};
 use plimsoll_sim::world::World;
-use plimsoll_tests::{Scene, claims_ever_launched, instances_ever_launched, most_cpu_of_claims};
+use plimsoll_tests::{TestCluster, claims_ever_launched, instances_ever_launched, most_cpu_of_claims};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const UNCLAIMED_SECONDS: i64 = 30 * 60;
 
 /// Invariants at every moment: the limit holds, and no instance runs for long without a claim.
-pub(super) fn always(scene: &Scene) {
-    let world = &scene.world;
+pub(super) fn always(cluster: &TestCluster) {
+    let world = &cluster.world;
     let claims = world.all(ResourceId::NODE_CLAIMS);
     let claimed: BTreeSet<&str> = claims
         .iter()
@@ -31,26 +31,26 @@ pub(super) fn always(scene: &Scene) {
     });
     let living = world.living_instances();
     for id in old.iter().filter(|id| living.contains_key(*id)) {
-        assert!(claimed.contains(id.as_str()), "instance {id} runs without a claim\n{}", scene.summary());
+        assert!(claimed.contains(id.as_str()), "instance {id} runs without a claim\n{}", cluster.summary());
     }
 }
 
 /// Checks that the limit of pool `default`, in millicores, held at all times.
-pub(super) fn limits(scene: &Scene, limit: i64) {
-    let most = most_cpu_of_claims(&scene.world, "default");
+pub(super) fn limits(cluster: &TestCluster, limit: i64) {
+    let most = most_cpu_of_claims(&cluster.world, "default");
     assert!(most <= limit, "{most} of {limit}m cpu");
 }
 
 /// Checks after the workloads are deleted: nothing is left, and every launched instance belonged to a claim, except for
 /// `surplus`.
-pub(super) fn at_the_end(scene: &Scene, surplus: usize) {
-    let claimed: BTreeSet<String> = claims_ever_launched(&scene.world).into_values().collect();
-    let bought = instances_ever_launched(&scene.world);
+pub(super) fn at_the_end(cluster: &TestCluster, surplus: usize) {
+    let claimed: BTreeSet<String> = claims_ever_launched(&cluster.world).into_values().collect();
+    let bought = instances_ever_launched(&cluster.world);
     assert!(claimed.is_subset(&bought), "a claim has an instance that was never launched");
     let unclaimed: Vec<&String> = bought.difference(&claimed).collect();
-    assert!(unclaimed.len() <= surplus, "launched without a claim: {unclaimed:?}\n{}", scene.summary());
-    assert!(scene.world.all(ResourceId::NODE_CLAIMS).is_empty(), "{}", scene.summary());
-    assert!(scene.world.all(ResourceId::NODES).is_empty(), "{}", scene.summary());
+    assert!(unclaimed.len() <= surplus, "launched without a claim: {unclaimed:?}\n{}", cluster.summary());
+    assert!(cluster.world.all(ResourceId::NODE_CLAIMS).is_empty(), "{}", cluster.summary());
+    assert!(cluster.world.all(ResourceId::NODES).is_empty(), "{}", cluster.summary());
 }
 
 /// How long the deletion of a NodeClaim by a user may be unknown to the actuator.

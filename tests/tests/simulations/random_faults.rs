@@ -7,7 +7,7 @@ use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::Effect as CloudEffect;
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::seed::Rng;
-use plimsoll_tests::{MINUTE, Scene, Setup, claims_ever_launched, instances_ever_launched, most_cpu_of_claims};
+use plimsoll_tests::{MINUTE, Setup, TestCluster, claims_ever_launched, instances_ever_launched, most_cpu_of_claims};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,14 +18,14 @@ const ROUNDS: u64 = 6;
 const LIMIT: i64 = 64_000;
 
 /// Fault rates in per mille: high enough that each run has some faults, low enough that it makes progress.
-fn let_things_go_wrong(scene: &Scene) {
-    let faults = scene.world.server().faults();
+fn let_things_go_wrong(cluster: &TestCluster) {
+    let faults = cluster.world.server().faults();
     faults.sometimes(15, Matcher::default(), Effect::LoseAnswer);
     faults.sometimes(15, Matcher::default(), Effect::Drop);
     faults.sometimes(15, Matcher::default(), Effect::internal_error());
     faults.sometimes(15, Matcher::default(), Effect::throttle(1));
     faults.sometimes(50, Matcher::default(), Effect::Delay(Duration::from_millis(300)));
-    scene.world.ec2.faults(|faults| {
+    cluster.world.ec2.faults(|faults| {
         faults.sometimes(40, None, CloudEffect::LoseAnswer);
         faults.sometimes(20, None, CloudEffect::Late(Duration::from_secs(30)));
         faults.sometimes(40, None, CloudEffect::Refuse(CloudError::Throttled));
@@ -39,26 +39,26 @@ pub(super) fn one_of<'a, T>(rng: &mut Rng, all: &'a [T]) -> Option<&'a T> {
 }
 
 /// One event that affects the services or the machines.
-fn strike(scene: &mut Scene, rng: &mut Rng) {
+fn strike(cluster: &mut TestCluster, rng: &mut Rng) {
     match rng.below(6) {
         kind @ 0..=2 => {
             let role = [Role::Watcher, Role::Scheduler, Role::Actuator][usize::try_from(kind).unwrap_or(0)];
-            let processes = scene.plimsoll.processes(role);
+            let processes = cluster.plimsoll.processes(role);
             if let Some(process) = one_of(rng, &processes) {
-                scene.plimsoll.replace(process).unwrap();
+                cluster.plimsoll.replace(process).unwrap();
             }
         }
-        3 => scene.world.server().faults().cut_watches([]),
+        3 => cluster.world.server().faults().cut_watches([]),
         4 => {
-            let living: Vec<String> = scene.world.living_instances().into_keys().collect();
+            let living: Vec<String> = cluster.world.living_instances().into_keys().collect();
             if let Some(id) = one_of(rng, &living) {
-                scene.world.ec2.with(|cloud, now| cloud.interrupt_spot(id, now));
+                cluster.world.ec2.with(|cloud, now| cloud.interrupt_spot(id, now));
             }
         }
         _ => {
-            let living: Vec<String> = scene.world.living_instances().into_keys().collect();
+            let living: Vec<String> = cluster.world.living_instances().into_keys().collect();
             if let Some(id) = one_of(rng, &living) {
-                scene.world.ec2.with(|cloud, now| cloud.terminate_instances(std::slice::from_ref(id), now));
+                cluster.world.ec2.with(|cloud, now| cloud.terminate_instances(std::slice::from_ref(id), now));
             }
         }
     }
@@ -68,27 +68,27 @@ async fn run(seed: u64) {
     let requirements = json!([{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]},
                               {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}]);
     let pool = json!({"limits": {"cpu": "64"}, "template": {"spec": {"requirements": requirements}}});
-    let mut scene = Scene::begin(Setup { pool, ..Setup::seeded(seed) }).await;
+    let mut cluster = TestCluster::begin(Setup { pool, ..Setup::seeded(seed) }).await;
     let mut rng = Rng::new(seed);
-    let_things_go_wrong(&scene);
+    let_things_go_wrong(&cluster);
     for _ in 0..ROUNDS {
         let replicas = u32::try_from(rng.below(20)).unwrap_or(0);
-        scene.deploy("web", replicas, 900);
-        scene.pass(Duration::from_millis(rng.below(20_000))).await;
-        strike(&mut scene, &mut rng);
-        scene.pass(Duration::from_millis(rng.below(60_000))).await;
+        cluster.deploy("web", replicas, 900);
+        cluster.pass(Duration::from_millis(rng.below(20_000))).await;
+        strike(&mut cluster, &mut rng);
+        cluster.pass(Duration::from_millis(rng.below(60_000))).await;
     }
-    scene.world.server().faults().clear_rules();
-    scene.world.ec2.faults(plimsoll_sim::cloud::Faults::clear);
-    scene.deploy("web", 12, 900);
-    scene.until_running(12, 20 * MINUTE).await;
-    assert!(most_cpu_of_claims(&scene.world, "default") <= LIMIT);
-    scene.scale("web", 0);
-    scene.until_empty(30 * MINUTE).await;
-    let claimed: BTreeSet<String> = claims_ever_launched(&scene.world).into_values().collect();
-    let bought = instances_ever_launched(&scene.world);
+    cluster.world.server().faults().clear_rules();
+    cluster.world.ec2.faults(plimsoll_sim::cloud::Faults::clear);
+    cluster.deploy("web", 12, 900);
+    cluster.until_running(12, 20 * MINUTE).await;
+    assert!(most_cpu_of_claims(&cluster.world, "default") <= LIMIT);
+    cluster.scale("web", 0);
+    cluster.until_empty(30 * MINUTE).await;
+    let claimed: BTreeSet<String> = claims_ever_launched(&cluster.world).into_values().collect();
+    let bought = instances_ever_launched(&cluster.world);
     assert!(claimed.is_subset(&bought), "a claim has an instance that was never launched");
-    assert!(scene.world.all(ResourceId::NODE_CLAIMS).is_empty());
+    assert!(cluster.world.all(ResourceId::NODE_CLAIMS).is_empty());
 }
 
 /// Result of a run without connection faults, with which clients would retry after random delays.
@@ -99,21 +99,21 @@ struct Outcome {
 }
 
 async fn calm(seed: u64) -> Outcome {
-    let scene = Scene::begin(Setup::seeded(seed)).await;
+    let cluster = TestCluster::begin(Setup::seeded(seed)).await;
     let mut rng = Rng::new(seed);
     for _ in 0..ROUNDS {
-        scene.deploy("web", u32::try_from(rng.below(20)).unwrap_or(0), 900);
-        scene.pass(Duration::from_millis(rng.below(90_000))).await;
+        cluster.deploy("web", u32::try_from(rng.below(20)).unwrap_or(0), 900);
+        cluster.pass(Duration::from_millis(rng.below(90_000))).await;
     }
-    scene.deploy("web", 12, 900);
-    scene.until_running(12, 20 * MINUTE).await;
+    cluster.deploy("web", 12, 900);
+    cluster.until_running(12, 20 * MINUTE).await;
     let machine = |machine: &plimsoll_sim::cloud::Machine| {
         (machine.launched.0, machine.id.clone(), machine.instance_type.clone())
     };
-    let bought = scene.world.ec2.read(|cloud, _| cloud.machines().values().map(machine).collect());
+    let bought = cluster.world.ec2.read(|cloud, _| cloud.machines().values().map(machine).collect());
     let place =
         |pod: &serde_json::Value| (object::name(pod).to_owned(), object::text(pod, &["spec", "nodeName"]).to_owned());
-    let pods = scene.world.all(ResourceId::PODS).iter().map(|pod| place(pod)).collect();
+    let pods = cluster.world.all(ResourceId::PODS).iter().map(|pod| place(pod)).collect();
     Outcome { bought, pods }
 }
 

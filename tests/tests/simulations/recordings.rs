@@ -3,24 +3,24 @@
 use plimsoll_model::time::Millis;
 use plimsoll_replay::{Figures, files, same, simulate};
 use plimsoll_sim::plimsoll::{Options, Role};
-use plimsoll_tests::{MINUTE, Scene, Setup};
+use plimsoll_tests::{MINUTE, Setup, TestCluster};
 use std::path::Path;
 
 /// A scale-up, a new leader of the watchers in the middle of another, and a scale-down with consolidation.
 async fn recorded(folder: &Path) {
     let options = Options { record_to: Some(folder.to_owned()), ..Options::default() };
-    let mut scene = Scene::begin(Setup { options, ..Setup::default() }).await;
-    scene.deploy("web", 9, 900);
-    scene.until_running(9, 3 * MINUTE).await;
-    scene.deploy("api", 5, 2500);
-    if let Some(leader) = scene.plimsoll.leader(Role::Watcher) {
-        scene.plimsoll.stop(&leader).await;
+    let mut cluster = TestCluster::begin(Setup { options, ..Setup::default() }).await;
+    cluster.deploy("web", 9, 900);
+    cluster.until_running(9, 3 * MINUTE).await;
+    cluster.deploy("api", 5, 2500);
+    if let Some(leader) = cluster.plimsoll.leader(Role::Watcher) {
+        cluster.plimsoll.stop(&leader).await;
     }
-    scene.until_running(14, 5 * MINUTE).await;
-    scene.scale("api", 1);
-    scene.pass(10 * MINUTE).await;
-    if let Some(leader) = scene.plimsoll.leader(Role::Watcher) {
-        scene.plimsoll.stop(&leader).await;
+    cluster.until_running(14, 5 * MINUTE).await;
+    cluster.scale("api", 1);
+    cluster.pass(10 * MINUTE).await;
+    if let Some(leader) = cluster.plimsoll.leader(Role::Watcher) {
+        cluster.plimsoll.stop(&leader).await;
     }
 }
 

@@ -3,40 +3,40 @@
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::cloud::Effect as CloudEffect;
 use plimsoll_sim::plimsoll::Role;
-use plimsoll_tests::{MINUTE, Scene, Setup};
+use plimsoll_tests::{MINUTE, Setup, TestCluster};
 use std::fmt::Write as _;
 use std::time::Duration;
 
 /// A scale-up with faults everywhere, a crash of a leader, and a scale-down. Returns all requests to the API server and
 /// the cloud.
 async fn history(seed: u64) -> Vec<String> {
-    let mut scene = Scene::begin(Setup::seeded(seed)).await;
-    let faults = scene.world.server().faults();
+    let mut cluster = TestCluster::begin(Setup::seeded(seed)).await;
+    let faults = cluster.world.server().faults();
     faults.sometimes(30, Matcher::default(), Effect::LoseAnswer);
     faults.sometimes(30, Matcher::default(), Effect::Drop);
     faults.sometimes(30, Matcher::default(), Effect::internal_error());
     faults.sometimes(50, Matcher::default(), Effect::Delay(Duration::from_millis(300)));
-    scene.world.ec2.faults(|faults| {
+    cluster.world.ec2.faults(|faults| {
         faults.sometimes(80, None, CloudEffect::LoseAnswer);
         faults.sometimes(50, None, CloudEffect::Delay(Duration::from_secs(2)));
     });
-    scene.deploy("web", 9, 900);
-    scene.pass(MINUTE).await;
-    if let Some(leader) = scene.plimsoll.leader(Role::Actuator) {
-        scene.plimsoll.replace(&leader).unwrap();
+    cluster.deploy("web", 9, 900);
+    cluster.pass(MINUTE).await;
+    if let Some(leader) = cluster.plimsoll.leader(Role::Actuator) {
+        cluster.plimsoll.replace(&leader).unwrap();
     }
-    scene.pass(2 * MINUTE).await;
-    scene.scale("web", 2);
-    scene.pass(3 * MINUTE).await;
+    cluster.pass(2 * MINUTE).await;
+    cluster.scale("web", 2);
+    cluster.pass(3 * MINUTE).await;
     let mut lines = Vec::new();
-    for entry in scene.world.server().audit() {
+    for entry in cluster.world.server().audit() {
         let mut line = String::new();
         write!(line, "{} {} {:?} {}/{}", entry.at, entry.client, entry.verb, entry.resource.get().plural, entry.name)
             .unwrap();
         write!(line, " {} {}", entry.subresource, entry.code).unwrap();
         lines.push(line);
     }
-    let calls = scene.world.ec2.read(|cloud, _| cloud.log.clone());
+    let calls = cluster.world.ec2.read(|cloud, _| cloud.log.clone());
     lines.extend(
         calls
             .iter()

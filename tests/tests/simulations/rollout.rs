@@ -4,31 +4,31 @@ use plimsoll_model::names::annotation;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
-use plimsoll_tests::{HOUR, MINUTE, Scene, Setup, instances_ever_launched};
+use plimsoll_tests::{HOUR, MINUTE, Setup, TestCluster, instances_ever_launched};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A pool of this many nodes with one pod each. The budget is all nodes.
-async fn pool_of(nodes: u32) -> Scene {
+async fn pool_of(nodes: u32) -> TestCluster {
     let requirements = json!([{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m6i.xlarge"]}]);
     let spec =
         json!({"template": {"spec": {"requirements": requirements}}, "disruption": {"budgets": [{"nodes": "100%"}]}});
-    let scene = Scene::begin(Setup::with_pool(spec)).await;
-    scene.deploy("web", nodes, 3000);
-    scene.until_running(nodes as usize, 3 * MINUTE).await;
-    scene
+    let cluster = TestCluster::begin(Setup::with_pool(spec)).await;
+    cluster.deploy("web", nodes, 3000);
+    cluster.until_running(nodes as usize, 3 * MINUTE).await;
+    cluster
 }
 
 /// Changes the template, so that all nodes drift.
-fn change_template(scene: &Scene, label: &str) {
+fn change_template(cluster: &TestCluster, label: &str) {
     let template = json!({"spec": {"template": {"metadata": {"labels": {"revision": label}}}}});
-    scene.world.patch(ResourceId::NODE_POOLS, "default", template).unwrap();
+    cluster.world.patch(ResourceId::NODE_POOLS, "default", template).unwrap();
 }
 
-fn annotate(scene: &Scene, key: &str, value: &Value) {
+fn annotate(cluster: &TestCluster, key: &str, value: &Value) {
     let annotations = json!({"metadata": {"annotations": {key: value}}});
-    scene.world.patch(ResourceId::NODE_POOLS, "default", annotations).unwrap();
+    cluster.world.patch(ResourceId::NODE_POOLS, "default", annotations).unwrap();
 }
 
 fn launched(world: &World) -> usize {
@@ -57,72 +57,72 @@ fn progressing(world: &World) -> (String, String, String) {
 
 #[tokio::test(start_paused = true)]
 async fn one_node_goes_first_and_the_rest_together() {
-    let scene = pool_of(10).await;
-    change_template(&scene, "b");
-    scene.until("the canary boots", 2 * MINUTE, |world| launched(world) == 11).await;
+    let cluster = pool_of(10).await;
+    change_template(&cluster, "b");
+    cluster.until("the canary boots", 2 * MINUTE, |world| launched(world) == 11).await;
     let in_service = |world: &World| {
         assert!(launched(world) <= 11, "more than the canary is launched");
         world.count(ResourceId::NODE_CLAIMS, |claim| {
             object::label(claim, "revision") == Some("b") && object::condition_is_true(claim, "Initialized")
         }) == 1
     };
-    scene.until("the canary is in service", 3 * MINUTE, in_service).await;
-    assert_eq!(progressing(&scene.world).1, "CanaryPending", "{:?}", progressing(&scene.world));
-    let took = scene.until("all nodes are new", HOUR, |world| all_are(world, "b", 10)).await;
+    cluster.until("the canary is in service", 3 * MINUTE, in_service).await;
+    assert_eq!(progressing(&cluster.world).1, "CanaryPending", "{:?}", progressing(&cluster.world));
+    let took = cluster.until("all nodes are new", HOUR, |world| all_are(world, "b", 10)).await;
     assert!(took < 10 * MINUTE, "the rest is replaced together, not one by one: {took:?}");
-    assert_eq!(launched(&scene.world), 20, "{}", scene.summary());
-    scene.until("the condition is gone", 2 * MINUTE, |world| progressing(world).1.is_empty()).await;
+    assert_eq!(launched(&cluster.world), 20, "{}", cluster.summary());
+    cluster.until("the condition is gone", 2 * MINUTE, |world| progressing(world).1.is_empty()).await;
 }
 
 /// A new image whose instances never become Nodes.
 #[tokio::test(start_paused = true)]
 async fn a_bad_image_costs_no_node_and_halts_the_rollout() {
-    let scene = pool_of(30).await;
-    let before: Vec<String> = scene.world.living_instances().into_keys().collect();
-    let images = scene.world.ec2.with(|cloud, now| {
+    let cluster = pool_of(30).await;
+    let before: Vec<String> = cluster.world.living_instances().into_keys().collect();
+    let images = cluster.world.ec2.with(|cloud, now| {
         let known: Vec<String> = cloud.images.keys().cloned().collect();
         cloud.release_images("v20260101", now);
         cloud.images.keys().filter(|id| !known.contains(id)).cloned().collect::<Vec<_>>()
     });
-    scene.world.ec2.faults(|faults| faults.break_images(images));
-    scene.until("the canary is launched", 20 * MINUTE, |world| launched(world) == 31).await;
-    scene.until("the rollout halts", HOUR, |world| progressing(world).1 == "CanaryFailed").await;
-    let (status, _, message) = progressing(&scene.world);
+    cluster.world.ec2.faults(|faults| faults.break_images(images));
+    cluster.until("the canary is launched", 20 * MINUTE, |world| launched(world) == 31).await;
+    cluster.until("the rollout halts", HOUR, |world| progressing(world).1 == "CanaryFailed").await;
+    let (status, _, message) = progressing(&cluster.world);
     assert_eq!(status, "False");
     assert!(message.contains("its instance did not register as a Node in time"), "{message}");
-    let events = scene.world.events_of("NodePool", "default");
+    let events = cluster.world.events_of("NodePool", "default");
     assert!(events.iter().any(|event| event.contains("RolloutHalted")), "{events:?}");
-    scene.pass(2 * HOUR).await;
-    let now = scene.world.living_instances();
-    assert_eq!(before.iter().filter(|id| !now.contains_key(*id)).count(), 0, "{}", scene.summary());
-    assert!(launched(&scene.world) <= 33, "{} instances were launched", launched(&scene.world));
-    assert_eq!(scene.world.running_pods(), 30);
+    cluster.pass(2 * HOUR).await;
+    let now = cluster.world.living_instances();
+    assert_eq!(before.iter().filter(|id| !now.contains_key(*id)).count(), 0, "{}", cluster.summary());
+    assert!(launched(&cluster.world) <= 33, "{} instances were launched", launched(&cluster.world));
+    assert_eq!(cluster.world.running_pods(), 30);
 
     // Another image is another revision.
-    scene.world.ec2.with(|cloud, now| cloud.release_images("v20260102", now));
+    cluster.world.ec2.with(|cloud, now| cloud.release_images("v20260102", now));
     let replaced = move |world: &World| {
         let now = world.living_instances();
         before.iter().all(|id| !now.contains_key(id)) && world.running_pods() == 30
     };
-    scene.until("the good image is rolled out", 2 * HOUR, replaced).await;
+    cluster.until("the good image is rolled out", 2 * HOUR, replaced).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_stops_the_rollout_and_its_end_resumes_it() {
-    let scene = pool_of(6).await;
-    annotate(&scene, annotation::ROLLOUT_PAUSED, &json!("true"));
-    change_template(&scene, "b");
-    scene.pass(30 * MINUTE).await;
-    assert_eq!((of_revision(&scene.world, "b"), launched(&scene.world)), (0, 6), "{}", scene.summary());
-    assert_eq!(progressing(&scene.world).1, "Paused");
+    let cluster = pool_of(6).await;
+    annotate(&cluster, annotation::ROLLOUT_PAUSED, &json!("true"));
+    change_template(&cluster, "b");
+    cluster.pass(30 * MINUTE).await;
+    assert_eq!((of_revision(&cluster.world, "b"), launched(&cluster.world)), (0, 6), "{}", cluster.summary());
+    assert_eq!(progressing(&cluster.world).1, "Paused");
 
-    annotate(&scene, annotation::ROLLOUT_PAUSED, &Value::Null);
-    scene.until("the canary is launched", 2 * MINUTE, |world| launched(world) == 7).await;
-    annotate(&scene, annotation::ROLLOUT_PAUSED, &json!("true"));
-    scene.pass(30 * MINUTE).await;
-    assert_eq!(launched(&scene.world), 7, "{}", scene.summary());
-    annotate(&scene, annotation::ROLLOUT_PAUSED, &json!("false"));
-    scene.until("all nodes are new", HOUR, |world| all_are(world, "b", 6)).await;
+    annotate(&cluster, annotation::ROLLOUT_PAUSED, &Value::Null);
+    cluster.until("the canary is launched", 2 * MINUTE, |world| launched(world) == 7).await;
+    annotate(&cluster, annotation::ROLLOUT_PAUSED, &json!("true"));
+    cluster.pass(30 * MINUTE).await;
+    assert_eq!(launched(&cluster.world), 7, "{}", cluster.summary());
+    annotate(&cluster, annotation::ROLLOUT_PAUSED, &json!("false"));
+    cluster.until("all nodes are new", HOUR, |world| all_are(world, "b", 6)).await;
 }
 
 /// Replacements that have ever started.
@@ -137,50 +137,50 @@ fn started(world: &World) -> usize {
 /// Nodes are replaced one after the other, and the pause comes at the moment at which the next one is due.
 #[tokio::test(start_paused = true)]
 async fn a_pause_holds_within_a_second() {
-    let scene = pool_of(8).await;
+    let cluster = pool_of(8).await;
     let budgets = json!({"spec": {"disruption": {"budgets": [{"nodes": "1"}]}}});
-    scene.world.patch(ResourceId::NODE_POOLS, "default", budgets).unwrap();
-    annotate(&scene, annotation::ROLLOUT_CANARIES, &json!("0"));
-    change_template(&scene, "b");
+    cluster.world.patch(ResourceId::NODE_POOLS, "default", budgets).unwrap();
+    annotate(&cluster, annotation::ROLLOUT_CANARIES, &json!("0"));
+    change_template(&cluster, "b");
     let is_drained = |world: &World| {
         let terminating = |claim: &Value| object::condition_is_true(claim, "InstanceTerminating");
         started(world) == 3 && world.count(ResourceId::NODE_CLAIMS, terminating) > 0
     };
-    scene.until("the third node is drained", 10 * MINUTE, is_drained).await;
-    annotate(&scene, annotation::ROLLOUT_PAUSED, &json!("true"));
-    scene.pass(Duration::from_secs(1)).await;
-    let before = started(&scene.world);
-    scene.pass(5 * MINUTE).await;
-    assert_eq!(started(&scene.world), before, "a replacement started more than a second after the pause");
-    annotate(&scene, annotation::ROLLOUT_PAUSED, &Value::Null);
-    scene.until("all nodes are new", HOUR, |world| all_are(world, "b", 8)).await;
+    cluster.until("the third node is drained", 10 * MINUTE, is_drained).await;
+    annotate(&cluster, annotation::ROLLOUT_PAUSED, &json!("true"));
+    cluster.pass(Duration::from_secs(1)).await;
+    let before = started(&cluster.world);
+    cluster.pass(5 * MINUTE).await;
+    assert_eq!(started(&cluster.world), before, "a replacement started more than a second after the pause");
+    annotate(&cluster, annotation::ROLLOUT_PAUSED, &Value::Null);
+    cluster.until("all nodes are new", HOUR, |world| all_are(world, "b", 8)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_wrong_annotation_holds_the_rollout_and_says_so() {
-    let scene = pool_of(2).await;
-    annotate(&scene, annotation::ROLLOUT_CANARIES, &json!("10%"));
-    change_template(&scene, "b");
-    scene.pass(20 * MINUTE).await;
-    assert_eq!(launched(&scene.world), 2, "{}", scene.summary());
-    let (status, reason, message) = progressing(&scene.world);
+    let cluster = pool_of(2).await;
+    annotate(&cluster, annotation::ROLLOUT_CANARIES, &json!("10%"));
+    change_template(&cluster, "b");
+    cluster.pass(20 * MINUTE).await;
+    assert_eq!(launched(&cluster.world), 2, "{}", cluster.summary());
+    let (status, reason, message) = progressing(&cluster.world);
     assert_eq!((status.as_str(), reason.as_str()), ("False", "InvalidAnnotation"));
     assert!(message.contains(annotation::ROLLOUT_CANARIES), "{message}");
-    annotate(&scene, annotation::ROLLOUT_CANARIES, &json!("0"));
-    scene.until("all nodes are new", HOUR, |world| all_are(world, "b", 2)).await;
+    annotate(&cluster, annotation::ROLLOUT_CANARIES, &json!("0"));
+    cluster.until("all nodes are new", HOUR, |world| all_are(world, "b", 2)).await;
 }
 
 /// Each service dies while the canary boots and while the rest is replaced.
 #[tokio::test(start_paused = true)]
 async fn a_rollout_survives_the_end_of_each_service() {
-    let mut scene = pool_of(6).await;
-    change_template(&scene, "b");
+    let mut cluster = pool_of(6).await;
+    change_template(&cluster, "b");
     for role in [Role::Actuator, Role::Watcher, Role::Scheduler] {
-        scene.pass(MINUTE / 2).await;
-        for process in scene.plimsoll.processes(role) {
-            scene.plimsoll.replace(&process).unwrap();
+        cluster.pass(MINUTE / 2).await;
+        for process in cluster.plimsoll.processes(role) {
+            cluster.plimsoll.replace(&process).unwrap();
         }
     }
-    scene.until("all nodes are new", HOUR, |world| all_are(world, "b", 6)).await;
-    assert_eq!(launched(&scene.world), 12, "{}", scene.summary());
+    cluster.until("all nodes are new", HOUR, |world| all_are(world, "b", 6)).await;
+    assert_eq!(launched(&cluster.world), 12, "{}", cluster.summary());
 }

@@ -4,7 +4,7 @@
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::{Options, Role};
 use plimsoll_sim::world::World;
-use plimsoll_tests::{HOUR, MINUTE, Scene, Setup, instances_ever_launched};
+use plimsoll_tests::{HOUR, MINUTE, Setup, TestCluster, instances_ever_launched};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -48,38 +48,38 @@ fn look(world: &World) -> Look {
 }
 
 /// A pool of this many nodes, all in use.
-async fn pool_of(nodes: u32) -> Scene {
+async fn pool_of(nodes: u32) -> TestCluster {
     let requirements = json!([{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m6i.xlarge"]}]);
     let disruption = json!({"consolidateAfter": "Never", "budgets": [{"nodes": "10%"}]});
     let mut setup =
         Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}, "disruption": disruption}));
-    setup.scenery.boot = BOOT;
+    setup.world.boot = BOOT;
     // Standbys build snapshots, too, which takes most of the time of a large run.
     setup.options = Options { watchers: 1, schedulers: 1, actuators: 1, ..Options::default() };
-    let scene = Scene::begin(setup).await;
+    let cluster = TestCluster::begin(setup).await;
     for number in 0..nodes.div_ceil(NODES_PER_DEPLOYMENT) {
         let left = nodes - number * NODES_PER_DEPLOYMENT;
-        scene.deploy(&format!("web-{number}"), PODS_PER_NODE * left.min(NODES_PER_DEPLOYMENT), 1200);
+        cluster.deploy(&format!("web-{number}"), PODS_PER_NODE * left.min(NODES_PER_DEPLOYMENT), 1200);
     }
     let (pods, started) = ((PODS_PER_NODE * nodes) as usize, Instant::now());
-    while scene.world.running_pods() < pods {
-        assert!(started.elapsed() < HOUR, "{} pods run", scene.world.running_pods());
-        scene.pass(LOOK_EVERY).await;
+    while cluster.world.running_pods() < pods {
+        assert!(started.elapsed() < HOUR, "{} pods run", cluster.world.running_pods());
+        cluster.pass(LOOK_EVERY).await;
     }
-    assert_eq!(instances_ever_launched(&scene.world).len(), nodes as usize);
-    scene
+    assert_eq!(instances_ever_launched(&cluster.world).len(), nodes as usize);
+    cluster
 }
 
 /// Rolls a pool of this many nodes and returns how long that takes.
 async fn roll(nodes: u32, tell: bool) -> Duration {
     let (nodes, real) = (nodes as usize, std::time::Instant::now());
-    let mut scene = pool_of(nodes.try_into().unwrap()).await;
+    let mut cluster = pool_of(nodes.try_into().unwrap()).await;
     let template = json!({"spec": {"template": {"metadata": {"labels": {"revision": "b"}}}}});
-    scene.world.patch(ResourceId::NODE_POOLS, "default", template).unwrap();
+    cluster.world.patch(ResourceId::NODE_POOLS, "default", template).unwrap();
     let (started, mut kills, mut most_leaving, mut told) = (Instant::now(), KILLS.iter(), 0, Duration::ZERO);
     let mut kill = kills.next();
     loop {
-        let now = look(&scene.world);
+        let now = look(&cluster.world);
         most_leaving = now.leaving.max(most_leaving);
         if tell && started.elapsed() >= told {
             let Look { old, new, leaving, running_pods } = now;
@@ -94,18 +94,18 @@ async fn roll(nodes: u32, tell: bool) -> Duration {
         if let Some((_, role)) =
             kill.filter(|(minute, _)| started.elapsed() >= MINUTE * u32::try_from(*minute).unwrap())
         {
-            for process in scene.plimsoll.processes(*role) {
-                scene.plimsoll.replace(&process).unwrap();
+            for process in cluster.plimsoll.processes(*role) {
+                cluster.plimsoll.replace(&process).unwrap();
             }
             kill = kills.next();
         }
-        scene.pass(LOOK_EVERY).await;
+        cluster.pass(LOOK_EVERY).await;
     }
     assert_eq!(kill, None, "each service is killed during the rollout");
     // The budget is of the nodes in service, which are at most a tenth more while their replacements are, too.
     let budget = (nodes + nodes.div_ceil(10)).div_ceil(10);
     assert!(most_leaving <= budget, "{most_leaving} of {nodes} nodes left at the same time");
-    assert_eq!(instances_ever_launched(&scene.world).len(), 2 * nodes, "one replacement per node");
+    assert_eq!(instances_ever_launched(&cluster.world).len(), 2 * nodes, "one replacement per node");
     started.elapsed()
 }
 

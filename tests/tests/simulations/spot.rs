@@ -7,7 +7,7 @@ use plimsoll_sim::apiserver::store::Object;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
-use plimsoll_tests::{MINUTE, Scene, Setup, instances_ever_launched};
+use plimsoll_tests::{MINUTE, Setup, TestCluster, instances_ever_launched};
 use serde_json::json;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -17,14 +17,15 @@ const NOTICE: Duration = Duration::from_secs(120);
 const BOOT: Duration = Duration::from_secs(20);
 
 /// A pool of Spot nodes with four pods on two of them.
-async fn scene() -> Scene {
+async fn cluster() -> TestCluster {
     let requirements = json!([{"key": label::CAPACITY_TYPE, "operator": "In", "values": ["spot"]},
                               {"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.large", "c6i.large"]}]);
-    let scene = Scene::begin(Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))).await;
-    scene.deploy("web", 4, 800);
-    scene.until_running(4, 3 * MINUTE).await;
-    assert_eq!(scene.world.living_instances().len(), 2);
-    scene
+    let cluster =
+        TestCluster::begin(Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))).await;
+    cluster.deploy("web", 4, 800);
+    cluster.until_running(4, 3 * MINUTE).await;
+    assert_eq!(cluster.world.living_instances().len(), 2);
+    cluster
 }
 
 struct Interrupted {
@@ -35,35 +36,35 @@ struct Interrupted {
     bought: usize,
 }
 
-fn interrupt(scene: &Scene) -> Interrupted {
-    let name = scene.nodes_in_use().remove(0);
-    let instance = scene.instance_of(&name);
-    let node = scene.world.get(ResourceId::NODES, &name).unwrap();
-    assert!(scene.world.ec2.with(|cloud, now| cloud.interrupt_spot(&instance, now)));
-    let bought = instances_ever_launched(&scene.world).len();
-    Interrupted { instance, node, at: Instant::now(), wall: scene.world.server().now(), bought }
+fn interrupt(cluster: &TestCluster) -> Interrupted {
+    let name = cluster.nodes_in_use().remove(0);
+    let instance = cluster.instance_of(&name);
+    let node = cluster.world.get(ResourceId::NODES, &name).unwrap();
+    assert!(cluster.world.ec2.with(|cloud, now| cloud.interrupt_spot(&instance, now)));
+    let bought = instances_ever_launched(&cluster.world).len();
+    Interrupted { instance, node, at: Instant::now(), wall: cluster.world.server().now(), bought }
 }
 
 impl Interrupted {
     /// Checks that the node is drained and its instance terminated before the cloud terminates it, and that all pods
     /// run at the end.
-    async fn is_handled_in_time(&self, scene: &Scene) {
+    async fn is_handled_in_time(&self, cluster: &TestCluster) {
         let name = object::name(&self.node).to_owned();
         let drained = move |world: &World| {
             world.count(ResourceId::PODS, |pod| object::text(pod, &["spec", "nodeName"]) == name) == 0
         };
-        scene.until("the node has no pods", NOTICE, drained).await;
+        cluster.until("the node has no pods", NOTICE, drained).await;
         let id = self.instance.clone();
-        scene.until("the instance ends", NOTICE, move |world| !world.living_instances().contains_key(&id)).await;
+        cluster.until("the instance ends", NOTICE, move |world| !world.living_instances().contains_key(&id)).await;
         assert!(self.at.elapsed() < NOTICE, "{:?}", self.at.elapsed());
-        scene.until_running(4, 3 * MINUTE).await;
-        let extra = instances_ever_launched(&scene.world).len() - self.bought;
-        assert_eq!(extra, 1, "exactly one replacement\n{}", scene.summary());
+        cluster.until_running(4, 3 * MINUTE).await;
+        let extra = instances_ever_launched(&cluster.world).len() - self.bought;
+        assert_eq!(extra, 1, "exactly one replacement\n{}", cluster.summary());
     }
 
     /// Time from the notice to the request for the first eviction.
-    fn first_eviction(&self, scene: &Scene) -> Option<Duration> {
-        let audit = scene.world.server().audit();
+    fn first_eviction(&self, cluster: &TestCluster) -> Option<Duration> {
+        let audit = cluster.world.server().audit();
         let evictions = audit.iter().filter(|entry| entry.verb == Verb::Create && entry.subresource == "eviction");
         evictions
             .map(|entry| entry.at)
@@ -72,8 +73,8 @@ impl Interrupted {
     }
 
     /// Time from the notice to the first launch.
-    fn first_purchase(&self, scene: &Scene) -> Option<Duration> {
-        scene.world.ec2.read(|cloud, _| {
+    fn first_purchase(&self, cluster: &TestCluster) -> Option<Duration> {
+        cluster.world.ec2.read(|cloud, _| {
             let notice = self.wall.as_millisecond();
             let at = cloud.fleets().iter().map(|fleet| fleet.at.0).find(|at| *at >= notice)?;
             u64::try_from(at - notice).ok().map(Duration::from_millis)
@@ -83,107 +84,107 @@ impl Interrupted {
 
 #[tokio::test(start_paused = true)]
 async fn the_replacement_is_bought_at_once_and_pods_move_when_it_is_in_service() {
-    let scene = scene().await;
-    let interrupted = interrupt(&scene);
-    interrupted.is_handled_in_time(&scene).await;
+    let cluster = cluster().await;
+    let interrupted = interrupt(&cluster);
+    interrupted.is_handled_in_time(&cluster).await;
     let (purchase, eviction) =
-        (interrupted.first_purchase(&scene).unwrap(), interrupted.first_eviction(&scene).unwrap());
+        (interrupted.first_purchase(&cluster).unwrap(), interrupted.first_eviction(&cluster).unwrap());
     assert!(purchase < Duration::from_secs(2), "{purchase:?}");
     assert!(eviction >= purchase + BOOT, "{purchase:?}, {eviction:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_leading_actuator_dies_right_after_the_notice() {
-    let mut scene = scene().await;
-    let interrupted = interrupt(&scene);
-    scene.pass(Duration::from_millis(100)).await;
-    let leader = scene.plimsoll.leader(Role::Actuator).unwrap();
-    scene.plimsoll.kill(&leader);
-    interrupted.is_handled_in_time(&scene).await;
+    let mut cluster = cluster().await;
+    let interrupted = interrupt(&cluster);
+    cluster.pass(Duration::from_millis(100)).await;
+    let leader = cluster.plimsoll.leader(Role::Actuator).unwrap();
+    cluster.plimsoll.kill(&leader);
+    interrupted.is_handled_in_time(&cluster).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_repeated_notice_buys_nothing_more() {
-    let scene = scene().await;
-    let interrupted = interrupt(&scene);
+    let cluster = cluster().await;
+    let interrupted = interrupt(&cluster);
     // The queue delivers at least once.
     let body = json!({"version": "0", "id": "again", "detail-type": "EC2 Spot Instance Interruption Warning", "source": "aws.ec2",
         "account": "123456789012", "time": "2026-01-05T00:00:00Z", "region": "us-west-2", "resources": [],
         "detail": {"instance-id": interrupted.instance, "instance-action": "terminate"}});
     for _ in 0..3 {
         let id = interrupted.instance.clone();
-        scene.world.ec2.with(|cloud, now| cloud.queue.send(&id, &body.to_string(), now));
-        scene.pass(Duration::from_secs(1)).await;
+        cluster.world.ec2.with(|cloud, now| cloud.queue.send(&id, &body.to_string(), now));
+        cluster.pass(Duration::from_secs(1)).await;
     }
-    interrupted.is_handled_in_time(&scene).await;
-    scene.pass(5 * MINUTE).await;
-    assert!(scene.world.ec2.read(|cloud, _| cloud.queue.is_empty()), "messages are deleted");
+    interrupted.is_handled_in_time(&cluster).await;
+    cluster.pass(5 * MINUTE).await;
+    assert!(cluster.world.ec2.read(|cloud, _| cloud.queue.is_empty()), "messages are deleted");
 }
 
 #[tokio::test(start_paused = true)]
 async fn messages_that_are_not_for_us_are_deleted_and_change_nothing() {
-    let scene = scene().await;
+    let cluster = cluster().await;
     for body in [
         "not JSON",
         "{}",
         r#"{"source":"aws.ec2","detail-type":"EC2 Spot Instance Interruption Warning","detail":{"instance-id":"i-unknown"}}"#,
     ] {
-        scene.world.ec2.with(|cloud, now| cloud.queue.send("", body, now));
+        cluster.world.ec2.with(|cloud, now| cloud.queue.send("", body, now));
     }
-    scene.pass(10 * MINUTE).await;
-    assert!(scene.world.ec2.read(|cloud, _| cloud.queue.is_empty()));
-    assert_eq!(scene.world.running_pods(), 4);
-    assert_eq!(instances_ever_launched(&scene.world).len(), 2);
+    cluster.pass(10 * MINUTE).await;
+    assert!(cluster.world.ec2.read(|cloud, _| cloud.queue.is_empty()));
+    assert_eq!(cluster.world.running_pods(), 4);
+    assert_eq!(instances_ever_launched(&cluster.world).len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_watchers_the_actuator_buys_one_like_it() {
-    let mut scene = scene().await;
-    for watcher in scene.plimsoll.processes(Role::Watcher) {
-        scene.plimsoll.kill(&watcher);
+    let mut cluster = cluster().await;
+    for watcher in cluster.plimsoll.processes(Role::Watcher) {
+        cluster.plimsoll.kill(&watcher);
     }
-    let interrupted = interrupt(&scene);
-    interrupted.is_handled_in_time(&scene).await;
-    let eviction = interrupted.first_eviction(&scene).unwrap();
-    let purchase = interrupted.first_purchase(&scene).unwrap();
+    let interrupted = interrupt(&cluster);
+    interrupted.is_handled_in_time(&cluster).await;
+    let eviction = interrupted.first_eviction(&cluster).unwrap();
+    let purchase = interrupted.first_purchase(&cluster).unwrap();
     assert!(purchase < Duration::from_secs(10), "the launch does not wait for a plan: {purchase:?}");
     assert!(eviction >= purchase + BOOT, "the pods wait for the replacement: {purchase:?}, {eviction:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn pods_that_fit_another_node_move_without_a_replacement() {
-    let scene = scene().await;
+    let cluster = cluster().await;
     // Three of five pods are deleted: a node with two pods has capacity for the two pods on another node.
-    scene.scale("web", 6);
-    scene.until_running(6, 3 * MINUTE).await;
-    scene.scale("web", 2);
-    scene.until_running(2, MINUTE).await;
-    let nodes = scene.nodes_in_use();
-    let bought = instances_ever_launched(&scene.world).len();
+    cluster.scale("web", 6);
+    cluster.until_running(6, 3 * MINUTE).await;
+    cluster.scale("web", 2);
+    cluster.until_running(2, MINUTE).await;
+    let nodes = cluster.nodes_in_use();
+    let bought = instances_ever_launched(&cluster.world).len();
     let name = nodes.first().unwrap().clone();
-    let instance = scene.instance_of(&name);
-    assert!(scene.world.ec2.with(|cloud, now| cloud.interrupt_spot(&instance, now)));
-    let took = scene
+    let instance = cluster.instance_of(&name);
+    assert!(cluster.world.ec2.with(|cloud, now| cloud.interrupt_spot(&instance, now)));
+    let took = cluster
         .until("the pods run elsewhere", NOTICE, move |world| {
             world.running_pods() == 2
                 && world.count(ResourceId::PODS, |pod| object::text(pod, &["spec", "nodeName"]) == name) == 0
         })
         .await;
     assert!(took < BOOT, "{took:?}");
-    assert_eq!(instances_ever_launched(&scene.world).len(), bought);
+    assert_eq!(instances_ever_launched(&cluster.world).len(), bought);
 }
 
 #[tokio::test(start_paused = true)]
 async fn pods_without_room_run_for_as_long_as_they_can() {
-    let scene = scene().await;
-    scene.world.patch(ResourceId::NODE_POOLS, "default", json!({"spec": {"limits": {"cpu": "4"}}})).unwrap();
-    let interrupted = interrupt(&scene);
+    let cluster = cluster().await;
+    cluster.world.patch(ResourceId::NODE_POOLS, "default", json!({"spec": {"limits": {"cpu": "4"}}})).unwrap();
+    let interrupted = interrupt(&cluster);
     // Their grace period of 30 s and a margin remain.
-    scene.pass(NOTICE - Duration::from_secs(45)).await;
-    assert_eq!(scene.world.running_pods(), 4, "{}", scene.summary());
+    cluster.pass(NOTICE - Duration::from_secs(45)).await;
+    assert_eq!(cluster.world.running_pods(), 4, "{}", cluster.summary());
     let name = object::name(&interrupted.node).to_owned();
     let stopped =
         move |world: &World| world.count(ResourceId::PODS, |pod| object::text(pod, &["spec", "nodeName"]) == name) == 0;
-    scene.until("the pods stop in time", Duration::from_secs(40), stopped).await;
-    assert_eq!(instances_ever_launched(&scene.world).len(), interrupted.bought);
+    cluster.until("the pods stop in time", Duration::from_secs(40), stopped).await;
+    assert_eq!(instances_ever_launched(&cluster.world).len(), interrupted.bought);
 }

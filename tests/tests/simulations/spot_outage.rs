@@ -5,7 +5,7 @@ use plimsoll_model::names::label;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::kube::STOP_AFTER;
 use plimsoll_sim::world::World;
-use plimsoll_tests::{MINUTE, Scene, Setup};
+use plimsoll_tests::{MINUTE, Setup, TestCluster};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -38,8 +38,8 @@ async fn play(case: &Case) -> f64 {
     let requirements = json!([{"key": label::CAPACITY_TYPE, "operator": "In", "values": ["spot"]},
                               {"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.large", "c6i.large"]}]);
     let mut setup = Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}));
-    setup.scenery.boot = Duration::from_secs(case.boot);
-    let scene = Scene::begin(setup).await;
+    setup.world.boot = Duration::from_secs(case.boot);
+    let cluster = TestCluster::begin(setup).await;
     let pods = usize::try_from(case.nodes * 2).unwrap();
     let container = json!({"name": "main", "image": "example.com/app:1", "resources": {"requests": {"cpu": "800m", "memory": "400Mi"}}});
     let template = json!({
@@ -49,29 +49,29 @@ async fn play(case: &Case) -> f64 {
     });
     let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
         "spec": {"replicas": pods, "selector": {"matchLabels": {"app": "web"}}, "template": template}});
-    scene.world.apply_object(&deployment).unwrap();
-    scene.until_running(pods, 5 * MINUTE).await;
-    let old: BTreeSet<String> = scene.nodes_in_use().into_iter().collect();
+    cluster.world.apply_object(&deployment).unwrap();
+    cluster.until_running(pods, 5 * MINUTE).await;
+    let old: BTreeSet<String> = cluster.nodes_in_use().into_iter().collect();
     assert_eq!(old.len(), usize::try_from(case.nodes).unwrap());
     for node in &old {
-        let instance = scene.instance_of(node);
-        assert!(scene.world.ec2.with(|cloud, now| cloud.interrupt_spot(&instance, now)));
+        let instance = cluster.instance_of(node);
+        assert!(cluster.world.ec2.with(|cloud, now| cloud.interrupt_spot(&instance, now)));
     }
     let start = Instant::now();
     let mut outage = Duration::ZERO;
     let on_old =
         |world: &World| world.count(ResourceId::PODS, |pod| old.contains(object::text(pod, &["spec", "nodeName"])));
     loop {
-        let missing = pods.saturating_sub(scene.world.running_pods());
+        let missing = pods.saturating_sub(cluster.world.running_pods());
         if missing == 0 && start.elapsed() > NOTICE {
             break;
         }
-        assert!(start.elapsed() < NOTICE + 2 * MINUTE, "{}", scene.summary());
+        assert!(start.elapsed() < NOTICE + 2 * MINUTE, "{}", cluster.summary());
         outage += LOOK * u32::try_from(missing).unwrap();
         if start.elapsed() + LOOK >= NOTICE && start.elapsed() < NOTICE {
-            assert_eq!(on_old(&scene.world), 0, "pods still run when the instances terminate\n{}", scene.summary());
+            assert_eq!(on_old(&cluster.world), 0, "pods still run when the instances terminate\n{}", cluster.summary());
         }
-        scene.pass(LOOK).await;
+        cluster.pass(LOOK).await;
     }
     outage.as_secs_f64() / f64::from(case.nodes * 2)
 }

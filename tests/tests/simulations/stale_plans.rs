@@ -11,7 +11,7 @@ use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
-use plimsoll_tests::director::{Director, Wanted, future_pod};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, future_pod};
 use plimsoll_tests::{MINUTE, Setup, instances_ever_launched};
 use serde_json::json;
 
@@ -43,141 +43,141 @@ fn said(outcome: &Outcome) -> (OutcomeStatus, Option<OutcomeReason>) {
 /// Rule 10: heartbeats do not count as changes.
 #[tokio::test(start_paused = true)]
 async fn a_heartbeat_outdates_no_plan_and_a_label_does() {
-    let director = Director::begin(Setup::default()).await;
-    let (_, first) = director.node(&wanted("a-1", "m6i.large")).await;
-    let (_, second) = director.node(&wanted("a-2", "m6i.large")).await;
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (_, first) = watcher.node(&wanted("a-1", "m6i.large")).await;
+    let (_, second) = watcher.node(&wanted("a-2", "m6i.large")).await;
     tokio::time::sleep(MINUTE).await;
-    let (before, plan) = (version(&director.world, &first), director.plan(&[], vec![of_empty("r-1", &first)]).await);
-    let later = director.plan(&[], vec![of_empty("r-2", &second)]).await;
+    let (before, plan) = (version(&watcher.world, &first), watcher.plan(&[], vec![of_empty("r-1", &first)]).await);
+    let later = watcher.plan(&[], vec![of_empty("r-2", &second)]).await;
     // The taint of an earlier plan, which the actuator cannot remove.
-    director.world.server().faults().always(Matcher::of(Verb::Patch, "nodes"), Effect::internal_error());
+    watcher.world.server().faults().always(Matcher::of(Verb::Patch, "nodes"), Effect::internal_error());
     let taint = json!({"key": taint::REMOVAL_POSTPONED, "effect": "PreferNoSchedule"});
-    director.world.patch(ResourceId::NODES, &first, json!({"spec": {"taints": [taint]}})).unwrap();
+    watcher.world.patch(ResourceId::NODES, &first, json!({"spec": {"taints": [taint]}})).unwrap();
     tokio::time::sleep(6 * MINUTE).await;
-    assert_ne!(version(&director.world, &first), before, "the node had a heartbeat");
-    assert_eq!(said(&director.send(plan).await[0]), (OutcomeStatus::Accepted, None));
-    director.world.patch(ResourceId::NODES, &second, json!({"metadata": {"labels": {"team": "other"}}})).unwrap();
+    assert_ne!(version(&watcher.world, &first), before, "the node had a heartbeat");
+    assert_eq!(said(&watcher.send(plan).await[0]), (OutcomeStatus::Accepted, None));
+    watcher.world.patch(ResourceId::NODES, &second, json!({"metadata": {"labels": {"team": "other"}}})).unwrap();
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-    let outcome = director.send(later).await.remove(0);
+    let outcome = watcher.send(later).await.remove(0);
     assert_eq!(said(&outcome), (OutcomeStatus::Rejected, Some(OutcomeReason::NodeChanged)), "{outcome:?}");
 }
 
 /// Rule 11: an admitted eviction counts against its PodDisruptionBudget before it is executed.
 #[tokio::test(start_paused = true)]
 async fn two_removals_cannot_use_the_same_room_of_a_disruption_budget() {
-    let director = Director::begin(Setup::default()).await;
+    let watcher = FakeWatcher::begin(Setup::default()).await;
     let mut nodes = Vec::new();
     for action in ["a-1", "a-2"] {
-        let (_, node) = director.node(&wanted(action, "m6i.large")).await;
-        director
+        let (_, node) = watcher.node(&wanted(action, "m6i.large")).await;
+        watcher
             .world
             .deploy("web", nodes.len().try_into().map(|n: u32| n + 1).unwrap(), &json!({"cpu": "1"}), &json!({}))
             .unwrap();
         let count = nodes.len() + 1;
-        director.until("the pods run", MINUTE, |world| world.running_pods() == count).await;
+        watcher.until("the pods run", MINUTE, |world| world.running_pods() == count).await;
         nodes.push(node);
     }
     let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
-    director.world.apply_object(&budget).unwrap();
-    let (_, room) = director.node(&wanted("a-3", "m6i.2xlarge")).await;
+    watcher.world.apply_object(&budget).unwrap();
+    let (_, room) = watcher.node(&wanted("a-3", "m6i.2xlarge")).await;
     // The first removal does not continue after its admission.
-    director.world.server().faults().always(Matcher::of(Verb::Patch, "nodes"), Effect::internal_error());
+    watcher.world.server().faults().always(Matcher::of(Verb::Patch, "nodes"), Effect::internal_error());
     let reason = DisruptionReason::Underutilized;
-    let outcome = director.remove("r-1", &nodes[0], reason, Some(&room)).await;
+    let outcome = watcher.remove("r-1", &nodes[0], reason, Some(&room)).await;
     assert_eq!(said(&outcome), (OutcomeStatus::Accepted, None), "{outcome:?}");
-    let outcome = director.remove("r-2", &nodes[1], reason, Some(&room)).await;
+    let outcome = watcher.remove("r-2", &nodes[1], reason, Some(&room)).await;
     assert_eq!(said(&outcome), (OutcomeStatus::Rejected, Some(OutcomeReason::Blocked)), "{outcome:?}");
 }
 
 /// Rule 15: a node seems empty because the watch of pods is stalled. Its pods are listed live before it is removed.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_only_looks_empty_stays() {
-    let director = Director::begin(Setup::default()).await;
-    let (claim, node) = director.node(&wanted("a-1", "m6i.large")).await;
-    let faults = director.world.server().faults();
-    let actuator = director.plimsoll.processes(Role::Actuator).remove(0);
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1", "m6i.large")).await;
+    let faults = watcher.world.server().faults();
+    let actuator = watcher.plimsoll.processes(Role::Actuator).remove(0);
     let pods = Matcher { client: Some(actuator.clone()), ..Matcher::of(Verb::Watch, "pods") };
     let blind = [faults.always(pods.clone(), Effect::Drop)];
     faults.cut_watches([actuator.as_str()]);
     tokio::time::sleep(MINUTE).await;
-    director.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
-    director.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
-    let plan = director.plan(&[], vec![of_empty("r-1", &node)]).await;
-    assert_eq!(said(&director.send(plan).await[0]), (OutcomeStatus::Accepted, None), "it does not see the pod");
+    watcher.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    let plan = watcher.plan(&[], vec![of_empty("r-1", &node)]).await;
+    assert_eq!(said(&watcher.send(plan).await[0]), (OutcomeStatus::Accepted, None), "it does not see the pod");
     tokio::time::sleep(3 * MINUTE).await;
     blind.into_iter().for_each(|rule| faults.remove(rule));
-    let current = director.claim(&claim).unwrap();
+    let current = watcher.claim(&claim).unwrap();
     assert!(!object::is_deleting(&current));
     assert!(object::annotation(&current, annotation::REMOVAL).is_none(), "the removal is reverted");
-    assert_eq!(director.world.running_pods(), 1);
+    assert_eq!(watcher.world.running_pods(), 1);
 }
 
 /// Rule 18: actions that depend on a rejected action are rejected too.
 #[tokio::test(start_paused = true)]
 async fn a_rejected_launch_takes_the_removal_along_that_rests_on_it() {
-    let director = Director::begin(Setup::default()).await;
-    let (claim, node) = director.node(&wanted("a-1", "m6i.large")).await;
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1", "m6i.large")).await;
     let removal = Termination { replaced_by: vec![0], ..of_empty("r-1", &node) };
-    let mut plan = director.plan(&[wanted("a-2", "m6i.large")], vec![removal]).await;
+    let mut plan = watcher.plan(&[wanted("a-2", "m6i.large")], vec![removal]).await;
     "other".clone_into(&mut plan.launches[0].node_class);
-    let outcomes = director.send(plan).await;
+    let outcomes = watcher.send(plan).await;
     let statuses: Vec<_> = outcomes.iter().map(said).collect();
     let rejected = OutcomeStatus::Rejected;
     assert_eq!(statuses, [(rejected, Some(OutcomeReason::PoolChanged)), (rejected, Some(OutcomeReason::Dependency))]);
-    assert!(!object::is_deleting(&director.claim(&claim).unwrap()));
+    assert!(!object::is_deleting(&watcher.claim(&claim).unwrap()));
 }
 
 /// Rule 18: positions of the old leader's ledger are not comparable with those of a new leader.
 #[tokio::test(start_paused = true)]
 async fn a_plan_on_a_former_leaders_ledger_is_rejected() {
-    let mut director = Director::begin(Setup::default()).await;
-    let plan = director.plan(&[wanted("a-1", "m6i.large")], Vec::new()).await;
-    director.replace_actuator();
-    let outcome = director.send(plan).await.remove(0);
+    let mut watcher = FakeWatcher::begin(Setup::default()).await;
+    let plan = watcher.plan(&[wanted("a-1", "m6i.large")], Vec::new()).await;
+    watcher.replace_actuator();
+    let outcome = watcher.send(plan).await.remove(0);
     assert_eq!(said(&outcome), (OutcomeStatus::Rejected, Some(OutcomeReason::StaleSnapshot)), "{outcome:?}");
-    assert!(director.world.living_instances().is_empty());
+    assert!(watcher.world.living_instances().is_empty());
 }
 
 /// Rule 9: the old node is removed only after the new node is in service.
 #[tokio::test(start_paused = true)]
 async fn a_node_goes_only_once_its_replacement_is_in_service() {
-    let director = Director::begin(Setup::default()).await;
-    let (claim, node) = director.node(&wanted("a-1", "m6i.2xlarge")).await;
-    director.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
-    director.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
-    let pods = director.pods_on(&node);
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1", "m6i.2xlarge")).await;
+    watcher.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    let pods = watcher.pods_on(&node);
     let replacement = Wanted { pods: pods.clone(), ..wanted("a-2", "m6i.large") };
     let reason = DisruptionReason::Underutilized;
     let removal = Termination { reason, pods: pods.clone(), replaced_by: vec![0], ..of_empty("r-1", &node) };
-    let plan = director.plan(&[replacement], vec![removal]).await;
-    let outcomes = director.send(plan).await;
+    let plan = watcher.plan(&[replacement], vec![removal]).await;
+    let outcomes = watcher.send(plan).await;
     assert!(outcomes.iter().all(|it| it.status == OutcomeStatus::Accepted), "{outcomes:?}");
     let new = outcomes[0].node_claim.clone().unwrap();
     // While the pod still runs on the old node, it stays reserved for the new one.
     tokio::time::sleep(std::time::Duration::from_secs(10)).await;
-    let again = director.plan(&[Wanted { pods, ..wanted("a-3", "m6i.large") }], Vec::new()).await;
-    let outcome = director.send(again).await.remove(0);
+    let again = watcher.plan(&[Wanted { pods, ..wanted("a-3", "m6i.large") }], Vec::new()).await;
+    let outcome = watcher.send(again).await.remove(0);
     assert_eq!(said(&outcome), (OutcomeStatus::Rejected, Some(OutcomeReason::PodChanged)), "{outcome:?}");
     assert!(outcome.message.ends_with(&format!("is reserved for NodeClaim {new}")), "{outcome:?}");
     let goes = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none_or(|it| object::is_deleting(&it));
-    director.until("the old node is being removed", 3 * MINUTE, goes).await;
-    assert!(object::condition_is_true(&director.claim(&new).unwrap(), "Initialized"));
-    director.until("the pod runs again", 3 * MINUTE, |world| world.running_pods() == 1).await;
-    assert_eq!(instances_ever_launched(&director.world).len(), 2);
+    watcher.until("the old node is being removed", 3 * MINUTE, goes).await;
+    assert!(object::condition_is_true(&watcher.claim(&new).unwrap(), "Initialized"));
+    watcher.until("the pod runs again", 3 * MINUTE, |world| world.running_pods() == 1).await;
+    assert_eq!(instances_ever_launched(&watcher.world).len(), 2);
 }
 
 /// Rule 9: the taint is first, and nothing is removed without it.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_cannot_be_tainted_stays() {
-    let director = Director::begin(Setup::default()).await;
-    let (claim, node) = director.node(&wanted("a-1", "m6i.large")).await;
-    let rule = director.world.server().faults().always(Matcher::of(Verb::Patch, "nodes"), Effect::internal_error());
-    let plan = director.plan(&[], vec![of_empty("r-1", &node)]).await;
-    assert_eq!(said(&director.send(plan).await[0]), (OutcomeStatus::Accepted, None));
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1", "m6i.large")).await;
+    let rule = watcher.world.server().faults().always(Matcher::of(Verb::Patch, "nodes"), Effect::internal_error());
+    let plan = watcher.plan(&[], vec![of_empty("r-1", &node)]).await;
+    assert_eq!(said(&watcher.send(plan).await[0]), (OutcomeStatus::Accepted, None));
     tokio::time::sleep(2 * MINUTE).await;
-    assert!(!object::is_deleting(&director.claim(&claim).unwrap()));
-    director.world.server().faults().remove(rule);
+    assert!(!object::is_deleting(&watcher.claim(&claim).unwrap()));
+    watcher.world.server().faults().remove(rule);
     let gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none();
-    director.until("the node is removed after it is tainted", 5 * MINUTE, gone).await;
+    watcher.until("the node is removed after it is tainted", 5 * MINUTE, gone).await;
 }

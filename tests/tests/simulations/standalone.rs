@@ -8,7 +8,7 @@ use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect as CloudEffect};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
-use plimsoll_tests::{MINUTE, Scene, instances_ever_launched};
+use plimsoll_tests::{MINUTE, TestCluster, instances_ever_launched};
 use serde_json::{Value, json};
 
 /// A NodeClaim `mine` for at least 3 CPUs of amd64, On-Demand; `spec` is merged into its spec.
@@ -41,41 +41,41 @@ fn is_initialized(world: &World) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_without_a_pool_gets_the_cheapest_node_that_satisfies_it_and_is_deleted_with_it() {
-    let scene = Scene::usual().await;
-    scene.world.apply_object(&claim(&json!({}))).unwrap();
-    scene.until("the claim is in service", 3 * MINUTE, is_initialized).await;
-    let claim = mine(&scene.world).unwrap();
+    let cluster = TestCluster::usual().await;
+    cluster.world.apply_object(&claim(&json!({}))).unwrap();
+    cluster.until("the claim is in service", 3 * MINUTE, is_initialized).await;
+    let claim = mine(&cluster.world).unwrap();
     // 2 CPUs are too few, arm64 is cheaper but excluded, and memory is not requested.
-    assert_eq!(object::label(&claim, label::INSTANCE_TYPE), Some("c6i.xlarge"), "{}", scene.summary());
-    let node = scene.world.get(ResourceId::NODES, object::text(&claim, &["status", "nodeName"])).unwrap();
+    assert_eq!(object::label(&claim, label::INSTANCE_TYPE), Some("c6i.xlarge"), "{}", cluster.summary());
+    let node = cluster.world.get(ResourceId::NODES, object::text(&claim, &["status", "nodeName"])).unwrap();
     assert_eq!((object::label(&node, "team"), object::label(&node, label::NODE_POOL)), (Some("blue"), None));
     let taints = object::items(&node, &["spec", "taints"]);
     let keys: Vec<&str> = taints.iter().map(|taint| object::text(taint, &["key"])).collect();
     assert_eq!(keys, ["dedicated"]);
 
     // Neither emptiness nor consolidation applies without a NodePool.
-    scene.pass(30 * MINUTE).await;
-    assert!(is_initialized(&scene.world), "{}", scene.summary());
-    scene.world.delete(ResourceId::NODE_CLAIMS, "mine").unwrap();
-    scene.until_empty(10 * MINUTE).await;
-    assert_eq!(instances_ever_launched(&scene.world).len(), 1);
+    cluster.pass(30 * MINUTE).await;
+    assert!(is_initialized(&cluster.world), "{}", cluster.summary());
+    cluster.world.delete(ResourceId::NODE_CLAIMS, "mine").unwrap();
+    cluster.until_empty(10 * MINUTE).await;
+    assert_eq!(instances_ever_launched(&cluster.world).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_without_a_pool_expires() {
-    let scene = Scene::usual().await;
-    scene.world.apply_object(&claim(&json!({"expireAfter": "20m"}))).unwrap();
-    scene.until("the claim is in service", 3 * MINUTE, is_initialized).await;
-    scene.pass(15 * MINUTE).await;
-    assert!(is_initialized(&scene.world), "{}", scene.summary());
-    scene.until_empty(10 * MINUTE).await;
-    assert_eq!(instances_ever_launched(&scene.world).len(), 1);
+    let cluster = TestCluster::usual().await;
+    cluster.world.apply_object(&claim(&json!({"expireAfter": "20m"}))).unwrap();
+    cluster.until("the claim is in service", 3 * MINUTE, is_initialized).await;
+    cluster.pass(15 * MINUTE).await;
+    assert!(is_initialized(&cluster.world), "{}", cluster.summary());
+    cluster.until_empty(10 * MINUTE).await;
+    assert_eq!(instances_ever_launched(&cluster.world).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_nothing_satisfies_says_so_and_is_given_up() {
-    let scene = Scene::usual().await;
-    scene.world.apply_object(&claim(&json!({"resources": {"requests": {"cpu": "1000"}}}))).unwrap();
+    let cluster = TestCluster::usual().await;
+    cluster.world.apply_object(&claim(&json!({"resources": {"requests": {"cpu": "1000"}}}))).unwrap();
     let reason = |world: &World| {
         let claim = mine(world)?;
         let launched = object::items(&claim, &["status", "conditions"]).iter();
@@ -83,75 +83,75 @@ async fn a_claim_that_nothing_satisfies_says_so_and_is_given_up() {
         Some((object::text(launched, &["reason"]).to_owned(), object::text(launched, &["message"]).to_owned()))
     };
     let fails = move |world: &World| reason(world).is_some_and(|(reason, _)| reason == "LaunchFailed");
-    scene.until("the condition says so", MINUTE, fails).await;
-    let (_, message) = reason(&scene.world).unwrap();
+    cluster.until("the condition says so", MINUTE, fails).await;
+    let (_, message) = reason(&cluster.world).unwrap();
     assert!(message.contains("no available offering of EC2NodeClass default satisfies"), "{message}");
-    scene.until("the claim is given up", 6 * MINUTE, |world| mine(world).is_none()).await;
-    assert!(instances_ever_launched(&scene.world).is_empty());
+    cluster.until("the claim is given up", 6 * MINUTE, |world| mine(world).is_none()).await;
+    assert!(instances_ever_launched(&cluster.world).is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn claims_of_other_providers_are_left_alone() {
-    let scene = Scene::usual().await;
+    let cluster = TestCluster::usual().await;
     let reference = json!({"group": "example.com", "kind": "OtherNodeClass", "name": "default"});
     let misspelled = json!({"group": "karpenter.k8s.aws", "kind": "OtherNodeClass", "name": "default"});
     for reference in [reference, misspelled] {
-        scene.world.apply_object(&claim(&json!({"nodeClassRef": reference, "expireAfter": "10m"}))).unwrap();
-        let before = mine(&scene.world).unwrap();
-        scene.pass(20 * MINUTE).await;
-        assert_eq!(mine(&scene.world), Some(before), "{}", scene.summary());
-        scene.world.delete(ResourceId::NODE_CLAIMS, "mine").unwrap();
-        assert_eq!(mine(&scene.world), None, "it has no finalizer");
+        cluster.world.apply_object(&claim(&json!({"nodeClassRef": reference, "expireAfter": "10m"}))).unwrap();
+        let before = mine(&cluster.world).unwrap();
+        cluster.pass(20 * MINUTE).await;
+        assert_eq!(mine(&cluster.world), Some(before), "{}", cluster.summary());
+        cluster.world.delete(ResourceId::NODE_CLAIMS, "mine").unwrap();
+        assert_eq!(mine(&cluster.world), None, "it has no finalizer");
     }
-    assert!(instances_ever_launched(&scene.world).is_empty());
+    assert!(instances_ever_launched(&cluster.world).is_empty());
 }
 
-async fn one_instance_and_then_none(scene: &Scene) {
-    scene.until("the claim is in service", 10 * MINUTE, is_initialized).await;
+async fn one_instance_and_then_none(cluster: &TestCluster) {
+    cluster.until("the claim is in service", 10 * MINUTE, is_initialized).await;
     // Time for a delayed launch, and for the detection of surplus instances.
-    scene.pass(5 * MINUTE).await;
-    assert_eq!(instances_ever_launched(&scene.world).len(), 1, "{}", scene.summary());
-    assert_eq!(scene.world.living_instances().len(), 1, "{}", scene.summary());
-    scene.world.delete(ResourceId::NODE_CLAIMS, "mine").unwrap();
-    scene.until_empty(10 * MINUTE).await;
+    cluster.pass(5 * MINUTE).await;
+    assert_eq!(instances_ever_launched(&cluster.world).len(), 1, "{}", cluster.summary());
+    assert_eq!(cluster.world.living_instances().len(), 1, "{}", cluster.summary());
+    cluster.world.delete(ResourceId::NODE_CLAIMS, "mine").unwrap();
+    cluster.until_empty(10 * MINUTE).await;
 }
 
 /// The launch request is written and not sent.
 #[tokio::test(start_paused = true)]
 async fn the_actuator_dies_between_the_claim_and_the_fleet() {
-    let mut scene = Scene::usual().await;
+    let mut cluster = TestCluster::usual().await;
     let gate = Gate::default();
-    scene.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, CloudEffect::HoldBefore(gate.clone()), 1));
-    scene.world.apply_object(&claim(&json!({}))).unwrap();
+    cluster.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, CloudEffect::HoldBefore(gate.clone()), 1));
+    cluster.world.apply_object(&claim(&json!({}))).unwrap();
     gate.reached(1).await;
-    let written = mine(&scene.world).unwrap();
+    let written = mine(&cluster.world).unwrap();
     assert!(object::annotation(&written, annotation::LAUNCH_REQUEST).is_some(), "{written:#}");
-    scene.plimsoll.kill(&scene.plimsoll.leader(Role::Actuator).unwrap());
+    cluster.plimsoll.kill(&cluster.plimsoll.leader(Role::Actuator).unwrap());
     gate.open();
-    one_instance_and_then_none(&scene).await;
+    one_instance_and_then_none(&cluster).await;
 }
 
 /// The instance is launched, and the claim does not say so.
 #[tokio::test(start_paused = true)]
 async fn the_actuator_dies_between_the_fleet_and_the_status() {
-    let mut scene = Scene::usual().await;
+    let mut cluster = TestCluster::usual().await;
     let gate = Gate::default();
-    scene.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, CloudEffect::HoldAfter(gate.clone()), 1));
-    scene.world.apply_object(&claim(&json!({}))).unwrap();
+    cluster.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, CloudEffect::HoldAfter(gate.clone()), 1));
+    cluster.world.apply_object(&claim(&json!({}))).unwrap();
     gate.reached(1).await;
-    assert_eq!(scene.world.living_instances().len(), 1);
-    scene.plimsoll.kill(&scene.plimsoll.leader(Role::Actuator).unwrap());
+    assert_eq!(cluster.world.living_instances().len(), 1);
+    cluster.plimsoll.kill(&cluster.plimsoll.leader(Role::Actuator).unwrap());
     gate.open();
-    one_instance_and_then_none(&scene).await;
+    one_instance_and_then_none(&cluster).await;
 }
 
 /// The write of the launch request gets no response, although it took effect.
 #[tokio::test(start_paused = true)]
 async fn the_launch_request_is_written_but_not_confirmed() {
-    let scene = Scene::usual().await;
+    let cluster = TestCluster::usual().await;
     // Among these are the finalizer and the launch request.
     let claims = Matcher { subresource: Some(""), ..Matcher::of(Verb::Patch, "nodeclaims") };
-    scene.world.server().faults().next(3, claims, Effect::LoseAnswer);
-    scene.world.apply_object(&claim(&json!({}))).unwrap();
-    one_instance_and_then_none(&scene).await;
+    cluster.world.server().faults().next(3, claims, Effect::LoseAnswer);
+    cluster.world.apply_object(&claim(&json!({}))).unwrap();
+    one_instance_and_then_none(&cluster).await;
 }

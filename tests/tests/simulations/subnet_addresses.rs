@@ -3,7 +3,7 @@
 use plimsoll_model::names::label;
 use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::world::World;
-use plimsoll_tests::{MINUTE, Scene, Setup, instances_ever_launched};
+use plimsoll_tests::{MINUTE, Setup, TestCluster, instances_ever_launched};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,19 +25,19 @@ async fn launches_between_two_reads_are_spread_over_the_subnets_of_a_zone() {
         {"key": label::ZONE, "operator": "In", "values": ["us-west-2a"]},
     ]);
     let mut setup = Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}));
-    setup.scenery.networks = vec!["demo".to_owned(), "more".to_owned()];
-    let scene = Scene::begin(setup).await;
+    setup.world.networks = vec!["demo".to_owned(), "more".to_owned()];
+    let cluster = TestCluster::begin(setup).await;
     let terms = ["demo", "more"].map(|tag| json!({"tags": {"karpenter.sh/discovery": tag}}));
     let spec = json!({"spec": {"subnetSelectorTerms": terms}});
-    scene.world.patch(ResourceId::EC2_NODE_CLASSES, "default", spec).unwrap();
-    scene.pass(2 * MINUTE).await;
+    cluster.world.patch(ResourceId::EC2_NODE_CLASSES, "default", spec).unwrap();
+    cluster.pass(2 * MINUTE).await;
     // Each pod needs a node of its own.
     for number in 1..=4 {
-        scene.deploy(&format!("web-{number}"), 1, 1500);
+        cluster.deploy(&format!("web-{number}"), 1, 1500);
         let bought = move |world: &World| instances_ever_launched(world).len() == number;
-        scene.until("the next instance is launched", MINUTE, bought).await;
-        scene.pass(Duration::from_millis(500)).await;
+        cluster.until("the next instance is launched", MINUTE, bought).await;
+        cluster.pass(Duration::from_millis(500)).await;
     }
     let expected = ["demo", "more"].map(|network| (format!("subnet-{network}-us-west-2a"), 2));
-    assert_eq!(by_subnet(&scene.world), expected.into(), "{}", scene.summary());
+    assert_eq!(by_subnet(&cluster.world), expected.into(), "{}", cluster.summary());
 }

@@ -12,7 +12,7 @@ use crate::oracle;
 use crate::random_faults::asked_for;
 use config::{Config, LIMIT};
 use plimsoll_sim::seed::Rng;
-use plimsoll_tests::{MINUTE, Scene};
+use plimsoll_tests::{MINUTE, TestCluster};
 use std::time::Duration;
 use strikes::Strikes;
 
@@ -22,12 +22,12 @@ const ROUNDS: u64 = 6;
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Lets time pass and checks the invariants.
-async fn pass(scene: &Scene, time: Duration) {
+async fn pass(cluster: &TestCluster, time: Duration) {
     let mut remaining = time;
     while !remaining.is_zero() {
         let step = remaining.min(LOOK_EVERY);
-        scene.pass(step).await;
-        oracle::always(scene);
+        cluster.pass(step).await;
+        oracle::always(cluster);
         remaining -= step;
     }
 }
@@ -36,35 +36,35 @@ async fn run(seed: u64) {
     let config = Config::of(seed);
     println!("config {config:?}");
     config.fault_names().for_each(|fault| println!("fault {fault}"));
-    let mut scene = Scene::begin(config.setup()).await;
+    let mut cluster = TestCluster::begin(config.setup()).await;
     let mut rng = Rng::new(seed ^ 0x5eed);
-    config.let_things_go_wrong(&scene);
+    config.let_things_go_wrong(&cluster);
     let mut strikes = Strikes::default();
-    config.deploy_faulty(&scene);
+    config.deploy_faulty(&cluster);
     for round in 0..ROUNDS {
-        config.workloads.deploy(&scene, &mut rng, round);
-        pass(&scene, Duration::from_millis(rng.below(20_000))).await;
+        config.workloads.deploy(&cluster, &mut rng, round);
+        pass(&cluster, Duration::from_millis(rng.below(20_000))).await;
         if let Some(kind) = config.strike(&mut rng) {
             println!("strike {kind:?}");
-            strikes.strike(kind, &mut scene, &mut rng);
+            strikes.strike(kind, &mut cluster, &mut rng);
         }
-        pass(&scene, Duration::from_millis(rng.below(60_000))).await;
+        pass(&cluster, Duration::from_millis(rng.below(60_000))).await;
         if rng.chance(500) {
-            strikes.end(&scene);
+            strikes.end(&cluster);
         }
     }
-    strikes.end(&scene);
-    faults::end(&scene);
-    let pods = config.workloads.deploy_final(&scene);
-    faulty_planner::until_others_run(&scene, pods, 30 * MINUTE).await;
-    faulty_planner::until_told(&scene, 5 * MINUTE).await;
-    convergence::check(&scene, &config).await;
-    config.end_faulty(&scene);
-    oracle::limits(&scene, LIMIT);
-    config.workloads.scale_to_nothing(&scene);
-    scene.until_empty(45 * MINUTE).await;
-    oracle::at_the_end(&scene, strikes.surplus());
-    oracle::fenced(&scene.world);
+    strikes.end(&cluster);
+    faults::end(&cluster);
+    let pods = config.workloads.deploy_final(&cluster);
+    faulty_planner::until_others_run(&cluster, pods, 30 * MINUTE).await;
+    faulty_planner::until_told(&cluster, 5 * MINUTE).await;
+    convergence::check(&cluster, &config).await;
+    config.end_faulty(&cluster);
+    oracle::limits(&cluster, LIMIT);
+    config.workloads.scale_to_nothing(&cluster);
+    cluster.until_empty(45 * MINUTE).await;
+    oracle::at_the_end(&cluster, strikes.surplus());
+    oracle::fenced(&cluster.world);
 }
 
 async fn runs(from: u64, to: u64) {

@@ -6,7 +6,7 @@ use plimsoll_sim::apiserver::store::{Part, Write};
 use plimsoll_sim::apiserver::{Patch, ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
-use plimsoll_tests::{MINUTE, Scene, node_pool};
+use plimsoll_tests::{MINUTE, TestCluster, node_pool};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -26,65 +26,65 @@ fn claim(name: &str, group: &str) -> Value {
 }
 
 /// The actuator's standby takes over.
-async fn change_leader(scene: &mut Scene) {
-    let old = scene.plimsoll.leader(Role::Actuator).unwrap();
-    scene.plimsoll.kill(&old);
+async fn change_leader(cluster: &mut TestCluster) {
+    let old = cluster.plimsoll.leader(Role::Actuator).unwrap();
+    cluster.plimsoll.kill(&old);
     let started = tokio::time::Instant::now();
-    while scene.plimsoll.leader(Role::Actuator).is_none() {
+    while cluster.plimsoll.leader(Role::Actuator).is_none() {
         assert!(started.elapsed() < 2 * MINUTE, "nobody leads");
-        scene.pass(Duration::from_millis(200)).await;
+        cluster.pass(Duration::from_millis(200)).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn pods_get_nodes_although_some_objects_cannot_be_read() {
-    let mut scene = Scene::usual().await;
-    let ours = scene.world.apply_object(&claim("ours", "karpenter.k8s.aws")).unwrap();
-    let foreign = scene.world.apply_object(&claim("foreign", "example.com")).unwrap();
-    scene.world.apply_object(&node_pool("odd", &json!({"disruption": {"consolidateAfter": TOO_LONG}}))).unwrap();
-    scene.deploy("web", 1, 500);
-    scene.until_running(1, 3 * MINUTE).await;
+    let mut cluster = TestCluster::usual().await;
+    let ours = cluster.world.apply_object(&claim("ours", "karpenter.k8s.aws")).unwrap();
+    let foreign = cluster.world.apply_object(&claim("foreign", "example.com")).unwrap();
+    cluster.world.apply_object(&node_pool("odd", &json!({"disruption": {"consolidateAfter": TOO_LONG}}))).unwrap();
+    cluster.deploy("web", 1, 500);
+    cluster.until_running(1, 3 * MINUTE).await;
 
-    change_leader(&mut scene).await;
-    scene.deploy("more", 2, 3000);
-    scene.until_running(3, 5 * MINUTE).await;
+    change_leader(&mut cluster).await;
+    cluster.deploy("more", 2, 3000);
+    cluster.until_running(3, 5 * MINUTE).await;
 
     // Longer than a claim may take to launch.
-    scene.pass(10 * MINUTE).await;
+    cluster.pass(10 * MINUTE).await;
     for (name, before) in [("ours", ours), ("foreign", foreign)] {
-        assert_eq!(scene.world.get(ResourceId::NODE_CLAIMS, name), Some(before), "{}", scene.summary());
+        assert_eq!(cluster.world.get(ResourceId::NODE_CLAIMS, name), Some(before), "{}", cluster.summary());
     }
-    let of_odd = scene.claims().into_iter().find(|it| object::label(it, label::NODE_POOL) == Some("odd"));
+    let of_odd = cluster.claims().into_iter().find(|it| object::label(it, label::NODE_POOL) == Some("odd"));
     assert_eq!(of_odd, None);
-    assert_eq!(scene.world.running_pods(), 3);
+    assert_eq!(cluster.world.running_pods(), 3);
 }
 
 /// Without its claim, garbage collection would end the instance. Once the claim is deleted, it is terminated.
 #[tokio::test(start_paused = true)]
 async fn the_instance_of_an_unreadable_claim_is_kept_until_the_claim_is_deleted() {
-    let mut scene = Scene::usual().await;
-    scene.deploy("web", 1, 500);
-    scene.until_running(1, 3 * MINUTE).await;
-    let instance = stray(&scene, true);
+    let mut cluster = TestCluster::usual().await;
+    cluster.deploy("web", 1, 500);
+    cluster.until_running(1, 3 * MINUTE).await;
+    let instance = stray(&cluster, true);
     let mut unreadable = claim("ours", "karpenter.k8s.aws");
     unreadable["metadata"]["finalizers"] = json!([TERMINATION_FINALIZER]);
-    scene.world.apply_object(&unreadable).unwrap();
-    let zone = scene.world.living_instances()[&instance].zone.clone();
+    cluster.world.apply_object(&unreadable).unwrap();
+    let zone = cluster.world.living_instances()[&instance].zone.clone();
     let status = json!({"status": {"providerID": format!("aws:///{zone}/{instance}")}});
-    let write = Write::new(scene.world.server().now(), "test");
-    let patched = scene.world.server().write(|store| {
+    let write = Write::new(cluster.world.server().now(), "test");
+    let patched = cluster.world.server().write(|store| {
         store.patch(ResourceId::NODE_CLAIMS, "", "ours", Part::Status, &Patch::Merge(status), &write).map(drop)
     });
     patched.unwrap();
 
-    change_leader(&mut scene).await;
-    scene.pass(20 * MINUTE).await;
-    assert!(scene.world.living_instances().contains_key(&instance), "{}", scene.summary());
+    change_leader(&mut cluster).await;
+    cluster.pass(20 * MINUTE).await;
+    assert!(cluster.world.living_instances().contains_key(&instance), "{}", cluster.summary());
 
-    scene.world.delete(ResourceId::NODE_CLAIMS, "ours").unwrap();
+    cluster.world.delete(ResourceId::NODE_CLAIMS, "ours").unwrap();
     let gone = move |world: &World| {
         world.get(ResourceId::NODE_CLAIMS, "ours").is_none() && !world.living_instances().contains_key(&instance)
     };
-    scene.until("claim and instance are gone", 10 * MINUTE, gone).await;
-    assert_eq!(scene.world.running_pods(), 1);
+    cluster.until("claim and instance are gone", 10 * MINUTE, gone).await;
+    assert_eq!(cluster.world.running_pods(), 1);
 }

@@ -1,65 +1,65 @@
 //! Rule 6: a pod counts after its scheduler has marked it, and launches wait for the pods of one owner.
 
-use crate::stage::Stage;
+use crate::fixture::Fixture;
 use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_kube_scheduler_has_not_judged_buys_nothing() {
-    let (stage, _watcher) = Stage::with_watcher().await;
-    stage.pod("web", None);
-    stage.pass(30).await;
-    assert_eq!(stage.actuator.executions(), 0);
-    stage.mark_unschedulable("web");
-    stage.until("a launch was requested", || stage.actuator.executions() > 0).await;
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    fixture.pod("web", None);
+    fixture.pass(30).await;
+    assert_eq!(fixture.actuator.executions(), 0);
+    fixture.mark_unschedulable("web");
+    fixture.until("a launch was requested", || fixture.actuator.executions() > 0).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn launches_wait_until_all_pods_of_the_owner_are_seen() {
-    let (stage, _watcher) = Stage::with_watcher().await;
-    stage.replica_set("web", 3);
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    fixture.replica_set("web", 3);
     for name in ["web-0", "web-1"] {
-        stage.pending_pod(name, Some("web"));
+        fixture.pending_pod(name, Some("web"));
     }
-    stage.pod("web-2", Some("web"));
+    fixture.pod("web-2", Some("web"));
     tokio::time::sleep(Duration::from_millis(900)).await;
-    assert_eq!(stage.actuator.executions(), 0, "one pod is not marked yet");
-    stage.mark_unschedulable("web-2");
-    let took = stage.until("launches were requested", || stage.actuator.executions() > 0).await;
+    assert_eq!(fixture.actuator.executions(), 0, "one pod is not marked yet");
+    fixture.mark_unschedulable("web-2");
+    let took = fixture.until("launches were requested", || fixture.actuator.executions() > 0).await;
     assert!(took < Duration::from_millis(50), "{took:?}: all are seen, nothing is waited for");
-    assert_eq!(stage.actuator.launches().len(), 3, "all in one plan");
-    assert_eq!(stage.actuator.executions(), 1);
+    assert_eq!(fixture.actuator.launches().len(), 3, "all in one plan");
+    assert_eq!(fixture.actuator.executions(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn launches_wait_a_second_for_pods_that_never_come() {
-    let (stage, _watcher) = Stage::with_watcher().await;
-    stage.replica_set("web", 3);
-    stage.pending_pod("web-0", Some("web"));
-    let took = stage.until("a launch was requested", || stage.actuator.executions() > 0).await;
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    fixture.replica_set("web", 3);
+    fixture.pending_pod("web-0", Some("web"));
+    let took = fixture.until("a launch was requested", || fixture.actuator.executions() > 0).await;
     assert!(took >= Duration::from_secs(1) && took < Duration::from_millis(1100), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn launches_wait_ten_seconds_at_most() {
-    let (stage, _watcher) = Stage::with_watcher().await;
-    stage.replica_set("web", 100);
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    fixture.replica_set("web", 100);
     let began = tokio::time::Instant::now();
     for index in 0..24 {
-        stage.pending_pod(&format!("web-{index}"), Some("web"));
+        fixture.pending_pod(&format!("web-{index}"), Some("web"));
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    let first = stage.actuator.with(|state| state.executions[0].0);
+    let first = fixture.actuator.with(|state| state.executions[0].0);
     let took = first - began;
     assert!(took >= Duration::from_secs(10) && took < Duration::from_millis(10_600), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_without_owner_does_not_wait_for_others() {
-    let (stage, _watcher) = Stage::with_watcher().await;
-    stage.replica_set("web", 3);
-    stage.pending_pod("web-0", Some("web"));
-    stage.pending_pod("alone", None);
-    let took = stage.until("a launch was requested", || stage.actuator.executions() > 0).await;
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    fixture.replica_set("web", 3);
+    fixture.pending_pod("web-0", Some("web"));
+    fixture.pending_pod("alone", None);
+    let took = fixture.until("a launch was requested", || fixture.actuator.executions() > 0).await;
     assert!(took < Duration::from_millis(50), "{took:?}");
-    assert_eq!(stage.actuator.launches(), ["for-default-alone"]);
+    assert_eq!(fixture.actuator.launches(), ["for-default-alone"]);
 }

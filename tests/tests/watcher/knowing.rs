@@ -1,7 +1,7 @@
 //! Rules 8, 18, 21 and 23: state that is required before a plan, and the time of plans.
 
+use crate::fixture::Fixture;
 use crate::scheduler::times;
-use crate::stage::Stage;
 use plimsoll_model::execution::OutcomeReason;
 use plimsoll_model::time::{Millis, Timestamp};
 use plimsoll_sim::apiserver::ApiError;
@@ -11,92 +11,92 @@ use plimsoll_sim::clock::START_SECONDS;
 
 #[tokio::test(start_paused = true)]
 async fn there_is_no_plan_on_half_an_index() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     let gate = Gate::default();
-    stage.server.faults().always(Matcher::of(Verb::List, "nodeclaims"), Effect::HoldBefore(gate.clone()));
-    stage.pending_pod("web", None);
-    let watcher = stage.watcher("watcher-0", &["actuator-0"]);
-    stage.until("it leads", || watcher.metrics_say("plimsoll_watcher_leading 1\n")).await;
-    stage.pass(3).await;
+    fixture.server.faults().always(Matcher::of(Verb::List, "nodeclaims"), Effect::HoldBefore(gate.clone()));
+    fixture.pending_pod("web", None);
+    let watcher = fixture.watcher("watcher-0", &["actuator-0"]);
+    fixture.until("it leads", || watcher.metrics_say("plimsoll_watcher_leading 1\n")).await;
+    fixture.pass(3).await;
     assert!(!watcher.readiness.is_ready());
     let waiting = watcher.readiness.waiting_for();
     assert!(waiting.contains(&"nodeclaims") && waiting.contains(&"pods"), "{waiting:?}: pods are listed last");
-    assert_eq!((stage.plans(), stage.actuator.executions()), (0, 0));
+    assert_eq!((fixture.plans(), fixture.actuator.executions()), (0, 0));
     gate.open();
-    stage.until("a launch was requested", || stage.actuator.executions() > 0).await;
+    fixture.until("a launch was requested", || fixture.actuator.executions() > 0).await;
     assert!(watcher.readiness.is_ready());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_without_the_optional_kinds_has_none() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     let missing = Effect::Refuse(ApiError::no_such_path());
     for kind in ["capacitybuffers", "capacityquotas"] {
-        stage.server.faults().always(Matcher::of(Verb::List, kind), missing.clone());
+        fixture.server.faults().always(Matcher::of(Verb::List, kind), missing.clone());
     }
-    stage.pending_pod("web", None);
-    let watcher = stage.watcher("watcher-0", &["actuator-0"]);
-    stage.until("a launch was requested", || stage.actuator.executions() > 0).await;
+    fixture.pending_pod("web", None);
+    let watcher = fixture.watcher("watcher-0", &["actuator-0"]);
+    fixture.until("a launch was requested", || fixture.actuator.executions() > 0).await;
     assert!(watcher.readiness.is_ready());
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_next_plan_waits_for_the_ledger_to_know_the_last_outcome() {
-    let (stage, _watcher) = Stage::with_watcher().await;
-    stage.actuator.hold_ledger(true);
-    stage.pending_pod("a", None);
-    stage.until("a launch was requested", || stage.actuator.executions() > 0).await;
-    let plans = stage.plans();
-    stage.pending_pod("b", None);
-    stage.pass(5).await;
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    fixture.actuator.hold_ledger(true);
+    fixture.pending_pod("a", None);
+    fixture.until("a launch was requested", || fixture.actuator.executions() > 0).await;
+    let plans = fixture.plans();
+    fixture.pending_pod("b", None);
+    fixture.pass(5).await;
     assert_eq!(
-        (stage.plans(), stage.actuator.executions()),
+        (fixture.plans(), fixture.actuator.executions()),
         (plans, 1),
         "the ledger does not know of the first launch"
     );
-    stage.actuator.hold_ledger(false);
-    stage.until("the second launch was requested", || stage.actuator.executions() > 1).await;
-    assert_eq!(stage.actuator.launches(), ["for-default-a", "for-default-b"]);
-    let position = stage.actuator.with(|state| state.executions[1].1.plan.ledger);
+    fixture.actuator.hold_ledger(false);
+    fixture.until("the second launch was requested", || fixture.actuator.executions() > 1).await;
+    assert_eq!(fixture.actuator.launches(), ["for-default-a", "for-default-b"]);
+    let position = fixture.actuator.with(|state| state.executions[1].1.plan.ledger);
     assert!(position.sequence >= 1, "{position:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_launch_is_planned_again_at_once() {
-    let (stage, _watcher) = Stage::with_watcher().await;
-    stage.actuator.with(|state| state.fail = 1);
-    stage.pending_pod("web", None);
-    stage.until("a second launch was requested", || stage.actuator.executions() > 1).await;
-    let times: Vec<_> = stage.actuator.with(|state| state.executions.iter().map(|(at, _)| *at).collect());
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    fixture.actuator.with(|state| state.fail = 1);
+    fixture.pending_pod("web", None);
+    fixture.until("a second launch was requested", || fixture.actuator.executions() > 1).await;
+    let times: Vec<_> = fixture.actuator.with(|state| state.executions.iter().map(|(at, _)| *at).collect());
     assert!(times[1] - times[0] < std::time::Duration::from_millis(100), "{:?}", times[1] - times[0]);
-    stage.pass(30).await;
-    assert_eq!(stage.actuator.executions(), 2);
+    fixture.pass(30).await;
+    assert_eq!(fixture.actuator.executions(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_rejected_for_ever_is_asked_for_less_and_less() {
-    let (stage, _watcher) = Stage::with_watcher().await;
-    stage.actuator.with(|state| state.reject = Some(OutcomeReason::LimitReached));
-    stage.pending_pod("web", None);
-    stage.pass(120).await;
-    let executions = stage.actuator.executions();
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    fixture.actuator.with(|state| state.reject = Some(OutcomeReason::LimitReached));
+    fixture.pending_pod("web", None);
+    fixture.pass(120).await;
+    let executions = fixture.actuator.executions();
     assert!((8..=14).contains(&executions), "{executions}: 0, 0.2, 0.4 ... 25.6, then every 30 s");
     // Other pods are not affected.
-    stage.actuator.with(|state| state.reject = None);
-    stage.pending_pod("other", None);
-    let before = stage.actuator.launches().len();
-    let took = stage.until("the other launch is requested", || stage.actuator.launches().len() > before).await;
+    fixture.actuator.with(|state| state.reject = None);
+    fixture.pending_pod("other", None);
+    let before = fixture.actuator.launches().len();
+    let took = fixture.until("the other launch is requested", || fixture.actuator.launches().len() > before).await;
     assert!(took < std::time::Duration::from_millis(50), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_time_is_told_in_seconds_and_time_alone_causes_a_plan() {
-    let (stage, _watcher) = Stage::with_watcher().await;
-    let before = stage.plans();
-    stage.schedulers[0].with(|state| state.next_time = Some(Millis(2500)));
-    stage.pending_pod("web", None);
-    stage.pass(10).await;
-    let planned = stage.schedulers[0].with(|state| state.planned.split_off(before));
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    let before = fixture.plans();
+    fixture.schedulers[0].with(|state| state.next_time = Some(Millis(2500)));
+    fixture.pending_pod("web", None);
+    fixture.pass(10).await;
+    let planned = fixture.schedulers[0].with(|state| state.planned.split_off(before));
     assert!(planned.iter().all(|snapshot| snapshot.now.0 % 1000 == 0), "coarsely");
     let times = times(&planned, Timestamp(START_SECONDS * 1000));
     let later: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).filter(|gap| *gap > 0).collect();

@@ -1,6 +1,6 @@
 //! `WatchSnapshot`: clients can follow the snapshots that schedulers get.
 
-use crate::stage::Stage;
+use crate::fixture::Fixture;
 use plimsoll_model::snapshot::PodState;
 use plimsoll_proto::delta::Mirror;
 use plimsoll_proto::watcher::v1::WatchSnapshotRequest;
@@ -9,13 +9,13 @@ use plimsoll_proto::watcher::v1::watcher_service_client::WatcherServiceClient;
 
 #[tokio::test(start_paused = true)]
 async fn a_full_snapshot_is_followed_by_changes() {
-    let (stage, _watcher) = Stage::with_watcher().await;
-    let (_, channel) = stage.network.pool("someone", &["watcher-0".to_owned()]).channel().await.unwrap();
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    let (_, channel) = fixture.network.pool("someone", &["watcher-0".to_owned()]).channel().await.unwrap();
     let mut client = WatcherServiceClient::new(channel);
     let mut stream = client.watch_snapshot(WatchSnapshotRequest { once: false }).await.unwrap().into_inner();
     let mut mirror = Mirror::new();
     let mut full = 0;
-    stage.pending_pod("web", None);
+    fixture.pending_pod("web", None);
     loop {
         match stream.message().await.unwrap().unwrap().message.unwrap() {
             Message::SnapshotChunk(chunk) => full += usize::from(mirror.apply_chunk(chunk).unwrap()),
@@ -27,14 +27,14 @@ async fn a_full_snapshot_is_followed_by_changes() {
         }
     }
     assert_eq!(full, 1);
-    let last = stage.schedulers[0].with(|state| state.planned.last().cloned().unwrap());
+    let last = fixture.schedulers[0].with(|state| state.planned.last().cloned().unwrap());
     assert_eq!(mirror.snapshot().unwrap().nodes, last.nodes, "all see the same");
 }
 
 #[tokio::test(start_paused = true)]
 async fn once_ends_after_the_first() {
-    let (stage, _watcher) = Stage::with_watcher().await;
-    let (_, channel) = stage.network.pool("someone", &["watcher-0".to_owned()]).channel().await.unwrap();
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    let (_, channel) = fixture.network.pool("someone", &["watcher-0".to_owned()]).channel().await.unwrap();
     let mut client = WatcherServiceClient::new(channel);
     let mut stream = client.watch_snapshot(WatchSnapshotRequest { once: true }).await.unwrap().into_inner();
     let mut mirror = Mirror::new();

@@ -1,13 +1,13 @@
 use super::CloudMethod;
-use crate::metrics::tests::Stage;
+use crate::metrics::tests::Fixture;
 use crate::ports::{CloudError, OfferingError};
 use plimsoll_model::catalog::CapacityType;
 use std::time::Duration;
 
 #[test]
 fn calls_are_measured_and_errors_are_told_apart() {
-    let stage = Stage::new();
-    let cloud = &stage.metrics.cloud;
+    let fixture = Fixture::new();
+    let cloud = &fixture.metrics.cloud;
     cloud.call(CloudMethod::Create, "CreateFleet", Duration::from_millis(1500), &Ok(()));
     cloud.call::<()>(
         CloudMethod::Delete,
@@ -24,7 +24,7 @@ fn calls_are_measured_and_errors_are_told_apart() {
     cloud.no_capacity();
     let errors = |method: &str, error: &str| {
         let labels = [("method", method), ("provider", "aws"), ("error", error)];
-        stage.value("karpenter_cloudprovider_errors_total", &labels)
+        fixture.value("karpenter_cloudprovider_errors_total", &labels)
     };
     assert_eq!(errors("Delete", "NodeClaimNotFoundError"), Some(1.0));
     assert_eq!(errors("List", ""), Some(1.0));
@@ -32,20 +32,20 @@ fn calls_are_measured_and_errors_are_told_apart() {
     assert_eq!(errors("Create", ""), None, "a launch that found no capacity is not another error");
     let within = |le: &str| {
         let labels = [("controller", "nodeclaim.lifecycle"), ("method", "Create"), ("le", le)];
-        stage.value("karpenter_cloudprovider_duration_seconds_bucket", &labels)
+        fixture.value("karpenter_cloudprovider_duration_seconds_bucket", &labels)
     };
     assert_eq!((within("1.25"), within("1.5")), (Some(0.0), Some(1.0)));
     let calls = |action: &str, result: &str| {
-        stage.value("plimsoll_actuator_cloud_calls_total", &[("action", action), ("result", result)])
+        fixture.value("plimsoll_actuator_cloud_calls_total", &[("action", action), ("result", result)])
     };
     assert_eq!((calls("CreateFleet", "ok"), calls("TerminateInstances", "error")), (Some(1.0), Some(1.0)));
-    let seconds = stage.value("plimsoll_actuator_cloud_call_seconds_count", &[("action", "DescribeInstances")]);
+    let seconds = fixture.value("plimsoll_actuator_cloud_call_seconds_count", &[("action", "DescribeInstances")]);
     assert_eq!(seconds, Some(1.0));
 }
 
 #[test]
 fn refused_offerings_have_a_bounded_set_of_reasons() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     let refused = |code: &str| {
         let error = OfferingError {
             instance_type: "m5.large".to_owned(),
@@ -55,14 +55,14 @@ fn refused_offerings_have_a_bounded_set_of_reasons() {
             code: code.to_owned(),
             message: String::new(),
         };
-        stage.metrics.cloud.refused(&error, "usw2-az1");
+        fixture.metrics.cloud.refused(&error, "usw2-az1");
     };
     refused("InsufficientInstanceCapacity");
     refused("SomethingNew");
     refused("SomethingElse");
     let failures = |reason: &str| {
         let labels = [("zone", "us-west-2a"), ("zone_id", "usw2-az1"), ("capacity_type", "spot"), ("reason", reason)];
-        stage.value("karpenter_cloudprovider_instance_launch_failures_total", &labels)
+        fixture.value("karpenter_cloudprovider_instance_launch_failures_total", &labels)
     };
     assert_eq!((failures("InsufficientInstanceCapacity"), failures("other")), (Some(1.0), Some(2.0)));
     assert_eq!(failures("SomethingNew"), None);

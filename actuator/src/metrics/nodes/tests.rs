@@ -1,28 +1,28 @@
-use crate::metrics::tests::{NOW, Stage, at, claim, node, object, pod};
+use crate::metrics::tests::{Fixture, NOW, at, claim, node, object, pod};
 use serde_json::json;
 
 const GIB: f64 = 1_073_741_824.0;
 
-fn stage() -> Stage {
-    let stage = Stage::new();
+fn fixture() -> Fixture {
+    let fixture = Fixture::new();
     let mut daemon = pod("agent", "a");
     daemon["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "1"}]);
     let mut done = pod("job", "a");
     done["status"]["phase"] = json!("Succeeded");
-    stage.change(|view| {
+    fixture.change(|view| {
         view.nodes = vec![object(node("a", "default")), object(node("b", ""))];
         view.claims = vec![object(claim("a", "default"))];
         view.pods = vec![object(pod("web", "a")), object(daemon), object(done), object(pod("new", ""))];
     });
-    stage
+    fixture
 }
 
 #[test]
 fn resources_of_a_node_are_in_cores_and_bytes() {
-    let stage = stage();
+    let fixture = fixture();
     let of = |name: &str, resource: &str| {
-        stage.value(&format!("karpenter_nodes_{name}"), &[("node_name", "a"), ("resource_type", resource)])
+        fixture.value(&format!("karpenter_nodes_{name}"), &[("node_name", "a"), ("resource_type", resource)])
     };
     assert_eq!(of("allocatable", "cpu"), Some(1.93));
     assert_eq!(of("allocatable", "memory"), Some(7.0 * GIB));
@@ -38,8 +38,8 @@ fn resources_of_a_node_are_in_cores_and_bytes() {
 
 #[test]
 fn a_node_has_its_well_known_labels_and_no_others() {
-    let stage = stage();
-    let series = stage.series("karpenter_nodes_current_lifetime_seconds");
+    let fixture = fixture();
+    let series = fixture.series("karpenter_nodes_current_lifetime_seconds");
     let (labels, age) = series.iter().find(|(labels, _)| labels["node_name"] == "a").unwrap();
     let expected = [
         ("arch", "amd64"),
@@ -56,37 +56,37 @@ fn a_node_has_its_well_known_labels_and_no_others() {
     assert_eq!(labels, expected);
     assert!((age - 3600.0).abs() < 1e-9, "created an hour ago: {age}");
     let unmanaged =
-        stage.value("karpenter_nodes_current_lifetime_seconds", &[("node_name", "b"), ("managed", "false")]);
+        fixture.value("karpenter_nodes_current_lifetime_seconds", &[("node_name", "b"), ("managed", "false")]);
     assert!(unmanaged.is_some(), "a node without claim");
 }
 
 #[test]
 fn utilization_is_of_all_nodes() {
-    let stage = stage();
-    let cpu = stage.value("karpenter_cluster_utilization_percent", &[("resource_type", "cpu")]).unwrap();
+    let fixture = fixture();
+    let cpu = fixture.value("karpenter_cluster_utilization_percent", &[("resource_type", "cpu")]).unwrap();
     assert!((cpu - 100.0 * 0.5 / 3.86).abs() < 1e-9, "{cpu}");
-    stage.change(|view| view.nodes.retain(|node| node.metadata.name.as_deref() == Some("b")));
-    assert_eq!(stage.value("karpenter_cluster_utilization_percent", &[("resource_type", "cpu")]), Some(0.0));
-    assert_eq!(stage.value("karpenter_nodes_allocatable", &[("node_name", "a"), ("resource_type", "cpu")]), None);
+    fixture.change(|view| view.nodes.retain(|node| node.metadata.name.as_deref() == Some("b")));
+    assert_eq!(fixture.value("karpenter_cluster_utilization_percent", &[("resource_type", "cpu")]), Some(0.0));
+    assert_eq!(fixture.value("karpenter_nodes_allocatable", &[("node_name", "a"), ("resource_type", "cpu")]), None);
 }
 
 #[test]
 fn nodes_that_come_and_go_are_counted_by_pool_and_zone() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     let claim = object(claim("a", "default"));
-    stage.metrics.nodes.created(&claim);
-    stage.metrics.nodes.drained(&claim);
+    fixture.metrics.nodes.created(&claim);
+    fixture.metrics.nodes.drained(&claim);
     let mut gone = node("a", "default");
     gone["metadata"]["deletionTimestamp"] = json!("2026-01-02T11:58:20Z");
-    stage.metrics.nodes.terminated(&object(gone), at(NOW));
+    fixture.metrics.nodes.terminated(&object(gone), at(NOW));
     let by_zone = [("nodepool", "default"), ("zone", "us-west-2a")];
     for name in ["karpenter_nodes_created_total", "karpenter_nodes_terminated_total"] {
-        assert_eq!(stage.value(name, &by_zone), Some(1.0), "{name}");
+        assert_eq!(fixture.value(name, &by_zone), Some(1.0), "{name}");
     }
-    assert_eq!(stage.value("karpenter_nodes_drained_total", &[("nodepool", "default")]), Some(1.0));
+    assert_eq!(fixture.value("karpenter_nodes_drained_total", &[("nodepool", "default")]), Some(1.0));
     let of_pool = ("nodepool", "default");
-    let median = stage.value("karpenter_nodes_termination_duration_seconds", &[of_pool, ("quantile", "0.5")]);
+    let median = fixture.value("karpenter_nodes_termination_duration_seconds", &[of_pool, ("quantile", "0.5")]);
     assert_eq!(median, Some(100.0), "the only one took 100 s");
-    let within = |le: &str| stage.value("karpenter_nodes_lifetime_duration_seconds_bucket", &[of_pool, ("le", le)]);
+    let within = |le: &str| fixture.value("karpenter_nodes_lifetime_duration_seconds_bucket", &[of_pool, ("le", le)]);
     assert_eq!((within("1800"), within("3600")), (Some(0.0), Some(1.0)), "it lived for an hour");
 }

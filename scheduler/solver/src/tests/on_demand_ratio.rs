@@ -17,7 +17,7 @@ fn both() -> NodePool {
     pool
 }
 
-fn wishing(base: u32, percentage: u32) -> PodShape {
+fn with_ratio(base: u32, percentage: u32) -> PodShape {
     let ratio = OnDemandRatio { workload: "Deployment/web".into(), mix: OnDemandMix { base, percentage } };
     PodShape { on_demand: Some(ratio), ..shape(1000, 2) }
 }
@@ -36,7 +36,7 @@ fn split(plan: &Plan) -> (usize, usize) {
 fn a_workload_gets_its_share_on_demand_and_the_rest_on_spot() {
     for ((base, percentage), expected) in [((0, 30), (3, 7)), ((2, 0), (2, 8)), ((2, 50), (6, 4)), ((0, 0), (0, 10))] {
         // As large as the smallest node, so an On-Demand node has no capacity left for other pods.
-        let pod = PodShape { requests: shape(2000, 4).requests, ..wishing(base, percentage) };
+        let pod = PodShape { requests: shape(2000, 4).requests, ..with_ratio(base, percentage) };
         let plan = Cluster::with([both()]).pending("p", 10, &pod).plan();
         assert_eq!((split(&plan), plan.unschedulable.len()), (expected, 0), "{base} and {percentage} %");
     }
@@ -47,14 +47,14 @@ fn pods_that_run_count() {
     let mut cluster = Cluster::with([both()]);
     cluster.node_of("old", "m5.2xlarge", "default", OD);
     cluster.node_of("cheap", "m5.large", "default", SPOT);
-    (0..4).for_each(|index| drop(cluster.bound(&format!("r{index}"), "old", &wishing(0, 50)).name.clone()));
+    (0..4).for_each(|index| drop(cluster.bound(&format!("r{index}"), "old", &with_ratio(0, 50)).name.clone()));
     // All 4 existing pods run On-Demand, and 4 of 8 must. All new pods may run on Spot, but existing capacity is used
     // first.
     cluster.snapshot.nodes[0].cordoned = true;
     cluster.snapshot.nodes[1].cordoned = true;
-    cluster.pending("p", 4, &wishing(0, 50));
+    cluster.pending("p", 4, &with_ratio(0, 50));
     assert_eq!(split(&cluster.plan_with(false)), (0, 4));
-    cluster.pending("q", 4, &wishing(0, 50));
+    cluster.pending("q", 4, &with_ratio(0, 50));
     assert_eq!(split(&cluster.plan_with(false)), (2, 6));
 }
 
@@ -62,7 +62,7 @@ fn pods_that_run_count() {
 fn what_runs_on_demand_is_not_moved_to_spot_below_the_share() {
     let mut cluster = Cluster::with([both()]);
     cluster.node_of("n", "m5.large", "default", OD);
-    cluster.bound("a", "n", &wishing(1, 0));
+    cluster.bound("a", "n", &with_ratio(1, 0));
     let plan = cluster.plan();
     assert!(plan.launches.iter().all(|one| one.offerings.iter().all(|offer| offer.capacity_type == OD)), "{plan:#?}");
     cluster.snapshot.shapes.clear();
@@ -74,9 +74,9 @@ fn what_runs_on_demand_is_not_moved_to_spot_below_the_share() {
 
 #[test]
 fn workloads_count_apart() {
-    let mut other = wishing(1, 0);
+    let mut other = with_ratio(1, 0);
     other.on_demand.as_mut().unwrap().workload = "Deployment/api".into();
-    let plan = Cluster::with([both()]).pending("p", 3, &wishing(1, 0)).pending("q", 3, &other).plan();
+    let plan = Cluster::with([both()]).pending("p", 3, &with_ratio(1, 0)).pending("q", 3, &other).plan();
     assert_eq!(split(&plan), (2, 4));
 }
 
@@ -85,7 +85,7 @@ fn a_pool_says_it_for_all_pods_that_do_not() {
     let mut pool = both();
     pool.on_demand = Some(OnDemandMix { base: 1, percentage: 50 });
     let mut cluster = Cluster::with([pool]);
-    cluster.pending("p", 3, &shape(1000, 2)).pending("q", 4, &shape(500, 2)).pending("own", 2, &wishing(0, 0));
+    cluster.pending("p", 3, &shape(1000, 2)).pending("q", 4, &shape(500, 2)).pending("own", 2, &with_ratio(0, 0));
     // The first of 7, and half of the other 6.
     assert_eq!(split(&cluster.plan()), (4, 5));
 }
@@ -94,7 +94,7 @@ fn a_pool_says_it_for_all_pods_that_do_not() {
 fn where_nothing_is_sold_on_demand_the_pod_is_told() {
     let mut pool = both();
     pool.requirements.push(requirement(label::CAPACITY_TYPE, Operator::In, &["spot"]));
-    let plan = Cluster::with([pool]).pending("p", 2, &wishing(1, 0)).plan();
+    let plan = Cluster::with([pool]).pending("p", 2, &with_ratio(1, 0)).plan();
     assert_eq!((split(&plan), refused(&plan)), ((0, 1), vec![ReasonCode::RequirementsIncompatible]));
     let message = &plan.unschedulable[0].reasons[0].message;
     assert!(message.contains("karpenter.sh/capacity-type In [on-demand, reserved]"), "{message}");
@@ -103,7 +103,7 @@ fn where_nothing_is_sold_on_demand_the_pod_is_told() {
 #[test]
 fn the_order_of_pods_does_not_matter() {
     let mut cluster = Cluster::with([both()]);
-    cluster.pending("p", 9, &wishing(1, 30));
+    cluster.pending("p", 9, &with_ratio(1, 30));
     let plan = cluster.plan();
     cluster.snapshot.pods.reverse();
     cluster.snapshot.shapes.reverse();

@@ -11,7 +11,7 @@ fn prefers(weight: i32, key: &str, value: &str) -> PreferredTerm {
     PreferredTerm { weight, term: term(&[requirement(key, Operator::In, &[value])]) }
 }
 
-fn wished(weight: i32, term: PodAffinityTerm) -> PodAffinityTerm {
+fn preferred(weight: i32, term: PodAffinityTerm) -> PodAffinityTerm {
     PodAffinityTerm { weight: Some(weight), ..term }
 }
 
@@ -68,7 +68,7 @@ fn policy_ignore_makes_preferences_no_difference() {
 #[test]
 fn only_those_pods_give_in_that_find_no_place() {
     let mut web = app("web", 500);
-    web.pod_affinity = vec![wished(100, affinity(label::ZONE, true, "web"))];
+    web.pod_affinity = vec![preferred(100, affinity(label::ZONE, true, "web"))];
     let plan = Cluster::new().pending("web", 5, &web).plan();
     // One pod in each zone. The other two share these nodes instead of getting nodes of their own.
     assert_eq!((plan.unschedulable.len(), plan.launches.len(), zones(&plan).len()), (0, 3, 3));
@@ -76,7 +76,7 @@ fn only_those_pods_give_in_that_find_no_place() {
 }
 
 #[test]
-fn spread_that_is_wished_for_is_kept_where_it_can_be() {
+fn preferred_spread_is_kept_where_it_can_be() {
     let mut web = app("web", 500);
     web.topology_spread = vec![anyway(label::ZONE)];
     let plan = Cluster::new().pending("web", 6, &web).plan();
@@ -100,11 +100,11 @@ fn what_is_given_up_first_is_affinity_then_anti_affinity_then_node_affinity_then
     cluster.node("n1", "c5.large").labels.insert(label::ZONE.into(), "zone-a".into());
     cluster.bound("db", "n1", &app("db", 2000));
     let mut web = app("web", 500);
-    web.pod_affinity = vec![wished(50, affinity(label::ZONE, false, "db"))];
+    web.pod_affinity = vec![preferred(50, affinity(label::ZONE, false, "db"))];
     web.preferred_node_affinity = vec![prefers(1, label::ZONE, "zone-b")];
     assert_eq!(zones(&cluster.clone().pending("web", 1, &web).plan()), ["zone-b"], "affinity before node affinity");
     let mut shy = app("web", 500);
-    shy.pod_affinity = vec![wished(50, affinity(label::ZONE, true, "db"))];
+    shy.pod_affinity = vec![preferred(50, affinity(label::ZONE, true, "db"))];
     shy.preferred_node_affinity = vec![prefers(1, label::ZONE, "zone-a")];
     assert_eq!(
         zones(&cluster.clone().pending("web", 1, &shy).plan()),
@@ -134,9 +134,9 @@ fn a_taint_to_be_avoided_is_given_way_on_last() {
 }
 
 #[test]
-fn who_is_avoided_by_wish_only_may_come_close() {
+fn preferred_anti_affinity_may_be_given_up() {
     let mut shy = app("shy", 100);
-    shy.pod_affinity = vec![wished(1, affinity(label::HOSTNAME, true, "web"))];
+    shy.pod_affinity = vec![preferred(1, affinity(label::HOSTNAME, true, "web"))];
     let mut cluster = Cluster::new();
     cluster.node("n1", "c5.large");
     cluster.bound("shy", "n1", &shy);
@@ -152,7 +152,7 @@ fn who_is_avoided_by_wish_only_may_come_close() {
 fn pods_that_have_no_place_at_all_still_say_why() {
     let mut one = app("web", 100_000);
     one.topology_spread = vec![anyway(label::ZONE), anyway(label::HOSTNAME)];
-    one.pod_affinity = vec![wished(3, affinity(label::ZONE, false, "web"))];
+    one.pod_affinity = vec![preferred(3, affinity(label::ZONE, false, "web"))];
     one.preferred_node_affinity = vec![prefers(1, label::ZONE, "zone-a"), prefers(2, label::ZONE, "zone-b")];
     let plan = Cluster::new().pending("web", 3, &one).plan();
     assert_eq!((plan.unschedulable.len(), refused(&plan)), (3, vec![ReasonCode::InsufficientResources]));
@@ -167,7 +167,7 @@ fn pods_that_have_no_place_at_all_still_say_why() {
 #[test]
 fn consolidation_does_not_take_away_what_pods_prefer() {
     let mut web = app("web", 500);
-    web.pod_affinity = vec![wished(1, affinity(label::HOSTNAME, true, "web"))];
+    web.pod_affinity = vec![preferred(1, affinity(label::HOSTNAME, true, "web"))];
     let mut cluster = Cluster::new();
     for name in ["n1", "n2"] {
         cluster.node(name, "c5.large");

@@ -360,7 +360,7 @@ fn who_counts_others_on_a_host_finds_no_more_than_it_bears() {
 }
 
 #[test]
-fn a_wish_for_a_label_that_nobody_has_costs_no_place() {
+fn a_preference_for_a_label_that_no_node_has_leaves_no_pod_unplaced() {
     let mut web = app("web", 100);
     web.pod_affinity = vec![PodAffinityTerm { weight: Some(1), ..affinity("rack", false, "web") }];
     assert_eq!(Cluster::new().pending("web", 2, &web).plan().unschedulable, []);

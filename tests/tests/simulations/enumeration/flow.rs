@@ -4,7 +4,7 @@ use crate::oracle::{self, most_leaving_at_admissions};
 use plimsoll_model::names::{annotation, label, tag};
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
-use plimsoll_tests::{MINUTE, Scene, Setup, instances_ever_launched};
+use plimsoll_tests::{MINUTE, Setup, TestCluster, instances_ever_launched};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -108,71 +108,71 @@ impl Flow {
     }
 
     /// Creates the state before the flow.
-    pub(super) async fn prepare(self, scene: &Scene) {
+    pub(super) async fn prepare(self, cluster: &TestCluster) {
         match self {
             Self::Launch | Self::BufferStatus => {}
             Self::Removal => {
-                scene.deploy("web", 5, 1400);
-                scene.until_running(5, 3 * MINUTE).await;
-                scene.deploy("side", 3, 7000);
-                scene.until_running(8, 3 * MINUTE).await;
+                cluster.deploy("web", 5, 1400);
+                cluster.until_running(5, 3 * MINUTE).await;
+                cluster.deploy("side", 3, 7000);
+                cluster.until_running(8, 3 * MINUTE).await;
             }
             Self::Drain => {
-                scene.deploy("web", 3, 3000);
+                cluster.deploy("web", 3, 3000);
                 let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
                     "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
-                scene.world.apply_object(&budget).unwrap();
-                scene.until_running(3, 3 * MINUTE).await;
+                cluster.world.apply_object(&budget).unwrap();
+                cluster.until_running(3, 3 * MINUTE).await;
             }
             Self::Interruption => {
-                scene.deploy("web", 4, 800);
-                scene.until_running(4, 3 * MINUTE).await;
+                cluster.deploy("web", 4, 800);
+                cluster.until_running(4, 3 * MINUTE).await;
             }
             Self::Drift => {
-                scene.deploy("web", 1, 3000);
+                cluster.deploy("web", 1, 3000);
                 let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
                     "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
-                scene.world.apply_object(&budget).unwrap();
-                scene.until_running(1, 3 * MINUTE).await;
+                cluster.world.apply_object(&budget).unwrap();
+                cluster.until_running(1, 3 * MINUTE).await;
             }
             Self::Expiry => {
-                scene.deploy("web", 2, 1500);
-                scene.until_running(2, 3 * MINUTE).await;
-                let pods = scene.world.all(ResourceId::PODS);
+                cluster.deploy("web", 2, 1500);
+                cluster.until_running(2, 3 * MINUTE).await;
+                let pods = cluster.world.all(ResourceId::PODS);
                 let held = json!({"metadata": {"annotations": {annotation::DO_NOT_DISRUPT: "true"}}});
-                scene.world.patch(ResourceId::PODS, object::name(&pods[0]), held).unwrap();
+                cluster.world.patch(ResourceId::PODS, object::name(&pods[0]), held).unwrap();
             }
             Self::Collection => {
-                scene.deploy("web", 2, 3000);
-                scene.until_running(2, 3 * MINUTE).await;
+                cluster.deploy("web", 2, 3000);
+                cluster.until_running(2, 3 * MINUTE).await;
             }
         }
-        scene.pass(Duration::from_secs(20)).await;
+        cluster.pass(Duration::from_secs(20)).await;
     }
 
     /// Starts the flow.
-    pub(super) fn act(self, scene: &Scene) {
-        let world = &scene.world;
+    pub(super) fn act(self, cluster: &TestCluster) {
+        let world = &cluster.world;
         match self {
-            Self::Launch => scene.deploy("web", 3, 3000),
+            Self::Launch => cluster.deploy("web", 3, 3000),
             // Nodes expire without an action.
             Self::Expiry => {}
-            Self::Removal => scene.scale("web", 1),
+            Self::Removal => cluster.scale("web", 1),
             Self::Drift => {
                 let label = json!({"spec": {"template": {"metadata": {"labels": {"team": "a"}}}}});
-                scene.world.patch(ResourceId::NODE_POOLS, "default", label).unwrap();
+                cluster.world.patch(ResourceId::NODE_POOLS, "default", label).unwrap();
             }
             Self::Drain => {
-                for claim in scene.claims().iter().take(2) {
+                for claim in cluster.claims().iter().take(2) {
                     world.delete(ResourceId::NODE_CLAIMS, object::name(claim)).unwrap();
                 }
             }
             Self::Interruption => {
-                let instance = scene.instance_of(&scene.nodes_in_use()[0]);
+                let instance = cluster.instance_of(&cluster.nodes_in_use()[0]);
                 assert!(world.ec2.with(|cloud, now| cloud.interrupt_spot(&instance, now)));
             }
             Self::Collection => {
-                let lost = scene.instance_of(&scene.nodes_in_use()[0]);
+                let lost = cluster.instance_of(&cluster.nodes_in_use()[0]);
                 world.ec2.with(|cloud, now| {
                     let mut request = cloud.fleets()[0].request.clone();
                     request.client_token = "stray".to_owned();
@@ -205,9 +205,9 @@ impl Flow {
     }
 
     /// Second action, during the flow.
-    pub(super) fn act_again(self, scene: &Scene) {
+    pub(super) fn act_again(self, cluster: &TestCluster) {
         if self == Self::Removal {
-            scene.scale("side", 0);
+            cluster.scale("side", 0);
         }
     }
 
@@ -236,10 +236,10 @@ impl Flow {
     }
 
     /// Deletes the workloads.
-    pub(super) fn end(self, scene: &Scene) {
+    pub(super) fn end(self, cluster: &TestCluster) {
         match self {
-            Self::BufferStatus => scene.world.delete(ResourceId::CAPACITY_BUFFERS, "spare").unwrap(),
-            _ => scene.scale("web", 0),
+            Self::BufferStatus => cluster.world.delete(ResourceId::CAPACITY_BUFFERS, "spare").unwrap(),
+            _ => cluster.scale("web", 0),
         }
     }
 
@@ -265,21 +265,21 @@ impl Flow {
 
     /// Checks the invariants of the whole history. `more` additional instances may have been launched since the flow
     /// began at revision `since`.
-    pub(super) fn check(self, scene: &Scene, since: u64, more: usize) {
-        oracle::limits(scene, LIMIT);
-        let bought = instances_ever_launched(&scene.world).len();
-        assert!(bought <= self.purchases() + more, "{bought} instances were launched\n{}", scene.summary());
+    pub(super) fn check(self, cluster: &TestCluster, since: u64, more: usize) {
+        oracle::limits(cluster, LIMIT);
+        let bought = instances_ever_launched(&cluster.world).len();
+        assert!(bought <= self.purchases() + more, "{bought} instances were launched\n{}", cluster.summary());
         if self == Self::Drain {
-            oracle::pod_budgets(&scene.world, since);
+            oracle::pod_budgets(&cluster.world, since);
         }
         if self == Self::Removal {
-            let most = most_leaving_at_admissions(&scene.world);
+            let most = most_leaving_at_admissions(&cluster.world);
             assert!(
                 most <= 1,
                 "{most} nodes were on their way out when a removal began, the budget is 1\n{}",
-                scene.summary()
+                cluster.summary()
             );
-            oracle::no_removal_undone_by_budget(&scene.world);
+            oracle::no_removal_undone_by_budget(&cluster.world);
         }
     }
 }

@@ -7,7 +7,7 @@ use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher, RuleId};
 use plimsoll_sim::apiserver::store::{DeleteOptions, Write};
 use plimsoll_sim::apiserver::{Audit, ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
-use plimsoll_tests::{MINUTE, Scene};
+use plimsoll_tests::{MINUTE, TestCluster};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -52,48 +52,48 @@ impl Incident {
     }
 
     /// Lets time pass. The event happens as soon as the write is made.
-    pub(super) async fn pass(&mut self, scene: &mut Scene, time: Duration) {
+    pub(super) async fn pass(&mut self, cluster: &mut TestCluster, time: Duration) {
         match &self.phase {
             Phase::Waiting => tokio::select! {
                 biased;
-                () = self.gate.reached(1) => self.happen(scene),
-                () = scene.pass(time) => {}
+                () = self.gate.reached(1) => self.happen(cluster),
+                () = cluster.pass(time) => {}
             },
-            _ => scene.pass(time).await,
+            _ => cluster.pass(time).await,
         }
-        self.go_on(scene);
+        self.go_on(cluster);
     }
 
-    fn happen(&mut self, scene: &mut Scene) {
+    fn happen(&mut self, cluster: &mut TestCluster) {
         let now = Instant::now();
         self.phase = Phase::Over;
         match self.fault {
-            WriteFault::CrashBefore | WriteFault::CrashAfter => drop(scene.plimsoll.replace(&self.process)),
+            WriteFault::CrashBefore | WriteFault::CrashAfter => drop(cluster.plimsoll.replace(&self.process)),
             WriteFault::CrashDeleted => {
-                scene.plimsoll.replace(&self.process);
+                cluster.plimsoll.replace(&self.process);
                 let waits = |claim: &Value| object::text(claim, &["status", "providerID"]).is_empty();
-                for claim in scene.claims().iter().filter(|claim| waits(claim)) {
-                    drop(scene.world.delete(ResourceId::NODE_CLAIMS, object::name(claim)));
+                for claim in cluster.claims().iter().filter(|claim| waits(claim)) {
+                    drop(cluster.world.delete(ResourceId::NODE_CLAIMS, object::name(claim)));
                 }
             }
             WriteFault::Stalled | WriteFault::ObjectStalled => {
                 let Operation::Cluster { resource, .. } = self.operation else { return self.gate.open() };
                 let client = Some(self.process.clone());
-                let name = (self.fault == WriteFault::ObjectStalled).then(|| self.object(scene));
+                let name = (self.fault == WriteFault::ObjectStalled).then(|| self.object(cluster));
                 let requests = Matcher { client, resource: Some(resource), name, ..Matcher::default() };
-                let rule = scene.world.server().faults().always(requests, Effect::HoldBefore(self.gate.clone()));
+                let rule = cluster.world.server().faults().always(requests, Effect::HoldBefore(self.gate.clone()));
                 self.phase = Phase::Stalled { rule, until: now + STALL };
                 return;
             }
             WriteFault::LeaseDeleted => {
                 // Another watcher creates the Lease anew, with the count of transitions that the former one began with.
-                if let Some(leader) = scene.plimsoll.leader(Role::Watcher) {
-                    scene.plimsoll.replace(&leader);
+                if let Some(leader) = cluster.plimsoll.leader(Role::Watcher) {
+                    cluster.plimsoll.replace(&leader);
                 }
-                delete_lease(scene, lease::WATCHER);
+                delete_lease(cluster, lease::WATCHER);
             }
             WriteFault::ClaimDeleted => {
-                let used: BTreeSet<String> = scene.nodes_in_use().into_iter().collect();
+                let used: BTreeSet<String> = cluster.nodes_in_use().into_iter().collect();
                 // A younger claim may be a replacement, which would have to be launched again. Creation times are in
                 // whole seconds, so a claim of the second in which the flow began may be younger.
                 let is_old = |claim: &Value| {
@@ -104,31 +104,31 @@ impl Incident {
                     let node = object::text(claim, &["status", "nodeName"]);
                     !node.is_empty() && !used.contains(node) && !object::is_deleting(claim) && is_old(claim)
                 };
-                if let Some(claim) = scene.claims().iter().find(|claim| is_free(claim)) {
-                    drop(scene.world.delete(ResourceId::NODE_CLAIMS, object::name(claim)));
+                if let Some(claim) = cluster.claims().iter().find(|claim| is_free(claim)) {
+                    drop(cluster.world.delete(ResourceId::NODE_CLAIMS, object::name(claim)));
                 }
             }
             WriteFault::CrashDamaged => {
-                scene.plimsoll.replace(&self.process);
+                cluster.plimsoll.replace(&self.process);
                 let stays = |claim: &Value| {
                     !object::is_deleting(claim) && object::annotation(claim, annotation::REMOVAL).is_none()
                 };
-                if let Some(claim) = scene.claims().iter().rev().find(|claim| stays(claim)) {
+                if let Some(claim) = cluster.claims().iter().rev().find(|claim| stays(claim)) {
                     // The actuator takes away a command that it cannot read; the pods of a launch, only users mend.
                     let is_initialized = object::condition_is_true(claim, "Initialized");
                     let annotation = if is_initialized { annotation::REMOVAL } else { annotation::PODS };
                     let mended = object::annotation(claim, annotation).map_or(Value::Null, |text| json!(text));
                     let claim = object::name(claim).to_owned();
-                    annotate(scene, &claim, annotation, &json!("nonsense"));
+                    annotate(cluster, &claim, annotation, &json!("nonsense"));
                     self.phase = Phase::Damaged { claim, annotation, mended, until: now + DAMAGE };
                 }
             }
             WriteFault::Protected => {
                 let leaving = |claim: &Value| object::is_deleting(claim);
                 if let Some(instance) =
-                    scene.claims().iter().filter(|claim| leaving(claim)).find_map(|claim| instance_of(claim))
+                    cluster.claims().iter().filter(|claim| leaving(claim)).find_map(|claim| instance_of(claim))
                 {
-                    scene.world.ec2.with(|cloud, _| cloud.protect(&instance, true));
+                    cluster.world.ec2.with(|cloud, _| cloud.protect(&instance, true));
                     self.phase = Phase::Protected { instance, since: now };
                 }
             }
@@ -141,8 +141,8 @@ impl Incident {
     }
 
     /// Name of the object of the last write.
-    fn object(&self, scene: &Scene) -> String {
-        let audit = scene.world.server().audit();
+    fn object(&self, cluster: &TestCluster) -> String {
+        let audit = cluster.world.server().audit();
         let is_write = |entry: &&Audit| {
             let operation = Operation::of_request(entry.verb, entry.resource, &entry.subresource);
             entry.client == self.process && operation == Some(self.operation)
@@ -151,20 +151,20 @@ impl Incident {
     }
 
     /// Later effects of the event.
-    fn go_on(&mut self, scene: &Scene) {
+    fn go_on(&mut self, cluster: &TestCluster) {
         let now = Instant::now();
         let is_over = match &self.phase {
             Phase::Stalled { rule, until } if now >= *until => {
-                scene.world.server().faults().remove(*rule);
+                cluster.world.server().faults().remove(*rule);
                 self.gate.open();
                 true
             }
             Phase::Damaged { claim, annotation, mended, until } if now >= *until => {
-                annotate(scene, claim, annotation, mended);
+                annotate(cluster, claim, annotation, mended);
                 true
             }
             Phase::Protected { instance, since } => {
-                let held: Vec<String> = scene
+                let held: Vec<String> = cluster
                     .claims()
                     .iter()
                     .filter(|claim| object::is_deleting(claim))
@@ -177,7 +177,7 @@ impl Incident {
                 );
                 let is_over = since.elapsed() >= PROTECTION;
                 if is_over {
-                    scene.world.ec2.with(|cloud, _| cloud.protect(instance, false));
+                    cluster.world.ec2.with(|cloud, _| cloud.protect(instance, false));
                 }
                 is_over
             }
@@ -194,13 +194,13 @@ fn instance_of(claim: &Value) -> Option<String> {
     (!id.is_empty()).then(|| id.to_owned())
 }
 
-fn annotate(scene: &Scene, claim: &str, annotation: &str, value: &Value) {
+fn annotate(cluster: &TestCluster, claim: &str, annotation: &str, value: &Value) {
     let patch = json!({"metadata": {"annotations": {annotation: value}}});
-    drop(scene.world.patch(ResourceId::NODE_CLAIMS, claim, patch));
+    drop(cluster.world.patch(ResourceId::NODE_CLAIMS, claim, patch));
 }
 
-fn delete_lease(scene: &Scene, name: &str) {
-    let (server, options) = (scene.world.server(), DeleteOptions::default());
+fn delete_lease(cluster: &TestCluster, name: &str) {
+    let (server, options) = (cluster.world.server(), DeleteOptions::default());
     let write = Write::new(server.now(), "kubectl");
     drop(server.write(|store| store.delete(ResourceId::LEASES, "plimsoll-system", name, &options, &write)));
 }

@@ -7,7 +7,7 @@ use crate::oracle;
 use plimsoll_sim::apiserver::faults::{Distortion, Effect, Gate, Matcher, WatchMatcher};
 use plimsoll_sim::apiserver::store::Store;
 use plimsoll_sim::cloud::Effect as CloudEffect;
-use plimsoll_tests::{MINUTE, Scene};
+use plimsoll_tests::{MINUTE, TestCluster};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -30,65 +30,66 @@ pub(super) struct Mark {
     pub(super) revision: u64,
 }
 
-/// The scene before the flow begins.
-pub(super) async fn begin(flow: Flow) -> (Scene, Mark) {
-    let scene = Scene::begin(flow.setup()).await;
-    flow.prepare(&scene).await;
-    let server = scene.world.server();
+/// The cluster before the flow begins.
+pub(super) async fn begin(flow: Flow) -> (TestCluster, Mark) {
+    let cluster = TestCluster::begin(flow.setup()).await;
+    flow.prepare(&cluster).await;
+    let server = cluster.world.server();
     let (requests, revision) = (server.audit().len(), server.read(Store::revision));
-    let mark = Mark { requests, calls: scene.world.ec2.read(|cloud, _| cloud.log.len()), revision };
-    (scene, mark)
+    let mark = Mark { requests, calls: cluster.world.ec2.read(|cloud, _| cloud.log.len()), revision };
+    (cluster, mark)
 }
 
 /// Waits until a flow reaches its end state, and checks that it lasts.
-pub(super) async fn settle(flow: Flow, scene: &mut Scene, mut incident: Option<Incident>) {
+pub(super) async fn settle(flow: Flow, cluster: &mut TestCluster, mut incident: Option<Incident>) {
     let started = Instant::now();
     let mut done_since: Option<Instant> = None;
     let mut second = Some(started + flow.second_act_after());
     loop {
         match &mut incident {
-            Some(incident) => incident.pass(scene, LOOK_EVERY).await,
-            None => scene.pass(LOOK_EVERY).await,
+            Some(incident) => incident.pass(cluster, LOOK_EVERY).await,
+            None => cluster.pass(LOOK_EVERY).await,
         }
         if second.is_some_and(|at| Instant::now() >= at) {
             second = None;
-            flow.act_again(scene);
+            flow.act_again(cluster);
         }
-        oracle::always(scene);
-        let is_over = second.is_none() && incident.as_ref().is_none_or(Incident::is_over) && flow.is_done(&scene.world);
+        oracle::always(cluster);
+        let is_over =
+            second.is_none() && incident.as_ref().is_none_or(Incident::is_over) && flow.is_done(&cluster.world);
         done_since = if is_over { done_since.or(Some(Instant::now())) } else { None };
         if done_since.is_some_and(|since| since.elapsed() >= QUIET) {
             return;
         }
-        assert!(started.elapsed() < LIMIT, "the flow does not end within {LIMIT:?}\n{}", scene.summary());
+        assert!(started.elapsed() < LIMIT, "the flow does not end within {LIMIT:?}\n{}", cluster.summary());
     }
 }
 
 /// Runs a case and checks the invariants.
 pub(super) async fn play(case: &Case) {
     let Case { flow, fault, also } = case;
-    let (mut scene, mark) = begin(*flow).await;
-    let incident = arm(&scene, fault);
+    let (mut cluster, mark) = begin(*flow).await;
+    let incident = arm(&cluster, fault);
     for also in also {
-        drop(arm(&scene, also));
+        drop(arm(&cluster, also));
     }
-    flow.act(&scene);
-    settle(*flow, &mut scene, incident).await;
-    scene.world.server().faults().end_distortions();
+    flow.act(&cluster);
+    settle(*flow, &mut cluster, incident).await;
+    cluster.world.server().faults().end_distortions();
     // NodeClaims that a user deletes may have been launched, and pods whose node was removed need another.
     let deleted = match fault {
         Fault::Write { fault: WriteFault::CrashDeleted, .. } => flow.purchases(),
         _ => 0,
     };
-    flow.check(&scene, mark.revision, deleted);
-    flow.end(&scene);
-    scene.until_empty(45 * MINUTE).await;
-    oracle::at_the_end(&scene, deleted + flow.strays());
-    oracle::fenced(&scene.world);
+    flow.check(&cluster, mark.revision, deleted);
+    flow.end(&cluster);
+    cluster.until_empty(45 * MINUTE).await;
+    oracle::at_the_end(&cluster, deleted + flow.strays());
+    oracle::fenced(&cluster.world);
 }
 
 /// Prepares the fault of a case for its write.
-fn arm(scene: &Scene, fault: &Fault) -> Option<Incident> {
+fn arm(cluster: &TestCluster, fault: &Fault) -> Option<Incident> {
     match fault {
         Fault::Watch { service, resource, fault } => {
             let watches = WatchMatcher { client: service.clone(), resource: Some(resource) };
@@ -98,7 +99,7 @@ fn arm(scene: &Scene, fault: &Fault) -> Option<Incident> {
                 WatchFault::Reordered => Distortion::Reordered(COLLECTED),
                 WatchFault::Duplicated => Distortion::Duplicated,
             };
-            scene.world.server().faults().distort_watches(watches, distortion);
+            cluster.world.server().faults().distort_watches(watches, distortion);
             None
         }
         Fault::Write { client, operation, number, fault } => {
@@ -118,7 +119,7 @@ fn arm(scene: &Scene, fault: &Fault) -> Option<Incident> {
                         subresource: Some(subresource),
                         name: None,
                     };
-                    scene.world.server().faults().nth(*number, write, effect);
+                    cluster.world.server().faults().nth(*number, write, effect);
                 }
                 Operation::Cloud(action) => {
                     let effect = match fault {
@@ -127,11 +128,11 @@ fn arm(scene: &Scene, fault: &Fault) -> Option<Incident> {
                         WriteFault::Late => CloudEffect::Late(LATE),
                         _ => CloudEffect::HoldAfter(gate.clone()),
                     };
-                    scene.world.ec2.faults(|faults| faults.nth(*number, client.clone(), *action, effect));
+                    cluster.world.ec2.faults(|faults| faults.nth(*number, client.clone(), *action, effect));
                 }
             }
             let waits = !matches!(fault, WriteFault::AnswerLost | WriteFault::Late);
-            waits.then(|| Incident::new(client, *operation, *fault, gate, scene.world.server().now()))
+            waits.then(|| Incident::new(client, *operation, *fault, gate, cluster.world.server().now()))
         }
     }
 }

@@ -5,7 +5,7 @@ use super::flow::Flow;
 use super::play::{Mark, begin, settle};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::plimsoll::Role;
-use plimsoll_tests::Scene;
+use plimsoll_tests::TestCluster;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Enumerated renewals of a Lease per process. They are alike: a crash at a renewal is a crash between other writes.
@@ -16,12 +16,12 @@ const EVENTS: u32 = 4;
 
 /// Every write and every watch of a run, with each fault.
 pub(super) async fn cases(flow: Flow) -> Vec<Case> {
-    let (mut scene, mark) = begin(flow).await;
-    flow.act(&scene);
-    settle(flow, &mut scene, None).await;
-    flow.check(&scene, mark.revision, 0);
+    let (mut cluster, mark) = begin(flow).await;
+    flow.act(&cluster);
+    settle(flow, &mut cluster, None).await;
+    flow.check(&cluster, mark.revision, 0);
     let mut faults = Vec::new();
-    for ((client, operation), count) in writes(&scene, &mark) {
+    for ((client, operation), count) in writes(&cluster, &mark) {
         let is_lease = matches!(operation, Operation::Cluster { resource: "leases", .. });
         let most = if is_lease { RENEWALS } else { u32::MAX };
         for number in 1..=count.min(most) {
@@ -31,7 +31,7 @@ pub(super) async fn cases(flow: Flow) -> Vec<Case> {
             }
         }
     }
-    for (service, resource) in watched(&scene) {
+    for (service, resource) in watched(&cluster) {
         for fault in WatchFault::ALL.iter().copied() {
             faults.push(Fault::Watch { service: service.clone(), resource, fault });
         }
@@ -40,11 +40,11 @@ pub(super) async fn cases(flow: Flow) -> Vec<Case> {
 }
 
 /// Writes since the mark, by client and kind.
-fn writes(scene: &Scene, mark: &Mark) -> BTreeMap<(String, Operation), u32> {
-    let requests = scene.world.server().audit().into_iter().skip(mark.requests).filter_map(|entry| {
+fn writes(cluster: &TestCluster, mark: &Mark) -> BTreeMap<(String, Operation), u32> {
+    let requests = cluster.world.server().audit().into_iter().skip(mark.requests).filter_map(|entry| {
         Some((entry.client, Operation::of_request(entry.verb, entry.resource, &entry.subresource)?))
     });
-    let calls = scene.world.ec2.read(|cloud, _| cloud.log.clone());
+    let calls = cluster.world.ec2.read(|cloud, _| cloud.log.clone());
     let calls =
         calls.into_iter().skip(mark.calls).filter_map(|call| Some((call.client, Operation::of_call(call.action)?)));
     let mut counts = BTreeMap::new();
@@ -55,8 +55,8 @@ fn writes(scene: &Scene, mark: &Mark) -> BTreeMap<(String, Operation), u32> {
 }
 
 /// Watched kinds, by service.
-fn watched(scene: &Scene) -> BTreeSet<(String, &'static str)> {
-    let watches = scene.world.server().audit().into_iter().filter(|entry| entry.verb == Verb::Watch);
+fn watched(cluster: &TestCluster) -> BTreeSet<(String, &'static str)> {
+    let watches = cluster.world.server().audit().into_iter().filter(|entry| entry.verb == Verb::Watch);
     let named = |client: &str| service_of(client).map(|role| role.to_string());
     watches.filter_map(|entry| Some((named(&entry.client)?, entry.resource.get().plural))).collect()
 }

@@ -7,8 +7,8 @@ use crate::faulty_planner::{self, FORGETS, MISCOUNTS, PANICS};
 use plimsoll_scheduler::PlanFn;
 use plimsoll_sim::plimsoll::Options;
 use plimsoll_sim::seed::Rng;
-use plimsoll_sim::world::Scenery;
-use plimsoll_tests::{Scene, Setup};
+use plimsoll_sim::world::WorldConfig;
+use plimsoll_tests::{Setup, TestCluster};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -168,8 +168,8 @@ impl Config {
     pub(super) fn setup(&self) -> Setup {
         let Timings { boot, boot_jitter, settling, .. } = self.timings;
         let usual = Setup::seeded(self.seed);
-        let scenery = Scenery { boot, boot_jitter, settling, ..usual.scenery };
-        Setup { scenery, pool: self.pool(), options: self.options() }
+        let world = WorldConfig { boot, boot_jitter, settling, ..usual.world };
+        Setup { world, pool: self.pool(), options: self.options() }
     }
 
     /// As [`Config::setup`], with accurate clocks.
@@ -178,8 +178,8 @@ impl Config {
         Setup { options: Options { clock_error: Duration::ZERO, ..setup.options }, ..setup }
     }
 
-    pub(super) fn let_things_go_wrong(&self, scene: &Scene) {
-        self.faults.iter().for_each(|rate| rate.begin(scene));
+    pub(super) fn let_things_go_wrong(&self, cluster: &TestCluster) {
+        self.faults.iter().for_each(|rate| rate.begin(cluster));
     }
 
     /// Whether the cost of the cluster must fall to that of a new cluster: nothing prevents removals. Spot nodes are
@@ -190,16 +190,16 @@ impl Config {
     }
 
     /// Creates the pods that the planner fails for, if it does.
-    pub(super) fn deploy_faulty(&self, scene: &Scene) {
+    pub(super) fn deploy_faulty(&self, cluster: &TestCluster) {
         if self.planner.is_some() {
-            faulty_planner::deploy(scene, FAULTY_PODS);
+            faulty_planner::deploy(cluster, FAULTY_PODS);
         }
     }
 
     /// Deletes these pods.
-    pub(super) fn end_faulty(&self, scene: &Scene) {
+    pub(super) fn end_faulty(&self, cluster: &TestCluster) {
         if self.planner.is_some() {
-            scene.scale("faulty", 0);
+            cluster.scale("faulty", 0);
         }
     }
 

@@ -5,7 +5,7 @@ use super::config::Config;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::taint;
 use plimsoll_sim::apiserver::{ResourceId, object};
-use plimsoll_tests::{MINUTE, Scene};
+use plimsoll_tests::{MINUTE, TestCluster};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,32 +22,32 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 const MOST_PERCENT: i64 = 105;
 
 /// Waits until the cluster is settled, and checks its cost if it must be low.
-pub(super) async fn check(scene: &Scene, config: &Config) {
-    until_settled(scene).await;
+pub(super) async fn check(cluster: &TestCluster, config: &Config) {
+    until_settled(cluster).await;
     let is_postponed = |taint: &Value| taint["key"] == taint::REMOVAL_POSTPONED;
-    let nodes = scene.world.all(ResourceId::NODES);
+    let nodes = cluster.world.all(ResourceId::NODES);
     let postponed =
         nodes.iter().filter(|node| object::items(node, &["spec", "taints"]).iter().any(is_postponed)).count();
-    assert_eq!(postponed, 0, "removals stay postponed\n{}", scene.summary());
+    assert_eq!(postponed, 0, "removals stay postponed\n{}", cluster.summary());
     if !config.is_to_be_cheap() {
         return;
     }
-    let (cost, fresh) = (scene.world.hourly_cost(), fresh(config).await);
-    let node = scene.world.ec2.read(|cloud, _| cloud.on_demand.values().max().copied().unwrap_or_default());
+    let (cost, fresh) = (cluster.world.hourly_cost(), fresh(config).await);
+    let node = cluster.world.ec2.read(|cloud, _| cloud.on_demand.values().max().copied().unwrap_or_default());
     let most = (fresh.0 * MOST_PERCENT / 100).max(fresh.0 + node.0);
-    assert!(cost.0 <= most, "the cost stays at {cost:?}, a new cluster costs {fresh:?}\n{}", scene.summary());
+    assert!(cost.0 <= most, "the cost stays at {cost:?}, a new cluster costs {fresh:?}\n{}", cluster.summary());
 }
 
-async fn until_settled(scene: &Scene) {
+async fn until_settled(cluster: &TestCluster) {
     let claims = || -> BTreeSet<String> {
-        let all = scene.world.all(ResourceId::NODE_CLAIMS);
+        let all = cluster.world.all(ResourceId::NODE_CLAIMS);
         all.iter().filter(|claim| !object::is_deleting(claim)).map(|claim| object::uid(claim).to_owned()).collect()
     };
     let started = Instant::now();
     let (mut known, mut since) = (claims(), started);
     while since.elapsed() < QUIET {
-        assert!(started.elapsed() < LIMIT, "nodes are launched and removed without an end\n{}", scene.summary());
-        super::pass(scene, LOOK_EVERY).await;
+        assert!(started.elapsed() < LIMIT, "nodes are launched and removed without an end\n{}", cluster.summary());
+        super::pass(cluster, LOOK_EVERY).await;
         let now = claims();
         if now != known {
             (known, since) = (now, Instant::now());
@@ -57,8 +57,8 @@ async fn until_settled(scene: &Scene) {
 
 /// Cost of a new cluster without faults.
 async fn fresh(config: &Config) -> MicroUsdPerHour {
-    let scene = Scene::begin(config.calm_setup()).await;
-    let pods = config.workloads.deploy_final(&scene);
-    scene.until_running(pods, 15 * MINUTE).await;
-    scene.world.hourly_cost()
+    let cluster = TestCluster::begin(config.calm_setup()).await;
+    let pods = config.workloads.deploy_final(&cluster);
+    cluster.until_running(pods, 15 * MINUTE).await;
+    cluster.world.hourly_cost()
 }

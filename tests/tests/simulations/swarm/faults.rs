@@ -7,7 +7,7 @@ use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::cloud::{Action, Disorder, Effect as CloudEffect};
 use plimsoll_sim::seed::Rng;
-use plimsoll_tests::Scene;
+use plimsoll_tests::TestCluster;
 use std::time::Duration;
 
 /// A kind of random fault with its rate in per mille.
@@ -84,17 +84,17 @@ pub(super) fn of_reports(rng: &mut Rng) -> Vec<Rate> {
 }
 
 impl Rate {
-    pub(super) fn begin(self, scene: &Scene) {
+    pub(super) fn begin(self, cluster: &TestCluster) {
         let Self { fault, per_mille } = self;
-        let server = scene.world.server().faults();
+        let server = cluster.world.server().faults();
         let kube = |matcher, effect| {
             server.sometimes(per_mille, matcher, effect);
         };
         let cloud = |action: Option<Action>, effect| {
-            scene.world.ec2.faults(|faults| faults.sometimes(per_mille, action, effect));
+            cluster.world.ec2.faults(|faults| faults.sometimes(per_mille, action, effect));
         };
         let queue = |change: fn(&mut Disorder, u32)| {
-            scene.world.ec2.with(|cloud, _| change(&mut cloud.queue.disorder, per_mille));
+            cluster.world.ec2.with(|cloud, _| change(&mut cloud.queue.disorder, per_mille));
         };
         let claims = || Matcher { resource: Some("nodeclaims"), ..Matcher::default() };
         let second = Duration::from_secs;
@@ -119,7 +119,7 @@ impl Rate {
                 let denied = CloudError::Denied { message: "UnauthorizedOperation: not now".to_owned() };
                 cloud(None, CloudEffect::Refuse(denied));
             }
-            Fault::CloudMissing => scene.world.ec2.faults(|faults| faults.miss_instances(per_mille)),
+            Fault::CloudMissing => cluster.world.ec2.faults(|faults| faults.miss_instances(per_mille)),
             Fault::QueueTwice => queue(|disorder, per_mille| disorder.twice = per_mille),
             Fault::QueueLate => queue(|disorder, _| disorder.delay = MESSAGE_DELAY),
         }
@@ -127,8 +127,8 @@ impl Rate {
 }
 
 /// Ends all random faults.
-pub(super) fn end(scene: &Scene) {
-    scene.world.server().faults().clear_rules();
-    scene.world.ec2.faults(plimsoll_sim::cloud::Faults::clear);
-    scene.world.ec2.with(|cloud, _| cloud.queue.disorder = Disorder::default());
+pub(super) fn end(cluster: &TestCluster) {
+    cluster.world.server().faults().clear_rules();
+    cluster.world.ec2.faults(plimsoll_sim::cloud::Faults::clear);
+    cluster.world.ec2.with(|cloud, _| cloud.queue.disorder = Disorder::default());
 }

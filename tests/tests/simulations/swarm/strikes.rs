@@ -11,7 +11,7 @@ use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Capacity, Cut, Effect as CloudEffect, Faults, Pool};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::seed::Rng;
-use plimsoll_tests::Scene;
+use plimsoll_tests::TestCluster;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -128,59 +128,59 @@ impl Strikes {
         self.surplus
     }
 
-    pub(super) fn strike(&mut self, kind: Kind, scene: &mut Scene, rng: &mut Rng) {
+    pub(super) fn strike(&mut self, kind: Kind, cluster: &mut TestCluster, rng: &mut Rng) {
         match kind {
-            Kind::ReplaceWatcher => replace(scene, rng, Role::Watcher),
-            Kind::ReplaceScheduler => replace(scene, rng, Role::Scheduler),
-            Kind::ReplaceActuator => replace(scene, rng, Role::Actuator),
-            Kind::IsolateWatcher => self.isolate(scene, rng, Role::Watcher),
-            Kind::IsolateActuator => self.isolate(scene, rng, Role::Actuator),
-            Kind::CutWatches => scene.world.server().faults().cut_watches([]),
+            Kind::ReplaceWatcher => replace(cluster, rng, Role::Watcher),
+            Kind::ReplaceScheduler => replace(cluster, rng, Role::Scheduler),
+            Kind::ReplaceActuator => replace(cluster, rng, Role::Actuator),
+            Kind::IsolateWatcher => self.isolate(cluster, rng, Role::Watcher),
+            Kind::IsolateActuator => self.isolate(cluster, rng, Role::Actuator),
+            Kind::CutWatches => cluster.world.server().faults().cut_watches([]),
             Kind::LagWatches => {
                 let role = if rng.chance(500) { Role::Watcher } else { Role::Actuator };
-                if let Some(process) = one_of(rng, &scene.plimsoll.processes(role)) {
-                    scene.world.server().faults().lag_watches(process, Duration::from_secs(1 + rng.below(20)));
+                if let Some(process) = one_of(rng, &cluster.plimsoll.processes(role)) {
+                    cluster.world.server().faults().lag_watches(process, Duration::from_secs(1 + rng.below(20)));
                     self.lagging.push(process.clone());
                 }
             }
-            Kind::Interrupt => on_instance(scene, rng, |scene, id| {
-                scene.world.ec2.with(|cloud, now| cloud.interrupt_spot(id, now));
+            Kind::Interrupt => on_instance(cluster, rng, |cluster, id| {
+                cluster.world.ec2.with(|cloud, now| cloud.interrupt_spot(id, now));
             }),
-            Kind::LoseInstance => on_instance(scene, rng, |scene, id| {
-                scene.world.ec2.with(|cloud, now| drop(cloud.terminate_instances(&[id.to_owned()], now)));
+            Kind::LoseInstance => on_instance(cluster, rng, |cluster, id| {
+                cluster.world.ec2.with(|cloud, now| drop(cloud.terminate_instances(&[id.to_owned()], now)));
             }),
             Kind::DeleteClaim => {
                 self.surplus += 1;
-                on_object(scene, rng, ResourceId::NODE_CLAIMS, |scene, name| {
-                    drop(scene.world.delete(ResourceId::NODE_CLAIMS, name));
+                on_object(cluster, rng, ResourceId::NODE_CLAIMS, |cluster, name| {
+                    drop(cluster.world.delete(ResourceId::NODE_CLAIMS, name));
                 });
             }
-            Kind::DeleteNode => on_object(scene, rng, ResourceId::NODES, |scene, name| {
-                drop(scene.world.delete(ResourceId::NODES, name));
+            Kind::DeleteNode => on_object(cluster, rng, ResourceId::NODES, |cluster, name| {
+                drop(cluster.world.delete(ResourceId::NODES, name));
             }),
-            Kind::DeleteWatcherLease => delete_lease(scene, lease::WATCHER),
-            Kind::DeleteActuatorLease => delete_lease(scene, lease::ACTUATOR),
+            Kind::DeleteWatcherLease => delete_lease(cluster, lease::WATCHER),
+            Kind::DeleteActuatorLease => delete_lease(cluster, lease::ACTUATOR),
             Kind::EditPool => {
                 self.edits += 1;
                 let labels = json!({"edit": self.edits.to_string()});
                 let patch = json!({"spec": {"template": {"metadata": {"labels": labels}}}});
                 // Another event may have deleted the pool.
-                drop(scene.world.patch(ResourceId::NODE_POOLS, "default", patch));
+                drop(cluster.world.patch(ResourceId::NODE_POOLS, "default", patch));
             }
             Kind::DamageAnnotation => {
                 let damaged = &mut self.damaged;
-                on_object(scene, rng, ResourceId::NODE_CLAIMS, |scene, name| {
+                on_object(cluster, rng, ResourceId::NODE_CLAIMS, |cluster, name| {
                     let patch = json!({"metadata": {"annotations": {"plimsoll.dev/removal": "nonsense"}}});
-                    drop(scene.world.patch(ResourceId::NODE_CLAIMS, name, patch));
+                    drop(cluster.world.patch(ResourceId::NODE_CLAIMS, name, patch));
                     damaged.push(name.to_owned());
                 });
             }
             Kind::StallClaims => {
                 let claims = Matcher { resource: Some("nodeclaims"), ..Matcher::default() };
                 let stall = Effect::Delay(Duration::from_secs(30));
-                self.rules.push(scene.world.server().faults().always(claims, stall));
+                self.rules.push(cluster.world.server().faults().always(claims, stall));
             }
-            Kind::TakeCapacity => scene.world.ec2.with(|cloud, _| {
+            Kind::TakeCapacity => cluster.world.ec2.with(|cloud, _| {
                 let types = ["m6i.large", "m6i.xlarge", "m6i.2xlarge", "c6i.large", "c6i.xlarge"];
                 let taken = one_of(rng, &types).copied().unwrap_or_default();
                 let zones: Vec<String> = cloud.subnets.values().map(|subnet| subnet.zone.clone()).collect();
@@ -190,57 +190,57 @@ impl Strikes {
                     }
                 }
             }),
-            Kind::RevokeLaunches => revoke(scene, Action::CreateFleet),
-            Kind::RevokeTerminations => revoke(scene, Action::TerminateInstances),
-            Kind::IsolateScheduler => self.isolate(scene, rng, Role::Scheduler),
-            Kind::CutFromServer => self.cut(scene, rng, |scene, process, rng| {
+            Kind::RevokeLaunches => revoke(cluster, Action::CreateFleet),
+            Kind::RevokeTerminations => revoke(cluster, Action::TerminateInstances),
+            Kind::IsolateScheduler => self.isolate(cluster, rng, Role::Scheduler),
+            Kind::CutFromServer => self.cut(cluster, rng, |cluster, process, rng| {
                 let kind = if rng.chance(500) { Partition::Silent } else { Partition::Refused };
-                scene.world.server().faults().partition(process, kind);
+                cluster.world.server().faults().partition(process, kind);
             }),
-            Kind::CutFromCloud => self.cut(scene, rng, |scene, process, _| {
-                scene.world.ec2.faults(|faults| faults.cut(process, Cut::NoAnswer));
+            Kind::CutFromCloud => self.cut(cluster, rng, |cluster, process, _| {
+                cluster.world.ec2.faults(|faults| faults.cut(process, Cut::NoAnswer));
             }),
             Kind::CutFromServices => {
-                self.cut(scene, rng, |scene, process, _| scene.plimsoll.network().silence(process));
+                self.cut(cluster, rng, |cluster, process, _| cluster.plimsoll.network().silence(process));
             }
             Kind::StepClock => {
-                if let Some(process) = one_of(rng, &all_processes(scene)) {
-                    scene.plimsoll.step_clock(process, Duration::from_millis(1 + rng.below(STEP_MS)));
+                if let Some(process) = one_of(rng, &all_processes(cluster)) {
+                    cluster.plimsoll.step_clock(process, Duration::from_millis(1 + rng.below(STEP_MS)));
                 }
             }
             Kind::StopKubelet => {
-                if let Some(name) = one_of(rng, &scene.world.cluster.kubelets.running()) {
-                    scene.world.cluster.kubelets.stop(name);
+                if let Some(name) = one_of(rng, &cluster.world.cluster.kubelets.running()) {
+                    cluster.world.cluster.kubelets.stop(name);
                     self.stopped.push(name.clone());
                 }
             }
-            Kind::DeletePods => on_object(scene, rng, ResourceId::PODS, |scene, name| {
-                drop(scene.world.delete(ResourceId::PODS, name));
+            Kind::DeletePods => on_object(cluster, rng, ResourceId::PODS, |cluster, name| {
+                drop(cluster.world.delete(ResourceId::PODS, name));
             }),
             Kind::RollOut => {
                 self.edits += 1;
-                Workloads::roll_out(scene, self.edits);
+                Workloads::roll_out(cluster, self.edits);
             }
             Kind::EditClass => {
                 self.edits += 1;
                 let patch = json!({"spec": {"tags": {"edit": self.edits.to_string()}}});
-                scene.world.patch(ResourceId::EC2_NODE_CLASSES, "default", patch).unwrap();
+                cluster.world.patch(ResourceId::EC2_NODE_CLASSES, "default", patch).unwrap();
             }
             Kind::DeletePool => {
-                if let Some(pool) = scene.world.get(ResourceId::NODE_POOLS, "default") {
+                if let Some(pool) = cluster.world.get(ResourceId::NODE_POOLS, "default") {
                     self.pool = Some(json!({"apiVersion": pool["apiVersion"], "kind": pool["kind"],
                                             "metadata": {"name": "default"}, "spec": pool["spec"]}));
-                    drop(scene.world.delete(ResourceId::NODE_POOLS, "default"));
+                    drop(cluster.world.delete(ResourceId::NODE_POOLS, "default"));
                 }
             }
             Kind::Cordon => {
                 let cordoned = &mut self.cordoned;
-                on_object(scene, rng, ResourceId::NODES, |scene, name| {
-                    drop(scene.world.patch(ResourceId::NODES, name, json!({"spec": {"unschedulable": true}})));
+                on_object(cluster, rng, ResourceId::NODES, |cluster, name| {
+                    drop(cluster.world.patch(ResourceId::NODES, name, json!({"spec": {"unschedulable": true}})));
                     cordoned.push(name.to_owned());
                 });
             }
-            Kind::ScarceCapacity => scene.world.ec2.with(|cloud, _| {
+            Kind::ScarceCapacity => cluster.world.ec2.with(|cloud, _| {
                 let pools: Vec<(String, String)> = cloud.offers.keys().cloned().collect();
                 for (instance_type, zone) in pools {
                     for capacity_type in [CapacityType::Spot, CapacityType::OnDemand] {
@@ -249,15 +249,15 @@ impl Strikes {
                     }
                 }
             }),
-            Kind::HideZone => scene.world.ec2.with(|cloud, _| {
+            Kind::HideZone => cluster.world.ec2.with(|cloud, _| {
                 let zones: Vec<String> = cloud.subnets.values().map(|subnet| subnet.zone.clone()).collect();
                 cloud.hidden_zones.extend(one_of(rng, &zones).cloned());
             }),
             Kind::BreakImages => {
-                let images = scene.world.ec2.read(|cloud, _| cloud.images.keys().cloned().collect::<Vec<_>>());
-                scene.world.ec2.faults(|faults| faults.break_images(images));
+                let images = cluster.world.ec2.read(|cloud, _| cloud.images.keys().cloned().collect::<Vec<_>>());
+                cluster.world.ec2.faults(|faults| faults.break_images(images));
             }
-            Kind::FloodQueue => scene.world.ec2.with(|cloud, now| {
+            Kind::FloodQueue => cluster.world.ec2.with(|cloud, now| {
                 for number in 0..FLOOD {
                     cloud.queue.send("", &format!("{{\"foreign\": {number}}}"), now);
                 }
@@ -266,85 +266,85 @@ impl Strikes {
     }
 
     /// Cuts a process off from some of what it talks to, as `act` does; [`Strikes::end`] heals it.
-    fn cut(&mut self, scene: &Scene, rng: &mut Rng, act: impl FnOnce(&Scene, &str, &mut Rng)) {
-        if let Some(process) = one_of(rng, &all_processes(scene)).cloned() {
-            act(scene, &process, rng);
+    fn cut(&mut self, cluster: &TestCluster, rng: &mut Rng, act: impl FnOnce(&TestCluster, &str, &mut Rng)) {
+        if let Some(process) = one_of(rng, &all_processes(cluster)).cloned() {
+            act(cluster, &process, rng);
             self.isolated.push(process);
         }
     }
 
-    fn isolate(&mut self, scene: &Scene, rng: &mut Rng, role: Role) {
-        if let Some(process) = one_of(rng, &scene.plimsoll.processes(role)) {
-            scene.plimsoll.isolate(process);
+    fn isolate(&mut self, cluster: &TestCluster, rng: &mut Rng, role: Role) {
+        if let Some(process) = one_of(rng, &cluster.plimsoll.processes(role)) {
+            cluster.plimsoll.isolate(process);
             self.isolated.push(process.clone());
         }
     }
 
     /// Ends the lasting events.
-    pub(super) fn end(&mut self, scene: &Scene) {
-        let faults = scene.world.server().faults();
+    pub(super) fn end(&mut self, cluster: &TestCluster) {
+        let faults = cluster.world.server().faults();
         self.rules.drain(..).for_each(|rule| faults.remove(rule));
         for process in self.isolated.drain(..) {
-            scene.plimsoll.heal(&process);
+            cluster.plimsoll.heal(&process);
         }
         for process in self.lagging.drain(..) {
             faults.lag_watches(process, Duration::ZERO);
         }
         for claim in self.damaged.drain(..) {
             let patch = json!({"metadata": {"annotations": {"plimsoll.dev/removal": null}}});
-            drop(scene.world.patch(ResourceId::NODE_CLAIMS, &claim, patch));
+            drop(cluster.world.patch(ResourceId::NODE_CLAIMS, &claim, patch));
         }
         for name in self.stopped.drain(..) {
-            scene.world.cluster.kubelets.resume(&name);
+            cluster.world.cluster.kubelets.resume(&name);
         }
         for name in self.cordoned.drain(..) {
-            drop(scene.world.patch(ResourceId::NODES, &name, json!({"spec": {"unschedulable": null}})));
+            drop(cluster.world.patch(ResourceId::NODES, &name, json!({"spec": {"unschedulable": null}})));
         }
         if let Some(pool) = self.pool.take() {
-            scene.world.apply_object(&pool).unwrap();
+            cluster.world.apply_object(&pool).unwrap();
         }
-        scene.world.ec2.with(|cloud, _| {
+        cluster.world.ec2.with(|cloud, _| {
             cloud.limits.clear();
             cloud.hidden_zones.clear();
         });
-        scene.world.ec2.faults(Faults::mend_images);
+        cluster.world.ec2.faults(Faults::mend_images);
     }
 }
 
-fn all_processes(scene: &Scene) -> Vec<String> {
+fn all_processes(cluster: &TestCluster) -> Vec<String> {
     let roles = [Role::Watcher, Role::Scheduler, Role::Actuator];
-    roles.into_iter().flat_map(|role| scene.plimsoll.processes(role)).collect()
+    roles.into_iter().flat_map(|role| cluster.plimsoll.processes(role)).collect()
 }
 
-fn replace(scene: &mut Scene, rng: &mut Rng, role: Role) {
-    let processes = scene.plimsoll.processes(role);
+fn replace(cluster: &mut TestCluster, rng: &mut Rng, role: Role) {
+    let processes = cluster.plimsoll.processes(role);
     if let Some(process) = one_of(rng, &processes) {
-        scene.plimsoll.replace(process).unwrap();
+        cluster.plimsoll.replace(process).unwrap();
     }
 }
 
-fn on_instance(scene: &Scene, rng: &mut Rng, act: impl FnOnce(&Scene, &str)) {
-    let living: Vec<String> = scene.world.living_instances().into_keys().collect();
+fn on_instance(cluster: &TestCluster, rng: &mut Rng, act: impl FnOnce(&TestCluster, &str)) {
+    let living: Vec<String> = cluster.world.living_instances().into_keys().collect();
     if let Some(id) = one_of(rng, &living) {
-        act(scene, id);
+        act(cluster, id);
     }
 }
 
-fn on_object(scene: &Scene, rng: &mut Rng, resource: ResourceId, act: impl FnOnce(&Scene, &str)) {
-    let names: Vec<String> = scene.world.all(resource).iter().map(|it| object::name(it).to_owned()).collect();
+fn on_object(cluster: &TestCluster, rng: &mut Rng, resource: ResourceId, act: impl FnOnce(&TestCluster, &str)) {
+    let names: Vec<String> = cluster.world.all(resource).iter().map(|it| object::name(it).to_owned()).collect();
     if let Some(name) = one_of(rng, &names) {
-        act(scene, name);
+        act(cluster, name);
     }
 }
 
-fn delete_lease(scene: &Scene, name: &str) {
-    let write = Write::new(scene.world.server().now(), "kubectl");
+fn delete_lease(cluster: &TestCluster, name: &str) {
+    let write = Write::new(cluster.world.server().now(), "kubectl");
     let options = DeleteOptions::default();
-    let server = scene.world.server();
+    let server = cluster.world.server();
     drop(server.write(|store| store.delete(ResourceId::LEASES, NAMESPACE, name, &options, &write)));
 }
 
-fn revoke(scene: &Scene, action: Action) {
+fn revoke(cluster: &TestCluster, action: Action) {
     let denied = CloudError::Denied { message: "UnauthorizedOperation: revoked".to_owned() };
-    scene.world.ec2.faults(|faults| faults.inject(action, CloudEffect::Refuse(denied), REVOKED_CALLS));
+    cluster.world.ec2.faults(|faults| faults.inject(action, CloudEffect::Refuse(denied), REVOKED_CALLS));
 }

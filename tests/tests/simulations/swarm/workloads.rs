@@ -5,7 +5,7 @@ use plimsoll_model::names::annotation;
 use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::kube::COMPLETE_AFTER;
 use plimsoll_sim::seed::Rng;
-use plimsoll_tests::Scene;
+use plimsoll_tests::TestCluster;
 use serde_json::{Value, json};
 
 /// Replicas of each Deployment at the end.
@@ -92,7 +92,7 @@ impl Other {
         template
     }
 
-    fn apply(self, scene: &Scene, replicas: u32) {
+    fn apply(self, cluster: &TestCluster, replicas: u32) {
         let (name, labels) = (self.name(), json!({"app": self.name()}));
         let mut spec =
             json!({"replicas": replicas, "selector": {"matchLabels": labels}, "template": self.pod_template()});
@@ -101,14 +101,14 @@ impl Other {
             spec["serviceName"] = json!(name);
         }
         let object = json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
-        scene.world.apply_object(&object).unwrap();
+        cluster.world.apply_object(&object).unwrap();
     }
 
-    fn begin_job(self, scene: &Scene, round: u64) {
+    fn begin_job(self, cluster: &TestCluster, round: u64) {
         let spec = json!({"completions": 2, "parallelism": 2, "backoffLimit": 1000, "template": self.pod_template()});
         let name = format!("{}-{round}", self.name());
         let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec});
-        scene.world.apply_object(&job).unwrap();
+        cluster.world.apply_object(&job).unwrap();
     }
 }
 
@@ -134,7 +134,7 @@ impl Workloads {
         self.others = Other::ALL.into_iter().filter(|_| rng.chance(250)).collect();
     }
 
-    fn apply_web(&self, scene: &Scene, number: usize, replicas: u32) {
+    fn apply_web(&self, cluster: &TestCluster, number: usize, replicas: u32) {
         let web = self.web[number];
         let name = format!("web-{number}");
         let selector = json!({"matchLabels": {"app": name}});
@@ -149,50 +149,50 @@ impl Workloads {
         };
         let memory = web.millicpu / 2;
         let requests = json!({"cpu": format!("{}m", web.millicpu), "memory": format!("{memory}Mi")});
-        scene.world.deploy(&name, replicas, &requests, &spec).unwrap();
+        cluster.world.deploy(&name, replicas, &requests, &spec).unwrap();
         if web.budget {
             let budget = json!({
                 "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name},
                 "spec": {"maxUnavailable": 1, "selector": selector},
             });
-            scene.world.apply_object(&budget).unwrap();
+            cluster.world.apply_object(&budget).unwrap();
         }
     }
 
     /// Sets random numbers of replicas.
-    pub(super) fn deploy(&self, scene: &Scene, rng: &mut Rng, round: u64) {
+    pub(super) fn deploy(&self, cluster: &TestCluster, rng: &mut Rng, round: u64) {
         for (number, web) in self.web.iter().enumerate() {
             let most = if web.shape == Shape::ApartByHost { 6 } else { 15 };
-            self.apply_web(scene, number, u32::try_from(rng.below(most)).unwrap());
+            self.apply_web(cluster, number, u32::try_from(rng.below(most)).unwrap());
         }
         for other in &self.others {
             match other {
-                Other::Batch => other.begin_job(scene, round),
-                _ => other.apply(scene, u32::try_from(rng.below(5)).unwrap()),
+                Other::Batch => other.begin_job(cluster, round),
+                _ => other.apply(cluster, u32::try_from(rng.below(5)).unwrap()),
             }
         }
     }
 
     /// Changes the pod template of a Deployment, if it exists, so that its pods are replaced.
-    pub(super) fn roll_out(scene: &Scene, version: u32) {
+    pub(super) fn roll_out(cluster: &TestCluster, version: u32) {
         let image = json!({"metadata": {"annotations": {"plimsoll.test/version": version.to_string()}}});
-        drop(scene.world.patch(ResourceId::DEPLOYMENTS, "web-0", json!({"spec": {"template": image}})));
+        drop(cluster.world.patch(ResourceId::DEPLOYMENTS, "web-0", json!({"spec": {"template": image}})));
     }
 
     /// Sets the final numbers of replicas. Returns the number of pods that must run at the end.
-    pub(super) fn deploy_final(&self, scene: &Scene) -> usize {
-        (0..self.web.len()).for_each(|number| self.apply_web(scene, number, FINAL_REPLICAS));
+    pub(super) fn deploy_final(&self, cluster: &TestCluster) -> usize {
+        (0..self.web.len()).for_each(|number| self.apply_web(cluster, number, FINAL_REPLICAS));
         let mut pods = self.web.len() * FINAL_REPLICAS as usize;
         for other in self.replicated() {
-            other.apply(scene, other.final_replicas());
+            other.apply(cluster, other.final_replicas());
             pods += other.final_replicas() as usize;
         }
         pods
     }
 
-    pub(super) fn scale_to_nothing(&self, scene: &Scene) {
-        (0..self.web.len()).for_each(|number| scene.scale(&format!("web-{number}"), 0));
-        self.replicated().for_each(|other| other.apply(scene, 0));
+    pub(super) fn scale_to_nothing(&self, cluster: &TestCluster) {
+        (0..self.web.len()).for_each(|number| cluster.scale(&format!("web-{number}"), 0));
+        self.replicated().for_each(|other| other.apply(cluster, 0));
     }
 
     /// Other workloads with a number of replicas.

@@ -4,7 +4,7 @@ use plimsoll_model::names::label;
 use plimsoll_sim::apiserver::store::Object;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::{Options, Plimsoll};
-use plimsoll_sim::world::{Scenery, World, is_running};
+use plimsoll_sim::world::{World, WorldConfig, is_running};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -18,11 +18,11 @@ pub const MINUTE: Duration = Duration::from_secs(60);
 /// One hour.
 pub const HOUR: Duration = Duration::from_secs(3600);
 
-/// Initial state of a scene.
+/// Initial state of a test cluster.
 #[derive(Debug, Clone)]
 pub struct Setup {
     /// Settings of the world.
-    pub scenery: Scenery,
+    pub world: WorldConfig,
     /// Settings of the services.
     pub options: Options,
     /// Merged into the spec of the pool `default`.
@@ -33,8 +33,8 @@ impl Default for Setup {
     fn default() -> Self {
         // A few types of two sizes and architectures: enough for a choice, and fast.
         let types = ["m6i.large", "m6i.xlarge", "m6i.2xlarge", "c6i.large", "c6i.xlarge", "m6g.large", "m6g.xlarge"];
-        let scenery = Scenery { types: Some(types.map(str::to_owned).to_vec()), ..Scenery::default() };
-        Self { scenery, options: Options::default(), pool: json!({}) }
+        let world = WorldConfig { types: Some(types.map(str::to_owned).to_vec()), ..WorldConfig::default() };
+        Self { world, options: Options::default(), pool: json!({}) }
     }
 }
 
@@ -43,7 +43,7 @@ impl Setup {
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         let mut setup = Self::default();
-        setup.scenery.seed = seed;
+        setup.world.seed = seed;
         setup
     }
 
@@ -56,7 +56,7 @@ impl Setup {
 
 /// A cluster, a cloud, and Plimsoll with one pool.
 #[derive(Debug)]
-pub struct Scene {
+pub struct TestCluster {
     /// The cluster and the cloud.
     pub world: World,
     /// The services.
@@ -92,7 +92,7 @@ pub fn node_pool(name: &str, spec: &Value) -> Value {
     pool
 }
 
-impl Scene {
+impl TestCluster {
     /// Starts two replicas of each service and a pool `default`, and waits until they are ready.
     ///
     /// # Panics
@@ -101,19 +101,19 @@ impl Scene {
         // Shows logs of the services if RUST_LOG is set; another test may have installed the subscriber already.
         let filter = EnvFilter::from_default_env();
         let _ = tracing_subscriber::fmt().with_env_filter(filter).without_time().with_test_writer().try_init();
-        let world = World::start(setup.scenery).unwrap();
+        let world = World::start(setup.world).unwrap();
         let plimsoll = Plimsoll::start(&world, setup.options);
-        let scene = Self { world, plimsoll };
-        scene.world.apply_object(&node_class()).unwrap();
-        scene.world.apply_object(&node_pool("default", &setup.pool)).unwrap();
+        let cluster = Self { world, plimsoll };
+        cluster.world.apply_object(&node_class()).unwrap();
+        cluster.world.apply_object(&node_pool("default", &setup.pool)).unwrap();
         let ready = |world: &World| {
             world.get(ResourceId::NODE_POOLS, "default").is_some_and(|pool| object::condition_is_true(&pool, "Ready"))
         };
-        scene.until("the pool is Ready", 2 * MINUTE, ready).await;
-        scene
+        cluster.until("the pool is Ready", 2 * MINUTE, ready).await;
+        cluster
     }
 
-    /// [`Scene::begin`] with the default setup.
+    /// [`TestCluster::begin`] with the default setup.
     pub async fn usual() -> Self {
         Self::begin(Setup::default()).await
     }

@@ -1,7 +1,7 @@
 //! A world with an actuator but no watcher or scheduler: the test acts as the watcher and decides what to launch and
 //! remove.
 
-use crate::scene::{MINUTE, Setup, node_class, node_pool};
+use crate::test_cluster::{MINUTE, Setup, node_class, node_pool};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Drives the actuator.
 #[derive(Debug)]
-pub struct Director {
+pub struct FakeWatcher {
     /// The cluster and the cloud.
     pub world: World,
     /// One actuator, and no other service.
@@ -59,14 +59,14 @@ pub struct Wanted<'a> {
     pub pods: Vec<PodRef>,
 }
 
-impl Director {
+impl FakeWatcher {
     /// Starts one actuator with a ready pool `default`.
     ///
     /// # Panics
     /// If the world does not start.
     pub async fn begin(setup: Setup) -> Self {
         let options = Options { watchers: 0, schedulers: 0, actuators: 1, ..setup.options };
-        let world = World::start(setup.scenery).unwrap();
+        let world = World::start(setup.world).unwrap();
         let leases: Api<Lease> = Api::namespaced(world.server().client("director"), NAMESPACE);
         let spec = LeaseSpec {
             holder_identity: Some(WATCHER.0.to_owned()),
@@ -77,14 +77,14 @@ impl Director {
         leases.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await.unwrap();
         let plimsoll = Plimsoll::start(&world, options);
         let pool = plimsoll.network().pool("director", &["actuator-0".to_owned()]);
-        let director = Self { world, plimsoll, pool };
-        director.world.apply_object(&node_class()).unwrap();
-        director.world.apply_object(&node_pool("default", &setup.pool)).unwrap();
+        let watcher = Self { world, plimsoll, pool };
+        watcher.world.apply_object(&node_class()).unwrap();
+        watcher.world.apply_object(&node_pool("default", &setup.pool)).unwrap();
         let ready = |world: &World| {
             world.get(ResourceId::NODE_POOLS, "default").is_some_and(|pool| object::condition_is_true(&pool, "Ready"))
         };
-        director.until("the pool is Ready", 2 * MINUTE, ready).await;
-        director
+        watcher.until("the pool is Ready", 2 * MINUTE, ready).await;
+        watcher
     }
 
     async fn client(&self) -> ActuatorServiceClient<Channel> {
@@ -99,7 +99,7 @@ impl Director {
     pub async fn until(&self, what: &str, limit: Duration, test: impl Fn(&World) -> bool) -> Duration {
         match self.world.until(what, limit, test).await {
             Ok(took) => took,
-            Err(missing) => panic!("{missing}\n{}", crate::scene::summary(&self.world)),
+            Err(missing) => panic!("{missing}\n{}", crate::test_cluster::summary(&self.world)),
         }
     }
 

@@ -28,7 +28,7 @@ use plimsoll_sim::apiserver::faults::Effect;
 use plimsoll_sim::cloud::{Action, Cut};
 use plimsoll_sim::machines::NAMESPACE;
 use plimsoll_sim::network::Network;
-use plimsoll_sim::world::{Scenery, World};
+use plimsoll_sim::world::{World, WorldConfig};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ use tonic::{Code, Status};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     pub(crate) world: World,
     network: Network,
     clock: Clock,
@@ -54,16 +54,16 @@ fn types() -> Vec<String> {
     ["m6i.large", "m6i.xlarge", "c6i.large", "m6i.32xlarge"].map(str::to_owned).to_vec()
 }
 
-impl Stage {
+impl Fixture {
     pub(crate) async fn begin() -> Self {
-        let world = World::start(Scenery { types: Some(types()), ..Scenery::default() }).unwrap();
+        let world = World::start(WorldConfig { types: Some(types()), ..WorldConfig::default() }).unwrap();
         let clock = Clock::starting_at(world.server().now());
-        let stage = Self { world, network: Network::default(), clock };
-        stage.drive("watcher-1", 1).await;
-        stage.world.apply_object(&plimsoll_tests::node_class()).unwrap();
+        let fixture = Self { world, network: Network::default(), clock };
+        fixture.drive("watcher-1", 1).await;
+        fixture.world.apply_object(&plimsoll_tests::node_class()).unwrap();
         let pool = plimsoll_tests::node_pool("default", &serde_json::json!({"limits": {"cpu": "20"}}));
-        stage.world.apply_object(&pool).unwrap();
-        stage
+        fixture.world.apply_object(&pool).unwrap();
+        fixture
     }
 
     /// Gives the watcher's Lease to another holder.
@@ -100,7 +100,7 @@ impl Stage {
             cluster_ca_bundle: "Y2VydGlmaWNhdGUgYXV0aG9yaXR5".to_owned(),
             service_cidr: Some("10.100.0.0/16".to_owned()),
             cluster_dns: Some("10.100.0.10".to_owned()),
-            region: self.world.scenery.region.clone(),
+            region: self.world.config.region.clone(),
             watcher_lease: ObjectName::new(NAMESPACE, lease::WATCHER),
             ..Settings::default()
         };
@@ -284,6 +284,6 @@ pub(crate) fn wanted(catalog: &Catalog, count: usize) -> Vec<Launch> {
     (0..count).map(|i| launch(catalog, &format!("a-{i}"), &["m6i.large", "m6i.xlarge"], &format!("p-{i}"))).collect()
 }
 
-pub(crate) fn fleet_calls(stage: &Stage) -> usize {
-    stage.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::CreateFleet).count())
+pub(crate) fn fleet_calls(fixture: &Fixture) -> usize {
+    fixture.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::CreateFleet).count())
 }

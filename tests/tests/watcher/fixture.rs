@@ -36,7 +36,7 @@ pub(crate) struct Watcher {
 }
 
 /// The test setup.
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     pub(crate) server: ApiServer,
     pub(crate) network: Network,
     pub(crate) schedulers: Vec<FakeScheduler>,
@@ -48,7 +48,7 @@ fn start() -> Timestamp {
     Timestamp::from_second(START_SECONDS).unwrap()
 }
 
-impl Stage {
+impl Fixture {
     /// Two schedulers, one actuator, a pool and its class, without a watcher.
     pub(crate) fn new() -> Self {
         let clock = Clock::starting_at(start());
@@ -56,27 +56,27 @@ impl Stage {
         let network = Network::default();
         let schedulers = ["scheduler-0", "scheduler-1"].map(|name| FakeScheduler::start(&network, name)).into();
         let actuator = FakeActuator::start(&network, "actuator-0");
-        let stage = Self { server, network, schedulers, actuator, clock };
+        let fixture = Self { server, network, schedulers, actuator, clock };
         let ready = json!({"conditions": [{"type": "Ready", "status": "True", "reason": "Ready", "message": "",
             "lastTransitionTime": "2026-01-05T00:00:00Z"}]});
         let class = json!({"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
             "spec": {"amiFamily": "AL2023", "role": "node", "subnetSelectorTerms": [{"id": "subnet-1"}],
                 "securityGroupSelectorTerms": [{"id": "sg-1"}]}});
-        stage.put(ResourceId::EC2_NODE_CLASSES, "default", class, &ready);
+        fixture.put(ResourceId::EC2_NODE_CLASSES, "default", class, &ready);
         let reference = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
         let pool = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"},
             "spec": {"template": {"spec": {"nodeClassRef": reference, "requirements": []}}}});
-        stage.put(ResourceId::NODE_POOLS, "default", pool, &ready);
-        stage
+        fixture.put(ResourceId::NODE_POOLS, "default", pool, &ready);
+        fixture
     }
 
     /// Adds a watcher that leads and has all state.
     pub(crate) async fn with_watcher() -> (Self, Watcher) {
-        let stage = Self::new();
-        let watcher = stage.watcher("watcher-0", &["actuator-0"]);
-        stage.until("it is ready", || watcher.readiness.is_ready()).await;
-        stage.until("it leads", || watcher.metrics_say("plimsoll_watcher_leading 1\n")).await;
-        (stage, watcher)
+        let fixture = Self::new();
+        let watcher = fixture.watcher("watcher-0", &["actuator-0"]);
+        fixture.until("it is ready", || watcher.readiness.is_ready()).await;
+        fixture.until("it leads", || watcher.metrics_say("plimsoll_watcher_leading 1\n")).await;
+        (fixture, watcher)
     }
 
     /// Starts a watcher.
