@@ -43,6 +43,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+/// Builds a struct from clones of the variables that have the names of its fields.
+macro_rules! from_clones {
+    ($name:ident: $($field:ident),+) => {
+        $name { $($field: $field.clone()),+ }
+    };
+}
+
 /// A term of leadership. [`Term::start`] and [`Term::start_admitted`] start its controllers.
 pub(super) struct Term {
     pub(super) leader: Leader,
@@ -72,7 +79,8 @@ impl Term {
     pub(super) fn new(process: &Process, fence: &Fence, ledger: &LedgerHandle) -> Self {
         let Process { clock, stores, settings, insufficient_capacity, catalogs, metrics, events, zonal_shifts, .. } =
             process;
-        let (clock, connections) = (*clock, &process.connections);
+        let Process { current, memory, memory_config_map: config_map, templates, registrations, .. } = process;
+        let connections = &process.connections;
         let (reads, cloud_reads) = (connections.reads(), connections.cloud_reads());
         let (writes, cloud) = (connections.writes(fence.clone()), connections.cloud_calls(fence.clone()));
         let (outcomes, unexecuted) = (Outcomes::default(), Unexecuted::default());
@@ -80,232 +88,50 @@ impl Term {
         let (instances, postponed) = (ListedInstances::default(), PostponedRemovals::default());
         let subnet_addresses = SubnetAddresses::default();
         let (launches, groups) = LaunchQueue::new();
-        let (queue, jobs) = terminations::queue();
-        let launch_templates = LaunchTemplates {
-            templates: process.templates.clone(),
-            stores: stores.clone(),
-            cloud: cloud.clone(),
-            cloud_reads: cloud_reads.clone(),
-            settings: Arc::clone(settings),
-            clock,
-        };
-        let admission = Admission {
-            stores: stores.clone(),
-            catalogs: catalogs.clone(),
-            ledger: ledger.clone(),
-            launches: launches.clone(),
-            insufficient_capacity: Arc::clone(insufficient_capacity),
-            subnet_addresses: subnet_addresses.clone(),
-            settings: Arc::clone(settings),
-            current: process.current.clone(),
-            fence: fence.clone(),
-            clock,
-        };
-        let removals = Removals {
-            stores: stores.clone(),
-            ledger: ledger.clone(),
-            zonal_shifts: zonal_shifts.clone(),
-            writes: writes.clone(),
-            outcomes: outcomes.clone(),
-            events: events.clone(),
-            metrics: metrics.clone(),
-            fence: fence.clone(),
-            clock,
-        };
-        let drain_delay =
-            DrainDelay { stores: stores.clone(), outcomes: outcomes.clone(), admission: admission.clone(), clock };
+        let (terminations, jobs) = terminations::queue();
+        let launch_templates = from_clones!(LaunchTemplates: templates, stores, cloud, cloud_reads, settings, clock);
+        let admission = from_clones!(Admission: stores, catalogs, ledger, launches, insufficient_capacity,
+            subnet_addresses, settings, current, fence, clock);
+        let removals = from_clones!(Removals: stores, ledger, zonal_shifts, writes, outcomes, events, metrics, fence,
+            clock);
+        let drain_delay = from_clones!(DrainDelay: stores, outcomes, admission, clock);
         let drivers = DriverCheck {
             ledger: ledger.clone(),
             reads: reads.clone(),
             settings: Arc::clone(settings),
             driver_reads: Arc::default(),
         };
-        let sources = Sources { stores: stores.clone(), ledger: ledger.clone(), events: events.clone(), clock };
-        let view = LedgerView {
-            stores: stores.clone(),
-            ledger: ledger.clone(),
-            insufficient_capacity: Arc::clone(insufficient_capacity),
-            clock,
-        };
+        let sources = from_clones!(Sources: stores, ledger, events, clock);
+        let view = from_clones!(LedgerView: stores, ledger, insufficient_capacity, clock);
         Self {
-            leader: Leader {
-                admission: admission.clone(),
-                removals,
-                drivers,
-                sources,
-                view,
-                stores: stores.clone(),
-                catalogs: catalogs.clone(),
-                zonal_shifts: zonal_shifts.clone(),
-                ledger: ledger.clone(),
-                outcomes: outcomes.clone(),
-                placements: placements.clone(),
-                buffers: buffers.clone(),
-                postponed: postponed.clone(),
-                unexecuted: unexecuted.clone(),
-                terminations: queue,
-                events: events.clone(),
-                metrics: metrics.clone(),
-                fence: fence.clone(),
-                clock,
-            },
-            buffer_status: BufferStatus { buffers: buffers.clone(), writes: writes.clone(), clock },
-            postponed: PostponedTaints {
-                stores: stores.clone(),
-                postponed,
-                writes: writes.clone(),
-                metrics: metrics.clone(),
-                fence: fence.clone(),
-                clock,
-            },
-            quota_status: QuotaStatus { stores: stores.clone(), ledger: ledger.clone(), writes: writes.clone(), clock },
-            overlay_status: OverlayStatus {
-                stores: stores.clone(),
-                catalogs: catalogs.clone(),
-                writes: writes.clone(),
-                clock,
-            },
-            collector: GarbageCollector {
-                stores: stores.clone(),
-                reads: reads.clone(),
-                writes: writes.clone(),
-                cloud: cloud.clone(),
-                cloud_reads: cloud_reads.clone(),
-                instances: instances.clone(),
-                zonal_shifts: zonal_shifts.clone(),
-                fence: fence.clone(),
-                settings: Arc::clone(settings),
-                metrics: metrics.clone(),
-                clock,
-            },
-            interruptions: Interruptions {
-                stores: stores.clone(),
-                ledger: ledger.clone(),
-                writes: writes.clone(),
-                cloud: cloud.clone(),
-                cloud_reads: cloud_reads.clone(),
-                fence: fence.clone(),
-                insufficient_capacity: Arc::clone(insufficient_capacity),
-                events: events.clone(),
-                settings: Arc::clone(settings),
-                metrics: metrics.clone(),
-                clock,
-            },
-            launcher: Launcher {
-                stores: stores.clone(),
-                catalogs: catalogs.clone(),
-                ledger: ledger.clone(),
-                launches: launches.clone(),
-                reads: reads.clone(),
-                writes: writes.clone(),
-                cloud: cloud.clone(),
-                cloud_reads: cloud_reads.clone(),
-                launch_templates: launch_templates.clone(),
-                insufficient_capacity: Arc::clone(insufficient_capacity),
-                subnet_addresses: subnet_addresses.clone(),
-                zonal_shifts: zonal_shifts.clone(),
-                outcomes: outcomes.clone(),
-                events: events.clone(),
-                settings: Arc::clone(settings),
-                metrics: metrics.clone(),
-                fence: fence.clone(),
-                clock,
-            },
-            lifecycle: Lifecycle {
-                stores: stores.clone(),
-                ledger: ledger.clone(),
-                writes: writes.clone(),
-                cloud_reads: cloud_reads.clone(),
-                fence: fence.clone(),
-                registrations: process.registrations.clone(),
-                events: events.clone(),
-                metrics: metrics.clone(),
-                clock,
-            },
-            memory: MemoryLearner {
-                stores: stores.clone(),
-                catalogs: catalogs.clone(),
-                memory: process.memory.clone(),
-                config_map: process.memory_config_map.clone(),
-                reads: reads.clone(),
-                writes: writes.clone(),
-                clock,
-            },
-            node_classes: NodeClasses {
-                events: events.clone(),
-                metrics: metrics.clone(),
-                stores: stores.clone(),
-                writes: writes.clone(),
-                cloud: cloud.clone(),
-                cloud_reads: cloud_reads.clone(),
-                catalogs: catalogs.clone(),
-                ledger: ledger.clone(),
-                launch_templates: launch_templates.clone(),
-                subnet_addresses: subnet_addresses.clone(),
-                current: process.current.clone(),
-                settings: Arc::clone(settings),
-                fence: fence.clone(),
-                clock,
-            },
-            node_pools: NodePoolStatus {
-                metrics: metrics.clone(),
-                stores: stores.clone(),
-                writes: writes.clone(),
-                cloud_reads: cloud_reads.clone(),
-                catalogs: catalogs.clone(),
-                instances: instances.clone(),
-                registrations: process.registrations.clone(),
-                events: events.clone(),
-                fence: fence.clone(),
-                clock,
-            },
-            nominations: Nominations {
-                stores: stores.clone(),
-                ledger: ledger.clone(),
-                placements: placements.clone(),
-                writes: writes.clone(),
-                settings: Arc::clone(settings),
-                metrics: metrics.clone(),
-                fence: fence.clone(),
-                clock,
-            },
-            paused: PausedStatus {
-                stores: stores.clone(),
-                writes: writes.clone(),
-                unexecuted: unexecuted.clone(),
-                fence: fence.clone(),
-                clock,
-            },
-            standalone: StandaloneClaims {
-                admission: admission.clone(),
-                launch_templates: launch_templates.clone(),
-                writes: writes.clone(),
-                events: events.clone(),
-                metrics: metrics.clone(),
-            },
-            tagging: Tagging {
-                metrics: metrics.clone(),
-                stores: stores.clone(),
-                writes: writes.clone(),
-                cloud: cloud.clone(),
-                zonal_shifts: zonal_shifts.clone(),
-                clock,
-                fence: fence.clone(),
-            },
-            termination: Termination {
-                stores: stores.clone(),
-                ledger: ledger.clone(),
-                writes: writes.clone(),
-                cloud: cloud.clone(),
-                cloud_reads: cloud_reads.clone(),
-                zonal_shifts: zonal_shifts.clone(),
-                drain_delay,
-                events: events.clone(),
-                settings: Arc::clone(settings),
-                metrics: metrics.clone(),
-                fence: fence.clone(),
-                clock,
-            },
+            leader: from_clones!(Leader: admission, removals, drivers, sources, view, stores, catalogs, zonal_shifts,
+                ledger, outcomes, placements, buffers, postponed, unexecuted, terminations, events, metrics, fence,
+                clock),
+            buffer_status: from_clones!(BufferStatus: buffers, writes, clock),
+            postponed: from_clones!(PostponedTaints: stores, postponed, writes, metrics, fence, clock),
+            quota_status: from_clones!(QuotaStatus: stores, ledger, writes, clock),
+            overlay_status: from_clones!(OverlayStatus: stores, catalogs, writes, clock),
+            collector: from_clones!(GarbageCollector: stores, reads, writes, cloud, cloud_reads, instances,
+                zonal_shifts, fence, settings, metrics, clock),
+            interruptions: from_clones!(Interruptions: stores, ledger, writes, cloud, cloud_reads, fence,
+                insufficient_capacity, events, settings, metrics, clock),
+            launcher: from_clones!(Launcher: stores, catalogs, ledger, launches, reads, writes, cloud, cloud_reads,
+                launch_templates, insufficient_capacity, subnet_addresses, zonal_shifts, outcomes, events, settings,
+                metrics, fence, clock),
+            lifecycle: from_clones!(Lifecycle: stores, ledger, writes, cloud_reads, fence, registrations, events,
+                metrics, clock),
+            memory: from_clones!(MemoryLearner: stores, catalogs, memory, config_map, reads, writes, clock),
+            node_classes: from_clones!(NodeClasses: events, metrics, stores, writes, cloud, cloud_reads, catalogs,
+                ledger, launch_templates, subnet_addresses, current, settings, fence, clock),
+            node_pools: from_clones!(NodePoolStatus: metrics, stores, writes, cloud_reads, catalogs, instances,
+                registrations, events, fence, clock),
+            nominations: from_clones!(Nominations: stores, ledger, placements, writes, settings, metrics, fence,
+                clock),
+            paused: from_clones!(PausedStatus: stores, writes, unexecuted, fence, clock),
+            standalone: from_clones!(StandaloneClaims: admission, launch_templates, writes, events, metrics),
+            tagging: from_clones!(Tagging: metrics, stores, writes, cloud, zonal_shifts, clock, fence),
+            termination: from_clones!(Termination: stores, ledger, writes, cloud, cloud_reads, zonal_shifts,
+                drain_delay, events, settings, metrics, fence, clock),
             launch_templates,
             groups,
             jobs,
