@@ -78,6 +78,32 @@ async fn follow_zonal_shifts(process: &Process, tasks: &mut JoinSet<()>, stop: &
     }
 }
 
+/// Refreshes the catalogs until `stop`. Standbys refresh them too, so that a new leader has them at once.
+fn start_catalogs(process: &Process, stop: &CancellationToken) -> AbortOnDropHandle<()> {
+    let refresh = crate::catalogs::Refresh {
+        stores: process.stores.clone(),
+        cloud_reads: process.connections.cloud_reads(),
+        settings: Arc::clone(&process.settings),
+        catalogs: process.catalogs.clone(),
+        memory: process.memory.clone(),
+        insufficient_capacity: Arc::clone(&process.insufficient_capacity),
+        zonal_shifts: process.zonal_shifts.clone(),
+        clock: process.clock,
+    };
+    AbortOnDropHandle::new(tokio::spawn(crate::catalogs::run(refresh, stop.clone())))
+}
+
+fn grpc_server(server: Server, metrics: &Metrics) -> Result<GrpcServer, ServiceError> {
+    let service = ActuatorServiceServer::new(server)
+        .max_decoding_message_size(MAX_DECODING_BYTES)
+        .max_encoding_message_size(MAX_ENCODING_BYTES);
+    let server = GrpcServer::new(Limits::default())
+        .with_metrics(RpcMetrics::new(metrics)?)
+        .add_service(service)
+        .add_reflection(&[plimsoll_proto::FILE_DESCRIPTOR_SET])?;
+    Ok(server)
+}
+
 /// Runs until `shutdown` starts to drain, then releases the lease. Dropping the future stops everything at once, as a
 /// crash would.
 ///
@@ -126,27 +152,10 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         listed.release();
     });
     follow_zonal_shifts(&process, &mut tasks, &stop).await;
-    // Standbys refresh catalogs too, so that a new leader has them at once.
-    let refresh = crate::catalogs::Refresh {
-        stores: process.stores.clone(),
-        cloud_reads: process.connections.cloud_reads(),
-        settings: Arc::clone(&process.settings),
-        catalogs: process.catalogs.clone(),
-        memory: process.memory.clone(),
-        insufficient_capacity: Arc::clone(&process.insufficient_capacity),
-        zonal_shifts: process.zonal_shifts.clone(),
-        clock: process.clock,
-    };
-    let catalogs = AbortOnDropHandle::new(tokio::spawn(crate::catalogs::run(refresh, stop.clone())));
+    let catalogs = start_catalogs(&process, &stop);
     tasks.spawn(leadership::watch_karpenter(reads, karpenter, pause_sender));
     let (role_sender, role) = watch::channel(LeaderRole::Following { leader: None });
-    let server = ActuatorServiceServer::new(Server::new(role, callers, stop.clone()))
-        .max_decoding_message_size(MAX_DECODING_BYTES)
-        .max_encoding_message_size(MAX_ENCODING_BYTES);
-    let server = GrpcServer::new(Limits::default())
-        .with_metrics(RpcMetrics::new(&metrics)?)
-        .add_service(server)
-        .add_reflection(&[plimsoll_proto::FILE_DESCRIPTOR_SET])?;
+    let server = grpc_server(Server::new(role, callers, stop.clone()), &metrics)?;
     let (election, states) = Election::new(client, lease, clock)?;
     let released = CancellationToken::new();
     let leading = async {

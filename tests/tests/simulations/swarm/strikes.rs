@@ -136,13 +136,7 @@ impl Strikes {
             Kind::IsolateWatcher => self.isolate(cluster, rng, Role::Watcher),
             Kind::IsolateActuator => self.isolate(cluster, rng, Role::Actuator),
             Kind::CutWatches => cluster.world.server().faults().cut_watches([]),
-            Kind::LagWatches => {
-                let role = if rng.chance(500) { Role::Watcher } else { Role::Actuator };
-                if let Some(process) = one_of(rng, &cluster.plimsoll.processes(role)) {
-                    cluster.world.server().faults().lag_watches(process, Duration::from_secs(1 + rng.below(20)));
-                    self.lagging.push(process.clone());
-                }
-            }
+            Kind::LagWatches => self.lag_watches(cluster, rng),
             Kind::Interrupt => on_instance(cluster, rng, |cluster, id| {
                 cluster.world.ec2.with(|cloud, now| cloud.interrupt_spot(id, now));
             }),
@@ -160,36 +154,10 @@ impl Strikes {
             }),
             Kind::DeleteWatcherLease => delete_lease(cluster, lease::WATCHER),
             Kind::DeleteActuatorLease => delete_lease(cluster, lease::ACTUATOR),
-            Kind::EditPool => {
-                self.edits += 1;
-                let labels = json!({"edit": self.edits.to_string()});
-                let patch = json!({"spec": {"template": {"metadata": {"labels": labels}}}});
-                // Another event may have deleted the pool.
-                drop(cluster.world.patch(ResourceId::NODE_POOLS, "default", patch));
-            }
-            Kind::DamageAnnotation => {
-                let damaged = &mut self.damaged;
-                on_object(cluster, rng, ResourceId::NODE_CLAIMS, |cluster, name| {
-                    let patch = json!({"metadata": {"annotations": {"plimsoll.dev/removal": "nonsense"}}});
-                    drop(cluster.world.patch(ResourceId::NODE_CLAIMS, name, patch));
-                    damaged.push(name.to_owned());
-                });
-            }
-            Kind::StallClaims => {
-                let claims = Matcher { resource: Some("nodeclaims"), ..Matcher::default() };
-                let stall = Effect::Delay(Duration::from_secs(30));
-                self.rules.push(cluster.world.server().faults().always(claims, stall));
-            }
-            Kind::TakeCapacity => cluster.world.ec2.with(|cloud, _| {
-                let types = ["m6i.large", "m6i.xlarge", "m6i.2xlarge", "c6i.large", "c6i.xlarge"];
-                let taken = one_of(rng, &types).copied().unwrap_or_default();
-                let zones: Vec<String> = cloud.subnets.values().map(|subnet| subnet.zone.clone()).collect();
-                for zone in zones {
-                    for capacity_type in [CapacityType::Spot, CapacityType::OnDemand] {
-                        cloud.limit(Pool::new(taken, &zone, capacity_type), Capacity::Instances(0));
-                    }
-                }
-            }),
+            Kind::EditPool => self.edit_pool(cluster),
+            Kind::DamageAnnotation => self.damage_annotation(cluster, rng),
+            Kind::StallClaims => self.stall_claims(cluster),
+            Kind::TakeCapacity => take_capacity(cluster, rng),
             Kind::RevokeLaunches => revoke(cluster, Action::CreateFleet),
             Kind::RevokeTerminations => revoke(cluster, Action::TerminateInstances),
             Kind::IsolateScheduler => self.isolate(cluster, rng, Role::Scheduler),
@@ -208,12 +176,7 @@ impl Strikes {
                     cluster.plimsoll.step_clock(process, Duration::from_millis(1 + rng.below(STEP_MS)));
                 }
             }
-            Kind::StopKubelet => {
-                if let Some(name) = one_of(rng, &cluster.world.cluster.kubelets.running()) {
-                    cluster.world.cluster.kubelets.stop(name);
-                    self.stopped.push(name.clone());
-                }
-            }
+            Kind::StopKubelet => self.stop_kubelet(cluster, rng),
             Kind::DeletePods => on_object(cluster, rng, ResourceId::PODS, |cluster, name| {
                 drop(cluster.world.delete(ResourceId::PODS, name));
             }),
@@ -226,29 +189,9 @@ impl Strikes {
                 let patch = json!({"spec": {"tags": {"edit": self.edits.to_string()}}});
                 cluster.world.patch(ResourceId::EC2_NODE_CLASSES, "default", patch).unwrap();
             }
-            Kind::DeletePool => {
-                if let Some(pool) = cluster.world.get(ResourceId::NODE_POOLS, "default") {
-                    self.pool = Some(json!({"apiVersion": pool["apiVersion"], "kind": pool["kind"],
-                                            "metadata": {"name": "default"}, "spec": pool["spec"]}));
-                    drop(cluster.world.delete(ResourceId::NODE_POOLS, "default"));
-                }
-            }
-            Kind::Cordon => {
-                let cordoned = &mut self.cordoned;
-                on_object(cluster, rng, ResourceId::NODES, |cluster, name| {
-                    drop(cluster.world.patch(ResourceId::NODES, name, json!({"spec": {"unschedulable": true}})));
-                    cordoned.push(name.to_owned());
-                });
-            }
-            Kind::ScarceCapacity => cluster.world.ec2.with(|cloud, _| {
-                let pools: Vec<(String, String)> = cloud.offers.keys().cloned().collect();
-                for (instance_type, zone) in pools {
-                    for capacity_type in [CapacityType::Spot, CapacityType::OnDemand] {
-                        let left = u32::try_from(rng.below(3)).unwrap_or_default();
-                        cloud.limit(Pool::new(&instance_type, &zone, capacity_type), Capacity::Instances(left));
-                    }
-                }
-            }),
+            Kind::DeletePool => self.delete_pool(cluster),
+            Kind::Cordon => self.cordon(cluster, rng),
+            Kind::ScarceCapacity => make_capacity_scarce(cluster, rng),
             Kind::HideZone => cluster.world.ec2.with(|cloud, _| {
                 let zones: Vec<String> = cloud.subnets.values().map(|subnet| subnet.zone.clone()).collect();
                 cloud.hidden_zones.extend(one_of(rng, &zones).cloned());
@@ -263,6 +206,60 @@ impl Strikes {
                 }
             }),
         }
+    }
+
+    fn lag_watches(&mut self, cluster: &TestCluster, rng: &mut Rng) {
+        let role = if rng.chance(500) { Role::Watcher } else { Role::Actuator };
+        if let Some(process) = one_of(rng, &cluster.plimsoll.processes(role)) {
+            cluster.world.server().faults().lag_watches(process, Duration::from_secs(1 + rng.below(20)));
+            self.lagging.push(process.clone());
+        }
+    }
+
+    fn edit_pool(&mut self, cluster: &TestCluster) {
+        self.edits += 1;
+        let labels = json!({"edit": self.edits.to_string()});
+        let patch = json!({"spec": {"template": {"metadata": {"labels": labels}}}});
+        // Another event may have deleted the pool.
+        drop(cluster.world.patch(ResourceId::NODE_POOLS, "default", patch));
+    }
+
+    fn damage_annotation(&mut self, cluster: &TestCluster, rng: &mut Rng) {
+        let damaged = &mut self.damaged;
+        on_object(cluster, rng, ResourceId::NODE_CLAIMS, |cluster, name| {
+            let patch = json!({"metadata": {"annotations": {"plimsoll.dev/removal": "nonsense"}}});
+            drop(cluster.world.patch(ResourceId::NODE_CLAIMS, name, patch));
+            damaged.push(name.to_owned());
+        });
+    }
+
+    fn stall_claims(&mut self, cluster: &TestCluster) {
+        let claims = Matcher { resource: Some("nodeclaims"), ..Matcher::default() };
+        let stall = Effect::Delay(Duration::from_secs(30));
+        self.rules.push(cluster.world.server().faults().always(claims, stall));
+    }
+
+    fn stop_kubelet(&mut self, cluster: &TestCluster, rng: &mut Rng) {
+        if let Some(name) = one_of(rng, &cluster.world.cluster.kubelets.running()) {
+            cluster.world.cluster.kubelets.stop(name);
+            self.stopped.push(name.clone());
+        }
+    }
+
+    fn delete_pool(&mut self, cluster: &TestCluster) {
+        if let Some(pool) = cluster.world.get(ResourceId::NODE_POOLS, "default") {
+            self.pool = Some(json!({"apiVersion": pool["apiVersion"], "kind": pool["kind"],
+                                    "metadata": {"name": "default"}, "spec": pool["spec"]}));
+            drop(cluster.world.delete(ResourceId::NODE_POOLS, "default"));
+        }
+    }
+
+    fn cordon(&mut self, cluster: &TestCluster, rng: &mut Rng) {
+        let cordoned = &mut self.cordoned;
+        on_object(cluster, rng, ResourceId::NODES, |cluster, name| {
+            drop(cluster.world.patch(ResourceId::NODES, name, json!({"spec": {"unschedulable": true}})));
+            cordoned.push(name.to_owned());
+        });
     }
 
     /// Cuts a process off from some of what it talks to, as `act` does; [`Strikes::end`] heals it.
@@ -335,6 +332,31 @@ fn on_object(cluster: &TestCluster, rng: &mut Rng, resource: ResourceId, act: im
     if let Some(name) = one_of(rng, &names) {
         act(cluster, name);
     }
+}
+
+fn take_capacity(cluster: &TestCluster, rng: &mut Rng) {
+    cluster.world.ec2.with(|cloud, _| {
+        let types = ["m6i.large", "m6i.xlarge", "m6i.2xlarge", "c6i.large", "c6i.xlarge"];
+        let taken = one_of(rng, &types).copied().unwrap_or_default();
+        let zones: Vec<String> = cloud.subnets.values().map(|subnet| subnet.zone.clone()).collect();
+        for zone in zones {
+            for capacity_type in [CapacityType::Spot, CapacityType::OnDemand] {
+                cloud.limit(Pool::new(taken, &zone, capacity_type), Capacity::Instances(0));
+            }
+        }
+    });
+}
+
+fn make_capacity_scarce(cluster: &TestCluster, rng: &mut Rng) {
+    cluster.world.ec2.with(|cloud, _| {
+        let pools: Vec<(String, String)> = cloud.offers.keys().cloned().collect();
+        for (instance_type, zone) in pools {
+            for capacity_type in [CapacityType::Spot, CapacityType::OnDemand] {
+                let left = u32::try_from(rng.below(3)).unwrap_or_default();
+                cloud.limit(Pool::new(&instance_type, &zone, capacity_type), Capacity::Instances(left));
+            }
+        }
+    });
 }
 
 fn delete_lease(cluster: &TestCluster, name: &str) {
