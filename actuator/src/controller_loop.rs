@@ -6,6 +6,7 @@ use crate::io::WriteError;
 use crate::metrics::reconciles::ControllerMetrics;
 use crate::pacing::pause_after;
 use crate::stores::{ChangeSignal, Stores, WatchedKind};
+use plimsoll_runtime::backoff;
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::time::Duration;
@@ -258,7 +259,7 @@ fn finish(name: &str, key: &str, state: &mut ObjectState, result: Result<Requeue
             state.again = again.map(|after| Instant::now() + after);
         }
         Err(error) => {
-            let pause = FIRST_PAUSE.saturating_mul(1_u32 << state.failures.min(10)).min(LAST_PAUSE);
+            let pause = backoff::delay(FIRST_PAUSE, LAST_PAUSE, state.failures);
             state.failures = state.failures.saturating_add(1);
             state.paused_until = Some(Instant::now() + pause);
             tracing::warn!(controller = name, object = key, error, ?pause, "reconciliation failed, retrying");

@@ -24,7 +24,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-use crate::{connection::Connection, tls::Tls};
+use crate::{backoff, connection::Connection, tls::Tls};
 
 /// Metadata key of a standby's UNAVAILABLE response with the address of the leader, as `address:port`.
 pub const LEADER_HEADER: &str = "plimsoll-leader";
@@ -346,7 +346,7 @@ impl State {
             self.current = None;
         }
         let Some(replica) = self.replicas.get_mut(id) else { return };
-        let pause = FIRST_BACKOFF.saturating_mul(2_u32.saturating_pow(replica.failures)).min(MAX_BACKOFF);
+        let pause = backoff::delay(FIRST_BACKOFF, MAX_BACKOFF, replica.failures);
         replica.failures = replica.failures.saturating_add(1);
         replica.retry_at = Instant::now() + pause;
     }

@@ -5,6 +5,7 @@
 
 pub mod admin;
 pub mod args;
+pub mod backoff;
 pub mod client_pool;
 pub mod clock;
 pub mod connection;

@@ -14,6 +14,7 @@ use crate::stores::{Stores, WatchedKind};
 use parking_lot::Mutex;
 use plimsoll_api::EC2NodeClass;
 use plimsoll_model::time::Millis;
+use plimsoll_runtime::backoff;
 use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::workers::apart;
 use std::collections::BTreeMap;
@@ -120,7 +121,7 @@ where
                 PERIOD
             }
             Err(error) => {
-                let pause = FIRST_PAUSE.saturating_mul(1_u32 << failures.min(11)).min(last_pause);
+                let pause = backoff::delay(FIRST_PAUSE, last_pause, failures);
                 failures = failures.saturating_add(1);
                 tracing::warn!(%error, ?pause, "{what} not refreshed, keeping the last values");
                 pause

@@ -13,6 +13,7 @@ use futures::future::join_all;
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use plimsoll_model::time::{Millis, Timestamp};
+use plimsoll_runtime::backoff;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -125,7 +126,7 @@ async fn read_alone(deps: &Interruptions, state: &QueueState, received: &Notify,
         match result.await {
             Ok(()) => failures = 0,
             Err(error) => {
-                let pause = FIRST_PAUSE.saturating_mul(1_u32 << failures.min(6)).min(LAST_PAUSE);
+                let pause = backoff::delay(FIRST_PAUSE, LAST_PAUSE, failures);
                 failures = failures.saturating_add(1);
                 tracing::warn!(error, ?pause, "interruption queue not read, retrying");
                 tokio::time::sleep(pause).await;

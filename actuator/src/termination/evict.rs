@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Node;
 use parking_lot::Mutex;
 use plimsoll_api::condition::node_claim::DISRUPTION_REASON;
 use plimsoll_api::{NodeClaim, Pod};
+use plimsoll_runtime::backoff;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -165,7 +166,7 @@ impl Evictions {
         // Remove entries of pods that are gone for other reasons.
         paused.retain(|_, pause| pause.until + LAST_PAUSE * 6 > now);
         let refusals = paused.get(&key).map_or(0, |pause| pause.refusals);
-        let wait = FIRST_PAUSE.saturating_mul(1_u32 << refusals.min(10)).min(LAST_PAUSE);
+        let wait = backoff::delay(FIRST_PAUSE, LAST_PAUSE, refusals);
         paused.insert(key, Pause { until: now + wait, refusals: refusals.saturating_add(1) });
     }
 

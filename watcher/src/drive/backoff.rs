@@ -1,5 +1,6 @@
 //! Pauses after failures of plan requests and Execute calls.
 
+use plimsoll_runtime::backoff;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -16,7 +17,7 @@ pub(super) struct Backoff {
 
 impl Backoff {
     pub(super) fn failed(&mut self, now: Instant) {
-        let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(self.failures)).min(MAX_PAUSE);
+        let pause = backoff::delay(FIRST_PAUSE, MAX_PAUSE, self.failures);
         *self = Self { failures: self.failures.saturating_add(1), until: Some(now + pause) };
     }
 }

@@ -3,6 +3,7 @@
 use plimsoll_model::identity::{ActionId, NodeName};
 use plimsoll_model::plan::Termination;
 use plimsoll_model::snapshot::DisruptionReason;
+use plimsoll_runtime::backoff;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -108,7 +109,7 @@ impl Retries {
         let failure = self.entry(self.key(action), now);
         let pause = match failure.count {
             0 => Duration::ZERO,
-            count => FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(count - 1)).min(MAX_PAUSE),
+            count => backoff::delay(FIRST_PAUSE, MAX_PAUSE, count - 1),
         };
         failure.count = failure.count.saturating_add(1);
         failure.until = failure.until.max(now + pause);
@@ -145,7 +146,7 @@ impl Retries {
 
     fn undone_key(&mut self, key: RetryKey, now: Instant) {
         let failure = self.entry(key, now);
-        let pause = FIRST_UNDONE_PAUSE.saturating_mul(2_u32.saturating_pow(failure.undone)).min(MAX_UNDONE_PAUSE);
+        let pause = backoff::delay(FIRST_UNDONE_PAUSE, MAX_UNDONE_PAUSE, failure.undone);
         failure.undone = failure.undone.saturating_add(1);
         failure.until = failure.until.max(now + pause);
         failure.forgotten = failure.until + MEMORY_AFTER_UNDONE;
