@@ -6,6 +6,7 @@ mod capacity_quotas;
 mod edits;
 mod index;
 mod launch_labels;
+mod lookup;
 pub mod merge;
 mod on_demand;
 mod reservations;

@@ -131,7 +131,7 @@ impl Recorded {
                 _ => waiting += usize::from(!self.bound.contains(&pod.uid)),
             }
         }
-        self.bound.retain(|uid| snapshot.pods.binary_search_by(|pod| pod.uid.cmp(uid)).is_ok());
+        self.bound.retain(|uid| snapshot.pod(uid).is_some());
         self.meter.set(snapshot.nodes.iter(), &Prices::new(&snapshot.node_pools, catalogs), waiting);
     }
 

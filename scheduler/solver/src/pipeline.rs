@@ -32,11 +32,9 @@ pub(crate) fn lower_bound(context: &SolveContext<'_>, plan: &Plan, demand: &Dema
 
 /// Pods of the plan's launches, counted by shape.
 pub(crate) fn demand(context: &SolveContext<'_>, plan: &Plan) -> Demand {
-    let pods = &context.snapshot.pods;
     let mut demand = Demand::new();
     for pod in plan.launches.iter().flat_map(|launch| &launch.pods) {
-        let found = pods.binary_search_by(|one| one.uid.cmp(&pod.uid)).ok().and_then(|at| pods.get(at));
-        if let Some(shape) = found.and_then(|pod| context.shape_of(pod)) {
+        if let Some(shape) = context.snapshot.pod(&pod.uid).and_then(|pod| context.shape_of(pod)) {
             *demand.entry(shape).or_default() += 1;
         }
     }

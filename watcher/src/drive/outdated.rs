@@ -5,9 +5,9 @@
 //! rejections but is not needed for safety.
 
 use crate::snapshots::PublishedSnapshot;
-use plimsoll_model::identity::{NodeName, NodePoolName, PodUid};
+use plimsoll_model::identity::{NodeName, NodePoolName};
 use plimsoll_model::plan::{Launch, Plan, PodRef, Termination};
-use plimsoll_model::snapshot::{Disruption, Node, NodePool, Pod, PodState, Snapshot, UnavailableOffering};
+use plimsoll_model::snapshot::{Disruption, NodePool, Pod, PodState, Snapshot, UnavailableOffering};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Compares what a plan depends on in the snapshot that it was made for and in the newest one.
@@ -25,7 +25,7 @@ pub(super) struct Unchanged<'a> {
 impl<'a> Unchanged<'a> {
     pub(super) fn new(plan: &'a Plan, planned: &'a PublishedSnapshot, newest: &'a PublishedSnapshot) -> Self {
         let (before, now) = (&planned.snapshot, &newest.snapshot);
-        let is_unchanged = |pool: &&NodePool| find_pool(now, &pool.name).is_some_and(|other| is_same(pool, other));
+        let is_unchanged = |pool: &&NodePool| now.node_pool(&pool.name).is_some_and(|other| is_same(pool, other));
         let was_exhausted =
             |offering: &UnavailableOffering| before.unavailable_offerings.iter().any(|other| covers(other, offering));
         Self {
@@ -58,7 +58,7 @@ impl<'a> Unchanged<'a> {
 
     /// Whether the node, its pods, its pool, and the nodes that take its pods are unchanged.
     pub(super) fn termination(&self, termination: &Termination) -> bool {
-        let pool = find_node(&self.planned.snapshot, &termination.node).and_then(|node| node.node_pool.as_ref());
+        let pool = self.planned.snapshot.node(&termination.node).and_then(|node| node.node_pool.as_ref());
         pool.is_some_and(|pool| self.pools.contains(pool))
             && self.node(&termination.node)
             && self.same_pods.contains(&termination.node)
@@ -67,29 +67,14 @@ impl<'a> Unchanged<'a> {
 
     /// Whether the pod is unchanged.
     pub(super) fn pod(&self, pod: &PodRef) -> bool {
-        let planned = find_pod(&self.planned.snapshot, &pod.uid);
-        planned.is_some() && planned == find_pod(&self.newest.snapshot, &pod.uid)
+        let planned = self.planned.snapshot.pod(&pod.uid);
+        planned.is_some() && planned == self.newest.snapshot.pod(&pod.uid)
     }
 
     fn node(&self, name: &NodeName) -> bool {
-        let planned = find_node(&self.planned.snapshot, name);
-        planned.is_some() && planned == find_node(&self.newest.snapshot, name)
+        let planned = self.planned.snapshot.node(name);
+        planned.is_some() && planned == self.newest.snapshot.node(name)
     }
-}
-
-fn find_pod<'a>(snapshot: &'a Snapshot, uid: &PodUid) -> Option<&'a Pod> {
-    let position = snapshot.pods.binary_search_by(|pod| pod.uid.cmp(uid)).ok()?;
-    snapshot.pods.get(position)
-}
-
-fn find_node<'a>(snapshot: &'a Snapshot, name: &NodeName) -> Option<&'a Node> {
-    let position = snapshot.nodes.binary_search_by(|node| node.name.cmp(name)).ok()?;
-    snapshot.nodes.get(position)
-}
-
-fn find_pool<'a>(snapshot: &'a Snapshot, name: &NodePoolName) -> Option<&'a NodePool> {
-    let position = snapshot.node_pools.binary_search_by(|pool| pool.name.cmp(name)).ok()?;
-    snapshot.node_pools.get(position)
 }
 
 /// Whether two versions of a pool are equal, except for the disruptions that its budgets allow now: those change with

@@ -61,9 +61,6 @@ pub(in super::super) fn has_waiting_pods(snapshot: &Snapshot) -> bool {
 /// Whether a pod is pending in `newest` that is not in `planned`. A pod that has no place stays pending in all
 /// snapshots, and is no reason to plan again.
 pub(in super::super) fn has_new_waiting_pods(planned: &Snapshot, newest: &Snapshot) -> bool {
-    let was_waiting = |pod: &Pod| {
-        let found = planned.pods.binary_search_by(|other| other.uid.cmp(&pod.uid));
-        found.ok().and_then(|position| planned.pods.get(position)).is_some_and(is_waiting)
-    };
+    let was_waiting = |pod: &Pod| planned.pod(&pod.uid).is_some_and(is_waiting);
     newest.pods.iter().any(|pod| is_waiting(pod) && !was_waiting(pod))
 }
