@@ -151,28 +151,36 @@ struct Best<'a> {
     facts: Option<Snapshot>,
 }
 
+/// Result of an attempt to improve the plan.
+enum Attempt {
+    Accepted,
+    /// The plan that was computed.
+    Rejected(Box<Plan>),
+    /// No plan was computed: the work budget is spent.
+    OutOfWork,
+}
+
 impl Best<'_> {
-    /// Computes a plan for a changed snapshot. Accepts it if it leaves fewer pods unplaced, only pods that are unplaced
-    /// now, and if it is valid for the original snapshot. Returns the plan if it is not accepted.
-    fn attempt(&mut self, change: impl FnOnce(&mut Snapshot)) -> Option<Plan> {
-        let start = self.facts.as_ref().unwrap_or(self.inputs.snapshot).clone();
-        self.attempt_from(&start, change)
+    /// A copy of the snapshot that the plan was computed for.
+    fn start(&self) -> Snapshot {
+        self.facts.as_ref().unwrap_or(self.inputs.snapshot).clone()
     }
 
-    /// Like [`Self::attempt`], starting from a given snapshot.
-    fn attempt_from(&mut self, start: &Snapshot, change: impl FnOnce(&mut Snapshot)) -> Option<Plan> {
-        let Some((facts, tried)) = self.plan_changed(start, change) else { return Some(self.plan.clone()) };
+    /// Computes a plan for a changed snapshot. Accepts it if it leaves fewer pods unplaced, only pods that are unplaced
+    /// now, and if it is valid for the original snapshot.
+    fn attempt(&mut self, facts: Snapshot) -> Attempt {
+        let Some(tried) = self.plan_for(&facts) else { return Attempt::OutOfWork };
         if !self.leaves_fewer(&tried) || !self.is_acceptable(&tried) {
-            return Some(tried);
+            return Attempt::Rejected(Box::new(tried));
         }
         (self.plan, self.facts) = (tried, Some(facts));
-        None
+        Attempt::Accepted
     }
 
-    /// Like [`Self::attempt_from`], but also accepts a plan with as many unplaced pods. Returns whether the plan is
+    /// Like [`Self::attempt`], but also accepts a plan with as many unplaced pods. Returns whether the plan is
     /// accepted.
-    fn attempt_as_good(&mut self, start: &Snapshot, change: impl FnOnce(&mut Snapshot)) -> bool {
-        let Some((facts, tried)) = self.plan_changed(start, change) else { return false };
+    fn attempt_as_good(&mut self, facts: Snapshot) -> bool {
+        let Some(tried) = self.plan_for(&facts) else { return false };
         let as_good = unplaced_pods(self.inputs.snapshot, &tried)
             .is_subset(&unplaced_pods(self.inputs.snapshot, &self.plan))
             && self.is_acceptable(&tried);
@@ -182,16 +190,13 @@ impl Best<'_> {
         as_good
     }
 
-    fn plan_changed(&self, start: &Snapshot, change: impl FnOnce(&mut Snapshot)) -> Option<(Snapshot, Plan)> {
-        let mut facts = start.clone();
-        change(&mut facts);
-        let mut tried = self.repair.plan_as(&facts, Variant::Same)?;
+    fn plan_for(&self, facts: &Snapshot) -> Option<Plan> {
+        let mut tried = self.repair.plan_as(facts, Variant::Same)?;
         // The change may have removed unplaced pods.
-        let is_asked = |uid: &PodUid| facts.pods.binary_search_by(|pod| pod.uid.cmp(uid)).is_ok();
-        let known = self.plan.unschedulable.iter().filter(|one| !is_asked(&one.pod.uid));
+        let known = self.plan.unschedulable.iter().filter(|one| facts.pod(&one.pod.uid).is_none());
         tried.unschedulable.extend(known.cloned());
         tried.unschedulable.sort();
-        Some((facts, with_reports_of(tried, &self.plan)))
+        Some(with_reports_of(tried, &self.plan))
     }
 
     /// Accepts a plan that was derived from the current one, under the conditions of [`Self::attempt`].
@@ -238,8 +243,7 @@ fn spread_over(shape: &PodShape, required: bool) -> BTreeSet<&str> {
 
 /// Pods that the plan leaves unplaced, without virtual pods: these are no reason to plan again.
 fn unplaced_pods<'p>(snapshot: &Snapshot, plan: &'p Plan) -> BTreeSet<&'p PodUid> {
-    let find = |uid: &PodUid| snapshot.pods.binary_search_by(|pod| pod.uid.cmp(uid)).ok();
-    let is_virtual = |uid: &PodUid| find(uid).and_then(|at| snapshot.pods.get(at)).is_some_and(Pod::is_virtual);
+    let is_virtual = |uid: &PodUid| snapshot.pod(uid).is_some_and(Pod::is_virtual);
     plan.unschedulable.iter().map(|one| &one.pod.uid).filter(|uid| !is_virtual(uid)).collect()
 }
 

@@ -6,7 +6,7 @@
 //! up if this places more pods: one domain at a time, the one with the fewest pods first. The spread still holds over
 //! all other domains.
 
-use super::{Best, projection, spread_over, unplaced_by_shape};
+use super::{Attempt, Best, projection, spread_over, unplaced_by_shape};
 use crate::input::pool_requirements::lookup;
 use crate::retries;
 use plimsoll_kubesched::spread;
@@ -50,7 +50,7 @@ enum Scope {
 }
 
 fn give_up_for(best: &mut Best<'_>, waiting: &Waiting, scope: Scope) {
-    let start = best.facts.as_ref().unwrap_or(best.inputs.snapshot).clone();
+    let start = best.start();
     let mut given_up: Vec<String> = Vec::new();
     let mut latest = best.plan.clone();
     // Number of domains that had to be given up for the current plan.
@@ -58,13 +58,14 @@ fn give_up_for(best: &mut Best<'_>, waiting: &Waiting, scope: Scope) {
     while given_up.len() < retries::SEVERAL && without_any(best, waiting) {
         let Some(next) = emptiest(best, &latest, waiting, &given_up) else { break };
         given_up.push(next);
-        match best.attempt_from(&start, |facts| close(facts, waiting, &given_up, scope)) {
-            None => {
+        match best.attempt(closed(&start, waiting, &given_up, scope)) {
+            Attempt::Accepted => {
                 reopen(best, &start, waiting, &mut given_up, needed, scope);
                 needed = given_up.len();
                 latest = best.plan.clone();
             }
-            Some(tried) => latest = tried,
+            Attempt::Rejected(tried) => latest = *tried,
+            Attempt::OutOfWork => break,
         }
     }
 }
@@ -82,7 +83,7 @@ fn reopen(
     while at + 1 < given_up.len() {
         let mut fewer = given_up.clone();
         fewer.remove(at);
-        if best.attempt_as_good(start, |facts| close(facts, waiting, &fewer, scope)) {
+        if best.attempt_as_good(closed(start, waiting, &fewer, scope)) {
             *given_up = fewer;
         } else {
             at += 1;
@@ -168,8 +169,9 @@ fn domains(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, key: &s
     all
 }
 
-/// Excludes the pods of the spread from these domains, so that the spread does not count the domains.
-fn close(facts: &mut Snapshot, waiting: &Waiting, domains: &[String], scope: Scope) {
+/// The snapshot without these domains for the pods of the spread, so that the spread does not count the domains.
+fn closed(start: &Snapshot, waiting: &Waiting, domains: &[String], scope: Scope) -> Snapshot {
+    let mut facts = start.clone();
     let elsewhere = NodeSelectorRequirement {
         key: waiting.key.clone(),
         operator: Operator::NotIn,
@@ -183,6 +185,7 @@ fn close(facts: &mut Snapshot, waiting: &Waiting, domains: &[String], scope: Sco
         let pools = facts.node_pools.iter_mut().filter(|pool| pool.replicas.is_none() && has(pool, &waiting.key));
         pools.for_each(|pool| pool.requirements.push(elsewhere.clone()));
     }
+    facts
 }
 
 fn require(shape: &mut PodShape, requirement: &NodeSelectorRequirement) {

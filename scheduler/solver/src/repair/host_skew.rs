@@ -4,7 +4,7 @@
 //! kube-scheduler counts existing hosts only: once each host has a pod, it binds further pods. The plan is therefore
 //! computed again with `maxSkew` raised by the number of pods that every host has.
 
-use super::{Best, projection, unplaced_by_shape};
+use super::{Attempt, Best, projection, unplaced_by_shape};
 use crate::retries;
 use plimsoll_kubesched::spread;
 use plimsoll_model::names::label;
@@ -27,8 +27,9 @@ pub(super) fn raise(best: &mut Best<'_>) {
         let mut more = even.saturating_sub(skew).max(least);
         // Tries an even distribution first, then the minimum that this plan reaches.
         for _ in 0..retries::PLANS {
-            let tried = best.attempt(|facts| facts.shapes.iter_mut().for_each(|shape| ease(shape, spread, more)));
-            let Some(tried) = tried else { break };
+            let mut facts = best.start();
+            facts.shapes.iter_mut().for_each(|shape| ease(shape, spread, more));
+            let Attempt::Rejected(tried) = best.attempt(facts) else { break };
             let after = projection::project(best.inputs, &tried);
             let reached = spread::counts(&after, owner, spread.1).into_values().min().unwrap_or(0);
             if reached == 0 || reached >= more {
