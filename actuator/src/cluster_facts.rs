@@ -1,6 +1,7 @@
 //! Cluster facts that nodes need: Kubernetes version, DNS address, Service CIDR. They are read again and again, since a
 //! control plane may be upgraded, and kube-dns installed, while the actuator runs.
 
+use crate::pacing::interval_passed;
 use crate::settings::{Facts, Settings};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
@@ -135,10 +136,8 @@ impl Current {
                 pause = pause.saturating_mul(2).min(READ_INTERVAL);
                 wait
             };
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(wait) => {}
+            if !interval_passed(&stop, wait).await {
+                return;
             }
         }
     }

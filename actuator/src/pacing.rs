@@ -1,6 +1,7 @@
 //! Pauses between passes over all objects, whose number has no bound.
 
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// A pause is this many times as long as the pass before it, so that passes take at most a fifth of a core.
 const PAUSE_FACTOR: u32 = 4;
@@ -11,6 +12,15 @@ const MAX_PAUSE: Duration = Duration::from_millis(500);
 /// the passes would take a whole core.
 pub(crate) fn pause_after(pass: Duration) -> Duration {
     pass.saturating_mul(PAUSE_FACTOR).min(MAX_PAUSE)
+}
+
+/// Waits for `interval`. Returns false, without waiting any longer, once `stop` is cancelled.
+pub(crate) async fn interval_passed(stop: &CancellationToken, interval: Duration) -> bool {
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => false,
+        () = tokio::time::sleep(interval) => true,
+    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use crate::clock::Timestamped;
 use crate::events::{Note, Recorder, object, reason};
 use crate::fencing::Fence;
 use crate::io::CloudReads;
+use crate::pacing::interval_passed;
 use crate::state::zonal_shifts::ZonalShifts;
 use crate::stores::Stores;
 use plimsoll_model::time::Timestamp;
@@ -53,10 +54,8 @@ impl Follower {
     pub async fn run(self, mut failing: bool, stop: CancellationToken) {
         loop {
             let end = self.shifts.next_end().map(|end| until(end, self.clock.timestamp()));
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(end.unwrap_or(INTERVAL).min(INTERVAL)) => {}
+            if !interval_passed(&stop, end.unwrap_or(INTERVAL).min(INTERVAL)).await {
+                return;
             }
             self.read(&mut failing).await;
         }

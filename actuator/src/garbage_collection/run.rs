@@ -7,6 +7,7 @@ use crate::io::{CloudCalls, CloudReads, Reads, Writes};
 use crate::launch::record::{self, annotation, awaits_instance, epoch_of, group_of};
 use crate::metrics::ActuatorMetrics;
 use crate::nodes;
+use crate::pacing::interval_passed;
 use crate::ports::{Instance, InstanceFilter};
 use crate::settings::Settings;
 use crate::state::absence::Absence;
@@ -67,12 +68,7 @@ struct AbsenceTracker {
 /// Collects until `stop`.
 pub async fn run(deps: GarbageCollector, stop: CancellationToken) {
     let mut tracker = AbsenceTracker::default();
-    loop {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(INTERVAL) => {}
-        }
+    while interval_passed(&stop, INTERVAL).await {
         if let Err(error) = round(&deps, &mut tracker).await {
             deps.instances.clear();
             tracing::warn!(error, "garbage collection failed, retrying");

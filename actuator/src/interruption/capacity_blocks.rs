@@ -2,6 +2,7 @@
 
 use super::Interruptions;
 use super::mark::{self, Urgency};
+use crate::pacing::interval_passed;
 use jiff::SignedDuration;
 use kube::ResourceExt;
 use plimsoll_api::EC2NodeClass;
@@ -19,12 +20,7 @@ const INTERVAL: Duration = Duration::from_secs(60);
 const TAKEN_BEFORE_END: SignedDuration = SignedDuration::from_mins(30);
 
 pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
-    loop {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(INTERVAL) => {}
-        }
+    while interval_passed(stop, INTERVAL).await {
         let ending = ending(&deps.stores.classes.state());
         for claim in deps.stores.claims.state() {
             let block = claim.labels().get(label::CAPACITY_RESERVATION_ID).and_then(|id| ending.get(id));

@@ -8,6 +8,7 @@ use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
 use crate::interruption::Interruptions;
 use crate::io::WriteError;
+use crate::pacing::interval_passed;
 use crate::ports::{CloudError, InstanceStatus, StatusCheck};
 use plimsoll_api::NodeClaim;
 use plimsoll_model::time::{Millis, Timestamp};
@@ -95,12 +96,7 @@ impl Access {
 
 pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
     let (mut first_seen, mut episodes, mut access) = (FirstSeen::new(), Episodes::default(), Access::default());
-    loop {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(POLL_INTERVAL) => {}
-        }
+    while interval_passed(stop, POLL_INTERVAL).await {
         let answer = deps.cloud_reads.instance_status().await;
         match access.change(&answer) {
             Some(AccessChange::Denied(message)) => {

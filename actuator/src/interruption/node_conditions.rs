@@ -7,6 +7,7 @@ use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
 use crate::interruption::Interruptions;
 use crate::metrics::view::pool_of;
+use crate::pacing::interval_passed;
 use crate::stores::WatchedKind;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::ResourceExt;
@@ -79,10 +80,8 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
             () = changes.next() => {}
             () = tokio::time::sleep(wait) => continue,
         }
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(COALESCE) => {}
+        if !interval_passed(stop, COALESCE).await {
+            return;
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::clock::Timestamped;
 use crate::fencing::NotAllowed;
 use crate::io::{CloudCalls, CloudReads, WriteError};
+use crate::pacing::interval_passed;
 use crate::ports::{CloudError, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, Tags};
 use crate::settings::Settings;
 use crate::stores::Stores;
@@ -175,12 +176,7 @@ pub async fn ensure(deps: &LaunchTemplates, spec: &LaunchTemplateSpec) -> Result
 
 /// Periodically deletes templates of this cluster that no launch uses any more.
 pub async fn cleanup(deps: LaunchTemplates, stop: CancellationToken) {
-    loop {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(CLEANUP_PERIOD) => {}
-        }
+    while interval_passed(&stop, CLEANUP_PERIOD).await {
         if let Err(error) = clean(&deps).await {
             tracing::warn!(%error, "unused launch templates not deleted, retrying");
         }

@@ -4,6 +4,7 @@ use super::ActuatorMetrics;
 use super::conditions::ConditionChanges;
 use super::pods::PodWaits;
 use super::view::{ClusterView, Sources};
+use crate::pacing::interval_passed;
 use crate::stores::WatchedKind;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -23,10 +24,8 @@ pub(crate) async fn run(metrics: ActuatorMetrics, sources: Sources, stop: Cancel
         waits.pass(&metrics.pods, &view.pods, view.now);
         conditions.pass(&metrics.conditions, &view);
         drop(view);
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(INTERVAL) => {}
+        if !interval_passed(&stop, INTERVAL).await {
+            return;
         }
         // Nothing is compared while nothing changes.
         tokio::select! {

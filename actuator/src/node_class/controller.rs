@@ -10,6 +10,7 @@ use crate::io::{CloudCalls, CloudReads, ObjectPart, WriteError, Writes};
 use crate::launch_template::LaunchTemplates;
 use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
+use crate::pacing::interval_passed;
 use crate::settings::Settings;
 use crate::state::catalogs::Catalogs;
 use crate::state::subnet_addresses::SubnetAddresses;
@@ -142,12 +143,7 @@ async fn reconcile(
 /// Periodically deletes instance profiles that no class and no claim uses any more.
 async fn collect_profiles(deps: &NodeClasses, stop: &CancellationToken) {
     let mut last_used: BTreeMap<String, Instant> = BTreeMap::new();
-    loop {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(PROFILES_PERIOD) => {}
-        }
+    while interval_passed(stop, PROFILES_PERIOD).await {
         let used = used_profiles(deps);
         let now = Instant::now();
         last_used.extend(used.iter().map(|name| (name.clone(), now)));

@@ -4,6 +4,7 @@
 use crate::fencing::CLUSTER_CALL;
 use crate::io::ObjectPart;
 use crate::node_pool_status::NodePoolStatus;
+use crate::pacing::interval_passed;
 use crate::state::catalogs::Entries;
 use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
@@ -16,12 +17,7 @@ use tokio_util::sync::CancellationToken;
 const INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(deps: &NodePoolStatus, stop: &CancellationToken) {
-    loop {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(INTERVAL) => {}
-        }
+    while interval_passed(stop, INTERVAL).await {
         // In shadow mode, each claim of Karpenter would only log a warning.
         if deps.fence.check(CLUSTER_CALL).is_err() {
             continue;

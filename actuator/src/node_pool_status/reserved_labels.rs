@@ -3,6 +3,7 @@
 
 use crate::io::{ObjectPart, WriteError};
 use crate::node_pool_status::NodePoolStatus;
+use crate::pacing::interval_passed;
 use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::catalog::CapacityType;
@@ -15,12 +16,7 @@ use tokio_util::sync::CancellationToken;
 const INTERVAL: Duration = Duration::from_secs(60);
 
 pub(super) async fn run(deps: &NodePoolStatus, stop: &CancellationToken) {
-    loop {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(INTERVAL) => {}
-        }
+    while interval_passed(stop, INTERVAL).await {
         for claim in deps.stores.claims.state() {
             if !is_reserved(claim.labels()) || !has_left(deps, &claim) {
                 continue;

@@ -3,6 +3,7 @@
 use super::{Removals, blocked_pools};
 use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
+use crate::pacing::interval_passed;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use plimsoll_api::{NodeClaim, Pod};
@@ -37,11 +38,7 @@ pub struct Verdict {
 /// Publishes Events until `stop`.
 pub async fn run(deps: Removals, stop: CancellationToken) {
     let mut last = String::new();
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(INTERVAL) => {}
-        }
+    while interval_passed(&stop, INTERVAL).await {
         if deps.fence.check_admission().is_ok() {
             last = pass(&deps, &last);
             blocked_pools::publish(&deps);
