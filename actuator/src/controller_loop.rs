@@ -3,6 +3,7 @@
 
 use crate::fencing::{CLUSTER_CALL, Fence};
 use crate::io::WriteError;
+use crate::metrics::ActuatorMetrics;
 use crate::metrics::reconciles::ControllerMetrics;
 use crate::pacing::pause_after;
 use crate::stores::{ChangeSignal, Stores, WatchedKind};
@@ -69,23 +70,35 @@ impl Changes for ChangeSignal {
     }
 }
 
-/// Runs until `stop`. Calls `list` after each change of `kinds`, and `work` for each object that changed or is due.
-pub(crate) async fn run<Input, Work>(
-    controller: &ControllerMetrics,
-    stores: &Stores,
-    fence: &Fence,
-    stop: &CancellationToken,
-    kinds: &[WatchedKind],
-    list: impl FnMut() -> Vec<Candidate<Input>> + Send,
-    work: impl FnMut(Input) -> Work + Send,
-) where
-    Work: Future<Output = Result<Requeue, WriteError>> + Send + 'static,
-    Input: Send,
-{
-    stores.wait_ready().await;
-    // While writes are not allowed, reconcilers would only fail and log a warning for each object.
-    let is_allowed = || fence.check(CLUSTER_CALL).is_ok();
-    repeat(Reconciles::new(controller), stores.changes(kinds), is_allowed, stop, list, work).await;
+/// The loop of one controller.
+pub(crate) struct ControllerLoop<'a> {
+    controller: ControllerMetrics,
+    stores: &'a Stores,
+    fence: &'a Fence,
+}
+
+impl<'a> ControllerLoop<'a> {
+    /// The loop of the controller with this name, which its metrics and logs have.
+    pub(crate) fn new(name: &'static str, metrics: &ActuatorMetrics, stores: &'a Stores, fence: &'a Fence) -> Self {
+        Self { controller: metrics.reconciles.of(name), stores, fence }
+    }
+
+    /// Runs until `stop`. Calls `list` after each change of `kinds`, and `work` for each object that changed or is due.
+    pub(crate) async fn run<Input, Work>(
+        &self,
+        stop: &CancellationToken,
+        kinds: &[WatchedKind],
+        list: impl FnMut() -> Vec<Candidate<Input>> + Send,
+        work: impl FnMut(Input) -> Work + Send,
+    ) where
+        Work: Future<Output = Result<Requeue, WriteError>> + Send + 'static,
+        Input: Send,
+    {
+        self.stores.wait_ready().await;
+        // While writes are not allowed, reconcilers would only fail and log a warning for each object.
+        let is_allowed = || self.fence.check(CLUSTER_CALL).is_ok();
+        repeat(Reconciles::new(&self.controller), self.stores.changes(kinds), is_allowed, stop, list, work).await;
+    }
 }
 
 /// Makes a pass after each change, after each reconcile and when an object is due, until `stop`.

@@ -20,7 +20,7 @@ use plimsoll_runtime::clock::Clock;
 pub use step::{LAUNCH_TIMEOUT, Observation, REGISTRATION_TIMEOUT, Step, TimedOut, next};
 
 use crate::clock::Timestamped;
-use crate::controller_loop::{self, Candidate, Requeue};
+use crate::controller_loop::{Candidate, ControllerLoop, Requeue};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
@@ -66,16 +66,8 @@ struct ClaimWithNodes {
 pub async fn run(deps: Lifecycle, stop: CancellationToken) {
     let kinds = [WatchedKind::NodeClaim, WatchedKind::Node];
     let work = |subject: ClaimWithNodes| reconcile(deps.clone(), subject);
-    controller_loop::run(
-        &deps.metrics.reconciles.of("lifecycle"),
-        &deps.stores,
-        &deps.fence,
-        &stop,
-        &kinds,
-        || candidates(&deps),
-        work,
-    )
-    .await;
+    let controller = ControllerLoop::new("lifecycle", &deps.metrics, &deps.stores, &deps.fence);
+    controller.run(&stop, &kinds, || candidates(&deps), work).await;
 }
 
 fn candidates(deps: &Lifecycle) -> Vec<Candidate<ClaimWithNodes>> {

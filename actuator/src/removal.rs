@@ -11,7 +11,7 @@ pub mod postponed;
 pub mod step;
 
 use crate::clock::Timestamped;
-use crate::controller_loop::{self, Requeue};
+use crate::controller_loop::{ControllerLoop, Requeue};
 use crate::durable;
 use crate::events::{Note, Recorder, object, reason};
 use crate::fencing::Fence;
@@ -156,16 +156,8 @@ fn rejection(node: &NodeName, obstacle: Obstacle) -> Rejection {
 pub async fn run(deps: Removals, stop: CancellationToken) {
     let kinds = [WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::Pod, WatchedKind::PodDisruptionBudget];
     let work = |claim: Arc<NodeClaim>| reconcile(deps.clone(), claim);
-    controller_loop::run(
-        &deps.metrics.reconciles.of("removal"),
-        &deps.stores,
-        &deps.fence,
-        &stop,
-        &kinds,
-        || candidates::candidates(&deps),
-        work,
-    )
-    .await;
+    let controller = ControllerLoop::new("removal", &deps.metrics, &deps.stores, &deps.fence);
+    controller.run(&stop, &kinds, || candidates::candidates(&deps), work).await;
 }
 
 async fn write_command(deps: &Removals, claim: &NodeClaim, command: &Removal) -> Result<(), WriteError> {

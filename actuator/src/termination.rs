@@ -14,7 +14,7 @@ use taint::taint_and_exclude;
 pub(crate) use taint::{is_disrupted, taint_disrupted};
 
 use crate::clock::Timestamped;
-use crate::controller_loop::{self, Candidate, Requeue};
+use crate::controller_loop::{Candidate, ControllerLoop, Requeue};
 use crate::events::{Note, Recorder, object, reason};
 use crate::fencing::Fence;
 use crate::interruption;
@@ -103,9 +103,9 @@ pub async fn run(deps: Termination, stop: CancellationToken) {
     let shared = Arc::new(Shared::default());
     let kinds = [WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::Pod];
     let work = |subject: TerminatingClaim| reconcile(deps.clone(), Arc::clone(&shared), subject);
-    let reconciles = deps.metrics.reconciles.of("termination");
+    let controller = ControllerLoop::new("termination", &deps.metrics, &deps.stores, &deps.fence);
     tokio::join!(
-        controller_loop::run(&reconciles, &deps.stores, &deps.fence, &stop, &kinds, || candidates(&deps), work),
+        controller.run(&stop, &kinds, || candidates(&deps), work),
         shared.instances.run(&deps, &stop),
         orphans::run(&deps, &shared, &stop),
     );

@@ -1,5 +1,4 @@
 use super::*;
-use crate::metrics::ActuatorMetrics;
 use parking_lot::Mutex;
 use plimsoll_runtime::metrics::Metrics;
 

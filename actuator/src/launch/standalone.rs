@@ -12,7 +12,7 @@ use super::purchase::RequestError;
 use super::record::{self, annotation, primary_annotations};
 use super::replacement::requests;
 use crate::clock::Timestamped;
-use crate::controller_loop::{self, Candidate, Requeue};
+use crate::controller_loop::{Candidate, ControllerLoop, Requeue};
 use crate::durable;
 use crate::events::{Note, Recorder, object};
 use crate::fencing::NotAllowed;
@@ -79,16 +79,9 @@ enum NotLaunched {
 /// Launches claims until `stop`. Must be started only once a former leader's calls are over.
 pub async fn run(deps: StandaloneClaims, stop: CancellationToken) {
     let work = |claim: Arc<NodeClaim>| reconcile(deps.clone(), claim);
-    controller_loop::run(
-        &deps.metrics.reconciles.of("standalone_claims"),
-        &deps.admission.stores,
-        &deps.admission.fence,
-        &stop,
-        &[WatchedKind::NodeClaim, WatchedKind::EC2NodeClass],
-        || candidates(&deps),
-        work,
-    )
-    .await;
+    let controller =
+        ControllerLoop::new("standalone_claims", &deps.metrics, &deps.admission.stores, &deps.admission.fence);
+    controller.run(&stop, &[WatchedKind::NodeClaim, WatchedKind::EC2NodeClass], || candidates(&deps), work).await;
 }
 
 fn candidates(deps: &StandaloneClaims) -> Vec<Candidate<Arc<NodeClaim>>> {

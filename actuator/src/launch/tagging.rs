@@ -3,7 +3,7 @@
 
 use super::record::annotation;
 use crate::clock::Timestamped;
-use crate::controller_loop::{self, Candidate, Requeue};
+use crate::controller_loop::{Candidate, ControllerLoop, Requeue};
 use crate::fencing::Fence;
 use crate::io::{CloudCalls, ObjectPart, WriteError, Writes};
 use crate::metrics::ActuatorMetrics;
@@ -41,16 +41,8 @@ pub struct Tagging {
 /// Tags instances until `stop`.
 pub async fn run(deps: Tagging, stop: CancellationToken) {
     let work = |claim: Arc<NodeClaim>| tag_instance(deps.clone(), claim);
-    controller_loop::run(
-        &deps.metrics.reconciles.of("tagging"),
-        &deps.stores,
-        &deps.fence,
-        &stop,
-        &[WatchedKind::NodeClaim],
-        || candidates(&deps),
-        work,
-    )
-    .await;
+    let controller = ControllerLoop::new("tagging", &deps.metrics, &deps.stores, &deps.fence);
+    controller.run(&stop, &[WatchedKind::NodeClaim], || candidates(&deps), work).await;
 }
 
 fn candidates(deps: &Tagging) -> Vec<Candidate<Arc<NodeClaim>>> {

@@ -3,7 +3,7 @@
 use super::status::{self, LookUpCache};
 use super::{finalize, hash, profile};
 use crate::cluster_facts::Current;
-use crate::controller_loop::{self, Candidate, Requeue};
+use crate::controller_loop::{Candidate, ControllerLoop, Requeue};
 use crate::events::Recorder;
 use crate::fencing::Fence;
 use crate::io::{CloudCalls, CloudReads, ObjectPart, WriteError, Writes};
@@ -86,11 +86,8 @@ pub async fn run(deps: NodeClasses, stop: CancellationToken) {
         async move { reconcile(&deps, &class, &caches_by_uid).await }
     };
     let kinds = [WatchedKind::EC2NodeClass, WatchedKind::NodeClaim];
-    let reconciles = deps.metrics.reconciles.of("node_class");
-    tokio::join!(
-        controller_loop::run(&reconciles, &deps.stores, &deps.fence, &stop, &kinds, list, work),
-        collect_profiles(&deps, &stop),
-    );
+    let controller = ControllerLoop::new("node_class", &deps.metrics, &deps.stores, &deps.fence);
+    tokio::join!(controller.run(&stop, &kinds, list, work), collect_profiles(&deps, &stop));
 }
 
 /// Candidate of a class. Its version covers what users write and, while the class is being deleted, the claims that use

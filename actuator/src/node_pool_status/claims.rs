@@ -1,7 +1,7 @@
 //! Conditions of NodeClaims: drift, the time of the last pod event, consolidatability, and consistency with the Node
 //! (spec: core sections 6.3 and 6.4).
 
-use crate::controller_loop::{self, Candidate, Requeue};
+use crate::controller_loop::{Candidate, ControllerLoop, Requeue};
 use crate::events::{Note, object, reason};
 use crate::guarded;
 use crate::io::{ObjectPart, WriteError};
@@ -52,19 +52,10 @@ pub(super) async fn run(deps: &NodePoolStatus, stop: &CancellationToken) {
     let kinds = [WatchedKind::NodePool, WatchedKind::NodeClaim, WatchedKind::Pod, WatchedKind::EC2NodeClass];
     let seen: Arc<Mutex<PodHashes>> = Arc::default();
     let work = |subject: ClaimWithPool| reconcile(deps.clone(), Arc::clone(&seen), subject);
-    controller_loop::run(
-        &deps.metrics.reconciles.of("node_claim_status"),
-        &deps.stores,
-        &deps.fence,
-        stop,
-        &kinds,
-        {
-            let mut on_nodes = PodsOnNodes::default();
-            move || candidates(deps, &mut on_nodes)
-        },
-        work,
-    )
-    .await;
+    let mut on_nodes = PodsOnNodes::default();
+    let list = move || candidates(deps, &mut on_nodes);
+    let controller = ControllerLoop::new("node_claim_status", &deps.metrics, &deps.stores, &deps.fence);
+    controller.run(stop, &kinds, list, work).await;
 }
 
 /// Hashes of the pods of each node. Only nodes whose pods changed are looked at again.

@@ -1,7 +1,7 @@
 //! Annotations and status of NodePools.
 
 use crate::clock::Timestamped;
-use crate::controller_loop::{self, Candidate, Requeue};
+use crate::controller_loop::{Candidate, ControllerLoop, Requeue};
 use crate::io::{ObjectPart, WriteError};
 use crate::node_pool_status::{NodePoolStatus, hash};
 use crate::rollout::{self, Halt};
@@ -40,16 +40,8 @@ struct PoolWithClass {
 pub(super) async fn run(deps: &NodePoolStatus, stop: &CancellationToken) {
     let kinds = [WatchedKind::NodePool, WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::EC2NodeClass];
     let work = |subject: PoolWithClass| reconcile(deps.clone(), subject);
-    controller_loop::run(
-        &deps.metrics.reconciles.of("node_pool_status"),
-        &deps.stores,
-        &deps.fence,
-        stop,
-        &kinds,
-        || candidates(deps),
-        work,
-    )
-    .await;
+    let controller = ControllerLoop::new("node_pool_status", &deps.metrics, &deps.stores, &deps.fence);
+    controller.run(stop, &kinds, || candidates(deps), work).await;
 }
 
 fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<PoolWithClass>> {

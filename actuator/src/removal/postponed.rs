@@ -6,7 +6,7 @@
 //! depends on when it is written.
 
 use crate::clock::Timestamped;
-use crate::controller_loop::{self, Candidate, Requeue};
+use crate::controller_loop::{Candidate, ControllerLoop, Requeue};
 use crate::fencing::Fence;
 use crate::io::{ObjectPart, WriteError, Writes};
 use crate::metrics::ActuatorMetrics;
@@ -56,9 +56,8 @@ pub struct PostponedTaints {
 pub async fn run(deps: PostponedTaints, stop: CancellationToken) {
     let kinds = [WatchedKind::NodeClaim, WatchedKind::Node];
     let work = |(node, wanted): (Arc<Node>, bool)| write(deps.clone(), node, wanted);
-    let list = || candidates(&deps);
-    let metrics = deps.metrics.reconciles.of("postponed_removal");
-    controller_loop::run(&metrics, &deps.stores, &deps.fence, &stop, &kinds, list, work).await;
+    let controller = ControllerLoop::new("postponed_removal", &deps.metrics, &deps.stores, &deps.fence);
+    controller.run(&stop, &kinds, || candidates(&deps), work).await;
 }
 
 /// Nodes with the taint that should not have it, and nodes without it that should.

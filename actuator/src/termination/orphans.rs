@@ -4,7 +4,7 @@
 use super::instances::InstancePhase;
 use super::{POLL_INTERVAL, Shared, drain, live_pods, taint_and_exclude};
 use crate::clock::Timestamped;
-use crate::controller_loop::{self, Candidate, Requeue};
+use crate::controller_loop::{Candidate, ControllerLoop, Requeue};
 use crate::io::{ObjectPart, WriteError};
 use crate::metrics::view::label_of;
 use crate::nodes;
@@ -28,16 +28,8 @@ struct Orphan {
 pub(super) async fn run(deps: &Termination, shared: &Arc<Shared>, stop: &CancellationToken) {
     let kinds = [WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::Pod];
     let work = |orphan: Orphan| reconcile(deps.clone(), Arc::clone(shared), orphan);
-    controller_loop::run(
-        &deps.metrics.reconciles.of("orphans"),
-        &deps.stores,
-        &deps.fence,
-        stop,
-        &kinds,
-        || candidates(deps),
-        work,
-    )
-    .await;
+    let controller = ControllerLoop::new("orphans", &deps.metrics, &deps.stores, &deps.fence);
+    controller.run(stop, &kinds, || candidates(deps), work).await;
 }
 
 fn candidates(deps: &Termination) -> Vec<Candidate<Orphan>> {
