@@ -100,22 +100,23 @@ impl<'k, T> Knapsack<'k, T> {
     /// The bound of the first surrogate, whose order is the search order.
     fn first_bound(&self, from: Id<Place>, room: &Amounts) -> f64 {
         let Some(view) = self.views.first() else { return f64::INFINITY };
-        let (mut space, mut sum) = (weigh(&view.per_resource, room), 0.0);
-        for (one, weight) in self.order.iter().zip(&view.weights).skip(from.number()) {
-            let all = weight * number(one.most);
-            if all > space {
-                return sum + one.worth * space.max(0.0) / weight;
-            }
-            sum += one.worth * number(one.most);
-            space -= all;
-        }
-        sum
+        Self::fractional(self.order.iter().zip(&view.weights).skip(from.number()), weigh(&view.per_resource, room))
     }
 
     fn bound_in(&self, view: &View, from: Id<Place>, room: &Amounts) -> f64 {
-        let (mut space, mut sum) = (weigh(&view.per_resource, room), 0.0);
-        for place in view.by_density.iter().copied().filter(|place| *place >= from) {
-            let (one, weight) = (&self.order[place], view.weights[place]);
+        let places = view.by_density.iter().copied().filter(|place| *place >= from);
+        let weighted = places.map(|place| (&self.order[place], &view.weights[place]));
+        Self::fractional(weighted, weigh(&view.per_resource, room))
+    }
+
+    /// The most worth of kinds with their weights, sorted by density, that fit into `space` if the last pod may be cut.
+    fn fractional<'a>(kinds: impl Iterator<Item = (&'a Candidate<'k, T>, &'a f64)>, mut space: f64) -> f64
+    where
+        'k: 'a,
+        T: 'a,
+    {
+        let mut sum = 0.0;
+        for (one, weight) in kinds {
             let all = weight * number(one.most);
             if all > space {
                 return sum + one.worth * space.max(0.0) / weight;
