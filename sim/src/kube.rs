@@ -21,7 +21,7 @@ pub use disruption::DisruptionController;
 pub use garbage::{GarbageCollector, PodCollector};
 pub use kubelet::{COMPLETE_AFTER, Delays, KubeletController, Kubelets, NodeSpec, READY_AFTER, RUN_AFTER, STOP_AFTER};
 pub use node_lifecycle::NodeLifecycle;
-pub use quantity::{Amounts, parse_quantity};
+pub use quantity::Amounts;
 pub use scheduler::Scheduler;
 pub use taint_eviction::TaintEviction;
 pub use workloads::Workloads;
