@@ -183,7 +183,7 @@ mod tests {
         let claim: NodeClaim = read(object).unwrap();
         assert!(unreadable(&claim).unwrap().contains("too long"), "{claim:?}");
         assert_eq!((claim.provider_id(), claim.node_name()), (Some("aws:///zone-a/i-1"), Some("n")));
-        assert!(claim.spec.expire_after().is_never());
+        assert!(claim.spec.expire_after().value().is_none());
         assert_eq!(claim.spec.node_class_ref.name, "large");
         assert_eq!(claim.spec.requirements.len(), 1);
         assert!(claim.spec.termination_grace_period.is_some());

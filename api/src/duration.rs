@@ -154,12 +154,6 @@ impl NillableDuration {
         self.0.as_ref().map(GoDuration::value)
     }
 
-    /// Whether this is `Never`.
-    #[must_use]
-    pub fn is_never(&self) -> bool {
-        self.0.is_none()
-    }
-
     /// Original text.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -229,10 +229,4 @@ impl AmiAlias {
         }
         Ok(Self { family, version: version.to_owned() })
     }
-
-    /// Whether the alias refers to the newest version.
-    #[must_use]
-    pub fn is_latest(&self) -> bool {
-        self.version == "latest"
-    }
 }

@@ -31,12 +31,6 @@ impl PriceSource {
         }
     }
 
-    /// Whether EC2 has published this price.
-    #[must_use]
-    pub fn is_fact(self) -> bool {
-        matches!(self, Self::Published | Self::Recorded)
-    }
-
     /// Month of the price, if it was published.
     #[must_use]
     pub fn as_of(self) -> Option<&'static str> {

@@ -54,7 +54,7 @@ fn price_of(offerings: &[plimsoll_model::catalog::Offering], capacity_type: Capa
 fn price_sources_cover_all_prices() {
     let facts = |region| {
         let sources = price_sources(region).unwrap();
-        let facts = sources.values().filter(|source| source.is_fact()).count();
+        let facts = sources.values().filter(|source| source.as_of().is_some()).count();
         (sources.len(), facts)
     };
     assert_eq!(facts("us-east-1"), (1334, 1334));

@@ -91,10 +91,4 @@ impl LeaseGuard {
     pub fn quarantine_until(&self) -> Instant {
         self.quarantine_until
     }
-
-    /// Whether [`LeaseGuard::quarantine_until`] is in the future.
-    #[must_use]
-    pub fn in_quarantine(&self) -> bool {
-        Instant::now() < self.quarantine_until
-    }
 }

@@ -51,20 +51,14 @@ impl Planner {
         Self::default()
     }
 
-    /// Creates a planner whose solves end early once `cancel` is set. The plan of a cancelled solve is valid, but may
-    /// place fewer pods and cost more.
-    #[must_use]
-    pub fn cancelled_by(cancel: Cancel) -> Self {
-        Self { cancel, ..Self::default() }
-    }
-
     /// Creates a planner with an empty cache and the same settings.
     #[must_use]
     pub fn fresh(&self) -> Self {
         Self { kept: None, moves: self.moves.clone(), cancel: self.cancel.clone() }
     }
 
-    /// Replaces the flag that ends the solves of this planner.
+    /// Replaces the flag that ends the solves of this planner. The plan of a cancelled solve is valid, but may place
+    /// fewer pods and cost more.
     pub fn set_cancel(&mut self, cancel: Cancel) {
         self.cancel = cancel;
     }

@@ -238,12 +238,6 @@ impl Faults {
         self.add(Rule { skip: number.saturating_sub(1), ..Rule::once(matcher, effect) })
     }
 
-    /// Whether a rule has affected all the requests of its limit.
-    #[must_use]
-    pub fn is_used_up(&self, id: RuleId) -> bool {
-        !self.state.lock().rules.contains_key(&id)
-    }
-
     /// Affects matching requests with probability `per_mille` / 1000, determined by the seed.
     pub fn sometimes(&self, per_mille: u32, matcher: Matcher, effect: Effect) -> RuleId {
         self.add(Rule { per_mille, left: None, ..Rule::once(matcher, effect) })

@@ -168,7 +168,8 @@ fn a_cancelled_solve_ends_with_a_valid_plan() {
     let catalogs = cluster.catalogs();
     let cancel = Cancel::default();
     cancel.cancel();
-    let mut planner = Planner::cancelled_by(cancel);
+    let mut planner = Planner::new();
+    planner.set_cancel(cancel);
     let index = SnapshotIndex::new(&cluster.snapshot);
     let plan = planner.solve(&cluster.snapshot, &index, &catalogs, &PlanOptions::default());
     assert_eq!(plimsoll_invariants::check(&cluster.snapshot, &catalogs, &plan), []);
