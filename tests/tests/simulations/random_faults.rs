@@ -150,22 +150,6 @@ async fn seeds_16_to_19() {
     runs(16, 20).await;
 }
 
-/// First seed and end of `PLIMSOLL_SEEDS=100..200`, if set.
-pub(super) fn asked_for() -> Option<(u64, u64)> {
-    let seeds = std::env::var("PLIMSOLL_SEEDS").ok()?;
-    assert!(seeds.contains(".."), "PLIMSOLL_SEEDS is of the form 100..200");
-    let (from, to) = seeds.split_once("..").unwrap();
-    Some((from.parse().unwrap(), to.parse().unwrap()))
-}
-
-/// Runs the seeds in `PLIMSOLL_SEEDS=100..200`.
-#[tokio::test(start_paused = true)]
-async fn seeds_asked_for() {
-    if let Some((from, to)) = asked_for() {
-        runs(from, to).await;
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_seed_reproduces_a_run() {
     assert_eq!(calm(3).await, calm(3).await);

@@ -9,7 +9,6 @@ mod workloads;
 
 use crate::faulty_planner;
 use crate::oracle;
-use crate::random_faults::asked_for;
 use config::{Config, LIMIT};
 use plimsoll_sim::seed::Rng;
 use plimsoll_tests::{MINUTE, TestCluster};
@@ -90,6 +89,14 @@ async fn seeds_10_to_19() {
 async fn seeds_that_failed_before() {
     runs(53, 54).await;
     runs(185, 186).await;
+}
+
+/// First seed and end of `PLIMSOLL_SEEDS=100..200`, if set.
+fn asked_for() -> Option<(u64, u64)> {
+    let seeds = std::env::var("PLIMSOLL_SEEDS").ok()?;
+    assert!(seeds.contains(".."), "PLIMSOLL_SEEDS is of the form 100..200");
+    let (from, to) = seeds.split_once("..").unwrap();
+    Some((from.parse().unwrap(), to.parse().unwrap()))
 }
 
 /// Runs the seeds in `PLIMSOLL_SEEDS=100..200`.
