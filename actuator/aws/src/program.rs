@@ -2,26 +2,17 @@
 
 use crate::cluster;
 use crate::connect::{self, Connection, Options};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{CommandFactory, Parser};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use plimsoll_actuator::args::ActuatorArgs;
 use plimsoll_actuator::cluster_facts;
 use plimsoll_actuator::discovery::{self, Configured, Discovered, DiscoveryError, ZonalShiftError};
 use plimsoll_actuator::ports::ManagedControlPlane;
 use plimsoll_actuator::service::{self, Parts};
-use plimsoll_runtime::admin::{self, Readiness};
 use plimsoll_runtime::args::invalid_flag::{Refused, parse_args};
 use plimsoll_runtime::clock::Clock;
-use plimsoll_runtime::metrics::Metrics;
-use plimsoll_runtime::serve::Listener;
-use plimsoll_runtime::shutdown::{DEFAULT_GRACE, Shutdown};
-use plimsoll_runtime::{telemetry, tls};
+use plimsoll_runtime::program::{self, ServiceProgram};
 use std::ffi::OsString;
-use std::net::SocketAddr;
-use std::path::Path;
-use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 /// Executes Plimsoll's plans: the only service that writes to the cluster and spends money on AWS.
 ///
@@ -59,24 +50,9 @@ Examples:
 /// A flag, file or address is invalid, a required fact of the cluster or AWS cannot be read, or a component failed.
 pub async fn run(program: Program) -> Result<()> {
     let Program { args } = program;
-    let level = telemetry::init(args.service.log.log_format, &args.service.log.log_level)?;
     let clock = Clock::system();
-    let shutdown = Shutdown::new();
-    let tls = tls::load_and_follow(&args.service.tls, &shutdown).await?;
-    tls::check_listen(args.service.listen.listen, tls.as_ref())?;
-    let (readiness, metrics) = (Readiness::new(), Metrics::new("actuator"));
-    tls::export_expiry(tls.as_ref(), &metrics)?;
-    // Keeps readiness false until the service has added its own checks.
-    let started = readiness.handle("started");
-    let listener = Listener::Closed(listen(args.service.listen.listen, "--listen").await?, tls);
-    let health = listen(args.service.admin.health_listen, "--health-listen").await?;
-    let measured = listen(args.service.admin.metrics_listen, "--metrics-listen").await?;
-    // Probes and metrics are served until the drain has ended.
-    let stop = CancellationToken::new();
-    tokio::spawn(admin::serve(health, admin::health_router(readiness.clone()), stop.clone()));
-    tokio::spawn(admin::serve(measured, admin::metrics_router(metrics.clone(), level), stop.clone()));
-
-    let config = kubeconfig(args.kubeconfig.as_deref()).await?;
+    let (program, listener) = ServiceProgram::start("actuator", &args.service).await?;
+    let config = program::kube_config(args.kubeconfig.as_deref()).await?;
     let configured = configured(&args, &config)?;
     let client = kube::Client::try_from(config)?;
     let options = Options {
@@ -109,20 +85,11 @@ pub async fn run(program: Program) -> Result<()> {
         settings,
         lease,
         listener,
-        metrics,
-        readiness: readiness.clone(),
+        metrics: program.metrics.clone(),
+        readiness: program.readiness.clone(),
     };
-    shutdown.spawn_critical("actuator", service::run(parts, shutdown.clone()));
-    started.release();
-    let token = shutdown.token();
-    shutdown.spawn(async move {
-        token.cancelled().await;
-        readiness.drain();
-    });
-    let ended = shutdown.run(DEFAULT_GRACE).await;
-    stop.cancel();
-    tracing::info!("stopped");
-    Ok(ended?)
+    let service = service::run(parts, program.shutdown.clone());
+    Ok(program.run(service).await?)
 }
 
 /// What flags and the client configuration say about the control plane.
@@ -160,22 +127,4 @@ async fn follow_zonal_shifts(connection: &mut Connection, cluster: &str) -> Resu
         discovery::check_zonal_shifts(&arn, resource.zonal_shifts().await)?;
     }
     Ok(())
-}
-
-async fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("{flag}: cannot listen on {address}"))
-}
-
-/// A client configuration without retries: otherwise the client would retry evictions that a budget refuses.
-async fn kubeconfig(path: Option<&Path>) -> Result<kube::Config> {
-    let mut config = match path {
-        Some(path) => {
-            let context = || format!("kubeconfig {}", path.display());
-            let file = Kubeconfig::read_from(path).with_context(context)?;
-            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.with_context(context)?
-        }
-        None => kube::Config::infer().await.context("no access to a cluster")?,
-    };
-    config.default_retry = false;
-    Ok(config)
 }

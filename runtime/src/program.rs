@@ -1,0 +1,153 @@
+//! What the programs of the services have in common: logging, certificates, ports, the client of the cluster, and the
+//! drain.
+
+use std::{
+    fmt::Display,
+    future::Future,
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    admin::{self, Readiness, ReadinessHandle},
+    args::ServiceArgs,
+    metrics::{Metrics, MetricsError},
+    serve::Listener,
+    shutdown::{DEFAULT_GRACE, Shutdown, ShutdownError},
+    telemetry::{self, TelemetryError},
+    tls::{self, Tls, TlsError},
+};
+
+/// Why a program cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// Logging cannot be set up.
+    #[error(transparent)]
+    Telemetry(#[from] TelemetryError),
+    /// The certificates are missing or invalid.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// A metric could not be registered.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
+    /// A port cannot be opened.
+    #[error("{flag}: cannot listen on {address}")]
+    Listen {
+        /// The flag with the address.
+        flag: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+/// Why the cluster cannot be reached.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterAccessError {
+    /// The given file cannot be used.
+    #[error("kubeconfig {}", path.display())]
+    File {
+        /// Path of the file.
+        path: PathBuf,
+        /// The cause.
+        source: Box<KubeconfigError>,
+    },
+    /// No file is given, and there is neither a default one nor a service account.
+    #[error("no access to a cluster")]
+    Infer(#[source] Box<InferConfigError>),
+}
+
+/// A started program. Its probes and metrics are served until it has drained.
+#[derive(Debug)]
+pub struct ServiceProgram {
+    name: &'static str,
+    /// Stops the program.
+    pub shutdown: Shutdown,
+    /// The certificates, if there are any.
+    pub tls: Option<Tls>,
+    /// Registry of the metrics.
+    pub metrics: Metrics,
+    /// Readiness; unset when the drain starts.
+    pub readiness: Readiness,
+    /// Keeps readiness false until the service is started.
+    started: ReadinessHandle,
+    admin_stop: CancellationToken,
+}
+
+impl ServiceProgram {
+    /// Sets up logging, reads the certificates, and opens the ports. Returns the closed gRPC port, too.
+    ///
+    /// # Errors
+    /// If a flag, file or address is invalid.
+    pub async fn start(name: &'static str, args: &ServiceArgs) -> Result<(Self, Listener), ProgramError> {
+        let level = telemetry::init(args.log.log_format, &args.log.log_level)?;
+        let shutdown = Shutdown::new();
+        let tls = tls::load_and_follow(&args.tls, &shutdown).await?;
+        tls::check_listen(args.listen.listen, tls.as_ref())?;
+        let (readiness, metrics) = (Readiness::new(), Metrics::new(name));
+        tls::export_expiry(tls.as_ref(), &metrics)?;
+        let started = readiness.handle("started");
+        let listener = Listener::Closed(listen("--listen", args.listen.listen).await?, tls.clone());
+        let health = listen("--health-listen", args.admin.health_listen).await?;
+        let measured = listen("--metrics-listen", args.admin.metrics_listen).await?;
+        // Not the token of the drain: probes and metrics are served during the drain.
+        let admin_stop = CancellationToken::new();
+        tokio::spawn(admin::serve(health, admin::health_router(readiness.clone()), admin_stop.clone()));
+        tokio::spawn(admin::serve(measured, admin::metrics_router(metrics.clone(), level), admin_stop.clone()));
+        Ok((Self { name, shutdown, tls, metrics, readiness, started, admin_stop }, listener))
+    }
+
+    /// Runs the service until a signal or a failure, and drains.
+    ///
+    /// # Errors
+    /// If the service fails, or does not stop in time.
+    pub async fn run<E: Display + Send + 'static>(
+        self,
+        service: impl Future<Output = Result<(), E>> + Send + 'static,
+    ) -> Result<(), ShutdownError> {
+        let Self { name, shutdown, readiness, started, admin_stop, .. } = self;
+        shutdown.spawn_critical(name, service);
+        started.release();
+        let token = shutdown.token();
+        shutdown.spawn(async move {
+            token.cancelled().await;
+            readiness.drain();
+        });
+        let ended = shutdown.run(DEFAULT_GRACE).await;
+        admin_stop.cancel();
+        tracing::info!("stopped");
+        ended
+    }
+}
+
+/// Opens the port that `flag` names.
+///
+/// # Errors
+/// If the address is not available.
+pub async fn listen(flag: &'static str, address: SocketAddr) -> Result<TcpListener, ProgramError> {
+    TcpListener::bind(address).await.map_err(|source| ProgramError::Listen { flag, address, source })
+}
+
+/// Configuration of a client without retries: each caller has its own retry policy, and a 429 for an eviction is a
+/// meaningful response.
+///
+/// # Errors
+/// If the file cannot be used, or no cluster is found without a file.
+pub async fn kube_config(path: Option<&Path>) -> Result<kube::Config, ClusterAccessError> {
+    let mut config = match path {
+        Some(path) => {
+            let invalid = |source| ClusterAccessError::File { path: path.to_owned(), source: Box::new(source) };
+            let file = Kubeconfig::read_from(path).map_err(invalid)?;
+            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(invalid)?
+        }
+        None => kube::Config::infer().await.map_err(|error| ClusterAccessError::Infer(Box::new(error)))?,
+    };
+    config.default_retry = false;
+    Ok(config)
+}
