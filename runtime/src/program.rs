@@ -151,3 +151,16 @@ pub async fn kube_config(path: Option<&Path>) -> Result<kube::Config, ClusterAcc
     config.default_retry = false;
     Ok(config)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_address_in_use_is_reported_with_its_flag() {
+        let first = listen("--listen", SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+        let address = first.local_addr().unwrap();
+        let error = listen("--health-listen", address).await.unwrap_err();
+        assert_eq!(error.to_string(), format!("--health-listen: cannot listen on {address}"));
+    }
+}
