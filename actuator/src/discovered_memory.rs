@@ -1,5 +1,5 @@
 //! Learns the memory of instance types from registered nodes, and keeps what was learnt in a ConfigMap, so that a
-//! restart loses nothing (spec: AWS provider section 5.5).
+//! restart loses nothing.
 
 mod observe;
 mod stored;

@@ -1,5 +1,5 @@
 //! The hashes by which drift is found. They stand in annotations of NodePools and node classes, and in those of their
-//! claims (spec: core section 1.1).
+//! claims.
 
 use kube::ResourceExt;
 use plimsoll_api::condition::node_claim::DRIFTED;

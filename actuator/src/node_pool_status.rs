@@ -1,5 +1,5 @@
-//! Status of NodePools (hash, conditions, resources; spec: core sections 1.1 and 6.2), and the conditions, last pod
-//! event time and price of their claims.
+//! Status of NodePools (hash, conditions, resources), and the conditions, last pod event time and price of their
+//! claims.
 
 mod claims;
 mod consistency;

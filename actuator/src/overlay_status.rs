@@ -1,5 +1,4 @@
-//! Status of NodeOverlays: whether each one is valid, and whether another one of the same weight sets the same value
-//! (spec: core section 4.18).
+//! Status of NodeOverlays: whether each one is valid, and whether another one of the same weight sets the same value.
 
 use crate::clock::Timestamped;
 use crate::io::{ObjectPart, WriteError, Writes};

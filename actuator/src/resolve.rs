@@ -1,5 +1,5 @@
 //! Resolves a node class for a launch, from its status alone, so that a launch needs no further EC2 calls that could
-//! fail (spec: AWS provider section 8.4).
+//! fail.
 
 use plimsoll_api::ec2_node_class::{Ami, PlacementGroup};
 use plimsoll_api::{EC2NodeClass, condition};

@@ -1,5 +1,5 @@
 //! Termination of nodes: taint, drain, detach volumes, terminate the instance, and only then remove the finalizers from
-//! Node and claim (spec: core sections 6.6 and 8.1). Deleting a claim deletes its Node, and vice versa.
+//! Node and claim. Deleting a claim deletes its Node, and vice versa.
 
 pub mod drain;
 mod evict;

@@ -1,5 +1,5 @@
-//! User data: the configuration that makes an image join this cluster at its first boot (spec: AWS provider section 3).
-//! Pure text; the adapter encodes it for EC2.
+//! User data: the configuration that makes an image join this cluster at its first boot. Pure text; the adapter encodes
+//! it for EC2.
 
 mod al2;
 mod al2023;

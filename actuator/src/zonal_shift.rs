@@ -1,5 +1,5 @@
-//! Follows the zonal shifts of the cluster (spec: AWS provider section 6.6). During a shift, nothing is launched in its
-//! zone, and no instance there is terminated, tagged or given up as gone.
+//! Follows the zonal shifts of the cluster. During a shift, nothing is launched in its zone, and no instance there is
+//! terminated, tagged or given up as gone.
 
 use crate::clock::Timestamped;
 use crate::events::{Note, Recorder, object, reason};

@@ -165,7 +165,7 @@ impl AmiFamily {
         Self::Windows2025,
     ];
 
-    /// Default EBS volumes of instances: device and size in GiB (spec: AWS provider section 5).
+    /// Default EBS volumes of instances, as in Karpenter: device and size in GiB.
     #[must_use]
     pub fn default_volumes(self) -> &'static [(&'static str, u64)] {
         match self {

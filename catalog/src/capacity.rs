@@ -1,4 +1,4 @@
-//! Computes the total capacity of nodes (spec: AWS provider section 5.2).
+//! Computes the total capacity of nodes.
 
 use crate::settings::scaled_up;
 use crate::{InstanceTypeFacts, NodeClassSettings, limits, pods};

@@ -1,4 +1,4 @@
-//! Checks whether an instance type can satisfy a node class (spec: AWS provider section 5.6).
+//! Checks whether an instance type can satisfy a node class.
 
 use crate::{InstanceTypeFacts, NodeClassSettings};
 use plimsoll_api::AmiFamily;

@@ -1,4 +1,4 @@
-//! Computes labels with one value per instance type (spec: AWS provider section 5.1).
+//! Computes labels with one value per instance type.
 
 use crate::{InstanceTypeFacts, NodeClassSettings, limits};
 use plimsoll_api::AmiFamily;

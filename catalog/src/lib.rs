@@ -1,5 +1,5 @@
 //! Computes the instance types that the solver chooses from, based on EC2 facts and a node class, like Karpenter's AWS
-//! provider (spec: AWS provider section 5). Uses no clock and no I/O.
+//! provider. Uses no clock and no I/O.
 //!
 //! - [`build`] computes a catalog from facts, settings of a node class, zones and prices.
 //! - [`builtin`] contains facts and prices of four regions, for use without an AWS account or without current prices.

@@ -1,4 +1,4 @@
-//! Computes the offerings of instance types (spec: AWS provider section 5.7).
+//! Computes the offerings of instance types.
 
 use crate::InstanceTypeFacts;
 use crate::reservations::{self, SelectedReservation};

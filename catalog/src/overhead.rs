@@ -1,4 +1,4 @@
-//! Computes the resources reserved for kubelet, system and eviction thresholds (spec: AWS provider section 5.3).
+//! Computes the resources reserved for kubelet, system and eviction thresholds.
 
 use crate::capacity::{GIB, MIB};
 use crate::settings::Threshold;

@@ -1,4 +1,4 @@
-//! Offerings of capacity reservations (spec: AWS provider section 5.7).
+//! Offerings of capacity reservations.
 
 use plimsoll_model::catalog::CapacityReservation;
 use plimsoll_model::money::MicroUsdPerHour;

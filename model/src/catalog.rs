@@ -181,8 +181,7 @@ impl InstanceType {
         usage
     }
 
-    /// Resources available to pods: capacity minus overhead, and for memory minus huge pages; never negative (spec:
-    /// core section 4.8).
+    /// Resources available to pods: capacity minus overhead, and for memory minus huge pages; never negative.
     #[must_use]
     pub fn allocatable(&self) -> Resources {
         let mut allocatable = self.capacity.clone();

@@ -1,5 +1,4 @@
-//! What keeps a node from being removed voluntarily (spec: Karpenter core section 7.2). Explanations, Events and metrics
-//! share it.
+//! What keeps a node from being removed voluntarily. Explanations, Events and metrics share it.
 
 use crate::identity::{NodePoolName, PodUid};
 use crate::plan::Plan;

@@ -1,5 +1,4 @@
-//! Labels, annotations, taints, finalizers and tags of Kubernetes, Karpenter and its AWS provider (spec: Karpenter core
-//! section 2, AWS provider sections 0 and 5.1), and Plimsoll's own.
+//! Labels, annotations, taints, finalizers and tags of Kubernetes, Karpenter and its AWS provider, and Plimsoll's own.
 
 /// Labels.
 pub mod label {
@@ -138,7 +137,7 @@ pub mod label {
         labels.get(key).or_else(|| labels.get(normalized(key))).map(String::as_str)
     }
 
-    /// Whether templates of pools and pods must not use `key` (spec: core section 2, restriction rule).
+    /// Whether templates of pools and pods must not use `key`.
     #[must_use]
     pub fn is_restricted(key: &str) -> bool {
         if is_well_known(key) {

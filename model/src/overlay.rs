@@ -1,5 +1,4 @@
-//! Applies NodeOverlays, which override prices and capacity (spec: Karpenter core section 4.18), and the additional
-//! costs of pools.
+//! Applies NodeOverlays, which override prices and capacity, and the additional costs of pools.
 
 mod repriced;
 

@@ -1,5 +1,4 @@
-//! Requirements on node labels, with Karpenter's operators and kube-scheduler's semantics (spec: Karpenter core section
-//! 3).
+//! Requirements on node labels, with Karpenter's operators and kube-scheduler's semantics.
 
 mod label_selector;
 mod matching;

@@ -111,7 +111,7 @@ pub struct Pod {
     pub returns: bool,
     /// Voluntary disruption is forbidden until this time; `Timestamp(i64::MAX)` means forever.
     pub do_not_disrupt_until: Option<Timestamp>,
-    /// Eviction cost in thousandths: 1000 for an ordinary pod (spec: core section 7.2), from -10000 to 10000.
+    /// Eviction cost in thousandths: 1000 for an ordinary pod, from -10000 to 10000.
     pub eviction_cost_milli: i64,
     /// Names (`namespace/name`) of the PodDisruptionBudgets that cover the pod. Empty if draining its node does not
     /// evict the pod: a static pod, or a pod that tolerates the taint of disrupted nodes.

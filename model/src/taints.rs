@@ -44,8 +44,8 @@ pub struct Taint {
 }
 
 impl Taint {
-    /// Whether Kubernetes or a cloud controller removes the taint while a node starts (spec: core section 2, known
-    /// ephemeral taints).
+    /// Whether Kubernetes or a cloud controller removes the taint while a node starts (Karpenter's known ephemeral
+    /// taints).
     #[must_use]
     pub fn is_ephemeral(&self) -> bool {
         let schedule = self.effect == TaintEffect::NoSchedule;

@@ -59,8 +59,8 @@ pub(crate) fn build(
 }
 
 /// Uses the containers of an existing pod, which differ from those of the template if the admission added defaults of a
-/// LimitRange or a sidecar, or if a VerticalPodAutoscaler changed the requests. Node affinity and tolerations stay those
-/// of the template: the controller replaces them in each pod (spec: core section 4.4).
+/// LimitRange or a sidecar, or if a VerticalPodAutoscaler changed the requests. Node affinity and tolerations stay
+/// those of the template: the controller replaces them in each pod.
 fn use_containers_of(pod: &PodSpec, template: &mut PodSpec) {
     template.containers.clone_from(&pod.containers);
     template.init_containers.clone_from(&pod.init_containers);

@@ -60,7 +60,7 @@ pub(super) async fn region(cloud: &CloudReads) -> Result<Region, CloudError> {
 /// Reads On-Demand prices.
 ///
 /// # Errors
-/// The price list does not answer, or without a price (spec: AWS provider section 5.9).
+/// The price list does not answer, or without a price.
 pub(super) async fn on_demand_prices(cloud: &CloudReads) -> Result<BTreeMap<String, MicroUsdPerHour>, CloudError> {
     let read = not_empty("On-Demand prices", cloud.on_demand_prices().await?)?;
     Ok(read.into_iter().map(|price| (price.instance_type, price.price)).collect())

@@ -1,4 +1,4 @@
-//! Drains nodes of Capacity Blocks before EC2 takes their instances (spec: AWS provider section 6.4).
+//! Drains nodes of Capacity Blocks before EC2 takes their instances.
 
 use super::Interruptions;
 use super::mark::{self, Urgency};

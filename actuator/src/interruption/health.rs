@@ -1,4 +1,4 @@
-//! Instances that EC2 reports as impaired or that have a scheduled event (spec: AWS provider section 7.2).
+//! Instances that EC2 reports as impaired or that have a scheduled event.
 
 use super::claims_by_instance;
 use super::mark::{self, Urgency};

@@ -1,4 +1,4 @@
-//! EventBridge envelopes from the interruption queue (spec: AWS provider section 7.1).
+//! EventBridge envelopes from the interruption queue.
 
 use jiff::fmt::rfc2822;
 use plimsoll_model::time::{Millis, Timestamp};

@@ -1,5 +1,5 @@
-//! Replaces nodes whose conditions have been bad for too long, if node repair is enabled (spec: core section 8.2, AWS
-//! provider section 7.3). Budgets, PodDisruptionBudgets and do-not-disrupt do not protect the pods of a broken node.
+//! Replaces nodes whose conditions have been bad for too long, if node repair is enabled. Budgets, PodDisruptionBudgets
+//! and do-not-disrupt do not protect the pods of a broken node.
 
 use super::mark::{self, Urgency};
 use super::repair_limit::RepairLimit;

@@ -1,5 +1,5 @@
 //! Limits how many impaired nodes are replaced by force at the same time: many impaired instances point to a fault of a
-//! zone or of the health check itself, and replacing all of them would turn it into an outage (spec: core section 8).
+//! zone or of the health check itself, and replacing all of them would turn it into an outage.
 
 use kube::ResourceExt;
 use plimsoll_api::NodeClaim;

@@ -109,8 +109,7 @@ impl Admitted {
         single.filter_map(|it| Some((it.key.clone(), it.values.first()?.clone())))
     }
 
-    /// By zone, the addresses to hold in a subnet: one for each pod of the smallest type there (spec: AWS provider
-    /// section 4.6).
+    /// By zone, the addresses to hold in a subnet: one for each pod of the smallest type there.
     pub(super) fn addresses(&self) -> BTreeMap<&str, i64> {
         let mut fewest: BTreeMap<&str, i64> = BTreeMap::new();
         for choice in self.launch.offerings.iter() {

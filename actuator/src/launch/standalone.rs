@@ -1,5 +1,5 @@
-//! Launches NodeClaims that a user created without a NodePool (spec: core section 1.2). Their own requirements,
-//! resource requests and taints decide which offerings are requested.
+//! Launches NodeClaims that a user created without a NodePool. Their own requirements, resource requests and taints
+//! decide which offerings are requested.
 //!
 //! The launch group and the client token are derived from the claim's UID, and the launch request is written to the
 //! claim before it is sent. From then on, the claim is handled like any other (see [`super::record`]).

@@ -1,5 +1,5 @@
-//! Tags instances with the names of their claims and Nodes (spec: AWS provider section 0.3), for users of EC2. Nothing
-//! reads these tags, so a launch does not wait for them: EC2 takes ten calls a second.
+//! Tags instances with the names of their claims and Nodes, for users of EC2. Nothing reads these tags, so a launch
+//! does not wait for them: EC2 takes ten calls a second.
 
 use super::record::annotation;
 use crate::clock::Timestamped;

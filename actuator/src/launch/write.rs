@@ -97,7 +97,7 @@ impl LaunchedInstance<'_> {
         launch_template::attached(resources, self.class, self.requests_efa)
     }
 
-    /// Labels of the type and of the offering (spec: AWS provider section 4.9).
+    /// Labels of the type and of the offering.
     fn labels(&self) -> BTreeMap<String, String> {
         let mut labels: BTreeMap<String, String> = BTreeMap::new();
         if let Some(instance_type) = self.instance_type {

@@ -1,4 +1,4 @@
-//! Which launch templates a launch needs, and their content (spec: AWS provider sections 4.1 and 4.3). Pure functions.
+//! Which launch templates a launch needs, and their content. Pure functions.
 
 use super::placement::{PlacementError, check_dedicated};
 use super::{EFA, devices, interfaces};
@@ -134,7 +134,7 @@ pub fn plan(
 }
 
 /// Tags of all EC2 resources created for nodes of a pool and a class. The reserved tags are a security boundary: IAM
-/// policies deny changes to resources without them (spec: AWS provider section 9.2).
+/// policies deny changes to resources without them.
 #[must_use]
 pub fn tags(settings: &Settings, class: &EC2NodeClass, node_pool: &str) -> Tags {
     let mut tags = class.spec.tags.clone();

@@ -9,7 +9,7 @@ use plimsoll_model::snapshot::ReservationCount;
 use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::BTreeMap;
 
-/// How long a count is used while EC2 does not answer (spec: AWS provider section 6.4).
+/// How long a count is used while EC2 does not answer, as in Karpenter.
 const VALID: Millis = Millis::from_seconds(24 * 3600);
 
 /// What EC2 last said about a reservation, and what happened since.

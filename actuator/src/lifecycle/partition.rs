@@ -1,4 +1,4 @@
-//! The partition that EC2 has chosen for an instance (spec: AWS provider section 4.9).
+//! The partition that EC2 has chosen for an instance.
 
 use super::Lifecycle;
 use crate::io::{ObjectPart, WriteError};

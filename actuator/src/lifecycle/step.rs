@@ -1,4 +1,4 @@
-//! The next step of a claim between launch and initialization (spec: core section 6.1). Pure functions.
+//! The next step of a claim between launch and initialization. Pure functions.
 
 use super::{node, partition};
 use crate::launch::record::group_of;

@@ -1,4 +1,4 @@
-//! AMI aliases: the SSM parameters in which AWS publishes the images of each family (spec: AWS provider section 2.1).
+//! AMI aliases: the SSM parameters in which AWS publishes the images of each family.
 
 use plimsoll_api::ec2_node_class::AmiAlias;
 use plimsoll_api::{AmiFamily, Operator, Requirement};

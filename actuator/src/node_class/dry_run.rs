@@ -1,6 +1,6 @@
-//! Asks EC2 whether it would launch nodes of a class (spec: AWS provider section 8.3): a missing permission is then
-//! reported on the class, before a launch fails. Nothing is launched. Only a launch template is created, as launches
-//! create them, because the requests refer to it.
+//! Asks EC2 whether it would launch nodes of a class: a missing permission is then reported on the class, before a
+//! launch fails. Nothing is launched. Only a launch template is created, as launches create them, because the requests
+//! refer to it.
 
 mod request;
 

@@ -1,4 +1,4 @@
-//! Images of a node class, and the instance types that can run them (spec: AWS provider section 2).
+//! Images of a node class, and the instance types that can run them.
 
 use super::alias;
 use crate::io::CloudReads;

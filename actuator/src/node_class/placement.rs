@@ -1,4 +1,4 @@
-//! The placement group of a node class (spec: AWS provider sections 1.3 and 6.5).
+//! The placement group of a node class.
 
 use super::controller::NodeClasses;
 use super::dry_run::names_dedicated;

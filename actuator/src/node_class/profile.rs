@@ -1,4 +1,4 @@
-//! Instance profiles: the user's, or one created for the class's role (spec: AWS provider section 6.3).
+//! Instance profiles: the user's, or one created for the class's role.
 
 use crate::io::WriteError;
 use crate::node_class::controller::NodeClasses;

@@ -1,4 +1,4 @@
-//! Capacity reservations of a node class (spec: AWS provider sections 1.2 and 6.4).
+//! Capacity reservations of a node class.
 
 use super::controller::NodeClasses;
 use super::selectors;

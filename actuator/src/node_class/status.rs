@@ -1,5 +1,5 @@
 //! The status of a node class. Each part is looked up periodically and keeps its value while EC2 does not answer, so
-//! that launches continue (spec: AWS provider section 8.4).
+//! that launches continue.
 
 use super::dry_run::{self, DryRunCache, Verdict};
 use super::{look_up, placement, reservations, validation};

@@ -1,5 +1,5 @@
-//! Validates the spec of a node class for its condition `ValidationSucceeded` (spec: AWS provider sections 1.4 and
-//! 8.3). Pure functions; [`super::dry_run`] asks EC2.
+//! Validates the spec of a node class for its condition `ValidationSucceeded`. Pure functions; [`super::dry_run`] asks
+//! EC2.
 
 use super::dry_run::Verdict;
 use crate::settings::Settings;

@@ -1,5 +1,4 @@
-//! Conditions of NodeClaims: drift, the time of the last pod event, consolidatability, and consistency with the Node
-//! (spec: core sections 6.3 and 6.4).
+//! Conditions of NodeClaims: drift, the time of the last pod event, consolidatability, and consistency with the Node.
 
 use crate::controller_loop::{Candidate, ControllerLoop, Requeue};
 use crate::events::{Note, object, reason};

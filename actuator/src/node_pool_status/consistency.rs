@@ -1,4 +1,4 @@
-//! Whether a Node has the capacity that its claim expects (spec: core section 6.4). Pure functions.
+//! Whether a Node has the capacity that its claim expects. Pure functions.
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;

@@ -1,4 +1,4 @@
-//! Whether a claim has drifted, in Karpenter's order (spec: core section 6.3, AWS provider section 1.5). Pure functions.
+//! Whether a claim has drifted, in Karpenter's order. Pure functions.
 
 mod provider;
 

@@ -1,5 +1,5 @@
-//! Labels of nodes whose instance has left its capacity reservation: they are On-Demand nodes from then on (spec: AWS
-//! provider section 6.4). The reverse never happens.
+//! Labels of nodes whose instance has left its capacity reservation: they are On-Demand nodes from then on. The reverse
+//! never happens.
 
 use crate::io::{ObjectPart, WriteError};
 use crate::node_pool_status::NodePoolStatus;

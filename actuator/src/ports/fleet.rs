@@ -150,7 +150,7 @@ pub struct OfferingError {
 /// The placement group is in use in another zone.
 const GROUP_IN_USE_CODE: &str = "InvalidPlacementGroup.InUse";
 
-/// Codes that mean "no capacity" rather than "invalid request" (spec: AWS provider section 4.8).
+/// Codes that mean "no capacity" rather than "invalid request".
 const CAPACITY_CODES: [&str; 8] = [
     "InsufficientInstanceCapacity",
     "MaxSpotInstanceCountExceeded",

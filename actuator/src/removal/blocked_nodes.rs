@@ -1,4 +1,4 @@
-//! Events about nodes that cannot be disrupted or consolidated, with the reason (spec: core sections 7.2 and 9.2).
+//! Events about nodes that cannot be disrupted or consolidated, with the reason.
 
 use super::{Removals, blocked_pools};
 use crate::clock::Timestamped;

@@ -1,5 +1,4 @@
-//! Events about NodePools whose budgets allow no disruption now, while nodes could be disrupted (spec: core sections
-//! 7.4 and 9.2).
+//! Events about NodePools whose budgets allow no disruption now, while nodes could be disrupted.
 
 use super::Removals;
 use crate::events::{Note, object, reason};

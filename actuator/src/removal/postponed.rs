@@ -1,9 +1,8 @@
 //! Keeps the taint `plimsoll.dev/removal-postponed:PreferNoSchedule` on nodes that consolidation will remove next.
 //!
-//! kube-scheduler binds the pods of removed nodes to the emptiest nodes, and these are the ones to be removed next. With
-//! the taint it prefers other nodes, so that fewer pods move twice. Cluster Autoscaler taints its candidates in the same
-//! way (spec: cluster-autoscaler section on soft taints). The taint is a preference and blocks nothing, so nothing
-//! depends on when it is written.
+//! kube-scheduler binds the pods of removed nodes to the emptiest nodes, and these are the ones to be removed next.
+//! With the taint it prefers other nodes, so that fewer pods move twice. Cluster Autoscaler taints its candidates in
+//! the same way. The taint is a preference and blocks nothing, so nothing depends on when it is written.
 
 use crate::clock::Timestamped;
 use crate::controller_loop::{Candidate, ControllerLoop, Requeue};

@@ -1,4 +1,4 @@
-//! CreateLaunchTemplate (spec: AWS provider section 4.3).
+//! The request CreateLaunchTemplate.
 
 use super::{TagSpecification, number, small, tag_specification};
 use crate::ports::{BlockDevice, LaunchTemplateSpec, MetadataOptions, NetworkInterface, ReservationSpec};

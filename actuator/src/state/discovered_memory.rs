@@ -1,5 +1,4 @@
-//! The memory that nodes of each instance type were seen to have (spec: AWS provider section 5.5). Catalogs use it
-//! instead of the estimate.
+//! The memory that nodes of each instance type were seen to have. Catalogs use it instead of the estimate.
 //!
 //! A value only decreases until its entry ends. Nodes of one type differ by some kilobytes, so values are whole MiB.
 //! Catalogs therefore change at most a few times per type, and never back and forth.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// How long an offering is skipped (spec: AWS provider section 4.8).
+/// How long an offering without capacity is skipped, as in Karpenter.
 pub const TTL: Millis = Millis::from_seconds(180);
 /// How long after [`TTL`] an offering stays on probation: long enough that an outage of hours costs one failed launch per
 /// [`TTL`], short enough that an old refusal slows no burst down.

@@ -1,5 +1,5 @@
-//! Recent registration results of each pool (spec: core section 6.2): how many of the last instances failed to
-//! register. Reported in the status only; no decision depends on it.
+//! Recent registration results of each pool: how many of the last instances failed to register. Reported in the status
+//! only; no decision depends on it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use parking_lot::Mutex;

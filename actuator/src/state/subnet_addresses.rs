@@ -1,5 +1,5 @@
-//! Free addresses of subnets: what EC2 said last, less what was launched since and what launches under way may need
-//! (spec: AWS provider section 4.6). In memory only, and an order of preference: EC2 decides whether a subnet has room.
+//! Free addresses of subnets: what EC2 said last, less what was launched since and what launches under way may need. In
+//! memory only, and an order of preference: EC2 decides whether a subnet has room.
 
 use parking_lot::Mutex;
 use std::cmp::Reverse;

@@ -1,4 +1,4 @@
-//! Which pods of a node are evicted now, and which are waited for (spec: core section 8.1). Pure functions.
+//! Which pods of a node are evicted now, and which are waited for. Pure functions.
 
 use crate::pods;
 use jiff::{SignedDuration, Timestamp};

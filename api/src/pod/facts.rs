@@ -43,7 +43,7 @@ impl Pod {
     }
 
     /// Whether draining a node evicts the pod: a static pod stays, and so does a pod that tolerates the taint of nodes
-    /// that are being removed (spec: core section 7.2, rule 5).
+    /// that are being removed.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         !self.is_static() && !self.tolerates_taint(&DISRUPTED)

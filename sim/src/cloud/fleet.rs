@@ -12,7 +12,7 @@ use plimsoll_model::time::{Millis, Timestamp};
 const TOKEN_LENGTH: usize = 64;
 /// Launch templates of a request, at most, as EC2's API model limits them.
 const CONFIGS: usize = 50;
-/// Overrides of a request over all launch templates, at most (spec: AWS provider section 4.4).
+/// Maximum number of overrides in a CreateFleet request, over all launch templates.
 const OVERRIDES: usize = 300;
 
 fn invalid(code: &str, message: String) -> CloudError {

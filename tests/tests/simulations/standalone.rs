@@ -1,4 +1,4 @@
-//! NodeClaims that a user creates without a NodePool (spec: core section 1.2).
+//! NodeClaims that a user creates without a NodePool.
 
 use plimsoll_model::names::{annotation, label};
 use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};

@@ -1,5 +1,5 @@
 //! Which types a launch keeps beside its cheapest one: `minValues` of the pool, and no bare metal or accelerators that
-//! nobody asked for (spec: AWS provider section 4.5).
+//! nobody asked for.
 
 use super::Refusal;
 use crate::resolve::label_value;

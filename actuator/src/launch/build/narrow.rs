@@ -169,20 +169,20 @@ fn admits(requirement: &Requirement, instance_type: &InstanceType, offering: &Of
     requirement.has(value)
 }
 
-/// The tenancy of a launch with this requirement: the default, if allowed (spec: AWS provider section 4.5).
+/// The tenancy of a launch with this requirement: the default, if allowed.
 pub(in crate::launch) fn tenancy(requirement: Option<&Requirement>) -> Option<&'static str> {
     label::TENANCIES.into_iter().find(|tenancy| requirement.is_none_or(|requirement| requirement.has(tenancy)))
 }
 
-/// Drops Spot offerings that are dearer than the cheapest On-Demand offering (spec: AWS provider section 4.5). If none
-/// is left, the launch is On-Demand. A launch that must be Spot lists no On-Demand offering and keeps all of them.
+/// Drops Spot offerings that are dearer than the cheapest On-Demand offering. If none is left, the launch is On-Demand.
+/// A launch that must be Spot lists no On-Demand offering and keeps all of them.
 pub(super) fn drop_dear_spot(open: &mut Vec<OfferingChoice>) {
     let on_demand = open.iter().filter(|choice| choice.capacity_type == CapacityType::OnDemand);
     let Some(max_price) = on_demand.map(|choice| choice.price).min() else { return };
     open.retain(|choice| choice.capacity_type != CapacityType::Spot || choice.price <= max_price);
 }
 
-/// The preferred capacity type: reserved, then Spot, then On-Demand (spec: AWS provider section 4.5).
+/// The preferred capacity type: reserved, then Spot, then On-Demand.
 pub(super) fn capacity_type(open: &[OfferingChoice]) -> Option<CapacityType> {
     CapacityType::ALL.into_iter().find(|kind| open.iter().any(|choice| choice.capacity_type == *kind))
 }

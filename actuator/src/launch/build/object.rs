@@ -1,4 +1,4 @@
-//! The NodeClaim object, as Karpenter writes it (spec: core section 4.14) with Plimsoll's annotations.
+//! The NodeClaim object, as Karpenter writes it with Plimsoll's annotations.
 
 use crate::durable;
 use crate::launch::Admitted;

@@ -1,4 +1,4 @@
-//! Which capacity reservations a launch uses (spec: AWS provider section 4.5).
+//! Which capacity reservations a launch uses.
 
 use plimsoll_model::catalog::{CapacityReservation, CapacityType, Catalog};
 use plimsoll_model::plan::OfferingChoice;
