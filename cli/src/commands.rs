@@ -39,7 +39,7 @@ enum Command {
     /// Print the EC2 requests for the launches of a plan for manifests. Sends nothing.
     #[command(after_help = REQUESTS_EXAMPLES)]
     Requests(requests::Arguments),
-    /// Explain where pods go or why they have no place, and why a node stays or is removed.
+    /// Explain where pods go or why they are unschedulable, and why a node stays or is removed.
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(explain::Arguments),
     /// Print the catalog of a region: instance types with capacity and prices.
@@ -59,6 +59,14 @@ enum Command {
     },
 }
 
+/// Kinds that a plan depends on and that every cluster with Karpenter's definitions has, as `kubectl get` takes them.
+macro_rules! kubectl_kinds {
+    () => {
+        "nodepools,ec2nodeclasses,nodeclaims,nodes,pods,ds,pdb,pvc,pv,sc,csinodes,priorityclasses,ns"
+    };
+}
+pub(crate) use kubectl_kinds;
+
 const EXAMPLES: &str = "\
 Examples:
   plimsoll plan -f manifests/                  what would be launched for these manifests
@@ -71,17 +79,21 @@ Examples:
   plimsoll demo                                slow enough to follow
   plimsoll demo --speed 0                      as fast as it goes";
 
-const PLAN_EXAMPLES: &str = "\
+const PLAN_EXAMPLES: &str = concat!(
+    "\
 Examples:
   plimsoll plan                                for the cluster that kubectl talks to
   plimsoll plan -f manifests/                  for manifests
   plimsoll plan -f nodepools.yaml -f workloads.yaml --catalog catalog.json -o json
   plimsoll plan -f manifests/ --server scheduler.example:9452
   plimsoll plan -f manifests/ -o request | grpcurl -plaintext -d @ scheduler.example:9452 plimsoll.scheduler.v1.SchedulerService/Plan
-  kubectl get nodepools,ec2nodeclasses,nodeclaims,nodes,pods,ds,pdb,pvc,pv,sc,csinodes,priorityclasses,ns -A -o yaml | plimsoll plan -f -
+  kubectl get ",
+    kubectl_kinds!(),
+    " -A -o yaml | plimsoll plan -f -
 
 Exit status: 0 a plan was made, 1 could not run, 2 bad input, 3 with --detailed-exitcode: nodes would be launched or removed,
-4 with --fail-on-unschedulable: a pod has no place.";
+4 with --fail-on-unschedulable: a pod is unschedulable."
+);
 
 #[cfg(feature = "requests")]
 const REQUESTS_EXAMPLES: &str = "\
@@ -115,7 +127,7 @@ Examples:
   plimsoll replay recording/ --with pools.yaml what these NodePools would have cost
   plimsoll replay recording/ --with pools.yaml -o json
 
-The watcher records with --record-to. Exit status: 0 all plans are the same, 1 could not run, 2 bad input, 3 a plan is another one.";
+The watcher records with --record-to. Exit status: 0 all plans are the same, 1 could not run, 2 bad input, 3 a plan differs.";
 
 const CERTIFICATES_EXAMPLES: &str = "\
 Examples:

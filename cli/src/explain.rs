@@ -4,6 +4,7 @@ mod budget;
 mod claim;
 mod workload;
 
+use crate::commands::kubectl_kinds;
 use crate::output::{self, Format};
 use crate::{CommandError, ask, cluster, input};
 use clap::{Args, Subcommand};
@@ -82,12 +83,16 @@ Examples:
   plimsoll explain deployment/web -f manifests/
   plimsoll explain sts/db -f manifests/";
 
-const NODE_EXAMPLES: &str = "\
+const NODE_EXAMPLES: &str = concat!(
+    "\
 Examples:
   plimsoll explain node ip-10-0-12-34.ec2.internal --context prod
   plimsoll explain node default-x7k2p                 a NodeClaim by its name
-  kubectl get nodepools,ec2nodeclasses,nodeclaims,nodes,pods,ds,pdb,pvc,pv,sc,csinodes,priorityclasses,ns -A -o yaml > cluster.yaml
-  plimsoll explain node ip-10-0-12-34.ec2.internal -f cluster.yaml --region eu-west-1";
+  kubectl get ",
+    kubectl_kinds!(),
+    " -A -o yaml > cluster.yaml
+  plimsoll explain node ip-10-0-12-34.ec2.internal -f cluster.yaml --region eu-west-1"
+);
 
 /// Source of the objects.
 #[derive(Debug, Args)]

@@ -15,7 +15,7 @@ use pools::OtherPools;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// Exit status if a plan is another one.
+/// Exit status if a plan differs from the recorded one.
 const DIFFERENT: u8 = 3;
 
 #[derive(Debug, Args)]
@@ -94,7 +94,7 @@ fn sentences(summary: &Summary, files: usize) -> String {
         )),
         Some(difference) => {
             let (file, at) = (difference.file.display(), time(difference.at));
-            lines.push(format!("Plan {} of {at} ({file}) is another one:", difference.cycle_id));
+            lines.push(format!("Plan {} of {at} ({file}) differs:", difference.cycle_id));
             lines.push(format!("  {}", difference.first()));
             let (own, theirs) = (env!("CARGO_PKG_VERSION"), &difference.version);
             lines.push(format!("Recorded by version {theirs}, replayed by version {own}."));
