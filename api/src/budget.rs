@@ -13,7 +13,7 @@ pub use cron::{Cron, CronError};
 /// Default of `nodes`: a tenth of the pool's nodes.
 pub const DEFAULT_NODES: &str = "10%";
 
-/// Why nodes are disrupted, as budgets tell reasons apart.
+/// A disruption reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum DisruptionReason {
     /// Their pods have room elsewhere or on something cheaper.
@@ -39,24 +39,26 @@ impl DisruptionReason {
     }
 }
 
-/// How many nodes may be disrupted, for which reasons, and when that holds.
+/// A limit on the number of nodes that are disrupted at the same time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("required" = ["nodes"]))]
 pub struct Budget {
-    /// Reasons that the budget is about. Without it, all.
+    /// Disruption reasons that the budget applies to. Unset: all reasons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 50), extend("x-kubernetes-list-type" = "set"))]
     pub reasons: Option<Vec<DisruptionReason>>,
-    /// How many nodes may be disrupted at a time: a number, or a percentage of the pool's nodes, rounded up.
+    /// Maximum number of nodes that are disrupted at the same time: a number, or a percentage of the NodePool's nodes,
+    /// rounded up.
     #[serde(default = "default_nodes")]
     #[schemars(regex(pattern = schema::pattern::BUDGET_NODES), extend("default" = json!(DEFAULT_NODES)))]
     pub nodes: String,
-    /// When the budget begins to hold, in UTC: minute, hour, day of month, month, day of week, or a macro such as @daily. Without it, it always holds.
+    /// Cron schedule in UTC at which the budget becomes active: minute, hour, day of month, month, day of week, or a
+    /// macro such as @daily. Unset: the budget is always active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = schema::pattern::BUDGET_SCHEDULE))]
     pub schedule: Option<String>,
-    /// How long the budget holds each time, in hours and minutes.
+    /// How long the budget is active after each time of the schedule, in hours and minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = schema::pattern::BUDGET_DURATION))]
     pub duration: Option<GoDuration>,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Default provisioning strategy: capacity on running nodes.
 pub const ACTIVE_CAPACITY: &str = "buffer.x-k8s.io/active-capacity";
 
-/// How much room to keep, and for what pods.
+/// Specification of the buffer: the number of pods and their template.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "autoscaling.x-k8s.io",
@@ -27,19 +27,19 @@ pub const ACTIVE_CAPACITY: &str = "buffer.x-k8s.io/active-capacity";
         name = "Strategy",
         type_ = "string",
         json_path = ".spec.provisioningStrategy",
-        description = "How room is kept"
+        description = "Strategy by which capacity is kept"
     ),
     printcolumn(
         name = "PodTemplate",
         type_ = "string",
         json_path = ".status.podTemplateRef.name",
-        description = "PodTemplate that the room is for"
+        description = "PodTemplate that describes the buffer's pods"
     ),
     printcolumn(
         name = "Replicas",
         type_ = "integer",
         json_path = ".status.replicas",
-        description = "Pods that there is to be room for"
+        description = "Number of pods that the buffer keeps capacity for"
     ),
     printcolumn(
         name = "ConditionsType",
@@ -73,26 +73,27 @@ pub const ACTIVE_CAPACITY: &str = "buffer.x-k8s.io/active-capacity";
     ),
 ])))]
 pub struct CapacityBufferSpec {
-    /// How room is kept. buffer.x-k8s.io/active-capacity keeps it on nodes that run.
+    /// Strategy by which capacity is kept. buffer.x-k8s.io/active-capacity keeps it on running nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = ACTIVE_CAPACITY))]
     pub provisioning_strategy: Option<String>,
-    /// A PodTemplate of the same namespace: what one pod needs.
+    /// PodTemplate of the same namespace that describes the buffer's pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template_ref: Option<LocalObjectRef>,
-    /// A workload of the same namespace that has replicas: what one pod needs, and what percentage is of.
+    /// Workload of the same namespace whose pod template describes the buffer's pods, and whose replicas are the base
+    /// of percentage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scalable_ref: Option<ScalableRef>,
-    /// How many pods to keep room for.
+    /// Number of pods to keep capacity for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub replicas: Option<i32>,
-    /// How many pods to keep room for, in percent of the replicas of scalableRef, rounded up, at least one.
+    /// Number of pods as a percentage of the replicas of scalableRef, rounded up, at least one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub percentage: Option<i32>,
-    /// The most that the buffer may request, by resource. Without replicas and percentage, as many pods as fit in it.
-    /// Empty limits are limits, on nothing.
+    /// Maximum total requests of the buffer's pods, by resource. Without replicas and percentage, the buffer has as
+    /// many pods as fit within the limits. Empty limits limit nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::resource_list")]
     pub limits: Option<ResourceList>,
@@ -122,23 +123,23 @@ pub struct ScalableRef {
     pub name: String,
 }
 
-/// What a buffer comes to.
+/// Observed state of the buffer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CapacityBufferStatus {
-    /// PodTemplate that the room is for.
+    /// PodTemplate that the status is based on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template_ref: Option<LocalObjectRef>,
-    /// Pods that there is to be room for.
+    /// Number of pods that the buffer keeps capacity for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Generation of the PodTemplate that was looked at.
+    /// Generation of the PodTemplate that the status is based on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template_generation: Option<i64>,
-    /// How room is kept.
+    /// Strategy that the status is based on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioning_strategy: Option<String>,
-    /// What is known about the buffer.
+    /// Conditions of the buffer.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

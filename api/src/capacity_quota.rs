@@ -13,7 +13,7 @@ pub(crate) const MAX_RESOURCES: u64 = 20;
 /// Maximum length of the name of a resource.
 pub(crate) const MAX_RESOURCE_NAME: usize = 63;
 
-/// Which nodes to limit, and to what.
+/// Specification of the quota: the nodes and their limits.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "autoscaling.x-k8s.io",
@@ -28,11 +28,11 @@ pub(crate) const MAX_RESOURCE_NAME: usize = 63;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct CapacityQuotaSpec {
-    /// Nodes that the quota counts, by label. Without it, or if it is empty, all nodes.
+    /// Label selector of the nodes. Unset or empty: all nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "label_selector")]
     pub selector: Option<LabelSelector>,
-    /// The most that these nodes may have together.
+    /// Limits on the matching nodes.
     pub limits: CapacityQuotaLimits,
 }
 
@@ -40,7 +40,8 @@ pub struct CapacityQuotaSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CapacityQuotaLimits {
-    /// The most that the nodes may have together, by resource; `nodes` counts the nodes. Whole amounts only.
+    /// Maximum total of the matching nodes, by resource; `nodes` limits the number of nodes. Only whole amounts are
+    /// accepted.
     #[schemars(schema_with = "limits")]
     pub resources: ResourceList,
 }
@@ -49,7 +50,7 @@ pub struct CapacityQuotaLimits {
 fn label_selector(_: &mut SchemaGenerator) -> Schema {
     let values = json!({
         "type": "array",
-        "description": "Values of the label, for the operators In and NotIn.",
+        "description": "Values for the operators In and NotIn.",
         "items": {"type": "string"},
         "x-kubernetes-list-type": "atomic",
     });
@@ -64,7 +65,7 @@ fn label_selector(_: &mut SchemaGenerator) -> Schema {
             },
             "matchExpressions": {
                 "type": "array",
-                "description": "Conditions on labels, all of which must hold.",
+                "description": "Label requirements, all of which must be met.",
                 "x-kubernetes-list-type": "atomic",
                 "items": {
                     "type": "object",
@@ -73,7 +74,7 @@ fn label_selector(_: &mut SchemaGenerator) -> Schema {
                         "key": {"type": "string", "description": "Key of the label.", "minLength": 1},
                         "operator": {
                             "type": "string",
-                            "description": "How the label compares with the values.",
+                            "description": "Operator that relates the label to the values.",
                             "enum": ["In", "NotIn", "Exists", "DoesNotExist"],
                         },
                         "values": values,
@@ -100,18 +101,18 @@ fn limits(generator: &mut SchemaGenerator) -> Schema {
     schema
 }
 
-/// What the nodes of a quota have.
+/// Observed state of the quota.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CapacityQuotaStatus {
-    /// What the nodes have of the limited resources.
+    /// Usage of the limited resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<CapacityQuotaUsage>,
-    /// What is known about the quota.
+    /// Conditions of the quota.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// Generation of the quota that was looked at.
+    /// Generation of the quota that the status is based on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
@@ -120,7 +121,7 @@ pub struct CapacityQuotaStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CapacityQuotaUsage {
-    /// What the nodes have, by resource.
+    /// Total of the matching nodes, by limited resource.
     #[schemars(schema_with = "schema::resource_list")]
     pub resources: ResourceList,
 }

@@ -80,20 +80,22 @@ impl Kind {
     pub fn schema(self) -> Value {
         match self {
             Self::CapacityBuffer => schema::<CapacityBufferSpec, CapacityBufferStatus>(
-                "Keeps room for pods that do not exist yet, so that they can start at once.",
+                "CapacityBuffer reserves capacity for pods that do not exist yet, so that they can start at once.",
             ),
             Self::CapacityQuota => schema::<CapacityQuotaSpec, CapacityQuotaStatus>(
-                "Limits what the nodes that a selector matches may have together.",
+                "CapacityQuota limits the total resources of all nodes that a selector matches.",
             ),
-            Self::EC2NodeClass => {
-                schema::<EC2NodeClassSpec, EC2NodeClassStatus>("Says how to make an EC2 instance into a node.")
-            }
-            Self::NodeClaim => schema::<NodeClaimSpec, NodeClaimStatus>("Asks for one node and follows it to its end."),
+            Self::EC2NodeClass => schema::<EC2NodeClassSpec, EC2NodeClassStatus>(
+                "EC2NodeClass configures the EC2 instances that become nodes.",
+            ),
+            Self::NodeClaim => schema::<NodeClaimSpec, NodeClaimStatus>(
+                "NodeClaim requests one node and tracks it until the instance is terminated.",
+            ),
             Self::NodeOverlay => schema::<NodeOverlaySpec, NodeOverlayStatus>(
-                "Corrects prices of instance types, or says what their nodes have besides.",
+                "NodeOverlay overrides the prices of instance types, or adds resources to their capacity.",
             ),
             Self::NodePool => schema::<NodePoolSpec, NodePoolStatus>(
-                "Says which nodes may be made for pods that have no room, and when they may be taken away.",
+                "NodePool defines which nodes may be launched for unschedulable pods, and when nodes may be removed.",
             ),
         }
     }

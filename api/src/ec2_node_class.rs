@@ -28,7 +28,7 @@ pub use status::{
     SecurityGroup, Subnet,
 };
 
-/// Where instances run, what they run and what they may do.
+/// Specification of the node class: network, images, permissions and volumes of the instances.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "karpenter.k8s.aws",
@@ -46,7 +46,7 @@ pub use status::{
         name = "Ready",
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Ready\")].status",
-        description = "Whether instances can be made"
+        description = "Whether instances can be launched"
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp", description = "Age"),
     printcolumn(
@@ -60,81 +60,85 @@ pub use status::{
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = spec_rules()))]
 pub struct EC2NodeClassSpec {
-    /// Subnets that instances may run in: those that any term selects.
+    /// Subnets of the instances. A subnet is selected if it matches any term.
     #[schemars(length(max = 30), extend("x-kubernetes-validations" = selector::subnet_rules()))]
     pub subnet_selector_terms: Vec<SubnetSelectorTerm>,
-    /// Security groups of the instances: those that any term selects.
+    /// Security groups of the instances. A security group is selected if it matches any term.
     #[schemars(length(max = 30), extend("x-kubernetes-validations" = selector::security_group_rules()))]
     pub security_group_selector_terms: Vec<SecurityGroupSelectorTerm>,
-    /// Capacity reservations that instances may use: those that any term selects.
+    /// Capacity reservations that instances may use. A reservation is selected if it matches any term.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 30), extend("x-kubernetes-validations" = selector::capacity_reservation_rules()))]
     pub capacity_reservation_selector_terms: Vec<CapacityReservationSelectorTerm>,
-    /// The placement group that instances are started in.
+    /// Placement group that instances are launched in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement_group_selector: Option<PlacementGroupSelector>,
-    /// Whether instances get a public IP address. Without it, as the subnet says.
+    /// Whether instances get a public IP address. Unset: the subnet's setting.
     #[serde(rename = "associatePublicIPAddress", default, skip_serializing_if = "Option::is_none")]
     pub associate_public_ip_address: Option<bool>,
-    /// Number of /28 IPv4 prefixes for the first network interface.
+    /// Number of /28 IPv4 prefixes of the primary network interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub ip_prefix_count: Option<i32>,
-    /// Images that instances may be started from: those that any term selects, the newest first. Without it, the newest image of amiFamily.
+    /// Images of the instances. An image is selected if it matches any term; newer images are preferred. Unset: the
+    /// newest image of amiFamily.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 30), extend("x-kubernetes-validations" = selector::ami_rules()))]
     pub ami_selector_terms: Option<Vec<AmiSelectorTerm>>,
-    /// How the image is told what to do at its first start. An alias in amiSelectorTerms says it too; without alias it is required. Custom leaves it all to userData.
+    /// AMI family: decides the format of the user data. Required unless amiSelectorTerms has an alias. Custom: userData
+    /// is used unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ami_family: Option<AmiFamily>,
-    /// What the image is told at its first start, besides what makes it a node of this cluster; its form depends on amiFamily.
+    /// User data, merged with the generated bootstrap configuration. The format depends on amiFamily.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data: Option<String>,
-    /// IAM role of the instances; an instance profile is made for it.
+    /// IAM role of the instances. The actuator creates an instance profile for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-validations" = schema::not_empty("role")))]
     pub role: Option<String>,
-    /// IAM instance profile of the instances, where it was made by others.
+    /// Existing IAM instance profile, instead of role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-validations" = schema::not_empty("instanceProfile")))]
     pub instance_profile: Option<String>,
-    /// Tags for everything that is made in EC2 for the node.
+    /// Tags of the EC2 resources that are created for nodes.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("x-kubernetes-validations" = tag_rules()))]
     pub tags: BTreeMap<String, String>,
-    /// Settings of the kubelet, as its configuration file has them. Whether they are valid is shown in the status.
+    /// Settings of the kubelet, with the names of KubeletConfiguration. The condition ValidationSucceeded reports
+    /// invalid settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubelet: Option<KubeletConfiguration>,
-    /// Volumes of the instances.
+    /// EBS volumes of the instances. Unset: the default volumes of the AMI family.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50), extend("x-kubernetes-validations" = device::rules()))]
     pub block_device_mappings: Vec<BlockDeviceMapping>,
-    /// What to do with disks that belong to the instance type. Without it they are left alone.
+    /// How instance store volumes are used. Unset: they are not configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_store_policy: Option<InstanceStorePolicy>,
-    /// Network interfaces of the instances. Without it, the usual one.
+    /// Network interfaces of the instances. Unset: one primary interface.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 150), extend("x-kubernetes-validations" = options::interface_rules()))]
     pub network_interfaces: Vec<NetworkInterface>,
-    /// Whether CloudWatch gets figures every minute.
+    /// Enable detailed (one-minute) CloudWatch monitoring.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detailed_monitoring: Option<bool>,
-    /// How instances reach their metadata. By default through IMDSv2 from the host only.
+    /// Access to the instance metadata service. Default: IMDSv2 with a hop limit of 1, which excludes pods without host
+    /// network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = MetadataOptions::resolved_default()))]
     pub metadata_options: Option<MetadataOptions>,
-    /// When idle connections are forgotten.
+    /// Idle timeouts of connection tracking.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection_tracking: Option<ConnectionTracking>,
-    /// Passed on to CreateFleet; reserved by EC2.
+    /// The parameter Context of CreateFleet; reserved by EC2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
-    /// Features of the processor.
+    /// CPU options of the instances.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_options: Option<CpuOptions>,
 }
 
-/// How an image is told what to do at its first start.
+/// AMI family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum AmiFamily {
     /// Amazon Linux 2.
@@ -143,7 +147,7 @@ pub enum AmiFamily {
     AL2023,
     /// Bottlerocket.
     Bottlerocket,
-    /// Anything: userData says it all.
+    /// Custom: user data is used unchanged.
     Custom,
     /// Windows Server 2019.
     Windows2019,

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a node should be like. It cannot be changed.
+/// Specification of the node. It is immutable.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "karpenter.sh",
@@ -48,7 +48,7 @@ use std::collections::BTreeMap;
         name = "Ready",
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Ready\")].status",
-        description = "Whether the node can take pods"
+        description = "Whether the node is initialized"
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp", description = "Age"),
     printcolumn(
@@ -56,21 +56,21 @@ use std::collections::BTreeMap;
         type_ = "string",
         json_path = ".status.imageID",
         priority = 1,
-        description = "Image the instance was started from"
+        description = "Image of the instance"
     ),
     printcolumn(
         name = "ID",
         type_ = "string",
         json_path = ".status.providerID",
         priority = 1,
-        description = "The instance"
+        description = "Provider id of the instance"
     ),
     printcolumn(
         name = "NodePool",
         type_ = "string",
         json_path = ".metadata.labels.karpenter\\.sh/nodepool",
         priority = 1,
-        description = "Pool of the node"
+        description = "NodePool of the node"
     ),
     printcolumn(
         name = "NodeClass",
@@ -84,33 +84,34 @@ use std::collections::BTreeMap;
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Drifted\")].status",
         priority = 1,
-        description = "Whether the node differs from what its pool or node class now asks for"
+        description = "Whether the node differs from its NodePool or node class"
     )
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::cel(&[("self == oldSelf", "a claim cannot be changed")])))]
 pub struct NodeClaimSpec {
-    /// Taints for the node: only pods that tolerate them come.
+    /// Taints of the node: pods must tolerate them to run there.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub taints: Vec<Taint>,
-    /// Taints that something else takes from the new node when it is prepared.
+    /// Taints of the new node that another component removes when the node is prepared.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub startup_taints: Vec<Taint>,
-    /// Conditions on the labels of the node: instance types, zones, capacity types and whatever else is labelled.
+    /// Requirements on the labels of the node, such as instance types, zones and capacity types.
     #[schemars(schema_with = "schema::claim_requirements")]
     pub requirements: Vec<Requirement>,
-    /// What the node must at least have.
+    /// Minimum resources of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
-    /// The node class that says how to make the node.
+    /// Reference to the node class of the node.
     pub node_class_ref: NodeClassRef,
-    /// The longest that the node may be drained; after it, its pods are deleted whatever protects them. Without it, as long as it takes.
+    /// Maximum duration of the drain, after which the remaining pods are deleted, even if PodDisruptionBudgets or
+    /// do-not-disrupt protect them. Unset: no maximum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = schema::pattern::DURATION))]
     pub termination_grace_period: Option<GoDuration>,
-    /// The age at which the node is taken away; Never keeps it.
+    /// Maximum age of the node, after which it is removed. Never: no maximum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = schema::pattern::NILLABLE_DURATION), extend("default" = "720h"))]
     pub expire_after: Option<NillableDuration>,
@@ -193,38 +194,38 @@ impl From<&NodeClaimTemplateSpec> for NodeClaimSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceRequirements {
-    /// Amounts by resource: of the pods that the node is made for, with what the DaemonSets take.
+    /// Total requests of the pods that the node is launched for, including DaemonSets.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::resource_list")]
     pub requests: ResourceList,
 }
 
-/// What became of a claim.
+/// Observed state of the claim.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeClaimStatus {
     /// Name of the Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
-    /// The instance, as its provider names it: aws:///zone/instance.
+    /// Provider id of the instance: aws:///ZONE/INSTANCE_ID.
     #[serde(rename = "providerID", default, skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
-    /// Image that the instance was started from.
+    /// Id of the instance's image.
     #[serde(rename = "imageID", default, skip_serializing_if = "Option::is_none")]
     pub image_id: Option<String>,
-    /// What the node has.
+    /// Total resources of the node.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::resource_list")]
     pub capacity: ResourceList,
-    /// What pods can have of it.
+    /// Resources of the node that are available to pods.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::resource_list")]
     pub allocatable: ResourceList,
-    /// When a pod last came to the node or left it.
+    /// When a pod was last added to or removed from the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::date_time")]
     pub last_pod_event_time: Option<Time>,
-    /// What is known about the claim.
+    /// Conditions of the claim.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::claim_conditions")]
     pub conditions: Vec<Condition>,

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Which instance types are meant and what is different about them.
+/// Specification of the overlay: the instance types and the overrides.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "karpenter.sh",
@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
         name = "Ready",
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Ready\")].status",
-        description = "Whether the overlay is in use"
+        description = "Whether the overlay is valid and applied"
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp", description = "Age"),
     printcolumn(
@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
         type_ = "integer",
         json_path = ".spec.weight",
         priority = 1,
-        description = "Of several overlays, the one of the highest weight counts"
+        description = "Overlays of higher weight take precedence"
     )
 )]
 #[serde(rename_all = "camelCase")]
@@ -41,22 +41,22 @@ use std::collections::BTreeMap;
     "price and priceAdjustment exclude each other",
 )])))]
 pub struct NodeOverlaySpec {
-    /// Conditions on the labels of the instance types that are meant.
+    /// Requirements on the labels of the instance types that the overlay applies to.
     #[schemars(schema_with = "schema::overlay_requirements")]
     pub requirements: Vec<Requirement>,
-    /// What to add to the price: a signed amount in US dollars per hour, or a signed share of the price.
+    /// Adjustment of the price: a signed amount in US dollars per hour, or a signed percentage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = schema::pattern::PRICE_ADJUSTMENT))]
     pub price_adjustment: Option<String>,
-    /// The price, in US dollars per hour.
+    /// Price in US dollars per hour, in place of the catalog's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = schema::pattern::PRICE))]
     pub price: Option<String>,
-    /// What the nodes have besides, by resource; cpu, memory, ephemeral-storage and pods cannot be set.
+    /// Additional resources of the nodes; cpu, memory, ephemeral-storage and pods cannot be set.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "capacity")]
     pub capacity: ResourceList,
-    /// Of several overlays about one thing, the one of the highest weight counts. Without it, 0.
+    /// If several overlays set the same value, the one of the highest weight applies. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10000))]
     pub weight: Option<i32>,
@@ -83,11 +83,11 @@ impl NodeOverlaySpec {
     }
 }
 
-/// How an overlay is.
+/// Observed state of the overlay.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeOverlayStatus {
-    /// What is known about the overlay.
+    /// Conditions of the overlay.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -15,7 +15,7 @@ pub const DEFAULT_CONSOLIDATE_AFTER_SECONDS: u64 = 0;
 /// Default of `expireAfter`: 30 days.
 pub const DEFAULT_EXPIRE_AFTER_HOURS: u64 = 720;
 
-/// What nodes to make and how to look after them.
+/// Specification of the NodePool: the template of its nodes, limits and disruption.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "karpenter.sh",
@@ -32,14 +32,19 @@ pub const DEFAULT_EXPIRE_AFTER_HOURS: u64 = 720;
         name = "NodeClass",
         type_ = "string",
         json_path = ".spec.template.spec.nodeClassRef.name",
-        description = "Node class of the pool"
+        description = "Node class of the NodePool"
     ),
-    printcolumn(name = "Nodes", type_ = "string", json_path = ".status.nodes", description = "Nodes of the pool"),
+    printcolumn(
+        name = "Nodes",
+        type_ = "string",
+        json_path = ".status.nodes",
+        description = "Number of nodes of the NodePool"
+    ),
     printcolumn(
         name = "Ready",
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Ready\")].status",
-        description = "Whether the pool can make nodes"
+        description = "Whether the NodePool can launch nodes"
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp", description = "Age"),
     printcolumn(
@@ -47,41 +52,42 @@ pub const DEFAULT_EXPIRE_AFTER_HOURS: u64 = 720;
         type_ = "integer",
         json_path = ".spec.weight",
         priority = 1,
-        description = "Pools of higher weight are tried first"
+        description = "NodePools of higher weight are tried first"
     ),
     printcolumn(
         name = "CPU",
         type_ = "string",
         json_path = ".status.resources.cpu",
         priority = 1,
-        description = "CPU of the pool's nodes"
+        description = "Total CPU of the NodePool's nodes"
     ),
     printcolumn(
         name = "Memory",
         type_ = "string",
         json_path = ".status.resources.memory",
         priority = 1,
-        description = "Memory of the pool's nodes"
+        description = "Total memory of the NodePool's nodes"
     )
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = spec_rules()))]
 pub struct NodePoolSpec {
-    /// What every node of the pool is like.
+    /// Template of the NodePool's NodeClaims.
     pub template: NodeClaimTemplate,
-    /// When nodes of the pool may be taken away or replaced.
+    /// When nodes may be removed or replaced voluntarily.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = json!({"consolidateAfter": "0s"})))]
     pub disruption: Option<Disruption>,
-    /// The most that all nodes of the pool may have together, by resource; `nodes` counts the nodes.
+    /// Maximum total of the NodePool's nodes, by resource; `nodes` limits the number of nodes.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::resource_list")]
     pub limits: ResourceList,
-    /// Pools of higher weight are tried first. Without it, 0.
+    /// NodePools of higher weight are tried first. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub weight: Option<i32>,
-    /// Keeps this many nodes whether or not pods need them, instead of following the pods. A pool has it for life or never.
+    /// Number of nodes of a static NodePool, regardless of pods. It cannot be added to or removed from an existing
+    /// NodePool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub replicas: Option<i64>,
@@ -132,19 +138,23 @@ impl NodePoolSpec {
     }
 }
 
-/// When nodes of a pool may be taken away or replaced.
+/// When nodes of a pool may be removed or replaced voluntarily.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Disruption {
-    /// How long no pod may have come to a node or left it before the node is looked at for consolidation; Never turns consolidation off.
+    /// How long a node must have had no added or removed pods before it may be consolidated. Never: consolidation is
+    /// disabled.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(required, regex(pattern = schema::pattern::NILLABLE_DURATION))]
     pub consolidate_after: Option<NillableDuration>,
-    /// Which nodes may be consolidated: only empty ones, all whose pods have room elsewhere or on something cheaper, or those of them where it is worth the disturbance.
+    /// Which nodes may be consolidated. WhenEmpty: nodes without pods other than those of DaemonSets.
+    /// WhenEmptyOrUnderutilized: also nodes whose pods fit on other nodes or on cheaper new nodes. Balanced: the same,
+    /// if the saving outweighs the disruption.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "WhenEmptyOrUnderutilized"))]
     pub consolidation_policy: Option<ConsolidationPolicy>,
-    /// How many nodes may be disrupted at a time. Of several budgets that apply, the smallest counts.
+    /// Limits on the number of nodes that are disrupted at the same time. If several budgets apply, the smallest is
+    /// used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 50), extend(
         "default" = json!([{"nodes": "10%"}]),
@@ -160,34 +170,34 @@ pub struct Disruption {
 /// Which nodes may be consolidated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum ConsolidationPolicy {
-    /// Only those without pods of their own.
+    /// Only nodes without pods other than those of DaemonSets.
     WhenEmpty,
-    /// Also those whose pods have room elsewhere, or on something cheaper.
+    /// Also nodes whose pods fit on other nodes or on cheaper new nodes.
     #[default]
     WhenEmptyOrUnderutilized,
-    /// The same, where the saving is worth the disturbance.
+    /// Like `WhenEmptyOrUnderutilized`, if the saving outweighs the disruption.
     Balanced,
 }
 
-/// What every node of a pool is like.
+/// Template of a pool's NodeClaims.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeClaimTemplate {
-    /// Labels and annotations for the pool's claims and nodes.
+    /// Labels and annotations of the NodePool's NodeClaims and nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<TemplateMetadata>,
-    /// What the pool's claims ask for.
+    /// Specification of the NodePool's NodeClaims.
     pub spec: NodeClaimTemplateSpec,
 }
 
 impl NodeClaimTemplate {
-    /// Labels for the pool's claims and nodes.
+    /// Labels of the NodePool's NodeClaims and nodes.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         let labels = self.metadata.iter().flat_map(|metadata| &metadata.labels);
         labels.map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Annotations for the pool's claims and nodes.
+    /// Annotations of the NodePool's NodeClaims and nodes.
     pub fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
         let annotations = self.metadata.iter().flat_map(|metadata| &metadata.annotations);
         annotations.map(|(key, value)| (key.as_str(), value.as_str()))
@@ -198,39 +208,41 @@ impl NodeClaimTemplate {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateMetadata {
-    /// Labels for the pool's claims and nodes.
+    /// Labels of the NodePool's NodeClaims and nodes.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::template_labels")]
     pub labels: BTreeMap<String, String>,
-    /// Annotations for the pool's claims and nodes.
+    /// Annotations of the NodePool's NodeClaims and nodes.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::template_annotations")]
     pub annotations: BTreeMap<String, String>,
 }
 
-/// What a pool's claims ask for.
+/// Specification of a pool's NodeClaims.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeClaimTemplateSpec {
-    /// Taints for the pool's nodes: only pods that tolerate them come.
+    /// Taints of the NodePool's nodes: pods must tolerate them to run there.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub taints: Vec<Taint>,
-    /// Taints that something else takes from new nodes when they are prepared. Pods need not tolerate them, but wait until they are gone.
+    /// Taints of new nodes that another component removes when the node is prepared. Pods need not tolerate them, but
+    /// are not bound before they are removed.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub startup_taints: Vec<Taint>,
-    /// Conditions on the labels of the pool's nodes: instance types, zones, capacity types and whatever else is labelled.
+    /// Requirements on the labels of the NodePool's nodes, such as instance types, zones and capacity types.
     #[schemars(schema_with = "schema::pool_requirements")]
     pub requirements: Vec<Requirement>,
-    /// The node class that says how to make the pool's nodes.
+    /// Reference to the node class of the NodePool's nodes.
     #[schemars(schema_with = "schema::pool_node_class_ref")]
     pub node_class_ref: NodeClassRef,
-    /// The longest that a node may be drained; after it, its pods are deleted whatever protects them. Without it, as long as it takes.
+    /// Maximum duration of a node's drain, after which the remaining pods are deleted, even if PodDisruptionBudgets or
+    /// do-not-disrupt protect them. Unset: no maximum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = schema::pattern::DURATION))]
     pub termination_grace_period: Option<GoDuration>,
-    /// The age at which a node is taken away; Never keeps it.
+    /// Maximum age of a node, after which it is removed. Never: no maximum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = schema::pattern::NILLABLE_DURATION), extend("default" = "720h"))]
     pub expire_after: Option<NillableDuration>,
@@ -249,22 +261,22 @@ pub(crate) fn default_expire_after() -> NillableDuration {
     format!("{DEFAULT_EXPIRE_AFTER_HOURS}h").parse().unwrap_or_else(|_| NillableDuration::never())
 }
 
-/// What a pool has and how it is.
+/// Observed state of the NodePool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePoolStatus {
-    /// What the pool's nodes have together, by resource; `nodes` counts them.
+    /// Total of the NodePool's nodes, by resource; `nodes` is their number.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::resource_list")]
     pub resources: ResourceList,
-    /// Number of the pool's nodes.
+    /// Number of nodes of the NodePool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = 0))]
     pub nodes: Option<i64>,
-    /// Generation of the node class that the conditions are about.
+    /// Generation of the node class that the conditions were set for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_class_observed_generation: Option<i64>,
-    /// What is known about the pool.
+    /// Conditions of the NodePool.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -113,7 +113,7 @@ pub(crate) fn plain_conditions(_: &mut SchemaGenerator) -> Schema {
 
 fn condition(required: &[&str], reason: &str, reason_min_length: Option<u64>) -> Value {
     let mut reason = json!({
-        "description": "Why the condition has its status, in one word.",
+        "description": "Reason of the last change of the status, as one CamelCase word.",
         "type": "string",
         "maxLength": 1024,
         "pattern": reason,
@@ -122,34 +122,34 @@ fn condition(required: &[&str], reason: &str, reason_min_length: Option<u64>) ->
         reason.insert("minLength".to_owned(), length.into());
     }
     json!({
-        "description": "One thing that is known about the object.",
+        "description": "A condition of the object.",
         "type": "object",
         "required": required,
         "properties": {
             "lastTransitionTime": {
-                "description": "When the status last changed.",
+                "description": "When the status of the condition last changed.",
                 "type": "string",
                 "format": "date-time",
             },
             "message": {
-                "description": "Why the condition has its status, in a sentence.",
+                "description": "Human-readable explanation of the last change of the status.",
                 "type": "string",
                 "maxLength": 32768,
             },
             "observedGeneration": {
-                "description": "Generation of the object that the condition is about.",
+                "description": "Generation of the object that the condition was set for.",
                 "type": "integer",
                 "format": "int64",
                 "minimum": 0,
             },
             "reason": reason,
             "status": {
-                "description": "Whether the condition holds, if that is known.",
+                "description": "Status of the condition: True, False or Unknown.",
                 "type": "string",
                 "enum": ["True", "False", "Unknown"],
             },
             "type": {
-                "description": "Name of the condition.",
+                "description": "Type of the condition.",
                 "type": "string",
                 "maxLength": 316,
                 "pattern": pattern::CONDITION_TYPE,
@@ -257,14 +257,14 @@ pub(crate) fn image_requirements(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
         "items": {
-            "description": "A condition on one label.",
+            "description": "A requirement on one label.",
             "type": "object",
             "required": ["key", "operator"],
             "properties": {
-                "key": {"description": "The label's key.", "type": "string"},
-                "operator": {"description": "How the label is compared with the values.", "type": "string"},
+                "key": {"description": "Key of the label.", "type": "string"},
+                "operator": {"description": "Operator that relates the label to the values.", "type": "string"},
                 "values": {
-                    "description": "What the label is compared with.",
+                    "description": "Values for the operator.",
                     "type": "array",
                     "items": {"type": "string"},
                     "x-kubernetes-list-type": "atomic",
@@ -293,19 +293,19 @@ const MIN_VALUES_NEED_VALUES: (&str, &str) = (
 fn requirements(allowed: &[&str], min_values: bool, set_rule: (&str, &str)) -> Schema {
     let mut properties = json!({
         "key": {
-            "description": "The label's key.",
+            "description": "Key of the label.",
             "type": "string",
             "maxLength": LABEL_KEY_MAX_LENGTH,
             "pattern": pattern::LABEL_KEY,
             "x-kubernetes-validations": label_rules(allowed, "self", str::to_owned),
         },
         "operator": {
-            "description": "How the label is compared with the values.",
+            "description": "Operator that relates the label to the values.",
             "type": "string",
             "enum": crate::Operator::ALL,
         },
         "values": {
-            "description": "What the label is compared with: names for In and NotIn, one number for Gt, Lt, Gte and Lte, nothing for the others.",
+            "description": "Values for the operator: a list for In and NotIn, one integer for Gt, Lt, Gte and Lte, none for Exists and DoesNotExist.",
             "type": "array",
             "items": {"type": "string"},
             "x-kubernetes-list-type": "atomic",
@@ -315,7 +315,7 @@ fn requirements(allowed: &[&str], min_values: bool, set_rule: (&str, &str)) -> S
     if let (true, Some(properties)) = (min_values, properties.as_object_mut()) {
         rules.push(MIN_VALUES_NEED_VALUES);
         let min_values = json!({
-            "description": "How many different values of the label the instance types of one launch must offer at least.",
+            "description": "Minimum number of different values of the label among the instance types of a launch.",
             "type": "integer",
             "minimum": 1,
             "maximum": 50,
@@ -326,7 +326,7 @@ fn requirements(allowed: &[&str], min_values: bool, set_rule: (&str, &str)) -> S
         "type": "array",
         "maxItems": 100,
         "items": {
-            "description": "A condition on one label.",
+            "description": "A requirement on one label.",
             "type": "object",
             "required": ["key", "operator"],
             "properties": properties,

@@ -38,20 +38,20 @@ impl From<plimsoll_model::taints::TaintEffect> for TaintEffect {
     }
 }
 
-/// A taint on a node: pods that do not tolerate it stay away.
+/// A taint of a node: pods must tolerate it to run there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Taint {
-    /// Key of the taint, a label key.
+    /// Key of the taint, in the format of a label key.
     #[schemars(length(min = 1), regex(pattern = schema::pattern::LABEL_KEY))]
     pub key: String,
     /// Value of the taint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = schema::pattern::LABEL_KEY))]
     pub value: Option<String>,
-    /// What happens to pods that do not tolerate the taint.
+    /// Effect on pods that do not tolerate the taint.
     pub effect: TaintEffect,
-    /// When the taint was put on the node.
+    /// When the taint was added to the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::date_time")]
     pub time_added: Option<Time>,

@@ -6,17 +6,18 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A volume and where the instance finds it.
+/// An EBS volume and its device name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockDeviceMapping {
-    /// Device that the volume is attached as, such as /dev/xvda.
+    /// Device name of the volume, such as /dev/xvda.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_name: Option<String>,
-    /// Whether this is the volume that pods' files are on; at most one is. It is what ephemeral-storage counts.
+    /// Whether this is the volume that holds the data of pods. Its size is the node's ephemeral-storage. At most one
+    /// volume may be marked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_volume: Option<bool>,
-    /// The volume.
+    /// Parameters of the EBS volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ebs: Option<BlockDevice>,
 }
@@ -39,29 +40,29 @@ pub(super) fn rules() -> Value {
     ),
 ])))]
 pub struct BlockDevice {
-    /// Whether the volume goes when the instance goes.
+    /// Delete the volume when the instance is terminated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delete_on_termination: Option<bool>,
     /// Whether the volume is encrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encrypted: Option<bool>,
-    /// Operations per second.
+    /// Provisioned IOPS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iops: Option<i64>,
-    /// KMS key that the volume is encrypted with.
+    /// KMS key that encrypts the volume.
     #[serde(rename = "kmsKeyID", default, skip_serializing_if = "Option::is_none")]
     pub kms_key_id: Option<String>,
-    /// Snapshot that the volume begins with.
+    /// Snapshot that the volume is created from.
     #[serde(rename = "snapshotID", default, skip_serializing_if = "Option::is_none")]
     pub snapshot_id: Option<String>,
-    /// MiB per second.
+    /// Provisioned throughput in MiB/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput: Option<i64>,
-    /// MiB per second at which the snapshot is copied in.
+    /// Rate in MiB/s at which the volume is initialized from the snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 100, max = 300))]
     pub volume_initialization_rate: Option<i32>,
-    /// Size of the volume: a whole number with unit Gi, G, Ti or T.
+    /// Size of the volume: a whole number with the unit Gi, G, Ti or T.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "volume_size")]
     pub volume_size: Option<Quantity>,

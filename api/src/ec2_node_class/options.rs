@@ -5,10 +5,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What to do with disks that belong to the instance type.
+/// How instance store volumes are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum InstanceStorePolicy {
-    /// Join them into one and put pods' files on it.
+    /// Combine them to a RAID 0 volume for the data of pods.
     RAID0,
 }
 
@@ -16,13 +16,13 @@ pub enum InstanceStorePolicy {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkInterface {
-    /// Network card that the interface is on; the first is 0.
+    /// Index of the network card; the first is 0.
     #[schemars(range(min = 0))]
     pub network_card_index: i32,
-    /// Place of the interface on its card; the first is 0.
+    /// Device index of the interface on its network card; the first is 0.
     #[schemars(range(min = 0))]
     pub device_index: i32,
-    /// An ordinary interface, or one for EFA only, without an IP address.
+    /// Type of the interface: interface, or efa-only for EFA without an IP address.
     pub interface_type: InterfaceType,
 }
 
@@ -30,9 +30,9 @@ pub struct NetworkInterface {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum InterfaceType {
-    /// An ordinary interface.
+    /// A network interface with IP addresses.
     Interface,
-    /// For EFA only.
+    /// EFA without IP addresses.
     EfaOnly,
 }
 
@@ -64,13 +64,13 @@ pub(super) fn interface_rules() -> Value {
     ])
 }
 
-/// On or off.
+/// Enabled or disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EnabledOrDisabled {
-    /// On.
+    /// Enabled.
     Enabled,
-    /// Off.
+    /// Disabled.
     Disabled,
 }
 
@@ -85,13 +85,13 @@ impl EnabledOrDisabled {
     }
 }
 
-/// Whether metadata is given without a session.
+/// Which versions of IMDS are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum HttpTokens {
-    /// A session is needed (IMDSv2).
+    /// Only IMDSv2, which requires a session token.
     Required,
-    /// It is not (IMDSv1 and IMDSv2).
+    /// IMDSv1 and IMDSv2.
     Optional,
 }
 
@@ -106,23 +106,23 @@ impl HttpTokens {
     }
 }
 
-/// How instances reach their metadata.
+/// Access to the instance metadata service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MetadataOptions {
-    /// Whether there is metadata at all.
+    /// Whether the metadata service is enabled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "enabled"))]
     pub http_endpoint: Option<EnabledOrDisabled>,
-    /// Whether there is metadata over IPv6.
+    /// Whether the IPv6 endpoint of the metadata service is enabled.
     #[serde(rename = "httpProtocolIPv6", default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "disabled"))]
     pub http_protocol_ipv6: Option<EnabledOrDisabled>,
-    /// How many hops away metadata can be reached; pods with a network of their own are 2 away.
+    /// Maximum number of network hops to the metadata service. Pods without host network need 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 64), extend("default" = 1))]
     pub http_put_response_hop_limit: Option<i64>,
-    /// Whether a session is needed (IMDSv2).
+    /// Whether a session token is required (IMDSv2), or optional (IMDSv1 and IMDSv2).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "required"))]
     pub http_tokens: Option<HttpTokens>,
@@ -141,7 +141,7 @@ impl MetadataOptions {
     }
 }
 
-/// When idle connections are forgotten, in seconds.
+/// Idle timeouts of connection tracking, in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::cel(&[(
@@ -149,25 +149,25 @@ impl MetadataOptions {
     "at least one of tcpEstablishedTimeout, udpStreamTimeout and udpTimeout is needed",
 )])))]
 pub struct ConnectionTracking {
-    /// Seconds after which an established TCP connection is forgotten.
+    /// Idle timeout of established TCP connections in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 60, max = 432000))]
     pub tcp_established_timeout: Option<i32>,
-    /// Seconds after which a UDP flow with answers is forgotten.
+    /// Idle timeout of UDP flows with replies in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 60, max = 180))]
     pub udp_stream_timeout: Option<i32>,
-    /// Seconds after which a UDP flow without answers is forgotten.
+    /// Idle timeout of UDP flows without replies in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 30, max = 60))]
     pub udp_timeout: Option<i32>,
 }
 
-/// Features of the processor.
+/// CPU options of the instances.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CpuOptions {
-    /// Whether instances can run virtual machines.
+    /// Whether nested virtualization is enabled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nested_virtualization: Option<EnabledOrDisabled>,
 }

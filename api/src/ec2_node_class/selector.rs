@@ -9,15 +9,15 @@ use std::collections::BTreeMap;
 // Overspecified terms of subnets, security groups and reservations are rejected only if all terms are overspecified, as
 // in Karpenter. In other lists the id or the name decides.
 
-/// Selects subnets by tags or one by id.
+/// Selects subnets by tags, or one subnet by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubnetSelectorTerm {
-    /// Tags that the subnet has, all of them; the value * stands for any.
+    /// Tags of the subnet, all of which must match. The value * matches any value.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::selector_tags")]
     pub tags: BTreeMap<String, String>,
-    /// The subnet itself.
+    /// Id of the subnet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = schema::pattern::SUBNET))]
     pub id: Option<String>,
@@ -34,19 +34,19 @@ pub(super) fn subnet_rules() -> Value {
     ])
 }
 
-/// Selects security groups by tags, or one by id or name.
+/// Selects security groups by tags, or one security group by id or name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SecurityGroupSelectorTerm {
-    /// Tags that the security group has, all of them; the value * stands for any.
+    /// Tags of the security group, all of which must match. The value * matches any value.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::selector_tags")]
     pub tags: BTreeMap<String, String>,
-    /// The security group itself.
+    /// Id of the security group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = schema::pattern::SECURITY_GROUP))]
     pub id: Option<String>,
-    /// Name of the security group: its own, not that of its tag Name.
+    /// Name of the security group (the attribute GroupName, not the tag Name).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -66,25 +66,25 @@ pub(super) fn security_group_rules() -> Value {
     ])
 }
 
-/// Which instances use a reservation: all that match it, or those that ask for it.
+/// Which instances use a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum InstanceMatchCriteria {
-    /// All that match it.
+    /// All instances that match the reservation.
     Open,
-    /// Those that ask for it.
+    /// Only instances that target the reservation.
     Targeted,
 }
 
-/// Selects capacity reservations by tags, owner and kind, or one by id.
+/// Selects capacity reservations by tags, owner and match criteria, or one reservation by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CapacityReservationSelectorTerm {
-    /// Tags that the reservation has, all of them; the value * stands for any.
+    /// Tags of the reservation, all of which must match. The value * matches any value.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::selector_tags")]
     pub tags: BTreeMap<String, String>,
-    /// The reservation itself.
+    /// Id of the capacity reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = schema::pattern::CAPACITY_RESERVATION))]
     pub id: Option<String>,
@@ -92,7 +92,8 @@ pub struct CapacityReservationSelectorTerm {
     #[serde(rename = "ownerID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = schema::pattern::ACCOUNT))]
     pub owner_id: Option<String>,
-    /// Which instances use the reservation: open to all that match it, or targeted by those that ask for it.
+    /// Match criteria of the reservation. open: all matching instances use it. targeted: only instances that target it
+    /// use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_match_criteria: Option<InstanceMatchCriteria>,
 }
@@ -122,35 +123,35 @@ pub struct PlacementGroupSelector {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub name: Option<String>,
-    /// The placement group itself.
+    /// Id of the placement group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = schema::pattern::PLACEMENT_GROUP))]
     pub id: Option<String>,
 }
 
-/// Selects images by alias, by tags, name and owner, by SSM parameter, or one by id.
+/// Selects images by alias, by tags, name and owner, by SSM parameter, or one image by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AmiSelectorTerm {
-    /// A family of EKS images and a version of it or latest, such as al2023@latest. It must be the only term.
+    /// Family and version of an EKS image, such as al2023@latest. An alias must be the only term.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 30), extend("x-kubernetes-validations" = alias_rules()))]
     pub alias: Option<String>,
-    /// Tags that the image has, all of them; the value * stands for any.
+    /// Tags of the image, all of which must match. The value * matches any value.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::selector_tags")]
     pub tags: BTreeMap<String, String>,
-    /// The image itself.
+    /// Id of the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = schema::pattern::IMAGE))]
     pub id: Option<String>,
-    /// Name of the image: its own, not that of its tag Name. It may have wildcards.
+    /// Name of the image (the attribute Name, not the tag Name). Wildcards are allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Owner of the image: an AWS account, self, amazon or aws-marketplace. Without it, self and amazon.
+    /// Owner of the image: an AWS account id, self, amazon or aws-marketplace. Unset: self and amazon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Name or ARN of an SSM parameter whose value is the image.
+    /// Name or ARN of an SSM parameter whose value is an image id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssm_parameter: Option<String>,
 }

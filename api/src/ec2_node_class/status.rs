@@ -6,142 +6,142 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a node class comes to.
+/// Observed state of the node class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EC2NodeClassStatus {
-    /// Subnets that were selected, the one with most free addresses first.
+    /// Selected subnets, those with most free addresses first.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     pub subnets: Vec<Subnet>,
-    /// Security groups that were selected, by id.
+    /// Selected security groups, sorted by id.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     pub security_groups: Vec<SecurityGroup>,
-    /// Capacity reservations that were selected, by id.
+    /// Selected capacity reservations, sorted by id.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     pub capacity_reservations: Vec<CapacityReservation>,
-    /// The placement group that was selected.
+    /// Selected placement group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement_group: Option<PlacementGroup>,
-    /// Images that were selected, the newest first. An instance gets the first whose requirements its type meets.
+    /// Selected images, the newest first. An instance uses the first image whose requirements its instance type meets.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     pub amis: Vec<Ami>,
-    /// IAM instance profile of the instances.
+    /// Name of the IAM instance profile of the instances.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_profile: Option<String>,
-    /// What is known about the node class.
+    /// Conditions of the node class.
     #[serde(default, deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::plain_conditions")]
     pub conditions: Vec<Condition>,
 }
 
-/// A subnet that was selected.
+/// A selected subnet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Subnet {
-    /// The subnet.
+    /// Id of the subnet.
     pub id: String,
-    /// Its zone.
+    /// Availability zone of the subnet.
     pub zone: String,
-    /// Its zone, by the id that is the same in every account.
+    /// Id of the subnet's availability zone, which is the same in every AWS account.
     #[serde(rename = "zoneID", default, skip_serializing_if = "Option::is_none")]
     pub zone_id: Option<String>,
 }
 
-/// A security group that was selected.
+/// A selected security group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SecurityGroup {
-    /// The security group.
+    /// Id of the security group.
     pub id: String,
-    /// Its name.
+    /// Name of the resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
-/// An image that was selected.
+/// A selected image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Ami {
-    /// The image.
+    /// Id of the image.
     pub id: String,
-    /// Its name.
+    /// Name of the resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Whether its owner advises against it.
+    /// Whether the owner has deprecated the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<bool>,
-    /// Conditions on the labels of instance types that it runs on.
+    /// Requirements on the labels of instance types that the image supports.
     #[schemars(schema_with = "schema::image_requirements")]
     pub requirements: Vec<Requirement>,
 }
 
-/// A capacity reservation that was selected.
+/// A selected capacity reservation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CapacityReservation {
-    /// The reservation.
+    /// Id of the capacity reservation.
     #[schemars(regex(pattern = schema::pattern::CAPACITY_RESERVATION))]
     pub id: String,
-    /// Zone that it is in.
+    /// Availability zone of the reservation.
     pub availability_zone: String,
-    /// When it ends; without it, when its owner says.
+    /// When the reservation ends. Unset: it has no end date.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::date_time")]
     pub end_time: Option<Time>,
-    /// Which instances use it.
+    /// Match criteria of the reservation: open or targeted.
     pub instance_match_criteria: InstanceMatchCriteria,
-    /// Instance type that it is for.
+    /// Instance type of the reservation.
     pub instance_type: String,
-    /// AWS account that owns it.
+    /// AWS account that owns the reservation.
     #[serde(rename = "ownerID")]
     #[schemars(regex(pattern = schema::pattern::ACCOUNT))]
     pub owner_id: String,
-    /// An ordinary reservation or a capacity block.
+    /// Type of the reservation: default or capacity-block.
     #[serde(default)]
     pub reservation_type: ReservationType,
-    /// Whether EC2 may take the instances back.
+    /// Whether EC2 may interrupt instances of the reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interruptible: Option<bool>,
-    /// Whether it ends soon.
+    /// State of the reservation: active or expiring.
     #[serde(default)]
     pub state: ReservationState,
 }
 
-/// Kind of a capacity reservation.
+/// Type of a capacity reservation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReservationType {
-    /// An ordinary one.
+    /// An On-Demand Capacity Reservation.
     #[default]
     Default,
-    /// A capacity block: for a time that was paid for.
+    /// A Capacity Block, which is paid in advance for a fixed period.
     CapacityBlock,
 }
 
-/// Whether a capacity reservation ends soon.
+/// State of a capacity reservation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReservationState {
-    /// It does not.
+    /// The reservation does not end soon.
     #[default]
     Active,
-    /// It does.
+    /// The reservation ends soon.
     Expiring,
 }
 
-/// A placement group that was selected.
+/// A selected placement group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlacementGroup {
-    /// The placement group.
+    /// Id of the placement group.
     #[schemars(regex(pattern = schema::pattern::PLACEMENT_GROUP))]
     pub id: String,
-    /// Its name.
+    /// Name of the resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// How its instances are placed.
+    /// Placement strategy: cluster, partition or spread.
     pub strategy: PlacementStrategy,
-    /// Number of its partitions in each zone; only of the strategy partition.
+    /// Number of partitions in each zone; only with the strategy partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub partition_count: Option<i32>,
