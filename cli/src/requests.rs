@@ -71,7 +71,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
     let (plan, _) = ask::plan(&question, &ask::ServerArguments::default())?;
     if !plan.unschedulable.is_empty() {
         let count = plan.unschedulable.len();
-        output::hint(&format!("{count} of the pods have no place and no request; plimsoll plan tells why"));
+        output::hint(&format!("{count} pods are unschedulable and have no request; plimsoll plan gives the reasons"));
     }
     let mut samples = Samples::default();
     let previews = previews(&question, &plan, &facts, &mut samples)?;
