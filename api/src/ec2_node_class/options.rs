@@ -8,7 +8,7 @@ use serde_json::Value;
 /// How instance store volumes are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum InstanceStorePolicy {
-    /// Combine them to a RAID 0 volume for the data of pods.
+    /// Combine them into a RAID 0 volume for the data of pods.
     RAID0,
 }
 
