@@ -158,8 +158,8 @@ pub(crate) fn launch(context: &SolveContext<'_>, node: &NewNode<'_>, pods: &[&Po
     }
 }
 
-/// The least of each resource that DaemonSets use on the listed offerings (spec: core section 4.14). They may use less on
-/// one offering than on another, and a launch must not request more than each of its instance types has.
+/// The least of each resource that DaemonSets use on the listed offerings. They may use less on one offering than on
+/// another, and a launch must not request more than each of its instance types has.
 fn of_daemons(view: &PoolView<'_>, offerings: &[Id<Offering>]) -> Amounts {
     let mut least: Option<Amounts> = None;
     for offering in offerings.iter().map(|index| &view.offerings[*index]) {
