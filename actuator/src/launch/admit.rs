@@ -60,7 +60,9 @@ impl Admission {
     pub(super) fn requests_of_catalog(&self, requests: &Resources) -> Resources {
         let mut rest = requests.clone();
         for overlay in self.stores.overlays.state() {
-            overlay.spec.capacity.keys().for_each(|name| drop(rest.remove(name)));
+            for name in overlay.spec.capacity.keys() {
+                rest.remove(name);
+            }
         }
         rest
     }

@@ -90,7 +90,7 @@ fn pods_go_to_other_nodes_of_the_plan_if_that_strands_none() {
     let (moves, cancel) = (Moves::default(), Cancel::default());
     let nothing_to_buy = |_: &_, _: Variant| Plan::default();
     let work = Work::new(&cancel);
-    let repair = || Repair { inputs, moves: &moves, work: &work, again: &nothing_to_buy };
+    let repair = || Repair { inputs, moves: &moves, work: &work, replan: &nothing_to_buy };
     let better = improve(&repair(), &risky).unwrap();
     assert!(replayed(&cluster, &better).stranding < replayed(&cluster, &risky).stranding);
     assert_eq!(better.placements.iter().map(|one| one.pods.len()).sum::<usize>(), 7);
