@@ -26,6 +26,9 @@ pub enum PlanFailure {
     /// The planner took too long.
     #[error("the planner took more than {0:?}")]
     TimedOut(Duration),
+    /// No time was left for this attempt, so nothing was planned. It says nothing about the pods.
+    #[error("no time was left for the planner")]
+    NoTimeLeft,
     /// The client is gone.
     #[error("the client is gone")]
     Cancelled,
@@ -41,7 +44,7 @@ impl PlanFailure {
         match self {
             Self::Invalid(_) => "invalid",
             Self::Panicked(_) => "panic",
-            Self::TimedOut(_) => "timeout",
+            Self::TimedOut(_) | Self::NoTimeLeft => "timeout",
             Self::Cancelled => "cancelled",
         }
     }
@@ -116,7 +119,7 @@ impl Drop for Timer {
 /// empty afterwards.
 ///
 /// # Errors
-/// The planner panicked, took too long, or `caller` is cancelled.
+/// The planner panicked, took too long, the limit is zero, or `caller` is cancelled.
 pub(crate) fn attempt(
     (plan, planner): (PlanFn, &mut Planner),
     (snapshot, index): (&Snapshot, &SnapshotIndex),
@@ -129,7 +132,7 @@ pub(crate) fn attempt(
         return Err(PlanFailure::Cancelled);
     }
     if limit.is_some_and(|limit| limit.is_zero()) {
-        return Err(PlanFailure::TimedOut(Duration::ZERO));
+        return Err(PlanFailure::NoTimeLeft);
     }
     let cancel = caller.child();
     planner.set_cancel(cancel.clone());

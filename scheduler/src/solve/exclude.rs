@@ -67,7 +67,8 @@ pub(crate) struct Replacement {
 /// shapes that the failed plan was already without.
 ///
 /// # Errors
-/// The failure of the first plan, if plans fail without any pending pod, too.
+/// The failure of the first plan, if plans fail without any pending pod, too, or if the time ends before there is a
+/// plan. [`PlanFailure::Cancelled`] if the client is gone.
 pub(crate) fn plan_without_offenders(
     (snapshot, index): (&Snapshot, &SnapshotIndex),
     catalogs: &BTreeMap<CatalogId, Catalog>,
@@ -124,7 +125,7 @@ fn reason(failure: &PlanFailure) -> String {
         PlanFailure::TimedOut(limit) => {
             format!("left out, because the planner took more than {limit:?} for pods like this one")
         }
-        PlanFailure::Cancelled => SEARCHING.to_owned(),
+        PlanFailure::NoTimeLeft | PlanFailure::Cancelled => SEARCHING.to_owned(),
     }
 }
 
@@ -149,6 +150,7 @@ impl<'a> Search<'a, '_> {
             // Removals may be the cause, and no pod.
             match self.plan_all(SEARCH_ATTEMPTS) {
                 Ok(plan) => return Ok(Replacement { plan, excluded: self.excluded, complete: true }),
+                Err(Failed { failure: PlanFailure::Cancelled, .. }) => return Err(PlanFailure::Cancelled),
                 Err(again) => failed = again,
             }
         }
@@ -158,6 +160,7 @@ impl<'a> Search<'a, '_> {
             }
             match self.plan_all(1) {
                 Ok(plan) => return Ok(Replacement { plan, excluded: self.excluded, complete: true }),
+                Err(Failed { failure: PlanFailure::Cancelled, .. }) => return Err(PlanFailure::Cancelled),
                 Err(again) => failed = again,
             }
         }
@@ -179,14 +182,22 @@ impl<'a> Search<'a, '_> {
         self.excluded.len() > before
     }
 
-    /// Finds a shape without which more shapes can be planned, and excludes it. Returns whether there is one.
+    /// Finds a shape without which more shapes can be planned, and excludes it. Returns whether it was found. Nothing
+    /// is excluded once no time is left, since such attempts do not tell which pods make plans fail.
     ///
     /// # Errors
     /// The client is gone.
     fn exclude_found(&mut self, mut failure: PlanFailure) -> Result<bool, PlanFailure> {
-        // Plans also fail without any pending pod: no pod is the cause.
-        if self.best.is_none() && self.plan_first(&[], self.shapes.len()).is_err() {
+        if failure == PlanFailure::NoTimeLeft {
             return Ok(false);
+        }
+        if self.best.is_none() {
+            match self.plan_first(&[], self.shapes.len()) {
+                Ok(()) => {}
+                Err(PlanFailure::Cancelled) => return Err(PlanFailure::Cancelled),
+                // Plans also fail without any pending pod: no pod is the cause.
+                Err(_) => return Ok(false),
+            }
         }
         let shapes = self.shapes.iter().copied().filter(|shape| !self.excluded.contains_key(*shape));
         let shapes: Vec<&'a ShapeId> = shapes.collect();
@@ -198,6 +209,7 @@ impl<'a> Search<'a, '_> {
             match self.plan_first(shapes.get(..middle).unwrap_or_default(), bad - good) {
                 Ok(()) => good = middle,
                 Err(PlanFailure::Cancelled) => return Err(PlanFailure::Cancelled),
+                Err(PlanFailure::NoTimeLeft) => return Ok(false),
                 Err(other) => (bad, failure) = (middle, other),
             }
         }

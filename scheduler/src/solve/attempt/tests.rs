@@ -62,7 +62,7 @@ async fn a_plan_in_time_is_used_and_its_timer_ends() {
 #[test]
 fn nothing_is_planned_without_time() {
     let result = run(PlanFn::default(), &Cancel::default(), Some(Duration::ZERO));
-    assert_eq!(result, Err(PlanFailure::TimedOut(Duration::ZERO)));
+    assert_eq!(result, Err(PlanFailure::NoTimeLeft));
 }
 
 #[tokio::test(start_paused = true)]

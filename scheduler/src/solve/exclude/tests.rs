@@ -3,7 +3,7 @@ use crate::samples::{catalogs, pod, shape, waiting, waiting_with_cursed};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::PlanOptions;
 use plimsoll_solver::Planner;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 fn solve(snapshot: &Snapshot, index: &SnapshotIndex) -> Plan {
@@ -212,5 +212,52 @@ fn nothing_is_searched_once_the_client_is_gone() {
         _ => Err(PlanFailure::Cancelled),
     });
     assert_eq!(attempts, [8, 0, 4]);
+    assert_eq!(result.unwrap_err(), PlanFailure::Cancelled);
+}
+
+/// Replaces the plan of a planner that fails for `s02` and `s05` of 8 shapes. After `count` attempts it always fails.
+fn fails_after(count: usize, end: &PlanFailure) -> Result<Replacement, PlanFailure> {
+    let (bad, failure, attempts) = (["s02", "s05"], panicked(), Cell::new(0));
+    let planner = fails_for(&bad, &failure);
+    let (result, _) = replace_attempts(&many(8), &|snapshot, index| {
+        attempts.set(attempts.get() + 1);
+        if attempts.get() > count { Err(end.clone()) } else { planner(snapshot, index) }
+    });
+    result
+}
+
+#[test]
+fn a_search_without_time_excludes_nothing_more() {
+    assert_eq!(fails_after(1, &PlanFailure::NoTimeLeft).unwrap_err(), panicked());
+    // The search needs five attempts for the first shape, three for the second, and one more for the complete plan.
+    for count in 2..=9 {
+        let Replacement { plan, excluded, complete } = fails_after(count, &PlanFailure::NoTimeLeft).unwrap();
+        let found: Vec<&str> = excluded.keys().map(ShapeId::as_str).collect();
+        let expected: &[&str] = match count {
+            0..=4 => &[],
+            5..=7 => &["s02"],
+            _ => &["s02", "s05"],
+        };
+        assert_eq!(found, expected, "{count} attempts");
+        assert_eq!(complete, count == 9, "{count} attempts");
+        assert_eq!(placed(&plan) + plan.unschedulable.len(), 8, "{count} attempts");
+    }
+}
+
+#[test]
+fn a_search_of_a_client_that_is_gone_is_cancelled_at_each_attempt() {
+    for count in 1..=8 {
+        assert_eq!(
+            fails_after(count, &PlanFailure::Cancelled).unwrap_err(),
+            PlanFailure::Cancelled,
+            "{count} attempts"
+        );
+    }
+    assert!(fails_after(9, &PlanFailure::Cancelled).unwrap().complete);
+    let (snapshot, failure) = (many(8), panicked());
+    let (index, failed) = (SnapshotIndex::new(&snapshot), Failed { plan: None, failure, removals: true });
+    let mut gone =
+        |_: &Snapshot, _: &SnapshotIndex, _: u32| -> Result<Plan, PlanFailure> { Err(PlanFailure::Cancelled) };
+    let result = plan_without_offenders((&snapshot, &index), &catalogs(), Excluded::new(), failed, &mut gone);
     assert_eq!(result.unwrap_err(), PlanFailure::Cancelled);
 }
