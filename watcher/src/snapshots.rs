@@ -104,6 +104,7 @@ pub struct Publisher {
     metrics: WatcherMetrics,
     refresh: Refresh,
     newest: watch::Sender<Option<Arc<PublishedSnapshot>>>,
+    /// Problems of the last build, sorted.
     problems: Vec<Problem>,
     /// Number of the last build. Its snapshot has the same objects as the newest one.
     last_build: Option<u64>,
@@ -174,8 +175,7 @@ impl Publisher {
 
     /// Logs problems that the previous snapshot did not have.
     fn log_problems(&mut self, problems: Vec<Problem>) {
-        let new = problems.iter().filter(|problem| !self.problems.contains(problem));
-        for problem in new.take(LOGGED_PROBLEMS) {
+        for problem in new_problems(&problems, &self.problems).take(LOGGED_PROBLEMS) {
             if problem.left_out {
                 tracing::warn!(%problem, "object left out of the snapshot");
             } else {
@@ -186,6 +186,11 @@ impl Publisher {
         self.metrics.problems.set(i64::try_from(left_out).unwrap_or(i64::MAX));
         self.problems = problems;
     }
+}
+
+/// The problems that are not among `before`, which is sorted. There may be one for each pod.
+fn new_problems<'p>(problems: &'p [Problem], before: &'p [Problem]) -> impl Iterator<Item = &'p Problem> {
+    problems.iter().filter(|problem| before.binary_search(problem).is_err())
 }
 
 /// The result of an attempt to build a snapshot.
@@ -224,7 +229,7 @@ fn coarse(time: Timestamp) -> Timestamp {
 struct NextSnapshot {
     /// `None` if the snapshot is unchanged and was not requested.
     published: Option<PublishedSnapshot>,
-    /// Problems of the cluster's objects.
+    /// Problems of the cluster's objects, sorted.
     problems: Vec<Problem>,
     /// Number of the build.
     number: u64,
@@ -304,5 +309,22 @@ mod tests {
         assert!(!demand.requested && !demand.failed);
         demand.built(BuildResult::Failed);
         assert!(!demand.requested && demand.failed, "a change is not lost either");
+    }
+
+    #[test]
+    fn only_new_problems_are_logged() {
+        let problem = |number: usize| Problem {
+            kind: "Pod".to_owned(),
+            name: format!("shop/web-{number:06}"),
+            field: "spec".to_owned(),
+            message: "is wrong".to_owned(),
+            left_out: true,
+        };
+        // A comparison of each problem with each other one would take minutes.
+        let before: Vec<Problem> = (0..200_000).filter(|number| number % 70_000 != 7).map(problem).collect();
+        let now: Vec<Problem> = (0..200_000).map(problem).collect();
+        let new: Vec<&str> = new_problems(&now, &before).map(|problem| problem.name.as_str()).collect();
+        assert_eq!(new, ["shop/web-000007", "shop/web-070007", "shop/web-140007"]);
+        assert_eq!(new_problems(&before, &now).count(), 0);
     }
 }

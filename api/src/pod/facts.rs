@@ -78,11 +78,11 @@ impl Pod {
     }
 
     /// The value of `karpenter.sh/do-not-disrupt` if it is neither `true` nor a positive duration, and so protects
-    /// nothing.
+    /// nothing. `false` is not reported, since it is how users say that they want no protection.
     #[must_use]
     pub fn invalid_protection(&self) -> Option<&str> {
         let value = self.metadata.annotations.as_ref()?.get(annotation::DO_NOT_DISRUPT)?;
-        self.protected_until().is_none().then_some(value)
+        (value != "false" && self.protected_until().is_none()).then_some(value)
     }
 }
 

@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn an_unreadable_protection_of_a_pod_on_a_node_is_reported() {
-        for readable in ["true", "1h30m", "90s"] {
+        for readable in ["true", "false", "1h30m", "90s"] {
             assert_eq!(message(readable, "n"), None, "{readable}");
         }
         for wrong in ["yes", "30", "0s", "-1h", ""] {
