@@ -57,6 +57,8 @@ pub(crate) struct Removal<'a> {
     pub(crate) followed: Followed,
     /// Nodes that take pods by this plan and therefore stay.
     pub(crate) busy: BTreeSet<Id<Node>>,
+    /// Nodes that the options keep. Unlike `busy` nodes, they do not await pods.
+    pub(crate) kept: BTreeSet<Id<Node>>,
     /// Nodes that consolidation would remove if budgets allowed it.
     pub(crate) postponed: Vec<Id<Node>>,
     /// Removed nodes of static pools.
@@ -69,7 +71,8 @@ impl<'a> Removal<'a> {
     }
 
     fn is_open(&self, candidate: &Candidate<'a>) -> bool {
-        !self.is_gone(candidate.node) && !self.busy.contains(&candidate.node)
+        let node = &candidate.node;
+        !self.is_gone(*node) && !self.busy.contains(node) && !self.kept.contains(node)
     }
 
     /// Records the removal of the node. Its pods are placed elsewhere.

@@ -86,7 +86,7 @@ pub(crate) fn planned(
     if options.disruption {
         let nodes = context.nodes.iter_enumerated();
         let kept = nodes.filter(|(_, view)| options.kept_nodes.contains(&view.node.name)).map(|(node, _)| node);
-        removal.busy.extend(kept);
+        removal.kept.extend(kept);
         disrupt::remove(context, &mut state, &mut plan, &mut removal, options);
     }
     finish(context, &mut plan, &mut removal, bounded);
@@ -205,7 +205,7 @@ fn split<'a>(
     plan.placements.sort();
     let launches = draft::listed(context, &placed.launches, &mut listings, &mut demand);
     let placed_buffer_pods = PlacedBufferPods::new();
-    let (removed, postponed, successors) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let (removed, postponed, successors, kept) = (Vec::new(), Vec::new(), BTreeMap::new(), BTreeSet::new());
     let followed = Followed::new(context);
     Removal {
         removed,
@@ -217,6 +217,7 @@ fn split<'a>(
         demand,
         followed,
         busy,
+        kept,
         postponed,
         successors,
     }

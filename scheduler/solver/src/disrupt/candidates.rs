@@ -111,7 +111,7 @@ pub(super) fn find<'a>(context: &SolveContext<'a>, removal: &Removal<'a>) -> (Ve
         let protected = view.pods.iter().filter(|pod| !pod.terminating).map(|pod| pod.do_not_disrupt_until);
         let moments = protected.chain([view.node.expires, pool.disruption.next_budget_change, idle_at]);
         next = next.into_iter().chain(moments.flatten().filter(|at| *at > now)).min();
-        if removal.busy.contains(&index) || !is_free(context, index) {
+        if removal.busy.contains(&index) || removal.kept.contains(&index) || !is_free(context, index) {
             continue;
         }
         let patient = view.node.termination_grace_period.is_some();

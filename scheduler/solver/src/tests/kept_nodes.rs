@@ -1,10 +1,11 @@
-//! Removals that would save little, because kube-scheduler binds the pods to other nodes than planned.
+//! Nodes that a plan keeps: those that the options name, and those whose removal would save little, because
+//! kube-scheduler binds the pods to other nodes than planned.
 
 use super::builder::*;
 use crate::{Move, solve_without};
 use plimsoll_model::identity::NodeName;
 use plimsoll_model::plan::PlanOptions;
-use plimsoll_model::snapshot::DisruptionReason::Underutilized;
+use plimsoll_model::snapshot::DisruptionReason::{Drifted, Underutilized};
 use plimsoll_model::snapshot::PodState;
 use std::collections::BTreeMap;
 
@@ -67,4 +68,21 @@ fn a_node_stays_if_its_pods_would_take_the_place_of_a_pod_that_is_not_bound_yet(
     let waiting = cluster.snapshot.pods.iter_mut().find(|pod| pod.name == "waiting").unwrap();
     (waiting.state, waiting.created) = (PodState::Reserved(NodeName::from("n2")), now);
     assert_eq!(removed(&cluster.plan()), []);
+}
+
+fn keeping(node: &str) -> PlanOptions {
+    PlanOptions { kept_nodes: [node.into()].into(), ..PlanOptions::default() }
+}
+
+#[test]
+fn a_kept_node_does_not_stop_the_rollout_of_a_pool_at_its_limits() {
+    let mut cluster = Cluster::new();
+    cluster.pool().disruption.consolidate_after = None;
+    for name in ["n1", "n2"] {
+        cluster.node(name, "c5.xlarge").drifted = Some("AMIDrift".into());
+        cluster.bound(&format!("p-{name}"), name, &shape(3000, 4));
+    }
+    cluster.pool().limits.set("cpu", 9000);
+    let plan = cluster.plan_by(&keeping("n1"));
+    assert_eq!((removed(&plan), launched(&plan)), (vec![("n2", Drifted)], vec![]));
 }
