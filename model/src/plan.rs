@@ -79,8 +79,8 @@ pub struct PlanOptions {
     /// Whether consolidation replaces Spot nodes by cheaper Spot nodes.
     #[serde(default)]
     pub spot_to_spot: bool,
-    /// Nodes that the plan removes only if they are expired, such as nodes whose removal was rejected a short time ago.
-    /// They use up no disruption budget. They still take pods.
+    /// Nodes that the plan does not remove, such as nodes whose removal was rejected a short time ago. They use up no
+    /// disruption budget. They still take pods.
     #[serde(default)]
     pub kept_nodes: BTreeSet<NodeName>,
 }

@@ -22,8 +22,8 @@ pub struct PlanOptions {
     /// hour. Absent means the scheduler's default; negative values count as zero.
     #[prost(int64, optional, tag = "6")]
     pub min_saving_per_eviction_micro_usd: ::core::option::Option<i64>,
-    /// Names of nodes that the plan removes only if they are expired, such as nodes whose removal was rejected a short time
-    /// ago. They use up no disruption budget. They still take pods.
+    /// Names of nodes that the plan does not remove, such as nodes whose removal was rejected a short time ago. They use up
+    /// no disruption budget. They still take pods.
     #[prost(string, repeated, tag = "7")]
     pub kept_nodes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Whether consolidation replaces Spot nodes by cheaper Spot nodes.

@@ -58,7 +58,8 @@ pub(crate) fn planned(
         next_time: facts.unavailable_offerings.iter().map(|one| facts.now.plus(one.remaining)).min(),
         ..Plan::default()
     };
-    let (expired, successors) = if options.disruption { disrupt::expired(context) } else { Default::default() };
+    let kept = kept_nodes(context, options);
+    let (expired, successors) = if options.disruption { disrupt::expired(context, &kept) } else { Default::default() };
     let planned = expired.iter().filter(|one| !successors.contains_key(&one.node));
     let leaving = planned.flat_map(|one| one.pods.iter().copied()).filter(|pod| pod_groups::can_leave(context, pod));
     let leaving: Vec<&Pod> = leaving.collect();
@@ -84,13 +85,20 @@ pub(crate) fn planned(
     let mut removal = split(&mut plan, context, placed, early_batch, &leaving);
     (removal.removed, removal.placed_buffer_pods, removal.successors) = (expired, placed_buffer_pods, successors);
     if options.disruption {
-        let nodes = context.nodes.iter_enumerated();
-        let kept = nodes.filter(|(_, view)| options.kept_nodes.contains(&view.node.name)).map(|(node, _)| node);
-        removal.kept.extend(kept);
+        removal.kept = kept;
         disrupt::remove(context, &mut state, &mut plan, &mut removal, options);
     }
     finish(context, &mut plan, &mut removal, bounded);
     plan
+}
+
+/// Nodes that the plan must not remove.
+fn kept_nodes(context: &SolveContext<'_>, options: &PlanOptions) -> BTreeSet<Id<Node>> {
+    if options.kept_nodes.is_empty() {
+        return BTreeSet::new();
+    }
+    let nodes = context.nodes.iter_enumerated();
+    nodes.filter(|(_, view)| options.kept_nodes.contains(&view.node.name)).map(|(node, _)| node).collect()
 }
 
 /// Pods that are placed before the rest of a large burst.

@@ -10,7 +10,7 @@ use plimsoll_model::execution::{BufferReport, Outcome, OutcomeReason, OutcomeSta
 use plimsoll_model::identity::{ActionId, NodeName, PodUid};
 use plimsoll_model::plan::{Placement, Plan, Unschedulable};
 use plimsoll_model::snapshot::LedgerPosition;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -210,7 +210,8 @@ impl Cycle {
         if disruption {
             self.disruption_wanted.get_or_insert(now);
         }
-        self.kept_nodes = if disruption { self.retries.paused_nodes(now) } else { BTreeSet::new() };
+        let paused = disruption.then(|| self.retries.paused_nodes(&published.snapshot, now));
+        self.kept_nodes = paused.into_iter().flat_map(BTreeMap::into_keys).collect();
         CycleStep::Plan { published: Arc::clone(published), disruption, kept_nodes: self.kept_nodes.clone() }
     }
 
@@ -245,11 +246,12 @@ impl Cycle {
             }
             until = earliest(until, retry);
         }
+        let paused = self.retries.paused_nodes(&published.snapshot, now);
         for node in &self.kept_nodes {
-            match self.retries.node_until(node, now) {
+            match paused.get(node) {
                 // Its removal may be planned again.
                 None => return CycleStep::Refresh,
-                pause => until = earliest(until, pause),
+                pause => until = earliest(until, pause.copied()),
             }
         }
         if let Some(at) = plan.next_time.map(|time| wake(time, published)) {

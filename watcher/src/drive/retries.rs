@@ -2,9 +2,9 @@
 
 use plimsoll_model::identity::{ActionId, NodeName};
 use plimsoll_model::plan::Termination;
-use plimsoll_model::snapshot::DisruptionReason;
+use plimsoll_model::snapshot::{DisruptionReason, Snapshot};
 use plimsoll_runtime::backoff;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -179,24 +179,26 @@ impl Retries {
         self.failures.get(key).is_some_and(|failure| failure.open)
     }
 
-    /// Nodes whose removal pauses at `now`.
+    /// Nodes of the snapshot whose removal pauses at `now`, each with the end of its longest pause. The removal of an
+    /// expired node does not pause because it failed for another reason.
     #[must_use]
-    pub fn paused_nodes(&self, now: Instant) -> BTreeSet<NodeName> {
-        let paused = self.failures.iter().filter(|(_, failure)| failure.until > now);
-        let nodes = paused.filter_map(|(key, _)| match key {
-            RetryKey::Removal(node, _) | RetryKey::Node(node) => Some(node.clone()),
-            RetryKey::Action(_) => None,
-        });
-        nodes.collect()
-    }
-
-    /// End of the longest pause of a node's removals, if there is one at `now`.
-    #[must_use]
-    pub fn node_until(&self, node: &NodeName, now: Instant) -> Option<Instant> {
-        let of_node =
-            |key: &RetryKey| matches!(key, RetryKey::Removal(other, _) | RetryKey::Node(other) if other == node);
-        let pauses = self.failures.iter().filter(|(key, _)| of_node(key)).map(|(_, failure)| failure.until);
-        pauses.max().filter(|until| *until > now)
+    pub fn paused_nodes(&self, snapshot: &Snapshot, now: Instant) -> BTreeMap<NodeName, Instant> {
+        let mut nodes = BTreeMap::new();
+        for (key, failure) in self.failures.iter().filter(|(_, failure)| failure.until > now) {
+            let (node, reason) = match key {
+                RetryKey::Removal(node, reason) => (node, Some(*reason)),
+                RetryKey::Node(node) => (node, None),
+                RetryKey::Action(_) => continue,
+            };
+            let expires = snapshot.node(node).and_then(|node| node.expires);
+            let has_expired = expires.is_some_and(|at| at <= snapshot.now);
+            if has_expired && reason != Some(DisruptionReason::Expired) {
+                continue;
+            }
+            let until = nodes.entry(node.clone()).or_insert(failure.until);
+            *until = failure.until.max(*until);
+        }
+        nodes
     }
 
     /// End of the current pause, if there is one at `now`.
@@ -209,7 +211,9 @@ impl Retries {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples::node;
     use plimsoll_model::money::MicroUsdPerHour;
+    use plimsoll_model::time::Timestamp;
 
     fn removal(action: &str) -> Termination {
         Termination {
@@ -274,12 +278,28 @@ mod tests {
         let (mut retries, mut now, node) = (Retries::new(), Instant::now(), NodeName::from("n"));
         for seconds in [10, 20, 40] {
             retries.undone_node(&node, now);
-            assert_eq!(retries.node_until(&node, now), Some(now + Duration::from_secs(seconds)));
-            assert_eq!(retries.paused_nodes(now), [node.clone()].into());
+            let until = now + Duration::from_secs(seconds);
+            assert_eq!(retries.paused_nodes(&Snapshot::default(), now), [(node.clone(), until)].into());
             // The next attempt takes 20 minutes until it is undone.
             now += Duration::from_secs(seconds + 1200);
         }
-        assert_eq!(retries.paused_nodes(now), BTreeSet::new());
+        assert_eq!(retries.paused_nodes(&Snapshot::default(), now), BTreeMap::new());
+    }
+
+    #[test]
+    fn an_expired_node_is_paused_only_after_failures_of_its_expiry() {
+        let (mut retries, now) = (Retries::new(), Instant::now());
+        let mut expired = node("n", "default");
+        expired.expires = Some(Timestamp(5));
+        let snapshot = |time| Snapshot { now: Timestamp(time), nodes: vec![expired.clone()], ..Snapshot::default() };
+        retries.undone_node(&"n".into(), now);
+        assert_eq!(retries.paused_nodes(&snapshot(4), now).len(), 1);
+        assert_eq!(retries.paused_nodes(&snapshot(5), now), BTreeMap::new());
+        let expiry = Termination { node: "n".into(), reason: DisruptionReason::Expired, ..removal("e") };
+        retries.sent(&expiry);
+        retries.failed(&expiry.action_id, now);
+        retries.failed(&expiry.action_id, now);
+        assert_eq!(retries.paused_nodes(&snapshot(5), now), [("n".into(), now + FIRST_PAUSE)].into());
     }
 
     #[test]

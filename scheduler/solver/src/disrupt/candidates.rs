@@ -10,7 +10,7 @@ use plimsoll_model::names::label;
 use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason, Node, NodePool, NodeState, Pod, PodState};
 use plimsoll_model::time::Timestamp;
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A node that may be removed.
 #[derive(Debug)]
@@ -67,20 +67,20 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// Nodes whose NodeClaim has expired. Neither budgets nor pods block these nodes. Their pods include pods that cannot
-/// be evicted soon, although no capacity is launched for these yet. NodeClaims without Node are omitted: they have
-/// their own timeouts, and there is no node to remove.
+/// Nodes whose NodeClaim has expired, except the `kept` ones. Neither budgets nor pods block these nodes. Their pods
+/// include pods that cannot be evicted soon, although no capacity is launched for these yet. NodeClaims without Node are
+/// omitted: they have their own timeouts, and there is no node to remove.
 ///
 /// Nodes of static pools are replaced by nodes of the same pool as far as its limits allow. The second value has these
 /// nodes, without the launches of their successors. Their pods need no other place.
-pub(crate) fn expired<'a>(context: &SolveContext<'a>) -> (Vec<Removed<'a>>, Successors) {
+pub(crate) fn expired<'a>(context: &SolveContext<'a>, kept: &BTreeSet<Id<Node>>) -> (Vec<Removed<'a>>, Successors) {
     let pools = pools(context);
     let (mut found, mut successors, mut room) = (Vec::new(), Successors::new(), BTreeMap::new());
     for (index, view) in context.nodes.iter_enumerated() {
         let Some(pool) = view.node.node_pool.as_ref().and_then(|name| pools.get(name.as_str())) else { continue };
         let over = view.node.expires.is_some_and(|at| at <= context.snapshot.now);
         let exists = view.node.state != NodeState::InFlight;
-        if !over || !exists || view.node.deleting {
+        if !over || !exists || view.node.deleting || kept.contains(&index) {
             continue;
         }
         let pods = view.pods.iter().filter(|pod| pod.moves()).collect();

@@ -5,7 +5,7 @@ use super::builder::*;
 use crate::{Move, solve_without};
 use plimsoll_model::identity::NodeName;
 use plimsoll_model::plan::PlanOptions;
-use plimsoll_model::snapshot::DisruptionReason::{Drifted, Underutilized};
+use plimsoll_model::snapshot::DisruptionReason::{Drifted, Empty, Expired, Underutilized};
 use plimsoll_model::snapshot::PodState;
 use std::collections::BTreeMap;
 
@@ -85,4 +85,22 @@ fn a_kept_node_does_not_stop_the_rollout_of_a_pool_at_its_limits() {
     cluster.pool().limits.set("cpu", 9000);
     let plan = cluster.plan_by(&keeping("n1"));
     assert_eq!((removed(&plan), launched(&plan)), (vec![("n2", Drifted)], vec![]));
+}
+
+#[test]
+fn a_kept_node_that_has_expired_uses_up_no_budget_and_its_pods_need_no_place() {
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.large").expires = Some(NOW);
+    cluster.node("n2", "c5.large");
+    cluster.allow(Empty, 1);
+    assert_eq!(removed(&cluster.plan()), [("n1", Expired)]);
+    assert_eq!(removed(&cluster.plan_by(&keeping("n1"))), [("n2", Empty)]);
+
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.large").expires = Some(NOW);
+    cluster.bound("old", "n1", &shape(1000, 1));
+    cluster.pending("new", 1, &shape(1500, 1));
+    let plan = cluster.plan_by(&keeping("n1"));
+    let pods: Vec<&str> = plan.launches.iter().flat_map(|launch| &launch.pods).map(|pod| pod.name.as_str()).collect();
+    assert_eq!(pods, ["ns/new-0"]);
 }
