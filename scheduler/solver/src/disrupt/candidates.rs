@@ -111,7 +111,7 @@ pub(super) fn find<'a>(context: &SolveContext<'a>, removal: &Removal<'a>) -> (Ve
         let protected = view.pods.iter().filter(|pod| !pod.terminating).map(|pod| pod.do_not_disrupt_until);
         let moments = protected.chain([view.node.expires, pool.disruption.next_budget_change, idle_at]);
         next = next.into_iter().chain(moments.flatten().filter(|at| *at > now)).min();
-        if removal.busy.contains(&index) || removal.kept.contains(&index) || !is_free(context, index) {
+        if removal.busy.contains(&index) || !is_free(context, index) {
             continue;
         }
         let patient = view.node.termination_grace_period.is_some();
@@ -132,6 +132,13 @@ pub(super) fn find<'a>(context: &SolveContext<'a>, removal: &Removal<'a>) -> (Ve
             patient,
             ..all
         };
+        if candidate.underutilized {
+            // Also for kept nodes: they may be kept because their pods are young.
+            next = next.into_iter().chain(candidate.pods.iter().filter_map(|pod| pod_age::next_fall(pod, now))).min();
+        }
+        if removal.kept.contains(&index) {
+            continue;
+        }
         if candidate.empty || candidate.drifted || candidate.underutilized {
             found.push(candidate);
         }

@@ -79,6 +79,27 @@ fn a_node_whose_pods_fit_elsewhere_goes() {
 }
 
 #[test]
+fn a_node_with_young_pods_is_planned_again_when_these_are_older() {
+    const HOUR: i64 = 3_600_000;
+    let aged = |millis: i64| {
+        let mut cluster = two();
+        cluster.snapshot.nodes[1].do_not_disrupt = true;
+        let small = &mut cluster.snapshot.pods[0];
+        (small.created, small.eviction_cost_milli) = (Timestamp(NOW.0 - millis), 100_000);
+        let plan = cluster.plan();
+        (plan.terminations.len(), plan.next_time)
+    };
+    // NOW is 400 s after a multiple of ten minutes.
+    let next = |seconds: u64| (0_usize, Some(NOW.plus(Millis::from_seconds(seconds))));
+    assert_eq!(aged(4 * HOUR), next(200), "the factor falls from 12 to 11");
+    assert_eq!(aged(4 * HOUR - 199_999), next(200));
+    assert_eq!(aged(4 * HOUR - 200_000), next(800));
+    assert_eq!(aged(HOUR), next(2 * 3600 + 200), "the factor is 16 for three hours");
+    assert_eq!(aged(20 * HOUR).0, 1, "the factor is 2");
+    assert_eq!(aged(60 * HOUR).0, 1);
+}
+
+#[test]
 fn when_empty_keeps_nodes_with_pods() {
     let mut cluster = two();
     cluster.pool().disruption.policy = ConsolidationPolicy::WhenEmpty;
