@@ -29,6 +29,7 @@ pub(crate) fn check(facts: &Facts<'_>, plan: &Plan, violations: &mut Vec<Violati
         }
     }
     check_pool_budgets(facts, plan, violations);
+    check_rollout_limits(facts, plan, violations);
     check_pod_budgets(facts, plan, violations);
 }
 
@@ -147,6 +148,20 @@ fn check_pool_budgets(facts: &Facts<'_>, plan: &Plan, violations: &mut Vec<Viola
         let over = removals.iter().enumerate().find(|(before, (_, allowed))| *before >= *allowed as usize);
         if let Some((before, (_, allowed))) = over {
             let problem = format!("pool {pool} allows {allowed} removals at once, this is one more after {before}");
+            violations.push(Violation::BadTermination { node: String::new(), problem });
+        }
+    }
+}
+
+/// Checks the limits of rollouts, which count only removals for drift.
+fn check_rollout_limits(facts: &Facts<'_>, plan: &Plan, violations: &mut Vec<Violation>) {
+    for pool in &facts.snapshot.node_pools {
+        let Some(limit) = pool.disruption.rollout_limit else { continue };
+        let is_own = |node: &Node| node.node_pool.as_ref() == Some(&pool.name);
+        let drifted = plan.terminations.iter().filter(|one| one.reason == DisruptionReason::Drifted);
+        let count = drifted.filter(|one| facts.node(one.node.as_str()).is_some_and(is_own)).count();
+        if count > limit as usize {
+            let problem = format!("the rollout of pool {} allows {limit} removals for drift, not {count}", pool.name);
             violations.push(Violation::BadTermination { node: String::new(), problem });
         }
     }

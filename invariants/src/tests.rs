@@ -108,6 +108,7 @@ fn pool() -> NodePool {
             policy: ConsolidationPolicy::WhenEmptyOrUnderutilized,
             consolidate_after: Some(Millis(0)),
             allowed: BTreeMap::from([(DisruptionReason::Empty, 2), (DisruptionReason::Underutilized, 2)]),
+            rollout_limit: None,
             next_budget_change: None,
         },
         on_demand: None,

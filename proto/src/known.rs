@@ -26,6 +26,7 @@ pub const ADDED: &[AddedField] = &[
     added(3, "plimsoll.snapshot.v1.CapacityQuota", 1),
     added(3, "plimsoll.snapshot.v1.CapacityQuota", 2),
     added(3, "plimsoll.snapshot.v1.CapacityQuota", 3),
+    added(4, "plimsoll.snapshot.v1.Disruption", 5),
 ];
 
 const fn added(since: u32, message: &'static str, field: u32) -> AddedField {

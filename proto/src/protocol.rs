@@ -10,7 +10,8 @@
 /// - 1: versions that send no number.
 /// - 2: the number in Hello and Ready.
 /// - 3: CapacityQuotas in snapshots.
-pub const PROTOCOL: u32 = 3;
+/// - 4: limits of rollouts in snapshots.
+pub const PROTOCOL: u32 = 4;
 
 /// The oldest number that this version works with.
 pub const OLDEST_PROTOCOL: u32 = 1;
@@ -63,7 +64,7 @@ mod tests {
     fn an_older_side_is_refused_with_both_numbers() {
         let text = |oldest, number| protocol_since(oldest, "scheduler", number).unwrap_err().to_string();
         let expected =
-            "the scheduler has protocol 4, but this version (3) works with 5 and later: upgrade the scheduler";
+            "the scheduler has protocol 4, but this version (4) works with 5 and later: upgrade the scheduler";
         assert_eq!(text(5, 4), expected);
         assert!(text(2, 0).starts_with("the scheduler has protocol 1, "));
         assert_eq!(protocol_since(5, "scheduler", 5), Ok(5));

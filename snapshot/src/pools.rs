@@ -149,12 +149,8 @@ fn disruption(
     let (total, disrupted) = nodes.0.get(name).copied().unwrap_or_default();
     let time = jiff::Timestamp::from_millisecond(now.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
     let next_budget_change = pool.spec.next_budget_change(time).map(|time| Timestamp(time.as_millisecond()));
-    let mut allowed = allowed_disruptions(pool, now, (total, disrupted));
-    if let Some((rollout, limit)) = rollout.as_ref().and_then(|rollout| Some((rollout, rollout.limit()?))) {
-        // Other disruptions of the pool do not hold a canary back, only the budgets count them.
-        let limit = limit.saturating_sub(rollout.replacing);
-        allowed.entry(DisruptionReason::Drifted).and_modify(|allowed| *allowed = limit.min(*allowed)).or_insert(limit);
-    }
+    // Other disruptions of the pool do not hold a canary back, only the budgets count them.
+    let rollout_limit = rollout.as_ref().and_then(|rollout| Some(rollout.limit()?.saturating_sub(rollout.replacing)));
     Disruption {
         policy: match pool.spec.consolidation_policy() {
             ApiPolicy::WhenEmpty => ConsolidationPolicy::WhenEmpty,
@@ -162,7 +158,8 @@ fn disruption(
             ApiPolicy::Balanced => ConsolidationPolicy::Balanced,
         },
         consolidate_after: pool.spec.consolidate_after().value().map(kube_time::millis),
-        allowed,
+        allowed: allowed_disruptions(pool, now, (total, disrupted)),
+        rollout_limit,
         next_budget_change: next_budget_change.into_iter().chain(rollout.and_then(|rollout| rollout.next_change)).min(),
     }
 }

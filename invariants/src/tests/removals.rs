@@ -125,6 +125,22 @@ fn pool_budgets_apply_across_all_reasons() {
 }
 
 #[test]
+fn the_limit_of_a_rollout_counts_only_removals_for_drift() {
+    let drifted = |case: &mut Case, nodes: &[&str], limit: u32| {
+        case.snapshot.node_pools[0].disruption.rollout_limit = Some(limit);
+        for node in nodes {
+            case.node(node).drifted = Some("Drift".into());
+            case.removal(node).reason = DisruptionReason::Drifted;
+        }
+    };
+    accepted(|case| drifted(case, &["n2"], 1));
+    accepted(|case| drifted(case, &["n2", "n3"], 2));
+    rejected("the rollout of pool default allows 1 removals for drift, not 2", |case| {
+        drifted(case, &["n2", "n3"], 1);
+    });
+}
+
+#[test]
 fn an_expired_node_ignores_protection_and_budgets() {
     let expired = |case: &mut Case| {
         case.node("n2").expires = Some(NOW);

@@ -44,6 +44,7 @@ fn pool(name: &str, overlays: &[NodeOverlay]) -> NodePool {
             policy: ConsolidationPolicy::WhenEmpty,
             consolidate_after: None,
             allowed: BTreeMap::new(),
+            rollout_limit: None,
             next_budget_change: None,
         },
         on_demand: None,

@@ -164,6 +164,7 @@ fn pool() -> impl Strategy<Value = NodePool> {
                 policy,
                 consolidate_after: number.map(Millis),
                 allowed,
+                rollout_limit: number.and_then(|number| u32::try_from(number % 3).ok()),
                 next_budget_change: flag.then_some(Timestamp(9)),
             },
             on_demand: flag.then_some(OnDemandMix { base: 1, percentage: 50 }),

@@ -354,6 +354,10 @@ pub struct Disruption {
     /// When a budget's window next opens or closes, in milliseconds since the Unix epoch. Absent means never.
     #[prost(int64, optional, tag = "4")]
     pub next_budget_change_unix_ms: ::core::option::Option<i64>,
+    /// Maximum nodes that may be removed at once for drift: the limit of a rollout. Unlike `allowed`, which counts all
+    /// removals, it counts only those for drift. Absent means no limit.
+    #[prost(uint32, optional, tag = "5")]
+    pub rollout_limit: ::core::option::Option<u32>,
 }
 /// Reason why a pool cannot be used.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

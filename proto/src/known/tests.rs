@@ -57,14 +57,15 @@ proptest! {
         prop_assert_eq!(checksum_known(&original, Known::of(2, &LATER)), checksum(&seen_by_an_older_side));
     }
 
-    /// Protocol 3 added the whole list.
+    /// Protocol 3 added the list of CapacityQuotas, and protocol 4 the limits of rollouts.
     #[test]
-    fn capacity_quotas_are_left_out_for_sides_before_protocol_3(original in snapshot()) {
-        let without_quotas = Snapshot { capacity_quotas: Vec::new(), ..original.clone() };
-        for protocol in [1, 2] {
-            prop_assert_eq!(checksum_known(&original, Known::to(protocol)), checksum(&without_quotas));
+    fn what_later_protocols_added_is_left_out_for_earlier_sides(original in snapshot()) {
+        let mut third = original.clone();
+        third.node_pools.iter_mut().for_each(|pool| pool.disruption.rollout_limit = None);
+        let first = Snapshot { capacity_quotas: Vec::new(), ..third.clone() };
+        for (protocol, known) in [(1, &first), (2, &first), (3, &third), (4, &original)] {
+            prop_assert_eq!(checksum_known(&original, Known::to(protocol)), checksum(known));
         }
-        prop_assert_eq!(checksum_known(&original, Known::to(3)), checksum(&original));
     }
 
     #[test]

@@ -100,7 +100,7 @@ impl<'a> Removal<'a> {
             place(state).filter(|_| self.followed.permits(context, state, candidate.node))
         });
         let Some(placed) = placed else { return false };
-        allowance.note(context, candidate);
+        allowance.note(context, candidate, reason);
         self.note(candidate, reason);
         self.commit(context, placed);
         true
@@ -136,7 +136,7 @@ pub(crate) fn remove<'a>(
     for candidate in found.iter().filter(|one| one.empty) {
         if !removal.is_gone(candidate.node) && allowance.permits(context, candidate, DisruptionReason::Empty) {
             state.close(candidate.node);
-            allowance.note(context, candidate);
+            allowance.note(context, candidate, DisruptionReason::Empty);
             removal.note(candidate, DisruptionReason::Empty);
         }
     }

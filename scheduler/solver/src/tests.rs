@@ -24,6 +24,7 @@ mod removal;
 mod repack;
 mod replay;
 mod reservations;
+mod rollouts;
 mod spread;
 mod static_pools;
 mod topology;

@@ -180,9 +180,9 @@ fn pools_have_all_valid_overlays() {
     assert_eq!((names, faults), (vec!["good"], vec![("bad", "spec.price")]));
 }
 
-/// How many of two drifted nodes may be replaced while there is no canary yet. Node a is Ready or not, and its claim has
-/// `metadata` as well.
-fn canaries(ready: bool, budget: &str, metadata: &Value) -> Option<u32> {
+/// How many of two drifted nodes the budget and the rollout allow to replace while there is no canary yet. Node a is
+/// Ready or not, and its claim has `metadata` as well.
+fn canaries(ready: bool, budget: &str, metadata: &Value) -> (Option<u32>, Option<u32>) {
     let condition = |name: &str| {
         json!({"type": name, "status": "True", "reason": name, "message": "",
             "lastTransitionTime": "2026-01-05T00:00:00Z"})
@@ -203,23 +203,25 @@ fn canaries(ready: bool, budget: &str, metadata: &Value) -> Option<u32> {
     };
     let (snapshot, problems) = crate::build(&objects, &with_catalog());
     assert_eq!(problems, []);
-    snapshot.node_pools[0].disruption.allowed.get(&DisruptionReason::Drifted).copied()
+    let disruption = &snapshot.node_pools[0].disruption;
+    (disruption.allowed.get(&DisruptionReason::Drifted).copied(), disruption.rollout_limit)
 }
 
 #[test]
 fn only_replacements_for_drift_hold_a_canary_back() {
-    assert_eq!(canaries(true, "5", &json!({})), Some(1));
-    assert_eq!(canaries(false, "5", &json!({})), Some(1), "a node that is not Ready");
-    assert_eq!(canaries(false, "1", &json!({})), Some(0), "budgets count it");
+    let limit = |ready: bool, budget: &str, metadata: &Value| canaries(ready, budget, metadata).1;
+    assert_eq!(limit(true, "5", &json!({})), Some(1));
+    assert_eq!(limit(false, "5", &json!({})), Some(1), "a node that is not Ready");
+    assert_eq!(canaries(false, "1", &json!({})), (Some(0), Some(1)), "budgets count it");
     let removal = |reason: &str| json!({"plimsoll.dev/removal": json!({"v": 1, "reason": reason}).to_string()});
     let deleted = "2026-01-05T00:00:00Z";
     let expired = json!({"annotations": removal("Expired"), "deletionTimestamp": deleted});
-    assert_eq!(canaries(true, "5", &expired), Some(1));
+    assert_eq!(limit(true, "5", &expired), Some(1));
     let interrupted = json!({"annotations": {"plimsoll.dev/interrupted": "{}"}, "deletionTimestamp": deleted});
-    assert_eq!(canaries(true, "5", &interrupted), Some(1));
-    assert_eq!(canaries(true, "5", &json!({"annotations": removal("Drifted")})), Some(0));
-    assert_eq!(canaries(true, "5", &json!({"annotations": removal("Drifted"), "deletionTimestamp": deleted})), Some(0));
-    assert_eq!(canaries(true, "5", &json!({"deletionTimestamp": deleted})), Some(0), "the reason is unknown");
+    assert_eq!(limit(true, "5", &interrupted), Some(1));
+    assert_eq!(limit(true, "5", &json!({"annotations": removal("Drifted")})), Some(0));
+    assert_eq!(limit(true, "5", &json!({"annotations": removal("Drifted"), "deletionTimestamp": deleted})), Some(0));
+    assert_eq!(limit(true, "5", &json!({"deletionTimestamp": deleted})), Some(0), "the reason is unknown");
     let unreadable = json!({"annotations": {"plimsoll.dev/removal": "nonsense"}});
-    assert_eq!(canaries(true, "5", &unreadable), Some(0));
+    assert_eq!(limit(true, "5", &unreadable), Some(0));
 }

@@ -92,6 +92,7 @@ fn snapshot(catalog: &Catalog, pods: usize, shapes: usize) -> Snapshot {
             policy: ConsolidationPolicy::WhenEmptyOrUnderutilized,
             consolidate_after: None,
             allowed: BTreeMap::new(),
+            rollout_limit: None,
             next_budget_change: None,
         },
         on_demand: None,

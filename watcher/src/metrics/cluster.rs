@@ -250,7 +250,8 @@ fn verdict(node: &Node, pods: &NodePods, pool: Option<&NodePool>, now: Timestamp
     // A grace period limits how long pods can delay the drain, so drift does not wait for them.
     let bounded = drifted && node.termination_grace_period.is_some();
     // The snapshot has subtracted the nodes that are being removed already.
-    let exhausted = pool.disruption.allowed.get(&reason) == Some(&0);
+    let held = drifted && pool.disruption.rollout_limit == Some(0);
+    let exhausted = held || pool.disruption.allowed.get(&reason) == Some(&0);
     let idle_from = node.idle_since.zip(pool.disruption.consolidate_after).map(|(since, after)| since.plus(after));
     let blockers = [
         (node.state != NodeState::Initialized, Blocker::NotInitialized),

@@ -192,6 +192,7 @@ impl From<&Disruption> for wire::Disruption {
             policy: disruption.policy.to_wire(),
             consolidate_after_ms: disruption.consolidate_after.map(|time| time.0),
             allowed: disruption.allowed.iter().map(allowed).collect(),
+            rollout_limit: disruption.rollout_limit,
             next_budget_change_unix_ms: disruption.next_budget_change.map(|time| time.0),
         }
     }
@@ -209,6 +210,7 @@ impl TryFrom<wire::Disruption> for Disruption {
             policy: enum_value("policy", disruption.policy)?,
             consolidate_after: disruption.consolidate_after_ms.map(Millis),
             allowed: allowed.collect::<ConvertResult<_>>()?,
+            rollout_limit: disruption.rollout_limit,
             next_budget_change: disruption.next_budget_change_unix_ms.map(Timestamp),
         })
     }

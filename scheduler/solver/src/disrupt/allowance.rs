@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 pub(super) struct Allowance<'a> {
     /// Removed nodes by pool, regardless of the reason.
     nodes: BTreeMap<&'a str, u32>,
+    /// Nodes removed for drift, by pool. Limits of rollouts count only these.
+    drifted: BTreeMap<&'a str, u32>,
     /// Evictions by PodDisruptionBudget.
     evictions: BTreeMap<&'a str, i32>,
 }
@@ -36,8 +38,13 @@ impl<'a> Allowance<'a> {
         candidate: &Candidate<'a>,
         reason: DisruptionReason,
     ) -> bool {
-        let used = self.nodes.get(candidate.pool.name.as_str()).copied().unwrap_or(0);
-        if candidate.pool.disruption.allowed.get(&reason).is_some_and(|allowed| used >= *allowed) {
+        let (name, disruption) = (candidate.pool.name.as_str(), &candidate.pool.disruption);
+        let used = self.nodes.get(name).copied().unwrap_or(0);
+        if disruption.allowed.get(&reason).is_some_and(|allowed| used >= *allowed) {
+            return false;
+        }
+        let drifted = self.drifted.get(name).copied().unwrap_or(0);
+        if reason == DisruptionReason::Drifted && disruption.rollout_limit.is_some_and(|limit| drifted >= limit) {
             return false;
         }
         if reason == DisruptionReason::Drifted && candidate.patient {
@@ -49,8 +56,12 @@ impl<'a> Allowance<'a> {
         })
     }
 
-    pub(super) fn note(&mut self, context: &SolveContext<'a>, candidate: &Candidate<'a>) {
-        *self.nodes.entry(candidate.pool.name.as_str()).or_default() += 1;
+    pub(super) fn note(&mut self, context: &SolveContext<'a>, candidate: &Candidate<'a>, reason: DisruptionReason) {
+        let pool = candidate.pool.name.as_str();
+        *self.nodes.entry(pool).or_default() += 1;
+        if reason == DisruptionReason::Drifted {
+            *self.drifted.entry(pool).or_default() += 1;
+        }
         self.evict(context, candidate.node);
     }
 

@@ -91,21 +91,21 @@ impl<'a> Sweep<'_, 'a> {
         let Some(mut repack) = Repack::new(self.context, state, open, SEARCH, self.rules) else { return };
         let (mut nodes, mut later) = (Vec::new(), Vec::new());
         let mut allowance = self.allowance.clone();
+        let reason = DisruptionReason::Underutilized;
         for candidate in repack.choose(state) {
-            if allowance.permits(self.context, candidate, DisruptionReason::Underutilized) {
-                allowance.note(self.context, candidate);
+            if allowance.permits(self.context, candidate, reason) {
+                allowance.note(self.context, candidate, reason);
                 nodes.push(candidate);
             } else {
                 later.push(candidate);
             }
         }
-        let reason = DisruptionReason::Underutilized;
         let postponed = later.iter().filter(|one| self.allowance.permits(self.context, one, reason));
         self.removal.postponed.extend(postponed.map(|one| one.node));
         let Some(placed) = self.replaced(state, &repack, &nodes, &later) else { return };
         *self.allowance = allowance;
         for candidate in nodes {
-            self.removal.note(candidate, DisruptionReason::Underutilized);
+            self.removal.note(candidate, reason);
         }
         self.removal.commit(self.context, placed);
     }

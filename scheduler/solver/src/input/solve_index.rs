@@ -265,6 +265,7 @@ fn neutral(pool: &NodePool) -> NodePool {
         policy: ConsolidationPolicy::WhenEmpty,
         consolidate_after: None,
         allowed: BTreeMap::new(),
+        rollout_limit: None,
         next_budget_change: None,
     };
     NodePool { disruption, ..pool.clone() }

@@ -108,6 +108,7 @@ pub(super) fn pool(name: &str) -> NodePool {
             policy: ConsolidationPolicy::WhenEmptyOrUnderutilized,
             consolidate_after: Some(Millis(0)),
             allowed: BTreeMap::new(),
+            rollout_limit: None,
             next_budget_change: None,
         },
         on_demand: None,

@@ -2,7 +2,7 @@
 
 use plimsoll_model::disruption::{Obstacle, consolidation_obstacle, obstacles};
 use plimsoll_model::identity::NodeName;
-use plimsoll_model::plan::Plan;
+use plimsoll_model::plan::{Plan, Termination};
 use plimsoll_model::snapshot::{DisruptionReason, Node, NodePool, Pod, PodState, Snapshot};
 use plimsoll_model::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,6 +62,7 @@ pub fn without_protection(snapshot: &Snapshot) -> Snapshot {
     }
     for pool in &mut snapshot.node_pools {
         pool.disruption.allowed.clear();
+        pool.disruption.rollout_limit = None;
         pool.disruption.consolidate_after = pool.disruption.consolidate_after.map(|_| Millis(0));
     }
     snapshot
@@ -77,18 +78,35 @@ pub(super) fn reason_to_go(snapshot: &Snapshot, node: &Node, empty: bool) -> Dis
     }
 }
 
-/// The budget of the pool, if the nodes that the plan removes use it up.
+/// The budget of the pool or the limit of its rollout, if the nodes that the plan removes use it up.
 pub(super) fn budget_obstacle(
     snapshot: &Snapshot,
     plan: &Plan,
     pool: &NodePool,
     reason: DisruptionReason,
 ) -> Option<Obstacle> {
-    let allowed = *pool.disruption.allowed.get(&reason)?;
+    let budget = pool.disruption.allowed.get(&reason).copied();
+    let rollout = pool.disruption.rollout_limit.filter(|_| reason == DisruptionReason::Drifted);
+    let by_budget = budget.and_then(|allowed| used_up(snapshot, plan, (pool, reason), allowed, |_| true));
+    by_budget.or_else(|| {
+        let is_drifted = |termination: &Termination| termination.reason == DisruptionReason::Drifted;
+        rollout.and_then(|limit| used_up(snapshot, plan, (pool, reason), limit, is_drifted))
+    })
+}
+
+/// The obstacle if the plan has as many removals that count as are `allowed`.
+fn used_up(
+    snapshot: &Snapshot,
+    plan: &Plan,
+    (pool, reason): (&NodePool, DisruptionReason),
+    allowed: u32,
+    counts: impl Fn(&Termination) -> bool,
+) -> Option<Obstacle> {
     if allowed == 0 {
         return Some(Obstacle::BudgetClosed { pool: pool.name.clone(), reason });
     }
-    let removed: BTreeSet<&NodeName> = plan.terminations.iter().map(|termination| &termination.node).collect();
+    let removed = plan.terminations.iter().filter(|termination| counts(termination));
+    let removed: BTreeSet<&NodeName> = removed.map(|termination| &termination.node).collect();
     let of_pool = |node: &&Node| node.node_pool.as_ref() == Some(&pool.name) && removed.contains(&node.name);
     let mut first: Vec<String> = snapshot.nodes.iter().filter(of_pool).map(|node| node.name.to_string()).collect();
     if first.len() < usize::try_from(allowed).unwrap_or(usize::MAX) {

@@ -103,6 +103,14 @@ fn drift_waits_for_no_consolidation_and_with_a_grace_period_for_no_pod() {
         s.nodes[0].termination_grace_period = Some(Millis(60_000));
     };
     assert_eq!(of_used(bounded), Ok(DisruptionReason::Drifted));
+    let limited = |limit: u32| {
+        move |s: &mut Snapshot| {
+            s.nodes[0].drifted = Some("NodePoolDrifted".to_owned());
+            s.node_pools[0].disruption.rollout_limit = Some(limit);
+        }
+    };
+    assert_eq!(of_used(limited(0)), Err(Blocker::NodePoolBudget));
+    assert_eq!(of_used(limited(1)), Ok(DisruptionReason::Drifted));
 }
 
 #[test]

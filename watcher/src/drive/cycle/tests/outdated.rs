@@ -93,6 +93,8 @@ fn a_launch_depends_on_its_pods_its_pool_and_the_capacity_of_its_offerings() {
     assert_eq!(sent(launch(), |_| {}, |now| now.node_pools.clear()), none);
     let budget = |now: &mut Snapshot| now.node_pools[0].disruption.allowed = [(DisruptionReason::Empty, 1)].into();
     assert_eq!(sent(launch(), |_| {}, budget), ["a"], "the actuator checks budgets");
+    let rollout = |now: &mut Snapshot| now.node_pools[0].disruption.rollout_limit = Some(1);
+    assert_eq!(sent(launch(), |_| {}, rollout), ["a"], "and limits of rollouts");
     let exhausted = |instance_type: Option<&str>, zone: Option<&str>, capacity_type, remaining| {
         let unavailable = UnavailableOffering {
             instance_type: instance_type.map(str::to_owned),
