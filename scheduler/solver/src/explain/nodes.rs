@@ -9,13 +9,15 @@ use crate::place::topology;
 use plimsoll_kubesched::ports_conflict;
 use plimsoll_model::index::Id;
 use plimsoll_model::snapshot::{Node, PodShape};
+use plimsoll_model::taints::Taint;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// Why a node cannot run the pod, in the order of the message.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Cause {
     Closed,
-    Taint(String),
+    Taint(Rc<str>),
     NotSelected,
     Volume,
     /// Index of the resource.
@@ -24,13 +26,18 @@ enum Cause {
     Topology,
 }
 
+/// Text about taints that the pod does not tolerate, by the taints of a node. Many nodes have the same taints.
+type TaintTexts<'a> = BTreeMap<&'a [Taint], Rc<str>>;
+
 /// Returns `None` if there are no nodes.
 pub(super) fn explain(context: &SolveContext<'_>, state: &State, shape: Id<PodShape>) -> Option<String> {
     let mut causes: BTreeMap<Cause, usize> = BTreeMap::new();
     let mut most_free: BTreeMap<usize, i64> = BTreeMap::new();
+    let mut texts = TaintTexts::new();
     let open = topology::open_nodes(context, state, shape);
     for node in context.nodes.ids() {
-        let cause = cause(context, state, shape, node, open.as_ref().is_none_or(|open| open.has(node)));
+        let is_open = open.as_ref().is_none_or(|open| open.has(node));
+        let cause = cause(context, state, shape, (node, is_open), &mut texts);
         if let Cause::TooLittle(resource) = cause {
             let free = state.room(node).free.get(resource).copied().unwrap_or(0);
             most_free.entry(resource).and_modify(|most| *most = free.max(*most)).or_insert(free);
@@ -40,7 +47,7 @@ pub(super) fn explain(context: &SolveContext<'_>, state: &State, shape: Id<PodSh
     let text = |(cause, count): (&Cause, &usize)| {
         let text = match cause {
             Cause::Closed => "cordoned, not Ready or being deleted".to_owned(),
-            Cause::Taint(text) => text.clone(),
+            Cause::Taint(text) => text.to_string(),
             Cause::NotSelected => "node selector or node affinity does not match".to_owned(),
             Cause::Volume => "its volumes cannot be attached there".to_owned(),
             Cause::TooLittle(resource) => {
@@ -59,13 +66,20 @@ pub(super) fn explain(context: &SolveContext<'_>, state: &State, shape: Id<PodSh
     (count > 0).then(|| format!("0 of {count} {nodes}: {}", parts.join(", ")))
 }
 
-fn cause(context: &SolveContext<'_>, state: &State, shape: Id<PodShape>, node: Id<Node>, open: bool) -> Cause {
+fn cause<'a>(
+    context: &SolveContext<'a>,
+    state: &State,
+    shape: Id<PodShape>,
+    (node, open): (Id<Node>, bool),
+    texts: &mut TaintTexts<'a>,
+) -> Cause {
     let (view, room, pods) = (&context.nodes[node], state.room(node), &context.shapes[shape]);
     if room.closed || !view.open {
         return Cause::Closed;
     }
     if !tolerated(&view.node.taints, &pods.shape.tolerations, true) {
-        return Cause::Taint(taint_text(&view.node.taints, pods.shape));
+        let taints = view.node.taints.as_slice();
+        return Cause::Taint(Rc::clone(texts.entry(taints).or_insert_with(|| taint_text(taints, pods.shape).into())));
     }
     if context.admission(shape, node) == Admission::No {
         let attachable = pods.shape.attaches_to_node(view.node.name.as_str(), &view.node.labels);
