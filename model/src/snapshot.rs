@@ -255,8 +255,8 @@ pub struct Disruption {
     /// Maximum nodes that may be removed at once, by reason, evaluated at the snapshot's time. A missing reason has no
     /// limit.
     pub allowed: BTreeMap<DisruptionReason, u32>,
-    /// Maximum nodes that may be removed at once for drift, if a rollout limits them. Unlike `allowed`, which counts all
-    /// removals, it counts only those for drift.
+    /// Maximum nodes that may be removed at once for drift, if a rollout limits them. Unlike `allowed`, it counts only
+    /// removals for drift.
     pub rollout_limit: Option<u32>,
     /// When a budget's window next opens or closes.
     pub next_budget_change: Option<Timestamp>,

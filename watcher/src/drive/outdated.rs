@@ -77,8 +77,8 @@ impl<'a> Unchanged<'a> {
     }
 }
 
-/// Whether two versions of a pool are equal, except for the disruptions that its budgets and its rollout allow now: those
-/// change with every node that becomes ready, and the actuator checks them.
+/// Whether two versions of a pool are equal, except for the disruptions that its budgets and its rollout allow now:
+/// those change with every node that becomes ready, and the actuator checks them.
 fn is_same(pool: &NodePool, other: &NodePool) -> bool {
     let Disruption { allowed, rollout_limit, next_budget_change, .. } = other.disruption.clone();
     let disruption = Disruption { allowed, rollout_limit, next_budget_change, ..pool.disruption.clone() };

@@ -68,8 +68,8 @@ impl<'a> Candidate<'a> {
 }
 
 /// Nodes whose NodeClaim has expired, except the `kept` ones. Neither budgets nor pods block these nodes. Their pods
-/// include pods that cannot be evicted soon, although no capacity is launched for these yet. NodeClaims without Node are
-/// omitted: they have their own timeouts, and there is no node to remove.
+/// include pods that cannot be evicted soon, although no capacity is launched for these yet. NodeClaims without Node
+/// are omitted: they have their own timeouts, and there is no node to remove.
 ///
 /// Nodes of static pools are replaced by nodes of the same pool as far as its limits allow. The second value has these
 /// nodes, without the launches of their successors. Their pods need no other place.
@@ -134,7 +134,7 @@ pub(super) fn find<'a>(context: &SolveContext<'a>, removal: &Removal<'a>) -> (Ve
         };
         if candidate.underutilized {
             // Also for kept nodes: they may be kept because their pods are young.
-            next = next.into_iter().chain(candidate.pods.iter().filter_map(|pod| pod_age::next_fall(pod, now))).min();
+            next = next.into_iter().chain(next_fall(&candidate.pods, now)).min();
         }
         if removal.kept.contains(&index) {
             continue;
@@ -177,6 +177,11 @@ pub(super) fn disturbance(pods: &[&Pod]) -> i64 {
 fn evictions(pods: &[&Pod], now: Timestamp) -> i64 {
     let cost = |pod: &&Pod| pod.eviction_cost_milli.max(0).saturating_mul(pod_age::factor(pod, now));
     pods.iter().filter(|pod| !pod.is_virtual()).map(cost).fold(0, i64::saturating_add)
+}
+
+/// When the cost of evicting these pods next falls by time alone.
+fn next_fall(pods: &[&Pod], now: Timestamp) -> Option<Timestamp> {
+    pods.iter().filter(|pod| !pod.is_virtual()).filter_map(|pod| pod_age::next_fall(pod, now)).min()
 }
 
 fn pools<'a>(context: &SolveContext<'a>) -> BTreeMap<&'a str, &'a NodePool> {
