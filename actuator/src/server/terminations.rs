@@ -1,11 +1,12 @@
-//! Starts the removals of a plan one after another, in a task of its own: starting a removal writes to the cluster,
-//! which must not depend on the call.
+//! Starts the removals of a plan in a task of its own: starting a removal writes to the cluster, which must not depend on
+//! the call.
 
 use super::Leader;
 use crate::launch::admit::wire_reason;
 use crate::ledger::{Outcome as LedgerOutcome, PlanContext};
 use crate::metrics::view::pool_of;
 use crate::removal::{self, RemovalDecision};
+use futures::{StreamExt, stream};
 use kube::ResourceExt;
 use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::{ActionId, NodeName};
@@ -16,6 +17,9 @@ use tokio_util::sync::CancellationToken;
 
 /// Capacity of the queue, in plans. A watcher sends one plan at a time.
 const QUEUE: usize = 64;
+/// Removals of a plan whose commands are written at the same time. The watcher plans for new pods only after it knows
+/// the outcome of each removal.
+const CONCURRENT_WRITES: usize = 16;
 
 /// A removal with its context from the plan.
 #[derive(Debug, Clone)]
@@ -78,7 +82,8 @@ pub fn queue() -> (mpsc::Sender<Vec<Job>>, mpsc::Receiver<Vec<Job>>) {
     mpsc::channel(QUEUE)
 }
 
-/// Starts queued removals until `stop`.
+/// Starts queued removals until `stop`. The ledger decides on the removals of a plan in their order. Their commands may
+/// be written in any order, since each is on its own claim.
 pub async fn run(deps: Leader, mut queue: mpsc::Receiver<Vec<Job>>, stop: CancellationToken) {
     loop {
         let jobs = tokio::select! {
@@ -89,9 +94,7 @@ pub async fn run(deps: Leader, mut queue: mpsc::Receiver<Vec<Job>>, stop: Cancel
                 None => return,
             },
         };
-        for job in jobs {
-            admit(&deps, job).await;
-        }
+        stream::iter(jobs).for_each_concurrent(CONCURRENT_WRITES, |job| admit(&deps, job)).await;
     }
 }
 

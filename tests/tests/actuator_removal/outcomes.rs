@@ -10,6 +10,8 @@ use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_tests::fake_watcher::FakeWatcher;
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
+use std::time::Duration;
+use tokio::time::Instant;
 
 fn of_empty(node: &str) -> Termination {
     Termination { reason: DisruptionReason::Empty, ..of_node("r-1", node) }
@@ -61,4 +63,23 @@ async fn a_removal_whose_command_is_refused_is_rejected() {
     let outcome = watcher.remove("r-2", &second, DisruptionReason::Empty, None).await;
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
     assert!(!has_command(&watcher.world, &claim));
+}
+
+/// The watcher plans for new pods only after it knows the outcome of each removal.
+#[tokio::test(start_paused = true)]
+async fn commands_of_a_plan_are_written_at_the_same_time() {
+    let spec = json!({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "4"}]}});
+    let director = Director::begin(Setup::with_pool(spec)).await;
+    let mut removals = Vec::new();
+    for number in 1..=4 {
+        let (_, node) = director.node(&wanted(&format!("a-{number}"))).await;
+        removals.push(Termination { action_id: format!("r-{number}").as_str().into(), ..of_empty(&node) });
+    }
+    let plan = director.plan(&[], removals).await;
+    let command = Matcher { subresource: Some(""), ..Matcher::of(Verb::Patch, "nodeclaims") };
+    director.world.server().faults().always(command, Effect::Delay(Duration::from_secs(1)));
+    let start = Instant::now();
+    let outcomes = director.send(plan).await;
+    assert!(outcomes.iter().all(|outcome| outcome.status == OutcomeStatus::Accepted), "{outcomes:?}");
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
 }
