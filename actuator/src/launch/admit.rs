@@ -158,7 +158,7 @@ pub(super) fn admit(
 ) -> Result<Admitted, NotAdmitted> {
     let now = deps.clock.timestamp();
     let (mut launch, requirements) = {
-        let free = |id: &str| deps.ledger.read(|ledger| ledger.free_in_reservation(id));
+        let free = |id: &str| deps.ledger.read(|ledger| ledger.free_in_reservation_for(&launch.action_id, id));
         let unavailable = deps.insufficient_capacity.lock();
         let group = class.placement_group().map(|group| group.id.as_str());
         let closed = |choice: &OfferingChoice| unavailable.contains(Wanted::of(choice, group), now);

@@ -133,6 +133,8 @@ async fn launch(deps: &StandaloneClaims, claim: &NodeClaim) -> Result<(), NotLau
     let Some(group) = GroupKey::of(std::slice::from_ref(action), LedgerPosition::default()) else { return Ok(()) };
     // Already being launched; the watch cache does not show it yet.
     let Some(active) = admission.launches.activate(&group.id) else { return Ok(()) };
+    // An earlier attempt whose result is unknown may have been written.
+    let is_first = admission.ledger.read(|ledger| ledger.claim(name).is_none_or(|it| it.action != Some(action)));
     let objects = (Arc::new(template(claim)), class, catalog);
     let admitted = admit::admit(admission, &proposed, objects, |ledger, _, _, reserved| {
         ledger.admit_standalone(name, action, reserved.clone())
@@ -173,8 +175,11 @@ async fn launch(deps: &StandaloneClaims, claim: &NodeClaim) -> Result<(), NotLau
         annotations.insert(key.to_owned(), value);
     }
     annotations.extend(build::instance_profile(&admitted.class));
-    let written = deps.writes.update(claim, ObjectPart::Main, |claim| mark(claim, &annotations)).await?;
-    match written {
+    let written = deps.writes.update(claim, ObjectPart::Main, |claim| mark(claim, &annotations)).await;
+    if is_first && written.as_ref().is_err_and(|error| !error.may_have_happened()) {
+        admission.ledger.gone(name);
+    }
+    match written? {
         UpdateResult::Written(claim) => {
             tracing::info!(node_claim = name, group = group.id, "launching NodeClaim without NodePool");
             let cycle_id = format!("standalone-{name}");

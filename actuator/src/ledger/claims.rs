@@ -199,9 +199,11 @@ impl Ledger {
     }
 
     /// Admits the launch of a NodeClaim that a user created, under the claim's own name. No limits of a pool apply,
-    /// since the claim has none. An admission that led to no launch is replaced.
+    /// since the claim has none. An admission that led to no launch is replaced, and does not count against the claim.
     pub fn admit_standalone(&mut self, claim: &str, action: &ActionId, reserve: Resources) -> Admission {
+        let previous = self.claims.remove(claim);
         if let Err(rejection) = self.check_reservations(&reserve).and_then(|()| self.check_quotas(&reserve)) {
+            self.claims.extend(previous.map(|record| (claim.to_owned(), record)));
             return Admission::Rejected(rejection);
         }
         let record = ClaimRecord::without_plan(&NodePoolName::default(), action, reserve);

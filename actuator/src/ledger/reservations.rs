@@ -4,6 +4,7 @@
 use super::Ledger;
 use super::rejection::Rejection;
 use plimsoll_model::catalog::{reservation_of_resource, reservation_resource};
+use plimsoll_model::identity::ActionId;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::ReservationCount;
 use plimsoll_model::time::{Millis, Timestamp};
@@ -61,6 +62,14 @@ impl Ledger {
     pub fn free_in_reservation(&self, id: &str) -> i64 {
         let free = self.reservations.0.get(id).map_or(0, |count| i64::from(count.free));
         free - self.held(&reservation_resource(id))
+    }
+
+    /// Instances of a reservation that no other launch holds: an earlier attempt of `action` does not count.
+    #[must_use]
+    pub fn free_in_reservation_for(&self, action: &ActionId, id: &str) -> i64 {
+        let resource = reservation_resource(id);
+        let own = self.claims.values().filter(|claim| claim.action.as_ref() == Some(action));
+        self.free_in_reservation(id) + own.map(|claim| claim.counted.get(&resource)).sum::<i64>()
     }
 
     fn held(&self, resource: &str) -> i64 {
@@ -124,5 +133,22 @@ mod tests {
         ledger.set_reservation("cr-1", 3, NOW);
         ledger.set_reservation("cr-2", 1, NOW.plus(VALID));
         assert_eq!(ledger.capacity_reservations(), [ReservationCount { id: "cr-2".to_owned(), free: 1 }]);
+    }
+
+    #[test]
+    fn an_earlier_attempt_of_a_standalone_claim_does_not_count_against_it() {
+        let (mut ledger, _) = Ledger::from_claims(1, &[]);
+        ledger.set_reservation("cr-1", 1, NOW);
+        let admit = |ledger: &mut Ledger, name: &str| ledger.admit_standalone(name, &name.into(), holding("cr-1"));
+        let admitted = |answer: &Admission| matches!(answer, Admission::Admitted { .. });
+        assert!(admitted(&admit(&mut ledger, "one")));
+        assert_eq!(ledger.free_in_reservation_for(&"one".into(), "cr-1"), 1);
+        assert_eq!(ledger.free_in_reservation_for(&"two".into(), "cr-1"), 0);
+        assert!(admitted(&admit(&mut ledger, "one")));
+        let full = Admission::Rejected(Rejection::ReservationFull("cr-1".to_owned()));
+        assert_eq!(admit(&mut ledger, "two"), full);
+        assert!(ledger.reservation_exhausted("cr-1"));
+        assert_eq!(admit(&mut ledger, "one"), full);
+        assert_eq!(ledger.free_in_reservation("cr-1"), -1, "the earlier attempt may have been written");
     }
 }

@@ -1,5 +1,5 @@
-//! Starts the removals of a plan in a task of its own: starting a removal writes to the cluster, which must not depend on
-//! the call.
+//! Starts the removals of a plan in a task of its own: starting a removal writes to the cluster, which must not depend
+//! on the call.
 
 use super::Leader;
 use crate::launch::admit::wire_reason;

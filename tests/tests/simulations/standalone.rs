@@ -1,6 +1,7 @@
 //! NodeClaims that a user creates without a NodePool.
 
 use plimsoll_model::names::{annotation, label};
+use plimsoll_sim::apiserver::error::ApiError;
 use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::store::Object;
@@ -154,4 +155,20 @@ async fn the_launch_request_is_written_but_not_confirmed() {
     cluster.world.server().faults().next(3, claims, Effect::LoseAnswer);
     cluster.world.apply_object(&claim(&json!({}))).unwrap();
     one_instance_and_then_none(&cluster).await;
+}
+
+/// A launch that was certainly not written holds nothing: its retry stays within the quota.
+#[tokio::test(start_paused = true)]
+async fn a_refused_write_does_not_count_against_the_retry() {
+    let scene = Scene::usual().await;
+    let quota = json!({"apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityQuota",
+        "metadata": {"name": "one"}, "spec": {"selector": {}, "limits": {"resources": {"nodes": 1}}}});
+    scene.world.apply_object(&quota).unwrap();
+    let claims = Matcher { subresource: Some(""), ..Matcher::of(Verb::Patch, "nodeclaims") };
+    let denied = Effect::Refuse(ApiError::new(403, "Forbidden", "a policy denies it"));
+    let rule = scene.world.server().faults().always(claims, denied);
+    scene.world.apply_object(&claim(&json!({}))).unwrap();
+    scene.pass(MINUTE / 6).await;
+    scene.world.server().faults().remove(rule);
+    one_instance_and_then_none(&scene).await;
 }
