@@ -26,11 +26,13 @@ pub(crate) fn of(stores: &Stores, pool: &NodePool, now: Timestamp) -> Option<Rol
     let claims = stores.claims.state();
     let is_of_pool = |claim: &&Arc<NodeClaim>| claim.labels().get(label::NODE_POOL).is_some_and(|of| of == name);
     let claims: Vec<&NodeClaim> = claims.iter().filter(is_of_pool).map(|claim| &**claim).collect();
-    let (class, nodes, pods) = (class_of(stores, pool), stores.nodes.state(), stores.pods.state());
+    let class = class_of(stores, pool);
+    let canaries = claims.iter().filter(|claim| !rollout::is_drifted(claim));
+    let nodes: Vec<Arc<Node>> = canaries.filter_map(|claim| stores.nodes.get(claim.node_name()?)).collect();
     let nodes: BTreeMap<&str, &Node> =
         nodes.iter().filter_map(|node| Some((node.metadata.name.as_deref()?, &**node))).collect();
     let objects = RolloutObjects { pool, class: class.as_deref(), claims: &claims, nodes: &nodes, now };
-    rollout::of(&objects, pods.iter().map(|pod| &**pod))
+    rollout::of(&objects, |node| stores.pods.on_node(node))
 }
 
 fn class_of(stores: &Stores, pool: &NodePool) -> Option<Arc<EC2NodeClass>> {

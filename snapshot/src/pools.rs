@@ -7,7 +7,7 @@ use crate::{Extra, Objects, Source, costs, kube_time, on_demand, overlays, reque
 use k8s_openapi::api::core::v1::Node as KubeNode;
 use plimsoll_api::budget::DisruptionReason as BudgetReason;
 use plimsoll_api::node_pool::ConsolidationPolicy as ApiPolicy;
-use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool as ApiPool, Validate, condition};
+use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool as ApiPool, Pod, Validate, condition};
 use plimsoll_model::identity::{CatalogId, NodePoolName};
 use plimsoll_model::names::{annotation, label};
 use plimsoll_model::quantity::Quantity;
@@ -182,6 +182,8 @@ pub fn allowed_disruptions(
 struct Rollouts<'a> {
     claims: BTreeMap<&'a str, Vec<&'a NodeClaim>>,
     nodes: BTreeMap<&'a str, &'a KubeNode>,
+    /// Pods by node, of all nodes that may be canaries.
+    pods: BTreeMap<&'a str, Vec<&'a Pod>>,
 }
 
 impl<'a> Rollouts<'a> {
@@ -196,13 +198,21 @@ impl<'a> Rollouts<'a> {
         }
         let nodes = objects.nodes.iter().filter(|_| !by_pool.is_empty());
         let nodes = nodes.filter_map(|node| Some((node.metadata.name.as_deref()?, node))).collect();
-        Self { claims: by_pool, nodes }
+        let mut pods: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
+        let canaries = by_pool.values().flatten().copied().filter(|claim| !rollout::is_drifted(claim));
+        let canaries: BTreeSet<&str> = canaries.filter_map(NodeClaim::node_name).collect();
+        for pod in objects.pods.iter().filter(|_| !canaries.is_empty()) {
+            if let Some(node) = pod.node_name.as_deref().filter(|node| canaries.contains(node)) {
+                pods.entry(node).or_default().push(pod);
+            }
+        }
+        Self { claims: by_pool, nodes, pods }
     }
 
     fn of(&self, pool: &ApiPool, objects: &Objects, now: Timestamp) -> Option<Rollout> {
         let claims = self.claims.get(pool.metadata.name.as_deref()?)?;
         let objects_of_pool = RolloutObjects { pool, class: class(pool, objects), claims, nodes: &self.nodes, now };
-        rollout::of(&objects_of_pool, objects.pods.iter().map(|pod| &**pod))
+        rollout::of(&objects_of_pool, |node| self.pods.get(node).cloned().unwrap_or_default())
     }
 }
 

@@ -21,6 +21,7 @@ use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_model::time::{Millis, Timestamp};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// Nodes that must prove themselves unless the pool says otherwise.
@@ -112,9 +113,10 @@ pub fn drifted_pools(claims: &[Arc<NodeClaim>]) -> BTreeSet<String> {
     labels.filter_map(|labels| labels.get(label::NODE_POOL).cloned()).collect()
 }
 
-/// The rollout of a pool; `None` if no node has drifted. `pods` are read only while a canary is judged.
+/// The rollout of a pool; `None` if no node has drifted. `pods_on` returns the pods of a node. It is asked only about
+/// canaries that nothing else holds, until enough canaries have proven themselves.
 #[must_use]
-pub fn of<'p>(objects: &RolloutObjects<'_>, pods: impl IntoIterator<Item = &'p Pod>) -> Option<Rollout> {
+pub fn of<P: Deref<Target = Pod>>(objects: &RolloutObjects<'_>, pods_on: impl Fn(&str) -> Vec<P>) -> Option<Rollout> {
     let pool = objects.pool;
     let drifted_since = |claim: &&NodeClaim| {
         let drifted = claim.true_condition(condition::node_claim::DRIFTED)?;
@@ -134,7 +136,7 @@ pub fn of<'p>(objects: &RolloutObjects<'_>, pods: impl IntoIterator<Item = &'p P
     let (stage, canaries, next_change) = match held(pool, &of_revision) {
         Err(stage) => (stage, DEFAULT_CANARIES, None),
         Ok(canaries) => {
-            let (stage, next_change) = judge(objects, &candidates, canaries, pods);
+            let (stage, next_change) = judge(objects, &candidates, canaries, &pods_on);
             (stage, canaries, next_change)
         }
     };
@@ -194,31 +196,31 @@ fn held(pool: &NodePool, current: &CurrentRevision) -> Result<u32, Stage> {
 }
 
 /// Judges the canaries.
-fn judge<'p>(
+fn judge<P: Deref<Target = Pod>>(
     objects: &RolloutObjects<'_>,
     candidates: &[&NodeClaim],
     canaries: u32,
-    pods: impl IntoIterator<Item = &'p Pod>,
+    pods_on: &impl Fn(&str) -> Vec<P>,
 ) -> (Stage, Option<Timestamp>) {
     if canaries == 0 {
         return (Stage::Open, None);
     }
-    let names = candidates.iter().filter_map(|claim| claim.node_name()).collect();
-    let pods = if candidates.is_empty() { BTreeMap::new() } else { pods_of_canaries(&names, pods) };
     let (mut proven, mut waiting, mut failed, mut next) = (0_u32, BTreeMap::new(), None, None);
     for claim in candidates {
         let name = claim.metadata.name.clone().unwrap_or_default();
-        match verdict(objects, claim, &pods) {
-            Verdict::Proven => proven = proven.saturating_add(1),
+        match verdict(objects, claim, pods_on) {
+            Verdict::Proven => {
+                proven = proven.saturating_add(1);
+                if proven >= canaries {
+                    return (Stage::Open, None);
+                }
+            }
             Verdict::Waiting { why, until } => {
                 next = [next, until].into_iter().flatten().min();
                 waiting.insert(name, why);
             }
             Verdict::Failed(cause) => failed = failed.or(Some(Stage::Failed { claim: name, cause })),
         }
-    }
-    if proven >= canaries {
-        return (Stage::Open, None);
     }
     (failed.unwrap_or(Stage::Canary(waiting)), next)
 }
@@ -234,7 +236,11 @@ enum Verdict {
     Failed(String),
 }
 
-fn verdict(objects: &RolloutObjects<'_>, claim: &NodeClaim, pods: &BTreeMap<&str, CanaryPods>) -> Verdict {
+fn verdict<P: Deref<Target = Pod>>(
+    objects: &RolloutObjects<'_>,
+    claim: &NodeClaim,
+    pods_on: &impl Fn(&str) -> Vec<P>,
+) -> Verdict {
     let waiting = |why: &str, until| Verdict::Waiting { why: why.to_owned(), until };
     let Some(initialized) = claim.true_condition(condition::node_claim::INITIALIZED) else {
         let registered = claim.true_condition(condition::node_claim::REGISTERED).is_some();
@@ -260,11 +266,13 @@ fn verdict(objects: &RolloutObjects<'_>, claim: &NodeClaim, pods: &BTreeMap<&str
     if until > objects.now {
         return waiting("it is in service for less than a minute", Some(until));
     }
-    let Some(CanaryPods { waiting: Some(pod), workload_runs }) = pods.get(name) else { return Verdict::Proven };
+    let CanaryPods { waiting: Some(pod), workload_runs } = CanaryPods::of(&pods_on(name)) else {
+        return Verdict::Proven;
+    };
     let until = kube_time::timestamp(&initialized.last_transition_time).plus(RUNNING_WITHIN);
     let is_over = until <= objects.now;
     // If no pod runs, the node may be broken: nothing tells that from broken workloads, so the rollout goes on waiting.
-    if is_over && *workload_runs {
+    if is_over && workload_runs {
         return Verdict::Proven;
     }
     waiting(&format!("pod {pod} is not running"), Some(until).filter(|_| !is_over))
@@ -283,27 +291,23 @@ struct CanaryPods {
     workload_runs: bool,
 }
 
-/// The pods on each of these nodes. A node without pods is left out.
-fn pods_of_canaries<'n, 'p>(
-    nodes: &BTreeSet<&'n str>,
-    pods: impl IntoIterator<Item = &'p Pod>,
-) -> BTreeMap<&'n str, CanaryPods> {
-    let mut found: BTreeMap<&str, CanaryPods> = BTreeMap::new();
-    for pod in pods {
-        let node = pod.node_name.as_deref().and_then(|name| nodes.get(name));
-        let Some(node) = node.filter(|_| !pod.is_terminal() && !pod.is_terminating()) else { continue };
-        let found = found.entry(node).or_default();
-        if pod.status.phase == Some(PodPhase::Running) {
-            found.workload_runs |= !stays_with_node(pod);
-            continue;
+impl CanaryPods {
+    /// The pods on the canary.
+    fn of<P: Deref<Target = Pod>>(pods: &[P]) -> Self {
+        let mut found = Self::default();
+        for pod in pods.iter().filter(|pod| !pod.is_terminal() && !pod.is_terminating()) {
+            if pod.status.phase == Some(PodPhase::Running) {
+                found.workload_runs |= !stays_with_node(pod);
+                continue;
+            }
+            let name = full_name(&pod.metadata);
+            // The first by name, so that the order of the pods does not matter.
+            if found.waiting.as_ref().is_none_or(|known| name < *known) {
+                found.waiting = Some(name);
+            }
         }
-        let name = full_name(&pod.metadata);
-        // The first by name, so that the order of the pods does not matter.
-        if found.waiting.as_ref().is_none_or(|known| name < *known) {
-            found.waiting = Some(name);
-        }
+        found
     }
-    found
 }
 
 /// What the pool's new nodes are made of.

@@ -82,6 +82,18 @@ impl ClusterView {
     pub fn nodes_by_name(&self) -> BTreeMap<&str, &Node> {
         self.nodes.iter().filter_map(|node| Some((node.metadata.name.as_deref()?, &**node))).collect()
     }
+
+    /// Bound pods by the name of their node.
+    #[must_use]
+    pub fn pods_by_node(&self) -> BTreeMap<&str, Vec<&Pod>> {
+        let mut by_node: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
+        for pod in &self.pods {
+            if let Some(node) = pod.node_name.as_deref() {
+                by_node.entry(node).or_default().push(pod);
+            }
+        }
+        by_node
+    }
 }
 
 /// A label of an object; empty if it has none.

@@ -83,11 +83,30 @@ pub(super) fn rollout(
     let class = class("ami-new");
     let claims: Vec<&NodeClaim> = claims.iter().collect();
     let nodes = nodes.iter().map(|node| (node.metadata.name.as_deref().unwrap(), node)).collect();
-    of(&RolloutObjects { pool, class: Some(&class), claims: &claims, nodes: &nodes, now: at(now) }, pods)
+    let objects = RolloutObjects { pool, class: Some(&class), claims: &claims, nodes: &nodes, now: at(now) };
+    of(&objects, |node| pods.iter().filter(|pod| pod.node_name.as_deref() == Some(node)).collect::<Vec<&Pod>>())
 }
 
 fn limit(claims: &[NodeClaim], nodes: &[Node], pods: &[Pod], now: i64) -> Option<u32> {
     rollout(&pool(&json!({})), claims, nodes, pods, now).unwrap().limit()
+}
+
+/// A large pool has thousands of pods, which are looked at after each change.
+#[test]
+fn only_the_pods_of_canaries_that_decide_are_read() {
+    let (pool, class) = (pool(&json!({})), class("ami-new"));
+    let claims = [old("a"), new("b", 199), new("c", 60), new("d", 60)];
+    let claims: Vec<&NodeClaim> = claims.iter().collect();
+    let nodes = ["a", "b", "c", "d"].map(|name| node(name, "True", 60));
+    let nodes = nodes.iter().map(|node| (node.metadata.name.as_deref().unwrap(), node)).collect();
+    let objects = RolloutObjects { pool: &pool, class: Some(&class), claims: &claims, nodes: &nodes, now: at(200) };
+    let read = std::cell::RefCell::new(Vec::new());
+    let rollout = of(&objects, |node| {
+        read.borrow_mut().push(node.to_owned());
+        Vec::<&Pod>::new()
+    });
+    assert_eq!(rollout.unwrap().stage, Stage::Open);
+    assert_eq!(read.into_inner(), ["c"]);
 }
 
 #[test]
