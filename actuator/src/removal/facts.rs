@@ -24,8 +24,8 @@ pub struct RemovalObjects {
     pub claims: Vec<NodeClaim>,
     /// Pods on these nodes.
     pub pods: Vec<Pod>,
-    /// All PodDisruptionBudgets.
-    pub budgets: Vec<PodDisruptionBudget>,
+    /// All PodDisruptionBudgets. Shared, since most concern no pod on these nodes.
+    pub budgets: Vec<Arc<PodDisruptionBudget>>,
     /// Requests of the pods that a launch reserved a destination for and that are not there yet.
     pub expected: BTreeMap<NodeName, Resources>,
     /// Zones that the cluster is shifted away from. Nodes there are not removed.
@@ -71,10 +71,11 @@ impl RemovalView {
     /// Parses the objects.
     #[must_use]
     pub fn of(removal_objects: RemovalObjects) -> Self {
-        let RemovalObjects { node, nodes, claims, pods, mut budgets, expected, shifted_zones, now } = removal_objects;
+        let RemovalObjects { node, nodes, claims, pods, budgets, expected, shifted_zones, now } = removal_objects;
         // A budget of another namespace says nothing, and must not block the removal if it cannot be read.
         let namespaces: BTreeSet<Option<&str>> = pods.iter().map(|pod| pod.metadata.namespace.as_deref()).collect();
-        budgets.retain(|budget| namespaces.contains(&budget.metadata.namespace.as_deref()));
+        let concerns = |budget: &Arc<PodDisruptionBudget>| namespaces.contains(&budget.metadata.namespace.as_deref());
+        let budgets = budgets.into_iter().filter(concerns).map(Arc::unwrap_or_clone).collect();
         let pods = pods.into_iter().map(Arc::new).collect();
         let objects =
             Objects { nodes, node_claims: claims, pods, pod_disruption_budgets: budgets, ..Objects::default() };

@@ -75,7 +75,7 @@ pub(super) fn removal_objects<'a>(
         node: node.clone(),
         pods: names.iter().flat_map(|name| stores.pods.on_node(name)).map(Arc::unwrap_or_clone).collect(),
         claims,
-        budgets: stores.budgets.state().iter().map(|budget| (**budget).clone()).collect(),
+        budgets: stores.budgets.state(),
         shifted_zones: deps.zonal_shifts.zones(stores, deps.clock.timestamp()),
         now: deps.clock.timestamp(),
         expected,

@@ -7,6 +7,7 @@ use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_model::time::Timestamp;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 fn node(name: &str, spec: &Value) -> Node {
     serde_json::from_value(json!({
@@ -47,7 +48,7 @@ fn removal_objects(pods: Vec<Pod>) -> RemovalObjects {
         node: "a".into(),
         nodes: vec![node("a", &json!({})), node("b", &json!({}))],
         pods,
-        budgets: vec![serde_json::from_value(budget).unwrap()],
+        budgets: vec![Arc::new(serde_json::from_value(budget).unwrap())],
         now: Timestamp(1_000_000),
         ..RemovalObjects::default()
     }
@@ -74,7 +75,7 @@ fn an_unreadable_budget_blocks_only_pods_of_its_namespace() {
         let expression = json!({"key": "app", "operator": "Near", "values": ["web"]});
         let budget = json!({"metadata": {"name": "broken", "namespace": namespace},
             "spec": {"minAvailable": 1, "selector": {"matchExpressions": [expression]}}});
-        objects.budgets.push(serde_json::from_value(budget).unwrap());
+        objects.budgets.push(Arc::new(serde_json::from_value(budget).unwrap()));
         RemovalView::of(objects).check(&uids(&["x"]), DisruptionReason::Underutilized)
     };
     assert!(matches!(check("ns"), Err(Obstacle::Unreadable(problem)) if problem.contains("broken")));
@@ -214,10 +215,10 @@ fn drift_does_not_wait_for_protected_pods_if_a_grace_period_bounds_the_drain() {
 fn a_pod_with_several_budgets_is_an_obstacle_unless_a_grace_period_bounds_the_drain() {
     let check = |pod: Pod, namespace: &str, grace_period: Option<&str>, reason| {
         let mut objects = removal_objects(vec![pod]);
-        let mut second = objects.budgets[0].clone();
+        let mut second = (*objects.budgets[0]).clone();
         second.metadata.name = Some("all".to_owned());
         second.metadata.namespace = Some(namespace.to_owned());
-        objects.budgets.push(second);
+        objects.budgets.push(Arc::new(second));
         bound_drain(&mut objects, grace_period);
         RemovalView::of(objects).check(&uids(&["x"]), reason)
     };
