@@ -1,4 +1,4 @@
-//! Ends a connection at a maximum age, whatever its calls do.
+//! Ends a connection at a maximum age, whatever its calls do, or once one of its calls asks for it.
 
 use std::{
     future::Future,
@@ -12,37 +12,79 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::Sleep,
 };
+use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
 use crate::connection::{Connection, Peer};
 
-/// A connection whose reads and writes fail from a certain age on. Before that age, the server asks the client to close
-/// it; a call that never ends, such as a session, would keep it open.
+/// Maximum time from the beginning of the answer of a bounded call until its caller has received it. An answer of 16 MiB
+/// arrives within it at 2.3 Mbit/s.
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What the calls of a connection know of it.
+#[derive(Clone, Debug)]
+pub(crate) struct ConnectionHandle {
+    /// The peer.
+    pub(crate) peer: Peer,
+    /// Ends the connection when it is cancelled.
+    pub(crate) end: CancellationToken,
+}
+
+impl ConnectionHandle {
+    /// Ends the connection after [`ANSWER_TIMEOUT`] unless the guard is dropped before. There is no other way to end a
+    /// call whose client stops receiving: the server does not poll the body of its answer any more.
+    pub(crate) fn end_unless_read(self) -> DropGuard {
+        let read = CancellationToken::new();
+        let guard = read.clone().drop_guard();
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                () = read.cancelled() => {}
+                () = tokio::time::sleep(ANSWER_TIMEOUT) => {
+                    tracing::info!(peer = ?self.peer, "an answer was not read within {ANSWER_TIMEOUT:?}");
+                    self.end.cancel();
+                }
+            }
+        });
+        guard
+    }
+}
+
+/// A connection whose reads and writes fail from a certain age on, or once it is ended. Before that age, the server
+/// asks the client to close it; a call that never ends, such as a session, would keep it open.
 #[derive(Debug)]
 pub(crate) struct AgeLimited {
     connection: Connection,
-    end: Pin<Box<Sleep>>,
+    end: CancellationToken,
+    ended: Pin<Box<WaitForCancellationFutureOwned>>,
+    too_old: Pin<Box<Sleep>>,
 }
 
 impl AgeLimited {
     pub(crate) fn new(connection: Connection, max_age: Duration) -> Self {
-        Self { connection, end: Box::pin(tokio::time::sleep(max_age)) }
+        let end = CancellationToken::new();
+        let ended = Box::pin(end.clone().cancelled_owned());
+        Self { connection, end, ended, too_old: Box::pin(tokio::time::sleep(max_age)) }
     }
 
-    /// The connection, unless it is too old. A peer that does not read must not prevent the end, so writes check too.
+    /// The connection, unless it is too old or was ended. A peer that does not read must not prevent the end, so writes
+    /// check too.
     fn open(&mut self, cx: &mut Context<'_>) -> io::Result<Pin<&mut Connection>> {
-        match self.end.as_mut().poll(cx) {
-            Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "maximum age of the connection")),
-            Poll::Pending => Ok(Pin::new(&mut self.connection)),
+        if self.too_old.as_mut().poll(cx).is_ready() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "maximum age of the connection"));
         }
+        if self.ended.as_mut().poll(cx).is_ready() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "an answer was not read in time"));
+        }
+        Ok(Pin::new(&mut self.connection))
     }
 }
 
 impl Connected for AgeLimited {
-    type ConnectInfo = Peer;
+    type ConnectInfo = ConnectionHandle;
 
-    fn connect_info(&self) -> Peer {
-        self.connection.connect_info()
+    fn connect_info(&self) -> ConnectionHandle {
+        ConnectionHandle { peer: self.connection.connect_info(), end: self.end.clone() }
     }
 }
 

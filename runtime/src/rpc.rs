@@ -1,5 +1,5 @@
 //! Layer of every gRPC server: counts calls (by method and code, duration, open calls), rejects calls above a limit,
-//! and bounds their requests.
+//! and bounds their requests and how long their answers may stay unread.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,10 +17,12 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::Instant,
 };
+use tokio_util::sync::DropGuard;
 use tonic::{Code, Status, body::Body};
 use tower::{Layer, Service};
 
 use crate::{
+    connection_age::ConnectionHandle,
     metrics::{Metrics, MetricsError},
     request_body::{InspectRequest, REQUEST_TIMEOUT, bounded},
 };
@@ -131,7 +133,11 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let connection = request.extensions_mut().remove::<ConnectionHandle>();
+        if let Some(connection) = &connection {
+            request.extensions_mut().insert(connection.peer.clone());
+        }
         let mut call = match self.layer.begin(request.uri().path()) {
             Ok(call) => call,
             Err(mut refused) => {
@@ -142,13 +148,15 @@ where
         };
         let inspect = self.layer.inspect.and_then(|inspect| inspect(request.uri().path()));
         let timeout = call.place.is_some().then_some(REQUEST_TIMEOUT);
+        let connection = connection.filter(|_| call.place.is_some());
         let answer = self.inner.call(bounded(request, inspect, timeout));
         Box::pin(async move {
             let answer = answer.await?;
             // An error before the first message is in the headers.
             call.note(answer.headers());
             call.learn_method();
-            Ok(answer.map(|inner| Body::new(Counted { inner, call })))
+            let unread = connection.map(ConnectionHandle::end_unless_read);
+            Ok(answer.map(|inner| Body::new(Counted { inner, call, _unread: unread })))
         })
     }
 }
@@ -198,6 +206,8 @@ impl Drop for Call {
 struct Counted {
     inner: Body,
     call: Call,
+    /// Ends the connection unless it is dropped in time.
+    _unread: Option<DropGuard>,
 }
 
 impl http_body::Body for Counted {

@@ -130,8 +130,8 @@ impl GrpcServer {
     }
 
     /// Rejects calls with RESOURCE_EXHAUSTED, before their messages are read, while this many are open on all
-    /// connections together. Their requests must arrive within [`crate::request_body::REQUEST_TIMEOUT`]. Health and
-    /// reflection are always served.
+    /// connections together. Their requests must arrive within [`crate::request_body::REQUEST_TIMEOUT`]. The connection
+    /// of a call whose answer is not read within a minute ends. Health and reflection are always served.
     #[must_use]
     pub fn with_max_calls(mut self, calls: usize) -> Self {
         self.max_calls = Some(calls);

@@ -1,8 +1,12 @@
 use super::*;
+use crate::connection_age::ANSWER_TIMEOUT;
 use hyper_util::rt::TokioIo;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use tonic::transport::{Channel, Endpoint};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+use tower::ServiceExt;
 
 fn limits() -> Limits {
     Limits { drain_notice: Duration::from_millis(200), drain_grace: Duration::from_secs(3), ..Limits::default() }
@@ -91,4 +95,54 @@ async fn an_old_connection_takes_no_calls_and_its_last_call_ends_after_the_grace
 
     assert!(changes.message().await.is_err());
     assert_eq!(began.elapsed().as_secs(), (limits().max_connection_age + limits().max_connection_age_grace).as_secs());
+}
+
+/// A service whose answers are larger than what a client receives before it reads.
+#[derive(Clone)]
+struct Large;
+
+impl NamedService for Large {
+    const NAME: &'static str = "test.Large";
+}
+
+impl Service<http::Request<Body>> for Large {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: http::Request<Body>) -> Self::Future {
+        let parts = (0..16).map(|_| Ok::<_, Infallible>(bytes::Bytes::from(vec![0; 1 << 20])));
+        let body = axum::body::Body::from_stream(stream::iter(parts));
+        std::future::ready(Ok(http::Response::new(Body::new(body))))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_not_read_holds_its_place_for_a_minute_at_most() {
+    let (dialer, listener) = crate::memory::pair();
+    let server = GrpcServer::new(limits()).add_service(Large).with_max_calls(1);
+    tokio::spawn(server.serve_incoming(listener, CancellationToken::new()));
+    let connector = tower::service_fn(move |_: http::Uri| {
+        let near = dialer.dial(None);
+        async move { near.map(TokioIo::new) }
+    });
+    let channel: Channel = Endpoint::from_static("http://memory.test").connect_with_connector_lazy(connector);
+    let ask = || http::Request::post("http://memory.test/test.Large/Get").body(Body::empty()).unwrap();
+    let refusal = |answer: &http::Response<Body>| tonic::Status::from_header_map(answer.headers()).map(|it| it.code());
+    let began = tokio::time::Instant::now();
+    let unread = channel.clone().oneshot(ask()).await.unwrap();
+    assert_eq!(refusal(&unread), None);
+    let second = channel.clone().oneshot(ask()).await.unwrap();
+    assert_eq!(refusal(&second), Some(tonic::Code::ResourceExhausted));
+    // The first call on a connection that has just ended may fail.
+    while !channel.clone().oneshot(ask()).await.is_ok_and(|answer| refusal(&answer).is_none()) {
+        assert!(began.elapsed() < 2 * ANSWER_TIMEOUT, "it still has its place");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!(began.elapsed() >= ANSWER_TIMEOUT, "{:?}", began.elapsed());
+    drop(unread);
 }
