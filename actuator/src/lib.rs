@@ -25,6 +25,7 @@ pub mod leadership;
 pub mod ledger;
 pub mod lifecycle;
 pub mod metrics;
+mod namespaces;
 pub mod node_class;
 pub mod node_pool_status;
 mod nodes;

@@ -17,8 +17,8 @@ use tonic::transport::server::Connected;
 
 use crate::connection::{Connection, Peer};
 
-/// Maximum time from the beginning of the answer of a bounded call until its caller has received it. An answer of 16 MiB
-/// arrives within it at 2.3 Mbit/s.
+/// Maximum time from the beginning of the answer of a bounded call until its caller has received it. 16 MiB arrive
+/// within it at 2.3 Mbit/s.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the calls of a connection know of it.

@@ -6,6 +6,7 @@ use super::replacements::PendingReplacements;
 use super::{Interruption, existing_capacity};
 use crate::durable;
 use crate::launch::admit::Admission;
+use crate::pods;
 use crate::state::outcomes::{Outcomes, PlannedPod};
 use crate::stores::Stores;
 use jiff::{SignedDuration, Timestamp};
@@ -116,9 +117,18 @@ fn is_in_service(stores: &Stores, name: &NodeName) -> bool {
 
 fn fits_existing_nodes(deps: &DrainDelay, to_move: &BTreeSet<PodUid>) -> bool {
     let nodes = deps.stores.nodes.state().iter().map(|node| (**node).clone()).collect();
-    let mut pods: Vec<_> = deps.stores.pods.state().iter().map(|pod| (**pod).clone()).collect();
-    pods.retain(|pod| pod.node_name.is_some());
-    existing_capacity::fits_existing_nodes(to_move, nodes, pods, millis(deps.clock.now()))
+    let (mut pods, now) = (deps.stores.pods.state(), millis(deps.clock.now()));
+    let is_waiting = |pod: &&mut Arc<Pod>| pod.node_name.is_none() && pod.nominated_node().is_none();
+    // kube-scheduler binds these pods to their new nodes soon.
+    deps.admission.ledger.read(|ledger| {
+        for pod in pods.iter_mut().filter(is_waiting) {
+            let claim = ledger.reserved_by(&PodUid(pods::uid(pod)), now).and_then(|claim| ledger.claim(claim));
+            if let Some(node) = claim.and_then(|claim| claim.node) {
+                Arc::make_mut(pod).status.nominated_node_name = Some(node.0.clone());
+            }
+        }
+    });
+    existing_capacity::fits_existing_nodes(to_move, nodes, pods, now)
 }
 
 #[cfg(test)]

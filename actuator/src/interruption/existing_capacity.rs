@@ -1,6 +1,7 @@
 //! Determines whether the pods of an interrupted node fit on existing nodes, by kube-scheduler's rules. If they do, no
 //! replacement is needed, and the watcher may never send a plan for these pods.
 
+use crate::{namespaces, pods};
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::Pod;
 use plimsoll_kubesched::ClusterState;
@@ -12,14 +13,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Whether all pods in `to_move` fit on nodes other than their own, bound one after another. Pods with volumes or
-/// resource claims count as not fitting, since their objects are not watched here.
+/// resource claims count as not fitting, since their objects are not watched here. So do pods that must be near pods of
+/// namespaces with certain labels. Nominated pods keep their places; other pending pods do not count.
 pub(super) fn fits_existing_nodes(
     to_move: &BTreeSet<PodUid>,
     nodes: Vec<Node>,
-    pods: Vec<Pod>,
+    mut pods: Vec<Arc<Pod>>,
     now: Timestamp,
 ) -> bool {
-    let pods = pods.into_iter().map(Arc::new).collect();
+    pods.retain(|pod| pod.node_name.is_some() || pod.nominated_node().is_some());
+    let needs_namespaces = |pod: &Arc<Pod>| pod.spec.as_deref().is_some_and(namespaces::needs_namespaces);
+    if pods.iter().any(|pod| needs_namespaces(pod) && to_move.contains(&PodUid(pods::uid(pod)))) {
+        return false;
+    }
+    pods.iter_mut().for_each(namespaces::widen_anti_affinity);
     let objects = Objects { nodes, pods, ..Objects::default() };
     let (mut snapshot, _) = plimsoll_snapshot::build(&objects, &Extra { now, ..Extra::default() });
     evict(&mut snapshot, to_move);
@@ -70,13 +77,17 @@ mod tests {
         serde_json::from_value(json!({"metadata": metadata, "spec": whole})).unwrap()
     }
 
+    fn shared(pods: Vec<Pod>) -> Vec<Arc<Pod>> {
+        pods.into_iter().map(Arc::new).collect()
+    }
+
     fn fits(moving: &[Value], other: &Value, bound: usize) -> bool {
         let gone = node("old", "8", &json!({"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]}));
         let mut pods: Vec<Pod> = (0..bound).map(|index| pod(&format!("b{index}"), "new", &json!({}))).collect();
         let names: Vec<String> = (0..moving.len()).map(|index| format!("m{index}")).collect();
         pods.extend(moving.iter().zip(&names).map(|(spec, name)| pod(name, "old", spec)));
         let to_move = names.iter().map(|name| PodUid::from(name.as_str())).collect();
-        fits_existing_nodes(&to_move, vec![gone, node("new", "3", other)], pods, Timestamp(1))
+        fits_existing_nodes(&to_move, vec![gone, node("new", "3", other)], shared(pods), Timestamp(1))
     }
 
     #[test]
@@ -105,7 +116,39 @@ mod tests {
         let names: Vec<String> = (0..moving.len()).map(|index| format!("m{index}")).collect();
         pods.extend(moving.iter().zip(&names).map(|(spec, name)| pod(name, "old", spec)));
         let to_move = names.iter().map(|name| PodUid::from(name.as_str())).collect();
-        fits_existing_nodes(&to_move, nodes.to_vec(), pods, Timestamp(1))
+        fits_existing_nodes(&to_move, nodes.to_vec(), shared(pods), Timestamp(1))
+    }
+
+    #[test]
+    fn nominated_pods_keep_their_places() {
+        let fits = |nominated: Option<&str>| {
+            let mut coming = pod("coming", "", &json!({}));
+            coming.status.nominated_node_name = nominated.map(str::to_owned);
+            let nodes = vec![node("old", "8", &json!({})), node("new", "1", &json!({}))];
+            let pods = shared(vec![coming, pod("m", "old", &json!({}))]);
+            fits_existing_nodes(&[PodUid::from("m")].into(), nodes, pods, Timestamp(1))
+        };
+        assert!(fits(None) && fits(Some("old")));
+        assert!(!fits(Some("new")), "only one pod fits there");
+    }
+
+    #[test]
+    fn pods_of_namespaces_that_may_have_the_labels_are_avoided_and_not_relied_on() {
+        let term = |kind: &str, selector: Value, zone: &str| {
+            let term = json!({"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}},
+                "namespaceSelector": selector});
+            let affinity = json!({kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+            json!({"affinity": affinity, "nodeSelector": {"zone": zone}})
+        };
+        let plain = json!({});
+        let blue = || json!({"matchLabels": {"team": "blue"}});
+        assert!(!fits_two_nodes(&[term("podAntiAffinity", blue(), "a")], &plain));
+        assert!(fits_two_nodes(&[term("podAntiAffinity", blue(), "b")], &plain));
+        let on_a = json!({"nodeSelector": {"zone": "a"}});
+        assert!(!fits_two_nodes(&[on_a], &term("podAntiAffinity", blue(), "a")));
+        let not_red = json!({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["red"]}]});
+        assert!(!fits_two_nodes(&[term("podAffinity", not_red, "a")], &plain));
+        assert!(fits_two_nodes(&[term("podAffinity", json!({}), "a")], &plain), "all namespaces");
     }
 
     fn apart() -> Value {

@@ -6,11 +6,10 @@
 //! error. Pods with volumes or resource claims are left to kube-scheduler, which prepares these before it binds, and
 //! pods of other schedulers to these.
 
-mod namespaces;
-
 use super::rounds::{self, CONCURRENT_WRITES, Kind, PER_ROUND, Round, WriteResult};
 use super::{Nominations, is_open, planned_nodes, step};
 use crate::clock::Timestamped;
+use crate::namespaces;
 use crate::nodes;
 use crate::pods;
 use futures::StreamExt;

@@ -6,14 +6,14 @@ use plimsoll_api::Pod;
 use std::sync::Arc;
 
 /// Whether the pod must be near pods of namespaces that are not known.
-pub(super) fn needs_namespaces(spec: &PodSpec) -> bool {
+pub(crate) fn needs_namespaces(spec: &PodSpec) -> bool {
     let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.pod_affinity.as_ref());
     has_selector(affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref()))
 }
 
-/// Extends required anti-affinity of namespaces that are not known to all namespaces, so that no pod is bound near
+/// Extends required anti-affinity of namespaces that are not known to all namespaces, so that no pod is placed near
 /// another one that it must avoid.
-pub(super) fn widen_anti_affinity(pod: &mut Arc<Pod>) {
+pub(crate) fn widen_anti_affinity(pod: &mut Arc<Pod>) {
     let spec = pod.spec.as_ref();
     let affinity = spec.and_then(|spec| spec.affinity.as_ref()?.pod_anti_affinity.as_ref());
     if !has_selector(affinity.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref())) {
