@@ -25,8 +25,8 @@ pub(super) use observe::{has_new_waiting_pods, has_waiting_pods};
 use parts::has_actions;
 use wake::{earliest, wake};
 
-/// How long the actuator may take to report whether it admits each action. It reports the admission of a launch before it
-/// calls any API, and that of a removal once its command is written.
+/// How long the actuator may take to report whether it admits each action. It reports the admission of a launch before
+/// it calls any API, and that of a removal once its command is written.
 pub const ADMISSION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the ledger may lag behind the positions in outcomes before the watcher accepts the older position. A
