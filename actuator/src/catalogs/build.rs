@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub(super) struct Closed {
     /// What its placement group lacks capacity for.
     pub(super) in_group: Vec<Key>,
-    /// Zones that the cluster is shifted away from.
+    /// Zones that the cluster is shifted away from, or where all subnets of the class are full.
     pub(super) zones: BTreeSet<String>,
 }
 
@@ -136,6 +136,16 @@ fn close_types_without_image(class: &EC2NodeClass, catalog: &mut Catalog) {
             instance_type.offerings.iter_mut().for_each(|offering| offering.available = false);
         }
     }
+}
+
+/// Zones where all subnets of the class are full. Other classes may have other subnets there.
+pub(super) fn full_zones(class: &EC2NodeClass, is_full: impl Fn(&str) -> bool) -> BTreeSet<String> {
+    let subnets = class.status.as_ref().map(|status| status.subnets.as_slice()).unwrap_or_default();
+    let zones = |full: bool| -> BTreeSet<String> {
+        let those = subnets.iter().filter(|subnet| is_full(&subnet.id) == full);
+        those.map(|subnet| subnet.zone.clone()).collect()
+    };
+    &zones(true) - &zones(false)
 }
 
 /// Marks all offerings of these zones as unavailable. Their prices remain, for existing nodes.

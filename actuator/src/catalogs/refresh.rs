@@ -147,10 +147,10 @@ async fn build_on_change(deps: &Refresh, mut facts: watch::Receiver<Facts>) {
         if changed {
             built.clear();
         }
-        let in_groups = deps.closed();
-        let until = in_groups.iter().map(|(_, left)| Duration::from_millis(left.0)).min();
+        let lacking = deps.lacking();
+        let until = lacking.next_end();
         if current.region.is_some() {
-            built = rebuild(deps, &current, in_groups, built).await;
+            built = rebuild(deps, &current, lacking, built).await;
             let entries = built.iter().map(|(name, built)| (name.clone(), built.entry.clone()));
             deps.catalogs.replace(entries.collect());
         }
@@ -169,20 +169,34 @@ async fn build_on_change(deps: &Refresh, mut facts: watch::Receiver<Facts>) {
     }
 }
 
-impl Refresh {
-    /// What placement groups lack capacity for, and for how long.
-    fn closed(&self) -> Vec<(Key, Millis)> {
-        let memory = self.insufficient_capacity.lock();
-        memory.in_groups(self.clock.timestamp()).map(|(key, left)| (key.clone(), left)).collect()
+/// What some node classes lack capacity for and others may use, and for how long.
+struct Lacking {
+    in_groups: Vec<(Key, Millis)>,
+    full_subnets: BTreeMap<String, Millis>,
+}
+
+impl Lacking {
+    /// Time until the first of them may have capacity again.
+    fn next_end(&self) -> Option<Duration> {
+        let left = self.in_groups.iter().map(|(_, left)| left).chain(self.full_subnets.values());
+        left.min().map(|left| Duration::from_millis(left.0))
     }
 }
 
-/// Builds the entries of all current classes. Unchanged entries are reused. `in_groups` is what placement groups lack
-/// capacity for.
+impl Refresh {
+    fn lacking(&self) -> Lacking {
+        let (memory, now) = (self.insufficient_capacity.lock(), self.clock.timestamp());
+        let in_groups = memory.in_groups(now).map(|(key, left)| (key.clone(), left)).collect();
+        let full_subnets = memory.full_subnets(now).map(|(id, left)| (id.to_owned(), left)).collect();
+        Lacking { in_groups, full_subnets }
+    }
+}
+
+/// Builds the entries of all current classes. Unchanged entries are reused.
 async fn rebuild(
     deps: &Refresh,
     facts: &Facts,
-    in_groups: Vec<(Key, Millis)>,
+    lacking: Lacking,
     mut previous: BTreeMap<String, BuiltEntry>,
 ) -> BTreeMap<String, BuiltEntry> {
     let classes = deps.stores.classes.state();
@@ -193,10 +207,12 @@ async fn rebuild(
         let entries = classes.into_iter().map(|class| {
             let name = class.metadata.name.clone().unwrap_or_default();
             let group = class.placement_group().map(|group| &group.id);
-            let in_groups = in_groups.iter().map(|(key, _)| key);
+            let in_groups = lacking.in_groups.iter().map(|(key, _)| key);
             let in_group = in_groups.filter(|key| group.is_some() && key.placement_group.as_ref() == group);
             let in_group = in_group.cloned().collect();
-            let closed = Closed { in_group, zones: shifted_zones.clone() };
+            let mut zones = build::full_zones(&class, |subnet| lacking.full_subnets.contains_key(subnet));
+            zones.extend(shifted_zones.iter().cloned());
+            let closed = Closed { in_group, zones };
             let images = class.status.iter().flat_map(|status| &status.amis).map(|image| image.id.as_str());
             let memory = memory.of_images(&images.collect());
             let is_current =

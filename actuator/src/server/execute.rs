@@ -15,7 +15,6 @@ use crate::ledger::failures::INSUFFICIENT_CAPACITY;
 use crate::ledger::{Driver, Outcome as LedgerOutcome, PlanContext, Rejection, feed};
 use crate::metrics::view;
 use crate::removal::step;
-use crate::state::insufficient_capacity::Key;
 use first_actions::first_actions;
 use plimsoll_api::Pod;
 use plimsoll_model::execution::{Execution, Outcome, OutcomeReason, OutcomeStatus};
@@ -207,17 +206,9 @@ fn start(deps: &Leader, admitted: Vec<Admitted>, cycle_id: &str, slots: &mut Que
 fn withdraw_launch(deps: &Leader, admitted: &Admitted, error: &RequestError) {
     let now = deps.clock.timestamp();
     let (cause, reason) = match error {
-        // Other zones of the pool have addresses: plans leave these zones out, and the pool is not paused.
-        RequestError::NoSubnet(_) => {
-            let zones: BTreeSet<_> =
-                admitted.launch.offerings.iter().map(|choice| (choice.capacity_type, choice.zone.clone())).collect();
-            let mut unavailable = deps.admission.insufficient_capacity.lock();
-            for (capacity_type, zone) in zones {
-                let zone = Some(zone);
-                unavailable.mark(Key { capacity_type, instance_type: None, zone, placement_group: None }, now);
-            }
-            (INSUFFICIENT_CAPACITY, OutcomeReason::NoCapacity)
-        }
+        // Other zones of the pool may have addresses. The catalog of the class closes these zones, so the pool is not
+        // paused.
+        RequestError::NoSubnet(_) => (INSUFFICIENT_CAPACITY, OutcomeReason::NoCapacity),
         _ => ("NodeClassNotReady", OutcomeReason::PoolChanged),
     };
     deps.ledger.with(|ledger| {

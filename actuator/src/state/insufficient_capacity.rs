@@ -72,7 +72,7 @@ pub struct InsufficientCapacity {
     /// End of the probation of offerings that EC2 refused.
     probation: BTreeMap<Key, Timestamp>,
     subnets: BTreeMap<String, Timestamp>,
-    /// Notified when a placement group lacks capacity.
+    /// Notified when a placement group lacks capacity, or a subnet is full.
     changed: Arc<Notify>,
 }
 
@@ -90,6 +90,7 @@ impl InsufficientCapacity {
         }
         if error.is_subnet_full() && !error.subnet_id.is_empty() {
             self.subnets.insert(error.subnet_id.clone(), now.plus(TTL));
+            self.changed.notify_one();
         }
         // Without type and zone, the entry would block a whole capacity type, which the refusal does not say.
         if error.instance_type.is_empty() || error.zone.is_empty() {
@@ -153,11 +154,18 @@ impl InsufficientCapacity {
         self.left(now).filter(|(key, _)| key.placement_group.is_some())
     }
 
+    /// Subnets that recently had no free address with their remaining time, sorted. They close zones in the catalogs of
+    /// the node classes that have no other subnet there.
+    pub fn full_subnets(&self, now: Timestamp) -> impl Iterator<Item = (&str, Millis)> {
+        let left = self.subnets.iter().map(move |(id, until)| (id.as_str(), until.since(now)));
+        left.filter(|(_, left)| left.0 > 0)
+    }
+
     fn left(&self, now: Timestamp) -> impl Iterator<Item = (&Key, Millis)> {
         self.offerings.iter().map(move |(key, until)| (key, until.since(now))).filter(|(_, left)| left.0 > 0)
     }
 
-    /// Notified when a placement group lacks capacity.
+    /// Notified when a placement group lacks capacity, or a subnet is full.
     #[must_use]
     pub fn changed(&self) -> Arc<Notify> {
         Arc::clone(&self.changed)
@@ -261,6 +269,9 @@ mod tests {
         assert!(memory.learn(&refusal("InsufficientFreeAddressesInSubnet"), None, NOW));
         assert!(memory.subnet_is_full("subnet-1", NOW));
         assert!(!memory.subnet_is_full("subnet-1", NOW.plus(TTL)));
+        let full: Vec<_> = memory.full_subnets(NOW.plus(Millis(1000))).collect();
+        assert_eq!(full, [("subnet-1", Millis(TTL.0 - 1000))]);
+        assert_eq!(memory.full_subnets(NOW.plus(TTL)).count(), 0);
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod pods;
 mod probation;
 mod queue;
 mod quotas;
+mod subnets;
 mod templates;
 mod unanswered;
 mod zonal_shift;

@@ -56,3 +56,19 @@ fn discovered_memory_of_the_current_image_replaces_the_estimate() {
     let offerings = |catalog: &Catalog| catalog.get("m6i.large").unwrap().offerings.clone();
     assert_eq!(offerings(&learnt), offerings(&estimated));
 }
+
+#[test]
+fn a_zone_is_closed_for_a_class_only_if_all_its_subnets_there_are_full() {
+    let subnet = |id: &str, zone: &str| json!({"id": id, "zone": zone});
+    let class: EC2NodeClass = serde_json::from_value(json!({
+        "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
+        "spec": {"amiSelectorTerms": [{"alias": "al2023@latest"}], "subnetSelectorTerms": [{"id": "s"}],
+            "securityGroupSelectorTerms": [{"id": "g"}]},
+        "status": {"subnets": [subnet("s-1", "a"), subnet("s-2", "a"), subnet("s-3", "b")]},
+    }))
+    .unwrap();
+    let zones = |full: &[&str]| full_zones(&class, |id| full.contains(&id)).into_iter().collect::<Vec<_>>();
+    assert_eq!(zones(&["s-1", "other"]), [""; 0]);
+    assert_eq!(zones(&["s-1", "s-3"]), ["b"]);
+    assert_eq!(zones(&["s-1", "s-2"]), ["a"]);
+}
