@@ -45,6 +45,7 @@ pub(super) fn entry(
         generation: class.metadata.generation.unwrap_or(0),
         catalog: catalog.map(|catalog| (catalog.id(), Arc::new(catalog))),
         is_provisional: facts.region.as_ref().is_none_or(|region| region.builtin),
+        offered: facts.region.as_ref().map(|region| Arc::clone(&region.zones)).unwrap_or_default(),
         unsent: unsent.map(Arc::new),
         problem,
     }

@@ -191,6 +191,7 @@ pub(crate) fn catalog(offerings: Vec<Offering>) -> Arc<BTreeMap<String, Arc<Cata
         generation: 1,
         catalog: Some((catalog.id(), Arc::new(catalog))),
         is_provisional: false,
+        offered: Arc::default(),
         unsent: None,
         problem: None,
     };

@@ -186,9 +186,10 @@ async fn reconcile(
 
 fn provider_facts(deps: &NodePoolStatus, claim: &NodeClaim) -> ProviderFacts {
     let entry = deps.catalogs.get(&claim.spec.node_class_ref.name).filter(|entry| !entry.is_provisional);
+    let offered = entry.as_ref().map(|entry| Arc::clone(&entry.offered)).unwrap_or_default();
     let catalog = entry.and_then(|entry| entry.catalog.as_ref().map(|(_, catalog)| Arc::clone(catalog)));
     let instance = claim.instance_id().and_then(|id| deps.instances.get(id));
-    ProviderFacts { catalog, instance }
+    ProviderFacts { catalog, offered, instance }
 }
 
 /// The instance as EC2 describes it now: the list may be older than the status of the node class, and the instance may

@@ -6,9 +6,12 @@
 use parking_lot::Mutex;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::watch;
+
+/// Instance types by the zone that EC2 offers them in, whether or not their prices are known.
+pub type OfferedTypes = Arc<BTreeMap<String, BTreeSet<String>>>;
 
 /// The catalog of one node class.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +24,8 @@ pub struct CatalogEntry {
     pub catalog: Option<(CatalogId, Arc<Catalog>)>,
     /// The catalog is built in, since EC2 has not answered yet. It serves launches; a missing type means nothing.
     pub is_provisional: bool,
+    /// The types that EC2 offers in the region. The catalog lacks those without a price.
+    pub offered: OfferedTypes,
     /// The catalog of a new class, of which nothing is looked up yet. It serves the class's validation and is not
     /// sent: no offering is available, and `catalog` follows within a second.
     pub unsent: Option<Arc<Catalog>>,
@@ -114,6 +119,7 @@ mod tests {
             generation,
             catalog: Some((catalog.id(), Arc::new(catalog))),
             is_provisional: false,
+            offered: Arc::default(),
             unsent: None,
             problem: None,
         }

@@ -58,6 +58,22 @@ fn discovered_memory_of_the_current_image_replaces_the_estimate() {
 }
 
 #[test]
+fn a_type_without_a_price_is_not_in_the_catalog_but_offered() {
+    let class: EC2NodeClass = serde_json::from_value(json!({
+        "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
+        "spec": {"amiSelectorTerms": [{"alias": "al2023@latest"}], "subnetSelectorTerms": [{"id": "s"}],
+            "securityGroupSelectorTerms": [{"id": "g"}]},
+    }))
+    .unwrap();
+    let settings = Settings { region: "us-west-2".to_owned(), ..Settings::default() };
+    let mut facts = Facts::builtin("us-west-2");
+    facts.prices.on_demand.remove("m6i.large").unwrap();
+    let entry = entry(&settings, &class, &facts, &Closed::default(), &BTreeMap::new());
+    assert_eq!(entry.any_catalog().unwrap().get("m6i.large"), None);
+    assert!(entry.offered["us-west-2a"].contains("m6i.large"));
+}
+
+#[test]
 fn a_zone_is_closed_for_a_class_only_if_all_its_subnets_there_are_full() {
     let subnet = |id: &str, zone: &str| json!({"id": id, "zone": zone});
     let class: EC2NodeClass = serde_json::from_value(json!({

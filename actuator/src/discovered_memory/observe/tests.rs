@@ -50,6 +50,7 @@ fn observe(claim: Arc<NodeClaim>, nodes: Vec<Arc<Node>>) -> Vec<Observation> {
         generation: 1,
         catalog: Some((catalog.id(), Arc::new(catalog))),
         is_provisional: false,
+        offered: Arc::default(),
         unsent: None,
         problem: None,
     };

@@ -2,6 +2,7 @@
 
 use super::Drift;
 use crate::resolve;
+use crate::state::catalogs::OfferedTypes;
 use crate::state::instances::InstanceFacts;
 use jiff::{SignedDuration, Timestamp};
 use plimsoll_api::condition::{self, ec2_node_class::CAPACITY_RESERVATIONS_READY};
@@ -22,6 +23,8 @@ pub(in crate::node_pool_status) const CAPACITY_RESERVATION_DRIFT: &str = "Capaci
 pub(in crate::node_pool_status) struct ProviderFacts {
     /// Catalog of the node class.
     pub(in crate::node_pool_status) catalog: Option<Arc<Catalog>>,
+    /// The types that EC2 offers; empty if EC2 has not answered yet.
+    pub(in crate::node_pool_status) offered: OfferedTypes,
     /// The instance, if EC2 listed it.
     pub(in crate::node_pool_status) instance: Option<InstanceFacts>,
 }
@@ -36,21 +39,21 @@ fn label_of<'a>(claim: &'a NodeClaim, key: &str) -> Option<&'a str> {
     claim.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-/// Whether the instance type is still on offer in the claim's zone. Prices that are not known at the moment do not
-/// matter, so each capacity type counts.
+/// Whether EC2 still offers the instance type in the claim's zone. The catalog does not tell: it lacks types whose prices
+/// are not known at the moment.
 pub(super) fn instance_type(claim: &NodeClaim, facts: &ProviderFacts, now: Timestamp) -> Drift {
     let created = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
     if created.is_none_or(|created| now.duration_since(created) <= TYPE_CHECKED_AFTER) {
         return Drift::None;
     }
-    let catalog = facts.catalog.as_ref().filter(|catalog| !catalog.instance_types.is_empty());
-    let (Some(catalog), Some(name), Some(zone)) =
-        (catalog, label_of(claim, label::INSTANCE_TYPE), label_of(claim, label::ZONE))
-    else {
+    let (Some(name), Some(zone)) = (label_of(claim, label::INSTANCE_TYPE), label_of(claim, label::ZONE)) else {
         return Drift::Unknown;
     };
-    let on_offer = |found: &InstanceType| found.offerings.iter().any(|offering| offering.zone == zone);
-    if catalog.get(name).is_some_and(on_offer) { Drift::None } else { Drift::Drifted("InstanceTypeNotFound") }
+    if facts.offered.is_empty() {
+        return Drift::Unknown;
+    }
+    let is_offered = facts.offered.get(zone).is_some_and(|types| types.contains(name));
+    if is_offered { Drift::None } else { Drift::Drifted("InstanceTypeNotFound") }
 }
 
 /// Whether the node class would launch the instance type with another image now.

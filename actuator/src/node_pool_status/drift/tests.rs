@@ -1,9 +1,11 @@
 use super::{Drift, ProviderFacts, drift};
+use crate::state::catalogs::OfferedTypes;
 use crate::state::instances::InstanceFacts;
 use jiff::Timestamp;
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 fn pool(hash: &str, requirements: &Value) -> NodePool {
@@ -77,6 +79,14 @@ fn catalog(types: &[(&str, &str)]) -> Option<Arc<Catalog>> {
     Some(Arc::new(Catalog { region: "r".to_owned(), instance_types }))
 }
 
+fn offered(types: &[(&str, &str)]) -> OfferedTypes {
+    let mut zones: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (name, zone) in types {
+        zones.entry((*zone).to_owned()).or_default().insert((*name).to_owned());
+    }
+    Arc::new(zones)
+}
+
 fn facts() -> ProviderFacts {
     let instance = InstanceFacts {
         subnet_id: "subnet-1".to_owned(),
@@ -84,7 +94,8 @@ fn facts() -> ProviderFacts {
         capacity_type: CapacityType::Spot,
         capacity_reservation_id: None,
     };
-    ProviderFacts { catalog: catalog(&[("m6g.large", "a")]), instance: Some(instance) }
+    let types = [("m6g.large", "a")];
+    ProviderFacts { catalog: catalog(&types), offered: offered(&types), instance: Some(instance) }
 }
 
 /// Drift of a claim that matches its pool and the hash of its class.
@@ -167,6 +178,7 @@ fn missing_facts_are_no_drift() {
     }
     assert_eq!(of_provider(&status(), &ProviderFacts { catalog: None, ..facts() }), Drift::Unknown);
     assert_eq!(of_provider(&status(), &ProviderFacts { catalog: catalog(&[]), ..facts() }), Drift::Unknown);
+    assert_eq!(of_provider(&status(), &ProviderFacts { offered: Arc::default(), ..facts() }), Drift::Unknown);
     assert_eq!(of_provider(&status(), &ProviderFacts { instance: None, ..facts() }), Drift::Unknown);
     let mut facts = facts();
     facts.instance = facts.instance.map(|instance| InstanceFacts { subnet_id: String::new(), ..instance });
@@ -188,13 +200,20 @@ fn missing_facts_are_no_drift() {
 #[test]
 fn claim_drifts_when_its_type_is_no_longer_on_offer() {
     let of = |types: &[(&str, &str)], seconds: i64| {
-        let facts = ProviderFacts { catalog: catalog(types), ..facts() };
+        let facts = ProviderFacts { offered: offered(types), ..facts() };
         drift(&stamped("1", "v3", "7"), &pool("1", &json!([])), Some(&class("7", &status())), &facts, at(seconds))
     };
-    assert_eq!(of(&[("m6g.large", "a")], 3601), Drift::None, "an offering without capacity is one");
+    assert_eq!(of(&[("m6g.large", "a")], 3601), Drift::None);
     assert_eq!(of(&[("m6g.large", "b")], 3601), Drift::Drifted("InstanceTypeNotFound"));
     assert_eq!(of(&[("m6g.xlarge", "a")], 3601), Drift::Drifted("InstanceTypeNotFound"));
     assert_eq!(of(&[("m6g.large", "b")], 3600), Drift::None, "it was on offer within the hour");
+}
+
+#[test]
+fn a_type_whose_price_is_not_known_is_no_drift() {
+    // The catalog lacks the type, so it is not known which image the type uses.
+    let facts = ProviderFacts { catalog: catalog(&[("m6g.xlarge", "a")]), ..facts() };
+    assert_eq!(of_provider(&status(), &facts), Drift::Unknown);
 }
 
 #[test]
