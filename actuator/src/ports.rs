@@ -80,7 +80,7 @@ pub enum CloudError {
     /// Our credentials do not permit the call. Nothing was done.
     #[error("denied: {message}")]
     Denied {
-        /// The cloud's message, without credentials.
+        /// The cloud's code and message, as in `UnauthorizedOperation: ...`.
         message: String,
     },
     /// The request is invalid and would fail again. Nothing was done.

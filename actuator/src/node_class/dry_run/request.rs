@@ -172,6 +172,9 @@ pub(super) fn judge(action: &str, answer: Result<(), CloudError>) -> Verdict {
     match answer {
         Ok(()) => Verdict::Permitted(None),
         Err(error) if error.is_transient() => Verdict::Unknown(format!("{action}: {error}")),
+        Err(CloudError::Denied { message }) if !lacks_permission(&message) => {
+            Verdict::Unknown(format!("{action}: {message}"))
+        }
         Err(CloudError::Denied { message }) => {
             let missing = permission(&message).unwrap_or(action);
             Verdict::Refused(reason(action), format!("the actuator's role lacks {missing}: {message}"))
@@ -181,6 +184,12 @@ pub(super) fn judge(action: &str, answer: Result<(), CloudError>) -> Verdict {
         }
         Err(error) => Verdict::Permitted(Some(format!("{action}: {error}"))),
     }
+}
+
+/// Whether a call is denied for lack of a permission. Calls with expired credentials and those of an account that AWS
+/// still verifies are denied as well. They say nothing about permissions, and may succeed soon.
+fn lacks_permission(message: &str) -> bool {
+    ["UnauthorizedOperation", "AccessDenied", "AuthFailure"].iter().any(|code| message.starts_with(code))
 }
 
 fn reason(action: &str) -> &'static str {

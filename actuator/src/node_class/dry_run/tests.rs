@@ -159,6 +159,16 @@ fn only_permissions_and_the_profile_make_a_class_not_ready() {
     for error in [CloudError::Throttled, CloudError::Unavailable { message: String::new() }] {
         assert!(matches!(judge(action, Err(error)), Verdict::Unknown(_)));
     }
+    let denied = |code: &str| judge(action, Err(CloudError::Denied { message: format!("{code}: words") }));
+    for code in ["ExpiredToken", "RequestExpired", "SignatureDoesNotMatch", "PendingVerification", "Blocked"] {
+        let verdict = denied(code);
+        assert!(matches!(verdict, Verdict::Unknown(_)), "{verdict:?}");
+        assert_eq!(period(&verdict), RETRY);
+    }
+    for code in ["UnauthorizedOperation", "AccessDeniedException", "AuthFailure"] {
+        let verdict = denied(code);
+        assert!(matches!(verdict, Verdict::Refused("RunInstancesAuthCheckFailed", _)), "{verdict:?}");
+    }
     let profile =
         judge(action, invalid("InvalidParameterValue", "Value (x) is invalid. Invalid IAM Instance Profile name"));
     assert!(matches!(&profile, Verdict::Refused("InstanceProfileNotFound", _)), "{profile:?}");
