@@ -13,7 +13,6 @@ use crate::ledger::Ledger;
 use crate::ports::{CloudError, FleetAnswer, FleetInstance, FleetRequest, InstanceFilter, OfferingError};
 use futures::StreamExt;
 use plimsoll_api::NodeClaim;
-use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -244,7 +243,7 @@ impl<'a> GroupRun<'a> {
 
     /// The capacity reservation that lacks capacity, as an error says.
     fn reservation_of(&self, error: &OfferingError) -> Option<&str> {
-        if error.capacity_type != CapacityType::Reserved || !error.is_capacity() || error.is_subnet_full() {
+        if !error.is_reservation_full() {
             return None;
         }
         self.attempt.as_ref()?.request.reservation_of(&error.instance_type, &error.zone)

@@ -193,6 +193,14 @@ impl OfferingError {
         self.is_spot_role_missing() || !(self.instance_type.is_empty() || self.zone.is_empty())
     }
 
+    /// Whether the capacity reservation of the offering has no capacity: neither the subnet nor the placement group is
+    /// the cause (spec: AWS provider section 4.8).
+    #[must_use]
+    pub fn is_reservation_full(&self) -> bool {
+        let is_other = self.is_subnet_full() || self.is_group_full();
+        self.capacity_type == CapacityType::Reserved && self.is_capacity() && !is_other
+    }
+
     /// Whether the subnet has no free address.
     #[must_use]
     pub fn is_subnet_full(&self) -> bool {
@@ -205,5 +213,33 @@ impl FleetAnswer {
     #[must_use]
     pub fn is_capacity_only(&self) -> bool {
         self.errors.iter().all(|error| error.is_capacity() || error.is_spot_role_missing())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_placement_group_says_nothing_of_a_capacity_reservation() {
+        let is_full = |capacity_type: CapacityType, code: &str, message: &str| {
+            let error = OfferingError {
+                instance_type: "m5.large".to_owned(),
+                zone: "us-east-1a".to_owned(),
+                subnet_id: "subnet-1".to_owned(),
+                capacity_type,
+                code: code.to_owned(),
+                message: message.to_owned(),
+            };
+            assert!(error.is_capacity(), "{code}");
+            error.is_reservation_full()
+        };
+        let (reserved, spread) = (CapacityType::Reserved, "Spread placement group pg-1: limit of 7 instances");
+        assert!(is_full(reserved, "ReservationCapacityExceeded", ""));
+        assert!(is_full(reserved, "InsufficientInstanceCapacity", ""));
+        assert!(!is_full(CapacityType::OnDemand, "InsufficientInstanceCapacity", ""));
+        assert!(!is_full(reserved, "InsufficientFreeAddressesInSubnet", ""));
+        assert!(!is_full(reserved, "InstanceLimitExceeded", spread));
+        assert!(!is_full(reserved, "InvalidPlacementGroup.InUse", ""));
     }
 }

@@ -96,13 +96,21 @@ impl InsufficientCapacity {
         if error.instance_type.is_empty() || error.zone.is_empty() {
             return false;
         }
-        let mut key = offering(&error.instance_type, &error.zone, error.capacity_type, placement_group);
-        if error.is_group_full() {
-            key.instance_type = None;
+        let key = offering(&error.instance_type, &error.zone, error.capacity_type, placement_group);
+        if error.is_group_full() && placement_group.is_some() {
+            // The group takes no instance of any type, however it is paid for.
+            for capacity_type in CapacityType::ALL {
+                self.refused(Key { capacity_type, instance_type: None, ..key.clone() }, now);
+            }
+        } else {
+            self.refused(key, now);
         }
+        true
+    }
+
+    fn refused(&mut self, key: Key, now: Timestamp) {
         self.probation.insert(key.clone(), now.plus(TTL).plus(PROBATION));
         self.mark(key, now);
-        true
     }
 
     /// Records that an instance was launched, which ends the probation of its offering.
@@ -289,7 +297,12 @@ mod tests {
         full.message = "Spread placement group pg-1: limit of 7 running instances per Availability Zone".to_owned();
         assert!(memory.learn(&full, Some("pg-1"), NOW));
         assert!(contains(&memory, "c5.large", Some("pg-1")), "a full group takes no type in this zone");
+        for capacity_type in CapacityType::ALL {
+            assert!(memory.contains(wanted("c5.large", "us-east-1a", capacity_type, Some("pg-1")), NOW));
+        }
         assert!(!contains(&memory, "c5.large", None));
+        assert!(memory.learn(&full, None, NOW), "the launch is not known to be in a group");
+        assert!(contains(&memory, "m5.large", None) && !contains(&memory, "c5.large", None));
         let on_probation = |memory: &InsufficientCapacity, kind: &str| {
             memory.on_probation(wanted(kind, "us-east-1a", CapacityType::OnDemand, Some("pg-1")), NOW.plus(TTL))
         };

@@ -1,4 +1,5 @@
 use super::*;
+use plimsoll_model::catalog::CapacityType;
 
 /// EC2 refuses the whole request, or reports the template for each offering.
 #[test]
