@@ -2,6 +2,7 @@
 
 mod build;
 mod facts;
+mod overlays;
 mod refresh;
 
 pub use refresh::{Refresh, run};

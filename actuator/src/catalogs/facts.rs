@@ -40,6 +40,17 @@ impl Facts {
         });
         Self { region, prices: Prices { on_demand, ..Prices::default() } }
     }
+
+    /// Adds On-Demand and Spot prices of instance types where there are none.
+    pub(super) fn add_missing_prices(&mut self, prices: &BTreeMap<String, MicroUsdPerHour>) {
+        for (name, price) in prices {
+            self.prices.on_demand.entry(name.clone()).or_insert(*price);
+            let (Some(region), SpotPrices::Known(spot)) = (&self.region, &mut self.prices.spot) else { continue };
+            for (zone, _) in region.zones.iter().filter(|(_, types)| types.contains(name)) {
+                spot.entry(name.clone()).or_default().entry(zone.clone()).or_insert(*price);
+            }
+        }
+    }
 }
 
 /// Reads the region's facts from EC2.
@@ -94,6 +105,7 @@ fn not_empty<T>(what: &str, list: Vec<T>) -> Result<Vec<T>, CloudError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_model::catalog::CapacityType;
 
     #[test]
     fn spot_prices_that_an_answer_lacks_stay() {
@@ -113,5 +125,26 @@ mod tests {
             spot.iter().flat_map(|(kind, zones)| zones.iter().map(move |(zone, price)| (&**kind, &**zone, price.0)));
         let expected = [("c.large", "a", 30), ("m.large", "a", 10), ("m.large", "b", 25), ("r.large", "a", 40)];
         assert_eq!(all.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn only_missing_prices_are_added() {
+        let price = MicroUsdPerHour;
+        let types = |names: &[&str]| -> BTreeSet<String> { names.iter().map(|name| (*name).to_owned()).collect() };
+        let zones = [("a".to_owned(), types(&["m.large", "new.large"])), ("b".to_owned(), types(&["m.large"]))];
+        let spot: BTreeMap<_, BTreeMap<_, _>> = [("m.large".to_owned(), [("a".to_owned(), price(10))].into())].into();
+        let mut facts = Facts {
+            region: Some(Region { types: Arc::default(), zones: Arc::new(zones.into()), builtin: false }),
+            prices: Prices { on_demand: [("m.large".to_owned(), price(30))].into(), spot: SpotPrices::Known(spot) },
+        };
+        facts.add_missing_prices(&[("m.large".to_owned(), price(50)), ("new.large".to_owned(), price(70))].into());
+        let of = |name: &str, zone: &str| {
+            let both = [CapacityType::OnDemand, CapacityType::Spot];
+            both.map(|capacity_type| facts.prices.of(name, zone, capacity_type).map(|price| price.0))
+        };
+        assert_eq!(of("m.large", "a"), [Some(30), Some(10)]);
+        assert_eq!(of("m.large", "b"), [Some(30), Some(50)]);
+        assert_eq!(of("new.large", "a"), [Some(70), Some(70)]);
+        assert_eq!(of("new.large", "b"), [Some(70), None], "it is not offered there");
     }
 }

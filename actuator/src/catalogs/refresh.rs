@@ -2,6 +2,7 @@
 
 use super::build::{self, Closed};
 use super::facts::{self, Facts};
+use super::overlays;
 use crate::clock::Timestamped;
 use crate::io::CloudReads;
 use crate::ports::CloudError;
@@ -131,22 +132,26 @@ where
     }
 }
 
-/// Rebuilds the catalogs when facts or node classes change.
+/// Rebuilds the catalogs when facts, node classes or the prices of NodeOverlays change.
 async fn build_on_change(deps: &Refresh, mut facts: watch::Receiver<Facts>) {
     deps.stores.wait_ready().await;
-    let mut changes = deps.stores.changes(&[WatchedKind::EC2NodeClass]);
+    let mut changes = deps.stores.changes(&[WatchedKind::EC2NodeClass, WatchedKind::NodeOverlay]);
     let closed = deps.insufficient_capacity.lock().changed();
     let learned = deps.memory.changed();
     let mut shifts = deps.zonal_shifts.subscribe();
     let mut built: BTreeMap<String, BuiltEntry> = BTreeMap::new();
+    let mut overlaid = overlays::prices(&[]);
     loop {
-        let (current, changed) = {
+        let (mut current, changed) = {
             let current = facts.borrow_and_update();
             (current.clone(), current.has_changed())
         };
-        if changed {
+        let prices = overlays::prices(&deps.stores.overlays.state());
+        if changed || prices != overlaid {
             built.clear();
         }
+        current.add_missing_prices(&prices);
+        overlaid = prices;
         let lacking = deps.lacking();
         let until = lacking.next_end();
         if current.region.is_some() {
