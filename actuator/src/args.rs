@@ -63,8 +63,8 @@ pub struct ActuatorArgs {
     /// URL of the API server, for nodes; by default as EKS tells it (eks:DescribeCluster).
     #[arg(long, env = "PLIMSOLL_CLUSTER_ENDPOINT", value_name = "URL")]
     pub cluster_endpoint: Option<String>,
-    /// Certificate authority of the API server, PEM, for nodes; by default as EKS tells it, or else that of the client
-    /// configuration.
+    /// Certificate authority of the API server, PEM, for nodes; by default that of the pod's ServiceAccount, or else as
+    /// EKS tells it, or else that of the client configuration.
     #[arg(long, env = "PLIMSOLL_CLUSTER_CA_FILE", value_name = "FILE")]
     pub cluster_ca_file: Option<PathBuf>,
     /// Address of the cluster's DNS server, for nodes; by default the address of the Service kube-dns.

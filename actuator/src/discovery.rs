@@ -1,4 +1,6 @@
-//! What nodes must know about the cluster's control plane: flags first, then EKS, then the cluster itself.
+//! What nodes must know about the cluster's control plane: flags first, then EKS, then the cluster itself. The
+//! certificate authority is the pod's own, if there is one: as in Karpenter, byte for byte, since it is part of the drift
+//! hash of node classes.
 
 use crate::ports::{CloudError, ClusterDescription};
 use crate::settings::Facts;
@@ -14,7 +16,9 @@ pub struct Configured {
     pub ca_bundle: Option<String>,
     /// `--service-cidr`.
     pub service_cidr: Option<String>,
-    /// Certificate authority of the client configuration, PEM in base64.
+    /// The pod's own certificate authority, which its ServiceAccount comes with, PEM in base64.
+    pub pod_ca_bundle: Option<String>,
+    /// Certificate authority of the client configuration, PEM in base64. Its text is not that of the source.
     pub client_ca_bundle: Option<String>,
 }
 
@@ -115,7 +119,7 @@ pub fn check_zonal_shifts<T>(arn: &str, answer: Result<T, CloudError>) -> Result
 #[must_use]
 pub fn needs_eks(configured: &Configured, facts: &Facts) -> bool {
     configured.endpoint.is_none()
-        || configured.ca_bundle.is_none()
+        || (configured.ca_bundle.is_none() && configured.pod_ca_bundle.is_none())
         || facts.kubernetes_version.is_none()
         || (configured.service_cidr.is_none() && facts.service_cidr.is_none())
 }
@@ -143,7 +147,8 @@ pub fn resolve(
     let Some(kubernetes_version) = facts.kubernetes_version.clone().or(described.kubernetes_version) else {
         return Err(DiscoveryError::Version { cluster, failures: failures.join("; "), reason });
     };
-    let ca_bundle = configured.ca_bundle.or(described.certificate_authority).or(configured.client_ca_bundle);
+    let own = configured.ca_bundle.or(configured.pod_ca_bundle);
+    let ca_bundle = own.or(described.certificate_authority).or(configured.client_ca_bundle);
     if ca_bundle.is_none() {
         tracing::warn!(
             cluster,
@@ -200,6 +205,17 @@ mod tests {
         let endpoint = Configured { endpoint: text("https://flag.test"), ..nothing };
         let found = resolve(endpoint, facts(), &[], Some(Err(denied()))).unwrap();
         assert_eq!(found.ca_bundle, "client");
+    }
+
+    /// Karpenter uses the setting, or else the bytes of its own.
+    #[test]
+    fn the_certificate_authority_of_the_pod_comes_after_the_flag_and_before_eks() {
+        let pod = Configured { pod_ca_bundle: text("pod"), client_ca_bundle: text("client"), ..Configured::default() };
+        let found = resolve(pod.clone(), facts(), &[], Some(Ok(described()))).unwrap();
+        assert_eq!(found.ca_bundle, "pod");
+        let flag = Configured { ca_bundle: text("flag"), ..pod.clone() };
+        assert_eq!(resolve(flag, facts(), &[], Some(Ok(described()))).unwrap().ca_bundle, "flag");
+        assert!(!needs_eks(&Configured { endpoint: text("https://flag.test"), ..pod }, &facts()));
     }
 
     #[test]

@@ -5,6 +5,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::path::Path;
 
+/// Certificate authority of the API server in pods. [`kube::Config`] has its certificates, but not its text.
+const OF_POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 /// Line length of PEM.
 const COLUMNS: usize = 64;
 
@@ -12,6 +14,12 @@ const COLUMNS: usize = 64;
 pub(crate) fn ca_of_file(path: &Path) -> Result<String> {
     let pem = std::fs::read(path).with_context(|| format!("--cluster-ca-file {}", path.display()))?;
     Ok(STANDARD.encode(pem))
+}
+
+/// The API server's CA of the pod, as base64 of the file; `None` outside of pods.
+pub(crate) fn ca_of_pod() -> Option<String> {
+    let pem = std::fs::read(OF_POD).ok().filter(|pem| !pem.is_empty())?;
+    Some(STANDARD.encode(pem))
 }
 
 /// The API server's CA of the client configuration, as base64 of PEM; `None` if it has none.

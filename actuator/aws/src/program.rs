@@ -100,6 +100,8 @@ fn configured(args: &ActuatorArgs, config: &kube::Config) -> Result<Configured> 
         endpoint: some(&args.cluster_endpoint),
         ca_bundle: args.cluster_ca_file.as_deref().map(cluster::ca_of_file).transpose()?,
         service_cidr: some(&args.service_cidr),
+        // A kubeconfig may be about another cluster than the pod's.
+        pod_ca_bundle: if args.kubeconfig.is_none() { cluster::ca_of_pod() } else { None },
         client_ca_bundle: cluster::ca_of_client(config),
     })
 }
