@@ -1,6 +1,6 @@
 //! What nodes must know about the cluster's control plane: flags first, then EKS, then the cluster itself. The
-//! certificate authority is the pod's own, if there is one: as in Karpenter, byte for byte, since it is part of the drift
-//! hash of node classes.
+//! certificate authority is the pod's own, if there is one: as in Karpenter, byte for byte, since it is part of the
+//! drift hash of node classes.
 
 use crate::ports::{CloudError, ClusterDescription};
 use crate::settings::Facts;

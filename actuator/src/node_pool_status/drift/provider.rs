@@ -39,8 +39,8 @@ fn label_of<'a>(claim: &'a NodeClaim, key: &str) -> Option<&'a str> {
     claim.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-/// Whether EC2 still offers the instance type in the claim's zone. The catalog does not tell: it lacks types whose prices
-/// are not known at the moment.
+/// Whether EC2 still offers the instance type in the claim's zone. The catalog does not tell: it lacks types whose
+/// prices are not known at the moment.
 pub(super) fn instance_type(claim: &NodeClaim, facts: &ProviderFacts, now: Timestamp) -> Drift {
     let created = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
     if created.is_none_or(|created| now.duration_since(created) <= TYPE_CHECKED_AFTER) {
