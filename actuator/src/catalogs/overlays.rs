@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Absolute prices by instance type, of valid overlays whose only requirement lists instance types by name. Of several
 /// for a type, the one that takes precedence counts.
 pub(super) fn prices(overlays: &[Arc<NodeOverlay>]) -> BTreeMap<String, MicroUsdPerHour> {
-    let mut overlays: Vec<&NodeOverlay> = overlays.iter().map(AsRef::as_ref).filter(|it| is_in_use(it)).collect();
+    let mut overlays: Vec<&NodeOverlay> = overlays.iter().map(|it| &**it).filter(|it| is_in_use(it)).collect();
     overlays.sort_by_key(|it| (Reverse(it.spec.weight()), Reverse(it.metadata.name.clone())));
     let mut prices = BTreeMap::new();
     for overlay in overlays {
