@@ -34,6 +34,8 @@ pub mod reason {
     pub const INVALID_ANNOTATION: &str = "InvalidAnnotation";
     /// The value of a pod's do-not-disrupt annotation cannot be read, and does not protect the pod.
     pub const INVALID_DO_NOT_DISRUPT: &str = "InvalidDoNotDisruptAnnotation";
+    /// The schedule of a NodePool's budget cannot be read, so that no node of the pool is disrupted.
+    pub const INVALID_BUDGET: &str = "InvalidBudget";
     /// A NodePool's own requirements leave it nothing to launch.
     pub const NO_COMPATIBLE_INSTANCE_TYPES: &str = "NoCompatibleInstanceTypes";
     /// What would have been done while another autoscaler runs.

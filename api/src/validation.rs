@@ -2,8 +2,11 @@
 //! checks at run time and reports in `ValidationSucceeded`.
 
 use crate::{
-    CapacityBuffer, CapacityQuota, EC2NodeClass, EC2NodeClassSpec, NodeClaim, NodeOverlay, NodePool, budget::Budget,
-    capacity_quota, crd::Kind, node_overlay, schema,
+    CapacityBuffer, CapacityQuota, EC2NodeClass, EC2NodeClassSpec, NodeClaim, NodeOverlay, NodePool,
+    budget::{Budget, Cron},
+    capacity_quota,
+    crd::Kind,
+    node_overlay, schema,
 };
 use kube::{Resource, core::object::HasSpec};
 use plimsoll_model::names::USD_PER_HOUR_RESOURCE;
@@ -156,14 +159,34 @@ impl Validate for NodePool {
         context.check_requirements(&template.spec.requirements, &mut errors);
         context.check_taints(&template.spec.taints, &template.spec.startup_taints, &mut errors);
         context.check_node_class_ref(&template.spec.node_class_ref, &mut errors);
-        let disruption = self.spec.disruption.as_ref();
-        for (position, budget) in
-            disruption.and_then(|disruption| disruption.budgets.as_ref()).into_iter().flatten().enumerate()
-        {
-            check_budget(budget, &format!("spec.disruption.budgets[{position}]"), &mut errors);
+        for (path, budget) in budgets_with_paths(self) {
+            if budget.schedule.is_some() != budget.duration.is_some() {
+                errors.push(FieldError::new(path, "a budget needs both schedule and duration or neither"));
+            }
         }
         errors
     }
+}
+
+impl NodePool {
+    /// Schedules of budgets that cannot be read. The pool is valid nevertheless, as in Karpenter: it launches nodes, but
+    /// such a budget allows no disruption.
+    #[must_use]
+    pub fn unreadable_schedules(&self) -> Vec<FieldError> {
+        let unreadable = budgets_with_paths(self).filter_map(|(path, budget)| {
+            let error = Cron::parse(budget.schedule.as_deref()?).err()?;
+            let message = format!("{error}, so that no node of the NodePool is disrupted");
+            Some(FieldError::new(format!("{path}.schedule"), message))
+        });
+        unreadable.collect()
+    }
+}
+
+/// The budgets of the pool, each with the path of its field.
+fn budgets_with_paths(pool: &NodePool) -> impl Iterator<Item = (String, &Budget)> {
+    let budgets = pool.spec.disruption.as_ref().and_then(|disruption| disruption.budgets.as_ref());
+    let budgets = budgets.into_iter().flatten().enumerate();
+    budgets.map(|(position, budget)| (format!("spec.disruption.budgets[{position}]"), budget))
 }
 
 /// Why a quantity is not an amount of US dollars per hour.
@@ -173,17 +196,6 @@ fn not_money(text: &str) -> Option<String> {
         Err(error) => is_quantity(text).then(|| error.to_string()),
         Ok(amount) if amount.is_negative() => Some(format!("{text} is negative")),
         Ok(amount) => amount.amount_of(USD_PER_HOUR_RESOURCE).is_none().then(|| format!("{text} is too large")),
-    }
-}
-
-fn check_budget(budget: &Budget, path: &str, errors: &mut Vec<FieldError>) {
-    if budget.schedule.is_some() != budget.duration.is_some() {
-        errors.push(FieldError::new(path, "a budget needs both schedule and duration or neither"));
-    }
-    if let Some(schedule) = &budget.schedule
-        && let Err(error) = crate::budget::Cron::parse(schedule)
-    {
-        errors.push(FieldError::new(format!("{path}.schedule"), error.to_string()));
     }
 }
 

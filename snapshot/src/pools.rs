@@ -37,6 +37,9 @@ pub(crate) fn build(objects: &Objects, extra: &Extra, nodes: &[Node], problems: 
             Ok(pool) => pools.push(NodePool { overlays: overlays.clone(), ..pool }),
             Err(fault) => problems.push(Problem::of("NodePool", &pool.metadata, fault)),
         }
+        let unreadable = pool.unreadable_schedules().into_iter();
+        let faults = unreadable.map(|error| Fault::new(error.path, error.message));
+        problems.extend(faults.map(|fault| Problem::of_field("NodePool", &pool.metadata, fault)));
     }
     pools
 }

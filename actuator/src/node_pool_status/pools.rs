@@ -2,6 +2,7 @@
 
 use crate::clock::Timestamped;
 use crate::controller_loop::{Candidate, ControllerLoop, Requeue};
+use crate::events::{Note, object, reason};
 use crate::io::{ObjectPart, WriteError};
 use crate::node_pool_status::{NodePoolStatus, hash};
 use crate::rollout::{self, Halt};
@@ -12,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 use plimsoll_api::condition::node_pool::{CONDITIONS, NODE_CLASS_READY, VALIDATION_SUCCEEDED};
 use plimsoll_api::condition::{self, Moment, Status};
-use plimsoll_api::{EC2NodeClass, NodePool, ResourceList, Validate};
+use plimsoll_api::{EC2NodeClass, FieldError, NodePool, ResourceList, Validate};
 use plimsoll_model::names::{NODES_RESOURCE, label};
 use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::Resources;
@@ -95,36 +96,45 @@ async fn reconcile(deps: NodePoolStatus, subject: PoolWithClass) -> Result<Reque
     let (now, healthy) = (deps.clock.now(), is_healthy(&deps, &subject));
     let show = |pool: &mut NodePool| {
         let moment = Moment::of(&pool.metadata, now);
-        let problem = problem(pool);
+        show_validation(pool, moment);
         let status = pool.status.get_or_insert_default();
         status.resources = shown(&subject.has);
         status.nodes = Some(subject.has.get(NODES_RESOURCE));
         status.node_class_observed_generation = subject.class.as_ref().and_then(|class| class.metadata.generation);
-        match &problem {
-            None => CONDITIONS.set_true(&mut status.conditions, moment, VALIDATION_SUCCEEDED),
-            Some(problem) => CONDITIONS.set(
-                &mut status.conditions,
-                moment,
-                VALIDATION_SUCCEEDED,
-                Status::False,
-                "NodePoolValidationFailed",
-                problem,
-            ),
-        };
         let (state, reason, message) = class_ready(subject.class.as_deref());
         CONDITIONS.set(&mut status.conditions, moment, NODE_CLASS_READY, state, reason, &message);
         health::show(&mut status.conditions, moment, healthy);
         rollout::show(&mut status.conditions, moment, subject.rollout.as_ref());
     };
     deps.writes.update(&*subject.pool, ObjectPart::Status, show).await?;
+    if let Some(message) = joined(&subject.pool.unreadable_schedules()) {
+        let note = Note::warning(object(&*subject.pool), reason::INVALID_BUDGET, message);
+        deps.events.publish(note.with_long_window());
+    }
     tokio::time::sleep(MIN_WRITE_INTERVAL).await;
     let next = subject.rollout.as_ref().and_then(|rollout| rollout.next_change);
     Ok(next.map(|next| Duration::from_millis(next.since(deps.clock.timestamp()).0)))
 }
 
+/// Shows whether the pool is valid. A budget whose schedule cannot be read is named, but keeps no node from launching.
+fn show_validation(pool: &mut NodePool, moment: Moment) {
+    let (status, reason, message) = match (problem(pool), joined(&pool.unreadable_schedules())) {
+        (Some(problem), _) => (Status::False, "NodePoolValidationFailed", problem),
+        (None, Some(problem)) => (Status::True, reason::INVALID_BUDGET, problem),
+        (None, None) => (Status::True, VALIDATION_SUCCEEDED, String::new()),
+    };
+    let conditions = &mut pool.status.get_or_insert_default().conditions;
+    CONDITIONS.set(conditions, moment, VALIDATION_SUCCEEDED, status, reason, &message);
+}
+
 /// All errors of the pool; `None` if it is valid.
 fn problem(pool: &NodePool) -> Option<String> {
-    let errors: Vec<String> = pool.validate().iter().map(ToString::to_string).collect();
+    joined(&pool.validate())
+}
+
+/// The errors as one text; `None` if there are none.
+fn joined(errors: &[FieldError]) -> Option<String> {
+    let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
     (!errors.is_empty()).then(|| errors.join("; "))
 }
 
@@ -189,6 +199,23 @@ mod tests {
         let no_values = json!({"key": "kubernetes.io/arch", "operator": "In", "values": []});
         let wrong = problem(&pool(no_values, 1000)).unwrap();
         assert!(wrong.contains("spec.weight") && wrong.contains("; ") && wrong.contains("requirements[0]"), "{wrong}");
+    }
+
+    #[test]
+    fn the_condition_names_an_unreadable_schedule_and_stays_true() {
+        let budget = json!({"nodes": "5", "schedule": "0 9 * * 7", "duration": "1h"});
+        let mut pool: NodePool = serde_json::from_value(json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool",
+            "metadata": {"name": "p"},
+            "spec": {"disruption": {"consolidateAfter": "0s", "budgets": [budget]},
+                "template": {"spec": {"requirements": [],
+                    "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "c"}}}}}))
+        .unwrap();
+        let moment = Moment::of(&pool.metadata, jiff::Timestamp::UNIX_EPOCH);
+        show_validation(&mut pool, moment);
+        let conditions = pool.status.unwrap().conditions;
+        let shown = condition::get(&conditions, VALIDATION_SUCCEEDED).unwrap();
+        assert_eq!((shown.status.as_str(), shown.reason.as_str()), ("True", "InvalidBudget"));
+        assert!(shown.message.starts_with("spec.disruption.budgets[0].schedule: "), "{}", shown.message);
     }
 
     #[test]

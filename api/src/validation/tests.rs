@@ -38,7 +38,10 @@ fn verdict(kind: Kind, manifest: &Value) -> Vec<FieldError> {
             Kind::EC2NodeClass => typed::<EC2NodeClass>(manifest),
             Kind::NodeClaim => typed::<NodeClaim>(manifest),
             Kind::NodeOverlay => typed::<NodeOverlay>(manifest),
-            Kind::NodePool => typed::<NodePool>(manifest),
+            Kind::NodePool => {
+                let pool: NodePool = serde_json::from_value(manifest.clone()).unwrap();
+                pool.validate().into_iter().chain(pool.unreadable_schedules()).collect()
+            }
         };
     }
     errors
@@ -111,6 +114,19 @@ fn a_wrong_quantity_or_duration_is_explained_without_its_pattern() {
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
+}
+
+#[test]
+fn an_unreadable_schedule_does_not_make_a_pool_invalid() {
+    let manifest = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "a"}, "spec": {
+        "disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "1"},
+            {"nodes": "5", "schedule": "0 9 * * 7", "duration": "1h"}]},
+        "template": {"spec": {"requirements": [],
+            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "a"}}}}});
+    let pool: NodePool = serde_json::from_value(manifest).unwrap();
+    assert_eq!(pool.validate(), []);
+    let message = "\"7\" is no day of week, so that no node of the NodePool is disrupted";
+    assert_eq!(pool.unreadable_schedules(), [FieldError::new("spec.disruption.budgets[1].schedule", message)]);
 }
 
 #[test]

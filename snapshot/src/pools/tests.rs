@@ -132,6 +132,25 @@ fn budgets_leave_out_nodes_whose_instance_is_being_terminated() {
 }
 
 #[test]
+fn a_pool_with_an_unreadable_schedule_launches_nodes_and_disrupts_none() {
+    let budgets = json!([{"nodes": "5"}, {"nodes": "5", "schedule": "0 9 * * 7", "duration": "8h"}]);
+    let pool = pool(&json!({"disruption": {"consolidateAfter": "0s", "budgets": budgets}}));
+    let objects = Objects {
+        node_pools: vec![serde_json::from_value(pool).unwrap()],
+        node_classes: vec![serde_json::from_value(class("True")).unwrap()],
+        nodes: vec![serde_json::from_value(node("a", true)).unwrap()],
+        ..Objects::default()
+    };
+    let (snapshot, problems) = crate::build(&objects, &with_catalog());
+    let pool = &snapshot.node_pools[0];
+    assert_eq!((&pool.not_ready, pool.catalog.is_some()), (&None, true));
+    let allowed: Vec<u32> = pool.disruption.allowed.values().copied().collect();
+    assert_eq!(allowed, [0, 0, 0]);
+    let field = "spec.disruption.budgets[1].schedule";
+    assert_eq!(problems.iter().map(|it| (it.field.as_str(), it.left_out)).collect::<Vec<_>>(), [(field, false)]);
+}
+
+#[test]
 fn the_next_budget_change_is_reported() {
     let budgets = json!([{"nodes": "0", "schedule": "0 9 * * *", "duration": "8h"}]);
     let pool = pool(&json!({"disruption": {"consolidateAfter": "0s", "budgets": budgets}}));
