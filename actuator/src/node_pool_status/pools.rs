@@ -102,7 +102,7 @@ async fn reconcile(deps: NodePoolStatus, subject: PoolWithClass) -> Result<Reque
         status.nodes = Some(subject.has.get(NODES_RESOURCE));
         status.node_class_observed_generation = subject.class.as_ref().and_then(|class| class.metadata.generation);
         let (state, reason, message) = class_ready(subject.class.as_deref());
-        CONDITIONS.set(&mut status.conditions, moment, NODE_CLASS_READY, state, reason, &message);
+        CONDITIONS.set(&mut status.conditions, moment, NODE_CLASS_READY, state, &reason, &message);
         health::show(&mut status.conditions, moment, healthy);
         rollout::show(&mut status.conditions, moment, subject.rollout.as_ref());
     };
@@ -150,17 +150,22 @@ fn is_healthy(deps: &NodePoolStatus, subject: &PoolWithClass) -> Option<bool> {
     deps.registrations.judge(&pool.name_any(), condition, changed)
 }
 
-fn class_ready(class: Option<&EC2NodeClass>) -> (Status, &'static str, String) {
+/// Status, reason and message of the condition. A node class that is not ready gives its own reason, as in Karpenter.
+fn class_ready(class: Option<&EC2NodeClass>) -> (Status, String, String) {
+    let own = |status, reason: &str, message: &str| (status, reason.to_owned(), message.to_owned());
     let Some(class) = class else {
-        return (Status::False, "NodeClassNotFound", "the EC2NodeClass does not exist".to_owned());
+        return own(Status::False, "NodeClassNotFound", "the EC2NodeClass does not exist");
     };
     if class.metadata.deletion_timestamp.is_some() {
-        return (Status::False, "NodeClassTerminating", "the EC2NodeClass is being deleted".to_owned());
+        return own(Status::False, "NodeClassTerminating", "the EC2NodeClass is being deleted");
     }
     match condition::get(class.conditions(), condition::READY) {
-        Some(ready) if ready.status == "True" => (Status::True, NODE_CLASS_READY, String::new()),
-        Some(ready) if ready.status == "False" => (Status::False, "NodeClassNotReady", ready.message.clone()),
-        _ => (Status::Unknown, "NodeClassReadinessUnknown", "the EC2NodeClass has not been reconciled yet".to_owned()),
+        Some(ready) if ready.status == "True" => own(Status::True, NODE_CLASS_READY, ""),
+        Some(ready) if ready.status == "False" => {
+            let reason = if ready.reason.is_empty() { "NodeClassNotReady" } else { ready.reason.as_str() };
+            own(Status::False, reason, &ready.message)
+        }
+        _ => own(Status::Unknown, "NodeClassReadinessUnknown", "the EC2NodeClass has not been reconciled yet"),
     }
 }
 
@@ -227,14 +232,16 @@ mod tests {
                 "securityGroupSelectorTerms": []}, "status": status}))
             .unwrap()
         };
-        let ready = |status: &str| {
-            json!([{"type": "Ready", "status": status, "reason": "r", "message": "no subnets",
+        let with_reason = |status: &str, reason: &str| {
+            json!([{"type": "Ready", "status": status, "reason": reason, "message": "no subnets",
                 "lastTransitionTime": "2026-01-01T00:00:00Z"}])
         };
+        let ready = |status: &str| with_reason(status, "UnhealthyDependents");
         assert_eq!(class_ready(None).1, "NodeClassNotFound");
         assert_eq!(class_ready(Some(&class(json!([])))).1, "NodeClassReadinessUnknown");
         assert_eq!(class_ready(Some(&class(ready("True")))).0, Status::True);
-        let not_ready = (Status::False, "NodeClassNotReady", "no subnets".to_owned());
-        assert_eq!(class_ready(Some(&class(ready("False")))), not_ready);
+        let not_ready = |reason: &str| (Status::False, reason.to_owned(), "no subnets".to_owned());
+        assert_eq!(class_ready(Some(&class(ready("False")))), not_ready("UnhealthyDependents"));
+        assert_eq!(class_ready(Some(&class(with_reason("False", "")))), not_ready("NodeClassNotReady"));
     }
 }
