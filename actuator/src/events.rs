@@ -62,6 +62,8 @@ pub mod reason {
     pub const DISRUPTION_BLOCKED: &str = "DisruptionBlocked";
     /// A node that may be disrupted is not consolidated because of its NodePool.
     pub const UNCONSOLIDATABLE: &str = "Unconsolidatable";
+    /// A node is launched to replace one that is disrupted.
+    pub const DISRUPTION_LAUNCHING: &str = "DisruptionLaunching";
     /// A disruption waits for its replacement nodes.
     pub const DISRUPTION_WAITING: &str = "DisruptionWaitingReadiness";
     /// A disruption deletes its node now.

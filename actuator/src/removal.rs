@@ -239,7 +239,12 @@ fn replacements(deps: &Removals, command: &Removal) -> Replacements {
             }
             None => return Replacements::Lost(action.0.clone()),
             Some(claim) if claim.metadata.deletion_timestamp.is_some() => return Replacements::Lost(claim.name_any()),
-            Some(claim) if !claim.is_initialized() => awaited.push(claim.name_any()),
+            Some(claim) if !claim.is_initialized() => {
+                let message = format!("launched for the removal of node {}: {}", command.node, command.reason.as_str());
+                let note = Note::normal(object(&**claim), reason::DISRUPTION_LAUNCHING, message);
+                deps.events.publish(note.with_long_window());
+                awaited.push(claim.name_any());
+            }
             Some(_) => {}
         }
     }
