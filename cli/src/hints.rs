@@ -7,6 +7,7 @@ pub(crate) use misspelt::{misspelt, tiny_memory};
 pub(crate) use volumes::volume_conflicts;
 
 use k8s_openapi::api::core::v1::Node;
+use plimsoll_api::NodePool as ApiPool;
 use plimsoll_catalog::builtin;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
@@ -34,6 +35,20 @@ pub(crate) fn of_buffers(objects: &Objects) -> Vec<String> {
         Some(format!("CapacityBuffer {}/{}: {why}", namespace.unwrap_or_default(), name.unwrap_or_default()))
     };
     buffers::resolve(objects).iter().filter_map(of_buffer).collect()
+}
+
+/// Hints about NodePools of other providers, which are left out.
+pub(crate) fn of_other_providers(pools: &[ApiPool]) -> Vec<String> {
+    let of_pool = |pool: &ApiPool| {
+        let reference = &pool.spec.template.spec.node_class_ref;
+        let name = pool.metadata.name.as_deref().filter(|_| !reference.is_ec2())?;
+        let (kind, group) = (&reference.kind, &reference.group);
+        Some(format!(
+            "NodePool {name} belongs to another provider, because its nodeClassRef is a {kind} of {group}: \
+             it launches nothing, and its nodes are never removed"
+        ))
+    };
+    pools.iter().filter_map(of_pool).collect()
 }
 
 fn zone_hint(pool: &NodePool, catalog: &Catalog, from_file: bool) -> Option<String> {

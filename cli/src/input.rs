@@ -175,6 +175,7 @@ fn give_hints(question: &Question, arguments: &CatalogArguments, prices: Option<
     hints.extend(hints::tiny_memory(snapshot));
     hints.extend(hints::volume_conflicts(snapshot));
     hints.extend(hints::of_buffers(objects));
+    hints.extend(hints::of_other_providers(&objects.node_pools));
     let offers: Vec<&Catalog> = catalogs.values().collect();
     hints.extend(prices.into_iter().flat_map(|prices| prices.unused(&offers)));
     hints.iter().for_each(|hint| output::hint(hint));

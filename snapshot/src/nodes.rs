@@ -131,11 +131,13 @@ fn read(
     let is_in_shifted_zone = labels.get(label::ZONE).is_some_and(|zone| extra.shifted_zones.contains(zone));
     let spec = node.spec.as_ref();
     let pool = node_pool.as_ref().and_then(|name| pool_named(objects, name));
+    // For us, nodes of another provider are nodes outside of pools.
+    let is_foreign = pool.is_some_and(|pool| !pool.spec.template.spec.node_class_ref.is_ec2());
     let created = claim.map_or_else(|| kube_time::created(&node.metadata), |claim| kube_time::created(&claim.metadata));
     Ok(Node {
         name: NodeName::from(name),
         node_claim: claim.and_then(|claim| claim.metadata.name.clone()),
-        node_pool: node_pool.map(NodePoolName),
+        node_pool: node_pool.filter(|_| !is_foreign).map(NodePoolName),
         state,
         labels,
         taints: sorted(taints),

@@ -32,7 +32,8 @@ pub(crate) fn build(objects: &Objects, extra: &Extra, nodes: &[Node], problems: 
     let nodes = &PoolNodes::new(objects, nodes);
     let rollouts = &Rollouts::new(objects);
     let mut pools = Vec::new();
-    for pool in &objects.node_pools {
+    // Pools of other providers are left to these.
+    for pool in objects.node_pools.iter().filter(|pool| pool.spec.template.spec.node_class_ref.is_ec2()) {
         match read(pool, objects, extra, nodes, rollouts) {
             Ok(pool) => pools.push(NodePool { overlays: overlays.clone(), ..pool }),
             Err(fault) => problems.push(Problem::of("NodePool", &pool.metadata, fault)),

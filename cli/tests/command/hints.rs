@@ -101,6 +101,18 @@ fn a_missing_node_class_is_named_once() {
 }
 
 #[test]
+fn a_pool_of_another_provider_is_named_once() {
+    let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap();
+    let other = pool.split("---").next().unwrap().replace("name: default}\nspec", "name: other}\nspec");
+    let other =
+        other.replace("group: karpenter.k8s.aws, kind: EC2NodeClass", "group: karpenter.sh.example, kind: Bare");
+    let run = table(&format!("{other}{}", deployment("web", 1, "1", "1Gi")), &[]);
+    let hint = "NodePool other belongs to another provider, because its nodeClassRef is a Bare of karpenter.sh.example";
+    assert_eq!((run.status, run.stderr.matches(hint).count()), (0, 1), "{run:?}");
+    assert!(!run.stdout.contains("NodeClassNotFound"), "{}", run.stdout);
+}
+
+#[test]
 fn nodes_of_another_region_bring_a_hint() {
     let cluster = cluster().replace("kubernetes.io/os: linux", "topology.kubernetes.io/region: eu-west-1");
     let run = table(&cluster, &[]);

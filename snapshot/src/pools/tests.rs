@@ -92,6 +92,25 @@ fn an_unusable_pool_has_a_problem() {
 }
 
 #[test]
+fn a_pool_of_another_provider_is_left_out_and_its_nodes_belong_to_no_pool() {
+    let with_class = |group: &str, kind: &str| {
+        let mut pool = pool(&json!({}));
+        pool["spec"]["template"]["spec"]["nodeClassRef"] = json!({"group": group, "kind": kind, "name": "default"});
+        let objects = Objects {
+            node_pools: vec![serde_json::from_value(pool).unwrap()],
+            nodes: vec![serde_json::from_value(node("a", true)).unwrap()],
+            ..Objects::default()
+        };
+        let (snapshot, problems) = crate::build(&objects, &with_catalog());
+        assert_eq!(problems, []);
+        (snapshot.node_pools.len(), snapshot.nodes[0].node_pool.is_some())
+    };
+    assert_eq!(with_class("karpenter.azure.com", "AKSNodeClass"), (0, false));
+    assert_eq!(with_class("karpenter.k8s.aws", "EC2NodeClass"), (1, true));
+    assert_eq!(with_class("karpenter.k8s.aws", "NodeClass"), (1, true), "a mistake, which is reported");
+}
+
+#[test]
 fn budgets_count_initialized_nodes() {
     let disruption = json!({"consolidationPolicy": "WhenEmpty", "consolidateAfter": "5m",
         "budgets": [{"nodes": "50%"}, {"nodes": "1", "reasons": ["Drifted"]}]});
