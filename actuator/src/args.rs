@@ -126,6 +126,19 @@ pub struct ActuatorArgs {
         value_name = "BOOL"
     )]
     pub reserved_capacity: bool,
+    /// Write the status of NodeOverlays. The watcher, which applies them, has the same flag. As Karpenter's feature gate
+    /// NodeOverlay.
+    #[arg(
+        long,
+        env = "PLIMSOLL_NODE_OVERLAYS",
+        default_value_t = true,
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        default_missing_value = "true",
+        require_equals = true,
+        value_name = "BOOL"
+    )]
+    pub node_overlays: bool,
     /// Do not ask EC2 by dry runs whether it would launch nodes of an EC2NodeClass. A missing permission then fails the
     /// first launch.
     #[arg(long, env = "PLIMSOLL_DISABLE_DRY_RUN")]
@@ -184,6 +197,7 @@ impl ActuatorArgs {
             bind_pods: self.bind_pods,
             node_repair: self.node_repair,
             reserved_capacity: self.reserved_capacity,
+            node_overlays: self.node_overlays,
             disable_dry_run: self.disable_dry_run,
             watcher_lease: self.watcher_lease.clone(),
             karpenter_lease: Some(self.karpenter_lease.clone()),
@@ -293,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn nominations_and_reserved_capacity_are_enabled_by_default() {
+    fn nominations_and_two_feature_gates_are_enabled_by_default() {
         let settings = |flags: &[&str]| {
             let needed = ["plimsoll-actuator", "--cluster-name=a", "--region=c"];
             let args = Program::try_parse_from(needed.iter().chain(flags)).unwrap().args;
@@ -305,5 +319,6 @@ mod tests {
         assert!(!settings(&[]).bind_pods && settings(&["--bind-pods"]).bind_pods);
         assert!(!settings(&[]).node_repair && settings(&["--node-repair"]).node_repair);
         assert!(settings(&[]).reserved_capacity && !settings(&["--reserved-capacity=false"]).reserved_capacity);
+        assert!(settings(&[]).node_overlays && !settings(&["--node-overlays=false"]).node_overlays);
     }
 }

@@ -51,6 +51,8 @@ pub struct Settings {
     pub node_repair: bool,
     /// Launch in capacity reservations that node classes select, and in no others. Otherwise EC2 may use open ones.
     pub reserved_capacity: bool,
+    /// Write the status of NodeOverlays.
+    pub node_overlays: bool,
     /// Do not ask EC2 by dry runs whether it would launch nodes of a class.
     pub disable_dry_run: bool,
     /// The watcher's Lease. Only its holder may drive (safety rule 17).
@@ -82,6 +84,7 @@ impl Default for Settings {
             bind_pods: false,
             node_repair: false,
             reserved_capacity: true,
+            node_overlays: true,
             disable_dry_run: false,
             watcher_lease: ObjectName::new("plimsoll-system", plimsoll_model::names::lease::WATCHER),
             karpenter_lease: Some(ObjectName::new("kube-system", plimsoll_model::names::lease::KARPENTER)),

@@ -1,7 +1,7 @@
 //! Command line flags.
 
 use crate::service::Recording;
-use clap::{Args, CommandFactory, Parser};
+use clap::{ArgAction, Args, CommandFactory, Parser};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{MinValuesPolicy, PlanOptions, PreferencePolicy};
 use plimsoll_runtime::args::ServiceArgs;
@@ -47,6 +47,9 @@ pub struct WatcherArgs {
     /// Policies for preferences and minimums.
     #[command(flatten)]
     pub policies: PolicyArgs,
+    /// Kinds of objects that may be ignored.
+    #[command(flatten)]
+    pub gates: GateArgs,
     /// Recording of plans.
     #[command(flatten)]
     pub recording: RecordingArgs,
@@ -70,6 +73,20 @@ impl RecordingArgs {
     pub fn recording(self) -> Option<Recording> {
         self.record_to.map(|folder| Recording { folder, bytes: self.record_mib << 20, queue: RECORDING_QUEUE })
     }
+}
+
+/// Kinds of objects that may be ignored, as by Karpenter's feature gates.
+#[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GateArgs {
+    /// Reserve capacity for CapacityBuffers. As Karpenter's feature gate CapacityBuffer.
+    #[arg(long, env = "PLIMSOLL_CAPACITY_BUFFERS", default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
+        default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    pub capacity_buffers: bool,
+    /// Apply NodeOverlays to prices and capacity. The actuator has the same flag. As Karpenter's feature gate
+    /// NodeOverlay.
+    #[arg(long, env = "PLIMSOLL_NODE_OVERLAYS", default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
+        default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    pub node_overlays: bool,
 }
 
 /// Policies for preferences and minimums, with Karpenter's names.
@@ -207,6 +224,18 @@ mod tests {
             "plimsoll-watcher: --preference-policy (environment PREFERENCE_POLICY, chart value settings.preferencePolicy): \
              \"Never\" is not valid: must be Respect or Ignore"
         );
+    }
+
+    #[test]
+    fn capacity_buffers_and_node_overlays_are_used_by_default() {
+        let peers = ["--scheduler=a:1", "--actuator=d:4"];
+        let gates = |more: &[&str]| {
+            let args = read(&[&peers[..], more].concat()).unwrap();
+            (args.gates.capacity_buffers, args.gates.node_overlays)
+        };
+        assert_eq!(gates(&[]), (true, true));
+        assert_eq!(gates(&["--capacity-buffers=false"]), (false, true));
+        assert_eq!(gates(&["--capacity-buffers", "--node-overlays=false"]), (true, false));
     }
 
     #[test]

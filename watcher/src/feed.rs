@@ -39,6 +39,8 @@ pub(crate) struct Feed {
     pub(crate) client: Client,
     pub(crate) facts: Arc<Facts>,
     pub(crate) metrics: WatcherMetrics,
+    /// Kinds that are treated as listed and empty.
+    pub(crate) unwatched: Vec<ObjectKind>,
 }
 
 impl Feed {
@@ -98,6 +100,13 @@ impl Feed {
     }
 
     async fn follow<K: Indexed>(&self, handle: ReadinessHandle, listed_sender: &watch::Sender<bool>) {
+        if self.unwatched.contains(&K::KIND) {
+            self.handle_event::<K>(Event::InitDone, &mut PartialList::default(), &mut SharedSpecs::default());
+            handle.release();
+            listed_sender.send_replace(true);
+            // The watcher ends with any of its tasks.
+            return std::future::pending().await;
+        }
         let kind = K::KIND.as_str();
         let api: Api<DeserializeGuard<K>> = Api::all(self.client.clone());
         let mut events = watcher::watcher(api, watcher::Config::default().page_size(PAGE_SIZE)).boxed();

@@ -14,7 +14,7 @@ use plimsoll_runtime::program::{self, ServiceProgram};
 /// # Errors
 /// If a flag, file or address is invalid, or a part of the watcher fails.
 pub async fn run(args: WatcherArgs) -> Result<()> {
-    let WatcherArgs { service, peers, identity, policies, recording } = args;
+    let WatcherArgs { service, peers, identity, policies, gates, recording } = args;
     let clock = Clock::system();
     let (program, listener) = ServiceProgram::start("watcher", &service).await?;
 
@@ -25,6 +25,8 @@ pub async fn run(args: WatcherArgs) -> Result<()> {
         cluster: identity.cluster_name,
         callers: peers.allow_callers,
         options: policies.options(),
+        capacity_buffers: gates.capacity_buffers,
+        node_overlays: gates.node_overlays,
         recording: recording.recording(),
         ..Settings::default()
     };

@@ -4,6 +4,7 @@ use crate::drive::Driver;
 use crate::facts::Facts;
 use crate::feed::Feed;
 use crate::follow::ActuatorFollower;
+use crate::index::ObjectKind;
 use crate::metrics::WatcherMetrics;
 use crate::recorder::{Recorder, Written};
 use crate::scheduler::Scheduler;
@@ -35,6 +36,10 @@ pub struct Settings {
     pub callers: Vec<String>,
     /// Options of every plan.
     pub options: PlanOptions,
+    /// Whether capacity is reserved for CapacityBuffers.
+    pub capacity_buffers: bool,
+    /// Whether NodeOverlays apply.
+    pub node_overlays: bool,
     /// Limits of the gRPC server.
     pub limits: Limits,
     /// Where plans are recorded, if they are.
@@ -58,9 +63,20 @@ impl Default for Settings {
             cluster: "default".to_owned(),
             callers: Vec::new(),
             options: PlanOptions::default(),
+            capacity_buffers: true,
+            node_overlays: true,
             limits: Limits::default(),
             recording: None,
         }
+    }
+}
+
+impl Settings {
+    /// Kinds that are not watched.
+    fn unwatched(&self) -> Vec<ObjectKind> {
+        let watched =
+            [(ObjectKind::CapacityBuffer, self.capacity_buffers), (ObjectKind::NodeOverlay, self.node_overlays)];
+        watched.into_iter().filter(|(_, watched)| !watched).map(|(kind, _)| kind).collect()
     }
 }
 
@@ -125,7 +141,12 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let facts = Arc::new(Facts::new());
     let mut tasks = JoinSet::new();
 
-    let feed = Feed { client: client.clone(), facts: Arc::clone(&facts), metrics: watcher_metrics.clone() };
+    let feed = Feed {
+        client: client.clone(),
+        facts: Arc::clone(&facts),
+        metrics: watcher_metrics.clone(),
+        unwatched: settings.unwatched(),
+    };
     let follower = ActuatorFollower {
         actuator: actuator.clone(),
         facts: Arc::clone(&facts),

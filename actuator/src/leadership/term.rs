@@ -160,7 +160,9 @@ impl Term {
         tasks.spawn(nomination::binding::run(self.nominations.clone(), stop()));
         tasks.spawn(buffer_status::run(self.buffer_status.clone(), stop()));
         tasks.spawn(quota_status::run(self.quota_status.clone(), stop()));
-        tasks.spawn(overlay_status::run(self.overlay_status.clone(), stop()));
+        if self.launcher.settings.node_overlays {
+            tasks.spawn(overlay_status::run(self.overlay_status.clone(), stop()));
+        }
         let Leader { metrics, stores, catalogs, clock, .. } = &self.leader;
         let sources = metrics::view::Sources {
             stores: stores.clone(),

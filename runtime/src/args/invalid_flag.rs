@@ -44,6 +44,8 @@ const CHART_VALUES: &[(&str, &str)] = &[
     ("min-saving-per-eviction", "settings.minSavingPerEviction"),
     ("spot-to-spot-consolidation", "settings.featureGates.spotToSpotConsolidation"),
     ("node-repair", "settings.featureGates.nodeRepair"),
+    ("capacity-buffers", "settings.featureGates.capacityBuffer"),
+    ("node-overlays", "settings.featureGates.nodeOverlay"),
     ("record-to", "watcher.recording.enabled"),
     ("record-mib", "watcher.recording.mebibytes"),
     ("workers", "scheduler.workers"),

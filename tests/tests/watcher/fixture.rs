@@ -81,12 +81,16 @@ impl Fixture {
 
     /// Starts a watcher.
     pub(crate) fn watcher(&self, name: &str, actuators: &[&str]) -> Watcher {
+        self.watcher_with(name, actuators, Settings::default())
+    }
+
+    pub(crate) fn watcher_with(&self, name: &str, actuators: &[&str], settings: Settings) -> Watcher {
         let (readiness, metrics, shutdown) = (Readiness::new(), Metrics::new("watcher"), Shutdown::new());
         let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let parts = Parts {
             client: self.server.client(name),
             clock: self.clock,
-            settings: Settings::default(),
+            settings,
             scheduler: self.network.pool(name, &names(&["scheduler-0", "scheduler-1"])),
             actuator: self.network.pool(name, &names(actuators)),
             lease: LeaseConfig::new(NAMESPACE, lease::WATCHER, name),

@@ -1,9 +1,10 @@
-//! Clusters without the CRDs of kinds that a plan can do without.
+//! Kinds that a plan can do without: their CRDs are missing, or they are ignored by setting.
 
 use crate::fixture::Fixture;
 use plimsoll_sim::apiserver::ApiError;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_watcher::service::Settings;
 
 #[tokio::test(start_paused = true)]
 async fn the_watcher_is_ready_without_the_optional_kinds() {
@@ -13,4 +14,15 @@ async fn the_watcher_is_ready_without_the_optional_kinds() {
         let watcher = fixture.watcher("watcher-0", &["actuator-0"]);
         fixture.until(&format!("it is ready without {kind}"), || watcher.readiness.is_ready()).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_ignored_is_not_read() {
+    let stage = Stage::new();
+    for kind in ["capacitybuffers", "nodeoverlays"] {
+        stage.server.faults().always(Matcher::of(Verb::List, kind), Effect::internal_error());
+    }
+    let settings = Settings { capacity_buffers: false, node_overlays: false, ..Settings::default() };
+    let watcher = stage.watcher_with("watcher-0", &["actuator-0"], settings);
+    stage.until("it is ready", || watcher.readiness.is_ready()).await;
 }
