@@ -3,9 +3,10 @@
 use crate::filter::Rejection;
 use crate::resources::{Amounts, ResourceTable, add};
 use crate::volumes;
+use plimsoll_model::names::taint;
 use plimsoll_model::resources::{CPU, MEMORY};
 use plimsoll_model::snapshot::{HostPort, Node, NodeState, Pod, PodShape, Snapshot, SnapshotIndex};
-use plimsoll_model::taints::{Toleration, repelling};
+use plimsoll_model::taints::{TaintEffect, Toleration, TolerationOperator, repelling};
 use plimsoll_model::{requirements::NodeSelectorTerm, resources::Resources, snapshot::VolumeTopology};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -107,6 +108,17 @@ pub(crate) fn usage(
     snapshot.nodes.iter().enumerate().map(usage).collect()
 }
 
+/// Whether pods of the shape that stay with their node are static pods, not pods of DaemonSets. A kubelet lets its static
+/// pods tolerate every taint with the effect NoExecute. The DaemonSet controller names the taints that pods tolerate.
+fn is_of_static_pods(shape: &PodShape) -> bool {
+    let all = |one: &Toleration| {
+        let exists = one.operator == TolerationOperator::Exists;
+        exists && one.key.is_empty() && one.effect == Some(TaintEffect::NoExecute)
+    };
+    let mut tolerations = shape.tolerations.iter();
+    shape.tolerations.iter().any(all) && tolerations.all(|one| one.key != taint::NOT_READY)
+}
+
 /// Free amounts of `node` and host ports in use, if `pods` run on the node. Each shape comes with its pods' requests.
 /// Resources are reserved for pods of `daemons` that do not run yet, and host ports until the node is initialized.
 pub fn free_capacity<'s>(
@@ -130,7 +142,7 @@ pub fn free_capacity<'s>(
                 *free += 1;
             }
         }
-        if pod.stays_with_node {
+        if pod.stays_with_node && !is_of_static_pods(shape) {
             add(&mut of_daemons, requests, 1);
         }
         ports.extend(shape.host_ports.iter().cloned());

@@ -1,15 +1,15 @@
 //! Rules that do not depend on topology: node state, ports, resources, and the order of pods.
 
-use super::{node, selector, shape, snapshot};
+use super::{node, pod, selector, shape, snapshot};
 use crate::{ClusterState, Nominated, Rejection};
 use plimsoll_model::identity::NodeName;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{
-    HostPort, Node, NodeState, PodShape, PodState, PreferredTerm, Snapshot, SnapshotIndex, TopologySpread,
+    HostPort, Node, NodeState, Pod, PodShape, PodState, PreferredTerm, Snapshot, SnapshotIndex, TopologySpread,
     VolumeTopology,
 };
-use plimsoll_model::taints::{Taint, TaintEffect};
+use plimsoll_model::taints::{Taint, TaintEffect, Toleration, TolerationOperator};
 use plimsoll_model::time::Timestamp;
 
 fn bound(node: &str) -> PodState {
@@ -151,6 +151,27 @@ fn room_for_pods_of_daemon_sets_is_kept() {
     let web = state.pods()[0].shape;
     assert_eq!(state.filter(web, 0, &Nominated::default()), Err(Rejection::Resources));
     assert_eq!(state.insufficient(web, 0, &Nominated::default()).collect::<Vec<_>>(), ["cpu"]);
+}
+
+#[test]
+fn a_static_pod_is_no_pod_of_a_daemon_set() {
+    let exists = |key: &str| Toleration {
+        key: key.into(),
+        operator: TolerationOperator::Exists,
+        value: String::new(),
+        effect: Some(TaintEffect::NoExecute),
+    };
+    let of_controller = vec![exists(""), exists("node.kubernetes.io/not-ready")];
+    for (tolerations, expected) in [(vec![exists("")], Err(Rejection::Resources)), (of_controller, Ok(()))] {
+        let mut facts = beside_a_daemon_set(shape("web", 2500), shape("agent", 1000), node("n", &[]));
+        let there = PodShape { tolerations, ..shape("there", 1000) };
+        let there = PodShape { id: there.content_id(), ..there };
+        facts.pods.push(Pod { stays_with_node: true, ..pod("there", &there, bound("n")) });
+        facts.shapes.push(there);
+        facts.sort();
+        let state = state(&facts);
+        assert_eq!(state.filter(state.pods()[0].shape, 0, &Nominated::default()), expected);
+    }
 }
 
 #[test]
