@@ -5,7 +5,7 @@ use crate::facts::Facts;
 use crate::launches::{pool_usage, usage};
 use plimsoll_model::plan::{Plan, Termination};
 use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::{DisruptionReason, Node, NodePool, Pod};
+use plimsoll_model::snapshot::{DisruptionReason, Node, NodePool, NodeState, Pod};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the nodes of pools count against their limits, as far as it was necessary.
@@ -140,6 +140,10 @@ fn check_pool_budgets(facts: &Facts<'_>, plan: &Plan, violations: &mut Vec<Viola
         let node = facts.node(termination.node.as_str());
         let Some(pool) = node.and_then(|node| facts.pool(node.node_pool.as_ref()?.as_str())) else { continue };
         let expired = termination.reason == DisruptionReason::Expired;
+        // Budgets count only nodes in service.
+        if !expired && pool.replicas.is_some() && node.is_some_and(|node| node.state == NodeState::Registered) {
+            continue;
+        }
         let allowed = pool.disruption.allowed.get(&termination.reason).copied().unwrap_or(u32::MAX);
         by_pool.entry(pool.name.as_str()).or_default().push((!expired, if expired { u32::MAX } else { allowed }));
     }

@@ -29,6 +29,8 @@ pub struct RemovalFacts {
     pub expected: BTreeSet<PodUid>,
     /// A terminationGracePeriod bounds how long pods can delay the drain.
     pub bounded: bool,
+    /// The node is not in service yet.
+    pub starting: bool,
     /// The current time.
     pub now: Timestamp,
 }
@@ -91,7 +93,11 @@ impl Ledger {
         if let Some(pod) = facts.expected.first() {
             return Err(Rejection::PodExpected { node: node.clone(), pod: pod.clone() });
         }
-        self.check_budget(&claim.pool, removal.reason)?;
+        if facts.starting {
+            self.check_surplus(&claim.pool, node)?;
+        } else {
+            self.check_budget(&claim.pool, removal.reason)?;
+        }
         self.check_disruption_budgets(removal.reason, facts)?;
         self.check_capacity(facts)
     }
@@ -109,6 +115,15 @@ impl Ledger {
         }
         self.check_disruption_budgets(removal.reason, facts)?;
         self.check_capacity(facts)
+    }
+
+    /// A node that is not in service is removed only if its static pool has more nodes than `replicas`. Nodes that are
+    /// being removed do not count, so that the successor of a drifted node stays. Budgets are about nodes in service.
+    fn check_surplus(&self, pool: &NodePoolName, node: &NodeName) -> Result<(), Rejection> {
+        let replicas = self.pools.get(pool).and_then(|facts| facts.replicas);
+        let staying = self.count(pool, |name, claim| !claim.deleting && !self.removals.contains_key(name));
+        let is_surplus = replicas.is_some_and(|replicas| u64::from(staying) > replicas);
+        if is_surplus { Ok(()) } else { Err(Rejection::UnknownNode(node.clone())) }
     }
 
     /// Budgets count each node that is being removed, the limit of a rollout only those that are replaced for drift.

@@ -107,7 +107,9 @@ impl RemovalView {
         if reason.is_forced() {
             return Ok(());
         }
-        let node = self.node(&self.node).filter(|node| node.state == NodeState::Initialized);
+        // The ledger decides whether a node that is not in service is surplus.
+        let may_start = reason == DisruptionReason::Empty && planned.is_empty();
+        let node = self.node(&self.node).filter(|node| may_start || node.state == NodeState::Initialized);
         let node = node.ok_or_else(|| Obstacle::NotInService(self.node.clone()))?;
         if let Some(problem) = self.problems.first() {
             return Err(Obstacle::Unreadable(problem.clone()));
@@ -159,7 +161,8 @@ impl RemovalView {
             .map(|budget| (budget.name.clone(), u32::try_from(budget.disruptions_allowed).unwrap_or(0)))
             .collect();
         let free = moves.keys().filter_map(|name| Some((name.clone(), self.free(name)?))).collect();
-        let bounded = self.node(&self.node).is_some_and(|node| node.termination_grace_period.is_some());
+        let node = self.node(&self.node);
+        let bounded = node.is_some_and(|node| node.termination_grace_period.is_some());
         RemovalFacts {
             claim: claim.to_owned(),
             evictions,
@@ -167,6 +170,7 @@ impl RemovalView {
             moves,
             free,
             bounded,
+            starting: node.is_some_and(|node| node.state != NodeState::Initialized),
             now: self.now,
             ..RemovalFacts::default()
         }

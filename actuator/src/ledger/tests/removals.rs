@@ -76,6 +76,28 @@ fn a_node_that_is_being_removed_is_not_removed_again() {
 }
 
 #[test]
+fn a_node_that_is_not_in_service_is_removed_only_if_its_static_pool_has_too_many() {
+    let mut ledger = ledger_of(&[seed("a"), seed("b"), seed("c")]);
+    let context = plan(&ledger, 1);
+    let starting = RemovalFacts { starting: true, ..none("a") };
+    let admit = |ledger: &Ledger| ledger.clone().admit_removal(&empty("a"), &[], &context, &starting);
+    let not_in_service = Rejection::UnknownNode("a".into());
+    assert_eq!(rejection(admit(&ledger)), not_in_service, "the pool is not static");
+    let fixed = |replicas| PoolFacts {
+        replicas: Some(replicas),
+        allowed: [(DisruptionReason::Empty, 0)].into(),
+        ..PoolFacts::default()
+    };
+    ledger.set_pool(&"pool".into(), fixed(3));
+    assert_eq!(rejection(admit(&ledger)), not_in_service);
+    ledger.set_pool(&"pool".into(), fixed(2));
+    claim_of(&admit(&ledger));
+    // The node may be the successor of a drifted one.
+    claim_of(&ledger.admit_removal(&removal("b", DisruptionReason::Drifted), &[], &context, &none("b")));
+    assert_eq!(rejection(admit(&ledger)), not_in_service);
+}
+
+#[test]
 fn an_undone_removal_has_failed_frees_its_budget_and_outdates_plans() {
     let mut ledger = ledger_of(&[seed("a"), seed("b"), seed("c")]);
     let context = plan(&ledger, 1);

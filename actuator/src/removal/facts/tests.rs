@@ -164,12 +164,26 @@ fn each_obstacle_is_named() {
     assert_eq!(check(vec![protected("DaemonSet")], &["d"], empty), expected);
     assert_eq!(check(vec![protected("ReplicaSet")], &["d"], DisruptionReason::Drifted), expected, "no grace period");
     let mut objects = removal_objects(vec![]);
-    objects.nodes[0].metadata.labels.as_mut().unwrap().remove("karpenter.sh/initialized");
-    assert_eq!(RemovalView::of(objects).check(&uids(&[]), empty), Err(Obstacle::NotInService("a".into())));
-    let mut objects = removal_objects(vec![]);
     objects.nodes[0].metadata.annotations =
         Some([("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned())].into());
     assert_eq!(RemovalView::of(objects).check(&uids(&[]), empty), Err(Obstacle::ProtectedNode));
+}
+
+#[test]
+fn a_node_that_is_not_in_service_is_removed_only_as_empty() {
+    let view = |pods: Vec<Pod>| {
+        let mut objects = removal_objects(pods);
+        objects.nodes[0].metadata.labels.as_mut().unwrap().remove("karpenter.sh/initialized");
+        RemovalView::of(objects)
+    };
+    let (empty, not_in_service) = (DisruptionReason::Empty, Err(Obstacle::NotInService("a".into())));
+    assert_eq!(view(vec![pod("d", "a", &json!({}), "DaemonSet")]).check(&uids(&[]), empty), Ok(()));
+    assert_eq!(view(vec![]).check(&uids(&[]), DisruptionReason::Drifted), not_in_service);
+    assert_eq!(view(vec![plain("x", "a")]).check(&uids(&["x"]), empty), not_in_service);
+    let new = Obstacle::NewPod("x".into(), "ns/x".to_owned());
+    assert_eq!(view(vec![plain("x", "a")]).check(&uids(&[]), empty), Err(new));
+    assert!(view(vec![]).facts("claim", BTreeMap::new()).starting);
+    assert!(!RemovalView::of(removal_objects(vec![])).facts("claim", BTreeMap::new()).starting);
 }
 
 #[test]

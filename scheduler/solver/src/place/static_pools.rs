@@ -123,6 +123,11 @@ pub(crate) fn surplus(snapshot: &Snapshot, pool: &NodePool) -> u64 {
     pool.replicas.map_or(0, |replicas| count(snapshot, pool, in_service).saturating_sub(replicas))
 }
 
+/// Number of nodes that exceed `replicas`, including those that start.
+pub(crate) fn excess(snapshot: &Snapshot, pool: &NodePool) -> u64 {
+    pool.replicas.map_or(0, |replicas| remaining(snapshot, pool).saturating_sub(replicas))
+}
+
 /// Number of the pool's nodes that are not being deleted.
 fn remaining(snapshot: &Snapshot, pool: &NodePool) -> u64 {
     count(snapshot, pool, |node| !node.deleting)

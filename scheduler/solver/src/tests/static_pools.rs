@@ -3,7 +3,7 @@
 use super::builder::*;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::plan::ReasonCode;
-use plimsoll_model::snapshot::{DisruptionReason, NodePool};
+use plimsoll_model::snapshot::{DisruptionReason, NodePool, NodeState};
 use std::collections::BTreeSet;
 
 fn static_pool(replicas: u64) -> NodePool {
@@ -67,6 +67,22 @@ fn surplus_nodes_go_the_empty_ones_first() {
     cluster.pool().disruption.allowed.insert(DisruptionReason::Empty, 0);
     cluster.pool().disruption.allowed.insert(DisruptionReason::Underutilized, 0);
     assert_eq!(cluster.plan().terminations.len(), 0, "budgets apply");
+}
+
+#[test]
+fn a_surplus_node_that_is_not_in_service_goes_first_whatever_the_budgets_allow() {
+    let mut cluster = Cluster::with([static_pool(2)]);
+    for name in ["n1", "n2", "n3"] {
+        node(&mut cluster, name);
+    }
+    node(&mut cluster, "n4").state = NodeState::Registered;
+    cluster.pool().disruption.allowed.insert(DisruptionReason::Empty, 0);
+    assert_eq!(removed(&cluster.plan()), [("n4", DisruptionReason::Empty)]);
+    let mut complete = cluster.clone();
+    complete.pool().replicas = Some(4);
+    assert_eq!(removed(&complete.plan()), []);
+    cluster.bound("a", "n4", &shape(500, 1));
+    assert_eq!(removed(&cluster.plan()), [], "its pod would need another place");
 }
 
 #[test]
