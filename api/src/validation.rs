@@ -169,8 +169,8 @@ impl Validate for NodePool {
 }
 
 impl NodePool {
-    /// Schedules of budgets that cannot be read. The pool is valid nevertheless, as in Karpenter: it launches nodes, but
-    /// such a budget allows no disruption.
+    /// Schedules of budgets that cannot be read. The pool is valid nevertheless, as in Karpenter: it launches nodes,
+    /// but such a budget allows no disruption.
     #[must_use]
     pub fn unreadable_schedules(&self) -> Vec<FieldError> {
         let unreadable = budgets_with_paths(self).filter_map(|(path, budget)| {

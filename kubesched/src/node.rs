@@ -108,8 +108,9 @@ pub(crate) fn usage(
     snapshot.nodes.iter().enumerate().map(usage).collect()
 }
 
-/// Whether pods of the shape that stay with their node are static pods, not pods of DaemonSets. A kubelet lets its static
-/// pods tolerate every taint with the effect NoExecute. The DaemonSet controller names the taints that pods tolerate.
+/// Whether pods of the shape that stay with their node are static pods, not pods of DaemonSets. A kubelet lets its
+/// static pods tolerate every taint with the effect NoExecute. The DaemonSet controller names the taints that pods
+/// tolerate.
 fn is_of_static_pods(shape: &PodShape) -> bool {
     let all = |one: &Toleration| {
         let exists = one.operator == TolerationOperator::Exists;
