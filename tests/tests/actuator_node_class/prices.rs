@@ -59,30 +59,30 @@ async fn offerings_stay_if_ec2_answers_with_empty_lists() {
 /// Types in preview have no price in the price list.
 #[tokio::test(start_paused = true)]
 async fn a_node_overlay_gives_a_price_to_a_type_without_one() {
-    let stage = stage();
-    stage.world.ec2.with(|cloud, _| {
+    let fixture = fixture();
+    fixture.world.ec2.with(|cloud, _| {
         let mut facts = cloud.types.get("m6i.large").unwrap().clone();
         facts.name = "m99.large".to_owned();
         cloud.offer(facts, MicroUsdPerHour(1), &[("us-west-2a", MicroUsdPerHour(20_000))]);
         cloud.on_demand.remove("m99.large").unwrap();
     });
-    stage.world.apply_object(&class(&json!({}))).unwrap();
-    stage.until_ready().await;
+    fixture.world.apply_object(&class(&json!({}))).unwrap();
+    fixture.until_ready().await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let prices = |catalog: &Catalog, capacity_type: CapacityType| -> Vec<i64> {
         let offerings = catalog.get("m99.large").unwrap().offerings.iter();
         offerings.filter(|it| it.available && it.capacity_type == capacity_type).map(|it| it.price.0).collect()
     };
-    let before = stage.catalog().await.0;
+    let before = fixture.catalog().await.0;
     assert_eq!(prices(&before, CapacityType::OnDemand), [0; 0]);
     assert_eq!(prices(&before, CapacityType::Spot), [20_000]);
 
     let types = json!([{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m99.large"]}]);
     let overlay = json!({"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": {"name": "preview"},
         "spec": {"price": "0.5", "requirements": types}});
-    stage.world.apply_object(&overlay).unwrap();
+    fixture.world.apply_object(&overlay).unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let after = stage.catalog().await.0;
+    let after = fixture.catalog().await.0;
     assert_eq!(prices(&after, CapacityType::OnDemand), [500_000]);
     assert_eq!(prices(&after, CapacityType::Spot), [20_000], "it has a price");
 }

@@ -297,7 +297,7 @@ async fn a_removal_under_way_goes_on_when_another_node_of_its_pool_is_deleted() 
     let events = watcher.world.events_of("NodeClaim", &claim);
     assert!(!events.iter().any(|event| event.contains("DisruptionBlocked")), "{events:?}");
     let replacement = outcomes.iter().find(|it| it.action_id.0 == "a-3").unwrap().node_claim.clone().unwrap();
-    let events = director.world.events_of("NodeClaim", &replacement);
+    let events = watcher.world.events_of("NodeClaim", &replacement);
     let launching = format!("DisruptionLaunching: launched for the removal of node {node}: ");
     assert!(events.iter().any(|event| event.starts_with(&launching)), "{events:?}");
 }

@@ -69,17 +69,17 @@ async fn a_removal_whose_command_is_refused_is_rejected() {
 #[tokio::test(start_paused = true)]
 async fn commands_of_a_plan_are_written_at_the_same_time() {
     let spec = json!({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "4"}]}});
-    let director = Director::begin(Setup::with_pool(spec)).await;
+    let watcher = FakeWatcher::begin(Setup::with_pool(spec)).await;
     let mut removals = Vec::new();
     for number in 1..=4 {
-        let (_, node) = director.node(&wanted(&format!("a-{number}"))).await;
+        let (_, node) = watcher.node(&wanted(&format!("a-{number}"))).await;
         removals.push(Termination { action_id: format!("r-{number}").as_str().into(), ..of_empty(&node) });
     }
-    let plan = director.plan(&[], removals).await;
+    let plan = watcher.plan(&[], removals).await;
     let command = Matcher { subresource: Some(""), ..Matcher::of(Verb::Patch, "nodeclaims") };
-    director.world.server().faults().always(command, Effect::Delay(Duration::from_secs(1)));
+    watcher.world.server().faults().always(command, Effect::Delay(Duration::from_secs(1)));
     let start = Instant::now();
-    let outcomes = director.send(plan).await;
+    let outcomes = watcher.send(plan).await;
     assert!(outcomes.iter().all(|outcome| outcome.status == OutcomeStatus::Accepted), "{outcomes:?}");
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
 }

@@ -160,15 +160,15 @@ async fn the_launch_request_is_written_but_not_confirmed() {
 /// A launch that was certainly not written holds nothing: its retry stays within the quota.
 #[tokio::test(start_paused = true)]
 async fn a_refused_write_does_not_count_against_the_retry() {
-    let scene = Scene::usual().await;
+    let cluster = TestCluster::usual().await;
     let quota = json!({"apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityQuota",
         "metadata": {"name": "one"}, "spec": {"selector": {}, "limits": {"resources": {"nodes": 1}}}});
-    scene.world.apply_object(&quota).unwrap();
+    cluster.world.apply_object(&quota).unwrap();
     let claims = Matcher { subresource: Some(""), ..Matcher::of(Verb::Patch, "nodeclaims") };
     let denied = Effect::Refuse(ApiError::new(403, "Forbidden", "a policy denies it"));
-    let rule = scene.world.server().faults().always(claims, denied);
-    scene.world.apply_object(&claim(&json!({}))).unwrap();
-    scene.pass(MINUTE / 6).await;
-    scene.world.server().faults().remove(rule);
-    one_instance_and_then_none(&scene).await;
+    let rule = cluster.world.server().faults().always(claims, denied);
+    cluster.world.apply_object(&claim(&json!({}))).unwrap();
+    cluster.pass(MINUTE / 6).await;
+    cluster.world.server().faults().remove(rule);
+    one_instance_and_then_none(&cluster).await;
 }

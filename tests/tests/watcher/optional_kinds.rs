@@ -18,11 +18,11 @@ async fn the_watcher_is_ready_without_the_optional_kinds() {
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_ignored_is_not_read() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     for kind in ["capacitybuffers", "nodeoverlays"] {
-        stage.server.faults().always(Matcher::of(Verb::List, kind), Effect::internal_error());
+        fixture.server.faults().always(Matcher::of(Verb::List, kind), Effect::internal_error());
     }
     let settings = Settings { capacity_buffers: false, node_overlays: false, ..Settings::default() };
-    let watcher = stage.watcher_with("watcher-0", &["actuator-0"], settings);
-    stage.until("it is ready", || watcher.readiness.is_ready()).await;
+    let watcher = fixture.watcher_with("watcher-0", &["actuator-0"], settings);
+    fixture.until("it is ready", || watcher.readiness.is_ready()).await;
 }
