@@ -102,10 +102,11 @@ fn read(
     // In files, the labels that Karpenter adds are often missing.
     let is_plain_file = extra.source == Source::Files && claim.is_none() && !labels.contains_key(label::REGISTERED);
     let is_initialized = initialized || (is_plain_file && !taints.iter().any(is_startup));
-    let state = match (&node_pool, is_initialized) {
-        (None, _) | (_, true) => NodeState::Initialized,
-        (Some(_), false) => NodeState::Registered,
-    };
+    let pool = node_pool.as_ref().and_then(|name| pool_named(objects, name));
+    // For us, nodes of another provider are nodes outside of pools.
+    let is_foreign = pool.is_some_and(|pool| !pool.spec.template.spec.node_class_ref.is_ec2());
+    let is_ours = node_pool.is_some() && !is_foreign;
+    let state = if is_ours && !is_initialized { NodeState::Registered } else { NodeState::Initialized };
     if state != NodeState::Initialized {
         taints.retain(|taint| !is_startup(taint));
         for taint in claim.filter(|_| !registered).map(claim_taints).unwrap_or_default() {
@@ -130,9 +131,6 @@ fn read(
     let is_annotated = annotations.and_then(|all| all.get(annotation::DO_NOT_DISRUPT)).is_some_and(|it| it == "true");
     let is_in_shifted_zone = labels.get(label::ZONE).is_some_and(|zone| extra.shifted_zones.contains(zone));
     let spec = node.spec.as_ref();
-    let pool = node_pool.as_ref().and_then(|name| pool_named(objects, name));
-    // For us, nodes of another provider are nodes outside of pools.
-    let is_foreign = pool.is_some_and(|pool| !pool.spec.template.spec.node_class_ref.is_ec2());
     let created = claim.map_or_else(|| kube_time::created(&node.metadata), |claim| kube_time::created(&claim.metadata));
     Ok(Node {
         name: NodeName::from(name),

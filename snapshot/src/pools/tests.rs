@@ -1,5 +1,5 @@
 use crate::{Extra, Objects, Source};
-use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason, NodePool};
+use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason, NodePool, NodeState};
 use plimsoll_model::time::{Millis, Timestamp};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -93,21 +93,24 @@ fn an_unusable_pool_has_a_problem() {
 
 #[test]
 fn a_pool_of_another_provider_is_left_out_and_its_nodes_belong_to_no_pool() {
+    let mut starting = node("a", true);
+    starting["metadata"]["labels"].as_object_mut().unwrap().remove("karpenter.sh/initialized");
     let with_class = |group: &str, kind: &str| {
         let mut pool = pool(&json!({}));
         pool["spec"]["template"]["spec"]["nodeClassRef"] = json!({"group": group, "kind": kind, "name": "default"});
         let objects = Objects {
             node_pools: vec![serde_json::from_value(pool).unwrap()],
-            nodes: vec![serde_json::from_value(node("a", true)).unwrap()],
+            nodes: vec![serde_json::from_value(starting.clone()).unwrap()],
             ..Objects::default()
         };
         let (snapshot, problems) = crate::build(&objects, &with_catalog());
         assert_eq!(problems, []);
-        (snapshot.node_pools.len(), snapshot.nodes[0].node_pool.is_some())
+        (snapshot.node_pools.len(), snapshot.nodes[0].node_pool.is_some(), snapshot.nodes[0].state)
     };
-    assert_eq!(with_class("karpenter.azure.com", "AKSNodeClass"), (0, false));
-    assert_eq!(with_class("karpenter.k8s.aws", "EC2NodeClass"), (1, true));
-    assert_eq!(with_class("karpenter.k8s.aws", "NodeClass"), (1, true), "a mistake, which is reported");
+    assert_eq!(with_class("karpenter.azure.com", "AKSNodeClass"), (0, false, NodeState::Initialized));
+    let ours = (1, true, NodeState::Registered);
+    assert_eq!(with_class("karpenter.k8s.aws", "EC2NodeClass"), ours);
+    assert_eq!(with_class("karpenter.k8s.aws", "NodeClass"), ours, "a mistake, which is reported");
 }
 
 #[test]
