@@ -18,8 +18,8 @@ pub struct LaunchLabels<'a> {
     pub offering: &'a Offering,
 }
 
-/// Labels whose value the offering, its type or the pool decides.
-const DECIDED: [&str; 14] = [
+/// Labels whose value the offering, its type or the pool decides, besides [`label::CAPACITY_RESERVATION`].
+const DECIDED: [&str; 11] = [
     label::ZONE,
     label::ZONE_ID,
     label::CAPACITY_TYPE,
@@ -31,16 +31,14 @@ const DECIDED: [&str; 14] = [
     label::EC2_NODE_CLASS,
     label::REGISTERED,
     label::INITIALIZED,
-    label::CAPACITY_RESERVATION_ID,
-    label::CAPACITY_RESERVATION_TYPE,
-    label::CAPACITY_RESERVATION_INTERRUPTIBLE,
 ];
 
 impl<'a> LaunchLabels<'a> {
     /// All labels that every node of the launch gets if it buys the offering, without those of the template.
     pub fn decided(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let of_type = self.kind.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        of_type.chain(DECIDED.iter().filter_map(|key| Some((*key, self.get(key)?))))
+        let keys = DECIDED.iter().chain(&label::CAPACITY_RESERVATION);
+        of_type.chain(keys.filter_map(|key| Some((*key, self.get(key)?))))
     }
 
     /// The value of a label, if it is certain.
