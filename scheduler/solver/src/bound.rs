@@ -98,7 +98,7 @@ impl Bound {
     )]
     fn closer(self, enough: i64, work: &mut u64) -> i64 {
         let Some((program, root)) = self.fractional else { return self.least };
-        let found = columns::tightened(&program.kinds(), &program.rows, root, enough as f64, work);
+        let found = columns::tightened(&program.kinds, &program.rows, root, enough as f64, work);
         self.least.max((found.ceil() as i64).min(enough))
     }
 }
@@ -137,17 +137,12 @@ fn bound_of(context: &SolveContext<'_>, component: &Component, unreserved: &Plac
         return Bound::of(beside_reservations(context, component));
     }
     let Some(program) = program(context, component, unreserved) else { return Bound::of(fluid(context, component)) };
-    let kinds = program.kinds();
-    if let Some((optimum, _)) = columns::small::optimum(&kinds, &program.rows, work) {
+    let Program { kinds, rows } = &program;
+    if let Some((optimum, _)) = columns::small::optimum(kinds, rows, work) {
         return Bound::of(optimum.max(component.single));
     }
-    let mut load = vec![0; kinds.iter().next().map_or(0, |kind| kind.requests.len())];
-    for kind in &kinds {
-        add(&mut load, kind.requests, i64::try_from(kind.count).unwrap_or(i64::MAX));
-    }
-    let offered: Vec<(i64, &Amounts)> = program.rows.iter().map(|row| (row.price, &row.room)).collect();
-    let least = value(&offered, &load).max(component.single);
-    let Some(found) = columns::solve(&kinds, &program.rows, work) else { return Bound::of(least) };
+    let least = value(rows, &columns::load(kinds)).max(component.single);
+    let Some(found) = columns::solve(kinds, rows, work) else { return Bound::of(least) };
     Bound { least: least.max(found.bound.ceil() as i64), fractional: Some((program, found)) }
 }
 
@@ -161,18 +156,14 @@ fn fluid(context: &SolveContext<'_>, component: &Component) -> i64 {
         add(&mut load, &requests, i64::try_from(*count).unwrap_or(i64::MAX));
     }
     // Which pods can run on an offering is ignored, too.
-    let rows = rows(context, component, &shared, |_, _| Bits::default());
-    let offered: Vec<(i64, &Amounts)> = rows.iter().map(|row| (row.price, &row.room)).collect();
-    value(&offered, &load).max(component.single)
+    value(&rows(context, component, &shared, |_, _| Bits::default()), &load).max(component.single)
 }
 
 /// Bounds each resource separately and subtracts the worth of the free instances of all capacity reservations:
 /// whichever pods use them, the other pods cost at least their worth.
 #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "with a margin for rounding errors")]
 fn beside_reservations(context: &SolveContext<'_>, component: &Component) -> i64 {
-    let rows = rows(context, component, &[], |_, _| Bits::default());
-    let offered: Vec<(i64, &Amounts)> = rows.iter().map(|row| (row.price, &row.room)).collect();
-    let prices = resource_prices::resource_prices(&offered, &component.load);
+    let prices = columns::prices_of(&rows(context, component, &[], |_, _| Bits::default()), &component.load);
     let mut reserved = 0.0;
     for (place, free) in &context.reservations {
         let offerings = context.pools.iter().flat_map(|pool| pool.usable.iter().map(move |one| (pool, one)));
@@ -189,7 +180,7 @@ fn rows(
     context: &SolveContext<'_>,
     component: &Component,
     shared: &[rules::Shared],
-    suits: impl Fn(Id<NodePool>, Id<Offering>) -> Bits<PodKind<'static>>,
+    suits: impl Fn(Id<NodePool>, Id<Offering>) -> Bits<PodKind>,
 ) -> IndexVec<Row, Row> {
     let requests = component.demand.iter().map(|(shape, _)| context.shapes[*shape].requests);
     let granularity = Granularity::of(component.load.len(), requests);
@@ -223,8 +214,8 @@ fn undominated(rows: impl Iterator<Item = Row>) -> Vec<Row> {
 /// Worth of `load` at prices at which no offering is worth more than its price. Prices are integers, so the result can
 /// be rounded up.
 #[expect(clippy::cast_possible_truncation, reason = "with a margin for rounding errors")]
-fn value(offered: &[(i64, &Amounts)], load: &[i64]) -> i64 {
-    let prices = resource_prices::resource_prices(offered, load);
+fn value(rows: &IndexVec<Row, Row>, load: &[i64]) -> i64 {
+    let prices = columns::prices_of(rows, load);
     (resource_prices::worth(&prices, load) * (1.0 - 1e-9)).ceil() as i64
 }
 
@@ -233,30 +224,24 @@ fn shared(context: &SolveContext<'_>, component: &Component) -> Vec<rules::Share
     rules::shared(&context.topology.host_rules, members, 1)
 }
 
-/// Requests including host rules, number of pods, and maximum number of these pods on one node.
-type OwnedKind = (Amounts, usize, usize);
-
-/// A program whose nodes are bought in fractions.
+/// A program whose nodes are bought in fractions. The requests of its kinds include host rules.
 struct Program {
-    kinds: IndexVec<PodKind<'static>, OwnedKind>,
+    kinds: PodKinds,
     rows: IndexVec<Row, Row>,
 }
 
 impl Program {
-    fn kinds(&self) -> PodKinds<'_> {
-        self.kinds.iter().map(|(requests, count, most)| PodKind { requests, count: *count, most: *most }).collect()
-    }
-
     /// Merges kinds with equal requests. A merged kind can run wherever one of its parts can, so each solution of the
     /// original program remains a solution.
     fn coarser(self) -> Self {
-        let mut kinds: IndexVec<PodKind<'static>, OwnedKind> = IndexVec::new();
+        let mut kinds = PodKinds::new();
         let mut known: BTreeMap<Amounts, KindId> = BTreeMap::new();
-        let mut coarse: IndexVec<PodKind<'static>, KindId> = IndexVec::new();
-        for (requests, count, most) in self.kinds {
-            let id = *known.entry(requests.clone()).or_insert_with(|| kinds.push((requests, 0, 0)));
+        let mut coarse: IndexVec<PodKind, KindId> = IndexVec::new();
+        for PodKind { requests, count, most } in self.kinds {
+            let one = known.entry(requests.clone());
+            let id = *one.or_insert_with(|| kinds.push(PodKind { requests, count: 0, most: 0 }));
             let kind = &mut kinds[id];
-            (kind.1, kind.2) = (kind.1 + count, kind.2.max(most));
+            (kind.count, kind.most) = (kind.count + count, kind.most.max(most));
             coarse.push(id);
         }
         let mut rows = self.rows;
@@ -283,8 +268,8 @@ fn program(context: &SolveContext<'_>, component: &Component, unreserved: &Place
             return None;
         }
     }
-    let mut kinds: IndexVec<PodKind<'static>, OwnedKind> = IndexVec::new();
-    let mut places: IndexVec<PodKind<'static>, Places> = IndexVec::new();
+    let mut kinds = PodKinds::new();
+    let mut places: IndexVec<PodKind, Places> = IndexVec::new();
     let mut known: BTreeMap<(Amounts, Places, usize), KindId> = BTreeMap::new();
     for (shape, count) in &component.demand {
         let view = &context.shapes[*shape];
@@ -293,9 +278,9 @@ fn program(context: &SolveContext<'_>, component: &Component, unreserved: &Place
         let requests = rules::requests(view.requests, view.hosts, &shared);
         let kind = *known.entry((requests.clone(), own.clone(), most)).or_insert_with(|| {
             places.push(own);
-            kinds.push((requests, 0, most))
+            kinds.push(PodKind { requests, count: 0, most })
         });
-        kinds[kind].1 += count;
+        kinds[kind].count += count;
     }
     let suits = |pool: Id<NodePool>, index: Id<Offering>| Bits::of(kinds.len(), |kind| places[kind][pool].has(index));
     let rows = rows(context, component, &shared, suits);

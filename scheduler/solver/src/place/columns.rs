@@ -12,7 +12,7 @@ pub(crate) mod small;
 mod tests;
 
 use crate::bound::resource_prices;
-use crate::input::intern::{Amounts, Bits, how_many};
+use crate::input::intern::{Amounts, Bits, add, how_many};
 pub(crate) use branch::tightened;
 use master::{Column, Duals, Master, number};
 use plimsoll_model::index::{Id, IndexVec};
@@ -33,18 +33,19 @@ const LOOKS_PER_STEP: usize = 8;
 const PIVOTS_PER_KIND: usize = 8;
 
 /// Identical pods.
-pub(crate) struct PodKind<'k> {
-    pub(crate) requests: &'k [i64],
+#[derive(Clone)]
+pub(crate) struct PodKind {
+    pub(crate) requests: Amounts,
     pub(crate) count: usize,
     /// Maximum number of these pods on one node.
     pub(crate) most: usize,
 }
 
 /// Id of a pod kind.
-pub(crate) type KindId = Id<PodKind<'static>>;
+pub(crate) type KindId = Id<PodKind>;
 
 /// All pod kinds of a program.
-pub(crate) type PodKinds<'k> = IndexVec<PodKind<'static>, PodKind<'k>>;
+pub(crate) type PodKinds = IndexVec<PodKind, PodKind>;
 
 /// Pod kinds with their number of pods; sorted, each kind at most once.
 pub(crate) type Take = Vec<(KindId, usize)>;
@@ -54,7 +55,7 @@ pub(crate) struct Row {
     pub(crate) price: i64,
     pub(crate) room: Amounts,
     /// Kinds that can run on the node.
-    pub(crate) suits: Bits<PodKind<'static>>,
+    pub(crate) suits: Bits<PodKind>,
 }
 
 impl Row {
@@ -100,29 +101,38 @@ enum Start<'s> {
 
 /// Solves the linear program. Returns `None` if there are too many kinds, or if no row can run some kind. `work`
 /// decreases by the number of rows times the number of kinds in each round, and by the search steps.
-pub(crate) fn solve(kinds: &PodKinds<'_>, rows: &IndexVec<Row, Row>, work: &mut u64) -> Option<Fractional> {
+pub(crate) fn solve(kinds: &PodKinds, rows: &IndexVec<Row, Row>, work: &mut u64) -> Option<Fractional> {
     relaxed(kinds, rows, &IndexVec::new(), Start::Alone, work)
 }
 
+/// Total requests of all pods.
+pub(crate) fn load(kinds: &PodKinds) -> Amounts {
+    let mut load = vec![0; kinds.iter().next().map_or(0, |kind| kind.requests.len())];
+    for kind in kinds {
+        add(&mut load, &kind.requests, i64::try_from(kind.count).unwrap_or(i64::MAX));
+    }
+    load
+}
+
+/// Prices of resources on these rows, for this demand.
+pub(crate) fn prices_of(rows: &IndexVec<Row, Row>, load: &[i64]) -> Vec<f64> {
+    let offered: Vec<(i64, &Amounts)> = rows.iter().map(|row| (row.price, &row.room)).collect();
+    resource_prices::resource_prices(&offered, load)
+}
+
 fn relaxed(
-    kinds: &PodKinds<'_>,
+    kinds: &PodKinds,
     rows: &IndexVec<Row, Row>,
     caps: &IndexVec<Cap, Cap>,
     start: Start<'_>,
     work: &mut u64,
 ) -> Option<Fractional> {
-    let width = kinds.iter().next()?.requests.len();
-    if kinds.len() > MAX_KINDS || *work == 0 {
+    if kinds.is_empty() || kinds.len() > MAX_KINDS || *work == 0 {
         return None;
     }
     let scale = money(rows.iter().map(|row| row.price).max().unwrap_or(1).max(1));
     let prices: IndexVec<Row, f64> = rows.iter().map(|row| money(row.price.max(1)) / scale).collect();
-    let mut load = vec![0; width];
-    for kind in kinds {
-        crate::input::intern::add(&mut load, kind.requests, i64::try_from(kind.count).unwrap_or(i64::MAX));
-    }
-    let offered: Vec<(i64, &Amounts)> = rows.iter().map(|row| (row.price, &row.room)).collect();
-    let scarcity = resource_prices::resource_prices(&offered, &load);
+    let scarcity = prices_of(rows, &load(kinds));
     let demand: Duals = kinds.iter().map(|kind| number(kind.count)).collect();
     let most_nodes: IndexVec<Cap, f64> = caps.iter().map(|cap| number(cap.most)).collect();
     let (first, enough) = match start {
@@ -171,14 +181,10 @@ fn relaxed(
 }
 
 /// One column per kind: the row with the lowest price per pod, filled with this kind only.
-fn alone(
-    kinds: &PodKinds<'_>,
-    rows: &IndexVec<Row, Row>,
-    prices: &IndexVec<Row, f64>,
-) -> Option<IndexVec<Column, Column>> {
-    let best = |(index, kind): (KindId, &PodKind<'_>)| {
+fn alone(kinds: &PodKinds, rows: &IndexVec<Row, Row>, prices: &IndexVec<Row, f64>) -> Option<IndexVec<Column, Column>> {
+    let best = |(index, kind): (KindId, &PodKind)| {
         let fits = rows.iter_enumerated().filter(|(_, row)| row.suits.has(index)).filter_map(|(number, row)| {
-            let n = how_many(kind.requests, &row.room, kind.most.min(kind.count));
+            let n = how_many(&kind.requests, &row.room, kind.most.min(kind.count));
             (n > 0).then_some((number, n))
         });
         let each = |(row, n): &(Id<Row>, usize)| prices[*row] / number(*n);
@@ -190,8 +196,8 @@ fn alone(
 
 /// One column per kind that takes all its pods, with a price above that of any relevant plan. It makes the program
 /// feasible.
-fn anything(kinds: &PodKinds<'_>, enough: f64) -> IndexVec<Column, Column> {
-    let all = |(index, kind): (KindId, &PodKind<'_>)| Column {
+fn anything(kinds: &PodKinds, enough: f64) -> IndexVec<Column, Column> {
+    let all = |(index, kind): (KindId, &PodKind)| Column {
         row: Id::new(usize::MAX),
         price: 1.0 + 2.0 * enough,
         take: vec![(index, kind.count)],

@@ -34,7 +34,7 @@ struct Half {
 /// Raises the bound of `root`, the fractional optimum of these kinds and rows. The result is at most `enough`, the cost
 /// of an integral plan.
 pub(crate) fn tightened(
-    kinds: &PodKinds<'_>,
+    kinds: &PodKinds,
     rows: &IndexVec<Row, Row>,
     root: Fractional,
     enough: f64,
@@ -68,7 +68,7 @@ pub(crate) fn tightened(
 }
 
 struct Search<'s> {
-    kinds: &'s PodKinds<'s>,
+    kinds: &'s PodKinds,
     rows: &'s IndexVec<Row, Row>,
     enough: f64,
     /// Fillings, without the additional kinds of a branch.
@@ -114,9 +114,9 @@ impl Search<'_> {
         let nothing: Amounts = self.kinds.iter().next().map_or_else(Vec::new, |kind| vec![0; kind.requests.len()]);
         // A minimum number of nodes is modelled as one more pod kind: its pods request nothing, and each needs a node
         // of its own.
-        let kinds = self.kinds.iter().map(|kind| PodKind { ..*kind });
-        let floors = half.floors.iter().map(|(_, least)| PodKind { requests: &nothing, count: *least, most: 1 });
-        let kinds: PodKinds<'_> = kinds.chain(floors).collect();
+        let floor = |least: usize| PodKind { requests: nothing.clone(), count: least, most: 1 };
+        let floors = half.floors.iter().map(|(_, least)| floor(*least));
+        let kinds: PodKinds = self.kinds.iter().cloned().chain(floors).collect();
         let with_floors = |(index, row): (Id<Row>, &Row)| {
             let on = |kind: KindId| match kind.number().checked_sub(own) {
                 None => row.suits.has(kind),

@@ -19,7 +19,7 @@ pub(super) struct Column {
 }
 
 /// A value per kind.
-pub(super) type Duals = IndexVec<PodKind<'static>, f64>;
+pub(super) type Duals = IndexVec<PodKind, f64>;
 
 /// A constraint: a kind is covered, or a cap holds. Kinds come first, then caps.
 #[derive(Debug)]

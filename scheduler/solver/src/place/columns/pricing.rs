@@ -12,10 +12,10 @@ use plimsoll_model::index::{Id, IndexVec};
 const COLUMNS: usize = 24;
 
 /// Per row and kind: the maximum number of pods of this kind alone.
-fn most(kinds: &PodKinds<'_>, rows: &IndexVec<Row, Row>) -> IndexVec<Row, IndexVec<PodKind<'static>, f64>> {
+fn most(kinds: &PodKinds, rows: &IndexVec<Row, Row>) -> IndexVec<Row, Duals> {
     let of_row = |row: &Row| {
-        let one = |(index, kind): (KindId, &PodKind<'_>)| match row.suits.has(index) {
-            true => number(how_many(kind.requests, &row.room, kind.most.min(kind.count))),
+        let one = |(index, kind): (KindId, &PodKind)| match row.suits.has(index) {
+            true => number(how_many(&kind.requests, &row.room, kind.most.min(kind.count))),
             false => 0.0,
         };
         kinds.iter_enumerated().map(one).collect()
@@ -25,7 +25,7 @@ fn most(kinds: &PodKinds<'_>, rows: &IndexVec<Row, Row>) -> IndexVec<Row, IndexV
 
 /// Searches for fillings whose worth exceeds the price of their node.
 pub(super) struct Pricing<'p> {
-    kinds: &'p PodKinds<'p>,
+    kinds: &'p PodKinds,
     rows: &'p IndexVec<Row, Row>,
     prices: IndexVec<Row, f64>,
     /// Prices including the fees of the row's caps.
@@ -34,7 +34,7 @@ pub(super) struct Pricing<'p> {
     caps: IndexVec<Row, Vec<Id<Cap>>>,
     scarcity: &'p [f64],
     /// Per row and kind: the maximum number of pods of this kind alone.
-    most: IndexVec<Row, IndexVec<PodKind<'static>, f64>>,
+    most: IndexVec<Row, Duals>,
 }
 
 pub(super) struct Found {
@@ -49,7 +49,7 @@ pub(super) struct Found {
 
 impl<'p> Pricing<'p> {
     pub(super) fn new(
-        kinds: &'p PodKinds<'p>,
+        kinds: &'p PodKinds,
         rows: &'p IndexVec<Row, Row>,
         caps: &IndexVec<Cap, Cap>,
         prices: IndexVec<Row, f64>,
@@ -69,7 +69,7 @@ impl<'p> Pricing<'p> {
         let mut found = Found { columns: Vec::new(), whole: true, least: 1.0, steps: 0 };
         // Highest worth per part of the scarce resources first. This order gives a quick bound for each row.
         let weight =
-            |kind: KindId| resource_prices::worth(self.scarcity, self.kinds[kind].requests).max(f64::MIN_POSITIVE);
+            |kind: KindId| resource_prices::worth(self.scarcity, &self.kinds[kind].requests).max(f64::MIN_POSITIVE);
         let mut order: Vec<KindId> = self.kinds.ids().filter(|kind| duals[*kind] > 0.0).collect();
         order.sort_by(|a, b| (duals[*b] / weight(*b)).total_cmp(&(duals[*a] / weight(*a))).then(a.cmp(b)));
         let weights: Duals = self.kinds.ids().map(weight).collect();
@@ -84,12 +84,12 @@ impl<'p> Pricing<'p> {
                 break;
             }
             let (row, price) = (&self.rows[number], self.asked[number]);
-            let offered: Vec<Offered<'_, PodKind<'static>>> = order
+            let offered: Vec<Offered<'_, PodKind>> = order
                 .iter()
                 .filter(|kind| row.suits.has(**kind))
                 .map(|kind| {
                     let one = &self.kinds[*kind];
-                    (*kind, duals[*kind], one.requests, one.most.min(one.count))
+                    (*kind, duals[*kind], one.requests.as_slice(), one.most.min(one.count))
                 })
                 .collect();
             let filling = Knapsack::new(&offered, &row.room, self.scarcity).search(steps, SLACK / 2.0);

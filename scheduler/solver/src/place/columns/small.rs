@@ -17,7 +17,7 @@ pub(crate) struct Node {
 
 /// Returns the cheapest nodes for all pods, and their cost. `None` if there are too many pods, or no row can run one of
 /// them.
-pub(crate) fn optimum(kinds: &PodKinds<'_>, rows: &IndexVec<Row, Row>, work: &mut u64) -> Option<(i64, Vec<Node>)> {
+pub(crate) fn optimum(kinds: &PodKinds, rows: &IndexVec<Row, Row>, work: &mut u64) -> Option<(i64, Vec<Node>)> {
     if kinds.is_empty() {
         return None;
     }
@@ -71,7 +71,7 @@ struct Sets {
 }
 
 impl Sets {
-    fn new(kinds: &PodKinds<'_>) -> Self {
+    fn new(kinds: &PodKinds) -> Self {
         let mut count = 1;
         let mut steps = Vec::with_capacity(kinds.len());
         for kind in kinds {
@@ -87,7 +87,7 @@ impl Sets {
     }
 
     /// Price and row of the cheapest node that can run a set.
-    fn cheapest(&self, kinds: &PodKinds<'_>, rows: &IndexVec<Row, Row>) -> IndexVec<Set, Option<(i64, Id<Row>)>> {
+    fn cheapest(&self, kinds: &PodKinds, rows: &IndexVec<Row, Row>) -> IndexVec<Set, Option<(i64, Id<Row>)>> {
         let mut order: Vec<Id<Row>> = rows.ids().collect();
         order.sort_by_key(|row| (rows[*row].price, *row));
         let width = kinds.iter().next().map_or(0, |kind| kind.requests.len());
@@ -98,7 +98,7 @@ impl Sets {
                 if *n > kind.most {
                     return None;
                 }
-                add(&mut load, kind.requests, i64::try_from(*n).unwrap_or(i64::MAX));
+                add(&mut load, &kind.requests, i64::try_from(*n).unwrap_or(i64::MAX));
             }
             let holds = |row: &Id<Row>| {
                 let row = &rows[*row];
@@ -161,9 +161,9 @@ mod tests {
 
     #[test]
     fn the_cheapest_nodes_are_found() {
-        let (a, b) = ([2, 1], [1, 3]);
-        let kinds: PodKinds<'_> =
-            vec![PodKind { requests: &a, count: 2, most: FREE }, PodKind { requests: &b, count: 1, most: FREE }].into();
+        let (a, b) = (vec![2, 1], vec![1, 3]);
+        let kinds: PodKinds =
+            vec![PodKind { requests: a, count: 2, most: FREE }, PodKind { requests: b, count: 1, most: FREE }].into();
         // Offerings: one pod of each kind for 5, two of the first for 4, three pods for 12, one of the first for 3, one
         // of the second for 4.
         let rows =
@@ -176,16 +176,14 @@ mod tests {
 
     #[test]
     fn what_a_kind_bears_and_where_it_can_go_holds() {
-        let one = [1, 1];
-        let kinds: PodKinds<'_> =
-            vec![PodKind { requests: &one, count: 2, most: 1 }, PodKind { requests: &one, count: 1, most: FREE }]
-                .into();
+        let kind = |count, most| PodKind { requests: vec![1, 1], count, most };
+        let kinds: PodKinds = vec![kind(2, 1), kind(1, FREE)].into();
         let mut rows: IndexVec<Row, Row> = vec![row(2, [9, 9], 2), row(1, [9, 9], 2)].into();
         rows[Id::new(1)].suits = Bits::of(2, |kind| kind == Id::new(1));
         // The first kind needs two nodes. The other pod shares one of them.
         assert_eq!(optimum(&kinds, &rows, &mut 1_000).unwrap().0, 4);
         assert_eq!(optimum(&kinds, &vec![row(1, [0, 9], 2)].into(), &mut 1_000), None);
-        let many: PodKinds<'_> = vec![PodKind { requests: &one, count: 5_000, most: FREE }].into();
+        let many: PodKinds = vec![kind(5_000, FREE)].into();
         assert_eq!(optimum(&many, &rows, &mut 1_000), None);
     }
 }

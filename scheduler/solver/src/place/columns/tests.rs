@@ -6,8 +6,10 @@ fn rows(all: &[(i64, [i64; 2])], kinds: usize) -> IndexVec<Row, Row> {
     all.iter().map(|(price, room)| Row { price: *price, room: room.to_vec(), suits: Bits::all(kinds) }).collect()
 }
 
-fn kinds<'k>(all: &'k [([i64; 2], usize)]) -> PodKinds<'k> {
-    all.iter().map(|(requests, count)| PodKind { requests, count: *count, most: usize::MAX >> 16 }).collect()
+fn kinds(all: &[([i64; 2], usize)]) -> PodKinds {
+    all.iter()
+        .map(|(requests, count)| PodKind { requests: requests.to_vec(), count: *count, most: usize::MAX >> 16 })
+        .collect()
 }
 
 fn solved(all: &[([i64; 2], usize)], offers: &[(i64, [i64; 2])]) -> Fractional {

@@ -26,17 +26,19 @@ impl Packer<'_, '_> {
     /// The best integral packing near the fractional optimum; `None` if there are too many pod kinds.
     pub(super) fn rounded(&self, left: &Left, limit: &Headroom, work: &mut u64) -> Option<Packing> {
         // Pod groups that must share one node cannot be split. They are packed with the remaining pods.
-        let items: IndexVec<PodKind<'static>, Id<Entry>> =
-            left.items().filter(|item| !self.items[*item].whole).collect();
+        let items: IndexVec<PodKind, Id<Entry>> = left.items().filter(|item| !self.items[*item].whole).collect();
         if items.len() > columns::MAX_KINDS {
             return None;
         }
         let host_rules = &self.context.topology.host_rules;
         let shared =
             rules::shared(host_rules, items.iter().map(|item| (self.class(*item).hosts, left.counts[*item])), 2);
-        let requests: Vec<Amounts> =
-            items.iter().map(|item| rules::requests(self.requests(*item), self.class(*item).hosts, &shared)).collect();
-        let kinds: PodKinds<'_> = items.iter().zip(&requests).map(|(item, own)| self.kind(*item, own, left)).collect();
+        let kind = |item: &Id<Entry>| {
+            let class = self.class(*item);
+            let requests = rules::requests(self.requests(*item), class.hosts, &shared);
+            PodKind { requests, count: left.counts[*item], most: class.most_alone(host_rules) }
+        };
+        let kinds: PodKinds = items.iter().map(kind).collect();
         let (offerings, mut rows) = self.rows(&items, left, limit);
         rows.iter_mut().for_each(|row| row.room = rules::room(&row.room, &shared));
         let exact = columns::small::optimum(&kinds, &rows, work);
@@ -65,27 +67,17 @@ impl Packer<'_, '_> {
         thresholds.map(|threshold| self.bought(&used, *threshold, left, limit, work)).min_by_key(Packing::score)
     }
 
-    fn kind<'r>(&self, item: Id<Entry>, requests: &'r [i64], left: &Left) -> PodKind<'r> {
-        let most = self.class(item).most_alone(&self.context.topology.host_rules);
-        PodKind { requests, count: left.counts[item], most }
-    }
-
     /// Candidates that are useful for these items, with their rows.
     fn rows(
         &self,
-        items: &IndexVec<PodKind<'static>, Id<Entry>>,
+        items: &IndexVec<PodKind, Id<Entry>>,
         left: &Left,
         limit: &Headroom,
     ) -> (IndexVec<Row, Id<Offering>>, IndexVec<Row, Row>) {
         let limited = limit.iter().any(Option::is_some);
         let (mut offerings, mut rows): (IndexVec<Row, Id<Offering>>, IndexVec<Row, Row>) = Default::default();
         for offering in self.candidates.iter().copied().filter(|one| self.affordable(*one, limit)) {
-            let mut suits = Bits::none(items.len());
-            for (kind, item) in items.iter_enumerated() {
-                if self.class(*item).any.has(offering) {
-                    suits.insert(kind);
-                }
-            }
+            let suits = Bits::of(items.len(), |kind| self.class(items[kind]).any.has(offering));
             // No node needs more capacity than all pods request.
             let room: Amounts =
                 self.room(offering).iter().zip(&left.load).map(|(room, load)| *room.min(load)).collect();
