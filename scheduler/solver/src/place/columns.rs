@@ -65,8 +65,8 @@ impl Row {
     }
 }
 
-/// A filling, and how often the fractional optimum uses it.
-#[derive(Debug)]
+/// A filling, and how often an optimum uses it.
+#[derive(Debug, PartialEq)]
 pub(crate) struct Used {
     pub(crate) row: Id<Row>,
     pub(crate) take: Take,

@@ -1,6 +1,6 @@
 //! The integral optimum for few pods, by enumeration of all ways to split them over nodes.
 
-use super::{PodKinds, Row, Take};
+use super::{PodKinds, Row, Used};
 use crate::input::intern::{add, fits};
 use plimsoll_model::index::{Id, IndexVec};
 
@@ -8,16 +8,9 @@ use plimsoll_model::index::{Id, IndexVec};
 /// different pods have about as many.
 const MAX_SPLITS: usize = 20_000;
 
-/// A node with its number of pods of each kind.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Node {
-    pub(crate) row: Id<Row>,
-    pub(crate) take: Take,
-}
-
 /// Returns the cheapest nodes for all pods, and their cost. `None` if there are too many pods, or no row can run one of
 /// them.
-pub(crate) fn optimum(kinds: &PodKinds, rows: &IndexVec<Row, Row>, work: &mut u64) -> Option<(i64, Vec<Node>)> {
+pub(crate) fn optimum(kinds: &PodKinds, rows: &IndexVec<Row, Row>, work: &mut u64) -> Option<(i64, Vec<Used>)> {
     if kinds.is_empty() {
         return None;
     }
@@ -44,7 +37,8 @@ pub(crate) fn optimum(kinds: &PodKinds, rows: &IndexVec<Row, Row>, work: &mut u6
     while set != EMPTY {
         let one = best[set].1;
         let take = sets.digits(one).into_iter().enumerate().filter(|(_, n)| *n > 0);
-        found.push(Node { row: nodes[one]?.1, take: take.map(|(kind, n)| (Id::new(kind), n)).collect() });
+        let take = take.map(|(kind, n)| (Id::new(kind), n)).collect();
+        found.push(Used { row: nodes[one]?.1, take, times: 1.0 });
         set = minus(set, one);
     }
     Some((cost, found))

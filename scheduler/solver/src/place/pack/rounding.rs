@@ -15,12 +15,8 @@ const WORK: u64 = 10_000_000;
 /// Fractions from which on the number of nodes of a filling is rounded up.
 const THRESHOLDS: [f64; 4] = [1.0, 0.7, 0.5, 0.3];
 
-/// A filling and how often it is used.
-struct Bought {
-    offering: Id<Offering>,
-    take: Take,
-    times: f64,
-}
+/// A filling of an offering, and how often it is used.
+type Bought = (Id<Offering>, Take, f64);
 
 impl Packer<'_, '_> {
     /// The best integral packing near the fractional optimum; `None` if there are too many pod kinds.
@@ -44,9 +40,7 @@ impl Packer<'_, '_> {
         let exact = columns::small::optimum(&kinds, &rows, work);
         let is_exact = exact.is_some();
         let used = match exact {
-            Some((_, nodes)) => {
-                nodes.into_iter().map(|node| Used { row: node.row, take: node.take, times: 1.0 }).collect::<Vec<_>>()
-            }
+            Some((_, nodes)) => nodes,
             None => {
                 let mut own = WORK.min(*work);
                 *work -= own;
@@ -55,14 +49,12 @@ impl Packer<'_, '_> {
                 found?.used
             }
         };
-        let own = |Used { row, take, times }: Used| Bought {
-            offering: offerings[row],
-            take: take.into_iter().map(|(kind, n)| (items[kind], n)).collect(),
-            times,
+        let own = |Used { row, take, times }: Used| {
+            (offerings[row], take.into_iter().map(|(kind, n)| (items[kind], n)).collect::<Take>(), times)
         };
         let mut used: Vec<Bought> = used.into_iter().map(own).collect();
         // Fillings that are used most come first: rounding changes them least.
-        used.sort_by(|a, b| b.times.total_cmp(&a.times).then(a.offering.cmp(&b.offering)));
+        used.sort_by(|a, b| b.2.total_cmp(&a.2).then(a.0.cmp(&b.0)));
         let thresholds = THRESHOLDS.iter().take(if is_exact { 1 } else { THRESHOLDS.len() });
         thresholds.map(|threshold| self.bought(&used, *threshold, left, limit, work)).min_by_key(Packing::score)
     }
@@ -93,7 +85,7 @@ impl Packer<'_, '_> {
     fn bought(&self, used: &[Bought], threshold: f64, left: &Left, limit: &Headroom, work: &mut u64) -> Packing {
         let mut packing = Packing::default();
         let (mut left, mut limit) = (left.clone(), limit.clone());
-        for Bought { offering, take, times } in used {
+        for (offering, take, times) in used {
             let possible = take.iter().map(|(item, n)| left.counts[*item] / n).min().unwrap_or(0);
             let copies = whole(*times, threshold).min(possible);
             if copies == 0 {
