@@ -30,15 +30,6 @@ struct Run {
     few: bool,
 }
 
-/// Ends a packing: one node for all pods that remain after some patterns.
-struct FinalNode {
-    patterns: usize,
-    placed: usize,
-    cost: i64,
-    nodes: usize,
-    last: Pattern,
-}
-
 impl Packer<'_, '_> {
     /// The best packing of `left` by any strategy.
     pub(super) fn best_of(&self, left: &Left, limit: &Headroom, work: &mut u64) -> Packing {
@@ -73,6 +64,7 @@ impl Packer<'_, '_> {
     /// Builds one packing. Whenever a single node could run all remaining pods, the packing that ends with this node is
     /// considered, too.
     fn run(&self, strategy: Strategy, by_resource: bool, left: Left, limit: Headroom, work: &mut u64) -> Packing {
+        let pods = left.pods;
         let mut run = Run {
             strategy,
             by_resource,
@@ -85,18 +77,14 @@ impl Packer<'_, '_> {
         };
         self.promise(&mut run);
         let mut nodes = 0;
-        let mut best: Option<FinalNode> = None;
+        // One node for all pods that remain after a number of patterns.
+        let mut best: Option<(Score, usize, Pattern)> = None;
         loop {
             if let Some(last) = self.last(&run.left, &run.limit) {
-                let final_node = FinalNode {
-                    patterns: run.packing.patterns.len(),
-                    placed: run.packing.placed + run.left.pods,
-                    cost: run.packing.cost.saturating_add(last.price),
-                    nodes: nodes + 1,
-                    last,
-                };
-                if best.as_ref().is_none_or(|known| final_node.score() < known.score()) {
-                    best = Some(final_node);
+                let cost = run.packing.cost.saturating_add(last.price);
+                let score = Score::of_placed(pods, cost, nodes + 1);
+                if best.as_ref().is_none_or(|(known, ..)| score < *known) {
+                    best = Some((score, run.packing.patterns.len(), last));
                 }
             }
             let Some((offering, filled)) = self.next(&mut run, work) else { break };
@@ -108,10 +96,10 @@ impl Packer<'_, '_> {
             }
         }
         let mut packing = run.packing;
-        if let Some(final_node) = best.filter(|final_node| final_node.score() < packing.score()) {
-            packing.patterns.truncate(final_node.patterns);
-            packing.patterns.push(final_node.last);
-            (packing.placed, packing.cost) = (final_node.placed, final_node.cost);
+        if let Some((score, patterns, last)) = best.filter(|(score, ..)| *score < packing.score()) {
+            packing.patterns.truncate(patterns);
+            packing.patterns.push(last);
+            (packing.placed, packing.cost) = (pods, score.price());
         }
         packing
     }
@@ -264,11 +252,5 @@ impl Packing {
         let copies = i64::try_from(pattern.copies).unwrap_or(i64::MAX);
         self.cost = self.cost.saturating_add(pattern.price.saturating_mul(copies));
         self.patterns.push(pattern);
-    }
-}
-
-impl FinalNode {
-    fn score(&self) -> Score {
-        Score::of_placed(self.placed, self.cost, self.nodes)
     }
 }
