@@ -27,7 +27,7 @@ use crate::place::draft::{Draft, Spare};
 use crate::place::free_capacity::FreeCapacityIndex;
 use crate::place::hostname_topology::most_alone;
 use crate::place::limits::Headroom;
-use crate::place::pack::{Item, pack};
+use crate::place::pack::pack;
 use crate::place::pod_groups::{PodGroup, PodGroupId};
 use crate::place::topology::Counts;
 use plimsoll_model::index::{Id, IndexVec};
@@ -262,24 +262,15 @@ pub(crate) fn on_new<'a>(context: &SolveContext<'a>, state: &mut State, placed: 
         let relaxed = context.relaxation.is_required_only(shape);
         crate::input::context::tolerated(&view.pool.taints, &context.shapes[shape].shape.tolerations, relaxed)
     };
-    let wanted = placed.left.iter().enumerate().filter(|(_, pod_group)| tolerates(pod_group.shape));
-    let items: Vec<Item<'_>> = wanted
-        .map(|(number, pod_group)| Item {
-            pod_group: Id::new(number),
-            shape: pod_group.shape,
-            count: pod_group.pods.len(),
-            only: pod_group.only.as_deref(),
-            whole: pod_group.whole,
-        })
-        .collect();
+    let all = placed.left.iter().enumerate().map(|(number, pod_group)| (Id::new(number), pod_group));
+    let wanted: Vec<(PodGroupId, &PodGroup<'a>)> = all.filter(|(_, one)| tolerates(one.shape)).collect();
     if context.is_cancelled() {
         // Packing without work takes the first filling that it finds.
         state.work = 0;
     }
     let before = state.work;
-    let packing = pack(context, pool, &items, &state.headroom[pool], &mut state.work);
+    let packing = pack(context, pool, &wanted, &state.headroom[pool], &mut state.work);
     context.add_packing_work(before - state.work);
-    drop(items);
     let room = &mut state.headroom[pool];
     let limited = room.iter().any(Option::is_some);
     packing.patterns.iter().for_each(|pattern| limits::take(room, &pattern.charge, pattern.copies));

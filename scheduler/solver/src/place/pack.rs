@@ -18,24 +18,14 @@ use crate::input::intern::{Amounts, Bits, how_many};
 use crate::input::offerings::PoolView;
 use crate::place::columns::rules;
 use crate::place::limits::Headroom;
-use crate::place::pod_groups::{Only, PodGroupId};
+use crate::place::pod_groups::{PodGroup, PodGroupId};
 use crate::score::{PER_NODE, Score};
 use items::{Class, Classes, Entry, Take};
 use left::Left;
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::{Id, IndexVec};
-use plimsoll_model::snapshot::{NodePool, PodShape};
+use plimsoll_model::snapshot::NodePool;
 use std::collections::BTreeMap;
-
-/// Unplaced pods of one pod group.
-#[derive(Debug, Clone)]
-pub(crate) struct Item<'l> {
-    pub(crate) pod_group: PodGroupId,
-    pub(crate) shape: Id<PodShape>,
-    pub(crate) count: usize,
-    pub(crate) only: Option<&'l Only>,
-    pub(crate) whole: bool,
-}
 
 /// `copies` nodes with the same pods each.
 #[derive(Debug, Clone)]
@@ -107,11 +97,11 @@ enum Strategy {
 pub(crate) fn pack(
     context: &SolveContext<'_>,
     pool: Id<NodePool>,
-    items: &[Item<'_>],
+    pod_groups: &[(PodGroupId, &PodGroup<'_>)],
     limit: &Headroom,
     work: &mut u64,
 ) -> Packing {
-    let Some(packer) = Packer::new(context, pool, items, limit) else { return Packing::default() };
+    let Some(packer) = Packer::new(context, pool, pod_groups, limit) else { return Packing::default() };
     let left = Left::new(&packer, packer.items.iter().map(|item| item.count).collect());
     let mut best = packer.best_of(&left, limit, work);
     if let Some(rounded) = packer.rounded(&left, limit, work).filter(|one| one.score() < best.score()) {
@@ -154,9 +144,14 @@ struct Packer<'w, 'a> {
 }
 
 impl<'w, 'a> Packer<'w, 'a> {
-    fn new(context: &'w SolveContext<'a>, pool: Id<NodePool>, items: &[Item<'_>], limit: &Headroom) -> Option<Self> {
+    fn new(
+        context: &'w SolveContext<'a>,
+        pool: Id<NodePool>,
+        pod_groups: &[(PodGroupId, &PodGroup<'_>)],
+        limit: &Headroom,
+    ) -> Option<Self> {
         let view = context.pools.try_get(pool)?;
-        let (classes, entries) = items::grouped(context, pool, items);
+        let (classes, entries) = items::grouped(context, pool, pod_groups);
         if entries.is_empty() {
             return None;
         }

@@ -1,12 +1,11 @@
 //! Groups pods for packing. Pod groups with the same properties are one item. Items of one class differ only in their
 //! requests.
 
-use super::Item;
 use crate::input::context::SolveContext;
 use crate::input::intern::Bits;
 use crate::input::offerings::Alternative;
 use crate::place::hostname_topology::{HostRule, Membership, most_alone};
-use crate::place::pod_groups::PodGroupId;
+use crate::place::pod_groups::{PodGroup, PodGroupId};
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::{HostPort, NodePool, PodShape};
@@ -62,63 +61,56 @@ type ItemKey<'w> = (&'w [Id<HostRule>], &'w [Id<HostRule>], &'w [HostPort]);
 pub(super) fn grouped<'w>(
     context: &'w SolveContext<'_>,
     pool: Id<NodePool>,
-    items: &[Item<'_>],
+    pod_groups: &[(PodGroupId, &PodGroup<'_>)],
 ) -> (Classes<'w>, IndexVec<Entry, Entry>) {
     let mut classes: Classes<'w> = IndexVec::new();
     let mut classes_by_key: BTreeMap<ItemKey<'w>, Vec<ClassId>> = BTreeMap::new();
     let mut known: BTreeMap<(ClassId, &'w [i64]), Id<Entry>> = BTreeMap::new();
     let mut entries: IndexVec<Entry, Entry> = IndexVec::new();
-    for item in items {
-        if !context.can_run(item.shape, pool, item.only) {
+    for (id, pod_group) in pod_groups {
+        let (count, only) = (pod_group.pods.len(), pod_group.only.as_deref());
+        if !context.can_run(pod_group.shape, pool, only) {
             continue;
         }
         // Regardless of capacity. Otherwise nearly each size would be a class of its own.
-        let alternatives = context.without_capacity(item.shape, pool, item.only);
-        let shape = &context.shapes[item.shape];
+        let alternatives = context.without_capacity(pod_group.shape, pool, only);
+        let shape = &context.shapes[pod_group.shape];
         let ports = shape.shape.host_ports.as_slice();
         let similar = classes_by_key.entry((&shape.hosts.owns, &shape.hosts.matches, ports)).or_default();
         let class = similar.iter().copied().find(|class| classes[*class].alternatives == alternatives);
         let class = class.unwrap_or_else(|| {
-            let class = classes.push(new_class(context, item.shape, alternatives));
+            let class = classes.push(new_class(context, pool, pod_group.shape, alternatives));
             similar.push(class);
             class
         });
-        let same = known.get(&(class, shape.requests.as_slice())).filter(|_| !item.whole);
+        let same = known.get(&(class, shape.requests.as_slice())).filter(|_| !pod_group.whole);
         if let Some(entry) = same {
-            entries[*entry].pod_groups.push(item.pod_group);
-            entries[*entry].count += item.count;
+            entries[*entry].pod_groups.push(*id);
+            entries[*entry].count += count;
             continue;
         }
-        let entry = entries.push(Entry {
-            class,
-            shape: item.shape,
-            count: item.count,
-            whole: item.whole,
-            pod_groups: vec![item.pod_group],
-            size: 0.0,
-        });
-        if !item.whole {
+        let (shape_id, whole) = (pod_group.shape, pod_group.whole);
+        let entry = entries.push(Entry { class, shape: shape_id, count, whole, pod_groups: vec![*id], size: 0.0 });
+        if !whole {
             known.insert((class, shape.requests), entry);
         }
     }
     (classes, entries)
 }
 
-fn new_class<'w>(context: &'w SolveContext<'_>, shape: Id<PodShape>, alternatives: Vec<Alternative>) -> Class<'w> {
+fn new_class<'w>(
+    context: &'w SolveContext<'_>,
+    pool: Id<NodePool>,
+    shape: Id<PodShape>,
+    alternatives: Vec<Alternative>,
+) -> Class<'w> {
     let view = &context.shapes[shape];
-    let mut all = alternatives.iter();
-    let mut any = all.next().map(|one| one.offerings.clone()).unwrap_or_default();
-    all.for_each(|one| any.join(&one.offerings));
     Class {
-        any,
+        any: context.pools[pool].any_of(&alternatives),
         plain: alternatives.iter().all(|one| one.custom.is_empty()),
         alternatives,
         hosts: view.hosts,
         ports: &view.shape.host_ports,
-        joins: view
-            .hosts
-            .owns
-            .iter()
-            .any(|group| context.topology.host_rules.try_get(*group) == Some(&HostRule::NeedsMember)),
+        joins: context.topology.seeks_host(shape),
     }
 }
