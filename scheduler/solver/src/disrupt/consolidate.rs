@@ -5,7 +5,7 @@ use super::Removal;
 use super::allowance::Allowance;
 use super::candidates::{Candidate, disturbance};
 use super::preferences;
-use super::repack::{self, Repack, Targets};
+use super::repack::{self, Repack};
 use crate::disrupt::single_node;
 use crate::input::context::SolveContext;
 use crate::input::intern::Bits;
@@ -21,7 +21,7 @@ use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Pods may move only to initialized nodes for which `consolidateAfter` has passed.
-const SEARCH: Search = Search { in_service: true, settled: true };
+pub(super) const SEARCH: Search = Search { in_service: true, settled: true };
 
 /// Number of instance types that must be cheaper than a Spot node that another Spot node replaces, as in Karpenter.
 const SPOT_TYPES: usize = 15;
@@ -48,7 +48,7 @@ pub(super) fn consolidate<'a>(
     };
     let mut order: Vec<&Candidate<'a>> = found.iter().filter(movable).collect();
     order.sort_by(|a, b| a.by_price_per_disturbance(b).then_with(|| a.node.cmp(&b.node)));
-    let mut sweep = Sweep { context, totals, rules, allowance, removal };
+    let mut sweep = Sweep { single: Single { context, totals, rules }, allowance, removal };
     sweep.repack(state, &order);
     for candidate in &order {
         sweep.attempt(state, candidate, false);
@@ -68,9 +68,7 @@ pub(super) struct Rules {
 }
 
 struct Sweep<'s, 'a> {
-    context: &'s SolveContext<'a>,
-    totals: Totals<'a>,
-    rules: Rules,
+    single: Single<'s, 'a>,
     allowance: &'s mut Allowance<'a>,
     removal: &'s mut Removal<'a>,
 }
@@ -78,36 +76,37 @@ struct Sweep<'s, 'a> {
 impl<'a> Sweep<'_, 'a> {
     /// Removes the node if this is allowed and pays.
     fn attempt(&mut self, state: &mut State, candidate: &Candidate<'a>, replace: bool) {
-        let Self { context, totals, rules, allowance, removal } = self;
-        let one = Single { context, totals, rules: *rules };
-        let reason = DisruptionReason::Underutilized;
-        removal.attempt(context, state, allowance, candidate, reason, |state| one.without(state, candidate, replace));
+        let Self { single, allowance, removal } = self;
+        let (context, reason) = (single.context, DisruptionReason::Underutilized);
+        removal
+            .attempt(context, state, allowance, candidate, reason, |state| single.without(state, candidate, replace));
     }
 
     /// Removes the most profitable set of nodes. Nodes that budgets do not allow to remove yet take no pods, and are
     /// postponed if the budgets allowed their removal at the start.
     fn repack(&mut self, state: &mut State, order: &[&Candidate<'a>]) {
+        let context = self.single.context;
         let open = order.iter().copied().filter(|one| self.removal.is_open(one)).collect();
-        let Some(mut repack) = Repack::new(self.context, state, open, SEARCH, self.rules) else { return };
+        let Some(mut repack) = Repack::new(context, state, open, self.single.rules) else { return };
         let (mut nodes, mut later) = (Vec::new(), Vec::new());
         let mut allowance = self.allowance.clone();
         let reason = DisruptionReason::Underutilized;
         for candidate in repack.choose(state) {
-            if allowance.permits(self.context, candidate, reason) {
-                allowance.note(self.context, candidate, reason);
+            if allowance.permits(context, candidate, reason) {
+                allowance.note(context, candidate, reason);
                 nodes.push(candidate);
             } else {
                 later.push(candidate);
             }
         }
-        let postponed = later.iter().filter(|one| self.allowance.permits(self.context, one, reason));
+        let postponed = later.iter().filter(|one| self.allowance.permits(context, one, reason));
         self.removal.postponed.extend(postponed.map(|one| one.node));
         let Some(placed) = self.replaced(state, &repack, &nodes, &later) else { return };
         *self.allowance = allowance;
         for candidate in nodes {
             self.removal.note(candidate, reason);
         }
-        self.removal.commit(self.context, placed);
+        self.removal.commit(context, placed);
     }
 
     /// Places the pods of `nodes` elsewhere, if this pays. Each launch lists only offerings with which all launches
@@ -122,24 +121,25 @@ impl<'a> Sweep<'_, 'a> {
         if nodes.is_empty() {
             return None;
         }
+        let context = self.single.context;
         state.trial(|state| {
             later.iter().for_each(|one| state.close(one.node));
-            let mut placed = repack.place(state, nodes, Targets::Any).ok()?;
+            let mut placed = repack.place(state, nodes, true).ok()?;
             let total: i64 = nodes.iter().map(|one| one.price).sum();
-            let launched: i64 = placed.launches.iter().map(|draft| draft.price(self.context)).sum();
+            let launched: i64 = placed.launches.iter().map(|draft| draft.price(context)).sum();
             let saving = total - launched;
             let share = saving / i64::try_from(placed.launches.len().max(1)).unwrap_or(i64::MAX);
             for draft in &mut placed.launches {
-                let view = &self.context.pools[draft.pool];
-                let most = draft.price(self.context) + share;
+                let view = &context.pools[draft.pool];
+                let most = draft.price(context) + share;
                 let mut cheap = Bits::none(view.offerings.len());
                 draft.offerings.iter().filter(|one| view.price(**one) < most).for_each(|one| cheap.insert(*one));
                 draft.offerings = launch::acceptable(view, &cheap)?;
                 draft.spare = None;
             }
-            let pays = repack.cost_of(nodes, &placed) < 0 && self.totals.approve(nodes, saving);
+            let pays = repack.cost_of(nodes, &placed) < 0 && self.single.totals.approve(nodes, saving);
             let followed = &self.removal.followed;
-            let permitted = nodes.iter().all(|one| followed.permits(self.context, state, one.node));
+            let permitted = nodes.iter().all(|one| followed.permits(context, state, one.node));
             (pays && permitted && repack.is_allowed(nodes, &placed)).then_some(placed)
         })
     }
@@ -148,7 +148,7 @@ impl<'a> Sweep<'_, 'a> {
 /// Decides whether the removal of a single node pays.
 struct Single<'s, 'a> {
     context: &'s SolveContext<'a>,
-    totals: &'s Totals<'a>,
+    totals: Totals<'a>,
     rules: Rules,
 }
 
@@ -160,26 +160,26 @@ impl<'a> Single<'_, 'a> {
         let own: Vec<PodGroup<'a>> = pod_groups::by_shape(context, candidate.pods.iter().copied());
         pod_groups::leave(context, state, &own);
         let served = preferences::give_up(context, state, own, |state, pod_groups| {
-            match self.served(state, candidate, replace, pod_groups) {
-                Replacement::Placed(placed) => Ok(Some(placed)),
-                Replacement::TooDear => Ok(None),
-                Replacement::Left(left) => Err(left),
-            }
+            self.served(state, candidate, replace, pod_groups)
         });
         served.ok().flatten()
     }
 
+    /// Places these pods. `None` if this does not pay.
+    ///
+    /// # Errors
+    /// The pods that cannot be placed.
     fn served(
         &self,
         state: &mut State,
         candidate: &Candidate<'a>,
         replace: bool,
         pod_groups: Vec<PodGroup<'a>>,
-    ) -> Replacement<'a> {
+    ) -> Result<Option<Placed<'a>>, Vec<PodGroup<'a>>> {
         let context = self.context;
         let (pod_groups, nowhere) = crate::place::topology::assign(context, state, pod_groups);
         if !nowhere.is_empty() {
-            return Replacement::Left(nowhere);
+            return Err(nowhere);
         }
         let mut placed = Placed { left: pod_groups, ..Placed::default() };
         on_existing(context, state, &mut placed, SEARCH);
@@ -189,7 +189,7 @@ impl<'a> Single<'_, 'a> {
             if !offers.is_empty() {
                 let mut offers = offers.into_iter();
                 let Some(launch) = offers.find_map(|offer| self.cheaper(state, candidate, offer, &placed.left)) else {
-                    return Replacement::TooDear;
+                    return Ok(None);
                 };
                 placed.launches.push(launch);
                 placed.left.clear();
@@ -197,19 +197,15 @@ impl<'a> Single<'_, 'a> {
                 !context.relaxation.is_required_only(pod_group.shape) && alone(context, state, pod_group)
             }) {
                 // New nodes would satisfy their preferences. A saving does not justify giving these up.
-                return Replacement::TooDear;
+                return Ok(None);
             }
         }
         if !placed.left.is_empty() {
-            return Replacement::Left(placed.left);
+            return Err(placed.left);
         }
         let saving = candidate.price - placed.launches.iter().map(|launch| launch.price(context)).sum::<i64>();
         let pays = saving >= repack::evictions(candidate, self.rules.per_eviction);
-        if pays && self.totals.approve(&[candidate], saving) {
-            Replacement::Placed(placed)
-        } else {
-            Replacement::TooDear
-        }
+        Ok(Some(placed).filter(|_| pays && self.totals.approve(&[candidate], saving)))
     }
 
     /// The launch of `offer`, restricted to offerings that cost less than the replaced node.
@@ -248,15 +244,6 @@ fn keep_spot_types(view: &PoolView<'_>, accept: &mut Bits<Offering>) -> bool {
     }
     accept.retain(|index| types.contains(&view.offerings[index].type_index));
     types.len() >= SPOT_TYPES
-}
-
-/// Result of placing the pods of a removed node.
-enum Replacement<'a> {
-    Placed(Placed<'a>),
-    /// All pods can be placed, but this does not pay.
-    TooDear,
-    /// These pods cannot be placed.
-    Left(Vec<PodGroup<'a>>),
 }
 
 /// Whether a new node could run one pod of the group.

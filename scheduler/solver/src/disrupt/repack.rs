@@ -8,7 +8,7 @@ mod choose;
 mod delete;
 
 use super::candidates::Candidate;
-use super::consolidate::Rules;
+use super::consolidate::{Rules, SEARCH};
 use super::preferences;
 use crate::bound::resource_prices::{resource_prices, worth};
 use crate::input::context::{SolveContext, tolerated};
@@ -16,7 +16,7 @@ use crate::input::intern::{Amounts, add};
 use crate::place::best_fit::best_fit;
 use crate::place::draft::Draft;
 use crate::place::pod_groups::PodGroup;
-use crate::place::{self, Placed, Search, State, local_search, pod_groups, topology};
+use crate::place::{self, Placed, State, local_search, pod_groups, topology};
 use crate::score::PER_NODE;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::index::{Id, IndexVec};
@@ -33,20 +33,10 @@ type Order<'s, 'a> = IndexVec<Candidate<'static>, (f64, &'s Candidate<'a>)>;
 /// The nodes that may be removed, and the cost of their removal.
 pub(super) struct Repack<'s, 'a> {
     context: &'s SolveContext<'a>,
-    search: Search,
     rules: Rules,
     /// Highest price per worth first, with this price.
     order: Order<'s, 'a>,
     prices: Rc<Vec<f64>>,
-}
-
-/// Nodes to which the pods of removed nodes may move.
-#[derive(Clone, Copy)]
-pub(super) enum Targets {
-    /// Remaining nodes and new nodes.
-    Any,
-    /// Remaining nodes only.
-    Existing,
 }
 
 impl<'s, 'a> Repack<'s, 'a> {
@@ -55,7 +45,6 @@ impl<'s, 'a> Repack<'s, 'a> {
         context: &'s SolveContext<'a>,
         state: &State,
         nodes: Vec<&'s Candidate<'a>>,
-        search: Search,
         rules: Rules,
     ) -> Option<Self> {
         if nodes.len() < 2 {
@@ -69,7 +58,7 @@ impl<'s, 'a> Repack<'s, 'a> {
         };
         let mut order: Vec<(f64, &Candidate<'a>)> = nodes.into_iter().map(|one| (key(one), one)).collect();
         order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.node.cmp(&b.1.node)));
-        Some(Self { context, search, rules, order: order.into(), prices })
+        Some(Self { context, rules, order: order.into(), prices })
     }
 
     /// Returns the nodes to remove, highest price per worth first. Empty if no removal pays.
@@ -86,7 +75,7 @@ impl<'s, 'a> Repack<'s, 'a> {
     fn drop_stuck(&mut self, state: &mut State, work: u64) {
         let all: Vec<CandidateId> = self.order.ids().collect();
         let nodes = self.nodes(&all);
-        let left = self.tried(state, work, |state| self.place(state, &nodes, Targets::Any).err()).unwrap_or_default();
+        let left = self.tried(state, work, |state| self.place(state, &nodes, true).err()).unwrap_or_default();
         if !left.is_empty() {
             self.order.as_mut_vec().retain(|(_, one)| !one.pods.iter().any(|pod| left.contains(pod.uid.as_str())));
         }
@@ -111,7 +100,7 @@ impl<'s, 'a> Repack<'s, 'a> {
     fn cost(&self, state: &mut State, nodes: &[CandidateId], work: u64) -> Option<(i64, BTreeMap<String, usize>)> {
         let nodes = self.nodes(nodes);
         self.tried(state, work, |state| {
-            let placed = self.place(state, &nodes, Targets::Any).ok()?;
+            let placed = self.place(state, &nodes, true).ok()?;
             self.is_allowed(&nodes, &placed).then(|| (self.cost_of(&nodes, &placed), self.types(&placed)))
         })
     }
@@ -144,7 +133,8 @@ impl<'s, 'a> Repack<'s, 'a> {
         types
     }
 
-    /// Closes `nodes` and places their pods, with as many preferences as can be satisfied.
+    /// Closes `nodes` and places their pods, with as many preferences as can be satisfied: on remaining nodes, and if it
+    /// `may_launch`, on new nodes.
     ///
     /// # Errors
     /// UIDs of pods that cannot be placed.
@@ -152,7 +142,7 @@ impl<'s, 'a> Repack<'s, 'a> {
         &self,
         state: &mut State,
         nodes: &[&Candidate<'a>],
-        targets: Targets,
+        may_launch: bool,
     ) -> Result<Placed<'a>, BTreeSet<&'a str>> {
         nodes.iter().for_each(|one| state.close(one.node));
         let own = pod_groups::by_shape(self.context, nodes.iter().flat_map(|one| &one.pods).copied());
@@ -166,13 +156,12 @@ impl<'s, 'a> Repack<'s, 'a> {
                 return Ok(placed);
             }
             state.prices = Some(Rc::clone(&self.prices));
-            let mut placed = match targets {
-                Targets::Any => place::place(self.context, state, pod_groups, self.search),
-                Targets::Existing => {
-                    let mut placed = Placed { left: pod_groups, ..Placed::default() };
-                    place::on_existing(self.context, state, &mut placed, self.search);
-                    placed
-                }
+            let mut placed = if may_launch {
+                place::place(self.context, state, pod_groups, SEARCH)
+            } else {
+                let mut placed = Placed { left: pod_groups, ..Placed::default() };
+                place::on_existing(self.context, state, &mut placed, SEARCH);
+                placed
             };
             state.prices = None;
             if !placed.left.is_empty() {
@@ -187,9 +176,9 @@ impl<'s, 'a> Repack<'s, 'a> {
     fn best_fit(&self, state: &mut State, pod_groups: &[PodGroup<'a>]) -> Option<Placed<'a>> {
         state.trial(|state| {
             let mut placed = Placed { left: pod_groups.to_vec(), ..Placed::default() };
-            best_fit(self.context, state, &mut placed, self.search, &self.prices);
+            best_fit(self.context, state, &mut placed, SEARCH, &self.prices);
             // Pods that follow others to their hosts.
-            place::on_existing(self.context, state, &mut placed, self.search);
+            place::on_existing(self.context, state, &mut placed, SEARCH);
             placed.left.is_empty().then_some(placed)
         })
     }

@@ -1,6 +1,6 @@
 //! Chooses the nodes to remove without launching nodes: all their pods fit on the remaining nodes.
 
-use super::{CandidateId, Repack, Targets, evictions};
+use super::{CandidateId, Repack, evictions};
 use crate::place::State;
 use crate::score::PER_NODE;
 
@@ -45,7 +45,7 @@ fn in_order(repack: &Repack<'_, '_>, state: &mut State, order: &[CandidateId], w
 /// Whether all pods of these nodes fit on the remaining nodes.
 fn can_go(repack: &Repack<'_, '_>, state: &mut State, removed: &[CandidateId], work: u64) -> bool {
     let nodes = repack.nodes(removed);
-    repack.tried(state, work, |state| repack.place(state, &nodes, Targets::Existing).ok()).is_some()
+    repack.tried(state, work, |state| repack.place(state, &nodes, false).ok()).is_some()
 }
 
 /// Change of the hourly price including the cost of evictions, in micro-USD.
