@@ -3,14 +3,13 @@
 
 use super::assign::{Caps, assign_within};
 use crate::input::context::SolveContext;
-use crate::place::pod_groups::{Only, PodGroup};
+use crate::place::pod_groups::PodGroup;
 use crate::place::{self, Placed, Search, State};
 use crate::retries;
 use crate::score::unplaced;
 use plimsoll_model::index::Id;
 use plimsoll_model::snapshot::PodShape;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 
 /// Larger plans get [`retries::SEVERAL`] assignments to share a limit, because each attempt takes as long as the plan.
 const SHARING_PODS: usize = 500;
@@ -173,15 +172,14 @@ fn place_once<'a>(
 ) -> Attempt<'a> {
     let beyond = split_off(&mut pod_groups, &bounds.totals);
     let (ready, waiting) = assign_within(context, state, pod_groups, &bounds.caps);
-    let all: Vec<Share> = ready.iter().filter_map(Share::of).collect();
+    let assigned = shares(&ready);
     let mut placed = place::place(context, state, ready, search);
     // Pods without relevant groups were counted before it was known whether they have a place.
     for pod_group in placed.left.iter().filter(|pod_group| pod_group.only.is_none()) {
         let count = i64::try_from(pod_group.pods.len()).unwrap_or(i64::MAX);
         state.counts.add_anywhere(context, pod_group.shape, -count);
     }
-    let short_of = shares(placed.left.iter().filter_map(Share::of));
-    let assigned = shares(all.into_iter());
+    let short_of = shares(&placed.left);
     let in_all = |shares: &Caps, shape: Id<PodShape>| -> usize {
         shares.iter().filter(|(tuple, _)| tuple.0 == shape).map(|(_, pods)| pods).sum()
     };
@@ -218,24 +216,13 @@ fn split_off<'a>(pod_groups: &mut Vec<PodGroup<'a>>, totals: &BTreeMap<Id<PodSha
     beyond
 }
 
-/// Pods of a shape in a domain tuple.
-struct Share {
-    shape: Id<PodShape>,
-    only: Rc<Only>,
-    pods: usize,
-}
-
-impl Share {
-    fn of(pod_group: &PodGroup<'_>) -> Option<Self> {
-        let only = Rc::clone(pod_group.only.as_ref()?);
-        Some(Self { shape: pod_group.shape, only, pods: pod_group.pods.len() })
-    }
-}
-
-fn shares(all: impl Iterator<Item = Share>) -> Caps {
+/// Number of pods by shape and domain tuple.
+fn shares(pod_groups: &[PodGroup<'_>]) -> Caps {
     let mut shares = Caps::new();
-    for share in all {
-        *shares.entry((share.shape, share.only.values())).or_default() += share.pods;
+    for pod_group in pod_groups {
+        if let Some(only) = &pod_group.only {
+            *shares.entry((pod_group.shape, only.values())).or_default() += pod_group.pods.len();
+        }
     }
     shares
 }
