@@ -105,14 +105,14 @@ pub(crate) struct SolveContext<'a> {
     known: &'a Nodes,
     pub(crate) topology: Topology<'a>,
     /// Cache of domain tuples by shape.
-    tuples: RefCell<BTreeMap<Id<PodShape>, Rc<DomainTuples>>>,
+    tuples: Cache<Id<PodShape>, DomainTuples>,
     domain_tuples: DomainTupleCache,
     /// Cache of offerings and nodes, by their values of some keys.
-    onlys: RefCell<BTreeMap<Domain, Rc<Only>>>,
+    onlys: Cache<Domain, Only>,
     /// Cache of node labels by key.
-    columns: RefCell<BTreeMap<String, Rc<Column>>>,
+    columns: Cache<String, Column>,
     /// Cache of the eligible domains by spread group.
-    eligible: RefCell<BTreeMap<Id<Group>, Rc<BTreeSet<String>>>>,
+    eligible: Cache<Id<Group>, BTreeSet<String>>,
     budgets: BTreeMap<&'a str, &'a PodDisruptionBudget>,
     /// Relaxation levels of the pods' preferences.
     pub(crate) relaxation: RelaxationLevels,
@@ -287,42 +287,35 @@ impl<'a> SolveContext<'a> {
 
     /// Domain tuples in which pods of `shape` could run.
     pub(crate) fn tuples(&self, shape: Id<PodShape>) -> Rc<DomainTuples> {
-        let known = self.tuples.borrow().get(&shape).map(Rc::clone);
-        known.unwrap_or_else(|| {
-            let tuples = self.domain_tuples.tuples(self, shape);
-            self.tuples.borrow_mut().insert(shape, Rc::clone(&tuples));
-            tuples
-        })
+        memo(&self.tuples, shape, || self.domain_tuples.tuples(self, shape))
     }
 
     /// Offerings and nodes with these values of `keys`. `None` means that the label is missing.
     pub(crate) fn only(&self, keys: &BTreeSet<&str>, values: &[Option<String>]) -> Rc<Only> {
         let domain: Domain = keys.iter().map(|key| (*key).to_owned()).zip(values.iter().cloned()).collect();
-        let known = self.onlys.borrow().get(&domain).map(Rc::clone);
-        known.unwrap_or_else(|| {
-            let only = Rc::new(topology::only(self, keys, values));
-            self.onlys.borrow_mut().insert(domain, Rc::clone(&only));
-            only
-        })
+        memo(&self.onlys, domain, || Rc::new(topology::only(self, keys, values)))
     }
 
     /// The values of a label on all nodes.
     pub(crate) fn column(&self, key: &str) -> Rc<Column> {
-        let known = self.columns.borrow().get(key).map(Rc::clone);
-        known.unwrap_or_else(|| {
-            let column = Rc::new(Column::new(&self.nodes, key));
-            self.columns.borrow_mut().insert(key.to_owned(), Rc::clone(&column));
-            column
-        })
+        memo(&self.columns, key.to_owned(), || Rc::new(Column::new(&self.nodes, key)))
     }
 
     /// The domains that a spread group counts.
     pub(crate) fn eligible(&self, group: Id<Group>) -> Rc<BTreeSet<String>> {
-        let known = self.eligible.borrow().get(&group).map(Rc::clone);
-        known.unwrap_or_else(|| {
-            let domains = Rc::new(topology::eligible(self, group));
-            self.eligible.borrow_mut().insert(group, Rc::clone(&domains));
-            domains
-        })
+        memo(&self.eligible, group, || Rc::new(topology::eligible(self, group)))
     }
+}
+
+/// A cache from keys to shared values.
+type Cache<K, V> = RefCell<BTreeMap<K, Rc<V>>>;
+
+/// The cached value of `key`. If there is none, `new` computes it.
+fn memo<K: Ord, V>(cache: &Cache<K, V>, key: K, new: impl FnOnce() -> Rc<V>) -> Rc<V> {
+    if let Some(known) = cache.borrow().get(&key) {
+        return Rc::clone(known);
+    }
+    let value = new();
+    cache.borrow_mut().insert(key, Rc::clone(&value));
+    value
 }
