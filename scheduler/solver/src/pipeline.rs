@@ -140,7 +140,7 @@ fn place<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'
     let mut round = 1;
     let large = wanted.iter().map(|pod_group| pod_group.pods.len()).sum::<usize>() >= LARGE;
     if large {
-        let mixed = context.topology.mixed();
+        let mixed = context.topology.mixed.clone();
         context.tighten(mixed);
     }
     loop {

@@ -96,7 +96,7 @@ impl State {
             rooms,
             headroom: limits::headroom(context),
             work,
-            counts: context.counts().clone(),
+            counts: context.known.counts.clone(),
             even: false,
             favoured: None,
             first: None,

@@ -204,9 +204,7 @@ impl Planner {
             let bounded = request.bounded;
             let options = request.options;
             planner.with_context(request, |context| {
-                if request.evenly {
-                    context.topology.assign_evenly();
-                }
+                context.topology.evenly = request.evenly;
                 planned(context, options, bounded, &mut marked)
             })
         });

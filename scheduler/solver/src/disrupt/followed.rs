@@ -23,8 +23,8 @@ impl Followed {
     pub(crate) fn new(context: &SolveContext<'_>) -> Self {
         let owned = context.pending().filter_map(|(_, shape)| shape);
         let owned = owned.flat_map(|shape| &context.topology.shapes[shape].owns).copied().collect();
-        let spreads = context.topology.mixed().intersection(&owned).copied().collect();
-        Self { affinity: context.topology.sought().clone(), spreads }
+        let spreads = context.topology.mixed.intersection(&owned).copied().collect();
+        Self { affinity: context.topology.sought.clone(), spreads }
     }
 
     /// Adds the groups of pods that removals have moved.
@@ -35,7 +35,7 @@ impl Followed {
             existing.chain(launched.map(|pod_group| context.relaxation.base(pod_group.shape))).collect();
         let owned = || shapes.iter().flat_map(|shape| &context.topology.shapes[*shape].owns).copied();
         self.affinity.extend(owned().filter(|group| context.topology.groups[*group].kind == GroupKind::PodAffinity));
-        let mixed = context.topology.mixed();
+        let mixed = &context.topology.mixed;
         self.spreads.extend(owned().filter(|group| mixed.contains(group)));
     }
 

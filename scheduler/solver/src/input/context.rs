@@ -102,7 +102,7 @@ pub(crate) struct SolveContext<'a> {
     pub(crate) nodes: IndexVec<Node, NodeView<'a>>,
     /// By index in the snapshot.
     node_ids: Vec<Option<Id<Node>>>,
-    known: &'a Nodes,
+    pub(crate) known: &'a Nodes,
     pub(crate) topology: Topology<'a>,
     /// Cache of domain tuples by shape.
     tuples: Cache<Id<PodShape>, DomainTuples>,
@@ -208,7 +208,7 @@ impl<'a> SolveContext<'a> {
 
     /// Assigns pods that these spread groups count but do not bind to domains as well.
     pub(crate) fn tighten(&mut self, groups: BTreeSet<Id<Group>>) {
-        self.topology.tighten(groups);
+        self.topology.strict.extend(groups);
         self.tuples.take();
         self.domain_tuples.clear();
     }
@@ -227,11 +227,6 @@ impl<'a> SolveContext<'a> {
         let pod =
             |place: &u32| Some((snapshot.pods.get(*place as usize)?, index.shape_of(*place as usize).map(Id::new)));
         index.pending().iter().filter_map(pod)
-    }
-
-    /// Counts of existing pods in topology groups.
-    pub(crate) fn counts(&self) -> &'a topology::Counts {
-        self.known.counts()
     }
 
     pub(crate) fn shape_of(&self, pod: &Pod) -> Option<Id<PodShape>> {

@@ -59,7 +59,7 @@ pub(crate) struct Nodes {
     classes: BTreeMap<NodeKey, Id<NodeVerdict>>,
     admission: IndexVec<NodeVerdict, NodeVerdict>,
     /// Counts of all pods on nodes.
-    counts: Counts,
+    pub(crate) counts: Counts,
 }
 
 impl Nodes {
@@ -129,10 +129,6 @@ impl Nodes {
     /// The node at this index of the current snapshot.
     pub(crate) fn get(&self, place: usize) -> Option<&NodeData> {
         self.known.get(place).map(|(_, data)| data)
-    }
-
-    pub(crate) fn counts(&self) -> &Counts {
-        &self.counts
     }
 
     pub(crate) fn admission(&self, class: Id<NodeVerdict>, shape: Id<PodShape>) -> Admission {
@@ -219,12 +215,8 @@ impl Pools<'_> {
     /// zone and capacity type.
     fn know(&self, node: &Node) -> bool {
         let pool = self.launching.iter().find(|one| Some(&one.pool.name) == node.node_pool.as_ref());
-        node.labels.contains_key(label::ZONE)
-            && node.labels.contains_key(label::CAPACITY_TYPE)
-            && pool.is_some_and(|pool| {
-                let kind = node.labels.get(label::INSTANCE_TYPE);
-                kind.is_some_and(|kind| pool.has_type(kind))
-            })
+        let known = pool.zip(node.labels.get(label::INSTANCE_TYPE)).and_then(|(pool, kind)| pool.catalog.get(kind));
+        known.is_some() && node.labels.contains_key(label::ZONE) && node.labels.contains_key(label::CAPACITY_TYPE)
     }
 }
 

@@ -84,7 +84,7 @@ pub(crate) struct PoolData {
 #[derive(Clone, Copy)]
 pub(crate) struct PoolView<'a> {
     pub(crate) pool: &'a NodePool,
-    catalog: &'a Catalog,
+    pub(crate) catalog: &'a Catalog,
     data: &'a PoolData,
 }
 
@@ -235,10 +235,6 @@ impl<'a> PoolView<'a> {
         Self { pool, catalog, data }
     }
 
-    pub(crate) fn catalog(&self) -> &'a Catalog {
-        self.catalog
-    }
-
     /// Offerings that are not known to be out of capacity.
     fn with_capacity(&self, out: &BTreeSet<(Option<String>, Option<String>, CapacityType)>) -> Bits<Offering> {
         if out.is_empty() {
@@ -258,10 +254,6 @@ impl<'a> PoolView<'a> {
     #[expect(clippy::indexing_slicing, reason = "`data` was created from this catalog, so its type indices exist")]
     fn kind(&self, offering: Id<Offering>) -> &'a InstanceType {
         &self.catalog.instance_types[self.data.offerings[offering].type_index.number()]
-    }
-
-    pub(crate) fn has_type(&self, name: &str) -> bool {
-        self.catalog.get(name).is_some()
     }
 
     #[expect(clippy::indexing_slicing, reason = "`data` was created from this catalog, so its offering indices exist")]

@@ -64,7 +64,7 @@ fn free_quotas(context: &SolveContext<'_>, others: &[&[Launch]]) -> Headroom {
     for launch in others.iter().copied().flatten().filter(|_| !quotas.is_empty()) {
         let mut views = context.pools.iter().chain(&context.fixed);
         let Some(view) = views.find(|view| view.pool.name == launch.node_pool) else { continue };
-        let usage = quota_usage_of_launch(quotas, launch, view.catalog(), usize::MAX);
+        let usage = quota_usage_of_launch(quotas, launch, view.catalog, usize::MAX);
         limits::take(&mut room, &context.table.vector(&usage), 1);
     }
     room

@@ -53,7 +53,7 @@ pub(crate) struct Rules {
     /// PodAffinity groups over keys other than the hostname, with the base shapes of their owners.
     seekers: Vec<(Id<Group>, BTreeSet<Id<PodShape>>)>,
     /// Spread groups that also count pods that they do not constrain.
-    mixed: BTreeSet<Id<Group>>,
+    pub(crate) mixed: BTreeSet<Id<Group>>,
     /// No pod's placement depends on how many pods of a shape are placed, provided that at least one is.
     lenient: IndexVec<PodShape, bool>,
 }
@@ -63,11 +63,12 @@ pub(crate) struct Rules {
 pub(crate) struct Topology<'a> {
     rules: &'a Rules,
     /// PodAffinity groups with owners among the pending pods.
-    sought: BTreeSet<Id<Group>>,
+    pub(crate) sought: BTreeSet<Id<Group>>,
     /// Spread groups whose unconstrained members are also assigned to domains.
-    strict: BTreeSet<Id<Group>>,
-    /// Whether the emptiest domain tuple goes before the cheapest; see [`Self::assign_evenly`].
-    evenly: bool,
+    pub(crate) strict: BTreeSet<Id<Group>>,
+    /// Whether pods with several spreads are assigned to the domain tuple with the fewest pods instead of the cheapest.
+    /// Wherever kube-scheduler then puts some of these pods, the other domains have capacity for the rest.
+    pub(crate) evenly: bool,
 }
 
 impl Deref for Topology<'_> {
@@ -186,11 +187,6 @@ impl Rules {
         self.groups == other.groups && self.host_groups == other.host_groups && self.lonely == other.lonely
     }
 
-    /// Spread groups that also count pods that they do not constrain.
-    pub(crate) fn mixed(&self) -> BTreeSet<Id<Group>> {
-        self.mixed.clone()
-    }
-
     /// Whether pods of `shape` require a host with members of a PodAffinity group.
     pub(crate) fn seeks_host(&self, shape: Id<PodShape>) -> bool {
         self.joins(shape).next().is_some()
@@ -212,22 +208,6 @@ impl<'a> Topology<'a> {
     /// Whether pods of `shape` are assigned to domains, or to a host with other pods, before they are placed.
     pub(crate) fn concerns(&self, shape: Id<PodShape>) -> bool {
         !self.relevant(shape).is_empty() || self.joins(shape).next().is_some()
-    }
-
-    /// PodAffinity groups with owners among the pending pods.
-    pub(crate) fn sought(&self) -> &BTreeSet<Id<Group>> {
-        &self.sought
-    }
-
-    /// Also assigns unconstrained members of these spread groups to domains from now on.
-    pub(crate) fn tighten(&mut self, groups: BTreeSet<Id<Group>>) {
-        self.strict.extend(groups);
-    }
-
-    /// Assigns pods with several spreads to the domain tuple with the fewest pods instead of the cheapest. Wherever
-    /// kube-scheduler then puts some of these pods, the other domains have capacity for the rest.
-    pub(crate) fn assign_evenly(&mut self) {
-        self.evenly = true;
     }
 
     /// Domain groups that matter for the domain of a pod of `shape`: groups that the shape owns, mutual anti-affinity
