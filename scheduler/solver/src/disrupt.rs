@@ -39,6 +39,7 @@ const IN_SERVICE: Search = Search { in_service: true, settled: false };
 pub(crate) type Successors = BTreeMap<Id<Node>, Option<usize>>;
 
 /// Removals so far.
+#[derive(Default)]
 pub(crate) struct Removal<'a> {
     pub(crate) removed: Vec<Removed<'a>>,
     /// Moved pods by the node that takes them.

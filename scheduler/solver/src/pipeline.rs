@@ -2,7 +2,6 @@
 
 use crate::disrupt::{Followed, Removal};
 use crate::input::context::SolveContext;
-use crate::place::buffer_pods::PlacedBufferPods;
 use crate::place::draft::Demand;
 use crate::place::launch::Listings;
 use crate::place::pod_groups::PodGroup;
@@ -212,23 +211,8 @@ fn split<'a>(
     }
     plan.placements.sort();
     let launches = draft::listed(context, &placed.launches, &mut listings, &mut demand);
-    let placed_buffer_pods = PlacedBufferPods::new();
-    let (removed, postponed, successors, kept) = (Vec::new(), Vec::new(), BTreeMap::new(), BTreeSet::new());
     let followed = Followed::new(context);
-    Removal {
-        removed,
-        existing,
-        placed_buffer_pods,
-        early,
-        launches,
-        listings,
-        demand,
-        followed,
-        busy,
-        kept,
-        postponed,
-        successors,
-    }
+    Removal { existing, early, launches, listings, demand, followed, busy, ..Removal::default() }
 }
 
 /// Pending pods whose shape is missing in the snapshot.

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 
 /// Groups, other than those by hostname, that pods placed by this plan own. A node that takes pods stays anyway, so that
 /// hostname groups need no check.
+#[derive(Default)]
 pub(crate) struct Followed {
     /// Required pod affinity. A member must stay in each domain with owners.
     affinity: BTreeSet<Id<Group>>,

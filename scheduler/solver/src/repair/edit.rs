@@ -25,12 +25,6 @@ pub(super) struct Change {
     pub(super) left: Vec<Unschedulable>,
 }
 
-impl From<Targets> for Change {
-    fn from(targets: Targets) -> Self {
-        Self { targets, ..Self::default() }
-    }
-}
-
 /// Applies `change` to `plan`. `nodes` include the nodes of its launches. `None` if the result is invalid, or if
 /// the launches of `plan` itself cost more than before.
 pub(super) fn with(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Change) -> Option<Plan> {

@@ -5,7 +5,7 @@ use super::outcomes::{CLOSE, Outcomes, RUNS};
 use super::projected::{Replay, Slot};
 use super::run::next;
 use crate::input::intern::{Amounts, add};
-use crate::repair::edit;
+use crate::repair::edit::{self, Change};
 use crate::retries;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::plan::Plan;
@@ -41,7 +41,8 @@ pub(super) fn better(inputs: Inputs<'_>, plan: &Plan, replay: Replay, looks: usi
     finalists.sort_by_key(|(still, _)| *still);
     // An exchange may be invalid, unlike the assignment of a run.
     for (still, replay) in finalists {
-        let Some(adopted) = edit::with(inputs, plan, &after.nodes, &replay.targets().into()) else { continue };
+        let change = Change { targets: replay.targets(), ..Change::default() };
+        let Some(adopted) = edit::with(inputs, plan, &after.nodes, &change) else { continue };
         // The plan behaves differently without its empty nodes.
         let fewer = adopted.launches.len() < plan.launches.len();
         let anew = || Replay::new(inputs, &adopted).map(|replay| Outcomes::anew(&replay).stranding);
