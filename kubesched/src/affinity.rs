@@ -1,7 +1,6 @@
 //! InterPodAffinity: counts the pods that each affinity term matches, by domain.
 
-use crate::domains::Domains;
-use crate::lookup::{domain_of, is_set};
+use crate::domains::{Domains, is_set};
 use plimsoll_model::snapshot::{Node, PodAffinityTerm, PodShape};
 use std::rc::Rc;
 
@@ -12,10 +11,8 @@ const HARD_WEIGHT: i32 = 1;
 /// All required affinity terms of one shape.
 #[derive(Debug, Clone)]
 pub(crate) struct RequiredAffinity {
-    /// Domains by term and node.
-    domains: Rc<[Rc<[Option<usize>]>]>,
-    /// Pod counts by term and domain.
-    counts: Vec<Vec<i64>>,
+    /// By term: the pod counts by domain, and the domains.
+    terms: Vec<(Vec<i64>, Domains)>,
     /// By shape: whether all terms match its pods. kube-scheduler counts only pods that match all terms.
     pub(crate) matched: Rc<[bool]>,
     /// By shape: whether some term matches its pods.
@@ -45,7 +42,7 @@ pub(crate) struct ScoredTerm {
 /// Pod counts of one term, by domain.
 #[derive(Debug, Clone)]
 pub(crate) struct TermCounts {
-    domains: Rc<[Option<usize>]>,
+    domains: Domains,
     /// By shape: whether the term matches its pods.
     pub(crate) matched: Rc<[bool]>,
     /// By domain: the number of pods that the term matches, and the number of pods that have the term.
@@ -54,15 +51,15 @@ pub(crate) struct TermCounts {
 
 impl TermCounts {
     fn new(term: &PodAffinityTerm, shapes: &[PodShape], nodes: &[Node]) -> Self {
-        let Domains { of_nodes, count } = Domains::new(&term.topology_key, nodes);
+        let domains = Domains::new(&term.topology_key, nodes);
         let matched = shapes.iter().map(|shape| matches(term, shape)).collect();
-        Self { domains: of_nodes, matched, counts: vec![(0, 0); count] }
+        Self { matched, counts: vec![(0, 0); domains.count], domains }
     }
 
     /// Adds `change` pods of `shape` on `node`. `owned` tells whether these pods have the term. Returns whether the
     /// node has the topology label.
     pub(crate) fn add(&mut self, shape: usize, node: usize, owned: bool, change: i64) -> bool {
-        let domain = domain_of(&self.domains, node);
+        let domain = self.domains.at(node);
         let Some((matched, owners)) = domain.and_then(|domain| self.counts.get_mut(domain)) else { return false };
         *matched += if is_set(&self.matched, shape) { change } else { 0 };
         *owners += if owned { change } else { 0 };
@@ -71,7 +68,7 @@ impl TermCounts {
 
     /// Counts in the domain of `node`: pods that the term matches, and pods that have the term.
     pub(crate) fn at(&self, node: usize) -> Option<(i64, i64)> {
-        self.counts.get(domain_of(&self.domains, node)?).copied()
+        self.counts.get(self.domains.at(node)?).copied()
     }
 }
 
@@ -83,10 +80,9 @@ impl RequiredAffinity {
         if terms.is_empty() {
             return None;
         }
-        let domains: Vec<Domains> = terms.iter().map(|term| Domains::new(&term.topology_key, nodes)).collect();
+        let empty = |domains: Domains| (vec![0; domains.count], domains);
         Some(Self {
-            counts: domains.iter().map(|domains| vec![0; domains.count]).collect(),
-            domains: domains.into_iter().map(|domains| domains.of_nodes).collect(),
+            terms: terms.iter().map(|term| empty(Domains::new(&term.topology_key, nodes))).collect(),
             matched: shapes.iter().map(|shape| terms.iter().all(|term| matches(term, shape))).collect(),
             matched_by_any: shapes.iter().map(|shape| terms.iter().any(|term| matches(term, shape))).collect(),
             total: 0,
@@ -98,8 +94,8 @@ impl RequiredAffinity {
         if !is_set(&self.matched, shape) {
             return;
         }
-        for (domains, counts) in self.domains.iter().zip(&mut self.counts) {
-            if let Some(count) = domain_of(domains, node).and_then(|domain| counts.get_mut(domain)) {
+        for (counts, domains) in &mut self.terms {
+            if let Some(count) = domains.at(node).and_then(|domain| counts.get_mut(domain)) {
                 *count += change;
                 self.total += change;
             }
@@ -109,13 +105,13 @@ impl RequiredAffinity {
     /// Whether a pod of `shape` may run on `node` if the terms match `nominated` pods that are nominated to the node.
     /// If no pod matches yet, a pod that matches its own terms may run in any domain.
     pub(crate) fn permits(&self, shape: usize, node: usize, nominated: i64) -> bool {
-        let near = |(domains, counts): (&Rc<[Option<usize>]>, &Vec<i64>)| {
-            let count = domain_of(domains, node).and_then(|domain| counts.get(domain));
+        let near = |(counts, domains): &(Vec<i64>, Domains)| {
+            let count = domains.at(node).and_then(|domain| counts.get(domain));
             count.is_some_and(|count| nominated > 0 || *count > 0)
         };
-        let labelled = self.domains.iter().all(|domains| domain_of(domains, node).is_some());
+        let labelled = self.terms.iter().all(|(_, domains)| domains.at(node).is_some());
         let first = self.total == 0 && nominated == 0 && is_set(&self.matched, shape);
-        labelled && (first || self.domains.iter().zip(&self.counts).all(near))
+        labelled && (first || self.terms.iter().all(near))
     }
 }
 

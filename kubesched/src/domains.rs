@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// The domains of one topology key.
+#[derive(Debug, Clone)]
 pub(crate) struct Domains {
     /// Domain by node; `None` if the node does not have the label.
-    pub(crate) of_nodes: Rc<[Option<usize>]>,
+    of_nodes: Rc<[Option<usize>]>,
     pub(crate) count: usize,
 }
 
@@ -24,6 +25,16 @@ impl Domains {
             .collect();
         Self { of_nodes, count: numbers.len() }
     }
+
+    /// The domain of a node.
+    pub(crate) fn at(&self, node: usize) -> Option<usize> {
+        self.of_nodes.get(node).copied().flatten()
+    }
+}
+
+/// Whether the flag of that index is set. An index outside the list is not.
+pub(crate) fn is_set(flags: &[bool], index: usize) -> bool {
+    flags.get(index).copied().unwrap_or(false)
 }
 
 /// The domain of a node. A planned node has no hostname yet, so the node's name is used as its hostname.

@@ -1,6 +1,6 @@
 //! Reasons why a node rejects a pod, and the nominated pods that a filter takes into account.
 
-use crate::lookup::is_set;
+use crate::domains::is_set;
 use plimsoll_model::snapshot::HostPort;
 use std::borrow::Borrow;
 use std::fmt;

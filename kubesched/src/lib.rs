@@ -44,7 +44,6 @@
 mod affinity;
 mod domains;
 mod filter;
-mod lookup;
 mod node;
 pub mod nomination;
 pub mod queue;

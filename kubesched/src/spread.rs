@@ -1,7 +1,6 @@
 //! PodTopologySpread: counts pods in the domains of a constraint.
 
-use crate::domains::{Domains, domain};
-use crate::lookup::{domain_of, is_set};
+use crate::domains::{Domains, domain, is_set};
 use plimsoll_model::snapshot::{Node, Pod, PodShape, PodState, Snapshot, SnapshotIndex, TopologySpread};
 use plimsoll_model::taints::repelling;
 use std::collections::BTreeMap;
@@ -12,7 +11,7 @@ use std::rc::Rc;
 pub(crate) struct Spread {
     pub(crate) max_skew: i64,
     min_domains: usize,
-    domains: Rc<[Option<usize>]>,
+    domains: Domains,
     /// By node: whether its pods are counted, according to nodeAffinityPolicy, nodeTaintsPolicy, and the topology keys
     /// of the pod's other constraints.
     eligible: Rc<[bool]>,
@@ -37,7 +36,7 @@ pub fn counts(snapshot: &Snapshot, owner: &PodShape, constraint: &TopologySpread
         spread.add(shape, node);
     }
     let nodes = snapshot.nodes.iter().enumerate().filter(|(node, _)| stays(*node) && is_set(&spread.eligible, *node));
-    let count = |number: usize| usize::try_from(spread.count_at(number)).unwrap_or(0);
+    let count = |number: usize| usize::try_from(spread.count_at(number).unwrap_or(0)).unwrap_or(0);
     nodes
         .filter_map(|(number, node)| Some((domain(&constraint.topology_key, node)?.to_owned(), count(number))))
         .collect()
@@ -59,7 +58,7 @@ pub(crate) enum Refusal {
 
 impl Spread {
     pub(crate) fn new(owner: &PodShape, constraint: &TopologySpread, shapes: &[PodShape], nodes: &[Node]) -> Self {
-        let Domains { of_nodes, count } = Domains::new(&constraint.topology_key, nodes);
+        let domains = Domains::new(&constraint.topology_key, nodes);
         let selected = |shape: &PodShape| {
             let matches = constraint.selector.as_ref().is_some_and(|selector| selector.matches(&shape.labels));
             matches && shape.namespace == owner.namespace
@@ -72,9 +71,9 @@ impl Spread {
                 && (!constraint.honor_node_taints || repelling(&node.taints, &owner.tolerations).is_none())
         };
         let eligible: Rc<[bool]> = nodes.iter().map(counts).collect();
-        let mut open = vec![false; count];
-        for (domain, eligible) in of_nodes.iter().zip(eligible.iter()) {
-            if let (Some(open), true) = (domain.and_then(|domain| open.get_mut(domain)), eligible) {
+        let mut open = vec![false; domains.count];
+        for (node, eligible) in eligible.iter().enumerate() {
+            if let (Some(open), true) = (domains.at(node).and_then(|domain| open.get_mut(domain)), eligible) {
                 *open = true;
             }
         }
@@ -82,10 +81,10 @@ impl Spread {
         Self {
             max_skew: i64::from(constraint.max_skew),
             min_domains: constraint.min_domains.and_then(|least| usize::try_from(least).ok()).unwrap_or(1),
-            domains: of_nodes,
             eligible,
             selected: shapes.iter().map(selected).collect(),
-            counts: vec![0; count],
+            counts: vec![0; domains.count],
+            domains,
             least: (0, open_domains),
             open: open.into(),
             open_domains,
@@ -95,7 +94,7 @@ impl Spread {
 
     /// The domain that counts a pod of `shape` on `node`; `None` if the pod is not counted.
     fn counted(&self, shape: usize, node: usize) -> Option<usize> {
-        domain_of(&self.domains, node).filter(|_| is_set(&self.selected, shape) && is_set(&self.eligible, node))
+        self.domains.at(node).filter(|_| is_set(&self.selected, shape) && is_set(&self.eligible, node))
     }
 
     pub(crate) fn add(&mut self, shape: usize, node: usize) {
@@ -142,7 +141,7 @@ impl Spread {
     /// Whether a pod of `shape` may run on `node` if the constraint selects `nominated` pods that are nominated to the
     /// node.
     pub(crate) fn filter(&self, shape: usize, node: usize, nominated: i64) -> Result<(), Refusal> {
-        let domain = domain_of(&self.domains, node).ok_or(Refusal::MissingLabel)?;
+        let domain = self.domains.at(node).ok_or(Refusal::MissingLabel)?;
         let nominated = if is_set(&self.eligible, node) { nominated } else { 0 };
         let only_least = nominated > 0 && self.least == (self.count(domain), 1);
         let least = if only_least { self.least_with(domain, nominated).0 } else { self.least.0 };
@@ -150,14 +149,9 @@ impl Spread {
         if self.is_within_skew(domain, more, least) { Ok(()) } else { Err(Refusal::Skew) }
     }
 
-    /// Whether the node has the topology key.
-    pub(crate) fn has_domain(&self, node: usize) -> bool {
-        domain_of(&self.domains, node).is_some()
-    }
-
     /// Whether the current pod counts of the domain of `node` satisfy the constraint.
     pub(crate) fn holds(&self, node: usize) -> bool {
-        domain_of(&self.domains, node).is_some_and(|domain| self.is_within_skew(domain, 0, self.least.0))
+        self.domains.at(node).is_some_and(|domain| self.is_within_skew(domain, 0, self.least.0))
     }
 
     /// Whether the domain with `more` additional pods is within maxSkew of the `least` count.
@@ -170,8 +164,8 @@ impl Spread {
         self.counts.get(domain).copied().unwrap_or(0)
     }
 
-    /// Number of pods in the domain of `node`.
-    pub(crate) fn count_at(&self, node: usize) -> i64 {
-        domain_of(&self.domains, node).map_or(0, |domain| self.count(domain))
+    /// Number of pods in the domain of `node`; `None` if the node does not have the topology key.
+    pub(crate) fn count_at(&self, node: usize) -> Option<i64> {
+        self.domains.at(node).map(|domain| self.count(domain))
     }
 }

@@ -1,8 +1,8 @@
 //! Rules that depend on where other pods run: topology spread, pod affinity and anti-affinity.
 
 use crate::affinity::{RequiredAffinity, RequiredAntiAffinity, ScoredTerm};
+use crate::domains::is_set;
 use crate::filter::{Nominated, Rejection};
-use crate::lookup::is_set;
 use crate::nomination::{Group, SpreadLimit};
 use crate::spread::{Refusal, Spread};
 use plimsoll_model::snapshot::Snapshot;
@@ -174,6 +174,6 @@ impl Topology {
     /// `None` for a node without one of the topology keys.
     pub(crate) fn spread_score(&self, shape: usize, node: usize) -> Option<i64> {
         let preferred = self.spreads_of(shape).filter(|spread| !spread.required);
-        preferred.map(|spread| spread.has_domain(node).then(|| spread.count_at(node))).sum()
+        preferred.map(|spread| spread.count_at(node)).sum()
     }
 }
