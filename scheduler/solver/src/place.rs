@@ -270,7 +270,7 @@ pub(crate) fn on_new<'a>(context: &SolveContext<'a>, state: &mut State, placed: 
     }
     let before = state.work;
     let packing = pack(context, pool, &wanted, &state.headroom[pool], &mut state.work);
-    context.add_packing_work(before - state.work);
+    context.packing_work.update(|sum| sum.saturating_add(before - state.work));
     let room = &mut state.headroom[pool];
     let limited = room.iter().any(Option::is_some);
     packing.patterns.iter().for_each(|pattern| limits::take(room, &pattern.charge, pattern.copies));

@@ -16,7 +16,6 @@ use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::overlay::{self, Repriced};
 use plimsoll_model::plan::{Launch, Plan, PlanOptions};
 use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
-use std::cell::Cell;
 use std::collections::BTreeMap;
 
 /// Input of a plan.
@@ -31,8 +30,6 @@ struct Request<'a> {
     bounded: bool,
     /// Whether to assign pods evenly to domain tuples.
     evenly: bool,
-    /// Receives the work of packing.
-    packing_work: &'a Cell<u64>,
 }
 
 /// Plans successive snapshots of one cluster and caches data that stays valid. Each plan equals the plan of
@@ -97,11 +94,9 @@ impl Planner {
         options: &PlanOptions,
         early: &mut dyn FnMut(&[Launch]),
     ) -> Plan {
-        let packing_work = Cell::new(0);
-        let packing_work = &packing_work;
-        let request = Request { snapshot, index, catalogs, options, bounded: true, evenly: false, packing_work };
+        let request = Request { snapshot, index, catalogs, options, bounded: true, evenly: false };
         let mut reported = false;
-        let plan = self.plan_once(request, &mut |launches| {
+        let (plan, _) = self.plan_once(request, &mut |launches| {
             reported |= !launches.is_empty();
             early(launches);
         });
@@ -170,7 +165,7 @@ impl Planner {
             return (plan, request);
         }
         let unbound = Request { options: free, ..request };
-        let other = self.fresh().plan_once(unbound, &mut |_| {});
+        let (other, _) = self.fresh().plan_once(unbound, &mut |_| {});
         if other.unschedulable.len() < plan.unschedulable.len() { (other, unbound) } else { (plan, request) }
     }
 
@@ -182,15 +177,13 @@ impl Planner {
 
     /// Computes one plan without repairs, whose packing is counted as `work`.
     fn plan_counted(&self, request: Request<'_>, work: &Work<'_>) -> Plan {
-        let packing_work = Cell::new(0);
-        let request = Request { packing_work: &packing_work, ..request };
-        let plan = self.fresh().plan_once(request, &mut |_| {});
-        work.add_packing(packing_work.get());
+        let (plan, packing) = self.fresh().plan_once(request, &mut |_| {});
+        work.add_packing(packing);
         plan
     }
 
-    /// Computes one plan without repairs.
-    fn plan_once(&mut self, request: Request<'_>, early: &mut dyn FnMut(&[Launch])) -> Plan {
+    /// Computes one plan without repairs. Also returns the work of its packing.
+    fn plan_once(&mut self, request: Request<'_>, early: &mut dyn FnMut(&[Launch])) -> (Plan, u64) {
         let mut marked = |launches: &[Launch]| {
             let mut repriced = Repriced::new(request.snapshot, request.catalogs);
             if repriced.is_none() {
@@ -200,16 +193,15 @@ impl Planner {
             repriced.mark(&mut launches);
             early(&launches);
         };
-        let mut plan = self.with_prices(request, |planner, request| {
-            let bounded = request.bounded;
-            let options = request.options;
+        let (mut plan, packing) = self.with_prices(request, |planner, request| {
             planner.with_context(request, |context| {
                 context.topology.evenly = request.evenly;
-                planned(context, options, bounded, &mut marked)
+                let plan = planned(context, request.options, request.bounded, &mut marked);
+                (plan, context.packing_work.get())
             })
         });
         Repriced::new(request.snapshot, request.catalogs).mark(&mut plan.launches);
-        plan
+        (plan, packing)
     }
 
     /// Lower bound of the cost of any plan for the pods of `plan`.
@@ -235,7 +227,7 @@ impl Planner {
     }
 
     fn with_context<T>(&mut self, request: Request<'_>, ask: impl FnOnce(&mut SolveContext<'_>) -> T) -> T {
-        let Request { snapshot, index, catalogs, options, packing_work, .. } = request;
+        let Request { snapshot, index, catalogs, options, .. } = request;
         let (solve_index, nodes) = self.kept.take().unzip();
         let (solve_index, change) = SolveIndex::new(solve_index, snapshot, index, catalogs, options);
         let kept = nodes.filter(|_| change != Change::All);
@@ -244,8 +236,7 @@ impl Planner {
             nodes.renumber_shapes(&former);
         }
         nodes.follow(&solve_index, snapshot, index, catalogs);
-        let cancel = &self.cancel;
-        let mut context = SolveContext::new(snapshot, index, catalogs, &solve_index, &nodes, cancel, packing_work);
+        let mut context = SolveContext::new(snapshot, index, catalogs, &solve_index, &nodes, &self.cancel);
         let answer = ask(&mut context);
         self.kept = Some((solve_index, nodes));
         answer

@@ -122,7 +122,7 @@ pub(crate) struct SolveContext<'a> {
     pub(crate) quotas: Vec<(usize, i64)>,
     cancel: &'a Cancel,
     /// Work of packing so far, in all attempts.
-    packing_work: &'a Cell<u64>,
+    pub(crate) packing_work: Cell<u64>,
 }
 
 /// Whether pods with these tolerations may run on nodes with these taints. If `relaxed`, PreferNoSchedule taints are
@@ -140,11 +140,6 @@ impl<'a> SolveContext<'a> {
         self.cancel.is_cancelled()
     }
 
-    /// Adds work of packing.
-    pub(crate) fn add_packing_work(&self, steps: u64) {
-        self.packing_work.set(self.packing_work.get().saturating_add(steps));
-    }
-
     /// Creates the context of `snapshot` from its `solve_index` and `nodes`.
     pub(crate) fn new(
         snapshot: &'a Snapshot,
@@ -153,7 +148,6 @@ impl<'a> SolveContext<'a> {
         solve_index: &'a SolveIndex,
         nodes: &'a Nodes,
         cancel: &'a Cancel,
-        packing_work: &'a Cell<u64>,
     ) -> Self {
         let waiting = index.pending().iter().filter_map(|place| index.shape_of(*place as usize)).map(Id::new).collect();
         let shapes = solve_index.shapes.iter_enumerated().map(|(id, data)| ShapeView {
@@ -165,7 +159,7 @@ impl<'a> SolveContext<'a> {
         let (views, node_ids) = crate::input::existing_nodes::views(snapshot, index, nodes);
         let mut context = Self {
             cancel,
-            packing_work,
+            packing_work: Cell::new(0),
             snapshot,
             index,
             solve_index,
