@@ -75,7 +75,7 @@ pub(crate) struct PoolData {
     pub(crate) lenient: bool,
     values: RefCell<ByValue>,
     /// Cache of offerings by request size, after DaemonSets are subtracted.
-    fitting_offerings: RefCell<Option<FittingOfferings>>,
+    fitting_offerings: RefCell<FittingOfferings>,
     /// Cache of offerings by requirement.
     known: RefCell<BTreeMap<NodeSelectorRequirement, Bits<Offering>>>,
 }
@@ -184,6 +184,7 @@ impl PoolData {
             let rooms = data.offerings.iter_mut().filter_map(|offering| offering.room.get_mut(pods));
             rooms.for_each(|room| *room = most.min(*room));
         }
+        data.fitting_offerings = RefCell::new(FittingOfferings::new(&data.offerings, terms.table.len()));
         data
     }
 
@@ -206,10 +207,7 @@ impl PoolData {
 
     /// Offerings on which `requests` fit in addition to the DaemonSets.
     pub(crate) fn roomy(&self, requests: &[i64]) -> Arc<Bits<Offering>> {
-        let mut fitting_offerings = self.fitting_offerings.borrow_mut();
-        fitting_offerings
-            .get_or_insert_with(|| FittingOfferings::new(&self.offerings, requests.len()))
-            .fitting(&self.offerings, requests)
+        self.fitting_offerings.borrow_mut().fitting(&self.offerings, requests)
     }
 
     /// Clears caches that have become too large.
@@ -217,14 +215,7 @@ impl PoolData {
         if self.known.get_mut().len() > LOOKED_UP {
             self.known.take();
         }
-        if self
-            .fitting_offerings
-            .get_mut()
-            .as_ref()
-            .is_some_and(|fitting_offerings| fitting_offerings.count() > LOOKED_UP)
-        {
-            self.fitting_offerings.take();
-        }
+        self.fitting_offerings.get_mut().trim();
     }
 }
 

@@ -89,13 +89,6 @@ struct Listing {
 #[derive(Debug, Default)]
 pub(crate) struct Listings(BTreeMap<(NodePoolName, Vec<Id<Offering>>), Listing>);
 
-impl Listings {
-    fn of(&mut self, view: &PoolView<'_>, offerings: &[Id<Offering>]) -> &Listing {
-        let key = (view.pool.name.clone(), offerings.to_vec());
-        self.0.entry(key).or_insert_with(|| Listing::new(view, offerings))
-    }
-}
-
 impl Listing {
     fn new(view: &PoolView<'_>, offerings: &[Id<Offering>]) -> Self {
         let choice = |index: &Id<Offering>| OfferingChoice {
@@ -124,7 +117,9 @@ impl Listing {
 /// Creates the launch of `node` for `pods`.
 pub(crate) fn launch(context: &SolveContext<'_>, node: &NewNode<'_>, pods: &[&Pod], listings: &mut Listings) -> Launch {
     let NewNode { view, number, load: asked, custom, offerings, .. } = *node;
-    let Listing { choices, digest, requirements, daemons } = listings.of(view, offerings);
+    let key = (view.pool.name.clone(), offerings.to_vec());
+    let listing: &Listing = listings.0.entry(key).or_insert_with(|| Listing::new(view, offerings));
+    let Listing { choices, digest, requirements, daemons } = listing;
     let pods = pod_refs(pods);
     let mut hasher = ContentHasher::new("launch");
     hasher.text(&format!("{:?}", context.snapshot.ledger));

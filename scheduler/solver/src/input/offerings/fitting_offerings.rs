@@ -1,6 +1,6 @@
 //! Offerings with capacity for some requests, cached by the distinct capacities that the requests exceed.
 
-use super::OfferingView;
+use super::{LOOKED_UP, OfferingView};
 use crate::input::intern::{Bits, fits};
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::IndexVec;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// Cache of fitting offerings. Requests that exceed the same distinct capacities of each resource fit on the same
 /// offerings.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct FittingOfferings {
     /// Per resource: the distinct capacities of offerings, ascending.
     steps: Vec<Vec<i64>>,
@@ -34,9 +34,11 @@ impl FittingOfferings {
         self.steps.iter().zip(requests).map(small).collect()
     }
 
-    /// Number of cache entries.
-    pub(super) fn count(&self) -> usize {
-        self.known.len()
+    /// Clears the cache if it has become too large.
+    pub(super) fn trim(&mut self) {
+        if self.known.len() > LOOKED_UP {
+            self.known.clear();
+        }
     }
 
     /// Returns the `offerings` with capacity for `requests`.
