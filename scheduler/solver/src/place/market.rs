@@ -75,15 +75,15 @@ pub(crate) fn buy<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mu
             continue;
         }
         let trial = attempt(context, state, &placed.left, tier, &way);
-        let score = Score::of(context, &trial.placed);
+        let score = Score::of(context, &trial.1);
         if best.as_ref().is_none_or(|(known, _)| score < *known) {
             best = Some((score, trial));
         }
     }
-    if let Some((_, trial)) = best {
-        state.headroom = trial.headroom;
-        placed.launches.extend(trial.placed.launches);
-        placed.left = trial.placed.left;
+    if let Some((_, (headroom, found))) = best {
+        state.headroom = headroom;
+        placed.launches.extend(found.launches);
+        placed.left = found.left;
     }
 }
 
@@ -98,11 +98,8 @@ enum Way<'w> {
     ScarceFirst(&'w [Vec<Option<i64>>]),
 }
 
-/// Result of one way.
-struct Trial<'a> {
-    headroom: IndexVec<NodePool, Headroom>,
-    placed: Placed<'a>,
-}
+/// Result of one way: the headroom that it leaves, and what it places.
+type Trial<'a> = (IndexVec<NodePool, Headroom>, Placed<'a>);
 
 fn attempt<'a>(
     context: &SolveContext<'a>,
@@ -127,8 +124,7 @@ fn attempt<'a>(
                     continue;
                 }
                 on_new(context, state, &mut part, pool);
-                placed.launches.extend(part.launches);
-                placed.left.extend(part.left);
+                placed.add(part);
             }
             let nowhere = pod_groups.iter().zip(*cheapest).filter(|(_, chosen)| chosen.is_none());
             placed.left.extend(nowhere.map(|(pod_group, _)| pod_group.clone()));
@@ -143,8 +139,7 @@ fn attempt<'a>(
                 let mut part =
                     Placed { left: own.map(|(pod_group, _)| pod_group.clone()).collect(), ..Placed::default() };
                 order.iter().for_each(|pool| on_new(context, state, &mut part, *pool));
-                placed.launches.extend(part.launches);
-                placed.left.extend(part.left);
+                placed.add(part);
             }
         }
     }
@@ -155,7 +150,7 @@ fn attempt<'a>(
         }
         on_new(context, state, &mut placed, pool);
     }
-    Trial { headroom: std::mem::replace(&mut state.headroom, before), placed }
+    (std::mem::replace(&mut state.headroom, before), placed)
 }
 
 /// By pod group and pool of the tier: the minimum price of nodes for the pod group alone, in micro-USD per hour; `None`
