@@ -54,24 +54,17 @@ impl<T: ?Sized> Bits<T> {
     }
 
     pub(crate) fn keep(&mut self, other: &Self) {
-        for (word, theirs) in self.words.iter_mut().zip(&other.words) {
-            *word &= theirs;
-        }
+        self.words.iter_mut().zip(&other.words).for_each(|(word, theirs)| *word &= theirs);
     }
 
     pub(crate) fn join(&mut self, other: &Self) {
-        for (word, theirs) in self.words.iter_mut().zip(&other.words) {
-            *word |= theirs;
-        }
+        self.words.iter_mut().zip(&other.words).for_each(|(word, theirs)| *word |= theirs);
     }
 
     /// Keeps the members for which `member` holds.
     pub(crate) fn retain(&mut self, member: impl Fn(Id<T>) -> bool) {
         for (place, word) in self.words.iter_mut().enumerate() {
-            let mut rest = *word;
-            while rest != 0 {
-                let bit = rest.trailing_zeros() as usize;
-                rest &= rest - 1;
+            for bit in bits_of(*word) {
                 if !member(Id::new(place * 64 + bit)) {
                     *word &= !(1 << bit);
                 }
@@ -93,18 +86,18 @@ impl<T: ?Sized> Bits<T> {
 
     /// Members in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Id<T>> + '_ {
-        self.words.iter().enumerate().flat_map(|(place, word)| {
-            let mut rest = *word;
-            std::iter::from_fn(move || {
-                if rest == 0 {
-                    return None;
-                }
-                let bit = rest.trailing_zeros() as usize;
-                rest &= rest - 1;
-                Some(Id::new(place * 64 + bit))
-            })
-        })
+        let members = |(place, word): (usize, &u64)| bits_of(*word).map(move |bit| Id::new(place * 64 + bit));
+        self.words.iter().enumerate().flat_map(members)
     }
+}
+
+/// The set bits of a word, in ascending order.
+fn bits_of(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = word.trailing_zeros();
+        word &= word.wrapping_sub(1);
+        (bit < u64::BITS).then_some(bit as usize)
+    })
 }
 
 // Derived implementations would require the same traits of `T`.
