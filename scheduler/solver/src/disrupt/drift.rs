@@ -98,12 +98,9 @@ fn may_go_first(context: &SolveContext<'_>, removal: &Removal<'_>, candidate: &C
         view.node.state == NodeState::Initialized && !view.node.deleting && !removal.busy.contains(&node)
     });
     let mut launches = removal.early.iter().chain(&removal.launches);
-    in_service && launches.all(|launch| launch.node_pool != candidate.pool.name) && is_full(context, candidate)
-}
-
-/// Whether the pool's limits do not allow another node of the candidate's size.
-fn is_full(context: &SolveContext<'_>, candidate: &Candidate<'_>) -> bool {
-    !limits::allows(&limits::own(context, candidate.pool), &context.nodes[candidate.node].data.usage)
+    in_service
+        && launches.all(|launch| launch.node_pool != candidate.pool.name)
+        && !limits::allows(&limits::own(context, candidate.pool), &context.nodes[candidate.node].data.usage)
 }
 
 /// Gives the usage of the candidate back to the limits of its pool, but not to CapacityQuotas.

@@ -14,6 +14,7 @@ use crate::bound::resource_prices::{resource_prices, worth};
 use crate::input::context::{SolveContext, tolerated};
 use crate::input::intern::{Amounts, add};
 use crate::place::best_fit::best_fit;
+use crate::place::columns::money;
 use crate::place::draft::Draft;
 use crate::place::pod_groups::PodGroup;
 use crate::place::{self, Placed, State, local_search, pod_groups, topology};
@@ -211,9 +212,4 @@ fn add_requests(context: &SolveContext<'_>, sum: &mut Amounts, one: &Candidate<'
     for shape in one.pods.iter().filter_map(|pod| context.shape_of(pod)) {
         add(sum, context.shapes[shape].requests, 1);
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "prices are far below 2^52")]
-fn money(price: i64) -> f64 {
-    price as f64
 }

@@ -3,7 +3,7 @@
 use crate::input::custom_labels::Narrowed;
 use crate::input::intern::{Bits, ResourceTable};
 use crate::input::offerings::{Alternative, PoolData, PoolView};
-use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
+use plimsoll_model::catalog::{Catalog, Offering};
 use plimsoll_model::names::NODES_RESOURCE;
 use plimsoll_model::snapshot::{CapacityQuota, quota_of_resource};
 
@@ -34,11 +34,8 @@ pub(super) fn charge(
         let Some(kind) = catalog.instance_types.get(data.offerings[offering].type_index.number()) else { continue };
         let amounts = data.own_capacity_mut(offering);
         for (place, resource) in &resources {
-            amounts.get_mut(*place).into_iter().for_each(|amount| *amount = amount_of(kind, resource));
+            let counted = if *resource == NODES_RESOURCE { 1 } else { kind.capacity.get(resource) };
+            amounts.get_mut(*place).into_iter().for_each(|amount| *amount = counted);
         }
     }
-}
-
-fn amount_of(kind: &InstanceType, resource: &str) -> i64 {
-    if resource == NODES_RESOURCE { 1 } else { kind.capacity.get(resource) }
 }

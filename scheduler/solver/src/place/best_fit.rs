@@ -11,7 +11,6 @@ use crate::place::pod_groups::PodGroup;
 use crate::place::{Placed, Search, State, allowed, put};
 use plimsoll_model::index::Id;
 use plimsoll_model::snapshot::{Node, Pod};
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// Maximum number of pods times nodes: a few milliseconds.
@@ -62,10 +61,10 @@ fn place_group<'a>(
     state.work = state.work.saturating_sub(u64::try_from(nodes.len()).unwrap_or(u64::MAX) / 8);
     let mut fits: Vec<(f64, Id<Node>)> = nodes.iter().filter_map(|node| fit(state, pod_group, *node)).collect();
     while !pod_group.pods.is_empty() && state.work > 0 {
-        let order = |(number, (similarity, node)): &(usize, &(f64, Id<Node>))| (*similarity, Reverse(*node), *number);
-        let best =
-            fits.iter().enumerate().map(|one| order(&one)).max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        let Some((_, Reverse(node), number)) = best else { return };
+        // The first node among equals.
+        let best = fits.iter().enumerate().max_by(|(_, a), (_, b)| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+        let Some((number, (_, node))) = best else { return };
+        let node = *node;
         state.work = state.work.saturating_sub(1);
         put(context, state, node, pod_group.shape, 1);
         existing.entry(node).or_default().extend(pod_group.pods.drain(..1));

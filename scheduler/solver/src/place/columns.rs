@@ -207,6 +207,6 @@ fn anything(kinds: &PodKinds, enough: f64) -> IndexVec<Column, Column> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "prices are far below 2^52")]
-fn money(price: i64) -> f64 {
+pub(crate) fn money(price: i64) -> f64 {
     price as f64
 }

@@ -48,21 +48,19 @@ pub(crate) fn listed(
     for pod_group in drafts.iter().flat_map(|draft| &draft.pod_groups) {
         *demand.entry(context.relaxation.base(pod_group.shape)).or_default() += pod_group.pods.len();
     }
-    drafts.iter().map(|draft| draft.launch(context, listings)).collect()
+    let launch = |draft: &Draft<'_>| {
+        let Draft { pool, load, custom, offerings, pod_groups, .. } = draft;
+        let pods: Vec<&Pod> = pod_groups.iter().flat_map(|pod_group| pod_group.pods.iter().copied()).collect();
+        let shapes = &pod_groups.iter().map(|pod_group| context.relaxation.base(pod_group.shape)).collect();
+        let node = NewNode { view: &context.pools[*pool], number: 0, load, custom, offerings, shapes };
+        launch::launch(context, &node, &pods, listings)
+    };
+    drafts.iter().map(launch).collect()
 }
 
 impl Draft<'_> {
     /// Price of the cheapest offering in micro-USD per hour.
     pub(crate) fn price(&self, context: &SolveContext<'_>) -> i64 {
         self.offerings.first().map_or(0, |cheapest| context.pools[self.pool].price(*cheapest))
-    }
-
-    /// Converts the draft to a launch of a plan.
-    fn launch(&self, context: &SolveContext<'_>, listings: &mut Listings) -> Launch {
-        let pods: Vec<&Pod> = self.pod_groups.iter().flat_map(|pod_group| pod_group.pods.iter().copied()).collect();
-        let Self { pool, load, custom, offerings, pod_groups, .. } = self;
-        let shapes = &pod_groups.iter().map(|pod_group| context.relaxation.base(pod_group.shape)).collect();
-        let node = NewNode { view: &context.pools[*pool], number: 0, load, custom, offerings, shapes };
-        launch::launch(context, &node, &pods, listings)
     }
 }

@@ -52,11 +52,6 @@ impl Filled {
         self.take.iter().any(|(one, _)| *one == item)
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "weights of a heuristic")]
-    pub(super) fn worth(&self, worth: &IndexVec<Entry, f64>) -> f64 {
-        self.take.iter().map(|(item, n)| worth[*item] * *n as f64).sum()
-    }
-
     /// How many nodes with this content `left` is enough for.
     pub(super) fn times(&self, left: &IndexVec<Entry, usize>) -> usize {
         self.take.iter().map(|(item, n)| left[*item] / n).min().unwrap_or(0)

@@ -1,6 +1,7 @@
 //! Improves a packing: removes the nodes that are worth least for their price and packs their pods again, as long as
 //! this lowers the cost.
 
+use super::items::worth_of;
 use super::left::Left;
 use super::{Packer, Packing, Pattern};
 use crate::place::limits::{self, Headroom};
@@ -112,8 +113,7 @@ impl Rng {
 /// Price of a node minus the worth of its pods.
 #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "weights of a heuristic")]
 fn waste(packer: &Packer<'_, '_>, node: &Pattern) -> i64 {
-    let worth: f64 = node.take.iter().map(|(item, n)| packer.by_resource[*item] * *n as f64).sum();
-    (node.price as f64 - worth) as i64
+    (node.price as f64 - worth_of(&node.take, &packer.by_resource)) as i64
 }
 
 #[cfg(test)]

@@ -28,6 +28,12 @@ pub(super) struct Class<'w> {
 /// Items with their number of pods.
 pub(crate) type Take = Vec<(Id<Entry>, usize)>;
 
+/// Worth of these pods. `each` is the worth of a pod of each item.
+#[expect(clippy::cast_precision_loss, reason = "weights of a heuristic")]
+pub(super) fn worth_of(take: &[(Id<Entry>, usize)], each: &IndexVec<Entry, f64>) -> f64 {
+    take.iter().map(|(item, n)| each[*item] * *n as f64).sum()
+}
+
 /// Id of a class of a packer.
 pub(super) type ClassId = Id<Class<'static>>;
 

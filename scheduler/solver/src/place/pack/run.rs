@@ -1,7 +1,7 @@
 //! Builds a packing greedily: the best pattern first.
 
 use super::filling::Filled;
-use super::items::Entry;
+use super::items::{Entry, worth_of};
 use super::lazy::{Promise, Promises};
 use super::left::Left;
 use super::{Packer, Packing, Pattern, Strategy};
@@ -219,7 +219,7 @@ impl Packer<'_, '_> {
 
     #[expect(clippy::cast_precision_loss, reason = "weights of a heuristic")]
     fn rate(&self, run: &Run, offering: Id<Offering>, filled: &Filled) -> f64 {
-        let worth = filled.worth(if run.by_resource { &self.by_resource } else { &self.by_share });
+        let worth = worth_of(&filled.take, if run.by_resource { &self.by_resource } else { &self.by_share });
         match run.strategy {
             Strategy::Frugal => worth / self.share_of_limits(offering, &run.limit),
             // All joining pods having a place is worth more than a low price.
