@@ -84,19 +84,10 @@ impl<'a> PoolView<'a> {
             | label::CAPACITY_RESERVATION_TYPE
             | label::CAPACITY_RESERVATION_INTERRUPTIBLE => {
                 // These labels have few values, each with thousands of offerings.
-                let mut judged: Vec<(Option<&str>, bool)> = Vec::new();
                 let mut found = Bits::none(size);
-                for offering in self.offerings.ids() {
-                    let value = self.label(offering, key);
-                    let known = judged.iter().find(|(one, _)| *one == value).map(|(_, holds)| *holds);
-                    let good = known.unwrap_or_else(|| {
-                        judged.push((value, holds(requirement, value)));
-                        judged.last().is_some_and(|(_, holds)| *holds)
-                    });
-                    if good {
-                        found.insert(offering);
-                    }
-                }
+                let by_value = self.by_value(key);
+                let good = by_value.iter().filter(|(value, _)| holds(requirement, value.as_deref()));
+                good.for_each(|(_, bits)| found.join(bits));
                 found
             }
             _ => {
