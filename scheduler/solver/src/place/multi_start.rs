@@ -5,7 +5,7 @@
 use crate::input::context::SolveContext;
 use crate::place::local_search;
 use crate::place::market;
-use crate::place::pod_groups::{self, PodGroup};
+use crate::place::pod_groups::PodGroup;
 use crate::place::priority;
 use crate::place::relaxation;
 use crate::place::{Placed, State};
@@ -25,7 +25,8 @@ pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_group
     if pods > PODS || context.nodes.len() > PODS {
         return attempt(context, state, pod_groups);
     }
-    let open = pod_groups::look_at_each_other(context, &pod_groups);
+    let strictest = |pod_group: &PodGroup<'_>| context.relaxation.strictest(pod_group.shape);
+    let open = pod_groups.iter().any(|pod_group| context.topology.concerns(strictest(pod_group)));
     let zones = if open { zones(context) } else { Vec::new() };
     let rivals = market::rivals(context, state, &pod_groups);
     if zones.is_empty() && rivals.is_empty() {

@@ -11,11 +11,6 @@ use plimsoll_model::time::Timestamp;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Whether any of these pods has constraints that involve other pods.
-pub(crate) fn look_at_each_other(context: &SolveContext<'_>, pod_groups: &[PodGroup<'_>]) -> bool {
-    pod_groups.iter().any(|pod_group| context.topology.concerns(context.relaxation.strictest(pod_group.shape)))
-}
-
 /// Pods of one shape, in a fixed order.
 #[derive(Debug, Clone)]
 pub(crate) struct PodGroup<'a> {

@@ -150,10 +150,6 @@ impl Counts {
         }
     }
 
-    pub(super) fn members(&self, group: Id<Group>, domain: &str) -> i64 {
-        self.domains[group].get(domain).map_or(0, |count| count.0)
-    }
-
     /// Members and owners in a domain.
     pub(crate) fn both(&self, group: Id<Group>, domain: &str) -> (i64, i64) {
         self.domains[group].get(domain).copied().unwrap_or_default()

@@ -104,8 +104,7 @@ fn domain_text(
     if values.is_empty() {
         return format!("{name}: no node that it could run on has that label");
     }
-    let counts: BTreeMap<&str, i64> =
-        values.iter().map(|value| (*value, state.counts.members(number, value))).collect();
+    let counts: BTreeMap<&str, i64> = values.iter().map(|value| (*value, state.counts.both(number, value).0)).collect();
     let examples: Vec<String> =
         counts.iter().take(SHOWN).map(|(value, count)| format!("{value} has {count}")).collect();
     let more = counts.len().saturating_sub(SHOWN);
@@ -116,7 +115,7 @@ fn domain_text(
             let eligible = tuples.eligible.get(&number);
             let domains = eligible.map_or(0, |all| all.len());
             let counts =
-                eligible.into_iter().flat_map(|all| all.iter()).map(|domain| state.counts.members(number, domain));
+                eligible.into_iter().flat_map(|all| all.iter()).map(|domain| state.counts.both(number, domain).0);
             let least = counts.min().unwrap_or(0);
             let few = if domains < *min_domains {
                 format!("minDomains {min_domains} of which there are {domains}")

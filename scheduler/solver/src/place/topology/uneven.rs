@@ -152,7 +152,7 @@ fn is_even(
             tallies.note(context, group, pods, &domains, counted.always);
         }
     }
-    let sure = |domain: &str| before.members(group, domain) + tallies.sure.get(domain).copied().unwrap_or(0);
+    let sure = |domain: &str| before.both(group, domain).0 + tallies.sure.get(domain).copied().unwrap_or(0);
     let least = eligible.iter().map(|domain| sure(domain)).min().filter(|_| eligible.len() >= *min_domains);
     let most = |domain: &str| sure(domain) + tallies.maybe.get(domain).copied().unwrap_or(0);
     tallies.bound.iter().all(|domain| most(domain) - least.unwrap_or(0) <= *skew)
