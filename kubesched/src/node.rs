@@ -23,11 +23,6 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The machine of `node` with the given `free` amounts.
-    fn new(node: &Node, free: Amounts) -> Self {
-        Self { allocatable: SCORED.map(|name| node.allocatable.get(name)), free }
-    }
-
     /// The same node as a machine with `other` allocatable amounts instead of `allocatable`.
     pub(crate) fn resized(&self, table: &ResourceTable, allocatable: &Resources, other: &Resources) -> Self {
         let mut free = self.free.clone();
@@ -103,7 +98,7 @@ pub(crate) fn usage(
         let residents = index.residents(number).iter().filter_map(|place| shape_of(*place as usize));
         let (free, ports) =
             free_capacity(table, node, residents.filter(|(pod, ..)| !pod.is_virtual()), daemons.iter().copied());
-        (Machine::new(node, free), ports)
+        (Machine { allocatable: SCORED.map(|name| node.allocatable.get(name)), free }, ports)
     };
     snapshot.nodes.iter().enumerate().map(usage).collect()
 }

@@ -220,8 +220,8 @@ impl ClusterState {
     /// Indices of these resources in amounts.
     fn lacking(&self, pod: &Shape, node: usize, nominated: &Nominated) -> impl Iterator<Item = usize> {
         let left = move |place: usize, free: i64| {
-            let taken =
-                self.nominated_shapes(nominated).map(|(other, count)| other.request(place).saturating_mul(count));
+            let others = self.nominated_shapes(nominated);
+            let taken = others.filter_map(|(other, count)| Some(other.requests.get(place)?.saturating_mul(count)));
             taken.fold(free, i64::saturating_sub)
         };
         let amounts = pod.requests.iter().zip(&self.machines[Id::new(node)].free).enumerate();
@@ -341,11 +341,6 @@ impl Facts {
 }
 
 impl Shape {
-    /// Amount that a pod requests of the resource at index `place`.
-    fn request(&self, place: usize) -> i64 {
-        self.requests.get(place).copied().unwrap_or(0)
-    }
-
     fn new<'s>(
         shape: &'s PodShape,
         requests: &Amounts,

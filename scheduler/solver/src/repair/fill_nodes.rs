@@ -34,32 +34,24 @@ pub(super) fn fill(best: &mut Best<'_>) {
     }
 }
 
-/// How pods are added to a plan.
-#[derive(Clone, Copy)]
-struct FillStrategy {
-    /// Assumed capacity of launched nodes.
-    capacity: CapacityAssumption,
-    /// Whether the plan may launch further nodes.
-    may_launch: bool,
-}
-
-const STRATEGIES: [FillStrategy; 4] = [
-    FillStrategy { capacity: CapacityAssumption::Least, may_launch: false },
-    FillStrategy { capacity: CapacityAssumption::Cheapest, may_launch: false },
+/// How pods are added to a plan: the assumed capacity of launched nodes, and whether the plan may launch further nodes.
+const STRATEGIES: [(CapacityAssumption, bool); 4] = [
+    (CapacityAssumption::Least, false),
+    (CapacityAssumption::Cheapest, false),
     // With launches, as the next plan would do. First with the full charge of limits, then with the charge if launches
     // list no larger types.
-    FillStrategy { capacity: CapacityAssumption::Least, may_launch: true },
-    FillStrategy { capacity: CapacityAssumption::Cheapest, may_launch: true },
+    (CapacityAssumption::Least, true),
+    (CapacityAssumption::Cheapest, true),
 ];
 
 /// Places pods with this strategy. Returns whether pods were placed.
-fn add(best: &mut Best<'_>, strategy: FillStrategy) -> bool {
+fn add(best: &mut Best<'_>, (capacity, may_launch): (CapacityAssumption, bool)) -> bool {
     let inputs = best.inputs;
-    let after = projection::project_with_capacity(inputs, &best.plan, strategy.capacity);
+    let after = projection::project_with_capacity(inputs, &best.plan, capacity);
     let mut facts = after.clone();
     share_volumes(&mut facts);
-    if strategy.may_launch {
-        projection::count_limits(inputs, &best.plan, strategy.capacity, &mut facts);
+    if may_launch {
+        projection::count_limits(inputs, &best.plan, capacity, &mut facts);
     } else {
         facts.node_pools.clear();
         for (shape, known) in facts.shapes.iter_mut().zip(&after.shapes) {
@@ -74,7 +66,7 @@ fn add(best: &mut Best<'_>, strategy: FillStrategy) -> bool {
         return false;
     }
     // Narrows the offerings of launches only as far as needed.
-    let limited = strategy.may_launch && strategy.capacity == CapacityAssumption::Cheapest;
+    let limited = may_launch && capacity == CapacityAssumption::Cheapest;
     let narrowings: &[Narrowing] = if limited {
         &[Narrowing::CheapestTypes]
     } else {

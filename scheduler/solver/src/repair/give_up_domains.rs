@@ -55,7 +55,11 @@ fn give_up_for(best: &mut Best<'_>, waiting: &Waiting, scope: Scope) {
     let mut latest = best.plan.clone();
     // Number of domains that had to be given up for the current plan.
     let mut needed = 0;
-    while given_up.len() < retries::SEVERAL && without_any(best, waiting) {
+    let waits = |best: &Best<'_>| {
+        let unplaced = unplaced_by_shape(best.inputs.snapshot, &best.plan);
+        waiting.shapes.iter().any(|shape| unplaced.contains_key(shape))
+    };
+    while given_up.len() < retries::SEVERAL && waits(best) {
         let Some(next) = emptiest(best, &latest, waiting, &given_up) else { break };
         given_up.push(next);
         match best.attempt(closed(&start, waiting, &given_up, scope)) {
@@ -109,11 +113,6 @@ fn is_shared(snapshot: &Snapshot, waiting: &Waiting) -> bool {
         snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending).map(|pod| &pod.shape).collect();
     let others = snapshot.shapes.iter().filter(|one| pending.contains(&one.id) && !waiting.shapes.contains(&one.id));
     others.map(|shape| spread_over(shape, false)).any(|keys| keys.contains(waiting.key.as_str()))
-}
-
-fn without_any(best: &Best<'_>, waiting: &Waiting) -> bool {
-    let unplaced_by_shape = unplaced_by_shape(best.inputs.snapshot, &best.plan);
-    waiting.shapes.iter().any(|shape| unplaced_by_shape.contains_key(shape))
 }
 
 /// The domain without nodes in which the plan places the fewest pods of the spread; among equal domains the last by

@@ -20,18 +20,18 @@ const NOISE: u64 = 3;
 /// Parameters of a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RunConfig {
-    /// Seed of the random choices.
-    pub(super) seed: u64,
+    /// Seed of the next random choices.
+    seed: u64,
     /// The actuator nominates pods each time kube-scheduler has tried this many pods.
-    pub(super) pace: usize,
+    pace: usize,
     /// Whether launches become any listed type instead of always the cheapest.
-    pub(super) any_type: bool,
+    any_type: bool,
     /// Number of pods whose order may change: each time, one of so many is next.
-    pub(super) next: usize,
+    next: usize,
     /// Maximum noise that is added to scores, which are not known exactly.
-    pub(super) noise: u64,
+    noise: u64,
     /// Whether the actuator nominates pods.
-    pub(super) nominates: bool,
+    nominates: bool,
 }
 
 impl RunConfig {
@@ -56,14 +56,13 @@ struct Run<'r> {
     nominated: IndexVec<Slot, bool>,
     /// Unbound slots by planned node.
     waiting: IndexVec<Node, Vec<Id<Slot>>>,
-    draws: u64,
-    noise: u64,
+    config: RunConfig,
 }
 
 /// Runs the plan once and returns the node of each slot. `state` is the state of the replay, and is restored.
 pub(super) fn run(replay: &Replay, state: &mut ClusterState, config: RunConfig) -> Assignment {
     let start = state.checkpoint();
-    let assignment = Run::new(replay, state, config).play(config);
+    let assignment = Run::new(replay, state, config).play();
     state.rollback(start);
     assignment
 }
@@ -80,8 +79,7 @@ impl<'r> Run<'r> {
             assignment: IndexVec::filled(None, replay.slots.len()),
             nominated: IndexVec::filled(false, replay.slots.len()),
             waiting,
-            draws: config.seed,
-            noise: config.noise,
+            config,
         };
         for (node, machines) in replay.machines.iter_enumerated() {
             // The cheapest type is as likely as a random type.
@@ -94,9 +92,9 @@ impl<'r> Run<'r> {
         run
     }
 
-    fn play(mut self, config: RunConfig) -> Assignment {
-        let order = self.order(config.next);
-        let slots = &self.replay.slots;
+    fn play(mut self) -> Assignment {
+        let order = self.order();
+        let (slots, config) = (&self.replay.slots, self.config);
         let mut queue = Queue::new(order, slots.iter().map(|slot| slot.priority).collect());
         if config.nominates {
             self.waiting.ids().for_each(|node| self.nominate(node));
@@ -129,11 +127,11 @@ impl<'r> Run<'r> {
     }
 
     /// Order in which kube-scheduler tries slots: each time one of the `next` ones.
-    fn order(&mut self, next: usize) -> Vec<usize> {
+    fn order(&mut self) -> Vec<usize> {
         let slots = self.replay.slots.len();
         let mut order: Vec<usize> = (0..slots).collect();
         for at in 0..slots {
-            let drawn = self.draw(next.min(slots - at));
+            let drawn = self.draw(self.config.next.min(slots - at));
             if let Some(part) = order.get_mut(at..=at + drawn) {
                 part.rotate_right(1);
             }
@@ -171,7 +169,8 @@ impl<'r> Run<'r> {
         let mut best = Vec::new();
         let mut highest = i64::MIN;
         for (node, score) in nodes.into_iter().zip(scores) {
-            let noise = if self.noise > 0 { i64::try_from(self.next() % (self.noise + 1)).unwrap_or(0) } else { 0 };
+            let most = self.config.noise;
+            let noise = if most > 0 { i64::try_from(self.next() % (most + 1)).unwrap_or(0) } else { 0 };
             if score + noise > highest {
                 best.clear();
                 highest = score + noise;
@@ -205,7 +204,7 @@ impl<'r> Run<'r> {
     }
 
     fn next(&mut self) -> u64 {
-        next(&mut self.draws)
+        next(&mut self.config.seed)
     }
 }
 
