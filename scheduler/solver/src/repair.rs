@@ -166,28 +166,15 @@ impl Best<'_> {
         self.facts.as_ref().unwrap_or(self.inputs.snapshot).clone()
     }
 
-    /// Computes a plan for a changed snapshot. Accepts it if it leaves fewer pods unplaced, only pods that are unplaced
-    /// now, and if it is valid for the original snapshot.
-    fn attempt(&mut self, facts: Snapshot) -> Attempt {
+    /// Computes a plan for a changed snapshot. Accepts it if it leaves only pods unplaced that are unplaced now, fewer
+    /// of them or, if it `may_equal`, as many, and if it is valid for the original snapshot.
+    fn attempt(&mut self, facts: Snapshot, may_equal: bool) -> Attempt {
         let Some(tried) = self.plan_for(&facts) else { return Attempt::OutOfWork };
-        if !self.leaves_fewer(&tried) || !self.is_acceptable(&tried) {
+        if !self.leaves_fewer(&tried, may_equal) || !self.is_acceptable(&tried) {
             return Attempt::Rejected(Box::new(tried));
         }
         (self.plan, self.facts) = (tried, Some(facts));
         Attempt::Accepted
-    }
-
-    /// Like [`Self::attempt`], but also accepts a plan with as many unplaced pods. Returns whether the plan is
-    /// accepted.
-    fn attempt_as_good(&mut self, facts: Snapshot) -> bool {
-        let Some(tried) = self.plan_for(&facts) else { return false };
-        let as_good = unplaced_pods(self.inputs.snapshot, &tried)
-            .is_subset(&unplaced_pods(self.inputs.snapshot, &self.plan))
-            && self.is_acceptable(&tried);
-        if as_good {
-            (self.plan, self.facts) = (tried, Some(facts));
-        }
-        as_good
     }
 
     fn plan_for(&self, facts: &Snapshot) -> Option<Plan> {
@@ -201,17 +188,17 @@ impl Best<'_> {
 
     /// Accepts a plan that was derived from the current one, under the conditions of [`Self::attempt`].
     fn accept(&mut self, plan: Plan) -> bool {
-        let accepted = self.leaves_fewer(&plan) && self.is_acceptable(&plan);
+        let accepted = self.leaves_fewer(&plan, false) && self.is_acceptable(&plan);
         if accepted {
             self.plan = plan;
         }
         accepted
     }
 
-    fn leaves_fewer(&self, plan: &Plan) -> bool {
+    fn leaves_fewer(&self, plan: &Plan, may_equal: bool) -> bool {
         let snapshot = self.inputs.snapshot;
         let (unplaced, known) = (unplaced_pods(snapshot, plan), unplaced_pods(snapshot, &self.plan));
-        unplaced.len() < known.len() && unplaced.is_subset(&known)
+        (may_equal || unplaced.len() < known.len()) && unplaced.is_subset(&known)
     }
 
     fn is_acceptable(&self, plan: &Plan) -> bool {

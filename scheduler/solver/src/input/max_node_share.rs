@@ -7,12 +7,8 @@ use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
 /// differ by a few pods therefore all have the same limit, none.
 const FEW: usize = 220;
 
-/// Maximum number of pods per new node in a plan for `snapshot`, if it is limited. Pending pods are counted only if the
-/// option is set.
+/// Maximum number of pods per new node in a plan for `snapshot`, if it is limited.
 pub(crate) fn bound(snapshot: &Snapshot, index: &SnapshotIndex, options: &PlanOptions) -> Option<i64> {
-    if options.max_share_per_node >= 100 {
-        return None;
-    }
     let pending = index.pending().iter().filter_map(|place| snapshot.pods.get(*place as usize));
     most_pods(pending.filter(|pod| !pod.is_virtual()).count(), options)
 }

@@ -44,22 +44,14 @@ pub(crate) fn improve<'a>(context: &SolveContext<'a>, state: &mut State, placed:
         let tier = market::tiers(context).into_iter().find(|tier| tier.contains(&first)).unwrap_or_default();
         kinds.iter_mut().for_each(|kind| kind.keep_to(first, &tier));
     }
-    let mut fixed: Vec<Draft<'a>> = Vec::new();
-    let mut open = Bins::new();
-    for (bin, draft) in read.into_iter().zip(&placed.launches) {
-        match bin {
-            Some(bin) => {
-                open.push(Some(bin));
-            }
-            None => fixed.push(draft.clone()),
-        }
-    }
+    let fixed = read.iter().zip(&placed.launches).filter(|(bin, _)| bin.is_none());
+    let mut drafts: Vec<Draft<'a>> = fixed.map(|(_, draft)| draft.clone()).collect();
+    let open: Bins<'a> = read.into_iter().filter(Option::is_some).collect();
     let mut workspace = Workspace::new(context, kinds, open, state.headroom.clone(), small);
     if !search::improve(&mut workspace) {
         return;
     }
     let Workspace { kinds, bins, headroom, .. } = workspace;
-    let mut drafts = fixed;
     for bin in bins.into_iter().flatten() {
         let room = &headroom[bin.pool];
         let Some(draft) = bin.draft(context, &kinds, room) else { return };

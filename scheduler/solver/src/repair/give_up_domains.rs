@@ -62,7 +62,7 @@ fn give_up_for(best: &mut Best<'_>, waiting: &Waiting, scope: Scope) {
     while given_up.len() < retries::SEVERAL && waits(best) {
         let Some(next) = emptiest(best, &latest, waiting, &given_up) else { break };
         given_up.push(next);
-        match best.attempt(closed(&start, waiting, &given_up, scope)) {
+        match best.attempt(closed(&start, waiting, &given_up, scope), false) {
             Attempt::Accepted => {
                 reopen(best, &start, waiting, &mut given_up, needed, scope);
                 needed = given_up.len();
@@ -87,7 +87,7 @@ fn reopen(
     while at + 1 < given_up.len() {
         let mut fewer = given_up.clone();
         fewer.remove(at);
-        if best.attempt_as_good(closed(start, waiting, &fewer, scope)) {
+        if let Attempt::Accepted = best.attempt(closed(start, waiting, &fewer, scope), true) {
             *given_up = fewer;
         } else {
             at += 1;

@@ -29,7 +29,7 @@ pub(super) fn raise(best: &mut Best<'_>) {
         for _ in 0..retries::PLANS {
             let mut facts = best.start();
             facts.shapes.iter_mut().for_each(|shape| ease(shape, spread, more));
-            let Attempt::Rejected(tried) = best.attempt(facts) else { break };
+            let Attempt::Rejected(tried) = best.attempt(facts, false) else { break };
             let after = projection::project(best.inputs, &tried);
             let reached = spread::counts(&after, owner, spread.1).into_values().min().unwrap_or(0);
             if reached == 0 || reached >= more {
