@@ -5,7 +5,6 @@ mod accept;
 mod filling;
 mod improve;
 mod items;
-mod lazy;
 mod left;
 mod rounding;
 mod run;
