@@ -20,7 +20,7 @@ use crate::input::context::SolveContext;
 use crate::place::buffer_pods::{self, PlacedBufferPods};
 use crate::place::draft::{Demand, listed};
 use crate::place::launch::Listings;
-use crate::place::{Placed, Search, State};
+use crate::place::{Placed, State};
 use allowance::Allowance;
 use candidates::Candidate;
 pub(crate) use candidates::expired;
@@ -31,9 +31,6 @@ use plimsoll_model::plan::{Launch, Plan, PlanOptions};
 use plimsoll_model::snapshot::{DisruptionReason, Node, Pod};
 pub(crate) use record::{Removed, postponed, terminations};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Pods of replaced nodes may move to initialized nodes only.
-const IN_SERVICE: Search = Search { in_service: true, settled: false };
 
 /// Nodes of static pools, each with the launch of its successor once the plan's launches are known.
 pub(crate) type Successors = BTreeMap<Id<Node>, Option<usize>>;
@@ -141,7 +138,11 @@ pub(crate) fn remove<'a>(
             removal.note(candidate, DisruptionReason::Empty);
         }
     }
+    // Pods may move to initialized nodes only.
+    state.search.in_service = true;
     surplus::remove(context, state, &mut allowance, removal);
     drift::remove(context, state, &found, &mut allowance, removal);
+    // Pods may move only to nodes for which `consolidateAfter` has passed.
+    state.search.settled = true;
     consolidate::consolidate(context, state, &found, &mut allowance, removal, options);
 }

@@ -5,7 +5,7 @@ use crate::input::context::SolveContext;
 use crate::place::draft::Demand;
 use crate::place::launch::Listings;
 use crate::place::pod_groups::PodGroup;
-use crate::place::{Placed, Search, State};
+use crate::place::{Placed, State};
 use crate::place::{buffer_pods, draft, early_batch, launch, local_search, multi_start, pod_groups};
 use crate::place::{relaxation, static_pools, topology};
 use crate::{bound, disrupt, explain, place, retries};
@@ -166,7 +166,7 @@ fn place_left<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Pl
     let at_once = if left.len() > retries::SEVERAL { left.len() } else { 1 };
     let launches = placed.launches.len();
     for some in left.chunks(at_once) {
-        placed.add(relaxation::place(context, state, some.to_vec(), Search::default()));
+        placed.add(relaxation::place(context, state, some.to_vec()));
     }
     if placed.launches.len() > launches {
         local_search::improve(context, state, placed);

@@ -48,6 +48,8 @@ pub(crate) struct State {
     pub(crate) counts: Counts,
     /// Pods that only other pods' spreads count are assigned evenly, too.
     pub(crate) even: bool,
+    /// Existing nodes that may take pods.
+    pub(crate) search: Search,
     /// Zone in which pods start if several are equally good.
     pub(crate) favoured: Option<String>,
     /// Pool that is asked before all others of its weight, regardless of cost.
@@ -98,6 +100,7 @@ impl State {
             work,
             counts: context.known.counts.clone(),
             even: false,
+            search: Search::default(),
             favoured: None,
             first: None,
             prices: None,
@@ -146,15 +149,10 @@ impl State {
 }
 
 /// Places as many of `pod_groups` as possible. Domains are assigned already.
-pub(crate) fn place<'a>(
-    context: &SolveContext<'a>,
-    state: &mut State,
-    pod_groups: Vec<PodGroup<'a>>,
-    search: Search,
-) -> Placed<'a> {
-    let (pod_groups, too_many) = one_host_each(context, state, pod_groups, search);
+pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_groups: Vec<PodGroup<'a>>) -> Placed<'a> {
+    let (pod_groups, too_many) = one_host_each(context, state, pod_groups);
     let mut placed = Placed { left: pod_groups, ..Placed::default() };
-    on_existing(context, state, &mut placed, search);
+    on_existing(context, state, &mut placed);
     for tier in market::tiers(context) {
         market::buy(context, state, &mut placed, &tier);
     }
@@ -168,12 +166,11 @@ fn one_host_each<'a>(
     context: &SolveContext<'a>,
     state: &State,
     pod_groups: Vec<PodGroup<'a>>,
-    search: Search,
 ) -> (Vec<PodGroup<'a>>, Vec<PodGroup<'a>>) {
     let mut cut = Vec::new();
     let mut kept = pod_groups;
     for pod_group in kept.iter_mut().filter(|pod_group| pod_group.whole) {
-        let most = on_one_host(context, state, pod_group, search);
+        let most = on_one_host(context, state, pod_group);
         if most > 0 && most < pod_group.pods.len() {
             cut.push(PodGroup { pods: pod_group.pods.split_off(most), ..pod_group.clone() });
         }
@@ -182,8 +179,8 @@ fn one_host_each<'a>(
 }
 
 /// Pods of the group that one host takes at most, existing or new.
-fn on_one_host(context: &SolveContext<'_>, state: &State, pod_group: &PodGroup<'_>, search: Search) -> usize {
-    let nodes = context.nodes.ids().filter(|node| allowed(context, *node, search));
+fn on_one_host(context: &SolveContext<'_>, state: &State, pod_group: &PodGroup<'_>) -> usize {
+    let nodes = context.nodes.ids().filter(|node| allowed(context, *node, state.search));
     let there = nodes.map(|node| takes_some(context, node, state.room(node), pod_group)).max().unwrap_or(0);
     let shape = &context.shapes[pod_group.shape];
     let alone = most_alone(&context.topology.host_rules, shape.hosts, &shape.shape.host_ports);
@@ -204,9 +201,9 @@ fn on_one_host(context: &SolveContext<'_>, state: &State, pod_group: &PodGroup<'
 }
 
 /// Places pods on existing nodes.
-pub(crate) fn on_existing<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>, search: Search) {
+pub(crate) fn on_existing<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>) {
     if let Some(prices) = state.prices.clone() {
-        fill::fill(context, state, placed, search, &prices);
+        fill::fill(context, state, placed, &prices);
     }
     // Large pods first, since small pods fit anywhere. Pods that follow others to their hosts come after these.
     let key = |pod_group: &PodGroup<'_>| {
@@ -225,7 +222,7 @@ pub(crate) fn on_existing<'a>(context: &SolveContext<'a>, state: &mut State, pla
                 break;
             }
             from = node.number() + 1;
-            if !allowed(context, node, search) {
+            if !allowed(context, node, state.search) {
                 continue;
             }
             let n = takes(context, node, state.room(node), pod_group);

@@ -14,14 +14,11 @@ use crate::place::draft::Draft;
 use crate::place::launch;
 use crate::place::local_search::bins::Bin;
 use crate::place::pod_groups::{self, PodGroup};
-use crate::place::{Placed, Search, State, on_existing};
+use crate::place::{Placed, State, on_existing};
 use plimsoll_model::catalog::{CapacityType, Offering};
 use plimsoll_model::plan::PlanOptions;
 use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Pods may move only to initialized nodes for which `consolidateAfter` has passed.
-pub(super) const SEARCH: Search = Search { in_service: true, settled: true };
 
 /// Number of instance types that must be cheaper than a Spot node that another Spot node replaces, as in Karpenter.
 const SPOT_TYPES: usize = 15;
@@ -182,7 +179,7 @@ impl<'a> Single<'_, 'a> {
             return Err(nowhere);
         }
         let mut placed = Placed { left: pod_groups, ..Placed::default() };
-        on_existing(context, state, &mut placed, SEARCH);
+        on_existing(context, state, &mut placed);
         if !placed.left.is_empty() {
             state.work = state.work.saturating_sub(placed.left.len() as u64);
             let offers = if replace { single_node::offers(context, state, &placed.left) } else { Vec::new() };

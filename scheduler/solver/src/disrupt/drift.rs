@@ -3,9 +3,9 @@
 //! Usually a new node is in service before a drifted one goes. A pool at its limits has no room for another node. Its
 //! drifted nodes are removed first, in waves as large as the disruption budgets allow.
 
+use super::Removal;
 use super::allowance::Allowance;
 use super::candidates::Candidate;
-use super::{IN_SERVICE, Removal};
 use crate::input::context::SolveContext;
 use crate::input::existing_nodes::NodeView;
 use crate::place::pod_groups::{self, PodGroup};
@@ -62,7 +62,7 @@ pub(super) fn remove<'a>(
 /// Places all pods of a node, or nothing.
 fn placed<'a>(context: &SolveContext<'a>, state: &mut State, wanted: Vec<PodGroup<'a>>) -> Option<Placed<'a>> {
     pod_groups::leave(context, state, &wanted);
-    let mut placed = place::relaxation::place(context, state, wanted, IN_SERVICE);
+    let mut placed = place::relaxation::place(context, state, wanted);
     place::widen(context, state, &mut placed.launches);
     placed.left.is_empty().then_some(placed)
 }

@@ -8,7 +8,7 @@ mod choose;
 mod delete;
 
 use super::candidates::Candidate;
-use super::consolidate::{Rules, SEARCH};
+use super::consolidate::Rules;
 use super::preferences;
 use crate::bound::resource_prices::{resource_prices, worth};
 use crate::input::context::{SolveContext, tolerated};
@@ -158,10 +158,10 @@ impl<'s, 'a> Repack<'s, 'a> {
             }
             state.prices = Some(Rc::clone(&self.prices));
             let mut placed = if may_launch {
-                place::place(self.context, state, pod_groups, SEARCH)
+                place::place(self.context, state, pod_groups)
             } else {
                 let mut placed = Placed { left: pod_groups, ..Placed::default() };
-                place::on_existing(self.context, state, &mut placed, SEARCH);
+                place::on_existing(self.context, state, &mut placed);
                 placed
             };
             state.prices = None;
@@ -177,9 +177,9 @@ impl<'s, 'a> Repack<'s, 'a> {
     fn best_fit(&self, state: &mut State, pod_groups: &[PodGroup<'a>]) -> Option<Placed<'a>> {
         state.trial(|state| {
             let mut placed = Placed { left: pod_groups.to_vec(), ..Placed::default() };
-            best_fit(self.context, state, &mut placed, SEARCH, &self.prices);
+            best_fit(self.context, state, &mut placed, &self.prices);
             // Pods that follow others to their hosts.
-            place::on_existing(self.context, state, &mut placed, SEARCH);
+            place::on_existing(self.context, state, &mut placed);
             placed.left.is_empty().then_some(placed)
         })
     }

@@ -2,7 +2,7 @@
 
 use super::allowance::Allowance;
 use super::candidates::{self, Candidate};
-use super::{IN_SERVICE, Removal, Removed};
+use super::{Removal, Removed};
 use crate::input::context::SolveContext;
 use crate::place::{State, pod_groups, static_pools, topology};
 use plimsoll_model::index::Id;
@@ -41,7 +41,7 @@ pub(super) fn remove<'a>(
             let wanted = pod_groups::by_shape(context, candidate.pods.iter().copied());
             let gone = removal.attempt(context, state, allowance, &candidate, reason, |state| {
                 pod_groups::leave(context, state, &wanted);
-                let placed = topology::place(context, state, wanted, IN_SERVICE);
+                let placed = topology::place(context, state, wanted);
                 placed.left.is_empty().then_some(placed)
             });
             left -= u64::from(gone);

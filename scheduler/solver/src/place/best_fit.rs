@@ -8,7 +8,7 @@ use crate::bound::resource_prices::worth;
 use crate::input::context::SolveContext;
 use crate::input::existing_nodes::takes;
 use crate::place::pod_groups::PodGroup;
-use crate::place::{Placed, Search, State, allowed, put};
+use crate::place::{Placed, State, allowed, put};
 use plimsoll_model::index::Id;
 use plimsoll_model::snapshot::{Node, Pod};
 use std::collections::BTreeMap;
@@ -16,19 +16,13 @@ use std::collections::BTreeMap;
 /// Maximum number of pods times nodes: a few milliseconds.
 const MAX_PAIRS: usize = 100_000;
 
-/// Places pods of `placed.left` on nodes that `search` allows, those that are worth most at these prices first. Pods
+/// Places pods of `placed.left` on allowed nodes, those that are worth most at these prices first. Pods
 /// that follow others to their hosts are left, and all pods if there are too many.
-pub(crate) fn best_fit<'a>(
-    context: &SolveContext<'a>,
-    state: &mut State,
-    placed: &mut Placed<'a>,
-    search: Search,
-    prices: &[f64],
-) {
+pub(crate) fn best_fit<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>, prices: &[f64]) {
     let nodes: Vec<Id<Node>> = context
         .nodes
         .ids()
-        .filter(|node| context.nodes[*node].open && !state.room(*node).closed && allowed(context, *node, search))
+        .filter(|node| context.nodes[*node].open && !state.room(*node).closed && allowed(context, *node, state.search))
         .collect();
     let pods: usize = placed.left.iter().map(|pod_group| pod_group.pods.len()).sum();
     if pods.saturating_mul(nodes.len()) > MAX_PAIRS {

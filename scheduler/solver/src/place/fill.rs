@@ -6,7 +6,7 @@ use crate::input::context::SolveContext;
 use crate::input::existing_nodes::{takes, takes_some};
 use crate::place::columns::knapsack::{Knapsack, Offered};
 use crate::place::pod_groups::{PodGroup, PodGroupId};
-use crate::place::{Placed, Search, State, allowed, put};
+use crate::place::{Placed, State, allowed, put};
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::Node;
 
@@ -21,14 +21,8 @@ const SLACK: f64 = 1e-3;
 /// Pod groups that remain to be placed.
 type Left<'a> = IndexVec<PodGroup<'static>, PodGroup<'a>>;
 
-/// Places pods of `placed.left` on nodes that `search` allows. Pods that follow others to their hosts are left.
-pub(crate) fn fill<'a>(
-    context: &SolveContext<'a>,
-    state: &mut State,
-    placed: &mut Placed<'a>,
-    search: Search,
-    prices: &[f64],
-) {
+/// Places pods of `placed.left` on allowed nodes. Pods that follow others to their hosts are left.
+pub(crate) fn fill<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>, prices: &[f64]) {
     let mut left: Left<'a> = std::mem::take(&mut placed.left).into();
     let value = |pod_group: &PodGroup<'_>| worth(prices, context.shapes[pod_group.shape].requests);
     let mut groups: Vec<(f64, PodGroupId)> = left
@@ -42,7 +36,7 @@ pub(crate) fn fill<'a>(
         if state.work == 0 {
             break;
         }
-        if !allowed(context, node, search) || state.room(node).closed || !context.nodes[node].open {
+        if !allowed(context, node, state.search) || state.room(node).closed || !context.nodes[node].open {
             continue;
         }
         groups.retain(|(_, group)| !left[*group].pods.is_empty());

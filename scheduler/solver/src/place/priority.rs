@@ -6,7 +6,7 @@
 use crate::input::context::SolveContext;
 use crate::place::pod_groups::PodGroup;
 use crate::place::relaxation;
-use crate::place::{Placed, Search, State};
+use crate::place::{Placed, State};
 use crate::retries;
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::index::Id;
@@ -22,11 +22,11 @@ pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_group
     let priority = |pod_group: &PodGroup<'_>| context.shapes[pod_group.shape].shape.priority;
     let tiers: BTreeSet<i32> = pod_groups.iter().map(&priority).collect();
     if tiers.len() < 2 {
-        return relaxation::place(context, state, pod_groups, Search::default());
+        return relaxation::place(context, state, pod_groups);
     }
     let mut first = None;
     let kept = state.trial(|state| {
-        let placed = relaxation::place(context, state, pod_groups.clone(), Search::default());
+        let placed = relaxation::place(context, state, pod_groups.clone());
         if is_in_order(context, &pod_groups, &placed.left) {
             return Some(placed);
         }
@@ -64,7 +64,7 @@ pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_group
             }
         }
     }
-    let mut placed = relaxation::place(context, state, chosen, Search::default());
+    let mut placed = relaxation::place(context, state, chosen);
     placed.left.extend(refused);
     placed
 }
@@ -81,7 +81,7 @@ fn join<'a>(
         chosen.iter().chain(pod_groups).filter(|pod_group| !pod_group.pods.is_empty()).cloned().collect();
     let mut left = Vec::new();
     state.trial(|state| -> Option<()> {
-        left = relaxation::place(context, state, asked.clone(), Search::default()).left;
+        left = relaxation::place(context, state, asked.clone()).left;
         None
     });
     let above: BTreeSet<&PodUid> = chosen.iter().flat_map(|pod_group| &pod_group.pods).map(|pod| &pod.uid).collect();

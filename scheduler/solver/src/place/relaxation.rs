@@ -7,7 +7,7 @@
 use crate::input::context::{SolveContext, tolerated};
 use crate::place::pod_groups::{self, PodGroup};
 use crate::place::topology;
-use crate::place::{Placed, Search, State};
+use crate::place::{Placed, State};
 use crate::retries;
 use crate::score::Score;
 use plimsoll_model::identity::{PodUid, ShapeId};
@@ -216,15 +216,10 @@ pub(crate) fn uids<'a>(pod_groups: &[PodGroup<'a>]) -> BTreeSet<&'a PodUid> {
 
 /// Places as many of `pod_groups` as possible: with all preferences first, then with fewer preferences of the unplaced
 /// pods.
-pub(crate) fn place<'a>(
-    context: &SolveContext<'a>,
-    state: &mut State,
-    pod_groups: Vec<PodGroup<'a>>,
-    search: Search,
-) -> Placed<'a> {
+pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_groups: Vec<PodGroup<'a>>) -> Placed<'a> {
     let mut other = None;
     let placed = state.trial(|state| {
-        let (placed, pod_groups) = relax_stepwise(context, state, pod_groups, search);
+        let (placed, pod_groups) = relax_stepwise(context, state, pod_groups);
         match with_equal_levels(context, &pod_groups) {
             Some(equal_levels) => {
                 other = Some((Score::of(context, &placed), pod_groups, equal_levels));
@@ -238,12 +233,12 @@ pub(crate) fn place<'a>(
     }
     let Some((known, pod_groups, equal_levels)) = other else { return Placed::default() };
     let cheaper = state.trial(|state| {
-        let placed = topology::place(context, state, equal_levels, search);
+        let placed = topology::place(context, state, equal_levels);
         let score = Score::of(context, &placed);
         let cheaper = score.price().saturating_mul(PART.1) < known.price().saturating_mul(PART.0);
         (score.unplaced <= known.unplaced && cheaper).then_some(placed)
     });
-    cheaper.unwrap_or_else(|| topology::place(context, state, pod_groups, search))
+    cheaper.unwrap_or_else(|| topology::place(context, state, pod_groups))
 }
 
 /// If pods of one shape differ in their preferred anti-affinity, moves all pods of the shape to the level with the
@@ -275,7 +270,6 @@ fn relax_stepwise<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
     pod_groups: Vec<PodGroup<'a>>,
-    search: Search,
 ) -> (Placed<'a>, Vec<PodGroup<'a>>) {
     let mut pod_groups = strictest(context, pod_groups);
     for step in 0.. {
@@ -284,7 +278,7 @@ fn relax_stepwise<'a>(
         }
         let (mut lower, mut kept) = (None, None);
         let placed = state.trial(|state| {
-            let placed = topology::place(context, state, pod_groups.clone(), search);
+            let placed = topology::place(context, state, pod_groups.clone());
             let missed = uids(&placed.left);
             if missed.is_empty() {
                 return Some(placed);
@@ -292,7 +286,7 @@ fn relax_stepwise<'a>(
             lower = relaxed(context, &pod_groups, &missed, &BTreeSet::new());
             // Giving up one preference does not help pods that cannot be placed in addition to the others even without
             // preferences.
-            let rest = topology::place(context, state, required_only(context, &placed.left), search);
+            let rest = topology::place(context, state, required_only(context, &placed.left));
             let stuck = uids(&rest.left);
             if lower.is_none() || stuck.len() == missed.len() {
                 kept = Some(missed.len());
@@ -307,13 +301,13 @@ fn relax_stepwise<'a>(
         }
         pod_groups = match kept {
             None => lower.unwrap_or_default(),
-            Some(left) => match relax_for_others(context, state, &pod_groups, search, left) {
+            Some(left) => match relax_for_others(context, state, &pod_groups, left) {
                 Some(fewer) => fewer,
                 None => break,
             },
         };
     }
-    let mut placed = topology::place(context, state, pod_groups.clone(), search);
+    let mut placed = topology::place(context, state, pod_groups.clone());
     placed.left = required_only(context, &placed.left);
     (placed, pod_groups)
 }
@@ -324,13 +318,12 @@ fn relax_for_others<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
     pod_groups: &[PodGroup<'a>],
-    search: Search,
     left: usize,
 ) -> Option<Vec<PodGroup<'a>>> {
     let mut without = |pod_groups: &[PodGroup<'a>]| {
         let mut count = usize::MAX;
         state.trial(|state| -> Option<()> {
-            let placed = topology::place(context, state, pod_groups.to_vec(), search);
+            let placed = topology::place(context, state, pod_groups.to_vec());
             count = placed.left.iter().map(|pod_group| pod_group.pods.len()).sum();
             None
         });

@@ -4,7 +4,7 @@
 use super::assign::{Caps, assign_within};
 use crate::input::context::SolveContext;
 use crate::place::pod_groups::PodGroup;
-use crate::place::{self, Placed, Search, State};
+use crate::place::{self, Placed, State};
 use crate::retries;
 use crate::score::unplaced;
 use plimsoll_model::index::Id;
@@ -15,28 +15,23 @@ use std::collections::{BTreeMap, BTreeSet};
 const SHARING_PODS: usize = 500;
 
 /// Places as many of `pod_groups` as topology allows.
-pub(crate) fn place<'a>(
-    context: &SolveContext<'a>,
-    state: &mut State,
-    pod_groups: Vec<PodGroup<'a>>,
-    search: Search,
-) -> Placed<'a> {
+pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_groups: Vec<PodGroup<'a>>) -> Placed<'a> {
     if !pod_groups.iter().any(|pod_group| context.topology.concerns(pod_group.shape)) {
-        return place::place(context, state, pod_groups, search);
+        return place::place(context, state, pod_groups);
     }
     let limited = state.headroom.iter().flatten().any(Option::is_some);
     if !limited {
-        return place_capped(context, state, pod_groups, search);
+        return place_capped(context, state, pod_groups);
     }
     let before = state.clone();
-    let capped = place_capped(context, state, pod_groups.clone(), search);
+    let capped = place_capped(context, state, pod_groups.clone());
     if unplaced(&capped) == 0 {
         return capped;
     }
     // A domain may be too small only because another domain has used up the limit that they share.
     let mut shared = before;
     shared.work = state.work;
-    match place_sharing(context, &mut shared, &pod_groups, search) {
+    match place_sharing(context, &mut shared, &pod_groups) {
         Some(placed) if unplaced(&placed) < unplaced(&capped) => {
             *state = shared;
             placed
@@ -46,12 +41,7 @@ pub(crate) fn place<'a>(
 }
 
 /// Assigns pods to domains and assigns fewer pods to domains that turn out too small.
-fn place_capped<'a>(
-    context: &SolveContext<'a>,
-    state: &mut State,
-    pod_groups: Vec<PodGroup<'a>>,
-    search: Search,
-) -> Placed<'a> {
+fn place_capped<'a>(context: &SolveContext<'a>, state: &mut State, pod_groups: Vec<PodGroup<'a>>) -> Placed<'a> {
     let mut bounds = Bounds::default();
     let (mut pod_groups, mut refused) = (pod_groups, Vec::new());
     let mut attempt = 0;
@@ -59,7 +49,7 @@ fn place_capped<'a>(
         attempt += 1;
         let mut short = Vec::new();
         let placed = state.trial(|state| {
-            let attempt = place_once(context, state, pod_groups.clone(), &bounds, search);
+            let attempt = place_once(context, state, pod_groups.clone(), &bounds);
             short = attempt.short;
             short.is_empty().then_some(attempt.placed)
         });
@@ -82,12 +72,7 @@ fn place_capped<'a>(
 
 /// Assigns fewer pods of each shape that does not fit, evenly over its domains, until all of them fit. Then adds single
 /// pods as long as a domain has capacity for them. Returns `None` if no attempt succeeds.
-fn place_sharing<'a>(
-    context: &SolveContext<'a>,
-    state: &mut State,
-    pod_groups: &[PodGroup<'a>],
-    search: Search,
-) -> Option<Placed<'a>> {
+fn place_sharing<'a>(context: &SolveContext<'a>, state: &mut State, pod_groups: &[PodGroup<'a>]) -> Option<Placed<'a>> {
     let mut bounds = Bounds::default();
     let mut best: Option<(usize, State, Placed<'a>)> = None;
     let mut assigned = Caps::new();
@@ -99,7 +84,7 @@ fn place_sharing<'a>(
     for _ in 0..attempts {
         let mut tried = state.clone();
         let Attempt { placed, short, assigned: tried_with } =
-            place_once(context, &mut tried, pod_groups.to_vec(), &bounds, search);
+            place_once(context, &mut tried, pod_groups.to_vec(), &bounds);
         state.work = tried.work;
         if !short.is_empty() {
             if best.is_some() {
@@ -168,12 +153,11 @@ fn place_once<'a>(
     state: &mut State,
     mut pod_groups: Vec<PodGroup<'a>>,
     bounds: &Bounds,
-    search: Search,
 ) -> Attempt<'a> {
     let beyond = split_off(&mut pod_groups, &bounds.totals);
     let (ready, waiting) = assign_within(context, state, pod_groups, &bounds.caps);
     let assigned = shares(&ready);
-    let mut placed = place::place(context, state, ready, search);
+    let mut placed = place::place(context, state, ready);
     // Pods without relevant groups were counted before it was known whether they have a place.
     for pod_group in placed.left.iter().filter(|pod_group| pod_group.only.is_none()) {
         let count = i64::try_from(pod_group.pods.len()).unwrap_or(i64::MAX);
