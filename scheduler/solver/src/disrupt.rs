@@ -61,6 +61,8 @@ pub(crate) struct Removal<'a> {
     pub(crate) postponed: Vec<Id<Node>>,
     /// Removed nodes of static pools.
     pub(crate) successors: Successors,
+    /// Removals and evictions so far, and what budgets still allow.
+    pub(crate) allowance: Allowance<'a>,
 }
 
 impl<'a> Removal<'a> {
@@ -74,7 +76,8 @@ impl<'a> Removal<'a> {
     }
 
     /// Records the removal of the node. Its pods are placed elsewhere.
-    fn note(&mut self, candidate: &Candidate<'a>, reason: DisruptionReason) {
+    fn note(&mut self, context: &SolveContext<'a>, candidate: &Candidate<'a>, reason: DisruptionReason) {
+        self.allowance.note(context, candidate, reason);
         self.placed_buffer_pods.remove(&candidate.node);
         self.removed.push(candidate.removed(reason));
     }
@@ -85,12 +88,11 @@ impl<'a> Removal<'a> {
         &mut self,
         context: &SolveContext<'a>,
         state: &mut State,
-        allowance: &mut Allowance<'a>,
         candidate: &Candidate<'a>,
         reason: DisruptionReason,
         place: impl FnOnce(&mut State) -> Option<Placed<'a>>,
     ) -> bool {
-        if !self.is_open(candidate) || state.work == 0 || !allowance.permits(context, candidate, reason) {
+        if !self.is_open(candidate) || state.work == 0 || !self.allowance.permits(context, candidate, reason) {
             return false;
         }
         let placed = state.trial(|state| {
@@ -98,8 +100,7 @@ impl<'a> Removal<'a> {
             place(state).filter(|_| self.followed.permits(context, state, candidate.node))
         });
         let Some(placed) = placed else { return false };
-        allowance.note(context, candidate, reason);
-        self.note(candidate, reason);
+        self.note(context, candidate, reason);
         self.commit(context, placed);
         true
     }
@@ -130,19 +131,18 @@ pub(crate) fn remove<'a>(
 ) {
     let (found, next) = candidates::find(context, removal);
     plan.next_time = plan.next_time.into_iter().chain(next).min();
-    let mut allowance = Allowance::new(context, removal);
+    removal.allowance = Allowance::new(context, removal);
     for candidate in found.iter().filter(|one| one.empty) {
-        if !removal.is_gone(candidate.node) && allowance.permits(context, candidate, DisruptionReason::Empty) {
+        if !removal.is_gone(candidate.node) && removal.allowance.permits(context, candidate, DisruptionReason::Empty) {
             state.close(candidate.node);
-            allowance.note(context, candidate, DisruptionReason::Empty);
-            removal.note(candidate, DisruptionReason::Empty);
+            removal.note(context, candidate, DisruptionReason::Empty);
         }
     }
     // Pods may move to initialized nodes only.
     state.search.in_service = true;
-    surplus::remove(context, state, &mut allowance, removal);
-    drift::remove(context, state, &found, &mut allowance, removal);
+    surplus::remove(context, state, removal);
+    drift::remove(context, state, &found, removal);
     // Pods may move only to nodes for which `consolidateAfter` has passed.
     state.search.settled = true;
-    consolidate::consolidate(context, state, &found, &mut allowance, removal, options);
+    consolidate::consolidate(context, state, &found, removal, options);
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// Removals and evictions of the plan so far.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Allowance<'a> {
+pub(crate) struct Allowance<'a> {
     /// Removed nodes by pool, regardless of the reason.
     nodes: BTreeMap<&'a str, u32>,
     /// Nodes removed for drift, by pool. Limits of rollouts count only these.

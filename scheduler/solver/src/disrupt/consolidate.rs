@@ -2,7 +2,6 @@
 //! one.
 
 use super::Removal;
-use super::allowance::Allowance;
 use super::candidates::{Candidate, disturbance};
 use super::preferences;
 use super::repack::{self, Repack};
@@ -29,7 +28,6 @@ pub(super) fn consolidate<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
     found: &[Candidate<'a>],
-    allowance: &mut Allowance<'a>,
     removal: &mut Removal<'a>,
     options: &PlanOptions,
 ) {
@@ -45,7 +43,7 @@ pub(super) fn consolidate<'a>(
     };
     let mut order: Vec<&Candidate<'a>> = found.iter().filter(movable).collect();
     order.sort_by(|a, b| a.by_price_per_disturbance(b).then_with(|| a.node.cmp(&b.node)));
-    let mut sweep = Sweep { single: Single { context, totals, rules }, allowance, removal };
+    let mut sweep = Sweep { single: Single { context, totals, rules }, removal };
     sweep.repack(state, &order);
     for candidate in &order {
         sweep.attempt(state, candidate, false);
@@ -66,17 +64,15 @@ pub(super) struct Rules {
 
 struct Sweep<'s, 'a> {
     single: Single<'s, 'a>,
-    allowance: &'s mut Allowance<'a>,
     removal: &'s mut Removal<'a>,
 }
 
 impl<'a> Sweep<'_, 'a> {
     /// Removes the node if this is allowed and pays.
     fn attempt(&mut self, state: &mut State, candidate: &Candidate<'a>, replace: bool) {
-        let Self { single, allowance, removal } = self;
+        let Self { single, removal } = self;
         let (context, reason) = (single.context, DisruptionReason::Underutilized);
-        removal
-            .attempt(context, state, allowance, candidate, reason, |state| single.without(state, candidate, replace));
+        removal.attempt(context, state, candidate, reason, |state| single.without(state, candidate, replace));
     }
 
     /// Removes the most profitable set of nodes. Nodes that budgets do not allow to remove yet take no pods, and are
@@ -86,7 +82,7 @@ impl<'a> Sweep<'_, 'a> {
         let open = order.iter().copied().filter(|one| self.removal.is_open(one)).collect();
         let Some(mut repack) = Repack::new(context, state, open, self.single.rules) else { return };
         let (mut nodes, mut later) = (Vec::new(), Vec::new());
-        let mut allowance = self.allowance.clone();
+        let mut allowance = self.removal.allowance.clone();
         let reason = DisruptionReason::Underutilized;
         for candidate in repack.choose(state) {
             if allowance.permits(context, candidate, reason) {
@@ -96,12 +92,12 @@ impl<'a> Sweep<'_, 'a> {
                 later.push(candidate);
             }
         }
-        let postponed = later.iter().filter(|one| self.allowance.permits(context, one, reason));
+        let before = &self.removal.allowance;
+        let postponed = later.iter().filter(|one| before.permits(context, one, reason));
         self.removal.postponed.extend(postponed.map(|one| one.node));
         let Some(placed) = self.replaced(state, &repack, &nodes, &later) else { return };
-        *self.allowance = allowance;
         for candidate in nodes {
-            self.removal.note(candidate, reason);
+            self.removal.note(context, candidate, reason);
         }
         self.removal.commit(context, placed);
     }

@@ -4,7 +4,6 @@
 //! drifted nodes are removed first, in waves as large as the disruption budgets allow.
 
 use super::Removal;
-use super::allowance::Allowance;
 use super::candidates::Candidate;
 use crate::input::context::SolveContext;
 use crate::input::existing_nodes::NodeView;
@@ -21,18 +20,17 @@ pub(super) fn remove<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
     found: &[Candidate<'a>],
-    allowance: &mut Allowance<'a>,
     removal: &mut Removal<'a>,
 ) {
     let mut order: Vec<&Candidate<'a>> = found.iter().filter(|one| one.drifted).collect();
     order.sort_by_key(|one| (!one.pods.is_empty(), !one.patient, one.disturbance, &context.nodes[one.node].node.name));
     for candidate in order {
         // Once the budgets are used up, which is usual in a rollout, all that follows would be in vain.
-        if !removal.is_open(candidate) || !allowance.permits(context, candidate, DisruptionReason::Drifted) {
+        if !removal.is_open(candidate) || !removal.allowance.permits(context, candidate, DisruptionReason::Drifted) {
             continue;
         }
         if candidate.pool.replicas.is_some() {
-            replace_static(context, state, allowance, removal, candidate);
+            replace_static(context, state, removal, candidate);
             continue;
         }
         // With a terminationGracePeriod, pods that must not be evicted do not block the node: they stay until the
@@ -42,11 +40,11 @@ pub(super) fn remove<'a>(
         if wanted.iter().any(|pod_group| crate::explain::unsupported(context.shapes[pod_group.shape].shape).is_some()) {
             continue;
         }
-        let replaced = removal.attempt(context, state, allowance, candidate, DisruptionReason::Drifted, |state| {
+        let replaced = removal.attempt(context, state, candidate, DisruptionReason::Drifted, |state| {
             placed(context, state, wanted.clone())
         });
         if !replaced && may_go_first(context, removal, candidate) {
-            removal.attempt(context, state, allowance, candidate, DisruptionReason::Drifted, |state| {
+            removal.attempt(context, state, candidate, DisruptionReason::Drifted, |state| {
                 let before = state.headroom.clone();
                 give_back(context, state, candidate);
                 let mut placed = placed(context, state, wanted)?;
@@ -72,7 +70,6 @@ fn placed<'a>(context: &SolveContext<'a>, state: &mut State, wanted: Vec<PodGrou
 fn replace_static<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
-    allowance: &mut Allowance<'a>,
     removal: &mut Removal<'a>,
     candidate: &Candidate<'a>,
 ) {
@@ -83,7 +80,7 @@ fn replace_static<'a>(
     let has_room = static_pools::room(context.snapshot, candidate.pool) > others;
     let may_go = has_room || (others == 0 && may_go_first(context, removal, candidate));
     let none = |_: &mut State| may_go.then(Placed::default);
-    if removal.attempt(context, state, allowance, candidate, DisruptionReason::Drifted, none) && has_room {
+    if removal.attempt(context, state, candidate, DisruptionReason::Drifted, none) && has_room {
         removal.successors.insert(candidate.node, None);
     }
 }

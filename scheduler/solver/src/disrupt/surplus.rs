@@ -1,6 +1,5 @@
 //! Nodes of static pools that exceed their `replicas`: those that are not in service first, then drifted ones.
 
-use super::allowance::Allowance;
 use super::candidates::{self, Candidate};
 use super::{Removal, Removed};
 use crate::input::context::SolveContext;
@@ -10,12 +9,7 @@ use plimsoll_model::snapshot::{DisruptionReason, Node, NodePool, NodeState, Pod}
 
 /// Removes surplus nodes: those that are not in service, drifted ones, those without pods, then those with the least
 /// disturbance. Disruption budgets, do-not-disrupt and PodDisruptionBudgets apply to nodes in service.
-pub(super) fn remove<'a>(
-    context: &SolveContext<'a>,
-    state: &mut State,
-    allowance: &mut Allowance<'a>,
-    removal: &mut Removal<'a>,
-) {
+pub(super) fn remove<'a>(context: &SolveContext<'a>, state: &mut State, removal: &mut Removal<'a>) {
     for pool in context.snapshot.node_pools.iter().filter(|pool| !pool.deleting) {
         let own = |one: &&Removed<'_>| context.nodes[one.node].node.node_pool.as_ref() == Some(&pool.name);
         let gone = removal.removed.iter().filter(own).filter(|one| !removal.successors.contains_key(&one.node)).count();
@@ -39,7 +33,7 @@ pub(super) fn remove<'a>(
             }
             let reason = if candidate.empty { DisruptionReason::Empty } else { DisruptionReason::Underutilized };
             let wanted = pod_groups::by_shape(context, candidate.pods.iter().copied());
-            let gone = removal.attempt(context, state, allowance, &candidate, reason, |state| {
+            let gone = removal.attempt(context, state, &candidate, reason, |state| {
                 pod_groups::leave(context, state, &wanted);
                 let placed = topology::place(context, state, wanted);
                 placed.left.is_empty().then_some(placed)

@@ -15,8 +15,8 @@ pub(super) const SMALL: usize = 20_000;
 /// Relative difference below which two efficiencies are equal.
 const EQUAL: f64 = 1e-9;
 
-/// A candidate with an upper bound of its worth per price. The number of unplaced pods only decreases, so the worth only
-/// decreases, and only the first candidate must be evaluated again.
+/// A candidate with an upper bound of its worth per price. The number of unplaced pods only decreases, so the worth
+/// only decreases, and only the first candidate must be evaluated again.
 struct Promise {
     rate: f64,
     offering: Id<Offering>,
