@@ -5,7 +5,7 @@ mod usable;
 
 use crate::input::context::SolveContext;
 use crate::input::intern::{Amounts, Bits, add};
-use crate::input::offerings::{Alternative, PoolView};
+use crate::input::offerings::PoolView;
 use crate::place::columns::{self, KindId, PodKind, PodKinds, Row, rules};
 use crate::place::draft;
 use crate::place::hostname_topology::most_alone;
@@ -112,12 +112,8 @@ fn unreserved(context: &SolveContext<'_>) -> Places {
 /// Offerings that can run pods of the shape, out of `unreserved`.
 fn places_of(context: &SolveContext<'_>, shape: Id<PodShape>, unreserved: &Places) -> Places {
     let view = &context.shapes[shape];
-    let any = |((pool, fits), unreserved): ((&PoolView<'_>, &Vec<Alternative>), &Bits<Offering>)| {
-        let mut any = pool.any_of(fits);
-        any.keep(unreserved);
-        any
-    };
-    context.pools.iter().zip(view.fits).zip(unreserved).map(any).collect()
+    let all = context.pools.iter().zip(view.fits).zip(unreserved);
+    all.map(|((pool, fits), unreserved)| pool.any_of(fits).and(unreserved)).collect()
 }
 
 fn component(context: &SolveContext<'_>, offerings: Places, demand: Vec<Demand>) -> Component {

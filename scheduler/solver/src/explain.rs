@@ -97,8 +97,7 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
     if !tolerated(&view.pool.taints, &pods.shape.tolerations, true) {
         return (ReasonCode::TaintNotTolerated, toleration_text(&view.pool.taints, pods.shape));
     }
-    let mut selected = view.any_of(&view.alternatives(pods.shape));
-    selected.keep(&view.allowed);
+    let mut selected = view.any_of(&view.alternatives(pods.shape)).and(&view.allowed);
     if selected.is_empty() {
         return (ReasonCode::RequirementsIncompatible, unmet::by_pod(view, pods.shape));
     }
@@ -110,18 +109,15 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
         }
         return (ReasonCode::VolumeProblem, unmet::by_volumes(view, pods.shape));
     }
-    let mut roomy = selected.clone();
-    roomy.keep(&view.roomy(pods.requests));
+    let roomy = selected.and(&view.roomy(pods.requests));
     if roomy.is_empty() {
         return (ReasonCode::InsufficientResources, too_large(context, view, &selected, pods.requests));
     }
-    let mut offered = roomy.clone();
-    offered.keep(&view.offered);
+    let offered = roomy.and(&view.offered);
     if offered.is_empty() {
         return (ReasonCode::NoOffering, unmet::by_availability(view, &roomy));
     }
-    let mut usable = offered.clone();
-    usable.keep(&view.usable);
+    let usable = offered.and(&view.usable);
     if usable.is_empty() {
         let count = offered.iter().count();
         return (ReasonCode::OutOfCapacity, format!("all {count} matching offerings are out of capacity"));

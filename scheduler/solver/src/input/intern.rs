@@ -57,6 +57,13 @@ impl<T: ?Sized> Bits<T> {
         self.words.iter_mut().zip(&other.words).for_each(|(word, theirs)| *word &= theirs);
     }
 
+    /// The members of both sets.
+    pub(crate) fn and(&self, other: &Self) -> Self {
+        let mut both = self.clone();
+        both.keep(other);
+        both
+    }
+
     pub(crate) fn join(&mut self, other: &Self) {
         self.words.iter_mut().zip(&other.words).for_each(|(word, theirs)| *word |= theirs);
     }

@@ -170,9 +170,7 @@ impl PoolData {
             allowed.keep(&view.satisfying(&crate::input::pool_requirements::equals(key, value)));
         }
         let offered = Bits::of(size, |index| view.offering(index).available);
-        let mut usable = allowed.clone();
-        usable.keep(&offered);
-        usable.keep(&view.with_capacity(&terms.unavailable));
+        let usable = allowed.and(&offered).and(&view.with_capacity(&terms.unavailable));
         let counted: Vec<Bits<Offering>> =
             terms.quotas.iter().map(|quota| capacity_quotas::counted_by(&view, quota)).collect();
         (data.allowed, data.offered, data.usable) = (allowed, offered, usable);

@@ -226,8 +226,7 @@ impl Packer<'_, '_> {
     /// How many of `n` pods the node can take so that the offerings that accept all its pods still meet `minValues`.
     fn flexible(&self, node: &Open<'_>, item: Id<Entry>, n: usize) -> usize {
         let Some(accept) = &node.accept else { return n };
-        let mut accept = accept.clone();
-        accept.keep(&self.class(item).any);
+        let accept = accept.and(&self.class(item).any);
         let mut n = n;
         while n > 0 {
             let mut load = node.filled.load.clone();

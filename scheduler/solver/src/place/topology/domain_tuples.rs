@@ -194,8 +194,7 @@ fn split(
     let mut all = Vec::new();
     for (values, bits) in parts {
         for (value, with) in by_value {
-            let mut both = bits.clone();
-            both.keep(with);
+            let both = bits.and(with);
             if both.is_empty() {
                 continue;
             }

@@ -194,9 +194,8 @@ impl Draft<'_> {
         let Some(left) = launch::acceptable(view, &listed) else { return };
         (self.offerings, self.custom) = (left, custom);
         if let Some(spare) = &self.spare {
-            let mut accept = spare.accept.clone();
-            accept.keep(offerings);
-            self.spare = Some(Rc::new(Spare { accept, charge: spare.charge.clone() }));
+            let (accept, charge) = (spare.accept.and(offerings), spare.charge.clone());
+            self.spare = Some(Rc::new(Spare { accept, charge }));
         }
     }
 }
