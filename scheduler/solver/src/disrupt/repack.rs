@@ -134,8 +134,8 @@ impl<'s, 'a> Repack<'s, 'a> {
         types
     }
 
-    /// Closes `nodes` and places their pods, with as many preferences as can be satisfied: on remaining nodes, and if it
-    /// `may_launch`, on new nodes.
+    /// Closes `nodes` and places their pods, with as many preferences as can be satisfied: on remaining nodes, and on
+    /// new nodes if it `may_launch`.
     ///
     /// # Errors
     /// UIDs of pods that cannot be placed.

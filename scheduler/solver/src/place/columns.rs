@@ -84,6 +84,7 @@ pub(crate) struct Fractional {
 }
 
 /// At most `most` nodes of these rows.
+#[derive(Clone)]
 pub(crate) struct Cap {
     pub(crate) rows: Bits<Row>,
     pub(crate) most: usize,

@@ -24,8 +24,7 @@ const NEAR: f64 = 0.02;
 struct Half {
     /// Minimum number of nodes of these rows.
     floors: Vec<(Bits<Row>, usize)>,
-    /// Maximum number of nodes of these rows.
-    caps: Vec<(Bits<Row>, usize)>,
+    caps: IndexVec<Cap, Cap>,
     /// Lower bound of the cost of these plans.
     bound: f64,
     used: Vec<Used>,
@@ -54,7 +53,7 @@ pub(crate) fn tightened(
         let half = open.swap_remove(place);
         let (floors, caps) = (half.floors.clone(), half.caps.clone());
         let mut fewer = Half { floors, caps, bound: half.bound, used: Vec::new() };
-        fewer.caps.push((set.clone(), below));
+        fewer.caps.push(Cap { rows: set.clone(), most: below });
         let mut more = half;
         more.floors.push((set, below + 1));
         for mut half in [fewer, more] {
@@ -109,8 +108,7 @@ impl Search<'_> {
     }
 
     fn solve(&mut self, half: &mut Half, work: &mut u64) {
-        let (own, caps) = (self.kinds.len(), half.caps.iter());
-        let caps: IndexVec<Cap, Cap> = caps.map(|(rows, most)| Cap { rows: rows.clone(), most: *most }).collect();
+        let own = self.kinds.len();
         let nothing: Amounts = self.kinds.iter().next().map_or_else(Vec::new, |kind| vec![0; kind.requests.len()]);
         // A minimum number of nodes is modelled as one more pod kind: its pods request nothing, and each needs a node
         // of its own.
@@ -129,10 +127,10 @@ impl Search<'_> {
         for column in &mut known {
             let of_it = (own..).zip(&half.floors).filter(|(_, (rows, _))| rows.has(column.row));
             column.take.extend(of_it.map(|(kind, _)| (Id::new(kind), 1)));
-            let under = caps.iter_enumerated().filter(|(_, cap)| cap.rows.has(column.row));
+            let under = half.caps.iter_enumerated().filter(|(_, cap)| cap.rows.has(column.row));
             column.caps = under.map(|(cap, _)| cap).collect();
         }
-        let found = super::relaxed(&kinds, &rows, &caps, Start::Known(&known, self.enough), work);
+        let found = super::relaxed(&kinds, &rows, &half.caps, Start::Known(&known, self.enough), work);
         if let Some(found) = found {
             half.bound = half.bound.max(found.bound);
             half.used = found.used;

@@ -101,16 +101,14 @@ impl Master {
         duals
     }
 
-    /// Pivots until no column improves the solution, at most `pivots` times. Returns the number of pivots.
-    pub(super) fn optimise(&mut self, pivots: usize) -> usize {
-        for pivot in 0..pivots {
-            let duals = self.duals();
-            let Some(entering) = self.entering(&duals) else { return pivot };
-            if !self.enter(entering) {
-                return pivot;
+    /// Pivots until no column improves the solution, at most `pivots` times.
+    pub(super) fn optimise(&mut self, pivots: usize) {
+        for _ in 0..pivots {
+            let entering = self.entering(&self.duals());
+            if !entering.is_some_and(|member| self.enter(member)) {
+                return;
             }
         }
-        pivots
     }
 
     /// Values of the columns that are used.
