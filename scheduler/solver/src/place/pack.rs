@@ -5,6 +5,7 @@ mod accept;
 mod filling;
 mod improve;
 mod items;
+mod lazy;
 mod left;
 mod rounding;
 mod run;

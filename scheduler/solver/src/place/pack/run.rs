@@ -2,6 +2,7 @@
 
 use super::filling::Filled;
 use super::items::{Entry, worth_of};
+use super::lazy::{Promise, Promises};
 use super::left::Left;
 use super::{Packer, Packing, Pattern, Strategy};
 use crate::input::intern::{Bits, fits};
@@ -15,23 +16,6 @@ pub(super) const SMALL: usize = 20_000;
 /// Relative difference below which two efficiencies are equal.
 const EQUAL: f64 = 1e-9;
 
-/// A candidate with an upper bound of its worth per price. The number of unplaced pods only decreases, so the worth
-/// only decreases, and only the first candidate must be evaluated again.
-struct Promise {
-    rate: f64,
-    offering: Id<Offering>,
-    /// Its filling, if it was computed.
-    filled: Option<Filled>,
-}
-
-/// Removes and returns the candidate with the highest bound; among equal candidates, the cheaper one.
-fn pop(promises: &mut Vec<Promise>) -> Option<Promise> {
-    let all = promises.iter().enumerate();
-    let best = all.max_by(|(_, a), (_, b)| a.rate.total_cmp(&b.rate).then(b.offering.cmp(&a.offering)));
-    let (place, _) = best?;
-    Some(promises.swap_remove(place))
-}
-
 /// A packing in progress.
 struct Run {
     strategy: Strategy,
@@ -39,7 +23,7 @@ struct Run {
     left: Left,
     limit: Headroom,
     packing: Packing,
-    promises: Vec<Promise>,
+    promises: Promises,
     /// The item that the next node must run, if any; `promises` were made for it.
     forced: Option<Id<Entry>>,
     /// Whether only `Packer::few` candidates are considered. False once these are exhausted.
@@ -87,7 +71,7 @@ impl Packer<'_, '_> {
             left,
             limit,
             packing: Packing::default(),
-            promises: Vec::new(),
+            promises: Promises::new(),
             forced: None,
             few: self.few.len() < self.promising.len(),
         };
@@ -206,7 +190,7 @@ impl Packer<'_, '_> {
         if run.forced.is_some_and(|item| item != largest) {
             self.promise(run);
         }
-        while let Some(promise) = pop(&mut run.promises) {
+        while let Some(promise) = run.promises.pop() {
             if !self.affordable(promise.offering, &run.limit) {
                 continue;
             }
@@ -225,7 +209,7 @@ impl Packer<'_, '_> {
                 continue;
             }
             filled.rate = self.rate(run, promise.offering, &filled);
-            if run.promises.iter().all(|other| filled.rate >= other.rate) {
+            if run.promises.peek().is_none_or(|next| filled.rate >= next.rate) {
                 return Some((promise.offering, filled));
             }
             run.promises.push(Promise { rate: filled.rate, offering: promise.offering, filled: Some(filled) });
