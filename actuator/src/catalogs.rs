@@ -2,7 +2,6 @@
 
 mod build;
 mod facts;
-mod overlays;
 mod refresh;
 
 pub use refresh::{Refresh, run};

@@ -31,6 +31,7 @@ pub mod node_pool_status;
 mod nodes;
 pub mod nomination;
 pub mod overlay_status;
+mod overlays;
 mod pacing;
 mod pods;
 pub mod ports;

@@ -41,13 +41,15 @@ impl Facts {
         Self { region, prices: Prices { on_demand, ..Prices::default() } }
     }
 
-    /// Adds On-Demand and Spot prices of instance types where there are none.
+    /// Adds On-Demand and Spot prices of instance types that have none. A type that has Spot prices in some zones is not
+    /// sold as Spot in the others.
     pub(super) fn add_missing_prices(&mut self, prices: &BTreeMap<String, MicroUsdPerHour>) {
         for (name, price) in prices {
             self.prices.on_demand.entry(name.clone()).or_insert(*price);
             let (Some(region), SpotPrices::Known(spot)) = (&self.region, &mut self.prices.spot) else { continue };
-            for (zone, _) in region.zones.iter().filter(|(_, types)| types.contains(name)) {
-                spot.entry(name.clone()).or_default().entry(zone.clone()).or_insert(*price);
+            if spot.get(name).is_none_or(BTreeMap::is_empty) {
+                let zones = region.zones.iter().filter(|(_, types)| types.contains(name));
+                spot.insert(name.clone(), zones.map(|(zone, _)| (zone.clone(), *price)).collect());
             }
         }
     }
@@ -143,7 +145,7 @@ mod tests {
             both.map(|capacity_type| facts.prices.of(name, zone, capacity_type).map(|price| price.0))
         };
         assert_eq!(of("m.large", "a"), [Some(30), Some(10)]);
-        assert_eq!(of("m.large", "b"), [Some(30), Some(50)]);
+        assert_eq!(of("m.large", "b"), [Some(30), None], "EC2 does not sell it as Spot there");
         assert_eq!(of("new.large", "a"), [Some(70), Some(70)]);
         assert_eq!(of("new.large", "b"), [Some(70), None], "it is not offered there");
     }

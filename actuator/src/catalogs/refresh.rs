@@ -2,9 +2,9 @@
 
 use super::build::{self, Closed};
 use super::facts::{self, Facts};
-use super::overlays;
 use crate::clock::Timestamped;
 use crate::io::CloudReads;
+use crate::overlays;
 use crate::ports::CloudError;
 use crate::settings::Settings;
 use crate::state::catalogs::{CatalogEntry, Catalogs};
@@ -146,7 +146,7 @@ async fn build_on_change(deps: &Refresh, mut facts: watch::Receiver<Facts>) {
             let current = facts.borrow_and_update();
             (current.clone(), current.has_changed())
         };
-        let prices = overlays::prices(&deps.stores.overlays.state());
+        let prices = overlays::prices(&overlays::in_use(&deps.stores, &deps.settings));
         if changed || prices != overlaid {
             built.clear();
         }

@@ -11,6 +11,7 @@ use crate::fencing::Fence;
 use crate::launch::LaunchQueue;
 use crate::ledger::handle::LedgerHandle;
 use crate::ledger::{Admission as LedgerAnswer, Ledger, Outcome as LedgerOutcome, PlanContext, Rejection};
+use crate::overlays;
 use crate::resolve::{Resolved, for_launch};
 use crate::settings::Settings;
 use crate::state::catalogs::Catalogs;
@@ -24,6 +25,7 @@ use plimsoll_model::catalog::Catalog;
 use plimsoll_model::execution::OutcomeReason;
 use plimsoll_model::identity::{NodePoolName, PodUid};
 use plimsoll_model::plan::{Launch, OfferingChoice};
+use plimsoll_model::requirements::Requirements;
 use plimsoll_model::resources::Resources;
 use plimsoll_runtime::clock::Clock;
 use std::collections::BTreeMap;
@@ -55,16 +57,23 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// The part of `requests` that the types of a catalog must have. Amounts of a resource that a NodeOverlay names may be
-    /// the overlay's, and the catalog does not have those.
-    pub(super) fn requests_of_catalog(&self, requests: &Resources) -> Resources {
-        let mut rest = requests.clone();
-        for overlay in self.stores.overlays.state() {
-            for name in overlay.spec.capacity.keys() {
-                rest.remove(name);
-            }
+    /// The part of `requests` that the types of a catalog must have.
+    fn requests_of_catalog(&self, requests: &Resources) -> Resources {
+        overlays::requests_of_catalog(&overlays::in_use(&self.stores, &self.settings), requests)
+    }
+
+    /// All offerings for a NodeClaim that lists none. What NodeOverlays may add is left out only if nothing fits otherwise.
+    pub(super) fn offerings(
+        &self,
+        catalog: &Catalog,
+        requirements: &Requirements,
+        requests: &Resources,
+    ) -> Vec<OfferingChoice> {
+        let offerings = build::offerings(catalog, requirements, requests);
+        if !offerings.is_empty() {
+            return offerings;
         }
-        rest
+        build::offerings(catalog, requirements, &self.requests_of_catalog(requests))
     }
 }
 

@@ -72,7 +72,7 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replacem
     let requests = requests(old).map_err(|error| lacks(&error))?;
     let of = |key: &str| labels.get(key).cloned().unwrap_or_default();
     let former = (of(label::INSTANCE_TYPE), of(label::ZONE), CapacityType::parse(&of(label::CAPACITY_TYPE)));
-    let mut offerings = build::offerings(catalog, &requirements, &deps.requests_of_catalog(&requests));
+    let mut offerings = deps.offerings(catalog, &requirements, &requests);
     offerings.retain(|it| (&it.instance_type, &it.zone, Some(it.capacity_type)) != (&former.0, &former.1, former.2));
     let launch = Launch {
         action_id: replacement_action(uid),

@@ -28,10 +28,9 @@ use plimsoll_api::condition::node_claim::{CONDITIONS, LAUNCHED};
 use plimsoll_api::condition::{Moment, Status};
 use plimsoll_api::node_pool::{NodeClaimTemplate, NodeClaimTemplateSpec, TemplateMetadata};
 use plimsoll_api::{NodeClaim, NodePool, NodePoolSpec, hash};
-use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::NodePoolName;
 use plimsoll_model::names::{TERMINATION_FINALIZER, annotation as key, label};
-use plimsoll_model::plan::Launch;
+use plimsoll_model::plan::{Launch, OfferingChoice};
 use plimsoll_model::requirements::{NodeSelectorRequirement, Requirements};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::LedgerPosition;
@@ -126,8 +125,8 @@ async fn launch(deps: &StandaloneClaims, claim: &NodeClaim) -> Result<(), NotLau
     let refused = |message: String| NotLaunched::Claim(message);
     let class_name = &claim.spec.node_class_ref.name;
     let (class, catalog) = admit::look_up_class(admission, class_name).map_err(|it| refused(it.message))?;
-    let of_catalog = |requests: &Resources| admission.requests_of_catalog(requests);
-    let proposed = proposal(claim, &catalog, of_catalog).map_err(refused)?;
+    let offerings = |requirements: &_, requests: &_| admission.offerings(&catalog, requirements, requests);
+    let proposed = proposal(claim, offerings).map_err(refused)?;
     let action = &proposed.action_id;
     // A fixed position: the claim has one launch group, whichever leader launches it.
     let Some(group) = GroupKey::of(std::slice::from_ref(action), LedgerPosition::default()) else { return Ok(()) };
@@ -208,12 +207,10 @@ fn mark(claim: &mut NodeClaim, annotations: &BTreeMap<String, String>) {
     }
 }
 
-/// The launch that a claim asks for, with all offerings that satisfy it. `of_catalog` returns the part of the requests that
-/// instance types of the catalog must have.
+/// The launch that a claim asks for, with all offerings that satisfy its requirements and requests.
 fn proposal(
     claim: &NodeClaim,
-    catalog: &Catalog,
-    of_catalog: impl FnOnce(&Resources) -> Resources,
+    offerings: impl FnOnce(&Requirements, &Resources) -> Vec<OfferingChoice>,
 ) -> Result<Launch, String> {
     let uid = claim.metadata.uid.as_deref().ok_or("the NodeClaim has no UID")?;
     let planned: Vec<NodeSelectorRequirement> =
@@ -222,7 +219,7 @@ fn proposal(
     let labels = claim.labels().iter().map(|(key, value)| (key.as_str(), value.as_str()));
     requirements.add_all(&Requirements::from_labels(labels));
     let requests = requests(claim)?;
-    let offerings = build::offerings(catalog, &requirements, &of_catalog(&requests));
+    let offerings = offerings(&requirements, &requests);
     if offerings.is_empty() {
         let class = &claim.spec.node_class_ref.name;
         return Err(format!(

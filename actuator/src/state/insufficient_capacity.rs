@@ -113,9 +113,15 @@ impl InsufficientCapacity {
         self.mark(key, now);
     }
 
-    /// Records that an instance was launched, which ends the probation of its offering.
+    /// Records that an instance was launched, which ends the probation of its offering, and of its placement group for all
+    /// capacity types.
     pub fn succeeded(&mut self, launched: Wanted<'_>) {
-        self.probation.retain(|key, _| !key.covers(launched));
+        let is_over = |key: &Key| {
+            let is_group = key.placement_group.is_some() && key.instance_type.is_none();
+            let capacity_type = if is_group { key.capacity_type } else { launched.capacity_type };
+            key.covers(Wanted { capacity_type, ..launched })
+        };
+        self.probation.retain(|key, _| !is_over(key));
     }
 
     /// Whether an offering was refused and none of its kind was launched since. A launch that accepts nothing else must
@@ -309,5 +315,7 @@ mod tests {
         assert!(on_probation(&memory, "c5.large"));
         memory.succeeded(wanted("c5.large", "us-east-1a", CapacityType::OnDemand, Some("pg-1")));
         assert!(!on_probation(&memory, "c5.large") && on_probation(&memory, "m5.large"));
+        let spot = wanted("c5.large", "us-east-1a", CapacityType::Spot, Some("pg-1"));
+        assert!(!memory.on_probation(spot, NOW.plus(TTL)), "the group has room again");
     }
 }

@@ -55,7 +55,7 @@ fn starting(context: &SolveContext<'_>, removal: &Removal<'_>, pool: &NodePool) 
         let view = &context.nodes[*index];
         let is_own = view.node.node_pool.as_ref() == Some(&pool.name);
         let is_starting = view.node.state == NodeState::Registered && !view.node.deleting;
-        let is_kept = view.node.do_not_disrupt || view.pods.iter().any(keeps);
+        let is_kept = view.node.do_not_disrupt || removal.kept.contains(index) || view.pods.iter().any(keeps);
         is_own && is_starting && !is_kept && !takes_pods(index) && !removal.is_gone(*index)
     };
     context.nodes.ids().filter(may_go).collect()

@@ -53,6 +53,13 @@ pub(crate) struct OfferingView {
     counted: Option<Amounts>,
 }
 
+impl OfferingView {
+    /// Whether DaemonSets alone request more than the node has.
+    pub(crate) fn is_overfull(&self) -> bool {
+        self.room.iter().any(|amount| *amount < 0)
+    }
+}
+
 /// Offerings of a pool: the data that stays valid from one plan to the next.
 #[derive(Debug)]
 pub(crate) struct PoolData {
@@ -182,6 +189,9 @@ impl PoolData {
             let rooms = data.offerings.iter_mut().filter_map(|offering| offering.room.get_mut(pods));
             rooms.for_each(|room| *room = most.min(*room));
         }
+        // The kubelet would not start all pods of the DaemonSets there.
+        let offerings = &data.offerings;
+        data.usable.retain(|offering| !offerings[offering].is_overfull());
         data.fitting_offerings = RefCell::new(FittingOfferings::new(&data.offerings, terms.table.len()));
         data
     }

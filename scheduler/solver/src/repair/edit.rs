@@ -44,13 +44,20 @@ pub(super) fn with_room(
     for launch in &mut other.launches {
         let Some(more) = more.get(&NodeName(launch.action_id.0.clone())) else { continue };
         let node = nodes.iter().find(|node| node.name.0 == launch.action_id.0)?;
-        let before = launch.requests.clone();
-        launch.requests.add(more);
-        keep_fitting(inputs, launch, node, &BTreeSet::new());
-        launch.requests = before;
+        let pods = launch.pods.iter().filter_map(|pod| inputs.snapshot.pod(&pod.uid));
+        let mut load = load(pods.filter_map(|pod| inputs.snapshot.shapes.iter().find(|shape| shape.id == pod.shape)));
+        load.add(more);
+        keep_fitting(inputs, launch, node, (&load, &BTreeSet::new()));
         rename(launch, "launch with more room");
     }
     judged(inputs, plan, other, i64::MAX).filter(|other| other.hourly > plan.hourly)
+}
+
+/// Total requests of pods of these shapes.
+fn load<'s>(shapes: impl Iterator<Item = &'s PodShape>) -> Resources {
+    let mut load = Resources::new();
+    shapes.for_each(|shape| load.add(&shape.requests));
+    load
 }
 
 /// Sets the sums of `other`. `None` if it is invalid or costs more than `more` in addition.
@@ -93,15 +100,16 @@ pub(super) fn moved(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Ch
         if pods == launch.pods {
             continue;
         }
-        launch.pods.iter().filter_map(shape_of).for_each(|shape| launch.requests.subtract(&shape.requests));
+        launch.requests.subtract(&load(launch.pods.iter().filter_map(shape_of)));
         launch.pods = pods;
         let wanted: BTreeSet<&PodShape> = launch.pods.iter().filter_map(shape_of).collect();
-        launch.pods.iter().filter_map(shape_of).for_each(|shape| launch.requests.add(&shape.requests));
+        let load = load(launch.pods.iter().filter_map(shape_of));
+        launch.requests.add(&load);
         if let Some(node) = nodes.iter().find(|node| node.name.0 == launch.action_id.0) {
             if sure {
                 narrow(launch, node);
             }
-            keep_fitting(inputs, launch, node, &wanted);
+            keep_fitting(inputs, launch, node, (&load, &wanted));
         }
         rename(launch, "launch with other pods");
     }

@@ -5,6 +5,7 @@ use crate::input::pool_requirements::{equals, lookup, one_of};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, OfferingChoice};
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
+use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{LaunchLabels, Node, PodShape};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -41,16 +42,27 @@ pub(super) fn keep_cheapest_type(launch: &mut Launch) {
     require(launch, [one_of(label::INSTANCE_TYPE, vec![cheapest])]);
 }
 
-/// Keeps offerings with capacity for all requests of the launch that accept pods of these shapes.
-pub(crate) fn keep_fitting(inputs: Inputs<'_>, launch: &mut Launch, node: &Node, wanted: &BTreeSet<&PodShape>) {
+/// Keeps offerings that have capacity for `load` beside the DaemonSets that run there, and that accept pods of these
+/// shapes.
+pub(crate) fn keep_fitting(
+    inputs: Inputs<'_>,
+    launch: &mut Launch,
+    node: &Node,
+    (load, wanted): (&Resources, &BTreeSet<&PodShape>),
+) {
     let Some(catalog) = inputs.catalog_of(launch) else { return };
+    let of_daemon = |shape: &&PodShape| inputs.snapshot.daemon_sets.iter().any(|daemon| daemon.shape == shape.id);
+    let daemons: Vec<&PodShape> = inputs.snapshot.shapes.iter().filter(of_daemon).collect();
     let fits = |one: &&OfferingChoice| {
         let Some(kind) = catalog.get(&one.instance_type) else { return false };
         let Some(offering) = kind.offerings.iter().find(|offering| offering.is(one)) else { return false };
         let mut labels = node.labels.clone();
         projection::label_as(&mut labels, &LaunchLabels { launch, catalog, kind, offering });
         let name = node.name.as_str();
-        launch.requests.fits_in(&kind.allocatable())
+        let mut requests = load.clone();
+        let there = daemons.iter().filter(|shape| projection::runs_daemon(shape, node, &labels));
+        there.for_each(|shape| requests.add(&shape.requests));
+        requests.fits_in(&kind.allocatable())
             && wanted.iter().all(|shape| shape.selects_node(name, &labels) && shape.attaches_to_node(name, &labels))
     };
     let kept: Vec<OfferingChoice> = launch.offerings.iter().filter(fits).cloned().collect();

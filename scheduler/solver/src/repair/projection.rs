@@ -138,13 +138,16 @@ pub(crate) fn count_limits(inputs: Inputs<'_>, plan: &Plan, capacity: CapacityAs
     }
 }
 
+/// Whether a DaemonSet whose pods have this shape runs on `node`, if the node has these labels.
+pub(super) fn runs_daemon(shape: &PodShape, node: &Node, labels: &BTreeMap<String, String>) -> bool {
+    tolerated(&node.taints, &shape.tolerations, true) && shape.selects_node(node.name.as_str(), labels)
+}
+
 /// Pods of DaemonSets on the node: selectors of other pods may match them.
 fn daemons<'a>(snapshot: &'a Snapshot, node: &'a Node) -> impl Iterator<Item = Pod> + 'a {
-    let runs = |shape: &PodShape| {
-        tolerated(&node.taints, &shape.tolerations, true) && shape.selects_node(node.name.as_str(), &node.labels)
-    };
     let shape = |daemon: &DaemonSet| snapshot.shapes.iter().find(|shape| shape.id == daemon.shape);
-    let running = snapshot.daemon_sets.iter().filter(move |daemon| shape(daemon).is_some_and(runs));
+    let runs = move |daemon: &&DaemonSet| shape(daemon).is_some_and(|shape| runs_daemon(shape, node, &node.labels));
+    let running = snapshot.daemon_sets.iter().filter(runs);
     running.map(|daemon| Pod {
         uid: PodUid::from(format!("{}/{}", daemon.uid, node.name.as_str())),
         namespace: daemon.namespace.clone(),

@@ -203,6 +203,16 @@ fn daemon_sets_take_their_room_where_they_will_run() {
 }
 
 #[test]
+fn a_type_that_daemon_sets_overfill_takes_no_pods() {
+    // The pod itself requests no memory.
+    let plan = Cluster::new().daemon_set("agent", &shape(100, 5)).pending("p", 1, &shape(1000, 0)).plan();
+    assert_eq!(launched(&plan), [("m5.large".to_owned(), 1)], "c5.large has 4 GiB");
+    assert!(plan.launches[0].offerings.iter().all(|offering| offering.instance_type != "c5.large"));
+    let plan = Cluster::new().daemon_set("agent", &shape(100, 65)).pending("p", 1, &shape(1000, 0)).plan();
+    assert_eq!(refused(&plan), [ReasonCode::InsufficientResources]);
+}
+
+#[test]
 fn a_launch_requests_what_daemon_sets_use_on_each_of_its_offerings() {
     let mut daemon = shape(300, 0);
     daemon.node_selector.insert("karpenter.k8s.aws/instance-family".into(), "c5".into());

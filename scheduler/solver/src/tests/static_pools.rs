@@ -86,6 +86,24 @@ fn a_surplus_node_that_is_not_in_service_goes_first_whatever_the_budgets_allow()
 }
 
 #[test]
+fn a_kept_node_that_is_not_in_service_stays_and_another_one_goes() {
+    let mut cluster = Cluster::with([static_pool(1)]);
+    for name in ["n1", "n2"] {
+        node(&mut cluster, name).state = NodeState::Registered;
+    }
+    let keeping = PlanOptions { kept_nodes: ["n1".into()].into(), ..PlanOptions::default() };
+    assert_eq!(removed(&cluster.plan()), [("n1", DisruptionReason::Empty)]);
+    assert_eq!(removed(&cluster.plan_by(&keeping)), [("n2", DisruptionReason::Empty)]);
+}
+
+#[test]
+fn a_static_pool_launches_no_type_that_daemon_sets_overfill() {
+    let mut cluster = Cluster::with([static_pool(1)]);
+    let plan = cluster.daemon_set("agent", &shape(100, 5)).plan();
+    assert_eq!(launched(&plan), [("m5.large".to_owned(), 0)], "c5.large has 4 GiB");
+}
+
+#[test]
 fn a_huge_number_of_replicas_is_taken_in_steps() {
     let cluster = Cluster::with([static_pool(u64::MAX)]);
     assert_eq!(cluster.plan().launches.len(), 500);

@@ -41,14 +41,18 @@ impl FittingOfferings {
         }
     }
 
-    /// Returns the `offerings` with capacity for `requests`.
+    /// Returns the `offerings` with capacity for `requests` beside the DaemonSets.
     pub(super) fn fitting(
         &mut self,
         offerings: &IndexVec<Offering, OfferingView>,
         requests: &[i64],
     ) -> Arc<Bits<Offering>> {
         let key = self.key(requests);
-        let found = || Arc::new(Bits::of(offerings.len(), |offering| fits(requests, &offerings[offering].room)));
+        let fit = |offering| {
+            let view = &offerings[offering];
+            fits(requests, &view.room) && !view.is_overfull()
+        };
+        let found = || Arc::new(Bits::of(offerings.len(), fit));
         Arc::clone(self.known.entry(key).or_insert_with(found))
     }
 }
