@@ -1,7 +1,6 @@
 //! The like-for-like replacement of an interrupted node for which no plan arrives in time (safety rule 13).
 
 use super::admit::{self, Admission, NotAdmitted};
-use super::build;
 use crate::guarded;
 use crate::ledger::Rejection;
 use crate::state::launch_group::replacement_action;

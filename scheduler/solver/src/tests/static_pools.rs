@@ -2,7 +2,7 @@
 
 use super::builder::*;
 use plimsoll_model::catalog::CapacityType;
-use plimsoll_model::plan::ReasonCode;
+use plimsoll_model::plan::{PlanOptions, ReasonCode};
 use plimsoll_model::snapshot::{DisruptionReason, NodePool, NodeState};
 use std::collections::BTreeSet;
 
