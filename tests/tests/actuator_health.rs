@@ -8,12 +8,12 @@ use plimsoll_model::time::Timestamp;
 use plimsoll_sim::apiserver::faults::{Effect as ApiEffect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::store::{Part, Write};
-use plimsoll_sim::apiserver::{Patch, ResourceId, object};
+use plimsoll_sim::apiserver::{ApiError, Patch, ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect};
 use plimsoll_sim::plimsoll::Options;
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, future_pod};
-use plimsoll_tests::{MINUTE, Setup};
+use plimsoll_tests::{MINUTE, Setup, instances_ever_launched};
 use serde_json::json;
 use std::time::Duration;
 
@@ -94,6 +94,23 @@ async fn one_impaired_node_is_replaced_and_many_at_once_are_not() {
         .await;
 }
 
+/// EC2 does not say since when, and lists no instance without a problem.
+#[tokio::test(start_paused = true)]
+async fn a_check_that_fails_again_has_not_failed_since_the_first_time() {
+    let watcher = begin().await;
+    let (claim, name) = node(&watcher, "a-1").await;
+    let fail =
+        || change_status(&watcher.world, &name, |status, _| status.system = StatusCheck::Impaired { since: None });
+    fail();
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    watcher.world.ec2.with(|cloud, _| cloud.statuses.clear());
+    tokio::time::sleep(5 * MINUTE).await;
+    fail();
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert!(!is_going(&watcher.world, &claim), "less than two minutes");
+    watcher.until("the node is being removed", NOTICED, |world| is_going(world, &claim)).await;
+}
+
 /// A pod runs on the only node, and a budget protects it.
 async fn protected_pod(watcher: &FakeWatcher) {
     watcher.world.deploy("web", 1, &json!({"cpu": "500m"}), &json!({})).unwrap();
@@ -120,6 +137,28 @@ async fn a_drain_that_a_budget_holds_is_forced_once_the_instance_is_impaired() {
     impair(&watcher.world, &name);
     let is_gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none();
     watcher.until("the claim is deleted", NOTICED + 2 * MINUTE, is_gone).await;
+}
+
+/// Nothing waits for a replacement of a broken node: the next plan has its pods.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_drained_by_force_is_not_replaced_like_for_like() {
+    let watcher = begin().await;
+    let (claim, name) = node(&watcher, "a-1").await;
+    protected_pod(&watcher).await;
+    let refused = ApiEffect::Refuse(ApiError::new(403, "Forbidden", "a webhook refuses it"));
+    watcher.world.server().faults().always(Matcher::of(Verb::Delete, "pods"), refused);
+    impair(&watcher.world, &name);
+    watcher.until("the node is being removed", NOTICED, |world| is_going(world, &claim)).await;
+    let time = |world: &World| {
+        let claim = world.get(ResourceId::NODE_CLAIMS, &claim).unwrap();
+        object::text(&claim, &["metadata", "annotations", annotation::TERMINATION_TIMESTAMP]).to_owned()
+    };
+    let before = time(&watcher.world);
+    assert!(is_forced(&watcher.world, &claim));
+    tokio::time::sleep(5 * MINUTE).await;
+    assert_eq!(time(&watcher.world), before, "each poll finds the check failed, and its time is over already");
+    assert_eq!(watcher.world.running_pods(), 1, "it cannot be deleted");
+    assert_eq!(instances_ever_launched(&watcher.world).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

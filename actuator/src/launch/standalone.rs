@@ -278,3 +278,49 @@ async fn report(deps: &StandaloneClaims, claim: &NodeClaim, mut message: String)
     deps.writes.update(claim, ObjectPart::Status, show).await?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
+    use plimsoll_model::money::MicroUsdPerHour;
+    use serde_json::json;
+
+    fn offering(zone: &str, price: i64) -> Offering {
+        Offering {
+            zone: zone.to_owned(),
+            zone_id: String::new(),
+            capacity_type: CapacityType::OnDemand,
+            price: MicroUsdPerHour(price),
+            available: true,
+            list_price: None,
+            reservation: None,
+        }
+    }
+
+    #[test]
+    fn a_label_decides_like_a_requirement() {
+        let kind = InstanceType {
+            name: "m6i.large".to_owned(),
+            architecture: "amd64".to_owned(),
+            operating_systems: vec!["linux".to_owned()],
+            capacity: Resources::from([("cpu", 2000)]),
+            overhead: Resources::new(),
+            labels: BTreeMap::new(),
+            offerings: vec![offering("a", 1), offering("b", 2)],
+        };
+        let catalog = Catalog { region: "r".to_owned(), instance_types: vec![kind] };
+        let class = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
+        let mut claim: NodeClaim = serde_json::from_value(json!({
+            "metadata": {"name": "mine", "uid": "u"}, "spec": {"nodeClassRef": class, "requirements": []},
+        }))
+        .unwrap();
+        let zones = |claim: &NodeClaim| -> Vec<String> {
+            let offerings = |requirements: &_, requests: &_| build::offerings(&catalog, requirements, requests);
+            proposal(claim, offerings).unwrap().offerings.iter().map(|it| it.zone.clone()).collect()
+        };
+        assert_eq!(zones(&claim), ["a", "b"]);
+        claim.labels_mut().insert(label::ZONE.to_owned(), "b".to_owned());
+        assert_eq!(zones(&claim), ["b"]);
+    }
+}

@@ -217,13 +217,6 @@ impl Ledger {
         self.removals.iter().map(|(claim, removal)| (claim.as_str(), removal))
     }
 
-    /// Records that an admitted eviction is finished: from now on it is in the budget's own count.
-    pub fn evicted(&mut self, claim: &str, budget: &str) {
-        if let Some(count) = self.removals.get_mut(claim).and_then(|removal| removal.evictions.get_mut(budget)) {
-            *count = count.saturating_sub(1);
-        }
-    }
-
     /// Records that all evictions of a removal are finished.
     pub fn drained(&mut self, claim: &str) {
         if let Some(removal) = self.removals.get_mut(claim) {

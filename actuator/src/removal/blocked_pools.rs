@@ -130,4 +130,14 @@ mod tests {
         assert_eq!(blocked_of(both, &drift), [("Drifted", 1)]);
         assert_eq!(blocked_of(both, &json!([{"nodes": "1"}])), []);
     }
+
+    #[test]
+    fn a_node_that_is_being_removed_is_not_blocked() {
+        let pool = pool("WhenEmpty", &json!([{"nodes": "0"}]));
+        let blocked_with = |claim: &NodeClaim| blocked(&pool, &[claim], &|_| true, Timestamp::UNIX_EPOCH);
+        let mut leaving = claim("a", &["Initialized", "Consolidatable"]);
+        assert_eq!(blocked_with(&leaving), [("Empty", 1)]);
+        leaving.annotations_mut().insert(annotation::REMOVAL.to_owned(), String::new());
+        assert_eq!(blocked_with(&leaving), []);
+    }
 }

@@ -39,3 +39,17 @@ impl Absence {
         Some(self.last?.since(self.first?))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_in_less_than_ten_seconds_are_not_independent() {
+        let mut absence = Absence::default();
+        for (at, is_confirmed) in [(1_000, false), (10_999, false), (11_000, true)] {
+            absence.missed(Timestamp(at));
+            assert_eq!(absence.is_confirmed(), is_confirmed, "{at}");
+        }
+    }
+}

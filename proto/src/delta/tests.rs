@@ -111,6 +111,37 @@ fn the_first_chunk_discards_the_previous_snapshot() {
     assert_eq!(mirror.snapshot(), None);
 }
 
+#[test]
+fn chunks_with_a_wrong_checksum_are_rejected_and_empty_the_mirror() {
+    let mut parts = chunks(&three_objects(), 1);
+    let sent = parts[2].checksum;
+    parts[2].checksum = sent ^ 1;
+    let mut mirror = mirror_with(&parts, 2);
+    let expected = MirrorError::Checksum { expected: sent ^ 1, got: sent };
+    assert_eq!(mirror.apply_chunk(parts[2].clone()), Err(expected));
+    assert_eq!(mirror.snapshot(), None);
+}
+
+/// Chunks that may not be continued: their sender has begun anew, or the first chunk of another snapshot is invalid.
+#[test]
+fn what_comes_between_chunks_ends_them() {
+    let parts = chunks(&three_objects(), 1);
+    let is_ended = |mut mirror: Mirror| {
+        assert_eq!(mirror.apply_chunk(parts[2].clone()), Err(MirrorError::ChunkGap { expected: 0, got: 2 }));
+    };
+    let mut mirror = mirror_with(&parts, 2);
+    let empty = Snapshot::default();
+    assert_eq!(mirror.apply_delta(diff(&empty, &empty)), Err(MirrorError::Gap { base: 0, have: None }));
+    is_ended(mirror);
+    let mut mirror = mirror_with(&parts, 2);
+    assert_eq!(mirror.apply_chunk(chunks(&empty, 1).remove(0)), Ok(true));
+    is_ended(mirror);
+    let mut mirror = mirror_with(&parts, 2);
+    let invalid = crate::snapshot::v1::SnapshotChunk { part: None, ..parts[0].clone() };
+    assert!(matches!(mirror.apply_chunk(invalid), Err(MirrorError::Invalid(_))));
+    is_ended(mirror);
+}
+
 fn pod_on(node: &str) -> Pod {
     Pod {
         uid: "p".into(),
@@ -185,4 +216,35 @@ fn removing_a_missing_object_is_rejected() {
     delta.removals.get_or_insert_default().nodes.push("a".into());
     let error = mirror_of(&empty, 1).apply_delta(delta).err().map(|error| error.to_string());
     assert_eq!(error.as_deref(), Some("delta.removals.nodes[0]: is not there"));
+}
+
+#[test]
+fn chunks_must_contain_what_their_objects_refer_to() {
+    let snapshot = Snapshot { pods: vec![pod_on("n")], nodes: vec![node("n")], ..Snapshot::default() };
+    let mut mirror = Mirror::new();
+    let error = mirror.apply_chunk(chunks(&snapshot, 100).remove(0)).err().map(|error| error.to_string());
+    let expected = "snapshot.pods[0].shape: no shape \"s\"";
+    assert_eq!((error.as_deref(), mirror.snapshot()), (Some(expected), None));
+}
+
+/// Their bytes on the wire are the same.
+#[test]
+fn the_same_object_in_another_list_has_another_checksum() {
+    let ignored = IgnoredPod { uid: "a".into(), pod: "b".to_owned(), reason: "c".to_owned() };
+    let set = DaemonSet { uid: "a".to_owned(), namespace: "b".to_owned(), name: "c".to_owned(), shape: "".into() };
+    let in_one = Snapshot { ignored: vec![ignored], ..Snapshot::default() };
+    let in_other = Snapshot { daemon_sets: vec![set], ..Snapshot::default() };
+    assert_ne!(checksum(&in_one), checksum(&in_other));
+}
+
+/// A chunk is a message, whose size is bounded.
+#[test]
+fn no_chunk_has_more_objects_than_asked_for_of_all_lists_together() {
+    let shapes = vec![PodShape { id: "s".into(), ..PodShape::default() }];
+    let snapshot = Snapshot { shapes, pods: vec![pod_on("n")], nodes: vec![node("n")], ..three_objects() };
+    let objects = |chunk: crate::snapshot::v1::SnapshotChunk| {
+        let part = chunk.part.unwrap_or_default();
+        part.shapes.len() + part.pods.len() + part.nodes.len() + part.ignored.len()
+    };
+    assert_eq!(chunks(&snapshot, 4).into_iter().map(objects).collect::<Vec<_>>(), [4, 2]);
 }

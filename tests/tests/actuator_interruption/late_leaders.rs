@@ -1,8 +1,10 @@
 //! New leaders that find an interrupted claim whose pods no plan covers.
 
-use super::{begin, interrupt, is_deleting, with_pods};
-use plimsoll_sim::apiserver::ResourceId;
-use plimsoll_sim::plimsoll::Role;
+use super::{begin, begin_with, interrupt, is_deleting, recommend_rebalance, spot, with_pods};
+use plimsoll_sim::apiserver::faults::{Effect, Matcher};
+use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::plimsoll::{Options, Role};
 use plimsoll_sim::world::World;
 use plimsoll_tests::{MINUTE, instances_ever_launched};
 use std::time::Duration;
@@ -26,4 +28,25 @@ async fn a_new_leader_replaces_a_node_like_for_like_only_while_there_is_time() {
             .await;
         assert_eq!(instances_ever_launched(&watcher.world).len(), launched, "a leader from {starts_after} s on");
     }
+}
+
+/// The former leader keeps the notice in memory until the claim knows its instance, and the queue for the next one.
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_gets_a_notice_that_the_former_one_could_not_act_on_yet() {
+    let mut watcher = begin_with(Options { act_on_rebalance: true, ..Options::default() }).await;
+    let status = Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") };
+    let rule = watcher.world.server().faults().always(status, Effect::internal_error());
+    let plan = watcher.plan(&[spot("a-1")], Vec::new()).await;
+    watcher.send(plan).await;
+    watcher.until("the instance is launched", MINUTE, |world| world.living_instances().len() == 1).await;
+    let instance = watcher.world.living_instances().into_keys().next().unwrap();
+    recommend_rebalance(&watcher, &instance);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    watcher.replace_actuator();
+    watcher.world.server().faults().remove(rule);
+    watcher
+        .until("the claim is on its way out", 3 * MINUTE, |world| {
+            world.all(ResourceId::NODE_CLAIMS).iter().all(|claim| object::is_deleting(claim))
+        })
+        .await;
 }

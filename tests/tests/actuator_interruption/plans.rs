@@ -2,7 +2,7 @@
 
 use super::{begin, interrupt, running_on, spot, with_pods};
 use plimsoll_model::execution::OutcomeStatus;
-use plimsoll_model::plan::Placement;
+use plimsoll_model::plan::{Placement, Unschedulable};
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted};
@@ -69,6 +69,20 @@ async fn the_interrupted_node_itself_is_no_place() {
     give_notice(&watcher, &instance).await;
     watcher.send(plan).await;
     assert_both_stay(&watcher, &node).await;
+}
+
+/// Its planner knows of the interruption, and the next plan has the other pod.
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_names_one_of_the_pods_prevents_a_replacement() {
+    let watcher = begin().await;
+    let (_, node, instance) = with_pods(&watcher).await;
+    give_notice(&watcher, &instance).await;
+    let pod = watcher.pods_on(&node).remove(0);
+    let mut plan = watcher.plan(&[], Vec::new()).await;
+    plan.unschedulable = vec![Unschedulable { pod, reasons: Vec::new() }];
+    watcher.send(plan).await;
+    tokio::time::sleep(LOOK).await;
+    assert_eq!(instances_ever_launched(&watcher.world).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

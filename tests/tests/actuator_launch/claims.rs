@@ -7,6 +7,7 @@ use plimsoll_model::names::annotation;
 use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::cloud::{Action, Effect as CloudEffect};
 use serde_json::json;
 use std::time::Duration;
 
@@ -79,4 +80,29 @@ async fn a_rate_limited_create_is_tried_three_times() {
         let creates = calls.iter().filter(|it| it.verb == Verb::Create && it.resource == ResourceId::NODE_CLAIMS);
         assert_eq!(creates.count(), 3, "{end:?}");
     }
+}
+
+/// Somebody removes its finalizer and deletes it. Garbage collection would wait for two minutes at least.
+#[tokio::test(start_paused = true)]
+async fn the_instance_of_a_claim_that_has_gone_meanwhile_is_terminated_at_once() {
+    let fixture = Fixture::begin().await;
+    let _actuator = fixture.start("actuator-1");
+    let catalog = fixture.catalog().await;
+    let position = fixture.ledger().await.position;
+    let slow = CloudEffect::Delay(Duration::from_secs(5));
+    fixture.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, slow, 1));
+    let user = async {
+        while fixture.claims().await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let no_finalizers = json!({"metadata": {"finalizers": null}});
+        fixture.world.patch(ResourceId::NODE_CLAIMS, &name(), no_finalizers).unwrap();
+        fixture.world.delete(ResourceId::NODE_CLAIMS, &name()).unwrap();
+        let start = tokio::time::Instant::now();
+        while fixture.bought() == 0 || !fixture.world.living_instances().is_empty() {
+            assert!(start.elapsed() < Duration::from_secs(60), "launched {}, and running", fixture.bought());
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    };
+    let (_outcomes, ()) = tokio::join!(fixture.execute(WATCHER, plan(position, wanted(&catalog, 1))), user);
 }

@@ -5,6 +5,7 @@
 mod claims;
 mod crashes;
 mod fixture;
+mod overlays;
 mod plans;
 mod pods;
 mod probation;

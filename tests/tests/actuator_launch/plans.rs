@@ -100,35 +100,6 @@ async fn launches_that_buy_the_same_are_bought_by_one_call() {
     assert_eq!(fleet_calls(&fixture), 2, "one for each request");
 }
 
-/// EC2 does not know the resource. The overlay says that m6i.large has it.
-#[tokio::test(start_paused = true)]
-async fn a_resource_of_a_node_overlay_is_requested_and_not_compared_with_the_instance_type() {
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
-    let position = fixture.ledger().await.position;
-    let slots = |action: &str, pod: &str| {
-        let mut launch = launch(&catalog, action, &["m6i.large"], pod);
-        launch.requests.set("example.com/slot", 1);
-        launch
-    };
-    let outcomes = fixture.execute(WATCHER, plan(position, vec![slots("a", "p")])).await.unwrap();
-    assert_eq!(outcomes[0].reason, Some(OutcomeReason::Invalid), "{outcomes:?}");
-
-    let overlay = json!({
-        "apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": {"name": "slots"},
-        "spec": {"capacity": {"example.com/slot": "2"}, "requirements": [
-            {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m6i.large"]}]},
-    });
-    fixture.world.apply_object(&overlay).unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let position = fixture.ledger().await.position;
-    fixture.execute(WATCHER, plan(position, vec![slots("b", "q")])).await.unwrap();
-    let claims = fixture.settled(1).await;
-    let requests = &claims[0].spec.resources.as_ref().unwrap().requests;
-    assert_eq!(requests["example.com/slot"].0, "1");
-}
-
 /// The user's costs rank m6i.large below c6i.large, although EC2 sells c6i.large for less.
 #[tokio::test(start_paused = true)]
 async fn where_prices_are_the_users_the_first_offering_is_bought_not_the_cheapest() {

@@ -56,6 +56,10 @@ fn is_evicted(world: &World, pod: &str) -> bool {
     world.events_of("Pod", pod).iter().any(|event| event.contains("Evicted"))
 }
 
+fn is_drained(world: &World, claim: &str) -> bool {
+    world.get(ResourceId::NODE_CLAIMS, claim).is_some_and(|claim| object::condition_is_true(&claim, "Drained"))
+}
+
 fn only_b_is_left(world: &World) -> bool {
     let pods = world.all(ResourceId::PODS);
     pods.iter().map(|pod| object::name(pod)).eq(["b"])
@@ -78,6 +82,30 @@ async fn a_pod_that_cannot_be_deleted_when_the_nodes_time_is_over_keeps_no_other
     watcher.until("the other pods are deleted", 2 * MINUTE, only_b_is_left).await;
 }
 
+/// kube-scheduler may bind a pod before it sees the taint.
+#[tokio::test(start_paused = true)]
+async fn an_empty_node_is_drained_for_five_seconds() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, _) = watcher.node(&wanted("a-1")).await;
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    let took = watcher.until("the node is drained", MINUTE, |world| is_drained(world, &claim)).await;
+    // Times in Kubernetes have whole seconds.
+    assert!((4..=7).contains(&took.as_secs()), "{took:?}");
+}
+
+/// As Karpenter writes it, for users and for whoever comes next.
+#[tokio::test(start_paused = true)]
+async fn a_claim_says_when_its_nodes_time_is_over() {
+    let (watcher, claim, node) = with_grace_period().await;
+    run_pod(&watcher, "web", &node, &json!({annotation::DO_NOT_DISRUPT: "true"}), 30).await;
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let claim = watcher.claim(&claim).unwrap();
+    let time = |path: &[&str]| object::text(&claim, path).parse::<jiff::Timestamp>().unwrap();
+    let over = time(&["metadata", "annotations", annotation::TERMINATION_TIMESTAMP]);
+    assert_eq!(over.duration_since(time(&["metadata", "deletionTimestamp"])).as_secs(), 120);
+}
+
 /// The back-off of a pod is not that of its node.
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_eviction_is_refused_delays_no_deletion() {
@@ -97,20 +125,27 @@ async fn a_pod_whose_eviction_is_refused_delays_no_deletion() {
     assert!((15..=20).contains(&grace), "{grace} s");
 }
 
-/// The node looks empty in the watch cache.
-#[tokio::test(start_paused = true)]
-async fn a_pod_that_the_watch_does_not_show_is_evicted_before_its_node_ends() {
-    let watcher = FakeWatcher::begin(Setup::default()).await;
-    let (claim, node) = watcher.node(&wanted("a-1")).await;
+/// From now on, the actuator's watch of pods shows nothing.
+pub(super) fn hide_pods(watcher: &FakeWatcher) {
     let actuator = watcher.plimsoll.processes(Role::Actuator).remove(0);
     let faults = watcher.world.server().faults();
     let pods = Matcher { client: Some(actuator.clone()), ..Matcher::of(Verb::Watch, "pods") };
     faults.always(pods, Effect::Drop);
     faults.cut_watches([actuator.as_str()]);
+}
+
+/// The node looks empty in the watch cache.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_the_watch_does_not_show_is_evicted_before_its_node_ends() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    hide_pods(&watcher);
     run_pod(&watcher, "web", &node, &json!({}), 30).await;
     watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     watcher.until("the pod is evicted", MINUTE, |world| is_evicted(world, "web")).await;
     assert_eq!(watcher.world.living_instances().len(), 1, "its node still runs");
+    watcher.until("the node is drained", MINUTE, |world| is_drained(world, &claim)).await;
+    assert!(watcher.world.get(ResourceId::PODS, "web").is_none(), "the pod has stopped");
     watcher.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
 }
 
@@ -132,9 +167,12 @@ async fn an_unreadable_pod_does_not_keep_its_node() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
     let (claim, node) = watcher.node(&wanted("a-1")).await;
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "odd"},
-        "spec": {"nodeName": node, "priority": 3_000_000_000_u32,
-            "containers": [{"name": "main", "image": "example.com/app:1"}]}});
+        "spec": {"nodeName": node,
+            "containers": [{"name": "main", "image": "example.com/app:1",
+                "ports": [{"containerPort": 3_000_000_000_u32}]}]}});
     watcher.world.apply_object(&pod).unwrap();
+    let stored = watcher.world.get(ResourceId::PODS, "odd").unwrap();
+    assert!(serde_json::from_value::<plimsoll_api::Pod>((*stored).clone()).is_err(), "it is unreadable");
     watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     watcher.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
 }

@@ -1,6 +1,8 @@
 //! Nodes whose instance or NodeClaim has vanished.
 
-use super::{instance_of, is_gone, running_on, with_protected_pod};
+use super::drain::hide_pods;
+use super::{instance_of, is_gone, limit_disruptions, running_on, wanted, with_protected_pod};
+use plimsoll_model::names::{annotation, tag};
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::FakeWatcher;
@@ -70,6 +72,24 @@ async fn a_node_without_its_claim_is_drained_and_its_instance_terminated() {
     watcher.until("the instance is terminated", 10 * MINUTE, |world| world.living_instances().is_empty()).await;
 }
 
+/// The node looks empty in the watch cache.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_the_watch_does_not_show_keeps_a_node_without_its_claim() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    let uid = object::uid(&watcher.world.get(ResourceId::NODES, &node).unwrap()).to_owned();
+    hide_pods(&watcher);
+    limit_disruptions(&watcher.world, 0);
+    watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
+    lose_claim(&watcher, &claim);
+    watcher.world.delete(ResourceId::NODES, &node).unwrap();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(running_on(&watcher.world, &node), 1, "the budget allows no eviction");
+    let is_there = watcher.world.get(ResourceId::NODES, &node).is_some_and(|node| object::uid(&node) == uid);
+    assert!(is_there, "it is drained first");
+}
+
 /// The eviction of its pod would wait for a budget that nobody can satisfy.
 #[tokio::test(start_paused = true)]
 async fn a_node_without_its_claim_whose_instance_is_gone_is_not_drained() {
@@ -80,4 +100,17 @@ async fn a_node_without_its_claim_whose_instance_is_gone_is_not_drained() {
     watcher.world.delete(ResourceId::NODES, &node).unwrap();
     // As above. Its pod would be deleted only after Kubernetes' five minutes for nodes that are not ready.
     watcher.until("the Node is deleted", 2 * MINUTE, |world| world.get(ResourceId::NODES, &node).is_none()).await;
+}
+
+/// Claims from Karpenter have no owner annotation, and their instances no owner tag.
+#[tokio::test(start_paused = true)]
+async fn an_adopted_claim_whose_kubelet_is_silent_stays_while_its_instance_runs() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    let adopted = json!({"metadata": {"annotations": {annotation::OWNER: null}}});
+    watcher.world.patch(ResourceId::NODE_CLAIMS, &claim, adopted).unwrap();
+    watcher.world.ec2.with(|cloud, _| cloud.remove_tag_of_all(tag::OWNER));
+    watcher.world.cluster.kubelets.stop(&node);
+    tokio::time::sleep(10 * MINUTE).await;
+    assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
 }

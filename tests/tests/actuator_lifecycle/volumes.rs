@@ -3,7 +3,8 @@
 use super::{is_gone, running_on, wanted};
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
-use plimsoll_sim::apiserver::{ApiError, ResourceId, object};
+use plimsoll_sim::apiserver::store::{Part, Store, Write};
+use plimsoll_sim::apiserver::{ApiError, Patch, ResourceId, object};
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted};
 use plimsoll_tests::{MINUTE, Setup};
@@ -70,6 +71,37 @@ async fn nodes_share_lists_of_attached_volumes_that_take_long() {
     // The drains end within a few seconds, and each list serves at least those of the second before it.
     let count = lists.count();
     assert!((1..=4).contains(&count), "{count} lists");
+}
+
+/// Nothing on the node keeps the volume, so it is being detached.
+#[tokio::test(start_paused = true)]
+async fn a_volume_of_a_pod_that_has_ended_is_waited_for() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    let world = &watcher.world;
+    let volume_claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "volumeName": "v"}});
+    world.apply_object(&volume_claim).unwrap();
+    attach(world, "v", &node);
+    let job = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "job"}, "spec": {"nodeName": node,
+        "containers": [{"name": "main", "image": "example.com/app:1"}],
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}});
+    world.apply_object(&job).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
+    let (ended, write) =
+        (Patch::Merge(json!({"status": {"phase": "Succeeded"}})), Write::new(world.server().now(), "t"));
+    let end =
+        |store: &mut Store| store.patch(ResourceId::PODS, "default", "job", Part::Status, &ended, &write).map(drop);
+    world.server().write(end).unwrap();
+    world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    let waits = |world: &World| {
+        let claim = world.get(ResourceId::NODE_CLAIMS, &claim);
+        let condition = claim.and_then(|claim| object::condition(&claim, "VolumesDetached").cloned());
+        condition.is_some_and(|it| it["message"] == "volumes still attached: v")
+    };
+    watcher.until("the volume is waited for", MINUTE, waits).await;
+    world.delete(ResourceId::VOLUME_ATTACHMENTS, "v").unwrap();
+    watcher.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
 }
 
 /// The pod stays until the instance is terminated, and so do its volumes.

@@ -4,6 +4,7 @@
 mod destinations;
 mod disruption_budgets;
 mod outcomes;
+mod reserved;
 mod undone;
 
 use plimsoll_model::catalog::CapacityType;

@@ -83,3 +83,23 @@ async fn commands_of_a_plan_are_written_at_the_same_time() {
     assert!(outcomes.iter().all(|outcome| outcome.status == OutcomeStatus::Accepted), "{outcomes:?}");
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
 }
+
+/// No request for it is answered. Nothing was written, and other removals do not wait for it for ever.
+#[tokio::test(start_paused = true)]
+async fn a_removal_whose_command_is_never_written_is_given_up() {
+    let spec = json!({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]}});
+    let watcher = FakeWatcher::begin(Setup::with_pool(spec)).await;
+    let (claim, first) = watcher.node(&wanted("a-1")).await;
+    let (_, second) = watcher.node(&wanted("a-2")).await;
+    let command =
+        Matcher { subresource: Some(""), name: Some(claim.clone()), ..Matcher::of(Verb::Patch, "nodeclaims") };
+    watcher.world.server().faults().always(command, Effect::Drop);
+    let outcome = watcher.remove("r-1", &first, DisruptionReason::Empty, None).await;
+    assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
+    tokio::time::sleep(10 * MINUTE).await;
+    let outcome = watcher.remove("r-2", &second, DisruptionReason::Empty, None).await;
+    assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::BudgetExhausted)));
+    tokio::time::sleep(15 * MINUTE).await;
+    let outcome = watcher.remove("r-3", &second, DisruptionReason::Empty, None).await;
+    assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
+}

@@ -274,6 +274,22 @@ mod tests {
     }
 
     #[test]
+    fn rejections_from_before_a_removal_was_admitted_do_not_count() {
+        let (mut retries, start) = (Retries::new(), Instant::now());
+        let reject = |retries: &mut Retries, action: &str, now: Instant| {
+            retries.sent(&removal(action));
+            retries.failed(&action.into(), now);
+            retries.until(&RetryKey::from(&removal("next")), now)
+        };
+        assert_eq!(reject(&mut retries, "a", start), None);
+        let paused = start + FIRST_PAUSE;
+        assert_eq!(reject(&mut retries, "b", start), Some(paused));
+        retries.sent(&removal("c"));
+        retries.accepted(&"c".into());
+        assert_eq!(reject(&mut retries, "d", paused), None, "it is retried at once, as the first one was");
+    }
+
+    #[test]
     fn a_node_that_is_seen_to_stay_pauses_like_an_undone_removal() {
         let (mut retries, mut now, node) = (Retries::new(), Instant::now(), NodeName::from("n"));
         for seconds in [10, 20, 40] {

@@ -163,6 +163,16 @@ fn instances_are_adopted_and_remaining_claims_fail() {
 }
 
 #[test]
+fn of_several_refusals_the_one_that_is_no_lack_of_capacity_is_told() {
+    let codes = ["AuthFailure.ServiceLinkedRoleCreationNotPermitted", "UnfulfillableCapacity", "UnauthorizedOperation"];
+    let answer = FleetAnswer { instances: vec![instance("i-1")], errors: codes.map(refusal).into() };
+    assert!(answer.errors[0].is_spot_role_missing());
+    let rest = Some(Failure::Refused { code: "UnauthorizedOperation".to_owned(), message: "no".to_owned() });
+    let expected = Decision::Adopt { instances: vec![instance("i-1")], rest };
+    assert_eq!(after_sending(&mut first(), Ok(answer), START), expected);
+}
+
+#[test]
 fn absence_needs_two_reads_over_two_minutes() {
     let mut look_ups = LookUps::default();
     let again = Decision::LookUp { after: Millis::from_seconds(10) };

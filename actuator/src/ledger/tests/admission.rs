@@ -29,13 +29,16 @@ fn a_withdrawn_launch_frees_its_pods_for_its_own_plan_only() {
     let mut ledger = ledger_of(&[]);
     let (first, second) = (plan(&ledger, 1), plan(&ledger, 2));
     let claim = claim_of(&admit(&mut ledger, &launch("one", &["large"], &["p"]), &first));
+    let between = plan(&ledger, 3);
     let why = Rejection::DependencyRejected("zero".into());
     ledger.withdraw(&claim, why.clone(), &first);
     assert_eq!(ledger.used(&"pool".into()), Resources::new());
     assert_eq!(ledger.outcome(&"one".into()), Some(&Outcome::Rejected(why)));
-    // The other plan, and a plan of another driver with the same number, know the pod as it was before.
+    // The other plans, and a plan of another driver with the same number, know the pod as it was before.
     let changed = Rejection::Changed(Subject::Pod("p".into()));
-    assert_eq!(rejection(admit(&mut ledger, &launch("two", &["small"], &["p"]), &second)), changed);
+    for other in [&second, &between] {
+        assert_eq!(rejection(admit(&mut ledger, &launch("two", &["small"], &["p"]), other)), changed);
+    }
     let mut other = ledger.clone();
     other.observe_driver(driver(2));
     let same_number = PlanContext { driver: driver(2), ..first.clone() };

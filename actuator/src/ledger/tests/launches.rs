@@ -74,6 +74,17 @@ fn the_pods_of_a_node_that_is_not_initialized_in_time_may_have_another() {
     claim_of(&launch_at(&mut ledger, later, "three", &[]));
 }
 
+/// Its pods can be planned again once it is gone, and it says nothing about other nodes of the pool.
+#[test]
+fn the_node_of_a_claim_that_is_being_deleted_is_not_waited_for() {
+    let mut ledger = without_limits(&[]);
+    let one = claim_of(&launch_at(&mut ledger, NOW, "one", &["p"]));
+    ledger.deleting(&one);
+    ledger.not_initialized(&one, NOW);
+    assert_eq!(ledger.reserved_by(&"p".into(), NOW), Some(one.as_str()));
+    claim_of(&launch_at(&mut ledger, NOW, "two", &[]));
+}
+
 #[test]
 fn a_pool_gets_at_most_600_claims_per_minute() {
     let mut ledger = without_limits(&[]);

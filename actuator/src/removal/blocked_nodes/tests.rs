@@ -135,6 +135,15 @@ fn a_drifted_node_with_a_grace_period_does_not_wait_for_pods() {
 }
 
 #[test]
+fn a_drifted_node_is_replaced_although_its_pool_does_not_consolidate() {
+    let drifted = after(|c| {
+        c.claim["status"]["conditions"].as_array_mut().unwrap().push(condition("Drifted"));
+        c.pool["spec"]["disruption"]["consolidateAfter"] = json!("Never");
+    });
+    assert_eq!(drifted, None);
+}
+
+#[test]
 fn a_node_that_is_not_in_service_has_no_verdict() {
     let starting = |c: &mut Cluster| {
         c.node["metadata"]["labels"].as_object_mut().unwrap().remove("karpenter.sh/initialized");

@@ -80,3 +80,14 @@ fn a_request_has_the_context_of_its_class_unless_min_values_are_relaxed() {
     assert_eq!(context(2).as_deref(), Some("context"));
     assert_eq!(context(1), None);
 }
+
+/// EC2 chooses one of them, and a plan must not count on more than it has.
+#[test]
+fn a_node_in_flight_has_the_room_of_its_smallest_type() {
+    let world = World::new();
+    let mut admitted = world.admitted(&world.launch());
+    admitted.launch = world.launch();
+    assert_eq!(admitted.in_flight().allocatable.get("cpu"), 2000, "c.large is before m.large");
+    Arc::make_mut(&mut admitted.launch.offerings).reverse();
+    assert_eq!(admitted.in_flight().allocatable.get("cpu"), 2000);
+}

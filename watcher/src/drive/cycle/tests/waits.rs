@@ -78,3 +78,21 @@ fn an_early_part_does_not_repeat_what_was_reported() {
     harness.record_plan(&second, Plan { unschedulable: reasons("a").unschedulable, ..launches(&["b"]) }, 4);
     assert_eq!(harness.next(&second, 4), Step::Wait(None), "b was sent, and the reasons of a are known");
 }
+
+#[test]
+fn a_new_leader_of_the_actuators_is_told_again_what_has_no_place() {
+    let mut harness = Harness::new();
+    let state = ClusterState { pods: "a", ..ClusterState::default() };
+    let first = harness.snapshot(0, state);
+    harness.next(&first, 0);
+    harness.record_plan(&first, reasons("a"), 0);
+    assert!(matches!(harness.next(&first, 0), Step::Execute { .. }));
+    assert_eq!(harness.next(&first, 1), Step::Wait(None));
+    let mut led_by_another = harness.snapshot(1000, state);
+    let published = Arc::get_mut(&mut led_by_another).unwrap();
+    published.relevant_sequence = first.relevant_sequence;
+    Arc::make_mut(&mut published.snapshot).ledger.epoch += 1;
+    let Step::Execute { plan, .. } = harness.next(&led_by_another, 1000) else { panic!("nothing is sent") };
+    assert_eq!(plan.unschedulable, reasons("a").unschedulable);
+    assert_eq!(harness.next(&led_by_another, 1001), Step::Wait(None));
+}
