@@ -2,6 +2,7 @@
 
 #[cfg(feature = "demo")]
 use crate::demo;
+use crate::kubectl_kinds::kubectl_kinds;
 use crate::output::{Answer, Outcome};
 #[cfg(feature = "requests")]
 use crate::requests;
@@ -58,14 +59,6 @@ enum Command {
         shell: Shell,
     },
 }
-
-/// Kinds that a plan depends on and that every cluster with Karpenter's definitions has, as `kubectl get` takes them.
-macro_rules! kubectl_kinds {
-    () => {
-        "nodepools,ec2nodeclasses,nodeclaims,nodes,pods,ds,pdb,pvc,pv,sc,csinodes,priorityclasses,ns"
-    };
-}
-pub(crate) use kubectl_kinds;
 
 const EXAMPLES: &str = "\
 Examples:

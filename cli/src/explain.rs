@@ -4,7 +4,7 @@ mod budget;
 mod claim;
 mod workload;
 
-use crate::commands::kubectl_kinds;
+use crate::kubectl_kinds::kubectl_kinds;
 use crate::output::{self, Format};
 use crate::{CommandError, ask, cluster, input};
 use clap::{Args, Subcommand};

@@ -10,6 +10,7 @@ mod demo;
 mod explain;
 mod hints;
 mod input;
+mod kubectl_kinds;
 pub mod manifests;
 pub mod offline;
 mod output;

@@ -58,7 +58,7 @@ const UNKNOWN_MS: i64 = 1000;
 
 /// Maximum number of NodeClaims that were leaving when the removal of one was admitted, including that one. A budget
 /// limits when removals begin: NodeClaims that users delete later do not count, nor those whose instance is being
-/// terminated.
+/// terminated. As in Karpenter, a NodeClaim that was deleted before its node was in service never counts.
 pub(super) fn most_leaving_at_admissions(world: &World) -> usize {
     // A user may have damaged the annotation.
     let admitted = |claim: &Value| {
@@ -67,7 +67,7 @@ pub(super) fn most_leaving_at_admissions(world: &World) -> usize {
     };
     let deleted = |claim: &Value| {
         let at = object::text(claim, &["metadata", "deletionTimestamp"]).parse::<Timestamp>().ok()?;
-        Some(at.as_millisecond() + UNKNOWN_MS)
+        object::condition_is_true(claim, "Initialized").then(|| at.as_millisecond() + UNKNOWN_MS)
     };
     world.server().read(|store| {
         // Since when each NodeClaim counts, and whether it has a command.
