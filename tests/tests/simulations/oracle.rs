@@ -90,6 +90,12 @@ pub(super) fn most_leaving_at_admissions(world: &World) -> usize {
     })
 }
 
+/// Number of removals that were undone because a replacement was lost.
+pub(super) fn removals_without_replacement(world: &World) -> usize {
+    let is_undone = |event: &Value| object::text(event, &["message"]).starts_with("removal undone: replacement");
+    world.count(ResourceId::EVENTS, is_undone)
+}
+
 /// A budget limits when removals begin: no active removal was reverted because of it, which would waste its replacements.
 pub(super) fn no_removal_undone_by_budget(world: &World) {
     let is_undone = |event: &Value| object::text(event, &["message"]).starts_with("removal undone: disruption budget");

@@ -264,10 +264,12 @@ impl Flow {
     }
 
     /// Checks the invariants of the whole history. `more` additional instances may have been launched since the flow
-    /// began at revision `since`.
+    /// began at revision `since`, and one for each removal that lost its replacement: until the removal is undone, its
+    /// node is tainted, and a pod that does not fit elsewhere gets a new node.
     pub(super) fn check(self, cluster: &TestCluster, since: u64, more: usize) {
         oracle::limits(cluster, LIMIT);
         let bought = instances_ever_launched(&cluster.world).len();
+        let more = more + oracle::removals_without_replacement(&cluster.world);
         assert!(bought <= self.purchases() + more, "{bought} instances were launched\n{}", cluster.summary());
         if self == Self::Drain {
             oracle::pod_budgets(&cluster.world, since);
