@@ -105,6 +105,7 @@ pub(super) async fn execute(
     start(&deps, admitted, &cycle_id, &mut slots, received);
     drop(slots);
     if !jobs.is_empty() {
+        jobs.iter().for_each(|job| deps.outcomes.decided_again(&job.termination.action_id));
         removals.send(jobs);
     }
     let ids = plan.launches.iter().map(|launch| &launch.action_id);

@@ -73,6 +73,16 @@ impl Outcomes {
         self.log.lock().by_action.get(action).cloned().unwrap_or_default()
     }
 
+    /// Forgets the rejection of an action that is decided on again. Its caller would take it for the new decision.
+    pub fn decided_again(&self, action: &ActionId) {
+        let mut state = self.log.lock();
+        let of_action = state.by_action.get_mut(action);
+        if let Some(list) = of_action.filter(|list| list.last().is_some_and(|it| it.status == OutcomeStatus::Rejected))
+        {
+            list.clear();
+        }
+    }
+
     /// Records that a plan was received, and what it has for the pods that it names. It says nothing about other pods:
     /// it may be a part of a plan, or have been made before they had to move.
     pub fn planned(&self, plan: &Plan, now: Timestamp) {
@@ -137,6 +147,17 @@ mod tests {
         let known = [outcome(1, OutcomeStatus::Accepted), outcome(1, OutcomeStatus::Launched)];
         assert_eq!(outcomes.of(&"1".into()), known);
         assert_eq!(outcomes.of(&"2".into()).len(), 1, "a known action replaces none");
+    }
+
+    #[test]
+    fn a_rejection_is_forgotten_once_the_action_is_decided_on_again() {
+        let outcomes = Outcomes::default();
+        for (number, status) in [(1, OutcomeStatus::Rejected), (2, OutcomeStatus::Accepted)] {
+            outcomes.post(outcome(number, status));
+            outcomes.decided_again(&number.to_string().as_str().into());
+        }
+        assert_eq!(outcomes.of(&"1".into()), []);
+        assert_eq!(outcomes.of(&"2".into()), [outcome(2, OutcomeStatus::Accepted)]);
     }
 
     fn pod(uid: &str) -> PodRef {
