@@ -126,8 +126,8 @@ pub struct ActuatorArgs {
         value_name = "BOOL"
     )]
     pub reserved_capacity: bool,
-    /// Write the status of NodeOverlays. The watcher, which applies them, has the same flag. As Karpenter's feature
-    /// gate NodeOverlay.
+    /// Use the prices and resources of NodeOverlays, and write their status. The watcher, which applies NodeOverlays to
+    /// plans, has the same flag. As Karpenter's feature gate NodeOverlay.
     #[arg(
         long,
         env = "PLIMSOLL_NODE_OVERLAYS",

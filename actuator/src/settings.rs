@@ -51,7 +51,7 @@ pub struct Settings {
     pub node_repair: bool,
     /// Launch in capacity reservations that node classes select, and in no others. Otherwise EC2 may use open ones.
     pub reserved_capacity: bool,
-    /// Write the status of NodeOverlays.
+    /// Use NodeOverlays, and write their status.
     pub node_overlays: bool,
     /// Do not ask EC2 by dry runs whether it would launch nodes of a class.
     pub disable_dry_run: bool,
