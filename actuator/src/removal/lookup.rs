@@ -36,12 +36,14 @@ pub(super) fn expected_pods(deps: &Removals, claim: &str) -> BTreeSet<PodUid> {
 }
 
 /// Requests of the existing pods that the claim is reserved for and that are not on its node. Such a pod is pending, or
-/// still runs on a node that is being deleted.
-fn requests_of_expected_pods(deps: &Removals, claim: &str, node: &str) -> Resources {
+/// still runs on a node that is being deleted. The destination of a pod on the `removed` node is the plan's, so that a
+/// pod whose destination is reserved already does not count twice.
+fn requests_of_expected_pods(deps: &Removals, claim: &str, node: &str, removed: &NodeName) -> Resources {
     let mut requests = Resources::new();
     let expected = expected_pods(deps, claim);
     let existing = expected.iter().filter_map(|uid| deps.stores.pods.with_uid(uid.as_str()));
-    let coming: Vec<Arc<Pod>> = existing.filter(|pod| pod.node_name.as_deref() != Some(node)).collect();
+    let is_elsewhere = |pod: &Arc<Pod>| ![Some(node), Some(removed.as_str())].contains(&pod.node_name.as_deref());
+    let coming: Vec<Arc<Pod>> = existing.filter(is_elsewhere).collect();
     for spec in coming.iter().filter_map(|pod| pod.spec.as_ref()) {
         // A pod that cannot be read is never bound by a plan.
         requests.add(&plimsoll_snapshot::effective_requests(spec).unwrap_or_default());
@@ -67,7 +69,7 @@ pub(super) fn removal_objects<'a>(
         let id = claim.provider_id();
         let of_claim = |node: &&Node| node.spec.as_ref().is_some_and(|spec| spec.provider_id.as_deref() == id);
         if let Some(name) = nodes.iter().find(of_claim).and_then(|node| node.metadata.name.clone()) {
-            let requests = requests_of_expected_pods(deps, &claim.name_any(), &name);
+            let requests = requests_of_expected_pods(deps, &claim.name_any(), &name, node);
             expected.insert(NodeName(name), requests);
         }
     }
