@@ -46,25 +46,17 @@ pub async fn run(deps: Removals, stop: CancellationToken) {
     }
 }
 
-/// Judges up to [`MAX_NODES`] nodes after the node `last` in the order of their names. Returns the last one, or an empty
-/// name at the end of the list.
+/// Judges the next nodes after the node `last`, and returns where the next pass continues: see [`next_ones`].
 fn pass(deps: &Removals, last: &str) -> String {
     let claims = deps.stores.claims.state();
     let claims: BTreeMap<&str, &Arc<NodeClaim>> =
         claims.iter().filter_map(|claim| Some((claim.provider_id()?, claim))).collect();
     let nodes = deps.stores.nodes.state();
-    let mut chosen: Vec<(String, &Arc<Node>, &Arc<NodeClaim>)> = Vec::new();
-    for node in &nodes {
-        let claim = node.spec.as_ref().and_then(|spec| claims.get(spec.provider_id.as_deref()?));
-        if let Some(claim) = claim.filter(|_| node.name_any().as_str() > last) {
-            chosen.push((node.name_any(), node, claim));
-        }
-    }
-    chosen.sort_by(|a, b| a.0.cmp(&b.0));
-    let more = chosen.len() > MAX_NODES;
-    chosen.truncate(MAX_NODES);
-    let chosen: BTreeMap<String, (&Arc<Node>, &Arc<NodeClaim>)> =
-        chosen.into_iter().map(|(name, node, claim)| (name, (node, claim))).collect();
+    let with_claims = nodes.iter().filter_map(|node| {
+        let id = node.spec.as_ref()?.provider_id.as_deref()?;
+        Some((node.name_any(), (node, *claims.get(id)?)))
+    });
+    let (chosen, end) = next_ones(with_claims, last);
     let pods = chosen.keys().flat_map(|node| deps.stores.pods.on_node(node));
     let objects = Objects {
         nodes: chosen.values().map(|(node, _)| Node::clone(node)).collect(),
@@ -81,8 +73,19 @@ fn pass(deps: &Removals, last: &str) -> String {
             deps.events.publish(note.with_cause(verdict.cause.clone()).with_long_window());
         }
     }
-    let end = chosen.last_key_value().filter(|_| more);
-    end.map(|(name, _)| name.clone()).unwrap_or_default()
+    end
+}
+
+/// Up to [`MAX_NODES`] of the nodes after the node `last` in the order of their names. Also returns the name of the
+/// last one; it is empty if no other follows, so that the next pass begins anew.
+fn next_ones<T>(nodes: impl Iterator<Item = (String, T)>, last: &str) -> (BTreeMap<String, T>, String) {
+    let mut chosen: Vec<(String, T)> = nodes.filter(|(name, _)| name.as_str() > last).collect();
+    chosen.sort_by(|a, b| a.0.cmp(&b.0));
+    let more = chosen.len() > MAX_NODES;
+    chosen.truncate(MAX_NODES);
+    let chosen: BTreeMap<String, T> = chosen.into_iter().collect();
+    let end = chosen.last_key_value().filter(|_| more).map(|(name, _)| name.clone());
+    (chosen, end.unwrap_or_default())
 }
 
 /// Verdicts on the nodes of NodePools that are in service and are not being removed. A node without an obstacle, or one

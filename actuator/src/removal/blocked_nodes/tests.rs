@@ -1,4 +1,4 @@
-use super::{Verdict, verdicts};
+use super::{MAX_NODES, Verdict, next_ones, verdicts};
 use crate::events::reason::{DISRUPTION_BLOCKED, UNCONSOLIDATABLE};
 use plimsoll_model::time::Timestamp;
 use plimsoll_snapshot::{Extra, Objects};
@@ -150,4 +150,19 @@ fn a_node_that_is_not_in_service_has_no_verdict() {
         c.pod["metadata"]["annotations"] = json!({"karpenter.sh/do-not-disrupt": "true"});
     };
     assert_eq!(after(starting), None);
+}
+
+#[test]
+fn each_pass_takes_the_next_nodes_and_the_first_ones_follow_the_last() {
+    let pass = |nodes: usize, last: &str| {
+        let names = (0..nodes).rev().map(|number| (format!("n-{number:03}"), ()));
+        let (chosen, end) = next_ones(names, last);
+        (chosen.into_keys().next().unwrap_or_default(), end)
+    };
+    let (first, last) = ("n-000".to_owned(), format!("n-{:03}", MAX_NODES - 1));
+    for fewer in [1, MAX_NODES] {
+        assert_eq!(pass(fewer, ""), (first.clone(), String::new()), "{fewer} nodes are all judged at each pass");
+    }
+    assert_eq!(pass(MAX_NODES + 1, ""), (first, last.clone()));
+    assert_eq!(pass(MAX_NODES + 1, &last), (format!("n-{MAX_NODES:03}"), String::new()));
 }
