@@ -126,6 +126,7 @@ fn is_unknown_kind(error: &watcher::Error) -> bool {
 
 /// The watch cache. Clones share it.
 #[derive(Clone)]
+#[cfg_attr(test, derive(Default))]
 pub struct Stores {
     /// NodeClaims.
     pub claims: CachedObjects<NodeClaim>,
@@ -316,5 +317,16 @@ where
             }
             Err(error) => tracing::warn!(?kind, %error, "watch failed, restarting"),
         }
+    }
+}
+
+#[cfg(test)]
+impl Stores {
+    /// A watch cache that shows only these claims, for ever.
+    pub(crate) fn of_claims(claims: impl IntoIterator<Item = NodeClaim>) -> Self {
+        let stores = Self::default();
+        let mut writer = Writer::new(stores.claims.clone());
+        claims.into_iter().for_each(|claim| writer.take(Event::Apply(claim)));
+        stores
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::ledger::Ledger;
 use serde_json::json;
 
 /// A claim of a pool with these conditions.
@@ -29,4 +30,26 @@ fn nodes_in_service_are_initialized_and_not_being_terminated() {
         claim("c", &[]),
     ];
     assert_eq!(in_service(&claims), [("a", 2), ("b", 1)].into());
+}
+
+/// Its write had succeeded, and the response was lost.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_was_given_up_is_adopted_again_if_it_is_still_seen_after_a_minute() {
+    let deps = Sources {
+        stores: Stores::of_claims([Arc::unwrap_or_clone(claim("a", &[]))]),
+        ledger: LedgerHandle::new(Ledger::default()),
+        events: Recorder::silent(),
+        clock: Clock::starting_at(jiff::Timestamp::UNIX_EPOCH),
+    };
+    let is_known = || deps.ledger.read(|ledger| ledger.knows("c"));
+    let mut feed = Feed::default();
+    feed.pass(&deps);
+    assert!(is_known());
+    deps.ledger.gone("c");
+    // All claims are read every ten seconds. The minute begins when one is missing in the ledger.
+    for (seconds, expected) in [(10, false), (59, false), (1, true)] {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+        feed.pass(&deps);
+        assert_eq!(is_known(), expected, "{seconds} s later");
+    }
 }
