@@ -20,6 +20,8 @@ use crate::state::zonal_shifts::ZonalShifts;
 use crate::stores::Stores;
 use parking_lot::Mutex;
 use plimsoll_api::NodeClaim;
+use plimsoll_model::names::annotation;
+use plimsoll_model::time::Timestamp;
 use plimsoll_runtime::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
@@ -334,10 +336,33 @@ fn seems_unfinished(deps: &Launcher) -> bool {
 
 /// Includes claims being deleted: their instances are adopted, and terminated with them.
 fn wants_instance(deps: &Launcher, claim: &NodeClaim) -> bool {
+    record::awaits_instance(claim) && !is_new(claim, deps.fence.epoch(), deps.clock.timestamp())
+}
+
+/// Whether the group of a claim of this term may not be registered yet.
+fn is_new(claim: &NodeClaim, epoch: u64, now: Timestamp) -> bool {
     let created = claim.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
-    let is_recent =
-        u128::from(deps.clock.timestamp().since(plimsoll_model::time::Timestamp(created)).0) < MIN_AGE.as_millis();
-    let epoch = record::annotation(claim, plimsoll_model::names::annotation::EPOCH);
-    let is_of_this_term = epoch == Some(deps.fence.epoch().to_string().as_str());
-    record::awaits_instance(claim) && !(is_recent && is_of_this_term)
+    let is_recent = u128::from(now.since(Timestamp(created)).0) < MIN_AGE.as_millis();
+    let is_of_this_term = record::annotation(claim, annotation::EPOCH) == Some(epoch.to_string().as_str());
+    is_recent && is_of_this_term
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_claim_is_new_for_ten_seconds_in_the_term_that_wrote_it() {
+        let class = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
+        let claim: NodeClaim = serde_json::from_value(json!({
+            "metadata": {"name": "c", "creationTimestamp": "1970-01-01T00:01:00Z",
+                "annotations": {annotation::EPOCH: "3"}},
+            "spec": {"nodeClassRef": class, "requirements": []},
+        }))
+        .unwrap();
+        let is_new_after = |millis: i64, epoch: u64| is_new(&claim, epoch, Timestamp(60_000 + millis));
+        assert_eq!([0, 9_999, 10_000].map(|millis| is_new_after(millis, 3)), [true, true, false]);
+        assert!(!is_new_after(0, 4), "its launcher has ended, and the first scan finds it");
+    }
 }
