@@ -4,6 +4,7 @@
 mod late_leaders;
 mod lost_capacity;
 mod plans;
+mod replacements;
 
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::OutcomeStatus;
