@@ -1,6 +1,7 @@
 //! New leaders that find an interrupted claim whose pods no plan covers.
 
 use super::{begin, begin_with, interrupt, is_deleting, recommend_rebalance, spot, with_pods};
+use plimsoll_model::time::Millis;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
@@ -49,4 +50,33 @@ async fn a_new_leader_gets_a_notice_that_the_former_one_could_not_act_on_yet() {
             world.all(ResourceId::NODE_CLAIMS).iter().all(|claim| object::is_deleting(claim))
         })
         .await;
+}
+
+/// The drain has ended before the new leader may launch.
+#[tokio::test(start_paused = true)]
+async fn a_claim_stays_until_a_new_leader_may_request_its_replacement() {
+    let mut watcher = begin().await;
+    let (claim, _, instance) = with_pods(&watcher).await;
+    watcher.world.ec2.with(|cloud, _| cloud.settings.shutdown = Millis(0));
+    interrupt(&watcher, &instance);
+    let is_draining = |world: &World| {
+        let claim = world.get(ResourceId::NODE_CLAIMS, &claim);
+        claim.is_some_and(|claim| object::condition(&claim, "Drained").is_some())
+    };
+    watcher.until("the drain begins", Duration::from_secs(2), is_draining).await;
+    watcher.replace_actuator();
+    let leads = |_: &World| watcher.plimsoll.leader(Role::Actuator).is_some();
+    watcher.until("the new actuator leads", MINUTE, leads).await;
+    // It finds out that the pods need a replacement.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for pod in watcher.world.all(ResourceId::PODS) {
+        watcher.world.delete(ResourceId::PODS, object::name(&pod)).unwrap();
+    }
+    let has_ended = |world: &World| !world.living_instances().contains_key(&instance);
+    watcher.until("the instance has ended", Duration::from_secs(5), has_ended).await;
+    assert_eq!(instances_ever_launched(&watcher.world).len(), 1, "calls of the former leader may still take effect");
+    let is_replaced = |world: &World| instances_ever_launched(world).len() == 2;
+    watcher.until("a replacement is launched", Duration::from_secs(20), is_replaced).await;
+    let is_gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none();
+    watcher.until("the old claim is deleted", MINUTE, is_gone).await;
 }
