@@ -1,6 +1,7 @@
 //! Tests of the actuator with interruption notices (safety rule 13).
 #![allow(clippy::unwrap_used, reason = "needed only if helpers outside of tests use it")]
 
+mod deferred;
 mod late_leaders;
 mod lost_capacity;
 mod plans;
