@@ -1,5 +1,5 @@
 //! What a notice says about capacity: the offering of an interrupted instance is not launched again, and a capacity
-//! reservation that its owner takes back has no free instance.
+//! reservation that its owner takes back has no free instance. One whose instance is terminated has one more.
 
 use super::{begin, instance_of, interrupt, is_deleting, running_on, spot};
 use plimsoll_actuator::ports::{CapacityReservation, FleetRequest, InstanceMatchCriteria, ReservationType};
@@ -7,6 +7,7 @@ use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::snapshot::ReservationCount;
 use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::cloud::{Action, Effect};
 use plimsoll_sim::world::World;
 use plimsoll_tests::MINUTE;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted};
@@ -75,9 +76,13 @@ async fn a_like_for_like_replacement_is_not_of_the_same_offering() {
     assert_excluded(&watcher.world, &instance);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_reservation_that_its_owner_takes_back_has_no_free_instance() {
-    let watcher = begin().await;
+/// Free instances of the capacity reservation, as the ledger tells them.
+fn free(free: u32) -> Option<Vec<ReservationCount>> {
+    Some(vec![ReservationCount { id: "cr-1".to_owned(), free }])
+}
+
+/// A node in a capacity reservation of three instances. Returns the names of claim and Node.
+async fn reserved_node(watcher: &FakeWatcher) -> (String, String) {
     let reservation = CapacityReservation {
         id: "cr-1".to_owned(),
         owner_id: "123456789012".to_owned(),
@@ -100,13 +105,34 @@ async fn a_reservation_that_its_owner_takes_back_has_no_free_instance() {
     watcher.until("the class lists the reservation", 2 * MINUTE, is_listed).await;
     // Its catalog is built again.
     tokio::time::sleep(MINUTE).await;
-    let (claim, node) = watcher.node(&Wanted { capacity_type: CapacityType::Reserved, ..spot("a-1") }).await;
-    let free = |free: u32| Some(vec![ReservationCount { id: "cr-1".to_owned(), free }]);
+    let names = watcher.node(&Wanted { capacity_type: CapacityType::Reserved, ..spot("a-1") }).await;
     assert_eq!(watcher.ledger().await.unwrap().reservations, free(2));
+    names
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_that_its_owner_takes_back_has_no_free_instance() {
+    let watcher = begin().await;
+    let (claim, node) = reserved_node(&watcher).await;
     let instance = instance_of(&watcher.world, &node);
     let body = json!({"version": "0", "source": "aws.ec2", "time": watcher.world.server().now().to_string(),
         "detail-type": "EC2 Capacity Reservation Instance Interruption Warning", "detail": {"instance-id": instance}});
     watcher.world.ec2.with(|cloud, now| cloud.queue.send(&instance, &body.to_string(), now));
     until_going(&watcher, &claim).await;
     assert_eq!(watcher.ledger().await.unwrap().reservations, free(0));
+}
+
+/// EC2 is asked once a minute, and does not answer here.
+#[tokio::test(start_paused = true)]
+async fn a_reservation_has_one_more_free_instance_once_a_claim_is_gone() {
+    let watcher = begin().await;
+    let (claim, _) = reserved_node(&watcher).await;
+    let no_answer = Effect::Drop;
+    watcher.world.ec2.faults(|faults| faults.inject(Action::DescribeCapacityReservations, no_answer, u32::MAX));
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    let is_gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none();
+    watcher.until("the claim is gone", 2 * MINUTE, is_gone).await;
+    // The actuator gets the response to its last write.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(watcher.ledger().await.unwrap().reservations, free(3));
 }
