@@ -8,6 +8,8 @@ mod volumes;
 
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;
+use plimsoll_sim::apiserver::faults::{Effect, Matcher};
+use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, future_pod};
@@ -136,6 +138,24 @@ async fn a_deleted_node_takes_its_claim_along() {
     let (_, node) = watcher.node(&wanted("a-1")).await;
     watcher.world.delete(ResourceId::NODES, &node).unwrap();
     watcher.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
+}
+
+/// It has no finalizer yet. Others delete it only once its kubelet has been silent for 50 s.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_never_registered_is_deleted_with_its_claim() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let faults = watcher.world.server().faults();
+    let registration = faults.always(Matcher::of(Verb::Patch, "nodes"), Effect::internal_error());
+    let outcomes = watcher.send(watcher.plan(&[wanted("a-1")], Vec::new()).await).await;
+    let claim = outcomes[0].node_claim.clone().unwrap();
+    watcher.until("the Node is Ready", 2 * MINUTE, |world| world.ready_nodes() == 1).await;
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    // A claim that is being deleted registers no Node.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    faults.remove(registration);
+    let is_claim_gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none();
+    watcher.until("the claim is deleted", 2 * MINUTE, is_claim_gone).await;
+    assert!(watcher.world.all(ResourceId::NODES).is_empty());
 }
 
 #[tokio::test(start_paused = true)]
