@@ -7,10 +7,12 @@ use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
+use std::time::Duration;
 
 /// The removal of this claim is tainted and then waits.
 fn forbid_deletion(watcher: &FakeWatcher, claim: &str) {
@@ -62,6 +64,28 @@ async fn a_removal_whose_replacement_is_being_deleted_is_undone() {
     let undone = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
     watcher.until("the removal is reverted", 2 * MINUTE, undone).await;
     assert!(!is_gone(&watcher.world, &claim));
+}
+
+/// It is created when the new leader has read all claims, and admits no actions yet: 16 s to 23 s after its start.
+#[tokio::test(start_paused = true)]
+async fn a_removal_whose_replacement_the_former_leader_creates_late_is_not_undone() {
+    let mut watcher = FakeWatcher::begin(Setup::default()).await;
+    let large = Wanted { instance_type: "m6i.2xlarge", ..wanted("a-1") };
+    let (claim, node) = watcher.node(&large).await;
+    let (create, faults) = (Matcher::of(Verb::Create, "nodeclaims"), watcher.world.server().faults());
+    faults.next(1, create.clone(), Effect::Late(Duration::from_secs(20)));
+    faults.always(create, Effect::Drop);
+    let removal = Termination { replaced_by: vec![0], ..of_node("r-1", &node) };
+    let plan = watcher.plan(&[wanted("a-2")], vec![removal]).await;
+    let outcomes = watcher.send(plan).await;
+    assert!(outcomes.iter().all(|it| it.status == OutcomeStatus::Accepted), "{outcomes:?}");
+    // The create has been sent by then.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    watcher.replace_actuator();
+    let is_created = |world: &World| world.all(ResourceId::NODE_CLAIMS).len() == 2;
+    watcher.until("the replacement is created", MINUTE, is_created).await;
+    assert!(watcher.plimsoll.leader(Role::Actuator).is_some(), "the new actuator leads already");
+    watcher.until("the node is removed", 5 * MINUTE, |world| is_gone(world, &claim)).await;
 }
 
 /// Somebody else wrote the taint, or removed the command.
