@@ -17,8 +17,16 @@ const CASES: usize = 24;
 #[derive(Debug, Default)]
 struct Progress {
     left: Vec<Vec<String>>,
+    total: usize,
     played: BTreeMap<String, usize>,
     failed: BTreeMap<String, String>,
+}
+
+impl Progress {
+    /// Tenths of the cases that have been played.
+    fn tenths(&self) -> usize {
+        self.played.values().sum::<usize>() * 10 / self.total.max(1)
+    }
 }
 
 /// Runs some cases of the flows, or of all flows: one in so many, after so many at the beginning.
@@ -40,7 +48,7 @@ pub(super) fn run(
     ensure!(!cases.is_empty(), "no such case");
     tell(&format!("{} cases", cases.len()));
     let left = cases.chunks(CASES).rev().map(<[String]>::to_vec).collect();
-    let progress = Mutex::new(Progress { left, ..Progress::default() });
+    let progress = Mutex::new(Progress { left, total: cases.len(), ..Progress::default() });
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(|| work(runner, &progress))).collect();
         workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| anyhow::anyhow!("a worker broke"))?)
@@ -72,6 +80,7 @@ fn work(runner: &SeedRunner, progress: &Mutex<Progress>) -> Result<()> {
         if !unplayed.is_empty() {
             progress.left.push(unplayed.to_vec());
         }
+        let tenths_before = progress.tenths();
         for (case, failure) in outcome {
             let flow = case.split('/').next().unwrap_or_default().to_owned();
             *progress.played.entry(flow).or_default() += 1;
@@ -79,6 +88,10 @@ fn work(runner: &SeedRunner, progress: &Mutex<Progress>) -> Result<()> {
                 tell(&format!("{case} FAILED: {failure}"));
                 progress.failed.insert(case, failure);
             }
+        }
+        let tenths = progress.tenths();
+        if tenths > tenths_before {
+            tell(&format!("{} % of the cases played, {} failed", tenths * 10, progress.failed.len()));
         }
     }
 }
