@@ -6,6 +6,7 @@ mod evict;
 mod instances;
 mod live_pods;
 mod orphans;
+mod registered;
 mod taint;
 mod unlaunched;
 mod volumes;
@@ -88,6 +89,7 @@ struct Shared {
     instances: Instances,
     evictions: evict::Evictions,
     volumes: volumes::Volumes,
+    node_reads: registered::NodeReads,
     unlaunched: unlaunched::LookUps,
     pending_replacements: interruption::PendingReplacements,
 }
@@ -166,6 +168,9 @@ impl TerminationFlow<'_> {
             }
         }
         if !self.is_dead() {
+            if self.has_hidden_node(deadline).await? {
+                return Ok(Stage::Wait(POLL_INTERVAL));
+            }
             if let Stage::Wait(after) = self.drain(deadline).await? {
                 return Ok(Stage::Wait(after));
             }
@@ -237,8 +242,7 @@ impl TerminationFlow<'_> {
 
     async fn drain(&self, deadline: Option<Timestamp>) -> Result<Stage, WriteError> {
         let (deps, claim) = (self.deps, &*self.subject.claim);
-        let registered: Vec<&Arc<Node>> =
-            self.subject.nodes.iter().filter(|node| !node.finalizers().is_empty()).collect();
+        let registered = self.registered();
         let state = condition_of(claim, DRAINED);
         if registered.is_empty() || state.as_ref().is_some_and(|(status, _)| status == "True") {
             return Ok(Stage::Done);
@@ -292,7 +296,7 @@ impl TerminationFlow<'_> {
 
     async fn detach(&self, deadline: Option<Timestamp>) -> Result<Stage, WriteError> {
         let claim = &*self.subject.claim;
-        let nodes: Vec<&Arc<Node>> = self.subject.nodes.iter().filter(|node| !node.finalizers().is_empty()).collect();
+        let nodes = self.registered();
         let state = condition_of(claim, VOLUMES_DETACHED);
         if nodes.is_empty() || state.is_some_and(|(status, _)| status != "Unknown") {
             return Ok(Stage::Done);

@@ -186,8 +186,8 @@ impl Plimsoll {
         plimsoll
     }
 
-    /// Starts a process at a port and returns its name.
-    fn start_at(&mut self, role: Role, port: &str) -> String {
+    /// Starts a process at a port, which must be free, and returns its name.
+    pub fn start_at(&mut self, role: Role, port: &str) -> String {
         let count = self.started.entry(port.to_owned()).or_default();
         *count += 1;
         let process = format!("{port}-{count}");

@@ -4,7 +4,7 @@ use super::kinds::WritableKind;
 use super::patch::difference;
 use super::{Action, RateLimiter};
 use crate::fencing::{CLUSTER_CALL, Fence, NotAllowed};
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod as KubePod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod as KubePod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::error_boundary::InvalidObject;
@@ -214,6 +214,12 @@ impl Writes {
     pub(crate) async fn read_claim(&self, name: &str) -> Result<Option<NodeClaim>, WriteError> {
         let read = self.read(&NodeClaim::guarded_api(&self.client, None), name).await?;
         Ok(read.map(|claim| claim.0).transpose()?)
+    }
+
+    /// The live Node with that name.
+    pub(crate) async fn read_node(&self, name: &str) -> Result<Option<Node>, WriteError> {
+        let read = self.read(&Node::guarded_api(&self.client, None), name).await?;
+        Ok(read.map(|node| node.0).transpose()?)
     }
 
     /// The live CapacityBuffer with that name.

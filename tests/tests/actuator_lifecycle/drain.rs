@@ -4,7 +4,7 @@ use super::{instance_of, is_gone, limit_disruptions, running_on, wanted};
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::names::annotation;
 use plimsoll_model::snapshot::DisruptionReason;
-use plimsoll_sim::apiserver::faults::{Effect, Matcher};
+use plimsoll_sim::apiserver::faults::{Effect, Matcher, RuleId};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ApiError, ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
@@ -125,13 +125,28 @@ async fn a_pod_whose_eviction_is_refused_delays_no_deletion() {
     assert!((15..=20).contains(&grace), "{grace} s");
 }
 
+/// From now on until the rule is removed, the actuator's watch of this resource shows nothing.
+fn hide(watcher: &FakeWatcher, actuator: &str, resource: &'static str) -> RuleId {
+    let faults = watcher.world.server().faults();
+    let watches = Matcher { client: Some(actuator.to_owned()), ..Matcher::of(Verb::Watch, resource) };
+    let rule = faults.always(watches, Effect::Drop);
+    faults.cut_watches([actuator]);
+    rule
+}
+
 /// From now on, the actuator's watch of pods shows nothing.
 pub(super) fn hide_pods(watcher: &FakeWatcher) {
     let actuator = watcher.plimsoll.processes(Role::Actuator).remove(0);
-    let faults = watcher.world.server().faults();
-    let pods = Matcher { client: Some(actuator.clone()), ..Matcher::of(Verb::Watch, "pods") };
-    faults.always(pods, Effect::Drop);
-    faults.cut_watches([actuator.as_str()]);
+    hide(watcher, &actuator, "pods");
+}
+
+/// Waits until the pod `web` is evicted while its node runs, and then until its node is gone.
+async fn until_drained_and_gone(watcher: &FakeWatcher, claim: &str) {
+    watcher.until("the pod is evicted", MINUTE, |world| is_evicted(world, "web")).await;
+    assert_eq!(watcher.world.living_instances().len(), 1, "its node still runs");
+    watcher.until("the node is drained", MINUTE, |world| is_drained(world, claim)).await;
+    assert!(watcher.world.get(ResourceId::PODS, "web").is_none(), "the pod has stopped");
+    watcher.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
 }
 
 /// The node looks empty in the watch cache.
@@ -142,11 +157,41 @@ async fn a_pod_that_the_watch_does_not_show_is_evicted_before_its_node_ends() {
     hide_pods(&watcher);
     run_pod(&watcher, "web", &node, &json!({}), 30).await;
     watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
-    watcher.until("the pod is evicted", MINUTE, |world| is_evicted(world, "web")).await;
-    assert_eq!(watcher.world.living_instances().len(), 1, "its node still runs");
-    watcher.until("the node is drained", MINUTE, |world| is_drained(world, &claim)).await;
-    assert!(watcher.world.get(ResourceId::PODS, "web").is_none(), "the pod has stopped");
-    watcher.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
+    until_drained_and_gone(&watcher, &claim).await;
+}
+
+/// A standby's watch of Nodes lags, and that of NodeClaims does not.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_the_watch_does_not_show_is_drained_before_its_instance_ends() {
+    let mut watcher = FakeWatcher::begin(Setup::default()).await;
+    let standby = watcher.plimsoll.start_at(Role::Actuator, "actuator-1");
+    // It has listed all kinds by then.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let rule = hide(&watcher, &standby, "nodes");
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    run_pod(&watcher, "web", &node, &json!({}), 30).await;
+    let leader = watcher.plimsoll.leader(Role::Actuator).unwrap();
+    assert_ne!(leader, standby);
+    watcher.plimsoll.kill(&leader);
+    let leads = |_: &World| watcher.plimsoll.leader(Role::Actuator).is_some_and(|leader| leader == standby);
+    watcher.until("the standby leads", MINUTE, leads).await;
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(watcher.world.living_instances().len(), 1, "a pod runs there");
+    watcher.world.server().faults().remove(rule);
+    until_drained_and_gone(&watcher, &claim).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_without_its_finalizer_is_drained_before_its_instance_ends() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    run_pod(&watcher, "web", &node, &json!({}), 30).await;
+    watcher.world.patch(ResourceId::NODES, &node, json!({"metadata": {"finalizers": null}})).unwrap();
+    // The watch shows it by then.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    until_drained_and_gone(&watcher, &claim).await;
 }
 
 #[tokio::test(start_paused = true)]
