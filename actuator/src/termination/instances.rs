@@ -38,7 +38,7 @@ const READ_EVERY: Duration = Duration::from_secs(2);
 pub(super) enum InstancePhase {
     /// Not read yet, or running.
     Running,
-    /// Termination was requested.
+    /// Termination was requested, or has begun.
     Terminating,
     /// Terminated.
     Gone,
@@ -238,6 +238,8 @@ impl Instances {
                     Some(instance) => {
                         watched.absence.found();
                         watched.terminated = instance.state == InstanceState::Terminated;
+                        // A call that was not answered would be repeated, and keep the other batches waiting.
+                        watched.requested |= !instance.state.is_alive();
                     }
                     // During a zonal shift, EC2 may not see all of the zone.
                     None if shifted.contains(id) => watched.absence.found(),

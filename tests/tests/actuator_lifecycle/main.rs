@@ -1,6 +1,7 @@
 //! Tests of the actuator with the life of a node, from the claim to its end.
 #![allow(clippy::unwrap_used, reason = "needed only if helpers outside of tests use it")]
 
+mod batches;
 mod drain;
 mod lost_nodes;
 mod unlaunched;
