@@ -265,14 +265,17 @@ async fn mark(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal
 }
 
 /// Lists the node's pods live, since the pod watch may lag behind the node watch, and deletes the claim. So no node is
-/// removed as empty on the word of the watch cache alone, however many nodes become empty at once (rule 15).
+/// removed as empty on the word of the watch cache alone, however many nodes become empty at once (rule 15). A forced
+/// removal does not depend on the pods, and an unreadable pod, of which the list fails, must not keep the node.
 async fn finish(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Requeue, WriteError> {
-    let live = deps.writes.list_pods_on(command.node.as_str()).await?;
-    let mut objects = removal_objects(deps, &command.node, command.rooms.keys());
-    objects.pods.retain(|pod| pod.node_name.as_deref() != Some(command.node.as_str()));
-    objects.pods.extend(live);
-    if let Some(cause) = obstacle(deps, &claim.name_any(), command, objects) {
-        return undo(deps, claim, Some(command), &cause).await;
+    if !command.reason.is_forced() {
+        let live = deps.writes.list_pods_on(command.node.as_str()).await?;
+        let mut objects = removal_objects(deps, &command.node, command.rooms.keys());
+        objects.pods.retain(|pod| pod.node_name.as_deref() != Some(command.node.as_str()));
+        objects.pods.extend(live);
+        if let Some(cause) = obstacle(deps, &claim.name_any(), command, objects) {
+            return undo(deps, claim, Some(command), &cause).await;
+        }
     }
     deps.writes.delete(claim, None).await?;
     let name = claim.name_any();

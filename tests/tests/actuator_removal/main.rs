@@ -3,6 +3,7 @@
 
 mod destinations;
 mod disruption_budgets;
+mod expired;
 mod outcomes;
 mod reserved;
 mod undone;
