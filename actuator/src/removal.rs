@@ -170,6 +170,10 @@ async fn write_command(deps: &Removals, claim: &NodeClaim, command: &Removal) ->
 
 async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<Requeue, WriteError> {
     let name = claim.name_any();
+    // The watch cache may not show the deletion yet, and the removal of a deleted claim is not undone.
+    if deps.ledger.read(|ledger| ledger.claim(&name).is_some_and(|view| view.deleting)) {
+        return Ok(Some(POLL_INTERVAL));
+    }
     let admitted = deps
         .ledger
         .read(|ledger| ledger.removals().find(|(claim, _)| *claim == name).map(|(_, command)| command.clone()));

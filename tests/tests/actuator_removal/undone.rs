@@ -4,7 +4,7 @@ use crate::{has_command, is_gone, is_tainted, of_node, wanted};
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::plan::Termination;
 use plimsoll_model::snapshot::DisruptionReason;
-use plimsoll_sim::apiserver::faults::{Effect, Matcher};
+use plimsoll_sim::apiserver::faults::{Distortion, Effect, Matcher, WatchMatcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
@@ -98,4 +98,41 @@ async fn a_taint_without_a_command_is_removed() {
     assert!(is_tainted(&watcher.world, &node));
     watcher.until("the taint is gone", MINUTE, |world| !is_tainted(world, &node)).await;
     assert!(!is_gone(&watcher.world, &claim));
+}
+
+/// The watch of NodeClaims lags, and the disruption budget is used up before it shows the deletion.
+#[tokio::test(start_paused = true)]
+async fn a_removal_whose_claim_is_deleted_is_not_undone() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    watcher.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    let (_, other) = watcher.node(&wanted("a-2")).await;
+    let limit = |max_unavailable: u32| {
+        let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+            "spec": {"maxUnavailable": max_unavailable, "selector": {"matchLabels": {"app": "web"}}}});
+        watcher.world.apply_object(&budget).unwrap();
+    };
+    limit(1);
+    let allows = |world: &World, disruptions: i64| {
+        let budget = world.get(ResourceId::POD_DISRUPTION_BUDGETS, "web").unwrap();
+        object::integer(&budget, &["status", "disruptionsAllowed"]) == Some(disruptions)
+    };
+    watcher.until("the budget allows a disruption", MINUTE, |world| allows(world, 1)).await;
+    let claims = WatchMatcher { client: "actuator".to_owned(), resource: Some("nodeclaims") };
+    watcher.world.server().faults().distort_watches(claims, Distortion::Stale(Duration::from_secs(5)));
+    let outcome = watcher.remove("r-1", &node, DisruptionReason::Underutilized, Some(&other)).await;
+    assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
+    let is_deleted =
+        |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|claim| object::is_deleting(&claim));
+    watcher.until("the claim is deleted", MINUTE, is_deleted).await;
+    limit(0);
+    watcher.until("the budget allows no disruption", Duration::from_secs(1), |world| allows(world, 0)).await;
+    // The watch shows the deletion only after this.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(is_tainted(&watcher.world, &node) && has_reason(&watcher.world, &claim));
+    watcher.world.delete(ResourceId::POD_DISRUPTION_BUDGETS, "web").unwrap();
+    watcher.until("the claim is gone", 3 * MINUTE, |world| is_gone(world, &claim)).await;
+    let events = watcher.world.events_of("NodeClaim", &claim);
+    assert!(!events.iter().any(|event| event.contains("removal undone")), "{events:?}");
 }
