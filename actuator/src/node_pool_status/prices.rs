@@ -29,9 +29,11 @@ pub(super) async fn run(deps: &NodePoolStatus, stop: &CancellationToken) {
                 claim.annotations_mut().insert(annotation::USD_PER_HOUR.to_owned(), price.to_string());
             };
             if let Err(error) = deps.writes.update(&*claim, ObjectPart::Main, record).await {
-                // Probably not only for this claim: the next pass tries again.
+                // The next pass tries again. The error may concern this claim only.
                 tracing::warn!(node_claim = claim.name_any(), %error, "price not recorded");
-                break;
+                if stop.is_cancelled() || deps.fence.check(CLUSTER_CALL).is_err() {
+                    break;
+                }
             }
         }
     }

@@ -4,6 +4,7 @@
 mod batches;
 mod drain;
 mod lost_nodes;
+mod prices;
 mod unlaunched;
 mod volumes;
 
