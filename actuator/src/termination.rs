@@ -354,14 +354,10 @@ impl TerminationFlow<'_> {
                 // The Node never registered, so it has no finalizer. No other controller would delete it.
                 self.deps.writes.delete(&**node, None).await?;
             }
-            let release =
-                |node: &mut Node| node.finalizers_mut().retain(|finalizer| finalizer != TERMINATION_FINALIZER);
-            self.deps.writes.update(&**node, ObjectPart::Main, release).await?;
+            self.deps.writes.release(&**node).await?;
         }
         let claim = &*self.subject.claim;
-        let release =
-            |claim: &mut NodeClaim| claim.finalizers_mut().retain(|finalizer| finalizer != TERMINATION_FINALIZER);
-        self.deps.writes.update(claim, ObjectPart::Main, release).await?;
+        self.deps.writes.release(claim).await?;
         if let Some(id) = self.instance() {
             self.shared.instances.forget(id);
         }

@@ -10,6 +10,7 @@ use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostP
 use kube::core::error_boundary::InvalidObject;
 use kube::{Api, Resource};
 use plimsoll_api::{CapacityBuffer, NodeClaim, Pod};
+use plimsoll_model::names::TERMINATION_FINALIZER;
 use serde_json::{Value, json};
 
 /// Attempts for an object that others write as well (kubelets, other controllers). Each is based on a newer version.
@@ -160,6 +161,15 @@ impl Writes {
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             other => other.map(|_| ()).map_err(WriteError::from),
         }
+    }
+
+    /// Removes our finalizer from an object.
+    pub(crate) async fn release<K: WritableKind>(&self, object: &K) -> Result<(), WriteError> {
+        let change = |object: &mut K| {
+            let finalizers = object.meta_mut().finalizers.iter_mut();
+            finalizers.for_each(|all| all.retain(|finalizer| finalizer != TERMINATION_FINALIZER));
+        };
+        self.update(object, ObjectPart::Main, change).await.map(|_| ())
     }
 
     /// Creates a NodeClaim in a single attempt. The caller interprets the error.

@@ -65,8 +65,7 @@ async fn reconcile(deps: Termination, shared: Arc<Shared>, orphan: Orphan) -> Re
         return Ok(Some(POLL_INTERVAL));
     }
     tracing::info!(node = node.name_any(), "removing finalizer from Node without NodeClaim");
-    let release = |node: &mut Node| node.finalizers_mut().retain(|finalizer| finalizer != TERMINATION_FINALIZER);
-    deps.writes.update(node, ObjectPart::Main, release).await?;
+    deps.writes.release(node).await?;
     nodes::instance_id(node).into_iter().for_each(|id| shared.instances.forget(id));
     Ok(None)
 }
