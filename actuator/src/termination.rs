@@ -249,6 +249,8 @@ impl TerminationFlow<'_> {
         }
         let now = deps.clock.now();
         let started = match state {
+            // The clock of a former leader was ahead. Instead, that of the API server counts.
+            Some((_, since)) if since > now => claim.metadata.deletion_timestamp.as_ref().map_or(now, |at| at.0),
             Some((_, since)) => since,
             None => {
                 self.set(DRAINED, Status::Unknown, "Draining", "pods are being evicted").await?;

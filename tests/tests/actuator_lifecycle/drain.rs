@@ -1,6 +1,6 @@
 //! Evictions: errors of single pods, and the disruption budgets that a drained node leaves to others.
 
-use super::{instance_of, is_gone, limit_disruptions, running_on, wanted};
+use super::{instance_of, is_gone, limit_disruptions, running_on, wanted, with_protected_pod};
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::names::annotation;
 use plimsoll_model::snapshot::DisruptionReason;
@@ -192,6 +192,24 @@ async fn a_node_without_its_finalizer_is_drained_before_its_instance_ends() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     until_drained_and_gone(&watcher, &claim).await;
+}
+
+/// The drain seems to begin in the future.
+#[tokio::test(start_paused = true)]
+async fn a_drain_does_not_wait_for_the_clock_of_a_former_leader() {
+    let mut watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, _) = with_protected_pod(&watcher).await;
+    let leader = watcher.plimsoll.leader(Role::Actuator).unwrap();
+    watcher.plimsoll.step_clock(&leader, 30 * MINUTE);
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    let has_begun = |world: &World| {
+        let claim = world.get(ResourceId::NODE_CLAIMS, &claim).unwrap();
+        object::condition(&claim, "Drained").is_some_and(|condition| condition["status"] == "Unknown")
+    };
+    watcher.until("the drain has begun", MINUTE, has_begun).await;
+    watcher.replace_actuator();
+    watcher.world.delete(ResourceId::POD_DISRUPTION_BUDGETS, "web").unwrap();
+    watcher.until("claim, node and instance are deleted", 5 * MINUTE, is_gone).await;
 }
 
 #[tokio::test(start_paused = true)]
