@@ -3,72 +3,16 @@
 
 pub mod run;
 
-use crate::ports::{Instance, InstanceState};
+use crate::ports::Instance;
 use crate::state::absence::{Absence, SETTLING};
 use plimsoll_model::names::{annotation, tag};
 use plimsoll_model::time::Timestamp;
 
-/// Facts about a claim whose instance was not found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClaimFacts {
-    /// The claim records a launch attempt.
-    pub attempted: bool,
-    /// The claim has a providerID.
-    pub has_provider_id: bool,
-    /// The claim was written under an older epoch than the leader's.
-    pub of_older_epoch: bool,
-    /// The claim's Node is Ready.
-    pub node_ready: bool,
-    /// When the claim was created.
-    pub created: Timestamp,
-    /// Failed look-ups of the instance: by id, or by the launch group's tag while the claim has no id.
-    pub instance: Absence,
-}
-
-/// Decision about a claim whose instance was not found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClaimVerdict {
-    /// Keep the claim and check again.
-    Keep,
-    /// The instance is gone or was never launched: delete the claim and remove its finalizer.
-    Delete,
-}
-
-/// Decides about a claim whose instance was not found.
+/// Whether the instance of a claim is gone, so that the claim is deleted. A Ready node is alive, whatever EC2's reads
+/// say.
 #[must_use]
-pub fn judge_claim(facts: &ClaimFacts, now: Timestamp) -> ClaimVerdict {
-    let delete = if facts.has_provider_id {
-        // A Ready node is alive, whatever EC2's reads say.
-        !facts.node_ready && facts.instance.is_confirmed() && now.since(facts.created) > SETTLING
-    } else if facts.attempted {
-        facts.instance.is_confirmed() && facts.instance.duration().is_some_and(|duration| duration >= SETTLING)
-    } else {
-        // Rule 16: the former leader cannot have launched the claim, since an attempt is recorded before the launch.
-        facts.of_older_epoch
-    };
-    if delete { ClaimVerdict::Delete } else { ClaimVerdict::Keep }
-}
-
-/// Result of a live read of the cluster, by name and UID, for an instance's claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LiveClaim {
-    /// Not read yet.
-    Unread,
-    /// A claim of this instance or of its launch group exists.
-    Present,
-    /// No claim exists; reads so far.
-    Absent(Absence),
-}
-
-/// Decision about an instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InstanceVerdict {
-    /// Not ours, in use, already terminating, or too young to decide.
-    Keep,
-    /// Read the claim live first.
-    ReadClaim,
-    /// No claim refers to the instance.
-    Terminate,
+pub fn is_instance_gone(absence: Absence, created: Timestamp, node_ready: bool, now: Timestamp) -> bool {
+    !node_ready && absence.is_confirmed() && now.since(created) > SETTLING
 }
 
 /// Whether the instance is tagged with our cluster *and* with Plimsoll as owner.
@@ -79,19 +23,11 @@ pub fn is_ours(instance: &Instance, cluster: &str) -> bool {
     owned && is(tag::OWNER, annotation::OWNER_VALUE)
 }
 
-/// Decides about an instance that no known claim refers to.
+/// Whether an instance is terminated: it is ours, and live reads found no claim for it.
 #[must_use]
-pub fn judge_instance(instance: &Instance, cluster: &str, claim: LiveClaim, now: Timestamp) -> InstanceVerdict {
-    let going = matches!(instance.state, InstanceState::ShuttingDown | InstanceState::Terminated);
-    if going || !is_ours(instance, cluster) || now.since(instance.launched) <= SETTLING {
-        return InstanceVerdict::Keep;
-    }
-    match claim {
-        LiveClaim::Unread => InstanceVerdict::ReadClaim,
-        LiveClaim::Present => InstanceVerdict::Keep,
-        LiveClaim::Absent(reads) if reads.is_confirmed() => InstanceVerdict::Terminate,
-        LiveClaim::Absent(_) => InstanceVerdict::ReadClaim,
-    }
+pub fn is_unclaimed(instance: &Instance, cluster: &str, absence: Absence, now: Timestamp) -> bool {
+    let is_due = instance.state.is_alive() && now.since(instance.launched) > SETTLING;
+    is_due && is_ours(instance, cluster) && absence.is_confirmed()
 }
 
 /// Unclaimed instances that are ended in any cluster, however small.
@@ -109,6 +45,7 @@ pub fn exceeds_brake(unclaimed: usize, living: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ports::InstanceState;
     use plimsoll_model::catalog::CapacityType;
     use plimsoll_model::time::Millis;
 
@@ -124,17 +61,6 @@ mod tests {
             absence.missed(after(*seconds));
         }
         absence
-    }
-
-    fn claim() -> ClaimFacts {
-        ClaimFacts {
-            attempted: true,
-            has_provider_id: true,
-            of_older_epoch: false,
-            node_ready: false,
-            created: START,
-            instance: missed(&[0, 130]),
-        }
     }
 
     fn instance(tags: &[(&str, &str)]) -> Instance {
@@ -167,27 +93,14 @@ mod tests {
 
     #[test]
     fn claims_are_deleted_only_after_confirmed_absence_of_their_instance() {
-        use ClaimVerdict::{Delete, Keep};
-        let never_bought = ClaimFacts { has_provider_id: false, ..claim() };
-        let unattempted = ClaimFacts { attempted: false, has_provider_id: false, ..claim() };
-        for (name, facts, at, expected) in [
-            ("gone", claim(), 131, Delete),
-            ("young", claim(), 120, Keep),
-            ("one read", ClaimFacts { instance: missed(&[130]), ..claim() }, 131, Keep),
-            ("two reads at once", ClaimFacts { instance: missed(&[130, 131]), ..claim() }, 131, Keep),
-            ("ready node", ClaimFacts { node_ready: true, ..claim() }, 131, Keep),
-            ("never bought", never_bought, 131, Delete),
-            ("looked up for too short", ClaimFacts { instance: missed(&[20, 130]), ..never_bought }, 131, Keep),
-            ("unattempted of this epoch", unattempted, 131, Keep),
-            ("unattempted of an older epoch", ClaimFacts { of_older_epoch: true, ..unattempted }, 1, Delete),
-            (
-                "attempted of an older epoch",
-                ClaimFacts { of_older_epoch: true, instance: missed(&[1]), ..never_bought },
-                1,
-                Keep,
-            ),
+        for (name, absence, node_ready, at, expected) in [
+            ("gone", missed(&[0, 130]), false, 131, true),
+            ("young", missed(&[0, 110]), false, 120, false),
+            ("one read", missed(&[130]), false, 131, false),
+            ("two reads at once", missed(&[130, 131]), false, 131, false),
+            ("ready node", missed(&[0, 130]), true, 131, false),
         ] {
-            assert_eq!(judge_claim(&facts, after(at)), expected, "{name}");
+            assert_eq!(is_instance_gone(absence, START, node_ready, after(at)), expected, "{name}");
         }
     }
 
@@ -201,21 +114,18 @@ mod tests {
 
     #[test]
     fn instances_are_terminated_only_if_ours_old_and_unclaimed_on_two_live_reads() {
-        use InstanceVerdict::{Keep, ReadClaim, Terminate};
         let ours = instance(&OURS);
-        let gone = LiveClaim::Absent(missed(&[100, 130]));
-        for (name, instance, claim, at, expected) in [
-            ("unclaimed", ours.clone(), gone, 131, Terminate),
-            ("young", ours.clone(), gone, 120, Keep),
-            ("claimed", ours.clone(), LiveClaim::Present, 131, Keep),
-            ("not read", ours.clone(), LiveClaim::Unread, 131, ReadClaim),
-            ("one read", ours.clone(), LiveClaim::Absent(missed(&[130])), 131, ReadClaim),
-            ("no owner tag", instance(&OURS[..1]), gone, 131, Keep),
-            ("no cluster tag", instance(&OURS[1..]), gone, 131, Keep),
-            ("going", Instance { state: InstanceState::ShuttingDown, ..ours.clone() }, gone, 131, Keep),
+        let gone = missed(&[100, 130]);
+        for (name, instance, absence, at, expected) in [
+            ("unclaimed", ours.clone(), gone, 131, true),
+            ("young", ours.clone(), gone, 120, false),
+            ("one read", ours.clone(), missed(&[130]), 131, false),
+            ("no owner tag", instance(&OURS[..1]), gone, 131, false),
+            ("no cluster tag", instance(&OURS[1..]), gone, 131, false),
+            ("going", Instance { state: InstanceState::ShuttingDown, ..ours.clone() }, gone, 131, false),
         ] {
-            assert_eq!(judge_instance(&instance, "c", claim, after(at)), expected, "{name}");
+            assert_eq!(is_unclaimed(&instance, "c", absence, after(at)), expected, "{name}");
         }
-        assert_eq!(judge_instance(&ours, "other", gone, after(131)), Keep);
+        assert!(!is_unclaimed(&ours, "other", gone, after(131)));
     }
 }

@@ -1,10 +1,9 @@
 //! The garbage collection loop: unclaimed instances, and claims whose instance is gone (safety rule 14).
 
-use super::{ClaimFacts, ClaimVerdict, InstanceVerdict, LiveClaim, exceeds_brake, judge_claim, judge_instance};
+use super::{exceeds_brake, is_instance_gone, is_unclaimed};
 use crate::clock::Timestamped;
-use crate::fencing::Fence;
 use crate::io::{CloudCalls, CloudReads, Reads, Writes};
-use crate::launch::record::{self, annotation, awaits_instance, epoch_of, group_of};
+use crate::launch::record::{self, annotation, awaits_instance, group_of};
 use crate::metrics::ActuatorMetrics;
 use crate::nodes;
 use crate::pacing::interval_passed;
@@ -43,8 +42,6 @@ pub struct GarbageCollector {
     pub instances: ListedInstances,
     /// Zones that the cluster is shifted away from. Nothing there is concluded from EC2's answers.
     pub zonal_shifts: ZonalShifts,
-    /// Fence of the term.
-    pub fence: Fence,
     /// Settings of the installation.
     pub settings: Arc<Settings>,
     /// Metrics.
@@ -127,16 +124,13 @@ async fn collect_instances(
     let shifted = deps.shifted_zones();
     for instance in instances.iter().filter(|instance| !shifted.contains(&instance.zone)) {
         let of_group = instance.tags.get(tag::LAUNCH_GROUP).is_some_and(|group| awaited.contains(group));
-        let claim = if claimed.contains(instance.id.as_str()) || of_group {
-            LiveClaim::Present
-        } else {
-            let mut absence = tracker.instances.get(&instance.id).copied().unwrap_or_default();
-            absence.missed(deps.clock.timestamp());
-            absences.insert(instance.id.clone(), absence);
-            LiveClaim::Absent(absence)
-        };
-        let verdict = judge_instance(instance, &deps.settings.cluster_name, claim, deps.clock.timestamp());
-        if verdict == InstanceVerdict::Terminate {
+        if claimed.contains(instance.id.as_str()) || of_group {
+            continue;
+        }
+        let mut absence = tracker.instances.get(&instance.id).copied().unwrap_or_default();
+        absence.missed(deps.clock.timestamp());
+        absences.insert(instance.id.clone(), absence);
+        if is_unclaimed(instance, &deps.settings.cluster_name, absence, deps.clock.timestamp()) {
             unclaimed.push(instance);
         }
     }
@@ -196,7 +190,9 @@ async fn collect_claims(
         let mut absence = tracker.claims.get(&uid).copied().unwrap_or_default();
         absence.missed(deps.clock.timestamp());
         absences.insert(uid, absence);
-        if judge_claim(&facts(deps, claim, absence), deps.clock.timestamp()) == ClaimVerdict::Delete {
+        let node_ready = deps.stores.nodes_of(claim).first().is_some_and(|node| nodes::is_ready(node));
+        let created = claim.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
+        if is_instance_gone(absence, Timestamp(created), node_ready, deps.clock.timestamp()) {
             tracing::warn!(claim = claim.metadata.name, instance, "deleting NodeClaim, its instance is gone");
             deps.metrics.claims.disrupted(claim, "garbage_collected", None, 0);
             deps.metrics.claims_collected.with_label_values(&["instance_gone"]).inc();
@@ -206,17 +202,4 @@ async fn collect_claims(
         }
     }
     tracker.claims = absences;
-}
-
-fn facts(deps: &GarbageCollector, claim: &NodeClaim, instance: Absence) -> ClaimFacts {
-    let nodes = deps.stores.nodes_of(claim);
-    let created = claim.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
-    ClaimFacts {
-        attempted: true,
-        has_provider_id: true,
-        of_older_epoch: epoch_of(claim).is_some_and(|epoch| epoch < deps.fence.epoch()),
-        node_ready: nodes.first().is_some_and(|node| nodes::is_ready(node)),
-        created: Timestamp(created),
-        instance,
-    }
 }
