@@ -2,6 +2,7 @@
 
 pub(crate) mod resource_prices;
 mod usable;
+mod zones;
 
 use crate::input::context::SolveContext;
 use crate::input::intern::{Amounts, Bits, add};
@@ -38,7 +39,8 @@ struct Component {
 }
 
 /// Computes the bound. Shapes that share no offering are independent. Within a component, no plan costs less than the
-/// fractional optimum. `enough` is the cost of the plan: the bound need not be higher.
+/// fractional optimum, nor less than the pods are worth in the zones that their spreads permit. `enough` is the cost of
+/// the plan: the bound need not be higher.
 pub(crate) fn lower_bound(
     context: &SolveContext<'_>,
     demand: &draft::Demand,
@@ -48,8 +50,8 @@ pub(crate) fn lower_bound(
     // Shapes with the same offerings belong to the same component.
     let mut by_offerings: BTreeMap<Places, Vec<Demand>> = BTreeMap::new();
     let unreserved = unreserved(context);
-    for (shape, count) in demand.iter().filter(|(_, count)| **count > 0) {
-        by_offerings.entry(places_of(context, *shape, &unreserved)).or_default().push((*shape, *count));
+    for (shape, launched) in demand.iter().filter(|(_, launched)| launched.pods > 0) {
+        by_offerings.entry(places_of(context, *shape, &unreserved)).or_default().push((*shape, launched.pods));
     }
     // Pods that can only run on capacity reservations cost almost nothing.
     for (offerings, demand) in by_offerings.into_iter().filter(|(places, _)| places.iter().any(|any| !any.is_empty())) {
@@ -67,8 +69,15 @@ pub(crate) fn lower_bound(
         components.push(merged);
     }
     let mut work = WORK;
-    let bounds: Vec<Bound> =
-        components.iter().map(|component| bound_of(context, component, &unreserved, &mut work)).collect();
+    let spreads = zones::spreads(context, demand);
+    let mut zone_work = zones::WORK;
+    let bound = |component: &Component| {
+        let mut bound = bound_of(context, component, &unreserved, &mut work);
+        let by_zone = zones::least(context, component, &unreserved, &spreads, &mut zone_work);
+        bound.least = bound.least.max(by_zone);
+        bound
+    };
+    let bounds: Vec<Bound> = components.iter().map(bound).collect();
     let mut sum: i64 = bounds.iter().map(|bound| bound.least).sum();
     let mut work = CLOSER_WORK;
     for bound in bounds {

@@ -32,9 +32,12 @@ pub(crate) fn lower_bound(context: &SolveContext<'_>, plan: &Plan, demand: &Dema
 /// Pods of the plan's launches, counted by shape.
 pub(crate) fn demand(context: &SolveContext<'_>, plan: &Plan) -> Demand {
     let mut demand = Demand::new();
-    for pod in plan.launches.iter().flat_map(|launch| &launch.pods) {
-        if let Some(shape) = context.snapshot.pod(&pod.uid).and_then(|pod| context.shape_of(pod)) {
-            *demand.entry(shape).or_default() += 1;
+    for launch in &plan.launches {
+        let zone = launch.offerings.first().map_or("", |one| one.zone.as_str());
+        for pod in &launch.pods {
+            if let Some(shape) = context.snapshot.pod(&pod.uid).and_then(|pod| context.shape_of(pod)) {
+                demand.entry(shape).or_default().add(zone, 1);
+            }
         }
     }
     demand

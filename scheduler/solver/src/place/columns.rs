@@ -78,6 +78,8 @@ pub(crate) struct Used {
 pub(crate) struct Fractional {
     /// Lower bound of the cost of any integral plan.
     pub(crate) bound: f64,
+    /// Worth of a pod of each kind: no filling is worth more than its node and its caps. Empty if the bound is zero.
+    pub(crate) worths: IndexVec<PodKind, f64>,
     pub(crate) used: Vec<Used>,
     /// All fillings that were generated.
     columns: Vec<Column>,
@@ -146,6 +148,7 @@ fn relaxed(
     }
     let mut pricing = Pricing::new(kinds, rows, caps, prices, &scarcity);
     let mut bound = 0.0_f64;
+    let mut worths = Duals::new();
     let mut steps = STEPS.iter();
     let mut nodes = steps.next().copied()?;
     for _ in 0..MAX_ROUNDS {
@@ -155,8 +158,10 @@ fn relaxed(
         let refund: f64 = fees.iter().zip(&most_nodes).map(|(fee, most)| fee * most).sum();
         let found = pricing.fillings(&duals, &fees, nodes);
         // Only a round that covers all rows bounds the error of the duals.
-        if found.whole {
-            bound = bound.max(value * found.least - refund);
+        let least = value * found.least - refund;
+        if found.whole && least > bound {
+            bound = least;
+            worths = duals.iter().map(|dual| dual * found.least).collect();
         }
         let looks = rows.len() + found.steps * LOOKS_PER_STEP;
         *work = work.saturating_sub(u64::try_from(looks * kinds.len()).unwrap_or(u64::MAX));
@@ -178,7 +183,9 @@ fn relaxed(
     let used = used.filter(|(column, _)| rows.try_get(column.row).is_some());
     let used = used.map(|(column, times)| Used { row: column.row, take: column.take.clone(), times }).collect();
     // A margin for rounding errors.
-    Some(Fractional { bound: bound * scale * (1.0 - 1e-7), used, columns: master.columns.into_iter().collect() })
+    let scale = scale * (1.0 - 1e-7);
+    worths.iter_mut().for_each(|worth| *worth *= scale);
+    Some(Fractional { bound: bound * scale, worths, used, columns: master.columns.into_iter().collect() })
 }
 
 /// One column per kind: the row with the lowest price per pod, filled with this kind only.

@@ -35,8 +35,26 @@ pub(crate) struct Spare {
     pub(crate) charge: Amounts,
 }
 
-/// Number of pods by shape of the snapshot.
-pub(crate) type Demand = BTreeMap<Id<PodShape>, usize>;
+/// Pods on launches, by shape of the snapshot.
+pub(crate) type Demand = BTreeMap<Id<PodShape>, Launched>;
+
+/// Number of pods of one shape on launches.
+#[derive(Debug, Default)]
+pub(crate) struct Launched {
+    pub(crate) pods: usize,
+    /// By zone of the cheapest offering of their launch.
+    pub(crate) by_zone: BTreeMap<String, usize>,
+}
+
+impl Launched {
+    pub(crate) fn add(&mut self, zone: &str, pods: usize) {
+        self.pods += pods;
+        match self.by_zone.get_mut(zone) {
+            Some(known) => *known += pods,
+            None => drop(self.by_zone.insert(zone.to_owned(), pods)),
+        }
+    }
+}
 
 /// Converts drafts to launches of a plan, and adds their pods to `demand`.
 pub(crate) fn listed(
@@ -45,8 +63,12 @@ pub(crate) fn listed(
     listings: &mut Listings,
     demand: &mut Demand,
 ) -> Vec<Launch> {
-    for pod_group in drafts.iter().flat_map(|draft| &draft.pod_groups) {
-        *demand.entry(context.relaxation.base(pod_group.shape)).or_default() += pod_group.pods.len();
+    for draft in drafts {
+        let zone = draft.offerings.first().map_or("", |one| context.pools[draft.pool].offering(*one).zone.as_str());
+        for pod_group in &draft.pod_groups {
+            let launched = demand.entry(context.relaxation.base(pod_group.shape)).or_default();
+            launched.add(zone, pod_group.pods.len());
+        }
     }
     let launch = |draft: &Draft<'_>| {
         let Draft { pool, load, custom, offerings, pod_groups, .. } = draft;

@@ -1,8 +1,10 @@
 //! Compares costs with the exact optimum of tiny instances.
 
 use super::builder::*;
+use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
-use plimsoll_model::snapshot::ConsolidationPolicy;
+use plimsoll_model::requirements::Operator;
+use plimsoll_model::snapshot::{ConsolidationPolicy, PodShape};
 use proptest::prelude::*;
 
 /// Minimum cost of nodes for all pods: each set of pods on the cheapest type that fits, over all partitions. The first
@@ -94,5 +96,108 @@ proptest! {
         prop_assert_eq!(plan.lower_bound.0, optimum);
         let most = optimum + PER_NODE * i64::try_from(pods.len()).unwrap();
         prop_assert!((optimum..=most).contains(&plan.hourly.0), "{} for {optimum}", plan.hourly);
+    }
+}
+
+const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
+
+/// Prices of a node by zone.
+type PerZone = [i64; 3];
+
+/// A cluster with nodes for two and for four pods of [`web`], at these prices.
+fn zonal(two: PerZone, four: PerZone) -> Cluster {
+    let mut cluster = Cluster::new();
+    cluster.pool().requirements.push(requirement(label::INSTANCE_TYPE, Operator::In, &["m5.large", "m5.xlarge"]));
+    for (name, prices) in [("m5.large", two), ("m5.xlarge", four)] {
+        let kind = cluster.catalog.instance_types.iter_mut().find(|kind| kind.name == name).unwrap();
+        for offering in &mut kind.offerings {
+            let zone = ZONES.iter().position(|zone| offering.zone == *zone).unwrap();
+            offering.price = MicroUsdPerHour(prices[zone]);
+        }
+    }
+    cluster
+}
+
+fn web(skew: i32) -> PodShape {
+    let mut web = app("web", 900);
+    web.topology_spread = vec![spread(label::ZONE, skew)];
+    web
+}
+
+/// All ways to distribute pods over the zones.
+fn distributions(pods: i64) -> impl Iterator<Item = PerZone> {
+    (0..=pods).flat_map(move |a| (0..=pods - a).map(move |b| [a, b, pods - a - b]))
+}
+
+/// Minimum cost of nodes for pods of a workload with a spread and for pods without one, over all distributions over the
+/// zones. `cost` is the cost of a number of pods in a zone.
+fn cheapest(spread: i64, skew: i64, free: i64, cost: impl Fn(usize, i64) -> f64) -> f64 {
+    let is_even = |pods: &PerZone| pods.iter().max().unwrap() - pods.iter().min().unwrap() <= skew;
+    let each =
+        distributions(spread).filter(is_even).flat_map(|spread| distributions(free).map(move |free| (spread, free)));
+    let total = |(spread, free): (PerZone, PerZone)| -> f64 {
+        spread.iter().zip(free).enumerate().map(|(zone, (spread, free))| cost(zone, spread + free)).sum()
+    };
+    each.map(total).min_by(f64::total_cmp).unwrap()
+}
+
+#[test]
+fn pods_that_are_spread_over_zones_pay_the_prices_of_all_zones() {
+    let found = |pods: usize, skew: i32| {
+        let mut cluster = zonal([100_000, 200_000, 300_000], [1_000_000; 3]);
+        let plan = cluster.pending("web", pods, &web(skew)).plan();
+        (plan.hourly.0, plan.lower_bound.0)
+    };
+    assert_eq!(found(6, 1), (600_000, 600_000));
+    // The bound buys half a node for the seventh pod.
+    assert_eq!(found(7, 1), (700_000, 650_000));
+    // Three pods could run in zone-a, two in zone-b, and one in zone-c.
+    assert_eq!(found(6, 2).1, 500_000);
+}
+
+/// Nine pods do not fit into three zones, since zone-c can have one node. Without zone-c, they do: five pods in zone-a
+/// and four in zone-b.
+#[test]
+fn a_zone_that_the_plan_gives_up_does_not_count() {
+    let prices = [100_000, 200_000, 900_000];
+    let mut cluster = zonal(prices, [1_000_000; 3]);
+    let mut last = cluster.pool().clone();
+    last.name = "last".into();
+    last.requirements.push(requirement(label::ZONE, Operator::In, &["zone-c"]));
+    last.limits.set("cpu", 2000);
+    cluster.pool().requirements.push(requirement(label::ZONE, Operator::In, &["zone-a", "zone-b"]));
+    cluster.snapshot.node_pools.push(last);
+    let plan = cluster.pending("web", 9, &web(1)).plan();
+    assert!(plan.unschedulable.is_empty(), "{plan:#?}");
+    // Five nodes in zone-a, as without a spread.
+    assert_eq!((plan.hourly.0, plan.lower_bound.0), (700_000, 500_000));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    /// All distributions over the zones are tried, with whole nodes and with fractions of nodes.
+    #[test]
+    fn the_bound_of_spread_pods_is_between_the_optima_with_whole_nodes_and_with_fractions(
+        two in prop::array::uniform3(50_000..400_000_i64),
+        four in prop::array::uniform3(100_000..600_000_i64),
+        spread in 1..9_i64,
+        skew in 1..3_i32,
+        free in 0..5_i64,
+    ) {
+        let mut cluster = zonal(two, four);
+        cluster.pending("web", usize::try_from(spread).unwrap(), &web(skew));
+        cluster.pending("free", usize::try_from(free).unwrap(), &shape(900, 1));
+        let plan = cluster.plan();
+        let whole = |zone: usize, pods: i64| {
+            let with_large = |large: i64| large * four[zone] + (pods - 4 * large + 1).max(0) / 2 * two[zone];
+            (0..=pods).map(with_large).min().unwrap() as f64
+        };
+        let fractions = |zone: usize, pods: i64| pods as f64 * (two[zone] as f64 / 2.0).min(four[zone] as f64 / 4.0);
+        let most = cheapest(spread, i64::from(skew), free, whole);
+        let least = cheapest(spread, i64::from(skew), free, fractions);
+        let bound = plan.lower_bound.0 as f64;
+        prop_assert!(plan.unschedulable.is_empty());
+        prop_assert!(bound <= most && bound >= least * (1.0 - 1e-6), "{bound}, {least} to {most}");
     }
 }

@@ -32,6 +32,9 @@ fn kinds_that_complete_each_other_share_nodes() {
     let found = solved(&[([6, 1], 10), ([1, 6], 10)], &[(100, [7, 7])]);
     assert!((found.bound - 1_000.0).abs() < 1.0, "{found:?}");
     assert_eq!(found.used[0].take, [(Id::new(0), 1), (Id::new(1), 1)]);
+    // One pod of each kind fills a node.
+    let worth: f64 = found.worths.iter().sum();
+    assert!(worth <= 100.0 && worth > 99.9, "{found:?}");
 }
 
 #[test]

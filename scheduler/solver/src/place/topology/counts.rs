@@ -155,7 +155,7 @@ impl Counts {
         self.domains[group].get(domain).copied().unwrap_or_default()
     }
 
-    pub(super) fn any_member(&self, group: Id<Group>) -> bool {
+    pub(crate) fn any_member(&self, group: Id<Group>) -> bool {
         self.domains[group].values().any(|count| count.0 > 0)
     }
 }
