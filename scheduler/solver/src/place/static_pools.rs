@@ -11,82 +11,66 @@ use plimsoll_model::index::Id;
 use plimsoll_model::names::NODES_RESOURCE;
 use plimsoll_model::plan::Launch;
 use plimsoll_model::snapshot::{Node, NodePool, NodeState, Snapshot, quota_usage_of_launch};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Maximum number of nodes that one plan launches for one pool. The next plan launches more.
 const MAX_LAUNCHES: u64 = 500;
 
 /// Launches the nodes that static pools lack, and `successors` of removed nodes, by pool. The launches of `others` have
-/// used instances of capacity reservations.
+/// used capacity reservations and CapacityQuotas.
 pub(crate) fn launches(
     context: &SolveContext<'_>,
     others: &[&[Launch]],
     successors: impl Fn(&NodePool) -> u64,
 ) -> Vec<Launch> {
     let (mut all, mut listings) = (Vec::new(), Listings::default());
-    let mut reserved: BTreeMap<String, i64> =
-        context.reservations.iter().map(|(place, free)| (context.table.name(*place).to_owned(), *free)).collect();
-    others.iter().copied().flatten().for_each(|launch| take_reservations(&mut reserved, launch));
-    let mut room = free_quotas(context, others);
+    let mut room = shared_headroom(context, others);
     for view in &context.fixed {
         let (load, custom, shapes) = (vec![0; context.table.len()], Narrowed::new(), BTreeSet::new());
         for number in 0..missing(context.snapshot, view.pool, successors(view.pool)) {
-            let Some(accept) = within_quotas(view, &accept(view, &reserved), &mut room) else { break };
+            let Some(accept) = accept(view, &mut room) else { break };
             let Some(offerings) = launch::acceptable(view, &accept) else { break };
             let (load, custom, shapes, offerings) = (&load, &custom, &shapes, &offerings);
             let node = NewNode { view, number, load, custom, offerings, shapes };
-            let launch = launch::launch(context, &node, &[], &mut listings);
-            take_reservations(&mut reserved, &launch);
-            all.push(launch);
+            all.push(launch::launch(context, &node, &[], &mut listings));
         }
     }
     all
 }
 
-/// Offerings that the pool may use: at most one capacity reservation with a free instance, and all offerings that are
-/// not reserved.
-fn accept(view: &PoolView<'_>, reserved: &BTreeMap<String, i64>) -> Bits<Offering> {
-    let free = |id: &str| reserved.get(&reservation_resource(id)).is_some_and(|free| *free > 0);
-    let is_free = |one: &Id<Offering>| view.offering(*one).reservation_id().is_some_and(free);
-    let chosen = view.usable.iter().find(is_free);
-    let mut accept = view.usable.clone();
-    accept.retain(|one| !view.is_reserved(one) || Some(one) == chosen);
-    accept
-}
-
-/// What nodes and the launches of `others` leave of CapacityQuotas. Other limits are `None`.
-fn free_quotas(context: &SolveContext<'_>, others: &[&[Launch]]) -> Headroom {
+/// What nodes and the launches of `others` leave of capacity reservations and CapacityQuotas. Other limits are `None`.
+fn shared_headroom(context: &SolveContext<'_>, others: &[&[Launch]]) -> Headroom {
     let mut room: Headroom = vec![None; context.table.len()];
-    for (place, free) in &context.quotas {
+    for (place, free) in context.reservations.iter().chain(&context.quotas) {
         room.get_mut(*place).into_iter().for_each(|room| *room = Some(*free));
     }
-    let quotas = &context.snapshot.capacity_quotas;
-    for launch in others.iter().copied().flatten().filter(|_| !quotas.is_empty()) {
+    for launch in others.iter().copied().flatten() {
         let mut views = context.pools.iter().chain(&context.fixed);
         let Some(view) = views.find(|view| view.pool.name == launch.node_pool) else { continue };
-        let usage = quota_usage_of_launch(quotas, launch, view.catalog, usize::MAX);
+        let quotas = &context.snapshot.capacity_quotas;
+        let mut usage = quota_usage_of_launch(quotas, launch, view.catalog, usize::MAX);
+        let reservations = launch.offerings.iter().filter_map(|choice| choice.reservation.as_deref());
+        reservations.for_each(|id| usage.set(&reservation_resource(id), 1));
         limits::take(&mut room, &context.table.vector(&usage), 1);
     }
     room
 }
 
-/// Of `accept` the offerings that `room` allows for one more node, which is taken from `room`. `None` if there are none.
-fn within_quotas(view: &PoolView<'_>, accept: &Bits<Offering>, room: &mut Headroom) -> Option<Bits<Offering>> {
-    let first = accept.iter().find(|one| limits::allows(room, view.capacity(*one)))?;
-    let charge = limits::charge(view, accept, first, room)?;
-    let kept = limits::within(view, accept, &charge, room);
+/// Offerings that the pool may use for one more node, which is taken from `room`: offerings of at most one capacity
+/// reservation, and all that are not reserved. `None` if there are none.
+fn accept(view: &PoolView<'_>, room: &mut Headroom) -> Option<Bits<Offering>> {
+    let allowed = |one: &Id<Offering>| limits::allows(room, view.capacity(*one));
+    let reserved = view.usable.iter().filter(|one| view.is_reserved(*one)).find(allowed);
+    let mut accept = view.usable.clone();
+    accept.retain(|one| !view.is_reserved(one) || Some(one) == reserved);
+    let first = reserved.or_else(|| accept.iter().find(allowed))?;
+    let charge = limits::charge(view, &accept, first, room)?;
+    let kept = limits::within(view, &accept, &charge, room);
     if !limits::allows(room, &charge) {
         return None;
     }
     limits::take(room, &charge, 1);
     Some(kept)
-}
-
-fn take_reservations(reserved: &mut BTreeMap<String, i64>, launch: &Launch) {
-    let ids: BTreeSet<&str> = launch.offerings.iter().filter_map(|choice| choice.reservation.as_deref()).collect();
-    for id in ids {
-        reserved.entry(reservation_resource(id)).and_modify(|free| *free -= 1);
-    }
 }
 
 /// Number of nodes that the pool lacks if so many successors are launched. Nodes that are being deleted are replaced,
