@@ -143,17 +143,10 @@ impl Ended {
                 None => drop(stranded.insert(slot.uid.clone())),
             }
         }
-        let mut facts = Snapshot::clone(&replay.after);
+        let mut facts = replay.bound(assignment);
         projection::count_limits(inputs, plan, CapacityAssumption::Least, &mut facts);
         // Pods that the plan leaves unplaced are not considered.
-        facts.pods.retain(|pod| pod.state != PodState::Pending);
-        for pod in &mut facts.pods {
-            if let Some(node) = targets.get(&pod.uid) {
-                pod.state = PodState::Bound(node.clone());
-            } else if stranded.contains(&pod.uid) {
-                pod.state = PodState::Pending;
-            }
-        }
+        facts.pods.retain(|pod| pod.state != PodState::Pending || stranded.contains(&pod.uid));
         Self { facts, targets, stranded }
     }
 }
