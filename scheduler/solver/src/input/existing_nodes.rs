@@ -5,7 +5,6 @@ use crate::input::intern::{Amounts, how_many};
 use crate::input::nodes::{NodeData, Nodes};
 use crate::place::hostname_topology::Tally;
 use crate::place::pod_groups::PodGroup;
-use plimsoll_kubesched::ports_conflict;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::{HostPort, Node, NodeState, Pod, Snapshot, SnapshotIndex};
 use plimsoll_model::time::Millis;
@@ -106,7 +105,7 @@ pub(crate) fn takes_some(
     if room.closed || !view.open || pod_group.only.as_ref().is_some_and(|only| !only.nodes.has(node)) {
         return 0;
     }
-    let mut most = how_many(pods.requests, &room.free, pod_group.pods.len());
+    let most = how_many(pods.requests, &room.free, pod_group.pods.len());
     let admission = context.admission(pod_group.shape, node);
     if most == 0
         || admission == Admission::No
@@ -114,12 +113,6 @@ pub(crate) fn takes_some(
     {
         return 0;
     }
-    if !pods.shape.host_ports.is_empty() {
-        let taken = ports_conflict(&pods.shape.host_ports, &room.ports);
-        most = if taken { 0 } else { most.min(1) };
-    }
-    if !pods.hosts.is_free() {
-        most = most.min(room.tally.limit(&context.topology.host_rules, pods.hosts, pod_group.whole));
-    }
-    most
+    let rules = &context.topology.host_rules;
+    room.tally.most_beside(rules, (pods.hosts, &pods.shape.host_ports), &room.ports, pod_group.whole, most)
 }

@@ -1,7 +1,9 @@
 //! Topology rules within one host: spread, anti-affinity and affinity by hostname.
 
+use plimsoll_kubesched::ports_conflict;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::HostPort;
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 /// A rule of a group of pods for one host.
@@ -91,6 +93,24 @@ impl Tally {
             });
         }
         most
+    }
+
+    /// How many of `most` more pods with these rules and host ports the host may run, beside pods with the ports
+    /// `taken`. See [`Self::limit`] for `first`.
+    pub(crate) fn most_beside(
+        &self,
+        rules: &IndexVec<HostRule, HostRule>,
+        (hosts, ports): (&Membership<HostRule>, &[HostPort]),
+        taken: &[impl Borrow<HostPort>],
+        first: bool,
+        most: usize,
+    ) -> usize {
+        let most = match ports {
+            [] => most,
+            _ if ports_conflict(ports, taken) => 0,
+            _ => most.min(1),
+        };
+        if hosts.is_free() { most } else { most.min(self.limit(rules, hosts, first)) }
     }
 
     /// Adds `count` running pods. Their own limits no longer apply, only their exclusion of other pods.

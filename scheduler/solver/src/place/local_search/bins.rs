@@ -183,15 +183,8 @@ impl<'a> Bin<'a> {
         if kind.fits.try_get(self.pool).is_none_or(Vec::is_empty) {
             return 0;
         }
-        let mut most = most;
-        if !shape.shape.host_ports.is_empty() {
-            let taken = ports_conflict(&shape.shape.host_ports, &self.ports);
-            most = if taken { 0 } else { most.min(1) };
-        }
-        if !shape.hosts.is_free() {
-            most = most.min(self.tally.limit(&context.topology.host_rules, shape.hosts, kind.whole));
-        }
-        most
+        let rules = &context.topology.host_rules;
+        self.tally.most_beside(rules, (shape.hosts, &shape.shape.host_ports), &self.ports, kind.whole, most)
     }
 
     /// How many of `most` pods with these requests fit without a larger offering.
