@@ -3,6 +3,7 @@
 use super::Inputs;
 use super::action_names::renamed;
 use super::narrow::{keep_fitting, narrow};
+use super::projection::{node_name, node_of};
 use plimsoll_model::identity::{ActionId, NodeName, PodUid};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::overlay::Repriced;
@@ -25,6 +26,15 @@ pub(super) struct Change {
     pub(super) left: Vec<Unschedulable>,
 }
 
+impl Change {
+    /// Adds a launch for its pods.
+    pub(super) fn launch(&mut self, launch: Launch) {
+        let node = node_name(&launch);
+        self.targets.extend(launch.pods.iter().map(|pod| (pod.uid.clone(), node.clone())));
+        self.further.push(launch);
+    }
+}
+
 /// Applies `change` to `plan`. `nodes` include the nodes of its launches. `None` if the result is invalid, or if
 /// the launches of `plan` itself cost more than before.
 pub(super) fn with(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Change) -> Option<Plan> {
@@ -42,8 +52,8 @@ pub(super) fn with_room(
 ) -> Option<Plan> {
     let mut other = plan.clone();
     for launch in &mut other.launches {
-        let Some(more) = more.get(&NodeName(launch.action_id.0.clone())) else { continue };
-        let node = nodes.iter().find(|node| node.name.0 == launch.action_id.0)?;
+        let Some(more) = more.get(&node_name(launch)) else { continue };
+        let node = node_of(nodes, launch)?;
         let pods = launch.pods.iter().filter_map(|pod| inputs.snapshot.pod(&pod.uid));
         let mut load = load(pods.filter_map(|pod| inputs.snapshot.shapes.iter().find(|shape| shape.id == pod.shape)));
         load.add(more);
@@ -95,7 +105,7 @@ pub(super) fn moved(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Ch
     let mut other = plan.clone();
     for launch in &mut other.launches {
         let mut pods: Vec<PodRef> = launch.pods.iter().filter(|pod| !goes(pod)).cloned().collect();
-        pods.extend(coming.remove(&NodeName(launch.action_id.0.clone())).unwrap_or_default());
+        pods.extend(coming.remove(&node_name(launch)).unwrap_or_default());
         pods.sort();
         if pods == launch.pods {
             continue;
@@ -105,7 +115,7 @@ pub(super) fn moved(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Ch
         let wanted: BTreeSet<&PodShape> = launch.pods.iter().filter_map(shape_of).collect();
         let load = load(launch.pods.iter().filter_map(shape_of));
         launch.requests.add(&load);
-        if let Some(node) = nodes.iter().find(|node| node.name.0 == launch.action_id.0) {
+        if let Some(node) = node_of(nodes, launch) {
             if sure {
                 narrow(launch, node);
             }
@@ -117,7 +127,7 @@ pub(super) fn moved(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Ch
         plan.launches.iter().filter(|launch| launch.pods.is_empty()).map(|launch| &launch.action_id).collect();
     other.launches.retain(|launch| !launch.pods.is_empty() || before.contains(&launch.action_id));
     for launch in further {
-        coming.remove(&NodeName(launch.action_id.0.clone()));
+        coming.remove(&node_name(launch));
     }
     other.launches.extend(further.iter().cloned());
     let mut stays: BTreeMap<NodeName, Vec<PodRef>> = BTreeMap::new();

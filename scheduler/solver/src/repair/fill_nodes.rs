@@ -8,7 +8,7 @@ mod tests;
 
 use super::edit::{self, Change};
 use super::narrow::{keep_cheapest_type, narrow};
-use super::projection::CapacityAssumption;
+use super::projection::{CapacityAssumption, node_of};
 use super::{
     Best, Inputs, Variant, action_names, host_skew::is_over_hosts, is_small, projection, unplaced_by_shape,
     unplaced_pods,
@@ -122,8 +122,7 @@ fn merge_plans(inputs: Inputs<'_>, plan: &Plan, added: &Plan, after: &Snapshot, 
     let mut narrowed = plan.clone();
     if narrowing == Narrowing::AllLaunches || narrowing == Narrowing::CheapestTypes {
         for launch in narrowed.launches.iter_mut().filter(|launch| !launch.pods.is_empty()) {
-            let node = after.nodes.iter().find(|node| node.name.0 == launch.action_id.0);
-            match node {
+            match node_of(&after.nodes, launch) {
                 _ if narrowing == Narrowing::CheapestTypes => keep_cheapest_type(launch),
                 Some(node) => narrow(launch, node),
                 None => {}
@@ -140,9 +139,7 @@ fn merge_plans(inputs: Inputs<'_>, plan: &Plan, added: &Plan, after: &Snapshot, 
     for launch in &added.launches {
         if !launch.pods.is_empty() && launch.pods.iter().all(|pod| waiting.contains(&pod.uid)) {
             let action_id = action_names::anew(&launch.action_id, "launch for pods that were left");
-            let node = NodeName(action_id.0.clone());
-            change.targets.extend(launch.pods.iter().map(|pod| (pod.uid.clone(), node.clone())));
-            change.further.push(Launch { action_id, ..launch.clone() });
+            change.launch(Launch { action_id, ..launch.clone() });
         }
     }
     let mut all = edit::moved(inputs, &narrowed, &after.nodes, &change, narrowing == Narrowing::FilledLaunches);

@@ -68,6 +68,16 @@ pub(super) fn project_with_capacity(inputs: Inputs<'_>, plan: &Plan, capacity: C
     after
 }
 
+/// Name of the launch's node in a projected cluster.
+pub(super) fn node_name(launch: &Launch) -> NodeName {
+    NodeName(launch.action_id.0.clone())
+}
+
+/// The launch's node in a projected cluster, if the launch has one.
+pub(super) fn node_of<'n>(nodes: &'n [Node], launch: &Launch) -> Option<&'n Node> {
+    nodes.iter().find(|node| node.name.0 == launch.action_id.0)
+}
+
 fn node(snapshot: &Snapshot, catalog: &Catalog, launch: &Launch, capacity: CapacityAssumption) -> Option<Node> {
     let choice = launch.offerings.first()?;
     let kind = catalog.get(&choice.instance_type)?;
@@ -94,7 +104,7 @@ fn node(snapshot: &Snapshot, catalog: &Catalog, launch: &Launch, capacity: Capac
         CapacityAssumption::Cheapest => kind.allocatable(),
     };
     Some(Node {
-        name: NodeName(launch.action_id.0.clone()),
+        name: node_name(launch),
         node_claim: None,
         node_pool: None,
         state: NodeState::InFlight,

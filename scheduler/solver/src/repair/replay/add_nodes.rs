@@ -14,7 +14,7 @@ use crate::repair::{
 use crate::retries;
 use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
 use plimsoll_model::index::{Id, IndexVec};
-use plimsoll_model::plan::{Launch, Plan, Unschedulable};
+use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{Node, PodShape, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
@@ -160,27 +160,24 @@ pub(super) fn with_nodes(
     nodes: Nodes,
 ) -> Option<Plan> {
     let inputs = repair.inputs;
-    let Ended { mut facts, mut targets, stranded } = Ended::new(inputs, plan, replay, assignment);
+    let Ended { mut facts, targets, stranded } = Ended::new(inputs, plan, replay, assignment);
     facts.nodes.iter_mut().for_each(|node| node.cordoned |= nodes == Nodes::New);
     let more = repair.plan_keeping_nodes(&facts)?;
-    let mut further = Vec::new();
+    let mut change = Change { targets, ..Change::default() };
     for launch in more.launches.into_iter().filter(|launch| launch.pods.iter().any(|pod| stranded.contains(&pod.uid))) {
-        let launch = named(launch);
-        let node = NodeName(launch.action_id.0.clone());
-        targets.extend(launch.pods.iter().map(|pod| (pod.uid.clone(), node.clone())));
-        further.push(launch);
+        change.launch(named(launch));
     }
     for to in &more.placements {
         let own = to.pods.iter().filter(|pod| stranded.contains(&pod.uid));
-        targets.extend(own.map(|pod| (pod.uid.clone(), to.node.clone())));
+        change.targets.extend(own.map(|pod| (pod.uid.clone(), to.node.clone())));
     }
     let left = more.unschedulable.into_iter();
-    let left: Vec<Unschedulable> =
-        left.filter(|one| stranded.contains(&one.pod.uid) && !targets.contains_key(&one.pod.uid)).collect();
-    if !left.is_empty() && nodes != Nodes::AnyOrNone {
+    change.left =
+        left.filter(|one| stranded.contains(&one.pod.uid) && !change.targets.contains_key(&one.pod.uid)).collect();
+    if !change.left.is_empty() && nodes != Nodes::AnyOrNone {
         return None;
     }
-    edit::with(inputs, plan, &replay.after.nodes, &Change { targets, further, left })
+    edit::with(inputs, plan, &replay.after.nodes, &change)
 }
 
 /// Gives the launch a distinct action id, since the plan may have a launch for the same pods.

@@ -3,7 +3,7 @@
 use super::{Inputs, is_pod_slot};
 use crate::input::intern::fits;
 use crate::repair::edit::Targets;
-use crate::repair::projection;
+use crate::repair::projection::{self, node_name};
 use plimsoll_kubesched::{ClusterState, Machine, PodSlot};
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::index::{Id, IndexVec};
@@ -165,7 +165,7 @@ fn planned_nodes<'p>(
     uids: &BTreeSet<&PodUid>,
 ) -> Targets {
     let existing = placements.into_iter().map(|to| (to.node.clone(), &to.pods));
-    let launches = plan.launches.iter().map(|launch| (NodeName(launch.action_id.0.clone()), &launch.pods));
+    let launches = plan.launches.iter().map(|launch| (node_name(launch), &launch.pods));
     let mut targets = Targets::new();
     for (node, pods) in existing.chain(launches) {
         let own = pods.iter().filter(|pod| uids.contains(&pod.uid));
@@ -195,7 +195,7 @@ fn sizes(inputs: Inputs<'_>, plan: &Plan) -> BTreeMap<NodeName, Vec<Resources>> 
         let listed = launch.offerings.iter().filter(|one| one.capacity_type == bought);
         let all: Vec<Resources> =
             listed.filter_map(|one| Some(catalog.get(&one.instance_type)?.allocatable())).collect();
-        (!all.is_empty()).then(|| (NodeName(launch.action_id.0.clone()), all))
+        (!all.is_empty()).then(|| (node_name(launch), all))
     };
     plan.launches.iter().filter_map(of_launch).collect()
 }
