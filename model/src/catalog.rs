@@ -225,6 +225,13 @@ impl Catalog {
         self.instance_types.get(index)
     }
 
+    /// Returns the instance type and the offering that a plan's choice means.
+    #[must_use]
+    pub fn find(&self, choice: &OfferingChoice) -> Option<(&InstanceType, &Offering)> {
+        let kind = self.get(&choice.instance_type)?;
+        Some((kind, kind.offerings.iter().find(|offering| offering.is(choice))?))
+    }
+
     /// The offering that a node with these labels was bought as.
     #[must_use]
     pub fn offering_of(&self, labels: &BTreeMap<String, String>) -> Option<&Offering> {

@@ -55,7 +55,5 @@ impl<'a> Repriced<'a> {
 }
 
 fn is_changed(choice: &OfferingChoice, pool: &NodePool, catalog: &Catalog) -> bool {
-    let instance_type = catalog.get(&choice.instance_type);
-    let offering = instance_type.and_then(|instance_type| instance_type.offerings.iter().find(|one| one.is(choice)));
-    offering.is_some_and(|offering| offering.price + pool.costs.per_node != choice.price)
+    catalog.find(choice).is_some_and(|(_, offering)| offering.price + pool.costs.per_node != choice.price)
 }

@@ -121,8 +121,7 @@ pub fn quota_usage_of_launch(quotas: &[CapacityQuota], launch: &Launch, catalog:
         return usage;
     }
     for choice in launch.offerings.iter().take(count) {
-        let Some(kind) = catalog.get(&choice.instance_type) else { continue };
-        let Some(offering) = kind.offerings.iter().find(|offering| offering.is(choice)) else { continue };
+        let Some((kind, offering)) = catalog.find(choice) else { continue };
         let labels = LaunchLabels { launch, catalog, kind, offering };
         let counts = |quota: &&CapacityQuota| quota.matches(|key| labels.get(key), |one| labels.open(one));
         let counting: Vec<&CapacityQuota> = quotas.iter().filter(counts).collect();

@@ -54,8 +54,7 @@ pub(crate) fn keep_fitting(
     let of_daemon = |shape: &&PodShape| inputs.snapshot.daemon_sets.iter().any(|daemon| daemon.shape == shape.id);
     let daemons: Vec<&PodShape> = inputs.snapshot.shapes.iter().filter(of_daemon).collect();
     let fits = |one: &&OfferingChoice| {
-        let Some(kind) = catalog.get(&one.instance_type) else { return false };
-        let Some(offering) = kind.offerings.iter().find(|offering| offering.is(one)) else { return false };
+        let Some((kind, offering)) = catalog.find(one) else { return false };
         let mut labels = node.labels.clone();
         projection::label_as(&mut labels, &LaunchLabels { launch, catalog, kind, offering });
         let name = node.name.as_str();

@@ -79,9 +79,7 @@ pub(super) fn node_of<'n>(nodes: &'n [Node], launch: &Launch) -> Option<&'n Node
 }
 
 fn node(snapshot: &Snapshot, catalog: &Catalog, launch: &Launch, capacity: CapacityAssumption) -> Option<Node> {
-    let choice = launch.offerings.first()?;
-    let kind = catalog.get(&choice.instance_type)?;
-    let offering = kind.offerings.iter().find(|offering| offering.is(choice))?;
+    let (kind, offering) = catalog.find(launch.offerings.first()?)?;
     let mut labels = launch.labels.clone();
     label_as(&mut labels, &LaunchLabels { launch, catalog, kind, offering });
     // Labels with several allowed values get the first.
@@ -136,9 +134,8 @@ pub(crate) fn count_limits(inputs: Inputs<'_>, plan: &Plan, capacity: CapacityAs
         let mut usage = Resources::from([(NODES_RESOURCE, 1)]);
         let count = if capacity == CapacityAssumption::Cheapest { 1 } else { usize::MAX };
         for choice in launch.offerings.iter().take(count) {
-            let Some(kind) = catalog.get(&choice.instance_type) else { continue };
-            let listed = kind.offerings.iter().find(|offering| offering.is(choice));
-            listed.into_iter().for_each(|offering| usage.raise_to(&kind.limit_usage(offering)));
+            let Some((kind, offering)) = catalog.find(choice) else { continue };
+            usage.raise_to(&kind.limit_usage(offering));
         }
         // A quota may select offerings other than the cheapest, whose labels the node has.
         usage.raise_to(&quota_usage_of_launch(&inputs.snapshot.capacity_quotas, launch, catalog, count));

@@ -13,10 +13,7 @@ use proptest::test_runner::RngSeed;
 
 /// The dearest offering of a launch, as billed.
 fn dearest(cluster: &Cluster, launch: &Launch) -> i64 {
-    let price = |choice: &plimsoll_model::plan::OfferingChoice| {
-        let kind = cluster.catalog.get(&choice.instance_type).unwrap();
-        kind.offerings.iter().find(|one| one.is(choice)).unwrap().price.0
-    };
+    let price = |choice: &plimsoll_model::plan::OfferingChoice| cluster.catalog.find(choice).unwrap().1.price.0;
     launch.offerings.iter().map(price).max().unwrap()
 }
 
