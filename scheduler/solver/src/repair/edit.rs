@@ -73,12 +73,17 @@ fn load<'s>(shapes: impl Iterator<Item = &'s PodShape>) -> Resources {
 /// Sets the sums of `other`. `None` if it is invalid or costs more than `more` in addition.
 fn judged(inputs: Inputs<'_>, plan: &Plan, mut other: Plan, more: i64) -> Option<Plan> {
     other.sort_launches();
-    Repriced::new(inputs.snapshot, inputs.catalogs).mark(&mut other.launches);
-    other.hourly = other.launches.iter().map(Launch::price).sum();
+    price(inputs, &mut other);
     // The bound of `plan` is for other pods or nodes.
     other.lower_bound = MicroUsdPerHour(0);
     let right = other.hourly.0.saturating_sub(plan.hourly.0) <= more && inputs.is_valid(&other);
     right.then_some(other)
+}
+
+/// Sets what depends on the prices of the launches.
+pub(super) fn price(inputs: Inputs<'_>, plan: &mut Plan) {
+    Repriced::new(inputs.snapshot, inputs.catalogs).mark(&mut plan.launches);
+    plan.hourly = plan.launches.iter().map(Launch::price).sum();
 }
 
 fn rename(launch: &mut Launch, what: &str) {

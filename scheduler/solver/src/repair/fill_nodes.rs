@@ -16,7 +16,6 @@ use super::{
 use crate::retries;
 use plimsoll_kubesched::spread;
 use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
-use plimsoll_model::overlay::Repriced;
 use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_model::snapshot::{PodState, Snapshot};
 use std::collections::BTreeSet;
@@ -74,8 +73,7 @@ fn add(best: &mut Best<'_>, (capacity, may_launch): (CapacityAssumption, bool)) 
     };
     narrowings.iter().any(|narrowing| {
         let mut other = merge_plans(inputs, &best.plan, &added, &after, *narrowing);
-        Repriced::new(inputs.snapshot, inputs.catalogs).mark(&mut other.launches);
-        other.hourly = other.launches.iter().map(Launch::price).sum();
+        edit::price(inputs, &mut other);
         best.accept(other)
     })
 }
