@@ -1,6 +1,5 @@
 //! Repairs a finished plan by named moves, with one driver and one work budget.
 
-pub(crate) mod action_names;
 mod edit;
 pub(crate) mod fill_nodes;
 mod give_up_domains;

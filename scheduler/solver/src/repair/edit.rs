@@ -1,10 +1,9 @@
 //! Edits a plan: moves pods, adds launches and drops pods.
 
 use super::Inputs;
-use super::action_names::renamed;
 use super::narrow::{keep_fitting, narrow};
 use super::projection::{node_name, node_of};
-use plimsoll_model::identity::{ActionId, NodeName, PodUid};
+use plimsoll_model::identity::{ActionId, ContentHasher, NodeName, PodUid};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::overlay::Repriced;
 use plimsoll_model::plan::{Launch, OfferingChoice, Placement, Plan, PodRef, Unschedulable};
@@ -84,6 +83,19 @@ fn judged(inputs: Inputs<'_>, plan: &Plan, mut other: Plan, more: i64) -> Option
 pub(super) fn price(inputs: Inputs<'_>, plan: &mut Plan) {
     Repriced::new(inputs.snapshot, inputs.catalogs).mark(&mut plan.launches);
     plan.hourly = plan.launches.iter().map(Launch::price).sum();
+}
+
+/// The action id of the launch `id` after the change `what`. `parts` distinguish launches with the same change.
+fn renamed(id: &ActionId, what: &str, parts: impl IntoIterator<Item = impl AsRef<str>>) -> ActionId {
+    let mut hasher = ContentHasher::new(what);
+    hasher.text(&id.0);
+    parts.into_iter().for_each(|text| hasher.text(text.as_ref()));
+    ActionId(hasher.hex(16))
+}
+
+/// The action id of a second launch for the same pods.
+pub(super) fn anew(id: &ActionId, what: &str) -> ActionId {
+    renamed(id, what, [""; 0])
 }
 
 fn rename(launch: &mut Launch, what: &str) {

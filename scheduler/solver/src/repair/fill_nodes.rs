@@ -9,10 +9,7 @@ mod tests;
 use super::edit::{self, Change};
 use super::narrow::{keep_cheapest_type, narrow};
 use super::projection::{CapacityAssumption, node_of};
-use super::{
-    Best, Inputs, Variant, action_names, host_skew::is_over_hosts, is_small, projection, unplaced_by_shape,
-    unplaced_pods,
-};
+use super::{Best, Inputs, Variant, host_skew::is_over_hosts, is_small, projection, unplaced_by_shape, unplaced_pods};
 use crate::retries;
 use plimsoll_kubesched::spread;
 use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
@@ -136,7 +133,7 @@ fn merge_plans(inputs: Inputs<'_>, plan: &Plan, added: &Plan, after: &Snapshot, 
     }
     for launch in &added.launches {
         if !launch.pods.is_empty() && launch.pods.iter().all(|pod| waiting.contains(&pod.uid)) {
-            let action_id = action_names::anew(&launch.action_id, "launch for pods that were left");
+            let action_id = edit::anew(&launch.action_id, "launch for pods that were left");
             change.launch(Launch { action_id, ..launch.clone() });
         }
     }
@@ -144,7 +141,7 @@ fn merge_plans(inputs: Inputs<'_>, plan: &Plan, added: &Plan, after: &Snapshot, 
     for launch in &mut all.launches {
         let known = plan.launches.iter().find(|known| known.action_id == launch.action_id);
         if known.is_some_and(|known| launch.offerings.len() < known.offerings.len()) {
-            launch.action_id = action_names::anew(&launch.action_id, "narrowed launch");
+            launch.action_id = edit::anew(&launch.action_id, "narrowed launch");
         }
     }
     all.sort_launches();

@@ -7,10 +7,7 @@ use super::{Inputs, OFTEN, exchange_pods};
 use crate::input::intern::{Amounts, add, fits};
 use crate::repair::Repair;
 use crate::repair::edit::{self, Change, Targets};
-use crate::repair::{
-    self,
-    projection::{self, CapacityAssumption},
-};
+use crate::repair::projection::{self, CapacityAssumption};
 use crate::retries;
 use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
 use plimsoll_model::index::{Id, IndexVec};
@@ -182,7 +179,7 @@ pub(super) fn with_nodes(
 
 /// Gives the launch a distinct action id, since the plan may have a launch for the same pods.
 fn named(mut launch: Launch) -> Launch {
-    launch.action_id = repair::action_names::anew(&launch.action_id, "further launch");
+    launch.action_id = edit::anew(&launch.action_id, "further launch");
     let many = launch.pods.len();
     launch.why.push_str(&format!("; without it kube-scheduler would often find no node for {many} of the plan's pods"));
     launch
