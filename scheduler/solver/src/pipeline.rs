@@ -140,7 +140,7 @@ fn early_batch<'a>(
 /// is tightened and everything is placed again. A second round is enough unless it reveals further such spreads.
 fn place<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'a>]) -> (State, Placed<'a>) {
     let mut round = 1;
-    let large = wanted.iter().map(|pod_group| pod_group.pods.len()).sum::<usize>() >= LARGE;
+    let large = pod_groups::count(wanted) >= LARGE;
     if large {
         let mixed = context.topology.mixed.clone();
         context.tighten(mixed);

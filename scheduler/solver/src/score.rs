@@ -1,7 +1,7 @@
 //! Compares ways to place the same pods.
 
 use crate::input::context::SolveContext;
-use crate::place::Placed;
+use crate::place::{Placed, pod_groups};
 
 /// Penalty for each node in addition to its price, in micro-USD per hour. Two nodes of half the size usually cost the
 /// same as one, but each node must be booted, watched and drained. The penalty is about half a percent of the price of
@@ -44,7 +44,7 @@ impl Score {
 
 /// Number of pods without a node.
 pub(crate) fn unplaced(placed: &Placed<'_>) -> usize {
-    placed.left.iter().map(|pod_group| pod_group.pods.len()).sum()
+    pod_groups::count(&placed.left)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::input::context::SolveContext;
 use crate::input::existing_nodes::takes;
 use crate::place::pod_groups::PodGroup;
 use crate::place::{Placed, State, allowed, put};
+use crate::score::unplaced;
 use plimsoll_model::index::Id;
 use plimsoll_model::snapshot::{Node, Pod};
 use std::collections::BTreeMap;
@@ -24,8 +25,7 @@ pub(crate) fn best_fit<'a>(context: &SolveContext<'a>, state: &mut State, placed
         .ids()
         .filter(|node| context.nodes[*node].open && !state.room(*node).closed && allowed(context, *node, state.search))
         .collect();
-    let pods: usize = placed.left.iter().map(|pod_group| pod_group.pods.len()).sum();
-    if pods.saturating_mul(nodes.len()) > MAX_PAIRS {
+    if unplaced(placed).saturating_mul(nodes.len()) > MAX_PAIRS {
         return;
     }
     let value = |pod_group: &PodGroup<'_>| worth(prices, context.shapes[pod_group.shape].requests);

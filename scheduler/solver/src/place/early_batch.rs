@@ -5,7 +5,7 @@
 //! and the rest is planned around them.
 
 use crate::input::context::SolveContext;
-use crate::place::pod_groups::PodGroup;
+use crate::place::pod_groups::{self, PodGroup};
 
 /// Minimum number of pods for an early batch. A plan for fewer pods is complete before EC2 would have answered.
 const BURST: usize = 20_000;
@@ -20,7 +20,7 @@ pub(crate) const WORK: u64 = 1_000_000;
 pub(crate) fn split<'a>(context: &SolveContext<'a>, wanted: &mut [PodGroup<'a>]) -> Vec<PodGroup<'a>> {
     let limited =
         !context.quotas.is_empty() || context.pools.iter().any(|view| view.pool.limits.iter().next().is_some());
-    if limited || wanted.iter().map(|pod_group| pod_group.pods.len()).sum::<usize>() < BURST {
+    if limited || pod_groups::count(wanted.iter()) < BURST {
         return Vec::new();
     }
     let plain: Vec<&mut PodGroup<'a>> = wanted.iter_mut().filter(|pod_group| is_plain(context, pod_group)).collect();

@@ -10,8 +10,7 @@ mod workspace;
 
 use crate::input::context::SolveContext;
 use crate::place::draft::Draft;
-use crate::place::market;
-use crate::place::{Placed, State};
+use crate::place::{Placed, State, market, pod_groups};
 use bins::Bins;
 use workspace::Workspace;
 
@@ -25,8 +24,7 @@ const MAX_GROUPS: usize = 10_000;
 
 /// Merges launches, or moves their pods to other launches, if this is cheaper.
 pub(crate) fn improve<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>) {
-    let pods: usize =
-        placed.launches.iter().flat_map(|draft| &draft.pod_groups).map(|pod_group| pod_group.pods.len()).sum();
+    let pods = pod_groups::count(placed.launches.iter().flat_map(|draft| &draft.pod_groups));
     let small = pods <= SMALL;
     // Launches of one pool were packed together, with a search of its own.
     let pool = placed.launches.first().map(|draft| draft.pool);
@@ -34,8 +32,8 @@ pub(crate) fn improve<'a>(context: &SolveContext<'a>, state: &mut State, placed:
         .launches
         .iter()
         .any(|draft| Some(draft.pool) != pool || draft.pod_groups.iter().any(|pod_group| pod_group.only.is_some()));
-    let pod_groups: usize = placed.launches.iter().map(|draft| draft.pod_groups.len()).sum();
-    if placed.launches.len() < 2 || state.work == 0 || pods > LARGE || pod_groups > MAX_GROUPS || !(small || apart) {
+    let group_count: usize = placed.launches.iter().map(|draft| draft.pod_groups.len()).sum();
+    if placed.launches.len() < 2 || state.work == 0 || pods > LARGE || group_count > MAX_GROUPS || !(small || apart) {
         return;
     }
     let (mut kinds, read) = bins::read(context, &placed.launches);

@@ -49,6 +49,11 @@ impl<'a> PodGroup<'a> {
     }
 }
 
+/// Number of pods in all of these groups.
+pub(crate) fn count<'g, 'a: 'g>(pod_groups: impl IntoIterator<Item = &'g PodGroup<'a>>) -> usize {
+    pod_groups.into_iter().map(|pod_group| pod_group.pods.len()).sum()
+}
+
 /// Pending pods, pods of nodes that are being deleted and that must leave, and `more`.
 pub(crate) fn to_place<'a>(context: &SolveContext<'a>, more: &[&'a Pod]) -> Vec<PodGroup<'a>> {
     let leaving = context.nodes.iter().filter(|view| view.node.deleting).flat_map(|view| view.pods.iter());

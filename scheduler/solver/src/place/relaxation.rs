@@ -9,7 +9,7 @@ use crate::place::pod_groups::{self, PodGroup};
 use crate::place::topology;
 use crate::place::{Placed, State};
 use crate::retries;
-use crate::score::Score;
+use crate::score::{Score, unplaced};
 use plimsoll_model::identity::{PodUid, ShapeId};
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::plan::PreferencePolicy;
@@ -324,7 +324,7 @@ fn relax_for_others<'a>(
         let mut count = usize::MAX;
         state.trial(|state| -> Option<()> {
             let placed = topology::place(context, state, pod_groups.to_vec());
-            count = placed.left.iter().map(|pod_group| pod_group.pods.len()).sum();
+            count = unplaced(&placed);
             None
         });
         count
@@ -336,8 +336,7 @@ fn relax_for_others<'a>(
     let with_preferences = pod_groups.iter().filter(|pod_group| !context.relaxation.is_required_only(pod_group.shape));
     let with_preferences: BTreeSet<Id<PodShape>> =
         with_preferences.map(|pod_group| context.relaxation.base(pod_group.shape)).collect();
-    let pods: usize = pod_groups.iter().map(|pod_group| pod_group.pods.len()).sum();
-    if pods.saturating_mul(with_preferences.len()) > TRIALS {
+    if pod_groups::count(pod_groups).saturating_mul(with_preferences.len()) > TRIALS {
         return Some(all);
     }
     let modest = |base: Id<PodShape>| {

@@ -6,7 +6,7 @@ use crate::input::context::SolveContext;
 use crate::input::existing_nodes::takes_some;
 use crate::place::State;
 use crate::place::hostname_topology::HostRule;
-use crate::place::pod_groups::PodGroup;
+use crate::place::pod_groups::{self, PodGroup};
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::{Pod, PodShape};
 use std::collections::BTreeMap;
@@ -55,14 +55,14 @@ pub(super) fn assign_within<'a>(
     });
     let mut used = Caps::new();
     loop {
-        let before: usize = waiting.iter().map(|pod_group| pod_group.pods.len()).sum();
+        let before = pod_groups::count(&waiting);
         let mut rest = Vec::new();
         for pod_group in std::mem::take(&mut waiting) {
             let left = assign_group(context, state, pod_group, caps, &mut used, &mut ready);
             rest.extend(left);
         }
         waiting = rest;
-        let after: usize = waiting.iter().map(|pod_group| pod_group.pods.len()).sum();
+        let after = pod_groups::count(&waiting);
         if after == 0 || after == before {
             return (ready, waiting);
         }

@@ -3,7 +3,7 @@
 
 use super::assign::{Caps, assign_within};
 use crate::input::context::SolveContext;
-use crate::place::pod_groups::PodGroup;
+use crate::place::pod_groups::{self, PodGroup};
 use crate::place::{self, Placed, State};
 use crate::retries;
 use crate::score::unplaced;
@@ -76,8 +76,7 @@ fn place_sharing<'a>(context: &SolveContext<'a>, state: &mut State, pod_groups: 
     let mut bounds = Bounds::default();
     let mut best: Option<(usize, State, Placed<'a>)> = None;
     let mut assigned = Caps::new();
-    let pods: usize = pod_groups.iter().map(|pod_group| pod_group.pods.len()).sum();
-    let attempts = if pods > SHARING_PODS { retries::SEVERAL } else { retries::BY_HALVES };
+    let attempts = if pod_groups::count(pod_groups) > SHARING_PODS { retries::SEVERAL } else { retries::BY_HALVES };
     // Shapes with fewer assigned pods than requested.
     let mut reduced: BTreeSet<Id<PodShape>> = BTreeSet::new();
     let mut grown = None;
