@@ -8,7 +8,7 @@ use crate::place::limits::{self, Headroom};
 use crate::place::pod_groups::PodGroup;
 use crate::place::{Placed, State, on_new};
 use crate::retries;
-use crate::score::{PER_NODE, Score};
+use crate::score::{PER_NODE, Score, unplaced};
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::NodePool;
@@ -51,7 +51,7 @@ pub(crate) fn buy<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mu
         return;
     }
     let cheapest: Vec<Option<Id<NodePool>>> = quotes.iter().map(|quotes| best(tier, quotes)).collect();
-    let pods: usize = placed.left.iter().map(|pod_group| pod_group.pods.len()).sum();
+    let pods = unplaced(placed);
     // Among equally good ways, the first is used. Pools first: their pods share nodes without further restrictions.
     let mut ways = Vec::new();
     if let Some(first) = state.first.filter(|first| tier.contains(first)) {

@@ -5,7 +5,7 @@
 use crate::input::context::SolveContext;
 use crate::place::local_search;
 use crate::place::market;
-use crate::place::pod_groups::PodGroup;
+use crate::place::pod_groups::{self, PodGroup};
 use crate::place::priority;
 use crate::place::relaxation;
 use crate::place::{Placed, State};
@@ -21,7 +21,7 @@ const PODS_IN_PAIRS: usize = 2_000;
 
 /// Places as many of `pod_groups` as possible, at the lowest cost.
 pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_groups: Vec<PodGroup<'a>>) -> Placed<'a> {
-    let pods: usize = pod_groups.iter().map(|pod_group| pod_group.pods.len()).sum();
+    let pods = pod_groups::count(&pod_groups);
     if pods > PODS || context.nodes.len() > PODS {
         return attempt(context, state, pod_groups);
     }
