@@ -43,8 +43,8 @@ pub(crate) fn explain(context: &SolveContext<'_>, state: &State, shape: Id<PodSh
     let mut pools: Vec<&NodePool> = context.snapshot.node_pools.iter().collect();
     pools.sort_by(|a, b| a.name.cmp(&b.name));
     let of_pool = |pool: &NodePool| {
-        let (code, message) = match context.pools.iter_enumerated().find(|(_, view)| view.pool.name == pool.name) {
-            Some((id, _)) => of_pool(context, state, id, shape),
+        let (code, message) = match context.pool_id(&pool.name) {
+            Some(id) => of_pool(context, state, id, shape),
             None => not_ready(pool),
         };
         Reason { node_pool: pool.name.0.clone(), code, message }

@@ -102,8 +102,7 @@ fn may_go_first(context: &SolveContext<'_>, removal: &Removal<'_>, candidate: &C
 
 /// Gives the usage of the candidate back to the limits of its pool, but not to CapacityQuotas.
 fn give_back(context: &SolveContext<'_>, state: &mut State, candidate: &Candidate<'_>) {
-    let pool = context.pools.iter_enumerated().find(|(_, view)| view.pool.name == candidate.pool.name);
-    let Some((pool, _)) = pool else { return };
+    let Some(pool) = context.pool_id(&candidate.pool.name) else { return };
     let usage = context.nodes[candidate.node].data.usage.iter().enumerate();
     let limited = |(index, amount): (usize, &i64)| {
         if candidate.pool.limits.contains(context.table.name(index)) { *amount } else { 0 }

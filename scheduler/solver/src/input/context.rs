@@ -12,7 +12,7 @@ use crate::place::pod_groups::Only;
 use crate::place::relaxation::RelaxationLevels;
 use crate::place::topology::{self, DomainTupleCache, DomainTuples, Group, Topology};
 use plimsoll_model::catalog::Catalog;
-use plimsoll_model::identity::{CatalogId, NodeName};
+use plimsoll_model::identity::{CatalogId, NodeName, NodePoolName};
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::{
     CapacityQuota, Node, NodePool, Pod, PodDisruptionBudget, PodShape, Snapshot, SnapshotIndex, free_reservations,
@@ -231,6 +231,11 @@ impl<'a> SolveContext<'a> {
     pub(crate) fn node_id(&self, name: &NodeName) -> Option<Id<Node>> {
         let place = self.snapshot.nodes.binary_search_by(|node| node.name.cmp(name)).ok()?;
         self.node_ids.get(place).copied().flatten()
+    }
+
+    /// The pool with this name, if it launches nodes for pods.
+    pub(crate) fn pool_id(&self, name: &NodePoolName) -> Option<Id<NodePool>> {
+        self.pools.ids().find(|pool| self.pools[*pool].pool.name == *name)
     }
 
     /// The disruption budget with this name.
