@@ -18,8 +18,7 @@ mod surplus;
 
 use crate::input::context::SolveContext;
 use crate::place::buffer_pods::{self, PlacedBufferPods};
-use crate::place::draft::{Demand, listed};
-use crate::place::launch::Listings;
+use crate::place::draft::{Demand, Draft};
 use crate::place::{Placed, State};
 use allowance::Allowance;
 use candidates::Candidate;
@@ -46,10 +45,8 @@ pub(crate) struct Removal<'a> {
     /// Launches that were reported early.
     pub(crate) early: Vec<Launch>,
     /// All other launches.
-    pub(crate) launches: Vec<Launch>,
-    /// Offering lists of the launches.
-    pub(crate) listings: Listings,
-    /// Pods of all launches, by shape.
+    pub(crate) launches: Vec<Draft<'a>>,
+    /// Pods of the launches that were reported early, by shape; at the end, pods of all launches.
     pub(crate) demand: Demand,
     /// Pods that must stay in their domain.
     pub(crate) followed: Followed,
@@ -117,7 +114,7 @@ impl<'a> Removal<'a> {
                 self.placed_buffer_pods.entry(node).or_default().extend(placed_buffer_pods);
             }
         }
-        self.launches.extend(listed(context, &placed.launches, &mut self.listings, &mut self.demand));
+        self.launches.extend(placed.launches);
     }
 }
 

@@ -3,7 +3,6 @@
 use crate::disrupt::{Followed, Removal};
 use crate::input::context::SolveContext;
 use crate::place::draft::Demand;
-use crate::place::launch::Listings;
 use crate::place::pod_groups::PodGroup;
 use crate::place::{Placed, State};
 use crate::place::{buffer_pods, draft, early_batch, launch, local_search, multi_start, pod_groups};
@@ -107,7 +106,6 @@ fn kept_nodes(context: &SolveContext<'_>, options: &PlanOptions) -> BTreeSet<Id<
 #[derive(Default)]
 struct EarlyBatch<'a> {
     launches: Vec<Launch>,
-    listings: Listings,
     demand: Demand,
     existing: BTreeMap<Id<Node>, Vec<&'a Pod>>,
 }
@@ -130,7 +128,7 @@ fn early_batch<'a>(
     state.work = work;
     wanted.extend(placed.left);
     let mut early_batch = EarlyBatch { existing: placed.existing, ..EarlyBatch::default() };
-    early_batch.launches = draft::listed(context, &placed.launches, &mut early_batch.listings, &mut early_batch.demand);
+    early_batch.launches = draft::listed(context, &placed.launches, &mut early_batch.demand);
     early_batch.launches.sort_by(Launch::in_plan_order);
     early(&early_batch.launches);
     early_batch
@@ -197,7 +195,7 @@ fn split<'a>(
     early_batch: EarlyBatch<'a>,
     leaving: &[&'a Pod],
 ) -> Removal<'a> {
-    let EarlyBatch { launches: early, mut listings, mut demand, existing: first } = early_batch;
+    let EarlyBatch { launches: early, demand, existing: first } = early_batch;
     placed.add(Placed { existing: first, ..Placed::default() });
     let moved: BTreeSet<&PodUid> = leaving.iter().map(|pod| &pod.uid).collect();
     let busy = placed.existing.keys().copied().collect();
@@ -213,9 +211,8 @@ fn split<'a>(
         }
     }
     plan.placements.sort();
-    let launches = draft::listed(context, &placed.launches, &mut listings, &mut demand);
-    let followed = Followed::new(context);
-    Removal { existing, early, launches, listings, demand, followed, busy, ..Removal::default() }
+    let (launches, followed) = (placed.launches, Followed::new(context));
+    Removal { existing, early, launches, demand, followed, busy, ..Removal::default() }
 }
 
 /// Pending pods whose shape is missing in the snapshot.
@@ -234,7 +231,7 @@ fn no_place(pod: &Pod, reasons: Vec<Reason>) -> Unschedulable {
 
 /// Sets the canonical order, the sums, and the lower bound if `bounded`.
 fn finish(context: &SolveContext<'_>, plan: &mut Plan, removal: &mut Removal<'_>, bounded: bool) {
-    let mut rest = std::mem::take(&mut removal.launches);
+    let mut rest = draft::listed(context, &removal.launches, &mut removal.demand);
     let successors = |pool: &NodePool| disrupt::successors_of(context, removal, pool);
     let fixed = static_pools::launches(context, &[&removal.early, &rest], successors);
     rest.extend(fixed);

@@ -94,9 +94,10 @@ fn may_go_first(context: &SolveContext<'_>, removal: &Removal<'_>, candidate: &C
     let in_service = own.all(|(node, view)| {
         view.node.state == NodeState::Initialized && !view.node.deleting && !removal.busy.contains(&node)
     });
-    let mut launches = removal.early.iter().chain(&removal.launches);
+    let pool = context.pool_id(&candidate.pool.name);
     in_service
-        && launches.all(|launch| launch.node_pool != candidate.pool.name)
+        && removal.early.iter().all(|launch| launch.node_pool != candidate.pool.name)
+        && removal.launches.iter().all(|draft| Some(draft.pool) != pool)
         && !limits::allows(&limits::own(context, candidate.pool), &context.nodes[candidate.node].data.usage)
 }
 

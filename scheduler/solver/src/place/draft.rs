@@ -57,12 +57,8 @@ impl Launched {
 }
 
 /// Converts drafts to launches of a plan, and adds their pods to `demand`.
-pub(crate) fn listed(
-    context: &SolveContext<'_>,
-    drafts: &[Draft<'_>],
-    listings: &mut Listings,
-    demand: &mut Demand,
-) -> Vec<Launch> {
+pub(crate) fn listed(context: &SolveContext<'_>, drafts: &[Draft<'_>], demand: &mut Demand) -> Vec<Launch> {
+    let mut listings = Listings::default();
     for draft in drafts {
         let zone = draft.offerings.first().map_or("", |one| context.pools[draft.pool].offering(*one).zone.as_str());
         for pod_group in &draft.pod_groups {
@@ -75,7 +71,7 @@ pub(crate) fn listed(
         let pods: Vec<&Pod> = pod_groups.iter().flat_map(|pod_group| pod_group.pods.iter().copied()).collect();
         let shapes = &pod_groups.iter().map(|pod_group| context.relaxation.base(pod_group.shape)).collect();
         let node = NewNode { view: &context.pools[*pool], number: 0, load, custom, offerings, shapes };
-        launch::launch(context, &node, &pods, listings)
+        launch::launch(context, &node, &pods, &mut listings)
     };
     drafts.iter().map(launch).collect()
 }
