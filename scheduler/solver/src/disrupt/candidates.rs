@@ -3,7 +3,7 @@
 use super::{Removal, Removed, Successors, pod_age};
 use crate::input::context::SolveContext;
 use crate::place::pod_groups::is_protected;
-use crate::place::{buffer_pods, static_pools};
+use crate::place::static_pools;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::index::Id;
 use plimsoll_model::names::label;
@@ -62,8 +62,7 @@ impl<'a> Candidate<'a> {
     }
 
     pub(super) fn removed(&self, reason: DisruptionReason) -> Removed<'a> {
-        let (pods, placed_buffer_pods) = buffer_pods::apart(&self.pods);
-        Removed { node: self.node, reason, price: self.price, pods, placed_buffer_pods }
+        Removed { node: self.node, reason, price: self.price, pods: self.pods.clone() }
     }
 }
 
@@ -84,8 +83,7 @@ pub(crate) fn expired<'a>(context: &SolveContext<'a>, kept: &BTreeSet<Id<Node>>)
             continue;
         }
         let pods = view.pods.iter().filter(|pod| pod.moves()).collect();
-        let (reason, price, placed_buffer_pods) = (DisruptionReason::Expired, view.data.price, Vec::new());
-        found.push(Removed { node: index, reason, price, pods, placed_buffer_pods });
+        found.push(Removed { node: index, reason: DisruptionReason::Expired, price: view.data.price, pods });
         let room = room.entry(pool.name.as_str());
         let room = room.or_insert_with(|| static_pools::successors(context.snapshot, pool));
         if *room > 0 {

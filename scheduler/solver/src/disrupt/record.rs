@@ -2,7 +2,7 @@
 
 use super::Removal;
 use crate::input::context::SolveContext;
-use crate::place::launch;
+use crate::place::{buffer_pods, launch};
 use plimsoll_model::identity::{ActionId, ContentHasher, NodeName};
 use plimsoll_model::index::Id;
 use plimsoll_model::money::MicroUsdPerHour;
@@ -20,22 +20,15 @@ pub(crate) struct Removed<'a> {
     pub(crate) reason: DisruptionReason,
     /// Price of the node; zero if the catalog does not have it.
     pub(crate) price: i64,
-    /// Pods that must move.
+    /// Pods that must move. Virtual pods are not evicted, but the node stays until other nodes have capacity for them.
     pub(crate) pods: Vec<&'a Pod>,
-    /// Virtual pods. They are not evicted, but the node stays until other nodes have capacity for them.
-    pub(crate) placed_buffer_pods: Vec<&'a Pod>,
-}
-
-impl<'a> Removed<'a> {
-    fn all(&self) -> impl Iterator<Item = &'a Pod> {
-        self.pods.iter().chain(&self.placed_buffer_pods).copied()
-    }
 }
 
 /// One termination per removed node. `launches` are all launches of the plan.
 pub(crate) fn terminations(context: &SolveContext<'_>, removal: &Removal<'_>, launches: &[Launch]) -> Vec<Termination> {
     // Few pods of a burst are from removed nodes.
-    let leaving: BTreeSet<&str> = removal.removed.iter().flat_map(Removed::all).map(|pod| pod.uid.as_str()).collect();
+    let leaving: BTreeSet<&str> =
+        removal.removed.iter().flat_map(|one| &one.pods).map(|pod| pod.uid.as_str()).collect();
     let mut launch_of: BTreeMap<&str, usize> = BTreeMap::new();
     for (index, launch) in launches.iter().enumerate().filter(|_| !leaving.is_empty()) {
         let pods = launch.pods.iter().map(|pod| pod.uid.as_str());
@@ -48,13 +41,13 @@ pub(crate) fn terminations(context: &SolveContext<'_>, removal: &Removal<'_>, la
     // Per launch: the total price of the removed nodes whose pods it runs, and the number of these pods.
     let mut shared: BTreeMap<usize, (i64, usize)> = BTreeMap::new();
     let replacements = |one: &Removed<'_>| -> BTreeSet<usize> {
-        one.all().filter_map(|pod| launch_of.get(pod.uid.as_str()).copied()).collect()
+        one.pods.iter().filter_map(|pod| launch_of.get(pod.uid.as_str()).copied()).collect()
     };
     for one in &removal.removed {
         for index in replacements(one) {
             let sum = shared.entry(index).or_default();
             sum.0 += one.price;
-            sum.1 += one.all().filter(|pod| launch_of.get(pod.uid.as_str()) == Some(&index)).count();
+            sum.1 += one.pods.iter().filter(|pod| launch_of.get(pod.uid.as_str()) == Some(&index)).count();
         }
     }
     let termination = |one: &Removed<'_>| {
@@ -79,7 +72,8 @@ pub(crate) fn terminations(context: &SolveContext<'_>, removal: &Removal<'_>, la
             .collect();
         moved_to.sort();
         let name = &context.nodes[one.node].node.name;
-        let pods = launch::pod_refs(&one.pods);
+        let (evicted, _) = buffer_pods::apart(&one.pods);
+        let pods = launch::pod_refs(&evicted);
         let mut hasher = ContentHasher::new("termination");
         hasher.text(&format!("{:?}", context.snapshot.ledger));
         hasher.text(name.as_str());

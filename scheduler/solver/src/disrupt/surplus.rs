@@ -18,7 +18,7 @@ pub(super) fn remove<'a>(context: &SolveContext<'a>, state: &mut State, removal:
         for node in starting(context, removal, pool).into_iter().take(usize::try_from(excess).unwrap_or(usize::MAX)) {
             state.close(node);
             let (reason, price) = (DisruptionReason::Empty, context.nodes[node].data.price);
-            removal.removed.push(Removed { node, reason, price, pods: Vec::new(), placed_buffer_pods: Vec::new() });
+            removal.removed.push(Removed { node, reason, price, pods: Vec::new() });
         }
         let mut left = static_pools::surplus(context.snapshot, pool).saturating_sub(gone);
         if left == 0 {
