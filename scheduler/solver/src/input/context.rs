@@ -254,8 +254,7 @@ impl<'a> SolveContext<'a> {
 
     /// Offerings of `pool` that can run pods of `shape`, restricted to `only`.
     pub(crate) fn narrowed(&self, shape: Id<PodShape>, pool: Id<NodePool>, only: Option<&Only>) -> Vec<Alternative> {
-        let bits = only.and_then(|only| Some((only.offerings.try_get(pool)?, only.demands.as_slice())));
-        self.pools[pool].narrowed(&self.shapes[shape].fits[pool], bits)
+        self.pools[pool].narrowed(&self.shapes[shape].fits[pool], only.and_then(|only| only.in_pool(pool)))
     }
 
     /// Whether [`Self::narrowed`] has an offering.
@@ -275,8 +274,7 @@ impl<'a> SolveContext<'a> {
         let mut all = view.reachable(self.shapes[shape].shape);
         all.iter_mut().for_each(|one| one.offerings.keep(&view.usable));
         all.retain(|one| !one.offerings.is_empty());
-        let bits = only.and_then(|only| Some((only.offerings.try_get(pool)?, only.demands.as_slice())));
-        view.narrowed(&all, bits)
+        view.narrowed(&all, only.and_then(|only| only.in_pool(pool)))
     }
 
     /// Domain tuples in which pods of `shape` could run.

@@ -37,6 +37,11 @@ pub(crate) struct Only {
 }
 
 impl Only {
+    /// The pool's offerings, and the requirements.
+    pub(crate) fn in_pool(&self, pool: Id<NodePool>) -> Option<(&Bits<Offering>, &[NodeSelectorRequirement])> {
+        Some((self.offerings.try_get(pool)?, self.demands.as_slice()))
+    }
+
     /// The values by label.
     pub(crate) fn values(&self) -> BTreeMap<String, String> {
         self.demands.iter().filter_map(|one| Some((one.key.clone(), one.values.first()?.clone()))).collect()
