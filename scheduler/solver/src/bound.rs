@@ -251,9 +251,7 @@ impl Program {
         }
         let mut rows = self.rows;
         for row in &mut rows {
-            let mut suits = Bits::none(kinds.len());
-            row.suits.iter().for_each(|old| suits.insert(coarse[old]));
-            row.suits = suits;
+            row.suits = Bits::from_ids(kinds.len(), row.suits.iter().map(|old| coarse[old]));
         }
         // Rows that differed only in their kinds may be equal now.
         rows.as_mut_vec().sort_by_key(|row| row.price);

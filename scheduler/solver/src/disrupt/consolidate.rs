@@ -125,8 +125,8 @@ impl<'a> Sweep<'_, 'a> {
             for draft in &mut placed.launches {
                 let view = &context.pools[draft.pool];
                 let most = draft.price(context) + share;
-                let mut cheap = Bits::none(view.offerings.len());
-                draft.offerings.iter().filter(|one| view.price(**one) < most).for_each(|one| cheap.insert(*one));
+                let cheap = draft.offerings.iter().copied().filter(|one| view.price(*one) < most);
+                let cheap = Bits::from_ids(view.offerings.len(), cheap);
                 draft.offerings = launch::acceptable(view, &cheap)?;
                 draft.spare = None;
             }

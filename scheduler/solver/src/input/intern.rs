@@ -24,8 +24,13 @@ impl<T: ?Sized> Bits<T> {
 
     /// The ids below `size` for which `member` holds.
     pub(crate) fn of(size: usize, member: impl Fn(Id<T>) -> bool) -> Self {
+        Self::from_ids(size, (0..size).map(Id::new).filter(|id| member(*id)))
+    }
+
+    /// These ids, which are below `size`.
+    pub(crate) fn from_ids(size: usize, ids: impl IntoIterator<Item = Id<T>>) -> Self {
         let mut bits = Self::none(size);
-        (0..size).map(Id::new).filter(|id| member(*id)).for_each(|id| bits.insert(id));
+        ids.into_iter().for_each(|id| bits.insert(id));
         bits
     }
 

@@ -189,8 +189,8 @@ impl Draft<'_> {
     /// Keeps only `offerings`, with these custom labels, unless `minValues` of the pool needs further offerings.
     fn restrict(&mut self, context: &SolveContext<'_>, offerings: &Bits<Offering>, custom: Narrowed) {
         let view = &context.pools[self.pool];
-        let mut listed = Bits::none(view.offerings.len());
-        self.offerings.iter().filter(|one| offerings.has(**one)).for_each(|one| listed.insert(*one));
+        let listed = self.offerings.iter().copied().filter(|one| offerings.has(*one));
+        let listed = Bits::from_ids(view.offerings.len(), listed);
         let Some(left) = launch::acceptable(view, &listed) else { return };
         (self.offerings, self.custom) = (left, custom);
         if let Some(spare) = &self.spare {
