@@ -275,8 +275,7 @@ pub(crate) fn on_new<'a>(context: &SolveContext<'a>, state: &mut State, placed: 
     let room = &state.headroom[pool];
     let mut used_up = IndexVec::filled(UsedUp::default(), packing.pod_groups.len());
     for pattern in &packing.patterns {
-        let narrow = limits::within(view, &pattern.accept, &pattern.charge, room);
-        let Some(offerings) = launch::acceptable(view, &narrow) else { continue };
+        let Some(offerings) = limits::listed(view, &pattern.accept, &pattern.charge, room) else { continue };
         let spare = limited.then(|| Rc::new(Spare { accept: pattern.accept.clone(), charge: pattern.charge.clone() }));
         for _ in 0..pattern.copies {
             let mut pod_groups: Vec<PodGroup<'a>> = Vec::new();
@@ -351,9 +350,8 @@ pub(crate) fn widen(context: &SolveContext<'_>, state: &mut State, launches: &mu
         let share = |room: &Option<i64>| room.map_or(0, |room| room.max(0) / remaining[draft.pool].max(1));
         let charge: Vec<i64> =
             spare.charge.iter().zip(room.iter()).map(|(one, room)| one.saturating_add(share(room))).collect();
-        let wide = limits::within(view, &spare.accept, &charge, room);
         remaining[draft.pool] -= 1;
-        if let Some(offerings) = launch::acceptable(view, &wide) {
+        if let Some(offerings) = limits::listed(view, &spare.accept, &charge, room) {
             limits::take_extra(view, &offerings, &spare.charge, room);
             limits::share(context, &mut state.headroom, draft.pool);
             draft.offerings = offerings;

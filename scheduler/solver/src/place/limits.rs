@@ -127,6 +127,16 @@ pub(crate) fn within(view: &PoolView<'_>, accept: &Bits<Offering>, charge: &[i64
     kept
 }
 
+/// The offerings that a launch lists of [`within`]. `None` if there is none, or if strict `minValues` are not met.
+pub(crate) fn listed(
+    view: &PoolView<'_>,
+    accept: &Bits<Offering>,
+    charge: &[i64],
+    room: &Headroom,
+) -> Option<Vec<Id<Offering>>> {
+    launch::acceptable(view, &within(view, accept, charge, room))
+}
+
 /// Takes from `room` the most that any of `offerings` has beyond `charge`, which was taken already.
 pub(crate) fn take_extra(view: &PoolView<'_>, offerings: &[Id<Offering>], charge: &[i64], room: &mut Headroom) {
     if room.iter().all(Option::is_none) {

@@ -6,7 +6,6 @@ use crate::input::intern::{Amounts, Bits, add, fits, how_many};
 use crate::input::offerings::{Alternative, PoolView};
 use crate::place::draft::{Draft, Spare};
 use crate::place::hostname_topology::Tally;
-use crate::place::launch;
 use crate::place::limits::{self, Headroom};
 use crate::place::pod_groups::{Only, PodGroup};
 use plimsoll_kubesched::ports_conflict;
@@ -272,8 +271,7 @@ impl<'a> Bin<'a> {
         let view = &context.pools[self.pool];
         let mut accept = self.accept;
         accept.retain(|index| fits(&self.load, &view.offerings[index].room));
-        let narrow = limits::within(view, &accept, &self.charge, room);
-        let offerings = launch::acceptable(view, &narrow)?;
+        let offerings = limits::listed(view, &accept, &self.charge, room)?;
         let limited = room.iter().any(Option::is_some);
         let spare = limited.then(|| Rc::new(Spare { accept, charge: self.charge }));
         let pod_groups = self.parts.into_iter().map(|part| {
