@@ -3,7 +3,7 @@
 use crate::Cancel;
 use crate::input::context::SolveContext;
 use crate::input::max_node_share;
-use crate::input::nodes::Nodes;
+use crate::input::nodes::{Nodes, Pools};
 use crate::input::on_demand_ratio;
 use crate::input::solve_index::{Change, SolveIndex};
 use crate::pipeline::planned;
@@ -235,8 +235,9 @@ impl Planner {
         if let Change::Shapes(former) = change {
             nodes.renumber_shapes(&former);
         }
-        nodes.follow(&solve_index, snapshot, index, catalogs);
-        let mut context = SolveContext::new(snapshot, index, catalogs, &solve_index, &nodes, &self.cancel);
+        let pools = Pools::new(&solve_index, snapshot, catalogs);
+        nodes.follow(&solve_index, snapshot, index, &pools);
+        let mut context = SolveContext::new(snapshot, index, catalogs, &solve_index, pools, &nodes, &self.cancel);
         let answer = ask(&mut context);
         self.kept = Some((solve_index, nodes));
         answer

@@ -3,7 +3,7 @@
 use crate::Cancel;
 use crate::input::existing_nodes::NodeView;
 use crate::input::intern::{Amounts, ResourceTable};
-use crate::input::nodes::{NodeVerdict, Nodes};
+use crate::input::nodes::{NodeVerdict, Nodes, Pools};
 use crate::input::offerings::{Alternative, PoolView};
 use crate::input::pool_requirements::lookup;
 use crate::input::solve_index::SolveIndex;
@@ -140,12 +140,13 @@ impl<'a> SolveContext<'a> {
         self.cancel.is_cancelled()
     }
 
-    /// Creates the context of `snapshot` from its `solve_index` and `nodes`.
+    /// Creates the context of `snapshot` from its `solve_index`, `pools` and `nodes`.
     pub(crate) fn new(
         snapshot: &'a Snapshot,
         index: &'a SnapshotIndex,
-        catalogs: &'a BTreeMap<CatalogId, Catalog>,
+        catalogs: &BTreeMap<CatalogId, Catalog>,
         solve_index: &'a SolveIndex,
+        pools: Pools<'a>,
         nodes: &'a Nodes,
         cancel: &'a Cancel,
     ) -> Self {
@@ -164,8 +165,8 @@ impl<'a> SolveContext<'a> {
             index,
             solve_index,
             table: solve_index.table(),
-            pools: solve_index.views(snapshot, catalogs),
-            fixed: solve_index.fixed_views(snapshot, catalogs),
+            pools: pools.launching,
+            fixed: pools.fixed,
             shapes: shapes.collect(),
             nodes: views,
             node_ids,

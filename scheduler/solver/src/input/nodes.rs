@@ -83,12 +83,8 @@ impl Nodes {
         solve_index: &SolveIndex,
         snapshot: &Snapshot,
         index: &SnapshotIndex,
-        catalogs: &BTreeMap<CatalogId, Catalog>,
+        pools: &Pools<'_>,
     ) {
-        let pools = Pools {
-            launching: solve_index.views(snapshot, catalogs),
-            fixed: solve_index.fixed_views(snapshot, catalogs),
-        };
         if self.admission.len() > 2 * snapshot.nodes.len() + SPARE_CLASSES {
             *self = Self::new(solve_index);
         }
@@ -105,7 +101,7 @@ impl Nodes {
                     data
                 }
                 None => {
-                    let data = self.look_at(solve_index, &pools, snapshot, index, (number, node));
+                    let data = self.look_at(solve_index, pools, snapshot, index, (number, node));
                     self.counts.join(&data.marks, 1);
                     data
                 }
@@ -184,13 +180,22 @@ impl Nodes {
 }
 
 /// Pools that nodes may belong to.
-struct Pools<'a> {
+pub(crate) struct Pools<'a> {
     /// Pools that launch nodes for pods.
-    launching: IndexVec<NodePool, PoolView<'a>>,
-    fixed: Vec<PoolView<'a>>,
+    pub(crate) launching: IndexVec<NodePool, PoolView<'a>>,
+    /// Static pools.
+    pub(crate) fixed: Vec<PoolView<'a>>,
 }
 
-impl Pools<'_> {
+impl<'a> Pools<'a> {
+    pub(crate) fn new(
+        solve_index: &'a SolveIndex,
+        snapshot: &'a Snapshot,
+        catalogs: &'a BTreeMap<CatalogId, Catalog>,
+    ) -> Self {
+        Self { launching: solve_index.views(snapshot, catalogs), fixed: solve_index.fixed_views(snapshot, catalogs) }
+    }
+
     fn of(&self, node: &Node) -> Option<&PoolView<'_>> {
         let mut pools = self.launching.iter().chain(&self.fixed);
         pools.find(|one| Some(&one.pool.name) == node.node_pool.as_ref())
