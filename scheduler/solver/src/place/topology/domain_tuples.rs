@@ -237,7 +237,7 @@ pub(crate) fn only(context: &SolveContext<'_>, keys: &BTreeSet<&str>, values: &[
     let holds = |node: Id<Node>| {
         possible && sought.iter().zip(&wanted).all(|((column, _), number)| column.number(node) == *number)
     };
-    Only { offerings: offerings.collect(), nodes: Bits::of(context.nodes.len(), holds), demands: demands.clone() }
+    Only { offerings: offerings.collect(), nodes: Bits::of(context.nodes.len(), holds), demands }
 }
 
 /// Domains that a spread counts: those of offerings and nodes that its node affinity and taints policies include.
