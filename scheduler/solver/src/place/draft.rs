@@ -69,8 +69,7 @@ pub(crate) fn listed(context: &SolveContext<'_>, drafts: &[Draft<'_>], demand: &
     let launch = |draft: &Draft<'_>| {
         let Draft { pool, load, custom, offerings, pod_groups, .. } = draft;
         let pods: Vec<&Pod> = pod_groups.iter().flat_map(|pod_group| pod_group.pods.iter().copied()).collect();
-        let shapes = &pod_groups.iter().map(|pod_group| context.relaxation.base(pod_group.shape)).collect();
-        let node = NewNode { view: &context.pools[*pool], number: 0, load, custom, offerings, shapes };
+        let node = NewNode { view: &context.pools[*pool], number: 0, load, custom, offerings };
         launch::launch(context, &node, &pods, &mut listings)
     };
     drafts.iter().map(launch).collect()

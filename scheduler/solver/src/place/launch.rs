@@ -11,7 +11,7 @@ use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, OfferingChoice, PodRef};
 use plimsoll_model::requirements::NodeSelectorRequirement;
-use plimsoll_model::snapshot::{Pod, PodShape};
+use plimsoll_model::snapshot::Pod;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -70,8 +70,6 @@ pub(crate) struct NewNode<'n> {
     pub(crate) custom: &'n Narrowed,
     /// Result of [`acceptable`]. Not empty.
     pub(crate) offerings: &'n [Id<Offering>],
-    /// Shapes of the pods.
-    pub(crate) shapes: &'n BTreeSet<Id<PodShape>>,
 }
 
 /// Common data of launches that list the same offerings, computed once and shared.
@@ -116,7 +114,7 @@ impl Listing {
 
 /// Creates the launch of `node` for `pods`.
 pub(crate) fn launch(context: &SolveContext<'_>, node: &NewNode<'_>, pods: &[&Pod], listings: &mut Listings) -> Launch {
-    let NewNode { view, number, load: asked, custom, offerings, .. } = *node;
+    let NewNode { view, number, load: asked, custom, offerings } = *node;
     let key = (view.pool.name.clone(), offerings.to_vec());
     let listing: &Listing = listings.0.entry(key).or_insert_with(|| Listing::new(view, offerings));
     let Listing { choices, digest, requirements, daemons } = listing;
@@ -131,7 +129,7 @@ pub(crate) fn launch(context: &SolveContext<'_>, node: &NewNode<'_>, pods: &[&Po
     hasher.text(digest);
     let mut load = asked.clone();
     add(&mut load, daemons, 1);
-    let why = crate::explain::launch_reason::text(context, node, choices, pods.len());
+    let why = crate::explain::launch_reason::text(view.pool, choices, pods.len());
     let pinned = view.custom.pinned(custom);
     let requirements = if pinned.is_empty() {
         Arc::clone(requirements)

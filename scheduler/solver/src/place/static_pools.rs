@@ -11,7 +11,6 @@ use plimsoll_model::index::Id;
 use plimsoll_model::names::NODES_RESOURCE;
 use plimsoll_model::plan::Launch;
 use plimsoll_model::snapshot::{Node, NodePool, NodeState, Snapshot, quota_usage_of_launch};
-use std::collections::BTreeSet;
 
 /// Maximum number of nodes that one plan launches for one pool. The next plan launches more.
 const MAX_LAUNCHES: u64 = 500;
@@ -26,12 +25,11 @@ pub(crate) fn launches(
     let (mut all, mut listings) = (Vec::new(), Listings::default());
     let mut room = shared_headroom(context, others);
     for view in &context.fixed {
-        let (load, custom, shapes) = (vec![0; context.table.len()], Narrowed::new(), BTreeSet::new());
+        let (load, custom) = (vec![0; context.table.len()], Narrowed::new());
         for number in 0..missing(context.snapshot, view.pool, successors(view.pool)) {
             let Some(accept) = accept(view, &mut room) else { break };
             let Some(offerings) = launch::acceptable(view, &accept) else { break };
-            let (load, custom, shapes, offerings) = (&load, &custom, &shapes, &offerings);
-            let node = NewNode { view, number, load, custom, offerings, shapes };
+            let node = NewNode { view, number, load: &load, custom: &custom, offerings: &offerings };
             all.push(launch::launch(context, &node, &[], &mut listings));
         }
     }
