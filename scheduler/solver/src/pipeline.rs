@@ -17,8 +17,7 @@ use plimsoll_model::snapshot::{Node, NodePool, Pod};
 use plimsoll_model::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Number of pods from which on spreads that also count other pods are tightened in the first round: so many pods
-/// occupy all domains anyway.
+/// From this number of pods on, assign counted pods too from the first round: so many pods occupy all domains anyway.
 const LARGE: usize = 500;
 
 /// Lower bound of the cost of any plan for these pods, including the cost of nodes of static pools.

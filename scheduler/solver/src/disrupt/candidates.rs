@@ -186,7 +186,7 @@ fn pools<'a>(context: &SolveContext<'a>) -> BTreeMap<&'a str, &'a NodePool> {
     context.snapshot.node_pools.iter().map(|pool| (pool.name.as_str(), pool)).collect()
 }
 
-/// Whether the node is initialized, has no reserved pods, and nothing on the node itself prevents its removal.
+/// Whether the node is initialized, not deleting, and has neither do-not-disrupt nor reserved pods.
 fn is_free(context: &SolveContext<'_>, index: Id<Node>) -> bool {
     let view = &context.nodes[index];
     view.node.state == NodeState::Initialized

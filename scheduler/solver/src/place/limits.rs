@@ -1,4 +1,4 @@
-//! What pools may still grow by.
+//! Remaining headroom of NodePool limits, quotas and reservations.
 
 use crate::input::context::SolveContext;
 use crate::input::intern::{Amounts, Bits};
@@ -81,8 +81,8 @@ pub(crate) fn give(room: &mut [Option<i64>], charge: &[i64]) {
     room.iter_mut().zip(charge).for_each(|(left, amount)| *left = left.map(|left| left.saturating_add(*amount)));
 }
 
-/// What a launch is to count: at least the offering `own`, and more only as far as `minValues` of the pool needs larger types among
-/// `accept`. `None` if not even all of them have enough values.
+/// Charge of a launch: its offering `own`, raised only as far as `minValues` needs larger types of `accept`. Returns
+/// `None` if `minValues` cannot be met.
 pub(crate) fn charge(
     view: &PoolView<'_>,
     accept: &Bits<Offering>,

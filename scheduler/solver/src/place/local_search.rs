@@ -14,10 +14,9 @@ use crate::place::{Placed, State, market, pod_groups};
 use bins::Bins;
 use workspace::Workspace;
 
-/// Number of pods up to which a plan is small. In small plans, launches of a single pool are searched too, and more
-/// often.
+/// Up to this many pods, also search launches of one pool, and try more changes.
 const SMALL: usize = 300;
-/// Number of pods beyond which no search is done: with so many pods, the packing fills nodes well.
+/// No search beyond this many pods: the packing fills nodes well with so many.
 const LARGE: usize = 1_000;
 /// Maximum number of pod groups, counted on each launch. With more, reading them takes longer than the gain is worth.
 const MAX_GROUPS: usize = 10_000;

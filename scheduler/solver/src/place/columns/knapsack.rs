@@ -165,8 +165,7 @@ impl<T> Search<'_, '_, T> {
             self.descend(next, worth + one.worth * number(n), room, take);
             crate::input::intern::add(room, one.requests, by);
             if n > 0 {
-                // Bounds the worth with one pod less of this kind. Still fewer pods lose more, since this kind has the
-                // highest worth per part of the capacity.
+                // Bound with one pod less. Fewer pods only lose more: this kind has the highest density.
                 let target = (self.worth * self.slack - worth).max(0.0);
                 let fewer = one.worth * number(n - 1);
                 crate::input::intern::add(room, one.requests, 1 - by);

@@ -47,9 +47,8 @@ pub(super) struct View {
     pub(super) of_tuple: IndexVec<DomainTuple, Option<Id<Domain>>>,
 }
 
-/// Maximum number of cached results per [`TupleKey`], one for each set of fitting offerings. Results beyond it are
-/// recomputed.
-const APART: usize = 32;
+/// Maximum cached variants per [`TupleKey`], one for each set of fitting offerings. Others are recomputed.
+const MAX_VARIANTS: usize = 32;
 
 /// Cache key: everything except the fitting offerings that determines a shape's domain tuples.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,7 +91,7 @@ impl DomainTupleCache {
             let tuples = Rc::new(DomainTuples::new(context, shape, &keys, &columns, &key));
             let mut all = self.0.borrow_mut();
             let entries = all.entry(key).or_default();
-            if entries.len() < APART {
+            if entries.len() < MAX_VARIANTS {
                 entries.push((shape, Rc::clone(&tuples)));
             }
             tuples

@@ -11,7 +11,7 @@ use plimsoll_model::index::Id;
 use plimsoll_model::snapshot::PodShape;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Larger plans get [`retries::SEVERAL`] assignments to share a limit, because each attempt takes as long as the plan.
+/// Plans with more pods try fewer assignments to share a limit: each takes as long as the plan.
 const SHARING_PODS: usize = 500;
 
 /// Places as many of `pod_groups` as topology allows.

@@ -8,7 +8,7 @@ use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::Node;
 use std::cmp::Reverse;
 
-/// Maximum number of attempts per pod on average. A few are enough.
+/// Bound on attempts per pod, on average. Ends runs in which pods never fit.
 const ROUNDS: usize = 32;
 /// Number of pods that kube-scheduler tries before a rejected pod is tried again: its backoff is a second.
 const BACKOFF: usize = 100;
