@@ -63,7 +63,7 @@ pub(crate) fn of_pools(context: &SolveContext<'_>) -> Vec<Reason> {
     let problem = |view: &PoolView<'_>| {
         let (code, message) = if view.allowed.is_empty() {
             (ReasonCode::RequirementsIncompatible, unmet::by_itself(view))
-        } else if view.flexible && launch::acceptable(view, &view.allowed).is_none() {
+        } else if view.strict_min_values && launch::acceptable(view, &view.allowed).is_none() {
             (ReasonCode::MinValuesNotMet, unmet::by_min_values(view, &view.allowed))
         } else {
             return None;
@@ -131,7 +131,7 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
     if state.work == 0 {
         return (ReasonCode::BudgetExhausted, "the work budget was exhausted before this pod".to_owned());
     }
-    if view.flexible {
+    if view.strict_min_values {
         let mut within = usable.clone();
         within.retain(|offering| limits::allows(headroom, view.capacity(offering)));
         if launch::acceptable(view, &within).is_none() {

@@ -77,9 +77,9 @@ pub(crate) struct PoolData {
     /// DaemonSets, with the offerings on which they run.
     pub(crate) daemons: Vec<(PodShape, Bits<Offering>)>,
     /// Whether a requirement of the pool sets `minValues`, and `minValues` is strict.
-    pub(crate) flexible: bool,
+    pub(crate) strict_min_values: bool,
     /// Whether `minValues` that cannot be met are lowered to the available number of values.
-    pub(crate) lenient: bool,
+    pub(crate) min_values_best_effort: bool,
     values: RefCell<ByValue>,
     /// Cache of offerings by request size, after DaemonSets are subtracted.
     fitting_offerings: RefCell<FittingOfferings>,
@@ -135,7 +135,7 @@ impl Alternative {
 impl PoolData {
     /// Creates the data of a pool with `catalog`, whose indexed form is `sold`.
     pub(crate) fn new(pool: &NodePool, catalog: &Catalog, sold: &CatalogView, terms: &Terms) -> Self {
-        let lenient = terms.min_values == MinValuesPolicy::BestEffort;
+        let min_values_best_effort = terms.min_values == MinValuesPolicy::BestEffort;
         let CatalogView { types, order, keys } = sold;
         let offering = |(type_index, place, price): &(Id<InstanceType>, usize, MicroUsdPerHour)| OfferingView {
             type_index: *type_index,
@@ -156,8 +156,8 @@ impl PoolData {
             usable: Bits::none(size),
             type_keys: Arc::clone(keys),
             daemons: Vec::new(),
-            flexible: !lenient && pool.requirements.iter().any(|one| one.min_values.is_some()),
-            lenient,
+            strict_min_values: !min_values_best_effort && pool.requirements.iter().any(|one| one.min_values.is_some()),
+            min_values_best_effort,
             values: RefCell::default(),
             fitting_offerings: RefCell::default(),
             known: RefCell::default(),

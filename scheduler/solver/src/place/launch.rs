@@ -44,7 +44,7 @@ pub(crate) fn acceptable(view: &PoolView<'_>, accept: &Bits<Offering>) -> Option
             known.extend(view.label(offering, key));
         }
     }
-    let met = view.lenient || goals.iter().all(|(_, wanted, known)| known.len() >= *wanted);
+    let met = view.min_values_best_effort || goals.iter().all(|(_, wanted, known)| known.len() >= *wanted);
     (met && !listed.is_empty()).then_some(listed)
 }
 
@@ -179,7 +179,7 @@ fn requirements(
     choices: &[OfferingChoice],
 ) -> Vec<NodeSelectorRequirement> {
     let mut all = view.pool.requirements.clone();
-    if view.lenient {
+    if view.min_values_best_effort {
         all.iter_mut().for_each(|one| lower(view, offerings, one));
     }
     let distinct = |value: fn(&OfferingChoice) -> &str| {

@@ -69,7 +69,7 @@ pub(super) fn read<'a>(context: &SolveContext<'a>, drafts: &[Draft<'a>]) -> (Bin
     let mut known: BTreeMap<(Id<PodShape>, Option<*const Only>), Id<BinKind>> = BTreeMap::new();
     let mut bins = Vec::new();
     for draft in drafts {
-        if context.pools[draft.pool].flexible {
+        if context.pools[draft.pool].strict_min_values {
             bins.push(None);
             continue;
         }
@@ -77,7 +77,8 @@ pub(super) fn read<'a>(context: &SolveContext<'a>, drafts: &[Draft<'a>]) -> (Bin
         for pod_group in &draft.pod_groups {
             let key = (pod_group.shape, pod_group.only.as_ref().map(Rc::as_ptr));
             let kind = known.get(&key).copied().filter(|_| !pod_group.whole);
-            let kind = kind.unwrap_or_else(|| kinds.push(BinKind::new(context, pod_group, |view| !view.flexible)));
+            let kind =
+                kind.unwrap_or_else(|| kinds.push(BinKind::new(context, pod_group, |view| !view.strict_min_values)));
             if !pod_group.whole {
                 known.insert(key, kind);
             }

@@ -30,7 +30,7 @@ impl Packer<'_, '_> {
             accept: Bits::default(),
             price: 0,
         };
-        if self.view.flexible {
+        if self.view.strict_min_values {
             pattern.accept = self.accept(&pattern, usize::MAX);
             pattern.charge = limits::charge(self.view, &pattern.accept, offering, limit)?;
             let within = limits::within(self.view, &pattern.accept, &pattern.charge, limit);
@@ -48,7 +48,7 @@ impl Packer<'_, '_> {
     /// Sets the accepted offerings of each pattern: as many as a launch may list, or all of them if limits restrict the
     /// list later.
     pub(super) fn accept_all(&self, packing: &mut Packing, limit: &Headroom) {
-        let choosy = self.view.flexible || limit.iter().any(Option::is_some);
+        let choosy = self.view.strict_min_values || limit.iter().any(Option::is_some);
         let most = if choosy { usize::MAX } else { launch::MAX_TYPES };
         // By pods. Custom labels may differ between patterns with the same pods.
         let mut known: BTreeMap<Take, (Narrowed, Bits<Offering>)> = BTreeMap::new();

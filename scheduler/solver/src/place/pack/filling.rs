@@ -104,7 +104,7 @@ impl Packer<'_, '_> {
             tally: Tally::default(),
             filled: Filled { take: Vec::new(), load: vec![0; self.width], custom: Narrowed::new(), rate: 0.0 },
             closed: IndexVec::filled(false, self.classes.len()),
-            accept: self.view.flexible.then(|| self.view.usable.clone()),
+            accept: self.view.strict_min_values.then(|| self.view.usable.clone()),
         }
     }
 
@@ -201,7 +201,7 @@ impl Packer<'_, '_> {
             }
         }
         if node.accept.is_some() {
-            n = self.flexible(node, item, n);
+            n = self.within_min_values(node, item, n);
         }
         if n == 0 || (whole && n < count) {
             return 0;
@@ -224,7 +224,7 @@ impl Packer<'_, '_> {
     }
 
     /// How many of `n` pods the node can take so that the offerings that accept all its pods still meet `minValues`.
-    fn flexible(&self, node: &Open<'_>, item: Id<Entry>, n: usize) -> usize {
+    fn within_min_values(&self, node: &Open<'_>, item: Id<Entry>, n: usize) -> usize {
         let Some(accept) = &node.accept else { return n };
         let accept = accept.and(&self.class(item).any);
         let mut n = n;
