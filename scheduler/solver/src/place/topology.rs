@@ -44,7 +44,7 @@ pub(crate) struct Rules {
     /// Hostname groups.
     host_groups: IndexVec<HostRule, Arc<Group>>,
     /// Whether no shape is a member, per group, then per hostname group.
-    lonely: Vec<bool>,
+    has_no_members: Vec<bool>,
     /// Membership in `host_rules`.
     pub(crate) hosts: IndexVec<PodShape, Membership<HostRule>>,
     /// Pairs of a shape and a spread group that selects but does not constrain the shape, where none of the shape's
@@ -55,7 +55,7 @@ pub(crate) struct Rules {
     /// Spread groups that also count pods that they do not constrain.
     pub(crate) mixed: BTreeSet<Id<Group>>,
     /// No pod's placement depends on how many pods of a shape are placed, provided that at least one is.
-    lenient: IndexVec<PodShape, bool>,
+    is_count_independent: IndexVec<PodShape, bool>,
 }
 
 /// Topology rules with the settings of one plan.
@@ -109,19 +109,19 @@ impl Rules {
                 (Id::new(number), owners.iter().map(|owner| relaxation.base(*owner)).collect())
             })
             .collect();
-        let (shapes_of, mut lonely) = memberships(&domains, shapes);
-        let (hosts_of, hosts_lonely) = memberships(&hosts, shapes);
-        lonely.extend(hosts_lonely);
+        let (shapes_of, mut has_no_members) = memberships(&domains, shapes);
+        let (hosts_of, hosts_have_no_members) = memberships(&hosts, shapes);
+        has_no_members.extend(hosts_have_no_members);
         let groups: IndexVec<Group, (&Group, &Vec<Id<PodShape>>)> =
             domains.iter().map(|(group, owners)| (group.as_ref(), owners)).collect();
-        let lenient = shapes_of.iter_enumerated().map(|(shape, membership)| {
+        let is_count_independent = shapes_of.iter_enumerated().map(|(shape, membership)| {
             let own = |owner: &Id<PodShape>| relaxation.base(*owner) == relaxation.base(shape);
-            let bears = |group: &Id<Group>| match groups[*group] {
+            let tolerates_count_change = |group: &Id<Group>| match groups[*group] {
                 (Group { kind: GroupKind::TopologySpread { .. }, .. }, _) => false,
                 (Group { kind: GroupKind::PodAntiAffinity { .. }, .. }, _) => true,
                 (Group { kind: GroupKind::PodAffinity, .. }, owners) => owners.iter().all(own),
             };
-            membership.matches.iter().all(bears)
+            membership.matches.iter().all(tolerates_count_change)
                 && !membership
                     .owns
                     .iter()
@@ -138,14 +138,14 @@ impl Rules {
         });
         Self {
             mixed: mixed.collect(),
-            lenient: lenient.collect(),
+            is_count_independent: is_count_independent.collect(),
             seekers,
             shapes: shapes_of,
             groups: domains.into_keys().collect(),
             host_rules,
             hosts: hosts_of,
             host_groups: hosts.into_keys().collect(),
-            lonely,
+            has_no_members,
             uncounted: BTreeSet::new(),
         }
     }
@@ -184,7 +184,9 @@ impl Rules {
     /// Whether the groups equal those of `other`. They determine the cached data of nodes and their pods, whatever
     /// other shapes exist.
     pub(crate) fn has_groups_of(&self, other: &Self) -> bool {
-        self.groups == other.groups && self.host_groups == other.host_groups && self.lonely == other.lonely
+        self.groups == other.groups
+            && self.host_groups == other.host_groups
+            && self.has_no_members == other.has_no_members
     }
 
     /// Whether pods of `shape` require a host with members of a PodAffinity group.
@@ -249,20 +251,20 @@ fn memberships<G>(
             }
         }
     }
-    let everybody: Vec<Id<PodShape>> = shapes.ids().collect();
+    let all_shapes: Vec<Id<PodShape>> = shapes.ids().collect();
     for (number, (group, owners)) in groups.iter().enumerate() {
         let number = Id::new(number);
         let named = group.labels().map(|label| labelled.get(&label).map_or(&[][..], Vec::as_slice));
-        let candidates = named.min_by_key(|some| some.len()).unwrap_or(&everybody);
-        let mut lonely = true;
+        let candidates = named.min_by_key(|some| some.len()).unwrap_or(&all_shapes);
+        let mut has_no_members = true;
         for index in candidates.iter().copied().filter(|index| group.selects(shapes[*index])) {
             all[index].matches.push(number);
-            lonely = false;
+            has_no_members = false;
         }
-        without.push(lonely);
+        without.push(has_no_members);
         // An anti-affinity group without members does not restrict its owners.
-        let void = lonely && matches!(group.kind, GroupKind::PodAntiAffinity { .. });
-        for index in owners.iter().filter(|_| !void) {
+        let no_effect = has_no_members && matches!(group.kind, GroupKind::PodAntiAffinity { .. });
+        for index in owners.iter().filter(|_| !no_effect) {
             if !all[*index].owns.contains(&number) {
                 all[*index].owns.push(number);
             }

@@ -169,7 +169,7 @@ fn place_once<'a>(
     let mut short = Vec::new();
     for (tuple, left) in &short_of {
         let fitting = assigned.get(tuple).copied().unwrap_or(0) - left;
-        if fitting > 0 && context.topology.lenient[tuple.0] {
+        if fitting > 0 && context.topology.is_count_independent[tuple.0] {
             let count = i64::try_from(*left).unwrap_or(i64::MAX);
             state.counts.add(context, tuple.0, -count, |label| tuple.1.get(label).map(String::as_str));
             continue;
