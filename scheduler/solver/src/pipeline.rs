@@ -22,9 +22,10 @@ const LARGE: usize = 500;
 
 /// Lower bound of the cost of any plan for these pods, including the cost of nodes of static pools.
 pub(crate) fn lower_bound(context: &SolveContext<'_>, plan: &Plan, demand: &Demand) -> MicroUsdPerHour {
-    let fixed: MicroUsdPerHour = plan.launches.iter().filter(|launch| launch.pods.is_empty()).map(Launch::price).sum();
-    let enough = MicroUsdPerHour(plan.hourly.0 - fixed.0);
-    [bound::lower_bound(context, demand, enough), fixed].into_iter().sum::<MicroUsdPerHour>().min(plan.hourly)
+    let static_cost: MicroUsdPerHour =
+        plan.launches.iter().filter(|launch| launch.pods.is_empty()).map(Launch::price).sum();
+    let enough = MicroUsdPerHour(plan.hourly.0 - static_cost.0);
+    [bound::lower_bound(context, demand, enough), static_cost].into_iter().sum::<MicroUsdPerHour>().min(plan.hourly)
 }
 
 /// Pods of the plan's launches, counted by shape.
@@ -232,8 +233,8 @@ fn no_place(pod: &Pod, reasons: Vec<Reason>) -> Unschedulable {
 fn finish(context: &SolveContext<'_>, plan: &mut Plan, removal: &mut Removal<'_>, bounded: bool) {
     let mut rest = draft::listed(context, &removal.launches, &mut removal.demand);
     let successors = |pool: &NodePool| disrupt::successors_of(context, removal, pool);
-    let fixed = static_pools::launches(context, &[&removal.early, &rest], successors);
-    rest.extend(fixed);
+    let static_launches = static_pools::launches(context, &[&removal.early, &rest], successors);
+    rest.extend(static_launches);
     rest.sort_by(Launch::in_plan_order);
     // Early launches come first, since terminations refer to launches by their index.
     let mut launches = std::mem::take(&mut removal.early);

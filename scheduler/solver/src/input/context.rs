@@ -95,7 +95,7 @@ pub(crate) struct SolveContext<'a> {
     /// Pools that can launch: heavier first, then by name descending.
     pub(crate) pools: IndexVec<NodePool, PoolView<'a>>,
     /// Static pools. They launch nothing for pods.
-    pub(crate) fixed: Vec<PoolView<'a>>,
+    pub(crate) static_pools: Vec<PoolView<'a>>,
     /// Shapes of the snapshot, followed by the relaxation levels of preferences.
     pub(crate) shapes: IndexVec<PodShape, ShapeView<'a>>,
     /// In the order in which nodes are filled.
@@ -166,7 +166,7 @@ impl<'a> SolveContext<'a> {
             solve_index,
             table: solve_index.table(),
             pools: pools.launching,
-            fixed: pools.fixed,
+            static_pools: pools.static_pools,
             shapes: shapes.collect(),
             nodes: views,
             node_ids,

@@ -184,7 +184,7 @@ pub(crate) struct Pools<'a> {
     /// Pools that launch nodes for pods.
     pub(crate) launching: IndexVec<NodePool, PoolView<'a>>,
     /// Static pools.
-    pub(crate) fixed: Vec<PoolView<'a>>,
+    pub(crate) static_pools: Vec<PoolView<'a>>,
 }
 
 impl<'a> Pools<'a> {
@@ -193,11 +193,14 @@ impl<'a> Pools<'a> {
         snapshot: &'a Snapshot,
         catalogs: &'a BTreeMap<CatalogId, Catalog>,
     ) -> Self {
-        Self { launching: solve_index.views(snapshot, catalogs), fixed: solve_index.fixed_views(snapshot, catalogs) }
+        Self {
+            launching: solve_index.views(snapshot, catalogs),
+            static_pools: solve_index.static_views(snapshot, catalogs),
+        }
     }
 
     fn of(&self, node: &Node) -> Option<&PoolView<'_>> {
-        let mut pools = self.launching.iter().chain(&self.fixed);
+        let mut pools = self.launching.iter().chain(&self.static_pools);
         pools.find(|one| Some(&one.pool.name) == node.node_pool.as_ref())
     }
 

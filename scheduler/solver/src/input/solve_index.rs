@@ -73,7 +73,7 @@ pub(crate) struct SolveIndex {
     /// Launchable pools: heavier first, then by name descending.
     pools: IndexVec<NodePool, Slot>,
     /// Static pools. They launch nothing for pods.
-    fixed: Vec<Slot>,
+    static_pools: Vec<Slot>,
     /// Shapes of the snapshot.
     own: Vec<PodShape>,
     /// Revisions of these shapes, from the snapshot's index.
@@ -106,11 +106,11 @@ impl SolveIndex {
         let most_pods = max_node_share::bound(snapshot, index, options);
         let terms = Terms { most_pods, ..terms(snapshot, catalogs, options.min_values_policy) };
         let given = IndexKey { terms, unwanted: relaxation::unwanted(snapshot), preferences };
-        let (pools, fixed) = launchable(snapshot, catalogs);
+        let (pools, static_pools) = launchable(snapshot, catalogs);
         // What node data depends on in addition to resources and DaemonSets.
         let mut looked = None;
         let (former, mut old, same_preferences) = match former {
-            Some(former) if former.is_of(&given, &pools, &fixed, index) => return (former, Change::None),
+            Some(former) if former.is_of(&given, &pools, &static_pools, index) => return (former, Change::None),
             Some(mut former) if former.given.terms == given.terms => {
                 looked = Some((std::mem::take(&mut former.rules), std::mem::take(&mut former.keys), former.by_name));
                 let same = former.given == given;
@@ -136,9 +136,9 @@ impl SolveIndex {
             };
             pools.iter().filter_map(slot).collect()
         };
-        let (mut pools, mut fixed) = (slots(&pools), slots(&fixed));
-        pools.iter_mut().chain(&mut fixed).for_each(|slot| slot.data.trim());
-        let same_pools = kept == pools.len() + fixed.len()
+        let (mut pools, mut static_pools) = (slots(&pools), slots(&static_pools));
+        pools.iter_mut().chain(&mut static_pools).for_each(|slot| slot.data.trim());
+        let same_pools = kept == pools.len() + static_pools.len()
             && old.is_empty()
             && former.pools.iter().eq(pools.iter().map(|slot| &slot.pool.name));
         let same = Unchanged { pools: same_pools, preferences: same_preferences };
@@ -149,7 +149,7 @@ impl SolveIndex {
             numbers: own.iter().enumerate().map(|(number, shape)| (shape.id.clone(), Id::new(number))).collect(),
             given,
             pools: pools.into(),
-            fixed,
+            static_pools,
             own,
             revisions: index.shape_revisions().to_vec(),
             levels,
@@ -180,7 +180,7 @@ impl SolveIndex {
         &self,
         given: &IndexKey,
         pools: &[PlacedPool<'_>],
-        fixed: &[PlacedPool<'_>],
+        static_pools: &[PlacedPool<'_>],
         index: &SnapshotIndex,
     ) -> bool {
         let same = |slots: &[Slot], pools: &[PlacedPool<'_>]| {
@@ -189,7 +189,10 @@ impl SolveIndex {
                 && pairs.all(|(slot, (number, pool))| slot.number == *number && slot.pool == neutral(pool))
         };
         let same_shapes = self.revisions == index.shape_revisions();
-        same_shapes && self.given == *given && same(self.pools.as_slice(), pools) && same(&self.fixed, fixed)
+        same_shapes
+            && self.given == *given
+            && same(self.pools.as_slice(), pools)
+            && same(&self.static_pools, static_pools)
     }
 
     pub(crate) fn quotas(&self) -> &[CapacityQuota] {
@@ -221,12 +224,12 @@ impl SolveIndex {
     }
 
     /// Static pools.
-    pub(crate) fn fixed_views<'a>(
+    pub(crate) fn static_views<'a>(
         &'a self,
         snapshot: &'a Snapshot,
         catalogs: &'a BTreeMap<CatalogId, Catalog>,
     ) -> Vec<PoolView<'a>> {
-        views(&self.fixed, snapshot, catalogs)
+        views(&self.static_pools, snapshot, catalogs)
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn launches(
 ) -> Vec<Launch> {
     let (mut all, mut listings) = (Vec::new(), Listings::default());
     let mut room = shared_headroom(context, others);
-    for view in &context.fixed {
+    for view in &context.static_pools {
         let (load, custom) = (vec![0; context.table.len()], Narrowed::new());
         for number in 0..missing(context.snapshot, view.pool, successors(view.pool)) {
             let Some(accept) = accept(view, &mut room) else { break };
@@ -43,7 +43,7 @@ fn shared_headroom(context: &SolveContext<'_>, others: &[&[Launch]]) -> Headroom
         room.get_mut(*place).into_iter().for_each(|room| *room = Some(*free));
     }
     for launch in others.iter().copied().flatten() {
-        let mut views = context.pools.iter().chain(&context.fixed);
+        let mut views = context.pools.iter().chain(&context.static_pools);
         let Some(view) = views.find(|view| view.pool.name == launch.node_pool) else { continue };
         let quotas = &context.snapshot.capacity_quotas;
         let mut usage = quota_usage_of_launch(quotas, launch, view.catalog, usize::MAX);

@@ -108,7 +108,7 @@ impl SolveIndex {
             Kept { id, first_level: first_level - levels.len(), revision, shape, data, levels }
         });
         let former = PreviousShapes { pools, own: kept.collect() };
-        let slots = self.pools.into_iter().chain(self.fixed);
+        let slots = self.pools.into_iter().chain(self.static_pools);
         (former, slots.map(|slot| (slot.pool.name.0.clone(), slot)).collect())
     }
 }
