@@ -37,7 +37,7 @@ pub(crate) struct ShapeData {
 
 /// A pool that can launch.
 #[derive(Debug)]
-struct Slot {
+struct CachedPool {
     /// The pool without its disruption settings.
     pool: NodePool,
     /// Index in the snapshot.
@@ -71,9 +71,9 @@ pub(crate) enum Change {
 pub(crate) struct SolveIndex {
     given: IndexKey,
     /// Launchable pools: heavier first, then by name descending.
-    pools: IndexVec<NodePool, Slot>,
+    pools: IndexVec<NodePool, CachedPool>,
     /// Static pools. They launch nothing for pods.
-    static_pools: Vec<Slot>,
+    static_pools: Vec<CachedPool>,
     /// Shapes of the snapshot.
     own: Vec<PodShape>,
     /// Revisions of these shapes, from the snapshot's index.
@@ -121,8 +121,8 @@ impl SolveIndex {
         };
         let mut kept = 0;
         let mut sold: BTreeMap<&CatalogId, CatalogView> = BTreeMap::new();
-        let mut slots = |pools: &[PlacedPool<'_>]| -> Vec<Slot> {
-            let slot = |(number, pool): &(usize, &NodePool)| {
+        let mut cached_pools = |pools: &[PlacedPool<'_>]| -> Vec<CachedPool> {
+            let cached = |(number, pool): &(usize, &NodePool)| {
                 let pool = neutral(pool);
                 let known = old.remove(pool.name.as_str()).filter(|known| known.pool == pool);
                 kept += usize::from(known.is_some());
@@ -132,15 +132,15 @@ impl SolveIndex {
                     PoolData::new(&pool, catalog, sold, &given.terms)
                 };
                 let data = known.map_or_else(fresh, |known| known.data);
-                Some(Slot { pool, number: *number, data })
+                Some(CachedPool { pool, number: *number, data })
             };
-            pools.iter().filter_map(slot).collect()
+            pools.iter().filter_map(cached).collect()
         };
-        let (mut pools, mut static_pools) = (slots(&pools), slots(&static_pools));
-        pools.iter_mut().chain(&mut static_pools).for_each(|slot| slot.data.trim());
+        let (mut pools, mut static_pools) = (cached_pools(&pools), cached_pools(&static_pools));
+        pools.iter_mut().chain(&mut static_pools).for_each(|cached| cached.data.trim());
         let same_pools = kept == pools.len() + static_pools.len()
             && old.is_empty()
-            && former.pools.iter().eq(pools.iter().map(|slot| &slot.pool.name));
+            && former.pools.iter().eq(pools.iter().map(|cached| &cached.pool.name));
         let same = Unchanged { pools: same_pools, preferences: same_preferences };
         let levels = |shape: &PodShape| relaxation::levels(shape, &given.unwanted, preferences);
         let Shapes { own, levels, above, data, numbers } = former.shapes(snapshot, index, same, levels);
@@ -183,10 +183,10 @@ impl SolveIndex {
         static_pools: &[PlacedPool<'_>],
         index: &SnapshotIndex,
     ) -> bool {
-        let same = |slots: &[Slot], pools: &[PlacedPool<'_>]| {
-            let mut pairs = slots.iter().zip(pools);
-            slots.len() == pools.len()
-                && pairs.all(|(slot, (number, pool))| slot.number == *number && slot.pool == neutral(pool))
+        let same = |cached_pools: &[CachedPool], pools: &[PlacedPool<'_>]| {
+            let mut pairs = cached_pools.iter().zip(pools);
+            cached_pools.len() == pools.len()
+                && pairs.all(|(cached, (number, pool))| cached.number == *number && cached.pool == neutral(pool))
         };
         let same_shapes = self.revisions == index.shape_revisions();
         same_shapes
@@ -234,15 +234,15 @@ impl SolveIndex {
 }
 
 fn views<'a>(
-    slots: &'a [Slot],
+    cached_pools: &'a [CachedPool],
     snapshot: &'a Snapshot,
     catalogs: &'a BTreeMap<CatalogId, Catalog>,
 ) -> Vec<PoolView<'a>> {
-    let view = |slot: &'a Slot| {
-        let pool = snapshot.node_pools.get(slot.number)?;
-        Some(PoolView::new(pool, catalogs.get(pool.catalog.as_ref()?)?, &slot.data))
+    let view = |cached: &'a CachedPool| {
+        let pool = snapshot.node_pools.get(cached.number)?;
+        Some(PoolView::new(pool, catalogs.get(pool.catalog.as_ref()?)?, &cached.data))
     };
-    slots.iter().filter_map(view).collect()
+    cached_pools.iter().filter_map(view).collect()
 }
 
 /// A pool with its index in the snapshot.

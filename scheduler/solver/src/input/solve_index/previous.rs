@@ -1,6 +1,6 @@
 //! Shapes of a previous solve index, whose data may still be valid.
 
-use super::{ShapeData, Slot, SolveIndex};
+use super::{CachedPool, ShapeData, SolveIndex};
 use plimsoll_model::identity::NodePoolName;
 use plimsoll_model::index::Id;
 use plimsoll_model::snapshot::{PodShape, Snapshot, SnapshotIndex};
@@ -94,8 +94,8 @@ impl PreviousShapes {
 
 impl SolveIndex {
     /// Splits the index into its shapes, and its pools by name.
-    pub(super) fn dismantle(self) -> (PreviousShapes, BTreeMap<String, Slot>) {
-        let pools = self.pools.iter().map(|slot| slot.pool.name.clone()).collect();
+    pub(super) fn dismantle(self) -> (PreviousShapes, BTreeMap<String, CachedPool>) {
+        let pools = self.pools.iter().map(|cached| cached.pool.name.clone()).collect();
         let mut data = self.shapes.into_iter();
         let own: Vec<ShapeData> = data.by_ref().take(self.own.len()).collect();
         let mut levels = self.levels.into_iter().zip(data);
@@ -108,7 +108,7 @@ impl SolveIndex {
             Kept { id, first_level: first_level - levels.len(), revision, shape, data, levels }
         });
         let former = PreviousShapes { pools, own: kept.collect() };
-        let slots = self.pools.into_iter().chain(self.static_pools);
-        (former, slots.map(|slot| (slot.pool.name.0.clone(), slot)).collect())
+        let cached_pools = self.pools.into_iter().chain(self.static_pools);
+        (former, cached_pools.map(|cached| (cached.pool.name.0.clone(), cached)).collect())
     }
 }
