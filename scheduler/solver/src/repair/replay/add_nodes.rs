@@ -2,7 +2,7 @@
 //! the pods have waited in vain.
 
 use super::outcomes::{ANEW, Outcomes, RUNS};
-use super::projected::{Assignment, Replay, Slot};
+use super::projected::{Assignment, PlannedPod, Replay};
 use super::{Inputs, OFTEN, exchange_pods};
 use crate::input::intern::{Amounts, add, fits};
 use crate::repair::Repair;
@@ -53,7 +53,7 @@ fn once(repair: &Repair<'_>, plan: &Plan, stranding: usize) -> Option<(Plan, usi
         let apart = replay.slots.iter().zip(assignment).map(|(slot, place)| place.map(|_| slot.node));
         let apart = with_nodes(repair, plan, &replay, &apart.collect(), Nodes::New);
         // Pods that were not bound as planned and used the capacity of others get new nodes, too.
-        let strayed = |(slot, place): (&Slot, &Option<Id<Node>>)| place.is_none_or(|place| place == slot.node);
+        let strayed = |(slot, place): (&PlannedPod, &Option<Id<Node>>)| place.is_none_or(|place| place == slot.node);
         let home = replay.slots.iter().zip(assignment).map(|pair| strayed(pair).then_some(pair.0.node));
         let home = with_nodes(repair, plan, &replay, &home.collect(), Nodes::New);
         for other in more.into_iter().chain(larger).chain(apart).chain(home) {
@@ -100,7 +100,7 @@ fn with_room(inputs: Inputs<'_>, plan: &Plan, replay: &Replay, assignment: &Assi
     for (slot, place) in pairs() {
         place.iter().for_each(|place| add(&mut free[*place], replay.requests(slot), -1));
     }
-    let full = |slot: &Slot| !fits(replay.requests(slot), &free[slot.node]);
+    let full = |slot: &PlannedPod| !fits(replay.requests(slot), &free[slot.node]);
     let short: BTreeSet<Id<Node>> =
         pairs().filter(|(slot, place)| place.is_none() && full(slot)).map(|(slot, _)| slot.node).collect();
     let mut more: BTreeMap<&NodeName, Resources> = BTreeMap::new();

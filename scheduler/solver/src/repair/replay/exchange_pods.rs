@@ -2,7 +2,7 @@
 
 use super::Inputs;
 use super::outcomes::{CLOSE, Outcomes, RUNS};
-use super::projected::{Replay, Slot};
+use super::projected::{PlannedPod, Replay};
 use super::run::next;
 use crate::input::intern::{Amounts, add};
 use crate::repair::edit::{self, Change};
@@ -68,7 +68,7 @@ struct Search {
 
 impl Search {
     /// Tries `assignments`, then the final assignments of the best candidate's runs, as long as the result improves.
-    fn among_assignments(&mut self, mut assignments: BTreeSet<IndexVec<Slot, Id<Node>>>) {
+    fn among_assignments(&mut self, mut assignments: BTreeSet<IndexVec<PlannedPod, Id<Node>>>) {
         while self.closely > 0 && !assignments.is_empty() {
             let mut improved = false;
             let from = self.replay.clone();
@@ -119,7 +119,7 @@ impl Search {
     /// The best candidate with one or two pods moved at random; every second time a stranded pod is moved.
     fn exchanged(&self, draws: &mut u64) -> Option<Replay> {
         let mut draw = |many: usize| usize::try_from(next(draws) % many.max(1) as u64).unwrap_or(0);
-        let mut places: IndexVec<Slot, Id<Node>> = self.replay.slots.iter().map(|slot| slot.node).collect();
+        let mut places: IndexVec<PlannedPod, Id<Node>> = self.replay.slots.iter().map(|slot| slot.node).collect();
         for _ in 0..=draw(2) {
             let lost = self.outcomes.stranded.len();
             let one = if draw(2) == 0 {

@@ -1,6 +1,6 @@
 //! Outcomes of several runs of one plan.
 
-use super::projected::{Assignment, Replay, Slot};
+use super::projected::{Assignment, PlannedPod, Replay};
 use super::run::{self, RunConfig};
 use plimsoll_kubesched::ClusterState;
 use plimsoll_model::index::{Id, IndexVec};
@@ -26,9 +26,9 @@ pub(super) struct Outcomes {
     /// Number of runs that strand a pod.
     pub(super) stranding: usize,
     /// How often each slot was stranded.
-    pub(super) stranded: BTreeMap<Id<Slot>, usize>,
+    pub(super) stranded: BTreeMap<Id<PlannedPod>, usize>,
     /// Assignments of runs on the cheapest types that bind all pods.
-    pub(super) whole: BTreeSet<IndexVec<Slot, Id<Node>>>,
+    pub(super) whole: BTreeSet<IndexVec<PlannedPod, Id<Node>>>,
     /// Assignments of runs that strand a pod. Those on the cheapest types come first.
     pub(super) broken: BTreeSet<(bool, Assignment)>,
 }
@@ -73,7 +73,7 @@ impl Outcomes {
     }
 
     fn add(&mut self, assignment: Assignment, any_type: bool) {
-        if let Some(whole) = assignment.iter().copied().collect::<Option<IndexVec<Slot, Id<Node>>>>() {
+        if let Some(whole) = assignment.iter().copied().collect::<Option<IndexVec<PlannedPod, Id<Node>>>>() {
             if !any_type {
                 self.whole.insert(whole);
             }

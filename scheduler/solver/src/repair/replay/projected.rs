@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 /// A pod that the plan places.
 #[derive(Debug, Clone)]
-pub(super) struct Slot {
+pub(super) struct PlannedPod {
     pub(super) uid: PodUid,
     pub(super) shape: Id<PodShape>,
     pub(super) priority: i32,
@@ -24,7 +24,7 @@ pub(super) struct Slot {
 }
 
 /// The node of each slot; `None` where kube-scheduler found none.
-pub(super) type Assignment = IndexVec<Slot, Option<Id<Node>>>;
+pub(super) type Assignment = IndexVec<PlannedPod, Option<Id<Node>>>;
 
 /// A plan to replay. Ids of nodes and shapes are indices in `after`.
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ pub(super) struct Replay {
     /// Possible machines of each node, cheapest first.
     pub(super) machines: Rc<IndexVec<Node, Vec<Machine>>>,
     /// In the order of kube-scheduler's queue.
-    pub(super) slots: IndexVec<Slot, Slot>,
+    pub(super) slots: IndexVec<PlannedPod, PlannedPod>,
     /// Nodes that can run pods of each shape, regardless of other pods.
     pub(super) open: Rc<IndexVec<PodShape, Vec<Id<Node>>>>,
 }
@@ -100,14 +100,14 @@ impl Replay {
     }
 
     /// Requests of the slot's pod.
-    pub(super) fn requests(&self, slot: &Slot) -> &[i64] {
+    pub(super) fn requests(&self, slot: &PlannedPod) -> &[i64] {
         self.state.requests(slot.shape.number())
     }
 
     /// The cluster after a run. Pods without a node are pending.
     pub(super) fn bound(&self, assignment: &Assignment) -> Snapshot {
         let mut after = Snapshot::clone(&self.after);
-        let found = |slot: Id<Slot>| assignment[slot].map(|node| self.state.node_name(node.number()).clone());
+        let found = |slot: Id<PlannedPod>| assignment[slot].map(|node| self.state.node_name(node.number()).clone());
         let places: BTreeMap<&PodUid, Option<NodeName>> =
             self.slots.iter_enumerated().map(|(id, slot)| (&slot.uid, found(id))).collect();
         for pod in &mut after.pods {
@@ -119,7 +119,7 @@ impl Replay {
     }
 
     /// The same plan with slots on other nodes.
-    pub(super) fn with(&self, nodes: &IndexVec<Slot, Id<Node>>) -> Self {
+    pub(super) fn with(&self, nodes: &IndexVec<PlannedPod, Id<Node>>) -> Self {
         let mut other = self.clone();
         other.slots.iter_mut().zip(nodes).for_each(|(slot, node)| slot.node = *node);
         other
@@ -127,7 +127,7 @@ impl Replay {
 
     /// Planned node of each slot.
     pub(super) fn targets(&self) -> Targets {
-        let target = |slot: &Slot| (slot.uid.clone(), self.state.node_name(slot.node.number()).clone());
+        let target = |slot: &PlannedPod| (slot.uid.clone(), self.state.node_name(slot.node.number()).clone());
         self.slots.iter().map(target).collect()
     }
 }
@@ -175,15 +175,15 @@ fn planned_nodes<'p>(
 }
 
 /// Slots in queue order. `None` if there are none, or if the node or shape of a slot is missing.
-fn slots(before: &Snapshot, state: &ClusterState, targets: &Targets) -> Option<IndexVec<Slot, Slot>> {
+fn slots(before: &Snapshot, state: &ClusterState, targets: &Targets) -> Option<IndexVec<PlannedPod, PlannedPod>> {
     let nodes: BTreeMap<&NodeName, Id<Node>> =
         before.nodes.iter().enumerate().map(|(number, node)| (&node.name, Id::new(number))).collect();
     let slot = |PodSlot { uid, shape, priority }: &PodSlot| {
         let target = targets.get(uid)?;
         let (uid, shape, priority) = (uid.clone(), Id::new(*shape), *priority);
-        Some(nodes.get(target).map(|node| Slot { uid, shape, priority, node: *node }))
+        Some(nodes.get(target).map(|node| PlannedPod { uid, shape, priority, node: *node }))
     };
-    let slots: IndexVec<Slot, Slot> = state.pods().iter().filter_map(slot).collect::<Option<_>>()?;
+    let slots: IndexVec<PlannedPod, PlannedPod> = state.pods().iter().filter_map(slot).collect::<Option<_>>()?;
     (!slots.is_empty() && slots.len() == targets.len()).then_some(slots)
 }
 

@@ -5,7 +5,7 @@
 //! has saved nothing, and the same removal may follow again and again. Pods that have just been created may be those of
 //! such a removal, so if they are few, a loss counts more the younger they are.
 
-use super::projected::{Replay, Slot};
+use super::projected::{PlannedPod, Replay};
 use super::run::{self, RunConfig};
 use super::{Inputs, LOOKS, NODES, PODS};
 use crate::disrupt::pod_age;
@@ -53,7 +53,7 @@ pub(crate) fn unprofitable(
     for seed in 0..RUNS {
         let assignment = run::run(&replay, &mut state, RunConfig::unordered(seed));
         let stranded = assignment.iter_enumerated().filter(|(_, node)| node.is_none());
-        let stranded: Vec<&Slot> = stranded.map(|(slot, _)| &replay.slots[slot]).collect();
+        let stranded: Vec<&PlannedPod> = stranded.map(|(slot, _)| &replay.slots[slot]).collect();
         if stranded.is_empty() {
             continue;
         }

@@ -1,7 +1,7 @@
 //! One run of a replay: kube-scheduler binds the pods one after another, and the actuator nominates pods to the nodes
 //! of the plan.
 
-use super::projected::{Assignment, Replay, Slot};
+use super::projected::{Assignment, PlannedPod, Replay};
 use plimsoll_kubesched::queue::Queue;
 use plimsoll_kubesched::{ClusterState, Nominated};
 use plimsoll_model::index::{Id, IndexVec};
@@ -53,9 +53,9 @@ struct Run<'r> {
     state: &'r mut ClusterState,
     assignment: Assignment,
     /// Whether a slot is nominated to its planned node.
-    nominated: IndexVec<Slot, bool>,
+    nominated: IndexVec<PlannedPod, bool>,
     /// Unbound slots by planned node.
-    waiting: IndexVec<Node, Vec<Id<Slot>>>,
+    waiting: IndexVec<Node, Vec<Id<PlannedPod>>>,
     config: RunConfig,
 }
 
@@ -69,7 +69,7 @@ pub(super) fn run(replay: &Replay, state: &mut ClusterState, config: RunConfig) 
 
 impl<'r> Run<'r> {
     fn new(replay: &'r Replay, state: &'r mut ClusterState, config: RunConfig) -> Self {
-        let mut waiting: IndexVec<Node, Vec<Id<Slot>>> = IndexVec::filled(Vec::new(), state.nodes());
+        let mut waiting: IndexVec<Node, Vec<Id<PlannedPod>>> = IndexVec::filled(Vec::new(), state.nodes());
         for (id, slot) in replay.slots.iter_enumerated() {
             waiting[slot.node].push(id);
         }
@@ -148,14 +148,14 @@ impl<'r> Run<'r> {
         if waiting.is_empty() {
             return;
         }
-        let candidate = |slot: &Id<Slot>| (self.replay.slots[*slot].shape.number(), self.nominated[*slot]);
+        let candidate = |slot: &Id<PlannedPod>| (self.replay.slots[*slot].shape.number(), self.nominated[*slot]);
         let candidates: Vec<(usize, bool)> = waiting.iter().map(candidate).collect();
         let admitted = self.state.admissible(&candidates);
         waiting.iter().zip(admitted).for_each(|(slot, admitted)| self.nominated[*slot] = admitted);
     }
 
     /// The node that kube-scheduler binds the pod to, if any.
-    fn choose(&mut self, slot: Id<Slot>) -> Option<Id<Node>> {
+    fn choose(&mut self, slot: Id<PlannedPod>) -> Option<Id<Node>> {
         let pod = &self.replay.slots[slot];
         if self.nominated[slot] && self.fits(slot, pod.node) {
             return Some(pod.node);
@@ -183,7 +183,7 @@ impl<'r> Run<'r> {
     }
 
     /// Whether the pod fits both with and without the pods nominated to the node.
-    fn fits(&self, slot: Id<Slot>, node: Id<Node>) -> bool {
+    fn fits(&self, slot: Id<PlannedPod>, node: Id<Node>) -> bool {
         let pod = &self.replay.slots[slot];
         if self.state.filter_pods(pod.shape.number(), node.number()).is_err() {
             return false;
