@@ -50,13 +50,13 @@ pub(crate) fn planned(
     bounded: bool,
     early: &mut dyn FnMut(&[Launch]),
 ) -> Plan {
-    let facts = context.snapshot;
+    let snapshot = context.snapshot;
     let mut plan = Plan {
-        snapshot_sequence: facts.sequence,
-        ledger: facts.ledger,
-        ignored: facts.ignored.clone(),
+        snapshot_sequence: snapshot.sequence,
+        ledger: snapshot.ledger,
+        ignored: snapshot.ignored.clone(),
         pool_problems: explain::of_pools(context),
-        next_time: facts.unavailable_offerings.iter().map(|one| facts.now.plus(one.remaining)).min(),
+        next_time: snapshot.unavailable_offerings.iter().map(|one| snapshot.now.plus(one.remaining)).min(),
         ..Plan::default()
     };
     let kept = kept_nodes(context, options);

@@ -217,13 +217,13 @@ impl Planner {
     /// their own ids. Pods that On-Demand ratios change keep theirs, so nothing is cached for such snapshots.
     fn with_prices<T>(&mut self, request: Request<'_>, ask: impl FnOnce(&mut Self, Request<'_>) -> T) -> T {
         let overlaid = overlay::applied(request.snapshot, request.catalogs);
-        let facts = overlaid.as_ref();
-        let facts = facts.map_or(request, |(snapshot, catalogs)| Request { snapshot, catalogs, ..request });
-        if let Some(mixed) = on_demand_ratio::applied(facts.snapshot, facts.index, facts.catalogs) {
+        let priced = overlaid.as_ref();
+        let priced = priced.map_or(request, |(snapshot, catalogs)| Request { snapshot, catalogs, ..request });
+        if let Some(mixed) = on_demand_ratio::applied(priced.snapshot, priced.index, priced.catalogs) {
             let index = SnapshotIndex::new(&mixed);
-            return ask(&mut self.fresh(), Request { snapshot: &mixed, index: &index, ..facts });
+            return ask(&mut self.fresh(), Request { snapshot: &mixed, index: &index, ..priced });
         }
-        ask(self, facts)
+        ask(self, priced)
     }
 
     fn with_context<T>(&mut self, request: Request<'_>, ask: impl FnOnce(&mut SolveContext<'_>) -> T) -> T {

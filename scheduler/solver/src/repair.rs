@@ -120,7 +120,7 @@ impl Repair<'_> {
         if unplaced_pods(self.inputs.snapshot, &plan).is_empty() {
             return plan;
         }
-        let mut best = Best { repair: self, inputs: self.inputs, plan, facts: None };
+        let mut best = Best { repair: self, inputs: self.inputs, plan, changed_snapshot: None };
         for (_, step) in moves.iter().filter(|(one, _)| self.moves.has(*one)) {
             step(&mut best);
         }
@@ -147,7 +147,7 @@ struct Best<'a> {
     inputs: Inputs<'a>,
     plan: Plan,
     /// The snapshot that the plan was computed for, if it was changed.
-    facts: Option<Snapshot>,
+    changed_snapshot: Option<Snapshot>,
 }
 
 /// Result of an attempt to improve the plan.
@@ -162,24 +162,24 @@ enum Attempt {
 impl Best<'_> {
     /// A copy of the snapshot that the plan was computed for.
     fn start(&self) -> Snapshot {
-        self.facts.as_ref().unwrap_or(self.inputs.snapshot).clone()
+        self.changed_snapshot.as_ref().unwrap_or(self.inputs.snapshot).clone()
     }
 
     /// Computes a plan for a changed snapshot. Accepts it if it leaves only pods unplaced that are unplaced now, fewer
     /// of them or, if it `may_equal`, as many, and if it is valid for the original snapshot.
-    fn attempt(&mut self, facts: Snapshot, may_equal: bool) -> Attempt {
-        let Some(tried) = self.plan_for(&facts) else { return Attempt::OutOfWork };
+    fn attempt(&mut self, changed_snapshot: Snapshot, may_equal: bool) -> Attempt {
+        let Some(tried) = self.plan_for(&changed_snapshot) else { return Attempt::OutOfWork };
         if !self.leaves_fewer(&tried, may_equal) || !self.is_acceptable(&tried) {
             return Attempt::Rejected(Box::new(tried));
         }
-        (self.plan, self.facts) = (tried, Some(facts));
+        (self.plan, self.changed_snapshot) = (tried, Some(changed_snapshot));
         Attempt::Accepted
     }
 
-    fn plan_for(&self, facts: &Snapshot) -> Option<Plan> {
-        let mut tried = self.repair.plan_as(facts, Variant::Same)?;
+    fn plan_for(&self, snapshot: &Snapshot) -> Option<Plan> {
+        let mut tried = self.repair.plan_as(snapshot, Variant::Same)?;
         // The change may have removed unplaced pods.
-        let known = self.plan.unschedulable.iter().filter(|one| facts.pod(&one.pod.uid).is_none());
+        let known = self.plan.unschedulable.iter().filter(|one| snapshot.pod(&one.pod.uid).is_none());
         tried.unschedulable.extend(known.cloned());
         tried.unschedulable.sort();
         Some(with_reports_of(tried, &self.plan))

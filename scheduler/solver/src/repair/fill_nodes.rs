@@ -44,20 +44,20 @@ const STRATEGIES: [(CapacityAssumption, bool); 4] = [
 fn add(best: &mut Best<'_>, (capacity, may_launch): (CapacityAssumption, bool)) -> bool {
     let inputs = best.inputs;
     let after = projection::project_with_capacity(inputs, &best.plan, capacity);
-    let mut facts = after.clone();
-    share_volumes(&mut facts);
+    let mut changed_snapshot = after.clone();
+    share_volumes(&mut changed_snapshot);
     if may_launch {
-        projection::count_limits(inputs, &best.plan, capacity, &mut facts);
+        projection::count_limits(inputs, &best.plan, capacity, &mut changed_snapshot);
     } else {
-        facts.node_pools.clear();
-        for (shape, known) in facts.shapes.iter_mut().zip(&after.shapes) {
+        changed_snapshot.node_pools.clear();
+        for (shape, known) in changed_snapshot.shapes.iter_mut().zip(&after.shapes) {
             for spread in shape.topology_spread.iter_mut().filter(|one| is_over_hosts(one)) {
                 let least = spread::counts(&after, known, spread).into_values().min().unwrap_or(0);
                 spread.max_skew = spread.max_skew.saturating_add(i32::try_from(least).unwrap_or(i32::MAX));
             }
         }
     }
-    let Some(added) = best.repair.plan_as(&facts, Variant::Same) else { return false };
+    let Some(added) = best.repair.plan_as(&changed_snapshot, Variant::Same) else { return false };
     if added.placements.is_empty() && added.launches.iter().all(|launch| launch.pods.is_empty()) {
         return false;
     }
@@ -76,13 +76,13 @@ fn add(best: &mut Best<'_>, (capacity, may_launch): (CapacityAssumption, bool)) 
 }
 
 /// Ignores the attach limits of volumes that are attached already: a pod that shares a volume must run on its node.
-fn share_volumes(facts: &mut Snapshot) {
-    let bound = facts.pods.iter().filter(|pod| matches!(pod.state, PodState::Bound(_))).map(|pod| &pod.shape);
+fn share_volumes(snapshot: &mut Snapshot) {
+    let bound = snapshot.pods.iter().filter(|pod| matches!(pod.state, PodState::Bound(_))).map(|pod| &pod.shape);
     let bound: BTreeSet<&ShapeId> = bound.collect();
-    let shapes = facts.shapes.iter().filter(|shape| bound.contains(&shape.id));
+    let shapes = snapshot.shapes.iter().filter(|shape| bound.contains(&shape.id));
     let claims = shapes.flat_map(|shape| shape.volumes.iter().map(|one| (shape.namespace.clone(), one.claim.clone())));
     let attached: BTreeSet<(String, String)> = claims.filter(|(_, claim)| !claim.is_empty()).collect();
-    for shape in &mut facts.shapes {
+    for shape in &mut snapshot.shapes {
         let namespace = shape.namespace.clone();
         let shared = shape.volumes.iter_mut().filter(|one| attached.contains(&(namespace.clone(), one.claim.clone())));
         shared.for_each(|volume| volume.driver.clear());

@@ -170,21 +170,22 @@ fn domains(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, key: &s
 
 /// The snapshot without these domains for the pods of the spread, so that the spread does not count the domains.
 fn closed(start: &Snapshot, waiting: &Waiting, domains: &[String], scope: Scope) -> Snapshot {
-    let mut facts = start.clone();
+    let mut changed_snapshot = start.clone();
     let elsewhere = NodeSelectorRequirement {
         key: waiting.key.clone(),
         operator: Operator::NotIn,
         values: domains.to_vec(),
         min_values: None,
     };
-    for shape in facts.shapes.iter_mut().filter(|shape| waiting.shapes.contains(&shape.id)) {
+    for shape in changed_snapshot.shapes.iter_mut().filter(|shape| waiting.shapes.contains(&shape.id)) {
         require(shape, &elsewhere);
     }
     if scope == Scope::Pools {
-        let pools = facts.node_pools.iter_mut().filter(|pool| pool.replicas.is_none() && has(pool, &waiting.key));
+        let pools =
+            changed_snapshot.node_pools.iter_mut().filter(|pool| pool.replicas.is_none() && has(pool, &waiting.key));
         pools.for_each(|pool| pool.requirements.push(elsewhere.clone()));
     }
-    facts
+    changed_snapshot
 }
 
 fn require(shape: &mut PodShape, requirement: &NodeSelectorRequirement) {

@@ -27,9 +27,9 @@ pub(super) fn raise(best: &mut Best<'_>) {
         let mut more = even.saturating_sub(skew).max(least);
         // Tries an even distribution first, then the minimum that this plan reaches.
         for _ in 0..retries::PLANS {
-            let mut facts = best.start();
-            facts.shapes.iter_mut().for_each(|shape| ease(shape, spread, more));
-            let Attempt::Rejected(tried) = best.attempt(facts, false) else { break };
+            let mut changed_snapshot = best.start();
+            changed_snapshot.shapes.iter_mut().for_each(|shape| ease(shape, spread, more));
+            let Attempt::Rejected(tried) = best.attempt(changed_snapshot, false) else { break };
             let after = projection::project(best.inputs, &tried);
             let reached = spread::counts(&after, owner, spread.1).into_values().min().unwrap_or(0);
             if reached == 0 || reached >= more {

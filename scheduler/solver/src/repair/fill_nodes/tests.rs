@@ -52,10 +52,10 @@ fn terminations_follow_their_launches_to_other_places() {
     };
     let added =
         Plan { placements: vec![Placement { node: NodeName::from("two"), pods: vec![pod("a")] }], ..Plan::default() };
-    let facts = Snapshot::default();
+    let snapshot = Snapshot::default();
     let catalogs = BTreeMap::new();
-    let inputs = Inputs { snapshot: &facts, catalogs: &catalogs, overlaid: &Overlaid::new() };
-    let all = merge_plans(inputs, &plan, &added, &facts, Narrowing::None);
+    let inputs = Inputs { snapshot: &snapshot, catalogs: &catalogs, overlaid: &Overlaid::new() };
+    let all = merge_plans(inputs, &plan, &added, &snapshot, Narrowing::None);
     let pods = |launch: &Launch| launch.pods.iter().map(|pod| pod.name.clone()).collect::<Vec<_>>().join(" ");
     assert_eq!(all.launches.iter().map(pods).collect::<Vec<_>>(), ["a c", "b x", "d"]);
     assert!(all.unschedulable.is_empty());
@@ -65,7 +65,7 @@ fn terminations_follow_their_launches_to_other_places() {
     // No pod is added to a node that is removed.
     let added_on_n1 =
         Plan { placements: vec![Placement { node: NodeName::from("n1"), pods: vec![pod("a")] }], ..added.clone() };
-    assert_eq!(merge_plans(inputs, &plan, &added_on_n1, &facts, Narrowing::None), plan);
+    assert_eq!(merge_plans(inputs, &plan, &added_on_n1, &snapshot, Narrowing::None), plan);
     let plan = Plan { terminations: vec![termination("n3", &["c"], &[1])], ..plan };
-    assert_eq!(merge_plans(inputs, &plan, &added, &facts, Narrowing::None).terminations[0].replaced_by, [0]);
+    assert_eq!(merge_plans(inputs, &plan, &added, &snapshot, Narrowing::None).terminations[0].replaced_by, [0]);
 }

@@ -124,7 +124,7 @@ pub(super) enum Nodes {
 /// Final state of a run.
 pub(super) struct Ended {
     /// The cluster, with stranded pods pending.
-    pub(super) facts: Snapshot,
+    pub(super) snapshot: Snapshot,
     /// The nodes of all other pods.
     targets: Targets,
     pub(super) stranded: BTreeSet<PodUid>,
@@ -140,11 +140,11 @@ impl Ended {
                 None => drop(stranded.insert(slot.uid.clone())),
             }
         }
-        let mut facts = replay.bound(assignment);
-        projection::count_limits(inputs, plan, CapacityAssumption::Least, &mut facts);
+        let mut snapshot = replay.bound(assignment);
+        projection::count_limits(inputs, plan, CapacityAssumption::Least, &mut snapshot);
         // Pods that the plan leaves unplaced are not considered.
-        facts.pods.retain(|pod| pod.state != PodState::Pending || stranded.contains(&pod.uid));
-        Self { facts, targets, stranded }
+        snapshot.pods.retain(|pod| pod.state != PodState::Pending || stranded.contains(&pod.uid));
+        Self { snapshot, targets, stranded }
     }
 }
 
@@ -157,9 +157,9 @@ pub(super) fn with_nodes(
     nodes: Nodes,
 ) -> Option<Plan> {
     let inputs = repair.inputs;
-    let Ended { mut facts, targets, stranded } = Ended::new(inputs, plan, replay, assignment);
-    facts.nodes.iter_mut().for_each(|node| node.cordoned |= nodes == Nodes::New);
-    let more = repair.plan_keeping_nodes(&facts)?;
+    let Ended { mut snapshot, targets, stranded } = Ended::new(inputs, plan, replay, assignment);
+    snapshot.nodes.iter_mut().for_each(|node| node.cordoned |= nodes == Nodes::New);
+    let more = repair.plan_keeping_nodes(&snapshot)?;
     let mut change = Change { targets, ..Change::default() };
     for launch in more.launches.into_iter().filter(|launch| launch.pods.iter().any(|pod| stranded.contains(&pod.uid))) {
         change.launch(named(launch));

@@ -37,7 +37,7 @@ pub(super) fn planned(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) ->
     let lost: usize = outcomes.stranded.values().sum();
     let following = without_self_affinity(inputs.snapshot, &shapes).into_iter();
     let without = shapes.iter().take(retries::PLANS).map(|shape| without(inputs.snapshot, shape));
-    let anew = following.chain(without).map(|facts| made_for(repair, &facts));
+    let anew = following.chain(without).map(|snapshot| made_for(repair, &snapshot));
     let ended = assignments().map(|assignment| with_nodes(repair, plan, &replay, assignment, Nodes::AnyOrNone));
     let never = || never_bound(repair, plan, &replay, &outcomes);
     anew.chain(ended).chain(std::iter::once_with(never)).flatten().find_map(|other| {
@@ -51,28 +51,28 @@ pub(super) fn planned(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) ->
 
 /// Whether the next plan places all stranded pods without another node. These pods are only late.
 fn finds_room(repair: &Repair<'_>, ended: &Ended) -> bool {
-    let Some(next) = repair.plan_keeping_nodes(&ended.facts) else { return false };
+    let Some(next) = repair.plan_keeping_nodes(&ended.snapshot) else { return false };
     let bought = next.launches.iter().any(|launch| launch.pods.iter().any(|pod| ended.stranded.contains(&pod.uid)));
     let left = next.unschedulable.iter().any(|one| ended.stranded.contains(&one.pod.uid));
-    !bought && !left && !always_strands(repair.inputs, &ended.facts, &next)
+    !bought && !left && !always_strands(repair.inputs, &ended.snapshot, &next)
 }
 
 /// Whether every run of a plan for this snapshot strands a pod.
-fn always_strands(inputs: Inputs<'_>, facts: &Snapshot, plan: &Plan) -> bool {
-    let replay = Replay::new(Inputs { snapshot: facts, ..inputs }, plan);
+fn always_strands(inputs: Inputs<'_>, snapshot: &Snapshot, plan: &Plan) -> bool {
+    let replay = Replay::new(Inputs { snapshot, ..inputs }, plan);
     replay.is_some_and(|replay| Outcomes::of(&replay).stranding == RUNS)
 }
 
 /// The snapshot without pending pods of the shape.
 fn without(snapshot: &Snapshot, shape: &ShapeId) -> Snapshot {
-    let mut facts = snapshot.clone();
-    facts.pods.retain(|pod| pod.shape != *shape || !is_pod_slot(pod));
-    facts
+    let mut changed_snapshot = snapshot.clone();
+    changed_snapshot.pods.retain(|pod| pod.shape != *shape || !is_pod_slot(pod));
+    changed_snapshot
 }
 
 /// The plan for a changed snapshot, unless a pod that it leaves unplaced could be placed once its nodes exist.
-fn made_for(repair: &Repair<'_>, facts: &Snapshot) -> Option<Plan> {
-    let mut plan = repair.plan_keeping_nodes(facts)?;
+fn made_for(repair: &Repair<'_>, snapshot: &Snapshot) -> Option<Plan> {
+    let mut plan = repair.plan_keeping_nodes(snapshot)?;
     let then =
         repair.plan_keeping_nodes(&projection::launched_with(repair.inputs, &plan, CapacityAssumption::Least))?;
     if placed(&then).next().is_some() {
@@ -119,14 +119,14 @@ fn stranded(replay: &Replay, outcomes: &Outcomes) -> Vec<ShapeId> {
 /// The snapshot with labels removed so that no pod of these shapes matches its own pod affinity. None of these pods can
 /// then be the first of a group. `None` if no shape matches its own affinity.
 fn without_self_affinity(snapshot: &Snapshot, shapes: &[ShapeId]) -> Option<Snapshot> {
-    let mut facts = snapshot.clone();
+    let mut changed_snapshot = snapshot.clone();
     let mut any = false;
-    for shape in facts.shapes.iter_mut().filter(|shape| shapes.contains(&shape.id)) {
+    for shape in changed_snapshot.shapes.iter_mut().filter(|shape| shapes.contains(&shape.id)) {
         let keys = own_terms(shape);
         any |= !keys.is_empty();
         shape.labels.retain(|key, _| !keys.contains(key));
     }
-    any.then_some(facts)
+    any.then_some(changed_snapshot)
 }
 
 /// Keys of labels by which a pod matches its own required pod affinity.

@@ -21,9 +21,9 @@ pub(super) fn assign_evenly(repair: &Repair<'_>, known: (&Plan, usize)) -> Optio
 pub(super) fn single_pool(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) -> Option<(Plan, usize)> {
     let mut best: Option<(Plan, usize)> = None;
     for number in 0..retries::PLANS {
-        let Some(facts) = with_one_pool(repair.inputs.snapshot, number) else { break };
+        let Some(changed_snapshot) = with_one_pool(repair.inputs.snapshot, number) else { break };
         let known = best.as_ref().map_or((plan, stranding), |(plan, still)| (plan, *still));
-        if let Some(other) = better(repair, known, repair.plan_as(&facts, Variant::KeepingNodes)?) {
+        if let Some(other) = better(repair, known, repair.plan_as(&changed_snapshot, Variant::KeepingNodes)?) {
             best = Some(other);
         }
     }
@@ -38,9 +38,9 @@ fn with_one_pool(snapshot: &Snapshot, number: usize) -> Option<Snapshot> {
     }
     let chosen = by_weight.values().filter_map(|pools| pools.get(number).or(pools.last()));
     let chosen: BTreeSet<NodePoolName> = chosen.map(|pool| pool.name.clone()).collect();
-    let mut facts = snapshot.clone();
-    facts.node_pools.retain(|pool| pool.replicas.is_some() || chosen.contains(&pool.name));
-    (facts.node_pools.len() < snapshot.node_pools.len()).then_some(facts)
+    let mut changed_snapshot = snapshot.clone();
+    changed_snapshot.node_pools.retain(|pool| pool.replicas.is_some() || chosen.contains(&pool.name));
+    (changed_snapshot.node_pools.len() < snapshot.node_pools.len()).then_some(changed_snapshot)
 }
 
 /// Returns `other` if it places all pods that the known plan places and is better: it places more pods, or it strands a
