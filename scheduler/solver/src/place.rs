@@ -169,7 +169,7 @@ fn one_host_each<'a>(
 ) -> (Vec<PodGroup<'a>>, Vec<PodGroup<'a>>) {
     let mut cut = Vec::new();
     let mut kept = pod_groups;
-    for pod_group in kept.iter_mut().filter(|pod_group| pod_group.whole) {
+    for pod_group in kept.iter_mut().filter(|pod_group| pod_group.on_one_node) {
         let most = on_one_host(context, state, pod_group);
         if most > 0 && most < pod_group.pods.len() {
             cut.push(PodGroup { pods: pod_group.pods.split_off(most), ..pod_group.clone() });
@@ -207,7 +207,7 @@ pub(crate) fn on_existing<'a>(context: &SolveContext<'a>, state: &mut State, pla
     }
     // Large pods first, since small pods fit anywhere. Pods that follow others to their hosts come after these.
     let key = |pod_group: &PodGroup<'_>| {
-        let follows = !pod_group.whole && context.topology.seeks_host(pod_group.shape);
+        let follows = !pod_group.on_one_node && context.topology.seeks_host(pod_group.shape);
         (
             follows,
             std::cmp::Reverse(context.shapes[pod_group.shape].requests),
@@ -322,7 +322,7 @@ impl UsedUp {
             n -= taken;
             self.pods += taken;
             // The rest does not fit here, and must not start another group on another host.
-            pod_group.whole = false;
+            pod_group.on_one_node = false;
             if self.pods == pod_group.pods.len() {
                 (self.pod_groups, self.pods) = (self.pod_groups + 1, 0);
             }

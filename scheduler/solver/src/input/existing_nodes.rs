@@ -91,7 +91,7 @@ pub(crate) fn takes(
     pod_group: &PodGroup<'_>,
 ) -> usize {
     let most = takes_some(context, node, room, pod_group);
-    if pod_group.whole && most < pod_group.pods.len() { 0 } else { most }
+    if pod_group.on_one_node && most < pod_group.pods.len() { 0 } else { most }
 }
 
 /// The number of pods of `pod_group` that fit on the node now, even if the group must stay together.
@@ -114,5 +114,5 @@ pub(crate) fn takes_some(
         return 0;
     }
     let rules = &context.topology.host_rules;
-    room.tally.most_beside(rules, (pods.hosts, &pods.shape.host_ports), &room.ports, pod_group.whole, most)
+    room.tally.most_beside(rules, (pods.hosts, &pods.shape.host_ports), &room.ports, pod_group.on_one_node, most)
 }

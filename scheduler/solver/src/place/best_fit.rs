@@ -31,7 +31,7 @@ pub(crate) fn best_fit<'a>(context: &SolveContext<'a>, state: &mut State, placed
     let value = |pod_group: &PodGroup<'_>| worth(prices, context.shapes[pod_group.shape].requests);
     placed.left.sort_by(|a, b| value(b).total_cmp(&value(a)).then(a.shape.cmp(&b.shape)));
     for pod_group in &mut placed.left {
-        if !pod_group.whole && !context.topology.seeks_host(pod_group.shape) {
+        if !pod_group.on_one_node && !context.topology.seeks_host(pod_group.shape) {
             place_group(context, state, pod_group, &nodes, prices, &mut placed.existing);
         }
     }

@@ -27,7 +27,7 @@ pub(crate) fn fill<'a>(context: &SolveContext<'a>, state: &mut State, placed: &m
     let value = |pod_group: &PodGroup<'_>| worth(prices, context.shapes[pod_group.shape].requests);
     let mut groups: Vec<(f64, PodGroupId)> = left
         .iter_enumerated()
-        .filter(|(_, pod_group)| !pod_group.whole && !context.topology.seeks_host(pod_group.shape))
+        .filter(|(_, pod_group)| !pod_group.on_one_node && !context.topology.seeks_host(pod_group.shape))
         .map(|(id, pod_group)| (value(pod_group), id))
         .filter(|(value, _)| *value > 0.0)
         .collect();

@@ -178,7 +178,7 @@ impl<'w, 'a> Packer<'w, 'a> {
         packer.suits = packer.suits();
         packer.candidates = packer.candidates(limit);
         for item in packer.items.ids() {
-            packer.fit_whole(item);
+            packer.fit_on_one_node(item);
         }
         packer.weigh();
         Some(packer)
@@ -238,8 +238,8 @@ impl<'w, 'a> Packer<'w, 'a> {
     }
 
     /// Cuts a pod group that must share one node to the number of pods that fit. The remaining pods cannot be placed.
-    fn fit_whole(&mut self, item: Id<Entry>) {
-        if !self.items[item].whole {
+    fn fit_on_one_node(&mut self, item: Id<Entry>) {
+        if !self.items[item].on_one_node {
             return;
         }
         let (requests, count) = (self.requests(item), self.items[item].count);

@@ -19,7 +19,7 @@ pub(crate) struct PodGroup<'a> {
     /// Nodes and offerings that the pods may use; `None` if there is no restriction.
     pub(crate) only: Option<Rc<Only>>,
     /// Whether all pods must run on one node. They need no other pods on this node.
-    pub(crate) whole: bool,
+    pub(crate) on_one_node: bool,
 }
 
 /// Id of a pod group in a list.
@@ -50,7 +50,7 @@ impl Only {
 
 impl<'a> PodGroup<'a> {
     pub(crate) fn plain(shape: Id<PodShape>, pods: Vec<&'a Pod>) -> Self {
-        Self { shape, pods, only: None, whole: false }
+        Self { shape, pods, only: None, on_one_node: false }
     }
 }
 

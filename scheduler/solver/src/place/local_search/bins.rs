@@ -20,7 +20,7 @@ pub(crate) struct BinKind {
     pub(super) shape: Id<PodShape>,
     pub(super) only: Option<Rc<Only>>,
     /// Whether all pods must run on one node.
-    pub(super) whole: bool,
+    pub(super) on_one_node: bool,
     /// Whether the pods need other pods on their host, possibly of their own kind.
     joins: bool,
     /// Per pool: offerings that can run the pods; empty if there are none.
@@ -76,10 +76,10 @@ pub(super) fn read<'a>(context: &SolveContext<'a>, drafts: &[Draft<'a>]) -> (Bin
         let mut parts = Vec::new();
         for pod_group in &draft.pod_groups {
             let key = (pod_group.shape, pod_group.only.as_ref().map(Rc::as_ptr));
-            let kind = known.get(&key).copied().filter(|_| !pod_group.whole);
+            let kind = known.get(&key).copied().filter(|_| !pod_group.on_one_node);
             let kind =
                 kind.unwrap_or_else(|| kinds.push(BinKind::new(context, pod_group, |view| !view.strict_min_values)));
-            if !pod_group.whole {
+            if !pod_group.on_one_node {
                 known.insert(key, kind);
             }
             parts.push(Part { kind, pods: pod_group.pods.clone() });
@@ -105,7 +105,7 @@ impl BinKind {
         Self {
             shape: pod_group.shape,
             only: pod_group.only.clone(),
-            whole: pod_group.whole,
+            on_one_node: pod_group.on_one_node,
             joins: context.topology.seeks_host(pod_group.shape),
             fits: fits.collect(),
         }
@@ -121,7 +121,7 @@ impl BinKind {
 
     /// Whether the pods need other pods on their host before them.
     pub(super) fn follows(&self) -> bool {
-        self.joins && !self.whole
+        self.joins && !self.on_one_node
     }
 
     /// Offerings of the pool that are compatible with `custom`, and the narrowed `custom`.
@@ -184,7 +184,7 @@ impl<'a> Bin<'a> {
             return 0;
         }
         let rules = &context.topology.host_rules;
-        self.tally.most_beside(rules, (shape.hosts, &shape.shape.host_ports), &self.ports, kind.whole, most)
+        self.tally.most_beside(rules, (shape.hosts, &shape.shape.host_ports), &self.ports, kind.on_one_node, most)
     }
 
     /// How many of `most` pods with these requests fit without a larger offering.
@@ -277,7 +277,7 @@ impl<'a> Bin<'a> {
         let spare = limited.then(|| Rc::new(Spare { accept, charge: self.charge }));
         let pod_groups = self.parts.into_iter().map(|part| {
             let kind = &kinds[part.kind];
-            PodGroup { shape: kind.shape, pods: part.pods, only: kind.only.clone(), whole: kind.whole }
+            PodGroup { shape: kind.shape, pods: part.pods, only: kind.only.clone(), on_one_node: kind.on_one_node }
         });
         Some(Draft {
             pool: self.pool,

@@ -133,11 +133,11 @@ impl<'w, 'a> Workspace<'w, 'a> {
     /// The target with the lowest price per pod. Among equal targets, the one for the most pods, and existing launches
     /// before new ones.
     fn choose(&mut self, kind: Id<BinKind>, count: usize, targets: &[BinId], added: usize) -> Option<Choice> {
-        let whole = self.kinds[kind].whole;
+        let on_one_node = self.kinds[kind].on_one_node;
         let mut best: Option<Choice> = None;
         let mut offer = |choice: Choice| {
             let worse = |known: &Choice| (choice.rate, known.n) < (known.rate, choice.n);
-            if choice.n > 0 && (!whole || choice.n == count) && best.as_ref().is_none_or(worse) {
+            if choice.n > 0 && (!on_one_node || choice.n == count) && best.as_ref().is_none_or(worse) {
                 best = Some(choice);
             }
         };
@@ -180,7 +180,7 @@ impl<'w, 'a> Workspace<'w, 'a> {
             for offering in fits.iter().flat_map(|one| one.offerings.iter()) {
                 let room = &view.offerings[offering].room;
                 let n = how_many(shape.requests, room, most);
-                let fitting = if one.whole { n == count } else { n > 0 };
+                let fitting = if one.on_one_node { n == count } else { n > 0 };
                 let allowed = || limits::allows(&self.headroom[pool], view.capacity(offering));
                 if fitting && allowed() {
                     let found = (rate(view.price(offering).saturating_add(PER_NODE), n), std::cmp::Reverse(n));

@@ -75,7 +75,7 @@ impl Packer<'_, '_> {
             let is_alone = node.tally.limit(&self.context.topology.host_rules, self.class(joiner).hosts, false) == 0;
             let mut joined = self.joined_by(joiner, left).filter(|item| !node.filled.takes(*item));
             if let Some(item) = joined.next().filter(|_| is_alone) {
-                let count = if self.items[item].whole { left.counts[item] } else { 1 };
+                let count = if self.items[item].on_one_node { left.counts[item] } else { 1 };
                 self.put(&mut node, item, count);
             }
             self.put(&mut node, joiner, left.counts[joiner]);
@@ -88,7 +88,7 @@ impl Packer<'_, '_> {
         let owns = &self.class(joiner).hosts.owns;
         left.items().filter(move |item| {
             let class = self.class(*item);
-            let is_first = !class.joins || self.items[*item].whole;
+            let is_first = !class.joins || self.items[*item].on_one_node;
             *item != joiner && is_first && class.hosts.matches.iter().any(|group| owns.contains(group))
         })
     }
@@ -171,15 +171,15 @@ impl Packer<'_, '_> {
 
     /// Places up to `count` pods of `item` on the node. Returns the number of placed pods.
     fn put<'p>(&'p self, node: &mut Open<'p>, item: Id<Entry>, count: usize) -> usize {
-        let (whole, number) = (self.items[item].whole, self.items[item].class);
+        let (on_one_node, number) = (self.items[item].on_one_node, self.items[item].class);
         let class = &self.classes[number];
         let requests = self.requests(item);
         let mut n = how_many(requests, &node.room, count);
-        if n == 0 || (whole && n < count) || self.refuses(node, number) {
+        if n == 0 || (on_one_node && n < count) || self.refuses(node, number) {
             return 0;
         }
         if !class.hosts.is_free() {
-            let limit = node.tally.limit(&self.context.topology.host_rules, class.hosts, whole);
+            let limit = node.tally.limit(&self.context.topology.host_rules, class.hosts, on_one_node);
             // Pods that wait for others may fit later. For all other pods the limit only decreases.
             node.closed[number] = limit == 0 && !class.joins;
             n = n.min(limit);
@@ -189,7 +189,7 @@ impl Packer<'_, '_> {
             node.closed[number] |= taken;
             n = if taken { 0 } else { n.min(1) };
         }
-        if n == 0 || (whole && n < count) {
+        if n == 0 || (on_one_node && n < count) {
             return 0;
         }
         let mut custom = None;
@@ -203,7 +203,7 @@ impl Packer<'_, '_> {
         if node.accept.is_some() {
             n = self.within_min_values(node, item, n);
         }
-        if n == 0 || (whole && n < count) {
+        if n == 0 || (on_one_node && n < count) {
             return 0;
         }
         let times = i64::try_from(n).unwrap_or(i64::MAX);

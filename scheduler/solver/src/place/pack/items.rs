@@ -47,7 +47,7 @@ pub(crate) struct Entry {
     /// A shape with these requests.
     pub(super) shape: Id<PodShape>,
     pub(super) count: usize,
-    pub(super) whole: bool,
+    pub(super) on_one_node: bool,
     pub(super) pod_groups: Vec<PodGroupId>,
     /// As a fraction of the maximum capacity.
     pub(super) size: f64,
@@ -89,15 +89,16 @@ pub(super) fn grouped<'w>(
             similar.push(class);
             class
         });
-        let same = known.get(&(class, shape.requests.as_slice())).filter(|_| !pod_group.whole);
+        let same = known.get(&(class, shape.requests.as_slice())).filter(|_| !pod_group.on_one_node);
         if let Some(entry) = same {
             entries[*entry].pod_groups.push(*id);
             entries[*entry].count += count;
             continue;
         }
-        let (shape_id, whole) = (pod_group.shape, pod_group.whole);
-        let entry = entries.push(Entry { class, shape: shape_id, count, whole, pod_groups: vec![*id], size: 0.0 });
-        if !whole {
+        let (shape_id, on_one_node) = (pod_group.shape, pod_group.on_one_node);
+        let entry =
+            entries.push(Entry { class, shape: shape_id, count, on_one_node, pod_groups: vec![*id], size: 0.0 });
+        if !on_one_node {
             known.insert((class, shape.requests), entry);
         }
     }

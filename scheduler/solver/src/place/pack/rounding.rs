@@ -22,7 +22,7 @@ impl Packer<'_, '_> {
     /// The best integral packing near the fractional optimum; `None` if there are too many pod kinds.
     pub(super) fn rounded(&self, left: &Left, limit: &Headroom, work: &mut u64) -> Option<Packing> {
         // Pod groups that must share one node cannot be split. They are packed with the remaining pods.
-        let items: IndexVec<PodKind, Id<Entry>> = left.items().filter(|item| !self.items[*item].whole).collect();
+        let items: IndexVec<PodKind, Id<Entry>> = left.items().filter(|item| !self.items[*item].on_one_node).collect();
         if items.len() > columns::MAX_KINDS {
             return None;
         }

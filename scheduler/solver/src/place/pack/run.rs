@@ -235,7 +235,7 @@ impl Packer<'_, '_> {
         let taken = |wanted: Id<Entry>| filled.take.iter().find(|(item, _)| *item == wanted).map_or(0, |(_, n)| *n);
         let share = |joiner: Id<Entry>| {
             let joined = self.joined_by(joiner, &run.left).next()?;
-            let nodes = if self.items[joined].whole { 1 } else { run.left.counts[joined] / taken(joined).max(1) };
+            let nodes = if self.items[joined].on_one_node { 1 } else { run.left.counts[joined] / taken(joined).max(1) };
             (taken(joined) > 0).then(|| (taken(joiner) * nodes) as f64 / run.left.counts[joiner] as f64)
         };
         let joiners = run.left.items().filter(|item| self.class(*item).joins);

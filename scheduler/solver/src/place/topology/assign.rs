@@ -79,7 +79,7 @@ fn assign_group<'a>(
     ready: &mut Vec<PodGroup<'a>>,
 ) -> Option<PodGroup<'a>> {
     let shape = pod_group.shape;
-    pod_group.whole = false;
+    pod_group.on_one_node = false;
     let membership = &context.topology.hosts[shape];
     let (there, nowhere): (Vec<Id<HostRule>>, Vec<Id<HostRule>>) =
         context.topology.joins(shape).partition(|group| state.counts.hosts[*group] > 0);
@@ -90,7 +90,7 @@ fn assign_group<'a>(
         return Some(pod_group);
     }
     // No host has a member yet: the pods start together on one host.
-    pod_group.whole = !nowhere.is_empty();
+    pod_group.on_one_node = !nowhere.is_empty();
     let tuples = context.tuples(shape);
     let relevant = context.topology.relevant(shape);
     if relevant.is_empty() {
@@ -157,7 +157,7 @@ fn assign_group<'a>(
         let Some(best) = best else { break };
         assigned[best] += 1;
         picked.push(best);
-        started = started.or_else(|| pod_group.whole.then_some(best));
+        started = started.or_else(|| pod_group.on_one_node.then_some(best));
         asked.iter_mut().for_each(|one| one.add(best));
     }
     // Keep the order of assignment: kube-scheduler schedules pods one after another, and each spread must hold after
@@ -175,7 +175,7 @@ fn assign_group<'a>(
         if !caps.is_empty() {
             *used.entry((shape, values.clone())).or_default() += count;
         }
-        ready.push(PodGroup { shape, pods, only: Some(Rc::clone(&tuple.only)), whole: pod_group.whole });
+        ready.push(PodGroup { shape, pods, only: Some(Rc::clone(&tuple.only)), on_one_node: pod_group.on_one_node });
     }
     (!pod_group.pods.is_empty()).then_some(pod_group)
 }
