@@ -191,11 +191,11 @@ impl Rules {
 
     /// Whether pods of `shape` require a host with members of a PodAffinity group.
     pub(crate) fn seeks_host(&self, shape: Id<PodShape>) -> bool {
-        self.joins(shape).next().is_some()
+        self.host_affinities(shape).next().is_some()
     }
 
     /// Hostname PodAffinity groups that `shape` owns.
-    fn joins(&self, shape: Id<PodShape>) -> impl Iterator<Item = Id<HostRule>> + '_ {
+    fn host_affinities(&self, shape: Id<PodShape>) -> impl Iterator<Item = Id<HostRule>> + '_ {
         self.hosts[shape].owns.iter().copied().filter(|group| self.host_rules[*group] == HostRule::NeedsMember)
     }
 }
@@ -209,7 +209,7 @@ impl<'a> Topology<'a> {
 
     /// Whether pods of `shape` are assigned to domains, or to a host with other pods, before they are placed.
     pub(crate) fn concerns(&self, shape: Id<PodShape>) -> bool {
-        !self.relevant(shape).is_empty() || self.joins(shape).next().is_some()
+        !self.relevant(shape).is_empty() || self.seeks_host(shape)
     }
 
     /// Domain groups that matter for the domain of a pod of `shape`: groups that the shape owns, mutual anti-affinity

@@ -22,7 +22,7 @@ pub(crate) struct BinKind {
     /// Whether all pods must run on one node.
     pub(super) on_one_node: bool,
     /// Whether the pods need other pods on their host, possibly of their own kind.
-    joins: bool,
+    seeks_host: bool,
     /// Per pool: offerings that can run the pods; empty if there are none.
     pub(super) fits: IndexVec<NodePool, Vec<Alternative>>,
 }
@@ -106,7 +106,7 @@ impl BinKind {
             shape: pod_group.shape,
             only: pod_group.only.clone(),
             on_one_node: pod_group.on_one_node,
-            joins: context.topology.seeks_host(pod_group.shape),
+            seeks_host: context.topology.seeks_host(pod_group.shape),
             fits: fits.collect(),
         }
     }
@@ -121,7 +121,7 @@ impl BinKind {
 
     /// Whether the pods need other pods on their host before them.
     pub(super) fn follows(&self) -> bool {
-        self.joins && !self.on_one_node
+        self.seeks_host && !self.on_one_node
     }
 
     /// Offerings of the pool that are compatible with `custom`, and the narrowed `custom`.

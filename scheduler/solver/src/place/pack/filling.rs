@@ -67,7 +67,7 @@ impl Packer<'_, '_> {
     /// Fills a node with one pod of each item that others must join, then with those others, then with all other items.
     pub(super) fn fill_joiners_first(&self, offering: Id<Offering>, left: &Left, work: &mut u64) -> Filled {
         let mut node = self.open(offering);
-        for joiner in left.items().filter(|item| self.class(*item).joins) {
+        for joiner in left.items().filter(|item| self.class(*item).seeks_host) {
             *work = work.saturating_sub(1);
             if node.filled.takes(joiner) {
                 continue;
@@ -88,7 +88,7 @@ impl Packer<'_, '_> {
         let owns = &self.class(joiner).hosts.owns;
         left.items().filter(move |item| {
             let class = self.class(*item);
-            let is_first = !class.joins || self.items[*item].on_one_node;
+            let is_first = !class.seeks_host || self.items[*item].on_one_node;
             *item != joiner && is_first && class.hosts.matches.iter().any(|group| owns.contains(group))
         })
     }
@@ -157,7 +157,7 @@ impl Packer<'_, '_> {
             if self.put(node, item, left.counts[item]) > 0 {
                 (vain, fresh) = (0, true);
             } else {
-                waiting |= self.classes[entry.class].joins;
+                waiting |= self.classes[entry.class].seeks_host;
             }
         }
         *work = work.saturating_sub(visited);
@@ -181,7 +181,7 @@ impl Packer<'_, '_> {
         if !class.hosts.is_free() {
             let limit = node.tally.limit(&self.context.topology.host_rules, class.hosts, on_one_node);
             // Pods that wait for others may fit later. For all other pods the limit only decreases.
-            node.closed[number] = limit == 0 && !class.joins;
+            node.closed[number] = limit == 0 && !class.seeks_host;
             n = n.min(limit);
         }
         if !class.ports.is_empty() {

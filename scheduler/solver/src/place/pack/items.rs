@@ -22,7 +22,7 @@ pub(super) struct Class<'w> {
     pub(super) hosts: &'w Membership<HostRule>,
     pub(super) ports: &'w [HostPort],
     /// Whether the pods need other pods on their host.
-    pub(super) joins: bool,
+    pub(super) seeks_host: bool,
 }
 
 /// Items with their number of pods.
@@ -118,6 +118,6 @@ fn new_class<'w>(
         alternatives,
         hosts: view.hosts,
         ports: &view.shape.host_ports,
-        joins: context.topology.seeks_host(shape),
+        seeks_host: context.topology.seeks_host(shape),
     }
 }

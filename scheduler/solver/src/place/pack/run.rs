@@ -52,7 +52,7 @@ impl Packer<'_, '_> {
         }
         // Without a strategy for them, pods that others must join may all be placed on nodes without capacity for
         // those.
-        if *work > 0 && best.placed < left.pods && left.items().any(|item| self.class(item).joins) {
+        if *work > 0 && best.placed < left.pods && left.items().any(|item| self.class(item).seeks_host) {
             let found = self.run(Strategy::JoinersFirst, true, left.clone(), limit.clone(), work);
             if found.score() < best.score() {
                 best = found;
@@ -238,7 +238,7 @@ impl Packer<'_, '_> {
             let nodes = if self.items[joined].on_one_node { 1 } else { run.left.counts[joined] / taken(joined).max(1) };
             (taken(joined) > 0).then(|| (taken(joiner) * nodes) as f64 / run.left.counts[joiner] as f64)
         };
-        let joiners = run.left.items().filter(|item| self.class(*item).joins);
+        let joiners = run.left.items().filter(|item| self.class(*item).seeks_host);
         joiners.filter_map(share).fold(1.0, f64::min)
     }
 }

@@ -51,7 +51,13 @@ pub(super) fn assign_within<'a>(
         let requests = std::cmp::Reverse(context.shapes[pod_group.shape].requests.clone());
         // Pods can give up preferences, so only the choice of the base shape counts.
         let choice = context.tuples(context.relaxation.base(pod_group.shape)).all.len();
-        (topology.joins(pod_group.shape).count(), bound, choice, requests, context.relaxation.order(pod_group.shape))
+        (
+            topology.host_affinities(pod_group.shape).count(),
+            bound,
+            choice,
+            requests,
+            context.relaxation.order(pod_group.shape),
+        )
     });
     let mut used = Caps::new();
     loop {
@@ -82,7 +88,7 @@ fn assign_group<'a>(
     pod_group.on_one_node = false;
     let membership = &context.topology.hosts[shape];
     let (there, nowhere): (Vec<Id<HostRule>>, Vec<Id<HostRule>>) =
-        context.topology.joins(shape).partition(|group| state.counts.hosts[*group] > 0);
+        context.topology.host_affinities(shape).partition(|group| state.counts.hosts[*group] > 0);
     let own = |group: &Id<HostRule>| membership.matches.contains(group);
     // The pods wait if only pods of other shapes can start one of their groups. They also wait if they would start a
     // group of their own instead of following the existing one.

@@ -57,7 +57,7 @@ pub(crate) fn explain(context: &SolveContext<'_>, state: &State, shape: Id<PodSh
     parts.extend(
         context
             .topology
-            .joins(shape)
+            .host_affinities(shape)
             .filter(|group| state.counts.hosts[*group] == 0)
             .map(|_| format!("podAffinity over {}: no pod that it is about is on any node", label::HOSTNAME)),
     );
