@@ -8,7 +8,7 @@ use crate::input::offerings::{Alternative, PoolView};
 use crate::input::pool_requirements::lookup;
 use crate::input::solve_index::SolveIndex;
 use crate::place::hostname_topology::{HostRule, Membership};
-use crate::place::pod_groups::Only;
+use crate::place::pod_groups::DomainRestriction;
 use crate::place::relaxation::RelaxationLevels;
 use crate::place::topology::{self, DomainTupleCache, DomainTuples, Group, Topology};
 use plimsoll_model::catalog::Catalog;
@@ -108,7 +108,7 @@ pub(crate) struct SolveContext<'a> {
     tuples: Cache<Id<PodShape>, DomainTuples>,
     domain_tuples: DomainTupleCache,
     /// Cache of offerings and nodes, by their values of some keys.
-    onlys: Cache<Domain, Only>,
+    restrictions: Cache<Domain, DomainRestriction>,
     /// Cache of node labels by key.
     columns: Cache<String, Column>,
     /// Cache of the eligible domains by spread group.
@@ -174,7 +174,7 @@ impl<'a> SolveContext<'a> {
             topology: Topology::new(&solve_index.rules, &waiting),
             tuples: RefCell::default(),
             domain_tuples: DomainTupleCache::default(),
-            onlys: RefCell::default(),
+            restrictions: RefCell::default(),
             columns: RefCell::default(),
             eligible: RefCell::default(),
             budgets: snapshot.pod_disruption_budgets.iter().map(|one| (one.name.as_str(), one)).collect(),
@@ -254,12 +254,17 @@ impl<'a> SolveContext<'a> {
     }
 
     /// Offerings of `pool` that can run pods of `shape`, restricted to `only`.
-    pub(crate) fn narrowed(&self, shape: Id<PodShape>, pool: Id<NodePool>, only: Option<&Only>) -> Vec<Alternative> {
+    pub(crate) fn narrowed(
+        &self,
+        shape: Id<PodShape>,
+        pool: Id<NodePool>,
+        only: Option<&DomainRestriction>,
+    ) -> Vec<Alternative> {
         self.pools[pool].narrowed(&self.shapes[shape].fits[pool], only.and_then(|only| only.in_pool(pool)))
     }
 
     /// Whether [`Self::narrowed`] has an offering.
-    pub(crate) fn can_run(&self, shape: Id<PodShape>, pool: Id<NodePool>, only: Option<&Only>) -> bool {
+    pub(crate) fn can_run(&self, shape: Id<PodShape>, pool: Id<NodePool>, only: Option<&DomainRestriction>) -> bool {
         let fits = &self.shapes[shape].fits[pool];
         !fits.is_empty() && (only.is_none() || !self.narrowed(shape, pool, only).is_empty())
     }
@@ -269,7 +274,7 @@ impl<'a> SolveContext<'a> {
         &self,
         shape: Id<PodShape>,
         pool: Id<NodePool>,
-        only: Option<&Only>,
+        only: Option<&DomainRestriction>,
     ) -> Vec<Alternative> {
         let view = &self.pools[pool];
         let mut all = view.reachable(self.shapes[shape].shape);
@@ -284,9 +289,9 @@ impl<'a> SolveContext<'a> {
     }
 
     /// Offerings and nodes with these values of `keys`. `None` means that the label is missing.
-    pub(crate) fn only(&self, keys: &BTreeSet<&str>, values: &[Option<String>]) -> Rc<Only> {
+    pub(crate) fn restriction(&self, keys: &BTreeSet<&str>, values: &[Option<String>]) -> Rc<DomainRestriction> {
         let domain: Domain = keys.iter().map(|key| (*key).to_owned()).zip(values.iter().cloned()).collect();
-        memo(&self.onlys, domain, || Rc::new(topology::only(self, keys, values)))
+        memo(&self.restrictions, domain, || Rc::new(topology::restriction(self, keys, values)))
     }
 
     /// The values of a label on all nodes.

@@ -17,7 +17,7 @@ pub(crate) struct PodGroup<'a> {
     pub(crate) shape: Id<PodShape>,
     pub(crate) pods: Vec<&'a Pod>,
     /// Nodes and offerings that the pods may use; `None` if there is no restriction.
-    pub(crate) only: Option<Rc<Only>>,
+    pub(crate) only: Option<Rc<DomainRestriction>>,
     /// Whether all pods must run on one node. They need no other pods on this node.
     pub(crate) on_one_node: bool,
 }
@@ -27,7 +27,7 @@ pub(crate) type PodGroupId = Id<PodGroup<'static>>;
 
 /// Restriction of a pod group to nodes and offerings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Only {
+pub(crate) struct DomainRestriction {
     /// By pool of the context.
     pub(crate) offerings: IndexVec<NodePool, Bits<Offering>>,
     /// Nodes of the context.
@@ -36,7 +36,7 @@ pub(crate) struct Only {
     pub(crate) demands: Vec<NodeSelectorRequirement>,
 }
 
-impl Only {
+impl DomainRestriction {
     /// The pool's offerings, and the requirements.
     pub(crate) fn in_pool(&self, pool: Id<NodePool>) -> Option<(&Bits<Offering>, &[NodeSelectorRequirement])> {
         Some((self.offerings.try_get(pool)?, self.demands.as_slice()))

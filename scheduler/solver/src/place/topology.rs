@@ -14,7 +14,7 @@ mod uneven;
 
 pub(crate) use assign::assign;
 pub(crate) use counts::{Counts, PodMarks};
-pub(crate) use domain_tuples::{DomainTupleCache, DomainTuples, eligible, only};
+pub(crate) use domain_tuples::{DomainTupleCache, DomainTuples, eligible, restriction};
 pub(crate) use explain::{explain, open_nodes};
 pub(crate) use groups::{Group, GroupKind, constraints};
 pub(crate) use place_assigned::place;

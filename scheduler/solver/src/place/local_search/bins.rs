@@ -7,7 +7,7 @@ use crate::input::offerings::{Alternative, PoolView};
 use crate::place::draft::{Draft, Spare};
 use crate::place::hostname_topology::Tally;
 use crate::place::limits::{self, Headroom};
-use crate::place::pod_groups::{Only, PodGroup};
+use crate::place::pod_groups::{DomainRestriction, PodGroup};
 use plimsoll_kubesched::ports_conflict;
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::{Id, IndexVec};
@@ -18,7 +18,7 @@ use std::rc::Rc;
 /// Pods with the same shape and restrictions.
 pub(crate) struct BinKind {
     pub(super) shape: Id<PodShape>,
-    pub(super) only: Option<Rc<Only>>,
+    pub(super) only: Option<Rc<DomainRestriction>>,
     /// Whether all pods must run on one node.
     pub(super) on_one_node: bool,
     /// Whether the pods need other pods on their host, possibly of their own kind.
@@ -66,7 +66,7 @@ pub(super) type Bins<'a> = IndexVec<Bin<'static>, Option<Bin<'a>>>;
 /// `None`.
 pub(super) fn read<'a>(context: &SolveContext<'a>, drafts: &[Draft<'a>]) -> (BinKinds, Vec<Option<Bin<'a>>>) {
     let mut kinds = BinKinds::new();
-    let mut known: BTreeMap<(Id<PodShape>, Option<*const Only>), Id<BinKind>> = BTreeMap::new();
+    let mut known: BTreeMap<(Id<PodShape>, Option<*const DomainRestriction>), Id<BinKind>> = BTreeMap::new();
     let mut bins = Vec::new();
     for draft in drafts {
         if context.pools[draft.pool].strict_min_values {

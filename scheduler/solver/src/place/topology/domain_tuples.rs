@@ -4,7 +4,7 @@ use super::{Group, GroupKind};
 use crate::input::context::{Admission, Column, SolveContext};
 use crate::input::intern::Bits;
 use crate::input::pool_requirements::equals;
-use crate::place::pod_groups::Only;
+use crate::place::pod_groups::DomainRestriction;
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
@@ -20,7 +20,7 @@ pub(crate) struct DomainTuple {
     pub(crate) values: BTreeMap<String, String>,
     /// Price of the cheapest offering; `None` if the tuple has existing nodes only.
     pub(super) price: Option<i64>,
-    pub(crate) only: Rc<Only>,
+    pub(crate) only: Rc<DomainRestriction>,
 }
 
 /// All domain tuples of a shape.
@@ -149,7 +149,7 @@ impl DomainTuples {
             }
         }
         let tuple = |(values, price): (Vec<Option<String>>, Option<i64>)| {
-            let only = context.only(keys, &values);
+            let only = context.restriction(keys, &values);
             let named = keys.iter().zip(values).filter_map(|(key, value)| Some(((*key).to_owned(), value?)));
             DomainTuple { price, only, values: named.collect() }
         };
@@ -216,7 +216,11 @@ fn product(lists: impl Iterator<Item = Vec<Option<String>>>) -> Vec<Vec<Option<S
 }
 
 /// Offerings and nodes with these values of `keys`. `None` means that the label is absent.
-pub(crate) fn only(context: &SolveContext<'_>, keys: &BTreeSet<&str>, values: &[Option<String>]) -> Only {
+pub(crate) fn restriction(
+    context: &SolveContext<'_>,
+    keys: &BTreeSet<&str>,
+    values: &[Option<String>],
+) -> DomainRestriction {
     let demand = |(key, value): (&&str, &Option<String>)| match value {
         Some(value) => equals(key, value),
         None => NodeSelectorRequirement::new(*key, Operator::DoesNotExist, Vec::<String>::new()),
@@ -236,7 +240,7 @@ pub(crate) fn only(context: &SolveContext<'_>, keys: &BTreeSet<&str>, values: &[
     let holds = |node: Id<Node>| {
         possible && sought.iter().zip(&wanted).all(|((column, _), number)| column.number(node) == *number)
     };
-    Only { offerings: offerings.collect(), nodes: Bits::of(context.nodes.len(), holds), demands }
+    DomainRestriction { offerings: offerings.collect(), nodes: Bits::of(context.nodes.len(), holds), demands }
 }
 
 /// Domains that a spread counts: those of offerings and nodes that its node affinity and taints policies include.
