@@ -134,14 +134,15 @@ fn early_batch<'a>(
     early_batch
 }
 
-/// Places `wanted` on the capacity of `start`. If a spread then counts too many pods that it does not bind, the spread
-/// is tightened and everything is placed again. A second round is enough unless it reveals further such spreads.
+/// Places `wanted` on the capacity of `start`. If a spread then counts too many pods that it does not bind, these pods
+/// are assigned to domains too, and everything is placed again. A second round is enough unless it reveals further such
+/// spreads.
 fn place<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'a>]) -> (State, Placed<'a>) {
     let mut round = 1;
     let large = pod_groups::count(wanted) >= LARGE;
     if large {
         let mixed = context.topology.mixed.clone();
-        context.tighten(mixed);
+        context.assign_counted(mixed);
     }
     loop {
         let mut state = start.clone();
@@ -153,7 +154,7 @@ fn place<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'
             topology::restrict(context, &start.counts, &mut placed);
             return (state, placed);
         }
-        context.tighten(uneven);
+        context.assign_counted(uneven);
         round += 1;
     }
 }

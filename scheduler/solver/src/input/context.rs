@@ -202,8 +202,8 @@ impl<'a> SolveContext<'a> {
     }
 
     /// Assigns pods that these spread groups count but do not bind to domains as well.
-    pub(crate) fn tighten(&mut self, groups: BTreeSet<Id<Group>>) {
-        self.topology.strict.extend(groups);
+    pub(crate) fn assign_counted(&mut self, groups: BTreeSet<Id<Group>>) {
+        self.topology.assigned_spreads.extend(groups);
         self.tuples.take();
         self.domain_tuples.clear();
     }

@@ -65,7 +65,7 @@ pub(crate) struct Topology<'a> {
     /// PodAffinity groups with owners among the pending pods.
     pub(crate) sought: BTreeSet<Id<Group>>,
     /// Spread groups whose unconstrained members are also assigned to domains.
-    pub(crate) strict: BTreeSet<Id<Group>>,
+    pub(crate) assigned_spreads: BTreeSet<Id<Group>>,
     /// Whether pods with several spreads are assigned to the domain tuple with the fewest pods instead of the cheapest.
     /// Wherever kube-scheduler then puts some of these pods, the other domains have capacity for the rest.
     pub(crate) evenly: bool,
@@ -204,7 +204,12 @@ impl<'a> Topology<'a> {
     /// `waiting` holds the shapes of the pending pods.
     pub(crate) fn new(rules: &'a Rules, waiting: &BTreeSet<Id<PodShape>>) -> Self {
         let sought = rules.seekers.iter().filter(|(_, owners)| !owners.is_disjoint(waiting));
-        Self { rules, sought: sought.map(|(number, _)| *number).collect(), strict: BTreeSet::new(), evenly: false }
+        Self {
+            rules,
+            sought: sought.map(|(number, _)| *number).collect(),
+            assigned_spreads: BTreeSet::new(),
+            evenly: false,
+        }
     }
 
     /// Whether pods of `shape` are assigned to domains, or to a host with other pods, before they are placed.
@@ -214,13 +219,13 @@ impl<'a> Topology<'a> {
 
     /// Domain groups that matter for the domain of a pod of `shape`: groups that the shape owns, mutual anti-affinity
     /// groups that select it, and groups that must know the pod's domain because of other pods (PodAffinity of pending
-    /// pods and strict spreads).
+    /// pods and `assigned_spreads`).
     fn relevant(&self, shape: Id<PodShape>) -> Vec<Id<Group>> {
         let membership = &self.shapes[shape];
         let binds = |group: &Id<Group>| {
             self.groups[*group].kind == GroupKind::PodAntiAffinity { mutual: true }
                 || self.sought.contains(group)
-                || self.strict.contains(group)
+                || self.assigned_spreads.contains(group)
         };
         let avoided = membership.matches.iter().copied().filter(binds);
         let mut all: Vec<Id<Group>> = membership.owns.iter().copied().chain(avoided).collect();

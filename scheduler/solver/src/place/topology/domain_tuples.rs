@@ -153,7 +153,7 @@ impl DomainTuples {
             let named = keys.iter().zip(values).filter_map(|(key, value)| Some(((*key).to_owned(), value?)));
             DomainTuple { price, only, values: named.collect() }
         };
-        let counts = |(group, owned): &&(Id<Group>, bool)| *owned || context.topology.strict.contains(group);
+        let counts = |(group, owned): &&(Id<Group>, bool)| *owned || context.topology.assigned_spreads.contains(group);
         let spread = relevant.iter().filter(counts);
         let eligible: BTreeMap<Id<Group>, Rc<BTreeSet<String>>> =
             spread.map(|(group, _)| (*group, context.eligible(*group))).collect();

@@ -48,7 +48,7 @@ pub(crate) fn uneven(context: &SolveContext<'_>, before: &Counts, placed: &Place
     // Groups share a handful of keys and node filters.
     let mut known: BTreeMap<(&str, &NodeFilter), Vec<Counted>> = BTreeMap::new();
     let mut found = BTreeSet::new();
-    for group in topology.mixed.difference(&topology.strict).copied() {
+    for group in topology.mixed.difference(&topology.assigned_spreads).copied() {
         let one = &topology.groups[group];
         let GroupKind::TopologySpread { nodes, .. } = &one.kind else { continue };
         let counted = known.entry((&one.key, nodes)).or_insert_with(|| counted(context, placed, one, nodes));
