@@ -14,9 +14,9 @@ use crate::place::pod_groups::PodGroup;
 pub(crate) fn offers<'a>(context: &SolveContext<'a>, state: &State, pod_groups: &[PodGroup<'a>]) -> Vec<Bin<'a>> {
     let kinds: BinKinds = pod_groups.iter().map(|pod_group| BinKind::new(context, pod_group, |_| true)).collect();
     let cheapest = |offer: &Bin<'_>| offer.accept.first().map(|one| context.pools[offer.pool].price(one));
-    for tier in market::tiers(context) {
+    for weight_group in market::weight_groups(context) {
         let mut offers: Vec<Bin<'a>> = Vec::new();
-        for pool in tier {
+        for pool in weight_group {
             let mut node = Bin::empty(context, pool);
             let mut parts =
                 kinds.ids().zip(pod_groups).map(|(kind, pod_group)| Part { kind, pods: pod_group.pods.clone() });

@@ -38,8 +38,11 @@ pub(crate) fn improve<'a>(context: &SolveContext<'a>, state: &mut State, placed:
     let (mut kinds, read) = bins::read(context, &placed.launches);
     if let Some(first) = state.first {
         // Pods that the pool can take stay in it. Other starts try the other pools of its weight.
-        let tier = market::tiers(context).into_iter().find(|tier| tier.contains(&first)).unwrap_or_default();
-        kinds.iter_mut().for_each(|kind| kind.keep_to(first, &tier));
+        let weight_group = market::weight_groups(context)
+            .into_iter()
+            .find(|weight_group| weight_group.contains(&first))
+            .unwrap_or_default();
+        kinds.iter_mut().for_each(|kind| kind.keep_to(first, &weight_group));
     }
     let fixed = read.iter().zip(&placed.launches).filter(|(bin, _)| bin.is_none());
     let mut drafts: Vec<Draft<'a>> = fixed.map(|(_, draft)| draft.clone()).collect();

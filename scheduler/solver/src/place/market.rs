@@ -22,49 +22,55 @@ const MOST_FIRST: usize = retries::SEVERAL;
 const LARGE: usize = 2_000;
 
 /// Pools of one weight.
-pub(crate) type Tier = Vec<Id<NodePool>>;
+pub(crate) type WeightGroup = Vec<Id<NodePool>>;
 
 /// Pools grouped by weight, in order of preference.
-pub(crate) fn tiers(context: &SolveContext<'_>) -> Vec<Tier> {
+pub(crate) fn weight_groups(context: &SolveContext<'_>) -> Vec<WeightGroup> {
     let pools: Vec<(Id<NodePool>, &PoolView<'_>)> = context.pools.iter_enumerated().collect();
-    let tiers = pools.chunk_by(|(_, one), (_, next)| one.pool.weight == next.pool.weight);
-    tiers.map(|tier| tier.iter().map(|(pool, _)| *pool).collect()).collect()
+    let weight_groups = pools.chunk_by(|(_, one), (_, next)| one.pool.weight == next.pool.weight);
+    weight_groups.map(|weight_group| weight_group.iter().map(|(pool, _)| *pool).collect()).collect()
 }
 
 /// Pools that can take pods which another pool of the same weight can take, too. Empty if there are too many to try
 /// each.
 pub(crate) fn rivals(context: &SolveContext<'_>, state: &State, pod_groups: &[PodGroup<'_>]) -> BTreeSet<Id<NodePool>> {
-    let tiers = tiers(context).into_iter().filter(|tier| tier.len() > 1);
-    let rivals: BTreeSet<Id<NodePool>> =
-        tiers.flat_map(|tier| contested(&tier, &quotes(context, state, pod_groups, &tier))).collect();
+    let weight_groups = weight_groups(context).into_iter().filter(|weight_group| weight_group.len() > 1);
+    let rivals: BTreeSet<Id<NodePool>> = weight_groups
+        .flat_map(|weight_group| contested(&weight_group, &quotes(context, state, pod_groups, &weight_group)))
+        .collect();
     if rivals.len() > MOST_FIRST { BTreeSet::new() } else { rivals }
 }
 
 /// Launches nodes of the pools of one weight for the unplaced pods. Uses the cheapest of several ways to divide the
 /// pods among the pools.
-pub(crate) fn buy<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>, tier: &[Id<NodePool>]) {
-    let quotes = if tier.len() > 1 { quotes(context, state, &placed.left, tier) } else { Vec::new() };
-    let rivals = contested(tier, &quotes);
+pub(crate) fn buy<'a>(
+    context: &SolveContext<'a>,
+    state: &mut State,
+    placed: &mut Placed<'a>,
+    weight_group: &[Id<NodePool>],
+) {
+    let quotes = if weight_group.len() > 1 { quotes(context, state, &placed.left, weight_group) } else { Vec::new() };
+    let rivals = contested(weight_group, &quotes);
     if rivals.is_empty() {
         // No pod can run in more than one of the pools.
-        tier.iter().for_each(|pool| on_new(context, state, placed, *pool));
+        weight_group.iter().for_each(|pool| on_new(context, state, placed, *pool));
         return;
     }
-    let cheapest: Vec<Option<Id<NodePool>>> = quotes.iter().map(|quotes| best(tier, quotes)).collect();
+    let cheapest: Vec<Option<Id<NodePool>>> = quotes.iter().map(|quotes| best(weight_group, quotes)).collect();
     let pods = unplaced(placed);
     // Among equally good ways, the first is used. Pools first: their pods share nodes without further restrictions.
     let mut ways = Vec::new();
-    if let Some(first) = state.first.filter(|first| tier.contains(first)) {
+    if let Some(first) = state.first.filter(|first| weight_group.contains(first)) {
         ways.push(Way::First(first));
     } else {
         if rivals.len() <= MOST_FIRST && pods <= LARGE {
             ways.extend(rivals.into_iter().map(Way::First));
         } else {
-            ways.extend(overall(&rivals, tier, &quotes).map(Way::First));
+            ways.extend(overall(&rivals, weight_group, &quotes).map(Way::First));
         }
         ways.push(Way::ByQuote(&cheapest));
     }
-    let limited = tier.iter().any(|pool| state.headroom[*pool].iter().any(Option::is_some));
+    let limited = weight_group.iter().any(|pool| state.headroom[*pool].iter().any(Option::is_some));
     if limited {
         ways.push(Way::ScarceFirst(&quotes));
     }
@@ -74,7 +80,7 @@ pub(crate) fn buy<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mu
         if matches!(way, Way::ScarceFirst(_)) && best.as_ref().is_none_or(|(known, _)| known.unplaced == 0) {
             continue;
         }
-        let trial = attempt(context, state, &placed.left, tier, &way);
+        let trial = attempt(context, state, &placed.left, weight_group, &way);
         let score = Score::of(context, &trial.1);
         if best.as_ref().is_none_or(|(known, _)| score < *known) {
             best = Some((score, trial));
@@ -87,7 +93,7 @@ pub(crate) fn buy<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mu
     }
 }
 
-/// A way to divide pods among the pools of a tier.
+/// A way to divide pods among the pools of a weight group.
 enum Way<'w> {
     /// Each pod group is placed in the pool that is cheapest for this group alone, by pod group.
     ByQuote(&'w [Option<Id<NodePool>>]),
@@ -105,7 +111,7 @@ fn attempt<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
     pod_groups: &[PodGroup<'a>],
-    tier: &[Id<NodePool>],
+    weight_group: &[Id<NodePool>],
     way: &Way<'_>,
 ) -> Trial<'a> {
     let before = state.headroom.clone();
@@ -116,7 +122,7 @@ fn attempt<'a>(
             on_new(context, state, &mut placed, *pool);
         }
         Way::ByQuote(cheapest) => {
-            for pool in tier.iter().copied() {
+            for pool in weight_group.iter().copied() {
                 let own = pod_groups.iter().zip(*cheapest).filter(|(_, chosen)| **chosen == Some(pool));
                 let mut part =
                     Placed { left: own.map(|(pod_group, _)| pod_group.clone()).collect(), ..Placed::default() };
@@ -132,9 +138,9 @@ fn attempt<'a>(
         Way::ScarceFirst(quotes) => {
             let pools = |quotes: &[Option<i64>]| quotes.iter().flatten().count();
             let is_limited = |pool: Id<NodePool>| before[pool].iter().any(Option::is_some);
-            let mut order = tier.to_vec();
+            let mut order = weight_group.to_vec();
             order.sort_by_key(|pool| is_limited(*pool));
-            for scarce in 0..=tier.len() {
+            for scarce in 0..=weight_group.len() {
                 let own = pod_groups.iter().zip(*quotes).filter(|(_, quotes)| pools(quotes) == scarce);
                 let mut part =
                     Placed { left: own.map(|(pod_group, _)| pod_group.clone()).collect(), ..Placed::default() };
@@ -144,7 +150,7 @@ fn attempt<'a>(
         }
     }
     // Pods that limits kept out of one pool may fit in another pool.
-    for pool in tier.iter().copied() {
+    for pool in weight_group.iter().copied() {
         if placed.left.is_empty() {
             break;
         }
@@ -153,17 +159,17 @@ fn attempt<'a>(
     (std::mem::replace(&mut state.headroom, before), placed)
 }
 
-/// By pod group and pool of the tier: the minimum price of nodes for the pod group alone, in micro-USD per hour; `None`
-/// if it cannot run there.
+/// By pod group and pool of the weight group: the minimum price of nodes for the pod group alone, in micro-USD per hour;
+/// `None` if it cannot run there.
 fn quotes(
     context: &SolveContext<'_>,
     state: &State,
     pod_groups: &[PodGroup<'_>],
-    tier: &[Id<NodePool>],
+    weight_group: &[Id<NodePool>],
 ) -> Vec<Vec<Option<i64>>> {
     pod_groups
         .iter()
-        .map(|pod_group| tier.iter().map(|pool| quote(context, state, pod_group, *pool)).collect())
+        .map(|pod_group| weight_group.iter().map(|pool| quote(context, state, pod_group, *pool)).collect())
         .collect()
 }
 
@@ -183,26 +189,28 @@ fn quote(context: &SolveContext<'_>, state: &State, pod_group: &PodGroup<'_>, po
     narrowed.iter().flat_map(|one| one.offerings.iter()).filter_map(cost).min()
 }
 
-/// Pools of the tier that can take a pod group which another pool of the tier can take, too.
-fn contested(tier: &[Id<NodePool>], quotes: &[Vec<Option<i64>>]) -> BTreeSet<Id<NodePool>> {
+/// Pools of the weight group that can take a pod group which another pool of the weight group can take, too.
+fn contested(weight_group: &[Id<NodePool>], quotes: &[Vec<Option<i64>>]) -> BTreeSet<Id<NodePool>> {
     let contested = quotes.iter().filter(|quotes| quotes.iter().flatten().count() > 1);
-    contested.flat_map(|quotes| tier.iter().zip(quotes).filter_map(|(pool, quote)| quote.map(|_| *pool))).collect()
+    contested
+        .flat_map(|quotes| weight_group.iter().zip(quotes).filter_map(|(pool, quote)| quote.map(|_| *pool)))
+        .collect()
 }
 
 /// The pool with the lowest quote; the first among equals.
-fn best(tier: &[Id<NodePool>], quotes: &[Option<i64>]) -> Option<Id<NodePool>> {
-    let quoted = tier.iter().zip(quotes).filter_map(|(pool, quote)| Some((quote.as_ref()?, *pool)));
+fn best(weight_group: &[Id<NodePool>], quotes: &[Option<i64>]) -> Option<Id<NodePool>> {
+    let quoted = weight_group.iter().zip(quotes).filter_map(|(pool, quote)| Some((quote.as_ref()?, *pool)));
     quoted.min().map(|(_, pool)| pool)
 }
 
 /// The pool that can take the most pod groups; among several, the cheapest for all these groups together.
 fn overall(
     rivals: &BTreeSet<Id<NodePool>>,
-    tier: &[Id<NodePool>],
+    weight_group: &[Id<NodePool>],
     quotes: &[Vec<Option<i64>>],
 ) -> Option<Id<NodePool>> {
     let total = |pool: Id<NodePool>| {
-        let own = quotes.iter().filter_map(|quotes| *tier.iter().zip(quotes).find(|(one, _)| **one == pool)?.1);
+        let own = quotes.iter().filter_map(|quotes| *weight_group.iter().zip(quotes).find(|(one, _)| **one == pool)?.1);
         let (count, sum) = own.fold((0_usize, 0_i64), |(count, sum), quote| (count + 1, sum.saturating_add(quote)));
         (std::cmp::Reverse(count), sum, pool)
     };

@@ -15,13 +15,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of distinct priorities; all lower ones count as one. Each requires placing all pods of higher
 /// priorities again.
-const MAX_TIERS: usize = retries::LEVELS;
+const MAX_PRIORITIES: usize = retries::LEVELS;
 
 /// Places as many of `pod_groups` as possible, highest priority first.
 pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_groups: Vec<PodGroup<'a>>) -> Placed<'a> {
     let priority = |pod_group: &PodGroup<'_>| context.shapes[pod_group.shape].shape.priority;
-    let tiers: BTreeSet<i32> = pod_groups.iter().map(&priority).collect();
-    if tiers.len() < 2 {
+    let priorities: BTreeSet<i32> = pod_groups.iter().map(&priority).collect();
+    if priorities.len() < 2 {
         return relaxation::place(context, state, pod_groups);
     }
     let mut first = None;
@@ -41,12 +41,12 @@ pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_group
     // If a whole priority cannot be added without displacing higher ones, its shapes are added one by one. The number
     // of pods of a shape is halved until they fit.
     let mut tries = retries::BY_HALVES;
-    for tier in by_tier(pod_groups, priority) {
-        if let Some(left) = join(context, state, &mut chosen, &tier) {
+    for pod_groups in by_priority(pod_groups, priority) {
+        if let Some(left) = join(context, state, &mut chosen, &pod_groups) {
             refused.extend(left);
             continue;
         }
-        for pod_group in tier {
+        for pod_group in pod_groups {
             let mut count = pod_group.pods.len();
             while count > 0 {
                 count = if tries > 0 { count } else { 0 };
@@ -114,14 +114,14 @@ fn is_in_order(context: &SolveContext<'_>, pod_groups: &[PodGroup<'_>], left: &[
 }
 
 /// Pod groups by priority, highest first.
-fn by_tier<'a>(pod_groups: Vec<PodGroup<'a>>, priority: impl Fn(&PodGroup<'_>) -> i32) -> Vec<Vec<PodGroup<'a>>> {
-    let mut tiers: BTreeMap<std::cmp::Reverse<i32>, Vec<PodGroup<'a>>> = BTreeMap::new();
+fn by_priority<'a>(pod_groups: Vec<PodGroup<'a>>, priority: impl Fn(&PodGroup<'_>) -> i32) -> Vec<Vec<PodGroup<'a>>> {
+    let mut groups: BTreeMap<std::cmp::Reverse<i32>, Vec<PodGroup<'a>>> = BTreeMap::new();
     for pod_group in pod_groups {
-        tiers.entry(std::cmp::Reverse(priority(&pod_group))).or_default().push(pod_group);
+        groups.entry(std::cmp::Reverse(priority(&pod_group))).or_default().push(pod_group);
     }
-    let mut all: Vec<Vec<PodGroup<'a>>> = tiers.into_values().collect();
-    if all.len() > MAX_TIERS {
-        let low = all.split_off(MAX_TIERS - 1);
+    let mut all: Vec<Vec<PodGroup<'a>>> = groups.into_values().collect();
+    if all.len() > MAX_PRIORITIES {
+        let low = all.split_off(MAX_PRIORITIES - 1);
         all.push(low.into_iter().flatten().collect());
     }
     all

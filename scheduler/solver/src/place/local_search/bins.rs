@@ -111,10 +111,11 @@ impl BinKind {
         }
     }
 
-    /// Removes all pools of `tier` except `pool`, if `pool` can run the pods.
-    pub(super) fn keep_to(&mut self, pool: Id<NodePool>, tier: &[Id<NodePool>]) {
+    /// Removes all pools of `weight_group` except `pool`, if `pool` can run the pods.
+    pub(super) fn keep_to(&mut self, pool: Id<NodePool>, weight_group: &[Id<NodePool>]) {
         if self.fits.try_get(pool).is_some_and(|fits| !fits.is_empty()) {
-            let others = self.fits.iter_enumerated_mut().filter(|(other, _)| *other != pool && tier.contains(other));
+            let others =
+                self.fits.iter_enumerated_mut().filter(|(other, _)| *other != pool && weight_group.contains(other));
             others.for_each(|(_, fits)| fits.clear());
         }
     }
