@@ -33,12 +33,16 @@ pub(crate) fn weight_groups(context: &SolveContext<'_>) -> Vec<WeightGroup> {
 
 /// Pools that can take pods which another pool of the same weight can take, too. Empty if there are too many to try
 /// each.
-pub(crate) fn rivals(context: &SolveContext<'_>, state: &State, pod_groups: &[PodGroup<'_>]) -> BTreeSet<Id<NodePool>> {
+pub(crate) fn competing_pools(
+    context: &SolveContext<'_>,
+    state: &State,
+    pod_groups: &[PodGroup<'_>],
+) -> BTreeSet<Id<NodePool>> {
     let weight_groups = weight_groups(context).into_iter().filter(|weight_group| weight_group.len() > 1);
-    let rivals: BTreeSet<Id<NodePool>> = weight_groups
-        .flat_map(|weight_group| contested(&weight_group, &quotes(context, state, pod_groups, &weight_group)))
+    let competing_pools: BTreeSet<Id<NodePool>> = weight_groups
+        .flat_map(|weight_group| competing(&weight_group, &quotes(context, state, pod_groups, &weight_group)))
         .collect();
-    if rivals.len() > MOST_FIRST { BTreeSet::new() } else { rivals }
+    if competing_pools.len() > MOST_FIRST { BTreeSet::new() } else { competing_pools }
 }
 
 /// Launches nodes of the pools of one weight for the unplaced pods. Uses the cheapest of several ways to divide the
@@ -50,8 +54,8 @@ pub(crate) fn buy<'a>(
     weight_group: &[Id<NodePool>],
 ) {
     let quotes = if weight_group.len() > 1 { quotes(context, state, &placed.left, weight_group) } else { Vec::new() };
-    let rivals = contested(weight_group, &quotes);
-    if rivals.is_empty() {
+    let competing_pools = competing(weight_group, &quotes);
+    if competing_pools.is_empty() {
         // No pod can run in more than one of the pools.
         weight_group.iter().for_each(|pool| on_new(context, state, placed, *pool));
         return;
@@ -63,10 +67,10 @@ pub(crate) fn buy<'a>(
     if let Some(first) = state.first.filter(|first| weight_group.contains(first)) {
         ways.push(Way::First(first));
     } else {
-        if rivals.len() <= MOST_FIRST && pods <= LARGE {
-            ways.extend(rivals.into_iter().map(Way::First));
+        if competing_pools.len() <= MOST_FIRST && pods <= LARGE {
+            ways.extend(competing_pools.into_iter().map(Way::First));
         } else {
-            ways.extend(overall(&rivals, weight_group, &quotes).map(Way::First));
+            ways.extend(overall(&competing_pools, weight_group, &quotes).map(Way::First));
         }
         ways.push(Way::ByQuote(&cheapest));
     }
@@ -159,8 +163,8 @@ fn attempt<'a>(
     (std::mem::replace(&mut state.headroom, before), placed)
 }
 
-/// By pod group and pool of the weight group: the minimum price of nodes for the pod group alone, in micro-USD per hour;
-/// `None` if it cannot run there.
+/// By pod group and pool of the weight group: the minimum price of nodes for the pod group alone, in micro-USD per
+/// hour; `None` if it cannot run there.
 fn quotes(
     context: &SolveContext<'_>,
     state: &State,
@@ -190,9 +194,9 @@ fn quote(context: &SolveContext<'_>, state: &State, pod_group: &PodGroup<'_>, po
 }
 
 /// Pools of the weight group that can take a pod group which another pool of the weight group can take, too.
-fn contested(weight_group: &[Id<NodePool>], quotes: &[Vec<Option<i64>>]) -> BTreeSet<Id<NodePool>> {
-    let contested = quotes.iter().filter(|quotes| quotes.iter().flatten().count() > 1);
-    contested
+fn competing(weight_group: &[Id<NodePool>], quotes: &[Vec<Option<i64>>]) -> BTreeSet<Id<NodePool>> {
+    let several = quotes.iter().filter(|quotes| quotes.iter().flatten().count() > 1);
+    several
         .flat_map(|quotes| weight_group.iter().zip(quotes).filter_map(|(pool, quote)| quote.map(|_| *pool)))
         .collect()
 }
@@ -205,7 +209,7 @@ fn best(weight_group: &[Id<NodePool>], quotes: &[Option<i64>]) -> Option<Id<Node
 
 /// The pool that can take the most pod groups; among several, the cheapest for all these groups together.
 fn overall(
-    rivals: &BTreeSet<Id<NodePool>>,
+    competing_pools: &BTreeSet<Id<NodePool>>,
     weight_group: &[Id<NodePool>],
     quotes: &[Vec<Option<i64>>],
 ) -> Option<Id<NodePool>> {
@@ -214,5 +218,5 @@ fn overall(
         let (count, sum) = own.fold((0_usize, 0_i64), |(count, sum), quote| (count + 1, sum.saturating_add(quote)));
         (std::cmp::Reverse(count), sum, pool)
     };
-    rivals.iter().map(|pool| total(*pool)).min().map(|(_, _, pool)| pool)
+    competing_pools.iter().map(|pool| total(*pool)).min().map(|(_, _, pool)| pool)
 }

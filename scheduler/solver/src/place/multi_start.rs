@@ -28,8 +28,8 @@ pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_group
     let strictest = |pod_group: &PodGroup<'_>| context.relaxation.strictest(pod_group.shape);
     let open = pod_groups.iter().any(|pod_group| context.topology.concerns(strictest(pod_group)));
     let zones = if open { zones(context) } else { Vec::new() };
-    let rivals = market::rivals(context, state, &pod_groups);
-    if zones.is_empty() && rivals.is_empty() {
+    let competing_pools = market::competing_pools(context, state, &pod_groups);
+    if zones.is_empty() && competing_pools.is_empty() {
         return attempt(context, state, pod_groups);
     }
     let start = state.clone();
@@ -43,8 +43,8 @@ pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_group
         }
     };
     // Pairs ensure that several pools never cost more than the best single pool.
-    let every_pair = pods * (rivals.len() + 1) * (zones.len() + 1) <= PODS_IN_PAIRS;
-    for first in std::iter::once(None).chain(rivals.into_iter().map(Some)) {
+    let every_pair = pods * (competing_pools.len() + 1) * (zones.len() + 1) <= PODS_IN_PAIRS;
+    for first in std::iter::once(None).chain(competing_pools.into_iter().map(Some)) {
         for zone in std::iter::once(None).chain(zones.iter().map(Some)) {
             let both = first.is_some() && zone.is_some();
             if (first.is_some() || zone.is_some()) && (every_pair || !both) {
