@@ -51,9 +51,9 @@ pub(crate) struct State {
     /// Existing nodes that may take pods.
     pub(crate) search: Search,
     /// Zone in which pods start if several are equally good.
-    pub(crate) favoured: Option<String>,
+    pub(crate) preferred_zone: Option<String>,
     /// Pool that is asked before all others of its weight, regardless of cost.
-    pub(crate) first: Option<Id<NodePool>>,
+    pub(crate) preferred_pool: Option<Id<NodePool>>,
     /// Price of a unit of each resource. If set, existing nodes are filled so that these prices are maximized: see
     /// [`fill`].
     pub(crate) prices: Option<Rc<Vec<f64>>>,
@@ -101,8 +101,8 @@ impl State {
             counts: context.known.counts.clone(),
             even: false,
             search: Search::default(),
-            favoured: None,
-            first: None,
+            preferred_zone: None,
+            preferred_pool: None,
             prices: None,
             journal: None,
         }

@@ -36,13 +36,13 @@ pub(crate) fn improve<'a>(context: &SolveContext<'a>, state: &mut State, placed:
         return;
     }
     let (mut kinds, read) = bins::read(context, &placed.launches);
-    if let Some(first) = state.first {
+    if let Some(preferred) = state.preferred_pool {
         // Pods that the pool can take stay in it. Other starts try the other pools of its weight.
         let weight_group = market::weight_groups(context)
             .into_iter()
-            .find(|weight_group| weight_group.contains(&first))
+            .find(|weight_group| weight_group.contains(&preferred))
             .unwrap_or_default();
-        kinds.iter_mut().for_each(|kind| kind.keep_to(first, &weight_group));
+        kinds.iter_mut().for_each(|kind| kind.keep_to(preferred, &weight_group));
     }
     let fixed = read.iter().zip(&placed.launches).filter(|(bin, _)| bin.is_none());
     let mut drafts: Vec<Draft<'a>> = fixed.map(|(_, draft)| draft.clone()).collect();

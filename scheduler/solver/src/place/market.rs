@@ -64,8 +64,8 @@ pub(crate) fn buy<'a>(
     let pods = unplaced(placed);
     // Among equally good ways, the first is used. Pools first: their pods share nodes without further restrictions.
     let mut ways = Vec::new();
-    if let Some(first) = state.first.filter(|first| weight_group.contains(first)) {
-        ways.push(Way::First(first));
+    if let Some(preferred) = state.preferred_pool.filter(|pool| weight_group.contains(pool)) {
+        ways.push(Way::First(preferred));
     } else {
         if competing_pools.len() <= MOST_FIRST && pods <= LARGE {
             ways.extend(competing_pools.into_iter().map(Way::First));

@@ -44,15 +44,15 @@ pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_group
     };
     // Pairs ensure that several pools never cost more than the best single pool.
     let every_pair = pods * (competing_pools.len() + 1) * (zones.len() + 1) <= PODS_IN_PAIRS;
-    for first in std::iter::once(None).chain(competing_pools.into_iter().map(Some)) {
+    for pool in std::iter::once(None).chain(competing_pools.into_iter().map(Some)) {
         for zone in std::iter::once(None).chain(zones.iter().map(Some)) {
-            let both = first.is_some() && zone.is_some();
-            if (first.is_some() || zone.is_some()) && (every_pair || !both) {
-                retry(&|other| (other.first, other.favoured) = (first, zone.cloned()));
+            let both = pool.is_some() && zone.is_some();
+            if (pool.is_some() || zone.is_some()) && (every_pair || !both) {
+                retry(&|other| (other.preferred_pool, other.preferred_zone) = (pool, zone.cloned()));
             }
         }
     }
-    (state.favoured, state.first) = (None, None);
+    (state.preferred_zone, state.preferred_pool) = (None, None);
     best
 }
 

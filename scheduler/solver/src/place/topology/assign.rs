@@ -117,15 +117,16 @@ fn assign_group<'a>(
     let mut asked: Vec<GroupConstraint<'_>> =
         relevant.iter().map(|group| GroupConstraint::new(context, state, shape, *group, &tuples)).collect();
     // Pods that a spread constrains but does not count fill no domain. They are divided evenly over the domain tuples,
-    // or all go to the favoured zone if one is set.
+    // or all go to the preferred zone if one is set.
     let spread = || asked.iter().filter(|one| one.owner && one.spreads());
     let counted = spread().next().is_none() || spread().any(|one| one.itself);
     let evenly = context.topology.evenly && spread().filter(|one| one.itself).count() > 1;
     // Pods that start on one host are in one domain tuple.
     let mut started = None;
-    let favours =
-        |tuple: &DomainTuple| state.favoured.as_ref().is_some_and(|zone| tuple.values.values().any(|one| one == zone));
-    let favoured: IndexVec<DomainTuple, bool> = tuples.all.iter().map(favours).collect();
+    let prefers = |tuple: &DomainTuple| {
+        state.preferred_zone.as_ref().is_some_and(|zone| tuple.values.values().any(|one| one == zone))
+    };
+    let preferred: IndexVec<DomainTuple, bool> = tuples.all.iter().map(prefers).collect();
     // Existing nodes cost nothing, as long as they have room.
     let room: IndexVec<DomainTuple, usize> = tuples
         .all
@@ -148,7 +149,7 @@ fn assign_group<'a>(
             let crowded = if state.even { among(|one| one.itself) } else { 0 };
             let domain_count = if counted {
                 among(|one| one.owner)
-            } else if state.favoured.is_some() {
+            } else if state.preferred_zone.is_some() {
                 0
             } else {
                 i64::try_from(assigned[*index]).unwrap_or(i64::MAX)
@@ -156,7 +157,7 @@ fn assign_group<'a>(
             let on_tuple = if evenly { assigned[*index] } else { 0 };
             let without_launch = if assigned[*index] < room[*index] { 0 } else { i64::MAX };
             let price = tuples.all[*index].price.unwrap_or(without_launch);
-            (crowded, domain_count, on_tuple, !favoured[*index], price, *index)
+            (crowded, domain_count, on_tuple, !preferred[*index], price, *index)
         };
         let pick = |even: bool| tuples.all.ids().filter(|index| fits(*index, even)).min_by_key(rank);
         let best = if state.even { pick(true).or_else(|| pick(false)) } else { pick(false) };
