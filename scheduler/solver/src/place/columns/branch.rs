@@ -9,7 +9,7 @@ use plimsoll_model::index::{Id, IndexVec};
 use std::collections::BTreeSet;
 
 /// Maximum number of branches that are solved. Each takes a few milliseconds.
-const HALVES: usize = 400;
+const MAX_BRANCHES: usize = 400;
 /// Maximum depth of the search. Each level enlarges the program of its branches.
 const DEPTH: usize = 24;
 /// Maximum number of fillings that later branches start with.
@@ -21,7 +21,7 @@ const NEAR: f64 = 0.02;
 
 /// A branch: a set of plans.
 #[derive(Default)]
-struct Half {
+struct Branch {
     /// Minimum number of nodes of these rows.
     floors: Vec<(Bits<Row>, usize)>,
     caps: IndexVec<Cap, Cap>,
@@ -41,29 +41,29 @@ pub(crate) fn tightened(
 ) -> f64 {
     let mut search = Search { kinds, rows, enough, known: Vec::new(), seen: BTreeSet::new() };
     search.learn(root.columns);
-    let mut open = vec![Half { bound: root.bound, used: root.used, ..Half::default() }];
-    for _ in 0..HALVES / 2 {
+    let mut open = vec![Branch { bound: root.bound, used: root.used, ..Branch::default() }];
+    for _ in 0..MAX_BRANCHES / 2 {
         let cheapest = open.iter().enumerate().min_by(|(_, a), (_, b)| a.bound.total_cmp(&b.bound));
-        let Some((place, half)) = cheapest else { return enough };
-        let least = half.bound;
-        if least >= enough * (1.0 - NEAR) || *work == 0 || half.floors.len() + half.caps.len() >= DEPTH {
+        let Some((place, branch)) = cheapest else { return enough };
+        let least = branch.bound;
+        if least >= enough * (1.0 - NEAR) || *work == 0 || branch.floors.len() + branch.caps.len() >= DEPTH {
             return least.min(enough);
         }
-        let Some((set, below)) = search.cut(&half.used) else { return least.min(enough) };
-        let half = open.swap_remove(place);
-        let (floors, caps) = (half.floors.clone(), half.caps.clone());
-        let mut fewer = Half { floors, caps, bound: half.bound, used: Vec::new() };
+        let Some((set, below)) = search.branching_set(&branch.used) else { return least.min(enough) };
+        let branch = open.swap_remove(place);
+        let (floors, caps) = (branch.floors.clone(), branch.caps.clone());
+        let mut fewer = Branch { floors, caps, bound: branch.bound, used: Vec::new() };
         fewer.caps.push(Cap { rows: set.clone(), most: below });
-        let mut more = half;
+        let mut more = branch;
         more.floors.push((set, below + 1));
-        for mut half in [fewer, more] {
-            search.solve(&mut half, work);
-            if half.bound < enough {
-                open.push(half);
+        for mut branch in [fewer, more] {
+            search.solve(&mut branch, work);
+            if branch.bound < enough {
+                open.push(branch);
             }
         }
     }
-    open.iter().map(|half| half.bound).fold(enough, f64::min)
+    open.iter().map(|branch| branch.bound).fold(enough, f64::min)
 }
 
 struct Search<'s> {
@@ -88,7 +88,7 @@ impl Search<'_> {
 
     /// The set of rows whose number of nodes is furthest from an integer, and this number rounded down.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of nodes")]
-    fn cut(&self, used: &[Used]) -> Option<(Bits<Row>, usize)> {
+    fn branching_set(&self, used: &[Used]) -> Option<(Bits<Row>, usize)> {
         let width = self.rows.iter().next().map_or(0, |row| row.room.len());
         let mut best: Option<(f64, Bits<Row>, usize)> = None;
         for family in 0..=width {
@@ -107,33 +107,33 @@ impl Search<'_> {
         best.map(|(_, set, below)| (set, below))
     }
 
-    fn solve(&mut self, half: &mut Half, work: &mut u64) {
+    fn solve(&mut self, branch: &mut Branch, work: &mut u64) {
         let own = self.kinds.len();
         let nothing: Amounts = self.kinds.iter().next().map_or_else(Vec::new, |kind| vec![0; kind.requests.len()]);
         // A minimum number of nodes is modelled as one more pod kind: its pods request nothing, and each needs a node
         // of its own.
         let floor = |least: usize| PodKind { requests: nothing.clone(), count: least, most: 1 };
-        let floors = half.floors.iter().map(|(_, least)| floor(*least));
+        let floors = branch.floors.iter().map(|(_, least)| floor(*least));
         let kinds: PodKinds = self.kinds.iter().cloned().chain(floors).collect();
         let with_floors = |(index, row): (Id<Row>, &Row)| {
             let on = |kind: KindId| match kind.number().checked_sub(own) {
                 None => row.suits.has(kind),
-                Some(floor) => half.floors.get(floor).is_some_and(|(rows, _)| rows.has(index)),
+                Some(floor) => branch.floors.get(floor).is_some_and(|(rows, _)| rows.has(index)),
             };
             Row { price: row.price, room: row.room.clone(), suits: Bits::of(kinds.len(), on) }
         };
         let rows: IndexVec<Row, Row> = self.rows.iter_enumerated().map(with_floors).collect();
         let mut known = self.known.clone();
         for column in &mut known {
-            let of_it = (own..).zip(&half.floors).filter(|(_, (rows, _))| rows.has(column.row));
+            let of_it = (own..).zip(&branch.floors).filter(|(_, (rows, _))| rows.has(column.row));
             column.take.extend(of_it.map(|(kind, _)| (Id::new(kind), 1)));
-            let under = half.caps.iter_enumerated().filter(|(_, cap)| cap.rows.has(column.row));
+            let under = branch.caps.iter_enumerated().filter(|(_, cap)| cap.rows.has(column.row));
             column.caps = under.map(|(cap, _)| cap).collect();
         }
-        let found = super::relaxed(&kinds, &rows, &half.caps, Start::Known(&known, self.enough), work);
+        let found = super::relaxed(&kinds, &rows, &branch.caps, Start::Known(&known, self.enough), work);
         if let Some(found) = found {
-            half.bound = half.bound.max(found.bound);
-            half.used = found.used;
+            branch.bound = branch.bound.max(found.bound);
+            branch.used = found.used;
             self.learn(found.columns);
         }
     }
