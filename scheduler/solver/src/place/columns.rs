@@ -153,19 +153,19 @@ fn relaxed(
     let mut nodes = steps.next().copied()?;
     for _ in 0..MAX_ROUNDS {
         master.optimise(PIVOTS_PER_KIND * kinds.len());
-        let (duals, fees) = master.worths();
+        let (duals, cap_duals) = master.duals();
         let value: f64 = duals.iter().zip(&demand).map(|(dual, count)| dual * count).sum();
-        let refund: f64 = fees.iter().zip(&most_nodes).map(|(fee, most)| fee * most).sum();
-        let found = pricing.fillings(&duals, &fees, nodes);
+        let cap_cost: f64 = cap_duals.iter().zip(&most_nodes).map(|(dual, most)| dual * most).sum();
+        let found = pricing.fillings(&duals, &cap_duals, nodes);
         // Only a round that covers all rows bounds the error of the duals.
-        let least = value * found.least - refund;
+        let least = value * found.least - cap_cost;
         if found.whole && least > bound {
             bound = least;
             worths = duals.iter().map(|dual| dual * found.least).collect();
         }
         let looks = rows.len() + found.steps * LOOKS_PER_STEP;
         *work = work.saturating_sub(u64::try_from(looks * kinds.len()).unwrap_or(u64::MAX));
-        if bound >= (value - refund) * (1.0 - SLACK) || bound >= enough || *work == 0 {
+        if bound >= (value - cap_cost) * (1.0 - SLACK) || bound >= enough || *work == 0 {
             break;
         }
         let fresh: Vec<Column> =

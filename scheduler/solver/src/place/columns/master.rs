@@ -83,14 +83,15 @@ impl Master {
     }
 
     /// The cost of one more pod of each kind, and the saving of one more node under each cap. Neither is negative.
-    pub(super) fn worths(&self) -> (Duals, IndexVec<Cap, f64>) {
-        let duals = self.duals();
-        let mut worths = duals.iter().map(|dual| dual.max(0.0));
-        let kinds = worths.by_ref().take(self.kinds).collect();
-        (kinds, worths.collect())
+    pub(super) fn duals(&self) -> (Duals, IndexVec<Cap, f64>) {
+        let all = self.signed_duals();
+        let mut duals = all.iter().map(|dual| dual.max(0.0));
+        let kinds = duals.by_ref().take(self.kinds).collect();
+        (kinds, duals.collect())
     }
 
-    fn duals(&self) -> Vector {
+    /// The dual of each constraint. May be negative until the master is optimal.
+    fn signed_duals(&self) -> Vector {
         let mut duals = Vector::filled(0.0, self.basis.len());
         for (member, tuples) in self.basis.iter().zip(&self.inverse) {
             if let Member::Column(column) = member {
@@ -104,7 +105,7 @@ impl Master {
     /// Pivots until no column improves the solution, at most `pivots` times.
     pub(super) fn optimise(&mut self, pivots: usize) {
         for _ in 0..pivots {
-            let entering = self.entering(&self.duals());
+            let entering = self.entering(&self.signed_duals());
             if !entering.is_some_and(|member| self.enter(member)) {
                 return;
             }
@@ -139,10 +140,10 @@ impl Master {
         }
         for (id, column) in self.columns.iter_enumerated() {
             let of_caps = || column.caps.iter().map(|cap| duals[self.of_cap(*cap)]);
-            let fees: f64 = of_caps().map(|dual| dual.max(0.0)).sum();
+            let cap_cost: f64 = of_caps().map(|dual| dual.max(0.0)).sum();
             let against: f64 = of_caps().map(|dual| (-dual).max(0.0)).sum();
             let worth = of_take(duals, &column.take) + against;
-            offer(worth / (column.price + fees) - 1.0, Member::Column(id));
+            offer(worth / (column.price + cap_cost) - 1.0, Member::Column(id));
         }
         best.map(|(_, member)| member)
     }

@@ -28,7 +28,7 @@ pub(super) struct Pricing<'p> {
     kinds: &'p PodKinds,
     rows: &'p IndexVec<Row, Row>,
     prices: IndexVec<Row, f64>,
-    /// Prices including the fees of the row's caps.
+    /// Prices including the duals of the row's caps.
     asked: IndexVec<Row, f64>,
     /// Caps of each row.
     caps: IndexVec<Row, Vec<Id<Cap>>>,
@@ -60,11 +60,11 @@ impl<'p> Pricing<'p> {
         Self { kinds, rows, asked: prices.clone(), prices, caps, scarcity, most: most(kinds, rows) }
     }
 
-    /// Searches for fillings. `duals` is the worth of a pod of each kind, `fees` the additional price of a node under
-    /// each cap.
-    pub(super) fn fillings(&mut self, duals: &Duals, fees: &IndexVec<Cap, f64>, steps: usize) -> Found {
+    /// Searches for fillings. `duals` is the worth of a pod of each kind, `cap_duals` the additional price of a node
+    /// under each cap.
+    pub(super) fn fillings(&mut self, duals: &Duals, cap_duals: &IndexVec<Cap, f64>, steps: usize) -> Found {
         for (row, asked) in self.asked.iter_enumerated_mut() {
-            *asked = self.prices[row] + self.caps[row].iter().map(|cap| fees[*cap]).sum::<f64>();
+            *asked = self.prices[row] + self.caps[row].iter().map(|cap| cap_duals[*cap]).sum::<f64>();
         }
         let mut found = Found { columns: Vec::new(), whole: true, least: 1.0, steps: 0 };
         // Highest worth per part of the scarce resources first. This order gives a quick bound for each row.
