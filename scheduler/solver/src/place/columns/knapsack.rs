@@ -50,8 +50,8 @@ impl<'k, T> Knapsack<'k, T> {
     /// Creates the knapsack of a node with `room`. `scarcity` is the worth of a unit of each resource, which determines
     /// the search order.
     pub(crate) fn new(offered: &[Offered<'k, T>], room: &Amounts, scarcity: &[f64]) -> Self {
-        let guides = guides(offered, room, scarcity);
-        let first = guides.first().map_or(&[][..], Vec::as_slice);
+        let weights = surrogate_weights(offered, room, scarcity);
+        let first = weights.first().map_or(&[][..], Vec::as_slice);
         let density = |one: &Offered<'_, T>| one.1 / weigh(first, one.2).max(1e-12);
         let mut sorted: Vec<&Offered<'k, T>> = offered.iter().filter(|one| one.1 > 0.0).collect();
         sorted.sort_by(|a, b| density(b).total_cmp(&density(a)).then(a.0.cmp(&b.0)));
@@ -65,7 +65,7 @@ impl<'k, T> Knapsack<'k, T> {
             })
             .filter(|one| one.most > 0)
             .collect();
-        let views = guides.into_iter().map(|guide| view(&order, guide)).collect();
+        let views = weights.into_iter().map(|weights| view(&order, weights)).collect();
         Self { order, views, room: room.clone() }
     }
 
@@ -185,7 +185,7 @@ impl<T> Search<'_, '_, T> {
 }
 
 /// Weights per resource of each surrogate: by scarcity, even, and each resource alone.
-fn guides<T>(offered: &[Offered<'_, T>], room: &Amounts, scarcity: &[f64]) -> Vec<Vec<f64>> {
+fn surrogate_weights<T>(offered: &[Offered<'_, T>], room: &Amounts, scarcity: &[f64]) -> Vec<Vec<f64>> {
     let mut is_used = vec![false; room.len()];
     for (.., requests, _) in offered {
         is_used.iter_mut().zip(*requests).for_each(|(used, amount)| *used |= *amount > 0);
@@ -197,18 +197,18 @@ fn guides<T>(offered: &[Offered<'_, T>], room: &Amounts, scarcity: &[f64]) -> Ve
     let parts = is_used.iter().zip(mixed.iter().zip(room)).filter(|(used, _)| **used);
     let total: f64 = parts.map(|(_, (weight, room))| weight * amount(*room)).sum();
     let even = |room: &i64| 1.0 / amount(*room).max(1.0);
-    let mut guides: Vec<Vec<f64>> = Vec::new();
+    let mut weights: Vec<Vec<f64>> = Vec::new();
     if total > 0.0 {
-        guides.push(mixed.iter().map(|weight| weight / total).collect());
+        weights.push(mixed.iter().map(|weight| weight / total).collect());
     }
     let count = number(used().count());
     let all = is_used.iter().zip(room).map(|(used, room)| if *used { even(room) / count } else { 0.0 });
-    guides.push(all.collect());
+    weights.push(all.collect());
     for index in used() {
         let one = room.iter().enumerate().map(|(other, room)| if other == index { even(room) } else { 0.0 });
-        guides.push(one.collect());
+        weights.push(one.collect());
     }
-    guides
+    weights
 }
 
 fn view<T>(order: &Order<'_, T>, per_resource: Vec<f64>) -> View {
