@@ -75,8 +75,9 @@ impl<'p> Pricing<'p> {
         let weights: Duals = self.kinds.ids().map(weight).collect();
         // Rows with the highest bound per price first.
         let quick = |number: Id<Row>| self.quick(number, duals, &order, &weights);
-        let promise = |number: Id<Row>| (quick(number) / self.asked[number], number);
-        let mut promising: Vec<(f64, Id<Row>)> = self.rows.ids().map(promise).filter(|(rate, _)| *rate > 1.0).collect();
+        let bound_of = |number: Id<Row>| (quick(number) / self.asked[number], number);
+        let mut promising: Vec<(f64, Id<Row>)> =
+            self.rows.ids().map(bound_of).filter(|(rate, _)| *rate > 1.0).collect();
         promising.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         for (rate, number) in promising {
             if found.columns.len() >= COLUMNS {

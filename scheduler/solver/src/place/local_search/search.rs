@@ -24,7 +24,7 @@ pub(super) fn improve(workspace: &mut Workspace<'_, '_>) -> bool {
             let mut start = 0;
             loop {
                 let order = wasteful(workspace);
-                if workspace.looks == 0 || start >= order.len() || (start > 0 && start + size > order.len()) {
+                if workspace.price_lookups == 0 || start >= order.len() || (start > 0 && start + size > order.len()) {
                     break;
                 }
                 let set: Vec<BinId> = order.iter().copied().skip(start).take(size).collect();
@@ -33,7 +33,7 @@ pub(super) fn improve(workspace: &mut Workspace<'_, '_>) -> bool {
             }
         }
         changed |= better;
-        if !better || workspace.looks == 0 {
+        if !better || workspace.price_lookups == 0 {
             return changed;
         }
     }
@@ -57,7 +57,7 @@ fn wasteful(workspace: &Workspace<'_, '_>) -> Vec<BinId> {
 
 /// Removes launches and places their pods elsewhere, if this is cheaper.
 fn empty(workspace: &mut Workspace<'_, '_>, set: &[BinId]) -> bool {
-    if set.is_empty() || workspace.looks == 0 {
+    if set.is_empty() || workspace.price_lookups == 0 {
         return false;
     }
     let mut log = workspace.log();
@@ -77,7 +77,7 @@ fn empty(workspace: &mut Workspace<'_, '_>, set: &[BinId]) -> bool {
     order.sort_by_cached_key(key);
     let targets = wasteful(workspace);
     for part in order {
-        if log.cost >= 0 || workspace.looks == 0 || !workspace.insert(part, &targets, &mut log) {
+        if log.cost >= 0 || workspace.price_lookups == 0 || !workspace.insert(part, &targets, &mut log) {
             workspace.rollback(log);
             return false;
         }

@@ -11,7 +11,7 @@ use plimsoll_model::snapshot::NodePool;
 
 /// Maximum number of price lookups, each of some microseconds. Small plans get more, since one node is a large part of
 /// their cost. Larger plans must not take much longer because of the search.
-const LOOKS: (usize, usize) = (5_000, 2_000);
+const PRICE_LOOKUPS: (usize, usize) = (5_000, 2_000);
 
 /// All launches.
 pub(super) struct Workspace<'w, 'a> {
@@ -19,7 +19,7 @@ pub(super) struct Workspace<'w, 'a> {
     pub(super) kinds: BinKinds,
     pub(super) bins: Bins<'a>,
     pub(super) headroom: IndexVec<NodePool, Headroom>,
-    pub(super) looks: usize,
+    pub(super) price_lookups: usize,
     /// Minimum price per pod of each kind, on nodes that run only this kind.
     pub(super) share: IndexVec<BinKind, i64>,
 }
@@ -52,8 +52,8 @@ impl<'w, 'a> Workspace<'w, 'a> {
         small: bool,
     ) -> Self {
         let share = kinds.iter().map(|kind| share(context, kind)).collect();
-        let looks = if small { LOOKS.0 } else { LOOKS.1 };
-        Self { context, kinds, bins, headroom, looks, share }
+        let price_lookups = if small { PRICE_LOOKUPS.0 } else { PRICE_LOOKUPS.1 };
+        Self { context, kinds, bins, headroom, price_lookups, share }
     }
 
     pub(super) fn log(&self) -> Log<'a> {
@@ -155,7 +155,7 @@ impl<'w, 'a> Workspace<'w, 'a> {
             let mut asked = vec![spare, most, 1];
             asked.dedup();
             for n in asked.into_iter().filter(|n| *n > 0) {
-                self.looks = self.looks.saturating_sub(1);
+                self.price_lookups = self.price_lookups.saturating_sub(1);
                 if let Some(offering) = bin.with(context, &kinds[kind], n, &room) {
                     let more = context.pools[bin.pool].price(offering) - bin.price(context);
                     offer(Choice { bin: Some(index), pool: bin.pool, n, rate: rate(more, n) });
@@ -187,7 +187,7 @@ impl<'w, 'a> Workspace<'w, 'a> {
                     best = Some(best.map_or(found, |known| known.min(found)));
                 }
             }
-            self.looks = self.looks.saturating_sub(1);
+            self.price_lookups = self.price_lookups.saturating_sub(1);
             if let Some((rate, n)) = best {
                 return Some(Choice { bin: None, pool, n: n.0, rate });
             }

@@ -14,7 +14,7 @@ use plimsoll_model::snapshot::HostPort;
 
 /// Number of consecutive items that do not fit after which a filling ends. Little capacity is left by then. With tens
 /// of thousands of different pods, most of the time would otherwise be spent on it.
-const VAIN: usize = 4_000;
+const MAX_MISSES: usize = 4_000;
 /// Maximum number of passes over the items: one, and one for each link of a chain of pods that follow each other to
 /// their host.
 const PASSES: usize = 4;
@@ -126,7 +126,7 @@ impl Packer<'_, '_> {
     /// Makes one pass over the remaining items. If `again`, some items may be on the node already. Returns whether pods
     /// wait for others.
     fn pass<'p>(&'p self, node: &mut Open<'p>, left: &Left, again: bool, work: &mut u64) -> bool {
-        let (mut waiting, mut vain) = (false, 0);
+        let (mut waiting, mut misses) = (false, 0);
         let (mut visited, mut fresh) = (0, true);
         let mut rest = left.live.as_slice();
         loop {
@@ -143,8 +143,8 @@ impl Packer<'_, '_> {
             visited += 1;
             let entry = &self.items[item];
             if self.refuses(node, entry.class) || left.counts[item] == 0 || !fits(self.requests(item), &node.room) {
-                vain += usize::from(!node.filled.take.is_empty());
-                if vain > VAIN
+                misses += usize::from(!node.filled.take.is_empty());
+                if misses > MAX_MISSES
                     || self.least.row(item).iter().zip(&node.room).any(|(least, room)| *least > 0 && least > room)
                 {
                     break;
@@ -155,7 +155,7 @@ impl Packer<'_, '_> {
                 continue;
             }
             if self.put(node, item, left.counts[item]) > 0 {
-                (vain, fresh) = (0, true);
+                (misses, fresh) = (0, true);
             } else {
                 waiting |= self.classes[entry.class].seeks_host;
             }

@@ -9,28 +9,28 @@ use std::collections::BinaryHeap;
 
 /// A candidate with an upper bound of its worth per price.
 #[derive(Debug)]
-pub(super) struct Promise {
+pub(super) struct CandidateBound {
     pub(super) rate: f64,
     pub(super) offering: Id<Offering>,
     /// Its filling, if it was computed.
     pub(super) filled: Option<Filled>,
 }
 
-impl PartialEq for Promise {
+impl PartialEq for CandidateBound {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Promise {}
+impl Eq for CandidateBound {}
 
-impl PartialOrd for Promise {
+impl PartialOrd for CandidateBound {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Promise {
+impl Ord for CandidateBound {
     fn cmp(&self, other: &Self) -> Ordering {
         // Among equal candidates, the cheaper one comes first.
         self.rate.total_cmp(&other.rate).then(other.offering.cmp(&self.offering))
@@ -38,4 +38,4 @@ impl Ord for Promise {
 }
 
 /// The best candidate first.
-pub(super) type Promises = BinaryHeap<Promise>;
+pub(super) type CandidateBounds = BinaryHeap<CandidateBound>;

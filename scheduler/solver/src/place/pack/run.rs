@@ -2,7 +2,7 @@
 
 use super::filling::Filled;
 use super::items::{Entry, worth_of};
-use super::lazy::{Promise, Promises};
+use super::lazy::{CandidateBound, CandidateBounds};
 use super::left::Left;
 use super::{Packer, Packing, Pattern, Strategy};
 use crate::input::intern::{Bits, fits};
@@ -23,8 +23,8 @@ struct Run {
     left: Left,
     limit: Headroom,
     packing: Packing,
-    promises: Promises,
-    /// The item that the next node must run, if any; `promises` were made for it.
+    bounds: CandidateBounds,
+    /// The item that the next node must run, if any; `bounds` were made for it.
     forced: Option<Id<Entry>>,
     /// Whether only `Packer::few` candidates are considered. False once these are exhausted.
     few: bool,
@@ -71,11 +71,11 @@ impl Packer<'_, '_> {
             left,
             limit,
             packing: Packing::default(),
-            promises: Promises::new(),
+            bounds: CandidateBounds::new(),
             forced: None,
             few: self.few.len() < self.promising.len(),
         };
-        self.promise(&mut run);
+        self.initialize_bounds(&mut run);
         let mut nodes = 0;
         // One node for all pods that remain after a number of patterns.
         let mut best: Option<(Score, usize, Pattern)> = None;
@@ -92,7 +92,7 @@ impl Packer<'_, '_> {
             if let Some(pattern) = self.pattern(offering, &filled, copies, &run.limit) {
                 nodes += pattern.copies;
                 run.packing.push(self, &mut run.left, &mut run.limit, pattern);
-                run.promises.push(Promise { rate: filled.rate, offering, filled: Some(filled) });
+                run.bounds.push(CandidateBound { rate: filled.rate, offering, filled: Some(filled) });
             }
         }
         let mut packing = run.packing;
@@ -136,8 +136,8 @@ impl Packer<'_, '_> {
     }
 
     /// Initializes the upper bounds of all candidates.
-    fn promise(&self, run: &mut Run) {
-        run.promises.clear();
+    fn initialize_bounds(&self, run: &mut Run) {
+        run.bounds.clear();
         run.forced = match run.strategy {
             Strategy::LargestFirst => run.left.largest(),
             Strategy::Efficient | Strategy::Frugal | Strategy::JoinersFirst => None,
@@ -149,7 +149,7 @@ impl Packer<'_, '_> {
             if run.forced.is_none_or(|item| self.class(item).any.has(*offering)) {
                 // At resource prices, no filling is worth more than the node's capacity.
                 let rate = if known { *most } else { f64::INFINITY };
-                run.promises.push(Promise { rate, offering: *offering, filled: None });
+                run.bounds.push(CandidateBound { rate, offering: *offering, filled: None });
             }
         }
     }
@@ -180,7 +180,7 @@ impl Packer<'_, '_> {
         }
         // The remaining pods may need another candidate.
         run.few = false;
-        self.promise(run);
+        self.initialize_bounds(run);
         self.next_of(run, work)
     }
 
@@ -188,31 +188,31 @@ impl Packer<'_, '_> {
     fn next_of(&self, run: &mut Run, work: &mut u64) -> Option<(Id<Offering>, Filled)> {
         let largest = run.left.largest()?;
         if run.forced.is_some_and(|item| item != largest) {
-            self.promise(run);
+            self.initialize_bounds(run);
         }
-        while let Some(promise) = run.promises.pop() {
-            if !self.affordable(promise.offering, &run.limit) {
+        while let Some(bound) = run.bounds.pop() {
+            if !self.affordable(bound.offering, &run.limit) {
                 continue;
             }
             // A cached filling of the frugal strategy may be outdated, since its rate depends on the headroom.
-            if let Some(filled) = promise.filled.filter(|_| run.strategy != Strategy::Frugal)
+            if let Some(filled) = bound.filled.filter(|_| run.strategy != Strategy::Frugal)
                 && filled.times(&run.left.counts) > 0
                 && run.forced.is_none_or(|item| filled.takes(item))
             {
-                return Some((promise.offering, filled));
+                return Some((bound.offering, filled));
             }
             let mut filled = match run.strategy {
-                Strategy::JoinersFirst => self.fill_joiners_first(promise.offering, &run.left, work),
-                _ => self.fill(promise.offering, &run.left, work),
+                Strategy::JoinersFirst => self.fill_joiners_first(bound.offering, &run.left, work),
+                _ => self.fill(bound.offering, &run.left, work),
             };
             if filled.take.is_empty() || run.forced.is_some_and(|item| !filled.takes(item)) {
                 continue;
             }
-            filled.rate = self.rate(run, promise.offering, &filled);
-            if run.promises.peek().is_none_or(|next| filled.rate >= next.rate) {
-                return Some((promise.offering, filled));
+            filled.rate = self.rate(run, bound.offering, &filled);
+            if run.bounds.peek().is_none_or(|next| filled.rate >= next.rate) {
+                return Some((bound.offering, filled));
             }
-            run.promises.push(Promise { rate: filled.rate, offering: promise.offering, filled: Some(filled) });
+            run.bounds.push(CandidateBound { rate: filled.rate, offering: bound.offering, filled: Some(filled) });
         }
         None
     }
