@@ -56,7 +56,7 @@ type Step = fn(&Repair<'_>, (&Plan, usize)) -> Option<(Plan, usize)>;
 const STEPS: [(Move, Step); 4] = [
     (Move::AssignEvenly, replan::assign_evenly),
     (Move::SinglePool, replan::single_pool),
-    (Move::AddNodes, add_nodes::bought),
+    (Move::AddNodes, add_nodes::with_more_nodes),
     (Move::DropPods, drop_pods::planned),
 ];
 
@@ -120,12 +120,12 @@ fn goes_well(replay: &Replay) -> bool {
 }
 
 fn replayed(inputs: Inputs<'_>, plan: &Plan) -> Option<Replay> {
-    let worth = is_to_be(inputs.snapshot, plan);
+    let worth = needs_replay(inputs.snapshot, plan);
     worth.then(|| Replay::new(inputs, plan)).flatten().filter(|replay| replay.looks() <= LOOKS)
 }
 
 /// Whether kube-scheduler could bind a pod of the plan to another node than planned.
-fn is_to_be(snapshot: &Snapshot, plan: &Plan) -> bool {
+fn needs_replay(snapshot: &Snapshot, plan: &Plan) -> bool {
     // The capacity of nodes that are removed is reserved for their pods.
     if !plan.terminations.is_empty() || snapshot.pods.len() > PODS || snapshot.nodes.len() + plan.launches.len() > NODES
     {

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const WORTH: usize = 8;
 
 /// Returns a plan with further or larger nodes that strands a pod in fewer runs. Uses one or more rounds.
-pub(super) fn bought(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) -> Option<(Plan, usize)> {
+pub(super) fn with_more_nodes(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) -> Option<(Plan, usize)> {
     let mut best: Option<(Plan, usize)> = None;
     let mut last: Option<(Plan, usize)> = None;
     for _ in 0..retries::SEVERAL {
@@ -57,7 +57,7 @@ fn once(repair: &Repair<'_>, plan: &Plan, stranding: usize) -> Option<(Plan, usi
         let home = replay.slots.iter().zip(assignment).map(|pair| strayed(pair).then_some(pair.0.node));
         let home = with_nodes(repair, plan, &replay, &home.collect(), Nodes::New);
         for other in more.into_iter().chain(larger).chain(apart).chain(home) {
-            let Some((other, still)) = played(repair, other) else { continue };
+            let Some((other, still)) = improved_by_exchange(repair, other) else { continue };
             let key = (still >= OFTEN, other.hourly.0, still);
             if still + OFTEN <= stranding && best.as_ref().is_none_or(|(known, _)| key < *known) {
                 best = Some((key, other));
@@ -68,7 +68,7 @@ fn once(repair: &Repair<'_>, plan: &Plan, stranding: usize) -> Option<(Plan, usi
 }
 
 /// `plan`, or a better one on the same nodes, with its number of stranding runs. `None` if no work is left.
-pub(super) fn played(repair: &Repair<'_>, plan: Plan) -> Option<(Plan, usize)> {
+pub(super) fn improved_by_exchange(repair: &Repair<'_>, plan: Plan) -> Option<(Plan, usize)> {
     let inputs = repair.inputs;
     let replay = Replay::new(inputs, &plan)?;
     repair.work.spend(exchange_pods::AMONG + 2 * ANEW * RUNS * replay.looks()).then_some(())?;
@@ -122,7 +122,7 @@ pub(super) enum Nodes {
 }
 
 /// Final state of a run.
-pub(super) struct Ended {
+pub(super) struct AfterRun {
     /// The cluster, with stranded pods pending.
     pub(super) snapshot: Snapshot,
     /// The nodes of all other pods.
@@ -130,7 +130,7 @@ pub(super) struct Ended {
     pub(super) stranded: BTreeSet<PodUid>,
 }
 
-impl Ended {
+impl AfterRun {
     pub(super) fn new(inputs: Inputs<'_>, plan: &Plan, replay: &Replay, assignment: &Assignment) -> Self {
         let mut targets = Targets::new();
         let mut stranded: BTreeSet<PodUid> = BTreeSet::new();
@@ -157,7 +157,7 @@ pub(super) fn with_nodes(
     nodes: Nodes,
 ) -> Option<Plan> {
     let inputs = repair.inputs;
-    let Ended { mut snapshot, targets, stranded } = Ended::new(inputs, plan, replay, assignment);
+    let AfterRun { mut snapshot, targets, stranded } = AfterRun::new(inputs, plan, replay, assignment);
     snapshot.nodes.iter_mut().for_each(|node| node.cordoned |= nodes == Nodes::New);
     let more = repair.plan_keeping_nodes(&snapshot)?;
     let mut change = Change { targets, ..Change::default() };

@@ -4,7 +4,7 @@
 //! launch capacity that these pods rarely get. Such pods are dropped if they cannot be placed once all others are
 //! bound.
 
-use super::add_nodes::{Ended, Nodes, played, with_nodes};
+use super::add_nodes::{AfterRun, Nodes, improved_by_exchange, with_nodes};
 use super::outcomes::{ANEW, Outcomes, RUNS};
 use super::projected::Replay;
 use super::{Inputs, OFTEN, is_pod_slot};
@@ -30,7 +30,7 @@ pub(super) fn planned(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) ->
     let replay = Replay::new(inputs, plan)?;
     let outcomes = Outcomes::anew(&replay);
     let assignments = || outcomes.broken.iter().take(retries::PLANS).map(|(_, assignment)| assignment);
-    if assignments().any(|assignment| finds_room(repair, &Ended::new(inputs, plan, &replay, assignment))) {
+    if assignments().any(|assignment| finds_room(repair, &AfterRun::new(inputs, plan, &replay, assignment))) {
         return None;
     }
     let shapes = stranded(&replay, &outcomes);
@@ -45,16 +45,16 @@ pub(super) fn planned(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) ->
         if 2 * lost < more * ANEW * RUNS {
             return None;
         }
-        played(repair, other).filter(|(_, still)| *still < OFTEN)
+        improved_by_exchange(repair, other).filter(|(_, still)| *still < OFTEN)
     })
 }
 
 /// Whether the next plan places all stranded pods without another node. These pods are only late.
-fn finds_room(repair: &Repair<'_>, ended: &Ended) -> bool {
-    let Some(next) = repair.plan_keeping_nodes(&ended.snapshot) else { return false };
-    let bought = next.launches.iter().any(|launch| launch.pods.iter().any(|pod| ended.stranded.contains(&pod.uid)));
-    let left = next.unschedulable.iter().any(|one| ended.stranded.contains(&one.pod.uid));
-    !bought && !left && !always_strands(repair.inputs, &ended.snapshot, &next)
+fn finds_room(repair: &Repair<'_>, after: &AfterRun) -> bool {
+    let Some(next) = repair.plan_keeping_nodes(&after.snapshot) else { return false };
+    let bought = next.launches.iter().any(|launch| launch.pods.iter().any(|pod| after.stranded.contains(&pod.uid)));
+    let left = next.unschedulable.iter().any(|one| after.stranded.contains(&one.pod.uid));
+    !bought && !left && !always_strands(repair.inputs, &after.snapshot, &next)
 }
 
 /// Whether every run of a plan for this snapshot strands a pod.

@@ -1,7 +1,7 @@
 //! Computes other plans for the same pods, and uses them if kube-scheduler strands a pod less often.
 
 use super::OFTEN;
-use super::add_nodes::{is_worth, played};
+use super::add_nodes::{improved_by_exchange, is_worth};
 use super::drop_pods::left;
 use crate::repair::{Repair, Variant, with_reports_of};
 use crate::retries;
@@ -49,7 +49,7 @@ fn better(repair: &Repair<'_>, (plan, stranding): (&Plan, usize), other: Plan) -
     if !left(&other).is_subset(&left(plan)) || !repair.inputs.is_valid(&other) {
         return None;
     }
-    let (other, still) = played(repair, with_reports_of(other, plan))?;
+    let (other, still) = improved_by_exchange(repair, with_reports_of(other, plan))?;
     let better = match other.unschedulable.len() < plan.unschedulable.len() {
         true => still <= stranding,
         false => still + OFTEN <= stranding && is_worth((&other, still), (plan, stranding)),
