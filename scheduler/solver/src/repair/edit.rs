@@ -39,7 +39,9 @@ impl Change {
 pub(super) fn with(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Change) -> Option<Plan> {
     let more: i64 = change.further.iter().map(|launch| launch.price().0).sum();
     // First with all listed types, then restricted to the nodes that the replay assumed.
-    [false, true].into_iter().find_map(|sure| judged(inputs, plan, moved(inputs, plan, nodes, change, sure), more))
+    [false, true]
+        .into_iter()
+        .find_map(|narrowed| validated(inputs, plan, moved(inputs, plan, nodes, change, narrowed), more))
 }
 
 /// Enlarges launches by `more`, keyed by node name. `None` if nothing changes or the result is invalid.
@@ -59,7 +61,7 @@ pub(super) fn with_room(
         keep_fitting(inputs, launch, node, (&load, &BTreeSet::new()));
         rename(launch, "launch with more room");
     }
-    judged(inputs, plan, other, i64::MAX).filter(|other| other.hourly > plan.hourly)
+    validated(inputs, plan, other, i64::MAX).filter(|other| other.hourly > plan.hourly)
 }
 
 /// Total requests of pods of these shapes.
@@ -70,7 +72,7 @@ fn load<'s>(shapes: impl Iterator<Item = &'s PodShape>) -> Resources {
 }
 
 /// Sets the sums of `other`. `None` if it is invalid or costs more than `more` in addition.
-fn judged(inputs: Inputs<'_>, plan: &Plan, mut other: Plan, more: i64) -> Option<Plan> {
+fn validated(inputs: Inputs<'_>, plan: &Plan, mut other: Plan, more: i64) -> Option<Plan> {
     other.sort_launches();
     price(inputs, &mut other);
     // The bound of `plan` is for other pods or nodes.
@@ -105,10 +107,10 @@ fn rename(launch: &mut Launch, what: &str) {
 }
 
 /// Moves the pods, including pods that were unplaced, removes launches without pods, and applies the rest of `change`.
-/// If `sure`, launches with changed pods are narrowed to their nodes in `nodes`.
-pub(super) fn moved(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Change, sure: bool) -> Plan {
+/// If `narrowed`, launches with changed pods are narrowed to their nodes in `nodes`.
+pub(super) fn moved(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Change, narrowed: bool) -> Plan {
     let Change { targets, further, left } = change;
-    let goes = |pod: &PodRef| targets.contains_key(&pod.uid) || left.iter().any(|one| one.pod.uid == pod.uid);
+    let leaves_node = |pod: &PodRef| targets.contains_key(&pod.uid) || left.iter().any(|one| one.pod.uid == pod.uid);
     let all = placed(plan).chain(plan.unschedulable.iter().map(|one| &one.pod));
     let mut coming: BTreeMap<&NodeName, Vec<PodRef>> = BTreeMap::new();
     for (uid, pod) in all.map(|pod| (&pod.uid, pod)).collect::<BTreeMap<&PodUid, &PodRef>>() {
@@ -121,7 +123,7 @@ pub(super) fn moved(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Ch
     let shape_of = |pod: &PodRef| shape_ids.get(&pod.uid).and_then(|id| shapes.get(id)).copied();
     let mut other = plan.clone();
     for launch in &mut other.launches {
-        let mut pods: Vec<PodRef> = launch.pods.iter().filter(|pod| !goes(pod)).cloned().collect();
+        let mut pods: Vec<PodRef> = launch.pods.iter().filter(|pod| !leaves_node(pod)).cloned().collect();
         pods.extend(coming.remove(&node_name(launch)).unwrap_or_default());
         pods.sort();
         if pods == launch.pods {
@@ -133,7 +135,7 @@ pub(super) fn moved(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Ch
         let load = load(launch.pods.iter().filter_map(shape_of));
         launch.requests.add(&load);
         if let Some(node) = node_of(nodes, launch) {
-            if sure {
+            if narrowed {
                 narrow(launch, node);
             }
             keep_fitting(inputs, launch, node, (&load, &wanted));
@@ -149,7 +151,7 @@ pub(super) fn moved(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Ch
     other.launches.extend(further.iter().cloned());
     let mut stays: BTreeMap<NodeName, Vec<PodRef>> = BTreeMap::new();
     for to in std::mem::take(&mut other.placements) {
-        stays.entry(to.node).or_default().extend(to.pods.into_iter().filter(|pod| !goes(pod)));
+        stays.entry(to.node).or_default().extend(to.pods.into_iter().filter(|pod| !leaves_node(pod)));
     }
     for (node, pods) in coming {
         stays.entry(node.clone()).or_default().extend(pods);

@@ -18,7 +18,7 @@ type Spread<'a> = (&'a str, &'a TopologySpread);
 /// Accepts a plan with a higher `maxSkew` over hosts if it leaves fewer pods unplaced.
 pub(super) fn raise(best: &mut Best<'_>) {
     let snapshot = best.inputs.snapshot;
-    for (spread, (owner, waiting)) in stuck(snapshot, &best.plan).into_iter().take(retries::FEW) {
+    for (spread, (owner, waiting)) in blocked_spreads(snapshot, &best.plan).into_iter().take(retries::FEW) {
         let counts = spread::counts(&projection::project(best.inputs, &best.plan), owner, spread.1);
         // If an existing host has no pods, this host limits the spread, not a host that could be launched.
         let Some(least) = counts.values().min().copied().filter(|least| *least > 0) else { continue };
@@ -28,7 +28,7 @@ pub(super) fn raise(best: &mut Best<'_>) {
         // Tries an even distribution first, then the minimum that this plan reaches.
         for _ in 0..retries::PLANS {
             let mut changed_snapshot = best.start();
-            changed_snapshot.shapes.iter_mut().for_each(|shape| ease(shape, spread, more));
+            changed_snapshot.shapes.iter_mut().for_each(|shape| raise_skew(shape, spread, more));
             let Attempt::Rejected(tried) = best.attempt(changed_snapshot, false) else { break };
             let after = projection::project(best.inputs, &tried);
             let reached = spread::counts(&after, owner, spread.1).into_values().min().unwrap_or(0);
@@ -41,7 +41,7 @@ pub(super) fn raise(best: &mut Best<'_>) {
 }
 
 /// Spreads over hosts of unplaced pods, each with a shape that has it and the number of unplaced pods.
-fn stuck<'a>(snapshot: &'a Snapshot, plan: &Plan) -> BTreeMap<Spread<'a>, (&'a PodShape, usize)> {
+fn blocked_spreads<'a>(snapshot: &'a Snapshot, plan: &Plan) -> BTreeMap<Spread<'a>, (&'a PodShape, usize)> {
     let mut spreads = BTreeMap::new();
     let unplaced_by_shape = unplaced_by_shape(snapshot, plan);
     for shape in &snapshot.shapes {
@@ -59,7 +59,7 @@ pub(super) fn is_over_hosts(spread: &TopologySpread) -> bool {
 }
 
 /// Raises `maxSkew` by `more` in constraints of the shape that count the same pods.
-fn ease(shape: &mut PodShape, (namespace, spread): Spread<'_>, more: usize) {
+fn raise_skew(shape: &mut PodShape, (namespace, spread): Spread<'_>, more: usize) {
     if shape.namespace != namespace {
         return;
     }
