@@ -47,7 +47,7 @@ impl<'a> Allowance<'a> {
         if reason == DisruptionReason::Drifted && disruption.rollout_limit.is_some_and(|limit| drifted >= limit) {
             return false;
         }
-        if reason == DisruptionReason::Drifted && candidate.patient {
+        if reason == DisruptionReason::Drifted && candidate.has_grace_period {
             return true;
         }
         budgets_of(context, candidate.node).all(|name| {

@@ -32,7 +32,7 @@ pub(crate) struct Candidate<'a> {
     pub(crate) drifted: bool,
     pub(crate) underutilized: bool,
     /// Whether the node has a terminationGracePeriod, so that drift does not wait for its pods.
-    pub(crate) patient: bool,
+    pub(crate) has_grace_period: bool,
 }
 
 impl<'a> Candidate<'a> {
@@ -50,7 +50,7 @@ impl<'a> Candidate<'a> {
             empty: pods.is_empty(),
             drifted: false,
             underutilized: !pods.is_empty(),
-            patient: false,
+            has_grace_period: false,
             pods,
         }
     }
@@ -112,7 +112,7 @@ pub(super) fn find<'a>(context: &SolveContext<'a>, removal: &Removal<'a>) -> (Ve
         if removal.busy.contains(&index) || !is_free(context, index) {
             continue;
         }
-        let patient = view.node.termination_grace_period.is_some();
+        let has_grace_period = view.node.termination_grace_period.is_some();
         // Nodes of static pools are only replaced.
         let mut idle = pool.replicas.is_none() && idle_at.is_some_and(|at| at <= now);
         // In most plans, most nodes stop here: all that follows looks at their pods.
@@ -122,12 +122,12 @@ pub(super) fn find<'a>(context: &SolveContext<'a>, removal: &Removal<'a>) -> (Ve
         let blocked = is_blocked(context, index);
         idle &= !blocked;
         let all = Candidate::new(context, removal, index, pool);
-        let thrifty = pool.disruption.policy != ConsolidationPolicy::WhenEmpty;
+        let consolidates_underutilized = pool.disruption.policy != ConsolidationPolicy::WhenEmpty;
         let candidate = Candidate {
             empty: all.empty && idle,
-            drifted: (!blocked || patient) && view.node.drifted.is_some(),
-            underutilized: all.underutilized && idle && thrifty && view.data.is_known,
-            patient,
+            drifted: (!blocked || has_grace_period) && view.node.drifted.is_some(),
+            underutilized: all.underutilized && idle && consolidates_underutilized && view.data.is_known,
+            has_grace_period,
             ..all
         };
         if candidate.underutilized {

@@ -43,13 +43,13 @@ pub(super) fn consolidate<'a>(
     };
     let mut order: Vec<&Candidate<'a>> = found.iter().filter(movable).collect();
     order.sort_by(|a, b| a.by_price_per_disturbance(b).then_with(|| a.node.cmp(&b.node)));
-    let mut sweep = Sweep { single: Single { context, totals, rules }, removal };
-    sweep.repack(state, &order);
+    let mut consolidation = Consolidation { single: Single { context, totals, rules }, removal };
+    consolidation.repack(state, &order);
     for candidate in &order {
-        sweep.attempt(state, candidate, false);
+        consolidation.attempt(state, candidate, false);
     }
     for candidate in &order {
-        sweep.attempt(state, candidate, true);
+        consolidation.attempt(state, candidate, true);
     }
 }
 
@@ -62,12 +62,12 @@ pub(super) struct Rules {
     pub(super) spot_to_spot: bool,
 }
 
-struct Sweep<'s, 'a> {
+struct Consolidation<'s, 'a> {
     single: Single<'s, 'a>,
     removal: &'s mut Removal<'a>,
 }
 
-impl<'a> Sweep<'_, 'a> {
+impl<'a> Consolidation<'_, 'a> {
     /// Removes the node if this is allowed and pays.
     fn attempt(&mut self, state: &mut State, candidate: &Candidate<'a>, replace: bool) {
         let Self { single, removal } = self;

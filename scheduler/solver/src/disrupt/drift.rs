@@ -23,7 +23,9 @@ pub(super) fn remove<'a>(
     removal: &mut Removal<'a>,
 ) {
     let mut order: Vec<&Candidate<'a>> = found.iter().filter(|one| one.drifted).collect();
-    order.sort_by_key(|one| (!one.pods.is_empty(), !one.patient, one.disturbance, &context.nodes[one.node].node.name));
+    order.sort_by_key(|one| {
+        (!one.pods.is_empty(), !one.has_grace_period, one.disturbance, &context.nodes[one.node].node.name)
+    });
     for candidate in order {
         // Once the budgets are used up, which is usual in a rollout, all that follows would be in vain.
         if !removal.is_open(candidate) || !removal.allowance.permits(context, candidate, DisruptionReason::Drifted) {

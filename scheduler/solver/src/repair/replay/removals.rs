@@ -49,7 +49,7 @@ pub(crate) fn unprofitable(
     let pods = inputs.snapshot.pods.iter().filter(|_| sources.len() <= FEW);
     let factors: BTreeMap<&PodUid, i64> = pods.map(|pod| (&pod.uid, pod_age::factor(pod, now))).collect();
     let mut lost = 0_i64;
-    let mut blamed: BTreeMap<&NodeName, usize> = BTreeMap::new();
+    let mut failures_by_node: BTreeMap<&NodeName, usize> = BTreeMap::new();
     for seed in 0..RUNS {
         let assignment = run::run(&replay, &mut state, RunConfig::unordered(seed));
         let stranded = assignment.iter_enumerated().filter(|(_, node)| node.is_none());
@@ -68,12 +68,12 @@ pub(crate) fn unprofitable(
         if causes.is_empty() {
             causes.extend(consolidated().map(|one| &one.node));
         }
-        causes.into_iter().for_each(|node| *blamed.entry(node).or_default() += 1);
+        causes.into_iter().for_each(|node| *failures_by_node.entry(node).or_default() += 1);
     }
     let saving: i64 = consolidated().map(|one| one.saving.0).sum();
     let runs = i64::try_from(RUNS).unwrap_or(i64::MAX);
     if lost.saturating_mul(2) <= saving.saturating_mul(runs) {
         return None;
     }
-    blamed.into_iter().max_by_key(|(node, times)| (*times, Reverse(*node))).map(|(node, _)| node.clone())
+    failures_by_node.into_iter().max_by_key(|(node, times)| (*times, Reverse(*node))).map(|(node, _)| node.clone())
 }
