@@ -1,4 +1,4 @@
-//! Claims that do not come into service: their pods can be planned again.
+//! Claims that do not come into service, or not for long: their pods can be planned again.
 
 use super::Ledger;
 use super::changes::Subject;
@@ -27,15 +27,22 @@ impl Ledger {
         }
     }
 
-    fn end_reservations(&mut self, claim: &str, cause: &str, now: Timestamp) {
-        let Some(record) = self.claims.get_mut(claim) else { return };
-        let pods = std::mem::take(&mut record.pods);
-        let (pool, action) = (record.pool.clone(), record.action.clone());
+    /// Ends the reservations of a claim's pods, and returns these.
+    pub(super) fn free_pods(&mut self, claim: &str) -> Vec<Subject> {
+        let pods = self.claims.get_mut(claim).map(|record| std::mem::take(&mut record.pods)).unwrap_or_default();
         for pod in &pods {
             self.reserved.remove(pod);
         }
+        pods.into_iter().map(Subject::Pod).collect()
+    }
+
+    fn end_reservations(&mut self, claim: &str, cause: &str, now: Timestamp) {
+        let mut changed = self.free_pods(claim);
+        let Some(record) = self.claims.get(claim) else { return };
+        let (pool, action) = (record.pool.clone(), record.action.clone());
         self.failures.failed(&pool, cause, now);
-        self.note(pods.into_iter().map(Subject::Pod).chain([Subject::Pool(pool)]), None);
+        changed.push(Subject::Pool(pool));
+        self.note(changed, None);
         if let Some(action) = action {
             self.outcomes.set(&action, Outcome::Failed(cause.to_owned()));
         }

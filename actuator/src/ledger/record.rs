@@ -198,9 +198,9 @@ pub(super) fn claim_record(seed: &ClaimSeed) -> Result<ClaimRecord, LedgerProble
         }
         None => reserved(seed)?,
     };
-    // An initialized node has its pods, or they are marked unschedulable again, and an overdue one is not waited for:
-    // nothing is reserved any more.
-    let is_over = seed.initialized || seed.overdue;
+    // An initialized node has its pods, or they are marked unschedulable again. One that is overdue or being deleted is
+    // not waited for. Nothing is reserved any more.
+    let is_over = seed.initialized || seed.overdue || seed.deleting;
     let pods = if is_over { BTreeSet::new() } else { read(seed, annotation::PODS)?.unwrap_or_default() };
     Ok(ClaimRecord {
         pool: seed.pool.clone(),
@@ -222,10 +222,10 @@ pub(super) fn claim_record(seed: &ClaimSeed) -> Result<ClaimRecord, LedgerProble
     })
 }
 
-/// The pods that a claim with an instance was launched for, also if its node is in service. The pods of an overdue one
-/// are launched for again.
+/// The pods that a claim with an instance was launched for, also if its node is in service. The pods of one that is
+/// overdue or being deleted are launched for again.
 pub(super) fn pods_of_launched(seed: &ClaimSeed) -> BTreeSet<PodUid> {
-    let has_place = seed.capacity.is_some() && !seed.overdue;
+    let has_place = seed.capacity.is_some() && !seed.overdue && !seed.deleting;
     let listed = has_place.then(|| read(seed, annotation::PODS).ok().flatten()).flatten();
     listed.unwrap_or_default()
 }

@@ -241,10 +241,13 @@ impl Ledger {
     }
 
     /// Records that anyone deleted a claim: it counts towards budgets until its instance is being terminated, and
-    /// towards limits until it is gone.
+    /// towards limits until it is gone. Its pods can be planned again, on a snapshot that includes the deletion.
     pub fn deleting(&mut self, claim: &str) {
-        if let Some(record) = self.claims.get_mut(claim) {
-            record.deleting = true;
+        let Some(record) = self.claims.get_mut(claim).filter(|record| !record.deleting) else { return };
+        record.deleting = true;
+        let pods = self.free_pods(claim);
+        if !pods.is_empty() {
+            self.note(pods, None);
         }
     }
 

@@ -4,6 +4,7 @@
 
 mod claims;
 mod crashes;
+mod deleted;
 mod fixture;
 mod overlays;
 mod plans;

@@ -157,9 +157,10 @@ fn a_negative_reserved_amount_is_unreadable() {
     ledger.adopt(&negative).unwrap_err();
 }
 
-/// The first node of a pod was not initialized in time, and its second one is being launched as the leader changes.
+/// The first node of a pod was not initialized in time, or is being deleted, and its second one is being launched as
+/// the leader changes.
 #[test]
-fn the_pods_of_an_overdue_node_stay_with_their_second_launch() {
+fn the_pods_of_a_node_that_is_not_waited_for_stay_with_their_second_launch() {
     let of_pod = |name: &str| {
         let mut seed = ClaimSeed { initialized: false, ..seed(name) };
         seed.annotations = [
@@ -169,9 +170,16 @@ fn the_pods_of_an_overdue_node_stay_with_their_second_launch() {
         .into();
         seed
     };
-    let first = ClaimSeed { overdue: true, ..of_pod("first") };
-    let second = ClaimSeed { capacity: None, ..of_pod("second") };
-    let ledger = ledger_of(&[first, second]);
-    assert_eq!(ledger.reserved_by(&"p".into(), NOW), Some("second"));
-    assert!(ledger.may_send_again("second"));
+    let deleting = ClaimSeed { deleting: true, ..of_pod("first") };
+    for first in [
+        ClaimSeed { overdue: true, ..of_pod("first") },
+        ClaimSeed { capacity: None, ..deleting.clone() },
+        ClaimSeed { initialized: true, ..deleting.clone() },
+        deleting,
+    ] {
+        let second = ClaimSeed { capacity: None, ..of_pod("second") };
+        let ledger = ledger_of(&[first.clone(), second]);
+        assert_eq!(ledger.reserved_by(&"p".into(), NOW), Some("second"), "{first:?}");
+        assert!(ledger.may_send_again("second"), "{first:?}");
+    }
 }

@@ -74,15 +74,24 @@ fn the_pods_of_a_node_that_is_not_initialized_in_time_may_have_another() {
     claim_of(&launch_at(&mut ledger, later, "three", &[]));
 }
 
-/// Its pods can be planned again once it is gone, and it says nothing about other nodes of the pool.
+/// Its pods can be planned again at once, and it says nothing about other nodes of the pool.
 #[test]
 fn the_node_of_a_claim_that_is_being_deleted_is_not_waited_for() {
     let mut ledger = without_limits(&[]);
     let one = claim_of(&launch_at(&mut ledger, NOW, "one", &["p"]));
+    let old = plan(&ledger, 2);
     ledger.deleting(&one);
     ledger.not_initialized(&one, NOW);
-    assert_eq!(ledger.reserved_by(&"p".into(), NOW), Some(one.as_str()));
-    claim_of(&launch_at(&mut ledger, NOW, "two", &[]));
+    assert_eq!(ledger.reserved_by(&"p".into(), NOW), None);
+    let changed = Rejection::Changed(Subject::Pod("p".into()));
+    assert_eq!(rejection(admit(&mut ledger, &launch("two", &["small"], &["p"]), &old)), changed);
+    let two = claim_of(&launch_at(&mut ledger, NOW, "two", &["p"]));
+    assert_eq!(ledger.used(&"pool".into()).get("cpu"), 2000, "the first node is still there");
+    let before = ledger.position();
+    ledger.deleting(&one);
+    assert_eq!(ledger.position(), before, "it is no news");
+    ledger.gone(&one);
+    assert_eq!(ledger.reserved_by(&"p".into(), NOW), Some(two.as_str()));
 }
 
 #[test]
