@@ -210,9 +210,7 @@ impl Ledger {
         now: Timestamp,
     ) -> Result<Resources, Rejection> {
         let pool = &launch.node_pool;
-        if let Some(problem) = self.unreadable.values().find(|problem| problem.pool == *pool) {
-            return Err(Rejection::PoolUnreadable { pool: pool.clone(), problem: problem.to_string() });
-        }
+        self.check_readable(pool)?;
         let facts = self.pools.get(pool).ok_or_else(|| Rejection::UnknownPool(pool.clone()))?;
         self.check_dependencies(depends_on)?;
         for pod in &launch.pods {

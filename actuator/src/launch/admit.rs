@@ -215,9 +215,10 @@ pub fn wire_reason(rejection: &Rejection) -> (OutcomeReason, String) {
         | Rejection::BackOff { .. }
         | Rejection::TooManyClaims(_) => OutcomeReason::PoolChanged,
         Rejection::DependencyRejected(_) => OutcomeReason::Dependency,
-        Rejection::LimitExceeded { .. } | Rejection::QuotaExceeded { .. } | Rejection::PriceUnknown(_) => {
-            OutcomeReason::LimitReached
-        }
+        Rejection::LimitExceeded { .. }
+        | Rejection::QuotaExceeded { .. }
+        | Rejection::QuotaUnreadable { .. }
+        | Rejection::PriceUnknown(_) => OutcomeReason::LimitReached,
         Rejection::ReservationFull(_) => OutcomeReason::NoCapacity,
         Rejection::BudgetExhausted { .. } | Rejection::RolloutLimit { .. } => OutcomeReason::BudgetExhausted,
         Rejection::NoDisruptionRoom(_) => OutcomeReason::Blocked,

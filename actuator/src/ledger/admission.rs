@@ -81,6 +81,14 @@ impl Ledger {
         }
     }
 
+    /// Whether the usage of a pool is known: all of its claims are readable.
+    pub(super) fn check_readable(&self, pool: &NodePoolName) -> Result<(), Rejection> {
+        match self.unreadable.values().find(|problem| problem.pool == *pool) {
+            Some(problem) => Err(Rejection::PoolUnreadable { pool: pool.clone(), problem: problem.to_string() }),
+            None => Ok(()),
+        }
+    }
+
     /// Whether the limits of a pool leave room for `reserve`. A claim whose price nobody recorded makes a limit of the
     /// price unknown.
     pub(super) fn check_limits(&self, pool: &NodePoolName, reserve: &Resources) -> Result<(), Rejection> {

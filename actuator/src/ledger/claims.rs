@@ -187,9 +187,9 @@ impl Ledger {
         if !self.pools.contains_key(pool) {
             return Admission::Rejected(Rejection::UnknownPool(pool.clone()));
         }
-        let checked = self.check_reservations(&reserve).and_then(|()| self.check_limits(pool, &reserve));
-        let checked = checked.and_then(|()| self.check_quotas(&reserve));
-        if let Err(rejection) = checked {
+        let checked = self.check_readable(pool).and_then(|()| self.check_reservations(&reserve));
+        let checked = checked.and_then(|()| self.check_limits(pool, &reserve));
+        if let Err(rejection) = checked.and_then(|()| self.check_quotas(&reserve)) {
             return Admission::Rejected(rejection);
         }
         self.claims.insert(name.clone(), ClaimRecord::without_plan(pool, action, reserve));
@@ -236,6 +236,7 @@ fn view<'a>(name: &'a str, claim: &'a ClaimRecord) -> ClaimView<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_model::names::annotation;
 
     fn seed(name: &str, cpu: i64) -> ClaimSeed {
         let capacity = Some(Resources::from([("cpu", cpu), ("nodes", 1)]));
@@ -264,5 +265,20 @@ mod tests {
         assert_eq!(ledger.admit_replacement(&pool, &action, reserve.clone()), Admission::Repeated(Outcome::Admitted));
         let refused = ledger.admit_replacement(&pool, &"replace-2".into(), reserve);
         assert!(matches!(refused, Admission::Rejected(Rejection::LimitExceeded { used: 8000, .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn a_replacement_waits_until_all_claims_of_its_pool_are_readable() {
+        let annotations = BTreeMap::from([(annotation::RESERVED.to_owned(), "nonsense".to_owned())]);
+        let broken = ClaimSeed { capacity: None, annotations, ..seed("x", 0) };
+        let (mut ledger, _) = Ledger::from_claims(1, &[broken]);
+        let pools = ["pool", "other"].map(NodePoolName::from);
+        pools.iter().for_each(|pool| ledger.set_pool(pool, PoolFacts::default()));
+        let replace = |ledger: &mut Ledger, pool| ledger.admit_replacement(pool, &"replace".into(), Resources::new());
+        let refused = replace(&mut ledger, &pools[0]);
+        assert!(matches!(refused, Admission::Rejected(Rejection::PoolUnreadable { .. })), "{refused:?}");
+        assert!(matches!(replace(&mut ledger, &pools[1]), Admission::Admitted { .. }));
+        ledger.gone("x");
+        assert!(matches!(replace(&mut ledger, &pools[0]), Admission::Admitted { .. }));
     }
 }

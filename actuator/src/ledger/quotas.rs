@@ -80,13 +80,17 @@ impl Ledger {
         Ok(maximum)
     }
 
-    /// Whether each quota leaves room for `reserve`.
+    /// Whether each quota leaves room for `reserve`. Beside an unreadable claim, this is unknown.
     pub(super) fn check_quotas(&self, reserve: &Resources) -> Result<(), Rejection> {
         for quota in self.quotas() {
             for (name, resource, limit) in quota.resources() {
                 let asked = reserve.get(&name);
                 if asked <= 0 {
                     continue;
+                }
+                // Its labels are unknown too, so that any quota may count it.
+                if let Some(problem) = self.unreadable.values().next() {
+                    return Err(Rejection::QuotaUnreadable { quota: quota.name.clone(), problem: problem.to_string() });
                 }
                 let used = self.used_of_quota(quota, &name, resource);
                 if used.saturating_add(asked) > limit {

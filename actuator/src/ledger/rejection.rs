@@ -100,6 +100,14 @@ pub enum Rejection {
         /// The most that this launch may use.
         asked: i64,
     },
+    /// A claim has unreadable annotations, so the usage of a CapacityQuota is unknown.
+    #[error("CapacityQuota {quota} admits no launch: {problem}; fix the annotation or delete the NodeClaim")]
+    QuotaUnreadable {
+        /// The quota.
+        quota: String,
+        /// Claim and annotation.
+        problem: String,
+    },
     /// No instance of a capacity reservation is free for the launch.
     #[error("capacity reservation {0} has no free instance")]
     ReservationFull(String),

@@ -238,6 +238,23 @@ fn launches_without_a_plan_stay_within_quotas_too() {
     assert_eq!(refused_by(&ledger.admit_standalone("own", &"own".into(), reserve)), ("all", 1));
 }
 
+/// What it counts, and whether a quota counts it, is unknown.
+#[test]
+fn nothing_is_launched_within_a_quota_beside_an_unreadable_claim() {
+    let mut ledger = ledger(vec![quota("team-a", &[("team", "a")], &[("cpu", 8000)])]);
+    let annotations = BTreeMap::from([(annotation::RESERVED.to_owned(), "nonsense".to_owned())]);
+    let broken = ClaimSeed { name: "x".to_owned(), pool: "other".into(), annotations, ..ClaimSeed::default() };
+    ledger.adopt(&broken).unwrap_err();
+    let counted = launch("1", "a", &["small"], &ZONES);
+    let refused = admit(&mut ledger, &counted);
+    let is_unreadable =
+        matches!(&refused, Admission::Rejected(Rejection::QuotaUnreadable { quota, .. }) if quota == "team-a");
+    assert!(is_unreadable, "{refused:?}");
+    claim(admit(&mut ledger, &launch("2", "b", &["small"], &ZONES)));
+    ledger.gone("x");
+    claim(admit(&mut ledger, &counted));
+}
+
 #[test]
 fn the_message_names_the_quota_and_the_amounts() {
     let resource = "cpu".to_owned();
