@@ -1,18 +1,24 @@
-//! Creates a claim, and retries until it is known whether the claim exists (safety rule 2).
+//! Creates the claims of a group, and retries until it is known whether each exists (safety rule 2).
 //!
 //! A create without a response may have been performed, or may still be. If it counted as not written, the group would
 //! be launched again later. So the create is repeated. This is safe since the name is derived from the action: the API
 //! server either creates the claim or reports that it exists.
 
-use super::record::annotation;
+use super::LaunchGroup;
+use super::attempt::Attempt;
+use super::record::{self, annotation, primary_annotations};
 use crate::fencing::NotAllowed;
 use crate::io::may_have_happened;
 use crate::launch::launcher::Launcher;
+use crate::ledger::Ledger;
+use futures::StreamExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::annotation as key;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// Concurrent writes per group, which mostly wait for the API server.
+pub(super) const WRITES_AT_ONCE: usize = 16;
 /// How long a create without a response may still take effect: longer than kube-apiserver processes a request (its
 /// `--request-timeout` is 60 s by default).
 const MAY_TAKE_EFFECT: Duration = Duration::from_secs(70);
@@ -64,11 +70,62 @@ enum CreateAttempt {
     Unanswered(String),
 }
 
+/// Writes the claims of a group, the primary claim last: if it exists, all claims exist (see [`super::record`]).
+///
+/// # Errors
+/// A claim was not written; for [`CreateError::Unknown`], this is not known.
+pub(super) async fn write_claims(
+    deps: &Launcher,
+    group: &mut LaunchGroup,
+    attempt: &Attempt,
+) -> Result<(), CreateError> {
+    let Some((primary_name, mut primary)) = group.claims.pop_first() else { return Ok(()) };
+    let secondary = std::mem::take(&mut group.claims);
+    let writes = secondary.into_iter().map(|(name, claim)| async move {
+        let result = create(deps, &claim).await;
+        (name, claim, result)
+    });
+    let mut writes = futures::stream::iter(writes).buffer_unordered(WRITES_AT_ONCE);
+    let mut failure = None;
+    while let Some((name, mut claim, result)) = writes.next().await {
+        match result {
+            Ok(created) => {
+                count_created(deps, &created);
+                claim = created;
+            }
+            Err(error) => failure = Some(error),
+        }
+        group.claims.insert(name, claim);
+    }
+    if failure.is_none() {
+        primary.metadata.annotations.get_or_insert_default().extend(primary_annotations(attempt));
+        match create(deps, &primary).await {
+            Ok(created) => {
+                count_created(deps, &created);
+                primary = created;
+            }
+            Err(error) => failure = Some(error),
+        }
+    }
+    group.claims.insert(primary_name, primary);
+    failure.map_or(Ok(()), Err)
+}
+
+/// Counts a created claim, with the reason of the removal that it replaces a node for.
+fn count_created(deps: &Launcher, claim: &NodeClaim) {
+    let replaces = |ledger: &Ledger| {
+        let action = record::action(claim)?;
+        let removal = ledger.removals().find(|(_, removal)| removal.replacements.contains(&action));
+        removal.map(|(_, removal)| removal.reason)
+    };
+    deps.metrics.claims.created(claim, deps.ledger.read(replaces));
+}
+
 /// Creates a claim. An existing claim with the same name, action and group is the same one, written before.
 ///
 /// # Errors
 /// The claim was not written; for [`CreateError::Unknown`], this is not known.
-pub async fn create(deps: &Launcher, claim: &NodeClaim) -> Result<NodeClaim, CreateError> {
+async fn create(deps: &Launcher, claim: &NodeClaim) -> Result<NodeClaim, CreateError> {
     let name = claim.metadata.name.clone().unwrap_or_default();
     let started = Instant::now();
     let mut unanswered: Option<(Instant, String)> = None;

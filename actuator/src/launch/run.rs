@@ -1,25 +1,21 @@
 //! Executes one launch group, from its claims to its instances, as [`super::attempt`] decides.
 
 use super::attempt::{self, Attempt, Decision, Failure, LookUps, after_look_up, after_sending, is_missing_template};
-use super::create::{CreateError, create};
+use super::create::{WRITES_AT_ONCE, write_claims};
 use super::matching::match_instances;
 use super::purchase::Purchase;
-use super::record::{self, instance, primary_annotations};
+use super::record::{self, instance};
 use super::{LaunchGroup, results, write};
 use crate::clock::Timestamped;
 use crate::fencing::NotAllowed;
 use crate::launch::launcher::Launcher;
-use crate::ledger::Ledger;
 use crate::ports::{CloudError, FleetAnswer, FleetInstance, FleetRequest, InstanceFilter, OfferingError};
 use futures::StreamExt;
-use plimsoll_api::NodeClaim;
 use plimsoll_model::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Concurrent writes per group, which mostly wait for the API server.
-const WRITES_AT_ONCE: usize = 16;
 /// Maximum number of steps per group, to bound the cost of a bug. Look-ups over the longest wait take a few dozen.
 const MAX_STEPS: u32 = 1000;
 /// Pause while the fence refuses: Karpenter is active, or the lease is about to be renewed.
@@ -75,50 +71,6 @@ pub async fn resume(deps: &Launcher, group: LaunchGroup, attempt: Attempt) {
 /// Resumes a group that must not be sent again: its instances are looked up by tag.
 pub async fn look_up_only(deps: &Launcher, group: LaunchGroup) {
     GroupRun::new(deps, group, None, Instant::now()).run(Decision::LookUp { after: Millis(0) }).await;
-}
-
-/// Writes the primary claim last: if it exists, all claims exist (see [`super::record`]).
-async fn write_claims(deps: &Launcher, group: &mut LaunchGroup, attempt: &Attempt) -> Result<(), CreateError> {
-    let Some((primary_name, mut primary)) = group.claims.pop_first() else { return Ok(()) };
-    let secondary = std::mem::take(&mut group.claims);
-    let writes = secondary.into_iter().map(|(name, claim)| async move {
-        let result = create(deps, &claim).await;
-        (name, claim, result)
-    });
-    let mut writes = futures::stream::iter(writes).buffer_unordered(WRITES_AT_ONCE);
-    let mut failure = None;
-    while let Some((name, mut claim, result)) = writes.next().await {
-        match result {
-            Ok(created) => {
-                count_created(deps, &created);
-                claim = created;
-            }
-            Err(error) => failure = Some(error),
-        }
-        group.claims.insert(name, claim);
-    }
-    if failure.is_none() {
-        primary.metadata.annotations.get_or_insert_default().extend(primary_annotations(attempt));
-        match create(deps, &primary).await {
-            Ok(created) => {
-                count_created(deps, &created);
-                primary = created;
-            }
-            Err(error) => failure = Some(error),
-        }
-    }
-    group.claims.insert(primary_name, primary);
-    failure.map_or(Ok(()), Err)
-}
-
-/// Counts a created claim, with the reason of the removal that it replaces a node for.
-fn count_created(deps: &Launcher, claim: &NodeClaim) {
-    let replaces = |ledger: &Ledger| {
-        let action = record::action(claim)?;
-        let removal = ledger.removals().find(|(_, removal)| removal.replacements.contains(&action));
-        removal.map(|(_, removal)| removal.reason)
-    };
-    deps.metrics.claims.created(claim, deps.ledger.read(replaces));
 }
 
 /// Whether EC2 says that a launch template of the request does not exist, as a whole or for an offering.
