@@ -34,7 +34,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Capacity of the queue of groups. When it is full, plans are not admitted and the watcher asks again.
 pub const QUEUE: usize = 1024;
-/// Groups executed concurrently. The rate limiter would only delay more of them.
+/// Groups that write their claims or send their first request at the same time. The rate limiter would only delay more
+/// of them.
 const GROUPS_AT_ONCE: usize = 64;
 /// Interval between scans for unfinished groups, which result only from errors and crashes.
 const SCAN_INTERVAL: Duration = Duration::from_secs(30);
@@ -242,8 +243,8 @@ fn start_admitted(
     tasks.spawn(id, async move {
         // Groups that wait for a launch template do not keep others from being launched.
         let Some(request) = run::request(&deps, &group, &purchase).await else { return };
-        let _permit = limit.acquire_owned().await;
-        run::start(&deps, group, purchase, request, received).await;
+        let permit = limit.acquire_owned().await.ok();
+        run::start(&deps, group, purchase, request, permit, received).await;
     });
 }
 
@@ -257,9 +258,13 @@ fn resume_group(
     deps.launches.active.lock().insert(group.id().to_owned());
     let (deps, limit, id) = (deps.clone(), Arc::clone(limit), group.id().to_owned());
     tasks.spawn(id, async move {
-        let _permit = limit.acquire_owned().await;
+        // A group that is looked up mostly waits.
+        let permit = match &resumption {
+            Resumption::Send(_) | Resumption::Abandon => limit.acquire_owned().await.ok(),
+            Resumption::LookUp { .. } => None,
+        };
         match resumption {
-            Resumption::Send(attempt) => run::resume(&deps, group, *attempt).await,
+            Resumption::Send(attempt) => run::resume(&deps, group, *attempt, permit).await,
             Resumption::Abandon => abandon_unsent(&deps, group).await,
             Resumption::LookUp { problem } => {
                 tracing::warn!(

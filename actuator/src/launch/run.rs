@@ -14,6 +14,7 @@ use futures::StreamExt;
 use plimsoll_model::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 /// Maximum number of steps per group, to bound the cost of a bug. Look-ups over the longest wait take a few dozen.
@@ -42,6 +43,7 @@ pub async fn start(
     mut group: LaunchGroup,
     purchase: Purchase,
     request: FleetRequest,
+    permit: Option<OwnedSemaphorePermit>,
     received: Instant,
 ) {
     let attempt = Attempt::first(request, deps.clock.timestamp());
@@ -56,16 +58,16 @@ pub async fn start(
         return;
     }
     deps.metrics.launch_seconds.with_label_values(&["claim"]).observe(received.elapsed().as_secs_f64());
-    GroupRun { purchase: Some(purchase), ..GroupRun::new(deps, group, Some(attempt), received) }
+    GroupRun { purchase: Some(purchase), permit, ..GroupRun::new(deps, group, Some(attempt), received) }
         .run(Decision::Send { after: Millis(0) })
         .await;
 }
 
 /// Resumes a group that may have been sent, by a former leader or by this one before an error.
-pub async fn resume(deps: &Launcher, group: LaunchGroup, attempt: Attempt) {
+pub async fn resume(deps: &Launcher, group: LaunchGroup, attempt: Attempt, permit: Option<OwnedSemaphorePermit>) {
     let first = attempt::first_decision(&attempt, deps.clock.timestamp());
     tracing::info!(group = group.id(), attempt = attempt.number, ?first, "resuming launch group");
-    GroupRun::new(deps, group, Some(attempt), Instant::now()).run(first).await;
+    GroupRun { permit, ..GroupRun::new(deps, group, Some(attempt), Instant::now()) }.run(first).await;
 }
 
 /// Resumes a group that must not be sent again: its instances are looked up by tag.
@@ -90,12 +92,15 @@ struct GroupRun<'a> {
     /// `None` for a resumed group.
     purchase: Option<Purchase>,
     look_ups: LookUps,
+    /// Held until the group waits: a group that waits keeps no other from being launched. Its later calls are paced by
+    /// their rate limits.
+    permit: Option<OwnedSemaphorePermit>,
     received: Instant,
 }
 
 impl<'a> GroupRun<'a> {
     fn new(deps: &'a Launcher, group: LaunchGroup, attempt: Option<Attempt>, received: Instant) -> Self {
-        Self { deps, group, attempt, purchase: None, look_ups: LookUps::default(), received }
+        Self { deps, group, attempt, purchase: None, look_ups: LookUps::default(), permit: None, received }
     }
 
     async fn run(mut self, first: Decision) {
@@ -121,8 +126,16 @@ impl<'a> GroupRun<'a> {
         tracing::error!(group = self.group.id(), "launch group stopped after too many steps");
     }
 
+    /// Waits, without the permit.
+    async fn wait(&mut self, pause: Duration) {
+        if !pause.is_zero() {
+            self.permit = None;
+        }
+        tokio::time::sleep(pause).await;
+    }
+
     async fn send(&mut self, after: Millis) -> Option<Decision> {
-        tokio::time::sleep(Duration::from_millis(after.0)).await;
+        self.wait(Duration::from_millis(after.0)).await;
         let deps = self.deps;
         let Some(attempt) = &self.attempt else { return Some(Decision::LookUp { after: Millis(0) }) };
         let (request, group, cycle_id) = (&attempt.request, self.group.id(), &self.group.cycle_id);
@@ -211,7 +224,7 @@ impl<'a> GroupRun<'a> {
     }
 
     async fn raise(&mut self, after: Millis) -> Option<Decision> {
-        tokio::time::sleep(Duration::from_millis(after.0)).await;
+        self.wait(Duration::from_millis(after.0)).await;
         let Some(attempt) = &self.attempt else { return Some(Decision::LookUp { after: Millis(0) }) };
         // The failed attempt launched nothing, so its pods can be planned again, without that zone.
         if let Some(zone) = self.shifted_zone(attempt) {
@@ -240,6 +253,8 @@ impl<'a> GroupRun<'a> {
     }
 
     async fn look_up(&mut self, after: Millis) -> Option<Decision> {
+        // Nothing is sent any more.
+        self.permit = None;
         tokio::time::sleep(Duration::from_millis(after.0)).await;
         let deps = self.deps;
         if deps.fence.lost().is_cancelled() {
@@ -297,7 +312,7 @@ impl<'a> GroupRun<'a> {
             return None;
         }
         if retry {
-            tokio::time::sleep(FENCE_PAUSE).await;
+            self.wait(FENCE_PAUSE).await;
             return Some(Decision::Adopt { instances, rest });
         }
         // Garbage collection finds surplus instances of a shifted zone after the shift.

@@ -17,7 +17,7 @@ use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::LedgerPosition;
 use plimsoll_proto::actuator::v1::actuator_service_client::ActuatorServiceClient;
-use plimsoll_proto::actuator::v1::{WatchCatalogRequest, WatchLedgerRequest};
+use plimsoll_proto::actuator::v1::{ExecuteRequest, ExecuteResponse, WatchCatalogRequest, WatchLedgerRequest};
 use plimsoll_runtime::admin::Readiness;
 use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::metrics::Metrics;
@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
-use tonic::{Code, Status};
+use tonic::{Code, Status, Streaming};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -177,27 +177,31 @@ impl Fixture {
         }
     }
 
-    /// Sends a plan until it is accepted (a new leader waits for its predecessor's last call), and receives all
-    /// outcomes.
+    /// Sends a plan until it is accepted, and receives all outcomes.
     pub(crate) async fn execute(&self, driver: (&str, u64), plan: Plan) -> Result<Vec<Outcome>, Status> {
-        let driver = Driver { identity: driver.0.to_owned(), transitions: driver.1 };
-        let request =
-            Execution { driver, plan, cycle_id: "c-1".to_owned(), virtual_pods: BTreeSet::new(), buffers: Vec::new() };
-        let start = tokio::time::Instant::now();
-        let mut answers = loop {
-            match self.client().await.execute(plimsoll_proto::actuator::v1::ExecuteRequest::from(&request)).await {
-                Ok(answers) => break answers.into_inner(),
-                Err(status) if status.code() == Code::Unavailable && start.elapsed() < LIMIT => {
-                    tokio::time::sleep(Duration::from_millis(500)).await;
-                }
-                Err(status) => return Err(status),
-            }
-        };
+        let mut answers = self.send(driver, plan).await?;
         let mut outcomes = Vec::new();
         while let Some(response) = answers.message().await? {
             outcomes.push(Outcome::try_from(response).unwrap());
         }
         Ok(outcomes)
+    }
+
+    /// Sends a plan until it is accepted: a new leader waits for its predecessor's last call.
+    pub(crate) async fn send(&self, driver: (&str, u64), plan: Plan) -> Result<Streaming<ExecuteResponse>, Status> {
+        let driver = Driver { identity: driver.0.to_owned(), transitions: driver.1 };
+        let request =
+            Execution { driver, plan, cycle_id: "c-1".to_owned(), virtual_pods: BTreeSet::new(), buffers: Vec::new() };
+        let start = tokio::time::Instant::now();
+        loop {
+            match self.client().await.execute(ExecuteRequest::from(&request)).await {
+                Ok(answers) => return Ok(answers.into_inner()),
+                Err(status) if status.code() == Code::Unavailable && start.elapsed() < LIMIT => {
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                }
+                Err(status) => return Err(status),
+            }
+        }
     }
 
     pub(crate) async fn claims(&self) -> Vec<NodeClaim> {

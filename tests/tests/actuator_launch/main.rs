@@ -6,6 +6,7 @@ mod claims;
 mod crashes;
 mod deleted;
 mod fixture;
+mod groups;
 mod overlays;
 mod plans;
 mod pods;
