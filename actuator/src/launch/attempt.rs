@@ -88,6 +88,8 @@ pub enum Failure {
     },
     /// The request may have been sent, but no instance was found.
     NothingFound,
+    /// All claims were deleted before EC2 had launched anything for them.
+    Deleted,
 }
 
 /// The next step of a group.

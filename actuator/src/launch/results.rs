@@ -44,6 +44,7 @@ pub fn cause(failure: &Failure) -> &str {
         Failure::InsufficientCapacity { named: false, .. } => crate::ledger::failures::UNNAMED_CAPACITY,
         Failure::Refused { code, .. } => code,
         Failure::NothingFound => "NothingFound",
+        Failure::Deleted => "Deleted",
     }
 }
 
@@ -53,6 +54,7 @@ fn message(failure: &Failure) -> String {
         Failure::InsufficientCapacity { refusals, .. } => format!("no offering has capacity: {refusals}"),
         Failure::Refused { code, message } => format!("{code}: {message}"),
         Failure::NothingFound => "no instance found for the launch request, which may have been sent".to_owned(),
+        Failure::Deleted => "the NodeClaims were deleted before their launch".to_owned(),
     };
     text.truncate(text.floor_char_boundary(MAX_MESSAGE));
     text
@@ -205,8 +207,8 @@ pub async fn fail(
 ) {
     let reason = match (failure, refused_by) {
         (Failure::InsufficientCapacity { .. }, _) => OutcomeReason::NoCapacity,
+        (Failure::Deleted, _) | (_, RefusedBy::Cluster) => OutcomeReason::ClusterRefused,
         (_, RefusedBy::Cloud) => OutcomeReason::CloudRefused,
-        (_, RefusedBy::Cluster) => OutcomeReason::ClusterRefused,
     };
     let cause = cause(failure);
     let deletes = claims.map(|claim| async move {

@@ -138,6 +138,12 @@ impl<'a> GroupRun<'a> {
         self.wait(Duration::from_millis(after.0)).await;
         let deps = self.deps;
         let Some(attempt) = &self.attempt else { return Some(Decision::LookUp { after: Millis(0) }) };
+        if !self.is_wanted() {
+            return Some(match attempt.maybe_bought {
+                true => Decision::LookUp { after: Millis(0) },
+                false => Decision::Fail(Failure::Deleted),
+            });
+        }
         let (request, group, cycle_id) = (&attempt.request, self.group.id(), &self.group.cycle_id);
         tracing::info!(
             %cycle_id, group, token = %request.client_token, capacity = request.total_target_capacity,
@@ -162,6 +168,11 @@ impl<'a> GroupRun<'a> {
             Err(error) => tracing::warn!(%cycle_id, group, %error, "CreateFleet"),
         }
         self.attempt.as_mut().map(|attempt| after_sending(attempt, outcome, deps.clock.timestamp()))
+    }
+
+    /// Whether a claim of the group still waits for an instance. The request is for all claims.
+    fn is_wanted(&self) -> bool {
+        self.deps.ledger.read(|ledger| self.group.claims.keys().any(|claim| ledger.may_send_again(claim)))
     }
 
     /// Ensures the launch templates of a request again: EC2 does not show them yet, or somebody has deleted them.

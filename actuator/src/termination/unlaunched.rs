@@ -1,6 +1,6 @@
 //! Deletion of claims without a providerID (safety rule 14). A claim of a launch group may have an instance whose id
-//! was lost, so it is kept until look-ups by tag have found nothing for long enough. The attempt is recorded on only
-//! one claim of the group, so its absence on a claim proves nothing.
+//! was lost, so it is kept until the launcher has ended the group, and look-ups by tag have found nothing for long
+//! enough. The attempt is recorded on only one claim of the group, so its absence on a claim proves nothing.
 
 use crate::clock::Timestamped;
 use crate::io::WriteError;
@@ -45,6 +45,11 @@ impl LookUps {
             return Ok(true);
         };
         let (uid, now) = (claim.uid().unwrap_or_default(), deps.clock.timestamp());
+        // The request may still be sent: that nothing was found before says nothing.
+        if deps.drain_delay.admission.launches.is_active(&group.id) {
+            self.all.lock().remove(&uid);
+            return Ok(false);
+        }
         {
             let mut look_ups = self.all.lock();
             let look_up = look_ups.entry(uid.clone()).or_default();
