@@ -18,6 +18,7 @@ use crate::state::outcomes::Outcomes;
 use crate::state::subnet_addresses::SubnetAddresses;
 use crate::state::zonal_shifts::ZonalShifts;
 use crate::stores::Stores;
+use futures::future::{BoxFuture, Fuse, FusedFuture, FutureExt};
 use parking_lot::Mutex;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::annotation;
@@ -178,8 +179,10 @@ impl LaunchQueue {
 pub async fn run(deps: Launcher, mut groups: Groups, stop: CancellationToken) {
     let limit = Arc::new(Semaphore::new(GROUPS_AT_ONCE));
     let mut tasks = Tasks::default();
-    let mut scan = tokio::time::interval(SCAN_INTERVAL);
-    scan.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut interval = tokio::time::interval(SCAN_INTERVAL);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // The list may take long, and nothing else waits for it.
+    let mut scan: Fuse<BoxFuture<'_, Vec<NodeClaim>>> = Fuse::terminated();
     loop {
         tokio::select! {
             biased;
@@ -194,10 +197,14 @@ pub async fn run(deps: Launcher, mut groups: Groups, stop: CancellationToken) {
                 }
                 None => break,
             },
-            _ = scan.tick() => {
-                for (group, resumption) in unfinished(&deps).await {
+            claims = &mut scan => {
+                for (group, resumption) in unfinished(&deps, claims, &tasks.ended) {
                     resume_group(&deps, &mut tasks, &limit, group, resumption);
                 }
+            }
+            _ = interval.tick(), if scan.is_terminated() => {
+                tasks.ended.clear();
+                scan = listed(&deps).boxed().fuse();
             }
         }
     }
@@ -209,6 +216,8 @@ pub async fn run(deps: Launcher, mut groups: Groups, stop: CancellationToken) {
 struct Tasks {
     running: JoinSet<()>,
     groups: HashMap<Id, String>,
+    /// Groups that ended since the last scan began: its list may show them as they were before.
+    ended: BTreeSet<String>,
 }
 
 impl Tasks {
@@ -229,6 +238,7 @@ fn finished(deps: &Launcher, tasks: &mut Tasks, ended: Result<(Id, ()), JoinErro
         tracing::error!(%group, %error, "launch task failed, looking up its instances");
     }
     deps.launches.active.lock().remove(&group);
+    tasks.ended.insert(group);
 }
 
 fn start_admitted(
@@ -289,18 +299,20 @@ async fn abandon_unsent(deps: &Launcher, group: LaunchGroup) {
     }
 }
 
-/// Groups with claims that wait for an instance but are not being executed, from a live list.
-async fn unfinished(deps: &Launcher) -> Vec<(LaunchGroup, Resumption)> {
+/// All claims, from a live list; none if no group seems to be unfinished.
+async fn listed(deps: &Launcher) -> Vec<NodeClaim> {
     if !seems_unfinished(deps) {
         return Vec::new();
     }
-    let claims = match deps.reads.claims().await {
-        Ok(claims) => claims,
-        Err(error) => {
-            tracing::warn!(%error, "NodeClaims not listed");
-            return Vec::new();
-        }
-    };
+    deps.reads.claims().await.unwrap_or_else(|error| {
+        tracing::warn!(%error, "NodeClaims not listed");
+        Vec::new()
+    })
+}
+
+/// Groups with claims that wait for an instance but are not being executed. The next scan judges groups that `ended`
+/// since the list began.
+fn unfinished(deps: &Launcher, claims: Vec<NodeClaim>, ended: &BTreeSet<String>) -> Vec<(LaunchGroup, Resumption)> {
     let mut groups: BTreeMap<String, LaunchGroup> = BTreeMap::new();
     for claim in claims {
         let Some(key) = record::group_of(&claim) else { continue };
@@ -310,7 +322,8 @@ async fn unfinished(deps: &Launcher) -> Vec<(LaunchGroup, Resumption)> {
         group.claims.insert(record::name(&claim).to_owned(), claim);
     }
     groups.retain(|id, group| {
-        !deps.launches.is_active(id) && group.claims.values().any(|claim| wants_instance(deps, claim))
+        let is_idle = !deps.launches.is_active(id) && !ended.contains(id);
+        is_idle && group.claims.values().any(|claim| wants_instance(deps, claim))
     });
     let may_send_again = |claim: &str| deps.ledger.read(|ledger| ledger.may_send_again(claim));
     let resumption = |group: LaunchGroup| {

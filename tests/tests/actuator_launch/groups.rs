@@ -3,6 +3,9 @@
 use crate::fixture::{Fixture, WATCHER, fleet_calls, plan, wanted};
 use plimsoll_actuator::ports::CloudError;
 use plimsoll_model::execution::OutcomeStatus;
+use plimsoll_model::names::annotation;
+use plimsoll_sim::apiserver::faults::{Effect as ClusterEffect, Gate, Matcher};
+use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::cloud::{Action, Effect};
 use serde_json::json;
 use std::time::Duration;
@@ -40,4 +43,28 @@ async fn groups_that_wait_keep_no_other_from_being_launched() {
     let outcomes = fixture.execute(WATCHER, plan(position, vec![last])).await.unwrap();
     assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Launched, "{outcomes:?}");
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+}
+
+/// The API server does not answer the list of the scan for unfinished groups.
+#[tokio::test(start_paused = true)]
+async fn launches_do_not_wait_for_the_scan_for_unfinished_groups() {
+    let fixture = begin().await;
+    let _actuator = fixture.start("actuator-1");
+    let catalog = fixture.catalog().await;
+    let group = json!({annotation::LAUNCH_GROUP: r#"{"v":1,"id":"other","size":1}"#});
+    let class = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
+    let unfinished = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+        "metadata": {"name": "unfinished", "annotations": group}, "spec": {"nodeClassRef": class, "requirements": []}});
+    let lists = Matcher { client: Some("actuator-1".to_owned()), ..Matcher::of(Verb::List, "nodeclaims") };
+    fixture.world.server().faults().always(lists, ClusterEffect::HoldBefore(Gate::default()));
+    fixture.world.apply_object(&unfinished).unwrap();
+    // Longer than the interval between scans and the time-out of a list.
+    for launch in wanted(&catalog, 50) {
+        let began = Instant::now();
+        let position = fixture.ledger().await.position;
+        let outcomes = fixture.execute(WATCHER, plan(position, vec![launch])).await.unwrap();
+        assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Launched, "{outcomes:?}");
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
 }
