@@ -33,7 +33,8 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Capacity of the queue of groups. When it is full, plans are not admitted and the watcher asks again.
+/// Capacity of the queue of groups, and number of groups above which none is taken from it: most of them wait. When the
+/// queue is full, plans are not admitted and the watcher asks again.
 pub const QUEUE: usize = 1024;
 /// Groups that write their claims or send their first request at the same time. The rate limiter would only delay more
 /// of them.
@@ -188,7 +189,7 @@ pub async fn run(deps: Launcher, mut groups: Groups, stop: CancellationToken) {
             biased;
             () = stop.cancelled() => break,
             Some(ended) = tasks.running.join_next_with_id() => finished(&deps, &mut tasks, ended),
-            group = groups.0.recv() => match group {
+            group = groups.0.recv(), if tasks.running.len() < QUEUE => match group {
                 Some(Queued::Admitted(group, purchase, received)) => {
                     start_admitted(&deps, &mut tasks, &limit, group, purchase, received);
                 }

@@ -1,15 +1,19 @@
 //! Launch groups beside each other: none waits for another.
 
-use crate::fixture::{Fixture, WATCHER, fleet_calls, plan, wanted};
+use crate::fixture::{Fixture, WATCHER, fleet_calls, launch, plan, wanted};
 use plimsoll_actuator::ports::CloudError;
+use plimsoll_model::catalog::Catalog;
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::names::annotation;
+use plimsoll_model::plan::{Launch, PodRef};
 use plimsoll_sim::apiserver::faults::{Effect as ClusterEffect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::cloud::{Action, Effect};
 use serde_json::json;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+use tonic::Code;
 
 /// As many groups as may send their requests at the same time.
 const AT_ONCE: usize = 64;
@@ -67,4 +71,47 @@ async fn launches_do_not_wait_for_the_scan_for_unfinished_groups() {
         assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
+}
+
+/// Launches of one pool that cannot share a group: each accepts another subset of the offerings.
+fn apart(catalog: &Catalog, pool: &str, count: usize) -> Vec<Launch> {
+    let all = launch(catalog, "all", &["m6i.large", "m6i.xlarge", "c6i.large"], "all");
+    assert!(count < (1 << all.offerings.len()));
+    let accepting = |subset: usize| {
+        let name = format!("{pool}-{subset}");
+        let pod = PodRef { name: format!("default/{name}"), uid: name.as_str().into() };
+        let offerings = all.offerings.iter().enumerate().filter(|(index, _)| (subset >> index) & 1 == 1);
+        Launch {
+            action_id: name.as_str().into(),
+            node_pool: pool.into(),
+            offerings: Arc::new(offerings.map(|(_, offering)| offering.clone()).collect()),
+            pods: vec![pod],
+            ..all.clone()
+        }
+    };
+    (1..=count).map(accepting).collect()
+}
+
+/// EC2 answers no fleet call: 1,024 groups wait, and as many more in the queue.
+#[tokio::test(start_paused = true)]
+async fn plans_are_refused_while_too_many_groups_wait() {
+    let fixture = begin().await;
+    // A pool launches at most 600 nodes in a minute.
+    let pools = ["a", "b", "c", "d", "e"];
+    for pool in pools {
+        fixture.world.apply_object(&plimsoll_tests::node_pool(pool, &json!({}))).unwrap();
+    }
+    let _actuator = fixture.start("actuator-1");
+    let catalog = fixture.catalog().await;
+    let held = Effect::HoldBefore(Gate::default());
+    fixture.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, held, u32::MAX));
+    let position = fixture.ledger().await.position;
+    let mut codes = Vec::new();
+    for pool in pools {
+        let answer = fixture.send(WATCHER, plan(position, apart(&catalog, pool, 500))).await;
+        codes.push(answer.map_or_else(|status| status.code(), |_| Code::Ok));
+        // The launcher takes groups from the queue.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(codes, [Code::Ok, Code::Ok, Code::Ok, Code::Ok, Code::ResourceExhausted]);
 }
