@@ -200,8 +200,7 @@ impl TerminationFlow<'_> {
     }
 
     fn created(&self) -> plimsoll_model::time::Timestamp {
-        let created = self.subject.claim.metadata.creation_timestamp.as_ref();
-        plimsoll_model::time::Timestamp(created.map_or(0, |time| time.0.as_millisecond()))
+        plimsoll_snapshot::created(&self.subject.claim.metadata)
     }
 
     /// Writes the deadline of the termination, if the claim has a grace period.

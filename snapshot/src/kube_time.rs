@@ -10,7 +10,8 @@ pub(crate) fn timestamp(time: &Time) -> Timestamp {
 }
 
 /// Creation time of an object; the epoch if it is not set.
-pub(crate) fn created(metadata: &ObjectMeta) -> Timestamp {
+#[must_use]
+pub fn created(metadata: &ObjectMeta) -> Timestamp {
     metadata.creation_timestamp.as_ref().map(timestamp).unwrap_or_default()
 }
 

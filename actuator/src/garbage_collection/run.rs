@@ -15,7 +15,6 @@ use crate::state::zonal_shifts::{ZonalShifts, shifted_zone};
 use crate::stores::Stores;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::{annotation as key, tag};
-use plimsoll_model::time::Timestamp;
 use plimsoll_runtime::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -191,8 +190,8 @@ async fn collect_claims(
         absence.missed(deps.clock.timestamp());
         absences.insert(uid, absence);
         let node_ready = deps.stores.nodes_of(claim).first().is_some_and(|node| nodes::is_ready(node));
-        let created = claim.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
-        if is_instance_gone(absence, Timestamp(created), node_ready, deps.clock.timestamp()) {
+        let created = plimsoll_snapshot::created(&claim.metadata);
+        if is_instance_gone(absence, created, node_ready, deps.clock.timestamp()) {
             tracing::warn!(claim = claim.metadata.name, instance, "deleting NodeClaim, its instance is gone");
             deps.metrics.claims.disrupted(claim, "garbage_collected", None, 0);
             deps.metrics.claims_collected.with_label_values(&["instance_gone"]).inc();

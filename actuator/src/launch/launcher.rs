@@ -360,8 +360,8 @@ fn wants_instance(deps: &Launcher, claim: &NodeClaim) -> bool {
 
 /// Whether the group of a claim of this term may not be registered yet.
 fn is_new(claim: &NodeClaim, epoch: u64, now: Timestamp) -> bool {
-    let created = claim.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
-    let is_recent = u128::from(now.since(Timestamp(created)).0) < MIN_AGE.as_millis();
+    let age = now.since(plimsoll_snapshot::created(&claim.metadata));
+    let is_recent = u128::from(age.0) < MIN_AGE.as_millis();
     let is_of_this_term = record::annotation(claim, annotation::EPOCH) == Some(epoch.to_string().as_str());
     is_recent && is_of_this_term
 }

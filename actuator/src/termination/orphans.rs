@@ -14,7 +14,6 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use plimsoll_api::Pod;
 use plimsoll_model::names::{TERMINATION_FINALIZER, label};
-use plimsoll_model::time::Timestamp;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -89,6 +88,5 @@ fn is_dead(deps: &Termination, shared: &Shared, node: &Node) -> bool {
     if deps.zonal_shifts.zones(&deps.stores, now).contains(label_of(node.metadata.labels.as_ref(), label::ZONE)) {
         return false;
     }
-    let created = node.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
-    shared.instances.observe(id, Timestamp(created), now) == InstancePhase::Gone
+    shared.instances.observe(id, plimsoll_snapshot::created(&node.metadata), now) == InstancePhase::Gone
 }
