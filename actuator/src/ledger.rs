@@ -174,7 +174,6 @@ impl Ledger {
     pub fn admit_launch(
         &mut self,
         launch: &Launch,
-        depends_on: &[ActionId],
         plan: &PlanContext,
         catalog: &Catalog,
         now: Timestamp,
@@ -182,7 +181,7 @@ impl Ledger {
         if let Some(early) = self.early(&launch.action_id, plan) {
             return early;
         }
-        let reserve = match self.judge_launch(launch, depends_on, plan, catalog, now) {
+        let reserve = match self.judge_launch(launch, plan, catalog, now) {
             Ok(reserve) => reserve,
             Err(rejection) => return self.reject(&launch.action_id, rejection),
         };
@@ -204,7 +203,6 @@ impl Ledger {
     fn judge_launch(
         &self,
         launch: &Launch,
-        depends_on: &[ActionId],
         plan: &PlanContext,
         catalog: &Catalog,
         now: Timestamp,
@@ -212,7 +210,6 @@ impl Ledger {
         let pool = &launch.node_pool;
         self.check_readable(pool)?;
         let facts = self.pools.get(pool).ok_or_else(|| Rejection::UnknownPool(pool.clone()))?;
-        self.check_dependencies(depends_on)?;
         for pod in &launch.pods {
             if plan.virtual_pods.contains(&pod.uid) {
                 self.check_virtual(pod, plan)?;

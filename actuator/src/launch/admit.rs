@@ -128,7 +128,7 @@ pub fn admit_launch(
             let refused = |it: &OfferingChoice| memory.on_probation(Wanted::of(it, group.as_deref()), now);
             launch.offerings.iter().all(refused)
         };
-        let admit = |ledger: &mut Ledger| ledger.admit_launch(launch, &[], plan, catalog, now);
+        let admit = |ledger: &mut Ledger| ledger.admit_launch(launch, plan, catalog, now);
         let pool = &launch.node_pool;
         if on_probation { ledger.admit_probe(pool, admit) } else { admit(ledger) }
     })

@@ -91,7 +91,7 @@ fn ledger_of(seeds: &[ClaimSeed]) -> Ledger {
 }
 
 fn admit(ledger: &mut Ledger, launch: &Launch, plan: &PlanContext) -> Admission {
-    ledger.admit_launch(launch, &[], plan, &catalog(), NOW)
+    ledger.admit_launch(launch, plan, &catalog(), NOW)
 }
 
 fn claim_of(admission: &Admission) -> String {
@@ -168,7 +168,7 @@ fn expired_reservation_moves_to_the_new_claim() {
     let first = claim_of(&admit(&mut ledger, &launch("one", &["small"], &["p"]), &context));
     ledger.initialized(&first, NOW);
     let (later, context) = (NOW.plus(Millis(30_000)), plan(&ledger, 2));
-    let second = claim_of(&ledger.admit_launch(&launch("two", &["small"], &["p"]), &[], &context, &catalog(), later));
+    let second = claim_of(&ledger.admit_launch(&launch("two", &["small"], &["p"]), &context, &catalog(), later));
     ledger.gone(&first);
     assert_eq!(ledger.reserved_by(&"p".into(), later), Some(second.as_str()));
 }
@@ -236,7 +236,7 @@ fn failure_pauses_the_pool_and_outdates_plans() {
     let new = plan(&ledger, 3);
     let pause = Rejection::BackOff { cause: "LaunchFailed".to_owned(), remaining: Millis(1000) };
     assert_eq!(rejection(admit(&mut ledger, &action, &new)), pause);
-    let later = ledger.admit_launch(&action, &[], &new, &catalog(), NOW.plus(Millis(1000)));
+    let later = ledger.admit_launch(&action, &new, &catalog(), NOW.plus(Millis(1000)));
     assert_eq!(claim_of(&later), claim);
 }
 
@@ -266,13 +266,13 @@ fn stale_drivers_and_foreign_positions_are_rejected() {
 
 #[test]
 fn changed_subjects_and_rejected_dependencies_are_rejected() {
-    let mut ledger = ledger_of(&[]);
+    let mut ledger = ledger_of(&[seed("a")]);
     let old = plan(&ledger, 1);
     ledger.changed(Subject::Pod("p".into()));
     let changed = Rejection::Changed(Subject::Pod("p".into()));
     assert_eq!(rejection(admit(&mut ledger, &launch("one", &["small"], &["p"]), &old)), changed);
-    let dependent = launch("two", &["small"], &[]);
-    let refused = ledger.admit_launch(&dependent, &["one".into()], &old, &catalog(), NOW);
+    let dependent = removal("a", DisruptionReason::Empty);
+    let refused = ledger.admit_removal(&dependent, &["one".into()], &old, &facts("a", "b", 0));
     assert_eq!(rejection(refused), Rejection::DependencyRejected("one".into()));
     let unknown = launch("three", &["huge"], &[]);
     assert_eq!(rejection(admit(&mut ledger, &unknown, &old)), Rejection::UnknownInstanceType("huge".to_owned()));

@@ -85,7 +85,7 @@ fn plan(ledger: &Ledger, snapshot_sequence: u64) -> PlanContext {
 
 fn admit(ledger: &mut Ledger, launch: &Launch) -> Admission {
     let plan = plan(ledger, 1);
-    ledger.admit_launch(launch, &[], &plan, &catalog(), NOW)
+    ledger.admit_launch(launch, &plan, &catalog(), NOW)
 }
 
 fn claim(answer: Admission) -> String {
@@ -126,7 +126,7 @@ fn a_hundred_plans_at_once_never_exceed_a_quota() {
             scope.spawn(move || {
                 let is_of_a = number % 2 == 0;
                 let one = launch(&format!("{number}"), if is_of_a { "a" } else { "b" }, &["large"], &ZONES);
-                (is_of_a, handle.with(|ledger| ledger.admit_launch(&one, &[], plan, &catalog(), NOW)))
+                (is_of_a, handle.with(|ledger| ledger.admit_launch(&one, plan, &catalog(), NOW)))
             })
         });
         let threads: Vec<_> = threads.collect();

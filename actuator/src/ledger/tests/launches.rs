@@ -13,7 +13,7 @@ fn without_limits(seeds: &[ClaimSeed]) -> Ledger {
 /// Asks for a launch on a plan that knows all of the ledger.
 fn launch_at(ledger: &mut Ledger, now: Timestamp, id: &str, pods: &[&str]) -> Admission {
     let context = plan(ledger, 1);
-    ledger.admit_launch(&launch(id, &["small"], pods), &[], &context, &catalog(), now)
+    ledger.admit_launch(&launch(id, &["small"], pods), &context, &catalog(), now)
 }
 
 fn small() -> Resources {
