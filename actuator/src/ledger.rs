@@ -321,9 +321,6 @@ impl Ledger {
     fn early(&mut self, action: &ActionId, plan: &PlanContext) -> Option<Admission> {
         if self.driver != plan.driver {
             // Not stored by action id: the rejection is about the sender, not about the action.
-            if plan.driver.transitions > self.driver.transitions || self.driver.holder.is_empty() {
-                return Some(Admission::Rejected(Rejection::UnknownDriver(plan.driver.transitions)));
-            }
             return Some(Admission::Rejected(Rejection::StaleDriver(self.driver.transitions)));
         }
         if let Some(outcome @ (Outcome::Admitted | Outcome::Done)) = self.outcomes.get(action) {

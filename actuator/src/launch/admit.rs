@@ -195,9 +195,7 @@ pub(super) fn admit(
 pub fn wire_reason(rejection: &Rejection) -> (OutcomeReason, String) {
     use crate::ledger::Subject;
     let reason = match rejection {
-        Rejection::StaleDriver(_) | Rejection::UnknownDriver(_) | Rejection::StalePosition { .. } => {
-            OutcomeReason::StaleSnapshot
-        }
+        Rejection::StaleDriver(_) | Rejection::StalePosition { .. } => OutcomeReason::StaleSnapshot,
         Rejection::Changed(Subject::Pod(_)) | Rejection::PodReserved { .. } => OutcomeReason::PodChanged,
         Rejection::Changed(Subject::Node(_))
         | Rejection::UnknownNode(_)

@@ -11,12 +11,9 @@ use std::time::Duration;
 /// Why an action is rejected. The watcher plans again with this knowledge.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
-    /// Another watcher is the driver.
+    /// The plan is not of the driver, as the Lease was last read.
     #[error("another watcher leads (lease transition {0})")]
     StaleDriver(u64),
-    /// The plan's watcher is newer than the last read of the Lease: read it live, then ask again.
-    #[error("lease transition {0} of the watcher has not been observed yet")]
-    UnknownDriver(u64),
     /// The plan rests on a position of another leader, or on one that this ledger cannot compare.
     #[error(
         "plan is based on ledger position {}.{}, which is unknown to the ledger at {}.{}",

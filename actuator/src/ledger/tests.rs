@@ -246,12 +246,12 @@ fn stale_drivers_and_foreign_positions_are_rejected() {
     let action = launch("one", &["small"], &[]);
     let good = plan(&ledger, 1);
     let newer = PlanContext { driver: driver(2), ..good.clone() };
-    assert_eq!(rejection(admit(&mut ledger, &action, &newer)), Rejection::UnknownDriver(2));
+    assert_eq!(rejection(admit(&mut ledger, &action, &newer)), Rejection::StaleDriver(1));
     ledger.observe_driver(driver(2));
     assert_eq!(rejection(admit(&mut ledger, &action, &good)), Rejection::StaleDriver(2));
     // The Lease was deleted and created again: the live read counts, not the larger number.
     ledger.observe_driver(driver(0));
-    assert_eq!(rejection(admit(&mut ledger, &action, &newer)), Rejection::UnknownDriver(2));
+    assert_eq!(rejection(admit(&mut ledger, &action, &newer)), Rejection::StaleDriver(0));
     ledger.observe_driver(driver(2));
     for (epoch, sequence) in [(6, 99), (7, 99), (8, 0)] {
         let position = LedgerPosition { epoch, sequence };
