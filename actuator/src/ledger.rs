@@ -183,7 +183,7 @@ impl Ledger {
         }
         let reserve = match self.judge_launch(launch, plan, catalog, now) {
             Ok(reserve) => reserve,
-            Err(rejection) => return self.reject(&launch.action_id, rejection),
+            Err(rejection) => return Admission::Rejected(rejection),
         };
         let name = claim_name(&launch.node_pool, &launch.action_id);
         let record = ClaimRecord::admitted(launch, reserve, &plan.virtual_pods);
@@ -318,9 +318,8 @@ impl Ledger {
         self.note(pods.chain(record.node.map(Subject::Node)), None);
     }
 
-    fn early(&mut self, action: &ActionId, plan: &PlanContext) -> Option<Admission> {
+    fn early(&self, action: &ActionId, plan: &PlanContext) -> Option<Admission> {
         if self.driver != plan.driver {
-            // Not stored by action id: the rejection is about the sender, not about the action.
             return Some(Admission::Rejected(Rejection::StaleDriver(self.driver.transitions)));
         }
         if let Some(outcome @ (Outcome::Admitted | Outcome::Done)) = self.outcomes.get(action) {
@@ -328,14 +327,9 @@ impl Ledger {
         }
         let (known, here) = (plan.position, self.position);
         if known.epoch != here.epoch || known > here || known < self.changes.floor() {
-            return Some(self.reject(action, Rejection::StalePosition { known, here }));
+            return Some(Admission::Rejected(Rejection::StalePosition { known, here }));
         }
         None
-    }
-
-    fn reject(&mut self, action: &ActionId, rejection: Rejection) -> Admission {
-        self.outcomes.set(action, Outcome::Rejected(rejection.clone()));
-        Admission::Rejected(rejection)
     }
 
     fn check_dependencies(&self, depends_on: &[ActionId]) -> Result<(), Rejection> {

@@ -1,6 +1,5 @@
-//! Outcomes of actions, remembered so that a repeated request gets the same answer (safety rule 17).
+//! Outcomes of admitted actions, remembered so that a repeated request gets the same answer (safety rule 17).
 
-use super::rejection::Rejection;
 use plimsoll_model::identity::ActionId;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,11 +11,9 @@ const MAX_OUTCOMES: usize = 20_000;
 pub enum Outcome {
     /// Admitted and in progress.
     Admitted,
-    /// Rejected.
-    Rejected(Rejection),
     /// Succeeded.
     Done,
-    /// Admitted, but failed for this cause.
+    /// Admitted, but failed for this cause. The action may be asked for again.
     Failed(String),
 }
 

@@ -48,7 +48,7 @@ impl Ledger {
             return early;
         }
         if let Err(rejection) = self.judge_removal(removal, replacements, plan, facts) {
-            return self.reject(&removal.action_id, rejection);
+            return Admission::Rejected(rejection);
         }
         let admitted = Removal {
             action: removal.action_id.clone(),

@@ -171,9 +171,8 @@ fn drop_unneeded(
             continue;
         };
         let withdrawn = admitted.remove(position);
-        let rejection = Rejection::DependencyRejected(removal.clone());
-        let (reason, message) = admit::wire_reason(&rejection);
-        deps.ledger.with(|ledger| ledger.withdraw(&withdrawn.claim, rejection, context));
+        let (reason, message) = admit::wire_reason(&Rejection::DependencyRejected(removal.clone()));
+        deps.ledger.with(|ledger| ledger.withdraw(&withdrawn.claim, context));
         deps.ledger.not_launching(&withdrawn.claim);
         count(deps, "rejected");
         deps.outcomes.post(outcome(deps, launch, OutcomeStatus::Rejected, Some(reason), message));

@@ -30,10 +30,9 @@ fn a_withdrawn_launch_frees_its_pods_for_its_own_plan_only() {
     let (first, second) = (plan(&ledger, 1), plan(&ledger, 2));
     let claim = claim_of(&admit(&mut ledger, &launch("one", &["large"], &["p"]), &first));
     let between = plan(&ledger, 3);
-    let why = Rejection::DependencyRejected("zero".into());
-    ledger.withdraw(&claim, why.clone(), &first);
+    ledger.withdraw(&claim, &first);
     assert_eq!(ledger.used(&"pool".into()), Resources::new());
-    assert_eq!(ledger.outcome(&"one".into()), Some(&Outcome::Rejected(why)));
+    assert_eq!(ledger.outcome(&"one".into()), Some(&Outcome::Failed("Withdrawn".to_owned())));
     // The other plans, and a plan of another driver with the same number, know the pod as it was before.
     let changed = Rejection::Changed(Subject::Pod("p".into()));
     for other in [&second, &between] {
