@@ -20,7 +20,7 @@ const FIRST_PAUSE: Millis = Millis::from_seconds(1);
 /// Longest pause, such that several requests fit into [`MAX_RESEND_AGE`].
 const MAX_PAUSE: Millis = Millis::from_seconds(60);
 /// Pause between look-ups by tag.
-const LOOK_UP_PAUSE: Millis = Millis::from_seconds(10);
+pub const LOOK_UP_PAUSE: Millis = Millis::from_seconds(10);
 
 /// Number of a group's first attempt.
 pub const FIRST_ATTEMPT: u32 = 1;

@@ -60,10 +60,6 @@ fn message(failure: &Failure) -> String {
     text
 }
 
-fn post(deps: &Launcher, action: Option<ActionId>, status: OutcomeStatus, claim: &str) {
-    post_outcome(deps, action, status, None, String::new(), claim);
-}
-
 fn post_outcome(
     deps: &Launcher,
     action: Option<ActionId>,
@@ -193,7 +189,7 @@ pub async fn launched(
         placement_group: group,
     });
     drop(unavailable);
-    post(deps, record::action(claim), OutcomeStatus::Launched, name);
+    post_outcome(deps, record::action(claim), OutcomeStatus::Launched, None, String::new(), name);
     Ok(Some(written))
 }
 

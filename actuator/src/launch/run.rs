@@ -1,6 +1,8 @@
 //! Executes one launch group, from its claims to its instances, as [`super::attempt`] decides.
 
-use super::attempt::{self, Attempt, Decision, Failure, LookUps, after_look_up, after_sending, is_missing_template};
+use super::attempt::{
+    self, Attempt, Decision, Failure, LOOK_UP_PAUSE, LookUps, after_look_up, after_sending, is_missing_template,
+};
 use super::create::{WRITES_AT_ONCE, write_claims};
 use super::matching::match_instances;
 use super::purchase::Purchase;
@@ -21,8 +23,6 @@ use tokio::time::Instant;
 const MAX_STEPS: u32 = 1000;
 /// Pause while the fence refuses: Karpenter is active, or the lease is about to be renewed.
 const FENCE_PAUSE: Duration = Duration::from_secs(1);
-/// Pause after a failed look-up.
-const LOOK_UP_PAUSE: Duration = Duration::from_secs(10);
 
 /// Builds the first request of a newly admitted group; `None` if that failed, and the group with it.
 pub async fn request(deps: &Launcher, group: &LaunchGroup, purchase: &Purchase) -> Option<FleetRequest> {
@@ -275,8 +275,7 @@ impl<'a> GroupRun<'a> {
             Ok(living) => Some(after_look_up(&mut self.look_ups, living, self.group.key.size, deps.clock.timestamp())),
             Err(error) => {
                 tracing::warn!(group = self.group.id(), %error, "instances of the launch group not read, retrying");
-                tokio::time::sleep(LOOK_UP_PAUSE).await;
-                Some(Decision::LookUp { after: Millis(0) })
+                Some(Decision::LookUp { after: LOOK_UP_PAUSE })
             }
         }
     }
@@ -334,7 +333,7 @@ impl<'a> GroupRun<'a> {
         match (matched.unmatched.is_empty(), rest) {
             (true, _) => None,
             (false, Some(failure)) => Some(Decision::Fail(failure)),
-            (false, None) => Some(Decision::LookUp { after: Millis(LOOK_UP_PAUSE.as_secs().saturating_mul(1000)) }),
+            (false, None) => Some(Decision::LookUp { after: LOOK_UP_PAUSE }),
         }
     }
 

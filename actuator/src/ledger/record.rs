@@ -58,7 +58,7 @@ pub struct LedgerProblem {
 }
 
 /// A claim in the ledger. A claim in flight and its Node share one record.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ClaimRecord {
     pub(super) pool: NodePoolName,
     pub(super) action: Option<ActionId>,
@@ -99,24 +99,7 @@ impl ClaimRecord {
 
     /// The record of a launch that no plan proposed.
     pub(super) fn without_plan(pool: &NodePoolName, action: &ActionId, counted: Resources) -> Self {
-        Self {
-            pool: pool.clone(),
-            action: Some(action.clone()),
-            node: None,
-            counted,
-            labels: BTreeMap::new(),
-            pods: BTreeSet::new(),
-            virtual_pods: Arc::default(),
-            probe: false,
-            launched: false,
-            initialized: false,
-            overdue: false,
-            deleting: false,
-            terminating: false,
-            drifted: false,
-            pods_until: None,
-            late: false,
-        }
+        Self { pool: pool.clone(), action: Some(action.clone()), counted, ..Self::default() }
     }
 }
 
@@ -209,16 +192,13 @@ pub(super) fn claim_record(seed: &ClaimSeed) -> Result<ClaimRecord, LedgerProble
         counted,
         labels: seed.labels.clone(),
         pods,
-        virtual_pods: Arc::default(),
-        probe: false,
         launched: seed.capacity.is_some(),
         initialized: seed.initialized,
         overdue: seed.overdue,
         deleting: seed.deleting,
         terminating: seed.terminating,
         drifted: seed.drifted,
-        pods_until: None,
-        late: false,
+        ..ClaimRecord::default()
     })
 }
 
