@@ -24,12 +24,16 @@ impl CloudCalls {
         Self { cloud, fence, rate_limiter, metrics }
     }
 
-    /// Launches instances. A timeout is reported as [`CloudError::Ambiguous`].
+    /// Waits until the rate limit admits a [`Self::create_fleet`]. Requests that were sent before may take minutes.
+    pub(crate) async fn fleet_turn(&self) {
+        self.rate_limiter.take(Action::CreateFleet).await;
+    }
+
+    /// Launches instances, after [`Self::fleet_turn`]. A timeout is reported as [`CloudError::Ambiguous`].
     pub(crate) async fn create_fleet(
         &self,
         request: &FleetRequest,
     ) -> Result<Result<FleetAnswer, CloudError>, NotAllowed> {
-        self.rate_limiter.take(Action::CreateFleet).await;
         let started = Instant::now();
         let outcome = match self.fence.run(CLOUD_CALL, self.cloud.compute.create_fleet(request)).await {
             Ok(outcome) => outcome,

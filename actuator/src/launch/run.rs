@@ -138,6 +138,12 @@ impl<'a> GroupRun<'a> {
         self.wait(Duration::from_millis(after.0)).await;
         let deps = self.deps;
         let Some(attempt) = &self.attempt else { return Some(Decision::LookUp { after: Millis(0) }) };
+        deps.cloud.fleet_turn().await;
+        // With many requests before this one, it may be too old by now.
+        let first = attempt::first_decision(attempt, deps.clock.timestamp());
+        if !matches!(first, Decision::Send { .. }) {
+            return Some(first);
+        }
         if !self.is_wanted() {
             return Some(match attempt.maybe_bought {
                 true => Decision::LookUp { after: Millis(0) },
