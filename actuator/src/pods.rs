@@ -33,9 +33,10 @@ pub(crate) fn is_stuck(pod: &Pod, now: Timestamp) -> bool {
     now.duration_since(deleted.0) > STUCK_AFTER
 }
 
-/// Whether the pod must not be disrupted now.
-pub(crate) fn is_protected(pod: &Pod, now: Timestamp) -> bool {
-    !pod.is_terminal() && !pod.is_terminating() && pod.protected_until().is_some_and(|until| until > now)
+/// Until when the pod must not be disrupted, and the annotation that says so; `None` if it may be disrupted now.
+pub(crate) fn protection(pod: &Pod, now: Timestamp) -> Option<(Timestamp, &'static str)> {
+    let may_be_protected = !pod.is_terminal() && !pod.is_terminating();
+    pod.protection().filter(|(until, _)| may_be_protected && *until > now)
 }
 
 /// Whether the pod must be rescheduled when its node is removed.

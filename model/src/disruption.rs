@@ -1,6 +1,7 @@
 //! What keeps a node from being removed voluntarily. Explanations, Events and metrics share it.
 
 use crate::identity::{NodePoolName, PodUid};
+use crate::names::annotation;
 use crate::plan::Plan;
 use crate::snapshot::{ConsolidationPolicy, DisruptionReason, Node, NodePool, NodeState, Pod, PodState, Snapshot};
 use crate::time::{Timestamp, duration_text};
@@ -14,7 +15,7 @@ pub enum Obstacle {
     NotInitialized,
     /// The node is being deleted.
     Deleting,
-    /// The node has the do-not-disrupt annotation.
+    /// The node has an annotation that protects it. A snapshot does not tell which.
     NodeAnnotation,
     /// The plan places pending pods on the node.
     PendingPods,
@@ -22,7 +23,7 @@ pub enum Obstacle {
     MovedPods,
     /// This pod is reserved on the node and not bound yet.
     Reserved(String),
-    /// A pod has the do-not-disrupt annotation.
+    /// A pod has an annotation that protects it. A snapshot does not tell which, but only do-not-disrupt can end.
     PodAnnotation {
         /// `namespace/name`.
         pod: String,
@@ -101,12 +102,19 @@ impl fmt::Display for Obstacle {
         match self {
             Self::NotInitialized => f.write_str("it is not in service yet"),
             Self::Deleting => f.write_str("it is already on the way out"),
-            Self::NodeAnnotation => f.write_str("it has the annotation karpenter.sh/do-not-disrupt"),
+            Self::NodeAnnotation => {
+                write!(f, "it has the annotation {} or {}", annotation::DO_NOT_DISRUPT, annotation::SCALE_DOWN_DISABLED)
+            }
             Self::PendingPods => f.write_str("pending pods are planned there"),
             Self::MovedPods => f.write_str("pods of removed nodes are planned there"),
             Self::Reserved(pod) => write!(f, "pod {pod} waits for it"),
             Self::PodAnnotation { pod, remaining } => {
-                write!(f, "pod {pod} has the annotation karpenter.sh/do-not-disrupt{remaining}")
+                write!(f, "pod {pod} has the annotation {}", annotation::DO_NOT_DISRUPT)?;
+                if remaining.is_empty() {
+                    write!(f, " or {}", annotation::SAFE_TO_EVICT)
+                } else {
+                    f.write_str(remaining)
+                }
             }
             Self::SeveralDisruptionBudgets { pod, count } => {
                 write!(f, "pod {pod} is covered by {count} PodDisruptionBudgets, which the Eviction API refuses")

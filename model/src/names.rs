@@ -168,12 +168,17 @@ pub mod annotation {
     pub const INSTANCE_PROFILE_NAME: &str = "karpenter.k8s.aws/instance-profile-name";
     /// `true` on a claim whose instance has been tagged with the name of its Node.
     pub const TAGGED: &str = "karpenter.k8s.aws/tagged";
+    /// Cluster Autoscaler's. The values `false` and `on-completion` protect a pod from voluntary disruption.
+    pub const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+    /// Cluster Autoscaler's. The value `true` on a Node protects it from voluntary disruption.
+    pub const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
     /// Kubernetes' pod deletion cost.
     pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
     /// On mirror pods, which represent static pods of a kubelet.
     pub const MIRROR: &str = "kubernetes.io/config.mirror";
     /// The annotations of pods that are read.
-    pub const OF_PODS: [&str; 5] = [DO_NOT_DISRUPT, POD_DELETION_COST, MIRROR, ON_DEMAND_BASE, ON_DEMAND_PERCENTAGE];
+    pub const OF_PODS: [&str; 6] =
+        [DO_NOT_DISRUPT, SAFE_TO_EVICT, POD_DELETION_COST, MIRROR, ON_DEMAND_BASE, ON_DEMAND_PERCENTAGE];
 
     /// Owner of a claim, set by Plimsoll. The value is [`OWNER_VALUE`].
     pub const OWNER: &str = "plimsoll.dev/owner";

@@ -173,7 +173,7 @@ pub struct Node {
     pub cordoned: bool,
     /// Whether the node is being removed, for any reason; its pods must move.
     pub deleting: bool,
-    /// True if the node is annotated `karpenter.sh/do-not-disrupt`, or a pod on it cannot be parsed.
+    /// True if an annotation protects the node, its zone is shifted, or a pod on it cannot be parsed.
     pub do_not_disrupt: bool,
     /// Creation time of the claim, or of the Node without claim.
     pub created: Timestamp,

@@ -127,8 +127,6 @@ fn read(
     let unregistered = node_taints(node)?.iter().any(|taint| taint.key == taint::UNREGISTERED);
     let is_unmatched =
         extra.source == Source::Cluster && claim.is_none() && (unregistered || (node_pool.is_some() && !registered));
-    let annotations = node.metadata.annotations.as_ref();
-    let is_annotated = annotations.and_then(|all| all.get(annotation::DO_NOT_DISRUPT)).is_some_and(|it| it == "true");
     let is_in_shifted_zone = labels.get(label::ZONE).is_some_and(|zone| extra.shifted_zones.contains(zone));
     let spec = node.spec.as_ref();
     let created = claim.map_or_else(|| kube_time::created(&node.metadata), |claim| kube_time::created(&claim.metadata));
@@ -146,7 +144,7 @@ fn read(
             || spec.and_then(|spec| spec.unschedulable) == Some(true)
             || (state == NodeState::Registered && claim.is_some_and(has_timed_out)),
         deleting: node.metadata.deletion_timestamp.is_some() || claim.is_some_and(is_leaving) || is_disrupted(node)?,
-        do_not_disrupt: is_annotated || is_in_shifted_zone,
+        do_not_disrupt: protecting_annotation(node).is_some() || is_in_shifted_zone,
         created,
         expires: expires(claim, pool, created),
         // The Node's label is written before the claim's condition.
@@ -222,6 +220,14 @@ pub(crate) fn fill_gaps(amounts: &mut Resources, from: &Resources) {
 
 pub(crate) fn amounts(list: &plimsoll_api::ResourceList, field: &str) -> Result<Resources, Fault> {
     requests::amounts(Some(list), field)
+}
+
+/// The annotation that protects the Node from voluntary disruption, if there is one.
+#[must_use]
+pub fn protecting_annotation(node: &KubeNode) -> Option<&'static str> {
+    let annotations = node.metadata.annotations.as_ref()?;
+    let is_set = |key: &&str| annotations.get(*key).is_some_and(|value| value == "true");
+    [annotation::DO_NOT_DISRUPT, annotation::SCALE_DOWN_DISABLED].into_iter().find(is_set)
 }
 
 /// Whether the kubelet reports the Node as Ready.

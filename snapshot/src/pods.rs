@@ -283,7 +283,7 @@ fn returns(pod: &KubePod) -> bool {
     pod.metadata.owner_references.iter().flatten().any(is_stateful_set)
 }
 
-/// When the pod's do-not-disrupt annotation ends; the end of time if it does not end.
+/// When the protection by the pod's annotations ends; the end of time if it does not end.
 fn do_not_disrupt_until(pod: &KubePod) -> Option<Timestamp> {
     let until = pod.protected_until()?;
     Some(if until == jiff::Timestamp::MAX { Timestamp(i64::MAX) } else { kube_time::timestamp(&Time(until)) })

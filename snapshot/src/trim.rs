@@ -12,9 +12,12 @@ use std::sync::Arc;
 pub fn pod(pod: &mut Pod) {
     let resized = pod.spec.as_ref().is_some_and(|spec| requests::resized(pod, spec).is_some());
     pod.metadata.generate_name = None;
-    // The first annotation costs half a kilobyte, and most pods have none that is read.
+    // The first annotation costs half a kilobyte, and most pods have none that is read. Where Cluster Autoscaler was
+    // used, many pods are annotated as safe to evict, which means nothing here.
     if let Some(annotations) = &mut pod.metadata.annotations {
-        annotations.retain(|key, _| annotation::OF_PODS.contains(&key.as_str()));
+        annotations.retain(|key, value| {
+            annotation::OF_PODS.contains(&key.as_str()) && (key != annotation::SAFE_TO_EVICT || value != "true")
+        });
     }
     pod.metadata.annotations.take_if(|annotations| annotations.is_empty());
     let stays = pod.node_name.is_some() && pods::stays_with_node(pod);

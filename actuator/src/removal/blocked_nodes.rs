@@ -4,12 +4,12 @@ use super::{Removals, blocked_pools};
 use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
 use crate::pacing::interval_passed;
+use crate::pods;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use plimsoll_api::{NodeClaim, Pod};
 use plimsoll_model::disruption::{Obstacle, consolidation_obstacle, obstacles};
 use plimsoll_model::identity::NodeName;
-use plimsoll_model::names::annotation;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::snapshot::{Node as NodeView, NodePool, NodeState, Pod as PodView, PodState, Snapshot};
 use plimsoll_snapshot::{Extra, Objects};
@@ -123,12 +123,7 @@ fn verdict(
     let waived = |obstacle: &Obstacle| bounded && !matches!(obstacle, Obstacle::NodeAnnotation);
     let blocked = obstacles(snapshot, &Plan::default(), node, pods).into_iter().find(|obstacle| !waived(obstacle));
     if let Some(obstacle) = blocked {
-        let text = match obstacle {
-            // The snapshot protects nodes with a pod that it cannot read.
-            Obstacle::NodeAnnotation if !is_annotated(objects, &node.name) => "a pod on it cannot be read".to_owned(),
-            _ => obstacle.to_string(),
-        };
-        let message = format!("The node cannot be disrupted: {text}");
+        let message = format!("The node cannot be disrupted: {}", text_of(&obstacle, objects, &node.name));
         return Some(Verdict { reason: reason::DISRUPTION_BLOCKED, message, cause: obstacle.short() });
     }
     if node.drifted.is_some() {
@@ -143,9 +138,26 @@ fn verdict(
     Some(Verdict { reason: reason::UNCONSOLIDATABLE, message, cause: obstacle.short() })
 }
 
-fn is_annotated(objects: &Objects, name: &NodeName) -> bool {
-    let node = objects.nodes.iter().find(|node| node.metadata.name.as_deref() == Some(name.as_str()));
-    node.is_some_and(|node| node.annotations().contains_key(annotation::DO_NOT_DISRUPT))
+/// The obstacle in a sentence. An annotation is the one of the object, since the snapshot does not tell which it is.
+fn text_of(obstacle: &Obstacle, objects: &Objects, name: &NodeName) -> String {
+    match obstacle {
+        Obstacle::NodeAnnotation => {
+            let node = objects.nodes.iter().find(|node| node.metadata.name.as_deref() == Some(name.as_str()));
+            match node.and_then(plimsoll_snapshot::protecting_annotation) {
+                Some(annotation) => format!("it has the annotation {annotation}"),
+                // The snapshot protects nodes with a pod that it cannot read.
+                None => "a pod on it cannot be read".to_owned(),
+            }
+        }
+        Obstacle::PodAnnotation { pod: full_name, remaining } => {
+            let pod = objects.pods.iter().find(|pod| pods::full_name(pod) == *full_name);
+            match pod.and_then(|pod| pod.protection()) {
+                Some((_, annotation)) => format!("pod {full_name} has the annotation {annotation}{remaining}"),
+                None => obstacle.to_string(),
+            }
+        }
+        _ => obstacle.to_string(),
+    }
 }
 
 #[cfg(test)]

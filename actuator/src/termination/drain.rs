@@ -21,8 +21,8 @@ pub struct Drain {
     pub waiting: usize,
     /// Number of pods that have been asked to stop and still run within their grace period.
     pub stopping: usize,
-    /// Pods that must not be disrupted, as `namespace/name`.
-    pub protected: Vec<String>,
+    /// Pods that must not be disrupted, as `namespace/name`, and the annotations that say so.
+    pub protected: Vec<(String, &'static str)>,
     /// When time alone changes the result.
     pub look_again: Option<Timestamp>,
 }
@@ -79,9 +79,9 @@ pub fn plan(pods: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> D
                 .as_ref()
                 .and_then(|at| at.0.checked_add(SignedDuration::from_secs(61)).ok());
             drain.wake_by(stuck);
-        } else if pods::is_protected(pod, now) {
-            drain.protected.push(pods::full_name(pod));
-            drain.wake_by(pod.protected_until().filter(|until| *until < Timestamp::MAX));
+        } else if let Some((until, annotation)) = pods::protection(pod, now) {
+            drain.protected.push((pods::full_name(pod), annotation));
+            drain.wake_by(Some(until).filter(|until| *until < Timestamp::MAX));
         } else if Some(Tier::of(pod)) == first {
             drain.evict.push(Arc::clone(pod));
         }

@@ -112,7 +112,8 @@ impl Evictions {
                 (Err(error), _) => not_allowed = Some(error),
             }
         }
-        refusals.extend(drain.protected.iter().map(|pod| format!("{pod}: it must not be disrupted")));
+        let protected = drain.protected.iter();
+        refusals.extend(protected.map(|(pod, annotation)| format!("{pod}: protected by annotation {annotation}")));
         refusals.sort();
         if let (Some(node), Some((cause, message))) = (node, delay(drain, &refusals)) {
             let note = Note::warning(object(&**node), reason::FAILED_DRAINING, message);

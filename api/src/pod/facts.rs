@@ -63,10 +63,30 @@ impl Pod {
         tolerations.iter().any(|toleration| toleration_of(toleration).is_some_and(|it| it.tolerates(taint)))
     }
 
-    /// Until when `karpenter.sh/do-not-disrupt` protects the pod: for ever with the value `true`, or for a duration
-    /// since the pod's start. `None` without the annotation, or with another value.
+    /// Until when an annotation protects the pod. `None` without such an annotation.
     #[must_use]
     pub fn protected_until(&self) -> Option<Timestamp> {
+        self.protection().map(|(until, _)| until)
+    }
+
+    /// Until when an annotation protects the pod, and its key. With two such annotations, the one that protects longer.
+    #[must_use]
+    pub fn protection(&self) -> Option<(Timestamp, &'static str)> {
+        let not_safe = self.is_not_safe_to_evict().then_some((Timestamp::MAX, annotation::SAFE_TO_EVICT));
+        let own = self.do_not_disrupt_until().map(|until| (until, annotation::DO_NOT_DISRUPT));
+        not_safe.into_iter().chain(own).max_by_key(|(until, _)| *until)
+    }
+
+    /// Whether Cluster Autoscaler would keep the node because of the pod's annotation, until the pod is deleted or, with
+    /// `on-completion`, has ended. It ignores the annotation on static pods and pods of DaemonSets.
+    fn is_not_safe_to_evict(&self) -> bool {
+        let value = self.metadata.annotations.as_ref().and_then(|all| all.get(annotation::SAFE_TO_EVICT));
+        matches!(value.map(String::as_str), Some("false" | "on-completion")) && !self.is_daemon() && !self.is_static()
+    }
+
+    /// Until when `karpenter.sh/do-not-disrupt` protects the pod: for ever with the value `true`, or for a duration
+    /// since the pod's start. `None` without the annotation, or with another value.
+    fn do_not_disrupt_until(&self) -> Option<Timestamp> {
         let value = self.metadata.annotations.as_ref()?.get(annotation::DO_NOT_DISRUPT)?;
         if value == "true" {
             return Some(Timestamp::MAX);
@@ -82,7 +102,7 @@ impl Pod {
     #[must_use]
     pub fn invalid_protection(&self) -> Option<&str> {
         let value = self.metadata.annotations.as_ref()?.get(annotation::DO_NOT_DISRUPT)?;
-        (value != "false" && self.protected_until().is_none()).then_some(value)
+        (value != "false" && self.do_not_disrupt_until().is_none()).then_some(value)
     }
 }
 

@@ -182,6 +182,18 @@ fn a_node_in_a_shifted_zone_is_not_disrupted() {
 }
 
 #[test]
+fn annotations_of_karpenter_and_cluster_autoscaler_protect_a_node() {
+    let protected = |key: &str, value: &str| {
+        let mut node = node(json!({}), json!([]));
+        node["metadata"]["annotations"] = json!({key: value});
+        nodes(Source::Cluster, &[node], &[])[0].do_not_disrupt
+    };
+    for key in ["karpenter.sh/do-not-disrupt", "cluster-autoscaler.kubernetes.io/scale-down-disabled"] {
+        assert_eq!((protected(key, "true"), protected(key, "false")), (true, false), "{key}");
+    }
+}
+
+#[test]
 fn a_node_counts_against_limits_what_its_claim_has_as_in_the_ledger() {
     let labels = |initialized: &str| {
         json!({"karpenter.sh/nodepool": "default", "karpenter.sh/registered": "true",

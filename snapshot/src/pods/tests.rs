@@ -138,6 +138,29 @@ fn disruption_protection_and_eviction_cost_come_from_annotations_and_priority() 
     assert_eq!(snapshot.pods[0].do_not_disrupt_until, Some(Timestamp(660_000)));
 }
 
+/// The value `true` is common where Cluster Autoscaler was used, and the caches drop it.
+#[test]
+fn a_pod_that_is_not_safe_to_evict_is_protected_for_ever() {
+    let until = |value: &str, owner: &str| {
+        let annotated = pod(|pod| {
+            pod["metadata"]["annotations"] = json!({"cluster-autoscaler.kubernetes.io/safe-to-evict": value});
+            pod["metadata"]["ownerReferences"] =
+                json!([{"apiVersion": "apps/v1", "kind": owner, "name": "o", "uid": "x"}]);
+            pod["spec"]["nodeName"] = json!("n1");
+        });
+        let mut trimmed = serde_json::from_value(annotated.clone()).unwrap();
+        crate::trim::pod(&mut trimmed);
+        assert_eq!(trimmed.metadata.annotations.is_some(), value != "true");
+        let of = |pod: Value| snapshot(Source::Cluster, pod).0.pods[0].do_not_disrupt_until;
+        assert_eq!(of(annotated.clone()), of(serde_json::to_value(trimmed).unwrap()));
+        of(annotated)
+    };
+    assert_eq!(until("false", "ReplicaSet"), Some(Timestamp(i64::MAX)));
+    assert_eq!(until("on-completion", "Job"), Some(Timestamp(i64::MAX)), "a pod that has ended does not count");
+    assert_eq!(until("false", "DaemonSet"), None, "Cluster Autoscaler evicts it, too");
+    assert_eq!(until("true", "ReplicaSet"), None);
+}
+
 #[test]
 fn a_nominated_pod_is_reserved_on_its_node() {
     let nominated = pod(|pod| pod["status"]["nominatedNodeName"] = json!("n1"));

@@ -110,6 +110,21 @@ fn pods_budgets_and_annotations_block_a_disruption() {
     assert_eq!(unreadable, blocked("a pod on it cannot be read"));
 }
 
+/// Users of Cluster Autoscaler look for the annotation that they have set.
+#[test]
+fn the_annotation_that_protects_is_named() {
+    let (safe, scale) =
+        ("cluster-autoscaler.kubernetes.io/safe-to-evict", "cluster-autoscaler.kubernetes.io/scale-down-disabled");
+    let pod = |annotations: Value| after(|c| c.pod["metadata"]["annotations"] = annotations);
+    assert_eq!(pod(json!({safe: "false"})), blocked(&format!("pod shop/web has the annotation {safe}")));
+    assert_eq!(pod(json!({safe: "true"})), None);
+    let both = pod(json!({safe: "false", "karpenter.sh/do-not-disrupt": "true"}));
+    assert_eq!(both, blocked("pod shop/web has the annotation karpenter.sh/do-not-disrupt"));
+    let node = |annotations: Value| after(|c| c.node["metadata"]["annotations"] = annotations);
+    assert_eq!(node(json!({scale: "true"})), blocked(&format!("it has the annotation {scale}")));
+    assert_eq!(node(json!({scale: "false"})), None);
+}
+
 #[test]
 fn a_node_pool_that_does_not_consolidate_is_named() {
     let never = after(|c| c.pool["spec"]["disruption"]["consolidateAfter"] = json!("Never"));

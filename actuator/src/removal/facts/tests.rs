@@ -205,6 +205,22 @@ fn a_protected_pod_is_an_obstacle_until_its_protection_ends() {
 }
 
 #[test]
+fn annotations_of_cluster_autoscaler_protect_pods_and_nodes() {
+    let check = |owner: &str, reason| {
+        let annotation = json!({"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"});
+        RemovalView::of(removal_objects(vec![pod("x", "a", &annotation, owner)])).check(&uids(&["x"]), reason)
+    };
+    let protected = Err(Obstacle::ProtectedPod("x".into(), "ns/x".to_owned()));
+    assert_eq!(check("ReplicaSet", DisruptionReason::Underutilized), protected);
+    assert_eq!(check("ReplicaSet", DisruptionReason::Expired), Ok(()));
+    assert_eq!(check("DaemonSet", DisruptionReason::Underutilized), Ok(()), "as in Cluster Autoscaler");
+    let mut objects = removal_objects(vec![]);
+    objects.nodes[0].metadata.annotations =
+        Some([("cluster-autoscaler.kubernetes.io/scale-down-disabled".to_owned(), "true".to_owned())].into());
+    assert_eq!(RemovalView::of(objects).check(&uids(&[]), DisruptionReason::Empty), Err(Obstacle::ProtectedNode));
+}
+
+#[test]
 fn drift_does_not_wait_for_protected_pods_if_a_grace_period_bounds_the_drain() {
     let view = |grace_period: Option<&str>| {
         let mut objects =

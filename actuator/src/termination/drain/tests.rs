@@ -88,7 +88,7 @@ fn protected_pods_wait_until_the_deadline() {
     };
     let drain = plan(&[protect("true", 0)], None, at(1000));
     assert!(drain.evict.is_empty() && drain.force.is_empty());
-    assert_eq!((drain.protected.clone(), drain.waiting), (vec!["ns/p".to_owned()], 1));
+    assert_eq!((drain.protected.clone(), drain.waiting), (vec![("ns/p".to_owned(), "karpenter.sh/do-not-disrupt")], 1));
     assert_eq!(plan(&[protect("1m", 0)], None, at(59)).look_again, Some(at(60)));
     assert_eq!(names(&plan(&[protect("1m", 0)], None, at(60)).evict), ["p"]);
     assert_eq!(
@@ -100,6 +100,19 @@ fn protected_pods_wait_until_the_deadline() {
     assert_eq!(early.look_again, Some(at(90)));
     assert!(early.force.is_empty());
     assert_eq!(forced(&plan(&[protect("true", 0)], Some(at(100)), at(90))), [("p", 10)]);
+}
+
+#[test]
+fn a_pod_that_is_not_safe_to_evict_waits_until_the_deadline() {
+    let key = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+    let annotated = |value: &str| {
+        let annotations = json!({"annotations": {key: value, "karpenter.sh/do-not-disrupt": "1m"}});
+        pod("p", &annotations, &json!({"terminationGracePeriodSeconds": 10}), &json!({"startTime": at(0)}))
+    };
+    let waits = plan(&[annotated("false")], None, at(1000));
+    assert_eq!((waits.protected, waits.look_again), (vec![("ns/p".to_owned(), key)], None), "for ever");
+    assert_eq!(forced(&plan(&[annotated("false")], Some(at(100)), at(90))), [("p", 10)]);
+    assert_eq!(names(&plan(&[annotated("true")], None, at(1000)).evict), ["p"]);
 }
 
 #[test]

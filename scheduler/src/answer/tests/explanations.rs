@@ -101,10 +101,13 @@ fn a_kept_node_names_its_obstacles() {
         reasons.join("|")
     };
     assert_eq!(kept(|it| it.nodes[0].node_pool = None), "it belongs to no NodePool: such nodes are never removed");
-    assert_eq!(kept(|it| it.nodes[0].do_not_disrupt = true), "it has the annotation karpenter.sh/do-not-disrupt");
+    assert_eq!(
+        kept(|it| it.nodes[0].do_not_disrupt = true),
+        "it has the annotation karpenter.sh/do-not-disrupt or cluster-autoscaler.kubernetes.io/scale-down-disabled"
+    );
     assert_eq!(
         kept(|it| it.pods[0].do_not_disrupt_until = Some(Timestamp(i64::MAX))),
-        "pod default/a has the annotation karpenter.sh/do-not-disrupt"
+        "pod default/a has the annotation karpenter.sh/do-not-disrupt or cluster-autoscaler.kubernetes.io/safe-to-evict"
     );
     assert_eq!(
         kept(|it| it.pods[0].do_not_disrupt_until = Some(NOW.plus(Millis(1500)))),
