@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use plimsoll_api::Pod as KubePod;
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::names::{annotation, label};
-use plimsoll_model::snapshot::{IgnoredPod, Pod, PodState};
+use plimsoll_model::snapshot::{IgnoredPod, Pod, PodShape, PodState};
 use plimsoll_model::time::Timestamp;
 use std::collections::BTreeSet;
 
@@ -255,7 +255,7 @@ pub(crate) fn read(pod: &KubePod, spec: &PodSpec, budgets: &Budgets<'_>, shapes:
         terminating: metadata.deletion_timestamp.is_some(),
         returns: !stays_with_node && returns(pod),
         do_not_disrupt_until: do_not_disrupt_until(pod),
-        eviction_cost_milli: eviction_cost(pod, shapes.priority(spec)),
+        eviction_cost_milli: eviction_cost(pod, &shape),
         pod_disruption_budgets: covering(pod, budgets),
         buffer: None,
     });
@@ -289,15 +289,19 @@ fn do_not_disrupt_until(pod: &KubePod) -> Option<Timestamp> {
     Some(if until == jiff::Timestamp::MAX { Timestamp(i64::MAX) } else { kube_time::timestamp(&Time(until)) })
 }
 
-fn eviction_cost(pod: &KubePod, priority: i32) -> i64 {
+/// A volume that can be attached only in some zones must be detached from one node and attached to the next, while the
+/// pod does not run. It counts as one more pod. A volume that can be mounted anywhere costs nothing.
+fn eviction_cost(pod: &KubePod, shape: &PodShape) -> i64 {
     let annotations = pod.metadata.annotations.as_ref();
     let deletion_cost = annotations
         .and_then(|annotations| annotations.get(annotation::POD_DELETION_COST))
         .and_then(|text| text.parse::<i32>().ok())
         .unwrap_or(0);
-    let cost = EVICTION_COST
+    let attached = shape.volumes.iter().filter(|volume| !volume.alternatives.is_empty()).count();
+    let volumes = i64::try_from(attached).unwrap_or(MAX_EVICTION_COST).min(MAX_EVICTION_COST);
+    let cost = EVICTION_COST * (1 + volumes)
         + i64::from(deletion_cost) * EVICTION_COST / DELETION_COST_UNIT
-        + i64::from(priority) * EVICTION_COST / PRIORITY_UNIT;
+        + i64::from(shape.priority) * EVICTION_COST / PRIORITY_UNIT;
     cost.clamp(-MAX_EVICTION_COST, MAX_EVICTION_COST)
 }
 

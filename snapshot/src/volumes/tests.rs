@@ -308,3 +308,35 @@ fn attach_limits_come_from_csi_nodes() {
     let allocatable: Vec<(&str, i64)> = snapshot.nodes[0].allocatable.iter().collect();
     assert_eq!(allocatable, [("attachable-volumes-csi-ebs.csi.aws.com", 24)]);
 }
+
+#[test]
+fn each_volume_that_must_be_attached_elsewhere_makes_an_eviction_dearer() {
+    let affinity = json!({"required": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]}]}]}});
+    let zonal = json!({"csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "v"}, "nodeAffinity": affinity});
+    let anywhere = json!({"csi": {"driver": "efs.csi.aws.com", "volumeHandle": "v"}});
+    let named = |mut object: Value, name: &str| {
+        object["metadata"]["name"] = json!(name);
+        object
+    };
+    let bound = |name: &str| named(claim(&json!({"volumeName": name}), "Bound"), name);
+    let claims = ["log", "data", "shared"].map(bound);
+    let volumes = [("log", &zonal), ("data", &zonal), ("shared", &anywhere)];
+    let volumes = volumes.map(|(name, spec)| named(volume(spec), name));
+    let cost = |used: &[&str], deletion_cost: &str| {
+        let mut pod = user("web", "none", Some("n1"));
+        let of_claims = used.iter().map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}));
+        pod["spec"]["volumes"] = of_claims.chain([json!({"name": "scratch", "emptyDir": {}})]).collect();
+        pod["metadata"]["annotations"] = json!({"controller.kubernetes.io/pod-deletion-cost": deletion_cost});
+        let mut all = objects(&[pod], &claims, &volumes, &[]);
+        all.nodes = vec![serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap()];
+        let (snapshot, problems) = crate::build(&all, &Extra { source: Source::Files, ..Extra::default() });
+        assert_eq!(problems, []);
+        snapshot.pods[0].eviction_cost_milli
+    };
+    assert_eq!(cost(&[], "0"), 1000);
+    assert_eq!(cost(&["log"], "0"), 2000);
+    assert_eq!(cost(&["log", "data", "shared"], "0"), 3000, "any node can mount the last one");
+    assert_eq!(cost(&["log", "data"], "134217728"), 4000);
+    assert_eq!(cost(&["log", "data"], "1342177280"), 10_000, "the greatest cost");
+}
