@@ -52,6 +52,8 @@ pub mod reason {
     pub const INITIALIZED: &str = "Initialized";
     /// A Node registered without the taint that keeps pods away until registration completes.
     pub const UNREGISTERED_TAINT_MISSING: &str = "UnregisteredTaintMissing";
+    /// A Node has a taint that its claim does not declare, and waits for the end of the taint.
+    pub const UNDECLARED_TAINT: &str = "UndeclaredTaint";
     /// A Node has less capacity than its claim expects.
     pub const FAILED_CONSISTENCY_CHECK: &str = "FailedConsistencyCheck";
     /// A claim did not launch or register in time, or its Node was not initialized in time.

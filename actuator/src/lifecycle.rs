@@ -137,6 +137,9 @@ async fn reconcile(deps: Lifecycle, subject: ClaimWithNodes) -> Result<Requeue, 
         };
         deps.writes.update(claim, ObjectPart::Status, apply).await?;
     }
+    if let Some(message) = step.undeclared_taint {
+        deps.events.publish(Note::warning(object(claim), reason::UNDECLARED_TAINT, message).with_long_window());
+    }
     publish_progress(&deps, claim, &name, &nodes, &step.reached);
     if let Some(missing) = &step.not_initialized {
         stop_waiting(&deps, claim, missing);

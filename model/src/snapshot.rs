@@ -160,7 +160,7 @@ pub struct Node {
     pub state: NodeState,
     /// Labels; for a claim, the labels that its node is certain to get.
     pub labels: BTreeMap<String, String>,
-    /// Relevant taints. Startup and ephemeral taints are omitted while the node starts.
+    /// Relevant taints. Startup, ephemeral and undeclared taints are omitted while the node starts.
     pub taints: Vec<Taint>,
     /// Allocatable resources.
     pub allocatable: Resources,

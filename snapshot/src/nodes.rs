@@ -15,6 +15,10 @@ use plimsoll_model::taints::{Taint, TaintEffect};
 use plimsoll_model::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Prefixes of taints that are not of agents: whoever sets them has a reason to keep pods away.
+const LIFECYCLE_PREFIXES: [&str; 4] =
+    ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/", "plimsoll.dev/"];
+
 pub(crate) fn build(objects: &Objects, extra: &Extra, problems: &mut Vec<Problem>) -> Vec<Node> {
     let mut by_provider = BTreeMap::new();
     let mut by_node = BTreeMap::new();
@@ -97,7 +101,11 @@ fn read(
     };
     let startup =
         claim.map(|claim| claim.spec.startup_taints.as_slice()).or_else(pool_startup_taints).unwrap_or_default();
-    let is_startup = |taint: &Taint| taint.is_ephemeral() || startup.iter().any(|one| Taint::from(one).matches(taint));
+    let is_startup = |taint: &Taint| {
+        taint.is_ephemeral()
+            || startup.iter().any(|one| Taint::from(one).matches(taint))
+            || claim.is_some_and(|claim| is_undeclared(taint, claim))
+    };
     let mut taints = node_taints(node)?;
     // In files, the labels that Karpenter adds are often missing.
     let is_plain_file = extra.source == Source::Files && claim.is_none() && !labels.contains_key(label::REGISTERED);
@@ -220,6 +228,17 @@ pub(crate) fn fill_gaps(amounts: &mut Resources, from: &Resources) {
 
 pub(crate) fn amounts(list: &plimsoll_api::ResourceList, field: &str) -> Result<Resources, Fault> {
     requests::amounts(Some(list), field)
+}
+
+/// Whether the claim does not declare a taint of its Node that keeps pods away. Until the Node is initialized, such a
+/// taint is taken for that of an agent which starts, because users forget to declare these. The actuator does not wait
+/// for it for long.
+#[must_use]
+pub fn is_undeclared(taint: &Taint, claim: &NodeClaim) -> bool {
+    let mut declared = claim.spec.taints.iter().chain(&claim.spec.startup_taints).map(Taint::from);
+    taint.effect != TaintEffect::PreferNoSchedule
+        && !LIFECYCLE_PREFIXES.iter().any(|prefix| taint.key.starts_with(prefix))
+        && !declared.any(|one| one.matches(taint))
 }
 
 /// The annotation that protects the Node from voluntary disruption, if there is one.

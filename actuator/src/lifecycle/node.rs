@@ -1,6 +1,7 @@
 //! Changes to a Node when it registers and when it is initialized. Pure functions.
 
 use crate::nodes;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, NodeSpec, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use plimsoll_api::NodeClaim;
@@ -10,6 +11,9 @@ use plimsoll_model::taints::{Taint as ModelTaint, TaintEffect};
 
 /// Prefix of annotations that are internal to the actuator and not copied to Nodes.
 const OWN_PREFIX: &str = "plimsoll.dev/";
+/// How long a Node that is Ready waits for the end of a taint that its claim does not declare. Agents start within
+/// minutes, and a taint that stays longer is meant to stay.
+const UNDECLARED_TAINT_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
 
 /// Why a Node is not initialized yet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,6 +27,14 @@ pub(super) enum MissingPrerequisite {
     /// A taint of Kubernetes or a cloud controller is present.
     #[error("taint {0} is still on the Node")]
     EphemeralTaint(String),
+    /// A taint is present that the claim does not declare, and that may be one of an agent which starts.
+    #[error("taint {taint} is not declared; if it ends while nodes start, add it to spec.template.spec.startupTaints")]
+    UndeclaredTaint {
+        /// Key and effect.
+        taint: String,
+        /// When the taint is not waited for any more.
+        until: Timestamp,
+    },
     /// A requested resource is missing.
     #[error("Node does not report any {0} yet")]
     Resource(String),
@@ -34,7 +46,7 @@ impl MissingPrerequisite {
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::NotReady => "NodeNotReady",
-            Self::StartupTaint(_) => "StartupTaintsExist",
+            Self::StartupTaint(_) | Self::UndeclaredTaint { .. } => "StartupTaintsExist",
             Self::EphemeralTaint(_) => "KnownEphemeralTaintsExist",
             Self::Resource(_) => "ResourceNotRegistered",
         }
@@ -104,8 +116,14 @@ pub(super) fn initialized(node: &Node) -> Node {
     node
 }
 
+/// When the status of the Node's condition Ready last changed.
+fn ready_since(node: &Node) -> Option<Timestamp> {
+    let conditions = node.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == "Ready")?.last_transition_time.as_ref().map(|time| time.0)
+}
+
 /// Why the Node is not initialized yet, if so.
-pub(super) fn missing_prerequisite(node: &Node, claim: &NodeClaim) -> Option<MissingPrerequisite> {
+pub(super) fn missing_prerequisite(node: &Node, claim: &NodeClaim, now: Timestamp) -> Option<MissingPrerequisite> {
     if !nodes::is_ready(node) {
         return Some(MissingPrerequisite::NotReady);
     }
@@ -119,12 +137,22 @@ pub(super) fn missing_prerequisite(node: &Node, claim: &NodeClaim) -> Option<Mis
     if let Some(blocking) = nodes::taints(node).iter().find(startup) {
         return Some(MissingPrerequisite::StartupTaint(format!("{}:{}", blocking.key, blocking.effect)));
     }
-    let ephemeral = |taint: &&Taint| {
-        TaintEffect::parse(&taint.effect)
-            .is_some_and(|effect| ModelTaint { key: taint.key.clone(), value: String::new(), effect }.is_ephemeral())
+    let parsed = |taint: &Taint| {
+        let effect = TaintEffect::parse(&taint.effect)?;
+        Some(ModelTaint { key: taint.key.clone(), value: String::new(), effect })
     };
+    let ephemeral = |taint: &&Taint| parsed(taint).is_some_and(|taint| taint.is_ephemeral());
     if let Some(blocking) = nodes::taints(node).iter().find(ephemeral) {
         return Some(MissingPrerequisite::EphemeralTaint(format!("{}:{}", blocking.key, blocking.effect)));
+    }
+    let undeclared =
+        |taint: &&Taint| parsed(taint).is_some_and(|taint| plimsoll_snapshot::is_undeclared(&taint, claim));
+    let until = ready_since(node).and_then(|since| since.checked_add(UNDECLARED_TAINT_TIMEOUT).ok());
+    if let Some(until) = until.filter(|until| *until > now)
+        && let Some(blocking) = nodes::taints(node).iter().find(undeclared)
+    {
+        let taint = format!("{}:{}", blocking.key, blocking.effect);
+        return Some(MissingPrerequisite::UndeclaredTaint { taint, until });
     }
     let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
     let is_zero =

@@ -1,6 +1,7 @@
 //! The next step of a claim between launch and initialization. Pure functions.
 
-use super::{node, partition};
+use super::node::{self, MissingPrerequisite};
+use super::partition;
 use crate::launch::record::group_of;
 use crate::launch::standalone::is_standalone;
 use crate::ledger::failures::{INITIALIZATION_TIMEOUT, NOT_REGISTERED};
@@ -57,6 +58,8 @@ pub struct Step {
     pub status: Option<NodeClaimStatus>,
     /// Conditions that become true.
     pub reached: Vec<&'static str>,
+    /// The Node waits for the end of a taint that the claim does not declare: what to tell the user.
+    pub undeclared_taint: Option<String>,
     /// What the Node still lacks as the time for its initialization ends. The claim stays, since pods may run there.
     pub not_initialized: Option<String>,
     /// The claim exceeded a timeout and is to be deleted.
@@ -139,9 +142,13 @@ fn initialize(observed: &Observation<'_>, moment: Moment, status: &mut NodeClaim
         unknown(status, moment, INITIALIZED, "NodeNotFound", "Node not found");
         return;
     };
-    if let Some(missing) = node::missing_prerequisite(current, observed.claim) {
+    if let Some(missing) = node::missing_prerequisite(current, observed.claim, observed.now) {
         let (reason, message) = (missing.reason(), missing.to_string());
         unknown(status, moment, INITIALIZED, reason, &message);
+        if let MissingPrerequisite::UndeclaredTaint { until, .. } = missing {
+            step.look_again_at(until);
+            step.undeclared_taint = Some(message.clone());
+        }
         let until = registered.saturating_add(INITIALIZATION_TIMEOUT).unwrap_or(Timestamp::MAX);
         if until > observed.now {
             step.look_again_at(until);

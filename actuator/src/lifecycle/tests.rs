@@ -138,6 +138,30 @@ fn missing_prerequisites_are_named() {
     assert_eq!(after(&step(&registered, &[], 40), "Initialized").1, "NodeNotFound");
 }
 
+/// Users forget the taints of agents that start on the node.
+#[test]
+fn an_undeclared_taint_is_waited_for_until_five_minutes_after_the_node_is_ready() {
+    let node = |key: &str, ready: &str| {
+        node(&json!({
+            "spec": {"taints": [{"key": key, "effect": "NoSchedule"}]},
+            "status": {"conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": at(60)}]},
+        }))
+    };
+    let mut registered = claim(true);
+    registered.spec.startup_taints.clear();
+    registered.status = step(&registered, &[&node("node.cilium.io/agent-not-ready", "False")], 30).status;
+    let waits = step(&registered, &[&node("node.cilium.io/agent-not-ready", "True")], 70);
+    assert_eq!(after(&waits, "Initialized"), pair("Unknown", "StartupTaintsExist"));
+    let message = "taint node.cilium.io/agent-not-ready:NoSchedule is not declared; if it ends while nodes start, add it \
+                   to spec.template.spec.startupTaints";
+    assert_eq!((waits.undeclared_taint.as_deref(), waits.look_again), (Some(message), Some(at(360))));
+    let later = |seconds: i64| step(&registered, &[&node("node.cilium.io/agent-not-ready", "True")], seconds);
+    assert_eq!((later(359).reached, later(360).reached), (vec![], vec!["Initialized"]));
+    for declared in ["dedicated", "node.kubernetes.io/unschedulable", "karpenter.sh/disrupted"] {
+        assert_eq!(step(&registered, &[&node(declared, "True")], 70).reached, ["Initialized"], "{declared}");
+    }
+}
+
 #[test]
 fn completed_steps_are_not_repeated() {
     let clean = json!({"spec": {"taints": []}});

@@ -94,9 +94,33 @@ fn a_node_and_its_claim_are_one_node() {
     ]);
     let [node] = &nodes(Source::Cluster, &[node(json!({}), taints)], &[launched()])[..] else { panic!("one record") };
     assert_eq!((node.state, node.name.as_str(), node.node_claim.as_deref()), (NodeState::Registered, "n1", Some("c1")));
-    assert_eq!(node.taints.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), ["other", "team"]);
+    assert_eq!(node.taints.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), ["team"]);
     // The Node's own values, or the claim's values where the Node has none yet.
     assert_eq!(node.allocatable, Resources::from([("cpu", 4000), ("memory", 7 << 30)]));
+}
+
+/// Otherwise another node is bought for the pods of a node whose network agent has not started yet.
+#[test]
+fn undeclared_taints_do_not_count_until_the_node_is_initialized() {
+    let kept = |initialized: &str, claims: &[Value]| {
+        let taint = |key: &str, effect: &str| json!({"key": key, "effect": effect});
+        let taints = json!([
+            taint("node.cilium.io/agent-not-ready", "NoExecute"),
+            taint("mine", "NoSchedule"),
+            taint("rather-not", "PreferNoSchedule"),
+            taint("team", "NoSchedule"),
+            taint("node.kubernetes.io/unschedulable", "NoSchedule"),
+            taint("karpenter.sh/disrupted", "NoSchedule"),
+        ]);
+        let labels = json!({"karpenter.sh/nodepool": "default", "karpenter.sh/registered": "true",
+            "karpenter.sh/initialized": initialized});
+        let [node] = &nodes(Source::Cluster, &[node(labels, taints)], claims)[..] else { panic!("one record") };
+        node.taints.iter().map(|taint| taint.key.clone()).collect::<Vec<_>>()
+    };
+    let others = ["karpenter.sh/disrupted", "node.kubernetes.io/unschedulable", "rather-not", "team"];
+    assert_eq!(kept("false", &[launched()]), others);
+    assert_eq!(kept("true", &[launched()]).len(), 6, "as the Node says");
+    assert_eq!(kept("false", &[]).len(), 6, "there is no claim that could declare them");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Nodes that register and are never initialized, because a startup taint stays.
+//! Nodes that register and are never initialized, because a startup taint stays; taints that the NodePool forgets.
 
 use plimsoll_sim::apiserver::store::Object;
 use plimsoll_sim::apiserver::{ResourceId, object};
@@ -88,5 +88,41 @@ async fn a_new_leader_does_not_wait_for_the_node_again() {
     cluster.plimsoll.kill(&leader);
     cluster.until("a second node registers", 3 * MINUTE, |world| nodes(world).len() == 2).await;
     cluster.pass(10 * MINUTE).await;
+    assert_eq!(instances_ever_launched(&cluster.world).len(), 2, "{}", cluster.summary());
+}
+
+/// The taint of an agent that the NodePool does not declare. The agent adds it when the Node registers.
+async fn with_undeclared_taint() -> (TestCluster, Object) {
+    let cluster = TestCluster::usual().await;
+    cluster.deploy("web", 1, 500);
+    cluster.until("a node registers", 5 * MINUTE, |world| nodes(world).len() == 1).await;
+    let node = nodes(&cluster.world).remove(0);
+    let mut taints = object::items(&node, &["spec", "taints"]).to_vec();
+    taints.push(json!({"key": "example.com/agent", "effect": "NoSchedule"}));
+    cluster.world.patch(ResourceId::NODES, object::name(&node), json!({"spec": {"taints": taints}})).unwrap();
+    (cluster, node)
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_bought_while_an_undeclared_taint_is_on_a_new_node() {
+    let (cluster, node) = with_undeclared_taint().await;
+    cluster.pass(4 * MINUTE).await;
+    let claims = cluster.claims();
+    let [claim] = &claims[..] else { panic!("one claim: {}", cluster.summary()) };
+    assert!(!object::condition_is_true(claim, "Initialized"), "{}", cluster.summary());
+    let events = cluster.world.events_of("NodeClaim", object::name(claim));
+    assert!(events.iter().any(|event| event.contains("UndeclaredTaint")), "{events:?}");
+    remove_startup_taint(&cluster.world, &node);
+    cluster.until_running(1, MINUTE).await;
+    assert_eq!(instances_ever_launched(&cluster.world).len(), 1, "{}", cluster.summary());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_undeclared_taint_that_stays_counts_after_five_minutes() {
+    let (cluster, _) = with_undeclared_taint().await;
+    let launched = |world: &World| instances_ever_launched(world).len();
+    let took = cluster.until("a second node is launched", 10 * MINUTE, |world| launched(world) == 2).await;
+    assert!(took >= 5 * MINUTE, "{took:?}");
+    cluster.until_running(1, 3 * MINUTE).await;
     assert_eq!(instances_ever_launched(&cluster.world).len(), 2, "{}", cluster.summary());
 }
