@@ -77,6 +77,7 @@ const PLAN_EXAMPLES: &str = concat!(
 Examples:
   plimsoll plan                                for the cluster that kubectl talks to
   plimsoll plan -f manifests/                  for manifests
+  plimsoll plan --without-node ip-10-0-12-34.ec2.internal --more deployment/shop/web=5
   plimsoll plan -f nodepools.yaml -f workloads.yaml --catalog catalog.json -o json
   plimsoll plan -f manifests/ --server scheduler.example:9452
   plimsoll plan -f manifests/ -o request | grpcurl -plaintext -d @ scheduler.example:9452 plimsoll.scheduler.v1.SchedulerService/Plan

@@ -9,13 +9,14 @@ use crate::output::{self, Format};
 use crate::{CommandError, ask, cluster, input};
 use clap::{Args, Subcommand};
 use plimsoll_model::plan::Reason;
-use plimsoll_model::snapshot::{Node, Pod};
+use plimsoll_model::snapshot::{Node, Pod, Snapshot};
 use plimsoll_proto::scheduler::v1::explain_request::Subject as Asked;
 use serde_json::json;
 use std::path::PathBuf;
+pub(crate) use workload::pods_by_workload;
 
 /// Default namespace.
-const DEFAULT_NAMESPACE: &str = "default";
+pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -177,12 +178,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<String, CommandError> {
         }
         Subject::Node { name, from } => {
             let (question, _) = from.read()?;
-            let named = |node: &&Node| node.name.as_str() == name || node.node_claim.as_ref() == Some(name);
-            let nodes = &question.snapshot.nodes;
-            let Some(node) = nodes.iter().find(named) else {
-                let names = nodes.iter().flat_map(|node| [Some(node.name.to_string()), node.node_claim.clone()]);
-                return Err(unknown("node", name, names.flatten().collect()));
-            };
+            let node = find_node(&question.snapshot, name)?;
             let claim = node.node_claim.as_deref();
             let mut known = claim.map(|claim| claim::lines(&question.objects.node_claims, claim)).unwrap_or_default();
             known.extend(budget::lines(&question, node));
@@ -202,7 +198,7 @@ fn explain_workload(kind: &str, arguments: &WorkloadArguments) -> Result<String,
     let (question, default) = from.read()?;
     let what = kind.to_lowercase();
     let name = full_name(&what, name, namespace.as_deref(), &default)?;
-    let members = workload::pods_by_workload(&question.objects, kind);
+    let members = pods_by_workload(&question.objects, kind);
     let Some(pods) = members.get(&name) else {
         return Err(unknown(&what, &name, members.into_keys().collect()));
     };
@@ -211,8 +207,20 @@ fn explain_workload(kind: &str, arguments: &WorkloadArguments) -> Result<String,
     from.print(kind, &name, &lines, &reasons)
 }
 
+/// The node with this name, or of the NodeClaim with this name.
+pub(crate) fn find_node<'s>(snapshot: &'s Snapshot, name: &str) -> Result<&'s Node, CommandError> {
+    let named = |node: &&Node| node.name.as_str() == name || node.node_claim.as_deref() == Some(name);
+    let names = || snapshot.nodes.iter().flat_map(|node| [Some(node.name.to_string()), node.node_claim.clone()]);
+    snapshot.nodes.iter().find(named).ok_or_else(|| unknown("node", name, names().flatten().collect()))
+}
+
 /// `namespace/name`.
-fn full_name(kind: &str, name: &str, namespace: Option<&str>, default: &str) -> Result<String, CommandError> {
+pub(crate) fn full_name(
+    kind: &str,
+    name: &str,
+    namespace: Option<&str>,
+    default: &str,
+) -> Result<String, CommandError> {
     match (name.split_once('/'), namespace) {
         (Some((named, _)), Some(given)) if named != given => {
             Err(CommandError::BadInput(format!("{kind} {name}: --namespace says {given}")))
@@ -223,7 +231,7 @@ fn full_name(kind: &str, name: &str, namespace: Option<&str>, default: &str) -> 
 }
 
 /// The error for an unknown name.
-fn unknown(kind: &str, name: &str, mut known: Vec<String>) -> CommandError {
+pub(crate) fn unknown(kind: &str, name: &str, mut known: Vec<String>) -> CommandError {
     /// Maximum number of suggested names.
     const SHOWN: usize = 5;
     known.sort_by_key(|it| (distance(it, name), it.clone()));

@@ -1,5 +1,6 @@
 //! `plimsoll plan`.
 
+mod assumptions;
 pub(crate) mod render;
 mod request;
 mod summary;
@@ -7,7 +8,7 @@ pub(crate) mod table;
 mod weights;
 
 use crate::output::{self, Answer, Outcome};
-use crate::{CommandError, ask, cluster, input};
+use crate::{CommandError, ask, cluster, explain, input};
 use clap::{Args, ValueEnum};
 use plimsoll_model::plan::Plan;
 use std::path::PathBuf;
@@ -31,6 +32,8 @@ pub(crate) struct Arguments {
     server: ask::ServerArguments,
     #[command(flatten)]
     policies: input::PolicyArguments,
+    #[command(flatten)]
+    assumptions: assumptions::AssumptionArguments,
     /// How the plan is printed.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
@@ -63,14 +66,16 @@ enum Format {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
     let started = Instant::now();
-    let question = if arguments.filename.is_empty() {
-        let (objects, _) = cluster::read(&arguments.cluster)?;
-        input::from_cluster(objects, &arguments.catalog, arguments.now)?
+    let (question, namespace) = if arguments.filename.is_empty() {
+        let (objects, namespace) = cluster::read(&arguments.cluster)?;
+        (input::from_cluster(objects, &arguments.catalog, arguments.now)?, namespace)
     } else {
-        input::from_files(&arguments.filename, &arguments.catalog, arguments.now)?
+        let question = input::from_files(&arguments.filename, &arguments.catalog, arguments.now)?;
+        (question, explain::DEFAULT_NAMESPACE.to_owned())
     };
-    let read = started.elapsed();
     let mut question = arguments.policies.with(question);
+    let assumed = arguments.assumptions.apply(&mut question, &namespace)?;
+    let read = started.elapsed();
     if arguments.output == Format::Request {
         return Ok(Answer::Text(request::json(&question)?).into());
     }
@@ -92,7 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
         Format::Table | Format::Request => {
             let protected = summary::protected(&mut question, &plan, &arguments.server);
             let notes = table::Notes { protected, prices: question.prices.clone() };
-            Answer::Text(table::render(&plan, &notes))
+            Answer::Text(assumed + &table::render(&plan, &notes))
         }
     };
     Ok(Outcome { answer, status })

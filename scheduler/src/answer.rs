@@ -9,6 +9,7 @@ pub(crate) use explain::explain_of;
 pub use explain::{ProtectedNode, protected_nodes, without_protection};
 pub use solve_input::options_from_wire;
 pub(crate) use what_if::what_if_of;
+pub use what_if::{MAX_ADDED_PODS, add_pods, without_node};
 
 use crate::solve::{InvalidPlan, PlanFailure, solve};
 use plimsoll_proto::convert::ConvertError;

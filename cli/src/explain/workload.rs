@@ -15,7 +15,7 @@ const TEMPLATE_HASH: &str = "pod-template-hash";
 const SHOWN: usize = 5;
 
 /// Pods (`namespace/name`) of each workload (`namespace/name`) of a kind.
-pub(super) fn pods_by_workload(objects: &Objects, kind: &str) -> BTreeMap<String, BTreeSet<String>> {
+pub(crate) fn pods_by_workload(objects: &Objects, kind: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut add = |metadata: &ObjectMeta| {
         let namespace = metadata.namespace.as_deref().unwrap_or_default();

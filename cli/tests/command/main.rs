@@ -6,6 +6,7 @@
     reason = "tests and their helpers fail by panicking"
 )]
 
+mod assumptions;
 mod cases;
 mod catalog;
 mod certificates;

@@ -6,12 +6,13 @@ use super::solve_input::SolveInput;
 use crate::solve::solve;
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::money::MicroUsdPerHour;
-use plimsoll_model::snapshot::PodState;
+use plimsoll_model::snapshot::{Pod, PodState, Snapshot};
 use plimsoll_proto::scheduler::v1::{MorePods, PriceChange, WhatIfRequest, WhatIfResponse, supposition::Change};
 use plimsoll_solver::Cancel;
+use std::ops::Range;
 
 /// Maximum pods added by one request: as many as a large cluster has.
-pub(crate) const MAX_ADDED_PODS: u32 = 100_000;
+pub const MAX_ADDED_PODS: u32 = 100_000;
 
 /// Maximum suppositions of one request. Each may copy a catalog.
 pub(crate) const MAX_SUPPOSITIONS: usize = 100;
@@ -31,7 +32,10 @@ pub(crate) fn what_if_of(request: WhatIfRequest, cancel: &Cancel) -> Result<What
         let path = format!("suppositions[{index}]");
         match supposition.change {
             None => return Err(AnswerError::request(format!("{path}.change"), "is not set")),
-            Some(Change::NodeGone(name)) => without_node(&mut supposed, &name, &format!("{path}.node_gone"))?,
+            Some(Change::NodeGone(name)) => {
+                let node = find_node(&supposed.snapshot, &name, &format!("{path}.node_gone"))?.name.clone();
+                without_node(&mut supposed.snapshot, &node);
+            }
             Some(Change::PriceChange(change)) => with_prices(&mut supposed, &change, &format!("{path}.price_change"))?,
             Some(Change::MorePods(pods)) => {
                 let path = format!("{path}.more_pods");
@@ -52,18 +56,26 @@ pub(crate) fn what_if_of(request: WhatIfRequest, cancel: &Cancel) -> Result<What
 }
 
 /// Removes a node. Its movable pods become pending; other pods are removed with it.
-fn without_node(input: &mut SolveInput, name: &str, path: &str) -> Result<(), AnswerError> {
-    find_node(&input.snapshot, name, path)?;
-    let name = NodeName::from(name);
-    let snapshot = &mut input.snapshot;
-    snapshot.nodes.retain(|node| node.name != name);
-    let on_node = |state: &PodState| matches!(state, PodState::Bound(node) | PodState::Reserved(node) if *node == name);
+pub fn without_node(snapshot: &mut Snapshot, name: &NodeName) {
+    snapshot.nodes.retain(|node| node.name != *name);
+    let on_node = |state: &PodState| matches!(state, PodState::Bound(node) | PodState::Reserved(node) if node == name);
     snapshot.pods.retain(|pod| !on_node(&pod.state) || pod.moves());
     snapshot.pods.iter_mut().filter(|pod| on_node(&pod.state)).for_each(|pod| {
         // A terminating pod stands for its replacement.
         (pod.state, pod.terminating) = (PodState::Pending, false);
     });
-    Ok(())
+}
+
+/// Adds pending copies of a pod. `numbers` distinguish the copies.
+pub fn add_pods(snapshot: &mut Snapshot, template: &Pod, numbers: Range<u32>) {
+    snapshot.pods.extend(numbers.map(|number| {
+        let mut pod = template.clone();
+        // UIDs and names of the API server contain no colon, so these cannot collide.
+        pod.uid = PodUid(format!("{}:more-{number}", template.uid));
+        pod.name = format!("{}:more-{number}", template.name);
+        pod.state = PodState::Pending;
+        pod
+    }));
 }
 
 fn with_prices(input: &mut SolveInput, change: &PriceChange, path: &str) -> Result<(), AnswerError> {
@@ -100,13 +112,6 @@ fn with_pods(input: &mut SolveInput, more: &MorePods, first: u32, path: &str) ->
             format!("{:?} stays with its node or is being deleted: more of them are not to be placed", more.like);
         return Err(AnswerError::request(format!("{path}.like"), message));
     }
-    input.snapshot.pods.extend((first..first.saturating_add(more.count)).map(|number| {
-        let mut pod = template.clone();
-        // UIDs and names of the API server contain no colon, so these cannot collide.
-        pod.uid = PodUid(format!("{}:more-{number}", template.uid));
-        pod.name = format!("{}:more-{number}", template.name);
-        pod.state = PodState::Pending;
-        pod
-    }));
+    add_pods(&mut input.snapshot, &template, first..first.saturating_add(more.count));
     Ok(())
 }

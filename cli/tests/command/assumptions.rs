@@ -1,0 +1,57 @@
+//! `plimsoll plan --without-node` and `--more`.
+
+use crate::plan::{cluster, table};
+use crate::{Run, deployment, texts};
+
+/// Plans the cluster with further objects.
+fn plan(objects: &str, options: &[&str]) -> Run {
+    table(&(cluster() + objects), options)
+}
+
+#[test]
+fn pods_of_a_node_that_is_assumed_gone_are_pending() {
+    let run = plan("", &["--without-node", "busy"]);
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    assert!(run.stdout.starts_with("Assumed: node busy is gone.\nExisting nodes take\n"), "{}", run.stdout);
+    let of = |names: &[&str]| {
+        let options: Vec<&str> = names.iter().flat_map(|name| ["--without-node", *name]).collect();
+        plan("", &[&options[..], &["-o", "json"]].concat()).json()
+    };
+    let without_claim = of(&["default-busy"]);
+    assert_eq!(without_claim["existing"], serde_json::json!([{"node": "idle", "pods": ["default/keeper"]}]));
+    let without_any = of(&["busy", "idle"]);
+    assert_eq!(texts(&without_any["launches"][0]["pods"], ""), ["default/keeper"]);
+    plan("", &["--without-node", "bussy"]).refused(&["there is no node bussy; nearest: busy"]);
+}
+
+#[test]
+fn additional_pods_are_like_the_first_pod_of_their_workload() {
+    let web = deployment("web", 2, "1500m", "1Gi");
+    let run = plan(&web, &["--more", "deployment/web=2", "--more", "deploy/default/web=1"]);
+    let assumed = "Assumed: deployment default/web has 2 more pods, deployment default/web has 1 more pod.\n";
+    assert!(run.stdout.starts_with(assumed), "{}\n{}", run.stdout, run.stderr);
+    let plan_of = |options: &[&str]| plan(&web, &[options, &["-o", "json"]].concat()).json();
+    let places = |plan: &serde_json::Value| -> Vec<String> {
+        let lists = ["launches", "existing"].into_iter().flat_map(|list| plan[list].as_array().unwrap());
+        let mut pods: Vec<String> = lists.flat_map(|one| texts(&one["pods"], "")).collect();
+        pods.sort();
+        pods
+    };
+    let more = plan_of(&["--more", "deployment/web=2"]);
+    let names = ["default/web-0", "default/web-0:more-0", "default/web-0:more-1", "default/web-1"];
+    assert_eq!(places(&more), names);
+    assert_eq!(places(&plan_of(&[])), ["default/web-0", "default/web-1"], "nothing is assumed without the options");
+}
+
+#[test]
+fn workloads_that_cannot_get_more_pods_are_named() {
+    let web = deployment("web", 1, "1", "1Gi");
+    let refused = |more: &str, mentions: &[&str]| plan(&web, &["--more", more]).refused(mentions);
+    refused("web=5", &["'web=5' for '--more <KIND/NAME=COUNT>'", "must be KIND/NAME=COUNT"]);
+    refused("deployment/web", &["must be KIND/NAME=COUNT"]);
+    refused("daemonset/web=1", &["\"daemonset\" is none of deployment, statefulset, replicaset and job"]);
+    refused("deployment/web=0", &["\"0\" is not a number from 1 to 100000"]);
+    refused("deployment/wib=1", &["there is no deployment default/wib; nearest: default/web"]);
+    let many = ["--more", "deployment/web=60000", "--more", "deployment/web=60000"];
+    plan(&web, &many).refused(&["--more: 120000 pods in all, more than 100000"]);
+}
