@@ -3,6 +3,14 @@
 use crate::plan::{NOW, cluster, plan, table};
 use crate::{deployment, fixture, plimsoll, plimsoll_with};
 
+/// A Deployment whose pod has the label in its node selector.
+fn selecting(label: &str) -> String {
+    deployment("web", 1, "1", "1Gi").replace(
+        "    spec:\n      containers",
+        &format!("    spec:\n      nodeSelector: {{{label}}}\n      containers"),
+    )
+}
+
 #[test]
 fn misspelt_labels_and_amounts_bring_hints() {
     let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap();
@@ -22,20 +30,14 @@ fn misspelt_labels_and_amounts_bring_hints() {
         &web,
         "NodePool default: requirement instance-category is no known label; did you mean karpenter.k8s.aws/instance-category?",
     );
-    let selector = |label: &str| {
-        web.replace(
-            "    spec:\n      containers",
-            &format!("    spec:\n      nodeSelector: {{{label}}}\n      containers"),
-        )
-    };
     hinted(
         &pool,
-        &selector("kubernetes.io/arch: arm46"),
+        &selecting("kubernetes.io/arch: arm46"),
         "Pod default/web-0: no offering has kubernetes.io/arch arm46; did you mean",
     );
     hinted(
         &pool,
-        &selector("karpenter.k8s.aws/instance-categry: m"),
+        &selecting("karpenter.k8s.aws/instance-categry: m"),
         "Pod default/web-0: label karpenter.k8s.aws/instance-categry is unknown; did you mean karpenter.k8s.aws/instance-category?",
     );
     hinted(
@@ -48,6 +50,56 @@ fn misspelt_labels_and_amounts_bring_hints() {
         .refused(&["spec.template.spec.requirements[1].key: label karpenter.sh/capacity-typ is unknown; did you mean karpenter.sh/capacity-type?"]);
     let none = pool.replace("values: [on-demand]", "values: [ondemand]");
     plimsoll_with(&["plan", "-f", "-"], &none).refused(&["did you mean on-demand?"]);
+}
+
+#[test]
+fn advice_about_a_label_can_be_followed() {
+    let number = "{key: size, operator: Exists}, {key: size, operator: Gt, values: [\"5\"]}";
+    let none = "no node of NodePool default has the label ";
+    for (requirements, label, expected) in [
+        (
+            "",
+            "node-role.kubernetes.io/worker: \"\"",
+            "node-role.kubernetes.io/worker: add node-role.kubernetes.io/worker: \"\" to spec.template.metadata.labels of the \
+             NodePool, or remove it from the pod",
+        ),
+        (
+            "",
+            "karpenter.sh/do-not-consolidate: \"true\"",
+            "karpenter.sh/do-not-consolidate, which is reserved: remove it from the pod",
+        ),
+        (
+            "",
+            "karpenter.sh/provisioner-name: default",
+            "karpenter.sh/provisioner-name; did you mean karpenter.sh/nodepool?",
+        ),
+        (
+            "",
+            "eks.amazonaws.com/capacityType: SPOT",
+            "eks.amazonaws.com/capacityType; did you mean karpenter.sh/capacity-type?",
+        ),
+        (
+            "{key: node.example, operator: DoesNotExist}",
+            "node.example: a",
+            "node.example, since the NodePool requires node.example DoesNotExist: remove it from the pod",
+        ),
+        (
+            number,
+            "size: \"3\"",
+            "no offering of the NodePool satisfies size In [3], since the NodePool requires size Exists and size Gt [5]",
+        ),
+    ] {
+        let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap();
+        let block = "      requirements:\n        - {key: kubernetes.io/arch, operator: In, values: [amd64]}\n        - {key: \
+            karpenter.sh/capacity-type, operator: In, values: [on-demand]}\n";
+        assert!(pool.contains(block), "{pool}");
+        let input = pool.replace(block, &format!("      requirements: [{requirements}]\n")) + &selecting(label);
+        let arguments = ["plan", "-f", "-", "--catalog", &fixture("catalog.json"), "-o", "json", "--now", NOW];
+        let plan = plimsoll_with(&arguments, &input).json();
+        let message = plan["unschedulable"][0]["reasons"][0]["message"].as_str().unwrap();
+        let expected = if requirements == number { expected.to_owned() } else { format!("{none}{expected}") };
+        assert_eq!(message, expected);
+    }
 }
 
 #[test]

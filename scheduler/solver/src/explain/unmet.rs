@@ -99,14 +99,44 @@ fn missing_label(view: &PoolView<'_>, requirement: &NodeSelectorRequirement) -> 
     if exists || key == label::HOSTNAME || label::is_well_known(key) {
         return None;
     }
-    let pool = &view.pool.name;
-    Some(match label::similar(key) {
-        Some(known) => format!("no node of NodePool {pool} has the label {key}; did you mean {known}?"),
+    let text = format!("no node of NodePool {} has the label {key}", view.pool.name);
+    Some(match replacement(key).or_else(|| label::similar(key)) {
+        _ if own_requirements(view, key).next().is_some() => {
+            format!("{text}, {}: remove it from the pod", required_by_pool(view, key))
+        }
+        Some(known) => format!("{text}; did you mean {known}?"),
+        None if is_reserved(key) => format!("{text}, which is reserved: remove it from the pod"),
         None => format!(
-            "no node of NodePool {pool} has the label {key}: add {key}: {value} to spec.template.metadata.labels of the \
-             NodePool, or remove it from the pod"
+            "{text}: add {key}: {value:?} to spec.template.metadata.labels of the NodePool, or remove it from the pod"
         ),
     })
+}
+
+/// The label of Karpenter that replaces a label of its earlier versions or of EKS managed node groups.
+fn replacement(key: &str) -> Option<&'static str> {
+    match key {
+        "karpenter.sh/provisioner-name" => Some(label::NODE_POOL),
+        "eks.amazonaws.com/capacityType" => Some(label::CAPACITY_TYPE),
+        _ => None,
+    }
+}
+
+/// Whether the template of a NodePool must not set the label. As in the NodePool's validation, any domain with one of
+/// these suffixes is reserved.
+fn is_reserved(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    ["karpenter.sh", label::AWS_DOMAIN].iter().any(|reserved| domain.ends_with(reserved))
+}
+
+/// The requirements of the pool on a label.
+fn own_requirements<'a>(view: &PoolView<'a>, key: &str) -> impl Iterator<Item = &'a NodeSelectorRequirement> {
+    view.pool.requirements.iter().filter(move |one| label::normalized(&one.key) == key)
+}
+
+/// `since the NodePool requires size Exists and size Gt [5]`.
+fn required_by_pool(view: &PoolView<'_>, key: &str) -> String {
+    let own: Vec<String> = own_requirements(view, key).map(ToString::to_string).collect();
+    format!("since the NodePool requires {}", own.join(" and "))
 }
 
 /// Describes where the volumes of a pod are, and what excludes the pod from there: the pool, or the pod's own selector.
@@ -193,6 +223,9 @@ fn describe(view: &PoolView<'_>, among: &Bits<Offering>, requirements: &[&NodeSe
         }
         let mut values: BTreeSet<String> = label_values(view, among, key).into_iter().map(str::to_owned).collect();
         values.extend(view.custom.values(key));
+        if values.is_empty() && view.custom.has(key) {
+            return format!("{requirement}, {}", required_by_pool(view, key));
+        }
         if values.is_empty() {
             return format!("{requirement} (no such label here)");
         }

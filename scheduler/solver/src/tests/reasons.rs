@@ -51,7 +51,7 @@ fn of_requirements_only_those_are_named_that_exclude_everything() {
     let mut odd = shape(100, 1);
     odd.node_selector = [("rack".to_owned(), "r1".to_owned())].into();
     let plan = plan_of(&mut Cluster::new(), &odd);
-    let text = "no node of NodePool default has the label rack: add rack: r1 to spec.template.metadata.labels of the NodePool, or \
+    let text = "no node of NodePool default has the label rack: add rack: \"r1\" to spec.template.metadata.labels of the NodePool, or \
                 remove it from the pod";
     assert_eq!(message_of(&plan, ReasonCode::RequirementsIncompatible), text);
     odd.node_selector = [("karpenter.k8s.aws/instance-categry".to_owned(), "c".to_owned())].into();
