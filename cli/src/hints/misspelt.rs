@@ -81,7 +81,7 @@ fn of_pods(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, hints: 
     let known = known_labels(snapshot);
     for shape in &snapshot.shapes {
         for key in selected_keys(shape) {
-            if known.contains(key) || label::is_well_known(label::normalized(key)) {
+            if known.contains(key) || key == label::HOSTNAME || label::is_well_known(label::normalized(key)) {
                 continue;
             }
             if let (Some(meant), Some(pod)) = (label::similar(key), some_pod(snapshot, &shape.id)) {

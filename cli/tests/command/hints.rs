@@ -53,6 +53,13 @@ fn misspelt_labels_and_amounts_bring_hints() {
 }
 
 #[test]
+fn the_name_of_a_node_is_not_a_misspelt_label() {
+    let run = table(&selecting("kubernetes.io/hostname: node-1"), &[]);
+    assert_eq!((run.status, run.stderr.as_str()), (0, ""));
+    assert!(run.stdout.contains("kubernetes.io/hostname In [node-1], which names a node"), "{}", run.stdout);
+}
+
+#[test]
 fn advice_about_a_label_can_be_followed() {
     let number = "{key: size, operator: Exists}, {key: size, operator: Gt, values: [\"5\"]}";
     let none = "no node of NodePool default has the label ";
