@@ -101,6 +101,10 @@ struct From {
     /// Manifests: a file, a folder (read recursively) or - for stdin. Without them, the cluster of the kubeconfig is read.
     #[arg(short, long = "filename", value_name = "PATH")]
     filename: Vec<PathBuf>,
+    /// Further manifests, as a shell expands `-f *.yaml`.
+    // Not further values of the option, which would take the name in `-f cluster.yaml web-0` for a file.
+    #[arg(value_name = "PATH", requires = "filename")]
+    more: Vec<PathBuf>,
     #[command(flatten)]
     cluster: cluster::ClusterArguments,
     #[command(flatten)]
@@ -125,7 +129,8 @@ impl From {
             let question = input::from_cluster(objects, &self.catalog, self.now)?;
             Ok((self.policies.with(question), namespace))
         } else {
-            let question = input::from_files(&self.filename, &self.catalog, self.now)?;
+            let paths: Vec<PathBuf> = self.filename.iter().chain(&self.more).cloned().collect();
+            let question = input::from_files(&paths, &self.catalog, self.now)?;
             Ok((self.policies.with(question), DEFAULT_NAMESPACE.to_owned()))
         }
     }

@@ -103,6 +103,21 @@ fn without_files_a_cluster_is_read() {
 }
 
 #[test]
+fn several_files_may_follow_one_option_and_the_name_may_come_last() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("web.yaml");
+    std::fs::write(&file, deployment("web", 1, "1", "1Gi")).unwrap();
+    let (pool, web, catalog) = (fixture("pool.yaml"), file.to_str().unwrap(), fixture("catalog.json"));
+    let orders: [&[&str]; 3] =
+        [&["web-0", "-f", &pool, web], &["-f", &pool, "web-0", web], &["-f", web, "-f", &pool, "web-0"]];
+    for order in orders {
+        let run = plimsoll(&[&["explain", "pod", "--catalog", &catalog], order].concat());
+        says(&run, "  goes to       a new node of NodePool default");
+    }
+    plimsoll(&["explain", "pod", "web-0", web]).refused(&["--filename <PATH>"]);
+}
+
+#[test]
 fn pods_of_a_workload_share_their_lines() {
     let input = deployment("web", 2, "1800m", "1Gi") + &deployment("big", 3, "64", "1Gi");
     let run = explain("deployment/web", "", &input);
