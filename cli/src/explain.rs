@@ -198,14 +198,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<String, CommandError> {
     }
 }
 
-fn explain_workload(kind: &str, arguments: &WorkloadArguments) -> Result<String, CommandError> {
+fn explain_workload(kind: &'static str, arguments: &WorkloadArguments) -> Result<String, CommandError> {
     let WorkloadArguments { name, namespace, from } = arguments;
     let (question, default) = from.read()?;
     let what = kind.to_lowercase();
     let name = full_name(&what, name, namespace.as_deref(), &default)?;
     let members = pods_by_workload(&question.objects, kind);
     let Some(pods) = members.get(&name) else {
-        return Err(unknown(&what, &name, members.into_keys().collect()));
+        if let Some(why) = workload::why_idle(&question, kind, &name) {
+            return from.print(kind, &name, &[entry("has no pods", why)], &[]);
+        }
+        let idle = question.manifests.idle.keys().filter(|(of, _)| *of == kind).map(|(_, name)| name.clone());
+        return Err(unknown(&what, &name, members.into_keys().chain(idle).collect()));
     };
     let (plan, _) = ask::plan(&question, &from.server)?;
     let (lines, reasons) = workload::lines(&question.snapshot, &plan, pods);

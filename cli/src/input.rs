@@ -59,8 +59,8 @@ pub(crate) struct Question {
     pub(crate) catalogs: BTreeMap<CatalogId, Catalog>,
     pub(crate) options: PlanOptions,
     pub(crate) prices: PriceOrigin,
-    /// The manifests without their objects, which are in `objects`. They contain the location of each object.
-    #[cfg_attr(not(feature = "requests"), expect(dead_code, reason = "only requests are refused after planning"))]
+    /// The manifests without their objects, which are in `objects`. They contain the location of each object, and why
+    /// workloads have no pods.
     pub(crate) manifests: Manifests,
 }
 

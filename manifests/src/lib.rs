@@ -55,6 +55,8 @@ pub struct Manifests {
     pub objects: Objects,
     /// One pod of each workload that makes none now, and of each PodTemplate: to be checked like others, not to be placed.
     pub samples: Vec<Pod>,
+    /// Why workloads make no pods beyond those of the input, by kind and `namespace/name`.
+    pub idle: BTreeMap<(&'static str, String), String>,
     /// Kinds that mean nothing here, and how many objects of each there are.
     pub ignored: BTreeMap<String, usize>,
     origins: Origins,

@@ -128,8 +128,27 @@ impl Workload {
         (self.manifest.kind, self.manifest.name.clone())
     }
 
-    fn is_owned(&self, known: &Known) -> bool {
-        self.metadata.owner_references.iter().flatten().any(|owner| known.has(owner, self.namespace()))
+    /// The object of the input that owns it.
+    fn owner(&self, known: &Known) -> Option<&OwnerReference> {
+        self.metadata.owner_references.iter().flatten().find(|owner| known.has(owner, self.namespace()))
+    }
+
+    /// Why it makes no pods.
+    fn why_idle(&self, known: &Known) -> String {
+        if let Some(owner) = self.owner(known) {
+            return format!("it belongs to {} {}, so it is not expanded", owner.kind, owner.name);
+        }
+        let spec = |field: &str| self.manifest.value.get("spec")?.get(field);
+        match self.count {
+            PodCount::Running(_) => "spec.replicas is 0".to_owned(),
+            PodCount::Job { .. } if spec("suspend").and_then(Value::as_bool) == Some(true) => {
+                "it is suspended".to_owned()
+            }
+            PodCount::Job { .. } if spec("parallelism").and_then(Value::as_i64) == Some(0) => {
+                "spec.parallelism is 0".to_owned()
+            }
+            PodCount::Job { .. } => "it has ended".to_owned(),
+        }
     }
 }
 
@@ -154,7 +173,11 @@ pub(super) fn expand(
     let mut claims: BTreeSet<String> = claims.map(|it| full_name(&it.metadata)).collect();
     let none = Present::default();
     let mut count = manifests.objects.pods.len();
-    for workload in workloads.iter().filter(|it| !it.is_owned(known)) {
+    for workload in workloads {
+        if workload.owner(known).is_some() {
+            note_idle(workload, known, manifests);
+            continue;
+        }
         let owned = present.get(&workload.id()).unwrap_or(&none);
         let missing = workload.count.wanted(owned.succeeded).saturating_sub(owned.active);
         if count.saturating_add(missing) > max_pods {
@@ -163,6 +186,7 @@ pub(super) fn expand(
             return;
         }
         if missing == 0 {
+            note_idle(workload, known, manifests);
             add_sample(workload, manifests);
             continue;
         }
@@ -171,6 +195,11 @@ pub(super) fn expand(
         count += made.len();
         add_pods(workload, made, &mut claims, &mut manifests.objects);
     }
+}
+
+fn note_idle(workload: &Workload, known: &Known, manifests: &mut Manifests) {
+    let id = (workload.manifest.kind.name(), workload.manifest.name.clone());
+    manifests.idle.insert(id, workload.why_idle(known));
 }
 
 /// Adds one pod of the workload, to be checked and not to be placed. No replica has its number.

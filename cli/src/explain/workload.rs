@@ -1,6 +1,7 @@
 //! Placement of the pods of a workload. Pods with the same place or reason share a line.
 
 use super::entry;
+use crate::input::Question;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plimsoll_model::plan::{Plan, Reason};
 use plimsoll_model::quantity::format_amount;
@@ -26,6 +27,16 @@ pub(crate) fn pods_by_workload(objects: &Objects, kind: &str) -> BTreeMap<String
     objects.pods.iter().for_each(|pod| add(&pod.metadata));
     objects.replicas.iter().flat_map(plimsoll_snapshot::Replicas::pods).for_each(|pod| add(&pod.metadata));
     found
+}
+
+/// Why a workload without pods has none; `None` if it is not in the input. Of a cluster, only DaemonSets are known.
+pub(super) fn why_idle(question: &Question, kind: &'static str, name: &str) -> Option<String> {
+    let is_it =
+        |metadata: &ObjectMeta| name.split_once('/') == metadata.namespace.as_deref().zip(metadata.name.as_deref());
+    if kind == "DaemonSet" && question.objects.daemon_sets.iter().any(|it| is_it(&it.metadata)) {
+        return Some("each new node that it can run on gets one".to_owned());
+    }
+    question.manifests.idle.get(&(kind, name.to_owned())).cloned()
 }
 
 /// Name of the workload of this kind that owns an object, directly or through a ReplicaSet.

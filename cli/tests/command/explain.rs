@@ -133,6 +133,34 @@ fn pods_of_a_workload_share_their_lines() {
 }
 
 #[test]
+fn a_workload_without_pods_says_why() {
+    let idle = deployment("web", 0, "1", "1Gi");
+    says(&explain("deployment", "web", &idle), "  has no pods   spec.replicas is 0");
+    explain("deployment", "wbe", &idle).refused(&["there is no deployment default/wbe; nearest: default/web"]);
+    let owned = idle.replace("kind: Deployment", "kind: ReplicaSet").replace(
+        "metadata: {name: web}",
+        "metadata: {name: web-1, ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: web, uid: u}]}",
+    );
+    says(
+        &explain("rs", "web-1", &(idle + &owned)),
+        "  has no pods   it belongs to Deployment web, so it is not expanded",
+    );
+    let job = |spec: &str| {
+        format!(
+            "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: nightly}}\nspec: {{{spec}, template: {{spec: \
+             {{restartPolicy: Never, containers: [{{name: app}}]}}}}}}\n"
+        )
+    };
+    says(&explain("job", "nightly", &job("suspend: true")), "  has no pods   it is suspended");
+    says(&explain("job", "nightly", &job("parallelism: 0")), "  has no pods   spec.parallelism is 0");
+    let ended = job("parallelism: 1") + "status: {conditions: [{type: Complete, status: \"True\"}]}\n";
+    says(&explain("job", "nightly", &ended), "  has no pods   it has ended");
+    let agent = "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: agent}\nspec: {selector: {matchLabels: {app: a}}, \
+        template: {metadata: {labels: {app: a}}, spec: {containers: [{name: a}]}}}\n";
+    says(&explain("ds", "agent", agent), "  has no pods   each new node that it can run on gets one");
+}
+
+#[test]
 fn pods_of_a_deployment_are_found_by_way_of_their_replica_set() {
     let pod = "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: web-5d9c7b-x2x9k\n  labels: {pod-template-hash: 5d9c7b}\n  \
                ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web-5d9c7b, uid: u, controller: true}]\n\
