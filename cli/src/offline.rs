@@ -5,7 +5,7 @@ pub use plimsoll_manifests::Offers;
 
 use crate::input::Question;
 use crate::manifests::Manifests;
-use crate::plan::{render, table};
+use crate::plan::{render, staying, table};
 use crate::{CommandError, ask, input};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
@@ -30,13 +30,17 @@ impl Answer {
     /// The plan in the format of `plimsoll plan -o json`.
     #[must_use]
     pub fn json(&self) -> Value {
-        render::plan(&self.plan)
+        let mut plan = self.plan.clone();
+        staying::take(&self.snapshot, &mut plan);
+        render::plan(&plan)
     }
 
     /// The plan in the format of `plimsoll plan`.
     #[must_use]
     pub fn table(&self) -> String {
-        table::render(&self.plan, &table::Notes::default())
+        let mut plan = self.plan.clone();
+        let staying = staying::take(&self.snapshot, &mut plan);
+        table::render(&plan, &table::Notes { staying, ..table::Notes::default() })
     }
 }
 

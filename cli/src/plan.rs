@@ -3,6 +3,7 @@
 mod assumptions;
 pub(crate) mod render;
 mod request;
+pub(crate) mod staying;
 mod summary;
 pub(crate) mod table;
 mod weights;
@@ -82,6 +83,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
     let (mut plan, timings) = ask::plan(&question, &arguments.server)?;
     // In a large burst, the launches of the early part come first.
     plan.sort_launches();
+    let staying = staying::take(&question.snapshot, &mut plan);
     if arguments.output == Format::Table
         && let Some(hint) = weights::hint(&mut question, &plan, &arguments.server)
     {
@@ -96,7 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
         Format::Yaml => Answer::Text(output::yaml(&render::plan(&plan))?),
         Format::Table | Format::Request => {
             let protected = summary::protected(&mut question, &plan, &arguments.server);
-            let notes = table::Notes { protected, prices: question.prices.clone() };
+            let notes = table::Notes { protected, staying, prices: question.prices.clone() };
             Answer::Text(assumed + &table::render(&plan, &notes))
         }
     };

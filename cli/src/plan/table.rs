@@ -1,11 +1,13 @@
 //! The plan as tables.
 
+use super::staying::Staying;
 use super::{render, summary};
 use crate::output;
 use crate::prices::PriceOrigin;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{OfferingChoice, Plan, Reason};
+use plimsoll_model::time::duration_text;
 use plimsoll_scheduler::answer::ProtectedNode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -18,6 +20,8 @@ const NAMED_PODS: usize = 3;
 pub(crate) struct Notes {
     /// Nodes that could be removed but stay.
     pub(crate) protected: Vec<ProtectedNode>,
+    /// Pods of removed nodes that do not move.
+    pub(crate) staying: Vec<Staying>,
     /// Origin of the prices.
     pub(crate) prices: PriceOrigin,
 }
@@ -40,6 +44,8 @@ pub(crate) fn render(plan: &Plan, notes: &Notes) -> String {
         &["NODE", "REASON", "PODS", "SAVES USD/HOUR", "REPLACED BY"],
         terminations(plan),
     );
+    let staying = notes.staying.iter().map(staying).collect();
+    section(&mut text, "Pods that stay until the drain's deadline", &["NODE", "PODS", "DEADLINE"], staying);
     section(&mut text, "Unschedulable", &["PODS", "NODEPOOL", "CODE", "MESSAGE"], unschedulable(plan));
     let problems = plan.pool_problems.iter();
     let problems = problems.map(|it| vec![it.node_pool.clone(), it.code.as_str().to_owned(), it.message.clone()]);
@@ -143,6 +149,15 @@ fn terminations(plan: &Plan) -> Vec<Vec<String>> {
         ]
     });
     rows.collect()
+}
+
+fn staying(it: &Staying) -> Vec<String> {
+    let pods: Vec<&str> = it.pods.iter().map(String::as_str).collect();
+    let deadline = match it.grace {
+        Some(grace) => format!("{} after the drain begins", duration_text(grace)),
+        None => "none: the node has no terminationGracePeriod".to_owned(),
+    };
+    vec![it.node.clone(), some_of(&pods), deadline]
 }
 
 /// Unschedulable pods with the same reasons share their rows.

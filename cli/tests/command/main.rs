@@ -15,6 +15,7 @@ mod docs;
 mod explain;
 mod hints;
 mod plan;
+mod removals;
 mod replay;
 mod requests;
 mod seeds;
