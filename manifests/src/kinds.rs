@@ -144,7 +144,8 @@ pub(super) fn classify(
         Some(Value::String(name)) if is_name(name) => name.clone(),
         Some(name) => {
             let rule = "lower-case letters, digits, - and ., beginning and ending with a letter or digit";
-            return Err(problem(format!("{kind}: metadata.name: {name} must consist of {rule}")));
+            let fault = unquoted(name).map_or_else(|| format!("{name} must consist of {rule}"), str::to_owned);
+            return Err(problem(format!("{kind}: metadata.name: {fault}")));
         }
     };
     let full_name = if *namespaced {
@@ -152,7 +153,10 @@ pub(super) fn classify(
         if namespace.is_null() || namespace.as_str() == Some("") {
             *namespace = Value::from("default");
         }
-        let message = || problem(format!("{kind} {name}: metadata.namespace: must be a name"));
+        let message = || {
+            let rule = unquoted(namespace).unwrap_or("must be a name");
+            problem(format!("{kind} {name}: metadata.namespace: {rule}"))
+        };
         format!("{}/{name}", namespace.as_str().filter(|it| is_name(it)).ok_or_else(message)?)
     } else {
         metadata.remove("namespace");
@@ -175,6 +179,15 @@ fn generated_name(value: &Value, generated: &mut BTreeMap<String, usize>) -> Opt
     let known = generated.entry(name.clone()).or_default();
     *known += 1;
     Some(if *known == 1 { name } else { format!("{name}-{known}") })
+}
+
+/// What to do if a name is no string, as YAML reads `123` and `n`.
+fn unquoted(name: &Value) -> Option<&'static str> {
+    match name {
+        Value::Number(_) => Some("must be a string, not a number; quote it"),
+        Value::Bool(_) => Some("must be a string, not a boolean; quote it"),
+        _ => None,
+    }
 }
 
 /// Whether Kubernetes would take `text` for an object's name.

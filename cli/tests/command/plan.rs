@@ -186,6 +186,14 @@ fn bad_input_is_told_with_file_document_object_and_field() {
     let node = "apiVersion: v1\nkind: Node\nmetadata: {name: one}\nstatus: {allocatable: {cpu: many}}\n";
     plimsoll_with(&["plan", "-f", "-"], node).refused(&["-: document 1: Node one: status.allocatable.cpu: "]);
     plimsoll_with(&["plan", "-f", "-"], "kind: [\n").refused(&["-: document 1: not YAML: line "]);
+    for (name, fault) in [
+        ("name: 123", "Pod: metadata.name: must be a string, not a number; quote it"),
+        ("name: n", "Pod: metadata.name: must be a string, not a boolean; quote it"),
+        ("name: a, namespace: 1e3", "Pod a: metadata.namespace: must be a string, not a number; quote it"),
+    ] {
+        let pod = format!("apiVersion: v1\nkind: Pod\nmetadata: {{{name}}}\n");
+        plimsoll_with(&["plan", "-f", "-"], &pod).refused(&[fault]);
+    }
 }
 
 #[test]
