@@ -4,7 +4,7 @@ use crate::progress::Progress;
 use crate::{CommandError, output};
 use clap::Args;
 use kube::api::{Api, DynamicObject, ListParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config};
 use plimsoll_snapshot::Objects;
@@ -46,7 +46,7 @@ pub(crate) fn read(arguments: &ClusterArguments) -> Result<(Objects, String), Co
 }
 
 async fn config(arguments: &ClusterArguments) -> Result<Config, CommandError> {
-    let problem = |error: &dyn std::fmt::Display| CommandError::BadInput(format!("kubeconfig: {error}"));
+    let problem = |error: &KubeconfigError| CommandError::BadInput(format!("kubeconfig: {}", describe(error)));
     let options = KubeConfigOptions { context: arguments.context.clone(), ..KubeConfigOptions::default() };
     let mut config = match &arguments.kubeconfig {
         Some(path) => {
@@ -54,13 +54,22 @@ async fn config(arguments: &ClusterArguments) -> Result<Config, CommandError> {
             Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| problem(&error))?
         }
         None => Config::from_kubeconfig(&options).await.map_err(|error| {
-            CommandError::BadInput(format!("kubeconfig: {error}; give --kubeconfig FILE, or -f PATH for manifests"))
+            let problem = describe(&error);
+            CommandError::BadInput(format!("kubeconfig: {problem}; give --kubeconfig FILE, or -f PATH for manifests"))
         })?,
     };
     // Retries would take up to a quarter of an hour on an overloaded server.
     config.default_retry = false;
     config.read_timeout = Some(READ_TIMEOUT);
     Ok(config)
+}
+
+/// The error. Its own text quotes the path of a file twice.
+fn describe(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::ReadConfig(error, path) => format!("{}: {error}", path.display()),
+        other => other.to_string(),
+    }
 }
 
 struct Lists {
