@@ -8,6 +8,7 @@ pub(crate) use volumes::volume_conflicts;
 
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::NodePool as ApiPool;
+use plimsoll_api::ec2_node_class::EC2NodeClass;
 use plimsoll_catalog::builtin;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
@@ -49,6 +50,20 @@ pub(crate) fn of_other_providers(pools: &[ApiPool]) -> Vec<String> {
         ))
     };
     pools.iter().filter_map(of_pool).collect()
+}
+
+/// Hints about variables of a shell in node classes, such as `${CLUSTER_NAME}` in the guides to Karpenter.
+pub(crate) fn of_variables(classes: &[EC2NodeClass]) -> Vec<String> {
+    let of_class = |class: &EC2NodeClass| {
+        let fields = [("role", &class.spec.role), ("instanceProfile", &class.spec.instance_profile)];
+        let (field, value) = fields.into_iter().find_map(|(field, value)| Some((field, value.as_ref()?)))?;
+        let name = class.metadata.name.as_deref().filter(|_| value.contains("${"))?;
+        Some(format!(
+            "EC2NodeClass {name}: spec.{field} is {value}, with a variable that is not replaced; pipe the file through \
+             envsubst"
+        ))
+    };
+    classes.iter().filter_map(of_class).collect()
 }
 
 fn zone_hint(pool: &NodePool, catalog: &Catalog, from_file: bool) -> Option<String> {

@@ -172,6 +172,16 @@ fn a_pool_of_another_provider_is_named_once() {
 }
 
 #[test]
+fn a_variable_that_is_not_replaced_brings_a_hint() {
+    let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap();
+    let literal = pool.replace("role: node", "role: \"KarpenterNodeRole-${CLUSTER_NAME}\"");
+    let run = plimsoll_with(&["plan", "-f", "-"], &literal);
+    let hint = "hint: EC2NodeClass default: spec.role is KarpenterNodeRole-${CLUSTER_NAME}, with a variable that is not replaced";
+    assert!(run.status == 0 && run.stderr.starts_with(hint), "{run:?}");
+    assert_eq!(plimsoll_with(&["plan", "-f", "-"], &pool).stderr, "");
+}
+
+#[test]
 fn nodes_of_another_region_bring_a_hint() {
     let cluster = cluster().replace("kubernetes.io/os: linux", "topology.kubernetes.io/region: eu-west-1");
     let run = table(&cluster, &[]);
