@@ -1,7 +1,8 @@
 //! Objects by kind, each checked for what an API server would refuse.
 
+use super::admission::Admission;
 use super::kinds::Kind;
-use super::typed::read;
+use super::typed::{checked, read};
 use super::workloads::Workload;
 use super::{Manifest, ManifestError, validation as checks};
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec};
@@ -13,7 +14,11 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
 /// Puts the object where it belongs; a workload is handed back, to be expanded when all objects are known.
-pub(super) fn add(manifest: Manifest, objects: &mut Objects) -> Result<Option<Workload>, Vec<ManifestError>> {
+pub(super) fn add(
+    manifest: Manifest,
+    admission: &Admission,
+    objects: &mut Objects,
+) -> Result<Option<Workload>, Vec<ManifestError>> {
     checks::own_labels(&manifest)?;
     let it = &manifest;
     match it.kind {
@@ -25,8 +30,14 @@ pub(super) fn add(manifest: Manifest, objects: &mut Objects) -> Result<Option<Wo
         Kind::CapacityQuota => objects.capacity_quotas.push(custom(it, CustomKind::CapacityQuota)?),
         Kind::PodTemplate => objects.pod_templates.push(checked(it, pod_template)?),
         Kind::Node => objects.nodes.push(read(it)?),
-        Kind::Pod => objects.pods.push(Arc::new(checked(it, pod)?)),
-        Kind::DaemonSet => objects.daemon_sets.push(checked(it, daemon_set)?),
+        Kind::Pod => objects.pods.push(Arc::new(admission.pod(it, checked(it, pod)?)?)),
+        Kind::DaemonSet => {
+            let mut object: DaemonSet = checked(it, daemon_set)?;
+            if let Some(spec) = &mut object.spec {
+                admission.template(it, &mut spec.template)?;
+            }
+            objects.daemon_sets.push(object);
+        }
         Kind::PersistentVolume => objects.persistent_volumes.push(checked(it, checks::volume)?),
         Kind::PersistentVolumeClaim => objects.persistent_volume_claims.push(checked(it, checks::claim)?),
         Kind::StorageClass => objects.storage_classes.push(checked(it, checks::storage_class)?),
@@ -34,21 +45,13 @@ pub(super) fn add(manifest: Manifest, objects: &mut Objects) -> Result<Option<Wo
         Kind::PodDisruptionBudget => objects.pod_disruption_budgets.push(checked(it, checks::disruption_budget)?),
         Kind::PriorityClass => objects.priority_classes.push(checked(it, checks::priority_class)?),
         Kind::Namespace => objects.namespaces.push(read(it)?),
+        // `admission` has them.
+        Kind::RuntimeClass | Kind::LimitRange => {}
         Kind::Deployment | Kind::ReplicaSet | Kind::StatefulSet | Kind::Job => {
-            return Workload::read(manifest, objects).map(Some);
+            return Workload::read(manifest, admission, objects).map(Some);
         }
     }
     Ok(None)
-}
-
-/// Reads the object and checks it.
-fn checked<T: DeserializeOwned>(
-    manifest: &Manifest,
-    check: fn(&Manifest, &T) -> Result<(), Vec<ManifestError>>,
-) -> Result<T, Vec<ManifestError>> {
-    let object = read(manifest)?;
-    check(manifest, &object)?;
-    Ok(object)
 }
 
 fn pod(manifest: &Manifest, pod: &Pod) -> Result<(), Vec<ManifestError>> {

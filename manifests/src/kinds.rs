@@ -30,11 +30,13 @@ pub(crate) enum Kind {
     CSINode,
     PodDisruptionBudget,
     PriorityClass,
+    RuntimeClass,
+    LimitRange,
     Namespace,
 }
 
 /// Kind, `apiVersion` and whether objects of it are in a namespace.
-const KINDS: [(Kind, &str, &str, bool); 21] = [
+const KINDS: [(Kind, &str, &str, bool); 23] = [
     (Kind::NodePool, "NodePool", "karpenter.sh/v1", false),
     (Kind::EC2NodeClass, "EC2NodeClass", "karpenter.k8s.aws/v1", false),
     (Kind::NodeClaim, "NodeClaim", "karpenter.sh/v1", false),
@@ -55,6 +57,8 @@ const KINDS: [(Kind, &str, &str, bool); 21] = [
     (Kind::CSINode, "CSINode", "storage.k8s.io/v1", false),
     (Kind::PodDisruptionBudget, "PodDisruptionBudget", "policy/v1", true),
     (Kind::PriorityClass, "PriorityClass", "scheduling.k8s.io/v1", false),
+    (Kind::RuntimeClass, "RuntimeClass", "node.k8s.io/v1", false),
+    (Kind::LimitRange, "LimitRange", "v1", true),
     (Kind::Namespace, "Namespace", "v1", false),
 ];
 

@@ -14,6 +14,7 @@
 //! assert_eq!(errors.to_string(), "web.json: document 1: Deployment default/web: spec.replicas: must not be negative");
 //! ```
 
+mod admission;
 mod collect;
 mod documents;
 mod errors;
@@ -182,12 +183,13 @@ fn assemble(
     }
     refuse_duplicates(&found, &mut errors);
     known.objects = found.iter().map(|it| (it.kind, it.name.clone())).collect();
+    let admission = admission::Admission::read(&found, &mut errors);
     let mut workloads = Vec::new();
     let mut first_of_name: BTreeSet<Id> = BTreeSet::new();
     for manifest in found {
         if !first_of_name.insert((manifest.kind, manifest.name.clone())) {
             // Its own faults are reported; as an object it would be mistaken for the first one of the name.
-            errors.extend(collect::add(manifest, &mut Objects::default()).err().into_iter().flatten());
+            errors.extend(collect::add(manifest, &admission, &mut Objects::default()).err().into_iter().flatten());
             continue;
         }
         manifests.origins.add((manifest.kind, manifest.name.clone()), manifest.origin(""));
@@ -195,7 +197,7 @@ fn assemble(
             let id = (kinds::Kind::Pod, format!("{}{SAMPLE}", manifest.name));
             manifests.origins.add(id, manifest.origin("template."));
         }
-        match collect::add(manifest, &mut manifests.objects) {
+        match collect::add(manifest, &admission, &mut manifests.objects) {
             Ok(workload) => workloads.extend(workload),
             Err(faults) => errors.extend(faults),
         }

@@ -11,7 +11,17 @@ pub(super) fn read<T: DeserializeOwned>(manifest: &Manifest) -> Result<T, Vec<Ma
     strict::read(&manifest.value).map_or_else(|| read_with_paths(manifest), Ok)
 }
 
-/// The same at a multiple of the cost, with the path of each field that is wrong.
+/// Reads the object and checks it.
+pub(super) fn checked<T: DeserializeOwned>(
+    manifest: &Manifest,
+    check: fn(&Manifest, &T) -> Result<(), Vec<ManifestError>>,
+) -> Result<T, Vec<ManifestError>> {
+    let object = read(manifest)?;
+    check(manifest, &object)?;
+    Ok(object)
+}
+
+/// Like [`read`] at a multiple of the cost, with the path of each field that is wrong.
 pub(super) fn read_with_paths<T: DeserializeOwned>(manifest: &Manifest) -> Result<T, Vec<ManifestError>> {
     let mut unknown = Vec::new();
     let mut track = serde_path_to_error::Track::new();

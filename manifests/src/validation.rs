@@ -3,6 +3,7 @@
 //! The snapshot finds unreadable quantities and unknown operators; those are left to it. A rule that depends on the
 //! version of the API server is left out.
 
+mod admission;
 mod placement;
 mod pod;
 mod policy;
@@ -10,6 +11,7 @@ mod resources;
 mod storage;
 mod workload;
 
+pub(super) use admission::{CONTAINER, limit_range, runtime_class};
 pub(super) use pod::pod;
 pub(super) use policy::{disruption_budget, priority_class};
 pub(super) use storage::{claim, storage_class, volume};

@@ -1,5 +1,6 @@
 //! Workloads become the pods that their controllers would make.
 
+use super::admission::Admission;
 use super::kinds::{self, Kind};
 use super::{Id, Known, MAX_PODS, Manifest, ManifestError, Manifests, typed, validation};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
@@ -65,14 +66,18 @@ impl Workload {
     }
 
     /// Those that a CapacityBuffer may name stay among the objects as well.
-    pub(super) fn read(manifest: Manifest, objects: &mut Objects) -> Result<Self, Vec<ManifestError>> {
+    pub(super) fn read(
+        manifest: Manifest,
+        admission: &Admission,
+        objects: &mut Objects,
+    ) -> Result<Self, Vec<ManifestError>> {
         let mut claims = Vec::new();
         let count = |field: &str, value: Option<i32>, default: usize| match value {
             None => Ok(default),
             Some(value) => usize::try_from(value).map_err(|_| vec![manifest.fault(field, "must not be negative")]),
         };
         let running = |value: Option<i32>| count("spec.replicas", value, 1).map(PodCount::Running);
-        let (metadata, pods, selector, template) = match manifest.kind {
+        let (metadata, pods, selector, mut template) = match manifest.kind {
             Kind::Deployment => {
                 let it: Deployment = typed::read(&manifest)?;
                 objects.deployments.push(it.clone());
@@ -109,6 +114,7 @@ impl Workload {
             None => validation::job(&manifest, &template)?,
         }
         validation::claim_templates(&manifest, &claims)?;
+        admission.template(&manifest, &mut template)?;
         Ok(Self { manifest, metadata, count: pods, template, claims })
     }
 

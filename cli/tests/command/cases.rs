@@ -1,7 +1,7 @@
 //! Small clusters with one aspect each, on the small catalog: properties of any correct plan, independent of the
 //! solver.
 
-use crate::{fixture, plimsoll_with, texts};
+use crate::{deployment, fixture, plimsoll_with, texts};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -198,4 +198,22 @@ fn init_containers_and_overhead_count() {
     for name in ["init", "overhead", "sidecar"] {
         assert!(!texts(&launch(&plan, name)["instanceTypes"], "").contains(&"small".to_owned()), "{name}");
     }
+}
+
+#[test]
+fn new_pods_get_what_admission_adds() {
+    let input = pool("any", ON_DEMAND, "", "")
+        + CLASS
+        + "---\napiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: gvisor}\nhandler: runsc\n\
+           overhead: {podFixed: {cpu: 500m}}\nscheduling: {nodeSelector: {kubernetes.io/arch: amd64}}\n\
+           ---\napiVersion: v1\nkind: LimitRange\nmetadata: {name: defaults}\n\
+           spec: {limits: [{type: Container, defaultRequest: {cpu: 1500m}}]}\n";
+    let web = deployment("web", 1, "1500m", "1Gi");
+    let without_cpu = web.replace("cpu: \"1500m\", ", "");
+    let requests = |workload: &str| launch(&plan(&(input.clone() + workload)), "web-0")["requests"]["cpu"].clone();
+    assert_eq!((requests(&web), requests(&without_cpu)), ("1500m".into(), "1500m".into()));
+    let sandboxed =
+        without_cpu.replace("spec:\n      containers", "spec:\n      runtimeClassName: gvisor\n      containers");
+    let plan = plan(&(input.clone() + &sandboxed));
+    assert_eq!(texts(&launch(&plan, "web-0")["instanceTypes"], ""), ["large"], "2 CPUs of amd64");
 }

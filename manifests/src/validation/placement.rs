@@ -35,7 +35,7 @@ pub(super) fn check(faults: &mut Faults<'_>, at: &Path<'_>, spec: &PodSpec) {
     spreads(faults, at, spec.topology_spread_constraints.as_deref().unwrap_or_default());
 }
 
-fn toleration(faults: &mut Faults<'_>, at: &Path<'_>, toleration: &Toleration) {
+pub(super) fn toleration(faults: &mut Faults<'_>, at: &Path<'_>, toleration: &Toleration) {
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
     let (key, value, operator) = (text(&toleration.key), text(&toleration.value), text(&toleration.operator));
     if key.is_empty() && operator != "Exists" {

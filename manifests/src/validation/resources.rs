@@ -4,7 +4,7 @@ use super::{Faults, Path};
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as KubeQuantity;
 use plimsoll_api::validation::is_label_key;
-use plimsoll_model::quantity::{Quantity, format_amount};
+use plimsoll_model::quantity::{Quantity, format_amount, parse_resources};
 use plimsoll_model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
 use plimsoll_snapshot::effective_requests;
 use std::collections::BTreeMap;
@@ -76,6 +76,18 @@ fn requirements(faults: &mut Faults<'_>, at: &Path<'_>, resources: &ResourceRequ
             faults.add(&at.field(name), format_args!("{} is less than the limit, {}: {reason}", request.0, limit.0));
         }
     }
+}
+
+/// Checks amounts that admission adds to new pods. The snapshot would report them as faults of these pods.
+pub(super) fn of_new_pods(faults: &mut Faults<'_>, at: &Path<'_>, list: Option<&BTreeMap<String, KubeQuantity>>) {
+    for (name, quantity) in list.into_iter().flatten() {
+        match parse_resources([(name, &quantity.0)]) {
+            Err((_, error)) => faults.add(&at.field(name), error),
+            Ok(read) if read.get(name) < 0 => faults.add(&at.field(name), "must not be negative"),
+            Ok(_) => {}
+        }
+    }
+    amounts(faults, at, list, container_name);
 }
 
 fn amounts(faults: &mut Faults<'_>, at: &Path<'_>, list: Option<&BTreeMap<String, KubeQuantity>>, rule: NameRule) {
