@@ -90,6 +90,12 @@ impl Ledger {
         if removal.reason.is_forced() {
             return Ok(());
         }
+        // The pods of the node that it replaces may come late, such as those that a PodDisruptionBudget holds.
+        let is_replacement =
+            |other: &Removal| claim.action.as_ref().is_some_and(|action| other.replacements.contains(action));
+        if self.removals.values().any(is_replacement) {
+            return Err(Rejection::NodeIsDestination(node.clone()));
+        }
         if let Some(pod) = facts.expected.first() {
             return Err(Rejection::PodExpected { node: node.clone(), pod: pod.clone() });
         }

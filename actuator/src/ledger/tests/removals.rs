@@ -126,3 +126,38 @@ fn a_new_leader_gives_the_same_answer_for_a_removal_that_was_admitted() {
     let answer = ledger.admit_removal(&empty("a"), &[], &context, &none("a"));
     assert_eq!(answer, Admission::Repeated(Outcome::Admitted));
 }
+
+/// The pods of node a come late, such as those that a PodDisruptionBudget holds.
+#[test]
+fn a_replacement_stays_until_the_node_that_it_replaces_is_gone() {
+    let mut ledger = ledger_of(&[seed("a")]);
+    let context = plan(&ledger, 1);
+    let new = claim_of(&admit(&mut ledger, &launch("one", &["small"], &[]), &context));
+    let replaced = removal("a", DisruptionReason::Drifted);
+    claim_of(&ledger.admit_removal(&replaced, &["one".into()], &context, &none("a")));
+    let command = serde_json::to_string(ledger.removal("a").unwrap()).unwrap();
+    ledger.initialized(&new, NOW);
+    ledger.deleting("a");
+    // It does not count in the budget.
+    ledger.terminating("a");
+    let context = plan(&ledger, 2);
+    let destination = Rejection::NodeIsDestination("new".into());
+    assert_eq!(rejection(ledger.admit_removal(&empty("new"), &[], &context, &none(&new))), destination);
+    let expired = removal("new", DisruptionReason::Expired);
+    claim_of(&ledger.clone().admit_removal(&expired, &[], &context, &none(&new)));
+
+    let with = |claim: ClaimSeed, key: &str, value: &str| ClaimSeed {
+        annotations: [(key.to_owned(), value.to_owned())].into(),
+        ..claim
+    };
+    let leaving = ClaimSeed { deleting: true, terminating: true, ..seed("a") };
+    let seeds = [with(leaving, annotation::REMOVAL, &command), with(seed("new"), annotation::ACTION_ID, "one")];
+    let mut next_leader = ledger_of(&seeds);
+    let restored = plan(&next_leader, 1);
+    let answer = next_leader.admit_removal(&empty("new"), &[], &restored, &none("new"));
+    assert_eq!(rejection(answer), destination);
+
+    ledger.gone("a");
+    let context = plan(&ledger, 3);
+    claim_of(&ledger.admit_removal(&empty("new"), &[], &context, &none(&new)));
+}
