@@ -131,9 +131,9 @@ pub enum Rejection {
     /// Pods are planned onto the node.
     #[error("pods are planned onto node {0}")]
     NodeIsDestination(NodeName),
-    /// The node was launched for a pod that has not been bound yet. The reservation ends soon after the node is
-    /// initialized, whether or not the pod is bound.
-    #[error("node {node} is reserved for pod {pod}, which is not bound yet")]
+    /// The node was launched for a pod that is not there yet. The reservation ends soon after the node is initialized,
+    /// whether or not the pod comes.
+    #[error("node {node} is reserved for pod {pod}, which is not there yet")]
     PodExpected {
         /// Node.
         node: NodeName,

@@ -25,7 +25,7 @@ pub struct RemovalFacts {
     pub moves: BTreeMap<NodeName, Resources>,
     /// Free resources of the destination nodes, based on bound pods. A node that accepts no pods is missing.
     pub free: BTreeMap<NodeName, Resources>,
-    /// Existing pods that a launch reserved the candidate for, and that have not been bound yet.
+    /// Existing pods that the candidate was launched for, and that are not there yet.
     pub expected: BTreeSet<PodUid>,
     /// A terminationGracePeriod bounds how long pods can delay the drain.
     pub bounded: bool,

@@ -5,11 +5,18 @@ use super::facts::RemovalObjects;
 use crate::clock::Timestamped;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
+use plimsoll_api::condition::node_claim::INITIALIZED;
 use plimsoll_api::{NodeClaim, Pod};
 use plimsoll_model::identity::{NodeName, PodUid};
+use plimsoll_model::names::annotation;
 use plimsoll_model::resources::Resources;
+use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// How long a node in service is kept for pods that still run on their old node. A rollout waits a minute for its
+/// canary, and the watcher up to half a minute after rejections, until the removal of the old node is planned again.
+const KEPT_FOR_MOVES: Millis = Millis::from_seconds(120);
 
 /// The Node of a claim.
 pub(super) fn node_of(deps: &Removals, claim: &NodeClaim) -> Option<Arc<Node>> {
@@ -33,6 +40,22 @@ pub(super) fn expected_pods(deps: &Removals, claim: &str) -> BTreeSet<PodUid> {
     });
     expected.extend(reserved.into_iter().filter(|uid| deps.stores.pods.with_uid(uid.as_str()).is_some()));
     expected
+}
+
+/// Pods that ran on other nodes when the claim was created for them, and still run there: the removal of their node was
+/// undone, or the leader stopped before it wrote the command. If the claim's node went, another would be launched.
+pub(super) fn pods_to_move(deps: &Removals, claim: &NodeClaim) -> Vec<PodUid> {
+    let initialized = claim.true_condition(INITIALIZED).map(|it| Timestamp(it.last_transition_time.0.as_millisecond()));
+    let is_recent = initialized.is_some_and(|since| deps.clock.timestamp().since(since) < KEPT_FOR_MOVES);
+    let Some(created) = claim.creation_timestamp().filter(|_| is_recent) else { return Vec::new() };
+    let listed = claim.annotations().get(annotation::PODS);
+    let listed: Vec<PodUid> = listed.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    // A pod that was bound later was pending, and has another node by now.
+    let still_runs = |uid: &PodUid| {
+        let pod = deps.stores.pods.with_uid(uid.as_str()).filter(|pod| !pod.is_terminal());
+        pod.and_then(|pod| pod.status.bound_since()).is_some_and(|bound| bound < created.0)
+    };
+    listed.into_iter().filter(still_runs).collect()
 }
 
 /// Requests of the existing pods that the claim is reserved for and that are not on its node. Such a pod is pending, or

@@ -30,12 +30,13 @@ fn play(name: &str) {
 const STRIDE: usize = 67;
 
 /// Cases that found a fault, which is fixed by now (docs/simulation.md).
-const FIXED: [&str; 9] = [
+const FIXED: [&str; 10] = [
     "drain/watcher/watch/nodeclaims/stale",
     "buffer-status/watcher/watch/nodeclaims/stale",
     "buffer-status/actuator-0-1/patch-capacitybuffers.status/2/crash-before",
     "interruption/actuator-0-1/patch-nodeclaims.status/1/stalled",
     "removal/actuator-0-1/patch-nodeclaims/7/crash-before",
+    "drift/actuator-0-1/patch-nodeclaims/1/crash-before",
     "drift/actuator/watch/pods/stale",
     "drift/actuator/watch/pods/dropped",
     "drift/actuator/watch/pods/reordered",
