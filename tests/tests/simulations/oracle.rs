@@ -96,6 +96,20 @@ pub(super) fn removals_without_replacement(world: &World) -> usize {
     world.count(ResourceId::EVENTS, is_undone)
 }
 
+/// Number of NodeClaims that were deleted when they were at least this old.
+pub(super) fn removed_after(world: &World, seconds: i64) -> usize {
+    let time = |claim: &Value, field: &str| object::text(claim, &["metadata", field]).parse::<Timestamp>().ok();
+    let is_old = |claim: &Value| {
+        let times = time(claim, "creationTimestamp").zip(time(claim, "deletionTimestamp"));
+        times.is_some_and(|(created, deleted)| deleted.duration_since(created).as_secs() >= seconds)
+    };
+    world.server().read(|store| {
+        let events = store.events_after(ResourceId::NODE_CLAIMS, 0).unwrap();
+        let old = events.filter(|event| is_old(&event.object)).map(|event| object::uid(&event.object).to_owned());
+        old.collect::<BTreeSet<String>>().len()
+    })
+}
+
 /// A budget limits when removals begin: no active removal was reverted because of it, which would waste its replacements.
 pub(super) fn no_removal_undone_by_budget(world: &World) {
     let is_undone = |event: &Value| object::text(event, &["message"]).starts_with("removal undone: disruption budget");

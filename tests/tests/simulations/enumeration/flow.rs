@@ -11,6 +11,9 @@ use std::time::Duration;
 /// CPU limit of the pools: twice the need of a flow.
 const LIMIT: i64 = 64_000;
 
+/// Lifetime of the nodes of [`Flow::Expiry`].
+const EXPIRE_AFTER_MINUTES: i64 = 10;
+
 /// A flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Flow {
@@ -100,8 +103,9 @@ impl Flow {
             }
             Self::Expiry => {
                 let mut setup = pool_of(&["m6i.xlarge"], "on-demand", &json!({}));
-                let spec = json!({"template": {"spec": {"expireAfter": "10m", "terminationGracePeriod": "1m"}}});
-                json_patch::merge(&mut setup.pool, &spec);
+                let expire_after = format!("{EXPIRE_AFTER_MINUTES}m");
+                let spec = json!({"expireAfter": expire_after, "terminationGracePeriod": "1m"});
+                json_patch::merge(&mut setup.pool, &json!({"template": {"spec": spec}}));
                 setup
             }
         }
@@ -265,11 +269,16 @@ impl Flow {
 
     /// Checks the invariants of the whole history. `more` additional instances may have been launched since the flow
     /// began at revision `since`, and one for each removal that lost its replacement: until the removal is undone, its
-    /// node is tainted, and a pod that does not fit elsewhere gets a new node.
+    /// node is tainted, and a pod that does not fit elsewhere gets a new node. Each further node that expires has a
+    /// replacement, too.
     pub(super) fn check(self, cluster: &TestCluster, since: u64, more: usize) {
         oracle::limits(cluster, LIMIT);
         let bought = instances_ever_launched(&cluster.world).len();
-        let more = more + oracle::removals_without_replacement(&cluster.world);
+        let expired = match self {
+            Self::Expiry => oracle::removed_after(&cluster.world, EXPIRE_AFTER_MINUTES * 60).saturating_sub(1),
+            _ => 0,
+        };
+        let more = more + expired + oracle::removals_without_replacement(&cluster.world);
         assert!(bought <= self.purchases() + more, "{bought} instances were launched\n{}", cluster.summary());
         if self == Self::Drain {
             oracle::pod_budgets(&cluster.world, since);

@@ -19,7 +19,7 @@ const STALL: Duration = Duration::from_secs(40);
 const DAMAGE: Duration = MINUTE;
 /// Time for which an instance is protected from termination.
 const PROTECTION: Duration = Duration::from_secs(10 * 60);
-/// Time limit for the termination of other instances meanwhile.
+/// Time limit for the termination of other instances meanwhile, from the deletion of their NodeClaims.
 const OTHERS: Duration = Duration::from_secs(6 * 60);
 
 /// An event that waits for a write, and its remaining effects.
@@ -164,12 +164,16 @@ impl Incident {
                 true
             }
             Phase::Protected { instance, since } => {
-                let held: Vec<String> = cluster
-                    .claims()
-                    .iter()
-                    .filter(|claim| object::is_deleting(claim))
-                    .filter_map(|it| instance_of(it))
-                    .collect();
+                // Others may be deleted later, such as a node that expires meanwhile.
+                let clock = cluster.world.server().now();
+                let is_late = |claim: &Value| {
+                    let deleted = object::text(claim, &["metadata", "deletionTimestamp"]).parse::<Timestamp>();
+                    let took = deleted.ok().and_then(|deleted| Duration::try_from(clock.duration_since(deleted)).ok());
+                    took.is_some_and(|took| took >= OTHERS)
+                };
+                let claims = cluster.claims();
+                let late = claims.iter().filter(|claim| is_late(claim));
+                let held: Vec<String> = late.filter_map(|it| instance_of(it)).collect();
                 let others = held.iter().filter(|id| *id != instance).count();
                 assert!(
                     since.elapsed() < OTHERS || others == 0,
