@@ -24,7 +24,7 @@ pub(super) fn fill(repair: &Repair<'_>, plan: &Plan) -> Option<Plan> {
     let inputs = repair.inputs;
     let first = Plan { launches: missing, ..Plan::default() };
     let after = projection::launched_with(inputs, &first, CapacityAssumption::Least);
-    let mut other = repair.plan_as(&after, Variant::Same)?;
+    let other = repair.plan_as(&after, Variant::Same)?;
     // A static pool that is complete may replace a node. It does so once its missing nodes are there.
     if other.launches.iter().any(|launch| launch.pods.is_empty()) {
         return None;
