@@ -125,14 +125,6 @@ impl<'a> OfferingLabels<'a> {
             _ => "true",
         }
     }
-
-    /// All labels.
-    pub(crate) fn all(&self) -> Labels<'a> {
-        let listed = self.pool.labels.keys().chain(self.instance_type.labels.keys()).map(String::as_str);
-        let keys = listed.chain(self.pinned.iter().map(|(key, _)| *key)).chain(OFFERING_LABELS);
-        let keys = keys.chain(label::CAPACITY_RESERVATION).chain(ALIASES);
-        keys.filter_map(|key| Some((key, self.get(key)?))).collect()
-    }
 }
 
 /// Returns the first requirement of the pool that a node with these labels does not meet. `requirements` are the parsed

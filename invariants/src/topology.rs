@@ -47,7 +47,7 @@ struct TopologyCheck<'a> {
     targets: PlacementTargets<'a>,
     counts: ShapeCounts<'a>,
     selectors: SelectorIndex<'a>,
-    classes: EquivalenceClasses,
+    classes: EquivalenceClasses<'a>,
     columns: BTreeMap<&'a str, Rc<Column>>,
     /// By selected shapes and topology key.
     members: BTreeMap<(ShapeNumbers, &'a str), Rc<Members>>,

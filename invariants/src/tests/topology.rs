@@ -160,3 +160,58 @@ fn topology_spread_only_counts_nodes_that_its_policies_include() {
         web(case, "moves", |_| {});
     });
 }
+
+#[test]
+fn topology_spread_counts_launches_whose_every_offering_is_selected() {
+    const FAMILY: &str = "karpenter.k8s.aws/instance-family";
+    // n1 has one selected pod in zone-a, and n9 has none in zone-b. The launch is in zone-b and becomes an m5 or an m6i.
+    let families = |case: &mut Case, selected: &[&str]| {
+        pin(case);
+        for (kind, family) in case.catalog.instance_types.iter_mut().zip(["m5", "m6i"]) {
+            kind.labels.insert(FAMILY.into(), family.into());
+        }
+        let mut empty = node("n9");
+        empty.labels.insert(label::ZONE.into(), "zone-b".into());
+        empty.node_pool = None;
+        case.snapshot.nodes.push(empty);
+        for node in &mut case.snapshot.nodes {
+            node.labels.insert(FAMILY.into(), "m5".into());
+        }
+        web(case, "stays", |_| {});
+        let expressions = vec![requirement(FAMILY, Operator::In, selected, None)];
+        let spread = TopologySpread {
+            topology_key: label::ZONE.into(),
+            max_skew: 1,
+            min_domains: None,
+            required: true,
+            selector: selector(),
+            honor_node_affinity: true,
+            honor_node_taints: false,
+        };
+        web(case, "fits", |shape| {
+            shape.required_node_affinity = vec![NodeSelectorTerm { expressions, fields: Vec::new() }];
+            shape.topology_spread.push(spread);
+        });
+    };
+    let uneven = "pod ns/fits cannot run on n1: topology spread over topology.kubernetes.io/zone";
+    rejected(uneven, |case| families(case, &["m5", "m6i"]));
+    accepted(|case| {
+        families(case, &["m5", "m6i"]);
+        web(case, "new", |_| {});
+    });
+    rejected(uneven, |case| {
+        families(case, &["m5"]);
+        web(case, "new", |_| {});
+    });
+    // Three pods in zone-b, one in zone-a.
+    rejected("cannot run on launch launch: topology spread over topology.kubernetes.io/zone", |case| {
+        families(case, &["m5", "m6i"]);
+        let shape = case.pod("fits").shape.clone();
+        for pod in ["new", "refused"] {
+            case.pod(pod).shape = shape.clone();
+        }
+        case.plan.placements.clear();
+        case.plan.unschedulable.clear();
+        case.plan.launches[0].pods.extend([pod_ref("fits"), pod_ref("refused")]);
+    });
+}

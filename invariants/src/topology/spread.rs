@@ -1,9 +1,10 @@
 //! Counts the pods of topology spread constraints by domain.
 
 use super::counts::ShapeCounts;
-use super::targets::{Column, Domain, Place, PlacementTargets};
+use super::targets::{Column, Domain, LabelSet, Place, PlacementTargets, common_value};
 use super::{SelectorIndex, TopologyCheck};
 use crate::labels::{label_problem, taint_problem};
+use crate::offering_nodes::OfferingNode;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::names::label;
 use plimsoll_model::snapshot::{PodShape, TopologySpread};
@@ -11,34 +12,55 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// Targets with equal taints and equal values of all labels that checked shapes refer to.
-pub(super) struct EquivalenceClasses {
+pub(super) struct EquivalenceClasses<'a> {
     by_target: IndexVec<Place, Id<Class>>,
     /// One target of each class.
     representatives: IndexVec<Class, Id<Place>>,
+    /// By label set of launches: one node for each combination of values of those labels.
+    variants: IndexVec<LabelSet<'static>, LabelSet<'a>>,
 }
 
 /// Counts equivalence classes.
 pub(super) enum Class {}
 
-impl EquivalenceClasses {
+impl<'a> EquivalenceClasses<'a> {
     pub(super) fn new(
-        targets: &PlacementTargets<'_>,
+        targets: &PlacementTargets<'a>,
         selectors: &SelectorIndex<'_>,
         shape_counts: &ShapeCounts<'_>,
     ) -> Self {
         let spread = shape_counts.checked_shapes.iter().map(|number| selectors.shapes[*number]);
         let spread = spread.filter(|shape| shape.topology_spread.iter().any(|spread| spread.required));
         let keys: BTreeSet<&str> = spread.flat_map(|shape| keys(shape).into_iter().chain(spread_keys(shape))).collect();
-        let columns: Vec<Column> = keys.into_iter().map(|key| targets.column(key)).collect();
+        let columns: Vec<Column> = keys.iter().map(|key| targets.column(key)).collect();
+        let variants = targets.variants(&keys);
+        let (mut by_target, mut representatives) = (IndexVec::new(), IndexVec::new());
         let mut numbers = BTreeMap::new();
-        let mut classes = Self { by_target: IndexVec::new(), representatives: IndexVec::new() };
         for place in targets.places() {
             let values: Vec<Option<Id<Domain>>> = columns.iter().map(|column| column.values[place]).collect();
-            let class = numbers.entry((values, targets.taints(place)));
-            let class = *class.or_insert_with(|| classes.representatives.push(place));
-            classes.by_target.push(class);
+            // In a column, a label that differs between the nodes of a launch looks like a missing label.
+            let varied = targets.label_set(place).filter(|set| variants[*set].len() > 1);
+            let class = numbers.entry((values, targets.taints(place), varied));
+            by_target.push(*class.or_insert_with(|| representatives.push(place)));
         }
-        classes
+        Self { by_target, representatives, variants }
+    }
+
+    /// Whether the shape selects the target by labels: an existing node, or all nodes that a launch may become.
+    fn matches_labels(&self, targets: &PlacementTargets<'_>, shape: &PodShape, place: Id<Place>) -> bool {
+        let (name, host) = (targets.name(place), targets.host(place));
+        let Some(set) = targets.label_set(place) else {
+            let labels = targets.node_labels(place, &host);
+            return label_problem(shape, &name, |key| labels.get(key).copied()).is_none();
+        };
+        let variants = &self.variants[set];
+        let host_or = |key: &str, value| if key == label::HOSTNAME { Some(host.as_str()) } else { value };
+        let is_selected = |node: &Rc<OfferingNode<'a>>| {
+            label_problem(shape, &name, |key| host_or(key, node.labels.get(key))).is_none()
+        };
+        // A launch of which only some nodes match also counts if the labels that all of them have suffice: for `NotIn`.
+        variants.iter().all(is_selected)
+            || label_problem(shape, &name, |key| host_or(key, common_value(variants, key))).is_none()
     }
 
     /// By class: whether its domains count for the spread.
@@ -50,13 +72,8 @@ impl EquivalenceClasses {
     ) -> IndexVec<Class, bool> {
         let columns: Vec<Column> = spread_keys(shape).map(|key| targets.column(key)).collect();
         let selects_nodes = !keys(shape).is_empty();
-        let matches_labels = |place: Id<Place>| {
-            let host = targets.host(place);
-            let labels = targets.labels(place, &host);
-            label_problem(shape, &targets.name(place), |key| labels.get(key).copied()).is_none()
-        };
         let counts = |place: &Id<Place>| {
-            (!spread.honor_node_affinity || !selects_nodes || matches_labels(*place))
+            (!spread.honor_node_affinity || !selects_nodes || self.matches_labels(targets, shape, *place))
                 && columns.iter().all(|column| column.values[*place].is_some())
                 && (!spread.honor_node_taints || taint_problem(shape, targets.taints(*place)).is_none())
         };
@@ -140,7 +157,7 @@ impl<'a> TopologyCheck<'a> {
 }
 
 fn count<'a>(
-    classes: &EquivalenceClasses,
+    classes: &EquivalenceClasses<'_>,
     shape_counts: &ShapeCounts<'_>,
     selectors: &mut SelectorIndex<'a>,
     (shape, spread): (&'a PodShape, &'a TopologySpread),

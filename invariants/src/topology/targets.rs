@@ -8,7 +8,7 @@ use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_model::snapshot::Node;
 use plimsoll_model::taints::Taint;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ enum Target<'a> {
 }
 
 /// Nodes that a launch may become.
-type LabelSet<'a> = Vec<Rc<OfferingNode<'a>>>;
+pub(super) type LabelSet<'a> = Vec<Rc<OfferingNode<'a>>>;
 
 /// Counts the targets of a plan.
 pub(super) enum Place {}
@@ -85,11 +85,31 @@ impl<'a> PlacementTargets<'a> {
         }
     }
 
-    /// All labels of a target, with the given hostname.
-    pub(super) fn labels<'p>(&'p self, place: Id<Place>, host: &'p str) -> Labels<'p> {
+    /// The label set of a launch.
+    pub(super) fn label_set(&self, place: Id<Place>) -> Option<Id<LabelSet<'static>>> {
+        match self.targets[place] {
+            Target::Node(_) => None,
+            Target::Launch(_, set) => Some(set),
+        }
+    }
+
+    /// By label set: one node for each combination of values of the labels `keys`.
+    pub(super) fn variants(&self, keys: &BTreeSet<&str>) -> IndexVec<LabelSet<'static>, LabelSet<'a>> {
+        let values =
+            |node: &OfferingNode<'a>| -> Vec<Option<&'a str>> { keys.iter().map(|key| node.labels.get(key)).collect() };
+        let distinct = |nodes: &LabelSet<'a>| -> LabelSet<'a> {
+            let by_values: BTreeMap<Vec<Option<&str>>, Rc<OfferingNode<'a>>> =
+                nodes.iter().map(|node| (values(node), Rc::clone(node))).collect();
+            by_values.into_values().collect()
+        };
+        self.label_sets.iter().map(distinct).collect()
+    }
+
+    /// All labels of an existing node, with the given hostname. A launch has none.
+    pub(super) fn node_labels<'p>(&'p self, place: Id<Place>, host: &'p str) -> Labels<'p> {
         let mut labels = match self.targets[place] {
             Target::Node(node) => aliased(&node.labels),
-            Target::Launch(_, set) => common_labels(&self.label_sets[set]),
+            Target::Launch(..) => Labels::new(),
         };
         labels.insert(label::HOSTNAME, host);
         labels
@@ -137,16 +157,8 @@ fn launch_nodes<'a>(facts: &Facts<'a>, launch: &'a Launch) -> Vec<Rc<OfferingNod
 }
 
 /// Value of a label if all nodes have the same value.
-fn common_value<'w>(offering_nodes: &[Rc<OfferingNode<'w>>], key: &str) -> Option<&'w str> {
+pub(super) fn common_value<'w>(offering_nodes: &[Rc<OfferingNode<'w>>], key: &str) -> Option<&'w str> {
     let (first, rest) = offering_nodes.split_first()?;
     let value = first.labels.get(key)?;
     rest.iter().all(|node| node.labels.get(key) == Some(value)).then_some(value)
-}
-
-/// Labels that have the same value on all nodes.
-fn common_labels<'w>(offering_nodes: &[Rc<OfferingNode<'w>>]) -> Labels<'w> {
-    let Some((first, rest)) = offering_nodes.split_first() else { return Labels::new() };
-    let mut common = first.labels.all();
-    rest.iter().for_each(|node| common.retain(|key, value| node.labels.get(key) == Some(*value)));
-    common
 }
