@@ -105,12 +105,13 @@ impl<'a> OfferingLabels<'a> {
         if label::CAPACITY_RESERVATION.contains(&key) {
             return self.offering.reservation_label(key);
         }
-        let value = if OFFERING_LABELS.contains(&key) { Some(self.offering_label(key)) } else { listed() };
-        let pinned = || self.pinned.iter().find(|(name, _)| *name == key).map(|(_, value)| *value);
-        value.filter(|value| !value.is_empty()).or_else(pinned)
+        // Labels of pools and types may have an empty value.
+        let filled = || Some(self.offering_label(key)).filter(|value| !value.is_empty());
+        let value = if OFFERING_LABELS.contains(&key) { filled() } else { listed() };
+        value.or_else(|| self.pinned.iter().find(|(name, _)| *name == key).map(|(_, value)| *value))
     }
 
-    /// Value of one of [`OFFERING_LABELS`].
+    /// Value of one of [`OFFERING_LABELS`]; empty if the catalog does not have it.
     fn offering_label(&self, key: &str) -> &'a str {
         match key {
             label::ZONE => &self.offering.zone,

@@ -386,6 +386,7 @@ fn pool_limits_count_the_largest_type_of_each_launch() {
 
 mod capacity_quotas;
 mod existing;
+mod labels;
 mod min_values;
 mod price;
 mod removals;
