@@ -130,18 +130,23 @@ impl<'a> OfferingLabels<'a> {
 
 /// Returns the first requirement of the pool that a node with these labels does not meet. `requirements` are the parsed
 /// `pool.requirements`. The launch may leave a custom label open whose values the pool lists: the actuator uses the
-/// first. Without such a list, nothing gives the node the label.
+/// first that all requirements on the label allow. Without such a value, nothing gives the node the label.
 pub(crate) fn pool_problem(
     pool: &NodePool,
     requirements: &[Requirement],
     labels: &OfferingLabels<'_>,
 ) -> Option<String> {
+    let is_given = |key: &str| {
+        let on_key = || requirements.iter().filter(|requirement| requirement.key == key);
+        let mut listed = on_key().filter(|requirement| !requirement.complement).flat_map(|listed| &listed.values);
+        listed.any(|value| on_key().all(|requirement| requirement.has(value)))
+    };
     let unmet = |(_, parsed): &(&NodeSelectorRequirement, &Requirement)| match labels.get(&parsed.key) {
         Some(value) => !parsed.has(value),
         // The launch chooses a tenancy that the pool allows.
         None if parsed.key == label::INSTANCE_TENANCY => !label::TENANCIES.iter().any(|tenancy| parsed.has(tenancy)),
         None if label::is_of_launch(&parsed.key) => false,
-        None => !parsed.allows_absence() && (parsed.complement || label::is_well_known(&parsed.key)),
+        None => !parsed.allows_absence() && (label::is_well_known(&parsed.key) || !is_given(&parsed.key)),
     };
     let (wanted, _) = pool.requirements.iter().zip(requirements).find(unmet)?;
     Some(format!("requirement of the pool on {}", wanted.key))

@@ -1,4 +1,4 @@
-//! Tests of labels of new nodes.
+//! Tests of labels of new nodes: empty values, and several requirements of the pool on one label.
 
 use super::*;
 
@@ -32,4 +32,33 @@ fn a_label_of_the_template_may_be_empty() {
         Arc::make_mut(&mut case.plan.launches[0].requirements).push(requirement("worker", Operator::In, &["x"], None));
         case.reshape("new", |shape| drop(shape.node_selector.insert("worker".into(), "x".into())));
     });
+}
+
+/// Adds requirements on the custom label `tier` to the pool, and so to its launch.
+fn tiers(case: &mut Case, requirements: &[(Operator, &[&str])]) {
+    for (operator, values) in requirements {
+        let tier = requirement("tier", *operator, values, None);
+        case.snapshot.node_pools[0].requirements.push(tier.clone());
+        Arc::make_mut(&mut case.plan.launches[0].requirements).push(tier);
+    }
+}
+
+#[test]
+fn requirements_of_the_pool_on_one_custom_label_hold_together() {
+    accepted(|case| tiers(case, &[(Operator::In, &["a", "b"]), (Operator::Exists, &[])]));
+    accepted(|case| tiers(case, &[(Operator::Gt, &["5"]), (Operator::In, &["3", "7"])]));
+    accepted(|case| tiers(case, &[(Operator::NotIn, &["a"]), (Operator::In, &["a", "b"])]));
+    let unmet = "requirement of the pool on tier";
+    rejected(unmet, |case| tiers(case, &[(Operator::In, &["a", "b"]), (Operator::NotIn, &["a", "b"])]));
+    rejected(unmet, |case| tiers(case, &[(Operator::In, &["a", "b"]), (Operator::In, &["c", "d"])]));
+    rejected(unmet, |case| tiers(case, &[(Operator::In, &["a", "b"]), (Operator::DoesNotExist, &[])]));
+    // Without a list, only the launch can give the label a value.
+    let open: &[(Operator, &[&str])] = &[(Operator::Exists, &[]), (Operator::NotIn, &["legacy"])];
+    rejected(unmet, |case| tiers(case, open));
+    let chosen = |case: &mut Case, value: &str| {
+        tiers(case, open);
+        Arc::make_mut(&mut case.plan.launches[0].requirements).push(requirement("tier", Operator::In, &[value], None));
+    };
+    accepted(|case| chosen(case, "new"));
+    rejected(unmet, |case| chosen(case, "legacy"));
 }

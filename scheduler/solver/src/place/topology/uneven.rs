@@ -8,7 +8,7 @@
 use super::groups::NodeFilter;
 use super::{Counts, Group, GroupKind};
 use crate::input::context::SolveContext;
-use crate::input::custom_labels::{Narrowed, combine};
+use crate::input::custom_labels::{LabelValues, Narrowed, combine};
 use crate::input::intern::Bits;
 use crate::input::offerings::Alternative;
 use crate::input::pool_requirements::lookup;
@@ -116,8 +116,8 @@ fn domains(
 ) -> BTreeSet<String> {
     let pool = &context.pools[draft.pool];
     if pool.custom.has(key) {
-        let left = custom.get(key).filter(|left| !left.complement);
-        return left.map_or_else(|| pool.custom.values(key).into_iter().collect(), |left| left.values.clone());
+        let listed = custom.get(key).and_then(LabelValues::listed);
+        return listed.cloned().unwrap_or_else(|| pool.custom.values(key).into_iter().collect());
     }
     let by_value = pool.by_value(key);
     let has = |bits: &Bits<Offering>| draft.offerings.iter().any(|one| offerings.has(*one) && bits.has(*one));
