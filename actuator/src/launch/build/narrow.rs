@@ -59,7 +59,8 @@ pub(super) fn requirements(launch: &Launch, pool: &NodePool, class: &EC2NodeClas
         pool.spec.template.spec.requirements.iter().map(NodeSelectorRequirement::from).collect();
     let mut combined = Requirements::from_api(&pool_requirements)
         .map_err(|error| Refusal::pool(format!("NodePool {name}: {error}")))?;
-    combined.add_all(&Requirements::from_labels(own_labels(pool, class).0));
+    let labels = own_labels(pool, class).0;
+    combined.add_all(&Requirements::from_labels(labels.iter().copied()));
     let planned = Requirements::from_api(launch.requirements.iter())
         .map_err(|error| Refusal::new(OutcomeReason::Invalid, format!("plan: {error}")))?;
     for requirement in planned.iter() {
@@ -71,11 +72,15 @@ pub(super) fn requirements(launch: &Launch, pool: &NodePool, class: &EC2NodeClas
             combined.add(requirement.clone());
         }
     }
-    // A DoesNotExist requirement has no values either, but is the pool's own.
-    let emptied = combined.iter().find(|requirement| {
-        requirement.is_empty()
-            && pool_requirements.iter().all(|own| own.operator != Operator::DoesNotExist || own.key != requirement.key)
-    });
+    // A label that nothing demands may be without a value: it is missing.
+    let is_demanded = |key: &str| {
+        let demands = |one: &NodeSelectorRequirement| {
+            label::normalized(&one.key) == key && !matches!(one.operator, Operator::NotIn | Operator::DoesNotExist)
+        };
+        labels.iter().any(|(own, _)| label::normalized(own) == key)
+            || pool_requirements.iter().chain(launch.requirements.iter()).any(demands)
+    };
+    let emptied = combined.iter().find(|requirement| requirement.is_empty() && is_demanded(&requirement.key));
     match emptied {
         Some(empty) => {
             Err(Refusal::pool(format!("NodePool {name} and the plan have no common value for {}", empty.key)))

@@ -61,6 +61,26 @@ fn a_label_may_be_required_to_be_absent() {
 }
 
 #[test]
+fn a_plan_may_leave_out_a_label_that_the_pool_does_not_demand() {
+    let exclusion = || requiring("tenant", Operator::NotIn, &["legacy"]);
+    let mut launch = exclusion().launch();
+    let absent = NodeSelectorRequirement::new("tenant", Operator::DoesNotExist, [""; 0]);
+    Arc::make_mut(&mut launch.requirements).push(absent);
+    assert!(!exclusion().admitted(&launch).labels().contains_key("tenant"));
+
+    let mut demanding = exclusion();
+    let exists = Requirement::new("tenant", Operator::Exists, [""; 0]);
+    Arc::make_mut(&mut demanding.pool).spec.template.spec.requirements.push(exists);
+    let mut labelled = exclusion();
+    let metadata = Arc::make_mut(&mut labelled.pool).spec.template.metadata.as_mut();
+    metadata.unwrap().labels.insert("tenant".to_owned(), "a".to_owned());
+    for world in [demanding, labelled] {
+        let message = world.narrow(&launch).unwrap_err().message;
+        assert_eq!(message, "NodePool pool and the plan have no common value for tenant");
+    }
+}
+
+#[test]
 fn offerings_that_are_not_available_now_are_not_launched() {
     let mut world = World::new();
     let launch = world.launch();
