@@ -97,7 +97,9 @@ pub(crate) fn constraints(shape: &PodShape, base: &PodShape, preferred: bool) ->
         let mut terms = Vec::new();
         if !on_host {
             terms = if one.honor_node_affinity { base.required_node_affinity.clone() } else { Vec::new() };
-            have(&mut terms, &others(shape, &key));
+            // A preferred spread has no say in which nodes a required one counts.
+            let is_required = base.topology_spread.contains(one);
+            have(&mut terms, &others(if is_required { base } else { shape }, &key));
         }
         let nodes = NodeFilter {
             selector: if one.honor_node_affinity && !on_host { base.node_selector.clone() } else { BTreeMap::new() },
