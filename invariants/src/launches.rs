@@ -20,13 +20,9 @@ pub(crate) fn check<'a>(facts: &Facts<'a>, plan: &'a Plan, violations: &mut Vec<
     let mut quota_growth = vec![Resources::new(); facts.snapshot.capacity_quotas.len()];
     let mut lists: BTreeMap<(&str, usize, usize), OfferingList<'_>> = BTreeMap::new();
     let mut capacities = NodeCapacities::new();
-    let replacements: BTreeSet<usize> =
-        plan.terminations.iter().flat_map(|termination| termination.replaced_by.iter().copied()).collect();
-    for (index, launch) in plan.launches.iter().enumerate() {
-        // The actuator recognizes a launch that replaces a node of a static pool by its lack of pods. Other launches of
-        // static pools may have pods; other pools launch only for pods.
-        let serves =
-            |pool: &NodePool| pool.replicas.is_none() || launch.pods.is_empty() || !replacements.contains(&index);
+    for launch in &plan.launches {
+        // Static pools launch nodes without pods; other pools launch only for pods.
+        let serves = |pool: &NodePool| pool.replicas.is_none() || launch.pods.is_empty();
         let usable = |pool: &&NodePool| pool.not_ready.is_none() && !pool.deleting && serves(pool);
         let Some(pool) = facts.pool(launch.node_pool.as_str()).filter(usable) else {
             violations.push(Violation::UnknownPool(launch.node_pool.0.clone()));

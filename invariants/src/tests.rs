@@ -278,6 +278,7 @@ fn launches_match_their_pool() {
     rejected("launch launch has no pods or no offerings", |case| offerings(case).clear());
     rejected("pool other cannot launch nodes", |case| case.plan.launches[0].node_pool = NodePoolName::from("other"));
     rejected("pool default cannot launch nodes", |case| case.snapshot.node_pools[0].deleting = true);
+    rejected("pool default cannot launch nodes", |case| case.snapshot.node_pools[0].replicas = Some(1));
     rejected("pool default cannot launch nodes", |case| {
         case.snapshot.node_pools[0].not_ready = Some(PoolProblem { code: "X".into(), message: String::new() });
     });

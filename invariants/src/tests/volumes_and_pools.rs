@@ -55,15 +55,6 @@ fn on_demand_ratios_are_respected() {
 }
 
 #[test]
-fn a_launch_of_a_static_pool_has_no_pods_if_it_replaces_a_node() {
-    accepted(|case| case.snapshot.node_pools[0].replicas = Some(2));
-    rejected("pool default cannot launch nodes", |case| {
-        case.snapshot.node_pools[0].replicas = Some(2);
-        case.plan.terminations[0].replaced_by.push(0);
-    });
-}
-
-#[test]
 fn a_static_pool_does_not_exceed_its_replicas() {
     let fixed = |case: &mut Case, replicas| {
         case.snapshot.node_pools[0].replicas = Some(replicas);

@@ -23,20 +23,15 @@ const LARGE: usize = 500;
 /// Lower bound of the cost of any plan for these pods, including the cost of nodes of static pools.
 pub(crate) fn lower_bound(context: &SolveContext<'_>, plan: &Plan, demand: &Demand) -> MicroUsdPerHour {
     let static_cost: MicroUsdPerHour =
-        plan.launches.iter().filter(|launch| is_static(context, launch)).map(Launch::price).sum();
+        plan.launches.iter().filter(|launch| launch.pods.is_empty()).map(Launch::price).sum();
     let enough = MicroUsdPerHour(plan.hourly.0 - static_cost.0);
     [bound::lower_bound(context, demand, enough), static_cost].into_iter().sum::<MicroUsdPerHour>().min(plan.hourly)
 }
 
-/// Whether a static pool makes the launch, which does not depend on pods then.
-fn is_static(context: &SolveContext<'_>, launch: &Launch) -> bool {
-    context.static_pools.iter().any(|view| view.pool.name == launch.node_pool)
-}
-
-/// Pods of the plan's launches, except for those of static pools, counted by shape.
+/// Pods of the plan's launches, counted by shape.
 pub(crate) fn demand(context: &SolveContext<'_>, plan: &Plan) -> Demand {
     let mut demand = Demand::new();
-    for launch in plan.launches.iter().filter(|launch| !is_static(context, launch)) {
+    for launch in &plan.launches {
         let zone = launch.offerings.first().map_or("", |one| one.zone.as_str());
         for pod in &launch.pods {
             if let Some(shape) = context.snapshot.pod(&pod.uid).and_then(|pod| context.shape_of(pod)) {

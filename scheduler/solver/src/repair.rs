@@ -8,7 +8,6 @@ pub(crate) mod moves;
 pub(crate) mod narrow;
 pub(crate) mod projection;
 pub(crate) mod replay;
-mod static_pools;
 mod work;
 
 use crate::retries;
@@ -91,12 +90,9 @@ impl Repair<'_> {
     /// Returns the best plan that the moves reach from `plan`, which must be valid, and whether it differs from `plan`.
     /// A plan that differs has no lower bound. Without `replays`, pods stay on their nodes.
     pub(crate) fn run(&self, plan: Plan, replays: bool) -> (Plan, bool) {
-        let filled = static_pools::fill(self, &plan);
-        let mut changed = filled.is_some();
-        let plan = filled.unwrap_or(plan);
         let before = plan.unschedulable.clone();
         let mut plan = self.place_more(plan, &PLACE_MORE);
-        changed |= plan.unschedulable != before;
+        let mut changed = plan.unschedulable != before;
         // Plans before further pods were added to their nodes. They may strand fewer pods.
         let mut safer: Vec<Plan> = Vec::new();
         // Repeated if unplaced pods were added to the nodes of a better plan.

@@ -106,8 +106,8 @@ fn rename(launch: &mut Launch, what: &str) {
     launch.action_id = renamed(&launch.action_id, what, pods.chain(launch.offerings.iter().map(offering)));
 }
 
-/// Moves the pods, including pods that were unplaced, removes launches without pods, except for those of static pools,
-/// and applies the rest of `change`. If `narrowed`, launches with changed pods are narrowed to their nodes in `nodes`.
+/// Moves the pods, including pods that were unplaced, removes launches without pods, and applies the rest of `change`.
+/// If `narrowed`, launches with changed pods are narrowed to their nodes in `nodes`.
 pub(super) fn moved(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Change, narrowed: bool) -> Plan {
     let Change { targets, further, left } = change;
     let leaves_node = |pod: &PodRef| targets.contains_key(&pod.uid) || left.iter().any(|one| one.pod.uid == pod.uid);
@@ -142,11 +142,9 @@ pub(super) fn moved(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Ch
         }
         rename(launch, "launch with other pods");
     }
-    let is_static = |launch: &Launch| {
-        let mut pools = inputs.snapshot.node_pools.iter();
-        pools.any(|pool| pool.name == launch.node_pool && pool.replicas.is_some())
-    };
-    other.launches.retain(|launch| !launch.pods.is_empty() || is_static(launch));
+    let before: BTreeSet<&ActionId> =
+        plan.launches.iter().filter(|launch| launch.pods.is_empty()).map(|launch| &launch.action_id).collect();
+    other.launches.retain(|launch| !launch.pods.is_empty() || before.contains(&launch.action_id));
     for launch in further {
         coming.remove(&node_name(launch));
     }

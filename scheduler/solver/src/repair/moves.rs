@@ -11,7 +11,7 @@ pub enum Move {
     GiveUpDomains,
     /// Permit more pods of a spread per host if no further host can be launched.
     RaiseHostSkew,
-    /// Add pods to nodes of the plan, as the next plan would: unplaced pods, and to nodes of static pools any pods.
+    /// Add unplaced pods to nodes of the plan, as the next plan would.
     FillNodes,
     /// Exchange pods between nodes of the plan.
     ExchangePods,

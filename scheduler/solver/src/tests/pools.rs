@@ -220,7 +220,7 @@ fn pools_that_cannot_launch_say_why() {
     missing.catalog = None;
     missing.not_ready = Some(PoolProblem { code: "NodeClassNotFound".into(), message: "default".into() });
     let mut fixed = pool("fixed");
-    fixed.replicas = Some(0);
+    fixed.replicas = Some(2);
     let plan = Cluster::with([missing, fixed]).pending("p", 1, &shape(1000, 1)).plan();
     assert_eq!(refused(&plan), [ReasonCode::NodeClassNotFound, ReasonCode::NodePoolNotReady]);
     let plan = Cluster::with([]).pending("p", 1, &shape(1000, 1)).plan();

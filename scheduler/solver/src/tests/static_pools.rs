@@ -2,7 +2,7 @@
 
 use super::builder::*;
 use plimsoll_model::catalog::CapacityType;
-use plimsoll_model::plan::{Plan, PlanOptions, ReasonCode};
+use plimsoll_model::plan::{PlanOptions, ReasonCode};
 use plimsoll_model::snapshot::{DisruptionReason, NodePool, NodeState};
 use std::collections::BTreeSet;
 
@@ -48,46 +48,6 @@ fn a_static_pool_launches_nothing_for_pods_but_its_nodes_take_them() {
         (kept(&plan), plan.launches.len(), refused(&plan)),
         (vec![("n1", 1)], 0, vec![ReasonCode::NodePoolNotReady])
     );
-}
-
-#[test]
-fn the_launches_of_a_static_pool_take_pods_before_other_nodes_are_launched() {
-    let mut cluster = Cluster::with([pool("default"), static_pool(2)]);
-    let plan = cluster.pending("p", 2, &shape(1500, 1)).plan();
-    assert_eq!(launched(&plan), [("c5.large".to_owned(), 1), ("c5.large".to_owned(), 1)]);
-    assert_eq!((plan.hourly.0, plan.lower_bound.0), (160_000, 160_000));
-    assert!(
-        plan.launches.iter().all(|launch| launch.node_pool.as_str() == "fixed" && launch.requests.get("cpu") == 1500)
-    );
-    let of_default = |plan: &Plan| plan.launches.iter().filter(|launch| launch.node_pool.as_str() == "default").count();
-    // Both nodes are full.
-    let plan = cluster.pending("further", 1, &shape(1500, 1)).plan();
-    assert_eq!((of_default(&plan), plan.launches.len(), refused(&plan)), (1, 3, vec![]));
-    // What does not fit on their smallest type goes elsewhere.
-    let mut cluster = Cluster::with([pool("default"), static_pool(2)]);
-    let plan = cluster.pending("large", 1, &shape(3500, 1)).plan();
-    assert_eq!((of_default(&plan), plan.launches.len(), refused(&plan)), (1, 3, vec![]));
-}
-
-#[test]
-fn the_launches_of_a_static_pool_take_pods_that_no_other_pool_takes() {
-    let plan = Cluster::with([static_pool(2)]).pending("p", 3, &shape(1500, 1)).plan();
-    assert_eq!(launched(&plan), [("c5.large".to_owned(), 1), ("c5.large".to_owned(), 1)]);
-    assert_eq!((plan.unschedulable.len(), refused(&plan)), (1, vec![ReasonCode::NodePoolNotReady]));
-    assert_eq!((plan.hourly.0, plan.lower_bound.0), (160_000, 160_000));
-}
-
-#[test]
-fn the_successor_of_a_node_takes_no_pending_pods() {
-    let mut cluster = Cluster::with([static_pool(1)]);
-    node(&mut cluster, "n1").expires = Some(NOW);
-    cluster.bound("a", "n1", &shape(1500, 1));
-    let plan = cluster.pending("p", 1, &shape(1500, 1)).plan();
-    assert_eq!(
-        (removed(&plan), refused(&plan)),
-        (vec![("n1", DisruptionReason::Expired)], vec![ReasonCode::NodePoolNotReady])
-    );
-    assert_eq!(launched(&plan), [("c5.large".to_owned(), 0)]);
 }
 
 #[test]
