@@ -79,6 +79,9 @@ impl Admission {
                 faults.push(manifest.fault(format!("{at}.overhead"), problem));
             }
             spec.overhead = Some(fixed.clone());
+        } else if spec.overhead.as_ref().is_some_and(|own| !own.is_empty()) {
+            let problem = format!("RuntimeClass {name} has none");
+            faults.push(manifest.fault(format!("{at}.overhead"), problem));
         }
         let scheduling = class.scheduling.clone().unwrap_or_default();
         for (key, value) in scheduling.node_selector.into_iter().flatten() {

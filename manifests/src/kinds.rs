@@ -63,8 +63,11 @@ const KINDS: [(Kind, &str, &str, bool); 23] = [
 ];
 
 /// Further versions of kinds, which have the same fields.
-const OLDER_VERSIONS: [(Kind, &str); 2] =
-    [(Kind::CapacityBuffer, "autoscaling.x-k8s.io/v1alpha1"), (Kind::CapacityQuota, "autoscaling.x-k8s.io/v1alpha1")];
+const OLDER_VERSIONS: [(Kind, &str); 3] = [
+    (Kind::CapacityBuffer, "autoscaling.x-k8s.io/v1alpha1"),
+    (Kind::CapacityQuota, "autoscaling.x-k8s.io/v1alpha1"),
+    (Kind::RuntimeClass, "node.k8s.io/v1beta1"),
+];
 
 /// What is added to a generateName, as long as what the API server adds.
 const GENERATED_DIGITS: usize = 5;

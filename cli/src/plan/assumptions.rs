@@ -78,10 +78,13 @@ impl AssumptionArguments {
 }
 
 /// The first pod of the workload. All additional pods are like it.
-fn template(question: &Question, kind: &str, name: &str) -> Result<Pod, CommandError> {
+fn template(question: &Question, kind: &'static str, name: &str) -> Result<Pod, CommandError> {
     let what = kind.to_lowercase();
     let members = pods_by_workload(&question.objects, kind);
     let Some(pods) = members.get(name) else {
+        if let Some(why) = question.manifests.idle.get(&(kind, name.to_owned())) {
+            return Err(CommandError::BadInput(format!("{what} {name} has no pods that others could be like: {why}")));
+        }
         return Err(unknown(&what, name, members.into_keys().collect()));
     };
     let is_member = |pod: &&Pod| pod.moves() && !pod.terminating && pods.contains(&pod.full_name());

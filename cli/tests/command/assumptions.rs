@@ -51,6 +51,9 @@ fn workloads_that_cannot_get_more_pods_are_named() {
     refused("deployment/web", &["must be KIND/NAME=COUNT"]);
     refused("daemonset/web=1", &["\"daemonset\" is none of deployment, statefulset, replicaset and job"]);
     refused("deployment/web=0", &["\"0\" is not a number from 1 to 100000"]);
+    let none = deployment("web", 0, "1", "1Gi");
+    let no_pods = "deployment default/web has no pods that others could be like: spec.replicas is 0";
+    plan(&none, &["--more", "deployment/web=1"]).refused(&[no_pods]);
     refused("deployment/wib=1", &["there is no deployment default/wib; nearest: default/web"]);
     let many = ["--more", "deployment/web=60000", "--more", "deployment/web=60000"];
     plan(&web, &many).refused(&["--more: 120000 pods in all, more than 100000"]);

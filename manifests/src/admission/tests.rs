@@ -123,6 +123,10 @@ fn what_admission_would_refuse_is_an_error_of_the_object() {
              RuntimeClass gvisor",
         ),
         (
+            runtime_class("handler: h") + &workload(&format!("{PLAIN}, runtimeClassName: gvisor, overhead: {{cpu: 1}}")),
+            "Deployment default/web: spec.template.spec.overhead: RuntimeClass gvisor has none",
+        ),
+        (
             range("defaultRequest: {cpu: 1GB}"),
             "-: document 1: LimitRange default/a: spec.limits[0].defaultRequest.cpu: \"1GB\" is not a quantity",
         ),

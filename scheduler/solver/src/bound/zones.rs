@@ -158,7 +158,7 @@ pub(super) fn least(
     spreads: &Spreads,
     work: &mut u64,
 ) -> i64 {
-    if !component.demand.iter().any(|(shape, _)| spreads.contains_key(shape)) {
+    if *work == 0 || !component.demand.iter().any(|(shape, _)| spreads.contains_key(shape)) {
         return 0;
     }
     let zones: IndexVec<Zone, (String, Places)> = by_zone(context, component).into_iter().collect();
@@ -182,7 +182,9 @@ pub(super) fn least(
         let here = all.iter().filter(|pods| pods.zones.has(zone)).map(|pods| (pods.shape, pods.most())).collect();
         let mut left = part;
         let found = worths_of(context, &super::component(context, offerings.clone(), here), unreserved, &mut left);
-        *work -= part - left;
+        // The offerings of each shape are looked up in each pool.
+        let looked_up = u64::try_from(component.demand.len() * context.pools.len()).unwrap_or(u64::MAX);
+        *work = work.saturating_sub((part - left).saturating_add(looked_up));
         let lists = worths.iter_mut().zip(&all).filter(|(_, pods)| pods.zones.has(zone));
         lists.zip(found).for_each(|((list, _), worth)| list.push(worth));
     }
