@@ -24,8 +24,9 @@ fn limit_range(name: &str, item: &str) -> String {
 /// A Deployment whose pod has these containers and fields.
 fn workload(spec: &str) -> String {
     format!(
-        "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\nspec:\n  selector: {{matchLabels: {{app: web}}}}\n  \
-         template:\n    metadata: {{labels: {{app: web}}}}\n    spec: {{{spec}}}\n"
+        "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\n\
+         spec:\n  selector: {{matchLabels: {{app: web}}}}\n  template:\n    metadata: {{labels: {{app: web}}}}\n\
+         \x20   spec: {{{spec}}}\n"
     )
 }
 
@@ -38,8 +39,8 @@ fn runtime_class(fields: &str) -> String {
 }
 
 const PLAIN: &str = "containers: [{name: c}]";
-const GVISOR: &str = "handler: runsc\noverhead: {podFixed: {cpu: 2, memory: 1Gi}}\nscheduling: {nodeSelector: {gvisor: \"1\"}, \
-                      tolerations: [{key: gvisor, operator: Exists}]}";
+const GVISOR: &str = "handler: runsc\noverhead: {podFixed: {cpu: 2, memory: 1Gi}}\n\
+                      scheduling: {nodeSelector: {gvisor: \"1\"}, tolerations: [{key: gvisor, operator: Exists}]}";
 
 #[test]
 fn a_container_gets_the_default_request_of_its_namespace() {
@@ -114,8 +115,8 @@ fn what_admission_would_refuse_is_an_error_of_the_object() {
     for (text, expected) in [
         (
             web("nodeSelector: {gvisor: \"0\"}"),
-            "-: document 2: Deployment default/web: spec.template.spec.nodeSelector: gvisor: 0 contradicts RuntimeClass \
-             gvisor, which has 1",
+            "-: document 2: Deployment default/web: spec.template.spec.nodeSelector: gvisor: 0 contradicts \
+             RuntimeClass gvisor, which has 1",
         ),
         (
             web("overhead: {cpu: 1}"),
@@ -123,7 +124,8 @@ fn what_admission_would_refuse_is_an_error_of_the_object() {
              RuntimeClass gvisor",
         ),
         (
-            runtime_class("handler: h") + &workload(&format!("{PLAIN}, runtimeClassName: gvisor, overhead: {{cpu: 1}}")),
+            runtime_class("handler: h")
+                + &workload(&format!("{PLAIN}, runtimeClassName: gvisor, overhead: {{cpu: 1}}")),
             "Deployment default/web: spec.template.spec.overhead: RuntimeClass gvisor has none",
         ),
         (
