@@ -14,6 +14,10 @@ const OWN_PREFIX: &str = "plimsoll.dev/";
 /// How long a Node that is Ready waits for the end of a taint that its claim does not declare. Agents start within
 /// minutes, and a taint that stays longer is meant to stay.
 const UNDECLARED_TAINT_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
+/// How long after its registration a Node waits for that at most, however often it becomes Ready and whatever its clock
+/// says. The wait ends long before [`INITIALIZATION_TIMEOUT`](crate::ledger::failures::INITIALIZATION_TIMEOUT), after
+/// which another node is launched.
+const UNDECLARED_TAINT_LIMIT: SignedDuration = SignedDuration::from_mins(10);
 
 /// Why a Node is not initialized yet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -122,8 +126,13 @@ fn ready_since(node: &Node) -> Option<Timestamp> {
     conditions.iter().find(|condition| condition.type_ == "Ready")?.last_transition_time.as_ref().map(|time| time.0)
 }
 
-/// Why the Node is not initialized yet, if so.
-pub(super) fn missing_prerequisite(node: &Node, claim: &NodeClaim, now: Timestamp) -> Option<MissingPrerequisite> {
+/// Why the Node, which `registered` at that time, is not initialized yet, if so.
+pub(super) fn missing_prerequisite(
+    node: &Node,
+    claim: &NodeClaim,
+    registered: Timestamp,
+    now: Timestamp,
+) -> Option<MissingPrerequisite> {
     if !nodes::is_ready(node) {
         return Some(MissingPrerequisite::NotReady);
     }
@@ -147,7 +156,9 @@ pub(super) fn missing_prerequisite(node: &Node, claim: &NodeClaim, now: Timestam
     }
     let undeclared =
         |taint: &&Taint| parsed(taint).is_some_and(|taint| plimsoll_snapshot::is_undeclared(&taint, claim));
-    let until = ready_since(node).and_then(|since| since.checked_add(UNDECLARED_TAINT_TIMEOUT).ok());
+    let after = |since: Timestamp, limit: SignedDuration| since.saturating_add(limit).unwrap_or(Timestamp::MAX);
+    let limit = after(registered, UNDECLARED_TAINT_LIMIT);
+    let until = ready_since(node).map(|since| after(since, UNDECLARED_TAINT_TIMEOUT).min(limit));
     if let Some(until) = until.filter(|until| *until > now)
         && let Some(blocking) = nodes::taints(node).iter().find(undeclared)
     {

@@ -142,7 +142,7 @@ fn initialize(observed: &Observation<'_>, moment: Moment, status: &mut NodeClaim
         unknown(status, moment, INITIALIZED, "NodeNotFound", "Node not found");
         return;
     };
-    if let Some(missing) = node::missing_prerequisite(current, observed.claim, observed.now) {
+    if let Some(missing) = node::missing_prerequisite(current, observed.claim, registered, observed.now) {
         let (reason, message) = (missing.reason(), missing.to_string());
         unknown(status, moment, INITIALIZED, reason, &message);
         if let MissingPrerequisite::UndeclaredTaint { until, .. } = missing {

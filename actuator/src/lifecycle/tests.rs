@@ -162,6 +162,28 @@ fn an_undeclared_taint_is_waited_for_until_five_minutes_after_the_node_is_ready(
     }
 }
 
+/// The initialization must not time out meanwhile, since another node would be launched.
+#[test]
+fn an_undeclared_taint_is_waited_for_until_ten_minutes_after_the_registration_at_most() {
+    let mut registered = claim(true);
+    registered.spec.startup_taints.clear();
+    let node = |ready: &str, since: i64| {
+        node(&json!({
+            "spec": {"taints": [{"key": "node.cilium.io/agent-not-ready", "effect": "NoSchedule"}]},
+            "status": {"conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": at(since)}]},
+        }))
+    };
+    registered.status = step(&registered, &[&node("False", 30)], 30).status;
+    // Ready late, and by a clock that is ahead.
+    for (ready_since, now, until) in [(420, 480, 630), (86_400, 60, 630), (-86_400, 60, 60), (750, 750, 750)] {
+        let ready = node("True", ready_since);
+        let waits = step(&registered, &[&ready], now);
+        assert_eq!(waits.look_again, (now < until).then(|| at(until)), "Ready since {ready_since}");
+        assert_eq!(waits.undeclared_taint.is_some(), now < until, "Ready since {ready_since}");
+        assert_eq!(step(&registered, &[&ready], until).reached, ["Initialized"], "Ready since {ready_since}");
+    }
+}
+
 #[test]
 fn completed_steps_are_not_repeated() {
     let clean = json!({"spec": {"taints": []}});
