@@ -27,6 +27,7 @@ use crate::nodes;
 use crate::settings::Settings;
 use crate::state::zonal_shifts::ZonalShifts;
 use crate::stores::{Stores, WatchedKind};
+use evict::is_forced;
 use instances::{InstancePhase, Instances};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
@@ -283,7 +284,7 @@ impl TerminationFlow<'_> {
         now: Timestamp,
     ) -> Result<Option<Duration>, WriteError> {
         let (deps, claim, pending) = (self.deps, &*self.subject.claim, &self.shared.pending_replacements);
-        let mut plan = drain::plan(pods, deadline, now);
+        let mut plan = drain::plan(pods, deadline, is_forced(deps, claim), now);
         let needed = drain::times_to_stop(pods, now);
         plan.delay(&interruption::delayed_pods(&deps.drain_delay, pending, claim, pods, &needed, deadline));
         let next_attempt = self.shared.evictions.carry_out(deps, Some(claim), nodes.first().copied(), &plan).await?;

@@ -95,7 +95,7 @@ fn latest_evictions(
 }
 
 /// The notice that is recorded on a claim.
-pub(super) fn interruption(claim: &NodeClaim) -> Option<Interruption> {
+pub(crate) fn interruption(claim: &NodeClaim) -> Option<Interruption> {
     durable::read(claim.annotations().get(annotation::INTERRUPTED)?).ok()
 }
 

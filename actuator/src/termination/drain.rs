@@ -53,9 +53,9 @@ pub fn is_waited_for(pod: &Pod, now: Timestamp) -> bool {
     !pod.is_terminal() && pod.is_drained() && !pods::is_stuck(pod, now)
 }
 
-/// Computes the next step of a drain, with an optional deadline.
+/// Computes the next step of a drain, with an optional deadline. A `forced` drain is not a voluntary disruption.
 #[must_use]
-pub fn plan(pods: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> Drain {
+pub fn plan(pods: &[Arc<Pod>], deadline: Option<Timestamp>, forced: bool, now: Timestamp) -> Drain {
     let mut drain = Drain::default();
     let waiting: Vec<&Arc<Pod>> = pods.iter().filter(|pod| is_waited_for(pod, now)).collect();
     drain.waiting = waiting.len();
@@ -79,7 +79,7 @@ pub fn plan(pods: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> D
                 .as_ref()
                 .and_then(|at| at.0.checked_add(SignedDuration::from_secs(61)).ok());
             drain.wake_by(stuck);
-        } else if let Some((until, annotation)) = pods::protection(pod, now) {
+        } else if let Some((until, annotation)) = pods::protection(pod, forced, now) {
             drain.protected.push((pods::full_name(pod), annotation));
             drain.wake_by(Some(until).filter(|until| *until < Timestamp::MAX));
         } else if Some(Tier::of(pod)) == first {

@@ -3,11 +3,13 @@
 use super::drain::Drain;
 use crate::events::{Note, object, reason};
 use crate::fencing::NotAllowed;
+use crate::interruption;
 use crate::io::WriteError;
 use crate::pods;
 use crate::termination::Termination;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
 use parking_lot::Mutex;
 use plimsoll_api::condition::node_claim::DISRUPTION_REASON;
 use plimsoll_api::{NodeClaim, Pod};
@@ -205,6 +207,12 @@ fn delay(drain: &Drain, refusals: &[String]) -> Option<(&'static str, String)> {
         return Some(("refused", format!("waiting for {} pods: {}", drain.waiting, refusals.join("; "))));
     }
     (drain.stopping > 0).then(|| ("stopping", format!("waiting for {} pods to stop", drain.waiting)))
+}
+
+/// Whether the claim is deleted because of an interruption or another forced reason, rather than voluntarily.
+pub(super) fn is_forced(deps: &Termination, claim: &NodeClaim) -> bool {
+    let is_forced = |claim: &str| deps.ledger.read(|it| it.removal(claim).is_some_and(|it| it.reason.is_forced()));
+    interruption::notice_of(claim).is_some() || is_forced(&claim.name_any())
 }
 
 /// Why the claim is disrupted, for Events on its pods.

@@ -72,9 +72,9 @@ async fn reconcile(deps: Termination, shared: Arc<Shared>, orphan: Orphan) -> Re
 /// Evicts the pods that are due. Returns whether no pod is waited for.
 async fn is_drained(deps: &Termination, shared: &Shared, orphan: &Orphan) -> Result<bool, WriteError> {
     let (node, now) = (&orphan.node, deps.clock.now());
-    let mut plan = drain::plan(&orphan.pods, None, now);
+    let mut plan = drain::plan(&orphan.pods, None, false, now);
     if plan.waiting == 0 {
-        plan = drain::plan(&live_pods::on(deps, &[node], None, now).await?, None, now);
+        plan = drain::plan(&live_pods::on(deps, &[node], None, now).await?, None, false, now);
     }
     shared.evictions.carry_out(deps, None, Some(node), &plan).await?;
     Ok(plan.waiting == 0)

@@ -73,8 +73,13 @@ impl Pod {
     #[must_use]
     pub fn protection(&self) -> Option<(Timestamp, &'static str)> {
         let not_safe = self.is_not_safe_to_evict().then_some((Timestamp::MAX, annotation::SAFE_TO_EVICT));
-        let own = self.do_not_disrupt_until().map(|until| (until, annotation::DO_NOT_DISRUPT));
-        not_safe.into_iter().chain(own).max_by_key(|(until, _)| *until)
+        not_safe.into_iter().chain(self.do_not_disrupt()).max_by_key(|(until, _)| *until)
+    }
+
+    /// Until when `karpenter.sh/do-not-disrupt` protects the pod, and that key.
+    #[must_use]
+    pub fn do_not_disrupt(&self) -> Option<(Timestamp, &'static str)> {
+        self.do_not_disrupt_until().map(|until| (until, annotation::DO_NOT_DISRUPT))
     }
 
     /// Whether Cluster Autoscaler would keep the node because of the pod's annotation, until the pod is deleted or, with

@@ -1,4 +1,4 @@
-use super::{Drain, plan, times_to_stop};
+use super::{Drain, times_to_stop};
 use jiff::Timestamp;
 use plimsoll_api::Pod;
 use plimsoll_model::identity::PodUid;
@@ -16,6 +16,10 @@ fn pod(name: &str, metadata: &Value, spec: &Value, status: &Value) -> Arc<Pod> {
     object["metadata"]["namespace"] = json!("ns");
     object["spec"]["containers"] = json!([]);
     Arc::new(serde_json::from_value(object).unwrap())
+}
+
+fn plan(pods: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> Drain {
+    super::plan(pods, deadline, false, now)
 }
 
 fn plain(name: &str) -> Arc<Pod> {
@@ -113,6 +117,23 @@ fn a_pod_that_is_not_safe_to_evict_waits_until_the_deadline() {
     assert_eq!((waits.protected, waits.look_again), (vec![("ns/p".to_owned(), key)], None), "for ever");
     assert_eq!(forced(&plan(&[annotated("false")], Some(at(100)), at(90))), [("p", 10)]);
     assert_eq!(names(&plan(&[annotated("true")], None, at(1000)).evict), ["p"]);
+}
+
+/// As where Cluster Autoscaler runs: the node termination handler ignores its annotation.
+#[test]
+fn a_forced_drain_evicts_pods_that_are_not_safe_to_evict() {
+    let annotated = |annotations: &Value| {
+        pod("p", &json!({ "annotations": annotations }), &json!({}), &json!({"startTime": at(0)}))
+    };
+    let key = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+    let forced = |pod: Arc<Pod>| super::plan(&[pod], None, true, at(10));
+    for value in ["false", "on-completion"] {
+        let drain = forced(annotated(&json!({ key: value })));
+        assert_eq!((names(&drain.evict), drain.protected.len()), (vec!["p"], 0), "{value}");
+    }
+    let both = forced(annotated(&json!({ key: "false", "karpenter.sh/do-not-disrupt": "1m" })));
+    assert_eq!(both.protected, [("ns/p".to_owned(), "karpenter.sh/do-not-disrupt")]);
+    assert_eq!((both.evict.len(), both.look_again), (0, Some(at(60))));
 }
 
 #[test]
