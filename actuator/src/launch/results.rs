@@ -44,7 +44,7 @@ pub fn cause(failure: &Failure) -> &str {
         Failure::InsufficientCapacity { named: false, .. } => crate::ledger::failures::UNNAMED_CAPACITY,
         Failure::Refused { code, .. } => code,
         Failure::NothingFound => "NothingFound",
-        Failure::Deleted => "Deleted",
+        Failure::Deleted => crate::ledger::failures::DELETED,
     }
 }
 
@@ -222,7 +222,7 @@ pub async fn fail(
             deps.metrics.claims.disrupted(&claim, "insufficient_capacity", None, 0);
         }
         tracing::warn!(cycle_id, claim = name, cause, message = message(failure), "launch failed");
-        if claim.metadata.uid.is_some() {
+        if claim.metadata.uid.is_some() && *failure != Failure::Deleted {
             let reason = match reason {
                 OutcomeReason::NoCapacity => reason::INSUFFICIENT_CAPACITY,
                 _ => reason::LAUNCH_FAILED,

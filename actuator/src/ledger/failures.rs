@@ -17,6 +17,8 @@ pub const UNNAMED_CAPACITY: &str = "UnnamedInsufficientCapacity";
 pub const NOT_REGISTERED: &str = "registration_timeout";
 /// Cause of a claim whose Node was not initialized in time.
 pub const NOT_INITIALIZED: &str = "initialization_timeout";
+/// Cause of a claim that was deleted before its launch. Nothing was refused, so no launch waits.
+pub const DELETED: &str = "Deleted";
 /// Pause after [`INSUFFICIENT_CAPACITY`], however often it repeats. Refused offerings are skipped, and afterwards tried
 /// by one launch at a time, so the launches of a pool that accept other offerings need not wait.
 const CAPACITY_PAUSE: Millis = Millis(100);
@@ -54,6 +56,9 @@ impl Failures {
     /// Records a failure. A failure during a pause belongs to a launch admitted before it and does not extend the
     /// pause. Nor does [`NOT_INITIALIZED`] so soon after it that the launch was admitted before.
     pub fn failed(&mut self, pool: &NodePoolName, cause: &str, now: Timestamp) {
+        if cause == DELETED {
+            return;
+        }
         let causes = self.pauses.entry(pool.clone()).or_default();
         if causes.len() >= MAX_CAUSES && !causes.contains_key(cause) {
             let soonest = causes.iter().min_by_key(|(_, pause)| pause.until).map(|(cause, _)| cause.clone());
@@ -152,6 +157,13 @@ mod tests {
         assert_eq!(failures.pause(&NodePoolName::from("b"), now), None);
         failures.launched(&pool);
         assert_eq!(failures.pause(&pool, now), None);
+    }
+
+    #[test]
+    fn no_launch_waits_because_a_claim_was_deleted() {
+        let (pool, mut failures) = (NodePoolName::from("a"), Failures::default());
+        failures.failed(&pool, DELETED, NOW);
+        assert_eq!(failures.pause(&pool, NOW), None);
     }
 
     #[test]
