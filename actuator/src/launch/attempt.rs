@@ -88,6 +88,8 @@ pub enum Failure {
     },
     /// The request may have been sent, but no instance was found.
     NothingFound,
+    /// The request could not be sent in time, or EC2 throttled it all the time.
+    NotAccepted,
     /// All claims were deleted before EC2 had launched anything for them.
     Deleted,
 }
@@ -125,9 +127,17 @@ pub enum Decision {
 #[must_use]
 pub fn first_decision(attempt: &Attempt, now: Timestamp) -> Decision {
     if now.since(attempt.started) > MAX_RESEND_AGE {
-        return Decision::LookUp { after: Millis(0) };
+        return too_old(attempt);
     }
     Decision::Send { after: Millis(0) }
+}
+
+/// The end of an attempt that is not sent any more.
+fn too_old(attempt: &Attempt) -> Decision {
+    match attempt.maybe_bought {
+        true => Decision::LookUp { after: Millis(0) },
+        false => Decision::Fail(Failure::NotAccepted),
+    }
 }
 
 /// The next step after a request got `outcome`. `attempt.sent` includes that request; a lost response sets
@@ -168,7 +178,7 @@ pub fn is_missing_template(code: &str) -> bool {
 fn send_again(attempt: &Attempt, now: Timestamp) -> Decision {
     let after = pause(attempt.sent);
     if now.plus(after).since(attempt.started) > MAX_RESEND_AGE {
-        return Decision::LookUp { after: Millis(0) };
+        return too_old(attempt);
     }
     Decision::Send { after }
 }

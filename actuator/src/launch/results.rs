@@ -44,6 +44,7 @@ pub fn cause(failure: &Failure) -> &str {
         Failure::InsufficientCapacity { named: false, .. } => crate::ledger::failures::UNNAMED_CAPACITY,
         Failure::Refused { code, .. } => code,
         Failure::NothingFound => "NothingFound",
+        Failure::NotAccepted => "NotAccepted",
         Failure::Deleted => crate::ledger::failures::DELETED,
     }
 }
@@ -54,6 +55,7 @@ fn message(failure: &Failure) -> String {
         Failure::InsufficientCapacity { refusals, .. } => format!("no offering has capacity: {refusals}"),
         Failure::Refused { code, message } => format!("{code}: {message}"),
         Failure::NothingFound => "no instance found for the launch request, which may have been sent".to_owned(),
+        Failure::NotAccepted => "EC2 did not accept the launch request within ten minutes".to_owned(),
         Failure::Deleted => "the NodeClaims were deleted before their launch".to_owned(),
     };
     text.truncate(text.floor_char_boundary(MAX_MESSAGE));

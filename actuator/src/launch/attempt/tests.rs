@@ -100,11 +100,18 @@ fn resumed_attempt_may_have_launched() {
 fn attempt_past_the_maximum_age_is_never_sent() {
     let late = START.plus(MAX_RESEND_AGE).plus(Millis(1));
     assert_eq!(first_decision(&Attempt::resumed(request(), 1, START), late), Decision::LookUp { after: Millis(0) });
-    for error in [lost(), CloudError::Throttled, CloudError::Unavailable { message: String::new() }] {
+    // Nothing was bought, so there is nothing to look up.
+    let not_accepted = Decision::Fail(Failure::NotAccepted);
+    assert_eq!(first_decision(&first(), late), not_accepted);
+    let unavailable = CloudError::Unavailable { message: String::new() };
+    for (error, expected) in [
+        (lost(), Decision::LookUp { after: Millis(0) }),
+        (CloudError::Throttled, not_accepted.clone()),
+        (unavailable, not_accepted.clone()),
+    ] {
         let mut attempt = first();
         // The pause would end after the maximum age, although the age is not reached yet.
-        let decision = after_sending(&mut attempt, Err(error), START.plus(MAX_RESEND_AGE));
-        assert_eq!(decision, Decision::LookUp { after: Millis(0) });
+        assert_eq!(after_sending(&mut attempt, Err(error), START.plus(MAX_RESEND_AGE)), expected);
     }
 }
 
