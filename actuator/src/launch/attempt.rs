@@ -90,7 +90,7 @@ pub enum Failure {
     NothingFound,
     /// The request could not be sent in time, or EC2 throttled it all the time.
     NotAccepted,
-    /// All claims were deleted before EC2 had launched anything for them.
+    /// A claim of the group was deleted before EC2 had launched anything for the group.
     Deleted,
 }
 

@@ -56,7 +56,7 @@ fn message(failure: &Failure) -> String {
         Failure::Refused { code, message } => format!("{code}: {message}"),
         Failure::NothingFound => "no instance found for the launch request, which may have been sent".to_owned(),
         Failure::NotAccepted => "EC2 did not accept the launch request within ten minutes".to_owned(),
-        Failure::Deleted => "the NodeClaims were deleted before their launch".to_owned(),
+        Failure::Deleted => "a NodeClaim of the launch group was deleted before its launch".to_owned(),
     };
     text.truncate(text.floor_char_boundary(MAX_MESSAGE));
     text

@@ -144,7 +144,7 @@ impl<'a> GroupRun<'a> {
         if !matches!(first, Decision::Send { .. }) {
             return Some(first);
         }
-        if !self.is_wanted() {
+        if !self.is_wanted(attempt) {
             return Some(match attempt.maybe_bought {
                 true => Decision::LookUp { after: Millis(0) },
                 false => Decision::Fail(Failure::Deleted),
@@ -176,9 +176,14 @@ impl<'a> GroupRun<'a> {
         self.attempt.as_mut().map(|attempt| after_sending(attempt, outcome, deps.clock.timestamp()))
     }
 
-    /// Whether a claim of the group still waits for an instance. The request is for all claims.
-    fn is_wanted(&self) -> bool {
-        self.deps.ledger.read(|ledger| self.group.claims.keys().any(|claim| ledger.may_send_again(claim)))
+    /// Whether the request, which is for all claims of the group, may be sent. As long as nothing was bought, every claim
+    /// must still wait for an instance: the pods of a deleted one are planned again, and would get another instance.
+    /// Later, one claim is enough, since the same token buys nothing more.
+    fn is_wanted(&self, attempt: &Attempt) -> bool {
+        self.deps.ledger.read(|ledger| {
+            let mut wanted = self.group.claims.keys().map(|claim| ledger.may_send_again(claim));
+            if attempt.maybe_bought { wanted.any(|it| it) } else { wanted.all(|it| it) }
+        })
     }
 
     /// Ensures the launch templates of a request again: EC2 does not show them yet, or somebody has deleted them.

@@ -213,6 +213,12 @@ impl Fixture {
         self.world.ec2.read(|cloud, _| cloud.ever_launched().len())
     }
 
+    /// Waits until EC2 was asked for fleets this often.
+    pub(crate) async fn until_fleet_calls(&self, count: usize) {
+        let called = |_: &World| fleet_calls(self) >= count;
+        self.world.until("fleets are requested", LIMIT, called).await.unwrap();
+    }
+
     /// Waits until every claim has its own instance, and checks that no other instance was ever launched.
     pub(crate) async fn settled(&self, count: usize) -> Vec<NodeClaim> {
         let start = tokio::time::Instant::now();

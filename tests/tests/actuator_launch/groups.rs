@@ -1,6 +1,6 @@
 //! Launch groups beside each other: none waits for another.
 
-use crate::fixture::{Fixture, WATCHER, fleet_calls, launch, plan, wanted};
+use crate::fixture::{Fixture, WATCHER, launch, plan, wanted};
 use plimsoll_actuator::ports::CloudError;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::execution::OutcomeStatus;
@@ -40,9 +40,7 @@ async fn groups_that_wait_keep_no_other_from_being_launched() {
     for launch in launches {
         drop(fixture.send(WATCHER, plan(position, vec![launch])).await.unwrap());
     }
-    while fleet_calls(&fixture) < AT_ONCE {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    fixture.until_fleet_calls(AT_ONCE).await;
     let began = Instant::now();
     let outcomes = fixture.execute(WATCHER, plan(position, vec![last])).await.unwrap();
     assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Launched, "{outcomes:?}");
