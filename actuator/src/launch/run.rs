@@ -9,7 +9,7 @@ use super::purchase::Purchase;
 use super::record::{self, instance};
 use super::{LaunchGroup, results, write};
 use crate::clock::Timestamped;
-use crate::fencing::NotAllowed;
+use crate::fencing::CLOUD_CALL;
 use crate::launch::launcher::Launcher;
 use crate::ports::{CloudError, FleetAnswer, FleetInstance, FleetRequest, InstanceFilter, OfferingError};
 use futures::StreamExt;
@@ -137,6 +137,10 @@ impl<'a> GroupRun<'a> {
     async fn send(&mut self, after: Millis) -> Option<Decision> {
         self.wait(Duration::from_millis(after.0)).await;
         let deps = self.deps;
+        // A request that may not be sent takes no turn from others.
+        if deps.fence.check(CLOUD_CALL).is_err() {
+            return self.wait_for_fence().await;
+        }
         let Some(attempt) = &self.attempt else { return Some(Decision::LookUp { after: Millis(0) }) };
         deps.cloud.fleet_turn().await;
         // With many requests before this one, it may be too old by now.
@@ -158,14 +162,7 @@ impl<'a> GroupRun<'a> {
         if attempt.sent == 0 {
             deps.metrics.launch_seconds.with_label_values(&["fleet"]).observe(self.received.elapsed().as_secs_f64());
         }
-        let outcome = match deps.cloud.create_fleet(request).await {
-            Ok(outcome) => outcome,
-            Err(NotAllowed::NotLeader) if deps.fence.lost().is_cancelled() => return None,
-            Err(_) => {
-                tokio::time::sleep(FENCE_PAUSE).await;
-                return Some(attempt::first_decision(attempt, deps.clock.timestamp()));
-            }
-        };
+        let Ok(outcome) = deps.cloud.create_fleet(request).await else { return self.wait_for_fence().await };
         if names_missing_template(&outcome) {
             self.restore_templates(attempt).await;
         }
@@ -174,6 +171,16 @@ impl<'a> GroupRun<'a> {
             Err(error) => tracing::warn!(%cycle_id, group, %error, "CreateFleet"),
         }
         self.attempt.as_mut().map(|attempt| after_sending(attempt, outcome, deps.clock.timestamp()))
+    }
+
+    /// Waits while the fence refuses. `None` if this term is over.
+    async fn wait_for_fence(&mut self) -> Option<Decision> {
+        if self.deps.fence.lost().is_cancelled() {
+            return None;
+        }
+        self.wait(FENCE_PAUSE).await;
+        let Some(attempt) = &self.attempt else { return Some(Decision::LookUp { after: Millis(0) }) };
+        Some(attempt::first_decision(attempt, self.deps.clock.timestamp()))
     }
 
     /// Whether the request, which is for all claims of the group, may be sent. As long as nothing was bought, every claim
