@@ -11,7 +11,7 @@ use plimsoll_api::condition::{Moment, node_claim};
 use plimsoll_api::{EC2NodeClass, NodeClaim, ResourceList};
 use plimsoll_model::catalog::{CapacityReservation, InstanceType};
 use plimsoll_model::money::MicroUsdPerHour;
-use plimsoll_model::names::{NODES_RESOURCE, TERMINATION_FINALIZER, USD_PER_HOUR_RESOURCE, annotation as key, label};
+use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, annotation as key, label};
 use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::Resources;
 use std::collections::BTreeMap;
@@ -44,14 +44,7 @@ pub async fn abandon(deps: &Launcher, claim: &NodeClaim) -> Result<(), WriteErro
         return Ok(());
     }
     deps.writes.delete(claim, None).await?;
-    deps.writes
-        .update(claim, ObjectPart::Main, |claim| {
-            if let Some(finalizers) = &mut claim.metadata.finalizers {
-                finalizers.retain(|finalizer| finalizer != TERMINATION_FINALIZER);
-            }
-        })
-        .await?;
-    Ok(())
+    deps.writes.release(claim).await
 }
 
 /// Facts about a claim's instance.
