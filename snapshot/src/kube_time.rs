@@ -5,7 +5,8 @@ use plimsoll_model::time::{Millis, Timestamp};
 use std::time::Duration;
 
 /// Milliseconds since the epoch.
-pub(crate) fn timestamp(time: &Time) -> Timestamp {
+#[must_use]
+pub fn timestamp(time: &Time) -> Timestamp {
     Timestamp(time.0.as_millisecond())
 }
 

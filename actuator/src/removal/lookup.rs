@@ -42,17 +42,27 @@ pub(super) fn expected_pods(deps: &Removals, claim: &str) -> BTreeSet<PodUid> {
     expected
 }
 
+/// Since when a condition of the claim is true.
+fn true_since(claim: &NodeClaim, condition: &str) -> Option<Timestamp> {
+    claim.true_condition(condition).map(|it| plimsoll_snapshot::timestamp(&it.last_transition_time))
+}
+
+/// Whether nodes are still kept that wait for pods since then. A former leader whose clock was ahead keeps none for long.
+fn is_recent(since: Timestamp, now: Timestamp) -> bool {
+    since <= now && now.since(since) < KEPT_FOR_MOVES
+}
+
 /// Pods that ran on other nodes when the claim was created for them, and still run there: the removal of their node was
 /// undone, or the leader stopped before it wrote the command. If the claim's node went, another would be launched.
 pub(super) fn pods_to_move(deps: &Removals, claim: &NodeClaim) -> Vec<PodUid> {
-    let initialized = claim.true_condition(INITIALIZED).map(|it| Timestamp(it.last_transition_time.0.as_millisecond()));
-    let is_recent = initialized.is_some_and(|since| deps.clock.timestamp().since(since) < KEPT_FOR_MOVES);
+    let is_recent = true_since(claim, INITIALIZED).is_some_and(|since| is_recent(since, deps.clock.timestamp()));
     let Some(created) = claim.creation_timestamp().filter(|_| is_recent) else { return Vec::new() };
     let listed = claim.annotations().get(annotation::PODS);
     let listed: Vec<PodUid> = listed.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     // A pod that was bound later was pending, and has another node by now.
     let still_runs = |uid: &PodUid| {
         let pod = deps.stores.pods.with_uid(uid.as_str()).filter(|pod| !pod.is_terminal());
+        let pod = pod.filter(|pod| pod.node_name.as_deref() != claim.node_name());
         pod.and_then(|pod| pod.status.bound_since()).is_some_and(|bound| bound < created.0)
     };
     listed.into_iter().filter(still_runs).collect()
