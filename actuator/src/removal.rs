@@ -28,7 +28,7 @@ use crate::termination::{is_disrupted, taint_disrupted};
 use facts::{Obstacle, RemovalObjects, RemovalView};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use lookup::{claim_of, expected_pods, node_of, pods_to_move, removal_objects};
+use lookup::{claim_of, expected_pods, long_drained, node_of, pods_to_move, removal_objects};
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON};
 use plimsoll_api::condition::{Moment, Status};
@@ -108,7 +108,8 @@ pub fn admit(deps: &Removals, removal: &Termination, replacements: &[ActionId], 
     let name = claim.name_any();
     let mut expected = expected_pods(deps, &name);
     expected.extend(pods_to_move(deps, &claim));
-    let facts = RemovalFacts { expected, ..view.facts(&name, view.moves(&to)) };
+    let drained = long_drained(deps, &claim);
+    let facts = RemovalFacts { expected, drained, ..view.facts(&name, view.moves(&to)) };
     let (admission, command) = deps.ledger.with(|ledger| {
         let admission = ledger.admit_removal(removal, replacements, plan, &facts);
         let command = ledger.removals().find(|(claim, _)| *claim == name).map(|(_, command)| command.clone());

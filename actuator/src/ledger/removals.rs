@@ -27,6 +27,8 @@ pub struct RemovalFacts {
     pub free: BTreeMap<NodeName, Resources>,
     /// Existing pods that the candidate was launched for, and that are not there yet.
     pub expected: BTreeSet<PodUid>,
+    /// Claims in removal that need their replacements no longer, since their drain ended long ago.
+    pub drained: BTreeSet<String>,
     /// A terminationGracePeriod bounds how long pods can delay the drain.
     pub bounded: bool,
     /// The node is not in service yet.
@@ -91,9 +93,8 @@ impl Ledger {
             return Ok(());
         }
         // The pods of the node that it replaces may come late, such as those that a PodDisruptionBudget holds.
-        let is_replacement =
-            |other: &Removal| claim.action.as_ref().is_some_and(|action| other.replacements.contains(action));
-        if self.removals.values().any(is_replacement) {
+        let replaces = |other: &Removal| claim.action.as_ref().is_some_and(|it| other.replacements.contains(it));
+        if self.removals.iter().any(|(name, other)| !facts.drained.contains(name) && replaces(other)) {
             return Err(Rejection::NodeIsDestination(node.clone()));
         }
         if let Some(pod) = facts.expected.first() {

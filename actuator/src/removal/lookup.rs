@@ -5,7 +5,7 @@ use super::facts::RemovalObjects;
 use crate::clock::Timestamped;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use plimsoll_api::condition::node_claim::INITIALIZED;
+use plimsoll_api::condition::node_claim::{DRAINED, INITIALIZED};
 use plimsoll_api::{NodeClaim, Pod};
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::names::annotation;
@@ -14,8 +14,9 @@ use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How long a node in service is kept for pods that still run on their old node. A rollout waits a minute for its
-/// canary, and the watcher up to half a minute after rejections, until the removal of the old node is planned again.
+/// How long a node in service is kept for pods that still run on their old node, or that have just left it. A rollout
+/// waits a minute for its canary, and the watcher up to half a minute after rejections, until the removal of the old node
+/// is planned again. A successor of a pod is created and bound within seconds.
 const KEPT_FOR_MOVES: Millis = Millis::from_seconds(120);
 
 /// The Node of a claim.
@@ -66,6 +67,23 @@ pub(super) fn pods_to_move(deps: &Removals, claim: &NodeClaim) -> Vec<PodUid> {
         pod.and_then(|pod| pod.status.bound_since()).is_some_and(|bound| bound < created.0)
     };
     listed.into_iter().filter(still_runs).collect()
+}
+
+/// Claims in removal whose pods have had the time to come to a replacement, which is `claim`: their drain ended two
+/// minutes ago or more, and it was in service then. Their instance may stay, for example since it is protected from
+/// termination.
+pub(super) fn long_drained(deps: &Removals, claim: &NodeClaim) -> BTreeSet<String> {
+    let now = deps.clock.timestamp();
+    if true_since(claim, INITIALIZED).is_some_and(|since| is_recent(since, now)) {
+        return BTreeSet::new();
+    }
+    let mut claims: BTreeSet<String> =
+        deps.ledger.read(|ledger| ledger.removals().map(|(name, _)| name.to_owned()).collect());
+    claims.retain(|name| {
+        let removed = deps.stores.claims.get(name);
+        removed.and_then(|removed| true_since(&removed, DRAINED)).is_some_and(|since| !is_recent(since, now))
+    });
+    claims
 }
 
 /// Requests of the existing pods that the claim is reserved for and that are not on its node. Such a pod is pending, or

@@ -157,6 +157,10 @@ fn a_replacement_stays_until_the_node_that_it_replaces_is_gone() {
     let answer = next_leader.admit_removal(&empty("new"), &[], &restored, &none("new"));
     assert_eq!(rejection(answer), destination);
 
+    // Its drain ended long ago, and its instance is protected from termination.
+    let drained = RemovalFacts { drained: ["a".to_owned()].into(), ..none(&new) };
+    claim_of(&ledger.clone().admit_removal(&empty("new"), &[], &context, &drained));
+
     ledger.gone("a");
     let context = plan(&ledger, 3);
     claim_of(&ledger.admit_removal(&empty("new"), &[], &context, &none(&new)));
