@@ -33,8 +33,8 @@ pub(crate) fn is_stuck(pod: &Pod, now: Timestamp) -> bool {
     now.duration_since(deleted.0) > STUCK_AFTER
 }
 
-/// Until when the pod must not be disrupted, and the annotation that says so; `None` if it may be disrupted now. Cluster
-/// Autoscaler's annotation protects from its own removals, which are voluntary, and so not from a `forced` one.
+/// Until when the pod must not be disrupted, and the annotation that says so; `None` if it may be disrupted now.
+/// Cluster Autoscaler's annotation protects from its own removals, which are voluntary, so not from a `forced` one.
 pub(crate) fn protection(pod: &Pod, forced: bool, now: Timestamp) -> Option<(Timestamp, &'static str)> {
     let may_be_protected = !pod.is_terminal() && !pod.is_terminating();
     let protection = if forced { pod.do_not_disrupt() } else { pod.protection() };

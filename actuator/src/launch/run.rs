@@ -183,9 +183,9 @@ impl<'a> GroupRun<'a> {
         Some(attempt::first_decision(attempt, self.deps.clock.timestamp()))
     }
 
-    /// Whether the request, which is for all claims of the group, may be sent. As long as nothing was bought, every claim
-    /// must still wait for an instance: the pods of a deleted one are planned again, and would get another instance.
-    /// Later, one claim is enough, since the same token buys nothing more.
+    /// Whether the request, which is for all claims of the group, may be sent. As long as nothing was bought, every
+    /// claim must still wait for an instance: the pods of a deleted one are planned again, and would get another
+    /// instance. Later, one claim is enough, since the same token buys nothing more.
     fn is_wanted(&self, attempt: &Attempt) -> bool {
         self.deps.ledger.read(|ledger| {
             let mut wanted = self.group.claims.keys().map(|claim| ledger.may_send_again(claim));

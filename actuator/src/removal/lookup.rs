@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// How long a node in service is kept for pods that still run on their old node, or that have just left it. A rollout
-/// waits a minute for its canary, and the watcher up to half a minute after rejections, until the removal of the old node
-/// is planned again. A successor of a pod is created and bound within seconds.
+/// waits a minute for its canary, and the watcher up to half a minute after rejections, until the removal of the old
+/// node is planned again. A successor of a pod is created and bound within seconds.
 const KEPT_FOR_MOVES: Millis = Millis::from_seconds(120);
 
 /// The Node of a claim.
@@ -48,7 +48,7 @@ fn true_since(claim: &NodeClaim, condition: &str) -> Option<Timestamp> {
     claim.true_condition(condition).map(|it| plimsoll_snapshot::timestamp(&it.last_transition_time))
 }
 
-/// Whether nodes are still kept that wait for pods since then. A former leader whose clock was ahead keeps none for long.
+/// Whether nodes are still kept that wait for pods since then. A former leader whose clock was ahead keeps none.
 fn is_recent(since: Timestamp, now: Timestamp) -> bool {
     since <= now && now.since(since) < KEPT_FOR_MOVES
 }
