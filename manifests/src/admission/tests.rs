@@ -100,7 +100,7 @@ fn pods_of_a_cluster_have_been_admitted() {
     let gvisor = format!("{PLAIN}, runtimeClassName: gvisor");
     assert_eq!(cpu(&format!("{}{admission}", pod("", &gvisor))), 3000);
     assert_eq!(cpu(&format!("{}{admission}", pod(", uid: u", &gvisor))), 0);
-    assert_eq!(cpu(&format!("{}{admission}", pod("", &format!("{gvisor}, nodeName: n")))), 0);
+    assert_eq!(cpu(&format!("{}{admission}", pod("", &format!("{gvisor}, nodeName: node-1")))), 0);
     let daemon_set = workload(&gvisor).replace("Deployment", "DaemonSet");
     let objects = input(&format!("{daemon_set}{admission}")).unwrap().objects;
     let spec = objects.daemon_sets[0].spec.as_ref().unwrap().template.spec.as_ref().unwrap();
