@@ -7,6 +7,7 @@ mod capacity_quotas;
 mod early_batch;
 mod followers;
 mod kept_nodes;
+mod labels;
 mod local_search;
 mod market;
 mod max_node_share;
