@@ -23,7 +23,7 @@ use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::machines::NAMESPACE;
 use plimsoll_sim::plimsoll::{Options, Plimsoll};
 use plimsoll_sim::world::World;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -238,6 +238,20 @@ impl FakeWatcher {
         self.until("the node is in service", 3 * MINUTE, in_service).await;
         let node = self.claim(&claim).map(|it| object::text(&it, &["status", "nodeName"]).to_owned()).unwrap();
         (claim, node)
+    }
+
+    /// Binds a pod to the node that the API server accepts and the services cannot read.
+    ///
+    /// # Panics
+    /// If the pod is not accepted, or is readable.
+    pub fn unreadable_pod(&self, node: &str) {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "odd"},
+            "spec": {"nodeName": node,
+                "containers": [{"name": "main", "image": "example.com/app:1",
+                    "ports": [{"containerPort": 3_000_000_000_u32}]}]}});
+        self.world.apply_object(&pod).unwrap();
+        let stored = self.world.get(ResourceId::PODS, "odd").unwrap();
+        assert!(serde_json::from_value::<plimsoll_api::Pod>((*stored).clone()).is_err(), "it is unreadable");
     }
 
     /// Returns a claim by name.

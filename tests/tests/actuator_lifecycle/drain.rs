@@ -229,13 +229,7 @@ async fn a_node_ends_in_time_although_its_pods_cannot_be_listed() {
 async fn an_unreadable_pod_does_not_keep_its_node() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
     let (claim, node) = watcher.node(&wanted("a-1")).await;
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "odd"},
-        "spec": {"nodeName": node,
-            "containers": [{"name": "main", "image": "example.com/app:1",
-                "ports": [{"containerPort": 3_000_000_000_u32}]}]}});
-    watcher.world.apply_object(&pod).unwrap();
-    let stored = watcher.world.get(ResourceId::PODS, "odd").unwrap();
-    assert!(serde_json::from_value::<plimsoll_api::Pod>((*stored).clone()).is_err(), "it is unreadable");
+    watcher.unreadable_pod(&node);
     watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     watcher.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
 }

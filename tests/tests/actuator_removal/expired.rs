@@ -3,23 +3,15 @@
 use crate::{is_gone, wanted};
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::snapshot::DisruptionReason;
-use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_tests::fake_watcher::FakeWatcher;
 use plimsoll_tests::{MINUTE, Setup};
-use serde_json::json;
 
 /// The list of the node's pods fails.
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_pod_does_not_keep_an_expired_node() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
     let (claim, node) = watcher.node(&wanted("a-1")).await;
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "odd"},
-        "spec": {"nodeName": node,
-            "containers": [{"name": "main", "image": "example.com/app:1",
-                "ports": [{"containerPort": 3_000_000_000_u32}]}]}});
-    watcher.world.apply_object(&pod).unwrap();
-    let stored = watcher.world.get(ResourceId::PODS, "odd").unwrap();
-    assert!(serde_json::from_value::<plimsoll_api::Pod>((*stored).clone()).is_err(), "it is unreadable");
+    watcher.unreadable_pod(&node);
     let outcome = watcher.remove("r-1", &node, DisruptionReason::Expired, None).await;
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
     watcher.until("the claim is gone", 3 * MINUTE, |world| is_gone(world, &claim)).await;
