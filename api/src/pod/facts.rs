@@ -82,8 +82,8 @@ impl Pod {
         self.do_not_disrupt_until().map(|until| (until, annotation::DO_NOT_DISRUPT))
     }
 
-    /// Whether Cluster Autoscaler would keep the node because of the pod's annotation, until the pod is deleted or, with
-    /// `on-completion`, has ended. It ignores the annotation on static pods and pods of DaemonSets.
+    /// Whether Cluster Autoscaler would keep the node because of the pod's annotation, until the pod is deleted or,
+    /// with `on-completion`, has ended. It ignores the annotation on static pods and pods of DaemonSets.
     fn is_not_safe_to_evict(&self) -> bool {
         let value = self.metadata.annotations.as_ref().and_then(|all| all.get(annotation::SAFE_TO_EVICT));
         matches!(value.map(String::as_str), Some("false" | "on-completion")) && !self.is_daemon() && !self.is_static()

@@ -164,7 +164,7 @@ fn topology_spread_only_counts_nodes_that_its_policies_include() {
 #[test]
 fn topology_spread_counts_launches_whose_every_offering_is_selected() {
     const FAMILY: &str = "karpenter.k8s.aws/instance-family";
-    // n1 has one selected pod in zone-a, and n9 has none in zone-b. The launch is in zone-b and becomes an m5 or an m6i.
+    // n1 has one selected pod in zone-a, and n9 has none in zone-b. The launch is in zone-b, as an m5 or an m6i.
     let families = |case: &mut Case, selected: &[&str]| {
         pin(case);
         for (kind, family) in case.catalog.instance_types.iter_mut().zip(["m5", "m6i"]) {

@@ -13,8 +13,8 @@ pub(crate) type Narrowed = BTreeMap<String, LabelValues>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LabelValues {
     values: Requirement,
-    /// Whether the label may also be missing. `values` does not tell: as in Karpenter, `Exists` and `NotIn` together are
-    /// `NotIn`.
+    /// Whether the label may also be missing. `values` does not tell: as in Karpenter, `Exists` and `NotIn` together
+    /// are `NotIn`.
     optional: bool,
 }
 
