@@ -2,6 +2,7 @@
 //! Node and claim. Deleting a claim deletes its Node, and vice versa.
 
 pub mod drain;
+mod drain_node;
 mod evict;
 mod instances;
 mod live_pods;
@@ -27,12 +28,11 @@ use crate::nodes;
 use crate::settings::Settings;
 use crate::state::zonal_shifts::ZonalShifts;
 use crate::stores::{Stores, WatchedKind};
-use evict::is_forced;
 use instances::{InstancePhase, Instances};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use plimsoll_api::condition::node_claim::{CONDITIONS, DRAINED, INSTANCE_TERMINATING, VOLUMES_DETACHED};
+use plimsoll_api::condition::node_claim::{CONDITIONS, INSTANCE_TERMINATING, VOLUMES_DETACHED};
 use plimsoll_api::condition::{self, Moment, Status};
 use plimsoll_api::{NodeClaim, Pod};
 use plimsoll_model::names::{TERMINATION_FINALIZER, annotation, label};
@@ -44,8 +44,6 @@ use tokio_util::sync::CancellationToken;
 
 /// Polling interval for conditions that the watch cache does not show.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Minimum drain time: kube-scheduler may not have seen the taint yet.
-const MIN_DRAIN: SignedDuration = SignedDuration::from_secs(5);
 
 /// Dependencies of the controller.
 #[derive(Clone)]
@@ -238,62 +236,6 @@ impl TerminationFlow<'_> {
             }
         }
         Ok(true)
-    }
-
-    async fn drain(&self, deadline: Option<Timestamp>) -> Result<Stage, WriteError> {
-        let (deps, claim) = (self.deps, &*self.subject.claim);
-        let registered = self.registered();
-        let state = condition_of(claim, DRAINED);
-        if registered.is_empty() || state.as_ref().is_some_and(|(status, _)| status == "True") {
-            return Ok(Stage::Done);
-        }
-        let now = deps.clock.now();
-        let started = match state {
-            // The clock of a former leader was ahead. Instead, that of the API server counts.
-            Some((_, since)) if since > now => claim.metadata.deletion_timestamp.as_ref().map_or(now, |at| at.0),
-            Some((_, since)) => since,
-            None => {
-                self.set(DRAINED, Status::Unknown, "Draining", "pods are being evicted").await?;
-                now
-            }
-        };
-        if let Some(next) = self.evict(&registered, &self.subject.pods, deadline, now).await? {
-            return Ok(Stage::Wait(next));
-        }
-        let min_until = started.saturating_add(MIN_DRAIN).unwrap_or(Timestamp::MAX);
-        if now < min_until {
-            return Ok(Stage::Wait(Duration::try_from(min_until.duration_since(now)).unwrap_or(POLL_INTERVAL)));
-        }
-        let live = live_pods::on(deps, &registered, deadline, now).await?;
-        if let Some(next) = self.evict(&registered, &live, deadline, now).await? {
-            return Ok(Stage::Wait(next));
-        }
-        self.set(DRAINED, Status::True, DRAINED, "").await?;
-        let name = claim.name_any();
-        deps.ledger.with(|ledger| ledger.drained(&name));
-        deps.metrics.nodes.drained(claim);
-        Ok(Stage::Done)
-    }
-
-    /// Evicts the pods that are due. Returns the time until the next step; `None` if no pod is waited for.
-    async fn evict(
-        &self,
-        nodes: &[&Arc<Node>],
-        pods: &[Arc<Pod>],
-        deadline: Option<Timestamp>,
-        now: Timestamp,
-    ) -> Result<Option<Duration>, WriteError> {
-        let (deps, claim, pending) = (self.deps, &*self.subject.claim, &self.shared.pending_replacements);
-        let mut plan = drain::plan(pods, deadline, is_forced(deps, claim), now);
-        let needed = drain::times_to_stop(pods, now);
-        plan.delay(&interruption::delayed_pods(&deps.drain_delay, pending, claim, pods, &needed, deadline));
-        let next_attempt = self.shared.evictions.carry_out(deps, Some(claim), nodes.first().copied(), &plan).await?;
-        if plan.waiting == 0 {
-            return Ok(None);
-        }
-        let until = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
-        let next = plan.look_again.map_or(POLL_INTERVAL, until).min(next_attempt.unwrap_or(POLL_INTERVAL));
-        Ok(Some(next.clamp(Duration::from_millis(50), POLL_INTERVAL)))
     }
 
     async fn detach(&self, deadline: Option<Timestamp>) -> Result<Stage, WriteError> {

@@ -73,6 +73,21 @@ impl<'objects> Budgets<'objects> {
     }
 }
 
+/// Evictions of `pods` by the budget that they must respect (`namespace/name`). An unreadable budget has none.
+#[must_use]
+pub fn evictions<'a>(
+    pods: impl IntoIterator<Item = &'a Pod>,
+    pod_disruption_budgets: Vec<KubeBudget>,
+) -> BTreeMap<String, u32> {
+    let objects = Objects { pod_disruption_budgets, ..Objects::default() };
+    let budgets = Budgets::new(&objects, Source::Cluster, &mut Vec::new());
+    let mut evictions = BTreeMap::new();
+    for budget in pods.into_iter().flat_map(|pod| budgets.covering(pod)) {
+        *evictions.entry(budget).or_default() += 1;
+    }
+    evictions
+}
+
 /// Reads a budget; `None` if it covers no pod.
 fn read(budget: &KubeBudget, objects: &Objects, source: Source) -> Result<Option<Budget>, Fault> {
     let Some(spec) = &budget.spec else { return Ok(None) };

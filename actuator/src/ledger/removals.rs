@@ -224,10 +224,14 @@ impl Ledger {
         self.removals.iter().map(|(claim, removal)| (claim.as_str(), removal))
     }
 
-    /// Records that all evictions of a removal are finished.
-    pub fn drained(&mut self, claim: &str) {
+    /// Records the evictions of a removal that are still to come, by PodDisruptionBudget. The number never increases:
+    /// pods that reach the node later were not admitted.
+    pub fn evictions_left(&mut self, claim: &str, left: &BTreeMap<String, u32>) {
         if let Some(removal) = self.removals.get_mut(claim) {
-            removal.evictions.clear();
+            removal.evictions.retain(|budget, count| {
+                *count = left.get(budget).copied().unwrap_or(0).min(*count);
+                *count > 0
+            });
         }
     }
 

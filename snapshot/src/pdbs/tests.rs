@@ -102,3 +102,16 @@ fn budgets_that_never_allow_evictions_are_fully_blocking() {
         assert_eq!(result.pod_disruption_budgets[0].fully_blocking, blocking, "{rest}");
     }
 }
+
+#[test]
+fn evictions_count_the_pods_of_each_budget() {
+    let budget = |rest: &Value| serde_json::from_value(budget(&selecting(rest), &Value::Null)).unwrap();
+    let mut other = pod("other", true);
+    other["metadata"]["namespace"] = json!("other");
+    let pods: [plimsoll_api::Pod; 3] =
+        [pod("a", true), pod("b", false), other].map(|it| serde_json::from_value(it).unwrap());
+    let count = |rest: &Value| crate::evictions(&pods, vec![budget(rest)]);
+    assert_eq!(count(&json!({"maxUnavailable": 1})), [("shop/web".to_owned(), 2)].into());
+    let unhealthy = json!({"maxUnavailable": 1, "unhealthyPodEvictionPolicy": "AlwaysAllow"});
+    assert_eq!(count(&unhealthy), [("shop/web".to_owned(), 1)].into());
+}

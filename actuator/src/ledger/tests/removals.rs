@@ -114,6 +114,29 @@ fn an_undone_removal_has_failed_frees_its_budget_and_outdates_plans() {
 }
 
 #[test]
+fn evictions_that_are_over_leave_the_disruption_budget_to_other_removals() {
+    let mut ledger = ledger_of(&[seed("a"), seed("b"), seed("c")]);
+    let context = plan(&ledger, 1);
+    let allowed = [("ns/pdb".to_owned(), 2)].into();
+    let second = RemovalFacts { disruptions_allowed: allowed, ..facts("b", "c", 0) };
+    let admit = |ledger: &Ledger| {
+        let drifted = removal("b", DisruptionReason::Drifted);
+        ledger.clone().admit_removal(&drifted, &[], &context, &second)
+    };
+    let expired = removal("a", DisruptionReason::Expired);
+    claim_of(&ledger.admit_removal(&expired, &[], &context, &facts("a", "c", 0)));
+    assert_eq!(rejection(admit(&ledger)), Rejection::NoDisruptionRoom("ns/pdb".to_owned()));
+    let left = |ledger: &Ledger| ledger.removal("a").unwrap().evictions.get("ns/pdb").copied();
+    ledger.evictions_left("a", &[("ns/pdb".to_owned(), 1)].into());
+    assert_eq!(left(&ledger), Some(1));
+    claim_of(&admit(&ledger));
+    ledger.evictions_left("a", &[("ns/pdb".to_owned(), 2), ("ns/other".to_owned(), 1)].into());
+    assert_eq!(left(&ledger), Some(1), "a later pod was not admitted");
+    ledger.evictions_left("a", &BTreeMap::new());
+    assert!(ledger.removal("a").unwrap().evictions.is_empty());
+}
+
+#[test]
 fn a_new_leader_gives_the_same_answer_for_a_removal_that_was_admitted() {
     let mut before = ledger_of(&[seed("a")]);
     let context = plan(&before, 1);
