@@ -206,7 +206,7 @@ async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<Requeue, Wri
         command: &command,
         node_is_there: node.is_some(),
         tainted,
-        obstacle: obstacle(&deps, &name, &command, objects),
+        obstacle: obstacle(&deps, &claim, &command, objects),
         replacements: replacements(&deps, &command),
         now: deps.clock.timestamp(),
     };
@@ -224,12 +224,13 @@ async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<Requeue, Wri
     }
 }
 
-fn obstacle(deps: &Removals, claim: &str, command: &Removal, objects: RemovalObjects) -> Option<String> {
+fn obstacle(deps: &Removals, claim: &NodeClaim, command: &Removal, objects: RemovalObjects) -> Option<String> {
     let view = RemovalView::of(objects);
     if let Err(obstacle) = view.check(&command.pods, command.reason) {
         return Some(obstacle.to_string());
     }
-    let facts = view.facts(claim, command.rooms.clone());
+    let drained = long_drained(deps, claim);
+    let facts = RemovalFacts { drained, ..view.facts(&claim.name_any(), command.rooms.clone()) };
     deps.ledger.read(|ledger| ledger.check_removal_again(&facts)).err().map(|rejection| rejection.to_string())
 }
 
@@ -280,7 +281,7 @@ async fn finish(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Remov
         let mut objects = removal_objects(deps, &command.node, command.rooms.keys());
         objects.pods.retain(|pod| pod.node_name.as_deref() != Some(command.node.as_str()));
         objects.pods.extend(live);
-        if let Some(cause) = obstacle(deps, &claim.name_any(), command, objects) {
+        if let Some(cause) = obstacle(deps, claim, command, objects) {
             return undo(deps, claim, Some(command), &cause).await;
         }
     }

@@ -27,7 +27,8 @@ pub struct RemovalFacts {
     pub free: BTreeMap<NodeName, Resources>,
     /// Existing pods that the candidate was launched for, and that are not there yet.
     pub expected: BTreeSet<PodUid>,
-    /// Claims in removal that need their replacements no longer, since their drain ended long ago.
+    /// Claims in removal that need neither their replacements nor the destinations of their pods any longer, since
+    /// their drain ended long ago.
     pub drained: BTreeSet<String>,
     /// A terminationGracePeriod bounds how long pods can delay the drain.
     pub bounded: bool,
@@ -82,9 +83,6 @@ impl Ledger {
         if claim.deleting || self.removals.contains_key(&facts.claim) {
             return Err(Rejection::AlreadyRemoving(node.clone()));
         }
-        if self.removals.values().any(|other| other.rooms.contains_key(node)) {
-            return Err(Rejection::NodeIsDestination(node.clone()));
-        }
         self.check_dependencies(replacements)?;
         let nodes = facts.moves.keys().chain([node]).cloned().map(Subject::Node);
         let pods = removal.pods.iter().map(|pod| Subject::Pod(pod.uid.clone()));
@@ -92,9 +90,9 @@ impl Ledger {
         if removal.reason.is_forced() {
             return Ok(());
         }
-        // The pods of the node that it replaces may come late, such as those that a PodDisruptionBudget holds.
+        // The pods of the other node may come late, such as those that a PodDisruptionBudget holds.
         let replaces = |other: &Removal| claim.action.as_ref().is_some_and(|it| other.replacements.contains(it));
-        if self.removals.iter().any(|(name, other)| !facts.drained.contains(name) && replaces(other)) {
+        if self.moving(facts).any(|other| other.rooms.contains_key(node) || replaces(other)) {
             return Err(Rejection::NodeIsDestination(node.clone()));
         }
         if let Some(pod) = facts.expected.first() {
@@ -192,7 +190,7 @@ impl Ledger {
             let leaving = self.other_removals(&facts.claim).any(|other| other.node == *node);
             let none = Resources::new();
             let mut free = facts.free.get(node).filter(|_| !leaving).unwrap_or(&none).clone();
-            for taken in self.other_removals(&facts.claim).filter_map(|other| other.rooms.get(node)) {
+            for taken in self.moving(facts).filter_map(|other| other.rooms.get(node)) {
                 free.subtract(taken);
             }
             if let Some(resource) = requested.first_excess(&free) {
@@ -205,6 +203,12 @@ impl Ledger {
     /// The removals in progress, except the removal of `claim`.
     fn other_removals<'a>(&'a self, claim: &'a str) -> impl Iterator<Item = &'a Removal> {
         self.removals.iter().filter(move |(name, _)| *name != claim).map(|(_, removal)| removal)
+    }
+
+    /// The other removals whose pods may still come to their destinations.
+    fn moving<'a>(&'a self, facts: &'a RemovalFacts) -> impl Iterator<Item = &'a Removal> {
+        let is_moving = move |name: &String| *name != facts.claim && !facts.drained.contains(name);
+        self.removals.iter().filter(move |(name, _)| is_moving(name)).map(|(_, removal)| removal)
     }
 
     /// Whether an action was admitted and has no final outcome yet.

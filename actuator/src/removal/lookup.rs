@@ -69,9 +69,9 @@ pub(super) fn pods_to_move(deps: &Removals, claim: &NodeClaim) -> Vec<PodUid> {
     listed.into_iter().filter(still_runs).collect()
 }
 
-/// Claims in removal whose pods have had the time to come to a replacement, which is `claim`: their drain ended two
-/// minutes ago or more, and it was in service then. Their instance may stay, for example since it is protected from
-/// termination.
+/// Claims in removal whose pods have had the time to come to their new nodes, also if `claim` is one of these: their
+/// drain ended two minutes ago or more, and the node of `claim` was in service then. Their instance may stay, for
+/// example since it is protected from termination.
 pub(super) fn long_drained(deps: &Removals, claim: &NodeClaim) -> BTreeSet<String> {
     let now = deps.clock.timestamp();
     if true_since(claim, INITIALIZED).is_some_and(|since| is_recent(since, now)) {

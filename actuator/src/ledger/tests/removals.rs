@@ -188,3 +188,32 @@ fn a_replacement_stays_until_the_node_that_it_replaces_is_gone() {
     let context = plan(&ledger, 3);
     claim_of(&ledger.admit_removal(&empty("new"), &[], &context, &none(&new)));
 }
+
+/// EC2 may refuse to terminate its instance for ever.
+#[test]
+fn a_destination_stays_until_the_drain_of_the_removed_node_ended_long_ago() {
+    let mut ledger = ledger_of(&[seed("a"), seed("b"), seed("c")]);
+    let context = plan(&ledger, 1);
+    let reason = DisruptionReason::Underutilized;
+    claim_of(&ledger.admit_removal(&removal("a", reason), &[], &context, &facts("a", "c", 600)));
+    ledger.deleting("a");
+    ledger.evictions_left("a", &BTreeMap::new());
+    ledger.terminating("a");
+    let context = plan(&ledger, 2);
+    let remove = |node: &str, reason, facts: &RemovalFacts| {
+        let mut ledger = ledger.clone();
+        let admission = ledger.admit_removal(&removal(node, reason), &[], &context, facts);
+        (ledger, admission)
+    };
+    let to_c = || facts("b", "c", 600);
+    let drained = |facts: RemovalFacts| RemovalFacts { drained: ["a".to_owned()].into(), ..facts };
+    let full = Rejection::InsufficientResources { node: "c".into(), resource: "cpu".to_owned() };
+    assert_eq!(rejection(remove("c", reason, &none("c")).1), Rejection::NodeIsDestination("c".into()));
+    assert_eq!(rejection(remove("b", reason, &to_c()).1), full);
+    claim_of(&remove("c", DisruptionReason::Expired, &none("c")).1);
+    claim_of(&remove("c", reason, &drained(none("c"))).1);
+    let (ledger, admission) = remove("b", reason, &drained(to_c()));
+    claim_of(&admission);
+    assert_eq!(ledger.check_removal_again(&drained(to_c())), Ok(()));
+    assert_eq!(ledger.check_removal_again(&to_c()), Err(full));
+}
