@@ -10,6 +10,7 @@ mod orphans;
 mod registered;
 mod taint;
 mod unlaunched;
+mod urgency;
 mod volumes;
 
 use taint::taint_and_exclude;
@@ -157,13 +158,16 @@ struct TerminationFlow<'a> {
 
 impl TerminationFlow<'_> {
     async fn run(&self) -> Result<Stage, WriteError> {
-        let deadline = match deadline(&self.subject.claim) {
-            Some(deadline) => Some(deadline),
-            None => self.set_deadline().await?,
-        };
+        let deadline = self.deadline();
+        if let Err(error) = self.record_deadline(deadline).await.or_else(|error| self.go_on_if_over(error)) {
+            return self.evict_if_urgent(error, deadline).await;
+        }
         for node in &self.subject.nodes {
-            if !self.taint_and_delete(node, deadline).await? {
-                return Ok(Stage::Wait(POLL_INTERVAL));
+            let tainted = self.taint_and_delete(node, deadline).await;
+            match tainted.or_else(|error| self.go_on_if_over(error).map(|()| true)) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Stage::Wait(POLL_INTERVAL)),
+                Err(error) => return self.evict_if_urgent(error, deadline).await,
             }
         }
         if !self.is_dead() {
@@ -202,21 +206,25 @@ impl TerminationFlow<'_> {
         plimsoll_snapshot::created(&self.subject.claim.metadata)
     }
 
-    /// Writes the deadline of the termination, if the claim has a grace period.
-    async fn set_deadline(&self) -> Result<Option<Timestamp>, WriteError> {
+    /// The deadline of the termination: the recorded one, or the end of the claim's grace period.
+    fn deadline(&self) -> Option<Timestamp> {
         let claim = &*self.subject.claim;
-        let (Some(period), Some(deleted)) = (&claim.spec.termination_grace_period, &claim.metadata.deletion_timestamp)
-        else {
-            return Ok(None);
-        };
-        let period = SignedDuration::try_from(period.value()).unwrap_or(SignedDuration::MAX);
-        let deadline = deleted.0.saturating_add(period).unwrap_or(Timestamp::MAX);
-        let text = deadline.to_string();
+        deadline(claim).or_else(|| {
+            let period = claim.spec.termination_grace_period.as_ref()?;
+            let period = SignedDuration::try_from(period.value()).unwrap_or(SignedDuration::MAX);
+            let deleted = claim.metadata.deletion_timestamp.as_ref()?;
+            Some(deleted.0.saturating_add(period).unwrap_or(Timestamp::MAX))
+        })
+    }
+
+    async fn record_deadline(&self, at: Option<Timestamp>) -> Result<(), WriteError> {
+        let claim = &*self.subject.claim;
+        let Some(at) = at.filter(|_| deadline(claim).is_none()) else { return Ok(()) };
+        let text = at.to_string();
         let change = |claim: &mut NodeClaim| {
             claim.annotations_mut().entry(annotation::TERMINATION_TIMESTAMP.to_owned()).or_insert_with(|| text.clone());
         };
-        self.deps.writes.update(claim, ObjectPart::Main, change).await?;
-        Ok(Some(deadline))
+        self.deps.writes.update(claim, ObjectPart::Main, change).await.map(|_| ())
     }
 
     /// Taints the node and deletes it; the finalizer keeps the object. Returns whether both are done.
@@ -318,14 +326,16 @@ impl TerminationFlow<'_> {
         Ok(Stage::Done)
     }
 
-    async fn set(&self, name: &str, status: Status, reason: &str, message: &str) -> Result<(), WriteError> {
+    /// Sets a condition of the claim. Returns whether that succeeded; once the deadline is over, a failure is no error.
+    async fn set(&self, name: &str, status: Status, reason: &str, message: &str) -> Result<bool, WriteError> {
         let now = self.deps.clock.now();
         let change = |claim: &mut NodeClaim| {
             let moment = Moment::of(&claim.metadata, now);
             let conditions = &mut claim.status.get_or_insert_default().conditions;
             CONDITIONS.set(conditions, moment, name, status, reason, message);
         };
-        self.deps.writes.update(&*self.subject.claim, ObjectPart::Status, change).await.map(|_| ())
+        let written = self.deps.writes.update(&*self.subject.claim, ObjectPart::Status, change).await;
+        written.map(|_| true).or_else(|error| self.go_on_if_over(error).map(|()| false))
     }
 }
 

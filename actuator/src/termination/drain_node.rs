@@ -29,14 +29,16 @@ impl TerminationFlow<'_> {
             self.release_budgets(&[], now);
             return Ok(Stage::Done);
         }
+        let deleted = claim.metadata.deletion_timestamp.as_ref().map_or(now, |at| at.0);
         let started = match state {
             // The clock of a former leader was ahead. Instead, that of the API server counts.
-            Some((_, since)) if since > now => claim.metadata.deletion_timestamp.as_ref().map_or(now, |at| at.0),
+            Some((_, since)) if since > now => deleted,
             Some((_, since)) => since,
-            None => {
-                self.set(DRAINED, Status::Unknown, "Draining", "pods are being evicted").await?;
-                now
-            }
+            None => match self.set(DRAINED, Status::Unknown, "Draining", "pods are being evicted").await {
+                Ok(true) => now,
+                Ok(false) => deleted,
+                Err(error) => return self.evict_if_urgent(error, deadline).await,
+            },
         };
         if let Some(next) = self.evict(&registered, &self.subject.pods, deadline, now).await? {
             return Ok(Stage::Wait(next));
@@ -49,13 +51,14 @@ impl TerminationFlow<'_> {
         if let Some(next) = self.evict(&registered, &live, deadline, now).await? {
             return Ok(Stage::Wait(next));
         }
-        self.set(DRAINED, Status::True, DRAINED, "").await?;
-        deps.metrics.nodes.drained(claim);
+        if self.set(DRAINED, Status::True, DRAINED, "").await? {
+            deps.metrics.nodes.drained(claim);
+        }
         Ok(Stage::Done)
     }
 
     /// Evicts the pods that are due. Returns the time until the next step; `None` if no pod is waited for.
-    async fn evict(
+    pub(super) async fn evict(
         &self,
         nodes: &[&Arc<Node>],
         pods: &[Arc<Pod>],

@@ -5,6 +5,7 @@ mod deferred;
 mod late_leaders;
 mod lost_capacity;
 mod plans;
+mod refused_writes;
 mod replacements;
 
 use plimsoll_model::catalog::CapacityType;

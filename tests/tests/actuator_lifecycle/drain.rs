@@ -114,15 +114,36 @@ async fn a_pod_whose_eviction_is_refused_delays_no_deletion() {
     run_pod(&watcher, "c", &node, &json!({annotation::DO_NOT_DISRUPT: "true"}), 20).await;
     refuse_b(&watcher.world, evictions());
     watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
-    let grace = |world: &World| {
-        let events = world.events_of("Pod", "c");
-        let grace = events.iter().find_map(|event| event.split_once("grace period of ")?.1.split_once(' '));
-        grace.map(|(seconds, _)| seconds.parse::<u32>().unwrap())
-    };
-    let took = watcher.until("the other pod is deleted", 3 * MINUTE, |world| grace(world).is_some()).await;
+    let is_deleted = |world: &World| forced_grace(world, "c").is_some();
+    let took = watcher.until("the other pod is deleted", 3 * MINUTE, is_deleted).await;
     assert!((98..=102).contains(&took.as_secs()), "20 s before the end, not after {took:?}");
-    let grace = grace(&watcher.world).unwrap();
+    let grace = forced_grace(&watcher.world, "c").unwrap();
     assert!((15..=20).contains(&grace), "{grace} s");
+}
+
+/// Seconds of grace with which a pod was deleted since the time of its node is over, if it was.
+fn forced_grace(world: &World, pod: &str) -> Option<u32> {
+    let events = world.events_of("Pod", pod);
+    let grace = events.iter().find_map(|event| event.split_once("grace period of ")?.1.split_once(' '));
+    grace.map(|(seconds, _)| seconds.parse().unwrap())
+}
+
+/// For example by a webhook that is down.
+#[tokio::test(start_paused = true)]
+async fn a_node_ends_in_time_although_its_taint_or_its_claims_conditions_are_refused() {
+    let of_claim = |part: &'static str| Matcher { subresource: Some(part), ..Matcher::of(Verb::Patch, "nodeclaims") };
+    for refused in [Matcher::of(Verb::Patch, "nodes"), of_claim("status"), of_claim("")] {
+        let (watcher, claim, node) = with_grace_period().await;
+        run_pod(&watcher, "c", &node, &json!({annotation::DO_NOT_DISRUPT: "true"}), 20).await;
+        watcher.world.server().faults().always(refused.clone(), Effect::internal_error());
+        watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+        let is_deleted = |world: &World| forced_grace(world, "c").is_some();
+        let took = watcher.until("the pod is deleted", 3 * MINUTE, is_deleted).await;
+        assert!((98..=102).contains(&took.as_secs()), "20 s before the end, not after {took:?}: {refused:?}");
+        let is_over = |world: &World| world.living_instances().is_empty();
+        let took = took + watcher.until("the instance is terminated", 2 * MINUTE, is_over).await;
+        assert!(took >= 2 * MINUTE - Duration::from_secs(1), "{refused:?}: after {took:?}");
+    }
 }
 
 /// From now on until the rule is removed, the actuator's watch of this resource shows nothing.
