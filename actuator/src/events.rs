@@ -56,7 +56,7 @@ pub mod reason {
     pub const UNDECLARED_TAINT: &str = "UndeclaredTaint";
     /// A Node has less capacity than its claim expects.
     pub const FAILED_CONSISTENCY_CHECK: &str = "FailedConsistencyCheck";
-    /// A claim did not launch or register in time, or its Node was not initialized in time.
+    /// A claim did not launch or register in time, its Node was not initialized in time, or its Node is gone.
     pub const TIMED_OUT: &str = "NodeClaimTimedOut";
     /// A canary of a rollout has failed.
     pub const ROLLOUT_HALTED: &str = "RolloutHalted";

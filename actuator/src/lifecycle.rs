@@ -1,5 +1,6 @@
 //! The lifecycle of a claim from launch until its node is ready for use: Registered, Initialized, and the timeouts.
 
+mod missing_node;
 mod node;
 mod partition;
 mod step;
@@ -23,11 +24,13 @@ use crate::clock::Timestamped;
 use crate::controller_loop::{Candidate, ControllerLoop, Requeue};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
+use missing_node::{MissingNodes, NodeState};
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{INITIALIZED, LAUNCHED, REGISTERED};
 use plimsoll_model::identity::NodeName;
 use plimsoll_model::names::TERMINATION_FINALIZER;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -65,7 +68,8 @@ struct ClaimWithNodes {
 /// Registers and initializes claims until `stop`.
 pub async fn run(deps: Lifecycle, stop: CancellationToken) {
     let kinds = [WatchedKind::NodeClaim, WatchedKind::Node];
-    let work = |subject: ClaimWithNodes| reconcile(deps.clone(), subject);
+    let missing: Arc<MissingNodes> = Arc::default();
+    let work = |subject: ClaimWithNodes| reconcile(deps.clone(), Arc::clone(&missing), subject);
     let controller = ControllerLoop::new("lifecycle", &deps.metrics, &deps.stores, &deps.fence);
     controller.run(&stop, &kinds, || candidates(&deps), work).await;
 }
@@ -81,7 +85,9 @@ fn candidates(deps: &Lifecycle) -> Vec<Candidate<ClaimWithNodes>> {
         let mut hasher = DefaultHasher::new();
         claim.metadata.resource_version.hash(&mut hasher);
         // Heartbeats of an initialized claim's Node do not trigger a reconcile.
-        if !is_settled(&claim) {
+        if is_settled(&claim) {
+            NodeState::of(&claim, &nodes).hash(&mut hasher);
+        } else {
             nodes.iter().for_each(|node| node.metadata.resource_version.hash(&mut hasher));
         }
         Candidate { key: claim.name_any(), version: Some(hasher.finish()), input: ClaimWithNodes { claim, nodes } }
@@ -93,7 +99,11 @@ fn is_settled(claim: &NodeClaim) -> bool {
     [LAUNCHED, REGISTERED, INITIALIZED].iter().all(|name| claim.true_condition(name).is_some())
 }
 
-async fn reconcile(deps: Lifecycle, subject: ClaimWithNodes) -> Result<Requeue, WriteError> {
+async fn reconcile(
+    deps: Lifecycle,
+    missing: Arc<MissingNodes>,
+    subject: ClaimWithNodes,
+) -> Result<Requeue, WriteError> {
     let claim = &*subject.claim;
     let name = claim.name_any();
     if !claim.finalizers().iter().any(|finalizer| finalizer == TERMINATION_FINALIZER) {
@@ -105,6 +115,9 @@ async fn reconcile(deps: Lifecycle, subject: ClaimWithNodes) -> Result<Requeue, 
         };
         deps.writes.update(claim, ObjectPart::Main, add).await?;
     }
+    let ControlFlow::Continue(look_again) = missing.follow(&deps, claim, &subject.nodes).await? else {
+        return Ok(None);
+    };
     let nodes: Vec<&Node> = subject.nodes.iter().map(|node| &**node).collect();
     let now = deps.clock.now();
     let step = next(&Observation { claim, nodes: &nodes, now });
@@ -145,11 +158,8 @@ async fn reconcile(deps: Lifecycle, subject: ClaimWithNodes) -> Result<Requeue, 
         stop_waiting(&deps, claim, missing);
     }
     let again = step.look_again.and_then(|at| Duration::try_from(at.duration_since(now)).ok());
-    if step.needs_partition {
-        let ask_again = partition::fill(&deps, claim).await?;
-        return Ok([again, ask_again].into_iter().flatten().min());
-    }
-    Ok(again)
+    let ask_again = if step.needs_partition { partition::fill(&deps, claim).await? } else { None };
+    Ok([again, ask_again, look_again].into_iter().flatten().min())
 }
 
 fn publish_progress(deps: &Lifecycle, claim: &NodeClaim, name: &str, nodes: &[&Node], reached: &[&'static str]) {
@@ -160,7 +170,9 @@ fn publish_progress(deps: &Lifecycle, claim: &NodeClaim, name: &str, nodes: &[&N
                 deps.ledger.with(|ledger| ledger.node_of(name, NodeName(node.clone())));
                 deps.registrations.note(pool_of(claim), true);
                 deps.metrics.nodes.created(claim);
-                deps.metrics.claims.registered(claim, deps.clock.now());
+                if claim.node_name().is_none() {
+                    deps.metrics.claims.registered(claim, deps.clock.now());
+                }
                 (reason::REGISTERED, format!("registered as Node {node}"))
             }
             _ => {

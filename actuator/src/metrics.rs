@@ -53,7 +53,7 @@ pub struct ActuatorMetrics {
     pub instances_collected: IntCounterVec,
     /// Unclaimed instances that are not ended, because they are too many.
     pub instances_withheld: IntGauge,
-    /// NodeClaims deleted because their instance is gone, by `cause`.
+    /// NodeClaims deleted because their instance or Node is gone, by `cause`.
     pub claims_collected: IntCounterVec,
     /// Messages of the interruption queue, by `kind` and `result`.
     pub interruptions: IntCounterVec,
@@ -129,7 +129,7 @@ impl ActuatorMetrics {
             )?,
             claims_collected: metrics.counters(
                 "nodeclaims_collected_total",
-                "NodeClaims deleted because their instance is gone.",
+                "NodeClaims deleted because their instance or Node is gone.",
                 &["cause"],
             )?,
             interruptions: metrics.counters(

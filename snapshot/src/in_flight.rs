@@ -57,7 +57,8 @@ fn read(claim: &NodeClaim, ledger: Option<&InFlightClaim>) -> Result<Node, Fault
         allocatable,
         limit_usage,
         ready: false,
-        cordoned: has_timed_out(claim),
+        // An initialized claim had a Node, which is gone.
+        cordoned: has_timed_out(claim) || claim.is_initialized(),
         deleting: is_leaving(claim) || ledger.is_some_and(|ledger| ledger.state == ClaimState::Terminating),
         do_not_disrupt: false,
         created,

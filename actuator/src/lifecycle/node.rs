@@ -70,6 +70,13 @@ pub(super) fn lacks_unregistered_taint(node: &Node) -> bool {
     !has_label(node, label::REGISTERED) && !nodes::taints(node).iter().any(|it| it.key == taint::UNREGISTERED)
 }
 
+/// Whether a kubelet created the Node after its claim registered. Nobody removes both the label and the owner that the
+/// registration writes.
+pub(super) fn is_new(node: &Node, claim: &NodeClaim) -> bool {
+    let mut owners = node.metadata.owner_references.iter().flatten();
+    !has_label(node, label::REGISTERED) && !owners.any(|owner| Some(&owner.uid) == claim.metadata.uid.as_ref())
+}
+
 /// The Node after registration.
 pub(super) fn registered(node: &Node, claim: &NodeClaim) -> Node {
     let mut node = node.clone();

@@ -71,6 +71,21 @@ fn a_terminating_claim_counts_against_limits_but_offers_no_capacity() {
 }
 
 #[test]
+fn an_initialized_claim_whose_node_is_gone_takes_no_pods() {
+    let cordoned = |conditions: &[&str]| {
+        let condition = |name: &&str| {
+            json!({"type": name, "status": "True", "reason": name, "message": "",
+                "lastTransitionTime": "1970-01-01T00:01:00Z"})
+        };
+        let mut claim = claim();
+        claim["status"]["conditions"] = conditions.iter().map(condition).collect();
+        nodes(&[claim], Vec::new())[0].cordoned
+    };
+    assert!(!cordoned(&["Registered"]), "the watch of Nodes may lag");
+    assert!(cordoned(&["Registered", "Initialized"]));
+}
+
+#[test]
 fn a_negative_reserved_amount_is_unreadable() {
     let with_reserved = |text: &str| {
         let mut claim = claim();

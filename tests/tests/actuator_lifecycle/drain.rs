@@ -181,21 +181,27 @@ async fn a_pod_that_the_watch_does_not_show_is_evicted_before_its_node_ends() {
     until_drained_and_gone(&watcher, &claim).await;
 }
 
-/// A standby's watch of Nodes lags, and that of NodeClaims does not.
-#[tokio::test(start_paused = true)]
-async fn a_node_that_the_watch_does_not_show_is_drained_before_its_instance_ends() {
+/// A node that the leader's watch does not show until the rule is removed. The leader was a standby, whose watch of
+/// Nodes lags while that of NodeClaims does not. Also returns the names of claim and Node.
+pub(super) async fn with_hidden_node() -> (FakeWatcher, RuleId, String, String) {
     let mut watcher = FakeWatcher::begin(Setup::default()).await;
     let standby = watcher.plimsoll.start_at(Role::Actuator, "actuator-1");
     // It has listed all kinds by then.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let rule = hide(&watcher, &standby, "nodes");
     let (claim, node) = watcher.node(&wanted("a-1")).await;
-    run_pod(&watcher, "web", &node, &json!({}), 30).await;
     let leader = watcher.plimsoll.leader(Role::Actuator).unwrap();
     assert_ne!(leader, standby);
     watcher.plimsoll.kill(&leader);
     let leads = |_: &World| watcher.plimsoll.leader(Role::Actuator).is_some_and(|leader| leader == standby);
     watcher.until("the standby leads", MINUTE, leads).await;
+    (watcher, rule, claim, node)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_the_watch_does_not_show_is_drained_before_its_instance_ends() {
+    let (watcher, rule, claim, node) = with_hidden_node().await;
+    run_pod(&watcher, "web", &node, &json!({}), 30).await;
     watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(watcher.world.living_instances().len(), 1, "a pod runs there");

@@ -1,8 +1,8 @@
-//! Nodes whose instance or NodeClaim has vanished.
+//! Nodes whose instance or NodeClaim has vanished, and NodeClaims whose Node has.
 
-use super::drain::hide_pods;
+use super::drain::{hide_pods, with_hidden_node};
 use super::{instance_of, is_gone, limit_disruptions, running_on, wanted, with_protected_pod};
-use plimsoll_model::names::{annotation, tag};
+use plimsoll_model::names::{TERMINATION_FINALIZER, annotation, label, tag};
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::FakeWatcher;
@@ -25,6 +25,13 @@ fn lose_claim(watcher: &FakeWatcher, claim: &str) {
     watcher.world.patch(ResourceId::NODE_CLAIMS, claim, no_finalizers).unwrap();
     watcher.world.delete(ResourceId::NODE_CLAIMS, claim).unwrap();
     assert!(watcher.claim(claim).is_none());
+}
+
+/// Deletes a Node without the work of its finalizer. Its kubelet runs on and does not create it again.
+fn lose_node(watcher: &FakeWatcher, node: &str) {
+    watcher.world.patch(ResourceId::NODES, node, json!({"metadata": {"finalizers": null}})).unwrap();
+    watcher.world.delete(ResourceId::NODES, node).unwrap();
+    assert!(watcher.world.get(ResourceId::NODES, node).is_none());
 }
 
 /// No pod runs there any more, so that no budget protects one.
@@ -112,5 +119,45 @@ async fn an_adopted_claim_whose_kubelet_is_silent_stays_while_its_instance_runs(
     watcher.world.ec2.with(|cloud, _| cloud.remove_tag_of_all(tag::OWNER));
     watcher.world.cluster.kubelets.stop(&node);
     tokio::time::sleep(10 * MINUTE).await;
+    assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_node_is_gone_for_a_quarter_of_an_hour_is_deleted_with_its_instance() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (_, node) = watcher.node(&wanted("a-1")).await;
+    lose_node(&watcher, &node);
+    let took = watcher.until("claim and instance are deleted", 20 * MINUTE, is_gone).await;
+    assert!(took >= 15 * MINUTE, "its kubelet may restart, but it took {took:?}");
+}
+
+/// Without the registration, the taint of a new Node keeps pods away for ever.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_its_kubelet_creates_again_registers_again() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    lose_node(&watcher, &node);
+    tokio::time::sleep(10 * MINUTE).await;
+    let kubelets = &watcher.world.cluster.kubelets;
+    kubelets.stop(&node);
+    kubelets.resume(&node);
+    let is_initialized = |world: &World| {
+        let node = world.get(ResourceId::NODES, &node);
+        node.is_some_and(|node| object::label(&node, label::INITIALIZED) == Some("true"))
+    };
+    watcher.until("the Node is initialized again", MINUTE, is_initialized).await;
+    let again = watcher.world.get(ResourceId::NODES, &node).unwrap();
+    assert!(object::items(&again, &["spec", "taints"]).is_empty(), "{again:#}");
+    assert_eq!(object::items(&again, &["metadata", "finalizers"]), [json!(TERMINATION_FINALIZER)]);
+    // Longer than a claim without a Node is kept.
+    tokio::time::sleep(20 * MINUTE).await;
+    let claim = watcher.claim(&claim).unwrap();
+    assert!(object::condition_is_true(&claim, "Ready") && !object::is_deleting(&claim), "{claim:#}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_the_watch_does_not_show_keeps_its_claim() {
+    let (watcher, _, claim, _) = with_hidden_node().await;
+    tokio::time::sleep(40 * MINUTE).await;
     assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
 }
