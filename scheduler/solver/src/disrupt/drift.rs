@@ -6,7 +6,6 @@
 use super::Removal;
 use super::candidates::Candidate;
 use crate::input::context::SolveContext;
-use crate::input::existing_nodes::NodeView;
 use crate::place::pod_groups::{self, PodGroup};
 use crate::place::{self, Placed, State, limits, static_pools};
 use plimsoll_model::index::Id;
@@ -88,11 +87,11 @@ fn replace_static<'a>(
 }
 
 /// Whether a drifted node may be removed before its pods have another place: its pool has no room for a node of the
-/// same size, and no other node of the pool is on its way or awaits pods. So only the pods of one wave wait for capacity
-/// at a time.
+/// same size, and no other node of the pool is on its way or awaits pods, except drifted nodes that are given up. So
+/// only the pods of one wave wait for capacity at a time.
 fn may_go_first(context: &SolveContext<'_>, removal: &Removal<'_>, candidate: &Candidate<'_>) -> bool {
-    let is_own = |view: &NodeView<'_>| view.node.node_pool.as_ref() == Some(&candidate.pool.name);
-    let mut own = context.nodes.iter_enumerated().filter(|(_, view)| is_own(view));
+    let is_own = |node: &Node| node.node_pool.as_ref() == Some(&candidate.pool.name);
+    let mut own = context.nodes.iter_enumerated().filter(|(_, view)| is_own(view.node) && !is_given_up(view.node));
     let in_service = own.all(|(node, view)| {
         view.node.state == NodeState::Initialized && !view.node.deleting && !removal.busy.contains(&node)
     });
@@ -101,6 +100,12 @@ fn may_go_first(context: &SolveContext<'_>, removal: &Removal<'_>, candidate: &C
         && removal.early.iter().all(|launch| launch.node_pool != candidate.pool.name)
         && removal.launches.iter().all(|draft| Some(draft.pool) != pool)
         && !limits::allows(&limits::own(context, candidate.pool), &context.nodes[candidate.node].data.usage)
+}
+
+/// Whether a drifted node was not initialized in time, or its Node is gone. A node of the current specification that
+/// fails in this way stops the waves, since the next ones would fail, too.
+fn is_given_up(node: &Node) -> bool {
+    node.state != NodeState::Initialized && node.cordoned && !node.deleting && node.drifted.is_some()
 }
 
 /// Gives the usage of the candidate back to the limits of its pool, but not to CapacityQuotas.

@@ -2,6 +2,7 @@
 
 use super::builder::*;
 use plimsoll_model::snapshot::DisruptionReason::{Drifted, Empty, Expired};
+use plimsoll_model::snapshot::{Node, NodeState};
 
 #[test]
 fn the_limit_of_a_rollout_counts_only_removals_for_drift() {
@@ -22,4 +23,24 @@ fn the_limit_of_a_rollout_counts_only_removals_for_drift() {
     assert_eq!(removed(&cluster.plan()), [("empty", Empty), ("old", Expired)]);
     cluster.allow(Drifted, 3);
     assert_eq!(removed(&cluster.plan()), [("d1", Drifted), ("empty", Empty), ("old", Expired)]);
+}
+
+#[test]
+fn a_drifted_node_that_was_not_initialized_in_time_does_not_stop_the_rollout_of_a_pool_at_its_limits() {
+    let goes_on = |state: NodeState, change: fn(&mut Node)| {
+        let mut cluster = Cluster::new();
+        cluster.pool().disruption.consolidate_after = None;
+        cluster.pool().limits.set("cpu", 9000);
+        cluster.node("old", "c5.xlarge").drifted = Some("AMIDrift".into());
+        cluster.bound("p", "old", &shape(3000, 4));
+        let other = cluster.node("other", "c5.large");
+        (other.state, other.cordoned, other.drifted) = (state, true, Some("AMIDrift".into()));
+        change(other);
+        removed(&cluster.plan()) == [("old", Drifted)]
+    };
+    assert!(goes_on(NodeState::Registered, |_| {}));
+    assert!(goes_on(NodeState::InFlight, |_| {}), "its Node is gone");
+    assert!(!goes_on(NodeState::Registered, |node| node.cordoned = false), "it starts");
+    assert!(!goes_on(NodeState::Registered, |node| node.deleting = true), "its room is free soon");
+    assert!(!goes_on(NodeState::Registered, |node| node.drifted = None), "it has the current specification");
 }
