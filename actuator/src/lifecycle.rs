@@ -28,7 +28,8 @@ use missing_node::{MissingNodes, NodeState};
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{INITIALIZED, LAUNCHED, REGISTERED};
 use plimsoll_model::identity::NodeName;
-use plimsoll_model::names::TERMINATION_FINALIZER;
+use plimsoll_model::names::{TERMINATION_FINALIZER, label};
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -63,11 +64,13 @@ pub struct Lifecycle {
 struct ClaimWithNodes {
     claim: Arc<NodeClaim>,
     nodes: Vec<Arc<Node>>,
+    /// Whether the claim belongs to a NodePool that plans know.
+    has_pool: bool,
 }
 
 /// Registers and initializes claims until `stop`.
 pub async fn run(deps: Lifecycle, stop: CancellationToken) {
-    let kinds = [WatchedKind::NodeClaim, WatchedKind::Node];
+    let kinds = [WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::NodePool];
     let missing: Arc<MissingNodes> = Arc::default();
     let work = |subject: ClaimWithNodes| reconcile(deps.clone(), Arc::clone(&missing), subject);
     let controller = ControllerLoop::new("lifecycle", &deps.metrics, &deps.stores, &deps.fence);
@@ -76,6 +79,7 @@ pub async fn run(deps: Lifecycle, stop: CancellationToken) {
 
 fn candidates(deps: &Lifecycle) -> Vec<Candidate<ClaimWithNodes>> {
     let claims = deps.stores.claims.state();
+    let pools = planned_pools(&deps.stores);
     // The conditions of an unreadable claim may be incomplete, so it might seem to have timed out.
     let live = claims
         .into_iter()
@@ -83,16 +87,24 @@ fn candidates(deps: &Lifecycle) -> Vec<Candidate<ClaimWithNodes>> {
     live.map(|claim| {
         let nodes = deps.stores.nodes_of(&claim);
         let mut hasher = DefaultHasher::new();
-        claim.metadata.resource_version.hash(&mut hasher);
+        let has_pool = claim.labels().get(label::NODE_POOL).is_some_and(|pool| pools.contains(pool));
+        (&claim.metadata.resource_version, has_pool).hash(&mut hasher);
         // Heartbeats of an initialized claim's Node do not trigger a reconcile.
         if is_settled(&claim) {
             NodeState::of(&claim, &nodes).hash(&mut hasher);
         } else {
             nodes.iter().for_each(|node| node.metadata.resource_version.hash(&mut hasher));
         }
-        Candidate { key: claim.name_any(), version: Some(hasher.finish()), input: ClaimWithNodes { claim, nodes } }
+        let input = ClaimWithNodes { claim, nodes, has_pool };
+        Candidate { key: input.claim.name_any(), version: Some(hasher.finish()), input }
     })
     .collect()
+}
+
+/// NodePools that plans know. Unreadable ones are not in the watch cache.
+fn planned_pools(stores: &Stores) -> BTreeSet<String> {
+    let pools = stores.pools.state().into_iter();
+    pools.filter(|pool| plimsoll_snapshot::limits(pool).is_ok()).map(|pool| pool.name_any()).collect()
 }
 
 fn is_settled(claim: &NodeClaim) -> bool {
@@ -119,8 +131,8 @@ async fn reconcile(
         return Ok(None);
     };
     let nodes: Vec<&Node> = subject.nodes.iter().map(|node| &**node).collect();
-    let now = deps.clock.now();
-    let step = next(&Observation { claim, nodes: &nodes, now });
+    let (now, has_pool) = (deps.clock.now(), subject.has_pool);
+    let step = next(&Observation { claim, nodes: &nodes, has_pool, now });
     if let Some(timed_out) = step.timed_out {
         return give_up(&deps, claim, timed_out).await;
     }
@@ -130,7 +142,7 @@ async fn reconcile(
     if let (Some(_), Some(node_seen)) = (&step.node, subject.nodes.first()) {
         // Recomputed for each newer version of the Node, since the kubelet writes it too.
         let apply = |node: &mut Node| {
-            if let Some(desired) = next(&Observation { claim, nodes: &[&node.clone()], now }).node {
+            if let Some(desired) = next(&Observation { claim, nodes: &[&node.clone()], has_pool, now }).node {
                 *node = desired;
             }
         };
@@ -144,7 +156,7 @@ async fn reconcile(
     }
     if step.status.is_some() {
         let apply = |claim: &mut NodeClaim| {
-            if let Some(status) = next(&Observation { claim: &claim.clone(), nodes: &nodes, now }).status {
+            if let Some(status) = next(&Observation { claim: &claim.clone(), nodes: &nodes, has_pool, now }).status {
                 claim.status = Some(status);
             }
         };
@@ -197,12 +209,12 @@ fn stop_waiting(deps: &Lifecycle, claim: &NodeClaim, missing: &str) {
 }
 
 fn pool_of(claim: &NodeClaim) -> &str {
-    claim.labels().get(plimsoll_model::names::label::NODE_POOL).map_or("", String::as_str)
+    claim.labels().get(label::NODE_POOL).map_or("", String::as_str)
 }
 
-/// Deletes an expired claim without a NodePool. Its drain respects PodDisruptionBudgets.
+/// Deletes an expired claim without a NodePool that plans know. Its drain respects PodDisruptionBudgets.
 async fn expire(deps: &Lifecycle, claim: &NodeClaim) -> Result<Requeue, WriteError> {
-    tracing::info!(node_claim = claim.name_any(), "deleting expired NodeClaim without NodePool");
+    tracing::info!(node_claim = claim.name_any(), "deleting expired NodeClaim, it has no NodePool");
     deps.writes.delete(claim, None).await?;
     deps.metrics.claims.disrupted(claim, "expired", None, 0);
     Ok(None)

@@ -94,7 +94,9 @@ fn read(
     if let Some(claim) = claim.filter(|_| !registered) {
         labels.extend(claim_labels(claim));
     }
-    let node_pool = labels.get(label::NODE_POOL).cloned();
+    // Somebody may have removed the Node's label.
+    let pool_of_claim = claim.and_then(|claim| claim.metadata.labels.as_ref()?.get(label::NODE_POOL));
+    let node_pool = pool_of_claim.or_else(|| labels.get(label::NODE_POOL)).cloned();
     let pool_startup_taints = || {
         let pool = pool_named(objects, node_pool.as_deref().unwrap_or_default());
         pool.map(|pool| pool.spec.template.spec.startup_taints.as_slice())

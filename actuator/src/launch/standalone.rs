@@ -89,8 +89,7 @@ fn candidates(deps: &StandaloneClaims) -> Vec<Candidate<Arc<NodeClaim>>> {
 }
 
 /// Whether a claim belongs to no NodePool.
-#[must_use]
-pub fn is_standalone(claim: &NodeClaim) -> bool {
+fn is_standalone(claim: &NodeClaim) -> bool {
     !claim.labels().contains_key(label::NODE_POOL)
 }
 

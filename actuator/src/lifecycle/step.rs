@@ -3,7 +3,6 @@
 use super::node::{self, MissingPrerequisite};
 use super::partition;
 use crate::launch::record::group_of;
-use crate::launch::standalone::is_standalone;
 use crate::ledger::failures::{INITIALIZATION_TIMEOUT, NOT_REGISTERED};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
@@ -23,6 +22,8 @@ pub struct Observation<'a> {
     pub claim: &'a NodeClaim,
     /// Nodes whose providerID is the claim's.
     pub nodes: &'a [&'a Node],
+    /// Whether the claim belongs to a NodePool that plans know.
+    pub has_pool: bool,
     /// The current time.
     pub now: Timestamp,
 }
@@ -64,8 +65,8 @@ pub struct Step {
     pub not_initialized: Option<String>,
     /// The claim exceeded a timeout and is to be deleted.
     pub timed_out: Option<TimedOut>,
-    /// The claim belongs to no NodePool and has reached its `expireAfter`: it is to be deleted. Plans replace expired
-    /// nodes of NodePools.
+    /// The claim belongs to no NodePool that plans know and has reached its `expireAfter`: it is to be deleted. Plans
+    /// replace expired nodes of NodePools.
     pub expired: bool,
     /// Registration waits for the partition that EC2 has chosen.
     pub needs_partition: bool,
@@ -92,7 +93,7 @@ pub fn next(observed: &Observation<'_>) -> Step {
         initialize(observed, moment, &mut status, &mut step);
     }
     live(observed.claim, &status, observed.now, &mut step);
-    expire(observed.claim, observed.now, &mut step);
+    expire(observed, &mut step);
     for name in [REGISTERED, INITIALIZED] {
         if condition::is_true(&status.conditions, name) && !condition::is_true(&old.conditions, name) {
             step.reached.push(name);
@@ -193,8 +194,9 @@ fn live(claim: &NodeClaim, status: &NodeClaimStatus, now: Timestamp, step: &mut 
     }
 }
 
-fn expire(claim: &NodeClaim, now: Timestamp, step: &mut Step) {
-    let after = claim.spec.expire_after().value().filter(|_| is_standalone(claim));
+fn expire(observed: &Observation<'_>, step: &mut Step) {
+    let &Observation { claim, has_pool, now, .. } = observed;
+    let after = claim.spec.expire_after().value().filter(|_| !has_pool);
     let created = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let Some((after, created)) = after.zip(created) else { return };
     // An age beyond the calendar is never reached.

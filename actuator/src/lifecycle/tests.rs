@@ -56,7 +56,12 @@ fn merge(to: &mut Value, from: &Value) {
 }
 
 fn step(claim: &NodeClaim, nodes: &[&Node], seconds: i64) -> Step {
-    next(&Observation { claim, nodes, now: at(seconds) })
+    next(&Observation { claim, nodes, has_pool: true, now: at(seconds) })
+}
+
+/// The step of a claim without a NodePool.
+fn step_without_pool(claim: &NodeClaim, nodes: &[&Node], seconds: i64) -> Step {
+    next(&Observation { claim, nodes, has_pool: false, now: at(seconds) })
 }
 
 /// Type, status and reason of a condition after a step.
@@ -260,24 +265,22 @@ fn only_a_claim_without_a_pool_expires_here() {
     let mut claim = claim(true);
     claim.spec.expire_after = Some("1h".parse().unwrap());
     assert!(!step(&claim, &[], 3600).expired, "plans replace the nodes of pools");
-    claim.metadata.labels = None;
-    assert!(!step(&claim, &[], 3599).expired);
-    assert!(step(&claim, &[], 3600).expired);
+    assert!(!step_without_pool(&claim, &[], 3599).expired);
+    assert!(step_without_pool(&claim, &[], 3600).expired);
     claim.spec.expire_after = Some("Never".parse().unwrap());
-    assert!(!step(&claim, &[], 3600).expired);
+    assert!(!step_without_pool(&claim, &[], 3600).expired);
 }
 
 #[test]
 fn a_claim_without_a_pool_is_looked_at_again_when_it_expires() {
     let mut claim = claim(true);
-    claim.metadata.labels = None;
     claim.spec.expire_after = Some("1h".parse().unwrap());
     // The registration times out earlier.
-    assert_eq!(step(&claim, &[], 30).look_again, Some(at(10 + 900)));
+    assert_eq!(step_without_pool(&claim, &[], 30).look_again, Some(at(10 + 900)));
     // And the initialization, after a registration now.
-    assert_eq!(step(&claim, &[&node(&json!({}))], 30).look_again, Some(at(30 + 900)));
+    assert_eq!(step_without_pool(&claim, &[&node(&json!({}))], 30).look_again, Some(at(30 + 900)));
     claim.spec.startup_taints.clear();
-    assert_eq!(step(&claim, &[&node(&json!({}))], 30).look_again, Some(at(3600)));
+    assert_eq!(step_without_pool(&claim, &[&node(&json!({}))], 30).look_again, Some(at(3600)));
 }
 
 #[test]

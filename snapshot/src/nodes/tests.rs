@@ -99,6 +99,19 @@ fn a_node_and_its_claim_are_one_node() {
     assert_eq!(node.allocatable, Resources::from([("cpu", 4000), ("memory", 7 << 30)]));
 }
 
+#[test]
+fn a_node_belongs_to_the_pool_of_its_claim() {
+    let pool = |labels: Value, claims: &[Value]| {
+        nodes(Source::Cluster, &[node(labels, json!([]))], claims)[0].node_pool.clone()
+    };
+    let registered = json!({"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"});
+    assert_eq!(pool(registered.clone(), &[launched()]), Some("default".into()), "somebody removed the Node's label");
+    assert_eq!(pool(registered, &[]), None);
+    let changed = json!({"karpenter.sh/nodepool": "other", "karpenter.sh/registered": "true"});
+    assert_eq!(pool(changed.clone(), &[launched()]), Some("default".into()));
+    assert_eq!(pool(changed, &[]), Some("other".into()));
+}
+
 /// Otherwise another node is bought for the pods of a node whose network agent has not started yet.
 #[test]
 fn undeclared_taints_do_not_count_until_the_node_is_initialized() {

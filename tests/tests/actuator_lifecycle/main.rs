@@ -142,6 +142,19 @@ async fn a_deleted_node_takes_its_claim_along() {
     watcher.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_pool_was_deleted_expires() {
+    let watcher = FakeWatcher::begin(Setup::with_pool(json!({"template": {"spec": {"expireAfter": "1h"}}}))).await;
+    let (claim, _) = watcher.node(&wanted("a-1")).await;
+    // As `kubectl delete --cascade=orphan` does.
+    let orphaned = json!({"metadata": {"ownerReferences": null}});
+    watcher.world.patch(ResourceId::NODE_CLAIMS, &claim, orphaned).unwrap();
+    watcher.world.delete(ResourceId::NODE_POOLS, "default").unwrap();
+    tokio::time::sleep(50 * MINUTE).await;
+    assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)), "it has not expired yet");
+    watcher.until("claim, node and instance are deleted", 15 * MINUTE, is_gone).await;
+}
+
 /// It has no finalizer yet. Others delete it only once its kubelet has been silent for 50 s.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_never_registered_is_deleted_with_its_claim() {

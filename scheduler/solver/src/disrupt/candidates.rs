@@ -68,7 +68,8 @@ impl<'a> Candidate<'a> {
 
 /// Nodes whose NodeClaim has expired, except the `kept` ones. Neither budgets nor pods block these nodes. Their pods
 /// include pods that cannot be evicted soon, although no capacity is launched for these yet. NodeClaims without Node
-/// are omitted: they have their own timeouts, and there is no node to remove.
+/// are omitted: they have their own timeouts, and there is no node to remove. So are nodes whose pool is not in the
+/// snapshot: the actuator deletes their NodeClaims.
 ///
 /// Nodes of static pools are replaced by nodes of the same pool as far as its limits allow. The second value has these
 /// nodes, without the launches of their successors. Their pods need no other place.
