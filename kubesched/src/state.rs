@@ -266,18 +266,13 @@ impl ClusterState {
         best.map(|(node, _)| *node)
     }
 
-    /// Binds all pending pods in the order of the queue, each to its best node. Returns the node of each pod of
-    /// [`Self::pods`], if one passes the filters.
-    pub fn schedule(&mut self) -> Vec<Option<usize>> {
-        let facts = Rc::clone(&self.facts);
-        let bind = |pod: &PodSlot| {
-            let fits = |node: &usize| self.filter(pod.shape, *node, &Nominated::default()).is_ok();
-            let nodes: Vec<usize> = (0..self.nodes()).filter(fits).collect();
-            let best = self.best(pod.shape, &nodes)?;
-            self.bind(pod.shape, best);
-            Some(best)
-        };
-        facts.pods.iter().map(bind).collect()
+    /// Binds a pending pod of `shape` to its best node. Returns the node, if one passes the filters.
+    pub fn schedule(&mut self, shape: usize) -> Option<usize> {
+        let fits = |node: &usize| self.filter(shape, *node, &Nominated::default()).is_ok();
+        let nodes: Vec<usize> = (0..self.nodes()).filter(fits).collect();
+        let best = self.best(shape, &nodes)?;
+        self.bind(shape, best);
+        Some(best)
     }
 
     /// Returns which `candidates` for one node may be nominated to it at the same time. A candidate is the shape of a

@@ -73,8 +73,8 @@ pub(crate) fn delayed_pods(
                 // The launch was rejected: the next plan names the pod again.
                 Some(PlannedPod::Launch | PlannedPod::Unschedulable) => true,
                 None => {
-                    let fits = || fits_existing_nodes(deps, &to_move);
-                    !pending.needs_none(deps, claim, &interruption, is_planned, fits)
+                    let fits = |promised: &BTreeSet<PodUid>| fits_existing_nodes(deps, &to_move, promised);
+                    !pending.needs_none(deps, claim, &interruption, is_planned, &to_move, fits)
                 }
             }
         }
@@ -115,7 +115,7 @@ fn is_in_service(stores: &Stores, name: &NodeName) -> bool {
     node.metadata.deletion_timestamp.is_none() && claims.iter().all(takes_pods)
 }
 
-fn fits_existing_nodes(deps: &DrainDelay, to_move: &BTreeSet<PodUid>) -> bool {
+fn fits_existing_nodes(deps: &DrainDelay, to_move: &BTreeSet<PodUid>, promised: &BTreeSet<PodUid>) -> bool {
     let nodes = deps.stores.nodes.state().iter().map(|node| (**node).clone()).collect();
     let (mut pods, now) = (deps.stores.pods.state(), millis(deps.clock.now()));
     let is_waiting = |pod: &&mut Arc<Pod>| pod.node_name.is_none() && pod.nominated_node().is_none();
@@ -128,7 +128,7 @@ fn fits_existing_nodes(deps: &DrainDelay, to_move: &BTreeSet<PodUid>) -> bool {
             }
         }
     });
-    existing_capacity::fits_existing_nodes(to_move, nodes, pods, now)
+    existing_capacity::fits_existing_nodes(to_move, promised, nodes, pods, now)
 }
 
 #[cfg(test)]

@@ -12,11 +12,13 @@ use plimsoll_snapshot::{Extra, Objects};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Whether all pods in `to_move` fit on nodes other than their own, bound one after another. Pods with volumes or
-/// resource claims count as not fitting, since their objects are not watched here. So do pods that must be near pods of
-/// namespaces with certain labels. Nominated pods keep their places; other pending pods do not count.
+/// Whether all pods in `to_move` fit on nodes other than their own, bound one after another, after the `promised` pods
+/// of other interrupted nodes. Pods with volumes or resource claims count as not fitting, since their objects are not
+/// watched here. So do pods that must be near pods of namespaces with certain labels. Nominated pods keep their places;
+/// other pending pods do not count.
 pub(super) fn fits_existing_nodes(
     to_move: &BTreeSet<PodUid>,
+    promised: &BTreeSet<PodUid>,
     nodes: Vec<Node>,
     mut pods: Vec<Arc<Pod>>,
     now: Timestamp,
@@ -29,13 +31,21 @@ pub(super) fn fits_existing_nodes(
     pods.iter_mut().for_each(namespaces::widen_anti_affinity);
     let objects = Objects { nodes, pods, ..Objects::default() };
     let (mut snapshot, _) = plimsoll_snapshot::build(&objects, &Extra { now, ..Extra::default() });
-    evict(&mut snapshot, to_move);
+    evict(&mut snapshot, &(to_move | promised));
     let mut state = ClusterState::new(&snapshot, &SnapshotIndex::new(&snapshot));
-    let needs_devices = state.pods().iter().any(|pod| {
+    let (moving, others): (Vec<_>, Vec<_>) = state.pods().iter().cloned().partition(|pod| to_move.contains(&pod.uid));
+    let needs_devices = moving.iter().any(|pod| {
         let shape = snapshot.shapes.get(pod.shape);
         shape.is_none_or(|shape| !shape.resource_claims.is_empty())
     });
-    !needs_devices && state.pods().len() == to_move.len() && state.schedule().iter().all(Option::is_some)
+    if needs_devices || moving.len() != to_move.len() {
+        return false;
+    }
+    // A pod of these that has no place any more takes no room.
+    for pod in others {
+        state.schedule(pod.shape);
+    }
+    moving.iter().all(|pod| state.schedule(pod.shape).is_some())
 }
 
 /// Makes the pods pending, and closes their nodes and all nodes that are not in service.
@@ -56,6 +66,8 @@ fn evict(snapshot: &mut Snapshot, to_move: &BTreeSet<PodUid>) {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+
+    const NONE: BTreeSet<PodUid> = BTreeSet::new();
 
     fn node(name: &str, cpu: &str, spec: &Value) -> Node {
         let status =
@@ -87,7 +99,7 @@ mod tests {
         let names: Vec<String> = (0..moving.len()).map(|index| format!("m{index}")).collect();
         pods.extend(moving.iter().zip(&names).map(|(spec, name)| pod(name, "old", spec)));
         let to_move = names.iter().map(|name| PodUid::from(name.as_str())).collect();
-        fits_existing_nodes(&to_move, vec![gone, node("new", "3", other)], shared(pods), Timestamp(1))
+        fits_existing_nodes(&to_move, &NONE, vec![gone, node("new", "3", other)], shared(pods), Timestamp(1))
     }
 
     #[test]
@@ -116,7 +128,7 @@ mod tests {
         let names: Vec<String> = (0..moving.len()).map(|index| format!("m{index}")).collect();
         pods.extend(moving.iter().zip(&names).map(|(spec, name)| pod(name, "old", spec)));
         let to_move = names.iter().map(|name| PodUid::from(name.as_str())).collect();
-        fits_existing_nodes(&to_move, nodes.to_vec(), shared(pods), Timestamp(1))
+        fits_existing_nodes(&to_move, &NONE, nodes.to_vec(), shared(pods), Timestamp(1))
     }
 
     #[test]
@@ -126,10 +138,25 @@ mod tests {
             coming.status.nominated_node_name = nominated.map(str::to_owned);
             let nodes = vec![node("old", "8", &json!({})), node("new", "1", &json!({}))];
             let pods = shared(vec![coming, pod("m", "old", &json!({}))]);
-            fits_existing_nodes(&[PodUid::from("m")].into(), nodes, pods, Timestamp(1))
+            fits_existing_nodes(&[PodUid::from("m")].into(), &NONE, nodes, pods, Timestamp(1))
         };
         assert!(fits(None) && fits(Some("old")));
         assert!(!fits(Some("new")), "only one pod fits there");
+    }
+
+    #[test]
+    fn room_that_is_promised_to_other_pods_is_theirs() {
+        let fits = |cpu: &str, promised: &str| {
+            let gone = json!({"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]});
+            let nodes = vec![node("old", "8", &gone), node("other", "8", &gone), node("new", cpu, &json!({}))];
+            let pods = shared(vec![pod("m", "old", &json!({})), pod("p", "other", &json!({}))]);
+            let promised = [PodUid::from(promised)].into();
+            fits_existing_nodes(&[PodUid::from("m")].into(), &promised, nodes, pods, Timestamp(1))
+        };
+        assert!(!fits("1", "p"));
+        assert!(fits("2", "p"));
+        assert!(fits("1", "gone"), "that pod does not exist any more");
+        assert!(fits("1", "m"), "the pod itself");
     }
 
     #[test]

@@ -23,6 +23,8 @@ struct InterruptedClaim {
     is_pending: bool,
     /// Whether existing nodes have room for the pods. The check is expensive and runs once per claim.
     fits_existing_nodes: Option<bool>,
+    /// The pods that this room is promised to. They need it until they have moved.
+    promised: BTreeSet<PodUid>,
     /// When each pod was last seen covered. A pod whose claim has failed is covered by the next plan.
     covered: BTreeMap<PodUid, Timestamp>,
 }
@@ -31,6 +33,8 @@ struct InterruptedClaim {
 #[derive(Debug, Default)]
 pub(crate) struct PendingReplacements {
     claims: Mutex<BTreeMap<String, InterruptedClaim>>,
+    /// Locked during a check of existing nodes, so that two claims are not promised the same room.
+    check: Mutex<()>,
 }
 
 impl PendingReplacements {
@@ -55,15 +59,17 @@ impl PendingReplacements {
         state.covered.clone()
     }
 
-    /// Whether pods that no plan names fit on existing nodes. If they do not, a replacement is requested, unless a plan
-    /// names other pods of the claim (`is_planned`): then its planner knows of the interruption.
+    /// Whether pods that no plan names fit on existing nodes, beside the pods that other claims were promised room for.
+    /// If they do not, a replacement is requested, unless a plan names other pods of the claim (`is_planned`): then its
+    /// planner knows of the interruption.
     pub(super) fn needs_none(
         &self,
         deps: &DrainDelay,
         claim: &NodeClaim,
         interruption: &Interruption,
         is_planned: bool,
-        fits_existing_nodes: impl FnOnce() -> bool,
+        pods: &BTreeSet<PodUid>,
+        fits_existing_nodes: impl FnOnce(&BTreeSet<PodUid>) -> bool,
     ) -> bool {
         let uid = claim.uid().unwrap_or_default();
         let known = self.claims.lock().entry(uid.clone()).or_default().fits_existing_nodes;
@@ -71,13 +77,20 @@ impl PendingReplacements {
             self.launch_pending(deps, claim, is_planned);
             return known;
         }
-        let fits = fits_existing_nodes();
-        {
+        let fits = {
+            let _check = self.check.lock();
+            let promised: BTreeSet<PodUid> =
+                self.claims.lock().values().flat_map(|state| &state.promised).cloned().collect();
+            let fits = fits_existing_nodes(&promised);
             let mut claims = self.claims.lock();
             let state = claims.entry(uid).or_default();
             state.fits_existing_nodes = Some(fits);
+            if fits {
+                state.promised.clone_from(pods);
+            }
             state.is_pending = !fits && deps.clock.timestamp().since(interruption.heard) <= REPLACED_WITHIN;
-        }
+            fits
+        };
         self.launch_pending(deps, claim, is_planned);
         fits
     }

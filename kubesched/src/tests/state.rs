@@ -241,7 +241,8 @@ fn all_pending_pods_are_scheduled_in_order_each_beside_those_before() {
     let mut state = state(&facts);
     // The first pod leaves too few resources in its zone for the others. Only one further pod fits within the skew, in
     // the other zone.
-    let assignment = state.schedule();
+    let shapes: Vec<usize> = state.pods().iter().map(|pod| pod.shape).collect();
+    let assignment: Vec<Option<usize>> = shapes.into_iter().map(|shape| state.schedule(shape)).collect();
     assert_eq!(assignment.iter().flatten().count(), 2, "{assignment:?}");
     assert!(assignment[0].is_some() && assignment[1].is_some() && assignment[0] != assignment[1], "{assignment:?}");
 }
