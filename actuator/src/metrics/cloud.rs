@@ -8,9 +8,10 @@ use std::time::Duration;
 /// Value of the label `provider`, as in Karpenter's provider for AWS.
 const PROVIDER: &str = "aws";
 /// Codes of refused offerings that are shown as such; others are `other`. Bounds the label.
-const LAUNCH_FAILURES: [&str; 11] = [
+const LAUNCH_FAILURES: [&str; 12] = [
     "InsufficientInstanceCapacity",
     "MaxSpotInstanceCountExceeded",
+    "SpotMaxPriceTooLow",
     "VcpuLimitExceeded",
     "UnfulfillableCapacity",
     "Unsupported",

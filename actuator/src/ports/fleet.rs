@@ -151,9 +151,11 @@ pub struct OfferingError {
 const GROUP_IN_USE_CODE: &str = "InvalidPlacementGroup.InUse";
 
 /// Codes that mean "no capacity" rather than "invalid request".
-const CAPACITY_CODES: [&str; 8] = [
+const CAPACITY_CODES: [&str; 9] = [
     "InsufficientInstanceCapacity",
     "MaxSpotInstanceCountExceeded",
+    // The Spot price is above the On-Demand price, which is the maximum of a request without one.
+    "SpotMaxPriceTooLow",
     "VcpuLimitExceeded",
     "UnfulfillableCapacity",
     "Unsupported",

@@ -245,6 +245,9 @@ mod tests {
         let remaining: Vec<_> = memory.remaining(NOW.plus(Millis(1000))).map(|(_, remaining)| remaining).collect();
         assert_eq!(remaining, [Millis(TTL.0 - 1000)]);
         assert!(!memory.subnet_is_full("subnet-1", NOW));
+        let dear = OfferingError { capacity_type: CapacityType::Spot, ..refusal("SpotMaxPriceTooLow") };
+        assert!(memory.learn(&dear, None, NOW));
+        assert!(memory.contains(wanted("m5.large", "us-east-1a", CapacityType::Spot, None), NOW));
     }
 
     #[test]

@@ -188,6 +188,7 @@ impl Cloud {
             Some(Capacity::Instances(0)) => {
                 return Err(("InsufficientInstanceCapacity", format!("no capacity for {kind} in {zone}")));
             }
+            Some(Capacity::Refused(code, message)) => return Err((*code, (*message).to_owned())),
             Some(Capacity::Instances(left)) => *left -= 1,
             Some(Capacity::Unlimited) | None => {}
         }

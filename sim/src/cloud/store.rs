@@ -77,6 +77,8 @@ pub enum Capacity {
     Unlimited,
     /// So many; instances that end give theirs back.
     Instances(u32),
+    /// None, for the reason with this code and message.
+    Refused(&'static str, &'static str),
 }
 
 /// What became of a call.

@@ -3,9 +3,10 @@
 
 use plimsoll_actuator::ports::CloudError;
 use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::names::label;
 use plimsoll_sim::cloud::{Action, Capacity, Effect, Pool};
 use plimsoll_sim::world::World;
-use plimsoll_tests::{MINUTE, TestCluster, claims_ever_launched, instances_ever_launched};
+use plimsoll_tests::{MINUTE, Setup, TestCluster, claims_ever_launched, instances_ever_launched};
 use serde_json::json;
 use std::time::Duration;
 
@@ -61,6 +62,25 @@ async fn the_next_offering_is_taken_within_a_second_and_the_first_left_alone() {
     for (_, asked) in later {
         assert!(!asked.contains(&"c6i.large".to_owned()), "tried again: {later:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn spot_above_the_on_demand_price_is_replaced_by_on_demand_at_once() {
+    let requirements = json!([{"key": label::CAPACITY_TYPE, "operator": "In", "values": ["spot", "on-demand"]},
+                              {"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.large"]}]);
+    let cluster =
+        TestCluster::begin(Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))).await;
+    let too_dear = Capacity::Refused("SpotMaxPriceTooLow", "Your Spot request price is lower than the minimum");
+    cluster.world.ec2.with(|cloud, _| {
+        for zone in ZONES {
+            cloud.limit(Pool::new("m6i.large", zone, CapacityType::Spot), too_dear);
+        }
+    });
+    cluster.deploy("web", 1, 700);
+    let took = cluster.until("an instance is launched", MINUTE, bought).await;
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    let paid: Vec<_> = cluster.world.living_instances().values().map(|machine| machine.capacity_type).collect();
+    assert_eq!(paid, [CapacityType::OnDemand]);
 }
 
 #[tokio::test(start_paused = true)]

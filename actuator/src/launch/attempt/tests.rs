@@ -143,8 +143,10 @@ fn no_capacity(code: &str) -> Failure {
 #[test]
 fn insufficient_capacity_fails_at_once_and_other_refusals_are_retried() {
     let mut attempt = first();
-    let decision = after_sending(&mut attempt, Ok(empty("InsufficientInstanceCapacity")), START);
-    assert_eq!(decision, Decision::Fail(no_capacity("InsufficientInstanceCapacity")));
+    for code in ["InsufficientInstanceCapacity", "SpotMaxPriceTooLow"] {
+        let decision = after_sending(&mut attempt, Ok(empty(code)), START);
+        assert_eq!(decision, Decision::Fail(no_capacity(code)));
+    }
     let decision = after_sending(&mut attempt, Ok(FleetAnswer::default()), START);
     let silent = Failure::InsufficientCapacity { refusals: String::new(), named: false };
     assert_eq!(decision, Decision::Fail(silent), "nothing is named that could be skipped");
