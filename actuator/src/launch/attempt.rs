@@ -15,6 +15,9 @@ pub const MAX_RESEND_AGE: Millis = Millis::from_seconds(600);
 pub const MIN_EMPTY_READS: u32 = 2;
 /// Attempts per group after definite failures. Then the claims fail, and the pods are planned again.
 pub const MAX_ATTEMPTS: u32 = 3;
+/// Further attempts while EC2 throttles the instances of a group. With their pauses, these take ten minutes, as long as
+/// a throttled request is sent again.
+const MAX_THROTTLED: u32 = 15;
 /// First pause before a request is sent again. Doubles up to [`MAX_PAUSE`].
 const FIRST_PAUSE: Millis = Millis::from_seconds(1);
 /// Longest pause, such that several requests fit into [`MAX_RESEND_AGE`].
@@ -38,19 +41,21 @@ pub struct Attempt {
     pub maybe_bought: bool,
     /// Requests sent so far.
     pub sent: u32,
+    /// Attempts of the group whose instances EC2 throttled.
+    pub throttled: u32,
 }
 
 impl Attempt {
     /// The first attempt, which must be written before it is sent.
     #[must_use]
     pub fn first(request: FleetRequest, now: Timestamp) -> Self {
-        Self { request, number: FIRST_ATTEMPT, started: now, maybe_bought: false, sent: 0 }
+        Self { request, number: FIRST_ATTEMPT, started: now, maybe_bought: false, sent: 0, throttled: 0 }
     }
 
     /// An attempt restored from a claim. A former leader may have sent it and lost the response.
     #[must_use]
     pub fn resumed(request: FleetRequest, number: u32, started: Timestamp) -> Self {
-        Self { request, number, started, maybe_bought: true, sent: 0 }
+        Self { request, number, started, maybe_bought: true, sent: 0, throttled: 0 }
     }
 
     /// The next attempt of the group, which must be written before it is sent.
@@ -59,7 +64,7 @@ impl Attempt {
         let number = self.number.saturating_add(1);
         let mut request = FleetRequest { client_token: group.client_token(number), ..self.request.clone() };
         request.tags.extend(group.tags(number));
-        Self { request, number, started: now, maybe_bought: false, sent: 0 }
+        Self { request, number, started: now, maybe_bought: false, sent: 0, throttled: self.throttled }
     }
 }
 
@@ -86,6 +91,8 @@ pub enum Failure {
         /// EC2's message.
         message: String,
     },
+    /// EC2 launched a part of the group and throttled the rest.
+    Throttled,
     /// The request may have been sent, but no instance was found.
     NothingFound,
     /// The request could not be sent in time, or EC2 throttled it all the time.
@@ -184,28 +191,40 @@ fn send_again(attempt: &Attempt, now: Timestamp) -> Decision {
 }
 
 fn retry(attempt: &Attempt, code: String, message: String) -> Decision {
-    if attempt.number >= MAX_ATTEMPTS {
+    let number = attempt.number.saturating_sub(attempt.throttled);
+    if number >= MAX_ATTEMPTS {
         return Decision::Fail(Failure::Refused { code, message });
     }
     // Later attempts wait longer, although each starts without requests of its own.
-    Decision::RaiseAttempt { after: pause(attempt.number) }
+    Decision::RaiseAttempt { after: pause(number) }
+}
+
+fn retry_throttled(attempt: &mut Attempt) -> Decision {
+    if attempt.throttled >= MAX_THROTTLED {
+        return Decision::Fail(Failure::NotAccepted);
+    }
+    attempt.throttled = attempt.throttled.saturating_add(1);
+    Decision::RaiseAttempt { after: pause(attempt.throttled) }
 }
 
 /// A response is final for the attempt, since EC2 returns the same response for the same token.
-fn after_answer(attempt: &Attempt, answer: FleetAnswer) -> Decision {
-    let capacity = answer.is_capacity_only();
+fn after_answer(attempt: &mut Attempt, answer: FleetAnswer) -> Decision {
     let refusals = summary(&answer.errors);
     let named = answer.errors.iter().any(OfferingError::is_named);
-    let refused = answer.errors.into_iter().find(|error| !error.is_capacity() && !error.is_spot_role_missing());
-    let failure = match &refused {
-        Some(error) if !capacity => Failure::Refused { code: error.code.clone(), message: error.message.clone() },
-        _ => Failure::InsufficientCapacity { refusals, named },
+    let is_throttled = answer.errors.iter().any(OfferingError::is_throttled);
+    let is_refused =
+        |error: &OfferingError| !error.is_capacity() && !error.is_spot_role_missing() && !error.is_throttled();
+    let failure = match answer.errors.into_iter().find(is_refused) {
+        Some(OfferingError { code, message, .. }) => Failure::Refused { code, message },
+        None if is_throttled => Failure::Throttled,
+        None => Failure::InsufficientCapacity { refusals, named },
     };
     if !answer.instances.is_empty() {
         return Decision::Adopt { instances: answer.instances, rest: Some(failure) };
     }
     match failure {
         Failure::Refused { code, message } => retry(attempt, code, message),
+        Failure::Throttled => retry_throttled(attempt),
         other => Decision::Fail(other),
     }
 }

@@ -13,6 +13,8 @@ const MINUTE: Millis = Millis::from_seconds(60);
 pub const INSUFFICIENT_CAPACITY: &str = "InsufficientCapacity";
 /// The same where EC2 named none, so that the next launch would ask for the same ones.
 pub const UNNAMED_CAPACITY: &str = "UnnamedInsufficientCapacity";
+/// Cause of a launch whose instances EC2 throttled.
+pub const THROTTLED: &str = "Throttled";
 /// Cause of a claim whose instance did not register as a Node in time.
 pub const NOT_REGISTERED: &str = "registration_timeout";
 /// Cause of a claim whose Node was not initialized in time.
@@ -22,6 +24,9 @@ pub const DELETED: &str = "Deleted";
 /// Pause after [`INSUFFICIENT_CAPACITY`], however often it repeats. Refused offerings are skipped, and afterwards tried
 /// by one launch at a time, so the launches of a pool that accept other offerings need not wait.
 const CAPACITY_PAUSE: Millis = Millis(100);
+/// Pause after [`THROTTLED`], however often it repeats. EC2 allows two more instances per second, so each launch of a
+/// large burst gets some, and a single pod does not wait long.
+const THROTTLED_PAUSE: Millis = Millis::from_seconds(10);
 /// First pause after any other cause. By then, the next plan knows of the failure.
 const FIRST_PAUSE: Millis = Millis::from_seconds(1);
 /// Longest pause: as long as a refused offering is skipped.
@@ -72,6 +77,7 @@ impl Failures {
         let doubled = |first: Millis, times: u32| first.0.saturating_mul(1 << times.min(16));
         let length = match (cause, pause.count) {
             (INSUFFICIENT_CAPACITY, _) => CAPACITY_PAUSE.0,
+            (THROTTLED, _) => THROTTLED_PAUSE.0,
             (NOT_INITIALIZED, 1..) => doubled(SECOND_NODE_PAUSE, pause.count - 1).min(LONGEST_NODE_PAUSE.0),
             (_, count) => doubled(FIRST_PAUSE, count).min(LONGEST_PAUSE.0),
         };
@@ -142,10 +148,12 @@ mod tests {
             now = now.plus(Millis::from_seconds(seconds));
             assert_eq!(failures.pause(&pool, now), None);
         }
-        for _ in 0..3 {
-            failures.failed(&pool, INSUFFICIENT_CAPACITY, now);
-            assert_eq!(failures.pause(&pool, now), Some((INSUFFICIENT_CAPACITY, Millis(100))), "it does not grow");
-            now = now.plus(Millis(100));
+        for (cause, length) in [(INSUFFICIENT_CAPACITY, Millis(100)), (THROTTLED, Millis::from_seconds(10))] {
+            for _ in 0..3 {
+                failures.failed(&pool, cause, now);
+                assert_eq!(failures.pause(&pool, now), Some((cause, length)), "it does not grow");
+                now = now.plus(length);
+            }
         }
         for millis in [1000, 2000] {
             failures.failed(&pool, UNNAMED_CAPACITY, now);

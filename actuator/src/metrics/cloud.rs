@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Value of the label `provider`, as in Karpenter's provider for AWS.
 const PROVIDER: &str = "aws";
 /// Codes of refused offerings that are shown as such; others are `other`. Bounds the label.
-const LAUNCH_FAILURES: [&str; 12] = [
+const LAUNCH_FAILURES: [&str; 13] = [
     "InsufficientInstanceCapacity",
     "MaxSpotInstanceCountExceeded",
     "SpotMaxPriceTooLow",
@@ -19,6 +19,7 @@ const LAUNCH_FAILURES: [&str; 12] = [
     "MaxFleetCountExceeded",
     "ReservationCapacityExceeded",
     "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
+    "RequestLimitExceeded",
     "UnauthorizedOperation",
     "InvalidParameter",
 ];

@@ -164,6 +164,9 @@ const CAPACITY_CODES: [&str; 9] = [
     "ReservationCapacityExceeded",
 ];
 
+/// Codes of offerings for which the account launches too many instances at the moment.
+const THROTTLED_CODES: [&str; 2] = ["RequestLimitExceeded", "RequestThrottled"];
+
 /// The account cannot use Spot: its service-linked role is missing and cannot be created.
 const SPOT_ROLE_CODE: &str = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
 
@@ -181,6 +184,12 @@ impl OfferingError {
         let message = self.message.to_ascii_lowercase();
         let is_spread = message.contains("spread placement group") && message.contains("limit");
         is_spread || self.code == GROUP_IN_USE_CODE
+    }
+
+    /// Whether EC2 limits the rate of launched instances. The same request may succeed later.
+    #[must_use]
+    pub fn is_throttled(&self) -> bool {
+        THROTTLED_CODES.contains(&self.code.as_str())
     }
 
     /// Whether the account cannot use Spot at all.
@@ -207,14 +216,6 @@ impl OfferingError {
     #[must_use]
     pub fn is_subnet_full(&self) -> bool {
         self.code == "InsufficientFreeAddressesInSubnet"
-    }
-}
-
-impl FleetAnswer {
-    /// Whether an answer without instances is due to lack of capacity alone. An empty list of errors counts as such.
-    #[must_use]
-    pub fn is_capacity_only(&self) -> bool {
-        self.errors.iter().all(|error| error.is_capacity() || error.is_spot_role_missing())
     }
 }
 

@@ -8,7 +8,7 @@ use plimsoll_model::names::annotation;
 use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::faults::{Effect as ClusterEffect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
-use plimsoll_sim::cloud::{Action, Effect};
+use plimsoll_sim::cloud::{Action, Capacity, Effect, Pool};
 use serde_json::json;
 use std::time::Duration;
 
@@ -145,4 +145,33 @@ async fn a_mended_annotation_opens_its_pool_again() {
     let position = fixture.ledger().await.position;
     let open = fixture.execute(WATCHER, plan(position, vec![launch_of("a-1")])).await.unwrap();
     assert_eq!(open.last().unwrap().status, OutcomeStatus::Launched, "{open:?}");
+}
+
+/// EC2 answers, but launches nothing: the account launches too many instances.
+#[tokio::test(start_paused = true)]
+async fn a_launch_whose_instances_are_throttled_keeps_its_claims() {
+    let fixture = Fixture::begin().await;
+    let _actuator = fixture.start("actuator-1");
+    let catalog = fixture.catalog().await;
+    let position = fixture.ledger().await.position;
+    let launches = wanted(&catalog, 3);
+    let throttled = Capacity::Refused("RequestLimitExceeded", "Request limit exceeded.");
+    fixture.world.ec2.with(|cloud, _| {
+        for choice in launches.iter().flat_map(|launch| launch.offerings.iter()) {
+            cloud.limit(Pool::new(&choice.instance_type, &choice.zone, choice.capacity_type), throttled);
+        }
+    });
+    let (outcomes, ()) = tokio::join!(fixture.execute(WATCHER, plan(position, launches)), async {
+        fixture.until_fleet_calls(5).await;
+        fixture.world.ec2.with(|cloud, _| cloud.limits.clear());
+    });
+    let outcomes = outcomes.unwrap();
+    assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Launched, "{outcomes:?}");
+    let tokens = fixture.world.ec2.read(|cloud, _| {
+        let tokens = cloud.fleets().iter().map(|fleet| fleet.request.client_token.clone());
+        tokens.collect::<std::collections::BTreeSet<_>>()
+    });
+    assert!(tokens.len() >= 5, "{tokens:?}");
+    assert_eq!(tokens.len(), fleet_calls(&fixture), "a token for each call");
+    fixture.settled(3).await;
 }

@@ -172,6 +172,47 @@ fn instances_are_adopted_and_remaining_claims_fail() {
 }
 
 #[test]
+fn throttled_instances_are_requested_again_for_ten_minutes() {
+    let throttled = || Ok(empty("RequestLimitExceeded"));
+    let (mut attempt, mut pauses) = (first(), Vec::new());
+    let last = loop {
+        match after_sending(&mut attempt, throttled(), START) {
+            Decision::RaiseAttempt { after } => pauses.push(after.0 / 1000),
+            other => break other,
+        }
+        attempt = attempt.raised(&group(), START);
+    };
+    assert_eq!(last, Decision::Fail(Failure::NotAccepted));
+    assert_eq!(pauses[..7], [1, 2, 4, 8, 16, 32, 60]);
+    assert_eq!(pauses.iter().sum::<u64>(), 603);
+
+    let mut attempt = first();
+    for _ in 0..MAX_ATTEMPTS {
+        let _ = after_sending(&mut attempt, throttled(), START);
+        attempt = attempt.raised(&group(), START);
+    }
+    let decision = after_sending(&mut attempt, Err(denied()), START);
+    let again = Decision::RaiseAttempt { after: Millis::from_seconds(1) };
+    assert_eq!(decision, again, "a refusal has attempts of its own");
+}
+
+#[test]
+fn the_throttled_rest_of_a_launch_fails_as_such() {
+    for (other, rest) in [
+        ("UnfulfillableCapacity", Failure::Throttled),
+        (
+            "UnauthorizedOperation",
+            Failure::Refused { code: "UnauthorizedOperation".to_owned(), message: "no".to_owned() },
+        ),
+    ] {
+        let errors = ["RequestLimitExceeded", other].map(refusal).into();
+        let answer = FleetAnswer { instances: vec![instance("i-1")], errors };
+        let expected = Decision::Adopt { instances: vec![instance("i-1")], rest: Some(rest) };
+        assert_eq!(after_sending(&mut first(), Ok(answer), START), expected);
+    }
+}
+
+#[test]
 fn of_several_refusals_the_one_that_is_no_lack_of_capacity_is_told() {
     let codes = ["AuthFailure.ServiceLinkedRoleCreationNotPermitted", "UnfulfillableCapacity", "UnauthorizedOperation"];
     let answer = FleetAnswer { instances: vec![instance("i-1")], errors: codes.map(refusal).into() };
