@@ -98,6 +98,13 @@ impl Bootstrap<'_> {
         Ok(rendered)
     }
 
+    /// Whether the cluster uses IPv6: service addresses are of a single family, and the DNS address is one of them. In a
+    /// cluster without a known DNS address, the service CIDR decides.
+    #[must_use]
+    pub fn is_ipv6(&self) -> bool {
+        self.cluster_dns.or(self.service_cidr).is_some_and(|address| address.contains(':'))
+    }
+
     /// Labels that the kubelet may set, by key. Includes `karpenter.sh/do-not-sync-taints`: the node registers all its
     /// taints, so none are added after registration.
     fn kubelet_labels(&self) -> BTreeMap<&str, &str> {

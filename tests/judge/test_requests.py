@@ -79,11 +79,13 @@ class Fields(Judged):
         self.assertEqual(kinds, {"launch-template", "network-interface", "spot-instances-request", "fleet", "instance", "volume"})
 
     def test_ipv6(self):
-        facts = copy.deepcopy(FACTS)
-        facts["cluster"].update(serviceCIDR="fd00::/108", dnsAddress="fd00::a")
-        answer = self.check(requests([node_class(ipPrefixCount=1), pool(), deployment()], facts))
-        interface = jmespath.search(fields.INTERFACE, answer)
-        self.assertEqual((interface["Ipv6AddressCount"], interface["PrimaryIpv6"], interface["Ipv6PrefixCount"]), (1, True, 1))
+        for dns in ["fd00::a", ""]:
+            with self.subTest(dns):
+                facts = copy.deepcopy(FACTS)
+                facts["cluster"].update(serviceCIDR="fd00::/108", dnsAddress=dns)
+                answer = self.check(requests([node_class(ipPrefixCount=1), pool(), deployment()], facts))
+                found = jmespath.search(fields.INTERFACE, answer)
+                self.assertEqual((found["Ipv6AddressCount"], found["PrimaryIpv6"], found["Ipv6PrefixCount"]), (1, True, 1))
 
     def test_tenancy(self):
         tenancy = DATA + ".Placement.Tenancy"

@@ -180,6 +180,14 @@ class AmazonLinux2(Test):
         self.assertEqual((found["--ip-family"], found["--dns-cluster-ip"]), ("ipv6", "fd00::a"))
         self.assertNotIn("--b64-cluster-ca", found)
 
+    def test_ipv6_without_a_dns_address(self):
+        facts = copy.deepcopy(IPV6)
+        facts["cluster"]["dnsAddress"] = ""
+        words = self.bootstrap(render(alias("AL2"), facts))
+        found = dict(zip(words[1::2], words[2::2], strict=True))
+        self.assertEqual((found["--ip-family"], found["--service-ipv6-cidr"]), ("ipv6", "fd00::/108"))
+        self.assertNotIn("--dns-cluster-ip", found)
+
 
 class Bottlerocket(Test):
     def test_settings(self):

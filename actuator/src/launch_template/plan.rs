@@ -160,10 +160,11 @@ impl Template<'_> {
         let Self { settings, class, resolved, wanted } = self;
         let spec = &class.spec;
         let family = spec.effective_ami_family();
-        let user_data = self.bootstrap(image, variant).render(family);
+        let bootstrap = self.bootstrap(image, variant);
+        let user_data = bootstrap.render(family);
         let node_class = resolved.node_class.clone();
         let user_data = user_data.map_err(|error| PlanError::UserData { node_class, error })?.text;
-        let ipv6 = is_ipv6(settings);
+        let ipv6 = bootstrap.is_ipv6();
         let mut template = LaunchTemplateSpec {
             name: String::new(),
             image_id: image.id.clone(),
@@ -212,11 +213,6 @@ impl Template<'_> {
             bottlerocket_version: bottlerocket_version(&self.class.spec, image),
         }
     }
-}
-
-/// Whether the cluster uses IPv6. Service addresses are of a single family, and the DNS address is one of them.
-fn is_ipv6(settings: &Settings) -> bool {
-    settings.cluster_dns.as_deref().is_some_and(|dns| dns.contains(':'))
 }
 
 fn metadata(spec: &EC2NodeClassSpec, region: &str) -> MetadataOptions {

@@ -21,11 +21,14 @@ fn script(bootstrap: &Bootstrap<'_>) -> String {
     if !bootstrap.cluster_ca_bundle.is_empty() {
         argument("b64-cluster-ca", &quoted(bootstrap.cluster_ca_bundle));
     }
-    if let Some(dns) = bootstrap.dns().first() {
-        if dns.contains(':') {
-            argument("ip-family", "ipv6");
-        }
-        argument("dns-cluster-ip", &quoted(dns));
+    if bootstrap.is_ipv6() {
+        argument("ip-family", "ipv6");
+    }
+    match (bootstrap.dns().first(), bootstrap.service_cidr) {
+        (Some(dns), _) => argument("dns-cluster-ip", &quoted(dns)),
+        // The script fails for IPv6 without either. It derives the DNS address.
+        (None, Some(cidr)) if bootstrap.is_ipv6() => argument("service-ipv6-cidr", &quoted(cidr)),
+        (None, _) => {}
     }
     argument("use-max-pods", "false");
     argument("kubelet-extra-args", &quoted(&flags::kubelet(bootstrap)));

@@ -140,6 +140,19 @@ fn amazon_linux_2_runs_the_bootstrap_script() {
 }
 
 #[test]
+fn without_a_dns_address_the_service_cidr_decides_the_ip_family() {
+    let ipv4 = Bootstrap { cluster_dns: None, ..bootstrap(None) };
+    assert!(!text(&ipv4, AmiFamily::AL2).contains("--ip-family"));
+    let ipv6 = Bootstrap { service_cidr: Some("fd30::/108"), ..ipv4 };
+    let script = text(&ipv6, AmiFamily::AL2);
+    assert!(script.contains("--ip-family ipv6 \\\n  --service-ipv6-cidr 'fd30::/108' \\\n"), "{script}");
+    // A DNS cache on the node has an IPv4 address.
+    let cached = Bootstrap { kubelet: kubelet(json!({"clusterDNS": ["169.254.20.10"]})), ..ipv6 };
+    let script = text(&cached, AmiFamily::AL2);
+    assert!(script.contains("--ip-family ipv6 \\\n  --dns-cluster-ip '169.254.20.10' \\\n"), "{script}");
+}
+
+#[test]
 fn quotes_in_values_are_escaped() {
     let bootstrap = Bootstrap { cluster_name: "it's", ..bootstrap(None) };
     assert!(text(&bootstrap, AmiFamily::AL2).contains("bootstrap.sh 'it'\\''s' "));

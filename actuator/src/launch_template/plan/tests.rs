@@ -102,6 +102,20 @@ fn efa_interfaces_are_added_only_if_requested() {
 }
 
 #[test]
+fn without_a_dns_address_the_service_cidr_decides_the_ip_family() {
+    let addresses = |dns: Option<&str>, cidr: &str| {
+        let (cluster_dns, service_cidr) = (dns.map(str::to_owned), Some(cidr.to_owned()));
+        let settings = Settings { cluster_dns, service_cidr, ..settings() };
+        let kind = kind("m5.large", "amd64", 29, 0);
+        let planned = plan(&settings, &class(json!({})), &resolved(), &wanted(), &[&kind]).unwrap();
+        planned[0].spec.network_interfaces[0].ipv6_address_count
+    };
+    assert_eq!(addresses(None, "fd30::/108"), Some(1));
+    assert_eq!(addresses(None, "10.100.0.0/16"), None);
+    assert_eq!(addresses(Some("fd30::a"), "10.100.0.0/16"), Some(1), "the DNS address comes first");
+}
+
+#[test]
 fn template_name_depends_only_on_the_content() {
     let kinds = [kind("m5.large", "amd64", 29, 0)];
     let name = |class: &EC2NodeClass, wanted: &TemplateInput| planned(class, wanted, &kinds)[0].spec.name.clone();
