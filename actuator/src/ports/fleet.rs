@@ -174,7 +174,19 @@ impl OfferingError {
     /// Whether another offering, or the same one later, may succeed.
     #[must_use]
     pub fn is_capacity(&self) -> bool {
-        CAPACITY_CODES.contains(&self.code.as_str()) || self.is_group_full()
+        CAPACITY_CODES.contains(&self.code.as_str()) || self.is_group_full() || self.is_not_sold()
+    }
+
+    /// Whether EC2 does not sell the offering in the zone, or not with a volume of the requested type.
+    fn is_not_sold(&self) -> bool {
+        let message = self.message.to_ascii_lowercase();
+        match self.code.as_str() {
+            "InvalidFleetConfiguration" => {
+                message.contains("not supported in your requested availability zone") || message.contains("not offered")
+            }
+            "VolumeTypeNotAvailableInZone" => true,
+            _ => false,
+        }
     }
 
     /// Whether the placement group takes no instance of any type in the zone: a spread group has as many as it may have,
@@ -204,11 +216,11 @@ impl OfferingError {
         self.is_spot_role_missing() || !(self.instance_type.is_empty() || self.zone.is_empty())
     }
 
-    /// Whether the capacity reservation of the offering has no capacity: neither the subnet nor the placement group is
-    /// the cause (spec: AWS provider section 4.8).
+    /// Whether the capacity reservation of the offering has no capacity: neither the subnet, the placement group nor a
+    /// volume is the cause (spec: AWS provider section 4.8).
     #[must_use]
     pub fn is_reservation_full(&self) -> bool {
-        let is_other = self.is_subnet_full() || self.is_group_full();
+        let is_other = self.is_subnet_full() || self.is_group_full() || self.is_not_sold();
         self.capacity_type == CapacityType::Reserved && self.is_capacity() && !is_other
     }
 
@@ -244,5 +256,27 @@ mod tests {
         assert!(!is_full(reserved, "InsufficientFreeAddressesInSubnet", ""));
         assert!(!is_full(reserved, "InstanceLimitExceeded", spread));
         assert!(!is_full(reserved, "InvalidPlacementGroup.InUse", ""));
+        assert!(!is_full(reserved, "VolumeTypeNotAvailableInZone", ""));
+    }
+
+    #[test]
+    fn what_ec2_does_not_sell_in_a_zone_is_a_lack_of_capacity() {
+        let is_capacity = |code: &str, message: &str| {
+            let error = OfferingError {
+                instance_type: "m5.large".to_owned(),
+                zone: "us-east-1e".to_owned(),
+                subnet_id: "subnet-1".to_owned(),
+                capacity_type: CapacityType::Spot,
+                code: code.to_owned(),
+                message: message.to_owned(),
+            };
+            error.is_capacity()
+        };
+        let in_zone = "Your requested instance type (m5.large) is not supported in your requested Availability Zone";
+        assert!(is_capacity("InvalidFleetConfiguration", in_zone));
+        assert!(is_capacity("InvalidFleetConfiguration", "The instance type m5.large is not offered in us-east-1e."));
+        assert!(is_capacity("VolumeTypeNotAvailableInZone", ""));
+        assert!(!is_capacity("InvalidFleetConfiguration", "The fleet configuration is invalid."));
+        assert!(!is_capacity("InvalidParameterValue", in_zone));
     }
 }

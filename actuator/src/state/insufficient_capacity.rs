@@ -248,6 +248,11 @@ mod tests {
         let dear = OfferingError { capacity_type: CapacityType::Spot, ..refusal("SpotMaxPriceTooLow") };
         assert!(memory.learn(&dear, None, NOW));
         assert!(memory.contains(wanted("m5.large", "us-east-1a", CapacityType::Spot, None), NOW));
+        let message = "Your requested instance type (m5.large) is not supported in your requested Availability Zone";
+        let (zone, message) = ("us-east-1c".to_owned(), message.to_owned());
+        let not_sold = OfferingError { zone, message, ..refusal("InvalidFleetConfiguration") };
+        assert!(memory.learn(&not_sold, None, NOW));
+        assert!(memory.contains(wanted("m5.large", "us-east-1c", CapacityType::OnDemand, None), NOW));
     }
 
     #[test]

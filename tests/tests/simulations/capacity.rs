@@ -65,22 +65,26 @@ async fn the_next_offering_is_taken_within_a_second_and_the_first_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn spot_above_the_on_demand_price_is_replaced_by_on_demand_at_once() {
-    let requirements = json!([{"key": label::CAPACITY_TYPE, "operator": "In", "values": ["spot", "on-demand"]},
-                              {"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.large"]}]);
-    let cluster =
-        TestCluster::begin(Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))).await;
-    let too_dear = Capacity::Refused("SpotMaxPriceTooLow", "Your Spot request price is lower than the minimum");
-    cluster.world.ec2.with(|cloud, _| {
-        for zone in ZONES {
-            cloud.limit(Pool::new("m6i.large", zone, CapacityType::Spot), too_dear);
-        }
-    });
-    cluster.deploy("web", 1, 700);
-    let took = cluster.until("an instance is launched", MINUTE, bought).await;
-    assert!(took < Duration::from_secs(3), "{took:?}");
-    let paid: Vec<_> = cluster.world.living_instances().values().map(|machine| machine.capacity_type).collect();
-    assert_eq!(paid, [CapacityType::OnDemand]);
+async fn spot_that_ec2_does_not_sell_is_replaced_by_on_demand_at_once() {
+    for refusal in [
+        Capacity::Refused("SpotMaxPriceTooLow", "Your Spot request price is lower than the minimum"),
+        Capacity::Refused("InvalidFleetConfiguration", "not supported in your requested Availability Zone"),
+    ] {
+        let requirements = json!([{"key": label::CAPACITY_TYPE, "operator": "In", "values": ["spot", "on-demand"]},
+                                  {"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.large"]}]);
+        let setup = Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}));
+        let cluster = TestCluster::begin(setup).await;
+        cluster.world.ec2.with(|cloud, _| {
+            for zone in ZONES {
+                cloud.limit(Pool::new("m6i.large", zone, CapacityType::Spot), refusal);
+            }
+        });
+        cluster.deploy("web", 1, 700);
+        let took = cluster.until("an instance is launched", MINUTE, bought).await;
+        assert!(took < Duration::from_secs(3), "{refusal:?}: {took:?}");
+        let paid: Vec<_> = cluster.world.living_instances().values().map(|machine| machine.capacity_type).collect();
+        assert_eq!(paid, [CapacityType::OnDemand]);
+    }
 }
 
 #[tokio::test(start_paused = true)]
