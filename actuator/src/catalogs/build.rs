@@ -10,7 +10,7 @@ use plimsoll_api::EC2NodeClass;
 use plimsoll_api::ec2_node_class::{ReservationState, ReservationType};
 use plimsoll_catalog::reservations::SelectedReservation;
 use plimsoll_catalog::{NodeClassSettings, Prices, Zone};
-use plimsoll_model::catalog::{CapacityReservation, Catalog, InstanceType};
+use plimsoll_model::catalog::{CapacityReservation, CapacityType, Catalog, InstanceType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -36,6 +36,7 @@ pub(super) fn entry(
     let catalog = catalog.map(|mut catalog| {
         close_in_group(class, &mut catalog, &closed.in_group);
         close_zones(&mut catalog, &closed.zones);
+        close_spot(&mut catalog, &facts.withdrawn_spot());
         catalog
     });
     let is_new = class.status.as_ref().is_none_or(|status| status.conditions.is_empty());
@@ -153,6 +154,17 @@ pub(super) fn full_zones(class: &EC2NodeClass, is_full: impl Fn(&str) -> bool) -
 fn close_zones(catalog: &mut Catalog, zones: &BTreeSet<String>) {
     for offering in catalog.instance_types.iter_mut().flat_map(|it| &mut it.offerings) {
         offering.available &= !zones.contains(&offering.zone);
+    }
+}
+
+/// Marks Spot offerings of these types and zones as unavailable. Their prices remain, for existing nodes.
+fn close_spot(catalog: &mut Catalog, withdrawn: &BTreeSet<(&str, &str)>) {
+    for instance_type in &mut catalog.instance_types {
+        let name = instance_type.name.as_str();
+        for offering in instance_type.offerings.iter_mut().filter(|it| it.capacity_type == CapacityType::Spot) {
+            let is_withdrawn = withdrawn.contains(&(name, offering.zone.as_str()));
+            offering.available &= !is_withdrawn;
+        }
     }
 }
 

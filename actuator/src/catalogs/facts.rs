@@ -9,6 +9,9 @@ use std::sync::Arc;
 
 /// Built-in prices of this region approximate those of regions without built-in prices.
 const FALLBACK_REGION: &str = "us-east-1";
+/// Successive answers without a Spot price after which the offering counts as withdrawn. One answer may have gaps, and
+/// the next one is hours later.
+const WITHDRAWN_AFTER: u32 = 2;
 
 /// All facts that catalogs are built from, besides the node classes.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,6 +19,8 @@ pub(super) struct Facts {
     /// `None` if EC2 has not answered yet and the region has no built-in catalog.
     pub(super) region: Option<Region>,
     pub(super) prices: Prices,
+    /// Type and zone of the Spot prices that the last answers lacked, with the number of these answers.
+    missed_spot: BTreeMap<(String, String), u32>,
 }
 
 /// Instance types and the zones where they are offered.
@@ -38,7 +43,36 @@ impl Facts {
             zones: Arc::new(zones.iter().map(|zone| (zone.name.clone(), zone.instance_types.clone())).collect()),
             builtin: true,
         });
-        Self { region, prices: Prices { on_demand, ..Prices::default() } }
+        Self { region, prices: Prices { on_demand, ..Prices::default() }, missed_spot: BTreeMap::new() }
+    }
+
+    /// Adds Spot prices to those that were read before. Prices that the answer lacks stay, since existing nodes need
+    /// them. What is no longer offered in a zone has no offering, whatever its price.
+    pub(super) fn add_spot_prices(&mut self, read: Vec<SpotPrice>) {
+        let mut spot = match std::mem::take(&mut self.prices.spot) {
+            SpotPrices::Known(spot) => spot,
+            SpotPrices::Unknown => BTreeMap::new(),
+        };
+        let mut before = std::mem::take(&mut self.missed_spot);
+        let listed: BTreeSet<(&str, &str)> =
+            read.iter().map(|price| (price.instance_type.as_str(), price.zone.as_str())).collect();
+        for (name, zones) in &spot {
+            for zone in zones.keys().filter(|zone| !listed.contains(&(name.as_str(), zone.as_str()))) {
+                let key = (name.clone(), zone.clone());
+                let missed = before.remove(&key).unwrap_or(0).saturating_add(1);
+                self.missed_spot.insert(key, missed.min(WITHDRAWN_AFTER));
+            }
+        }
+        for price in read {
+            spot.entry(price.instance_type).or_default().insert(price.zone, price.price);
+        }
+        self.prices.spot = SpotPrices::Known(spot);
+    }
+
+    /// Type and zone of Spot offerings that EC2 no longer has a price for.
+    pub(super) fn withdrawn_spot(&self) -> BTreeSet<(&str, &str)> {
+        let withdrawn = self.missed_spot.iter().filter(|(_, missed)| **missed >= WITHDRAWN_AFTER);
+        withdrawn.map(|((name, zone), _)| (name.as_str(), zone.as_str())).collect()
     }
 
     /// Adds On-Demand and Spot prices of instance types that have none. A type that has Spot prices in some zones is not
@@ -87,19 +121,6 @@ pub(super) async fn spot_prices(cloud: &CloudReads) -> Result<Vec<SpotPrice>, Cl
     not_empty("Spot prices", cloud.spot_prices().await?)
 }
 
-/// Adds prices to those that were read before: an answer may lack some, and their offerings would not be requested for
-/// hours. What is no longer offered in a zone has no offering, whatever its price.
-pub(super) fn add_spot_prices(known: &mut SpotPrices, read: Vec<SpotPrice>) {
-    let mut spot = match std::mem::take(known) {
-        SpotPrices::Known(spot) => spot,
-        SpotPrices::Unknown => BTreeMap::new(),
-    };
-    for price in read {
-        spot.entry(price.instance_type).or_default().insert(price.zone, price.price);
-    }
-    *known = SpotPrices::Known(spot);
-}
-
 fn not_empty<T>(what: &str, list: Vec<T>) -> Result<Vec<T>, CloudError> {
     if list.is_empty() { Err(CloudError::Unavailable { message: format!("empty list of {what}") }) } else { Ok(list) }
 }
@@ -116,17 +137,26 @@ mod tests {
             zone: zone.to_owned(),
             price: MicroUsdPerHour(price),
         };
-        let mut known = SpotPrices::Unknown;
-        add_spot_prices(
-            &mut known,
-            vec![price("m.large", "a", 10), price("m.large", "b", 20), price("c.large", "a", 30)],
-        );
-        add_spot_prices(&mut known, vec![price("m.large", "b", 25), price("r.large", "a", 40)]);
-        let SpotPrices::Known(spot) = known else { panic!("prices have been read") };
-        let all =
-            spot.iter().flat_map(|(kind, zones)| zones.iter().map(move |(zone, price)| (&**kind, &**zone, price.0)));
-        let expected = [("c.large", "a", 30), ("m.large", "a", 10), ("m.large", "b", 25), ("r.large", "a", 40)];
-        assert_eq!(all.collect::<Vec<_>>(), expected);
+        let prices = |facts: &Facts| -> Vec<String> {
+            let SpotPrices::Known(spot) = &facts.prices.spot else { panic!("prices have been read") };
+            let all =
+                spot.iter().flat_map(|(kind, zones)| zones.iter().map(move |(zone, price)| (kind, zone, price.0)));
+            all.map(|(kind, zone, price)| format!("{kind} {zone} {price}")).collect()
+        };
+        let withdrawn = |facts: &Facts| -> Vec<String> {
+            facts.withdrawn_spot().into_iter().map(|(kind, zone)| format!("{kind} {zone}")).collect()
+        };
+        let mut facts = Facts::builtin("nowhere");
+        facts.add_spot_prices(vec![price("m.large", "a", 10), price("m.large", "b", 20), price("c.large", "a", 30)]);
+        let later = || vec![price("m.large", "b", 25), price("r.large", "a", 40)];
+        let expected = ["c.large a 30", "m.large a 10", "m.large b 25", "r.large a 40"];
+        facts.add_spot_prices(later());
+        assert_eq!((prices(&facts), withdrawn(&facts)), (expected.map(str::to_owned).to_vec(), vec![]));
+        facts.add_spot_prices(later());
+        assert_eq!(prices(&facts), expected, "existing nodes need them");
+        assert_eq!(withdrawn(&facts), ["c.large a", "m.large a"]);
+        facts.add_spot_prices(vec![price("c.large", "a", 35)]);
+        assert_eq!(withdrawn(&facts), ["m.large a"], "it is sold again");
     }
 
     #[test]
@@ -138,6 +168,7 @@ mod tests {
         let mut facts = Facts {
             region: Some(Region { types: Arc::default(), zones: Arc::new(zones.into()), builtin: false }),
             prices: Prices { on_demand: [("m.large".to_owned(), price(30))].into(), spot: SpotPrices::Known(spot) },
+            missed_spot: BTreeMap::new(),
         };
         facts.add_missing_prices(&[("m.large".to_owned(), price(50)), ("new.large".to_owned(), price(70))].into());
         let of = |name: &str, zone: &str| {

@@ -76,7 +76,7 @@ pub async fn run(deps: Refresh, stop: CancellationToken) {
     };
     let spot = || async {
         let read = facts::spot_prices(cloud).await?;
-        change(&facts, |facts| facts::add_spot_prices(&mut facts.prices.spot, read));
+        change(&facts, |facts| facts.add_spot_prices(read));
         Ok(())
     };
     tokio::select! {

@@ -1,4 +1,6 @@
 use super::*;
+use crate::ports::SpotPrice;
+use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
 use serde_json::json;
 
@@ -71,6 +73,36 @@ fn a_type_without_a_price_is_not_in_the_catalog_but_offered() {
     let entry = entry(&settings, &class, &facts, &Closed::default(), &BTreeMap::new());
     assert_eq!(entry.any_catalog().unwrap().get("m6i.large"), None);
     assert!(entry.offered["us-west-2a"].contains("m6i.large"));
+}
+
+#[test]
+fn a_withdrawn_spot_offering_is_closed_and_keeps_its_price() {
+    let subnet = |id: &str, zone: &str| json!({"id": id, "zone": zone});
+    let class: EC2NodeClass = serde_json::from_value(json!({
+        "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
+        "spec": {"amiSelectorTerms": [{"alias": "al2023@latest"}], "subnetSelectorTerms": [{"id": "s"}],
+            "securityGroupSelectorTerms": [{"id": "g"}]},
+        "status": {"subnets": [subnet("s-1", "us-west-2a"), subnet("s-2", "us-west-2b")]},
+    }))
+    .unwrap();
+    let settings = Settings { region: "us-west-2".to_owned(), ..Settings::default() };
+    let read = |zones: &[&str]| -> Vec<SpotPrice> {
+        let price = |zone: &&str| {
+            let (instance_type, zone) = ("m6i.large".to_owned(), (*zone).to_owned());
+            SpotPrice { instance_type, zone, price: MicroUsdPerHour(40_000) }
+        };
+        zones.iter().map(price).collect()
+    };
+    let mut facts = Facts::builtin("us-west-2");
+    facts.add_spot_prices(read(&["us-west-2a", "us-west-2b"]));
+    for (zone_a, answers) in [(true, 1), (false, 2)] {
+        facts.add_spot_prices(read(&["us-west-2b"]));
+        let entry = entry(&settings, &class, &facts, &Closed::default(), &BTreeMap::new());
+        let offerings = entry.any_catalog().unwrap().get("m6i.large").unwrap().offerings.iter();
+        let spot = offerings.filter(|it| it.capacity_type == CapacityType::Spot);
+        let spot: Vec<_> = spot.map(|it| (it.zone.as_str(), it.price.0, it.available)).collect();
+        assert_eq!(spot, [("us-west-2a", 40_000, zone_a), ("us-west-2b", 40_000, true)], "{answers} answers");
+    }
 }
 
 #[test]
