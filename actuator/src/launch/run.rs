@@ -212,9 +212,11 @@ impl<'a> GroupRun<'a> {
         let (mut changed, mut exhausted) = (false, Vec::new());
         // All claims of a group are of one node class and request the same.
         let placement_group = self.group.primary().and_then(record::placement_group);
-        let mut unavailable = self.deps.insufficient_capacity.lock();
         for error in &answer.errors {
             self.deps.metrics.cloud.refused(error, &self.zone_id(&error.zone));
+        }
+        let mut unavailable = self.deps.insufficient_capacity.lock();
+        for error in answer.offering_errors() {
             match self.reservation_of(error) {
                 // The zone's On-Demand capacity is another matter.
                 Some(id) => exhausted.push(id),

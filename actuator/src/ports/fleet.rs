@@ -150,6 +150,9 @@ pub struct OfferingError {
 /// The placement group is in use in another zone.
 const GROUP_IN_USE_CODE: &str = "InvalidPlacementGroup.InUse";
 
+/// EC2 could not launch what was requested, which says nothing of the cause beside other errors.
+const UNFULFILLABLE_CODE: &str = "UnfulfillableCapacity";
+
 /// Codes that mean "no capacity" rather than "invalid request".
 const CAPACITY_CODES: [&str; 9] = [
     "InsufficientInstanceCapacity",
@@ -157,7 +160,7 @@ const CAPACITY_CODES: [&str; 9] = [
     // The Spot price is above the On-Demand price, which is the maximum of a request without one.
     "SpotMaxPriceTooLow",
     "VcpuLimitExceeded",
-    "UnfulfillableCapacity",
+    UNFULFILLABLE_CODE,
     "Unsupported",
     "InsufficientFreeAddressesInSubnet",
     "MaxFleetCountExceeded",
@@ -228,6 +231,15 @@ impl OfferingError {
     #[must_use]
     pub fn is_subnet_full(&self) -> bool {
         self.code == "InsufficientFreeAddressesInSubnet"
+    }
+}
+
+impl FleetAnswer {
+    /// The errors that may tell which offerings lack capacity. EC2 adds `UnfulfillableCapacity` to a request that it
+    /// refuses for another reason, such as an invalid parameter of the node class. Other classes may use the offering.
+    pub fn offering_errors(&self) -> impl Iterator<Item = &OfferingError> {
+        let is_refused = self.errors.iter().any(|error| !error.is_capacity());
+        self.errors.iter().filter(move |error| !is_refused || error.code != UNFULFILLABLE_CODE)
     }
 }
 

@@ -56,3 +56,29 @@ async fn refused_offerings_are_tried_by_one_launch_at_a_time_until_one_is_launch
     last.iter_mut().for_each(in_zone);
     assert_eq!(admitted(&fixture, last).await, [Accepted; 2], "one was launched in this zone");
 }
+
+/// EC2 adds UnfulfillableCapacity to a request that it refuses for another reason.
+#[tokio::test(start_paused = true)]
+async fn an_invalid_request_closes_no_offering() {
+    let fixture = Fixture::begin().await;
+    let _actuator = fixture.start("actuator-1");
+    let catalog = fixture.catalog().await;
+    let invalid = launch(&catalog, "a", &["m6i.large"], "a");
+    fixture.world.ec2.with(|cloud, _| {
+        for (number, choice) in invalid.offerings.iter().enumerate() {
+            let code = if number == 0 { "InvalidParameterValue" } else { "UnfulfillableCapacity" };
+            let refused = Capacity::Refused(code, "Unable to fulfill capacity due to your request configuration.");
+            cloud.limit(Pool::new(&choice.instance_type, &choice.zone, choice.capacity_type), refused);
+        }
+    });
+    let position = fixture.ledger().await.position;
+    let outcomes = fixture.execute(WATCHER, plan(position, vec![invalid])).await.unwrap();
+    assert_eq!(outcomes.last().unwrap().reason, Some(OutcomeReason::CloudRefused), "{outcomes:?}");
+    fixture.world.ec2.with(|cloud, _| cloud.limits.clear());
+    // Longer than the pool pauses, and shorter than an offering is skipped.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let mut valid = launch(&catalog, "b", &["m6i.large"], "b");
+    Arc::make_mut(&mut valid.offerings).remove(0);
+    assert_eq!(admitted(&fixture, vec![valid]).await, [OutcomeStatus::Accepted]);
+    fixture.settled(1).await;
+}
