@@ -108,7 +108,7 @@ fn devices(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> Vec<(&'st
     let cores = facts.neuron_devices.first().map_or(0, |device| device.count * device.cores_per_device);
     devices.push(("aws.amazon.com/neuron", neuron));
     devices.push(("aws.amazon.com/neuroncore", cores));
-    devices.push(("vpc.amazonaws.com/efa", efa(facts, settings)));
+    devices.push(("vpc.amazonaws.com/efa", efa_interfaces(facts, settings)));
     devices.push(("vpc.amazonaws.com/pod-eni", limits::branch_interfaces(&facts.name).unwrap_or(0)));
     if settings.ami_family.is_windows() {
         devices.push(("vpc.amazonaws.com/PrivateIPv4Address", facts.network.ipv4_per_interface - 1));
@@ -116,7 +116,8 @@ fn devices(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> Vec<(&'st
     devices
 }
 
-fn efa(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> i64 {
+/// EFA interfaces of an instance: those of the node class, or else all that the type has.
+pub(crate) fn efa_interfaces(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> i64 {
     if settings.network_interfaces.is_empty() {
         return facts.network.efa_interfaces;
     }

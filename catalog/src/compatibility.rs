@@ -1,9 +1,9 @@
 //! Checks whether an instance type can satisfy a node class.
 
+use crate::capacity::efa_interfaces;
 use crate::{InstanceTypeFacts, NodeClassSettings};
 use plimsoll_api::AmiFamily;
-use plimsoll_api::ec2_node_class::InterfaceType;
-use std::collections::BTreeMap;
+use plimsoll_api::ec2_node_class::NetworkInterface;
 
 pub(crate) fn is_compatible(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> bool {
     let nested = "nested-virtualization";
@@ -23,20 +23,17 @@ fn supports_placement(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -
     known.is_empty() || known.iter().any(|strategy| strategy == group.strategy.as_str())
 }
 
+/// Whether the type has the card and the device index of each interface. A card that has all these indices also has as
+/// many interfaces, since no two have the same place.
 fn interfaces_fit(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> bool {
-    let network = &facts.network;
-    let mut by_card: BTreeMap<i32, i64> = BTreeMap::new();
-    let mut efa = 0;
-    for interface in &settings.network_interfaces {
-        *by_card.entry(interface.network_card_index).or_default() += 1;
-        efa += i64::from(interface.interface_type == InterfaceType::EfaOnly);
-    }
-    let fits = |card: i32, wanted: i64| {
-        let max = usize::try_from(card).ok().and_then(|card| network.cards.get(card));
-        max.is_some_and(|max| wanted <= *max)
+    let (network, interfaces) = (&facts.network, &settings.network_interfaces);
+    let has_place = |interface: &NetworkInterface| {
+        let card = usize::try_from(interface.network_card_index).ok();
+        let max = card.and_then(|card| network.cards.get(card)).copied().unwrap_or(0);
+        i64::from(interface.device_index) < max
     };
-    by_card.is_empty()
+    interfaces.is_empty()
         || (network.ena_supported
-            && efa <= network.efa_interfaces
-            && by_card.into_iter().all(|(card, wanted)| fits(card, wanted)))
+            && efa_interfaces(facts, settings) <= network.efa_interfaces
+            && interfaces.iter().all(has_place))
 }

@@ -134,6 +134,12 @@ fn network_interfaces_must_fit_the_instance_type() {
     assert!(buyable("p4d.24xlarge", &class));
     assert!(!buyable("c5n.18xlarge", &class), "it has one card only");
     assert!(!buyable("m5.large", &class), "it has no EFA");
+    let with_second = |device: i32| {
+        al2023(json!({"networkInterfaces": [interface(0, 0, "interface"), interface(0, device, "interface")]}))
+    };
+    assert!(buyable("m5.large", &with_second(2)));
+    assert!(!buyable("m5.large", &with_second(3)), "it has three interfaces");
+    assert!(buyable("m5.xlarge", &with_second(3)));
 }
 
 #[test]

@@ -81,7 +81,7 @@ IN_RESERVATIONS = {
 }
 
 # Most types have a single network card and no nested virtualization.
-TYPES = {"networkInterfaces[]": "p5.48xlarge", "cpuOptions": "m8i.xlarge"}
+TYPES = {"networkInterfaces[]": "p4d.24xlarge", "cpuOptions": "m8i.xlarge"}
 
 
 def instance_type(field: str) -> str:
