@@ -66,8 +66,12 @@ pub(super) fn image(claim: &NodeClaim, class: &EC2NodeClass, facts: &ProviderFac
     if images.is_empty() {
         return Drift::Unknown;
     }
-    let is_same = resolve::image_for(&images, instance_type).is_some_and(|current| current.id == image);
-    if is_same { Drift::None } else { Drift::Drifted("AMIDrift") }
+    match resolve::image_for(&images, instance_type) {
+        Some(current) if current.id == image => Drift::None,
+        // AWS has not published the image yet, so nothing could replace the node.
+        None if class.spec.effective_ami_selector_terms().iter().any(|term| term.alias.is_some()) => Drift::Unknown,
+        _ => Drift::Drifted("AMIDrift"),
+    }
 }
 
 /// Whether the instance has other security groups than the node class selects.

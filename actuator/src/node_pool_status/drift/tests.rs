@@ -127,16 +127,27 @@ fn claim_drifts_from_what_its_class_selects() {
         of_provider(&status, &facts())
     };
     let arm = json!([{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]);
-    let amd = json!([{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}]);
     assert_eq!(of_provider(&status(), &facts()), Drift::None);
     let newer = json!([{"id": "ami-new", "requirements": arm}, {"id": "ami-arm", "requirements": arm}]);
     assert_eq!(with("amis", newer), Drift::Drifted("AMIDrift"), "the first image that the type can run counts");
-    let other = json!([{"id": "ami-amd", "requirements": amd}]);
-    assert_eq!(with("amis", other), Drift::Drifted("AMIDrift"), "no image is left for the type");
     assert_eq!(with("securityGroups", json!([{"id": "sg-1"}])), Drift::Drifted("SecurityGroupDrift"));
     let more = json!([{"id": "sg-1"}, {"id": "sg-2"}, {"id": "sg-3"}]);
     assert_eq!(with("securityGroups", more), Drift::Drifted("SecurityGroupDrift"));
     assert_eq!(with("subnets", json!([{"id": "subnet-2", "zone": "b"}])), Drift::Drifted("SubnetDrift"));
+}
+
+#[test]
+fn a_type_without_an_image_drifts_unless_an_alias_selects_the_images() {
+    let amd = json!([{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}]);
+    let mut status = status();
+    status["amis"] = json!([{"id": "ami-amd", "requirements": amd}]);
+    let of = |terms: Value| {
+        let mut class = class("7", &status);
+        class.spec.ami_selector_terms = serde_json::from_value(terms).unwrap();
+        drift(&stamped("1", "v3", "7"), &pool("1", &json!([])), Some(&class), &facts(), at(7200))
+    };
+    assert_eq!(of(json!([{"alias": "al2023@latest"}])), Drift::Unknown, "AWS may publish it later");
+    assert_eq!(of(json!([{"id": "ami-amd"}])), Drift::Drifted("AMIDrift"), "nodes of another type replace it");
 }
 
 #[test]
