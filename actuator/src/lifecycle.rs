@@ -103,8 +103,7 @@ fn candidates(deps: &Lifecycle) -> Vec<Candidate<ClaimWithNodes>> {
 
 /// NodePools that plans know. Unreadable ones are not in the watch cache.
 fn planned_pools(stores: &Stores) -> BTreeSet<String> {
-    let pools = stores.pools.state().into_iter();
-    pools.filter(|pool| plimsoll_snapshot::limits(pool).is_ok()).map(|pool| pool.name_any()).collect()
+    stores.pools.state().into_iter().map(|pool| pool.name_any()).collect()
 }
 
 fn is_settled(claim: &NodeClaim) -> bool {

@@ -150,8 +150,10 @@ impl Validate for NodePool {
                 errors.push(FieldError::new("spec.weight", "a pool with replicas cannot have a weight"));
             }
         }
-        if let Some(error) = self.spec.limits.get(USD_PER_HOUR_RESOURCE).and_then(|limit| not_money(&limit.0)) {
-            errors.push(FieldError::new(format!("spec.limits[{USD_PER_HOUR_RESOURCE}]"), error));
+        for (name, limit) in &self.spec.limits {
+            if let Some(error) = not_a_limit(name, &limit.0) {
+                errors.push(FieldError::new(format!("spec.limits[{name}]"), error));
+            }
         }
         let template = &self.spec.template;
         requirements::check_labels(template, "spec.template.metadata.labels", &mut errors);
@@ -189,13 +191,17 @@ fn budgets_with_paths(pool: &NodePool) -> impl Iterator<Item = (String, &Budget)
     budgets.map(|(position, budget)| (format!("spec.disruption.budgets[{position}]"), budget))
 }
 
-/// Why a quantity is not an amount of US dollars per hour.
-fn not_money(text: &str) -> Option<String> {
+/// Why a quantity cannot limit a resource. A limit beyond 64 bits, which no NodePool reaches, is valid, except of US
+/// dollars per hour.
+fn not_a_limit(resource: &str, text: &str) -> Option<String> {
     match Quantity::parse(text) {
         // The schema reports what is no quantity.
         Err(error) => is_quantity(text).then(|| error.to_string()),
-        Ok(amount) if amount.is_negative() => Some(format!("{text} is negative")),
-        Ok(amount) => amount.amount_of(USD_PER_HOUR_RESOURCE).is_none().then(|| format!("{text} is too large")),
+        Ok(limit) if limit.is_negative() => Some(format!("{text} is negative")),
+        Ok(limit) => {
+            let is_too_large = resource == USD_PER_HOUR_RESOURCE && limit.amount_of(resource).is_none();
+            is_too_large.then(|| format!("{text} is too large"))
+        }
     }
 }
 

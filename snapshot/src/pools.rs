@@ -56,12 +56,13 @@ fn read(
     let template = &pool.spec.template;
     let annotations = on_demand::mix(&pool.metadata)
         .and_then(|on_demand| Ok((on_demand, costs::read(&pool.metadata, class(pool, objects))?)));
-    let usable_catalog = match &annotations {
+    let limits = limits(pool);
+    let usable_catalog = match annotations.as_ref().err().or(limits.as_ref().err()) {
         // An error in a file must be fixed by the user. In a cluster the pool is marked unusable, as for other invalid
-        // fields.
-        Err(fault) if extra.source == Source::Files => return Err(fault.clone()),
-        Err(fault) => Err(PoolProblem { code: "NodePoolInvalid".to_owned(), message: fault.to_string() }),
-        Ok(_) => usable_catalog_of(pool, objects, extra),
+        // fields. Its nodes are removed as before.
+        Some(fault) if extra.source == Source::Files => return Err(fault.clone()),
+        Some(fault) => Err(PoolProblem { code: "NodePoolInvalid".to_owned(), message: fault.to_string() }),
+        None => usable_catalog_of(pool, objects, extra),
     };
     let (on_demand, costs) = annotations.unwrap_or_default();
     let (catalog, not_ready) = match usable_catalog {
@@ -74,7 +75,7 @@ fn read(
         taints: template.spec.taints.iter().map(Taint::from).collect(),
         startup_taints: template.spec.startup_taints.iter().map(Taint::from).collect(),
         requirements: template.spec.requirements.iter().map(NodeSelectorRequirement::from).collect(),
-        limits: limits(pool)?,
+        limits: limits.unwrap_or_default(),
         replicas: pool.spec.replicas.and_then(|replicas| u64::try_from(replicas).ok()),
         node_class: template.spec.node_class_ref.name.clone(),
         catalog,

@@ -21,6 +21,8 @@ use nodes::NodesSeen;
 use plimsoll_api::budget::DisruptionReason as BudgetReason;
 use plimsoll_api::{NodeClaim, NodePool};
 use plimsoll_model::identity::{NodePoolName, PodUid};
+use plimsoll_model::names::NODES_RESOURCE;
+use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_model::time::{Millis, Timestamp};
 use preferences::Preferences;
@@ -309,15 +311,11 @@ pub fn refresh_pools(deps: &Sources, previous: &mut BTreeSet<NodePoolName>) {
     for pool in deps.stores.pools.state() {
         let name = NodePoolName(pool.metadata.name.clone().unwrap_or_default());
         let total = in_service.get(name.as_str()).copied().unwrap_or_default();
-        match facts(deps, &pool, total, drifted.contains(&name.0)) {
-            Ok(facts) => {
-                if deps.ledger.read(|ledger| ledger.pool(&name) != Some(&facts)) {
-                    deps.ledger.with(|ledger| ledger.set_pool(&name, facts));
-                }
-                present.insert(name);
-            }
-            Err(message) => tracing::warn!(pool = %name, message, "limits are unreadable, NodePool launches nothing"),
+        let facts = facts(deps, &pool, total, drifted.contains(&name.0));
+        if deps.ledger.read(|ledger| ledger.pool(&name) != Some(&facts)) {
+            deps.ledger.with(|ledger| ledger.set_pool(&name, facts));
         }
+        present.insert(name);
     }
     for gone in previous.difference(&present) {
         deps.ledger.with(|ledger| ledger.remove_pool(gone));
@@ -341,8 +339,10 @@ fn in_service(claims: &[Arc<NodeClaim>]) -> BTreeMap<&str, u32> {
 }
 
 /// `total` is the number of nodes in service.
-fn facts(deps: &Sources, pool: &NodePool, total: u32, is_drifted: bool) -> Result<PoolFacts, String> {
-    let limits = plimsoll_snapshot::limits(pool).map_err(|fault| fault.to_string())?;
+fn facts(deps: &Sources, pool: &NodePool, total: u32, is_drifted: bool) -> PoolFacts {
+    // The condition `ValidationSucceeded` names an invalid limit. Such a pool launches nothing. Its nodes are still
+    // removed.
+    let limits = plimsoll_snapshot::limits(pool).unwrap_or_else(|_| Resources::from([(NODES_RESOURCE, 0)]));
     let now = deps.clock.now();
     let mut allowed = BTreeMap::new();
     for (budget, reason) in [
@@ -358,7 +358,7 @@ fn facts(deps: &Sources, pool: &NodePool, total: u32, is_drifted: bool) -> Resul
     let rollout = is_drifted.then(|| rollout::of(&deps.stores, pool, deps.clock.timestamp())).flatten();
     let rollout_limit = rollout.and_then(|rollout| rollout.limit());
     let replicas = pool.spec.replicas.and_then(|replicas| u64::try_from(replicas).ok());
-    Ok(PoolFacts { limits, allowed, rollout_limit, replicas })
+    PoolFacts { limits, allowed, rollout_limit, replicas }
 }
 
 #[cfg(test)]

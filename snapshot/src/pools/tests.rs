@@ -53,11 +53,20 @@ fn a_limit_that_no_pool_reaches_is_none() {
     let limits = json!({"cpu": "1E", "memory": "1E"});
     let result = read(&pool(&json!({"limits": limits})), &[], &[], &Extra::default());
     assert_eq!(result.limits.iter().collect::<Vec<_>>(), [("memory", 1_000_000_000_000_000_000)]);
-    let below_zero = Objects {
-        node_pools: vec![serde_json::from_value(pool(&json!({"limits": {"cpu": "-1E"}}))).unwrap()],
-        ..Objects::default()
-    };
-    assert_eq!(crate::build(&below_zero, &Extra::default()).1[0].field, "spec.limits.cpu");
+}
+
+/// In a cluster, its nodes must still be removed.
+#[test]
+fn a_pool_with_a_negative_limit_stays_and_launches_nothing() {
+    let below_zero = pool(&json!({"limits": {"cpu": "-1", "memory": "1Gi"}}));
+    let result = read(&below_zero, &[class("True")], &[], &with_catalog());
+    let problem = result.not_ready.unwrap();
+    assert_eq!((problem.code.as_str(), result.catalog, result.limits.is_empty()), ("NodePoolInvalid", None, true));
+    assert_eq!(problem.message, "spec.limits.cpu: must not be negative");
+    let objects = Objects { node_pools: vec![serde_json::from_value(below_zero).unwrap()], ..Objects::default() };
+    let from_files = Extra { source: Source::Files, ..with_catalog() };
+    let (snapshot, problems) = crate::build(&objects, &from_files);
+    assert_eq!((snapshot.node_pools.len(), problems[0].field.as_str()), (0, "spec.limits.cpu"));
 }
 
 #[test]

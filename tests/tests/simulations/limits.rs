@@ -77,6 +77,22 @@ async fn a_raised_limit_lets_more_pods_run() {
     cluster.until_running(60, 5 * MINUTE).await;
 }
 
+/// The CRD accepts a sign. As in Karpenter, such a NodePool launches nothing, and its nodes are still removed.
+#[tokio::test(start_paused = true)]
+async fn a_negative_limit_is_reported_and_empty_nodes_go() {
+    let cluster = cluster().await;
+    cluster.deploy("web", 2, 700);
+    cluster.until_running(2, 3 * MINUTE).await;
+    cluster.world.patch(ResourceId::NODE_POOLS, "default", json!({"spec": {"limits": {"cpu": "-1"}}})).unwrap();
+    let is_invalid = |world: &World| {
+        let pool = world.all(ResourceId::NODE_POOLS).remove(0);
+        !object::condition_is_true(&pool, "ValidationSucceeded")
+    };
+    cluster.until("the NodePool says that it is invalid", MINUTE, is_invalid).await;
+    cluster.scale("web", 0);
+    cluster.until_empty(20 * MINUTE).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn nodes_being_removed_count_until_their_instances_are_gone() {
     let cluster = cluster().await;

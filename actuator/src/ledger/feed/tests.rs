@@ -32,6 +32,24 @@ fn nodes_in_service_are_initialized_and_not_being_terminated() {
     assert_eq!(in_service(&claims), [("a", 2), ("b", 1)].into());
 }
 
+/// Its nodes are still removed, for which the ledger must know its budgets.
+#[tokio::test(start_paused = true)]
+async fn a_pool_with_an_invalid_limit_launches_no_node_and_keeps_its_budgets() {
+    let pool = json!({"metadata": {"name": "a"}, "spec": {
+        "limits": {"cpu": "-1"}, "disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]},
+        "template": {"spec": {"requirements": [],
+            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}}}});
+    let deps = Sources {
+        stores: Stores::of_claims([]),
+        ledger: LedgerHandle::new(Ledger::default()),
+        events: Recorder::silent(),
+        clock: Clock::starting_at(jiff::Timestamp::UNIX_EPOCH),
+    };
+    let facts = facts(&deps, &serde_json::from_value(pool).unwrap(), 3, false);
+    assert_eq!(facts.limits, Resources::from([("nodes", 0)]));
+    assert_eq!(facts.allowed.get(&DisruptionReason::Empty), Some(&1));
+}
+
 /// Its write had succeeded, and the response was lost.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_was_given_up_is_adopted_again_if_it_is_still_seen_after_a_minute() {
