@@ -83,6 +83,11 @@ where
     match (&metadata.name, &metadata.generate_name) {
         (None, None) => errors.push(FieldError::new("metadata.name", "is required")),
         (None, Some(_)) => {}
+        (Some(name), _) if matches!(kind, Kind::NodePool | Kind::EC2NodeClass) && name.len() > LABEL_VALUE_MAX => {
+            let message =
+                format!("must have at most {LABEL_VALUE_MAX} characters: it is the value of a label of Nodes");
+            errors.push(FieldError::new("metadata.name", message));
+        }
         (Some(name), _) if name.len() <= 253 && matches(&DNS_SUBDOMAIN, name) => {}
         (Some(_), _) => {
             let message = "must be lower-case letters, digits, - and ., begin and end with a letter or digit, and have at most 253 characters";
@@ -132,11 +137,23 @@ pub fn is_label_value(text: &str) -> bool {
 /// Whether `text` is a valid label key.
 #[must_use]
 pub fn is_label_key(text: &str) -> bool {
-    text.len() <= LABEL_KEY_MAX && matches(&LABEL_KEY, text)
+    overlong_part(text).is_none() && matches(&LABEL_KEY, text)
 }
 
+/// Which part of a label key is too long. The pattern does not limit their lengths, and the CRDs only limit their sum.
+fn overlong_part(key: &str) -> Option<String> {
+    let (prefix, name) = key.rsplit_once('/').unwrap_or(("", key));
+    let too_long = |part: &str, max: usize| format!("the {part} of the key has more than {max} characters");
+    if prefix.len() > LABEL_PREFIX_MAX {
+        return Some(too_long("prefix", LABEL_PREFIX_MAX));
+    }
+    (name.len() > LABEL_NAME_MAX).then(|| too_long("name", LABEL_NAME_MAX))
+}
+
+/// Limits of Kubernetes.
 const LABEL_VALUE_MAX: usize = 63;
-const LABEL_KEY_MAX: usize = 316;
+const LABEL_PREFIX_MAX: usize = 253;
+const LABEL_NAME_MAX: usize = 63;
 
 impl Validate for NodePool {
     fn validate(&self) -> Vec<FieldError> {

@@ -1,6 +1,6 @@
 //! Validates labels, requirements, taints and node class references of pools, claims and overlays.
 
-use super::{FieldError, is_label_key, is_label_value};
+use super::{FieldError, is_label_key, is_label_value, overlong_part};
 use crate::{NodeClassRef, Operator, Requirement, Taint, node_pool::NodeClaimTemplate, schema};
 use plimsoll_model::names::label;
 use plimsoll_model::similar;
@@ -36,6 +36,7 @@ impl Context {
             if schema::is_restricted(&requirement.key, &self.allowed) {
                 errors.push(restricted(format!("{path}.key"), &requirement.key));
             }
+            errors.extend(overlong_part(&requirement.key).map(|error| FieldError::new(format!("{path}.key"), error)));
             let path = format!("{path}.values");
             self.check_values(requirement, &path, errors);
         }
@@ -71,13 +72,19 @@ impl Context {
         }
     }
 
-    /// Validates taints beyond their schema: key and effect must be unique across both lists.
+    /// Validates taints beyond their schema. Key and effect must be unique across both lists. A Node with a taint that
+    /// the API server refuses could never join.
     pub(super) fn check_taints(&self, taints: &[Taint], startup_taints: &[Taint], errors: &mut Vec<FieldError>) {
         let mut seen = BTreeSet::new();
         for (field, list) in [("taints", taints), ("startupTaints", startup_taints)] {
             for (position, taint) in list.iter().enumerate() {
+                let path = format!("{}.{field}[{position}]", self.path);
+                errors.extend(overlong_part(&taint.key).map(|error| FieldError::new(format!("{path}.key"), error)));
+                if let Some(value) = taint.value.as_ref().filter(|value| !is_label_value(value)) {
+                    let message = format!("{value:?} cannot be the value of a taint");
+                    errors.push(FieldError::new(format!("{path}.value"), message));
+                }
                 if !seen.insert((&taint.key, taint.effect)) {
-                    let path = format!("{}.{field}[{position}]", self.path);
                     let message = format!("there is another taint {} with the same effect", taint.key);
                     errors.push(FieldError::new(path, message));
                 }
