@@ -7,7 +7,7 @@ use crate::{Extra, Objects, Source, costs, kube_time, on_demand, overlays, reque
 use k8s_openapi::api::core::v1::Node as KubeNode;
 use plimsoll_api::budget::DisruptionReason as BudgetReason;
 use plimsoll_api::node_pool::ConsolidationPolicy as ApiPolicy;
-use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool as ApiPool, Pod, Validate, condition};
+use plimsoll_api::{EC2NodeClass, FieldError, NodeClaim, NodePool as ApiPool, Pod, Validate, condition};
 use plimsoll_model::identity::{CatalogId, NodePoolName};
 use plimsoll_model::names::{annotation, label};
 use plimsoll_model::quantity::Quantity;
@@ -87,6 +87,15 @@ fn read(
         costs,
         name: NodePoolName(name),
     })
+}
+
+/// The invalid annotations of a NodePool, because of which it launches nothing.
+#[must_use]
+pub fn invalid_annotations(pool: &ApiPool) -> Vec<FieldError> {
+    let on_demand = on_demand::mix(&pool.metadata).err();
+    // The node class changes the costs only.
+    let costs = costs::read(&pool.metadata, None).err();
+    [on_demand, costs].into_iter().flatten().map(|fault| FieldError::new(fault.field, fault.message)).collect()
 }
 
 /// Limits of a NodePool without those beyond 64 bits, such as `1E` of CPU, which no pool reaches.

@@ -129,7 +129,9 @@ fn show_validation(pool: &mut NodePool, moment: Moment) {
 
 /// All errors of the pool; `None` if it is valid.
 fn problem(pool: &NodePool) -> Option<String> {
-    joined(&pool.validate())
+    let mut errors = pool.validate();
+    errors.extend(plimsoll_snapshot::invalid_annotations(pool));
+    joined(&errors)
 }
 
 /// The errors as one text; `None` if there are none.
@@ -204,6 +206,21 @@ mod tests {
         let no_values = json!({"key": "kubernetes.io/arch", "operator": "In", "values": []});
         let wrong = problem(&pool(no_values, 1000)).unwrap();
         assert!(wrong.contains("spec.weight") && wrong.contains("; ") && wrong.contains("requirements[0]"), "{wrong}");
+    }
+
+    #[test]
+    fn the_condition_names_every_annotation_that_keeps_the_pool_from_launching() {
+        let pool = |annotations: serde_json::Value| -> NodePool {
+            serde_json::from_value(json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool",
+                "metadata": {"name": "p", "annotations": annotations},
+                "spec": {"template": {"spec": {"requirements": [],
+                    "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "c"}}}}}))
+            .unwrap()
+        };
+        let (percentage, cost) = ("plimsoll.dev/on-demand-percentage", "plimsoll.dev/node-cost-per-hour");
+        assert_eq!(problem(&pool(json!({percentage: "30", cost: "0.1"}))), None);
+        let wrong = problem(&pool(json!({percentage: "30%", cost: "$1"}))).unwrap();
+        assert!(wrong.contains(percentage) && wrong.contains("; ") && wrong.contains(cost), "{wrong}");
     }
 
     #[test]
