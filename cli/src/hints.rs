@@ -66,6 +66,16 @@ pub(crate) fn of_variables(classes: &[EC2NodeClass]) -> Vec<String> {
     classes.iter().filter_map(of_class).collect()
 }
 
+/// Hints about node classes that would never be ready, since EC2 refuses all of their launches.
+pub(crate) fn of_refused_classes(classes: &[EC2NodeClass]) -> Vec<String> {
+    let of_class = |class: &EC2NodeClass| {
+        let name = class.metadata.name.clone().unwrap_or_default();
+        let refused = class.spec.refused_by_ec2().into_iter();
+        refused.map(move |error| format!("EC2NodeClass {name} is not ready in a cluster: EC2 refuses {error}"))
+    };
+    classes.iter().flat_map(of_class).collect()
+}
+
 fn zone_hint(pool: &NodePool, catalog: &Catalog, from_file: bool) -> Option<String> {
     let requirements = Requirements::from_api(&pool.requirements).ok()?;
     let offerings = || catalog.instance_types.iter().flat_map(|it| &it.offerings);

@@ -177,6 +177,7 @@ fn give_hints(question: &Question, arguments: &CatalogArguments, prices: Option<
     hints.extend(hints::of_buffers(objects));
     hints.extend(hints::of_other_providers(&objects.node_pools));
     hints.extend(hints::of_variables(&objects.node_classes));
+    hints.extend(hints::of_refused_classes(&objects.node_classes));
     let offers: Vec<&Catalog> = catalogs.values().collect();
     hints.extend(prices.into_iter().flat_map(|prices| prices.unused(&offers)));
     hints.iter().for_each(|hint| output::hint(hint));

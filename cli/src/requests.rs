@@ -110,9 +110,6 @@ fn previews(
         let parts = parts(question, launch).ok_or_else(gone)?;
         region.clone_from(&parts.catalog.region);
         if !resolved.contains_key(launch.node_class.as_str()) {
-            for error in parts.class.spec.refused_by_ec2() {
-                output::hint(&format!("EC2NodeClass {}: EC2 refuses {error}", launch.node_class));
-            }
             let class = facts.with_status(parts.class, parts.catalog, samples);
             let of_class = resolve::from_status(&class)
                 .map_err(|error| located(question, launch, &PreviewError::Request(error.into())))?;

@@ -181,6 +181,21 @@ fn a_variable_that_is_not_replaced_brings_a_hint() {
     assert_eq!(plimsoll_with(&["plan", "-f", "-"], &pool).stderr, "");
 }
 
+/// The actuator keeps such a class from becoming ready.
+#[test]
+fn a_node_class_that_ec2_refuses_brings_a_hint() {
+    let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap();
+    let tags: Vec<String> = (0..41).map(|number| format!("tag-{number}: a")).collect();
+    let refused = pool.replace("role: node", &format!("role: node\n  tags: {{{}}}", tags.join(", ")));
+    let run = plimsoll_with(&["plan", "-f", "-"], &refused);
+    let hint =
+        "hint: EC2NodeClass default is not ready in a cluster: EC2 refuses spec.tags: 41 tags and 10 of the autoscaler";
+    assert!(run.status == 0 && run.stderr.starts_with(hint), "{run:?}");
+    let refused = pool.replace("role: node", "role: node\n  tags: {\"aws:x\": a}");
+    let run = plimsoll_with(&["plan", "-f", "-"], &refused);
+    assert!(run.status == 0 && run.stderr.contains("EC2 refuses spec.tags[aws:x]: "), "{run:?}");
+}
+
 #[test]
 fn nodes_of_another_region_bring_a_hint() {
     let cluster = cluster().replace("kubernetes.io/os: linux", "topology.kubernetes.io/region: eu-west-1");
