@@ -5,6 +5,7 @@ mod queue;
 use crate::io::{Action, RateLimiter};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
+use plimsoll_api::NodePool;
 use plimsoll_model::plan::{PodRef, Reason};
 use plimsoll_runtime::clock::Clock;
 use std::time::Duration;
@@ -204,15 +205,9 @@ impl Recorder {
     }
 
     /// Publishes that a pool cannot launch anything at all.
-    pub fn pool_problem(&self, problem: &Reason) {
-        let object = ObjectReference {
-            api_version: Some("karpenter.sh/v1".to_owned()),
-            kind: Some("NodePool".to_owned()),
-            name: Some(problem.node_pool.clone()),
-            ..ObjectReference::default()
-        };
+    pub fn pool_problem(&self, pool: &NodePool, problem: &Reason) {
         let message = format!("{}: {}", problem.code.as_str(), problem.message);
-        let note = Note::warning(object, reason::NO_COMPATIBLE_INSTANCE_TYPES, message);
+        let note = Note::warning(object(pool), reason::NO_COMPATIBLE_INSTANCE_TYPES, message);
         self.publish(note.with_cause(problem.code.as_str()));
     }
 }

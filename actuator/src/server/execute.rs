@@ -57,7 +57,11 @@ pub(super) async fn execute(
     for unschedulable in plan.unschedulable.iter().filter(|unschedulable| !unschedulable.reasons.is_empty()) {
         deps.events.unschedulable(&unschedulable.pod, &unschedulable.reasons);
     }
-    plan.pool_problems.iter().for_each(|problem| deps.events.pool_problem(problem));
+    for problem in &plan.pool_problems {
+        if let Some(pool) = deps.stores.pools.get(&problem.node_pool) {
+            deps.events.pool_problem(&pool, problem);
+        }
+    }
     if let Some(reason) = deps.fence.paused() {
         tracing::info!(
             cycle_id,

@@ -2,7 +2,10 @@
 
 use plimsoll_model::names::{TERMINATION_FINALIZER, annotation, label, taint};
 use plimsoll_sim::apiserver::{ResourceId, object};
-use plimsoll_tests::{MINUTE, TestCluster, claims_ever_launched, instances_ever_launched};
+use plimsoll_sim::world::World;
+use plimsoll_tests::{MINUTE, TestCluster, claims_ever_launched, instances_ever_launched, node_pool};
+use serde_json::json;
+use std::collections::BTreeSet;
 
 #[tokio::test(start_paused = true)]
 async fn a_pending_pod_gets_a_node_which_goes_when_it_is_not_needed() {
@@ -53,4 +56,39 @@ async fn pods_that_came_with_room_there_buy_nothing() {
     cluster.until_running(2, MINUTE).await;
     cluster.pass(MINUTE).await;
     assert_eq!(instances_ever_launched(&cluster.world).len(), 1, "{}", cluster.summary());
+}
+
+/// `kubectl describe` looks for Events by the UID of their object.
+#[tokio::test(start_paused = true)]
+async fn events_have_the_uid_of_their_object() {
+    let cluster = TestCluster::usual().await;
+    let nowhere = json!([{"key": label::ZONE, "operator": "In", "values": ["us-west-2x"]}]);
+    let nowhere = node_pool("nowhere", &json!({"template": {"spec": {"requirements": nowhere}}}));
+    cluster.world.apply_object(&nowhere).unwrap();
+    cluster
+        .until("the NodePool without offerings is ready", MINUTE, |world| {
+            let pool = world.get(ResourceId::NODE_POOLS, "nowhere").unwrap();
+            object::condition_is_true(&pool, "Ready")
+        })
+        .await;
+    cluster.deploy("web", 1, 500);
+    cluster.until_running(1, 3 * MINUTE).await;
+    let is_named = |world: &World| {
+        let events = world.events_of("NodePool", "nowhere");
+        events.iter().any(|event| event.starts_with("NoCompatibleInstanceTypes"))
+    };
+    cluster.until("an Event names the NodePool without offerings", MINUTE, is_named).await;
+    let mut kinds = BTreeSet::new();
+    for event in cluster.world.all(ResourceId::EVENTS) {
+        let text = |field: &str| object::text(&event, &["involvedObject", field]);
+        if object::text(&event, &["source", "component"]) != "plimsoll-actuator" {
+            continue;
+        }
+        let resource = ResourceId::of_kind(text("apiVersion"), text("kind")).unwrap();
+        if let Some(about) = cluster.world.get(resource, text("name")) {
+            assert_eq!(text("uid"), object::uid(&about), "{event}");
+            kinds.insert(text("kind").to_owned());
+        }
+    }
+    assert!(kinds.contains("NodePool") && kinds.len() > 1, "{kinds:?}");
 }
