@@ -17,11 +17,20 @@ use plimsoll_model::requirements::Requirements;
 use plimsoll_model::snapshot::{NodePool, Snapshot};
 use plimsoll_snapshot::{Objects, buffers};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Hints about pools that require zones outside of their catalog.
 pub(crate) fn hints(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, from_file: bool) -> Vec<String> {
     let of_pool = |pool: &NodePool| zone_hint(pool, catalogs.get(pool.catalog.as_ref()?)?, from_file);
     snapshot.node_pools.iter().filter_map(of_pool).collect()
+}
+
+/// Hints about paths without objects. `files` are those with objects.
+pub(crate) fn of_empty_paths(paths: &[PathBuf], files: &BTreeSet<Arc<str>>) -> Vec<String> {
+    let has_objects = |path: &PathBuf| files.iter().any(|file| Path::new(&**file).starts_with(path));
+    let empty = paths.iter().filter(|path| !has_objects(path));
+    empty.map(|path| format!("no objects in {}", path.display())).collect()
 }
 
 /// Hints about CapacityBuffers that reserve no capacity, or less than requested.

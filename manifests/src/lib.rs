@@ -60,6 +60,8 @@ pub struct Manifests {
     pub idle: BTreeMap<(&'static str, String), String>,
     /// Kinds that mean nothing here, and how many objects of each there are.
     pub ignored: BTreeMap<String, usize>,
+    /// Files that hold objects, of any kind.
+    pub files: BTreeSet<Arc<str>>,
     origins: Origins,
 }
 
@@ -168,7 +170,8 @@ fn assemble(
     mut errors: Vec<ManifestError>,
     max_pods: usize,
 ) -> Result<Manifests, ManifestErrors> {
-    let mut manifests = Manifests::default();
+    let files = objects.iter().map(|object| Arc::clone(&object.place.file)).collect();
+    let mut manifests = Manifests { files, ..Manifests::default() };
     let (mut found, mut known) = (Vec::new(), Known::default());
     let mut generated = BTreeMap::new();
     for object in objects {

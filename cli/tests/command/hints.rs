@@ -215,8 +215,24 @@ fn an_empty_file_is_no_fault() {
     {
         std::fs::write(folder.path().join(name), text).unwrap();
     }
-    let run = plimsoll(&["plan", "-f", folder.path().to_str().unwrap()]);
-    assert_eq!((run.status, run.stderr.as_str()), (0, ""));
+    let path = folder.path().to_str().unwrap();
+    let run = plimsoll(&["plan", "-f", path]);
+    assert_eq!((run.status, run.stderr), (0, format!("hint: no objects in {path}\n")));
+    std::fs::copy(fixture("pool.yaml"), folder.path().join("pool.yaml")).unwrap();
+    let run = plimsoll(&["plan", "-f", path]);
+    assert_eq!((run.status, run.stderr.as_str()), (0, ""), "a file beside empty ones has objects");
+}
+
+#[test]
+fn a_path_without_objects_brings_a_hint() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let run = plimsoll_with(&["plan", "-f", path, "-f", "-", "-f", &fixture("pool.yaml")], "");
+    let hints = format!("hint: no objects in {path}\nhint: no objects in -\n");
+    assert_eq!((run.status, run.stderr), (0, hints));
+    let list = "apiVersion: v1\nkind: List\nitems: []\n";
+    let run = plimsoll_with(&["plan", "-f", "-"], list);
+    assert_eq!((run.status, run.stderr.as_str()), (0, "hint: no objects in -\n"));
 }
 
 /// A weight is the user's choice; its cost is reported if it is high.
