@@ -1,4 +1,5 @@
 mod faults;
+mod workloads;
 
 use super::*;
 use proptest::prelude::*;
@@ -153,22 +154,6 @@ fn finished_pods_count_towards_completions() {
 }
 
 #[test]
-fn a_stateful_set_makes_its_claims_where_there_are_none() {
-    let text = "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: db, namespace: shop}\nspec:\n  replicas: 2\n  \
-        selector: {matchLabels: {app: db}}\n  \
-        template: {metadata: {labels: {app: db}}, spec: {containers: [{name: app}]}}\n  \
-        volumeClaimTemplates: [{metadata: {name: data}, spec: {accessModes: [ReadWriteOnce]}}]\n---\n\
-        apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data-db-0, namespace: shop}\n\
-        spec: {volumeName: v, accessModes: [ReadWriteOnce]}\n";
-    let manifests = input(text).unwrap();
-    let claims = manifests.objects.persistent_volume_claims.iter();
-    let claims: Vec<(&str, bool)> = claims
-        .map(|it| (it.metadata.name.as_deref().unwrap(), it.spec.as_ref().unwrap().volume_name.is_some()))
-        .collect();
-    assert_eq!(claims, [("data-db-0", true), ("data-db-1", false)]);
-}
-
-#[test]
 fn errors_name_document_object_and_field() {
     let spec = |spec: &str| format!("# first\n---\n{}", pod("a", "", spec));
     let class = "nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: x}";
@@ -257,26 +242,6 @@ fn a_problem_found_later_is_told_with_the_place_of_its_object() {
     for other in ["web-2", "web-01", "web-", "other-1"] {
         assert_eq!(manifests.locate(&problem(other)).to_string(), format!("input: Pod default/{other}: {field}"));
     }
-}
-
-#[test]
-fn a_large_workload_is_one_template_and_its_claims_make_pods_of_it() {
-    let large = input(&DEPLOYMENT.replace("replicas: 2", "replicas: 100000")).unwrap().objects;
-    assert_eq!((large.pods.len(), large.replicas.len(), large.replicas[0].len()), (0, 1, 100_000));
-    let claims =
-        "\n  volumeClaimTemplates: [{metadata: {name: data}, spec: {accessModes: [ReadWriteOnce]}}]\n  replicas: 2";
-    let set = DEPLOYMENT.replace("Deployment", "StatefulSet").replace("\n  replicas: 2", claims);
-    let set = input(&set).unwrap().objects;
-    assert_eq!((set.pods.len(), set.replicas.len(), set.persistent_volume_claims.len()), (2, 0, 2));
-}
-
-#[test]
-fn too_many_pods_are_an_error_of_the_workload_that_makes_them() {
-    let half = |name: &str| DEPLOYMENT.replace("name: web}", &format!("name: {name}}}")).replace("2\n", "500001\n");
-    assert_eq!(
-        error(&format!("{}---\n{}", half("one"), half("two"))),
-        "-: document 2: Deployment default/two: spec.replicas: makes more than 1000000 pods"
-    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::admission::Admission;
 use super::kinds::{self, Kind};
-use super::{Id, Known, MAX_PODS, Manifest, ManifestError, Manifests, typed, validation};
+use super::{Id, Known, Manifest, ManifestError, Manifests, typed, validation};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
@@ -19,12 +19,17 @@ use std::sync::Arc;
 const TEMPLATE_HASH: &str = "pod-template-hash";
 /// Where a workload has its pod.
 pub(super) const TEMPLATE: &str = "spec.template.";
+/// Number of the pod that stands for a workload without pods. No replica has it: the first number is below 2³¹, and
+/// there are at most a million pods.
+const SAMPLE_NUMBER: usize = 1 << 32;
 
 /// A workload and how many pods it wants.
 pub(super) struct Workload {
     manifest: Manifest,
     metadata: ObjectMeta,
     count: PodCount,
+    /// Number of its first pod.
+    start: usize,
     template: PodTemplateSpec,
     claims: Vec<PersistentVolumeClaim>,
 }
@@ -71,7 +76,7 @@ impl Workload {
         admission: &Admission,
         objects: &mut Objects,
     ) -> Result<Self, Vec<ManifestError>> {
-        let mut claims = Vec::new();
+        let (mut claims, mut start) = (Vec::new(), 0);
         let count = |field: &str, value: Option<i32>, default: usize| match value {
             None => Ok(default),
             Some(value) => usize::try_from(value).map_err(|_| vec![manifest.fault(field, "must not be negative")]),
@@ -95,6 +100,7 @@ impl Workload {
                 objects.stateful_sets.push(it.clone());
                 let spec = it.spec.unwrap_or_default();
                 claims = spec.volume_claim_templates.unwrap_or_default();
+                start = count("spec.ordinals.start", spec.ordinals.and_then(|ordinals| ordinals.start), 0)?;
                 (it.metadata, running(spec.replicas)?, Some(spec.selector), spec.template)
             }
             _ => {
@@ -115,7 +121,7 @@ impl Workload {
         }
         validation::claim_templates(&manifest, &claims)?;
         admission.template(&manifest, &mut template)?;
-        Ok(Self { manifest, metadata, count: pods, template, claims })
+        Ok(Self { manifest, metadata, count: pods, start, template, claims })
     }
 
     pub(super) fn manifest(&self) -> &Manifest {
@@ -196,7 +202,7 @@ pub(super) fn expand(
             add_sample(workload, manifests);
             continue;
         }
-        let numbers = (0..).filter(|number| !owned.names.contains(&name(workload, *number)));
+        let numbers = (workload.start..).filter(|number| !owned.names.contains(&name(workload, *number)));
         let made = manifests.origins.add_replicas(workload, numbers.take(missing), errors);
         count += made.len();
         add_pods(workload, made, &mut claims, &mut manifests.objects);
@@ -208,9 +214,9 @@ fn note_idle(workload: &Workload, known: &Known, manifests: &mut Manifests) {
     manifests.idle.insert(id, workload.why_idle(known));
 }
 
-/// Adds one pod of the workload, to be checked and not to be placed. No replica has its number.
+/// Adds one pod of the workload, to be checked and not to be placed.
 pub(super) fn add_sample(workload: &Workload, manifests: &mut Manifests) {
-    let sample = pod(workload, MAX_PODS);
+    let sample = pod(workload, SAMPLE_NUMBER);
     manifests.origins.add_sample(full_name(&sample.metadata), workload.manifest.origin(TEMPLATE));
     manifests.samples.push(sample);
 }
