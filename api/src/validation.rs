@@ -65,6 +65,12 @@ pub fn check_manifest(kind: Kind, manifest: &Value) -> Vec<FieldError> {
     errors
 }
 
+/// Removes the nulls among the entries of maps, as the API server does before it validates a custom resource. The
+/// metadata stays as it is.
+pub fn drop_null_entries(kind: Kind, manifest: &mut Value) {
+    schema_of(kind).drop_null_entries(manifest);
+}
+
 static SCHEMAS: LazyLock<[(Kind, StructuralSchema); 6]> =
     LazyLock::new(|| Kind::ALL.map(|kind| (kind, StructuralSchema::of(&kind.schema()))));
 

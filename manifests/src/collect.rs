@@ -11,23 +11,24 @@ use plimsoll_api::crd::Kind as CustomKind;
 use plimsoll_api::{Pod, Validate, validation};
 use plimsoll_snapshot::Objects;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::sync::Arc;
 
 /// Puts the object where it belongs; a workload is handed back, to be expanded when all objects are known.
 pub(super) fn add(
-    manifest: Manifest,
+    mut manifest: Manifest,
     admission: &Admission,
     objects: &mut Objects,
 ) -> Result<Option<Workload>, Vec<ManifestError>> {
     checks::own_labels(&manifest)?;
     let it = &manifest;
     match it.kind {
-        Kind::NodePool => objects.node_pools.push(custom(it, CustomKind::NodePool)?),
-        Kind::EC2NodeClass => objects.node_classes.push(custom(it, CustomKind::EC2NodeClass)?),
-        Kind::NodeClaim => objects.node_claims.push(custom(it, CustomKind::NodeClaim)?),
-        Kind::NodeOverlay => objects.node_overlays.push(custom(it, CustomKind::NodeOverlay)?),
-        Kind::CapacityBuffer => objects.capacity_buffers.push(custom(it, CustomKind::CapacityBuffer)?),
-        Kind::CapacityQuota => objects.capacity_quotas.push(custom(it, CustomKind::CapacityQuota)?),
+        Kind::NodePool => objects.node_pools.push(custom(&mut manifest, CustomKind::NodePool)?),
+        Kind::EC2NodeClass => objects.node_classes.push(custom(&mut manifest, CustomKind::EC2NodeClass)?),
+        Kind::NodeClaim => objects.node_claims.push(custom(&mut manifest, CustomKind::NodeClaim)?),
+        Kind::NodeOverlay => objects.node_overlays.push(custom(&mut manifest, CustomKind::NodeOverlay)?),
+        Kind::CapacityBuffer => objects.capacity_buffers.push(custom(&mut manifest, CustomKind::CapacityBuffer)?),
+        Kind::CapacityQuota => objects.capacity_quotas.push(custom(&mut manifest, CustomKind::CapacityQuota)?),
         Kind::PodTemplate => objects.pod_templates.push(checked(it, pod_template)?),
         Kind::Node => objects.nodes.push(read(it)?),
         Kind::Pod => objects.pods.push(Arc::new(admission.pod(it, checked(it, pod)?)?)),
@@ -68,7 +69,13 @@ fn pod_template(manifest: &Manifest, pod_template: &PodTemplate) -> Result<(), V
     checks::pod_template(manifest, pod_template.template.as_ref())
 }
 
-fn custom<T: DeserializeOwned + Validate>(manifest: &Manifest, kind: CustomKind) -> Result<T, Vec<ManifestError>> {
+fn custom<T: DeserializeOwned + Validate>(manifest: &mut Manifest, kind: CustomKind) -> Result<T, Vec<ManifestError>> {
+    // As an API server, which reads the metadata of all kinds alike.
+    for field in ["/metadata/labels", "/metadata/annotations"] {
+        let entries = manifest.value.pointer_mut(field).and_then(Value::as_object_mut).into_iter().flatten();
+        entries.map(|(_, value)| value).filter(|value| value.is_null()).for_each(|value| *value = Value::from(""));
+    }
+    validation::drop_null_entries(kind, &mut manifest.value);
     let faults = |errors: Vec<validation::FieldError>| -> Vec<ManifestError> {
         errors.into_iter().map(|error| manifest.fault(error.path, error.message)).collect()
     };

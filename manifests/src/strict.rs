@@ -13,8 +13,12 @@ const STATUS: &str = "status";
 /// The object; `None` if the value does not fit its type, or has fields that its type does not have.
 pub(super) fn read<T: DeserializeOwned>(value: &Value) -> Option<T> {
     let has_unknown = Cell::new(false);
-    let root = Node { value, has_unknown: &has_unknown, level: Level::Root };
-    T::deserialize(root).ok().filter(|_| !has_unknown.get())
+    T::deserialize(deserializer(value, &has_unknown)).ok().filter(|_| !has_unknown.get())
+}
+
+/// Reads the value as Go would, and notes unknown fields.
+pub(super) fn deserializer<'de>(value: &'de Value, has_unknown: &Cell<bool>) -> impl Deserializer<'de, Error = Error> {
+    Node { value, has_unknown, level: Level::Root }
 }
 
 /// Where in the object a value is.
@@ -85,7 +89,7 @@ impl<'de> Deserializer<'de> for Node<'de, '_> {
     scalars! {
         deserialize_bool deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_i128
         deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 deserialize_u128 deserialize_f32 deserialize_f64
-        deserialize_char deserialize_str deserialize_string deserialize_identifier deserialize_unit
+        deserialize_char deserialize_identifier deserialize_unit
     }
 
     containers! {
@@ -98,6 +102,15 @@ impl<'de> Deserializer<'de> for Node<'de, '_> {
         deserialize_tuple_struct(name: &'static str, len: usize)
         deserialize_unit_struct(name: &'static str)
         deserialize_struct(name: &'static str, fields: &'static [&'static str])
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_string(visitor)
+    }
+
+    /// In Go, a null becomes an empty string, such as that of an annotation.
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        if self.value.is_null() { visitor.visit_borrowed_str("") } else { self.value.deserialize_string(visitor) }
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {

@@ -153,6 +153,23 @@ fn finished_pods_count_towards_completions() {
     assert_eq!(names(&(done("j-a") + &done("j-b") + &done("j-c"))), ["j-a", "j-b", "j-c"]);
 }
 
+/// In Go, a null becomes an empty string. Of custom resources, the API server removes it, but not from the metadata.
+#[test]
+fn nulls_in_maps_are_what_an_api_server_makes_of_them() {
+    let pool = "---\napiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: a, annotations: {x: null}}\n\
+        spec: {limits: {cpu: null}, template: {metadata: {labels: {team: null}}, spec: {requirements: [],\n  \
+        nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: x}}}}\n";
+    let pod = pod("a", ", annotations: {x: null}", "{nodeSelector: {disk: null}, containers: [{name: app}]}");
+    let manifests = input(&(pod + pool)).unwrap();
+    let empty = |key: &str| Some(BTreeMap::from([(key.to_owned(), String::new())]));
+    let pod = &pods(&manifests)[0];
+    assert_eq!(pod.metadata.annotations, empty("x"));
+    assert_eq!(pod.spec.as_ref().unwrap().node_selector, empty("disk"));
+    let pool = &manifests.objects.node_pools[0];
+    assert_eq!(pool.metadata.annotations, empty("x"));
+    assert_eq!((pool.spec.limits.len(), pool.spec.template.labels().count()), (0, 0));
+}
+
 #[test]
 fn errors_name_document_object_and_field() {
     let spec = |spec: &str| format!("# first\n---\n{}", pod("a", "", spec));

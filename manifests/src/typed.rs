@@ -4,6 +4,7 @@ use super::{Manifest, ManifestError, strict};
 use serde::de::DeserializeOwned;
 use serde_ignored::Path;
 use serde_json::Value;
+use std::cell::Cell;
 
 /// Reads a Kubernetes object; fields that its type does not have are errors, but for those of its status: a server wrote that, and
 /// it may be newer.
@@ -23,10 +24,11 @@ pub(super) fn checked<T: DeserializeOwned>(
 
 /// Like [`read`] at a multiple of the cost, with the path of each field that is wrong.
 pub(super) fn read_with_paths<T: DeserializeOwned>(manifest: &Manifest) -> Result<T, Vec<ManifestError>> {
-    let mut unknown = Vec::new();
+    let (mut unknown, ignored) = (Vec::new(), Cell::new(false));
     let mut track = serde_path_to_error::Track::new();
     let read = {
-        let deserializer = serde_path_to_error::Deserializer::new(&manifest.value, &mut track);
+        let deserializer = strict::deserializer(&manifest.value, &ignored);
+        let deserializer = serde_path_to_error::Deserializer::new(deserializer, &mut track);
         let mut note = |path: Path<'_>| {
             // A null is how YAML writes nothing at all.
             let null = value_at(&manifest.value, &path).is_some_and(Value::is_null);

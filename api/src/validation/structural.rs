@@ -112,6 +112,28 @@ impl StructuralSchema {
         }
     }
 
+    /// Removes the nulls among the entries of maps.
+    pub(super) fn drop_null_entries(&self, value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                if self.entries.is_some() {
+                    fields.retain(|name, value| !value.is_null() || self.properties.contains_key(name));
+                }
+                for (name, value) in fields {
+                    if let Some(schema) = self.properties.get(name).or(self.entries.as_deref()) {
+                        schema.drop_null_entries(value);
+                    }
+                }
+            }
+            Value::Array(items) => {
+                if let Some(schema) = &self.items {
+                    items.iter_mut().for_each(|item| schema.drop_null_entries(item));
+                }
+            }
+            _ => {}
+        }
+    }
+
     fn wrong_type(&self, value: &Value) -> Option<&'static str> {
         if self.is_int_or_string {
             let fits = value.is_string() || value.is_i64() || value.is_u64();

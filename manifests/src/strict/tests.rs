@@ -23,6 +23,8 @@ fn with_paths<T: DeserializeOwned>(value: &Value) -> Option<T> {
 fn unknown_fields_are_refused_but_in_the_status() {
     let table = [
         ("/metadata/labels/other", json!("x"), true),
+        ("/metadata/labels/other", Value::Null, true),
+        ("/metadata/annotations", json!({"a": null}), true),
         ("/metadata/imagined", json!("x"), false),
         ("/metadata/imagined", Value::Null, true),
         ("/imagined", json!(1), false),
@@ -32,6 +34,9 @@ fn unknown_fields_are_refused_but_in_the_status() {
         ("/spec/containers/0/imagined", json!(1), false),
         ("/spec/containers/0/resources/requests/gpu", json!(0.5), true),
         ("/spec/status", json!({"imagined": 1}), false),
+        ("/spec/nodeSelector", json!({"disk": null}), true),
+        ("/spec/nodeSelector", json!({"disk": 1}), false),
+        ("/spec/containers/0/resources/requests/cpu", Value::Null, false),
         ("/spec/priority", json!("3"), false),
         ("/spec/containers", json!({}), false),
         ("/spec", Value::Null, true),
