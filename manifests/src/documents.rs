@@ -1,7 +1,7 @@
 //! Documents of a file, and the objects in them.
 
-use super::{ManifestError, Place};
-use serde_json::{Deserializer, Value};
+use super::{ManifestError, Place, json};
+use serde_json::Value;
 use std::sync::Arc;
 
 /// Maximum nodes and events of one YAML document. The caller's bound on the input's size is what limits the work.
@@ -33,7 +33,7 @@ pub(super) struct Object {
 /// The text as one JSON value.
 pub(super) fn json_document(text: &Text, errors: &mut Vec<ManifestError>) -> Option<Document> {
     let place = Place { file: Arc::from(text.name.as_str()), document: 1, item: None };
-    match serde_json::from_str(&text.content) {
+    match json::value(&text.content) {
         Ok(value) => Some(Document { place, value }),
         Err(error) => {
             errors.push(ManifestError::Document { place, problem: format!("not JSON: {error}") });
@@ -47,7 +47,7 @@ pub(super) fn split(file: &Text, errors: &mut Vec<ManifestError>) -> Vec<Documen
     let name: Arc<str> = Arc::from(file.name.as_str());
     let place = |index: usize| Place { file: Arc::clone(&name), document: index + 1, item: None };
     let text = file.content.trim_start_matches('\u{feff}');
-    let json_error = match json(text) {
+    let json_error = match json_values(text) {
         Some(Ok(values)) => {
             let documents = values.into_iter().enumerate();
             return documents.map(|(index, value)| Document { place: place(index), value }).collect();
@@ -73,12 +73,9 @@ pub(super) fn split(file: &Text, errors: &mut Vec<ManifestError>) -> Vec<Documen
 }
 
 /// What begins like JSON is read as such: YAML's reader would take longer and differ in escapes. `None` if it does not.
-fn json(text: &str) -> Option<Result<Vec<Value>, String>> {
-    if !text.trim_start().starts_with('{') {
-        return None;
-    }
-    let values: Result<Vec<Value>, serde_json::Error> = Deserializer::from_str(text).into_iter().collect();
-    Some(values.map_err(|error| format!("not JSON: {error}")))
+fn json_values(text: &str) -> Option<Result<Vec<Value>, String>> {
+    let is_json = text.trim_start().starts_with('{');
+    is_json.then(|| json::values(text).map_err(|error| format!("not JSON: {error}")))
 }
 
 fn yaml(part: &Part) -> Result<Value, String> {

@@ -18,6 +18,7 @@ mod admission;
 mod collect;
 mod documents;
 mod errors;
+mod json;
 mod kinds;
 mod offers;
 mod origins;

@@ -52,6 +52,20 @@ fn a_json_reader_takes_no_yaml_and_workloads_make_no_more_pods_than_allowed() {
     assert_eq!(too_many, "-: document 1: Deployment default/web: spec.replicas: makes more than 1 pods");
 }
 
+#[test]
+fn a_repeated_key_is_an_error_in_json_as_in_yaml() {
+    let once = r#"{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": "a", "labels": {"a": "1", "b": "-2"}}}]}"#;
+    let read_both = |content: &str| [read, read_json].map(|read| read(&[text("a.json", content)], MAX_PODS));
+    for manifests in read_both(once) {
+        assert_eq!(manifests.unwrap().objects.namespaces.len(), 1);
+    }
+    for errors in read_both(&once.replace("\"b\"", "\"a\"")) {
+        let shown = errors.unwrap_err().to_string();
+        assert!(shown.starts_with("a.json: document 1: not JSON: duplicate key \"a\" at line 2"), "{shown}");
+    }
+}
+
 fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap()
 }
