@@ -18,6 +18,7 @@ use std::{fmt, sync::LazyLock};
 
 mod ec2_limits;
 mod ec2_node_class;
+mod moved;
 mod requirements;
 mod structural;
 

@@ -33,6 +33,19 @@ pub(crate) fn of_empty_paths(paths: &[PathBuf], files: &BTreeSet<Arc<str>>) -> V
     empty.map(|path| format!("no objects in {}", path.display())).collect()
 }
 
+/// Kinds of Karpenter's APIs before v1, and those that replace them.
+const FORMER_KINDS: [(&str, &str); 3] = [
+    ("karpenter.sh/v1alpha5 Provisioner", "NodePool"),
+    ("karpenter.sh/v1alpha5 Machine", "NodeClaim"),
+    ("karpenter.k8s.aws/v1alpha1 AWSNodeTemplate", "EC2NodeClass"),
+];
+
+/// Hints about kinds that are ignored because Karpenter v1 has others instead.
+pub(crate) fn of_former_kinds(ignored: &BTreeMap<String, usize>) -> Vec<String> {
+    let former = FORMER_KINDS.iter().filter(|(kind, _)| ignored.contains_key(*kind));
+    former.map(|(kind, now)| format!("{kind} is ignored; Karpenter v1 has {now} instead")).collect()
+}
+
 /// Hints about CapacityBuffers that reserve no capacity, or less than requested.
 pub(crate) fn of_buffers(objects: &Objects) -> Vec<String> {
     let of_buffer = |buffer: &buffers::Buffer<'_>| {

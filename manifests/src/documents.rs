@@ -9,6 +9,9 @@ const MAX_NODES: usize = 1 << 30;
 /// The deepest nesting of YAML: twice that of the longest custom resource definitions.
 const MAX_DEPTH: usize = 128;
 
+/// What the YAML library advises programmers to do about a repeated key.
+const LIBRARY_ADVICE: &str = ", set DuplicateKeyPolicy in Options if acceptable";
+
 /// The content of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Text {
@@ -95,7 +98,7 @@ fn yaml(part: &Part) -> Result<Value, String> {
         let text = error.without_snippet().to_string();
         let Some(location) = error.location() else { return format!("not YAML: {text}") };
         let (line, column) = (location.line(), location.column());
-        let message = text.replace(&format!(" at line {line}, column {column}"), "");
+        let message = text.replace(&format!(" at line {line}, column {column}"), "").replace(LIBRARY_ADVICE, "");
         let line = usize::try_from(line).unwrap_or(usize::MAX).saturating_add(part.lines_before);
         format!("not YAML: line {line}, column {column}: {message}")
     })

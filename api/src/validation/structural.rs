@@ -1,7 +1,7 @@
 //! Validates a value against a CRD's schema like the API server: types, bounds, patterns, enumerations, required
 //! fields. CEL rules are implemented in Rust in the other modules.
 
-use super::{FieldError, compile};
+use super::{FieldError, compile, moved};
 use crate::schema::pattern;
 use plimsoll_model::quantity::Quantity;
 use regex::Regex;
@@ -75,15 +75,19 @@ impl StructuralSchema {
     /// Adds the errors of `value` at `path` to `errors`.
     pub(super) fn check(&self, value: &Value, path: &str, strictness: Strictness, errors: &mut Vec<FieldError>) {
         if let Some(expected) = self.wrong_type(value) {
-            let actual = match value {
-                Value::Null => "nothing",
-                Value::Bool(_) => "true or false",
-                Value::Number(_) => "a number",
-                Value::String(_) => "a string",
-                Value::Array(_) => "a list",
-                Value::Object(_) => "an object",
+            let is_string = self.type_name.as_deref() == Some("string");
+            let number = value.to_string();
+            let (actual, advice) = match value {
+                Value::Null => ("nothing", ""),
+                Value::Bool(_) => ("true or false", if is_string { "; quote it" } else { "" }),
+                Value::Number(_) => {
+                    (number.as_str(), if is_string || self.is_int_or_string { "; quote it" } else { "" })
+                }
+                Value::String(_) => ("a string", ""),
+                Value::Array(_) => ("a list", ""),
+                Value::Object(_) => ("an object", ""),
             };
-            errors.push(FieldError::new(path, format!("must be {expected}, not {actual}")));
+            errors.push(FieldError::new(path, format!("must be {expected}, not {actual}{advice}")));
             return;
         }
         let mut messages = Vec::new();
@@ -96,7 +100,7 @@ impl StructuralSchema {
         }
         if !self.choices.is_empty() && !self.choices.contains(value) {
             let choices: Vec<&str> = self.choices.iter().filter_map(Value::as_str).collect();
-            messages.push(format!("{value} is not one of {}", choices.join(", ")));
+            messages.push(format!("{value} is not one of {}{}", choices.join(", "), moved::value(value)));
         }
         errors.extend(messages.into_iter().map(|message| FieldError::new(path, message)));
         match value {
@@ -224,7 +228,9 @@ impl StructuralSchema {
             } else if let Some(entries) = &self.entries {
                 entries.check(value, &format!("{path}[{name}]"), strictness, errors);
             } else if !self.properties.is_empty() && strictness == Strictness::NoUnknownFields {
-                errors.push(FieldError::new(field(name), "there is no such field"));
+                let path = field(name);
+                let message = format!("there is no such field{}", moved::field(&path));
+                errors.push(FieldError::new(path, message));
             }
         }
     }
@@ -235,6 +241,9 @@ fn mismatch(text: &str, pattern: &str) -> String {
     match pattern {
         pattern::QUANTITY => Quantity::parse(text).err().map(|error| error.to_string()),
         pattern::DURATION => Some(format!("{text:?} is not a duration such as 30s, 10m or 1h30m")),
+        pattern::BUDGET_DURATION => {
+            Some(format!("{text:?} is not a duration in hours and minutes, such as 8h, 30m or 1h30m"))
+        }
         pattern::NILLABLE_DURATION => {
             Some(format!("{text:?} is neither a duration such as 30s, 10m or 1h30m nor Never"))
         }

@@ -117,6 +117,29 @@ fn a_wrong_quantity_or_duration_is_explained_without_its_pattern() {
 }
 
 #[test]
+fn errors_say_what_to_write_instead() {
+    let manifest = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "a"}, "spec": {
+        "weight": 1.5, "limits": {"cpu": 1.5},
+        "disruption": {"consolidateAfter": "1m", "expireAfter": "720h", "consolidationPolicy": "WhenUnderutilized",
+            "budgets": [{"nodes": 5, "schedule": "@daily", "duration": "1d"}]},
+        "template": {"spec": {"requirements": [], "kubelet": {"maxPods": 20},
+            "nodeClassRef": {"apiVersion": "karpenter.k8s.aws/v1beta1", "kind": "EC2NodeClass", "name": "a"}}}}});
+    let text = check_manifest(Kind::NodePool, &manifest).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    for part in [
+        "spec.weight: must be a whole number, not 1.5",
+        "spec.limits[cpu]: must be a quantity such as 500m or 2Gi, not 1.5; quote it",
+        "spec.disruption.budgets[0].nodes: must be a string, not 5; quote it",
+        "spec.disruption.budgets[0].duration: \"1d\" is not a duration in hours and minutes, such as 8h, 30m or 1h30m",
+        "spec.disruption.expireAfter: there is no such field; it is now spec.template.spec.expireAfter",
+        "WhenEmptyOrUnderutilized, Balanced; it is now WhenEmptyOrUnderutilized",
+        "spec.template.spec.kubelet: there is no such field; it is now spec.kubelet of the EC2NodeClass",
+        "nodeClassRef.apiVersion: there is no such field; it is now spec.template.spec.nodeClassRef.group",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+}
+
+#[test]
 fn an_unreadable_schedule_does_not_make_a_pool_invalid() {
     let manifest = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "a"}, "spec": {
         "disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "1"},

@@ -197,6 +197,17 @@ fn a_node_class_that_ec2_refuses_brings_a_hint() {
 }
 
 #[test]
+fn kinds_before_v1_bring_a_hint() {
+    let run = plimsoll_with(
+        &["plan", "-f", "-"],
+        "apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nmetadata: {name: a}\n",
+    );
+    let expected = "ignored: karpenter.sh/v1alpha5 Provisioner (1)\n\
+        hint: karpenter.sh/v1alpha5 Provisioner is ignored; Karpenter v1 has NodePool instead\n";
+    assert_eq!((run.status, run.stderr.as_str()), (0, expected));
+}
+
+#[test]
 fn nodes_of_another_region_bring_a_hint() {
     let cluster = cluster().replace("kubernetes.io/os: linux", "topology.kubernetes.io/region: eu-west-1");
     let run = table(&cluster, &[]);

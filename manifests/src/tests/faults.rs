@@ -66,6 +66,13 @@ fn a_repeated_key_is_an_error_in_json_as_in_yaml() {
     }
 }
 
+#[test]
+fn a_repeated_key_in_yaml_is_named_without_advice_for_programmers() {
+    let errors = read(&[text("a.yaml", "kind: A\nmetadata: {}\nmetadata: {}\n")], MAX_PODS).unwrap_err();
+    let expected = "a.yaml: document 1: not YAML: line 3, column 1: duplicate mapping key: metadata";
+    assert_eq!(errors.to_string(), expected);
+}
+
 fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap()
 }
