@@ -47,6 +47,9 @@ pub enum ParseQuantityError {
         /// The suffix, shortened.
         suffix: String,
     },
+    /// The resource has no name. No message may have such an amount: it would fail all of the message.
+    #[error("the name of a resource must not be empty")]
+    NoName,
     /// The quantity does not fit into 64 bits of the resource's unit.
     #[error("{text:?} is too large for {resource}")]
     TooLarge {
@@ -302,7 +305,7 @@ pub fn format_amount(resource: &str, amount: i64) -> String {
 ///
 /// # Errors
 ///
-/// The first name with an invalid or too large quantity, and the error.
+/// The first name that is empty or has an invalid or too large quantity, and the error.
 pub fn parse_resources<Name, Text>(
     amounts: impl IntoIterator<Item = (Name, Text)>,
 ) -> Result<Resources, (String, ParseQuantityError)>
@@ -313,6 +316,9 @@ where
     let mut resources = Resources::new();
     for (name, text) in amounts {
         let (name, text) = (name.as_ref(), text.as_ref());
+        if name.is_empty() {
+            return Err((String::new(), ParseQuantityError::NoName));
+        }
         let quantity = Quantity::parse(text).map_err(|error| (name.to_owned(), error))?;
         let amount = quantity.amount_of(name).ok_or_else(|| {
             (name.to_owned(), ParseQuantityError::TooLarge { text: shortened(text), resource: name.to_owned() })

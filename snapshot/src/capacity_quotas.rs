@@ -77,6 +77,15 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_name_of_a_label_or_resource_is_an_error() {
+        let field = |spec: Value| quota(&spec).unwrap_err().field;
+        let selector = json!({"matchLabels": {"": "a"}});
+        let label = field(json!({"selector": selector, "limits": {"resources": {"nodes": 1}}}));
+        let resource = field(json!({"limits": {"resources": {"": 1}}}));
+        assert_eq!([label.as_str(), resource.as_str()], ["spec.selector.matchLabels.key", "spec.limits.resources."]);
+    }
+
+    #[test]
     fn an_invalid_quota_is_left_out_and_reported() {
         let bad = json!({"metadata": {"name": "bad"}, "spec": {
             "selector": {"matchExpressions": [{"key": "a", "operator": "In"}]}, "limits": {"resources": {}},

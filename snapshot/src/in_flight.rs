@@ -2,7 +2,7 @@
 
 use crate::nodes::{
     amounts, claim_labels, claim_taints, drifted, expires, fill_gaps, grace_period, has_timed_out, idle_since,
-    is_leaving, sorted,
+    is_leaving, pool_label, sorted,
 };
 use crate::problems::Fault;
 use crate::{kube_time, problems::Problem, requests};
@@ -50,7 +50,7 @@ fn read(claim: &NodeClaim, ledger: Option<&InFlightClaim>) -> Result<Node, Fault
     Ok(Node {
         node_claim: Some(name.clone()),
         name: NodeName(name),
-        node_pool: labels.get(label::NODE_POOL).cloned().map(NodePoolName),
+        node_pool: pool_label(&labels).cloned().map(NodePoolName),
         state: NodeState::InFlight,
         labels,
         taints: sorted(claim_taints(claim)),

@@ -95,8 +95,8 @@ fn read(
         labels.extend(claim_labels(claim));
     }
     // Somebody may have removed the Node's label.
-    let pool_of_claim = claim.and_then(|claim| claim.metadata.labels.as_ref()?.get(label::NODE_POOL));
-    let node_pool = pool_of_claim.or_else(|| labels.get(label::NODE_POOL)).cloned();
+    let pool_of_claim = claim.and_then(|claim| pool_label(claim.metadata.labels.as_ref()?));
+    let node_pool = pool_of_claim.or_else(|| pool_label(&labels)).cloned();
     let pool_startup_taints = || {
         let pool = pool_named(objects, node_pool.as_deref().unwrap_or_default());
         pool.map(|pool| pool.spec.template.spec.startup_taints.as_slice())
@@ -188,6 +188,11 @@ pub(crate) fn claim_labels(claim: &NodeClaim) -> BTreeMap<String, String> {
     }
     labels.extend(claim.metadata.labels.clone().unwrap_or_default());
     labels
+}
+
+/// The label that names the pool. An empty value, which the API server accepts, names none.
+pub(crate) fn pool_label(labels: &BTreeMap<String, String>) -> Option<&String> {
+    labels.get(label::NODE_POOL).filter(|name| !name.is_empty())
 }
 
 pub(crate) fn claim_taints(claim: &NodeClaim) -> Vec<Taint> {

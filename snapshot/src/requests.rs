@@ -112,7 +112,7 @@ fn apply_pod_level(total: &mut Resources, pod_level: &ResourceRequirements) -> R
     Ok(())
 }
 
-/// Parses quantities by resource name and rejects negative quantities.
+/// Parses quantities by resource name. Rejects empty names and negative quantities.
 pub(crate) fn amounts(list: Option<&BTreeMap<String, KubeQuantity>>, path: &str) -> Result<Resources, Fault> {
     let Some(list) = list else { return Ok(Resources::new()) };
     parsed(list.iter().map(|(name, quantity)| (name, &quantity.0)), path)

@@ -103,6 +103,9 @@ fn check_values(operator: Operator, values: &[String]) -> Result<(), &'static st
 
 /// Parses a label selector.
 pub(crate) fn label_selector(selector: &KubeSelector) -> Result<LabelSelector, Fault> {
+    for key in selector.match_labels.iter().flat_map(BTreeMap::keys) {
+        check_key(key).map_err(|fault| fault.below("matchLabels"))?;
+    }
     let mut match_expressions = Vec::new();
     for (index, requirement) in selector.match_expressions.iter().flatten().enumerate() {
         let path = format!("matchExpressions[{index}]");

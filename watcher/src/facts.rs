@@ -158,3 +158,6 @@ impl Facts {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -108,11 +108,13 @@ fn taints(claim: Option<&NodeClaim>, admitted: Option<&InFlightClaim>) -> Vec<Ta
     }
 }
 
-/// Allocatable resources of the instance; before there is one, the minimum over all accepted types.
+/// Allocatable resources of the instance; before there is one, the minimum over all accepted types. Amounts that cannot
+/// be read or are negative count as none: the wire has no such amounts, and one would fail all of a message.
 fn allocatable(claim: Option<&NodeClaim>, admitted: Option<&InFlightClaim>) -> Resources {
     let status = claim.and_then(|claim| claim.status.as_ref());
     let amounts = status.into_iter().flat_map(|status| &status.allocatable);
-    let read = parse_resources(amounts.map(|(name, amount)| (name.as_str(), amount.0.as_str()))).unwrap_or_default();
+    let read = parse_resources(amounts.map(|(name, amount)| (name.as_str(), amount.0.as_str())));
+    let read = read.ok().filter(|read| read.iter().all(|(_, amount)| amount >= 0)).unwrap_or_default();
     if read.is_empty() { admitted.map(|admitted| admitted.allocatable.clone()).unwrap_or_default() } else { read }
 }
 
@@ -135,4 +137,24 @@ pub fn unavailable(deps: &LedgerView) -> Vec<UnavailableOffering> {
             remaining,
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn amounts_that_no_message_may_have_count_as_none() {
+        let read = |amounts: serde_json::Value| {
+            let claim = json!({"metadata": {"name": "c"}, "status": {"allocatable": amounts}, "spec": {
+                "requirements": [],
+                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}});
+            allocatable(Some(&serde_json::from_value(claim).unwrap()), None)
+        };
+        assert_eq!(read(json!({"cpu": "2"})), Resources::from([("cpu", 2000)]));
+        for amounts in [json!({"cpu": "2", "": "1"}), json!({"cpu": "-1"}), json!({"cpu": "lots"})] {
+            assert_eq!(read(amounts.clone()), Resources::new(), "{amounts}");
+        }
+    }
 }

@@ -180,6 +180,7 @@ fn an_invalid_resource_quantity_names_the_resource() {
     assert_eq!(error, ParseQuantityError::Suffix { text: "2GB".to_owned(), suffix: "GB".to_owned() });
     let (name, error) = parse_resources([("cpu", "9E")]).unwrap_err();
     assert_eq!((name.as_str(), error.to_string().as_str()), ("cpu", "\"9E\" is too large for cpu"));
+    assert_eq!(parse_resources([("cpu", "1"), ("", "1")]), Err((String::new(), ParseQuantityError::NoName)));
 }
 
 proptest! {

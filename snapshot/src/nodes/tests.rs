@@ -146,6 +146,23 @@ fn an_initialized_node_ignores_values_of_its_claim() {
     assert_eq!(node.allocatable.get("memory"), 0);
 }
 
+/// `kubectl label node n1 karpenter.sh/nodepool=` is legal.
+#[test]
+fn an_empty_label_names_no_pool() {
+    let empty = json!({"karpenter.sh/nodepool": ""});
+    let (mut labelled, mut required) = (claim(), claim());
+    labelled["metadata"]["labels"] = empty.clone();
+    required["metadata"]["labels"] = json!({});
+    required["spec"]["requirements"] = json!([{"key": "karpenter.sh/nodepool", "operator": "In", "values": [""]}]);
+    for claim in [labelled, required] {
+        let nodes = nodes(Source::Cluster, &[], &[claim]);
+        assert_eq!((nodes[0].state, &nodes[0].node_pool), (NodeState::InFlight, &None));
+    }
+    let nodes = nodes(Source::Cluster, &[node(empty, json!([]))], &[]);
+    assert_eq!((nodes[0].state, &nodes[0].node_pool), (NodeState::Initialized, &None));
+    assert_eq!((nodes[0].cordoned, nodes[0].allocatable.get("cpu")), (false, 4000));
+}
+
 #[test]
 fn a_node_without_pool_is_initialized() {
     let nodes = nodes(Source::Cluster, &[node(json!({}), json!([]))], &[]);

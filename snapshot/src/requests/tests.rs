@@ -87,6 +87,7 @@ fn an_invalid_quantity_names_its_field() {
             "spec.initContainers[0].resources.requests.memory",
         ),
         (json!({"containers": [container(json!({"cpu": "-1"}))]}), "spec.containers[0].resources.requests.cpu"),
+        (json!({"containers": [container(json!({"": "1"}))]}), "spec.containers[0].resources.requests."),
         (json!({"containers": [], "overhead": {"cpu": ""}}), "spec.overhead.cpu"),
         (json!({"containers": [], "resources": {"limits": {"cpu": "x"}}}), "spec.resources.limits.cpu"),
     ];

@@ -1,6 +1,7 @@
 //! Latency from a pod to the Execute call.
 
 use crate::fixture::Fixture;
+use plimsoll_sim::apiserver::ResourceId;
 use std::time::Duration;
 
 /// Maximum time from the pod's condition to the Execute call on an idle system.
@@ -52,10 +53,28 @@ async fn an_object_that_cannot_be_read_is_left_out_and_the_rest_goes_on() {
     let metadata = serde_json::json!({"name": "broken", "namespace": "default"});
     let broken = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
         "spec": {"containers": [{"name": "app", "image": "app", "resources": {"requests": {"cpu": "lots"}}}]}});
-    fixture.put(plimsoll_sim::apiserver::ResourceId::PODS, "broken", broken, &serde_json::json!({}));
+    fixture.put(ResourceId::PODS, "broken", broken, &serde_json::json!({}));
     fixture.mark_unschedulable("broken");
     fixture.pending_pod("web", None);
     fixture.until("a launch was requested", || fixture.actuator.executions() > 0).await;
     assert_eq!(fixture.actuator.launches(), ["for-default-web"]);
     assert!(watcher.metrics_say("plimsoll_watcher_snapshot_problems 1\n"));
+}
+
+/// The API server accepts them, and a scheduler refuses the whole of an invalid snapshot.
+#[tokio::test(start_paused = true)]
+async fn empty_names_do_not_end_the_plans() {
+    let (fixture, watcher) = Fixture::with_watcher().await;
+    let node = serde_json::json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "n1", "labels": {"karpenter.sh/nodepool": ""}}});
+    fixture.put(ResourceId::NODES, "n1", node, &serde_json::json!({"capacity": {"cpu": "4"}}));
+    let overlay = serde_json::json!({"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay",
+        "metadata": {"name": "fuse"}, "spec": {"capacity": {"": "1"},
+            "requirements": [{"key": "team", "operator": "In", "values": ["a"]}]}});
+    fixture.put(ResourceId::NODE_OVERLAYS, "fuse", overlay, &serde_json::json!({}));
+    let is_reported = || watcher.metrics_say("plimsoll_watcher_snapshot_problems 1\n");
+    fixture.until("the overlay is left out", is_reported).await;
+    fixture.pending_pod("web", None);
+    fixture.until("a launch was requested", || fixture.actuator.executions() > 0).await;
+    assert_eq!(fixture.actuator.launches(), ["for-default-web"]);
 }
