@@ -109,7 +109,8 @@ impl Feed {
         }
         let kind = K::KIND.as_str();
         let api: Api<DeserializeGuard<K>> = Api::all(self.client.clone());
-        let mut events = watcher::watcher(api, watcher::Config::default().page_size(PAGE_SIZE)).boxed();
+        let list_and_watch = || watcher::watcher(api.clone(), watcher::Config::default().page_size(PAGE_SIZE)).boxed();
+        let mut events = list_and_watch();
         let (mut handle, mut pause, mut list) = (Some(handle), FIRST_PAUSE, PartialList::default());
         let mut specs = SharedSpecs::default();
         // The stream continues after an error and never ends.
@@ -123,7 +124,7 @@ impl Feed {
                     }
                 }
                 // Clusters without the CRD of an optional kind have no such objects: treat the kind as listed and empty.
-                Err(error) if OPTIONAL.contains(&K::KIND) && is_unknown(&error) => {
+                Err(WatchError::InitialListFailed(error)) if OPTIONAL.contains(&K::KIND) && is_not_found(&error) => {
                     if self.handle_event::<K>(Event::InitDone, &mut list, &mut specs) {
                         handle.take().into_iter().for_each(ReadinessHandle::release);
                         listed_sender.send_replace(true);
@@ -132,6 +133,10 @@ impl Feed {
                     tokio::time::sleep(LONGEST_PAUSE).await;
                 }
                 Err(error) => {
+                    // The watcher would only start the same watch again. A list tells whether the kind is gone.
+                    if matches!(&error, WatchError::WatchStartFailed(cause) if is_not_found(cause)) {
+                        (events, pause) = (list_and_watch(), LONGEST_PAUSE);
+                    }
                     self.metrics.watch_errors.with_label_values(&[kind]).inc();
                     tracing::warn!(kind, %error, ?pause, "watch failed, trying again");
                     tokio::time::sleep(pause).await;
@@ -206,6 +211,6 @@ impl Feed {
 }
 
 /// Whether the API server does not serve the kind.
-fn is_unknown(error: &WatchError) -> bool {
-    matches!(error, WatchError::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
+fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
 }
