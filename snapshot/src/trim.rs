@@ -32,11 +32,19 @@ pub fn pod(pod: &mut Pod) {
     }
 }
 
-/// Drops the fields of a container that no plan depends on.
-pub fn container(container: &mut Container) {
+/// Drops the fields of the containers that no plan depends on.
+pub fn containers(spec: &mut PodSpec) {
+    // In the host network, every container port is a host port. The API server writes that into pods, not templates.
+    let host_network = spec.host_network == Some(true);
+    for one in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
+        container(one, host_network);
+    }
+}
+
+fn container(container: &mut Container, host_network: bool) {
     let mut ports = container.ports.take();
     if let Some(ports) = &mut ports {
-        ports.retain(|port| port.host_port.is_some_and(|port| port != 0));
+        ports.retain(|port| host_network || port.host_port.is_some_and(|port| port != 0));
         ports.shrink_to_fit();
     }
     *container = Container {
@@ -49,9 +57,7 @@ pub fn container(container: &mut Container) {
 }
 
 fn trim_spec(spec: &mut PodSpec) {
-    for one in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
-        container(one);
-    }
+    containers(spec);
     spec.containers.shrink_to_fit();
     if let Some(volumes) = &mut spec.volumes {
         volumes.retain(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some());

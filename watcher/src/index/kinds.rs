@@ -243,9 +243,7 @@ fn retain_scheduling_fields(template: &mut PodTemplateSpec) {
     }
     let Some(spec) = &mut template.spec else { return };
     (spec.volumes, spec.security_context, spec.image_pull_secrets, spec.dns_config) = (None, None, None, None);
-    for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
-        plimsoll_snapshot::trim::container(container);
-    }
+    plimsoll_snapshot::trim::containers(spec);
 }
 
 impl Simplify for Job {

@@ -1,6 +1,6 @@
 use super::*;
 use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, PodTemplate};
 use plimsoll_api::Pod;
 use serde_json::{Value, json};
 
@@ -111,10 +111,19 @@ fn all_listed_is_true_once_every_kind_has_been_listed() {
 
 #[test]
 fn templates_keep_only_scheduling_fields() {
-    let template = json!({"metadata": {"labels": {"app": "web"}, "annotations": {"a": "b"}}, "spec": {
+    let mut template = json!({"metadata": {"labels": {"app": "web"}, "annotations": {"a": "b"}}, "spec": {
         "nodeSelector": {"disk": "ssd"}, "volumes": [{"name": "data", "emptyDir": {}}],
         "containers": [{"name": "app", "image": "i", "env": [{"name": "TOKEN", "value": "secret"}],
+            "ports": [{"containerPort": 8080}, {"containerPort": 9090, "hostPort": 9091}],
             "resources": {"requests": {"cpu": "1"}}}]}});
+    let ports = |template: &Value| {
+        let kept: PodTemplate = read(&json!({"metadata": {"name": "t"}, "template": template}));
+        let ports = kept.template.unwrap().spec.unwrap().containers[0].ports.clone().unwrap();
+        ports.iter().map(|port| port.container_port).collect::<Vec<_>>()
+    };
+    assert_eq!(ports(&template), [9090]);
+    template["spec"]["hostNetwork"] = json!(true);
+    assert_eq!(ports(&template), [8080, 9090], "in the host network, each of them is a host port");
     let set = |owners: Value| -> ReplicaSet {
         read(&json!({"metadata": {"name": "s", "namespace": "shop", "ownerReferences": owners},
             "spec": {"replicas": 2, "selector": {}, "template": template}, "status": {"replicas": 2}}))
