@@ -18,6 +18,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedSpecs};
+use plimsoll_runtime::program::WATCH_SECONDS;
 use plimsoll_runtime::signal;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -285,7 +286,8 @@ where
     K: Trim<DynamicType = ()> + Indexed + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
     let mut specs = SharedSpecs::default();
-    let events = watcher(api, watcher::Config::default()).backoff(Pauses::default()).modify(move |object| {
+    let config = watcher::Config::default().timeout(WATCH_SECONDS);
+    let events = watcher(api, config).backoff(Pauses::default()).modify(move |object| {
         if let Ok(object) = &mut object.0 {
             object.trim();
             object.share(&mut specs);

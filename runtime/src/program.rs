@@ -7,6 +7,7 @@ use std::{
     io,
     net::SocketAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
@@ -22,6 +23,15 @@ use crate::{
     telemetry::{self, TelemetryError},
     tls::{self, Tls, TlsError},
 };
+
+/// Duration of a watch in seconds. The API server ends it by then and the client resumes it, so a connection that was
+/// dropped silently is noticed 5 s later. The default of the client is 290 s, in which a leader sees nothing and stays
+/// leader. A resumed watch costs one request, and no list.
+pub const WATCH_SECONDS: u32 = 60;
+
+/// How long the next bytes of a response may take. An idle watch ends before, and so does any other request: the API
+/// server ends it after 60 s.
+const READ_TIMEOUT: Duration = Duration::from_secs(70);
 
 /// Why a program cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -149,6 +159,9 @@ pub async fn kube_config(path: Option<&Path>) -> Result<kube::Config, ClusterAcc
         None => kube::Config::infer().await.map_err(|error| ClusterAccessError::Infer(Box::new(error)))?,
     };
     config.default_retry = false;
+    config.read_timeout = Some(READ_TIMEOUT);
+    // Otherwise the time in which a pooled connection was idle counts.
+    config.reset_reader_on_write = true;
     Ok(config)
 }
 
@@ -162,5 +175,19 @@ mod tests {
         let address = first.local_addr().unwrap();
         let error = listen("--health-listen", address).await.unwrap_err();
         assert_eq!(error.to_string(), format!("--health-listen: cannot listen on {address}"));
+    }
+
+    #[tokio::test]
+    async fn an_idle_watch_ends_before_a_connection_counts_as_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kubeconfig");
+        let file = serde_json::json!({"apiVersion": "v1", "kind": "Config", "current-context": "a",
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+            "clusters": [{"name": "a", "cluster": {"server": "https://127.0.0.1:6443"}}],
+            "users": [{"name": "a", "user": {}}]});
+        std::fs::write(&path, file.to_string()).unwrap();
+        let config = kube_config(Some(&path)).await.unwrap();
+        assert!(config.read_timeout.unwrap() > Duration::from_secs(u64::from(WATCH_SECONDS) + 5));
+        assert!(config.reset_reader_on_write);
     }
 }

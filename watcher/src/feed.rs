@@ -17,6 +17,7 @@ use kube::runtime::watcher::{self, Error as WatchError, Event};
 use kube::{Api, Client};
 use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedSpecs};
 use plimsoll_runtime::admin::{Readiness, ReadinessHandle};
+use plimsoll_runtime::program::WATCH_SECONDS;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -109,7 +110,8 @@ impl Feed {
         }
         let kind = K::KIND.as_str();
         let api: Api<DeserializeGuard<K>> = Api::all(self.client.clone());
-        let list_and_watch = || watcher::watcher(api.clone(), watcher::Config::default().page_size(PAGE_SIZE)).boxed();
+        let config = watcher::Config::default().page_size(PAGE_SIZE).timeout(WATCH_SECONDS);
+        let list_and_watch = || watcher::watcher(api.clone(), config.clone()).boxed();
         let mut events = list_and_watch();
         let (mut handle, mut pause, mut list) = (Some(handle), FIRST_PAUSE, PartialList::default());
         let mut specs = SharedSpecs::default();

@@ -209,6 +209,21 @@ async fn a_node_that_the_watch_does_not_show_is_drained_before_its_instance_ends
     until_drained_and_gone(&watcher, &claim).await;
 }
 
+/// As after the API server's host has vanished: nothing ends the connection, and its watches show nothing.
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_drained_although_the_watch_that_would_show_its_deletion_went_silent() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, _) = watcher.node(&wanted("a-1")).await;
+    let actuator = watcher.plimsoll.processes(Role::Actuator).remove(0);
+    let faults = watcher.world.server().faults();
+    faults.lag_watches(actuator.as_str(), 60 * MINUTE);
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // The open watch still waits for the hour to pass. A new one shows the deletion at once.
+    faults.lag_watches(actuator.as_str(), Duration::ZERO);
+    watcher.until("the node is drained", 2 * MINUTE, |world| is_drained(world, &claim)).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_without_its_finalizer_is_drained_before_its_instance_ends() {
     let watcher = FakeWatcher::begin(Setup::default()).await;

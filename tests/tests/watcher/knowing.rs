@@ -8,6 +8,7 @@ use plimsoll_sim::apiserver::ApiError;
 use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::clock::START_SECONDS;
+use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
 async fn there_is_no_plan_on_half_an_index() {
@@ -25,6 +26,19 @@ async fn there_is_no_plan_on_half_an_index() {
     gate.open();
     fixture.until("a launch was requested", || fixture.actuator.executions() > 0).await;
     assert!(watcher.readiness.is_ready());
+}
+
+/// As after the API server's host has vanished: nothing ends the connection, and its watches show nothing.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_went_silent_is_opened_again() {
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    fixture.server.faults().lag_watches("watcher-0", Duration::from_secs(3600));
+    fixture.pending_pod("web", None);
+    fixture.pass(1).await;
+    // The open watch still waits for the hour to pass. A new one shows the pod at once.
+    fixture.server.faults().lag_watches("watcher-0", Duration::ZERO);
+    let took = fixture.until("a launch was requested", || fixture.actuator.executions() > 0).await;
+    assert!((50..=66).contains(&took.as_secs()), "the time limit of an idle watch, not {took:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -68,7 +82,7 @@ async fn a_failed_launch_is_planned_again_at_once() {
     fixture.pending_pod("web", None);
     fixture.until("a second launch was requested", || fixture.actuator.executions() > 1).await;
     let times: Vec<_> = fixture.actuator.with(|state| state.executions.iter().map(|(at, _)| *at).collect());
-    assert!(times[1] - times[0] < std::time::Duration::from_millis(100), "{:?}", times[1] - times[0]);
+    assert!(times[1] - times[0] < Duration::from_millis(100), "{:?}", times[1] - times[0]);
     fixture.pass(30).await;
     assert_eq!(fixture.actuator.executions(), 2);
 }
@@ -86,7 +100,7 @@ async fn what_is_rejected_for_ever_is_asked_for_less_and_less() {
     fixture.pending_pod("other", None);
     let before = fixture.actuator.launches().len();
     let took = fixture.until("the other launch is requested", || fixture.actuator.launches().len() > before).await;
-    assert!(took < std::time::Duration::from_millis(50), "{took:?}");
+    assert!(took < Duration::from_millis(50), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
