@@ -196,8 +196,7 @@ impl Session {
         self.metrics.catalogs.set(i64::try_from(self.shared.ids().len()).unwrap_or(i64::MAX));
         let needed = self.mirror.snapshot().map(needed_catalogs).unwrap_or_default();
         if !self.catalogs.put(id, &catalog, &needed) {
-            let message = format!("the snapshot needs more than {} catalogs", session_catalogs::MAX_CATALOGS);
-            return Err(Status::resource_exhausted(message));
+            return Err(too_large(&format!("catalogs of more than {} bytes", session_catalogs::MAX_BYTES)));
         }
         // Other missing catalogs have been requested already and will arrive.
         match self.pending_plan.take() {

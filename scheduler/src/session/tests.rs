@@ -7,7 +7,7 @@ use crate::samples::{catalog, catalogs, pool, snapshots, waiting};
 use crate::solve::PlanFailure;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::CapacityQuota;
+use plimsoll_model::snapshot::{CapacityQuota, NodePool};
 use plimsoll_proto::convert::append_fragment;
 use plimsoll_proto::delta::{chunks, diff};
 use plimsoll_proto::plan::v1 as plan_wire;
@@ -201,7 +201,7 @@ fn a_plan_waits_for_missing_catalogs() {
 fn missing_catalogs_are_requested_once() {
     let other = Catalog { region: "other".into(), ..catalog() };
     let mut snapshot = waiting(1);
-    snapshot.node_pools.push(plimsoll_model::snapshot::NodePool { catalog: Some(other.id()), ..pool("other") });
+    snapshot.node_pools.push(NodePool { catalog: Some(other.id()), ..pool("other") });
     let mut session = new(SessionLimits::default());
     send(
         &mut session,
@@ -286,21 +286,28 @@ fn a_snapshot_beyond_the_limits_is_rejected() {
     assert_eq!(code, Code::ResourceExhausted);
 }
 
+/// A cluster may have a node class with other kubelet settings for each team.
 #[test]
-fn a_session_holds_a_bounded_number_of_catalogs() {
+fn the_number_of_catalogs_of_a_snapshot_has_no_limit() {
     let of = |number: usize| Catalog { region: number.to_string(), ..catalog() };
+    let count = session_catalogs::MAX_OTHERS + 1;
     let mut snapshot = waiting(1);
-    snapshot.node_pools = (0..session_catalogs::MAX_CATALOGS + 1)
-        .map(|number| plimsoll_model::snapshot::NodePool {
-            catalog: Some(of(number).id()),
-            ..pool(&format!("p{number:02}"))
-        })
-        .collect();
+    let named = |number| NodePool { catalog: Some(of(number).id()), ..pool(&format!("p{number:02}")) };
+    snapshot.node_pools = (0..count).map(named).collect();
     let mut session = started_session(SessionLimits::default());
-    send_all(&mut session, &snapshot, 100);
-    for number in 0..session_catalogs::MAX_CATALOGS {
+    // As a watcher does: first the catalogs, then the snapshot.
+    for number in 0..count {
         assert_eq!(send(&mut session, Request::Catalog((&of(number)).into())), []);
     }
-    let (code, text) = error_of(&mut session, Request::Catalog((&of(session_catalogs::MAX_CATALOGS)).into()));
-    assert_eq!((code, text.as_str()), (Code::ResourceExhausted, "the snapshot needs more than 32 catalogs"));
+    send_all(&mut session, &snapshot, 100);
+    assert_eq!(plan_of_fragments(send(&mut session, plan_now(1))).launches.len(), 1);
+
+    let mut session = started_session(SessionLimits::default());
+    send_all(&mut session, &snapshot, 100);
+    let answers = send(&mut session, plan_now(1));
+    assert!(matches!(&answers[..], [Response::NeedCatalog(need)] if need.catalog_ids.len() == count), "{answers:?}");
+    for number in 1..count {
+        assert_eq!(send(&mut session, Request::Catalog((&of(number)).into())), []);
+    }
+    assert_eq!(plan_of_fragments(send(&mut session, Request::Catalog((&of(0)).into()))).launches.len(), 1);
 }
