@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Selects the requests that a rule applies to. Every field that is set must match.
 #[derive(Debug, Clone, Default)]
@@ -178,6 +179,8 @@ struct State {
     rules: BTreeMap<RuleId, Rule>,
     partitions: BTreeMap<String, Partition>,
     watch_lag: BTreeMap<String, Duration>,
+    /// Since when a delayed event is held back from a client, by resource and revision.
+    held: BTreeMap<(String, &'static str, u64), Instant>,
     distortions: Vec<(WatchMatcher, Distortion)>,
     /// Cuts: the affected clients (empty for all) and the number of the last watch to cut.
     cuts: Vec<(BTreeSet<String>, u64)>,
@@ -201,6 +204,7 @@ impl Faults {
             rules: BTreeMap::new(),
             partitions: BTreeMap::new(),
             watch_lag: BTreeMap::new(),
+            held: BTreeMap::new(),
             distortions: Vec::new(),
             cuts: Vec::new(),
             watches: 0,
@@ -366,6 +370,11 @@ impl Faults {
 
     pub(crate) fn watch_lag(&self, client: &str) -> Duration {
         self.state.lock().watch_lag.get(client).copied().unwrap_or_default()
+    }
+
+    /// Since when the event is held back. A watch that the client opens again in the meantime does not make it later.
+    pub(crate) fn held_since(&self, client: &str, resource: &'static str, revision: u64) -> Instant {
+        *self.state.lock().held.entry((client.to_owned(), resource, revision)).or_insert_with(Instant::now)
     }
 
     /// Signals every change to the faults.

@@ -156,6 +156,21 @@ async fn a_late_watch_is_late_by_that_much() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_event_is_not_later_if_its_watch_is_opened_again() {
+    let server = server();
+    let maps = maps(server.client("mine"));
+    let version = create(&maps, "a").await.unwrap().resource_version().unwrap();
+    server.faults().lag_watches("mine", Duration::from_secs(20));
+    create(&maps, "b").await.unwrap();
+    let start = Instant::now();
+    let first = maps.watch(&WatchParams::default(), &version).await.unwrap();
+    assert!(timeout(Duration::from_secs(15), next_name(first)).await.is_err());
+    let again = maps.watch(&WatchParams::default(), &version).await.unwrap();
+    assert_eq!(next_name(again).await, "b");
+    assert_eq!(start.elapsed().as_secs(), 20);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_from_a_forgotten_version_ends_with_gone() {
     let server = server();
     let maps = maps(server.client("mine"));

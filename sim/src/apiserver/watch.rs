@@ -8,12 +8,13 @@ use super::object;
 use super::request::{Query, Target};
 use super::resources::ResourceId;
 use super::respond::{Form, bookmark_line, change_line, event_line, object_bytes};
-use super::store::{Filter, Page, Store};
+use super::store::{Event, Filter, Page, Store};
 use bytes::Bytes;
 use futures::Stream;
 use plimsoll_runtime::signal;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -95,11 +96,13 @@ impl Watch {
         Ok(())
     }
 
-    /// Whether a change up to `until` concerns this watch.
-    fn has_news(&self, until: u64) -> bool {
+    /// Revision of the first change up to `until` that concerns this watch.
+    fn first_news(&self, until: u64) -> Option<u64> {
         self.server.read(|store| {
-            let Ok(mut events) = store.events_after(events::storage(self.resource), self.position) else { return true };
-            events.any(|event| event.revision <= until && Store::seen(event, &self.filter).is_some())
+            let events = store.events_after(events::storage(self.resource), self.position);
+            let Ok(mut events) = events else { return Some(until) };
+            let is_news = |event: &&Arc<Event>| event.revision <= until && Store::seen(event, &self.filter).is_some();
+            events.find(is_news).map(|event| event.revision)
         })
     }
 
@@ -163,10 +166,15 @@ impl Watch {
             self.changed.mark_unchanged();
             let server = self.server.clone();
             let newest = server.read(Store::revision);
-            let distortion = server.faults().distortion(&self.client, self.resource.get().plural);
+            let plural = self.resource.get().plural;
+            let distortion = server.faults().distortion(&self.client, plural);
             let lag = server.faults().watch_lag(&self.client).max(distortion.map_or(Duration::ZERO, Distortion::holds));
-            if newest > self.position && !lag.is_zero() && self.has_news(newest) {
-                tokio::time::sleep(lag).await;
+            if newest > self.position
+                && !lag.is_zero()
+                && let Some(revision) = self.first_news(newest)
+            {
+                let since = server.faults().held_since(&self.client, plural, revision);
+                tokio::time::sleep_until(since + lag).await;
             }
             let until = match distortion {
                 // Events that arrived in the meantime are lost or reordered together with these.
