@@ -2,12 +2,11 @@
 //!
 //! A topology spread constraint counts every domain that a NodePool lists. Limits, missing capacity, instance types,
 //! volumes or pod affinity can make a domain unavailable. An unavailable domain stays empty and blocks the other pods
-//! of the spread forever. kube-scheduler counts only domains that have nodes. A domain without nodes is therefore given
-//! up if this places more pods: one domain at a time, the one with the fewest pods first. The spread still holds over
-//! all other domains.
+//! of the spread forever. kube-scheduler counts only domains of nodes that the spread's inclusion policies admit. A
+//! domain without such nodes is therefore given up if this places more pods: one domain at a time, the one with the
+//! fewest pods first. The spread still holds over all other domains.
 
 use super::{Attempt, Best, projection, spread_over, unplaced_by_shape};
-use crate::input::pool_requirements::lookup;
 use crate::retries;
 use plimsoll_kubesched::spread;
 use plimsoll_model::catalog::Catalog;
@@ -51,6 +50,7 @@ enum Scope {
 
 fn give_up_for(best: &mut Best<'_>, waiting: &Waiting, scope: Scope) {
     let start = best.start();
+    let existing = counts(best.inputs.snapshot, waiting);
     let mut given_up: Vec<String> = Vec::new();
     let mut latest = best.plan.clone();
     // Number of domains that had to be given up for the current plan.
@@ -60,7 +60,7 @@ fn give_up_for(best: &mut Best<'_>, waiting: &Waiting, scope: Scope) {
         waiting.shapes.iter().any(|shape| unplaced.contains_key(shape))
     };
     while given_up.len() < retries::SEVERAL && waits(best) {
-        let Some(next) = emptiest(best, &latest, waiting, &given_up) else { break };
+        let Some(next) = emptiest(best, &latest, waiting, &existing, &given_up) else { break };
         given_up.push(next);
         match best.attempt(closed(&start, waiting, &given_up, scope), false) {
             Attempt::Accepted => {
@@ -115,31 +115,39 @@ fn is_shared(snapshot: &Snapshot, waiting: &Waiting) -> bool {
     others.map(|shape| spread_over(shape, false)).any(|keys| keys.contains(waiting.key.as_str()))
 }
 
-/// The domain without nodes in which the plan places the fewest pods of the spread; among equal domains the last by
-/// name.
-fn emptiest(best: &Best<'_>, plan: &Plan, waiting: &Waiting, given_up: &[String]) -> Option<String> {
-    let snapshot = best.inputs.snapshot;
-    let nodes = snapshot.nodes.iter().filter(|node| !node.deleting);
-    let existing: BTreeSet<&str> = nodes.filter_map(|node| lookup(&node.labels, &waiting.key)).collect();
-    let after = projection::project(best.inputs, plan);
-    let mut pods: BTreeMap<String, usize> = BTreeMap::new();
-    for shape in snapshot.shapes.iter().filter(|shape| waiting.shapes.contains(&shape.id)) {
-        let over = |key: &str| label::normalized(key) == waiting.key;
-        for spread in shape.topology_spread.iter().filter(|one| one.required && over(&one.topology_key)) {
-            for (domain, count) in spread::counts(&after, shape, spread) {
-                *pods.entry(domain).or_default() += count;
-            }
-        }
-    }
-    let open = domains(snapshot, best.inputs.catalogs, &waiting.key);
+/// The domain that no existing node opens and in which the plan places the fewest pods of the spread; among equal
+/// domains the last by name.
+fn emptiest(
+    best: &Best<'_>,
+    plan: &Plan,
+    waiting: &Waiting,
+    existing: &BTreeMap<String, usize>,
+    given_up: &[String],
+) -> Option<String> {
+    let pods = counts(&projection::project(best.inputs, plan), waiting);
+    let open = domains(best.inputs.snapshot, best.inputs.catalogs, &waiting.key);
     let rest: Vec<String> =
-        open.into_iter().filter(|one| !existing.contains(one.as_str()) && !given_up.contains(one)).collect();
+        open.into_iter().filter(|one| !existing.contains_key(one) && !given_up.contains(one)).collect();
     // At least one domain must remain.
     if rest.len() + existing.len() < 2 {
         return None;
     }
     let fewest = |one: &String| (std::cmp::Reverse(pods.get(one).copied().unwrap_or(0)), one.clone());
     rest.into_iter().max_by_key(fewest)
+}
+
+/// Pods that the spreads of the unplaced pods count, in each domain that has a node which one of the spreads counts.
+fn counts(snapshot: &Snapshot, waiting: &Waiting) -> BTreeMap<String, usize> {
+    let mut pods: BTreeMap<String, usize> = BTreeMap::new();
+    for shape in snapshot.shapes.iter().filter(|shape| waiting.shapes.contains(&shape.id)) {
+        let over = |key: &str| label::normalized(key) == waiting.key;
+        for spread in shape.topology_spread.iter().filter(|one| one.required && over(&one.topology_key)) {
+            for (domain, count) in spread::counts(snapshot, shape, spread) {
+                *pods.entry(domain).or_default() += count;
+            }
+        }
+    }
+    pods
 }
 
 /// Domains that NodePools list. These may include domains in which they cannot launch nodes.

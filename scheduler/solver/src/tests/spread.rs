@@ -9,7 +9,8 @@ use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::requirements::Operator;
-use plimsoll_model::snapshot::{DisruptionReason, UnavailableOffering};
+use plimsoll_model::snapshot::{DisruptionReason, PodShape, UnavailableOffering};
+use plimsoll_model::taints::TaintEffect;
 use plimsoll_model::time::Millis;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -35,6 +36,8 @@ struct SolveContext {
     closed: [bool; 3],
     /// Running nodes: the zone, and the number of pods of the workload.
     nodes: Vec<(usize, i64)>,
+    /// Whether each zone has a further node, which the pods do not select. The spread does not count it.
+    beside_others: bool,
 }
 
 fn any_world() -> impl Strategy<Value = SolveContext> {
@@ -46,7 +49,7 @@ fn any_world() -> impl Strategy<Value = SolveContext> {
         |(pods, skew, per_node, apart, pools, closed, nodes)| {
             let apart = apart && per_node == 1;
             let nodes = nodes.into_iter().map(|(zone, running)| (zone, running.min(per_node))).collect();
-            SolveContext { pods, skew, per_node, apart, pools, closed, nodes }
+            SolveContext { pods, skew, per_node, apart, pools, closed, nodes, beside_others: false }
         },
     )
 }
@@ -69,6 +72,14 @@ impl SolveContext {
         web.topology_spread = vec![spread(label::ZONE, i32::try_from(self.skew).unwrap())];
         if self.apart {
             web.pod_affinity = vec![affinity(label::HOSTNAME, true, "web")];
+        }
+        if self.beside_others {
+            web.node_selector.insert(label::ARCH.into(), "amd64".into());
+            for zone in ZONES {
+                let node = cluster.node_of(&format!("other-{zone}"), "m6g.xlarge", "gone", CapacityType::OnDemand);
+                node.labels.insert(label::ZONE.into(), zone.into());
+                node.node_pool = None;
+            }
         }
         for (index, (zone, running)) in self.nodes.iter().enumerate() {
             let name = format!("n{index}");
@@ -204,14 +215,26 @@ proptest! {
     fn a_spread_uses_every_zone_that_it_can(context in any_world()) {
         context.check(&context.cluster().plan_with(false))?;
     }
+
+    /// The same clusters, with nodes that change nothing.
+    #[test]
+    fn a_spread_uses_every_zone_that_it_can_beside_nodes_that_it_does_not_count(context in any_world()) {
+        let context = SolveContext { beside_others: true, ..context };
+        context.check(&context.cluster().plan_with(false))?;
+    }
+}
+
+/// A cluster without nodes and with all zones.
+fn world(pods: i64, per_node: i64, pools: Vec<([bool; 3], Option<i64>)>) -> SolveContext {
+    let (closed, nodes) = ([false; 3], Vec::new());
+    SolveContext { pods, skew: 1, per_node, apart: false, pools, closed, nodes, beside_others: false }
 }
 
 /// The limit allows only four nodes.
 #[test]
 fn a_limit_is_shared_by_the_zones() {
     let pools = vec![([true; 3], Some(4))];
-    let context =
-        SolveContext { pods: 6, skew: 1, per_node: 1, apart: true, pools, closed: [false; 3], nodes: Vec::new() };
+    let context = SolveContext { apart: true, ..world(6, 1, pools) };
     let mut pods = context.after(&context.cluster().plan()).0;
     pods.sort_unstable();
     assert_eq!(pods, [1, 1, 2]);
@@ -222,11 +245,36 @@ fn a_limit_is_shared_by_the_zones() {
 #[test]
 fn one_zone_is_given_up_if_that_places_more() {
     let pools = vec![([true, true, false], None), ([false, false, true], Some(1))];
-    let context =
-        SolveContext { pods: 9, skew: 1, per_node: 2, apart: false, pools, closed: [false; 3], nodes: Vec::new() };
-    let mut pods = context.after(&context.cluster().plan()).0;
-    pods.sort_unstable();
-    assert_eq!(pods, [0, 4, 5]);
+    for beside_others in [false, true] {
+        let context = SolveContext { beside_others, ..world(9, 2, pools.clone()) };
+        let mut pods = context.after(&context.cluster().plan()).0;
+        pods.sort_unstable();
+        assert_eq!(pods, [0, 4, 5]);
+    }
+}
+
+/// No node can be launched in zone c, and the spread does not count the node there.
+#[test]
+fn a_zone_is_given_up_if_the_spread_counts_none_of_its_nodes() {
+    let mut cluster = Cluster::new();
+    for kind in cluster.catalog.instance_types.iter_mut().filter(|kind| kind.name.ends_with("2xlarge")) {
+        kind.offerings.retain(|one| one.zone != "zone-c");
+    }
+    let node = cluster.node("n1", "m6g.large");
+    node.labels.insert(label::ZONE.into(), "zone-c".into());
+    node.taints = vec![taint("dedicated", TaintEffect::NoSchedule)];
+    let mut web = app("web", 7000);
+    web.topology_spread = vec![spread(label::ZONE, 1)];
+    let even = [("zone-a".to_owned(), 3), ("zone-b".to_owned(), 3)];
+    let counts = |web: &PodShape| counts(&cluster.clone().pending("web", 6, web).plan_with(false), |one| &one.zone);
+    assert_ne!(counts(&web), even, "the spread counts the node");
+    let mut other = web.clone();
+    other.node_selector.insert(label::ARCH.into(), "amd64".into());
+    assert_eq!(counts(&other), even, "nodeAffinityPolicy Honor");
+    other.topology_spread[0].honor_node_affinity = false;
+    assert_ne!(counts(&other), even, "nodeAffinityPolicy Ignore");
+    web.topology_spread[0].honor_node_taints = true;
+    assert_eq!(counts(&web), even, "nodeTaintsPolicy Honor");
 }
 
 /// Pods by zone after the removals of the plan.
