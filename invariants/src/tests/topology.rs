@@ -20,6 +20,28 @@ fn web(case: &mut Case, pod: &str, change: impl FnOnce(&mut PodShape)) {
     });
 }
 
+/// Required spread of the `web` pods.
+fn spread(key: &str, max_skew: i32) -> TopologySpread {
+    TopologySpread {
+        topology_key: key.into(),
+        max_skew,
+        min_domains: None,
+        required: true,
+        selector: selector(),
+        honor_node_affinity: true,
+        honor_node_taints: false,
+    }
+}
+
+/// Adds an empty node in zone-b.
+fn add_node(case: &mut Case, change: impl FnOnce(&mut Node)) {
+    let mut empty = node("n9");
+    empty.labels.insert(label::ZONE.into(), "zone-b".into());
+    empty.node_pool = None;
+    change(&mut empty);
+    case.snapshot.nodes.push(empty);
+}
+
 /// Pins the launch to zone-b.
 fn pin(case: &mut Case) {
     *offerings(case) = vec![choice("a", "zone-b", 100), choice("b", "zone-b", 120)];
@@ -69,15 +91,6 @@ fn required_pod_affinity_is_respected() {
 
 #[test]
 fn required_topology_spread_is_respected() {
-    let spread = |key: &str, max_skew| TopologySpread {
-        topology_key: key.into(),
-        max_skew,
-        min_domains: None,
-        required: true,
-        selector: selector(),
-        honor_node_affinity: true,
-        honor_node_taints: false,
-    };
     // Two pods in zone-a, none in zone-b.
     let two = |case: &mut Case, key, skew| {
         pin(case);
@@ -139,13 +152,8 @@ fn topology_spread_only_counts_nodes_that_its_policies_include() {
             }
         });
         offerings(case).retain(|one| one.zone == "zone-a");
-        let mut empty = node("n9");
-        empty.labels.insert(label::ZONE.into(), "zone-b".into());
-        empty.node_pool = None;
-        if tainted {
-            empty.taints.push(Taint { key: "t".into(), value: String::new(), effect: TaintEffect::NoSchedule });
-        }
-        case.snapshot.nodes.push(empty);
+        let taint = Taint { key: "t".into(), value: String::new(), effect: TaintEffect::NoSchedule };
+        add_node(case, |node| node.taints.extend(tainted.then_some(taint)));
     };
     let uneven = "pod ns/fits cannot run on n1: topology spread over topology.kubernetes.io/zone";
     rejected(uneven, |case| far(case, spread(true, true), false, false));
@@ -162,6 +170,35 @@ fn topology_spread_only_counts_nodes_that_its_policies_include() {
 }
 
 #[test]
+fn topology_spread_only_counts_nodes_that_have_all_topology_keys() {
+    // Two pods in zone-a.
+    let keys = |case: &mut Case, other: &str| {
+        web(case, "stays", |_| {});
+        web(case, "fits", |shape| shape.topology_spread = vec![spread(label::ZONE, 1), spread(other, 9)]);
+    };
+    let in_zone_a = |case: &mut Case| {
+        offerings(case).retain(|one| one.zone == "zone-a");
+        keys(case, label::ARCH);
+    };
+    let uneven = "pod ns/fits cannot run on n1: topology spread over topology.kubernetes.io/zone";
+    accepted(in_zone_a);
+    rejected(uneven, |case| {
+        in_zone_a(case);
+        add_node(case, |_| {});
+    });
+    accepted(|case| {
+        in_zone_a(case);
+        add_node(case, |node| drop(node.labels.remove(label::ARCH)));
+    });
+    // The new node in zone-b has an instance type, whichever it is.
+    rejected(uneven, |case| {
+        pin(case);
+        case.node("n1").labels.insert(label::INSTANCE_TYPE.into(), "a".into());
+        keys(case, label::INSTANCE_TYPE);
+    });
+}
+
+#[test]
 fn topology_spread_counts_launches_whose_every_offering_is_selected() {
     const FAMILY: &str = "karpenter.k8s.aws/instance-family";
     // n1 has one selected pod in zone-a, and n9 has none in zone-b. The launch is in zone-b, as an m5 or an m6i.
@@ -170,10 +207,7 @@ fn topology_spread_counts_launches_whose_every_offering_is_selected() {
         for (kind, family) in case.catalog.instance_types.iter_mut().zip(["m5", "m6i"]) {
             kind.labels.insert(FAMILY.into(), family.into());
         }
-        let mut empty = node("n9");
-        empty.labels.insert(label::ZONE.into(), "zone-b".into());
-        empty.node_pool = None;
-        case.snapshot.nodes.push(empty);
+        add_node(case, |_| {});
         for node in &mut case.snapshot.nodes {
             node.labels.insert(FAMILY.into(), "m5".into());
         }

@@ -11,13 +11,16 @@ use plimsoll_model::snapshot::{PodShape, TopologySpread};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// Targets with equal taints and equal values of all labels that checked shapes refer to.
+/// Targets with equal taints, equal values of all labels by which checked shapes select nodes, and the same topology
+/// keys.
 pub(super) struct EquivalenceClasses<'a> {
     by_target: IndexVec<Place, Id<Class>>,
     /// One target of each class.
     representatives: IndexVec<Class, Id<Place>>,
     /// By label set of launches: one node for each combination of values of those labels.
     variants: IndexVec<LabelSet<'static>, LabelSet<'a>>,
+    /// By topology key that decides which nodes a spread over another key counts: whether each target has the label.
+    labelled: BTreeMap<&'a str, IndexVec<Place, bool>>,
 }
 
 /// Counts equivalence classes.
@@ -26,24 +29,32 @@ pub(super) enum Class {}
 impl<'a> EquivalenceClasses<'a> {
     pub(super) fn new(
         targets: &PlacementTargets<'a>,
-        selectors: &SelectorIndex<'_>,
+        selectors: &SelectorIndex<'a>,
         shape_counts: &ShapeCounts<'_>,
     ) -> Self {
-        let spread = shape_counts.checked_shapes.iter().map(|number| selectors.shapes[*number]);
-        let spread = spread.filter(|shape| shape.topology_spread.iter().any(|spread| spread.required));
-        let keys: BTreeSet<&str> = spread.flat_map(|shape| keys(shape).into_iter().chain(spread_keys(shape))).collect();
+        let checked = shape_counts.checked_shapes.iter().map(|number| selectors.shapes[*number]);
+        let spread = checked.filter(|shape| shape.topology_spread.iter().any(|spread| spread.required));
+        let shapes: Vec<&'a PodShape> = spread.collect();
+        let others = |shape: &'a PodShape| {
+            let required = shape.topology_spread.iter().filter(|spread| spread.required);
+            required.flat_map(move |spread| other_keys(shape, spread))
+        };
+        let topology_keys: BTreeSet<&'a str> = shapes.iter().copied().flat_map(others).collect();
+        let labelled: BTreeMap<_, _> = topology_keys.into_iter().map(|key| (key, targets.labelled(key))).collect();
+        let keys: BTreeSet<&str> = shapes.iter().copied().flat_map(keys).collect();
         let columns: Vec<Column> = keys.iter().map(|key| targets.column(key)).collect();
         let variants = targets.variants(&keys);
         let (mut by_target, mut representatives) = (IndexVec::new(), IndexVec::new());
         let mut numbers = BTreeMap::new();
         for place in targets.places() {
             let values: Vec<Option<Id<Domain>>> = columns.iter().map(|column| column.values[place]).collect();
+            let has_keys: Vec<bool> = labelled.values().map(|labelled| labelled[place]).collect();
             // In a column, a label that differs between the nodes of a launch looks like a missing label.
             let varied = targets.label_set(place).filter(|set| variants[*set].len() > 1);
-            let class = numbers.entry((values, targets.taints(place), varied));
+            let class = numbers.entry((values, has_keys, targets.taints(place), varied));
             by_target.push(*class.or_insert_with(|| representatives.push(place)));
         }
-        Self { by_target, representatives, variants }
+        Self { by_target, representatives, variants, labelled }
     }
 
     /// Whether the shape selects the target by labels: an existing node, or all nodes that a launch may become.
@@ -70,11 +81,12 @@ impl<'a> EquivalenceClasses<'a> {
         shape: &PodShape,
         spread: &TopologySpread,
     ) -> IndexVec<Class, bool> {
-        let columns: Vec<Column> = spread_keys(shape).map(|key| targets.column(key)).collect();
+        let others = other_keys(shape, spread);
+        let labelled: Vec<_> = others.iter().filter_map(|key| self.labelled.get(*key)).collect();
         let selects_nodes = !keys(shape).is_empty();
         let counts = |place: &Id<Place>| {
             (!spread.honor_node_affinity || !selects_nodes || self.matches_labels(targets, shape, *place))
-                && columns.iter().all(|column| column.values[*place].is_some())
+                && labelled.iter().all(|labelled| labelled[*place])
                 && (!spread.honor_node_taints || taint_problem(shape, targets.taints(*place)).is_none())
         };
         self.representatives.iter().map(counts).collect()
@@ -94,13 +106,12 @@ fn keys(shape: &PodShape) -> BTreeSet<&str> {
     keys
 }
 
-/// Topology keys of the shape's required spreads. A node without one of them is in no domain. Keys that all nodes of
-/// pools have are omitted.
-fn spread_keys(shape: &PodShape) -> impl Iterator<Item = &str> {
+/// Topology keys of the shape's other required spreads. kube-scheduler does not count a node that lacks one of them. A
+/// node that lacks the key of the spread itself is in none of its domains. Every node has a hostname.
+fn other_keys<'s>(shape: &'s PodShape, spread: &TopologySpread) -> BTreeSet<&'s str> {
     let required = shape.topology_spread.iter().filter(|spread| spread.required);
-    required
-        .map(|spread| label::normalized(&spread.topology_key))
-        .filter(|key| *key != label::HOSTNAME && !label::is_well_known(key))
+    let keys = required.map(|other| label::normalized(&other.topology_key));
+    keys.filter(|key| *key != label::normalized(&spread.topology_key) && *key != label::HOSTNAME).collect()
 }
 
 /// Pods that a spread selects, by domain.

@@ -145,6 +145,17 @@ impl<'a> PlacementTargets<'a> {
         let count = numbers.len();
         Column { values, count }
     }
+
+    /// By target: whether it has the label. A launch has it if every node that it may become has it, with any value.
+    pub(super) fn labelled(&self, key: &str) -> IndexVec<Place, bool> {
+        let every = |nodes: &LabelSet<'_>| nodes.iter().all(|node| node.labels.get(key).is_some());
+        let sets: IndexVec<LabelSet<'static>, bool> = self.label_sets.iter().map(every).collect();
+        let has_label = |target: &Target<'_>| match target {
+            Target::Node(node) => value_of(&node.labels, key).is_some(),
+            Target::Launch(_, set) => sets[*set],
+        };
+        self.targets.iter().map(has_label).collect()
+    }
 }
 
 /// Nodes that the launch may become.

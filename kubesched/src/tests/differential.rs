@@ -20,10 +20,11 @@ const ZONES: [&str; 3] = ["a", "b", "c"];
 const NODES: usize = 5;
 
 fn any_node(number: usize) -> impl Strategy<Value = Node> {
-    let zone = prop::sample::select(ZONES.to_vec());
+    let zone = prop::option::weighted(0.9, prop::sample::select(ZONES.to_vec()));
     (zone, any::<bool>(), 0..8_u8, 0..4_u8, 1..5_i64).prop_map(move |(zone, has_rack, special, size, volumes)| {
         let name = format!("n{number}");
-        let mut labels = vec![(label::ZONE, zone), (label::HOSTNAME, name.as_str())];
+        let mut labels = vec![(label::HOSTNAME, name.as_str())];
+        labels.extend(zone.map(|zone| (label::ZONE, zone)));
         let size = size.to_string();
         labels.push(("size", &size));
         if has_rack {

@@ -277,6 +277,36 @@ fn a_zone_is_given_up_if_the_spread_counts_none_of_its_nodes() {
     assert_eq!(counts(&web), even, "nodeTaintsPolicy Honor");
 }
 
+#[test]
+fn nodes_that_lack_another_key_of_the_spreads_do_not_count() {
+    let mut cluster = Cluster::new();
+    let node = cluster.node("n1", "c5.large");
+    node.labels.insert(label::ZONE.into(), "zone-c".into());
+    node.labels.remove(label::CAPACITY_TYPE);
+    node.node_pool = None;
+    for index in 0..3 {
+        cluster.bound(&format!("b{index}"), "n1", &app("web", 600));
+    }
+    let mut web = app("web", 500);
+    web.topology_spread = vec![spread(label::ZONE, 1)];
+    let mut both = web.clone();
+    both.topology_spread.push(spread(label::CAPACITY_TYPE, 9));
+    let by_zone = |cluster: &Cluster, count: usize, web: &PodShape| {
+        counts(&cluster.clone().pending("web", count, web).plan(), |one| &one.zone)
+    };
+    let even = |count: usize, zones: &[&str]| -> Vec<(String, usize)> {
+        zones.iter().map(|zone| ((*zone).to_owned(), count)).collect()
+    };
+    assert_eq!(by_zone(&cluster, 4, &web), even(2, &["zone-a", "zone-b"]), "three in zone-c count");
+    assert_eq!(by_zone(&cluster, 3, &both), even(1, &["zone-a", "zone-b", "zone-c"]));
+    // The node is a domain only if it counts.
+    cluster.pool().requirements.push(requirement(label::ZONE, Operator::In, &["zone-a", "zone-b"]));
+    cluster.snapshot.pods.clear();
+    cluster.bound("b", "n1", &shape(2000, 1));
+    assert_eq!(by_zone(&cluster, 6, &web), even(1, &["zone-a", "zone-b"]), "none in zone-c");
+    assert_eq!(by_zone(&cluster, 6, &both), even(3, &["zone-a", "zone-b"]));
+}
+
 /// Pods by zone after the removals of the plan.
 fn after_removals(plan: &Plan, nodes: &[(usize, usize)]) -> PerZone {
     let zone_of = |name: &str| nodes[name[1..].parse::<usize>().unwrap()].0;

@@ -147,12 +147,11 @@ pub(crate) fn constraints(shape: &PodShape, base: &PodShape, preferred: bool) ->
     all
 }
 
-/// Other keys over which the shape must be spread. kube-scheduler ignores nodes that lack any of them. Well-known
-/// labels are on all nodes of pools and need no such rule.
+/// Other keys over which the shape must be spread. kube-scheduler ignores nodes that lack any of them.
 fn others<'s>(shape: &'s PodShape, key: &str) -> BTreeSet<&'s str> {
     let required = shape.topology_spread.iter().filter(|one| one.required);
     let keys = required.map(|one| label::normalized(&one.topology_key));
-    keys.filter(|other| *other != key && *other != label::HOSTNAME && !label::is_well_known(other)).collect()
+    keys.filter(|other| *other != key && *other != label::HOSTNAME).collect()
 }
 
 /// Requires these labels in every term.
