@@ -17,6 +17,8 @@ pub(crate) struct Spread {
     eligible: Rc<[bool]>,
     /// By shape: whether the selector matches its pods.
     pub(crate) selected: Rc<[bool]>,
+    /// Whether running pods count. For an empty selector, kube-scheduler counts only nominated pods and the pod itself.
+    counts_running: bool,
     /// Pod counts by domain.
     counts: Vec<i64>,
     /// By domain: whether any of its nodes is eligible.
@@ -83,6 +85,7 @@ impl Spread {
             min_domains: constraint.min_domains.and_then(|least| usize::try_from(least).ok()).unwrap_or(1),
             eligible,
             selected: shapes.iter().map(selected).collect(),
+            counts_running: constraint.selector.as_ref().is_some_and(|selector| !selector.is_empty()),
             counts: vec![0; domains.count],
             domains,
             least: (0, open_domains),
@@ -92,9 +95,10 @@ impl Spread {
         }
     }
 
-    /// The domain that counts a pod of `shape` on `node`; `None` if the pod is not counted.
+    /// The domain that counts a running pod of `shape` on `node`; `None` if the pod is not counted.
     fn counted(&self, shape: usize, node: usize) -> Option<usize> {
-        self.domains.at(node).filter(|_| is_set(&self.selected, shape) && is_set(&self.eligible, node))
+        let counts = self.counts_running && is_set(&self.selected, shape) && is_set(&self.eligible, node);
+        self.domains.at(node).filter(|_| counts)
     }
 
     pub(crate) fn add(&mut self, shape: usize, node: usize) {

@@ -105,6 +105,13 @@ fn required_topology_spread_is_respected() {
     });
     rejected("pod ns/fits cannot run on n1: topology spread over rack", |case| two(case, "rack", 1));
     accepted(|case| two(case, label::ZONE, 2));
+    for selector in [None, Some(LabelSelector::default())] {
+        accepted(|case| {
+            two(case, label::ZONE, 1);
+            let spreads = case.snapshot.shapes.iter_mut().flat_map(|shape| &mut shape.topology_spread);
+            spreads.for_each(|spread| spread.selector.clone_from(&selector));
+        });
+    }
     accepted(|case| {
         two(case, label::ZONE, 1);
         web(case, "new", |_| {});

@@ -7,7 +7,7 @@ use crate::labels::{label_problem, taint_problem};
 use crate::offering_nodes::OfferingNode;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::names::label;
-use plimsoll_model::snapshot::{PodShape, TopologySpread};
+use plimsoll_model::snapshot::{LabelSelector, PodShape, TopologySpread};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -144,9 +144,13 @@ impl SpreadCheck<'_> {
 }
 
 impl<'a> TopologyCheck<'a> {
-    /// Required spreads of a shape. A spread without selector matches no pod and is omitted.
+    /// Required spreads of a shape. A spread without selector matches no pod, and kube-scheduler counts no running pod
+    /// for an empty selector. Both are omitted.
     pub(super) fn spreads(&mut self, shape: &'a PodShape) -> Vec<SpreadCheck<'a>> {
-        let binding = shape.topology_spread.iter().filter(|spread| spread.required && spread.selector.is_some());
+        let has_condition =
+            |selector: &LabelSelector| !selector.match_labels.is_empty() || !selector.match_expressions.is_empty();
+        let counts_pods = |spread: &&TopologySpread| spread.selector.as_ref().is_some_and(has_condition);
+        let binding = shape.topology_spread.iter().filter(|spread| spread.required).filter(counts_pods);
         let checks = binding.map(|spread| {
             let column = self.column(&spread.topology_key);
             SpreadCheck { spread, domain_counts: self.domain_counts(shape, spread, &column), column }

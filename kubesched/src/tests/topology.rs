@@ -6,7 +6,7 @@ use crate::nomination::{Group, SpreadLimit};
 use crate::topology::Topology;
 use plimsoll_model::identity::ShapeId;
 use plimsoll_model::names::label;
-use plimsoll_model::snapshot::{PodAffinityTerm, PodShape, Snapshot, TopologySpread};
+use plimsoll_model::snapshot::{LabelSelector, PodAffinityTerm, PodShape, Snapshot, TopologySpread};
 
 const WEB: usize = 0;
 const DB: usize = 1;
@@ -79,6 +79,25 @@ fn fewer_domains_than_min_domains_count_as_if_one_were_empty() {
     assert!(permits(&rules, WEB, 0, &none()));
     (0..2).for_each(|node| rules.add(WEB, node));
     assert!(!permits(&rules, WEB, 0, &none()) && !permits(&rules, WEB, 1, &none()));
+}
+
+#[test]
+fn a_spread_with_an_empty_selector_counts_only_the_pod_itself_and_nominated_pods() {
+    let mut empty = spread_over_zones("web", 1);
+    empty.topology_spread[0].selector = Some(LabelSelector::default());
+    empty.topology_spread[0].min_domains = Some(3);
+    let mut preferred = empty.clone();
+    preferred.topology_spread[0].required = false;
+    let mut rules = rules(&["a", "b"], empty, preferred);
+    (0..2).for_each(|_| rules.add(WEB, 0));
+    rules.add(DB, 0);
+    assert!(permits(&rules, WEB, 0, &none()), "running pods do not count");
+    assert_eq!(rules.spread_score(DB, 0), Some(0));
+    assert!(rules.spreads_hold(WEB, 0));
+    assert!(!permits(&rules, WEB, 0, &nominated(WEB, 1)) && !permits(&rules, WEB, 1, &nominated(DB, 1)));
+    assert_eq!(rules.nomination_groups(&[WEB, DB]), [limit(1, vec![0]), Group::default()]);
+    (0..2).for_each(|_| rules.remove(WEB, 0));
+    assert!(permits(&rules, WEB, 0, &none()) && permits(&rules, WEB, 1, &none()));
 }
 
 #[test]

@@ -15,6 +15,12 @@ pub struct LabelSelector {
 }
 
 impl LabelSelector {
+    /// Whether the selector has no condition.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.match_labels.is_empty() && self.match_expressions.is_empty()
+    }
+
     /// Whether the selector matches an object with these labels. An empty selector matches everything. A selector with
     /// an expression that Kubernetes rejects (a comparison, `In` without values, `Exists` with values) matches nothing.
     #[must_use]
@@ -52,6 +58,7 @@ mod tests {
         assert!(!web.matches(&labels(&[("app", "db"), ("tier", "back")])));
         assert!(!web.matches(&labels(&[("app", "web")])));
         assert!(LabelSelector::default().matches(&labels(&[])), "no condition");
+        assert!(LabelSelector::default().is_empty() && !web.is_empty());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Topology spread: compares plans with an exhaustive search.
+//! Topology spread: compares plans with an exhaustive search, and tests what a spread counts.
 //!
 //! The domains are the zones that have nodes and those in which a NodePool can still launch nodes. The search tries
 //! every number of pods per zone.
@@ -9,7 +9,7 @@ use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::requirements::Operator;
-use plimsoll_model::snapshot::{DisruptionReason, PodShape, UnavailableOffering};
+use plimsoll_model::snapshot::{DisruptionReason, LabelSelector, PodShape, TopologySpread, UnavailableOffering};
 use plimsoll_model::taints::TaintEffect;
 use plimsoll_model::time::Millis;
 use proptest::prelude::*;
@@ -305,6 +305,27 @@ fn nodes_that_lack_another_key_of_the_spreads_do_not_count() {
     cluster.bound("b", "n1", &shape(2000, 1));
     assert_eq!(by_zone(&cluster, 6, &web), even(1, &["zone-a", "zone-b"]), "none in zone-c");
     assert_eq!(by_zone(&cluster, 6, &both), even(3, &["zone-a", "zone-b"]));
+}
+
+/// Other pods run in zone a, and zone c has a node, which the spread counts.
+#[test]
+fn an_empty_selector_counts_no_running_pod() {
+    let mut cluster = Cluster::new();
+    for (name, zone) in [("n1", "zone-a"), ("n2", "zone-c")] {
+        cluster.node(name, "c5.large").labels.insert(label::ZONE.into(), zone.into());
+    }
+    cluster.bound("b0", "n1", &shape(1000, 1));
+    cluster.bound("b1", "n1", &shape(1000, 1));
+    for key in [label::ZONE, label::HOSTNAME] {
+        let mut web = app("web", 500);
+        web.node_selector.insert(label::ZONE.into(), "zone-a".into());
+        let selector = Some(LabelSelector::default());
+        web.topology_spread =
+            vec![TopologySpread { selector, min_domains: Some(4), honor_node_affinity: false, ..spread(key, 1) }];
+        let plan = cluster.clone().pending("web", 6, &web).plan_with(false);
+        assert_eq!(counts(&plan, |one| &one.zone), [("zone-a".to_owned(), 6)], "{key}");
+        assert_eq!(plan.launches.len(), 1, "{key}");
+    }
 }
 
 /// Pods by zone after the removals of the plan.

@@ -114,7 +114,8 @@ pub(crate) fn constraints(shape: &PodShape, base: &PodShape, preferred: bool) ->
                 nodes,
             },
             namespaces: vec![shape.namespace.clone()],
-            selector: one.selector.clone().unwrap_or_else(nothing),
+            // kube-scheduler counts no running pod for an empty selector.
+            selector: one.selector.clone().filter(|selector| !selector.is_empty()).unwrap_or_else(nothing),
         }
     });
     let mut all: Vec<Group> = spread.collect();
