@@ -18,6 +18,9 @@ const ALIASES: [&str; 6] = [
     "topology.ebs.csi.aws.com/zone",
 ];
 
+/// Hostname of a new node, which no requirement can name.
+const NEW_HOST: &str = "(not known yet)";
+
 /// Borrowed labels of a node.
 pub(crate) type Labels<'a> = BTreeMap<&'a str, &'a str>;
 
@@ -96,6 +99,11 @@ impl<'a> OfferingLabels<'a> {
         let new = label::normalized(key);
         let older = || ALIASES.into_iter().filter(|old| label::normalized(old) == new).find_map(|old| self.exact(old));
         self.exact(key).or_else(|| self.exact(new)).or_else(older)
+    }
+
+    /// Like [`Self::get`], for pods that select nodes. The new node will have a hostname.
+    pub(crate) fn get_for_pods(&self, key: &str) -> Option<&'a str> {
+        if key == label::HOSTNAME { Some(NEW_HOST) } else { self.get(key) }
     }
 
     /// Value of a label under exactly this name. If neither pool nor instance type has the label, the launch's value is

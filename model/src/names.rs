@@ -40,6 +40,9 @@ pub mod label {
     pub const OS: &str = "kubernetes.io/os";
     /// Name of the node.
     pub const HOSTNAME: &str = "kubernetes.io/hostname";
+    /// Stands for the hostname of a node that is not launched yet. No requirement names it, since it is not a valid
+    /// value of a label.
+    pub const NEW_HOSTNAME: &str = "(new node)";
     /// Windows build, if there is one.
     pub const WINDOWS_BUILD: &str = "node.kubernetes.io/windows-build";
     /// Excludes a node from external load balancers while it drains.

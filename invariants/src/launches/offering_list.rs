@@ -233,7 +233,7 @@ fn node_capacity<'a>(facts: &Facts<'a>, pool: &NodePool, node: &OfferingNode<'a>
     let daemons = facts.snapshot.daemon_sets.iter().filter_map(|daemon| facts.shape(daemon.shape.as_str()));
     for shape in daemons {
         if taint_problem(shape, &pool.taints).is_none()
-            && label_problem(shape, "", |key| node.labels.get(key)).is_none()
+            && label_problem(shape, "", |key| node.labels.get_for_pods(key)).is_none()
         {
             load.add(&shape.requests);
             ports.extend(&shape.host_ports);
@@ -255,7 +255,7 @@ fn shape_problems<'a>(pool: &NodePool, nodes: &[ListedNode<'a>], shape: &'a PodS
         let port_conflict =
             || shape.host_ports.iter().any(|port| node.capacity.ports.iter().any(|other| other.conflicts(port)));
         let find = || {
-            let labelled = taint.clone().or_else(|| label_problem(shape, "", |key| node.node.labels.get(key)));
+            let labelled = taint.clone().or_else(|| label_problem(shape, "", |key| node.node.labels.get_for_pods(key)));
             labelled.or_else(|| port_conflict().then(|| "host port".to_owned()))
         };
         node.capacity.problems.borrow_mut().entry(shape.id.as_str()).or_insert_with(find).clone()

@@ -34,6 +34,27 @@ fn a_label_of_the_template_may_be_empty() {
     });
 }
 
+#[test]
+fn a_new_node_has_a_hostname_that_no_requirement_names() {
+    let host = |operator, values: &[&str]| requirement(label::HOSTNAME, operator, values, None);
+    accepted(|case| select(case, host(Operator::Exists, &[])));
+    accepted(|case| select(case, host(Operator::NotIn, &["n1"])));
+    rejected("required node affinity", |case| select(case, host(Operator::DoesNotExist, &[])));
+    rejected("required node affinity", |case| select(case, host(Operator::In, &["n1"])));
+    // The DaemonSet runs on the new node, which has 2 cores.
+    rejected("has too little cpu", |case| {
+        let exists = host(Operator::Exists, &[]);
+        case.snapshot.shapes.push(PodShape {
+            id: ShapeId::from("daemon"),
+            requests: Resources::from([("cpu", 1500)]),
+            required_node_affinity: vec![NodeSelectorTerm { expressions: vec![exists], fields: Vec::new() }],
+            ..PodShape::default()
+        });
+        let (namespace, name) = ("kube-system".to_owned(), "agent".to_owned());
+        case.snapshot.daemon_sets.push(DaemonSet { uid: "d".into(), namespace, name, shape: ShapeId::from("daemon") });
+    });
+}
+
 /// Adds requirements on the custom label `tier` to the pool, and so to its launch.
 fn tiers(case: &mut Case, requirements: &[(Operator, &[&str])]) {
     for (operator, values) in requirements {

@@ -56,6 +56,7 @@ impl<'a> LaunchLabels<'a> {
             label::EC2_NODE_CLASS => &launch.node_class,
             label::OS => self.operating_system(),
             label::REGISTERED | label::INITIALIZED => "true",
+            label::HOSTNAME => label::NEW_HOSTNAME,
             _ => {
                 let listed = || kind.labels.get(key).or_else(|| launch.labels.get(key)).map(String::as_str);
                 return offering.reservation_label(key).or_else(listed).or_else(|| self.pinned(key));

@@ -6,7 +6,7 @@ use crate::input::pool_requirements::equals;
 use crate::input::volumes;
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::names::label;
-use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm};
+use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
 use plimsoll_model::similar;
 use plimsoll_model::snapshot::PodShape;
 use std::collections::BTreeSet;
@@ -219,7 +219,8 @@ fn describe(view: &PoolView<'_>, among: &Bits<Offering>, requirements: &[&NodeSe
     let one = |requirement: &&NodeSelectorRequirement| {
         let key = label::normalized(&requirement.key);
         if key == label::HOSTNAME {
-            return format!("{requirement}, which names a node");
+            let every_node = requirement.operator == Operator::DoesNotExist;
+            return format!("{requirement}, which {}", if every_node { "every node has" } else { "names a node" });
         }
         let mut values: BTreeSet<String> = label_values(view, among, key).into_iter().map(str::to_owned).collect();
         values.extend(view.custom.values(key));

@@ -6,7 +6,7 @@ use crate::input::pool_requirements::holds;
 use plimsoll_kubesched::ClusterState;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid, ShapeId};
-use plimsoll_model::names::NODES_RESOURCE;
+use plimsoll_model::names::{NODES_RESOURCE, label};
 use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_model::requirements::Operator;
 use plimsoll_model::resources::Resources;
@@ -82,6 +82,7 @@ fn node(snapshot: &Snapshot, catalog: &Catalog, launch: &Launch, capacity: Capac
     let (kind, offering) = catalog.find(launch.offerings.first()?)?;
     let mut labels = launch.labels.clone();
     label_as(&mut labels, &LaunchLabels { launch, catalog, kind, offering });
+    labels.insert(label::HOSTNAME.to_owned(), launch.action_id.0.clone());
     // Labels with several allowed values get the first.
     for asked in launch.requirements.iter().filter(|one| one.operator == Operator::In) {
         let same_key = || launch.requirements.iter().filter(|one| one.key == asked.key);

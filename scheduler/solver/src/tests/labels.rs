@@ -175,6 +175,33 @@ fn any_spread_cluster() -> impl Strategy<Value = Cluster> {
     })
 }
 
+/// The name of a new node is not known yet, but every node has a hostname. kube-scheduler counts the new nodes in the
+/// spread, and the DaemonSet runs on them.
+#[test]
+fn a_new_node_has_a_hostname_that_no_requirement_names() {
+    let select = |mut one: PodShape, operator, values: &[&str]| {
+        one.required_node_affinity = vec![term(&[requirement(label::HOSTNAME, operator, values)])];
+        one
+    };
+    let mut cluster = Cluster::new();
+    cluster.daemon_set("agent", &select(shape(1000, 1), Operator::Exists, &[]));
+    let mut web = app("web", 1500);
+    web.topology_spread = vec![spread(label::ZONE, 1)];
+    let cases: [(Operator, &[&str], usize); 5] = [
+        (Operator::Exists, &[], 6),
+        (Operator::NotIn, &["n1"], 6),
+        (Operator::DoesNotExist, &[], 0),
+        (Operator::In, &["n1"], 0),
+        (Operator::Gt, &["0"], 0),
+    ];
+    for (operator, values, placed) in cases {
+        let plan = cluster.clone().pending("web", 6, &select(web.clone(), operator, values)).plan_with(false);
+        assert_eq!(plan.launches.iter().map(|one| one.pods.len()).sum::<usize>(), placed, "{operator}");
+        // A node with 2 cores has too little capacity beside the DaemonSet.
+        assert!(launched(&plan).iter().all(|(kind, _)| kind != "c5.large"), "{operator}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..steady() })]
 

@@ -66,6 +66,10 @@ fn of_requirements_only_those_are_named_that_exclude_everything() {
     odd.node_selector = [(label::HOSTNAME.to_owned(), "n1".to_owned())].into();
     let plan = plan_of(&mut Cluster::new(), &odd);
     assert!(message_of(&plan, ReasonCode::RequirementsIncompatible).ends_with("which names a node"));
+    odd.node_selector.clear();
+    odd.required_node_affinity = vec![term(&[requirement(label::HOSTNAME, Operator::DoesNotExist, &[])])];
+    let plan = plan_of(&mut Cluster::new(), &odd);
+    assert!(message_of(&plan, ReasonCode::RequirementsIncompatible).ends_with("which every node has"));
 }
 
 #[test]

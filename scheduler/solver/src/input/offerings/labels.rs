@@ -39,6 +39,7 @@ impl<'a> PoolView<'a> {
             label::OS => self.operating_system(kind),
             // Every node gets these two labels when it is initialized. DaemonSets may select them.
             label::REGISTERED | label::INITIALIZED => Some("true"),
+            label::HOSTNAME => Some(label::NEW_HOSTNAME),
             _ => kind.labels.get(key).or_else(|| self.pool.labels.get(key)).map(String::as_str),
         }
     }
