@@ -34,7 +34,8 @@ pub(crate) struct Spread {
 pub fn counts(snapshot: &Snapshot, owner: &PodShape, constraint: &TopologySpread) -> BTreeMap<String, usize> {
     let stays = |node: usize| snapshot.nodes.get(node).is_some_and(|node| !node.deleting);
     let mut spread = Spread::new(owner, constraint, &snapshot.shapes, &snapshot.nodes);
-    for (shape, node) in counted_pods(snapshot, &SnapshotIndex::new(snapshot)).filter(|(_, node)| stays(*node)) {
+    let index = SnapshotIndex::new(snapshot);
+    for (shape, node) in pods_on_nodes(snapshot, &index, false).filter(|(_, node)| stays(*node)) {
         spread.add(shape, node);
     }
     let nodes = snapshot.nodes.iter().enumerate().filter(|(node, _)| stays(*node) && is_set(&spread.eligible, *node));
@@ -44,9 +45,13 @@ pub fn counts(snapshot: &Snapshot, owner: &PodShape, constraint: &TopologySpread
         .collect()
 }
 
-/// Pods that topology constraints count, as shape and node indices.
-pub(crate) fn counted_pods(snapshot: &Snapshot, index: &SnapshotIndex) -> impl Iterator<Item = (usize, usize)> {
-    let counts = |pod: &Pod| !pod.terminating && !pod.is_virtual() && pod.state != PodState::Pending;
+/// Pods on nodes that are terminating or, without `terminating`, that are not, as shape and node indices.
+pub(crate) fn pods_on_nodes(
+    snapshot: &Snapshot,
+    index: &SnapshotIndex,
+    terminating: bool,
+) -> impl Iterator<Item = (usize, usize)> {
+    let counts = move |pod: &Pod| pod.terminating == terminating && !pod.is_virtual() && pod.state != PodState::Pending;
     let pods = snapshot.pods.iter().enumerate().filter(move |(_, pod)| counts(pod));
     pods.filter_map(|(place, _)| Some((index.shape_of(place)?, index.node_of(place)?)))
 }

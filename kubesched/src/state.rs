@@ -4,10 +4,10 @@ use crate::filter::{Nominated, Rejection, ports_conflict};
 use crate::node::{self, Machine, SCORED, Verdicts};
 use crate::nomination::{self, Candidate};
 use crate::resources::{Amounts, ResourceTable, add, fits};
-use crate::spread::counted_pods;
+use crate::spread::pods_on_nodes;
 use crate::topology::Topology;
 use crate::{queue, score, volumes};
-use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
+use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{HostPort, Node, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
@@ -83,7 +83,7 @@ pub struct ClusterState {
 impl ClusterState {
     /// Creates the state of the cluster in `snapshot`, with no pending pod bound. `snapshot` must be in canonical
     /// order. Reserved pods count as if they ran on their nodes. Virtual pods are omitted, since they do not exist for
-    /// kube-scheduler.
+    /// kube-scheduler. Terminating pods use resources, but do not count for topology spread and affinity.
     #[must_use]
     pub fn new(snapshot: &Snapshot, index: &SnapshotIndex) -> Self {
         let pods = pending_pods(snapshot, index);
@@ -97,17 +97,25 @@ impl ClusterState {
         let table = ResourceTable::new(snapshot.shapes.iter().map(|shape| &shape.requests), drivers);
         let requests: Vec<Amounts> = snapshot.shapes.iter().map(|shape| table.request(shape)).collect();
         let (machines, ports): (Vec<_>, Vec<_>) = node::usage(snapshot, index, &table, &requests).into_iter().unzip();
-        let shared = shared_claims(snapshot);
+        let shared = volumes::shared_claims(snapshot);
         let mut verdicts = Verdicts::new(&snapshot.nodes);
         let shape = |((shape, requests), pending): ((_, &Amounts), &bool)| {
             pending.then(|| Shape::new(shape, requests, &table, &shared, &mut verdicts, snapshot))
         };
         let shapes = snapshot.shapes.iter().zip(&requests).zip(&pending).map(shape).collect();
         let mut topology = Topology::new(snapshot, &pending);
-        counted_pods(snapshot, index).for_each(|(shape, node)| topology.add(shape, node));
+        pods_on_nodes(snapshot, index, false).for_each(|(shape, node)| topology.add(shape, node));
         let nodes = snapshot.nodes.iter().map(|node| (node.name.clone(), node.allocatable.clone())).collect();
         let facts = Facts { nodes, shapes, pods, scored: SCORED.map(|name| table.place(name)), table };
         Self { facts: Rc::new(facts), machines: machines.into(), ports: ports.into(), topology, log: Vec::new() }
+    }
+
+    /// Counts terminating pods for affinity too: kube-scheduler does so until they are gone. Its topology spread
+    /// ignores them.
+    #[must_use]
+    pub fn with_terminating_pods(mut self, snapshot: &Snapshot, index: &SnapshotIndex) -> Self {
+        pods_on_nodes(snapshot, index, true).for_each(|(shape, node)| self.topology.add_to_affinity(shape, node));
+        self
     }
 
     /// Pending pods in the order of the scheduling queue.
@@ -373,17 +381,4 @@ fn pending_pods(snapshot: &Snapshot, index: &SnapshotIndex) -> Vec<PodSlot> {
     }
     pods.sort_by_key(|(pod, slot)| queue::key(pod, slot.priority));
     pods.into_iter().map(|(_, slot)| slot).collect()
-}
-
-/// PersistentVolumeClaims that several pods use, by namespace and name.
-fn shared_claims(snapshot: &Snapshot) -> BTreeSet<(&str, &str)> {
-    let mut users: BTreeMap<&ShapeId, usize> = BTreeMap::new();
-    snapshot.pods.iter().for_each(|pod| *users.entry(&pod.shape).or_default() += 1);
-    let mut claims: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-    for shape in &snapshot.shapes {
-        for volume in shape.volumes.iter().filter(|volume| !volume.claim.is_empty()) {
-            *claims.entry((&shape.namespace, &volume.claim)).or_default() += users.get(&shape.id).copied().unwrap_or(0);
-        }
-    }
-    claims.into_iter().filter(|(_, users)| *users > 1).map(|(claim, _)| claim).collect()
 }

@@ -61,6 +61,11 @@ impl Topology {
         self.change(shape, node, 1);
     }
 
+    /// Counts a pod of `shape` on `node` for affinity and anti-affinity only.
+    pub(crate) fn add_to_affinity(&mut self, shape: usize, node: usize) {
+        self.change(shape, node, 1);
+    }
+
     /// Removes a pod of `shape` from the counts of `node`.
     pub(crate) fn remove(&mut self, shape: usize, node: usize) {
         self.spreads.iter_mut().for_each(|spread| spread.remove(shape, node));

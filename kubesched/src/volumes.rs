@@ -1,7 +1,7 @@
 //! NodeVolumeLimits: how many volumes of each CSI driver a node can attach.
 
 use plimsoll_model::catalog::{Catalog, InstanceType};
-use plimsoll_model::identity::CatalogId;
+use plimsoll_model::identity::{CatalogId, ShapeId};
 use plimsoll_model::names::ATTACHABLE_VOLUMES_PREFIX;
 use plimsoll_model::snapshot::Snapshot;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,4 +47,17 @@ pub fn usual_limit(driver: &str, kind: Option<&InstanceType>, in_service: bool) 
     }
     let xen = kind.and_then(|kind| kind.labels.get(HYPERVISOR)).is_some_and(|name| name == "xen");
     if xen { EBS_ON_XEN } else { EBS_ON_NITRO }
+}
+
+/// PersistentVolumeClaims that several pods use, by namespace and name.
+pub(crate) fn shared_claims(snapshot: &Snapshot) -> BTreeSet<(&str, &str)> {
+    let mut users: BTreeMap<&ShapeId, usize> = BTreeMap::new();
+    snapshot.pods.iter().for_each(|pod| *users.entry(&pod.shape).or_default() += 1);
+    let mut claims: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for shape in &snapshot.shapes {
+        for volume in shape.volumes.iter().filter(|volume| !volume.claim.is_empty()) {
+            *claims.entry((&shape.namespace, &volume.claim)).or_default() += users.get(&shape.id).copied().unwrap_or(0);
+        }
+    }
+    claims.into_iter().filter(|(_, users)| *users > 1).map(|(claim, _)| claim).collect()
 }

@@ -125,7 +125,8 @@ impl Sent {
         // Every unbound pod counts as pending, also while kube-scheduler has not marked it again.
         let extra = Extra { now, source: Source::Files, ..Extra::default() };
         let (snapshot, _) = plimsoll_snapshot::build(&objects, &extra);
-        let mut state = ClusterState::new(&snapshot, &SnapshotIndex::new(&snapshot));
+        let index = SnapshotIndex::new(&snapshot);
+        let mut state = ClusterState::new(&snapshot, &index).with_terminating_pods(&snapshot, &index);
         let places: BTreeMap<String, usize> =
             (0..state.nodes()).map(|node| (state.node_name(node).0.clone(), node)).collect();
         let slots = state.pods().to_vec();

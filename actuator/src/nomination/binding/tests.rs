@@ -130,6 +130,26 @@ fn term(kind: &str, namespaces: &Value) -> Value {
     json!({"spec": {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}})
 }
 
+#[test]
+fn a_terminating_pod_counts_for_affinity_and_not_for_topology_spread() {
+    let terminating = json!({
+        "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]},
+        "spec": {"nodeName": "n"}, "status": {"phase": "Running"},
+    });
+    let spread = json!({"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}}});
+    let spread = json!({"spec": {"topologySpreadConstraints": [spread]}});
+    let (plain, apart) = (json!({}), term("podAntiAffinity", &json!({})));
+    for (waiting, resident, expected) in
+        [(&plain, &plain, true), (&apart, &plain, false), (&plain, &apart, false), (&spread, &plain, true)]
+    {
+        let pods = [pod("a", waiting), pod("r", &merged(terminating.clone(), resident))];
+        let nodes = ["n", "m"].map(|name| node(name, &json!({})));
+        let bound = due(&Sent::default(), &pods, &nodes, &[("a", "n")]);
+        assert_eq!(bound.len(), usize::from(expected), "{waiting} beside {resident}");
+    }
+}
+
 /// Namespaces are not watched, so that their labels are not known.
 #[test]
 fn pods_are_kept_apart_from_pods_of_all_namespaces_that_a_term_may_select() {
