@@ -3,7 +3,7 @@
 use crate::problems::Fault;
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as KubeQuantity;
-use plimsoll_api::Pod;
+use plimsoll_api::{Pod, PodStatus};
 use plimsoll_model::quantity::{Quantity, parse_resources};
 use plimsoll_model::resources::{CPU, MEMORY, PODS, Resources};
 use std::collections::BTreeMap;
@@ -57,27 +57,33 @@ pub fn effective_requests(spec: &PodSpec) -> Result<Resources, Fault> {
     Ok(running)
 }
 
-/// Returns the spec of a pod that is being resized in place, if it is allocated more than it requests. The larger
-/// amount counts until the kubelet has finished.
+/// Returns the spec of a pod that is being resized in place, if other amounts count than it requests. Until the kubelet
+/// has finished, the larger of the requested and the allocated amount counts. If the kubelet has rejected the resize,
+/// only the allocated amount counts.
 pub(crate) fn resized(pod: &Pod, spec: &PodSpec) -> Option<PodSpec> {
-    let mut resized = None;
-    for allocation in &pod.status.allocated {
-        for (name, amount) in &allocation.amounts {
-            let bytes = |text: &str| Quantity::parse(text).ok()?.amount_of(name);
-            let resized_spec = resized.get_or_insert_with(|| spec.clone());
-            let containers =
-                resized_spec.containers.iter_mut().chain(resized_spec.init_containers.iter_mut().flatten());
-            for container in containers.filter(|container| container.name == allocation.container) {
-                let requests = container.resources.get_or_insert_default().requests.get_or_insert_default();
-                let requested = requests.get(name).and_then(|requested| bytes(&requested.0));
-                // Only a resource with a request can be resized.
-                if requested.zip(bytes(&amount.0)).is_some_and(|(requested, has)| has > requested) {
-                    requests.insert(name.clone(), amount.clone());
-                }
+    let PodStatus { allocated, resize_infeasible, .. } = &pod.status;
+    if allocated.is_empty() {
+        return None;
+    }
+    let mut resized = spec.clone();
+    let containers = resized.containers.iter_mut().chain(resized.init_containers.iter_mut().flatten());
+    let of_containers = containers.map(|it| (it.name.as_str(), it.resources.as_mut()));
+    let of_pod = ("", resized.resources.as_mut());
+    for (container, resources) in of_containers.chain([of_pod]) {
+        // Only a resource with a request can be resized.
+        for (name, requested) in resources.and_then(|it| it.requests.as_mut()).into_iter().flatten() {
+            let amount = |quantity: &KubeQuantity| Quantity::parse(&quantity.0).ok()?.amount_of(name);
+            let allocations = allocated.iter().filter(|it| it.container == container);
+            let Some(has) = allocations.filter_map(|it| it.amounts.get(name)).max_by_key(|it| amount(it)) else {
+                continue;
+            };
+            let amounts = amount(has).zip(amount(requested));
+            if amounts.is_some_and(|(has, requested)| has > requested || *resize_infeasible) {
+                *requested = has.clone();
             }
         }
     }
-    resized.filter(|resized| resized != spec)
+    Some(resized).filter(|resized| resized != spec)
 }
 
 /// Whether an init container is a sidecar, which runs together with the other containers.

@@ -13,6 +13,10 @@ use std::collections::BTreeMap;
 const SCHEDULED: &str = "PodScheduled";
 /// The condition that the kubelet sets when a pod can serve.
 const READY: &str = "Ready";
+/// The condition that the kubelet sets while it cannot resize a pod in place.
+const RESIZE_PENDING: &str = "PodResizePending";
+/// Its reason if the node can never grant the resize.
+const INFEASIBLE: &str = "Infeasible";
 
 /// What plans, explanations and metrics depend on in the status of a pod. A cluster has up to 100,000 pods, so the rest
 /// of the status, which has 22 fields, is dropped when a pod is read.
@@ -28,8 +32,10 @@ pub struct PodStatus {
     pub nominated_node_name: Option<String>,
     /// When the kubelet accepted the pod.
     pub start_time: Option<Timestamp>,
-    /// What the kubelet has allocated to the containers.
+    /// What the kubelet has allocated to the pod and its containers.
     pub allocated: Vec<Allocation>,
+    /// Whether the kubelet has rejected a resize of the pod in place.
+    pub resize_infeasible: bool,
 }
 
 /// Phase of a pod.
@@ -82,10 +88,10 @@ pub struct PodCondition {
     pub last_probe_time: Option<Timestamp>,
 }
 
-/// Resources that the kubelet has allocated to a container, or that the container has.
+/// Resources that the kubelet has allocated to a container or to the whole pod, or that it has.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Allocation {
-    /// Name of the container.
+    /// Name of the container; empty for the whole pod.
     pub container: String,
     /// Amounts by resource.
     pub amounts: BTreeMap<String, Quantity>,
@@ -128,23 +134,30 @@ impl From<KubeStatus> for PodStatus {
         let condition =
             |name| conditions.iter().find(|condition| condition.type_ == name).map(|it| Box::new(it.into()));
         let (scheduled, ready) = (condition(SCHEDULED), condition(READY));
+        let resize = conditions.iter().find(|condition| condition.type_ == RESIZE_PENDING);
+        let of_pod = allocations(String::new(), status.allocated_resources, status.resources);
         let containers = status.container_statuses.into_iter().chain(status.init_container_statuses).flatten();
+        let of_containers = containers.flat_map(|it| allocations(it.name, it.allocated_resources, it.resources));
         Self {
             phase: status.phase.as_deref().and_then(PodPhase::parse),
             scheduled,
             ready,
             nominated_node_name: status.nominated_node_name.filter(|name| !name.is_empty()),
             start_time: status.start_time.map(|time| time.0),
-            allocated: containers.flat_map(allocations).collect(),
+            allocated: of_pod.chain(of_containers).collect(),
+            resize_infeasible: resize.is_some_and(|condition| condition.reason.as_deref() == Some(INFEASIBLE)),
         }
     }
 }
 
-/// What the kubelet has allocated to a container for a resize, and what it has now.
-fn allocations(status: ContainerStatus) -> impl Iterator<Item = Allocation> {
-    let current = status.resources.and_then(|resources| resources.requests);
-    let amounts = status.allocated_resources.into_iter().chain(current);
-    amounts.map(move |amounts| Allocation { container: status.name.clone(), amounts })
+/// What the kubelet has allocated to a container or to the whole pod for a resize, and what it has now.
+fn allocations(
+    container: String,
+    allocated: Option<BTreeMap<String, Quantity>>,
+    current: Option<ResourceRequirements>,
+) -> impl Iterator<Item = Allocation> {
+    let amounts = allocated.into_iter().chain(current.and_then(|resources| resources.requests));
+    amounts.map(move |amounts| Allocation { container: container.clone(), amounts })
 }
 
 impl From<&KubeCondition> for PodCondition {
@@ -167,15 +180,26 @@ impl From<&KubeCondition> for PodCondition {
 impl From<PodStatus> for KubeStatus {
     fn from(status: PodStatus) -> Self {
         let condition = |name: &str, condition: Option<Box<PodCondition>>| condition.map(|it| it.named(name));
-        let conditions = [condition(SCHEDULED, status.scheduled), condition(READY, status.ready)];
+        let resize = status.resize_infeasible.then(|| KubeCondition {
+            type_: RESIZE_PENDING.to_owned(),
+            status: Status::True.as_str().to_owned(),
+            reason: Some(INFEASIBLE.to_owned()),
+            ..KubeCondition::default()
+        });
+        let conditions = [condition(SCHEDULED, status.scheduled), condition(READY, status.ready), resize];
         let conditions: Vec<KubeCondition> = conditions.into_iter().flatten().collect();
-        let containers: Vec<ContainerStatus> = status.allocated.into_iter().map(Allocation::container_status).collect();
+        let (of_pod, of_containers): (Vec<Allocation>, Vec<Allocation>) =
+            status.allocated.into_iter().partition(|it| it.container.is_empty());
+        let mut of_pod = of_pod.into_iter().map(|it| it.amounts);
+        let containers: Vec<ContainerStatus> = of_containers.into_iter().map(Allocation::container_status).collect();
         Self {
             phase: status.phase.map(|phase| phase.as_str().to_owned()),
             conditions: Some(conditions).filter(|conditions| !conditions.is_empty()),
             nominated_node_name: status.nominated_node_name,
             start_time: status.start_time.map(Time),
             container_statuses: Some(containers).filter(|containers| !containers.is_empty()),
+            allocated_resources: of_pod.next(),
+            resources: of_pod.next().map(requests),
             ..Self::default()
         }
     }
@@ -197,9 +221,12 @@ impl PodCondition {
 
 impl Allocation {
     fn container_status(self) -> ContainerStatus {
-        let resources = ResourceRequirements { requests: Some(self.amounts), ..ResourceRequirements::default() };
-        ContainerStatus { name: self.container, resources: Some(resources), ..ContainerStatus::default() }
+        ContainerStatus { name: self.container, resources: Some(requests(self.amounts)), ..ContainerStatus::default() }
     }
+}
+
+fn requests(amounts: BTreeMap<String, Quantity>) -> ResourceRequirements {
+    ResourceRequirements { requests: Some(amounts), ..ResourceRequirements::default() }
 }
 
 #[cfg(test)]
@@ -243,15 +270,28 @@ mod tests {
     }
 
     #[test]
-    fn allocations_of_all_containers_are_kept() {
+    fn an_infeasible_resize_is_kept_and_a_deferred_one_is_not() {
+        let pending = |reason: &str| {
+            let condition = json!({"type": "PodResizePending", "status": "True", "reason": reason});
+            status(&json!({"conditions": [condition]}))
+        };
+        let infeasible = pending("Infeasible");
+        assert!(infeasible.resize_infeasible && PodStatus::from(KubeStatus::from(infeasible.clone())) == infeasible);
+        assert_eq!(pending("Deferred"), PodStatus::default());
+    }
+
+    #[test]
+    fn allocations_of_the_pod_and_of_all_containers_are_kept() {
         let container = |name: &str, allocated: &str, actual: &str| {
             json!({"name": name, "image": "i", "imageID": "i", "ready": true, "restartCount": 3,
                 "allocatedResources": {"cpu": allocated}, "resources": {"requests": {"cpu": actual}}})
         };
         let read = status(&json!({"containerStatuses": [container("app", "2", "1")],
-            "initContainerStatuses": [container("proxy", "4", "3")]}));
+            "initContainerStatuses": [container("proxy", "4", "3")],
+            "allocatedResources": {"cpu": "6"}, "resources": {"requests": {"cpu": "5"}}}));
+        assert_eq!(PodStatus::from(KubeStatus::from(read.clone())), read);
         let kept: Vec<(&str, &str)> =
             read.allocated.iter().map(|it| (it.container.as_str(), it.amounts["cpu"].0.as_str())).collect();
-        assert_eq!(kept, [("app", "2"), ("app", "1"), ("proxy", "4"), ("proxy", "3")]);
+        assert_eq!(kept, [("", "6"), ("", "5"), ("app", "2"), ("app", "1"), ("proxy", "4"), ("proxy", "3")]);
     }
 }

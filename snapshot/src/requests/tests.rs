@@ -96,20 +96,37 @@ fn an_invalid_quantity_names_its_field() {
     }
 }
 
+fn cpu_of(pod: &Pod) -> i64 {
+    let spec = PodSpec::clone(pod.spec.as_ref().unwrap());
+    effective_requests(&resized(pod, &spec).unwrap_or(spec)).unwrap().get("cpu")
+}
+
 #[test]
-fn a_resizing_pod_counts_the_larger_amount() {
-    let pod = |asked: &str, has: &str| -> Pod {
+fn a_resizing_pod_counts_the_larger_amount_and_an_infeasible_resize_does_not_count() {
+    let pod = |asked: &str, has: &str, reason: &str| -> Pod {
         serde_json::from_value(json!({"metadata": {},
             "spec": {"containers": [container(json!({"cpu": asked})), {"name": "other"}]},
             "status": {"containerStatuses": [
                 {"name": "app", "image": "", "imageID": "", "ready": true, "restartCount": 0,
-                    "allocatedResources": {"cpu": has}, "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}}))
+                    "allocatedResources": {"cpu": has}, "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}],
+                "conditions": [{"type": "PodResizePending", "status": "True", "reason": reason}]}}))
         .unwrap()
     };
-    let counted = |asked: &str, has: &str| {
-        let pod = pod(asked, has);
-        let spec = PodSpec::clone(pod.spec.as_ref().unwrap());
-        effective_requests(&resized(&pod, &spec).unwrap_or(spec)).unwrap().get("cpu")
+    let counted = |asked: &str, has: &str, reason: &str| cpu_of(&pod(asked, has, reason));
+    assert_eq!(counted("1", "3", "Deferred"), 3000);
+    assert_eq!(counted("3", "1", "Deferred"), 3000);
+    assert_eq!(counted("500m", "500m", "Deferred"), 1000);
+    assert_eq!(counted("100", "500m", "Infeasible"), 1000, "the kubelet has not finished an earlier resize");
+    assert_eq!(counted("100", "2", "Infeasible"), 2000);
+}
+
+#[test]
+fn the_resources_of_a_whole_pod_are_resized_too() {
+    let pod = |asked: &str, allocated: &str| -> Pod {
+        serde_json::from_value(json!({"metadata": {},
+            "spec": {"resources": {"requests": {"cpu": asked}}, "containers": [{"name": "app"}]},
+            "status": {"allocatedResources": {"cpu": allocated}, "resources": {"requests": {"cpu": "1"}}}}))
+        .unwrap()
     };
-    assert_eq!((counted("1", "3"), counted("3", "1"), counted("500m", "500m")), (3000, 3000, 1000));
+    assert_eq!((cpu_of(&pod("1", "3")), cpu_of(&pod("3", "1")), cpu_of(&pod("500m", "500m"))), (3000, 3000, 1000));
 }
