@@ -22,6 +22,7 @@ mod json;
 mod kinds;
 mod offers;
 mod origins;
+mod pod_labels;
 mod question;
 mod strict;
 mod typed;

@@ -2,7 +2,7 @@
 
 use super::admission::Admission;
 use super::kinds::{self, Kind};
-use super::{Id, Known, Manifest, ManifestError, Manifests, typed, validation};
+use super::{Id, Known, Manifest, ManifestError, Manifests, pod_labels, typed, validation};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
@@ -184,6 +184,8 @@ pub(super) fn expand(
     let claims = manifests.objects.persistent_volume_claims.iter();
     let mut claims: BTreeSet<String> = claims.map(|it| full_name(&it.metadata)).collect();
     let none = Present::default();
+    let specs = workloads.iter().filter_map(|workload| workload.template.spec.as_ref());
+    let apart = pod_labels::tell_pods_apart(specs, &manifests.objects);
     let mut count = manifests.objects.pods.len();
     for workload in workloads {
         if workload.owner(known).is_some() {
@@ -205,7 +207,7 @@ pub(super) fn expand(
         let numbers = (workload.start..).filter(|number| !owned.names.contains(&name(workload, *number)));
         let made = manifests.origins.add_replicas(workload, numbers.take(missing), errors);
         count += made.len();
-        add_pods(workload, made, &mut claims, &mut manifests.objects);
+        add_pods(workload, made, apart, &mut claims, &mut manifests.objects);
     }
 }
 
@@ -221,8 +223,15 @@ pub(super) fn add_sample(workload: &Workload, manifests: &mut Manifests) {
     manifests.samples.push(sample);
 }
 
-/// Adds the pods with these numbers, as replicas of one template where only their names differ.
-fn add_pods(workload: &Workload, numbers: Vec<usize>, claims: &mut BTreeSet<String>, objects: &mut Objects) {
+/// Adds the pods with these numbers, as replicas of one template where only their names differ. `apart` is whether a
+/// selector tells pods of one workload apart. Otherwise labels that only one pod has are left out.
+fn add_pods(
+    workload: &Workload,
+    numbers: Vec<usize>,
+    apart: bool,
+    claims: &mut BTreeSet<String>,
+    objects: &mut Objects,
+) {
     let each = |numbers: &[usize], objects: &mut Objects, claims: &mut BTreeSet<String>| {
         for number in numbers {
             let pod = pod(workload, *number);
@@ -230,11 +239,15 @@ fn add_pods(workload: &Workload, numbers: Vec<usize>, claims: &mut BTreeSet<Stri
             objects.pods.push(Arc::new(pod));
         }
     };
-    if !workload.claims.is_empty() {
+    let own_labels = pod_labels::of_one(&workload.manifest, "", 0);
+    if !workload.claims.is_empty() || (apart && !own_labels.is_empty()) {
         return each(&numbers, objects, claims);
     }
     let mut template = pod(workload, 0);
     template.metadata.name = None;
+    if let Some(labels) = &mut template.metadata.labels {
+        labels.retain(|key, _| own_labels.iter().all(|(own, _)| own != key));
+    }
     match Replicas::new(template, workload.name().to_owned(), numbers) {
         Ok(replicas) => objects.replicas.push(replicas),
         Err(numbers) => each(&numbers, objects, claims),
@@ -290,6 +303,11 @@ fn name(workload: &Workload, number: usize) -> String {
 fn pod(workload: &Workload, number: usize) -> Pod {
     let name = name(workload, number);
     let template = workload.template.metadata.clone().unwrap_or_default();
+    let mut labels = template.labels.unwrap_or_default();
+    for (key, value) in pod_labels::of_all(&workload.manifest, workload.name()) {
+        labels.entry(key).or_insert(value);
+    }
+    labels.extend(pod_labels::of_one(&workload.manifest, &name, number));
     let mut spec = workload.template.spec.clone().unwrap_or_default();
     for claim in &workload.claims {
         let volume = claim.metadata.name.clone().unwrap_or_default();
@@ -308,7 +326,7 @@ fn pod(workload: &Workload, number: usize) -> Pod {
         metadata: ObjectMeta {
             name: Some(name),
             namespace: workload.metadata.namespace.clone(),
-            labels: template.labels,
+            labels: Some(labels),
             annotations: template.annotations,
             owner_references: Some(vec![workload.reference()]),
             ..ObjectMeta::default()

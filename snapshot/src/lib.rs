@@ -43,6 +43,7 @@ pub use pools::{allowed_disruptions, invalid_annotations, limits};
 pub use problems::Problem;
 pub use replicas::Replicas;
 pub use requests::effective_requests;
+pub use selected_labels::keys as selected_label_keys;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, PodTemplate};

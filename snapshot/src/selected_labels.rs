@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Affinity, PodAffinityTerm, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 /// Keys of the labels by which topology spread and pod affinity of a pod select pods, with repetitions.
-pub(crate) fn keys(spec: &PodSpec) -> impl Iterator<Item = &String> {
+pub fn keys(spec: &PodSpec) -> impl Iterator<Item = &String> {
     let spreads = spec.topology_spread_constraints.iter().flatten();
     let of_spreads = spreads
         .flat_map(|spread| of_selector(spread.label_selector.as_ref()).chain(spread.match_label_keys.iter().flatten()));
