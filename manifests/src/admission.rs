@@ -1,4 +1,5 @@
-//! What the API server's admission adds to new pods: default requests of LimitRanges, and what RuntimeClasses require.
+//! What the API server's admission adds to new pods: default requests of LimitRanges, what RuntimeClasses require, and
+//! tolerations of extended resources.
 
 use super::kinds::Kind;
 use super::typed::checked;
@@ -8,6 +9,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as KubeQuantity;
 use plimsoll_api::Pod;
 use plimsoll_model::quantity::Quantity;
+use plimsoll_snapshot::tolerate_extended_resources;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -69,6 +71,10 @@ impl Admission {
     fn admit(&self, manifest: &Manifest, at: &str, spec: &mut PodSpec) -> Result<(), Vec<ManifestError>> {
         if let Some(requests) = self.requests.get(namespace(manifest)) {
             set_requests(requests, spec);
+        }
+        // The controller of a DaemonSet compares taints with its template, before its pods are admitted.
+        if manifest.kind != Kind::DaemonSet {
+            tolerate_extended_resources(spec);
         }
         let class = spec.runtime_class_name.as_ref().and_then(|name| self.classes.get_key_value(name));
         let Some((name, class)) = class else { return Ok(()) };

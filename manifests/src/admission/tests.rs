@@ -95,6 +95,19 @@ fn a_runtime_class_adds_its_overhead_and_its_place() {
 }
 
 #[test]
+fn a_pod_tolerates_the_taints_of_its_extended_resources() {
+    let device = "containers: [{name: c, resources: {limits: {nvidia.com/gpu: 1}}}]";
+    let tolerated = |text: &str| spec(text).tolerations.into_iter().flatten().map(|it| it.key).collect::<Vec<_>>();
+    let gpu = || vec![Some("nvidia.com/gpu".to_owned())];
+    assert_eq!(tolerated(&workload(device)), gpu());
+    assert_eq!(tolerated(&pod("", device)), gpu());
+    assert!(tolerated(&pod(", uid: u", device)).is_empty());
+    let daemon_set = workload(device).replace("Deployment", "DaemonSet");
+    let objects = input(&daemon_set).unwrap().objects;
+    assert_eq!(objects.daemon_sets[0].spec.as_ref().unwrap().template.spec.as_ref().unwrap().tolerations, None);
+}
+
+#[test]
 fn pods_of_a_cluster_have_been_admitted() {
     let admission = limit_range("a", "type: Container, defaultRequest: {cpu: 1}") + &runtime_class(GVISOR);
     let gvisor = format!("{PLAIN}, runtimeClassName: gvisor");

@@ -2,7 +2,7 @@
 
 use super::required_only;
 use crate::problems::Fault;
-use crate::{Objects, requests};
+use crate::{Objects, requests, tolerate_extended_resources};
 use k8s_openapi::Metadata;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplate, PodTemplateSpec};
@@ -214,7 +214,8 @@ fn room(object: &CapacityBuffer, objects: &Referenced<'_>) -> Result<BufferCapac
     let Some(pod) = &referenced.template.spec else {
         return unresolved(Reason::ResolutionFailed, field, "its template has no pod");
     };
-    let pod = required_only(pod);
+    let mut pod = required_only(pod);
+    tolerate_extended_resources(&mut pod);
     let failed = |fault: Fault| Unresolved { reason: Reason::ResolutionFailed, field, message: fault.to_string() };
     let requests = requests::effective_requests(&pod).map_err(|fault| failed(fault.below("template")))?;
     let replicas = replicas(spec, referenced.current, limit(spec, &requests)?)?;

@@ -86,6 +86,16 @@ fn the_api_group_defaults_to_apps() {
 }
 
 #[test]
+fn buffer_pods_tolerate_the_taints_of_extended_resources() {
+    let mut objects = objects(of_template(json!({"replicas": 1})));
+    let pod = objects.pod_templates[0].template.as_mut().unwrap().spec.as_mut().unwrap();
+    pod.containers[0].resources = read(json!({"limits": {"nvidia.com/gpu": "1"}}));
+    let spec = resolve(&objects)[0].room.clone().unwrap().spec;
+    let keys: Vec<Option<String>> = spec.tolerations.into_iter().flatten().map(|it| it.key).collect();
+    assert_eq!(keys, [Some("nvidia.com/gpu".to_owned())]);
+}
+
+#[test]
 fn an_unresolved_buffer_has_a_reason() {
     let other = json!({"provisioningStrategy": "example.com/other", "replicas": 1});
     assert_eq!(replicas(of_template(other)), Err((Reason::UnknownStrategy, "spec.provisioningStrategy")));
