@@ -9,6 +9,7 @@ mod unmet;
 
 use crate::input::capacity_quotas::counted_resource;
 use crate::input::context::{SolveContext, tolerated};
+use crate::input::daemon_sets::Daemon;
 use crate::input::intern::Bits;
 use crate::input::offerings::PoolView;
 use crate::input::volumes;
@@ -17,6 +18,7 @@ use crate::place::launch;
 use crate::place::limits::{self, Headroom};
 use crate::place::topology;
 use amounts::{at_least, at_most};
+use plimsoll_kubesched::ports_conflict;
 use plimsoll_model::catalog::{Offering, reservation_of_resource};
 use plimsoll_model::index::Id;
 use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE};
@@ -104,6 +106,10 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
     selected.keep(&view.any_of(&view.reachable(pods.shape)));
     if selected.is_empty() {
         if volumes::places(pods.shape).is_empty() {
+            let conflicts = |daemon: &Daemon| ports_conflict(&pods.shape.host_ports, &daemon.shape.host_ports);
+            if view.daemons.iter().any(conflicts) {
+                return taken_ports(pods.shape);
+            }
             let text = "podAntiAffinity excludes pods of a DaemonSet that runs on every matching node";
             return (ReasonCode::TopologyUnsatisfiable, text.to_owned());
         }
@@ -142,14 +148,18 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
         return (ReasonCode::TopologyUnsatisfiable, topology::explain(context, state, shape));
     }
     if !pods.shape.host_ports.is_empty() {
-        let ports: Vec<String> = pods.shape.host_ports.iter().map(|port| port.port.to_string()).collect();
-        return (ReasonCode::HostPortConflict, format!("a DaemonSet takes host port {}", ports.join(", ")));
+        return taken_ports(pods.shape);
     }
     if !headroom.iter().any(Option::is_some) {
         let message = "pods that are placed before it leave no place for it, since their constraints count it";
         return (ReasonCode::TopologyUnsatisfiable, message.to_owned());
     }
     (ReasonCode::LimitReached, limit_text(context, view, headroom, &usable))
+}
+
+fn taken_ports(shape: &PodShape) -> (ReasonCode, String) {
+    let ports: Vec<String> = shape.host_ports.iter().map(|port| port.port.to_string()).collect();
+    (ReasonCode::HostPortConflict, format!("a DaemonSet takes host port {}", ports.join(", ")))
 }
 
 fn taint_text(taints: &[Taint], shape: &PodShape) -> String {

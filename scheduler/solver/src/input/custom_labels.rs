@@ -37,6 +37,16 @@ impl LabelValues {
         (!self.values.complement).then_some(&self.values.values)
     }
 
+    /// The values that are listed or excluded.
+    pub(crate) fn named(&self) -> impl Iterator<Item = &String> {
+        self.values.values.iter()
+    }
+
+    /// Whether the label may have a value that is not named, or be missing.
+    pub(crate) fn is_open(&self) -> bool {
+        self.optional || self.values.complement
+    }
+
     fn is_possible(&self) -> bool {
         let has_value = || self.values.lte.is_none() || value_of(&self.values).is_some();
         self.optional || (!self.values.is_empty() && has_value())

@@ -8,6 +8,7 @@ mod limit_usage;
 
 use crate::input::capacity_quotas;
 use crate::input::custom_labels::{CustomKeys, Narrowed};
+use crate::input::daemon_sets::Daemon;
 use crate::input::intern::{Amounts, Bits, ResourceTable};
 use crate::input::pool_requirements::one_of;
 use fitting_offerings::FittingOfferings;
@@ -46,7 +47,7 @@ pub(crate) struct OfferingView {
     price: i64,
     /// Capacity for pods in addition to the pool's DaemonSets.
     pub(crate) room: Amounts,
-    /// Host ports of the DaemonSets.
+    /// Host ports of the DaemonSets that run on each node of the offering.
     pub(crate) ports: Vec<HostPort>,
     /// Usage of limits, if it differs from that of the type: an instance of a capacity reservation, the price, or a
     /// CapacityQuota.
@@ -74,8 +75,8 @@ pub(crate) struct PoolData {
     /// Offerings that are allowed, offered and not known to lack capacity.
     pub(crate) usable: Bits<Offering>,
     type_keys: Arc<BTreeSet<String>>,
-    /// DaemonSets, with the offerings on which they run.
-    pub(crate) daemons: Vec<(PodShape, Bits<Offering>)>,
+    /// DaemonSets that tolerate the taints of the pool.
+    pub(crate) daemons: Vec<Daemon>,
     /// Whether a requirement of the pool sets `minValues`, and `minValues` is strict.
     pub(crate) strict_min_values: bool,
     /// Whether `minValues` that cannot be met are lowered to the available number of values.
@@ -301,22 +302,9 @@ impl<'a> PoolView<'a> {
             }
             all = kept;
         }
-        self.without_daemons(shape, &mut all);
-        all
-    }
-
-    /// Removes offerings on which a DaemonSet's pod would violate the pod's anti-affinity.
-    fn without_daemons(&self, shape: &PodShape, all: &mut Vec<Alternative>) {
-        let excludes = |shape: &PodShape| shape.pod_affinity.iter().any(|term| term.anti && term.weight.is_none());
-        let may_exclude = excludes(shape);
-        for (daemon, there) in self.daemons.iter().filter(|(daemon, _)| may_exclude || excludes(daemon)) {
-            for one in all.iter_mut().filter(|one| one.offerings.meets(there)) {
-                one.offerings.retain(|index| {
-                    !there.has(index) || !crate::input::daemon_sets::avoids(self, shape, daemon, index)
-                });
-            }
-        }
+        self.daemons.iter().for_each(|daemon| daemon.remove_offerings(self, shape, &mut all));
         all.retain(|one| !one.offerings.is_empty());
+        all
     }
 
     /// Restricts `base` by `term`.

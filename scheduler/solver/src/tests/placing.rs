@@ -203,6 +203,45 @@ fn daemon_sets_take_their_room_where_they_will_run() {
 }
 
 #[test]
+fn daemon_sets_that_select_different_values_of_a_label_do_not_add_up() {
+    let cluster = |operator: Operator| {
+        let mut cluster = Cluster::new();
+        cluster.pool().requirements.push(requirement("team", Operator::In, &["a", "b", "c"]));
+        for team in ["a", "b", "c"] {
+            let mut agent = shape(1500, 0);
+            agent.required_node_affinity = vec![term(&[requirement("team", operator, &[team])])];
+            cluster.daemon_set(team, &agent);
+        }
+        cluster
+    };
+    let mut one = shape(6000, 1);
+    one.node_selector.insert("team".into(), "a".into());
+    let plan = cluster(Operator::In).pending("p", 1, &one).plan();
+    assert_eq!(launched(&plan), [("c5.2xlarge".to_owned(), 1)]);
+    assert_eq!(plan.launches[0].requests.get("cpu"), 7500);
+    // All of these run on a node without the label.
+    let fits = |milli: i64| cluster(Operator::NotIn).pending("p", 1, &shape(milli, 1)).plan().launches.len();
+    assert_eq!((fits(3500), fits(3600)), (1, 0));
+}
+
+#[test]
+fn a_host_port_of_a_daemon_set_is_free_on_nodes_that_it_does_not_select() {
+    let of_team = |team: &str, milli: i64| {
+        let mut one = shape(milli, 0);
+        one.node_selector.insert("team".into(), team.into());
+        one.host_ports = vec![HostPort { ip: "0.0.0.0".into(), port: 80, protocol: "TCP".into() }];
+        one
+    };
+    let plan = |team: &str| {
+        let mut cluster = Cluster::new();
+        cluster.pool().requirements.push(requirement("team", Operator::In, &["a", "b"]));
+        cluster.daemon_set("agent", &of_team("a", 100)).pending("p", 1, &of_team(team, 500)).plan()
+    };
+    assert_eq!(launched(&plan("b")), [("c5.large".to_owned(), 1)]);
+    assert_eq!(refused(&plan("a")), [ReasonCode::HostPortConflict]);
+}
+
+#[test]
 fn a_type_that_daemon_sets_overfill_takes_no_pods() {
     // The pod itself requests no memory.
     let plan = Cluster::new().daemon_set("agent", &shape(100, 5)).pending("p", 1, &shape(1000, 0)).plan();

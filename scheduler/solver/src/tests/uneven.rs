@@ -154,6 +154,14 @@ fn pods_keep_away_from_those_of_daemon_sets() {
     cluster.daemon_set("agent", &agent);
     let plan = cluster.pending("shy", 2, &shy).plan();
     assert_eq!((launched(&plan), plan.unschedulable.len()), (vec![("r5.large".to_owned(), 2)], 0));
+    let mut of_team = Cluster::new();
+    of_team.pool().requirements.push(requirement("team", Operator::In, &["a", "b"]));
+    agent.required_node_affinity.clear();
+    agent.node_selector.insert("team".into(), "a".into());
+    shy.node_selector.insert("team".into(), "b".into());
+    let plan = of_team.daemon_set("agent", &agent).pending("shy", 1, &shy).plan();
+    assert_eq!(launched(&plan), [("c5.large".to_owned(), 1)], "the DaemonSet does not run there");
+    shy.node_selector.clear();
     shy.pod_affinity = vec![affinity(label::ZONE, true, "agent")];
     cluster.pool().requirements.push(requirement("karpenter.k8s.aws/instance-family", Operator::NotIn, &["r5"]));
     cluster.snapshot.pods.clear();
