@@ -21,6 +21,7 @@ use cycle::{Cycle, CycleStep, has_new_waiting_pods};
 use execute::{Event, Executor};
 use plimsoll_model::execution::{BufferReport, Driver as DriverId, Execution};
 use plimsoll_model::plan::{Plan, PlanOptions};
+use plimsoll_model::time::Millis;
 use plimsoll_runtime::client_pool::ClientPool;
 use plimsoll_runtime::lease::{LeaseGuard, LeaseState};
 use std::sync::Arc;
@@ -35,6 +36,10 @@ const EVENT_CAPACITY: usize = 2048;
 /// Channel capacity for early parts of a plan. There are few parts, and a part that does not fit is sent with the
 /// complete plan.
 const PART_CAPACITY: usize = 8;
+
+/// When to ask for a plan with removals again after one was withheld: removals are not urgent, and a scheduler may
+/// spend 45 s on such a plan.
+const REMOVALS_AFTER: Millis = Millis::from_seconds(60);
 
 /// Result of a request for a plan.
 enum Requested {
@@ -197,7 +202,8 @@ impl Driver {
         (parts, abandon): (mpsc::Sender<Plan>, CancellationToken),
     ) -> Requested {
         let began = Instant::now();
-        self.metrics.planning.began(options.disruption);
+        let removals = options.disruption;
+        self.metrics.planning.began(removals);
         let facts = Arc::clone(&self.facts);
         let catalogs = self.recorder.catalogs(published, |id| facts.catalog(id));
         let mut request = PlanRequest {
@@ -210,7 +216,7 @@ impl Driver {
         };
         let mut planned = self.scheduler.plan(&request).await;
         if let Err(error @ PlanError::Withheld { .. }) = &planned
-            && request.options.disruption
+            && removals
         {
             self.metrics.plans.with_label_values(&["withheld"]).inc();
             tracing::error!(%error, sequence = published.snapshot.sequence, "asking for a plan without removals");
@@ -219,7 +225,7 @@ impl Driver {
         }
         self.metrics.planning.ended(planned.as_ref().ok());
         let plan = match planned {
-            Ok(plan) => {
+            Ok(mut plan) => {
                 self.metrics.plans.with_label_values(&["planned"]).inc();
                 self.metrics.plan_seconds.observe(began.elapsed().as_secs_f64());
                 tracing::debug!(
@@ -231,6 +237,11 @@ impl Driver {
                     "planned"
                 );
                 self.recorder.planned((published, catalogs), &request.cycle_id, &request.options, &plan);
+                if removals && !request.options.disruption {
+                    // Such a plan does not know when removals become possible, so nothing else would wake the loop.
+                    let next = published.snapshot.now.plus(REMOVALS_AFTER);
+                    plan.next_time = Some(plan.next_time.map_or(next, |time| time.min(next)));
+                }
                 Some(plan)
             }
             Err(PlanError::Abandoned) => {

@@ -19,6 +19,10 @@ pub(super) const RETRY_AFTER: Duration = Duration::from_secs(600);
 /// When to plan again after a search that did not find all pods that make plans fail.
 const CONTINUE_AFTER: Duration = Duration::from_secs(5);
 
+/// When to plan removals again after a plan that was made without them. Removals are not urgent, and the attempts of a
+/// plan that fails may occupy a worker for 45 s.
+const REMOVALS_AFTER: Duration = Duration::from_secs(60);
+
 /// Maximum remembered shapes. Plans fail again for more, which costs a search each.
 pub(super) const MAX_REMEMBERED: usize = 256;
 
@@ -156,7 +160,7 @@ impl Solver {
         failed: Failed,
         budget: TimeBudget,
     ) -> Result<Solved, PlanFailure> {
-        // Removals can wait until the planner is right again.
+        // Removals can wait: they may be what the planner fails for.
         let without_removals = PlanOptions { disruption: false, ..options.clone() };
         let (function, cancel) = (self.plan, self.cancel.clone());
         let mut again = |remaining: &Snapshot, index: &SnapshotIndex, attempts: u32| {
@@ -174,10 +178,10 @@ impl Solver {
             oldest.into_iter().for_each(|shape| drop(self.remembered.remove(&shape)));
         }
         let mut plan = replacement.plan;
-        if !replacement.complete {
-            let next = snapshot.now.plus(millis(CONTINUE_AFTER));
-            plan.next_time = Some(plan.next_time.map_or(next, |time| time.min(next)));
-        }
+        // A plan without removals does not know when removals become possible, so nothing else would wake the client.
+        let pauses = [options.disruption.then_some(REMOVALS_AFTER), (!replacement.complete).then_some(CONTINUE_AFTER)];
+        let next = pauses.into_iter().flatten().map(|pause| snapshot.now.plus(millis(pause)));
+        plan.next_time = plan.next_time.into_iter().chain(next).min();
         Ok(self.solved(plan, snapshot, &replacement.excluded, Some(failure)))
     }
 

@@ -160,6 +160,12 @@ async fn where_a_plan_is_withheld_one_without_removals_is_asked_for() {
     assert_eq!(fixture.schedulers[1].plans(), 0, "another replica would say the same");
     let withheld = |line: &str| line.starts_with("plimsoll_watcher_plans_total{result=\"withheld\"}");
     assert!(watcher.metrics.encode().unwrap().lines().any(withheld));
+    // Removals are asked for again, although nothing changes.
+    fixture.pass(2).await;
+    let plans = fixture.plans();
+    fixture.schedulers.iter().for_each(|scheduler| scheduler.with(|state| state.withhold = false));
+    fixture.pass(70).await;
+    assert_eq!(fixture.plans(), plans + 1);
 }
 
 /// Snapshots show what becomes of the actions.

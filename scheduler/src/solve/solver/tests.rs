@@ -141,6 +141,10 @@ fn if_removals_make_the_planner_fail_no_pod_is_left_out() {
     let solved = solve(&mut solver(NO_REMOVALS), &snapshot).unwrap();
     assert!(solved.left_out.is_empty() && solved.plan.unschedulable.is_empty(), "{solved:?}");
     assert_eq!(solved.replaced, Some(PlanFailure::Panicked("a bug of removals".to_owned())));
+    assert_eq!(solved.plan.next_time, Some(snapshot.now.plus(millis(REMOVALS_AFTER))), "removals are tried again");
+    let (index, options) = (SnapshotIndex::new(&snapshot), PlanOptions { disruption: false, ..PlanOptions::default() });
+    let solved = solver(PANICS).solve((&snapshot, &index), &catalogs(), &options, &mut |_| {}).unwrap();
+    assert!(solved.plan.next_time > Some(snapshot.now.plus(millis(REMOVALS_AFTER))), "no removals were wanted");
 }
 
 #[test]
