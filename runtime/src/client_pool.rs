@@ -29,8 +29,8 @@ use crate::{backoff, connection::Connection, tls::Tls};
 /// Metadata key of a standby's UNAVAILABLE response with the address of the leader, as `address:port`.
 pub const LEADER_HEADER: &str = "plimsoll-leader";
 
-/// Metadata key of an error with which a scheduler reports that it withheld a plan that failed its check. Any other
-/// replica would do the same.
+/// Metadata key of an error with which a scheduler reports that it withheld a plan: its check failed, or the planner
+/// panicked. Any other replica would do the same. A planner that took too long says nothing about other replicas.
 pub const WITHHELD_HEADER: &str = "plimsoll-plan-withheld";
 
 /// Timeout to connect to a replica, including the TLS handshake. After it, another replica is more likely to respond.

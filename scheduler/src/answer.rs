@@ -51,6 +51,10 @@ impl From<AnswerError> for Status {
         match error {
             AnswerError::Request(error) => invalid_argument(&error),
             AnswerError::Plan(error @ PlanFailure::Cancelled) => Self::cancelled(error.to_string()),
+            // Another replica may be faster.
+            AnswerError::Plan(error @ (PlanFailure::TimedOut(_) | PlanFailure::NoTimeLeft)) => {
+                Self::internal(error.to_string())
+            }
             // Another replica would fail in the same way.
             AnswerError::Plan(error) => {
                 let mut status = Self::internal(error.to_string());

@@ -4,6 +4,7 @@ mod session;
 
 use crate::metrics::WatcherMetrics;
 use crate::snapshots::PublishedSnapshot;
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use plimsoll_model::plan::{Plan, PlanOptions};
 use plimsoll_proto::catalog::v1::Catalog;
@@ -21,6 +22,9 @@ use tonic::{Code, Status};
 /// plan of the same kind is added.
 const STALL_TIMEOUT: Duration = Duration::from_millis(500);
 const STALL_FACTOR: u32 = 3;
+/// Another replica is asked at this time at the latest: before a replica that lacks CPU ends its first attempt, after
+/// 20 s, and makes a plan without the pods that it takes to be the cause.
+const MAX_PATIENCE: Duration = Duration::from_secs(15);
 /// Assumed duration of the first plan with removals: a second replica would begin with the whole snapshot, and a search
 /// for removals in 5,000 nodes takes this long.
 const FIRST_DISRUPTION: Duration = Duration::from_secs(2);
@@ -45,7 +49,8 @@ impl LastDurations {
 
     /// How long a plan may take before it counts as stalled.
     fn patience(&mut self, options: &PlanOptions) -> Duration {
-        STALL_TIMEOUT + self.of(options).saturating_mul(STALL_FACTOR)
+        let patience = STALL_TIMEOUT + self.of(options).saturating_mul(STALL_FACTOR);
+        patience.min(MAX_PATIENCE)
     }
 }
 
@@ -200,26 +205,29 @@ impl Scheduler {
         }
     }
 
-    /// Starts a plan request to a replica, in the existing session with that replica if there is one.
+    /// Starts a plan request to a replica: in the last session if there is one, otherwise in a new session.
     async fn attempt<'q>(
         &mut self,
         request: &PlanRequest<'q>,
     ) -> Result<(ReplicaId, BoxFuture<'q, AttemptResult>), PlanError> {
-        let (replica, channel) = self.pool.channel().await?;
-        let existing =
-            self.session.take().filter(|(last_replica, _)| *last_replica == replica).map(|(_, session)| session);
-        let existing = existing.filter(|session| session.can_plan(request));
-        let (cluster, client) = (self.cluster.clone(), self.client.clone());
-        let (request, metrics) = (request.clone(), self.metrics.clone());
+        let last = self.session.take().filter(|(_, session)| session.can_plan(request));
+        let (replica, session) = match last {
+            // Also if the pool has moved on because the replica stalled: its session has the snapshot, and knows which
+            // pods make plans fail.
+            Some((replica, session)) => (replica, std::future::ready(Ok::<_, Status>(session)).boxed()),
+            None => {
+                let (replica, channel) = self.pool.channel().await?;
+                let (cluster, client) = (self.cluster.clone(), self.client.clone());
+                (replica, Session::open(channel, cluster, client, self.metrics.clone()).boxed())
+            }
+        };
+        let request = request.clone();
         let attempt = async move {
-            let mut session = match existing {
-                Some(session) => session,
-                None => Session::open(channel, cluster, client, metrics).await?,
-            };
+            let mut session = session.await?;
             let plan = session.plan(&request).await?;
             Ok((session, plan))
         };
-        Ok((replica, Box::pin(attempt)))
+        Ok((replica, attempt.boxed()))
     }
 }
 
@@ -238,5 +246,7 @@ mod tests {
         *last.of(&removals) = Duration::from_secs(1);
         assert_eq!(last.patience(&removals), Duration::from_millis(3500));
         assert_eq!(last.patience(&plain), Duration::from_millis(800));
+        *last.of(&removals) = Duration::from_secs(20);
+        assert_eq!(last.patience(&removals), MAX_PATIENCE);
     }
 }

@@ -106,6 +106,14 @@ fn an_invalid_plan_is_an_internal_error() {
 }
 
 #[test]
+fn another_replica_is_asked_after_a_time_out() {
+    for failure in [PlanFailure::TimedOut(std::time::Duration::from_secs(20)), PlanFailure::NoTimeLeft] {
+        let status = Status::from(AnswerError::from(failure));
+        assert_eq!((status.code(), status.metadata().contains_key(WITHHELD_HEADER)), (Code::Internal, false));
+    }
+}
+
+#[test]
 fn in_process_callers_get_the_same_errors() {
     let (mut twice, mut unknown) = (waiting(1), waiting(1));
     twice.pods.push(twice.pods[0].clone());

@@ -34,6 +34,34 @@ async fn a_stalled_scheduler_costs_less_than_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_slow_plans_another_scheduler_is_asked_before_the_first_leaves_pods_out() {
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    fixture.pass(1).await;
+    fixture.schedulers.iter().for_each(|scheduler| scheduler.with(|state| state.delay = 20 * SECOND));
+    fixture.pending_pod("a", None);
+    fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    fixture.pass(60).await;
+    fixture.schedulers[1].with(|state| state.delay = Duration::ZERO);
+    fixture.pending_pod("b", None);
+    let took = fixture.until("a launch was requested", || fixture.actuator.executions() == 2).await;
+    assert!(took < 16 * SECOND, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scheduler_that_stalled_and_still_answered_first_keeps_its_session() {
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    fixture.pass(1).await;
+    fixture.schedulers[0].with(|state| state.delay = 2 * SECOND);
+    fixture.schedulers[1].with(|state| state.stalled = true);
+    for (count, name) in ["a", "b"].into_iter().enumerate() {
+        fixture.pending_pod(name, None);
+        fixture.until("a launch was requested", || fixture.actuator.executions() == count + 1).await;
+        fixture.pass(30).await;
+    }
+    assert_eq!(fixture.schedulers[0].with(|state| (state.sessions, state.full)), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pending_pod_does_not_wait_for_a_search_for_removals() {
     let fixture = Fixture::new();
     let replica = &fixture.schedulers[0];

@@ -15,6 +15,7 @@ use plimsoll_runtime::client_pool::WITHHELD_HEADER;
 use plimsoll_runtime::serve::{GrpcServer, Limits, Listener};
 use plimsoll_sim::network::Network;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -35,6 +36,8 @@ pub(crate) struct State {
     pub(crate) planned: Vec<Snapshot>,
     /// Whether plans get no response.
     pub(crate) stalled: bool,
+    /// How long a plan takes.
+    pub(crate) delay: Duration,
     /// Whether plans with removals get no response.
     pub(crate) slow_removals: bool,
     /// Number of plans with removals that got no response.
@@ -131,6 +134,10 @@ impl FakeScheduler {
                         status.metadata_mut().insert(WITHHELD_HEADER, "true".parse().unwrap());
                         answers.send(Err(status)).await.ok()?;
                         return None;
+                    }
+                    let delay = self.with(|state| state.delay);
+                    if !delay.is_zero() {
+                        tokio::time::sleep(delay).await;
                     }
                     let part = Some((&self.solve(snapshot)).into());
                     let fragment = PlanFragment { sequence: ask.sequence, last: true, part };
