@@ -31,7 +31,12 @@ pub use mirror::{Mirror, MirrorError};
 use crate::snapshot::v1 as wire;
 use plimsoll_model::snapshot::{Snapshot, SnapshotEdits};
 
-/// Splits a snapshot into chunks of at most `objects_per_chunk` objects (at least one). Returns at least one chunk.
+/// Maximum size of the objects of a chunk, unless it is a single object. A receiver accepts 16 MiB. Most objects have
+/// less than a kilobyte, but a shape lists the namespaces that it selects, and a pool its overlays.
+const MAX_CHUNK_BYTES: usize = 4 << 20;
+
+/// Splits a snapshot into chunks of at most `objects_per_chunk` objects (at least one) and 4 MiB. Returns at least one
+/// chunk.
 #[must_use]
 pub fn chunks(snapshot: &Snapshot, objects_per_chunk: usize) -> Vec<wire::SnapshotChunk> {
     let header = header(snapshot);
@@ -39,8 +44,8 @@ pub fn chunks(snapshot: &Snapshot, objects_per_chunk: usize) -> Vec<wire::Snapsh
     let mut parts = Vec::new();
     loop {
         let mut part = header.clone();
-        let mut remaining = objects_per_chunk.max(1);
-        kinds::take(&mut rest, &mut part, &mut remaining);
+        let room = kinds::Room { objects: objects_per_chunk.max(1), bytes: MAX_CHUNK_BYTES };
+        kinds::take(&mut rest, &mut part, room);
         parts.push(part);
         if kinds::is_empty(&rest) {
             break;

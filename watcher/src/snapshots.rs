@@ -10,9 +10,11 @@ use plimsoll_model::execution::BufferReport;
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::snapshot::{Snapshot, SnapshotEdits};
 use plimsoll_model::time::Timestamp;
+use plimsoll_proto::convert::encoded_size;
 use plimsoll_proto::delta;
 use plimsoll_proto::snapshot::v1 as wire;
 use plimsoll_runtime::clock::Clock;
+use plimsoll_runtime::serve::MAX_DECODING_BYTES;
 use plimsoll_runtime::workers::apart;
 use plimsoll_snapshot::Problem;
 use std::collections::BTreeSet;
@@ -25,11 +27,14 @@ use tokio::time::Instant;
 /// everything a plan waits for is counted in seconds.
 pub const TIME_STEP_MS: i64 = 1000;
 
-/// Objects per message. With objects of a few kB each, a message stays well below the size limit.
+/// Objects per message. Objects of a few kB each stay below the size at which a chunk ends earlier.
 pub(crate) const OBJECTS_PER_CHUNK: usize = 1000;
 
-/// Maximum objects in a delta: as many as fit into one message if each is as large as a node with all its labels.
+/// Maximum objects in a delta: with more, a full snapshot is hardly larger.
 const OBJECTS_PER_DELTA: usize = 2000;
+
+/// Maximum size of a delta: half of what a receiver accepts.
+const BYTES_PER_DELTA: usize = MAX_DECODING_BYTES / 2;
 
 /// Maximum object problems logged per snapshot; further problems are only counted.
 const LOGGED_PROBLEMS: usize = 20;
@@ -74,7 +79,9 @@ impl PublishedSnapshot {
             Some(delta) if delta.base_sequence == earlier.snapshot.sequence => delta.clone(),
             _ => delta::diff_from(&earlier.snapshot, earlier.checksum, &self.snapshot),
         };
-        (delta.upserts.as_ref().map_or(0, count) <= OBJECTS_PER_DELTA).then_some(delta)
+        let fits =
+            delta.upserts.as_ref().map_or(0, count) <= OBJECTS_PER_DELTA && encoded_size(&delta) <= BYTES_PER_DELTA;
+        fits.then_some(delta)
     }
 }
 
@@ -297,6 +304,34 @@ fn compare(delta: &wire::Delta, same_ledger: bool) -> (bool, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_model::snapshot::IgnoredPod;
+
+    #[test]
+    fn a_delta_is_sent_only_if_it_fits_into_a_message() {
+        let published = |sequence: u64, pods: usize, bytes: usize| {
+            let ignored = |pod: usize| IgnoredPod {
+                uid: format!("{pod:04}").into(),
+                pod: "shop/web".to_owned(),
+                reason: "x".repeat(bytes),
+            };
+            let ignored = (0..pods).map(ignored).collect();
+            let snapshot = Snapshot { sequence, ignored, ..Snapshot::default() };
+            PublishedSnapshot {
+                checksum: delta::checksum(&snapshot),
+                snapshot: Arc::new(snapshot),
+                delta: None,
+                relevant_sequence: sequence,
+                incomplete: BTreeSet::new(),
+                buffers: Vec::new(),
+                started_at: Instant::now(),
+                time: Timestamp(0),
+            }
+        };
+        let first = published(1, 0, 0);
+        for (pods, bytes, fits) in [(2000, 100, true), (2001, 100, false), (150, 50_000, true), (200, 50_000, false)] {
+            assert_eq!(published(2, pods, bytes).since(&first).is_some(), fits, "{pods} objects of {bytes} bytes");
+        }
+    }
 
     #[test]
     fn a_request_stays_until_a_snapshot_was_built() {

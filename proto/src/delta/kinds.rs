@@ -6,6 +6,7 @@ use crate::known::Known;
 use crate::snapshot::v1 as wire;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::snapshot::{Snapshot, SnapshotEdits, UnavailableOffering, merge};
+use prost::Message as _;
 
 type OfferingKey = (Option<String>, Option<String>, CapacityType);
 
@@ -55,14 +56,37 @@ macro_rules! for_each_kind {
     };
 }
 
-/// Moves up to `remaining` objects from `rest` to `part`.
-pub(super) fn take(rest: &mut wire::Snapshot, part: &mut wire::Snapshot, remaining: &mut usize) {
+/// What still fits into a part of a snapshot.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    pub(super) objects: usize,
+    pub(super) bytes: usize,
+}
+
+impl Room {
+    /// Takes an object of this size. After the first object that does not fit, the part is full.
+    fn takes(&mut self, size: usize, is_first: bool) -> bool {
+        let fits = self.objects > 0 && (size <= self.bytes || is_first);
+        self.objects = if fits { self.objects - 1 } else { 0 };
+        self.bytes = self.bytes.saturating_sub(size);
+        fits
+    }
+}
+
+/// Moves objects from `rest` to `part`, as many as fit, and at least one.
+pub(super) fn take(rest: &mut wire::Snapshot, part: &mut wire::Snapshot, mut room: Room) {
+    let mut is_first = true;
     macro_rules! each {
         ($list:ident, $($other:tt)*) => {
             // Taking from the end avoids moving the other objects; the receiver sorts.
-            let count = rest.$list.len().min(*remaining);
-            part.$list = rest.$list.split_off(rest.$list.len() - count);
-            *remaining -= count;
+            let mut start = rest.$list.len();
+            for object in rest.$list.iter().rev() {
+                if !room.takes(object.encoded_len(), is_first) {
+                    break;
+                }
+                (start, is_first) = (start - 1, false);
+            }
+            part.$list = rest.$list.split_off(start);
         };
     }
     for_each_kind!(each);

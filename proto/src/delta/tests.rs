@@ -5,6 +5,7 @@ use plimsoll_model::snapshot::{
 };
 use plimsoll_model::time::Timestamp;
 use proptest::prelude::*;
+use prost::Message;
 
 fn mirror_of(snapshot: &Snapshot, objects_per_chunk: usize) -> Mirror {
     let mut mirror = Mirror::new();
@@ -247,4 +248,20 @@ fn no_chunk_has_more_objects_than_asked_for_of_all_lists_together() {
         part.shapes.len() + part.pods.len() + part.nodes.len() + part.ignored.len()
     };
     assert_eq!(chunks(&snapshot, 4).into_iter().map(objects).collect::<Vec<_>>(), [4, 2]);
+}
+
+/// A shape lists the namespaces that its terms select.
+#[test]
+fn no_chunk_of_large_objects_is_too_large_for_a_message() {
+    let shape = |id: usize| PodShape {
+        id: format!("{id:04}").into(),
+        node_selector: [("key".to_owned(), "x".repeat(50_000))].into(),
+        ..PodShape::default()
+    };
+    let mut snapshot = Snapshot { shapes: (0..1000).map(shape).collect(), ..three_objects() };
+    // Larger than a chunk by itself.
+    snapshot.shapes[500].node_selector = [("key".to_owned(), "x".repeat(5 << 20))].into();
+    let sizes: Vec<usize> = chunks(&snapshot, 1000).iter().map(Message::encoded_len).collect();
+    assert!((10..20).contains(&sizes.len()) && sizes.iter().all(|size| *size < 6 << 20), "{sizes:?}");
+    assert_eq!(mirror_of(&snapshot, 1000).snapshot(), Some(&snapshot));
 }
