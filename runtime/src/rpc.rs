@@ -24,7 +24,7 @@ use tower::{Layer, Service};
 use crate::{
     connection_age::ConnectionHandle,
     metrics::{Metrics, MetricsError},
-    request_body::{InspectRequest, REQUEST_TIMEOUT, bounded},
+    request_body::{InspectRequest, MemoryBudget, MemoryShare, REQUEST_TIMEOUT, bounded},
 };
 
 /// The health service of every port.
@@ -70,6 +70,7 @@ pub(crate) struct RpcLayer {
     services: Arc<[&'static str]>,
     calls: Option<Arc<Semaphore>>,
     inspect: Option<InspectRequest>,
+    memory: Option<MemoryBudget>,
 }
 
 impl RpcLayer {
@@ -81,7 +82,12 @@ impl RpcLayer {
         inspect: Option<InspectRequest>,
     ) -> Self {
         let calls = max_calls.map(|calls| Arc::new(Semaphore::new(calls.min(Semaphore::MAX_PERMITS))));
-        Self { metrics, services: services.into(), calls, inspect }
+        Self { metrics, services: services.into(), calls, inspect, memory: None }
+    }
+
+    /// The inspected requests of open calls may take this much memory together.
+    pub(crate) fn with_max_memory(self, bytes: Option<usize>) -> Self {
+        Self { memory: bytes.map(MemoryBudget::new), ..self }
     }
 
     /// Starts the call, or fails if too many are open.
@@ -149,14 +155,15 @@ where
         let inspect = self.layer.inspect.and_then(|inspect| inspect(request.uri().path()));
         let timeout = call.place.is_some().then_some(REQUEST_TIMEOUT);
         let connection = connection.filter(|_| call.place.is_some());
-        let answer = self.inner.call(bounded(request, inspect, timeout));
+        let share = self.layer.memory.as_ref().map(MemoryBudget::share);
+        let answer = self.inner.call(bounded(request, inspect, share.clone(), timeout));
         Box::pin(async move {
             let answer = answer.await?;
             // An error before the first message is in the headers.
             call.note(answer.headers());
             call.learn_method();
             let unread = connection.map(ConnectionHandle::end_unless_read);
-            Ok(answer.map(|inner| Body::new(Counted { inner, call, _unread: unread })))
+            Ok(answer.map(|inner| Body::new(Counted { inner, call, _unread: unread, _share: share })))
         })
     }
 }
@@ -208,6 +215,8 @@ struct Counted {
     call: Call,
     /// Ends the connection unless it is dropped in time.
     _unread: Option<DropGuard>,
+    /// Given back with the end of the call: the decoded request lives as long as the call is served.
+    _share: Option<Arc<MemoryShare>>,
 }
 
 impl http_body::Body for Counted {
@@ -264,124 +273,4 @@ fn code_name(code: Code) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{memory, serve::GrpcServer, serve::Limits};
-    use hyper_util::rt::TokioIo;
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use tokio_util::sync::CancellationToken;
-    use tonic::transport::{Channel, Endpoint};
-    use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
-    use tower::ServiceExt;
-
-    #[tokio::test]
-    async fn calls_beyond_the_bound_are_refused_but_never_those_about_health() {
-        let metrics = Metrics::new("test");
-        let layer = RpcLayer::new(Some(RpcMetrics::new(&metrics).unwrap()), &["test.Service"], Some(1), None);
-        let first_only = AtomicBool::new(true);
-        let service = tower::service_fn(move |_: Request<Body>| {
-            let answers = first_only.swap(false, Ordering::Relaxed);
-            async move {
-                if !answers {
-                    std::future::pending::<()>().await;
-                }
-                Ok::<_, Status>(Response::new(Body::empty()))
-            }
-        });
-        let mut service = layer.layer(service);
-        let ask = |path: &str| Request::post(path).body(Body::empty()).unwrap();
-        drop(service.call(ask("/test.Service/Plan")).await.unwrap());
-        let first = service.call(ask("/test.Service/Plan"));
-        let refused = service.call(ask("/test.Service/Plan")).await.unwrap();
-        assert_eq!(Status::from_header_map(refused.headers()).unwrap().code(), Code::ResourceExhausted);
-        let invented = service.call(ask("/test.Service/Invented")).await.unwrap();
-        assert_eq!(Status::from_header_map(invented.headers()).unwrap().code(), Code::ResourceExhausted);
-        drop(invented);
-        let mut health = service.call(ask("/grpc.health.v1.Health/Check"));
-        assert!(futures::poll!(&mut health).is_pending());
-        drop(first);
-        let mut next = service.call(ask("/test.Service/Plan"));
-        assert!(futures::poll!(&mut next).is_pending());
-        let text = metrics.encode().unwrap();
-        for method in ["Plan", "other"] {
-            let line = format!("code=\"RESOURCE_EXHAUSTED\",method=\"{method}\",service=\"test.Service\"}} 1\n");
-            assert!(text.contains(&line), "{text}");
-        }
-        assert!(!text.contains("Invented"), "{text}");
-    }
-
-    /// A request body that never comes.
-    struct Silent;
-
-    impl http_body::Body for Silent {
-        type Data = bytes::Bytes;
-        type Error = Status;
-
-        fn poll_frame(
-            self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-            Poll::Pending
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_bounded_call_without_its_request_ends_and_leaves_its_place() {
-        let layer = RpcLayer::new(None, &["test.Service"], Some(1), None);
-        let mut service = layer.layer(tower::service_fn(|request: Request<Body>| async {
-            let mut body = request.into_body();
-            let frame = std::future::poll_fn(|context| http_body::Body::poll_frame(Pin::new(&mut body), context)).await;
-            Ok::<_, Status>(frame.and_then(Result::err).map_or_else(|| Response::new(Body::empty()), Status::into_http))
-        }));
-        let silent = || Request::post("/test.Service/Plan").body(Body::new(Silent)).unwrap();
-        let began = Instant::now();
-        let code = |response: &Response<Body>| Status::from_header_map(response.headers()).map(|status| status.code());
-        let call = service.call(silent());
-        assert_eq!(code(&service.call(silent()).await.unwrap()), Some(Code::ResourceExhausted));
-        assert_eq!(code(&call.await.unwrap()), Some(Code::DeadlineExceeded));
-        assert_eq!(began.elapsed().as_secs(), REQUEST_TIMEOUT.as_secs());
-        let ask = Request::post("/test.Service/Plan").body(Body::empty()).unwrap();
-        assert_eq!(code(&service.call(ask).await.unwrap()), None);
-    }
-
-    async fn until(metrics: &Metrics, line: &str) {
-        // The server counts the end of a call a moment after the client sees it.
-        for _ in 0..1000 {
-            if metrics.encode().unwrap().contains(line) {
-                return;
-            }
-            tokio::task::yield_now().await;
-        }
-        panic!("no {line} in {}", metrics.encode().unwrap());
-    }
-
-    #[tokio::test]
-    async fn calls_are_counted_by_code_and_invented_names_are_not_labels() {
-        let metrics = Metrics::new("test");
-        let (dialer, listener) = memory::pair();
-        let server = GrpcServer::new(Limits::default()).with_metrics(RpcMetrics::new(&metrics).unwrap());
-        tokio::spawn(server.serve_incoming(listener, CancellationToken::new()));
-        let connector = tower::service_fn(move |_: http::Uri| {
-            let near = dialer.dial(None);
-            async move { near.map(TokioIo::new) }
-        });
-        let channel: Channel = Endpoint::from_static("http://memory.test").connect_with_connector_lazy(connector);
-        let mut client = HealthClient::new(channel.clone());
-        let ask = |service: &str| HealthCheckRequest { service: service.to_owned() };
-        client.check(ask("")).await.unwrap();
-        assert_eq!(client.check(ask("nobody")).await.unwrap_err().code(), Code::NotFound);
-        let watch = client.watch(ask("")).await.unwrap();
-
-        let health = "service=\"grpc.health.v1.Health\"";
-        until(&metrics, &format!("{{code=\"OK\",method=\"Check\",{health}}} 1\n")).await;
-        until(&metrics, &format!("{{code=\"NOT_FOUND\",method=\"Check\",{health}}} 1\n")).await;
-        until(&metrics, &format!("plimsoll_test_rpcs_open{{{health}}} 1\n")).await;
-        drop(watch);
-        until(&metrics, &format!("{{code=\"CANCELLED\",method=\"Watch\",{health}}} 1\n")).await;
-
-        let made_up =
-            Request::post("http://memory.test/made.up.Service/Name").header("content-type", "application/grpc");
-        channel.oneshot(made_up.body(Body::empty()).unwrap()).await.unwrap();
-        until(&metrics, "{code=\"UNIMPLEMENTED\",method=\"other\",service=\"other\"} 1\n").await;
-    }
-}
+mod tests;

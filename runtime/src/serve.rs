@@ -110,6 +110,7 @@ pub struct GrpcServer {
     limits: Limits,
     metrics: Option<RpcMetrics>,
     max_calls: Option<usize>,
+    max_memory: Option<usize>,
     inspect: Option<InspectRequest>,
 }
 
@@ -119,7 +120,16 @@ impl GrpcServer {
     pub fn new(limits: Limits) -> Self {
         let (health, service) = tonic_health::server::health_reporter();
         let routes = Routes::new(service);
-        Self { routes, names: Vec::new(), health, limits, metrics: None, max_calls: None, inspect: None }
+        Self {
+            routes,
+            names: Vec::new(),
+            health,
+            limits,
+            metrics: None,
+            max_calls: None,
+            max_memory: None,
+            inspect: None,
+        }
     }
 
     /// Counts the port's calls.
@@ -135,6 +145,14 @@ impl GrpcServer {
     #[must_use]
     pub fn with_max_calls(mut self, calls: usize) -> Self {
         self.max_calls = Some(calls);
+        self
+    }
+
+    /// Rejects calls with RESOURCE_EXHAUSTED while the requests of open calls, as far as they are inspected, take this
+    /// much memory together. A call gives its part back when it has ended.
+    #[must_use]
+    pub fn with_max_memory(mut self, bytes: usize) -> Self {
+        self.max_memory = Some(bytes);
         self
     }
 
@@ -223,8 +241,8 @@ impl GrpcServer {
         incoming: impl Stream<Item = io::Result<Connection>>,
         shutdown: CancellationToken,
     ) -> Result<(), ServeError> {
-        let Self { routes, names, health, limits, metrics, max_calls, inspect } = self;
-        let layer = RpcLayer::new(metrics, &names, max_calls, inspect);
+        let Self { routes, names, health, limits, metrics, max_calls, max_memory, inspect } = self;
+        let layer = RpcLayer::new(metrics, &names, max_calls, inspect).with_max_memory(max_memory);
         let age_at_end = limits.max_connection_age.saturating_add(limits.max_connection_age_grace);
         let incoming = incoming.map(move |connection| connection.map(|it| AgeLimited::new(it, age_at_end)));
         for name in &names {

@@ -113,7 +113,10 @@ struct Reader {
     /// What has arrived of the frame header or of the current varint, and how many bits.
     number: u64,
     bits: u32,
+    /// Estimated size of the present message when it is decoded.
     decoded: usize,
+    /// The same of the messages before, and of all bytes so far.
+    others: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -132,10 +135,22 @@ const FRAME_HEADER_BITS: u32 = 40;
 
 impl Reader {
     fn new(schema: &'static Schema, input: usize) -> Self {
-        Self { schema, input, open: Vec::new(), expected: Expected::FrameHeader, number: 0, bits: 0, decoded: 0 }
+        Self {
+            schema,
+            input,
+            open: Vec::new(),
+            expected: Expected::FrameHeader,
+            number: 0,
+            bits: 0,
+            decoded: 0,
+            others: 0,
+        }
     }
 
-    fn read(&mut self, mut bytes: &[u8]) -> Result<(), Status> {
+    /// Reads the next bytes. Returns the estimated memory of the request so far: its bytes, whose strings are copied,
+    /// and what is decoded.
+    fn read(&mut self, mut bytes: &[u8]) -> Result<usize, Status> {
+        self.others += bytes.len();
         while let Some((&byte, rest)) = bytes.split_first() {
             if let Expected::Content(length) = self.expected {
                 let read = usize::try_from(length).map_or(bytes.len(), |length| length.min(bytes.len()));
@@ -151,7 +166,7 @@ impl Reader {
             }
             self.close_complete();
         }
-        Ok(())
+        Ok(self.others + self.decoded)
     }
 
     /// Reads a byte of a frame header, key, length or value. `None` if the request is malformed.
@@ -162,7 +177,8 @@ impl Reader {
                 // Compressed messages are not accepted: their flag makes the number larger.
                 let length = u32::try_from(self.take_number()).ok()?;
                 self.open.push((self.input, u64::from(length)));
-                (self.expected, self.decoded) = (Expected::Key, 0);
+                self.expected = Expected::Key;
+                self.others += std::mem::take(&mut self.decoded);
             }
             return Some(());
         }

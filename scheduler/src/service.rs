@@ -16,8 +16,12 @@ use plimsoll_runtime::workers::{Bounds, Workers};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-/// Maximum concurrent calls on the open port. Each queued call may hold a request of the maximum size in memory.
+/// Maximum concurrent calls on the open port.
 const OPEN_CALLS: usize = 16;
+
+/// Maximum memory of all requests of these calls together: one of the largest, or three of the largest real ones, and a
+/// quarter of the memory that the chart gives the scheduler.
+const OPEN_BYTES: usize = 512 << 20;
 
 /// Settings of the service.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,7 +125,7 @@ pub async fn run_with(
         if settings.reflection { server.add_reflection(&[plimsoll_proto::FILE_DESCRIPTOR_SET]) } else { Ok(server) }
     };
     let closed_port = with_reflection(server_for(Port::Closed))?;
-    let open_port = server_for(Port::Open).with_max_calls(OPEN_CALLS);
+    let open_port = server_for(Port::Open).with_max_calls(OPEN_CALLS).with_max_memory(OPEN_BYTES);
     let open_port = with_reflection(add(open_port, OpenPort::new(Arc::clone(&core))))?;
     let unready = async {
         stop.cancelled().await;

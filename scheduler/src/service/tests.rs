@@ -2,6 +2,7 @@ mod certificates;
 
 use super::*;
 use crate::samples::{catalog, catalogs, waiting};
+use futures::StreamExt;
 use hyper_util::rt::TokioIo;
 use plimsoll_proto::delta::{chunks, diff};
 use plimsoll_proto::protocol::PROTOCOL;
@@ -15,11 +16,13 @@ use plimsoll_proto::scheduler::v1::{
 };
 use plimsoll_runtime::memory::{self, MemoryDialer};
 use prost::Message as _;
+use prost::bytes::BufMut;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::codec::{EncodeBody, EncodeBuf, Encoder};
 use tonic::codegen::http;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
@@ -262,6 +265,44 @@ async fn a_request_that_is_large_only_when_decoded_is_rejected() {
     let response = running.open_channel.oneshot(request.body(tonic::body::Body::new(body)).unwrap()).await.unwrap();
     let status = Status::from_header_map(response.headers()).unwrap();
     assert_eq!(status.code(), Code::OutOfRange, "{status:?}");
+}
+
+/// Sends the bytes of a message as they are.
+struct Raw;
+
+impl Encoder for Raw {
+    type Item = String;
+    type Error = Status;
+
+    fn encode(&mut self, message: String, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.put_slice(message.as_bytes());
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn the_requests_on_the_open_port_share_a_bound_of_memory() {
+    let running = start(|_| ());
+    // 600,000 snapshots, all of them empty: by the estimate 190 MiB, and next to nothing, since they are merged.
+    let ask = |goes_on: bool| {
+        let message = futures::stream::iter([Ok::<_, Status>("\x0a\0".repeat(600_000))]);
+        let rest = futures::stream::pending().take_until(async move {
+            if goes_on {
+                std::future::pending::<()>().await;
+            }
+        });
+        let body = tonic::body::Body::new(EncodeBody::new_client(Raw, message.chain(rest), None, None));
+        let uri = "http://memory.test/plimsoll.scheduler.v1.SchedulerService/Plan";
+        let request = http::Request::post(uri).header("content-type", "application/grpc").body(body).unwrap();
+        let answer = running.open_channel.clone().oneshot(request);
+        Box::pin(async move { Status::from_header_map(answer.await.unwrap().headers()).map(|status| status.code()) })
+    };
+    // Only a refused call has an answer, since the requests do not end.
+    let (code, _, others) = futures::future::select_all((0..3).map(|_| ask(true))).await;
+    assert_eq!(code, Some(Code::ResourceExhausted));
+    drop(others);
+    // The server notices the end with the next frames.
+    while ask(false).await == Some(Code::ResourceExhausted) {}
 }
 
 #[tokio::test]
