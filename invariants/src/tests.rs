@@ -223,7 +223,7 @@ fn valid() -> Case {
             termination("n2", DisruptionReason::Underutilized, &["moves"], Some("n1")),
             termination("n3", DisruptionReason::Empty, &[], None),
         ],
-        unschedulable: vec![Unschedulable { pod: pod_ref("refused"), reasons: vec![reason] }],
+        unschedulable: vec![Unschedulable { pod: pod_ref("refused"), reasons: vec![reason].into() }],
         hourly: MicroUsdPerHour(100),
         lower_bound: MicroUsdPerHour(90),
         ..Plan::default()
@@ -263,7 +263,9 @@ fn each_pod_appears_exactly_once() {
     rejected("pod ns/fits is not one to be placed", |case| case.pod("fits").terminating = true);
     rejected("pod ns/fits is not one to be placed", |case| case.pod("fits").stays_with_node = true);
     rejected("pod ns/fits is neither placed nor unschedulable", |case| case.plan.placements.clear());
-    rejected("pod ns/refused is unschedulable without a reason", |case| case.plan.unschedulable[0].reasons.clear());
+    rejected("pod ns/refused is unschedulable without a reason", |case| {
+        case.plan.unschedulable[0].reasons = Default::default();
+    });
 }
 
 #[test]

@@ -270,8 +270,9 @@ pub struct Termination {
 pub struct Unschedulable {
     /// The pod.
     pub pod: PodRef,
-    /// Reasons, at least one per pool. `node_pool` is empty if the reason is the pod itself.
-    pub reasons: Vec<Reason>,
+    /// Reasons, at least one per pool. `node_pool` is empty if the reason is the pod itself. Shared, since thousands of
+    /// pods of one shape may have the same dozens of reasons.
+    pub reasons: Arc<Vec<Reason>>,
 }
 
 /// Reason why a pool cannot take a pod.

@@ -157,7 +157,7 @@ mod tests {
                 .collect(),
             terminations: (0..terminations).map(termination).collect(),
             unschedulable: (0..unschedulable)
-                .map(|n| Unschedulable { pod: pod(n), reasons: vec![reason.clone()] })
+                .map(|n| Unschedulable { pod: pod(n), reasons: vec![reason.clone()].into() })
                 .collect(),
             pool_problems: vec![reason.clone()],
             hourly: MicroUsdPerHour(5),

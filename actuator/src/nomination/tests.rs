@@ -213,7 +213,10 @@ fn later_plan_replaces_placements_of_the_pods_it_names() {
     placements.note(&plan(&[("n1", &["a", "b", "c"])]), NOW);
     placements.note(&plan(&[("n2", &["a"])]), NOW);
     let pod = PodRef { name: "d/b".to_owned(), uid: "b".into() };
-    placements.note(&Plan { unschedulable: vec![Unschedulable { pod, reasons: Vec::new() }], ..Plan::default() }, NOW);
+    placements.note(
+        &Plan { unschedulable: vec![Unschedulable { pod, reasons: Default::default() }], ..Plan::default() },
+        NOW,
+    );
     assert_eq!(taken(&placements, nodes, NOW), pairs(&[("a", "n2"), ("c", "n1")]));
     placements.retain(|uid| uid.as_str() == "a", after(29));
     assert_eq!(taken(&placements, nodes, after(29)), pairs(&[("a", "n2"), ("c", "n1")]), "it may not be seen yet");

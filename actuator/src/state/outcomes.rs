@@ -165,7 +165,7 @@ mod tests {
     }
 
     fn without_room(pods: &[&str]) -> Plan {
-        let unschedulable = pods.iter().map(|uid| Unschedulable { pod: pod(uid), reasons: Vec::new() });
+        let unschedulable = pods.iter().map(|uid| Unschedulable { pod: pod(uid), reasons: Default::default() });
         Plan { unschedulable: unschedulable.collect(), ..Plan::default() }
     }
 

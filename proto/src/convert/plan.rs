@@ -321,14 +321,15 @@ impl TryFrom<wire::Termination> for Termination {
 
 impl From<&Unschedulable> for wire::Unschedulable {
     fn from(unschedulable: &Unschedulable) -> Self {
-        Self { pod: Some((&unschedulable.pod).into()), reasons: to_wire(&unschedulable.reasons) }
+        Self { pod: Some((&unschedulable.pod).into()), reasons: to_wire(unschedulable.reasons.as_slice()) }
     }
 }
 
 impl TryFrom<wire::Unschedulable> for Unschedulable {
     type Error = ConvertError;
     fn try_from(unschedulable: wire::Unschedulable) -> ConvertResult<Self> {
-        Ok(Self { pod: required("pod", unschedulable.pod)?, reasons: list("reasons", unschedulable.reasons)? })
+        let reasons = Arc::new(list("reasons", unschedulable.reasons)?);
+        Ok(Self { pod: required("pod", unschedulable.pod)?, reasons })
     }
 }
 

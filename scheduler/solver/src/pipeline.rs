@@ -16,6 +16,7 @@ use plimsoll_model::plan::{Launch, Placement, Plan, PlanOptions, Reason, ReasonC
 use plimsoll_model::snapshot::{Node, NodePool, Pod};
 use plimsoll_model::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// From this number of pods on, assign counted pods too from the first round: so many pods occupy all domains anyway.
 const LARGE: usize = 500;
@@ -79,8 +80,8 @@ pub(crate) fn planned(
     plan.unschedulable = dangling(context);
     plan.unschedulable.extend(refused);
     for pod_group in &placed.left {
-        let why = explain::explain(context, &state, pod_group.shape);
-        plan.unschedulable.extend(pod_group.pods.iter().map(|pod| no_place(pod, why.clone())));
+        let why = Arc::new(explain::explain(context, &state, pod_group.shape));
+        plan.unschedulable.extend(pod_group.pods.iter().map(|pod| no_place(pod, &why)));
     }
     plan.unschedulable.sort();
     let mut removal = split(&mut plan, context, placed, early_batch, &leaving);
@@ -181,7 +182,10 @@ fn wanted<'a>(context: &SolveContext<'a>, leaving: &[&'a Pod]) -> (Vec<PodGroup<
     let mut wanted = Vec::new();
     for pod_group in pod_groups::to_place(context, leaving) {
         match explain::unsupported(context.shapes[pod_group.shape].shape) {
-            Some(reason) => refused.extend(pod_group.pods.iter().map(|pod| no_place(pod, vec![reason.clone()]))),
+            Some(reason) => {
+                let why = Arc::new(vec![reason]);
+                refused.extend(pod_group.pods.iter().map(|pod| no_place(pod, &why)));
+            }
             None => wanted.push(pod_group),
         }
     }
@@ -221,13 +225,13 @@ fn dangling(context: &SolveContext<'_>) -> Vec<Unschedulable> {
     let lost = context.pending().filter(|(pod, shape)| pod.moves() && shape.is_none());
     lost.map(|(pod, _)| {
         let message = format!("its shape {} is not in the snapshot", pod.shape);
-        no_place(pod, vec![Reason { node_pool: String::new(), code: ReasonCode::InvalidPod, message }])
+        no_place(pod, &Arc::new(vec![Reason { node_pool: String::new(), code: ReasonCode::InvalidPod, message }]))
     })
     .collect()
 }
 
-fn no_place(pod: &Pod, reasons: Vec<Reason>) -> Unschedulable {
-    Unschedulable { pod: launch::pod_ref(pod), reasons }
+fn no_place(pod: &Pod, reasons: &Arc<Vec<Reason>>) -> Unschedulable {
+    Unschedulable { pod: launch::pod_ref(pod), reasons: Arc::clone(reasons) }
 }
 
 /// Sets the canonical order, the sums, and the lower bound if `bounded`.

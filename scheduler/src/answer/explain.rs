@@ -27,7 +27,10 @@ pub(crate) fn explain_of(request: ExplainRequest, cancel: &Cancel) -> Result<Exp
         Subject::Pod(name) => {
             let lines = explain_pod(&input.snapshot, &plan, &name)?;
             let unschedulable = plan.unschedulable.iter().filter(|entry| entry.pod.name == name);
-            ExplainResponse { lines, reasons: unschedulable.flat_map(|entry| &entry.reasons).map(Into::into).collect() }
+            ExplainResponse {
+                lines,
+                reasons: unschedulable.flat_map(|entry| entry.reasons.iter()).map(Into::into).collect(),
+            }
         }
         Subject::Node(name) => ExplainResponse { lines: node::explain(&input, &plan, &name)?, reasons: Vec::new() },
     })

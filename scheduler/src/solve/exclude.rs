@@ -108,7 +108,7 @@ fn unschedulable(pod: &Pod, excluded: &Excluded) -> Unschedulable {
     let message = excluded.get(&pod.shape).map_or_else(|| SEARCHING.to_owned(), reason);
     Unschedulable {
         pod: PodRef { name: pod.full_name(), uid: pod.uid.clone() },
-        reasons: vec![Reason { node_pool: String::new(), code: ReasonCode::NotSupported, message }],
+        reasons: vec![Reason { node_pool: String::new(), code: ReasonCode::NotSupported, message }].into(),
     }
 }
 

@@ -333,7 +333,7 @@ async fn pods_that_a_plan_has_no_room_for_stay_while_there_is_time() {
     interrupt(&watcher, &instance);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let mut plan = watcher.plan(&[], Vec::new()).await;
-    plan.unschedulable = pods.into_iter().map(|pod| Unschedulable { pod, reasons: Vec::new() }).collect();
+    plan.unschedulable = pods.into_iter().map(|pod| Unschedulable { pod, reasons: Default::default() }).collect();
     watcher.send(plan).await;
     tokio::time::sleep(NOTICE - Duration::from_secs(50)).await;
     assert_eq!(running_on(&watcher.world, &node), 2);

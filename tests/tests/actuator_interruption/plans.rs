@@ -79,7 +79,7 @@ async fn a_plan_that_names_one_of_the_pods_prevents_a_replacement() {
     give_notice(&watcher, &instance).await;
     let pod = watcher.pods_on(&node).remove(0);
     let mut plan = watcher.plan(&[], Vec::new()).await;
-    plan.unschedulable = vec![Unschedulable { pod, reasons: Vec::new() }];
+    plan.unschedulable = vec![Unschedulable { pod, reasons: Default::default() }];
     watcher.send(plan).await;
     tokio::time::sleep(LOOK).await;
     assert_eq!(instances_ever_launched(&watcher.world).len(), 1);

@@ -156,7 +156,7 @@ async fn a_cause_that_every_plan_repeats_is_told_once() {
             code: ReasonCode::InvalidPod,
             message: "the test says so".to_owned(),
         };
-        plan.unschedulable = vec![Unschedulable { pod: future_pod("web"), reasons: vec![reason] }];
+        plan.unschedulable = vec![Unschedulable { pod: future_pod("web"), reasons: vec![reason].into() }];
         watcher.send(plan).await;
         tokio::time::sleep(Duration::from_secs(10)).await;
     }

@@ -88,7 +88,7 @@ impl FakeScheduler {
                     code: ReasonCode::InvalidPod,
                     message: "the test says so".to_owned(),
                 };
-                plan.unschedulable.push(Unschedulable { pod: place, reasons: vec![reason] });
+                plan.unschedulable.push(Unschedulable { pod: place, reasons: vec![reason].into() });
             } else {
                 plan.launches.push(launch(place));
             }

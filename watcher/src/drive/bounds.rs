@@ -4,10 +4,11 @@
 
 use super::subset::subset;
 use plimsoll_model::identity::{ActionId, PodUid};
-use plimsoll_model::plan::{Placement, Plan, Termination, Unschedulable};
+use plimsoll_model::plan::{Placement, Plan, Reason, Termination, Unschedulable};
 use plimsoll_proto::convert::{SharedLists, encoded_size};
 use plimsoll_proto::plan::v1 as wire;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Maximum launches: as many as the actuator admits from one plan.
 const MAX_LAUNCHES: usize = 512;
@@ -135,18 +136,18 @@ impl ReasonCursor {
         if pods == 0 {
             return list;
         }
-        list.iter_mut().for_each(shorten);
         let start = self.from % pods;
         let sizes = list
             .iter()
             .cycle()
             .skip(start)
             .take(pods)
-            .map(|one| one.reasons.iter().map(|reason| encoded_size(&wire::Reason::from(reason))).sum());
+            .map(|one| shown(&one.reasons).iter().map(|reason| encoded_size(&wire::Reason::from(reason))).sum());
         let given = fitting(sizes, MAX_REASON_BYTES);
         for (index, one) in list.iter_mut().enumerate() {
-            if (index + pods - start) % pods >= given {
-                one.reasons.clear();
+            let sent = if (index + pods - start) % pods < given { shown(&one.reasons) } else { &[] };
+            if sent.len() < one.reasons.len() {
+                one.reasons = Arc::new(sent.to_vec());
             }
         }
         self.from = (start + given) % pods;
@@ -155,11 +156,10 @@ impl ReasonCursor {
     }
 }
 
-/// Keeps the first reasons of a pod, as many as an Event shows.
-fn shorten(one: &mut Unschedulable) {
-    let sizes = one.reasons.iter().map(|reason| reason.node_pool.len() + reason.message.len());
-    let fitting = fitting(sizes, MAX_TEXT_BYTES);
-    one.reasons.truncate(fitting);
+/// The first reasons of a pod, as many as an Event shows.
+fn shown(reasons: &[Reason]) -> &[Reason] {
+    let sizes = reasons.iter().map(|reason| reason.node_pool.len() + reason.message.len());
+    reasons.get(..fitting(sizes, MAX_TEXT_BYTES)).unwrap_or_default()
 }
 
 /// How many of the first items fit into `max`. The first one always does.

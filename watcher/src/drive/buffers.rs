@@ -106,7 +106,7 @@ mod tests {
             node: node.into(),
             pods: pods.iter().map(|uid| pod_ref(uid)).collect(),
         };
-        let unschedulable = |uid: &str| Unschedulable { pod: pod_ref(uid), reasons: Vec::new() };
+        let unschedulable = |uid: &str| Unschedulable { pod: pod_ref(uid), reasons: Default::default() };
         let plan = Plan {
             placements: vec![on("n1", &["a", "v"]), on("n2", &["v"])],
             unschedulable: vec![unschedulable("a"), unschedulable("v")],

@@ -280,7 +280,7 @@ fn plan_in_words(plan: &Plan) -> String {
     }
     for it in &plan.unschedulable {
         let _ = writeln!(text, "  unschedulable: {}", it.pod.name);
-        for reason in &it.reasons {
+        for reason in &*it.reasons {
             let _ = writeln!(text, "    {} {}: {}", reason.node_pool, reason.code.as_str(), reason.message);
         }
     }

@@ -212,7 +212,7 @@ fn as_plan(snapshot: &Snapshot, outcome: &Outcome) -> Plan {
         if !placed.contains(&name) {
             let message = said.get(&name).copied().unwrap_or("not considered").to_owned();
             let reason = Reason { node_pool: String::new(), code: ReasonCode::InvalidPod, message };
-            plan.unschedulable.push(Unschedulable { pod: pod(&name), reasons: vec![reason] });
+            plan.unschedulable.push(Unschedulable { pod: pod(&name), reasons: vec![reason].into() });
         }
     }
     plan.hourly = plan.launches.iter().map(plimsoll_model::plan::Launch::price).sum();

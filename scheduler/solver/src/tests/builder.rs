@@ -335,7 +335,7 @@ pub(super) fn removed(plan: &Plan) -> Vec<(&str, DisruptionReason)> {
 
 /// Codes of the reasons why pools cannot run the first unschedulable pod; empty if all pods are placed.
 pub(super) fn refused(plan: &Plan) -> Vec<ReasonCode> {
-    let codes = plan.unschedulable.iter().take(1).flat_map(|one| &one.reasons).map(|reason| reason.code);
+    let codes = plan.unschedulable.iter().take(1).flat_map(|one| one.reasons.iter()).map(|reason| reason.code);
     codes.filter(|code| *code != ReasonCode::NoExistingNode).collect()
 }
 

@@ -37,7 +37,7 @@ fn by_pool(plan: &Plan) -> Vec<&str> {
 }
 
 fn reasons(plan: &Plan) -> Vec<(ReasonCode, &str)> {
-    let reasons = plan.unschedulable.iter().flat_map(|one| &one.reasons);
+    let reasons = plan.unschedulable.iter().flat_map(|one| one.reasons.iter());
     reasons.map(|reason| (reason.code, reason.message.as_str())).collect()
 }
 

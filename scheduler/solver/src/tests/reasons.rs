@@ -6,9 +6,17 @@ use plimsoll_model::plan::ReasonCode;
 use plimsoll_model::requirements::Operator;
 use plimsoll_model::snapshot::PodShape;
 use plimsoll_model::taints::TaintEffect;
+use std::sync::Arc;
 
 fn plan_of(cluster: &mut Cluster, shape: &PodShape) -> plimsoll_model::plan::Plan {
     cluster.pending("p", 1, shape).plan()
+}
+
+#[test]
+fn pods_of_one_shape_share_their_reasons() {
+    let plan = Cluster::new().pending("p", 3, &shape(1000, 100)).plan();
+    let [first, rest @ ..] = &plan.unschedulable[..] else { panic!("all have a place") };
+    assert!(rest.len() == 2 && rest.iter().all(|one| Arc::ptr_eq(&one.reasons, &first.reasons)), "{plan:?}");
 }
 
 #[test]

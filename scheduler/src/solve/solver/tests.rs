@@ -43,7 +43,7 @@ const WEB: [&str; 3] = ["default/web-0", "default/web-1", "default/web-2"];
 
 fn is_left_out(plan: &Plan, text: &str) -> bool {
     let names: Vec<&str> = plan.unschedulable.iter().map(|pod| pod.pod.name.as_str()).collect();
-    let reasons = || plan.unschedulable.iter().flat_map(|pod| &pod.reasons);
+    let reasons = || plan.unschedulable.iter().flat_map(|pod| pod.reasons.iter());
     names == ["default/c-0", "default/c-1"]
         && reasons().all(|reason| reason.code == ReasonCode::NotSupported && reason.message.contains(text))
 }

@@ -2,11 +2,10 @@ use super::*;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::{Driver, Execution};
 use plimsoll_model::money::MicroUsdPerHour;
-use plimsoll_model::plan::{Launch, OfferingChoice, PodRef, Reason, ReasonCode};
+use plimsoll_model::plan::{Launch, OfferingChoice, PodRef, ReasonCode};
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_proto::actuator::v1::ExecuteRequest;
-use std::sync::Arc;
 
 fn pod(uid: &str) -> PodRef {
     PodRef { name: format!("some-namespace/some-deployment-{uid}"), uid: uid.into() }
@@ -154,7 +153,9 @@ fn unschedulable(pods: usize) -> Vec<Unschedulable> {
         code: ReasonCode::InsufficientResources,
         message: "x".repeat(93),
     };
-    (0..pods).map(|n| Unschedulable { pod: pod(&n.to_string()), reasons: (0..20).map(reason).collect() }).collect()
+    (0..pods)
+        .map(|n| Unschedulable { pod: pod(&n.to_string()), reasons: Arc::new((0..20).map(reason).collect()) })
+        .collect()
 }
 
 fn with_reasons(list: &[Unschedulable]) -> Vec<usize> {
@@ -206,7 +207,7 @@ fn few_reasons_are_sent_at_once() {
 
 #[test]
 fn more_unschedulable_pods_than_fit_are_not_sent() {
-    let of = |n: u32| Unschedulable { pod: pod(&n.to_string()), reasons: Vec::new() };
+    let of = |n: u32| Unschedulable { pod: pod(&n.to_string()), reasons: Default::default() };
     let list: Vec<Unschedulable> = (0..80_000).map(of).collect();
     let mut cursor = ReasonCursor::default();
     cursor.restart(list.len());

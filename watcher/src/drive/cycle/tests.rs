@@ -176,7 +176,7 @@ fn launches(words: &[&str]) -> Plan {
 
 fn reasons(uid: &str) -> Plan {
     let pod = PodRef { name: uid.to_owned(), uid: uid.into() };
-    Plan { unschedulable: vec![Unschedulable { pod, reasons: Vec::new() }], ..Plan::default() }
+    Plan { unschedulable: vec![Unschedulable { pod, reasons: Default::default() }], ..Plan::default() }
 }
 
 /// Action ids of an `Execute` step.

@@ -15,7 +15,7 @@ fn unschedulable(name: &str, codes: &[ReasonCode]) -> Unschedulable {
     let reason = |code: &ReasonCode| Reason { node_pool: "default".to_owned(), code: *code, message: String::new() };
     Unschedulable {
         pod: PodRef { name: name.to_owned(), uid: name.into() },
-        reasons: codes.iter().map(reason).collect(),
+        reasons: Arc::new(codes.iter().map(reason).collect()),
     }
 }
 

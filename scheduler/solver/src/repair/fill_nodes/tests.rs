@@ -47,7 +47,7 @@ fn terminations_follow_their_launches_to_other_places() {
     let plan = Plan {
         launches: vec![launch("one", &["b", "x"]), launch("two", &["c"]), launch("three", &["d"])],
         terminations: vec![termination("n1", &["d"], &[2]), termination("n2", &["c", "x"], &[0, 1])],
-        unschedulable: vec![Unschedulable { pod: pod("a"), reasons: Vec::new() }],
+        unschedulable: vec![Unschedulable { pod: pod("a"), reasons: Default::default() }],
         ..Plan::default()
     };
     let added =

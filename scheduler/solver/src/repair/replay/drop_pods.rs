@@ -18,6 +18,7 @@ use plimsoll_model::plan::{Plan, Reason, ReasonCode, Unschedulable};
 use plimsoll_model::snapshot::{PodShape, Snapshot};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// If `plan` strands a pod in at least half of the runs, returns a plan that drops pods but strands one in fewer than
 /// [`OFTEN`] runs. On average, `plan` must strand at least half of the dropped pods. kube-scheduler may still bind a
@@ -88,14 +89,14 @@ fn never_bound(repair: &Repair<'_>, plan: &Plan, replay: &Replay, outcomes: &Out
     let inputs = repair.inputs;
     let rarely = outcomes.stranded.iter().filter(|(_, times)| 4 * **times >= 3 * ANEW * RUNS);
     let rarely: BTreeSet<&PodUid> = rarely.map(|(slot, _)| &replay.slots[*slot].uid).collect();
-    let left = placed(plan).filter(|pod| rarely.contains(&pod.uid)).map(|pod| Unschedulable {
-        pod: pod.clone(),
-        reasons: vec![Reason {
-            node_pool: String::new(),
-            code: ReasonCode::TopologyUnsatisfiable,
-            message: "topology constraints depend on pods that cannot be scheduled before this pod".to_owned(),
-        }],
-    });
+    let reason = Reason {
+        node_pool: String::new(),
+        code: ReasonCode::TopologyUnsatisfiable,
+        message: "topology constraints depend on pods that cannot be scheduled before this pod".to_owned(),
+    };
+    let reasons = Arc::new(vec![reason]);
+    let left = placed(plan).filter(|pod| rarely.contains(&pod.uid));
+    let left = left.map(|pod| Unschedulable { pod: pod.clone(), reasons: Arc::clone(&reasons) });
     let change = Change { left: left.collect(), ..Change::default() };
     let other = edit::with(inputs, plan, &replay.after.nodes, &change)?;
     let after = projection::launched_with(inputs, &other, CapacityAssumption::Least);

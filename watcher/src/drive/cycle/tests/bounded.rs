@@ -41,7 +41,7 @@ fn all_reasons_are_told_in_turn_and_then_no_more() {
     let reason = Reason { node_pool: String::new(), code: ReasonCode::NoOffering, message: "x".repeat(1000) };
     let one = |n: u32| {
         let pod = PodRef { name: n.to_string(), uid: n.to_string().as_str().into() };
-        Unschedulable { pod, reasons: vec![reason.clone()] }
+        Unschedulable { pod, reasons: vec![reason.clone()].into() }
     };
     harness.record_plan(&snapshot, Plan { unschedulable: (0..3000).map(one).collect(), ..Plan::default() }, 0);
     let mut told = 0;
