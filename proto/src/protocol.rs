@@ -4,14 +4,18 @@
 //! what both sides know: it does not send enum values and kinds of messages that the older side does not know, and its
 //! checksums leave out fields that the older side does not know ([`crate::known`]).
 
-/// The protocol number of this version. Raised by each change of the wire that [`crate::known::ADDED`] lists, or that
-/// adds an enum value or a kind of message.
+/// The protocol number of this version. Raised by each change of the wire that [`crate::known::ADDED`] lists, that adds
+/// an enum value or a kind of message, or that a receiver must know to read a plan.
 ///
 /// - 1: versions that send no number.
 /// - 2: the number in Hello and Ready.
 /// - 3: CapacityQuotas in snapshots.
 /// - 4: limits of rollouts in snapshots.
-pub const PROTOCOL: u32 = 4;
+/// - 5: unschedulable pods that refer to the reasons of earlier ones.
+pub const PROTOCOL: u32 = 5;
+
+/// The first number whose clients know unschedulable pods that refer to the reasons of earlier ones.
+pub const SHARED_REASONS: u32 = 5;
 
 /// The oldest number that this version works with.
 pub const OLDEST_PROTOCOL: u32 = 1;
@@ -64,9 +68,9 @@ mod tests {
     fn an_older_side_is_refused_with_both_numbers() {
         let text = |oldest, number| protocol_since(oldest, "scheduler", number).unwrap_err().to_string();
         let expected =
-            "the scheduler has protocol 4, but this version (4) works with 5 and later: upgrade the scheduler";
-        assert_eq!(text(5, 4), expected);
+            "the scheduler has protocol 5, but this version (5) works with 6 and later: upgrade the scheduler";
+        assert_eq!(text(6, 5), expected);
         assert!(text(2, 0).starts_with("the scheduler has protocol 1, "));
-        assert_eq!(protocol_since(5, "scheduler", 5), Ok(5));
+        assert_eq!(protocol_since(6, "scheduler", 6), Ok(6));
     }
 }

@@ -1,7 +1,7 @@
 //! Splits a plan into fragments that fit into messages.
 
-use plimsoll_model::plan::{Launch, Plan};
-use plimsoll_proto::convert::{SharedLists, without_launches};
+use plimsoll_model::plan::{Launch, Plan, Unschedulable};
+use plimsoll_proto::convert::{SharedLists, SharedReasons, without_sharers};
 use plimsoll_proto::plan::v1 as wire;
 use plimsoll_proto::scheduler::v1::PlanFragment;
 use prost::Message;
@@ -11,10 +11,10 @@ pub const FRAGMENT_BYTES: usize = 1 << 20;
 
 /// Splits `plan`, starting with launch number `from`, into fragments of about `max_bytes`. A fragment with a single
 /// action may be larger. Returns at least one fragment. Only the last fragment has totals and time. Launches in one
-/// fragment share their lists of offerings and requirements.
+/// fragment share their lists of offerings and requirements, and with `share_reasons` unschedulable pods their reasons.
 #[must_use]
-pub fn fragments(plan: &Plan, from: usize, max_bytes: usize) -> Vec<PlanFragment> {
-    let wire_plan = without_launches(plan);
+pub fn fragments(plan: &Plan, from: usize, max_bytes: usize, share_reasons: bool) -> Vec<PlanFragment> {
+    let wire_plan = without_sharers(plan);
     let header = wire::Plan {
         snapshot_sequence: wire_plan.snapshot_sequence,
         ledger: wire_plan.ledger,
@@ -30,7 +30,7 @@ pub fn fragments(plan: &Plan, from: usize, max_bytes: usize) -> Vec<PlanFragment
     builder.launches(plan.launches.get(from..).unwrap_or_default());
     builder.split(wire_plan.placements, |part| &mut part.placements);
     builder.split(wire_plan.terminations, |part| &mut part.terminations);
-    builder.split(wire_plan.unschedulable, |part| &mut part.unschedulable);
+    builder.unschedulable(&plan.unschedulable, share_reasons);
     builder.split(wire_plan.ignored, |part| &mut part.ignored);
     let FragmentBuilder { mut done, mut part, .. } = builder;
     part.hourly_micro_usd = wire_plan.hourly_micro_usd;
@@ -78,6 +78,25 @@ impl FragmentBuilder<'_> {
             }
             self.reserve(next.encoded_len());
             self.part.launches.push(next);
+        }
+    }
+
+    fn unschedulable<'p>(&mut self, pods: &'p [Unschedulable], share_reasons: bool) {
+        let mut shared = share_reasons.then(SharedReasons::default);
+        let convert = |shared: &mut Option<SharedReasons<'p>>, pod: &'p Unschedulable| match shared {
+            Some(shared) => shared.pod(pod),
+            None => pod.into(),
+        };
+        for pod in pods {
+            let mut next = convert(&mut shared, pod);
+            if self.is_full_for(next.encoded_len()) {
+                self.close();
+                // The pod is the first of a new fragment and must contain its reasons.
+                shared = share_reasons.then(SharedReasons::default);
+                next = convert(&mut shared, pod);
+            }
+            self.reserve(next.encoded_len());
+            self.part.unschedulable.push(next);
         }
     }
 
@@ -173,9 +192,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fragments_add_up_to_the_plan_and_the_last_has_the_totals(counts in any::<[u8; 4]>(), max_bytes in 0..600_usize) {
+        fn fragments_add_up_to_the_plan_and_the_last_has_the_totals(
+            counts in any::<[u8; 4]>(),
+            max_bytes in 0..600_usize,
+            share_reasons in any::<bool>(),
+        ) {
             let whole = plan(counts.map(|count| usize::from(count % 12)));
-            let pieces = fragments(&whole, 0, max_bytes);
+            let pieces = fragments(&whole, 0, max_bytes, share_reasons);
             let mut sum = wire::Plan::default();
             let count = pieces.len();
             for (index, piece) in pieces.into_iter().enumerate() {
@@ -193,17 +216,35 @@ mod tests {
 
     #[test]
     fn fragments_respect_the_maximum_size() {
-        let pieces = fragments(&plan([0, 0, 0, 1000]), 0, 1000);
+        let pieces = fragments(&plan([0, 0, 0, 1000]), 0, 1000, false);
         assert!(pieces.len() > 10);
         let largest = parts(&pieces).map(Message::encoded_len).max().unwrap();
         // Each action adds a tag and a length, and the last fragment adds the pool problem and totals.
         assert!(largest < 1500, "{largest}");
-        assert_eq!(fragments(&plan([1, 2, 1, 3]), 0, FRAGMENT_BYTES).len(), 1);
+        assert_eq!(fragments(&plan([1, 2, 1, 3]), 0, FRAGMENT_BYTES, false).len(), 1);
+    }
+
+    #[test]
+    fn a_fragment_contains_the_reasons_of_each_shape_once() {
+        let reason = |pool: usize| Reason {
+            node_pool: format!("pool-{pool:02}"),
+            code: ReasonCode::LimitReached,
+            message: "x".repeat(200),
+        };
+        let reasons = Arc::new((0..60).map(reason).collect::<Vec<_>>());
+        let one = |n: usize| Unschedulable { pod: pod(n), reasons: Arc::clone(&reasons) };
+        let whole = Plan { unschedulable: (0..1000).map(one).collect(), ..Plan::default() };
+        let sizes = |share_reasons: bool| {
+            let pieces = fragments(&whole, 0, FRAGMENT_BYTES, share_reasons);
+            parts(&pieces).map(Message::encoded_len).collect::<Vec<_>>()
+        };
+        assert!(sizes(false).len() > 10);
+        assert!(matches!(sizes(true)[..], [size] if size < 100_000), "{:?}", sizes(true));
     }
 
     #[test]
     fn a_fragment_contains_each_offering_list_once() {
-        let pieces = fragments(&plan([30, 0, 0, 0]), 2, 1000);
+        let pieces = fragments(&plan([30, 0, 0, 0]), 2, 1000, true);
         assert!(pieces.len() > 1);
         let count_lists =
             |part: &wire::Plan| part.launches.iter().filter(|launch| !launch.offerings.is_empty()).count();

@@ -16,7 +16,7 @@ use plimsoll_proto::catalog::v1 as wire_catalog;
 use plimsoll_proto::convert::ConvertError;
 use plimsoll_proto::delta::{Mirror, MirrorError};
 use plimsoll_proto::plan::v1 as wire_plan;
-use plimsoll_proto::protocol::{OLDEST_PROTOCOL, PROTOCOL, protocol_since};
+use plimsoll_proto::protocol::{OLDEST_PROTOCOL, PROTOCOL, SHARED_REASONS, protocol_since};
 use plimsoll_proto::scheduler::v1 as wire;
 use plimsoll_proto::scheduler::v1::session_request::Message as Request;
 use plimsoll_proto::scheduler::v1::session_response::Message as Response;
@@ -310,7 +310,7 @@ impl Session {
         let mut sent = 0;
         let solved = self.solver.solve((snapshot, index), self.catalogs.catalogs(), &options, &mut |part| {
             sent += part.launches.len();
-            let parts = fragments(&part, 0, FRAGMENT_BYTES);
+            let parts = fragments(&part, 0, FRAGMENT_BYTES, false);
             parts.into_iter().for_each(|fragment| early(response(Response::PlanFragment(early_fragment(fragment)))));
         });
         let seconds = started.elapsed().as_secs_f64();
@@ -350,7 +350,7 @@ impl Session {
             elapsed_ms = started.elapsed().as_millis(),
             "planned"
         );
-        let parts = fragments(&plan, sent, FRAGMENT_BYTES);
+        let parts = fragments(&plan, sent, FRAGMENT_BYTES, self.protocol >= SHARED_REASONS);
         Ok(parts.into_iter().map(|fragment| response(Response::PlanFragment(fragment))).collect())
     }
 }

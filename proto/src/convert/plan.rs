@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 mod shared;
 
-pub use shared::{SharedLists, with_shared_lists};
+pub use shared::{SharedLists, SharedReasons, with_shared_lists};
 
 wire_enum!(
     wire::ReasonCode,
@@ -51,17 +51,15 @@ pub fn append_fragment(plan: &mut wire::Plan, part: wire::Plan) {
         mut launches,
         placements,
         terminations,
-        unschedulable,
+        mut unschedulable,
         ignored,
         pool_problems,
         postponed_removals,
         ..
     } = part;
-    // `like` is an index within the fragment. If there are too many launches, the receiver rejects the plan.
-    let before = u32::try_from(plan.launches.len()).unwrap_or(u32::MAX);
-    for earlier in launches.iter_mut().filter_map(|launch| launch.like.as_mut()) {
-        *earlier = earlier.saturating_add(before);
-    }
+    // `like` is an index within the fragment.
+    shift(launches.iter_mut().filter_map(|launch| launch.like.as_mut()), plan.launches.len());
+    shift(unschedulable.iter_mut().filter_map(|pod| pod.like.as_mut()), plan.unschedulable.len());
     plan.launches.extend(launches);
     plan.placements.extend(placements);
     plan.terminations.extend(terminations);
@@ -74,6 +72,12 @@ pub fn append_fragment(plan: &mut wire::Plan, part: wire::Plan) {
     plan.hourly_micro_usd = part.hourly_micro_usd;
     plan.lower_bound_micro_usd = part.lower_bound_micro_usd;
     plan.next_time_unix_ms = part.next_time_unix_ms;
+}
+
+/// Adds the number of objects in the fragments before. If there are too many, the receiver rejects the plan.
+fn shift<'w>(likes: impl Iterator<Item = &'w mut u32>, before: usize) {
+    let before = u32::try_from(before).unwrap_or(u32::MAX);
+    likes.for_each(|like| *like = like.saturating_add(before));
 }
 
 impl From<&PlanOptions> for wire::PlanOptions {
@@ -114,20 +118,20 @@ impl From<wire::PlanOptions> for PlanOptions {
 
 impl From<&Plan> for wire::Plan {
     fn from(plan: &Plan) -> Self {
-        Self { launches: to_wire(&plan.launches), ..without_launches(plan) }
+        Self { launches: to_wire(&plan.launches), unschedulable: to_wire(&plan.unschedulable), ..without_sharers(plan) }
     }
 }
 
-/// Converts a plan without its launches.
+/// Converts a plan without its launches and unschedulable pods, which may share lists.
 #[must_use]
-pub fn without_launches(plan: &Plan) -> wire::Plan {
+pub fn without_sharers(plan: &Plan) -> wire::Plan {
     wire::Plan {
         snapshot_sequence: plan.snapshot_sequence,
         ledger: Some(plan.ledger.into()),
         launches: Vec::new(),
         placements: to_wire(&plan.placements),
         terminations: to_wire(&plan.terminations),
-        unschedulable: to_wire(&plan.unschedulable),
+        unschedulable: Vec::new(),
         ignored: to_wire(&plan.ignored),
         pool_problems: to_wire(&plan.pool_problems),
         postponed_removals: plan.postponed_removals.iter().map(|node| node.0.clone()).collect(),
@@ -150,6 +154,11 @@ fn convert(plan: wire::Plan) -> ConvertResult<Plan> {
         let read = launch_after(launch, &launches).map_err(|error| error.within(&format!("launches[{index}]")))?;
         launches.push(read);
     }
+    let mut unschedulable: Vec<Unschedulable> = Vec::with_capacity(plan.unschedulable.len());
+    for (index, pod) in plan.unschedulable.into_iter().enumerate() {
+        let read = unschedulable_after(pod, &unschedulable);
+        unschedulable.push(read.map_err(|error| error.within(&format!("unschedulable[{index}]")))?);
+    }
     let terminations: Vec<Termination> = list("terminations", plan.terminations)?;
     check_unique(&launches, "launches", ".action_id", |launch| &launch.action_id)?;
     check_unique(&terminations, "terminations", ".action_id", |termination| &termination.action_id)?;
@@ -165,7 +174,7 @@ fn convert(plan: wire::Plan) -> ConvertResult<Plan> {
         launches,
         placements: list("placements", plan.placements)?,
         terminations,
-        unschedulable: list("unschedulable", plan.unschedulable)?,
+        unschedulable,
         ignored: list("ignored", plan.ignored)?,
         pool_problems: list("pool_problems", plan.pool_problems)?,
         postponed_removals: plan.postponed_removals.into_iter().map(NodeName).collect(),
@@ -247,9 +256,7 @@ fn launch_after(launch: wire::Launch, before: &[Launch]) -> ConvertResult<Launch
             return Err(ConvertError::new("like", "is set beside offerings or requirements"));
         }
         Some(index) => {
-            let earlier = usize::try_from(index).ok().and_then(|index| before.get(index));
-            let wrong = || ConvertError::new("like", format!("launch {index} is not an earlier one"));
-            let earlier = earlier.ok_or_else(wrong)?;
+            let earlier = earlier("launch", index, before)?;
             (Arc::clone(&earlier.offerings), Arc::clone(&earlier.requirements))
         }
     };
@@ -266,6 +273,12 @@ fn launch_after(launch: wire::Launch, before: &[Launch]) -> ConvertResult<Launch
         prioritized: launch.prioritized,
         why: launch.why,
     })
+}
+
+/// The object that `like` refers to.
+fn earlier<'m, T>(kind: &str, like: u32, before: &'m [T]) -> ConvertResult<&'m T> {
+    let found = usize::try_from(like).ok().and_then(|index| before.get(index));
+    found.ok_or_else(|| ConvertError::new("like", format!("{kind} {like} is not an earlier one")))
 }
 
 impl From<&Placement> for wire::Placement {
@@ -321,16 +334,19 @@ impl TryFrom<wire::Termination> for Termination {
 
 impl From<&Unschedulable> for wire::Unschedulable {
     fn from(unschedulable: &Unschedulable) -> Self {
-        Self { pod: Some((&unschedulable.pod).into()), reasons: to_wire(unschedulable.reasons.as_slice()) }
+        let reasons = to_wire(unschedulable.reasons.as_slice());
+        Self { pod: Some((&unschedulable.pod).into()), reasons, like: None }
     }
 }
 
-impl TryFrom<wire::Unschedulable> for Unschedulable {
-    type Error = ConvertError;
-    fn try_from(unschedulable: wire::Unschedulable) -> ConvertResult<Self> {
-        let reasons = Arc::new(list("reasons", unschedulable.reasons)?);
-        Ok(Self { pod: required("pod", unschedulable.pod)?, reasons })
-    }
+/// Converts an unschedulable pod, which may refer to the reasons of an earlier one.
+fn unschedulable_after(pod: wire::Unschedulable, before: &[Unschedulable]) -> ConvertResult<Unschedulable> {
+    let reasons = match pod.like {
+        None => Arc::new(list("reasons", pod.reasons)?),
+        Some(_) if !pod.reasons.is_empty() => return Err(ConvertError::new("like", "is set beside reasons")),
+        Some(index) => Arc::clone(&earlier("pod", index, before)?.reasons),
+    };
+    Ok(Unschedulable { pod: required("pod", pod.pod)?, reasons })
 }
 
 impl From<&Reason> for wire::Reason {

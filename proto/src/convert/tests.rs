@@ -1,8 +1,8 @@
 use super::strategies::{catalog, snapshot};
-use super::{ConvertError, append_fragment, check_catalogs, check_snapshot, with_shared_lists};
+use super::{ConvertError, SharedReasons, append_fragment, check_catalogs, check_snapshot, with_shared_lists};
 use crate::{catalog::v1 as catalog_wire, plan::v1 as plan_wire, snapshot::v1 as wire};
 use plimsoll_model::catalog::Catalog;
-use plimsoll_model::plan::Plan;
+use plimsoll_model::plan::{Plan, Unschedulable};
 use plimsoll_model::snapshot::{BufferPod, PodState, Snapshot};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -159,10 +159,14 @@ fn plan() -> plan_wire::Plan {
         saving_micro_usd_per_hour: -3,
         ..Default::default()
     };
+    let pod = plan_wire::PodRef { name: "shop/web-0".into(), uid: "u".into() };
+    let reason = plan_wire::Reason { node_pool: "p".into(), code: 1, message: "m".into() };
+    let unschedulable = plan_wire::Unschedulable { pod: Some(pod), reasons: vec![reason], like: None };
     plan_wire::Plan {
         ledger: Some(wire::LedgerPosition::default()),
         launches: vec![launch],
         terminations: vec![termination],
+        unschedulable: vec![unschedulable],
         ..Default::default()
     }
 }
@@ -191,7 +195,7 @@ fn plans_round_trip() -> Result<(), ConvertError> {
 
 #[test]
 fn invalid_plans_are_rejected_with_the_path() {
-    let cases: [(Change<plan_wire::Plan>, &str); 6] = [
+    let cases: [(Change<plan_wire::Plan>, &str); 8] = [
         (|it| it.launches[0].offerings.clear(), "plan.launches[0].offerings: is empty"),
         (
             |it| {
@@ -201,6 +205,14 @@ fn invalid_plans_are_rejected_with_the_path() {
             "plan.launches[0].like: launch 0 is not an earlier one",
         ),
         (|it| it.launches[0].like = Some(0), "plan.launches[0].like: is set beside offerings or requirements"),
+        (|it| it.unschedulable[0].like = Some(0), "plan.unschedulable[0].like: is set beside reasons"),
+        (
+            |it| {
+                it.unschedulable[0].reasons.clear();
+                it.unschedulable[0].like = Some(0);
+            },
+            "plan.unschedulable[0].like: pod 0 is not an earlier one",
+        ),
         (|it| it.terminations[0].replaced_by[0] = 1, "plan.terminations[0].replaced_by[0]: there are only 1 launches"),
         (|it| it.terminations[0].reason = 0, "plan.terminations[0].reason: is not set"),
         (|it| it.hourly_micro_usd = -1, "plan.hourly_micro_usd: is negative: -1"),
@@ -216,7 +228,10 @@ fn invalid_plans_are_rejected_with_the_path() {
 fn fragments_add_up_to_the_plan() {
     let mut sum = plan_wire::Plan::default();
     append_fragment(&mut sum, plan_wire::Plan { terminations: vec![], hourly_micro_usd: 1, ..plan() });
-    append_fragment(&mut sum, plan_wire::Plan { launches: vec![], hourly_micro_usd: 5, ..plan() });
+    append_fragment(
+        &mut sum,
+        plan_wire::Plan { launches: vec![], unschedulable: vec![], hourly_micro_usd: 5, ..plan() },
+    );
     assert_eq!(sum, plan_wire::Plan { hourly_micro_usd: 5, ..plan() });
 }
 
@@ -248,5 +263,29 @@ fn launches_of_one_message_share_their_lists() -> Result<(), ConvertError> {
     append_fragment(&mut sum, sent);
     assert_eq!(sum.launches[3].like, Some(2));
     assert_eq!(Plan::try_from(sum)?.launches[2..], expected.launches);
+    Ok(())
+}
+
+#[test]
+fn unschedulable_pods_of_one_message_share_their_reasons() -> Result<(), ConvertError> {
+    let mut expected = Plan::try_from(plan())?;
+    let first = expected.unschedulable[0].clone();
+    // The same list, an equal one, and another one.
+    expected.unschedulable.push(first.clone());
+    expected.unschedulable.push(Unschedulable { reasons: Arc::new(first.reasons.to_vec()), ..first.clone() });
+    expected.unschedulable.push(Unschedulable { reasons: Arc::new(vec![first.reasons[0].clone(); 2]), ..first });
+    let mut shared = SharedReasons::default();
+    let unschedulable = expected.unschedulable.iter().map(|pod| shared.pod(pod)).collect();
+    let sent = plan_wire::Plan { unschedulable, ..plan() };
+    let lists: Vec<_> = sent.unschedulable.iter().map(|pod| (pod.reasons.len(), pod.like)).collect();
+    assert_eq!(lists, [(1, None), (0, Some(0)), (0, Some(0)), (2, None)]);
+    let back = Plan::try_from(sent.clone())?;
+    assert!(Arc::ptr_eq(&back.unschedulable[0].reasons, &back.unschedulable[2].reasons));
+    assert_eq!(back.unschedulable, expected.unschedulable);
+    // After another fragment, the indices of its pods change.
+    let mut sum = plan_wire::Plan { launches: vec![], terminations: vec![], ..plan() };
+    append_fragment(&mut sum, sent);
+    assert_eq!(sum.unschedulable[2].like, Some(1));
+    assert_eq!(Plan::try_from(sum)?.unschedulable[1..], expected.unschedulable);
     Ok(())
 }

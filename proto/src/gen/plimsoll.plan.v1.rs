@@ -191,9 +191,13 @@ pub struct Unschedulable {
     /// The pod; must be set.
     #[prost(message, optional, tag = "1")]
     pub pod: ::core::option::Option<PodRef>,
-    /// Reasons: one per NodePool, or a single one that concerns no NodePool. Never empty.
+    /// Reasons: one per NodePool, or a single one that concerns no NodePool. Empty only if `like` is set.
     #[prost(message, repeated, tag = "2")]
     pub reasons: ::prost::alloc::vec::Vec<Reason>,
+    /// The pod has the reasons of this earlier pod, an index into the unschedulable pods of the same message. Used because
+    /// thousands of pods may have the same reasons. Only in plans that a session streams, to clients from protocol 5 on.
+    #[prost(uint32, optional, tag = "3")]
+    pub like: ::core::option::Option<u32>,
 }
 /// Reason why a pool cannot take a pod.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -128,9 +128,9 @@ impl ReasonCursor {
     /// The list as it is sent: with the reasons of the next pods only, at least of one pod.
     #[must_use]
     pub fn next(&mut self, mut list: Vec<Unschedulable>) -> Vec<Unschedulable> {
-        let sizes = list
-            .iter()
-            .map(|one| encoded_size(&wire::Unschedulable { pod: Some((&one.pod).into()), reasons: Vec::new() }));
+        let sizes = list.iter().map(|one| {
+            encoded_size(&wire::Unschedulable { pod: Some((&one.pod).into()), ..wire::Unschedulable::default() })
+        });
         let pods = fitting(sizes, MAX_UNSCHEDULABLE_BYTES);
         list.truncate(pods);
         if pods == 0 {

@@ -1,7 +1,8 @@
-//! Launches of one message that share their lists of offerings and requirements.
+//! Launches of one message that share their lists of offerings and requirements, and unschedulable pods that share
+//! their reasons.
 
-use super::{wire, without_launches, without_lists};
-use plimsoll_model::plan::{Launch, OfferingChoice, Plan};
+use super::{to_wire, wire, without_lists, without_sharers};
+use plimsoll_model::plan::{Launch, OfferingChoice, Plan, Reason, Unschedulable};
 use plimsoll_model::requirements::NodeSelectorRequirement;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +13,8 @@ pub fn with_shared_lists(plan: &Plan) -> wire::Plan {
     let mut launches = SharedLists::default();
     wire::Plan {
         launches: plan.launches.iter().map(|launch| launches.launch(launch)).collect(),
-        ..without_launches(plan)
+        unschedulable: to_wire(&plan.unschedulable),
+        ..without_sharers(plan)
     }
 }
 
@@ -40,5 +42,30 @@ impl<'a> SharedLists<'a> {
             *self.by_content.entry(content).or_insert(index)
         });
         if first == index { launch.into() } else { wire::Launch { like: Some(first), ..without_lists(launch) } }
+    }
+}
+
+/// Converts the unschedulable pods of one message in order. Equal lists of reasons are sent only once.
+#[derive(Debug, Default)]
+pub struct SharedReasons<'a> {
+    /// First pod with the list, by its address and by its content, as in [`SharedLists`].
+    by_address: HashMap<usize, u32>,
+    by_content: HashMap<&'a [Reason], u32>,
+    pods: u32,
+}
+
+impl<'a> SharedReasons<'a> {
+    /// Converts the next pod of the message.
+    pub fn pod(&mut self, pod: &'a Unschedulable) -> wire::Unschedulable {
+        let index = self.pods;
+        self.pods = index.saturating_add(1);
+        let first = *self
+            .by_address
+            .entry(Arc::as_ptr(&pod.reasons) as usize)
+            .or_insert_with(|| *self.by_content.entry(pod.reasons.as_slice()).or_insert(index));
+        if first == index {
+            return pod.into();
+        }
+        wire::Unschedulable { pod: Some((&pod.pod).into()), reasons: Vec::new(), like: Some(first) }
     }
 }

@@ -5,7 +5,7 @@ use crate::samples::{node, pod, shape};
 use plimsoll_model::names::label;
 use plimsoll_model::snapshot::{PodDisruptionBudget, PodState};
 use plimsoll_proto::known;
-use plimsoll_proto::protocol::PROTOCOL;
+use plimsoll_proto::protocol::{PROTOCOL, SHARED_REASONS};
 
 /// A session that a watcher of protocol 1 sends: Hello, catalog, snapshot, a plan, a change, and a plan. Each message
 /// is preceded by its length. `PLIMSOLL_UPDATE=1` writes it again, which is right only if the test data changes.
@@ -142,6 +142,23 @@ fn a_later_client_may_send_catalogs_whose_id_covers_more() {
     send(&mut session, hello(PROTOCOL));
     let (code, text) = error_of(&mut session, Request::Catalog(later));
     assert!(code == Code::InvalidArgument && text.starts_with("catalog.id: is later, but"), "{text}");
+}
+
+#[test]
+fn only_a_client_that_knows_it_is_referred_to_the_reasons_of_another_pod() {
+    let mut snapshot = waiting(3);
+    snapshot.shapes = vec![shape("web", 96_000)];
+    for (protocol, likes) in [(SHARED_REASONS - 1, [None; 3]), (SHARED_REASONS, [None, Some(0), Some(0)])] {
+        let mut session = new(SessionLimits::default());
+        send(&mut session, hello(protocol));
+        send(&mut session, Request::Catalog((&catalog()).into()));
+        send_all(&mut session, &snapshot, 100);
+        let answers = send(&mut session, plan_now(1));
+        let [Response::PlanFragment(fragment)] = &answers[..] else { panic!("not one fragment") };
+        let pods = &fragment.part.as_ref().unwrap().unschedulable;
+        assert_eq!(pods.iter().map(|pod| pod.like).collect::<Vec<_>>(), likes);
+        assert_eq!(plan_of_fragments(answers), unary(&snapshot));
+    }
 }
 
 #[test]
