@@ -3,7 +3,8 @@
 use crate::problems::Fault;
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as KubeQuantity;
-use plimsoll_api::{Pod, PodStatus};
+use plimsoll_api::Pod;
+use plimsoll_api::pod::PodStatus;
 use plimsoll_model::quantity::{Quantity, parse_resources};
 use plimsoll_model::resources::{CPU, MEMORY, PODS, Resources};
 use std::collections::BTreeMap;
