@@ -1,6 +1,7 @@
 //! Writes the status of CapacityBuffers (requested replicas and readiness), as the watcher reports it with each plan.
 
 use crate::io::{ObjectPart, WriteError, Writes};
+use crate::pacing::until;
 use crate::state::buffer_reports::{BufferKey, BufferReports};
 use plimsoll_api::CapacityBuffer;
 use plimsoll_api::capacity_buffer::{CapacityBufferStatus, LocalObjectRef};
@@ -36,7 +37,7 @@ pub(crate) async fn run(deps: BufferStatus, stop: CancellationToken) {
             changed.mark_unchanged();
             let latest = reports.wanted.lock().clone();
             last_written.retain(|key, _| latest.contains_key(key));
-            let mut failed = 0_usize;
+            let mut failed = false;
             for (key, report) in latest {
                 if last_written.get(&key) == Some(&report) {
                     continue;
@@ -44,27 +45,19 @@ pub(crate) async fn run(deps: BufferStatus, stop: CancellationToken) {
                 match show(&deps, &report).await {
                     Ok(()) => drop(last_written.insert(key, report)),
                     Err(error) => {
-                        failed += 1;
+                        failed = true;
                         tracing::debug!(namespace = key.0, buffer = key.1, %error, "status not written");
                     }
                 }
             }
-            if failed == 0 {
-                changed.changed().await;
-                continue;
-            }
             tokio::select! {
                 biased;
                 () = changed.changed() => {}
-                () = tokio::time::sleep(RETRY_DELAY) => {}
+                () = tokio::time::sleep(RETRY_DELAY), if failed => {}
             }
         }
     };
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => {}
-        () = write => {}
-    }
+    until::<()>(&stop, write).await;
 }
 
 /// Writes one status. A buffer that is gone or was recreated under the same name is no error.

@@ -5,6 +5,7 @@ mod observe;
 mod stored;
 
 use crate::io::{ObjectPart, ReadError, Reads, UpdateResult, WriteError, Writes};
+use crate::pacing::until;
 use crate::settings::ObjectName;
 use crate::state::catalogs::Catalogs;
 use crate::state::discovered_memory::{DiscoveredMemory, Learned, MemoryEntries, Observation};
@@ -73,11 +74,7 @@ struct Progress {
 
 /// Learns and saves until `stop`.
 pub(crate) async fn run(deps: MemoryLearner, stop: CancellationToken) {
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => {}
-        () = learn_for_ever(&deps) => {}
-    }
+    until(&stop, learn_for_ever(&deps)).await;
 }
 
 async fn learn_for_ever(deps: &MemoryLearner) {

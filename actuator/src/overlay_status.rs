@@ -2,6 +2,7 @@
 
 use crate::clock::Timestamped;
 use crate::io::{ObjectPart, WriteError, Writes};
+use crate::pacing::until;
 use crate::state::catalogs::Catalogs;
 use crate::stores::{Stores, WatchedKind};
 use plimsoll_api::NodeOverlay;
@@ -57,11 +58,7 @@ pub(crate) async fn run(deps: OverlayStatus, stop: CancellationToken) {
             }
         }
     };
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => {}
-        () = write => {}
-    }
+    until::<()>(&stop, write).await;
 }
 
 /// Writes the statuses that differ. Returns whether a write failed.

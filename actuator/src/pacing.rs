@@ -1,4 +1,4 @@
-//! Pauses between passes over all objects, whose number has no bound.
+//! Pauses between passes over all objects, whose number has no bound, and loops that end when the actuator stops.
 
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -14,13 +14,18 @@ pub(crate) fn pause_after(pass: Duration) -> Duration {
     pass.saturating_mul(PAUSE_FACTOR).min(MAX_PAUSE)
 }
 
-/// Waits for `interval`. Returns false, without waiting any longer, once `stop` is cancelled.
-pub(crate) async fn interval_passed(stop: &CancellationToken, interval: Duration) -> bool {
+/// Runs `work` to its end. Returns `None`, without running it any further, once `stop` is cancelled.
+pub(crate) async fn until<T>(stop: &CancellationToken, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
-        () = stop.cancelled() => false,
-        () = tokio::time::sleep(interval) => true,
+        () = stop.cancelled() => None,
+        result = work => Some(result),
     }
+}
+
+/// Waits for `interval`. Returns false, without waiting any longer, once `stop` is cancelled.
+pub(crate) async fn interval_passed(stop: &CancellationToken, interval: Duration) -> bool {
+    until(stop, tokio::time::sleep(interval)).await.is_some()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::io::{ObjectPart, WriteError, Writes};
 use crate::ledger::handle::LedgerHandle;
+use crate::pacing::until;
 use crate::stores::{Stores, WatchedKind};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use plimsoll_api::CapacityQuota;
@@ -51,11 +52,7 @@ pub(crate) async fn run(deps: QuotaStatus, stop: CancellationToken) {
             }
         }
     };
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => {}
-        () = write => {}
-    }
+    until::<()>(&stop, write).await;
 }
 
 /// Writes the statuses that differ. Returns whether a write failed.

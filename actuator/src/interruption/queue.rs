@@ -7,9 +7,10 @@ use crate::clock::Timestamped;
 use crate::fencing::CLOUD_CALL;
 use crate::interruption::Interruptions;
 use crate::io::WriteError;
+use crate::pacing::until;
 use crate::ports::QueueMessage;
 use crate::stores::WatchedKind;
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use plimsoll_model::time::{Millis, Timestamp};
@@ -77,12 +78,7 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
         return;
     }
     let state = QueueState::default();
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => {}
-        () = read(deps, &state) => {}
-        () = process_deferred(deps, &state) => {}
-    }
+    until(stop, join(read(deps, &state), process_deferred(deps, &state))).await;
 }
 
 /// Reads the queue, except while paused: then the messages are for another autoscaler.

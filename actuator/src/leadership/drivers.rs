@@ -1,5 +1,6 @@
 //! Follows the watcher's Lease, so that a new watcher is known before its first plan arrives (safety rule 17).
 
+use crate::pacing::until;
 use crate::server::driver;
 use crate::server::driver::DriverCheck;
 use futures::StreamExt;
@@ -9,14 +10,9 @@ use tokio_util::sync::CancellationToken;
 pub(super) async fn follow(deps: DriverCheck, stop: CancellationToken) {
     let name = &deps.settings.watcher_lease;
     let mut leases = std::pin::pin!(deps.reads.watch_lease(name));
-    loop {
-        let lease = tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            lease = leases.next() => lease,
-        };
+    while let Some(Some(lease)) = until(&stop, leases.next()).await {
         match lease {
-            Some(Ok(lease)) => {
+            Ok(lease) => {
                 let Some(shown) = lease.as_ref().and_then(driver::of) else { continue };
                 if driver::is_known(&deps, &shown) {
                     continue;
@@ -28,8 +24,7 @@ pub(super) async fn follow(deps: DriverCheck, stop: CancellationToken) {
                 }
             }
             // Execute reads the Lease anyway if the sender of a plan is unknown.
-            Some(Err(error)) => tracing::warn!(lease = %name, %error, "watch failed, restarting"),
-            None => return,
+            Err(error) => tracing::warn!(lease = %name, %error, "watch failed, restarting"),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::ActuatorMetrics;
 use super::conditions::ConditionChanges;
 use super::pods::PodWaits;
 use super::view::{ClusterView, Sources};
-use crate::pacing::interval_passed;
+use crate::pacing::{interval_passed, until};
 use crate::stores::WatchedKind;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -24,14 +24,9 @@ pub(crate) async fn run(metrics: ActuatorMetrics, sources: Sources, stop: Cancel
         waits.pass(&metrics.pods, &view.pods, view.now);
         conditions.pass(&metrics.conditions, &view);
         drop(view);
-        if !interval_passed(&stop, INTERVAL).await {
-            return;
-        }
         // Nothing is compared while nothing changes.
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            () = changes.next() => {}
+        if !interval_passed(&stop, INTERVAL).await || until(&stop, changes.next()).await.is_none() {
+            return;
         }
     }
 }

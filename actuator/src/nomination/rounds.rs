@@ -2,6 +2,7 @@
 
 use super::Nominations;
 use crate::fencing::{CLUSTER_CALL, NotAllowed};
+use crate::pacing::until;
 use crate::pods;
 use crate::stores::{ChangeSignal, WatchedKind};
 use plimsoll_api::Pod;
@@ -176,11 +177,7 @@ pub(super) async fn run<Write, Performed>(
             }
         }
     };
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => {}
-        () = rounds => {}
-    }
+    until::<()>(stop, rounds).await;
 }
 
 /// What nominations and bindings depend on.

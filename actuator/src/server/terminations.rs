@@ -5,6 +5,7 @@ use super::Leader;
 use crate::launch::admit::wire_reason;
 use crate::ledger::{Outcome as LedgerOutcome, PlanContext};
 use crate::metrics::view::pool_of;
+use crate::pacing::until;
 use crate::removal::{self, RemovalDecision};
 use futures::{StreamExt, stream};
 use kube::ResourceExt;
@@ -85,15 +86,7 @@ pub fn queue() -> (mpsc::Sender<Vec<Job>>, mpsc::Receiver<Vec<Job>>) {
 /// Starts queued removals until `stop`. The ledger decides on the removals of a plan in their order. Their commands may
 /// be written in any order, since each is on its own claim.
 pub async fn run(deps: Leader, mut queue: mpsc::Receiver<Vec<Job>>, stop: CancellationToken) {
-    loop {
-        let jobs = tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            jobs = queue.recv() => match jobs {
-                Some(jobs) => jobs,
-                None => return,
-            },
-        };
+    while let Some(Some(jobs)) = until(&stop, queue.recv()).await {
         stream::iter(jobs).for_each_concurrent(CONCURRENT_WRITES, |job| admit(&deps, job)).await;
     }
 }
