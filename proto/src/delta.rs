@@ -10,7 +10,7 @@
 //! let first = Snapshot { sequence: 1, ..Snapshot::default() };
 //! let second = Snapshot { sequence: 2, ignored: vec![ignored], ..Snapshot::default() };
 //!
-//! let mut mirror = Mirror::new();
+//! let mut mirror = Mirror::default();
 //! for chunk in chunks(&first, 1000) {
 //!     mirror.apply_chunk(chunk)?;
 //! }

@@ -119,7 +119,7 @@ impl Reader {
             cluster: String::new(),
             version: String::new(),
             at: Timestamp(0),
-            mirror: Mirror::new(),
+            mirror: Mirror::default(),
             catalogs: BTreeMap::new(),
             truncated: false,
             limits,

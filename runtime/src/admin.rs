@@ -48,12 +48,6 @@ pub struct ReadinessHandle {
 }
 
 impl Readiness {
-    /// Ready immediately, until a handle is created.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds a condition. Create all handles before the first is released; otherwise the process is ready in between.
     pub fn handle(&self, name: &'static str) -> ReadinessHandle {
         *self.state.lock().held.entry(name).or_default() += 1;
@@ -191,7 +185,7 @@ mod tests {
 
     #[tokio::test]
     async fn ready_when_every_handle_is_released() {
-        let readiness = Readiness::new();
+        let readiness = Readiness::default();
         let router = health_router(readiness.clone());
         let (pods, nodes) = (readiness.handle("pods"), readiness.handle("nodes"));
         let second_pods = readiness.handle("pods");
@@ -211,7 +205,7 @@ mod tests {
 
     #[tokio::test]
     async fn not_ready_while_draining() {
-        let readiness = Readiness::new();
+        let readiness = Readiness::default();
         assert!(readiness.is_ready());
         readiness.drain();
         assert_eq!(readiness.waiting_for(), ["shutdown"]);

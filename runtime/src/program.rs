@@ -97,10 +97,10 @@ impl ServiceProgram {
     /// If a flag, file or address is invalid.
     pub async fn start(name: &'static str, args: &ServiceArgs) -> Result<(Self, Listener), ProgramError> {
         let level = telemetry::init(args.log.log_format, &args.log.log_level)?;
-        let shutdown = Shutdown::new();
+        let shutdown = Shutdown::default();
         let tls = tls::load_and_follow(&args.tls, &shutdown).await?;
         tls::check_listen(args.listen.listen, tls.as_ref())?;
-        let (readiness, metrics) = (Readiness::new(), Metrics::new(name));
+        let (readiness, metrics) = (Readiness::default(), Metrics::new(name));
         tls::export_expiry(tls.as_ref(), &metrics)?;
         let started = readiness.handle("started");
         let listener = Listener::Closed(listen("--listen", args.listen.listen).await?, tls.clone());

@@ -48,12 +48,6 @@ pub struct Shutdown {
 }
 
 impl Shutdown {
-    /// Creates a handle in the running state.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// The token that is cancelled when the drain begins. Long streams and loops must select on it.
     #[must_use]
     pub fn token(&self) -> CancellationToken {
@@ -163,7 +157,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_signal_drains_and_waits() {
-        let shutdown = Shutdown::new();
+        let shutdown = Shutdown::default();
         let (done, finished) = oneshot::channel();
         let token = shutdown.token();
         shutdown.spawn(async move {
@@ -177,7 +171,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_grace_period_is_bounded() {
-        let shutdown = Shutdown::new();
+        let shutdown = Shutdown::default();
         let (held, dropped) = oneshot::channel::<()>();
         shutdown.spawn(async move {
             let _held = held;
@@ -190,7 +184,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_second_signal_aborts() {
-        let shutdown = Shutdown::new();
+        let shutdown = Shutdown::default();
         shutdown.spawn(std::future::pending());
         let started = tokio::time::Instant::now();
         assert_eq!(shutdown.run_with(GRACE, stream::iter([(), ()])).await, Err(ShutdownError::Aborted));
@@ -199,12 +193,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_end_of_a_critical_task_stops_the_process() {
-        let shutdown = Shutdown::new();
+        let shutdown = Shutdown::default();
         shutdown.spawn_critical("watch", async { Err("stream closed") });
         let result = shutdown.run_with(GRACE, stream::empty()).await;
         assert_eq!(result, Err(ShutdownError::CriticalTask { name: "watch", cause: "stream closed".to_owned() }));
 
-        let shutdown = Shutdown::new();
+        let shutdown = Shutdown::default();
         shutdown.spawn_critical("lease", async { Ok::<(), String>(()) });
         let result = shutdown.run_with(GRACE, stream::empty()).await;
         assert_eq!(result, Err(ShutdownError::CriticalTask { name: "lease", cause: "it returned".to_owned() }));
@@ -212,7 +206,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_panic_of_a_critical_task_is_an_error() {
-        let shutdown = Shutdown::new();
+        let shutdown = Shutdown::default();
         shutdown.spawn_critical::<String>("solve", async { panic!("broken") });
         let result = shutdown.run_with(GRACE, stream::empty()).await;
         assert!(matches!(result, Err(ShutdownError::CriticalTask { name: "solve", cause }) if cause.contains("panic")));
@@ -220,7 +214,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_critical_task_may_end_once_draining() {
-        let shutdown = Shutdown::new();
+        let shutdown = Shutdown::default();
         let token = shutdown.token();
         shutdown.spawn_critical("serve", async move {
             token.cancelled().await;

@@ -17,12 +17,6 @@ pub struct CatalogCache {
 }
 
 impl CatalogCache {
-    /// Creates an empty cache.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds a catalog. Evicts the least recently used catalog if the cache is full.
     pub fn put(&self, catalog: Catalog) -> (CatalogId, Arc<Catalog>) {
         let id = catalog.id();
@@ -68,7 +62,7 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_catalog_is_evicted() {
-        let cache = CatalogCache::new();
+        let cache = CatalogCache::default();
         let ids: Vec<CatalogId> = (0..MAX_CATALOGS).map(|number| cache.put(catalog(number)).0).collect();
         assert!(cache.get(&ids[0]).is_some());
         let (newest, _) = cache.put(catalog(MAX_CATALOGS));
@@ -78,7 +72,7 @@ mod tests {
 
     #[test]
     fn equal_content_is_stored_once() {
-        let cache = CatalogCache::new();
+        let cache = CatalogCache::default();
         let (first, second) = (cache.put(catalog(1)), cache.put(catalog(1)));
         assert!(first.0 == second.0 && Arc::ptr_eq(&first.1, &second.1));
         assert_eq!(cache.ids(), [first.0]);

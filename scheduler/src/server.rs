@@ -62,7 +62,7 @@ impl Core {
             // A single caller may use at most half of the capacity for outside callers.
             callers: Callers::new((bounds.outside_running + bounds.outside_waiting).div_ceil(2)),
             workers,
-            catalogs: Arc::new(CatalogCache::new()),
+            catalogs: Arc::new(CatalogCache::default()),
             metrics,
             limits,
             plan,

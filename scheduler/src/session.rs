@@ -103,7 +103,7 @@ impl Session {
             metrics,
             limits,
             cluster: None,
-            mirror: Mirror::new(),
+            mirror: Mirror::default(),
             solver,
             abandon: cancel.child(),
             cancel,
@@ -281,7 +281,7 @@ impl Session {
     fn resync(&mut self, cause: &str, reason: String) -> Vec<wire::SessionResponse> {
         tracing::warn!(cluster = self.cluster, %reason, "full snapshot asked for");
         self.metrics.resyncs.with_label_values(&[cause]).inc();
-        self.mirror = Mirror::new();
+        self.mirror = Mirror::default();
         self.solver.forget_snapshot();
         (self.pending_plan, self.awaiting_snapshot) = (None, true);
         vec![response(Response::ResyncRequired(wire::ResyncRequired { reason }))]

@@ -191,7 +191,7 @@ impl Plimsoll {
         let count = self.started.entry(port.to_owned()).or_default();
         *count += 1;
         let process = format!("{port}-{count}");
-        let shutdown = Shutdown::new();
+        let shutdown = Shutdown::default();
         self.environment.network.certify(&process, &role.dns_name());
         // Leaked, because clocks are `Copy`; a simulation starts few processes.
         let steps: &'static AtomicI64 = Box::leak(Box::default());

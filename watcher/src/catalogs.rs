@@ -30,12 +30,6 @@ pub struct Catalogs {
 }
 
 impl Catalogs {
-    /// Creates empty catalogs.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Marks the start of a new stream, which begins with all classes. Returns the ids of catalogs whose content the
     /// actuator need not send again.
     pub fn restart(&mut self) -> Vec<CatalogId> {
@@ -150,7 +144,7 @@ mod tests {
     #[test]
     fn catalogs_are_complete_after_the_full_list_and_a_newer_class_generation_has_no_catalog() {
         let (a, now) = (catalog("a"), Timestamp(0));
-        let mut catalogs = Catalogs::new();
+        let mut catalogs = Catalogs::default();
         assert_eq!(catalogs.restart(), []);
         assert_eq!(catalogs.apply(update("default", 2, &a, true), now), Ok(false));
         assert!(!catalogs.is_complete() && catalogs.of_class("default", 2).is_err());
@@ -165,7 +159,7 @@ mod tests {
     #[test]
     fn content_is_kept_while_a_class_uses_it() {
         let (a, b, now) = (catalog("a"), catalog("b"), Timestamp(0));
-        let mut catalogs = Catalogs::new();
+        let mut catalogs = Catalogs::default();
         catalogs.restart();
         catalogs.apply(update("default", 1, &a, true), now).unwrap();
         catalogs.apply(complete(), now).unwrap();
@@ -185,7 +179,7 @@ mod tests {
             shifted_zones: Some(zones.iter().map(|zone| (*zone).to_owned()).collect()),
             ..complete()
         };
-        let mut catalogs = Catalogs::new();
+        let mut catalogs = Catalogs::default();
         catalogs.restart();
         catalogs.apply(shifted(&["a", "b"]), Timestamp(0)).unwrap();
         catalogs.apply(complete(), Timestamp(0)).unwrap();
@@ -196,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_class_without_a_catalog_reports_the_problem() {
-        let mut catalogs = Catalogs::new();
+        let mut catalogs = Catalogs::default();
         catalogs.restart();
         let problem =
             CatalogUpdate { node_class: "x".into(), problem: Some("no subnet".into()), ..CatalogUpdate::default() };

@@ -54,12 +54,6 @@ impl Default for Facts {
 }
 
 impl Facts {
-    /// Creates empty facts.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Receiver of a change counter.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {

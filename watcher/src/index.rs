@@ -51,12 +51,6 @@ pub struct Index {
 }
 
 impl Index {
-    /// Creates an empty index.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Inserts or replaces an object, which must be simplified. Returns whether anything changed.
     pub fn apply<K: Indexed>(&mut self, object: K) -> bool {
         self.insert::<K>(object.into())

@@ -46,12 +46,6 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Creates an unknown ledger.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Marks the start of a new stream, which begins with a full ledger.
     pub fn restart(&mut self) {
         self.staged = Some(Content::default());
@@ -142,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_ledger_is_unknown_until_the_first_full_ledger_is_complete() {
-        let mut ledger = Ledger::new();
+        let mut ledger = Ledger::default();
         ledger.restart();
         assert!(!ledger.apply(update(5, &["a"], false), Timestamp(0)));
         assert_eq!((ledger.position(), names(&ledger).len()), (None, 0));
@@ -159,7 +153,7 @@ mod tests {
         let counts = |free: &[u32]| -> Vec<ReservationCount> {
             free.iter().map(|free| ReservationCount { id: "cr-1".to_owned(), free: *free }).collect()
         };
-        let mut ledger = Ledger::new();
+        let mut ledger = Ledger::default();
         let told = |sequence, free: Option<&[u32]>| LedgerUpdate {
             reservations: free.map(counts),
             ..update(sequence, &[], true)
@@ -172,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_new_stream_replaces_the_ledger_in_one_step() {
-        let mut ledger = Ledger::new();
+        let mut ledger = Ledger::default();
         ledger.restart();
         ledger.apply(update(5, &["a", "b"], true), Timestamp(0));
         ledger.restart();

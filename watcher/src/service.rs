@@ -138,7 +138,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let token = shutdown.token();
     let watcher_metrics = WatcherMetrics::new(&metrics)?;
     let rpc_metrics = RpcMetrics::new(&metrics)?;
-    let facts = Arc::new(Facts::new());
+    let facts = Arc::new(Facts::default());
     let mut tasks = JoinSet::new();
 
     let feed = Feed {

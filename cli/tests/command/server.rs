@@ -15,7 +15,7 @@ use std::num::NonZeroUsize;
 /// Runs with `--server` and a scheduler that lives as long as the call.
 fn with_server(run: impl FnOnce(&str) -> Run) -> Run {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let shutdown = Shutdown::new();
+    let shutdown = Shutdown::default();
     let address = runtime.block_on(async {
         let open = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -24,7 +24,7 @@ fn with_server(run: impl FnOnce(&str) -> Run) -> Run {
             closed: Listener::Closed(closed, None),
             open: Some(Listener::Open(open)),
             metrics: Metrics::new("scheduler"),
-            readiness: Readiness::new(),
+            readiness: Readiness::default(),
             settings: Settings::for_cores(NonZeroUsize::MIN),
         };
         tokio::spawn(service::run(parts, shutdown.clone()));

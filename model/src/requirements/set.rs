@@ -13,12 +13,6 @@ use std::fmt;
 pub struct Requirements(BTreeMap<String, Requirement>);
 
 impl Requirements {
-    /// Creates an empty set.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Converts requirements from the API. Several entries for one label must all hold.
     ///
     /// # Errors
@@ -113,7 +107,7 @@ impl Requirements {
 
 impl FromIterator<Requirement> for Requirements {
     fn from_iter<I: IntoIterator<Item = Requirement>>(requirements: I) -> Self {
-        let mut set = Self::new();
+        let mut set = Self::default();
         set.extend(requirements);
         set
     }

@@ -142,7 +142,7 @@ fn deprecated_label_names_are_replaced() {
 
 #[test]
 fn a_label_without_requirement_may_have_any_value() {
-    let mut set = Requirements::new();
+    let mut set = Requirements::default();
     assert_eq!(*set.get(KEY), Requirement::any(KEY));
     set.add(requirement(Operator::In, &["a", "b"]));
     set.add(requirement(Operator::NotIn, &["b"]));

@@ -56,12 +56,6 @@ struct Complete {
 }
 
 impl Mirror {
-    /// Creates a mirror without a snapshot.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Returns the snapshot, if it is complete.
     #[must_use]
     pub fn snapshot(&self) -> Option<&Snapshot> {

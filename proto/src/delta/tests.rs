@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use prost::Message;
 
 fn mirror_of(snapshot: &Snapshot, objects_per_chunk: usize) -> Mirror {
-    let mut mirror = Mirror::new();
+    let mut mirror = Mirror::default();
     let chunks_of_snapshot = chunks(snapshot, objects_per_chunk);
     let count = chunks_of_snapshot.len();
     for (index, chunk) in chunks_of_snapshot.into_iter().enumerate() {
@@ -49,7 +49,7 @@ proptest! {
 #[test]
 fn gaps_are_rejected() {
     let at = |sequence| Snapshot { sequence, ..Snapshot::default() };
-    let mut mirror = Mirror::new();
+    let mut mirror = Mirror::default();
     assert_eq!(mirror.apply_delta(diff(&at(4), &at(5))), Err(MirrorError::Gap { base: 4, have: None }));
     let mut mirror = mirror_of(&at(3), 1);
     assert_eq!(mirror.apply_delta(diff(&at(4), &at(5))), Err(MirrorError::Gap { base: 4, have: Some(3) }));
@@ -72,7 +72,7 @@ fn three_objects() -> Snapshot {
 
 /// A mirror that has received the first `count` chunks.
 fn mirror_with(chunks_of_snapshot: &[crate::snapshot::v1::SnapshotChunk], count: usize) -> Mirror {
-    let mut mirror = Mirror::new();
+    let mut mirror = Mirror::default();
     for chunk in &chunks_of_snapshot[..count] {
         assert_eq!(mirror.apply_chunk(chunk.clone()), Ok(false));
     }
@@ -222,7 +222,7 @@ fn removing_a_missing_object_is_rejected() {
 #[test]
 fn chunks_must_contain_what_their_objects_refer_to() {
     let snapshot = Snapshot { pods: vec![pod_on("n")], nodes: vec![node("n")], ..Snapshot::default() };
-    let mut mirror = Mirror::new();
+    let mut mirror = Mirror::default();
     let error = mirror.apply_chunk(chunks(&snapshot, 100).remove(0)).err().map(|error| error.to_string());
     let expected = "snapshot.pods[0].shape: no shape \"s\"";
     assert_eq!((error.as_deref(), mirror.snapshot()), (Some(expected), None));

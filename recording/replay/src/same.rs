@@ -101,11 +101,11 @@ pub fn replay(files: &[PathBuf], progress: impl FnMut(usize)) -> Result<Summary,
 fn compare(files: &[PathBuf], summary: &mut Summary, mut progress: impl FnMut(usize)) -> Result<(), ReplayError> {
     for file in files {
         let mut reader = open(file, &mut summary.cluster)?;
-        let mut planner = Planner::new();
+        let mut planner = Planner::default();
         while let Some(step) = reader.next_step()? {
             let planned = match step {
                 Step::Restarted => {
-                    planner = Planner::new();
+                    planner = Planner::default();
                     continue;
                 }
                 Step::Reported { .. } => {

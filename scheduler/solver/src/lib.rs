@@ -38,7 +38,7 @@ use std::collections::BTreeMap;
 #[must_use]
 pub fn solve(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, options: &PlanOptions) -> Plan {
     let sorted = snapshot.sorted();
-    Planner::new().solve(&sorted, &SnapshotIndex::new(&sorted), catalogs, options)
+    Planner::default().solve(&sorted, &SnapshotIndex::new(&sorted), catalogs, options)
 }
 
 /// Computes a plan without some of the repair moves, to measure their effect.

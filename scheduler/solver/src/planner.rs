@@ -42,12 +42,6 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// Creates a planner with an empty cache.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Creates a planner with an empty cache and the same settings.
     #[must_use]
     pub fn fresh(&self) -> Self {

@@ -39,7 +39,7 @@ pub fn solve<'a>(
     }
     check_catalogs(&snapshot, &catalogs.keys().cloned().collect()).map_err(AnswerError::from)?;
     let index = SnapshotIndex::new(&snapshot);
-    let plan = Planner::new().solve(&snapshot, &index, catalogs, options);
+    let plan = Planner::default().solve(&snapshot, &index, catalogs, options);
     Ok(Unchecked { snapshot, index, catalogs, plan })
 }
 

@@ -57,12 +57,12 @@ fn start(change: impl FnOnce(&mut Settings)) -> Running {
     let mut settings = Settings::for_cores(NonZeroUsize::MIN);
     change(&mut settings);
     let ((closed_dialer, closed), (open_dialer, open)) = (memory::pair(), memory::pair());
-    let (metrics, shutdown) = (Metrics::new("scheduler"), Shutdown::new());
+    let (metrics, shutdown) = (Metrics::new("scheduler"), Shutdown::default());
     let parts = Parts {
         closed: Listener::Memory(closed),
         open: Some(Listener::Memory(open)),
         metrics: metrics.clone(),
-        readiness: Readiness::new(),
+        readiness: Readiness::default(),
         settings,
     };
     let serving = tokio::spawn(run(parts, shutdown.clone()));

@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn catalogs_of_the_shared_cache_are_not_missing() {
-        let (mut catalogs, shared) = (SessionCatalogs::default(), CatalogCache::new());
+        let (mut catalogs, shared) = (SessionCatalogs::default(), CatalogCache::default());
         let (known, _) = shared.put(catalog(1));
         let unknown = catalog(2).id();
         let needed = BTreeSet::from([known.clone(), unknown.clone()]);

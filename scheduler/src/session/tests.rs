@@ -21,7 +21,7 @@ fn request(message: Request) -> wire::SessionRequest {
 
 fn new(limits: SessionLimits) -> Session {
     let metrics = SchedulerMetrics::new(&Metrics::new("scheduler")).unwrap();
-    Session::new(Arc::new(CatalogCache::new()), metrics, limits)
+    Session::new(Arc::new(CatalogCache::default()), metrics, limits)
 }
 
 /// A session after Hello that has the catalog.

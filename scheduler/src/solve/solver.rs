@@ -56,7 +56,7 @@ pub(crate) struct Solver {
 impl Solver {
     /// Creates a solver that has no state yet.
     pub(crate) fn new(plan: PlanFn, limits: Option<TimeLimits>, cancel: Cancel) -> Self {
-        Self { plan, planner: Planner::new(), limits, cancel, remembered: BTreeMap::new(), unsteady: false }
+        Self { plan, planner: Planner::default(), limits, cancel, remembered: BTreeMap::new(), unsteady: false }
     }
 
     /// Replaces the flag that ends the solves early.
@@ -66,7 +66,7 @@ impl Solver {
 
     /// Drops the planner's cache, which belongs to the index of the former snapshots.
     pub(crate) fn forget_snapshot(&mut self) {
-        self.planner = Planner::new();
+        self.planner = Planner::default();
     }
 
     /// Makes a plan. `early` receives valid launches that are final before the plan is complete.
@@ -138,10 +138,10 @@ impl Solver {
             attempt((self.plan, &mut self.planner), (snapshot, index), catalogs, options, limits, &mut early)
         } else {
             // The planner does not follow this snapshot.
-            self.planner = Planner::new();
+            self.planner = Planner::default();
             let remaining = without_excluded(snapshot, &|shape| excluded.contains_key(shape));
             let index = SnapshotIndex::new(&remaining);
-            let planner = (self.plan, &mut Planner::new());
+            let planner = (self.plan, &mut Planner::default());
             attempt(planner, (&remaining, &index), catalogs, options, limits, &mut |_| {})
                 .map(|plan| with_excluded(plan, snapshot, excluded))
         };
@@ -164,7 +164,7 @@ impl Solver {
         let without_removals = PlanOptions { disruption: false, ..options.clone() };
         let (function, cancel) = (self.plan, self.cancel.clone());
         let mut again = |remaining: &Snapshot, index: &SnapshotIndex, attempts: u32| {
-            let (planner, limits) = ((function, &mut Planner::new()), (&cancel, budget.share(attempts)));
+            let (planner, limits) = ((function, &mut Planner::default()), (&cancel, budget.share(attempts)));
             attempt(planner, (remaining, index), catalogs, &without_removals, limits, &mut |_| {})
         };
         let failure = failed.failure.clone();

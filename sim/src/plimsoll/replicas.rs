@@ -53,7 +53,7 @@ impl ReplicaEnvironment {
             closed: Listener::Memory(listener),
             open: None,
             metrics: Metrics::new("scheduler"),
-            readiness: Readiness::new(),
+            readiness: Readiness::default(),
             settings,
         };
         end(process, plimsoll_scheduler::service::run(parts, shutdown))
@@ -81,7 +81,7 @@ impl ReplicaEnvironment {
             lease: LeaseConfig::new(NAMESPACE, lease::WATCHER, process),
             listener: Listener::Memory(listener),
             metrics: Metrics::new("watcher"),
-            readiness: Readiness::new(),
+            readiness: Readiness::default(),
         };
         end(process, plimsoll_watcher::service::run(parts, shutdown))
     }
@@ -131,7 +131,7 @@ impl ReplicaEnvironment {
             lease: lease_config(NAMESPACE, leadership::holder(process, port, "1")),
             listener: Listener::Memory(listener),
             metrics: Metrics::new("actuator"),
-            readiness: Readiness::new(),
+            readiness: Readiness::default(),
         };
         end(process, plimsoll_actuator::service::run(parts, shutdown))
     }

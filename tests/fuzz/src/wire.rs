@@ -78,7 +78,7 @@ fn changes(bytes: &[u8]) {
     let old = there_and_back::<snapshot::v1::Snapshot, Snapshot>(old);
     let new = there_and_back::<snapshot::v1::Snapshot, Snapshot>(new);
     let (Some(old), Some(new)) = (old, new) else { return };
-    let mut mirror = Mirror::new();
+    let mut mirror = Mirror::default();
     let mut last = Ok(false);
     for chunk in delta::chunks(&old, PER_CHUNK) {
         last = mirror.apply_chunk(chunk);

@@ -149,7 +149,7 @@ fn wire(c: &mut Criterion) {
     });
     c.bench_function("a mirror of 10,000 pods", |b| {
         b.iter(|| {
-            let mut mirror = Mirror::new();
+            let mut mirror = Mirror::default();
             chunks.iter().filter(|chunk| mirror.apply_chunk((*chunk).clone()).is_ok()).count()
         });
     });

@@ -16,12 +16,12 @@ pub(crate) fn serve() -> Result<()> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("listening on loopback")?;
         crate::print(&listener.local_addr()?.to_string().into())?;
-        let shutdown = Shutdown::new();
+        let shutdown = Shutdown::default();
         let parts = Parts {
             closed: Listener::Closed(listener, None),
             open: None,
             metrics: Metrics::new("scheduler"),
-            readiness: Readiness::new(),
+            readiness: Readiness::default(),
             settings: Settings::for_cores(std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)),
         };
         let end = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));

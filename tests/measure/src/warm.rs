@@ -104,7 +104,7 @@ impl Warm {
     /// A session with the snapshot, and the seconds of its first plan.
     fn new(current: Snapshot, catalogs: &[Catalog], options: PlanOptions) -> Result<(Self, f64)> {
         let metrics = SchedulerMetrics::new(&Metrics::new("scheduler"))?;
-        let session = Session::new(Arc::new(CatalogCache::new()), metrics, SessionLimits::default());
+        let session = Session::new(Arc::new(CatalogCache::default()), metrics, SessionLimits::default());
         let checksum = delta::checksum(&current);
         let mut warm = Self { session, options, current, checksum, before: None };
         warm.say(Ask::Hello(Hello { cluster: "measured".to_owned(), client: String::new(), protocol: PROTOCOL }))?;

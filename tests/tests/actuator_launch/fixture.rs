@@ -113,9 +113,9 @@ impl Fixture {
             lease: lease_config(NAMESPACE, holder(name, "actuator", "1")),
             listener: Listener::Memory(self.network.listen("actuator", name)),
             metrics: metrics.clone(),
-            readiness: Readiness::new(),
+            readiness: Readiness::default(),
         };
-        let task = tokio::spawn(async move { run(parts, Shutdown::new()).await.unwrap() });
+        let task = tokio::spawn(async move { run(parts, Shutdown::default()).await.unwrap() });
         Process { name: name.to_owned(), metrics, task }
     }
 

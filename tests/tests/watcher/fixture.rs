@@ -85,7 +85,7 @@ impl Fixture {
     }
 
     pub(crate) fn watcher_with(&self, name: &str, actuators: &[&str], settings: Settings) -> Watcher {
-        let (readiness, metrics, shutdown) = (Readiness::new(), Metrics::new("watcher"), Shutdown::new());
+        let (readiness, metrics, shutdown) = (Readiness::default(), Metrics::new("watcher"), Shutdown::default());
         let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let parts = Parts {
             client: self.server.client(name),

@@ -99,7 +99,7 @@ impl FakeScheduler {
 
     async fn converse(&self, mut requests: Streaming<SessionRequest>, answers: Sender) -> Option<()> {
         let answer = |message| Ok(SessionResponse { message: Some(message) });
-        let mut mirror = Mirror::new();
+        let mut mirror = Mirror::default();
         while let Some(request) = requests.message().await.ok()? {
             match request.message? {
                 Ask::Hello(hello) => {
@@ -114,7 +114,7 @@ impl FakeScheduler {
                 Ask::Delta(delta) => mirror.apply_delta(delta).unwrap(),
                 Ask::PlanNow(ask) => {
                     if self.with(|state| std::mem::take(&mut state.forget)) {
-                        mirror = Mirror::new();
+                        mirror = Mirror::default();
                         let resync = ResyncRequired { reason: "the test says so".to_owned() };
                         answers.send(answer(Answer::ResyncRequired(resync))).await.ok()?;
                         continue;

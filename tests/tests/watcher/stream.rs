@@ -13,7 +13,7 @@ async fn a_full_snapshot_is_followed_by_changes() {
     let (_, channel) = fixture.network.pool("someone", &["watcher-0".to_owned()]).channel().await.unwrap();
     let mut client = WatcherServiceClient::new(channel);
     let mut stream = client.watch_snapshot(WatchSnapshotRequest { once: false }).await.unwrap().into_inner();
-    let mut mirror = Mirror::new();
+    let mut mirror = Mirror::default();
     let mut full = 0;
     fixture.pending_pod("web", None);
     loop {
@@ -37,7 +37,7 @@ async fn once_ends_after_the_first() {
     let (_, channel) = fixture.network.pool("someone", &["watcher-0".to_owned()]).channel().await.unwrap();
     let mut client = WatcherServiceClient::new(channel);
     let mut stream = client.watch_snapshot(WatchSnapshotRequest { once: true }).await.unwrap().into_inner();
-    let mut mirror = Mirror::new();
+    let mut mirror = Mirror::default();
     while let Some(response) = stream.message().await.unwrap() {
         let Some(Message::SnapshotChunk(chunk)) = response.message else { panic!("only pieces") };
         mirror.apply_chunk(chunk).unwrap();

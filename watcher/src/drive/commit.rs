@@ -27,12 +27,6 @@ pub struct CommitWait {
 }
 
 impl CommitWait {
-    /// Creates a state in which no pod waits.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Updates the state at `now`. `present` are all unbound pods that may need a launch. `incomplete` are the pending
     /// pods of `present` whose owner wants more pods than have been observed.
     pub fn observe(&mut self, present: &BTreeSet<&PodUid>, incomplete: &BTreeSet<&PodUid>, now: Instant) {
@@ -92,7 +86,7 @@ mod tests {
 
     impl Harness {
         fn new() -> Self {
-            Self { wait: CommitWait::new(), start: Instant::now() }
+            Self { wait: CommitWait::default(), start: Instant::now() }
         }
 
         fn at(&self, millis: u64) -> Instant {

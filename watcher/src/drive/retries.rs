@@ -82,12 +82,6 @@ pub struct Retries {
 }
 
 impl Retries {
-    /// Creates a state without failures.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Records a removal that is sent. Its outcomes contain only the action id.
     pub fn sent(&mut self, removal: &Termination) {
         if self.removal_keys.insert(removal.action_id.clone(), removal.into()).is_none() {
@@ -229,7 +223,7 @@ mod tests {
 
     #[test]
     fn the_first_retry_is_immediate_and_later_pauses_double_up_to_a_maximum() {
-        let (mut retries, action, start) = (Retries::new(), ActionId::from("a"), Instant::now());
+        let (mut retries, action, start) = (Retries::default(), ActionId::from("a"), Instant::now());
         let key = RetryKey::from(&action);
         let mut pause = || {
             retries.failed(&action, start);
@@ -244,7 +238,7 @@ mod tests {
 
     #[test]
     fn failures_of_a_removal_carry_over_to_the_next_plan() {
-        let (mut retries, start) = (Retries::new(), Instant::now());
+        let (mut retries, start) = (Retries::default(), Instant::now());
         for action in ["a", "b", "c"] {
             retries.sent(&removal(action));
             retries.failed(&action.into(), start);
@@ -257,7 +251,7 @@ mod tests {
 
     #[test]
     fn the_pause_of_a_repeatedly_undone_removal_grows() {
-        let (mut retries, mut now) = (Retries::new(), Instant::now());
+        let (mut retries, mut now) = (Retries::default(), Instant::now());
         let key = RetryKey::from(&removal("next"));
         for seconds in [10, 20, 40, 80, 160, 320, 600, 600] {
             let action = ActionId::from(format!("{seconds}").as_str());
@@ -275,7 +269,7 @@ mod tests {
 
     #[test]
     fn rejections_from_before_a_removal_was_admitted_do_not_count() {
-        let (mut retries, start) = (Retries::new(), Instant::now());
+        let (mut retries, start) = (Retries::default(), Instant::now());
         let reject = |retries: &mut Retries, action: &str, now: Instant| {
             retries.sent(&removal(action));
             retries.failed(&action.into(), now);
@@ -291,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_node_that_is_seen_to_stay_pauses_like_an_undone_removal() {
-        let (mut retries, mut now, node) = (Retries::new(), Instant::now(), NodeName::from("n"));
+        let (mut retries, mut now, node) = (Retries::default(), Instant::now(), NodeName::from("n"));
         for seconds in [10, 20, 40] {
             retries.undone_node(&node, now);
             let until = now + Duration::from_secs(seconds);
@@ -304,7 +298,7 @@ mod tests {
 
     #[test]
     fn an_expired_node_is_paused_only_after_failures_of_its_expiry() {
-        let (mut retries, now) = (Retries::new(), Instant::now());
+        let (mut retries, now) = (Retries::default(), Instant::now());
         let mut expired = node("n", "default");
         expired.expires = Some(Timestamp(5));
         let snapshot = |time| Snapshot { now: Timestamp(time), nodes: vec![expired.clone()], ..Snapshot::default() };
@@ -320,7 +314,7 @@ mod tests {
 
     #[test]
     fn of_too_many_removals_the_oldest_is_forgotten() {
-        let (mut retries, start) = (Retries::new(), Instant::now());
+        let (mut retries, start) = (Retries::default(), Instant::now());
         (0..=MAX_REMOVALS).for_each(|n| retries.sent(&removal(&n.to_string())));
         let key = RetryKey::from(&removal("next"));
         retries.undone(&"0".into(), start);
@@ -331,7 +325,7 @@ mod tests {
 
     #[test]
     fn old_failures_are_forgotten() {
-        let (mut retries, start) = (Retries::new(), Instant::now());
+        let (mut retries, start) = (Retries::default(), Instant::now());
         retries.failed(&ActionId::from("a"), start);
         retries.failed(&ActionId::from("b"), start + MEMORY_AFTER_FAILURE + FIRST_PAUSE);
         assert_eq!(retries.failures.len(), 1);

@@ -27,7 +27,7 @@ fn relist<K: Indexed>(index: &mut Index, objects: impl IntoIterator<Item = K>) -
 
 #[test]
 fn apply_and_delete_report_whether_objects_changed() {
-    let mut index = Index::new();
+    let mut index = Index::default();
     assert!(index.apply(node("a", "1")) && index.apply(node("b", "1")) && index.apply(node("c", "1")));
     assert!(!index.apply(node("a", "1")), "nothing changed");
     assert!(index.apply(node("a", "2")));
@@ -45,14 +45,14 @@ fn a_node_heartbeat_is_not_a_change() {
             "images": [{"names": [time]}],
             "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": time}]}}))
     };
-    let mut index = Index::new();
+    let mut index = Index::default();
     assert!(index.apply(beat("1", "2026-01-05T00:00:00Z")));
     assert!(!index.apply(beat("2", "2026-01-05T00:00:10Z")));
 }
 
 #[test]
 fn reset_replaces_one_kind_and_leaves_other_kinds() {
-    let mut index = Index::new();
+    let mut index = Index::default();
     index.apply(node("a", "1"));
     index.apply(node("b", "1"));
     index.apply(pod("p", None, ""));
@@ -65,7 +65,7 @@ fn reset_replaces_one_kind_and_leaves_other_kinds() {
 
 #[test]
 fn a_list_holds_only_objects_that_the_index_does_not_have() {
-    let mut index = Index::new();
+    let mut index = Index::default();
     index.apply(node("a", "1"));
     index.apply(node("b", "1"));
     let mut list = PartialList::default();
@@ -77,7 +77,7 @@ fn a_list_holds_only_objects_that_the_index_does_not_have() {
 
 #[test]
 fn all_listed_is_true_once_every_kind_has_been_listed() {
-    let mut index = Index::new();
+    let mut index = Index::default();
     macro_rules! list {
         ($($kind:path),+) => { $(assert!(!index.all_listed()); index.reset(PartialList::<$kind>::default());)+ };
     }
@@ -128,7 +128,7 @@ fn templates_keep_only_scheduling_fields() {
         read(&json!({"metadata": {"name": "s", "namespace": "shop", "ownerReferences": owners},
             "spec": {"replicas": 2, "selector": {}, "template": template}, "status": {"replicas": 2}}))
     };
-    let mut index = Index::new();
+    let mut index = Index::default();
     index.apply(set(json!([])));
     let kept = index.objects().replica_sets[0].clone();
     let pod = kept.spec.unwrap().template.unwrap();
@@ -178,14 +178,14 @@ fn incomplete(index: &Index) -> Vec<String> {
 
 #[test]
 fn a_pod_without_an_owner_is_complete() {
-    let mut index = Index::new();
+    let mut index = Index::default();
     index.apply(pod("a", None, "Unschedulable"));
     assert_eq!(incomplete(&index), [""; 0]);
 }
 
 #[test]
 fn a_replica_set_is_complete_once_the_scheduler_has_considered_all_its_pods() {
-    let mut index = Index::new();
+    let mut index = Index::default();
     index.apply(replica_set(3));
     index.apply(pod("a", Some("rs"), "Unschedulable"));
     index.apply(pod("b", Some("rs"), "n1"));
@@ -202,7 +202,7 @@ fn a_replica_set_is_complete_once_the_scheduler_has_considered_all_its_pods() {
 fn owners_are_counted_the_same_after_any_changes() {
     let names = ["a", "b", "c"];
     let states = ["", "Unschedulable", "n1"];
-    let mut index = Index::new();
+    let mut index = Index::default();
     index.apply(replica_set(2));
     let mut steps = 0;
     // Each pod takes each state after each other state and moves between owners, and pods are deleted in between.
@@ -214,7 +214,7 @@ fn owners_are_counted_the_same_after_any_changes() {
             index.delete::<Pod>(&metadata);
         }
         index.apply(pod(name, owner, state));
-        let mut fresh = Index::new();
+        let mut fresh = Index::default();
         fresh.apply(replica_set(2));
         for pod in &index.objects().pods {
             fresh.apply(Pod::clone(pod));
@@ -227,7 +227,7 @@ fn owners_are_counted_the_same_after_any_changes() {
 
 #[test]
 fn terminating_pods_do_not_count_as_observed() {
-    let mut index = Index::new();
+    let mut index = Index::default();
     index.apply(replica_set(2));
     index.apply(pod("a", Some("rs"), "Unschedulable"));
     let mut terminating = pod("b", Some("rs"), "n1");
@@ -239,7 +239,7 @@ fn terminating_pods_do_not_count_as_observed() {
 
 #[test]
 fn a_pod_of_an_unknown_owner_is_incomplete() {
-    let mut index = Index::new();
+    let mut index = Index::default();
     index.apply(pod("a", Some("stranger"), "Unschedulable"));
     assert_eq!(incomplete(&index), ["a"]);
 }
@@ -271,7 +271,7 @@ fn jobs_want_their_remaining_completions_and_ordered_stateful_sets_one_pod() {
     ];
     for (kind, spec, status, complete) in table {
         let owner = json!({"metadata": {"namespace": "shop", "name": "o", "uid": "o"}, "spec": spec, "status": status});
-        let mut index = Index::new();
+        let mut index = Index::default();
         match kind {
             "Job" => index.apply(read::<k8s_openapi::api::batch::v1::Job>(&owner)),
             _ => {

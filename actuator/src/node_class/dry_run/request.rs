@@ -127,7 +127,7 @@ impl DryRun {
 fn cheapest<'a>(catalog: &'a Catalog, resolved: &Resolved, pool: Option<&NodePool>) -> Option<&'a InstanceType> {
     let requirements = match pool {
         Some(pool) => requirements(pool)?,
-        None => Requirements::new(),
+        None => Requirements::default(),
     };
     let fits = |instance_type: &&InstanceType| {
         let allows = |value: Option<&str>, requirement: &plimsoll_model::requirements::Requirement| {

@@ -46,7 +46,7 @@ fn class() -> EC2NodeClass {
 fn resolved() -> Resolved {
     let subnet =
         |id: &str, zone: &str| ResolvedSubnet { id: id.to_owned(), zone: zone.to_owned(), zone_id: String::new() };
-    let image = ResolvedImage { id: "ami-1".to_owned(), name: String::new(), requirements: Requirements::new() };
+    let image = ResolvedImage { id: "ami-1".to_owned(), name: String::new(), requirements: Requirements::default() };
     Resolved {
         node_class: "default".to_owned(),
         subnets: vec![

@@ -39,10 +39,10 @@ fn start(change: impl FnOnce(&mut Settings)) -> (Channel, Channel) {
         closed: Listener::Memory(closed),
         open: Some(Listener::Memory(open)),
         metrics: Metrics::new("scheduler"),
-        readiness: Readiness::new(),
+        readiness: Readiness::default(),
         settings,
     };
-    tokio::spawn(run(parts, Clock::system(), Shutdown::new()));
+    tokio::spawn(run(parts, Clock::system(), Shutdown::default()));
     (channel(closed_dialer), channel(open_dialer))
 }
 

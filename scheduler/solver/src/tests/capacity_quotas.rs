@@ -169,7 +169,7 @@ fn static_pools_stay_within_quotas_beside_other_launches() {
 fn a_changed_quota_holds_in_the_next_plan_of_a_planner() {
     let mut cluster = Cluster::with([team("default", "a")]);
     cluster.pending("p", 3, &shape(3000, 7));
-    let mut planner = crate::Planner::new();
+    let mut planner = crate::Planner::default();
     for (nodes, expected) in [(None, 3), (Some(1), 1), (Some(2), 2), (None, 3)] {
         cluster.snapshot.capacity_quotas.clear();
         nodes.into_iter().for_each(|nodes| limit(&mut cluster, "all", &[], &[("nodes", nodes)]));

@@ -11,7 +11,7 @@ fn plan_with_early_batch(cluster: &Cluster) -> (Plan, Vec<Launch>) {
     let (mut early, snapshot) = (Vec::new(), cluster.snapshot.sorted());
     let (index, catalogs) = (SnapshotIndex::new(&snapshot), cluster.catalogs());
     let options = PlanOptions { disruption: false, ..PlanOptions::default() };
-    let plan = Planner::new()
+    let plan = Planner::default()
         .solve_early(&snapshot, &index, &catalogs, &options, &mut |launches| early.extend_from_slice(launches));
     assert!(plimsoll_invariants::check(&snapshot, &catalogs, &plan).is_empty());
     (plan, early)

@@ -140,7 +140,7 @@ proptest! {
         let mut before = first.snapshot;
         before.sort();
         let mut index = SnapshotIndex::new(&before);
-        let mut planner = Planner::new();
+        let mut planner = Planner::default();
         for (step, how) in steps {
             let preference_policy = if how == 0 { PreferencePolicy::Ignore } else { PreferencePolicy::Respect };
             let options = PlanOptions { disruption: how <= 1, preference_policy, ..PlanOptions::default() };
@@ -168,7 +168,7 @@ fn a_cancelled_solve_ends_with_a_valid_plan() {
     let catalogs = cluster.catalogs();
     let cancel = Cancel::default();
     cancel.cancel();
-    let mut planner = Planner::new();
+    let mut planner = Planner::default();
     planner.set_cancel(cancel);
     let index = SnapshotIndex::new(&cluster.snapshot);
     let plan = planner.solve(&cluster.snapshot, &index, &catalogs, &PlanOptions::default());

@@ -77,10 +77,10 @@ async fn the_closed_port_checks_certificates_and_the_open_port_does_not() {
         closed: Listener::Closed(closed, Some(ours.certify("127.0.0.1").await)),
         open: Some(Listener::Open(open)),
         metrics: Metrics::new("scheduler"),
-        readiness: Readiness::new(),
+        readiness: Readiness::default(),
         settings,
     };
-    let shutdown = Shutdown::new();
+    let shutdown = Shutdown::default();
     tokio::spawn(run(parts, shutdown.clone()));
 
     let mut watcher = client(closed_at, Some(ours.certify("watcher.test").await)).await;

@@ -15,7 +15,7 @@ const LONG: Duration = Duration::from_secs(3600);
 fn run(plan: PlanFn, caller: &Cancel, limit: Option<Duration>) -> Result<Plan, PlanFailure> {
     let (snapshot, options) = (waiting(1), PlanOptions::default());
     let input = (&snapshot, &SnapshotIndex::new(&snapshot));
-    attempt((plan, &mut Planner::new()), input, &catalogs(), &options, (caller, limit), &mut |_| {})
+    attempt((plan, &mut Planner::default()), input, &catalogs(), &options, (caller, limit), &mut |_| {})
 }
 
 #[test]

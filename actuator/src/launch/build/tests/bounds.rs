@@ -48,7 +48,7 @@ fn purchase(of_pool: Option<u32>, of_plan: Option<u32>) -> Purchase {
     let mut launch = world.launch();
     let exists = NodeSelectorRequirement::new(label::INSTANCE_TYPE, Operator::Exists, [""; 0]);
     Arc::make_mut(&mut launch.requirements).push(NodeSelectorRequirement { min_values: of_plan, ..exists });
-    let image = ResolvedImage { id: "ami-1".to_owned(), name: String::new(), requirements: Requirements::new() };
+    let image = ResolvedImage { id: "ami-1".to_owned(), name: String::new(), requirements: Requirements::default() };
     let subnet = ResolvedSubnet { id: "subnet-1".to_owned(), zone: "a".to_owned(), zone_id: String::new() };
     let resolved = Resolved {
         node_class: "class".to_owned(),
