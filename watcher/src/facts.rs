@@ -4,32 +4,13 @@ use crate::catalogs::Catalogs;
 use crate::index::Index;
 use crate::ledger::Ledger;
 use parking_lot::{Mutex, RwLock};
-use plimsoll_model::execution::BufferReport;
 use plimsoll_model::identity::PodUid;
-use plimsoll_model::snapshot::{Snapshot, SnapshotEdits};
 use plimsoll_model::time::Timestamp;
 use plimsoll_proto::catalog::v1 as wire;
-use plimsoll_snapshot::{Builder, Built, Extra, Problem, Source};
+use plimsoll_snapshot::{Builder, Built, Extra, Source};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::watch;
-
-/// A snapshot and the data derived along with it.
-#[derive(Debug, Clone, Default)]
-pub struct BuiltSnapshot {
-    /// The snapshot.
-    pub snapshot: Arc<Snapshot>,
-    /// Changes since the snapshot of the build before.
-    pub edits: SnapshotEdits,
-    /// Number of the build.
-    pub number: u64,
-    /// Pending pods whose owners want more pods than have been observed. Their launches wait for the others.
-    pub incomplete: BTreeSet<PodUid>,
-    /// Objects or fields that are missing from the snapshot, with the reason.
-    pub problems: Vec<Problem>,
-    /// Status of each CapacityBuffer.
-    pub buffers: Vec<BufferReport>,
-}
 
 /// Cluster index, ledger and catalogs.
 #[derive(Debug)]
@@ -99,9 +80,10 @@ impl Facts {
 
     /// Builds the snapshot with number `sequence` of the cluster at `now`. Returns `None` while required facts have not
     /// been received, because a plan on partial facts launches too much. Reads only the pods that have changed since
-    /// the previous call.
+    /// the previous call. Also returns the pending pods whose owners want more pods than have been observed. Their
+    /// launches wait for the others.
     #[must_use]
-    pub fn build_snapshot(&self, now: Timestamp, sequence: u64) -> Option<BuiltSnapshot> {
+    pub fn build_snapshot(&self, now: Timestamp, sequence: u64) -> Option<(Built, BTreeSet<PodUid>)> {
         let index = self.index.read();
         if !index.all_listed() {
             return None;
@@ -114,16 +96,13 @@ impl Facts {
                 Err(why) => drop(extra.catalog_problems.insert(name, why)),
             }
         }
-        let Built { snapshot, edits, number, problems, buffers } = {
-            let mut builder = self.builder.lock();
-            let failed_audits = builder.failed_audits();
-            let built = builder.build(index.objects(), &extra);
-            if builder.failed_audits() != failed_audits {
-                tracing::error!("an incremental snapshot differed from a full build, which replaces it");
-            }
-            built
-        };
-        Some(BuiltSnapshot { snapshot, edits, number, incomplete: index.incomplete(), problems, buffers })
+        let mut builder = self.builder.lock();
+        let failed_audits = builder.failed_audits();
+        let built = builder.build(index.objects(), &extra);
+        if builder.failed_audits() != failed_audits {
+            tracing::error!("an incremental snapshot differed from a full build, which replaces it");
+        }
+        Some((built, index.incomplete()))
     }
 
     /// Snapshot inputs that do not come from Kubernetes objects; `None` until the ledger and the catalogs have been

@@ -4,7 +4,7 @@ mod service;
 
 pub use service::SnapshotService;
 
-use crate::facts::{BuiltSnapshot, Facts};
+use crate::facts::Facts;
 use crate::metrics::WatcherMetrics;
 use plimsoll_model::execution::BufferReport;
 use plimsoll_model::identity::PodUid;
@@ -16,7 +16,7 @@ use plimsoll_proto::snapshot::v1 as wire;
 use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::serve::MAX_DECODING_BYTES;
 use plimsoll_runtime::workers::apart;
-use plimsoll_snapshot::Problem;
+use plimsoll_snapshot::{Built, Problem};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -251,8 +251,8 @@ fn build_next(
     requested: bool,
 ) -> Option<NextSnapshot> {
     let sequence = previous.map_or(1, |(previous, _)| previous.snapshot.sequence + 1);
-    let built = facts.build_snapshot(coarse(time), sequence)?;
-    let BuiltSnapshot { snapshot, edits, number, incomplete, problems, buffers } = built;
+    let (built, incomplete) = facts.build_snapshot(coarse(time), sequence)?;
+    let Built { snapshot, edits, number, problems, buffers } = built;
     let Some((previous, last_build)) = previous else {
         let checksum = delta::checksum(&snapshot);
         let published = PublishedSnapshot {
