@@ -79,6 +79,14 @@ fn follow(stepped: &AtomicI64, counted: Timestamp, wall: Timestamp) -> i64 {
     if ahead.saturating_sub(known) < STEP_MS { known } else { stepped.fetch_max(ahead, Ordering::Relaxed).max(ahead) }
 }
 
+/// Waits until `at`, or for ever if it is `None`.
+pub async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

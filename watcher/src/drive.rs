@@ -23,6 +23,7 @@ use plimsoll_model::execution::{BufferReport, Driver as DriverId, Execution};
 use plimsoll_model::plan::{Plan, PlanOptions};
 use plimsoll_model::time::Millis;
 use plimsoll_runtime::client_pool::ClientPool;
+use plimsoll_runtime::clock::sleep_until;
 use plimsoll_runtime::lease::{LeaseGuard, LeaseState};
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
@@ -134,17 +135,11 @@ impl Driver {
                 }
                 CycleStep::Wait(until) => until,
             };
-            let sleep = async {
-                match until {
-                    Some(until) => tokio::time::sleep_until(until).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 event = events.recv() => self.handle_event(&mut cycle, event),
                 changed = self.newest.changed() => if changed.is_err() { return },
-                () = sleep => {}
+                () = sleep_until(until) => {}
             }
         }
     }

@@ -52,26 +52,17 @@ pub(super) async fn report_pause(deps: PausedStatus, stop: CancellationToken) {
     let mut intents = deps.unexecuted.latest.subscribe();
     let mut pools = deps.stores.changes(&[WatchedKind::NodePool]);
     loop {
-        let again = match write_conditions(&deps).await {
-            Ok(()) => None,
-            Err(error) => {
-                tracing::warn!(%error, "condition Paused of NodePools not written");
-                Some(RETRY_DELAY)
-            }
-        };
-        let wait = async {
-            match again {
-                Some(pause) => tokio::time::sleep(pause).await,
-                None => std::future::pending().await,
-            }
-        };
+        let written = write_conditions(&deps).await;
+        if let Err(error) = &written {
+            tracing::warn!(%error, "condition Paused of NodePools not written");
+        }
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
             () = fence.pause_changed() => {}
             changed = intents.changed() => if changed.is_err() { return },
             () = pools.next() => {}
-            () = wait => {}
+            () = tokio::time::sleep(RETRY_DELAY), if written.is_err() => {}
         }
         tokio::time::sleep(WRITE_INTERVAL).await;
     }

@@ -11,6 +11,7 @@ use crate::state::proposals::{PoolReport, Proposals};
 use crate::state::unexecuted::Unexecuted;
 use plimsoll_model::identity::NodeName;
 use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_runtime::clock::sleep_until;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -46,17 +47,11 @@ pub(super) async fn run(deps: ShadowReport, stop: CancellationToken) {
             *deps.unexecuted.proposals.lock() = Proposals::default();
             due = Some(Instant::now() + deps.interval);
         }
-        let end_of_interval = async {
-            match due {
-                Some(at) => tokio::time::sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
             () = fence.pause_changed() => {}
-            () = end_of_interval => {
+            () = sleep_until(due) => {
                 deps.write();
                 due = None;
             }

@@ -7,6 +7,7 @@ use crate::session::Session;
 use futures::Stream;
 use plimsoll_proto::scheduler::v1::session_request::Message as RequestMessage;
 use plimsoll_proto::scheduler::v1::{SessionRequest, SessionResponse};
+use plimsoll_runtime::clock::sleep_until;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,18 +59,12 @@ async fn serve_session(
     let mut arrived = None;
     let mut hello_due = Some(tokio::time::Instant::now() + HELLO_TIMEOUT);
     loop {
-        let hello_timeout = async {
-            match hello_due {
-                Some(at) => tokio::time::sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
         let request = tokio::select! {
             biased;
             () = core.stop.cancelled() => return Err(Status::unavailable("this scheduler is stopping")),
             () = responses.closed() => return Ok(()),
             request = next(&mut arrived, &mut requests) => request?,
-            () = hello_timeout => return Err(Status::deadline_exceeded("hello did not come")),
+            () = sleep_until(hello_due) => return Err(Status::deadline_exceeded("hello did not come")),
         };
         let Some(request) = request else { return Ok(()) };
         hello_due = None;
