@@ -209,7 +209,7 @@ impl ActuatorArgs {
     /// The address that other replicas refer callers to.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        let listen = self.service.listen.listen;
+        let listen = self.service.listen;
         SocketAddr::new(self.pod_ip.unwrap_or(listen.ip()), listen.port())
     }
 

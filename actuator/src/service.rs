@@ -21,7 +21,7 @@ use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::lease::{Election, LeaseConfig, LeaseError};
 use plimsoll_runtime::metrics::{Metrics, MetricsError};
 use plimsoll_runtime::rpc::RpcMetrics;
-use plimsoll_runtime::serve::{GrpcServer, Limits, Listener, MAX_DECODING_BYTES, MAX_ENCODING_BYTES, ServeError};
+use plimsoll_runtime::serve::{GrpcServer, Listener, MAX_DECODING_BYTES, MAX_ENCODING_BYTES, ServeError};
 use plimsoll_runtime::shutdown::Shutdown;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -97,7 +97,7 @@ fn grpc_server(server: Server, metrics: &Metrics) -> Result<GrpcServer, ServiceE
     let service = ActuatorServiceServer::new(server)
         .max_decoding_message_size(MAX_DECODING_BYTES)
         .max_encoding_message_size(MAX_ENCODING_BYTES);
-    let server = GrpcServer::new(Limits::default())
+    let server = GrpcServer::default()
         .with_metrics(RpcMetrics::new(metrics)?)
         .add_service(service)
         .add_reflection(&[plimsoll_proto::FILE_DESCRIPTOR_SET])?;

@@ -45,20 +45,12 @@ pub struct TlsArgs {
     pub tls_ca: Option<PathBuf>,
 }
 
-/// Address of the closed gRPC services.
-#[derive(Args, Clone, Debug, PartialEq, Eq)]
-pub struct ListenArgs {
-    /// Address of the gRPC port; other than loopback only with certificates.
-    #[arg(long, env = "PLIMSOLL_LISTEN", default_value = "127.0.0.1:9442", value_name = "ADDRESS")]
-    pub listen: SocketAddr,
-}
-
 /// All shared flags.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct ServiceArgs {
-    /// Listen address.
-    #[command(flatten)]
-    pub listen: ListenArgs,
+    /// Address of the gRPC port; other than loopback only with certificates.
+    #[arg(long, env = "PLIMSOLL_LISTEN", default_value = "127.0.0.1:9442", value_name = "ADDRESS")]
+    pub listen: SocketAddr,
     /// Certificates.
     #[command(flatten)]
     pub tls: TlsArgs,
@@ -76,7 +68,7 @@ impl ServiceArgs {
     /// # Errors
     /// If the closed port would be open to the network without certificates.
     pub fn check(&self) -> Result<(), InvalidFlag> {
-        let listen = self.listen.listen;
+        let listen = self.listen;
         if self.tls.tls_cert.is_none() && !listen.ip().is_loopback() {
             let problem = format!("not set: without certificates --listen must be a loopback address, not {listen}");
             return Err(InvalidFlag::new("tls-cert", problem));
@@ -99,7 +91,7 @@ mod tests {
     #[test]
     fn defaults_are_on_loopback_and_plain() {
         let args = Service::try_parse_from(["service"]).unwrap().args;
-        assert!(args.listen.listen.ip().is_loopback());
+        assert!(args.listen.ip().is_loopback());
         assert!(args.admin.metrics_listen.ip().is_loopback() && args.admin.health_listen.ip().is_loopback());
         assert_eq!(args.tls, TlsArgs::default());
         assert_eq!((args.log.log_format, args.log.log_level.as_str()), (LogFormat::Json, "info"));

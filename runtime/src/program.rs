@@ -99,11 +99,11 @@ impl ServiceProgram {
         let level = telemetry::init(args.log.log_format, &args.log.log_level)?;
         let shutdown = Shutdown::default();
         let tls = tls::load_and_follow(&args.tls, &shutdown).await?;
-        tls::check_listen(args.listen.listen, tls.as_ref())?;
+        tls::check_listen(args.listen, tls.as_ref())?;
         let (readiness, metrics) = (Readiness::default(), Metrics::new(name));
         tls::export_expiry(tls.as_ref(), &metrics)?;
         let started = readiness.handle("started");
-        let listener = Listener::Closed(listen("--listen", args.listen.listen).await?, tls.clone());
+        let listener = Listener::Closed(listen("--listen", args.listen).await?, tls.clone());
         let health = listen("--health-listen", args.admin.health_listen).await?;
         let measured = listen("--metrics-listen", args.admin.metrics_listen).await?;
         // Not the token of the drain: probes and metrics are served during the drain.

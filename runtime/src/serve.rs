@@ -36,42 +36,23 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The health service of every port.
 const HEALTH_SERVICE: &str = "grpc.health.v1.Health";
 
-/// Limits of connections and of the shutdown.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Maximum number of concurrent calls on one connection; more get RESOURCE_EXHAUSTED.
-    pub concurrency_per_connection: usize,
-    /// Interval of HTTP/2 pings, which detect a vanished peer.
-    pub keepalive_interval: Duration,
-    /// Timeout of a ping.
-    pub keepalive_timeout: Duration,
-    /// Age after which a connection of a port with [`GrpcServer::with_max_calls`] is asked to close, so that callers
-    /// rebalance.
-    pub max_connection_age: Duration,
-    /// Time after which a connection of any port is then closed, so that callers also use newer certificates.
-    pub max_connection_age_grace: Duration,
-    /// Time between NOT_SERVING and closing the port, for clients that watch the health service.
-    pub drain_notice: Duration,
-    /// Time that calls may run after that before their connections are dropped.
-    pub drain_grace: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            // A watcher has a few open streams; this leaves room for many outside callers on one connection.
-            concurrency_per_connection: 128,
-            keepalive_interval: Duration::from_secs(10),
-            keepalive_timeout: Duration::from_secs(5),
-            // Renewed certificates are valid for hours; half an hour costs one full snapshot per session.
-            max_connection_age: Duration::from_secs(30 * 60),
-            max_connection_age_grace: Duration::from_secs(60),
-            drain_notice: Duration::from_millis(500),
-            // Within shutdown::DEFAULT_GRACE, including the notice.
-            drain_grace: Duration::from_secs(15),
-        }
-    }
-}
+/// Maximum number of concurrent calls on one connection; more get RESOURCE_EXHAUSTED. A watcher has a few open streams;
+/// this leaves room for many outside callers on one connection.
+const CALLS_PER_CONNECTION: usize = 128;
+/// Interval of HTTP/2 pings, which detect a vanished peer.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// Timeout of a ping.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Age after which a connection of a port with [`GrpcServer::with_max_calls`] is asked to close, so that callers
+/// rebalance. Renewed certificates are valid for hours; half an hour costs one full snapshot per session.
+const MAX_CONNECTION_AGE: Duration = Duration::from_secs(30 * 60);
+/// Time after which a connection of any port is then closed, so that callers also use newer certificates.
+const MAX_CONNECTION_AGE_GRACE: Duration = Duration::from_secs(60);
+/// Time between NOT_SERVING and closing the port, for clients that watch the health service.
+const DRAIN_NOTICE: Duration = Duration::from_millis(500);
+/// Time that calls may run after that before their connections are dropped. Within `shutdown::DEFAULT_GRACE`, including
+/// the notice.
+const DRAIN_GRACE: Duration = Duration::from_secs(15);
 
 /// Why serving ended or failed to start.
 #[derive(Debug, thiserror::Error)]
@@ -107,31 +88,22 @@ pub struct GrpcServer {
     routes: Routes,
     names: Vec<&'static str>,
     health: HealthReporter,
-    limits: Limits,
     metrics: Option<RpcMetrics>,
     max_calls: Option<usize>,
     max_memory: Option<usize>,
     inspect: Option<InspectRequest>,
 }
 
-impl GrpcServer {
+impl Default for GrpcServer {
     /// A port with only the health service.
-    #[must_use]
-    pub fn new(limits: Limits) -> Self {
+    fn default() -> Self {
         let (health, service) = tonic_health::server::health_reporter();
         let routes = Routes::new(service);
-        Self {
-            routes,
-            names: Vec::new(),
-            health,
-            limits,
-            metrics: None,
-            max_calls: None,
-            max_memory: None,
-            inspect: None,
-        }
+        Self { routes, names: Vec::new(), health, metrics: None, max_calls: None, max_memory: None, inspect: None }
     }
+}
 
+impl GrpcServer {
     /// Counts the port's calls.
     #[must_use]
     pub fn with_metrics(mut self, metrics: RpcMetrics) -> Self {
@@ -206,7 +178,7 @@ impl GrpcServer {
     }
 
     /// Serves a TCP listener until `shutdown`. Then the health service reports NOT_SERVING, the port closes, and calls
-    /// have [`Limits::drain_grace`] to end.
+    /// have `DRAIN_GRACE` to end.
     ///
     /// # Errors
     /// If the address is not loopback and there are no certificates, or the transport failed.
@@ -241,23 +213,22 @@ impl GrpcServer {
         incoming: impl Stream<Item = io::Result<Connection>>,
         shutdown: CancellationToken,
     ) -> Result<(), ServeError> {
-        let Self { routes, names, health, limits, metrics, max_calls, max_memory, inspect } = self;
+        let Self { routes, names, health, metrics, max_calls, max_memory, inspect } = self;
         let layer = RpcLayer::new(metrics, &names, max_calls, inspect).with_max_memory(max_memory);
-        let age_at_end = limits.max_connection_age.saturating_add(limits.max_connection_age_grace);
+        let age_at_end = MAX_CONNECTION_AGE.saturating_add(MAX_CONNECTION_AGE_GRACE);
         let incoming = incoming.map(move |connection| connection.map(|it| AgeLimited::new(it, age_at_end)));
         for name in &names {
             health.set_service_status(name, ServingStatus::Serving).await;
         }
         let closing = CancellationToken::new();
         let closed = closing.clone();
-        let drain_notice = limits.drain_notice;
         let drain = async move {
             shutdown.cancelled().await;
             health.set_service_status("", ServingStatus::NotServing).await;
             for name in &names {
                 health.set_service_status(name, ServingStatus::NotServing).await;
             }
-            tokio::time::sleep(drain_notice).await;
+            tokio::time::sleep(DRAIN_NOTICE).await;
             closing.cancel();
         };
         let mut server = Server::builder();
@@ -265,24 +236,24 @@ impl GrpcServer {
             // Without tonic's grace period, which replaces the graceful shutdown instead of following it. Not for ports
             // with streams of Plimsoll's own clients: while a stream is open, hyper's client notices the GOAWAY only
             // with its next call, and fails that call.
-            server = server.max_connection_age(limits.max_connection_age);
+            server = server.max_connection_age(MAX_CONNECTION_AGE);
         }
         let server = server
-            .concurrency_limit_per_connection(limits.concurrency_per_connection)
+            .concurrency_limit_per_connection(CALLS_PER_CONNECTION)
             .load_shed(true)
-            .http2_keepalive_interval(Some(limits.keepalive_interval))
-            .http2_keepalive_timeout(Some(limits.keepalive_timeout))
+            .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+            .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
             .layer(layer)
             .serve_with_incoming_shutdown(routes.prepare(), incoming, drain);
         let patience = async {
             closed.cancelled().await;
-            tokio::time::sleep(limits.drain_grace).await;
+            tokio::time::sleep(DRAIN_GRACE).await;
         };
         tokio::select! {
             biased;
             result = server => Ok(result?),
             () = patience => {
-                tracing::warn!(grace = ?limits.drain_grace, "calls still running were dropped");
+                tracing::warn!(grace = ?DRAIN_GRACE, "calls still running were dropped");
                 Ok(())
             }
         }

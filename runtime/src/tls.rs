@@ -1,7 +1,7 @@
 //! Mutual TLS with files that may change at runtime.
 //!
 //! Certificates are reloaded every [`RELOAD_INTERVAL`] and published only after they were found to be consistent. Open
-//! connections keep theirs until `max_connection_age` closes them.
+//! connections keep theirs until their maximum age closes them.
 
 use std::{
     io,

@@ -53,7 +53,7 @@ impl Args {
 
     fn check(&self) -> Result<(), InvalidFlag> {
         self.service.check()?;
-        if self.open_listen.is_some_and(|open| open.port() != 0 && open.port() == self.service.listen.listen.port()) {
+        if self.open_listen.is_some_and(|open| open.port() != 0 && open.port() == self.service.listen.port()) {
             return Err(InvalidFlag::new("open-listen", "the open port must differ from that of --listen"));
         }
         Ok(())
@@ -80,7 +80,7 @@ mod tests {
         Args::command().debug_assert();
         let args = Args::try_parse_from(["plimsoll-scheduler"]).unwrap();
         assert_eq!((args.open_listen, args.workers, args.reflection), (None, None, true));
-        assert!(args.service.listen.listen.ip().is_loopback());
+        assert!(args.service.listen.ip().is_loopback());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use plimsoll_proto::scheduler::v1::scheduler_service_server::SchedulerServiceSer
 use plimsoll_runtime::admin::Readiness;
 use plimsoll_runtime::metrics::{Metrics, MetricsError};
 use plimsoll_runtime::rpc::RpcMetrics;
-use plimsoll_runtime::serve::{GrpcServer, Limits, Listener, MAX_ENCODING_BYTES, ServeError};
+use plimsoll_runtime::serve::{GrpcServer, Listener, MAX_ENCODING_BYTES, ServeError};
 use plimsoll_runtime::shutdown::Shutdown;
 use plimsoll_runtime::workers::{Bounds, Workers};
 use std::num::NonZeroUsize;
@@ -32,8 +32,6 @@ pub struct Settings {
     pub session: SessionLimits,
     /// DNS names of certificates that may open sessions; if empty, any certificate of the authority.
     pub session_callers: Vec<String>,
-    /// Connection limits.
-    pub connections: Limits,
     /// Whether to serve gRPC reflection.
     pub reflection: bool,
     /// What makes the plans of sessions. Not the default only in tests.
@@ -48,7 +46,6 @@ impl Settings {
             workers: Bounds::for_cores(cores),
             session: SessionLimits::default(),
             session_callers: Vec::new(),
-            connections: Limits::default(),
             reflection: true,
             plan: PlanFn::default(),
         }
@@ -116,10 +113,7 @@ pub async fn run_with(
         let service = SchedulerServiceServer::new(Server::new(Arc::clone(&core), port))
             .max_decoding_message_size(MAX_REQUEST_BYTES)
             .max_encoding_message_size(MAX_ENCODING_BYTES);
-        GrpcServer::new(settings.connections.clone())
-            .with_metrics(rpc.clone())
-            .with_inspection(inspect)
-            .add_service(service)
+        GrpcServer::default().with_metrics(rpc.clone()).with_inspection(inspect).add_service(service)
     };
     let with_reflection = |server: GrpcServer| {
         if settings.reflection { server.add_reflection(&[plimsoll_proto::FILE_DESCRIPTOR_SET]) } else { Ok(server) }

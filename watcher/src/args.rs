@@ -191,7 +191,7 @@ mod tests {
     fn peers_may_be_given_several_times() {
         let args = read(&["--scheduler=a:1", "--scheduler=b:2,c:3", "--actuator", "d:4"]).unwrap();
         assert_eq!(args.peers.scheduler, ["a:1", "b:2", "c:3"]);
-        assert_eq!(args.service.listen.listen.port(), 9441);
+        assert_eq!(args.service.listen.port(), 9441);
         assert!(args.peers.allow_callers.is_empty());
     }
 

@@ -19,7 +19,7 @@ use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::lease::{Election, LeaseConfig, LeaseError};
 use plimsoll_runtime::metrics::{Metrics, MetricsError};
 use plimsoll_runtime::rpc::RpcMetrics;
-use plimsoll_runtime::serve::{GrpcServer, Limits, Listener, MAX_DECODING_BYTES, MAX_ENCODING_BYTES, ServeError};
+use plimsoll_runtime::serve::{GrpcServer, Listener, MAX_DECODING_BYTES, MAX_ENCODING_BYTES, ServeError};
 use plimsoll_runtime::shutdown::Shutdown;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,8 +40,6 @@ pub struct Settings {
     pub capacity_buffers: bool,
     /// Whether NodeOverlays apply.
     pub node_overlays: bool,
-    /// Limits of the gRPC server.
-    pub limits: Limits,
     /// Where plans are recorded, if they are.
     pub recording: Option<Recording>,
 }
@@ -65,7 +63,6 @@ impl Default for Settings {
             options: PlanOptions::default(),
             capacity_buffers: true,
             node_overlays: true,
-            limits: Limits::default(),
             recording: None,
         }
     }
@@ -184,10 +181,8 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let service = WatcherServiceServer::new(service)
         .max_decoding_message_size(MAX_DECODING_BYTES)
         .max_encoding_message_size(MAX_ENCODING_BYTES);
-    let server = GrpcServer::new(settings.limits)
-        .with_metrics(rpc_metrics)
-        .add_service(service)
-        .add_reflection(&[FILE_DESCRIPTOR_SET])?;
+    let server =
+        GrpcServer::default().with_metrics(rpc_metrics).add_service(service).add_reflection(&[FILE_DESCRIPTOR_SET])?;
     let serving = AbortOnDropHandle::new(tokio::spawn(server.serve_on(listener, token.clone())));
 
     let ends = async {

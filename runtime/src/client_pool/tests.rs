@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    serve::{GrpcServer, Limits},
+    serve::GrpcServer,
     tls::{self, tests as certificates},
 };
 use tokio::net::TcpListener;
@@ -33,7 +33,7 @@ async fn one_dead_of_two_costs_one_attempt() {
         (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
     let (dead_address, live_address) = (dead.local_addr().unwrap(), live.local_addr().unwrap());
     drop(dead);
-    tokio::spawn(GrpcServer::new(Limits::default()).serve(live, None, CancellationToken::new()));
+    tokio::spawn(GrpcServer::default().serve(live, None, CancellationToken::new()));
 
     let pool = ClientPool::new(&[dead_address.to_string(), live_address.to_string()], None).unwrap();
     let (mut attempts, mut answers) = (0, 0);
@@ -64,7 +64,7 @@ async fn certificates_are_checked_against_the_name_that_was_asked_for() {
     let (client, _) = tls::load(&client_args).await.unwrap().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(GrpcServer::new(Limits::default()).serve(listener, Some(server), CancellationToken::new()));
+    tokio::spawn(GrpcServer::default().serve(listener, Some(server), CancellationToken::new()));
 
     // A replica that never responds must not block the others.
     let _silent = TcpStream::connect(address).await.unwrap();

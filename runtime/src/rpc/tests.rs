@@ -1,5 +1,5 @@
 use super::*;
-use crate::{memory, serve::GrpcServer, serve::Limits};
+use crate::{memory, serve::GrpcServer};
 use hyper_util::rt::TokioIo;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio_util::sync::CancellationToken;
@@ -116,7 +116,7 @@ async fn until(metrics: &Metrics, line: &str) {
 async fn calls_are_counted_by_code_and_invented_names_are_not_labels() {
     let metrics = Metrics::new("test");
     let (dialer, listener) = memory::pair();
-    let server = GrpcServer::new(Limits::default()).with_metrics(RpcMetrics::new(&metrics).unwrap());
+    let server = GrpcServer::default().with_metrics(RpcMetrics::new(&metrics).unwrap());
     tokio::spawn(server.serve_incoming(listener, CancellationToken::new()));
     let connector = tower::service_fn(move |_: http::Uri| {
         let near = dialer.dial(None);

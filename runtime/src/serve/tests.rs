@@ -8,13 +8,9 @@ use tonic::transport::{Channel, Endpoint};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tower::ServiceExt;
 
-fn limits() -> Limits {
-    Limits { drain_notice: Duration::from_millis(200), drain_grace: Duration::from_secs(3), ..Limits::default() }
-}
-
 /// An in-memory server, a client, and the result of the server.
 fn in_memory(shutdown: CancellationToken) -> (HealthClient<Channel>, tokio::task::JoinHandle<Result<(), ServeError>>) {
-    let (client, _, serving) = counted(GrpcServer::new(limits()), shutdown);
+    let (client, _, serving) = counted(GrpcServer::default(), shutdown);
     (client, serving)
 }
 
@@ -55,10 +51,10 @@ async fn not_serving_is_said_before_the_end_and_the_end_is_bounded() {
     let began = tokio::time::Instant::now();
     shutdown.cancel();
     assert_eq!(status(changes.message().await.unwrap()), Wire::NotServing);
-    assert!(began.elapsed() < limits().drain_notice, "said while the port is still open");
+    assert!(began.elapsed() < DRAIN_NOTICE, "said while the port is still open");
     // The watch call never ends on its own.
     serving.await.unwrap().unwrap();
-    assert_eq!(began.elapsed().as_millis() / 100, (limits().drain_notice + limits().drain_grace).as_millis() / 100);
+    assert_eq!(began.elapsed().as_millis() / 100, (DRAIN_NOTICE + DRAIN_GRACE).as_millis() / 100);
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,13 +65,13 @@ async fn without_calls_the_end_comes_at_once() {
     let began = tokio::time::Instant::now();
     shutdown.cancel();
     serving.await.unwrap().unwrap();
-    assert!(began.elapsed() < limits().drain_notice + Duration::from_secs(1));
+    assert!(began.elapsed() < DRAIN_NOTICE + Duration::from_secs(1));
     assert!(client.check(whole_server()).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_old_connection_takes_no_calls_and_its_last_call_ends_after_the_grace_period() {
-    let server = GrpcServer::new(limits()).with_max_calls(1);
+    let server = GrpcServer::default().with_max_calls(1);
     let health = server.health();
     let (mut client, connections, _serving) = counted(server, CancellationToken::new());
     let began = tokio::time::Instant::now();
@@ -84,7 +80,7 @@ async fn an_old_connection_takes_no_calls_and_its_last_call_ends_after_the_grace
     client.check(whole_server()).await.unwrap();
     assert_eq!(connections.load(Ordering::Relaxed), 1);
 
-    let age = limits().max_connection_age + Duration::from_secs(1);
+    let age = MAX_CONNECTION_AGE + Duration::from_secs(1);
     tokio::time::timeout(age, changes.message()).await.unwrap_err();
     let unsent = client.check(whole_server()).await.unwrap_err();
     assert_eq!(unsent.code(), tonic::Code::Cancelled, "hyper's client notices only now: {unsent}");
@@ -94,7 +90,7 @@ async fn an_old_connection_takes_no_calls_and_its_last_call_ends_after_the_grace
     assert!(changes.message().await.unwrap().is_some(), "the call of the old connection goes on");
 
     assert!(changes.message().await.is_err());
-    assert_eq!(began.elapsed().as_secs(), (limits().max_connection_age + limits().max_connection_age_grace).as_secs());
+    assert_eq!(began.elapsed().as_secs(), (MAX_CONNECTION_AGE + MAX_CONNECTION_AGE_GRACE).as_secs());
 }
 
 /// A service whose answers are larger than what a client receives before it reads.
@@ -124,7 +120,7 @@ impl Service<http::Request<Body>> for Large {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_not_read_holds_its_place_for_a_minute_at_most() {
     let (dialer, listener) = crate::memory::pair();
-    let server = GrpcServer::new(limits()).add_service(Large).with_max_calls(1);
+    let server = GrpcServer::default().add_service(Large).with_max_calls(1);
     tokio::spawn(server.serve_incoming(listener, CancellationToken::new()));
     let connector = tower::service_fn(move |_: http::Uri| {
         let near = dialer.dial(None);

@@ -18,7 +18,7 @@ async fn main() -> anyhow::Result<()> {
     let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
-        listen = %args.service.listen.listen,
+        listen = %args.service.listen,
         open_listen = args.open_listen.map(tracing::field::display),
         mutual_tls = program.tls.is_some(),
         "scheduler starts"

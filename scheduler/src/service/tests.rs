@@ -309,7 +309,6 @@ async fn the_requests_on_the_open_port_share_a_bound_of_memory() {
 async fn outside_callers_are_limited_while_sessions_have_capacity() {
     let running = start(|settings| {
         settings.workers = Bounds { running: 2, outside_running: 1, outside_waiting: 1 };
-        settings.connections.concurrency_per_connection = 1000;
     });
     let mut client = SessionClient::open(&running.closed, "one").await;
     client.send(Ask::Catalog((&catalog()).into())).await;

@@ -11,7 +11,7 @@ use plimsoll_model::snapshot::LedgerPosition;
 use plimsoll_proto::actuator::v1::actuator_service_server::{ActuatorService, ActuatorServiceServer};
 use plimsoll_proto::actuator::v1::*;
 use plimsoll_runtime::client_pool::LEADER_HEADER;
-use plimsoll_runtime::serve::{GrpcServer, Limits, Listener};
+use plimsoll_runtime::serve::{GrpcServer, Listener};
 use plimsoll_runtime::telemetry::extract_cycle_id;
 use plimsoll_sim::network::Network;
 use std::collections::BTreeMap;
@@ -85,7 +85,7 @@ impl FakeActuator {
             held: Arc::default(),
         };
         let listener = network.listen(name, name);
-        let server = GrpcServer::new(Limits::default()).add_service(ActuatorServiceServer::new(fake.clone()));
+        let server = GrpcServer::default().add_service(ActuatorServiceServer::new(fake.clone()));
         tokio::spawn(server.serve_on(Listener::Memory(listener), CancellationToken::new()));
         fake
     }

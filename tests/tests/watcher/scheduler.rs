@@ -12,7 +12,7 @@ use plimsoll_proto::scheduler::v1::session_request::Message as Ask;
 use plimsoll_proto::scheduler::v1::session_response::Message as Answer;
 use plimsoll_proto::scheduler::v1::*;
 use plimsoll_runtime::client_pool::WITHHELD_HEADER;
-use plimsoll_runtime::serve::{GrpcServer, Limits, Listener};
+use plimsoll_runtime::serve::{GrpcServer, Listener};
 use plimsoll_sim::network::Network;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,7 +61,7 @@ impl FakeScheduler {
     pub(crate) fn start(network: &Network, name: &str) -> Self {
         let fake = Self::default();
         let listener = network.listen(name, name);
-        let server = GrpcServer::new(Limits::default()).add_service(SchedulerServiceServer::new(fake.clone()));
+        let server = GrpcServer::default().add_service(SchedulerServiceServer::new(fake.clone()));
         tokio::spawn(server.serve_on(Listener::Memory(listener), CancellationToken::new()));
         fake
     }
