@@ -196,8 +196,7 @@ impl<'a> Reconciles<'a> {
         states.extend(std::mem::take(&mut self.states).into_iter().filter(|(_, state)| state.busy));
         self.states = states;
         let free = if allowed { MAX_BUSY.saturating_sub(self.running.len()) } else { 0 };
-        // Those whose last reconcile is longest ago come first: where each change makes all objects due, the first ones
-        // of the list would otherwise be due again before the last ones get their turn.
+        // Least recently reconciled first. Otherwise the first objects starve the last ones.
         due.sort_by_key(|(last_started, _)| *last_started);
         for (_, candidate) in due.into_iter().take(free) {
             self.start(candidate, work);

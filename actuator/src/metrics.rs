@@ -120,7 +120,7 @@ impl ActuatorMetrics {
             )?,
             instances_collected: metrics.counters(
                 "instances_collected_total",
-                "Instances ended because nobody claimed them.",
+                "Instances terminated because no NodeClaim refers to them.",
                 &["cause"],
             )?,
             instances_withheld: metrics.gauge(
@@ -137,12 +137,12 @@ impl ActuatorMetrics {
                 "Messages of the interruption queue.",
                 &["kind", "result"],
             )?,
-            evictions: metrics.counters("evictions_total", "Pods sent away from nodes that go.", &["result"])?,
-            nominations: metrics.counters(
-                "nominations_total",
-                "Pods that kube-scheduler was told a node for.",
+            evictions: metrics.counters(
+                "evictions_total",
+                "Evictions of pods from nodes that are removed.",
                 &["result"],
             )?,
+            nominations: metrics.counters("nominations_total", "Nominations of nodes to pods.", &["result"])?,
             bindings: metrics.counters("bindings_total", "Pods bound to their planned nodes.", &["result"])?,
             nodes: NodeMetrics::new(metrics)?,
             pods: PodMetrics::new(metrics)?,

@@ -31,7 +31,7 @@ pub use guard::{LeaseGuard, LeaseState};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// A Lease, and when its current state was first seen.
-struct Seen {
+struct ObservedLease {
     lease: Lease,
     since: Instant,
 }
@@ -41,7 +41,7 @@ pub struct Election {
     api: Api<Lease>,
     config: LeaseConfig,
     clock: Clock,
-    seen: Option<Seen>,
+    seen: Option<ObservedLease>,
     /// Highest transition count seen on any Lease of this name; kept when the Lease is deleted.
     highest: Option<u64>,
     leading: Option<(LeaseGuard, Instant)>,
@@ -205,7 +205,7 @@ impl Election {
         // Stops local work first: from now on nothing is done under the lease.
         guard.lost.cancel();
         self.state.send_replace(LeaseState::Following { holder: None, epoch: guard.epoch });
-        let Some(Seen { lease, .. }) = self.seen.take() else { return };
+        let Some(ObservedLease { lease, .. }) = self.seen.take() else { return };
         let spec = LeaseSpec {
             holder_identity: Some(String::new()),
             lease_duration_seconds: Some(1),
@@ -224,7 +224,7 @@ impl Election {
         let since = unchanged.map_or_else(Instant::now, |seen| seen.since);
         self.highest = self.highest.max(Some(lease.spec.as_ref().map(epoch).unwrap_or_default()));
         // Keeps the newest object in any case: a release needs its resource version.
-        self.seen = Some(Seen { lease, since });
+        self.seen = Some(ObservedLease { lease, since });
         since
     }
 

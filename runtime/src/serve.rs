@@ -245,14 +245,14 @@ impl GrpcServer {
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
             .layer(layer)
             .serve_with_incoming_shutdown(routes.prepare(), incoming, drain);
-        let patience = async {
+        let drain_timeout = async {
             closed.cancelled().await;
             tokio::time::sleep(DRAIN_GRACE).await;
         };
         tokio::select! {
             biased;
             result = server => Ok(result?),
-            () = patience => {
+            () = drain_timeout => {
                 tracing::warn!(grace = ?DRAIN_GRACE, "calls still running were dropped");
                 Ok(())
             }

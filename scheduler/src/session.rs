@@ -279,7 +279,7 @@ impl Session {
     }
 
     fn resync(&mut self, cause: &str, reason: String) -> Vec<wire::SessionResponse> {
-        tracing::warn!(cluster = self.cluster, %reason, "full snapshot asked for");
+        tracing::warn!(cluster = self.cluster, %reason, "requesting a full snapshot");
         self.metrics.resyncs.with_label_values(&[cause]).inc();
         self.mirror = Mirror::default();
         self.solver.forget_snapshot();

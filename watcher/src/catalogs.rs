@@ -92,7 +92,9 @@ impl Catalogs {
     /// # Errors
     /// The reason why the class has no catalog.
     pub fn of_class(&self, class: &str, generation: i64) -> Result<CatalogId, String> {
-        let Some(entry) = self.classes.get(class) else { return Err("the actuator has not told of it yet".to_owned()) };
+        let Some(entry) = self.classes.get(class) else {
+            return Err("the actuator has not sent the catalog yet".to_owned());
+        };
         if entry.generation < generation {
             return Err(format!("only those of generation {} are known, it is {generation}", entry.generation));
         }

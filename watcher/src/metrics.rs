@@ -85,7 +85,7 @@ impl WatcherMetrics {
             snapshot_seconds: metrics.latency("snapshot_seconds", "Time to make a snapshot.")?,
             subscribers: metrics.gauge("subscribers", "Clients that follow snapshots.")?,
             leading: metrics.gauge("leading", "1 while this process leads.")?,
-            plans: metrics.counters("plans_total", "Plans asked for.", &["result"])?,
+            plans: metrics.counters("plans_total", "Plan requests.", &["result"])?,
             plan_seconds: metrics.latency("plan_seconds", "Time from asking for a plan to having it.")?,
             sessions: metrics.counter("sessions_total", "Sessions opened with a scheduler.")?,
             full_snapshots: metrics.counter("full_snapshots_total", "Full snapshots sent to schedulers.")?,

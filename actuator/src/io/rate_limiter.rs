@@ -1,6 +1,5 @@
 //! Client-side rate limits: one token bucket per API action, like EC2's own limits. Launches never wait for reads, and
-//! EC2 need not throttle. Nominations and bindings of pods have buckets too, since kube-scheduler does
-//! without them, and so have Events, since nothing depends on them.
+//! EC2 need not throttle. Nominations, bindings and Events have buckets too, because nothing waits for them.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

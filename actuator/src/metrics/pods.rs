@@ -118,7 +118,7 @@ impl PodMetrics {
             )?,
             drained: same.counters(
                 "pods_drained_total",
-                "Pods that were evicted or deleted because their node goes, by the reason of the disruption.",
+                "Pods that were evicted or deleted because their node is removed, by the reason of the disruption.",
                 &["reason"],
             )?,
         })

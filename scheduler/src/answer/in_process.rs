@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use tonic::Status;
 
-/// A plan that has not been validate yet.
+/// A plan that has not been validated yet.
 #[derive(Debug)]
 pub struct Unchecked<'a> {
     snapshot: Cow<'a, Snapshot>,

@@ -165,7 +165,7 @@ impl Cycle {
     pub fn next(&mut self, published: &Arc<PublishedSnapshot>, now: Instant) -> CycleStep {
         self.observe(published, now);
         if let Some(pending) = self.pending.take_if(|pending| pending.until <= now) {
-            tracing::warn!(cycle_id = pending.cycle_id, actions = pending.actions.len(), "not told what was admitted");
+            tracing::warn!(cycle_id = pending.cycle_id, actions = pending.actions.len(), "no admission result in time");
             self.fail_pending(&pending, now);
         }
         let backoffs =
@@ -225,7 +225,7 @@ impl Cycle {
         if until > now {
             return Some(until);
         }
-        tracing::warn!(?ledger, required = ?self.required_ledger, "the ledger has begun anew");
+        tracing::warn!(?ledger, required = ?self.required_ledger, "ledger position went back, accepting it");
         self.required_ledger = ledger;
         self.behind_since = None;
         None

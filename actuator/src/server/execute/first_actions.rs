@@ -28,7 +28,7 @@ pub(super) fn first_actions(mut plan: Plan, virtual_pods: &BTreeSet<PodUid>) -> 
     let (needed, unneeded) = (served(&kept), served(&dropped));
     let moved: BTreeSet<&PodUid> = dropped.iter().flat_map(|removal| &removal.pods).map(|pod| &pod.uid).collect();
     let only_moves = |pod: &PodRef| moved.contains(&pod.uid) || virtual_pods.contains(&pod.uid);
-    // By launch: its index among those that stay, or `None` if it is dropped.
+    // New index per launch; `None` if dropped.
     let (mut places, mut staying) = (Vec::with_capacity(launches), Vec::with_capacity(launches));
     for (index, launch) in plan.launches.into_iter().enumerate() {
         let is_needed = needed.contains(&index) || !unneeded.contains(&index) || !launch.pods.iter().all(only_moves);

@@ -114,11 +114,11 @@ fn assign_group<'a>(
     };
     let most: IndexVec<DomainTuple, usize> =
         tuples.all.iter().map(|tuple| if caps.is_empty() { usize::MAX } else { cap(tuple) }).collect();
-    let mut asked: Vec<GroupConstraint<'_>> =
+    let mut constraints: Vec<GroupConstraint<'_>> =
         relevant.iter().map(|group| GroupConstraint::new(context, state, shape, *group, &tuples)).collect();
     // Pods that a spread constrains but does not count fill no domain. They are divided evenly over the domain tuples,
     // or all go to the preferred zone if one is set.
-    let spread = || asked.iter().filter(|one| one.owner && one.spreads());
+    let spread = || constraints.iter().filter(|one| one.owner && one.spreads());
     let counted = spread().next().is_none() || spread().any(|one| one.itself);
     let evenly = context.topology.evenly && spread().filter(|one| one.itself).count() > 1;
     // Pods that start on one host are in one domain tuple.
@@ -138,15 +138,15 @@ fn assign_group<'a>(
         let fits = |index: Id<DomainTuple>, even: bool| {
             assigned[index] < most[index]
                 && started.is_none_or(|one| one == index)
-                && asked.iter().all(|one| one.permits(index, even))
+                && constraints.iter().all(|one| one.permits(index, even))
         };
         let rank = |index: &Id<DomainTuple>| {
             let among = |some: fn(&GroupConstraint<'_>) -> bool| -> i64 {
-                asked.iter().filter(|one| some(one)).map(|one| one.domain_count(*index)).sum()
+                constraints.iter().filter(|one| some(one)).map(|one| one.domain_count(*index)).sum()
             };
             // In a large plan, pods that other pods' spreads count fill the domains evenly from the start. Otherwise
             // the constrained pods may find no domain that satisfies all of their spreads.
-            let crowded = if state.even { among(|one| one.itself) } else { 0 };
+            let counted_pods = if state.even { among(|one| one.itself) } else { 0 };
             let domain_count = if counted {
                 among(|one| one.owner)
             } else if state.preferred_zone.is_some() {
@@ -157,7 +157,7 @@ fn assign_group<'a>(
             let on_tuple = if evenly { assigned[*index] } else { 0 };
             let without_launch = if assigned[*index] < room[*index] { 0 } else { i64::MAX };
             let price = tuples.all[*index].price.unwrap_or(without_launch);
-            (crowded, domain_count, on_tuple, !preferred[*index], price, *index)
+            (counted_pods, domain_count, on_tuple, !preferred[*index], price, *index)
         };
         let pick = |even: bool| tuples.all.ids().filter(|index| fits(*index, even)).min_by_key(rank);
         let best = if state.even { pick(true).or_else(|| pick(false)) } else { pick(false) };
@@ -165,7 +165,7 @@ fn assign_group<'a>(
         assigned[best] += 1;
         picked.push(best);
         started = started.or_else(|| pod_group.on_one_node.then_some(best));
-        asked.iter_mut().for_each(|one| one.add(best));
+        constraints.iter_mut().for_each(|one| one.add(best));
     }
     // Keep the order of assignment: kube-scheduler schedules pods one after another, and each spread must hold after
     // every pod.

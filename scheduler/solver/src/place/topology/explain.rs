@@ -22,10 +22,10 @@ pub(crate) fn open_nodes(context: &SolveContext<'_>, state: &State, shape: Id<Po
     }
     let tuples = context.tuples(shape);
     let mut open = Bits::none(context.nodes.len());
-    let asked: Vec<GroupConstraint<'_>> =
+    let constraints: Vec<GroupConstraint<'_>> =
         relevant.iter().map(|group| GroupConstraint::new(context, state, shape, *group, &tuples)).collect();
     for (index, tuple) in tuples.all.iter_enumerated() {
-        if asked.iter().all(|one| one.permits(index, false)) {
+        if constraints.iter().all(|one| one.permits(index, false)) {
             open.join(&tuple.only.nodes);
         }
     }
@@ -38,8 +38,8 @@ pub(crate) fn explain(context: &SolveContext<'_>, state: &State, shape: Id<PodSh
     let relevant = context.topology.relevant(shape);
     let tuples = context.tuples(shape);
     let none = |group: &Id<Group>| {
-        let asked = GroupConstraint::new(context, state, shape, *group, &tuples);
-        !tuples.all.ids().any(|tuple| asked.permits(tuple, false))
+        let constraint = GroupConstraint::new(context, state, shape, *group, &tuples);
+        !tuples.all.ids().any(|tuple| constraint.permits(tuple, false))
     };
     let mut parts: Vec<String> = relevant
         .iter()
