@@ -18,6 +18,7 @@ mod report;
 mod volumes;
 
 use crate::harness::process::Guard;
+use crate::progress::Reporter;
 use anyhow::{Context as _, Result, bail};
 use case::{Case, Planned};
 use futures::{StreamExt as _, stream};
@@ -28,6 +29,8 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+const PROGRESS: Reporter = Reporter("agree");
 
 /// Examples in `--help`.
 pub(crate) const EXAMPLES: &str = "\
@@ -91,7 +94,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let chosen = !args.only.is_empty() || !args.manifests.is_empty();
     let missing: Vec<u64> = seeds.iter().copied().filter(|seed| chosen || !state.has(*seed)).collect();
     if missing.len() < seeds.len() {
-        say(&format!("{} of {} cases were run before", seeds.len() - missing.len(), seeds.len()));
+        PROGRESS.say(&format!("{} of {} cases were run before", seeds.len() - missing.len(), seeds.len()));
     }
     if !missing.is_empty() {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -109,7 +112,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 async fn play_all(args: &Args, seeds: &[u64], state: &mut State) -> Result<()> {
     let guard = Arc::new(Guard::start()?);
     let folder = tempfile::Builder::new().prefix("plimsoll-agree-").tempdir()?;
-    say("starting the control plane");
+    PROGRESS.say("starting the control plane");
     let (control_plane, client) = control_plane::start(&guard, folder.path()).await?;
     let mut shared =
         Shared { client: client.clone(), pod_watch: Arc::default(), own_order: args.own_order, again: false };
@@ -121,7 +124,7 @@ async fn play_all(args: &Args, seeds: &[u64], state: &mut State) -> Result<()> {
         if broken.is_empty() {
             return Ok(());
         }
-        say(&format!("{} cases failed to run, and run once more", broken.len()));
+        PROGRESS.say(&format!("{} cases failed to run, and run once more", broken.len()));
         shared.again = true;
         turn(args, &shared, &broken, state).await.map(drop)
     };
@@ -208,7 +211,7 @@ impl Progress {
         self.told = Instant::now();
         #[expect(clippy::cast_precision_loss, reason = "thousands")]
         let (rate, left) = (self.done as f64 / self.begun.elapsed().as_secs_f64(), (self.all - self.done) as f64);
-        say(&format!(
+        PROGRESS.say(&format!(
             "{} of {} cases, {} disagree; {rate:.2} cases/s, {:.0} min left",
             self.done,
             self.all,
@@ -216,10 +219,4 @@ impl Progress {
             left / rate / 60.0
         ));
     }
-}
-
-/// Prints one progress line.
-fn say(text: &str) {
-    // If stderr is closed, the message is lost.
-    let _ = writeln!(std::io::stderr().lock(), "agree: {text}");
 }

@@ -14,12 +14,15 @@ mod scale;
 mod sessions;
 pub(crate) mod table;
 
+use crate::progress::Reporter;
 use anyhow::{Context as _, Result};
 use child::Measure;
 use clap::ValueEnum;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Instant;
+
+const PROGRESS: Reporter = Reporter("bench");
 
 /// A part of the benchmarks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -164,7 +167,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             document::write(path, &bench.measure.method()?, &sections)?;
         }
     }
-    say(&format!("measured in {:.0} s", started.elapsed().as_secs_f64()));
+    PROGRESS.say(&format!("measured in {:.0} s", started.elapsed().as_secs_f64()));
     Ok(())
 }
 
@@ -173,9 +176,4 @@ fn print(section: &str) -> Result<()> {
     writeln!(out, "\n{section}")?;
     out.flush()?;
     Ok(())
-}
-
-/// Prints one progress line.
-fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "bench: {text}");
 }

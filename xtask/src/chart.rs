@@ -9,11 +9,13 @@ mod rendered;
 mod schema;
 mod tools;
 
+use crate::progress::Reporter;
 use crate::workspace;
 use anyhow::{Context as _, Result, bail, ensure};
 use helm::Helm;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
+
+const PROGRESS: Reporter = Reporter("chart");
 
 /// The chart of the services, below the root.
 const CHART: &str = "deploy/helm/plimsoll";
@@ -43,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         helm.lint(&root.join(CHART), Some(&case.values)).with_context(|| case.name.clone())?;
     }
     helm.lint(&root.join(CRD_CHART), None)?;
-    tell(&format!("helm lint: {} value files", cases.len()));
+    PROGRESS.say(&format!("helm lint: {} value files", cases.len()));
 
     let folder = tempfile::tempdir().context("creating a temporary folder")?;
     let mut rendered = Vec::new();
@@ -55,12 +57,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for version in conform::VERSIONS {
         let count = conform::check(version, &rendered).with_context(|| format!("Kubernetes {version}"))?;
         ensure!(count > 0, "kubeconform saw no object");
-        tell(&format!("kubeconform, Kubernetes {version}: {count} objects valid"));
+        PROGRESS.say(&format!("kubeconform, Kubernetes {version}: {count} objects valid"));
     }
-    tell(&format!("values.schema.json: {} bad values refused", refused::check(&root.join(CHART), &helm)?));
-    tell(&format!("{} parts of rendered objects are as expected", rendered::check(&root, &helm)?));
+    PROGRESS.say(&format!("values.schema.json: {} bad values refused", refused::check(&root.join(CHART), &helm)?));
+    PROGRESS.say(&format!("{} parts of rendered objects are as expected", rendered::check(&root, &helm)?));
     plain::check(&root, &helm)?;
-    tell("deploy/kubernetes is what the chart renders");
+    PROGRESS.say("deploy/kubernetes is what the chart renders");
     Ok(())
 }
 
@@ -91,9 +93,4 @@ fn cases(chart: &Path) -> Result<Vec<Case>> {
         bail!("{} has no values", folder.display());
     }
     Ok(cases)
-}
-
-/// If stderr is closed, the message is lost.
-fn tell(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "chart: {text}");
 }

@@ -17,7 +17,10 @@ use crate::harness::parts::Parts;
 use crate::harness::process::Guard;
 use crate::harness::services::REPLICAS;
 use crate::harness::world::{Setup, World};
+use crate::progress::Reporter;
 use scenarios::{Plimsoll, SCENARIOS, Scenario};
+
+const PROGRESS: Reporter = Reporter("e2e");
 
 /// Subfolder of EC2's answers about instance types, for all scenarios of the run.
 const ANSWERS: &str = "answers";
@@ -90,9 +93,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     let build = !no_build && chosen.iter().any(|s| s.plimsoll != Plimsoll::Absent);
     let guard = Arc::new(Guard::start()?);
-    let parts = Parts::find(&guard, build, say)?;
+    let parts = Parts::find(&guard, build, |text| PROGRESS.say(text))?;
     let (folder, temporary) = work_folder(dir)?;
-    say(&format!("logs are in {}", folder.display()));
+    PROGRESS.say(&format!("logs are in {}", folder.display()));
     let remove = temporary && !keep;
     let context = Context { parts, guard, latency_pods, ec2_seed, folder, remove };
     let mut outcomes = parallel::run(&chosen, jobs.into(), |scenario| play(&context, scenario, scenario.name))?;
@@ -102,7 +105,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             if outcome.result.is_ok() {
                 break;
             }
-            say(&format!("{}: once more", scenario.name));
+            PROGRESS.say(&format!("{}: once more", scenario.name));
             *outcome = play(&context, scenario, &format!("{}-{number}", scenario.name))?;
         }
     }
@@ -158,7 +161,7 @@ fn remove_folder(folder: &Path) -> Result<()> {
 /// Plays a scenario in a folder of this name.
 fn play(context: &Context, scenario: &'static Scenario, name: &str) -> Result<Outcome> {
     let dir = context.folder.join(name);
-    say(&format!("{}: {}", scenario.name, scenario.shows));
+    PROGRESS.say(&format!("{}: {}", scenario.name, scenario.shows));
     let begun = Instant::now();
     std::fs::create_dir_all(&dir)?;
     let answers = context.folder.join(ANSWERS);
@@ -180,9 +183,14 @@ fn play(context: &Context, scenario: &'static Scenario, name: &str) -> Result<Ou
     });
     let took = begun.elapsed();
     match &result {
-        Ok(_) => say(&format!("{}: passed in {} s", scenario.name, took.as_secs())),
+        Ok(_) => PROGRESS.say(&format!("{}: passed in {} s", scenario.name, took.as_secs())),
         Err(error) => {
-            say(&format!("{}: FAILED after {} s: {error:#}\n  logs: {}", scenario.name, took.as_secs(), dir.display()));
+            PROGRESS.say(&format!(
+                "{}: FAILED after {} s: {error:#}\n  logs: {}",
+                scenario.name,
+                took.as_secs(),
+                dir.display()
+            ));
         }
     }
     if context.remove && result.is_ok() {
@@ -211,10 +219,4 @@ fn summary(outcomes: &[Outcome], ec2_seed: Option<u32>) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Prints one progress line.
-fn say(text: &str) {
-    // If stderr is closed, the message is lost.
-    let _ = writeln!(std::io::stderr().lock(), "e2e: {text}");
 }

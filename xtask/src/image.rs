@@ -10,6 +10,7 @@ mod program;
 mod sbom;
 mod start;
 
+use crate::progress::Reporter;
 use crate::workspace;
 use anyhow::{Context as _, Result, bail};
 use builder::Builder;
@@ -21,6 +22,8 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+const PROGRESS: Reporter = Reporter("image");
 
 /// Arguments of `cargo xtask image`.
 #[derive(clap::Args, Debug)]
@@ -91,7 +94,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let trees = crates::of_programs(&root, *platform)?;
         for program in &chosen {
             let archive = out.join(format!("{}-{platform}.tar", program.image));
-            say(&format!("{} for {platform}, with {builder}", program.image));
+            PROGRESS.say(&format!("{} for {platform}, with {builder}", program.image));
             let order = builder::Order { context: &context, program, platform: *platform, release: &release, args };
             builder.build(&order, &archive)?;
             let image = oci::read(&archive)?;
@@ -115,10 +118,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for platform in &args.platform {
         let images: Vec<&Built> = built.iter().filter(|image| image.platform == *platform).collect();
         if platform.runs_here() {
-            say(&format!("starting the programs for {platform}"));
+            PROGRESS.say(&format!("starting the programs for {platform}"));
             start::all(&root, &images)?;
         } else {
-            say(&format!("the programs for {platform} are not started: this machine has no emulator for them"));
+            PROGRESS
+                .say(&format!("the programs for {platform} are not started: this machine has no emulator for them"));
         }
     }
     Ok(())
@@ -186,10 +190,4 @@ fn report(built: &[Built]) -> Result<()> {
 #[allow(clippy::cast_precision_loss, reason = "sizes of images, to one digit")]
 fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
-}
-
-/// Prints one progress line.
-fn say(text: &str) {
-    // If stderr is closed, the message is lost.
-    let _ = writeln!(std::io::stderr().lock(), "image: {text}");
 }

@@ -9,15 +9,17 @@ mod program;
 mod record;
 mod report;
 
+use crate::progress::Reporter;
 use anyhow::{Context as _, Result, bail};
 use plimsoll_solver::Move;
 use plimsoll_workloads::{Profile, case};
 use program::Program;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use record::Record;
+
+const PROGRESS: Reporter = Reporter("peer");
 
 /// Number of Karpenter's results per case, because it breaks ties between equal pods at random.
 const SEEDS_DEFAULT: u64 = 5;
@@ -80,32 +82,27 @@ pub(crate) fn run(args: Args) -> Result<()> {
         if !only.is_empty() {
             let folder = dir.join(seed.to_string());
             case.write(&folder)?;
-            say(&format!("files: {}\n{}", folder.display(), report::in_full(&judgement)));
+            PROGRESS.say(&format!("files: {}\n{}", folder.display(), report::in_full(&judgement)));
         } else if judgement.is_exception() {
-            say(&report::line(&judgement));
+            PROGRESS.say(&report::line(&judgement));
         }
         judgements.push(judgement);
         if (done + 1).is_multiple_of(100) {
-            say(&format!("{} of {} cases, {:.0} s", done + 1, wanted.len(), started.elapsed().as_secs_f64()));
+            PROGRESS.say(&format!("{} of {} cases, {:.0} s", done + 1, wanted.len(), started.elapsed().as_secs_f64()));
         }
     }
     let path = dir.join("report.md");
     std::fs::write(&path, report::whole(&judgements, seeds, &record))?;
-    say(&report::summary(&judgements));
-    say(&format!("report: {}", path.display()));
+    PROGRESS.say(&report::summary(&judgements));
+    PROGRESS.say(&format!("report: {}", path.display()));
     let gone = |it: &&judge::Judgement| !it.is_exception() && known.contains_key(&it.seed);
     let gone: Vec<String> = judgements.iter().filter(gone).map(|it| it.seed.to_string()).collect();
     if !gone.is_empty() {
-        say(&format!("no longer exceptions, remove from docs/agreement.md: {}", gone.join(", ")));
+        PROGRESS.say(&format!("no longer exceptions, remove from docs/agreement.md: {}", gone.join(", ")));
     }
     let unexplained = judgements.iter().filter(|it| it.is_unexplained()).count();
     if unexplained > 0 {
         bail!("{unexplained} of {} cases have an exception without a reason", judgements.len());
     }
     Ok(())
-}
-
-/// Prints one progress line.
-fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "peer: {text}");
 }

@@ -16,6 +16,7 @@ use crate::harness::process::Guard;
 use crate::harness::services::{Kind, REPLICAS, Services};
 use crate::harness::wait::until_true;
 use crate::harness::world::{Setup, World};
+use crate::progress::Reporter;
 use anyhow::{Context as _, Result, bail};
 use client::ApiClient;
 use instances::Facts;
@@ -26,6 +27,8 @@ use std::sync::Arc;
 use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 use usage::Usage;
+
+const PROGRESS: Reporter = Reporter("scale");
 
 /// Examples in `--help`.
 pub(crate) const EXAMPLES: &str = "\
@@ -80,17 +83,17 @@ pub(crate) struct Args {
 /// If a component does not start, a phase does not end in time, or an instance was launched twice.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let guard = Arc::new(Guard::start()?);
-    let mut parts = Parts::find(&guard, false, say)?;
+    let mut parts = Parts::find(&guard, false, |text| PROGRESS.say(text))?;
     if let Some(programs) = &args.programs {
         parts.programs = std::path::absolute(programs)?;
     } else {
         parts.programs = parts.programs.with_file_name("release");
-        say("building the programs in the release profile; the first time this takes 15 minutes on 2 cores");
+        PROGRESS.say("building the programs in the release profile; the first time this takes 15 minutes on 2 cores");
         parts::build_release(&parts.root, &guard)?;
     }
     let folder = tempfile::Builder::new().prefix("plimsoll-scale-").tempdir()?;
     let dir = folder.path().to_owned();
-    say(&format!("logs are in {}", dir.display()));
+    PROGRESS.say(&format!("logs are in {}", dir.display()));
     let kept = if args.keep { Some(folder.keep()) } else { None };
     let setup = Setup {
         region: REGION,
@@ -101,12 +104,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         control_plane: &CONTROL_PLANE,
         ec2_seed: None,
         answers: None,
-        say,
+        say: |text| PROGRESS.say(text),
     };
     let mut world = World::start(&parts, &guard, &dir, &setup)?;
     phases(args, &parts, &mut world)?;
     if let Some(kept) = kept {
-        say(&format!("logs are kept in {}", kept.display()));
+        PROGRESS.say(&format!("logs are kept in {}", kept.display()));
     }
     Ok(())
 }
@@ -114,16 +117,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn phases(args: &Args, parts: &Parts, world: &mut World) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let cluster = runtime.block_on(ApiClient::connect(&world.cluster.kubeconfig))?;
-    say("applying the NodePools");
+    PROGRESS.say("applying the NodePools");
     world.cluster.kubectl.apply(&POOLS.replace("CLUSTER", CLUSTER))?;
     let facts = facts(world)?;
     // A NodeClaim that has no instance for a moment would be launched by the actuator.
     world.services = None;
 
     let begun = Instant::now();
-    say(&format!("creating {} nodes with {} pods", args.nodes, args.nodes * args.pods));
+    PROGRESS.say(&format!("creating {} nodes with {} pods", args.nodes, args.nodes * args.pods));
     let mut population = runtime.block_on(Population::create(&cluster, &world.cloud, &facts, args.nodes, args.pods))?;
-    say(&format!("created in {} s", begun.elapsed().as_secs()));
+    PROGRESS.say(&format!("created in {} s", begun.elapsed().as_secs()));
 
     let dir = world.dir()?;
     let begun = Instant::now();
@@ -135,17 +138,17 @@ fn phases(args: &Args, parts: &Parts, world: &mut World) -> Result<()> {
     summary.row(vec!["start".to_owned(), "first launch after".to_owned(), seconds(begun.elapsed())]);
     show(&usage.phase("start", world)?)?;
 
-    say("idle: no changes for 30 s");
+    PROGRESS.say("idle: no changes for 30 s");
     pause(world, &mut usage, Duration::from_secs(30))?;
     show(&usage.phase("idle", world)?)?;
 
-    say(&format!("steady: {} pod changes per second for {} min", args.changes, args.minutes));
+    PROGRESS.say(&format!("steady: {} pod changes per second for {} min", args.changes, args.minutes));
     let churn = churn::start(&runtime, &cluster, &mut population, args.changes);
     let delays = probes::steady(world, &runtime, &cluster, &mut usage, Duration::from_secs(60 * args.minutes))?;
     show(&usage.phase("steady", world)?)?;
     probes::report(&delays, &mut summary)?;
 
-    say("the leaders are killed");
+    PROGRESS.say("the leaders are killed");
     for kind in [Kind::Actuator, Kind::Watcher] {
         let took = restart_leader(world, &runtime, &cluster, kind)?;
         let figure = format!("{} killed: next launch after", kind.name());
@@ -153,7 +156,7 @@ fn phases(args: &Args, parts: &Parts, world: &mut World) -> Result<()> {
     }
     show(&usage.phase("leaders killed", world)?)?;
 
-    say(&format!("burst: {} pods, and the actuator's leader is killed", args.burst));
+    PROGRESS.say(&format!("burst: {} pods, and the actuator's leader is killed", args.burst));
     burst::run(world, &runtime, &cluster, &mut usage, args.burst, &mut summary)?;
     show(&usage.phase("burst", world)?)?;
 
@@ -219,10 +222,4 @@ fn pause(world: &World, usage: &mut Usage, time: Duration) -> Result<()> {
 
 fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
-}
-
-/// Prints one progress line.
-fn say(text: &str) {
-    // If stderr is closed, the message is lost.
-    let _ = writeln!(std::io::stderr().lock(), "scale: {text}");
 }

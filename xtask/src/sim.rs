@@ -4,6 +4,7 @@ mod coverage;
 mod enumerate;
 mod play;
 
+use crate::progress::Reporter;
 use crate::workspace;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args as ClapArgs;
@@ -18,6 +19,8 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+const PROGRESS: Reporter = Reporter("sim");
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -83,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let todo: Vec<u64> = seeds.clone().filter(|seed| !passed.known.contains(seed)).collect();
     let skipped = usize::try_from(seeds.end - seeds.start).unwrap_or(usize::MAX) - todo.len();
     if skipped > 0 {
-        tell(&format!("{skipped} seeds have passed before with the same program"));
+        PROGRESS.say(&format!("{skipped} seeds have passed before with the same program"));
     }
     let (next, broken) = (AtomicU64::new(0), AtomicBool::new(false));
     let shared = Mutex::new((Coverage::default(), Vec::new(), passed, 0_usize));
@@ -103,13 +106,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                         match &outcome.failure {
                             None => passed.add(seed)?,
                             Some(failure) => {
-                                tell(&format!("seed {seed} FAILED: {failure}"));
+                                PROGRESS.say(&format!("seed {seed} FAILED: {failure}"));
                                 failed.push((seed, outcome));
                             }
                         }
                         if *done % TELL_EVERY == 0 {
                             let (seconds, failures) = (started.elapsed().as_secs(), failed.len());
-                            tell(&format!("{done} of {} seeds in {seconds} s, {failures} failed", todo.len()));
+                            PROGRESS.say(&format!("{done} of {} seeds in {seconds} s, {failures} failed", todo.len()));
                         }
                     }
                     Ok(())
@@ -123,9 +126,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     print(&coverage, started.elapsed())?;
     for (seed, outcome) in &failed {
         let failure = outcome.failure.as_deref().unwrap_or_default();
-        tell(&format!("seed {seed}: {failure}"));
+        PROGRESS.say(&format!("seed {seed}: {failure}"));
         if !args.no_reduce {
-            tell(&format!("seed {seed}: the fewest faults that fail: {}", runner.reduce(*seed, outcome)?));
+            PROGRESS.say(&format!("seed {seed}: the fewest faults that fail: {}", runner.reduce(*seed, outcome)?));
         }
     }
     ensure!(failed.is_empty(), "{} of {} seeds failed", failed.len(), todo.len());
@@ -160,11 +163,6 @@ impl Passed {
     fn add(&mut self, seed: u64) -> Result<()> {
         writeln!(self.file, "{seed}").context("writing the list of seeds that have passed")
     }
-}
-
-/// If stderr is closed, the message is lost.
-fn tell(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "sim: {text}");
 }
 
 impl SeedRunner {

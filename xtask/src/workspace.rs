@@ -1,4 +1,4 @@
-//! Paths of the workspace.
+//! Paths and programs of the workspace.
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
@@ -7,9 +7,8 @@ use std::process::{Command, Stdio};
 
 /// The root of the repository and cargo's target folder.
 pub(crate) fn folders() -> Result<(PathBuf, PathBuf)> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-    let output = Command::new(cargo)
+    let output = cargo()
         .args(["metadata", "--no-deps", "--offline", "--format-version=1", "--manifest-path"])
         .arg(manifest)
         .output()
@@ -21,6 +20,11 @@ pub(crate) fn folders() -> Result<(PathBuf, PathBuf)> {
     let folder =
         |key: &str| metadata[key].as_str().map(PathBuf::from).with_context(|| format!("cargo metadata has no {key}"));
     Ok((folder("workspace_root")?, folder("target_directory")?))
+}
+
+/// The cargo that started this program.
+pub(crate) fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
 /// Runs a script that prints one path.

@@ -8,6 +8,7 @@ mod state;
 mod status;
 
 use crate::harness::services::{Kind, REPLICAS};
+use crate::progress::Reporter;
 use crate::workspace;
 use anyhow::{Result, anyhow};
 pub(crate) use state::HOME;
@@ -16,6 +17,8 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
+
+const PROGRESS: Reporter = Reporter("world");
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -178,12 +181,6 @@ fn region(text: &str) -> Result<String> {
         return Err(anyhow!("the built-in catalog has {}", known.join(", ")));
     }
     Ok(text.to_owned())
-}
-
-/// Prints one progress line.
-fn say(text: &str) {
-    // If stderr is closed, the message is lost.
-    let _ = writeln!(std::io::stderr().lock(), "world: {text}");
 }
 
 /// Prints a result for the user.

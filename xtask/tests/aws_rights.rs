@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers fail by panicking")]
 
+mod common;
+
+use common::root;
 use plimsoll_model::names::{label, tag};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -28,10 +31,6 @@ const WITHOUT_TAGS: &[(&str, &str)] = &[
     ("PassNodeRole", "names one role"),
     ("ReadInterruptionQueue", "names one queue"),
 ];
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
 
 /// The statements of the actuator's two policies. Policies are JSON in block scalars: the lines from `{` to `}` of the
 /// same depth. Trust policies have no `Resource` and are skipped.

@@ -3,9 +3,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers fail by panicking")]
 
+mod common;
+
+use common::{members, root};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
 
 /// Crates that still have a cycle. The list must only shrink: a crate is removed from it with its last cycle.
 const WITH_CYCLES: &[&str] = &["api", "model", "scheduler/solver", "snapshot", "tests/workloads"];
@@ -18,16 +20,6 @@ const CLIENT_HOLDERS: &[(&str, &str)] = &[
     ("service.rs", "is given the client and hands it on"),
     ("stores.rs", "watches, also on standbys"),
 ];
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
-
-fn members() -> Vec<String> {
-    let manifest: toml::Table = fs::read_to_string(root().join("Cargo.toml")).unwrap().parse().unwrap();
-    let members = manifest["workspace"]["members"].as_array().unwrap();
-    members.iter().map(|member| member.as_str().unwrap().to_owned()).collect()
-}
 
 /// Product code of a crate: each Rust file in `src` by path, without tests and comments.
 fn sources(member: &str) -> BTreeMap<String, String> {

@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "test helpers fail by panicking")]
 
+mod common;
+
+use common::root;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::process::Command;
 
 /// What xtask, the step `aws` and the step `e2e` select, as arguments of `cargo tree`.
@@ -29,9 +31,8 @@ const DIFFERENT: &str = "plimsoll-cli";
 
 /// The sets of features with which each package is compiled.
 fn features(selection: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(root).args(["tree", "--locked", "--prefix", "none", "--format", "{p}|{f}"]).args(selection);
+    cargo.current_dir(root()).args(["tree", "--locked", "--prefix", "none", "--format", "{p}|{f}"]).args(selection);
     let output = cargo.output().unwrap();
     assert!(output.status.success(), "{cargo:?}: {}", String::from_utf8_lossy(&output.stderr));
     let mut features: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();

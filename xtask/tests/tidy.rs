@@ -2,9 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers fail by panicking")]
 
+mod common;
+
+use common::{members, root, rust_files};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Maximum length of a file; generated files are excluded.
 const FILE_LINES_MAX: usize = 400;
@@ -107,37 +110,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
 ];
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
-
 fn manifest(folder: &Path) -> toml::Table {
     let path = folder.join("Cargo.toml");
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).parse().unwrap()
-}
-
-fn members() -> Vec<String> {
-    let members = manifest(&root())["workspace"]["members"].as_array().unwrap().clone();
-    members.iter().map(|member| member.as_str().unwrap().to_owned()).collect()
 }
 
 fn dependencies(member: &str) -> BTreeSet<String> {
     let manifest = manifest(&root().join(member));
     let tables = ["dependencies", "dev-dependencies", "build-dependencies"];
     tables.iter().filter_map(|table| manifest.get(*table)?.as_table()).flat_map(|table| table.keys().cloned()).collect()
-}
-
-/// Rust files in `folder`, without generated ones.
-fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    for path in entries.map(|entry| entry.unwrap().path()) {
-        let name = path.file_name().unwrap().to_str().unwrap();
-        if path.is_dir() && !["target", "gen", ".git"].contains(&name) {
-            rust_files(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
 }
 
 #[test]
@@ -198,9 +179,7 @@ fn no_file_is_forgotten() {
     let mut forgotten = Vec::new();
     for member in members() {
         let source = root().join(&member).join("src");
-        let mut files = Vec::new();
-        rust_files(&source, &mut files);
-        for file in files {
+        for file in rust_files(&source) {
             if !["lib.rs", "main.rs"].contains(&file.file_name().unwrap().to_str().unwrap()) && !is_declared(&file) {
                 forgotten.push(file.strip_prefix(root()).unwrap().to_owned());
             }
@@ -224,8 +203,7 @@ fn is_declared(file: &Path) -> bool {
 
 #[test]
 fn files_stay_short() {
-    let mut files = Vec::new();
-    rust_files(&root(), &mut files);
+    let files = rust_files(&root());
     assert!(files.len() > 20, "looked in the wrong place");
     let long: Vec<_> = files
         .iter()
@@ -237,11 +215,9 @@ fn files_stay_short() {
 
 #[test]
 fn tests_neither_sleep_nor_hide() {
-    let mut files = Vec::new();
-    rust_files(&root(), &mut files);
     // Split in two, so that this file does not match.
     let banned = [concat!("#[ig", "nore"), concat!("#[should", "_panic"), concat!("thread::", "sleep")];
-    for file in files {
+    for file in rust_files(&root()) {
         let text = fs::read_to_string(&file).unwrap();
         for word in banned {
             assert!(!text.contains(word), "{} has {word}", file.display());

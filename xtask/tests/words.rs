@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers fail by panicking")]
 
+mod common;
+
+use common::{root, rust_files};
 use std::fs;
-use std::path::{Path, PathBuf};
 
 /// Words that no identifier may contain, each with its replacement. Only words without another meaning in the field.
 const RETIRED: &[(&str, &str)] = &[
@@ -47,18 +49,6 @@ const RETIRED: &[(&str, &str)] = &[
     ("wishes", "preferences"),
     ("wishing", "with preferences"),
 ];
-
-fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap();
-        if path.is_dir() && !["target", "gen", ".git"].contains(&name) {
-            rust_files(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-}
 
 /// Names of external crates and generated messages.
 const FOREIGN: &[&str] = &["OnDemandWish", "parking_lot"];
@@ -117,9 +107,7 @@ fn retired_words_are_found_in_any_spelling() {
 
 #[test]
 fn no_identifier_has_a_retired_word() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let mut files = Vec::new();
-    rust_files(root, &mut files);
+    let files = rust_files(&root());
     assert!(files.len() > 500, "looked in the wrong place");
     let mut violations = Vec::new();
     for file in files.iter().filter(|file| !file.ends_with("xtask/tests/words.rs")) {

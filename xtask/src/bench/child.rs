@@ -1,6 +1,6 @@
 //! The measured processes.
 
-use super::say;
+use super::PROGRESS;
 use crate::workspace;
 use anyhow::{Context as _, Result, bail};
 use plimsoll_workloads::Case;
@@ -13,9 +13,8 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 fn build(root: &Path) -> Result<()> {
-    say("building plimsoll-measure in the release profile");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
+    PROGRESS.say("building plimsoll-measure in the release profile");
+    let status = workspace::cargo()
         .current_dir(root)
         .args(["build", "--quiet", "--release", "--locked", "--package", "plimsoll-measure"])
         .status()
@@ -83,7 +82,7 @@ impl Measure {
         figures["snapshotSeconds"] = prepared.into();
         if figures["violations"] != 0 {
             // The figures have little value then; tables mark them.
-            say(&format!("{}: the plan is NOT VALID: {}", case.title(), figures["firstViolation"]));
+            PROGRESS.say(&format!("{}: the plan is NOT VALID: {}", case.title(), figures["firstViolation"]));
         }
         Ok(figures)
     }

@@ -1,7 +1,7 @@
 //! Consolidation to the end on generated clusters, compared with Karpenter's disruption methods.
 
 use super::table::{Table, number, percent};
-use super::{Bench, say};
+use super::{Bench, PROGRESS};
 use anyhow::{Context as _, Result, bail};
 use plimsoll_model::identity::ContentHasher;
 use plimsoll_workloads::bench::{Underused, underused};
@@ -46,7 +46,7 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
         for nodes in &args.nodes {
             for seed in args.first_seed..args.first_seed + args.clusters {
                 let options = Underused { nodes: *nodes, ..options };
-                say(&format!("consolidation, {kind}, {nodes} nodes, seed {seed}"));
+                PROGRESS.say(&format!("consolidation, {kind}, {nodes} nodes, seed {seed}"));
                 let ours = ours(bench, seed, options)?;
                 let ask = bench.measure.with_peer() && *nodes <= args.peer_most_nodes;
                 let theirs = if ask { Some(theirs(bench, seed, options)?) } else { None };
@@ -106,7 +106,7 @@ fn theirs(bench: &Bench, seed: u64, options: Underused) -> Result<Value> {
     }
     let result: Value = serde_json::from_slice(&output.stdout)?;
     for anomaly in result["anomalies"].as_array().into_iter().flatten() {
-        say(&format!("Karpenter: {anomaly}"));
+        PROGRESS.say(&format!("Karpenter: {anomaly}"));
     }
     std::fs::write(&cached, &output.stdout).with_context(|| format!("writing {}", cached.display()))?;
     Ok(result)

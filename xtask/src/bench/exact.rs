@@ -4,15 +4,15 @@ mod fillings;
 
 use super::child::prepare;
 use super::table::{Table, number, percent};
-use super::{Bench, say};
+use super::{Bench, PROGRESS};
+use crate::json_process::JsonProcess;
 use crate::workspace;
 use anyhow::{Context as _, Result, bail};
 use plimsoll_workloads::Rng;
 use plimsoll_workloads::bench::{Types, sizes};
 use serde_json::{Value, json};
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 
 /// Minimum and maximum number of pods of an instance.
 const PODS: (usize, usize) = (10, 16);
@@ -20,14 +20,6 @@ const PODS: (usize, usize) = (10, 16);
 const MICRO: f64 = 1e6;
 /// Tolerance for bounds above the optimum, because figures are printed in USD.
 const ROUNDING: f64 = 1e-9;
-
-/// HiGHS in its own process, which responds to each line with a line.
-struct Highs {
-    child: Child,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
-    version: String,
-}
 
 /// Results of one instance, in USD per hour.
 struct Found {
@@ -40,19 +32,19 @@ struct Found {
 
 pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
     let count = bench.args.exact;
-    say(&format!("{count} small instances compared with their optimum"));
-    let mut highs = Highs::start(&bench.measure.root)?;
+    PROGRESS.say(&format!("{count} small instances compared with their optimum"));
+    let (mut highs, version) = start(&bench.measure.root)?;
     let dir = bench.measure.dir.join("exact");
     let (mut folders, mut optima, mut unproven) = (Vec::new(), Vec::new(), 0_u64);
     for seed in 1..=count {
         let case = sizes(seed, Rng::new(!seed).range(PODS.0, PODS.1), Types::BuiltIn);
         let (demand, fillings) = fillings::all(&case.question()?).with_context(|| format!("instance {seed}"))?;
-        let answer = highs.ask(&json!({"demand": demand, "fillings": fillings}))?;
+        let answer: Value = highs.ask(&json!({"demand": demand, "fillings": fillings}))?;
         if let Some(error) = answer["error"].as_str() {
             bail!("instance {seed}: HiGHS: {error}");
         }
         if answer["unproven"] == true {
-            say(&format!("instance {seed}: HiGHS found no proof in time"));
+            PROGRESS.say(&format!("instance {seed}: HiGHS found no proof in time"));
             unproven += 1;
             continue;
         }
@@ -61,7 +53,7 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
         prepare(&case, &folder)?;
         folders.push(folder);
     }
-    let version = highs.end()?;
+    highs.end()?;
     let lines = bench.measure.solve(&folders, 1)?;
     let mut all = Vec::new();
     for ((seed, optimum, fillings), line) in optima.into_iter().zip(&lines) {
@@ -77,42 +69,14 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
     Ok(vec![table])
 }
 
-impl Highs {
-    fn start(root: &Path) -> Result<Self> {
-        let folder = root.join("tests/exact");
-        let venv: PathBuf = workspace::script(&folder.join("venv.sh"))?;
-        let mut child = Command::new(venv.join("bin/python"))
-            .arg(folder.join("optimum.py"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("starting HiGHS")?;
-        let to = child.stdin.take().context("HiGHS has no stdin")?;
-        let from = BufReader::new(child.stdout.take().context("HiGHS has no stdout")?);
-        let mut highs = Self { child, to, from, version: String::new() };
-        highs.version = highs.line()?["highs"].as_str().unwrap_or("unknown").to_owned();
-        Ok(highs)
-    }
-
-    fn ask(&mut self, question: &Value) -> Result<Value> {
-        writeln!(self.to, "{question}")?;
-        self.line()
-    }
-
-    fn line(&mut self) -> Result<Value> {
-        let mut line = String::new();
-        if self.from.read_line(&mut line)? == 0 {
-            bail!("HiGHS ended without an answer");
-        }
-        Ok(serde_json::from_str(&line)?)
-    }
-
-    fn end(self) -> Result<String> {
-        let Self { mut child, to, version, .. } = self;
-        drop(to);
-        let status = child.wait()?;
-        if status.success() { Ok(version) } else { bail!("HiGHS: {status}") }
-    }
+/// Starts HiGHS. Returns its version too.
+fn start(root: &Path) -> Result<(JsonProcess, String)> {
+    let folder = root.join("tests/exact");
+    let venv = workspace::script(&folder.join("venv.sh"))?;
+    let python = venv.join("bin/python");
+    let mut highs = JsonProcess::start("HiGHS", Command::new(python).arg(folder.join("optimum.py")))?;
+    let hello: Value = highs.read()?;
+    Ok((highs, hello["highs"].as_str().unwrap_or("unknown").to_owned()))
 }
 
 fn table(all: &[Found], version: &str) -> Table {

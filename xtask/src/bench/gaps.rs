@@ -5,7 +5,7 @@ mod answers;
 use super::child::prepare;
 use super::mix::Peer;
 use super::table::{Table, median, number, numbers, percent, seconds};
-use super::{Bench, say};
+use super::{Bench, PROGRESS};
 use anyhow::Result;
 use plimsoll_workloads::Rng;
 use plimsoll_workloads::bench::{Types, sizes};
@@ -30,7 +30,7 @@ struct Instance {
 
 pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
     let count = bench.args.instances;
-    say(&format!("{count} random instances on the real catalog"));
+    PROGRESS.say(&format!("{count} random instances on the real catalog"));
     let dir = bench.measure.dir.join("instances");
     let mut folders = Vec::new();
     for seed in 1..=count {

@@ -1,7 +1,7 @@
 //! Growth of the planning time.
 
 use super::table::{Table, exponent, marked, median, numbers, seconds};
-use super::{Bench, say};
+use super::{Bench, PROGRESS};
 use anyhow::Result;
 use plimsoll_workloads::Case;
 use plimsoll_workloads::bench::{self as workloads, Types};
@@ -44,7 +44,7 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
         let mut points = Vec::new();
         let mut cells = Vec::new();
         for value in *values {
-            say(&format!("growth: {title}: {value}"));
+            PROGRESS.say(&format!("growth: {title}: {value}"));
             let figures = bench.measure.plan(&make(*value), REPEAT, false)?;
             let time = median(&numbers(&figures["solveSeconds"]));
             points.push((*value as f64, time));

@@ -1,7 +1,7 @@
 //! Karpenter's own benchmark mix.
 
 use super::table::{Table, marked, median, number, numbers, percent, seconds};
-use super::{Bench, say};
+use super::{Bench, PROGRESS};
 use anyhow::Result;
 use plimsoll_workloads::bench::{Types, karpenter_mix};
 use serde_json::Value;
@@ -48,7 +48,7 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
     let mut measured = Vec::new();
     for (types, title) in [(Types::Synthetic(400), FASTER[0].0), (Types::BuiltIn, FASTER[1].0)] {
         for pods in &bench.args.sizes {
-            say(&format!("Karpenter's mix, {pods} pods, {title}"));
+            PROGRESS.say(&format!("Karpenter's mix, {pods} pods, {title}"));
             let case = karpenter_mix(SEED, *pods, types);
             let with_peer = bench.measure.with_peer() && *pods <= bench.args.peer_most;
             let ours = bench.measure.plan(&case, REPEAT, with_peer)?;

@@ -1,7 +1,7 @@
 //! A simulated period in which pods come and go, compared with Karpenter's provisioner and disruption methods.
 
 use super::table::{Table, number};
-use super::{Bench, say};
+use super::{Bench, PROGRESS};
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
     for seed in args.first_seed..args.first_seed + args.clusters {
         let seed = seed.to_string();
         let asked = ["month", "--seed", &seed, "--days", &days, "--pods", &pods];
-        say(&format!("period, seed {seed}"));
+        PROGRESS.say(&format!("period, seed {seed}"));
         let ours = bench.measure.run(&asked, &[])?.pop().context("plimsoll-measure printed nothing")?;
         table.row(row("Plimsoll", &seed, &ours, "seconds"));
         if bench.measure.with_peer() {
@@ -40,7 +40,7 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
             }
             let theirs: Value = serde_json::from_slice(&output.stdout)?;
             for anomaly in theirs["anomalies"].as_array().into_iter().flatten() {
-                say(&format!("Karpenter: {anomaly}"));
+                PROGRESS.say(&format!("Karpenter: {anomaly}"));
             }
             table.row(row("Karpenter", &seed, &theirs, "cpuSeconds"));
         }

@@ -1,7 +1,7 @@
 //! Large workloads, only Plimsoll.
 
 use super::table::{Table, marked, median, number, numbers, percent, seconds};
-use super::{Bench, say};
+use super::{Bench, PROGRESS};
 use anyhow::Result;
 use plimsoll_workloads::Case;
 use plimsoll_workloads::bench::{self as workloads, Types};
@@ -45,7 +45,7 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
     let mut table = Table::new("Scale, on the real catalog", &columns);
     let mut reached = Vec::new();
     for (title, (most, memory), make) in WORKLOADS {
-        say(title);
+        PROGRESS.say(title);
         let figures = bench.measure.plan(&make(), REPEAT, false)?;
         table.row(row(title, &figures));
         let (took, peak) = (median(&numbers(&figures["solveSeconds"])), number(&figures, "peakMib"));

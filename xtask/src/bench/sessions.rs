@@ -2,7 +2,7 @@
 
 use super::child::prepare;
 use super::table::{Table, number, seconds};
-use super::{Bench, say};
+use super::{Bench, PROGRESS};
 use anyhow::{Context as _, Result};
 use plimsoll_workloads::Case;
 use plimsoll_workloads::bench::{self as workloads, Types};
@@ -24,17 +24,17 @@ const MEMORY: f64 = 512.0;
 
 pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
     let cluster = folder(bench, "cluster", &workloads::with_nodes(SEED, LARGE.0, LARGE.1, 1))?;
-    say("one more pod in a warm session");
+    PROGRESS.say("one more pod in a warm session");
     let warm = measure(bench, &["warm"], &cluster)?;
     let mut over_wire = Vec::new();
     for (title, arguments) in
         [("without disruption", ["wire", "--no-disruption"].as_slice()), ("with disruption", &["wire"])]
     {
-        say(&format!("a cold session, {title}"));
+        PROGRESS.say(&format!("a cold session, {title}"));
         let title = format!("{} nodes, {} running pods, {title}", LARGE.0, LARGE.1);
         over_wire.push((title, measure(bench, arguments, &cluster)?));
     }
-    say("the first launch of a burst");
+    PROGRESS.say("the first launch of a burst");
     let burst = folder(bench, "burst", &workloads::shapes(SEED, 100_000, 300, Types::BuiltIn))?;
     let burst = measure(bench, &["wire"], &burst)?;
     Ok(vec![warm_table(&warm), wire_table(&over_wire, &burst)])

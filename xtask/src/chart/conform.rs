@@ -41,7 +41,7 @@ fn schemas(version: &str) -> Result<PathBuf> {
     if folder.is_dir() {
         return Ok(folder);
     }
-    super::tell(&format!("making JSON schemas of Kubernetes {version}"));
+    super::PROGRESS.say(&format!("making JSON schemas of Kubernetes {version}"));
     let parent = tools::cache()?;
     std::fs::create_dir_all(&parent).with_context(|| format!("creating {}", parent.display()))?;
     let made = tempfile::tempdir_in(&parent).context("creating a folder for schemas")?;

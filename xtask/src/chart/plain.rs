@@ -30,7 +30,7 @@ pub(super) fn write(root: &Path, helm: &Helm) -> Result<()> {
         let path = root.join(FOLDER).join(name);
         std::fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
     }
-    super::tell(&format!("{} files of {FOLDER} written", files.len()));
+    super::PROGRESS.say(&format!("{} files of {FOLDER} written", files.len()));
     copy_crds(root)
 }
 

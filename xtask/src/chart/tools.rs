@@ -41,7 +41,7 @@ pub(super) fn find(program: Program) -> Result<PathBuf> {
     if binary.is_file() {
         return Ok(binary);
     }
-    super::tell(&format!("building {} {} (2 to 4 minutes the first time)", program.name, program.version));
+    super::PROGRESS.say(&format!("building {} {} (2 to 4 minutes the first time)", program.name, program.version));
     std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
     // The rename is atomic, also when two builds run at the same time.
     let build = tempfile::tempdir_in(&folder).context("creating a folder for the build")?;

@@ -68,7 +68,7 @@ pub(crate) fn build_release(root: &Path, guard: &Guard) -> Result<()> {
 }
 
 fn build(root: &Path, packages: &[&str], profile: &[&str], guard: &Guard) -> Result<()> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut command = workspace::cargo();
     command.current_dir(root).args(["build", "--quiet", "--bins"]).args(profile);
     for package in packages {
         command.args(["--package", package]);

@@ -1,7 +1,7 @@
 //! The build context: the repository, or a folder with built programs.
 
+use super::PROGRESS;
 use super::program::{Platform, Program};
-use super::say;
 use anyhow::{Context as _, Result, bail};
 use std::fs;
 use std::io::Read as _;
@@ -69,7 +69,7 @@ impl Context {
         for name in &names {
             check_architecture(&programs.join(name), platform)?;
         }
-        say("taking the debug information out of the programs");
+        PROGRESS.say("taking the debug information out of the programs");
         let mut split = Command::new(scripts.join("split.sh"));
         split.arg(programs).arg(made.path().join("programs")).arg(out.join(format!("debug-{platform}"))).args(&names);
         if platform != Platform::of_this_machine() {
@@ -77,7 +77,7 @@ impl Context {
         }
         succeed(&mut split)?;
         if base == LOCAL {
-            say("making the base of this machine's Debian packages");
+            PROGRESS.say("making the base of this machine's Debian packages");
             let mut script = Command::new(scripts.join("base.sh"));
             script.arg(made.path().join("base")).arg(platform.to_string()).env("SOURCE_DATE_EPOCH", epoch.to_string());
             succeed(&mut script)?;

@@ -1,11 +1,11 @@
 //! Crates that a program links, as cargo resolves them for the four packages that are built together.
 
 use super::program::{PROGRAMS, Platform};
+use crate::workspace;
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::Command;
 
 /// Name and version of a crate.
 pub(super) type CrateId = (String, String);
@@ -119,8 +119,7 @@ pub(super) fn of_programs(root: &Path, platform: Platform) -> Result<Crates> {
 }
 
 fn cargo(root: &Path, args: &[&str]) -> Result<String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo).current_dir(root).args(args).output().context("starting cargo")?;
+    let output = workspace::cargo().current_dir(root).args(args).output().context("starting cargo")?;
     if !output.status.success() {
         bail!("cargo {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim());
     }
@@ -164,7 +163,6 @@ fn parse(line: &str) -> Option<(usize, CrateId)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workspace;
 
     fn id(name: &str) -> CrateId {
         (name.to_owned(), "1.0.0".to_owned())

@@ -7,7 +7,7 @@
 mod command;
 mod pod;
 
-use super::{Built, say};
+use super::{Built, PROGRESS};
 use crate::harness::process::{Guard, Process};
 use crate::harness::servers::Servers;
 use crate::harness::wait::until_true;
@@ -49,19 +49,19 @@ pub(super) fn all(root: &Path, built: &[&Built]) -> Result<()> {
     let folder =
         |image: &str| root_of.iter().find(|(program, _)| program.image == image).map(|(_, folder)| folder.as_path());
     let Some(command) = folder("plimsoll") else {
-        say("nothing is started without the image plimsoll, which makes the certificates");
+        PROGRESS.say("nothing is started without the image plimsoll, which makes the certificates");
         return Ok(());
     };
     command::check(root, command)?;
     let services: Vec<_> = root_of.iter().filter(|(program, _)| program.manifest.is_some()).collect();
     if services.len() < pod::SERVICES.len() {
-        say("the services are started only together");
+        PROGRESS.say("the services are started only together");
         return Ok(());
     }
     let certificates = work.path().join("certificates");
     command::certificates(command, &certificates)?;
-    say("starting the control plane and EC2");
-    let servers = Servers::start(&guard, work.path(), CLUSTER, say)?;
+    PROGRESS.say("starting the control plane and EC2");
+    let servers = Servers::start(&guard, work.path(), CLUSTER, |text| PROGRESS.say(text))?;
     let mut pods = Vec::new();
     for service in pod::SERVICES {
         let image = format!("plimsoll-{service}");

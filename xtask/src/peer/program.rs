@@ -1,14 +1,14 @@
 //! The peer as a process that serves many requests.
 
+use super::PROGRESS;
 use super::answer::Answer;
-use super::say;
+use crate::json_process::JsonProcess;
 use crate::workspace;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use plimsoll_workloads::Case;
 use serde_json::json;
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 
 /// Time limit of Karpenter, enough for any case with dozens of pods.
 const SOLVE_SECONDS_MAX: u32 = 60;
@@ -17,13 +17,7 @@ const SOLVE_SECONDS_MAX: u32 = 60;
 pub(super) struct Program {
     root: PathBuf,
     folder: PathBuf,
-    running: Option<Running>,
-}
-
-struct Running {
-    child: Child,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
+    running: Option<JsonProcess>,
 }
 
 impl Program {
@@ -43,40 +37,17 @@ impl Program {
             "seeds": (0..seeds).collect::<Vec<_>>(),
             "timeoutSeconds": SOLVE_SECONDS_MAX,
         });
-        let running = self.start()?;
-        writeln!(running.to, "{question}")?;
-        running.to.flush()?;
-        let mut line = String::new();
-        if running.from.read_line(&mut line)? == 0 {
-            bail!("the peer ended at {}", case.title());
-        }
+        let answer = self.start()?.ask(&question).with_context(|| case.title())?;
         std::fs::remove_file(&catalog)?;
-        let answer: Answer = serde_json::from_str(&line).context("the peer's answer")?;
         Ok(answer)
     }
 
-    fn start(&mut self) -> Result<&mut Running> {
+    fn start(&mut self) -> Result<&mut JsonProcess> {
         if self.running.is_none() {
             let path = workspace::script(&self.root.join("tests/peers/karpenter/build.sh"))?;
-            say("asking Karpenter's scheduler");
-            let mut child = Command::new(&path)
-                .arg("serve")
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()
-                .with_context(|| format!("starting {}", path.display()))?;
-            let to = child.stdin.take().context("the peer has no stdin")?;
-            let from = BufReader::new(child.stdout.take().context("the peer has no stdout")?);
-            self.running = Some(Running { child, to, from });
+            PROGRESS.say("asking Karpenter's scheduler");
+            self.running = Some(JsonProcess::start("the peer", Command::new(path).arg("serve"))?);
         }
         self.running.as_mut().context("the peer does not run")
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It ends with its input; otherwise there is no reason to wait for it.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

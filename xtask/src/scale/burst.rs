@@ -3,7 +3,7 @@
 use super::client::{ApiClient, DEPLOYMENTS};
 use super::population::container;
 use super::usage::{EVERY, Usage};
-use super::{say, seconds};
+use super::{PROGRESS, seconds};
 use crate::bench::table::Table;
 use crate::harness::services::Kind;
 use crate::harness::world::World;
@@ -48,7 +48,7 @@ pub(super) fn run(
         ensure!(begun.elapsed() < LIMIT, "only {launched} vCPUs are launched for {count} pods of one vCPU");
         if sampled.elapsed() >= EVERY {
             usage.sample(world)?;
-            say(&format!("{launched} vCPUs after {}", seconds(begun.elapsed())));
+            PROGRESS.say(&format!("{launched} vCPUs after {}", seconds(begun.elapsed())));
             sampled = Instant::now();
         }
         // Nothing unparks this thread: a pause between two looks.

@@ -1,7 +1,7 @@
 //! Runs enumerated cases, many in one process, because each has its own virtual clock.
 
+use super::PROGRESS;
 use super::play::{SeedRunner, panic_of};
-use super::tell;
 use anyhow::{Context as _, Result, ensure};
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -46,7 +46,7 @@ pub(super) fn run(
     ensure!(is_listed, "a run without faults fails: {}", panic_of(&listed.text).unwrap_or(listed.text));
     let cases: Vec<String> = named(&listed.text, "case ").skip(skip).step_by(one_in.get()).map(str::to_owned).collect();
     ensure!(!cases.is_empty(), "no such case");
-    tell(&format!("{} cases", cases.len()));
+    PROGRESS.say(&format!("{} cases", cases.len()));
     let left = cases.chunks(CASES).rev().map(<[String]>::to_vec).collect();
     let progress = Mutex::new(Progress { left, total: cases.len(), ..Progress::default() });
     std::thread::scope(|scope| {
@@ -85,13 +85,13 @@ fn work(runner: &SeedRunner, progress: &Mutex<Progress>) -> Result<()> {
             let flow = case.split('/').next().unwrap_or_default().to_owned();
             *progress.played.entry(flow).or_default() += 1;
             if let Some(failure) = failure {
-                tell(&format!("{case} FAILED: {failure}"));
+                PROGRESS.say(&format!("{case} FAILED: {failure}"));
                 progress.failed.insert(case, failure);
             }
         }
         let tenths = progress.tenths();
         if tenths > tenths_before {
-            tell(&format!("{} % of the cases played, {} failed", tenths * 10, progress.failed.len()));
+            PROGRESS.say(&format!("{} % of the cases played, {} failed", tenths * 10, progress.failed.len()));
         }
     }
 }

@@ -58,8 +58,7 @@ impl SeedRunner {
     /// Builds the simulation in this profile, with the features that `cargo test` selects.
     pub(super) fn build(profile: &str, timeout: Duration) -> Result<SeedRunner> {
         let (root, _) = workspace::folders()?;
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let output = Command::new(cargo)
+        let output = workspace::cargo()
             .current_dir(&root)
             .args(["test", "--locked", "--profile", profile, "--test", "simulations"])
             .args(["--no-run", "--message-format", "json-render-diagnostics"])

@@ -1,7 +1,7 @@
 //! Commands for instances and services of a running world.
 
 use super::state::{Home, Parts};
-use super::{control, print, say};
+use super::{PROGRESS, control, print};
 use crate::harness::cloud::Instance;
 use crate::harness::kubectl::{Kubectl, instance_of};
 use crate::harness::parts::build_packages;
@@ -56,10 +56,10 @@ pub(super) fn terminate(home: &Home, target: &str) -> Result<()> {
 pub(super) fn restart(home: &Home, root: &Path, kind: Kind, build: bool) -> Result<()> {
     let (state, _) = home.find_parts()?;
     if build {
-        say(&format!("building {}", kind.package()));
+        PROGRESS.say(&format!("building {}", kind.package()));
         build_packages(root, &[kind.package()], &Guard::start()?)?;
     }
-    say(&format!("restarting the {}s, one after the other", kind.name()));
+    PROGRESS.say(&format!("restarting the {}s, one after the other", kind.name()));
     control::ask(&state.socket, control::Request::Restart(kind))?;
     print(&format!("The {}s run again and are ready.", kind.name()))
 }

@@ -1,6 +1,6 @@
 //! Requests of subcommands to the process that runs the world, over a socket in its folder, and signals.
 
-use super::Event;
+use super::{Event, PROGRESS};
 use crate::harness::process::Guard;
 use crate::harness::services::Kind;
 use anyhow::{Context as _, Result, anyhow};
@@ -94,7 +94,7 @@ fn serve(mut stream: UnixStream, guard: &Guard, events: &Sender<Event>) -> Resul
 
 /// The first SIGINT, SIGTERM or SIGHUP stops the world; the second ends this process immediately, and with it all
 /// others.
-pub(super) fn watch_signals(guard: &Arc<Guard>, events: &Sender<Event>, say: fn(&str)) -> Result<()> {
+pub(super) fn watch_signals(guard: &Arc<Guard>, events: &Sender<Event>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let context = runtime.enter();
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -113,12 +113,12 @@ pub(super) fn watch_signals(guard: &Arc<Guard>, events: &Sender<Event>, say: fn(
             });
         };
         next();
-        say("stopping everything; Ctrl-C once more kills it");
+        PROGRESS.say("stopping everything; Ctrl-C once more kills it");
         guard.interrupt();
         // The receiver does not exist if the world has stopped already.
         let _ = events.send(Event::Stop);
         next();
-        say("killed");
+        PROGRESS.say("killed");
         std::process::exit(KILLED);
     });
     Ok(())

@@ -1,7 +1,7 @@
 //! Starts the world, reports its state, and keeps it running until it is stopped.
 
 use super::state::{Claim, Home, Parts as Running, Service, State};
-use super::{Event, Start, control, print, say};
+use super::{Event, PROGRESS, Start, control, print};
 use crate::harness::kubectl::condition;
 use crate::harness::parts::Parts;
 use crate::harness::process::Guard;
@@ -36,21 +36,21 @@ pub(super) fn run(start: &Start, root: &Path, home: &Home) -> Result<()> {
     let (folder, temporary) = folder(start.keep.as_deref())?;
     let guard = Arc::new(Guard::start()?);
     let (sender, events) = channel();
-    control::watch_signals(&guard, &sender, say)?;
+    control::watch_signals(&guard, &sender)?;
     let state =
         State { pid: std::process::id(), folder: folder.clone(), socket: folder.join("control.sock"), parts: None };
     claim.write(&state)?;
     control::listen(&state.socket, &guard, &sender)?;
-    say(&format!("logs are in {}", folder.display()));
+    PROGRESS.say(&format!("logs are in {}", folder.display()));
 
     let result = play(start, &guard, &claim, state, &pools, &events, begun);
     claim.forget()?;
     let interrupted = guard.check().is_err();
     if temporary && interrupted {
         std::fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
-        say("all processes have ended, and the folder is removed");
+        PROGRESS.say("all processes have ended, and the folder is removed");
     } else {
-        say(&format!("all processes have ended; logs stay in {}", folder.display()));
+        PROGRESS.say(&format!("all processes have ended; logs stay in {}", folder.display()));
     }
     // An interrupted start is not a failure.
     if interrupted { Ok(()) } else { result }
@@ -65,8 +65,8 @@ fn play(
     events: &Receiver<Event>,
     begun: Instant,
 ) -> Result<()> {
-    say("looking for the control plane and Python's packages; if they are not cached, they are built now");
-    let parts = Parts::find(guard, !start.no_build, say)?;
+    PROGRESS.say("looking for the control plane and Python's packages; if they are not cached, they are built now");
+    let parts = Parts::find(guard, !start.no_build, |text| PROGRESS.say(text))?;
     let setup = Setup {
         region: &start.region,
         cluster: &start.cluster_name,
@@ -76,18 +76,18 @@ fn play(
         control_plane: &[],
         ec2_seed: start.ec2_seed,
         answers: None,
-        say,
+        say: |text| PROGRESS.say(text),
     };
     let mut world = World::start(&parts, guard, &state.folder, &setup)?;
     apply_pools(guard, &world, pools)?;
     let running = running(&mut world)?;
     let summary = summary(&parts.root, &state, &running);
     claim.write(&State { parts: Some(running), ..state })?;
-    say(&format!("ready after {} s", begun.elapsed().as_secs()));
+    PROGRESS.say(&format!("ready after {} s", begun.elapsed().as_secs()));
     print(&summary)?;
     let result = keep(&mut world, events);
     for trouble in stop(world) {
-        say(&trouble);
+        PROGRESS.say(&trouble);
     }
     result
 }
@@ -120,11 +120,11 @@ fn folder(keep: Option<&Path>) -> Result<(PathBuf, bool)> {
 
 /// Pools that are rejected or never become Ready do not stop the world: the user may apply others.
 fn apply_pools(guard: &Guard, world: &World, pools: &str) -> Result<()> {
-    say("applying the NodePools");
+    PROGRESS.say("applying the NodePools");
     let kubectl = &world.cluster.kubectl;
     if let Err(error) = kubectl.apply(pools) {
         guard.check()?;
-        say(&format!("the pools were not applied: {error:#}"));
+        PROGRESS.say(&format!("the pools were not applied: {error:#}"));
         return Ok(());
     }
     let ready = until_true("the NodePools are Ready", POOLS_READY, || {
@@ -135,7 +135,7 @@ fn apply_pools(guard: &Guard, world: &World, pools: &str) -> Result<()> {
     });
     guard.check()?;
     if let Err(error) = ready {
-        say(&format!("{error:#}; see: kubectl describe nodepools,ec2nodeclasses"));
+        PROGRESS.say(&format!("{error:#}; see: kubectl describe nodepools,ec2nodeclasses"));
     }
     Ok(())
 }
@@ -191,9 +191,9 @@ fn keep(world: &mut World, events: &Receiver<Event>) -> Result<()> {
         match events.recv_timeout(LOOK_EVERY) {
             Ok(Event::Stop) => return Ok(()),
             Ok(Event::Restart { kind, reply }) => {
-                say(&format!("restarting the {}s", kind.name()));
+                PROGRESS.say(&format!("restarting the {}s", kind.name()));
                 let result = world.services()?.restart(kind).map_err(|error| format!("{error:#}"));
-                say(&match &result {
+                PROGRESS.say(&match &result {
                     Ok(()) => format!("the {}s are ready", kind.name()),
                     Err(error) => format!("the {}s are not ready: {error}", kind.name()),
                 });
@@ -202,7 +202,7 @@ fn keep(world: &mut World, events: &Receiver<Event>) -> Result<()> {
             }
             Err(RecvTimeoutError::Timeout) => {
                 for ended in world.services()?.ended()? {
-                    say(&ended);
+                    PROGRESS.say(&ended);
                 }
                 if let Some(ended) = world.ended_part()? {
                     bail!("{ended}");
@@ -216,7 +216,7 @@ fn keep(world: &mut World, events: &Receiver<Event>) -> Result<()> {
 /// Ends all processes, the services first. Returns errors.
 fn stop(mut world: World) -> Vec<String> {
     drop(world.services.take());
-    say("the services have ended");
+    PROGRESS.say("the services have ended");
     let troubles = world.troubles().unwrap_or_else(|error| vec![format!("{error:#}")]);
     drop(world);
     troubles

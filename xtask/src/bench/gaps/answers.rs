@@ -1,7 +1,7 @@
 //! Karpenter's results for the instances. They take much longer than everything else and only their cost counts, so
 //! they are cached as long as instance, seeds and Karpenter are the same.
 
-use crate::bench::{Bench, say};
+use crate::bench::{Bench, PROGRESS};
 use anyhow::{Context as _, Result};
 use plimsoll_model::identity::ContentHasher;
 use serde_json::Value;
@@ -27,7 +27,7 @@ pub(super) fn kept(bench: &Bench, dir: &Path, folders: &[PathBuf], catalog: &Pat
     }
     let missing: Vec<usize> = (0..files.len()).filter(|index| !files[*index].exists()).collect();
     for some in missing.chunks(AT_ONCE) {
-        say(&format!("Karpenter on instances {:?}", some.iter().map(|index| index + 1).collect::<Vec<_>>()));
+        PROGRESS.say(&format!("Karpenter on instances {:?}", some.iter().map(|index| index + 1).collect::<Vec<_>>()));
         let about: Vec<_> = some.iter().map(|index| (folders[*index].join("manifests"), catalog.to_owned())).collect();
         for (index, answer) in some.iter().zip(bench.measure.ask(&about, 0..seeds, false)?) {
             std::fs::write(&files[*index], answer.to_string())?;

@@ -5,13 +5,12 @@ use crate::harness::process;
 use crate::harness::world::World;
 use crate::workspace;
 use anyhow::Result;
-use std::process::Command;
 use std::time::Instant;
 
 pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> {
     let (root, _) = workspace::folders()?;
     let begun = Instant::now();
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut command = workspace::cargo();
     // As `cargo test --locked`, which has compiled everything before.
     command.current_dir(root).args(["test", "--locked", "--quiet", "--test", "contract"]);
     command.env("PLIMSOLL_CONTRACT_KUBECONFIG", &world.cluster.kubeconfig);

@@ -5,7 +5,7 @@
 mod leadership;
 
 use super::super::objects::{self, SOON};
-use super::super::{Context, Figure, say};
+use super::super::{Context, Figure, PROGRESS};
 use super::crash;
 use super::monitoring::{ONLY_WITH_TLS, Scrapes};
 use crate::chart::helm::Helm;
@@ -31,7 +31,7 @@ const LEASES: [&str; 2] = ["plimsoll-watcher", "plimsoll-actuator"];
 
 pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> {
     if let Some(reason) = confine::trouble() {
-        say(&format!("  LEFT OUT: pods cannot be run as processes here: {reason}"));
+        PROGRESS.say(&format!("  LEFT OUT: pods cannot be run as processes here: {reason}"));
         return Ok(vec![("skipped", reason)]);
     }
     let helm = Helm::find()?;

@@ -1,7 +1,7 @@
 //! kill -9 during a scale-up of more than 20 nodes: at the end all pods run and nothing was launched twice.
 
 use super::super::objects;
-use super::super::{Context, Figure, say};
+use super::super::{Context, Figure, PROGRESS};
 use crate::harness::audit;
 use crate::harness::kubectl::instance_of;
 use crate::harness::services::Kind;
@@ -92,7 +92,7 @@ fn round(world: &mut World, app: &'static str, victim: usize, point: Point) -> R
     })?;
     let begun = Instant::now();
     let name = world.services()?.kill(victim)?;
-    say(&format!("  {name} killed at {point:?}"));
+    PROGRESS.say(&format!("  {name} killed at {point:?}"));
     world.cloud.release(matches!(point, Point::ClaimWritten))?;
     world.scale(app, ALL)?;
     world.services()?.up(victim)?;

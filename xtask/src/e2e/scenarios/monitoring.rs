@@ -7,7 +7,7 @@ mod prometheus;
 mod scrapes;
 
 use super::super::objects::{self, SOON};
-use super::super::{Context, Figure, say};
+use super::super::{Context, Figure, PROGRESS};
 use super::growth::reason;
 use crate::harness::kubectl::condition;
 use crate::harness::services::Kind;
@@ -103,7 +103,7 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
         queries.iter().filter(|query| !query.has_series(&scrapes)).map(karpenter::Query::name).collect();
     let share = 1.0 - without.len() as f64 / queries.len() as f64;
     for query in &without {
-        say(&format!("  without series: {query}"));
+        PROGRESS.say(&format!("  without series: {query}"));
     }
     ensure!(
         share >= SHARE_MIN,
@@ -113,7 +113,7 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
     let evaluated = match &prometheus {
         Some(prometheus) => evaluate(prometheus, &expressions)?,
         None => {
-            say("  this machine has no prometheus: expressions are judged by the names in them");
+            PROGRESS.say("  this machine has no prometheus: expressions are judged by the names in them");
             "skipped: no prometheus".to_owned()
         }
     };
