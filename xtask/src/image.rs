@@ -10,6 +10,7 @@ mod program;
 mod sbom;
 mod start;
 
+use crate::harness::pods::spec;
 use crate::progress::Reporter;
 use crate::workspace;
 use anyhow::{Context as _, Result, bail};
@@ -18,6 +19,7 @@ use checks::Expected;
 use context::{Context, Origin};
 use oci::Image;
 use program::{Platform, Program};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -130,13 +132,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn check(root: &Path, program: &Program, platform: Platform, release: &Release, image: &Image) -> Result<Vec<String>> {
     let ports = match program.manifest {
-        Some(path) => manifest::read(root, path)?.ports,
-        None => Vec::new(),
+        Some(path) => {
+            let pod = manifest::read(root, path)?;
+            spec::container(&pod)?.ports.iter().flatten().map(|port| port.container_port).collect()
+        }
+        None => BTreeSet::new(),
     };
     let expected = Expected {
         program: program.path(),
         architecture: platform.to_string(),
-        ports: ports.into_iter().collect(),
+        ports,
         version: release.version.to_owned(),
         revision: release.revision.clone(),
     };

@@ -24,7 +24,7 @@ pub(super) struct Expected {
     pub(super) program: String,
     pub(super) architecture: String,
     /// Ports of the manifest.
-    pub(super) ports: BTreeSet<u16>,
+    pub(super) ports: BTreeSet<i32>,
     pub(super) version: String,
     pub(super) revision: String,
 }

@@ -12,7 +12,7 @@ const ANY: &str = "0.0.0.0:";
 ///
 /// # Errors
 /// If there is not exactly one.
-pub(super) fn container(pod: &Pod) -> Result<&Container> {
+pub(crate) fn container(pod: &Pod) -> Result<&Container> {
     let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
     match containers {
         [container] => Ok(container),
@@ -52,13 +52,13 @@ fn value(pod: &Pod, variable: &EnvVar, address: Ipv4Addr) -> Result<String> {
 
 /// Arguments of the container. Pods share one network here, so a service listens on its pod's address instead of all
 /// addresses.
-pub(super) fn arguments(container: &Container, env: &BTreeMap<String, String>, address: Ipv4Addr) -> Vec<String> {
+pub(crate) fn arguments(container: &Container, env: &BTreeMap<String, String>, address: Ipv4Addr) -> Vec<String> {
     let own = format!("{address}:");
     container.args.iter().flatten().map(|argument| expand(argument, env).replace(ANY, &own)).collect()
 }
 
 /// Replaces `$(NAME)` in an argument, like the kubelet.
-pub(crate) fn expand(argument: &str, env: &BTreeMap<String, String>) -> String {
+fn expand(argument: &str, env: &BTreeMap<String, String>) -> String {
     env.iter().fold(argument.to_owned(), |text, (name, value)| text.replace(&format!("$({name})"), value))
 }
 

@@ -1,14 +1,14 @@
 //! Interprets a manifest like a kubelet: arguments, environment, mounted files. Uses loopback instead of a pod network.
 
 use crate::harness::confine::{self, Mount};
-use crate::harness::pods::spec::expand;
+use crate::harness::pods::spec;
 use crate::harness::servers::Servers;
 use crate::image::manifest;
 use crate::image::program::Program;
 use anyhow::{Context as _, Result, bail};
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -47,7 +47,8 @@ impl Pod {
         cluster: &str,
     ) -> Result<Pod> {
         let path = program.manifest.with_context(|| format!("{} has no manifest", program.image))?;
-        let container = manifest::read(repository, path)?;
+        let pod = manifest::read(repository, path)?;
+        let container = spec::container(&pod)?;
         let service = program.image.trim_start_matches("plimsoll-");
         let address = address(service)?;
         let files = work.join(format!("{service}-files"));
@@ -64,20 +65,19 @@ impl Pod {
             ]
             .map(|(name, value)| (name.to_owned(), value)),
         );
-        let expanded = container.args.iter().map(|arg| expand(arg, &env));
-        let args: Vec<String> = expanded.map(|arg| arg.replace("0.0.0.0:", &format!("{address}:"))).collect();
+        let args = spec::arguments(container, &env, address);
         let health =
             args.iter().find_map(|arg| arg.strip_prefix(HEALTH)).with_context(|| format!("{path}: no {HEALTH}"))?;
         let health = health.parse().with_context(|| format!("{path}: {HEALTH}{health} is not an address"))?;
 
         let mut mounts = vec![hosts(&files)?];
-        for (volume, mount_path) in &container.mounts {
-            if volume != "tls" {
-                bail!("{path}: a volume {volume}, which this check does not know");
+        for mount in container.volume_mounts.iter().flatten() {
+            if mount.name != "tls" {
+                bail!("{path}: a volume {}, which this check does not know", mount.name);
             }
-            mounts.push(Mount { from: certificates.join(service), to: mount_path.clone(), writable: false });
+            mounts.push(Mount { from: certificates.join(service), to: mount.mount_path.clone(), writable: false });
         }
-        if container.token {
+        if pod.spec.as_ref().and_then(|spec| spec.automount_service_account_token) != Some(false) {
             mounts.push(token(servers, program.image, &files)?);
             let server = servers.api_server()?;
             env.insert("KUBERNETES_SERVICE_HOST".to_owned(), server.ip().to_string());
@@ -104,9 +104,9 @@ impl Pod {
 }
 
 /// Loopback is a whole network: the addresses from 127.41.0.1 represent pods.
-fn address(service: &str) -> Result<IpAddr> {
+fn address(service: &str) -> Result<Ipv4Addr> {
     let index = SERVICES.iter().position(|one| *one == service).with_context(|| format!("no service {service}"))?;
-    Ok(IpAddr::V4(Ipv4Addr::new(127, 41, 0, u8::try_from(index + 1)?)))
+    Ok(Ipv4Addr::new(127, 41, 0, u8::try_from(index + 1)?))
 }
 
 /// Writes a hosts file with the DNS names of a cluster.
