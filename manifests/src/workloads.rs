@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use plimsoll_api::{Pod, PodPhase};
-use plimsoll_snapshot::{Objects, Replicas};
+use plimsoll_snapshot::{Objects, Replicas, full_name};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -348,9 +348,4 @@ fn add_claims(workload: &Workload, pod: &Pod, known: &mut BTreeSet<String>, obje
             objects.persistent_volume_claims.push(claim);
         }
     }
-}
-
-fn full_name(metadata: &ObjectMeta) -> String {
-    let text = |value: &Option<String>| value.clone().unwrap_or_default();
-    format!("{}/{}", text(&metadata.namespace), text(&metadata.name))
 }

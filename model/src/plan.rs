@@ -207,6 +207,11 @@ impl Plan {
         (self.hourly.usd() - self.lower_bound.usd()) / self.lower_bound.usd()
     }
 
+    /// Pods of all launches.
+    pub fn launched_pods(&self) -> impl Iterator<Item = &PodRef> {
+        self.launches.iter().flat_map(|launch| &launch.pods)
+    }
+
     /// Sorts the launches, and updates the indices by which terminations refer to them.
     pub fn sort_launches(&mut self) {
         let mut launches: Vec<(usize, Launch)> = std::mem::take(&mut self.launches).into_iter().enumerate().collect();

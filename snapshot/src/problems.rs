@@ -58,7 +58,8 @@ impl Fault {
 }
 
 /// `namespace/name`, or the name alone where there is no namespace.
-pub(crate) fn full_name(metadata: &ObjectMeta) -> String {
+#[must_use]
+pub fn full_name(metadata: &ObjectMeta) -> String {
     full_name_of(metadata, metadata.name.as_deref().unwrap_or_default())
 }
 

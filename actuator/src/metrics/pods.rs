@@ -138,7 +138,7 @@ impl PodMetrics {
     /// still exists.
     pub fn planned(&self, plan: &Plan, now: Timestamp, created: impl Fn(&str) -> Option<Timestamp>) {
         let mut planned = self.planned.lock();
-        let launched = plan.launches.iter().flat_map(|launch| &launch.pods);
+        let launched = plan.launched_pods();
         for pod in launched.chain(plan.placements.iter().flat_map(|placement| &placement.pods)) {
             let uid = pod.uid.as_str();
             if planned.len() >= MAX_PLANNED || planned.contains_key(uid) {
@@ -155,7 +155,7 @@ impl PodMetrics {
     #[must_use]
     pub fn has_news(&self, plan: &Plan) -> bool {
         let planned = self.planned.lock();
-        let launched = plan.launches.iter().flat_map(|launch| &launch.pods);
+        let launched = plan.launched_pods();
         let mut pods = launched.chain(plan.placements.iter().flat_map(|placement| &placement.pods));
         pods.any(|pod| !planned.contains_key(pod.uid.as_str()))
     }

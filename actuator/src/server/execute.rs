@@ -233,7 +233,7 @@ fn withdraw_launch(deps: &Leader, admitted: &Admitted, error: &RequestError) {
 /// Pods of the plan's launches that need no launch, with the reason, from the watch cache. A pod that the cache does not
 /// show may just be new.
 fn unneeded(deps: &Leader, plan: &Plan) -> BTreeMap<PodUid, String> {
-    let planned: Vec<&PodRef> = plan.launches.iter().flat_map(|launch| &launch.pods).collect();
+    let planned: Vec<&PodRef> = plan.launched_pods().collect();
     if planned.is_empty() {
         return BTreeMap::new();
     }

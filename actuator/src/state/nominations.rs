@@ -36,7 +36,7 @@ impl Placements {
     /// Records a plan's placements and returns those that are new. Placements of pods that the plan does not name stay.
     pub fn note<'a>(&self, plan: &'a Plan, now: Timestamp) -> Vec<(&'a PodRef, &'a NodeName)> {
         let (mut places, mut new) = (self.places.lock(), Vec::new());
-        let launched = plan.launches.iter().flat_map(|launch| &launch.pods);
+        let launched = plan.launched_pods();
         for pod in launched.chain(plan.unschedulable.iter().map(|entry| &entry.pod)) {
             places.remove(&pod.uid);
         }

@@ -86,7 +86,7 @@ impl Outcomes {
     /// Records that a plan was received, and what it has for the pods that it names. It says nothing about other pods:
     /// it may be a part of a plan, or have been made before they had to move.
     pub fn planned(&self, plan: &Plan, now: Timestamp) {
-        let launched = plan.launches.iter().flat_map(|launch| &launch.pods).map(|pod| (pod, PlannedPod::Launch));
+        let launched = plan.launched_pods().map(|pod| (pod, PlannedPod::Launch));
         let placed = plan.placements.iter().flat_map(|to| {
             let place = PlannedPod::Place(to.node.clone());
             to.pods.iter().map(move |pod| (pod, place.clone()))

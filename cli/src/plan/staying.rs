@@ -30,7 +30,7 @@ pub(crate) fn take(snapshot: &Snapshot, plan: &mut Plan) -> Vec<Staying> {
         return Vec::new();
     }
     // A drifted node with a terminationGracePeriod is replaced for all its pods.
-    let placed = plan.launches.iter().flat_map(|launch| &launch.pods);
+    let placed = plan.launched_pods();
     for pod in placed.chain(plan.terminations.iter().flat_map(|it| &it.moved_to).flat_map(|it| &it.pods)) {
         held.remove(&pod.uid);
     }

@@ -196,7 +196,7 @@ fn added_pods_are_copies_of_the_named_pod() {
     let pods = |plan: &Plan| plan.launches.iter().map(|one| one.pods.len()).sum::<usize>();
     assert_eq!((pods(&baseline), pods(&supposed)), (4, 7));
     assert_eq!((baseline.hourly.0, supposed.hourly.0), (100_000, 200_000));
-    let names: Vec<_> = supposed.launches.iter().flat_map(|one| &one.pods).map(|pod| pod.name.as_str()).collect();
+    let names: Vec<_> = supposed.launched_pods().map(|pod| pod.name.as_str()).collect();
     assert!(names.contains(&"default/web-0:more-2"), "{names:?}");
 }
 

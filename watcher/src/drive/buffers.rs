@@ -30,7 +30,7 @@ pub fn launched_virtual_pods(plan: &Plan, snapshot: &Snapshot) -> BTreeSet<PodUi
     if virtual_pods.is_empty() {
         return BTreeSet::new();
     }
-    let launched = plan.launches.iter().flat_map(|launch| &launch.pods).map(|pod| &pod.uid);
+    let launched = plan.launched_pods().map(|pod| &pod.uid);
     launched.filter(|uid| virtual_pods.contains(uid)).cloned().collect()
 }
 

@@ -4,12 +4,13 @@
 //! pods. Here pods follow immediately, and a pod whose nominated node is not known yet would be bound elsewhere.
 
 use super::case_client::CaseClient;
-use super::case_objects::{CaseObjects, full_name};
+use super::case_objects::CaseObjects;
 use super::play::{LIMIT, Shared, remove};
 use anyhow::{Result, bail};
 use k8s_openapi::api::core::v1::{Node, NodeStatus, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use plimsoll_snapshot::full_name;
 use std::collections::BTreeMap;
 
 const LABEL: &str = "plimsoll.test/witness";

@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
 use plimsoll_model::plan::Launch;
 use plimsoll_model::snapshot::{PodState, Snapshot};
+use plimsoll_snapshot::full_name;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Annotation of the default storage class.
@@ -292,10 +293,4 @@ fn storage_classes(planned: &Planned, isolation: &Isolation) -> Vec<StorageClass
         StorageClass { metadata, ..class.clone() }
     };
     planned.objects.storage_classes.iter().map(own).collect()
-}
-
-/// `namespace/name`.
-pub(super) fn full_name(metadata: &ObjectMeta) -> String {
-    let text = |value: &Option<String>| value.clone().unwrap_or_default();
-    format!("{}/{}", text(&metadata.namespace), text(&metadata.name))
 }

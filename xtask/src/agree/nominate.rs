@@ -2,11 +2,12 @@
 //! admissible at once, for the others as soon as they are admissible, and again if kube-scheduler clears a nomination.
 
 use super::case_client::CaseClient;
-use super::case_objects::{CaseObjects, Wanted, full_name};
+use super::case_objects::{CaseObjects, Wanted};
 use super::play::Shared;
 use anyhow::{Result, bail};
 use k8s_openapi::api::core::v1::Pod as KubePod;
 use plimsoll_api::Pod;
+use plimsoll_snapshot::full_name;
 use plimsoll_snapshot::nominations::{self, NominationRequest};
 use std::collections::BTreeMap;
 use std::time::Duration;

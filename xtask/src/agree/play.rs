@@ -3,7 +3,7 @@
 use super::await_nodes;
 use super::case::Planned;
 use super::case_client::CaseClient;
-use super::case_objects::{CaseObjects, Wanted, full_name};
+use super::case_objects::{CaseObjects, Wanted};
 use super::nominate::{self, bring};
 use super::pod_watch::{PodWatch, Pods, Seen};
 use super::probe;
@@ -12,6 +12,7 @@ use super::report::{Bindable, Outcome, Unbound};
 use anyhow::{Result, bail};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
+use plimsoll_snapshot::full_name;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
+use plimsoll_snapshot::full_name;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -83,7 +84,7 @@ impl PodWatch {
     }
 
     fn note(&self, pod: &Pod, gone: bool) {
-        let name = super::case_objects::full_name(&pod.metadata);
+        let name = full_name(&pod.metadata);
         let Some(seed) = Isolation::seed_of(&name) else { return };
         let mut cases = self.cases();
         let slot = cases.entry(seed).or_default();

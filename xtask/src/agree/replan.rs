@@ -4,7 +4,7 @@
 
 use super::case::Planned;
 use super::case_client::CaseClient;
-use super::case_objects::{CaseObjects, Wanted, full_name};
+use super::case_objects::{CaseObjects, Wanted};
 use super::nominate;
 use super::play::{Shared, unbound};
 use super::pod_watch::Pods;
@@ -12,7 +12,7 @@ use super::report::Outcome;
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
 use plimsoll_model::plan::{Plan, PlanOptions};
-use plimsoll_snapshot::Objects;
+use plimsoll_snapshot::{Objects, full_name};
 use plimsoll_workloads::Question;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(super) async fn rounds(
         let plan = tokio::task::spawn_blocking(move || plan(&to_plan, &objects)).await??;
         outcome.rounds += 1;
         let names: BTreeSet<&str> = waiting.iter().map(|it| it.name.as_str()).collect();
-        if plan.launches.iter().flat_map(|launch| &launch.pods).any(|pod| names.contains(pod.name.as_str())) {
+        if plan.launched_pods().any(|pod| names.contains(pod.name.as_str())) {
             outcome.needs_node = true;
             break;
         }
@@ -167,7 +167,7 @@ mod tests {
                 let plan = plan(&planned, &objects_now(&planned, &case_objects, &pods, volumes()))?;
                 let destination = places(&plan, std::slice::from_ref(missing));
                 assert_eq!(destination.len(), 1, "seed {seed}, {}: {plan:?}", missing.name);
-                let launched = plan.launches.iter().flat_map(|launch| &launch.pods);
+                let launched = plan.launched_pods();
                 assert_eq!(launched.filter(|pod| pods.keys().any(|it| it.ends_with(&pod.name))).count(), 0);
             }
         }

@@ -144,7 +144,7 @@ fn reasons(ours: &Side, sides: &[Side], best_of_all: &Side) -> Vec<String> {
 }
 
 fn side(question: &Question, plan: &Plan) -> Side {
-    let on_launches = plan.launches.iter().flat_map(|it| &it.pods);
+    let on_launches = plan.launched_pods();
     let on_nodes = plan.placements.iter().flat_map(|it| &it.pods);
     let launch = |it: &plimsoll_model::plan::Launch| {
         let offering = it.offerings.first().map_or_else(String::new, |it| {

@@ -167,5 +167,5 @@ pub(super) fn moved(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Ch
 
 /// Pods that the plan places.
 pub(super) fn placed(plan: &Plan) -> impl Iterator<Item = &PodRef> {
-    plan.launches.iter().flat_map(|launch| &launch.pods).chain(plan.placements.iter().flat_map(|to| &to.pods))
+    plan.launched_pods().chain(plan.placements.iter().flat_map(|to| &to.pods))
 }

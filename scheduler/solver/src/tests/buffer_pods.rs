@@ -221,7 +221,7 @@ proptest! {
         cluster.snapshot.nodes.iter_mut().for_each(|node| node.expires = None);
         let plan = cluster.plan_with(false);
         let mut next = carried_out(&cluster, &plan);
-        let launched: BTreeSet<&PodUid> = plan.launches.iter().flat_map(|one| &one.pods).map(|pod| &pod.uid).collect();
+        let launched: BTreeSet<&PodUid> = plan.launched_pods().map(|pod| &pod.uid).collect();
         for pod in &mut next.snapshot.pods {
             if let (Some(buffer), PodState::Bound(node)) = (&mut pod.buffer, pod.state.clone()) {
                 // The node of a buffer pod is known only if it was launched for the pod.
@@ -232,7 +232,7 @@ proptest! {
             }
         }
         let again = next.plan_with(false);
-        let twice: Vec<&str> = again.launches.iter().flat_map(|one| &one.pods)
+        let twice: Vec<&str> = again.launched_pods()
             .filter(|pod| launched.contains(&pod.uid)).map(|pod| pod.name.as_str()).collect();
         prop_assert_eq!(twice, Vec::<&str>::new());
     }

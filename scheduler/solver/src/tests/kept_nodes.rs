@@ -101,6 +101,6 @@ fn a_kept_node_that_has_expired_uses_up_no_budget_and_its_pods_need_no_place() {
     cluster.bound("old", "n1", &shape(1000, 1));
     cluster.pending("new", 1, &shape(1500, 1));
     let plan = cluster.plan_by(&keeping("n1"));
-    let pods: Vec<&str> = plan.launches.iter().flat_map(|launch| &launch.pods).map(|pod| pod.name.as_str()).collect();
+    let pods: Vec<&str> = plan.launched_pods().map(|pod| pod.name.as_str()).collect();
     assert_eq!(pods, ["ns/new-0"]);
 }

@@ -33,7 +33,7 @@ fn several_nodes_are_replaced_by_several() {
     // Five pods on 8 cores for 320,000, two on 4 cores for 160,000 and one on 2 cores for 80,000. The pods use 12
     // cores, and no other combination of these sizes costs less.
     assert_eq!(plan.hourly.0, 560_000);
-    let placed: BTreeSet<&str> = plan.launches.iter().flat_map(|one| &one.pods).map(|pod| pod.uid.as_str()).collect();
+    let placed: BTreeSet<&str> = plan.launched_pods().map(|pod| pod.uid.as_str()).collect();
     assert_eq!(placed.len(), 8, "each pod is placed once");
 }
 

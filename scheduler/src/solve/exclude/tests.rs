@@ -55,7 +55,7 @@ fn a_planner_that_forgets_pods_costs_only_these_pods() {
     });
     let plan = result.unwrap();
     assert_eq!(plans, 2, "one more plan");
-    let placed = names(plan.launches.iter().flat_map(|launch| &launch.pods));
+    let placed = names(plan.launched_pods());
     assert_eq!(placed, ["default/web-0", "default/web-1", "default/web-2"].into());
     assert_eq!(names(plan.unschedulable.iter().map(|it| &it.pod)), ["default/c-0", "default/c-1"].into());
     let reason = &plan.unschedulable[0].reasons[0];
@@ -78,7 +78,7 @@ fn all_pods_of_a_bad_launch_are_left_out_and_the_others_are_placed() {
         }
     });
     let plan = result.unwrap();
-    assert!(names(plan.launches.iter().flat_map(|launch| &launch.pods)).contains("default/large-0"));
+    assert!(names(plan.launched_pods()).contains("default/large-0"));
     assert!(names(plan.unschedulable.iter().map(|it| &it.pod)).is_superset(&["default/c-0", "default/c-1"].into()));
 }
 

@@ -34,7 +34,7 @@ fn solve(solver: &mut Solver, snapshot: &Snapshot) -> Result<Solved, PlanFailure
 }
 
 fn placed(plan: &Plan) -> Vec<&str> {
-    let mut pods: Vec<&str> = plan.launches.iter().flat_map(|it| &it.pods).map(|pod| pod.name.as_str()).collect();
+    let mut pods: Vec<&str> = plan.launched_pods().map(|pod| pod.name.as_str()).collect();
     pods.sort_unstable();
     pods
 }
