@@ -8,7 +8,8 @@
 //! - [`world`] combines these parts, and [`plimsoll`] runs the real services on them.
 //!
 //! A seed makes everything deterministic. All parts run on tokio's time, so that paused time is virtual time. The
-//! simulated parts share only traits with the code under test, so that errors in one do not hide errors in the other.
+//! simulated parts share types, traits, the built-in catalog and kube-scheduler's rules (`kubesched`) with the code
+//! under test. The rest is separate, so that errors in one do not hide errors in the other.
 
 pub mod apiserver;
 pub mod clock;

@@ -1,5 +1,5 @@
-//! `cargo xtask ci`: checks that must pass before a change is merged, as steps. `.ci/run` runs all steps except
-//! `image`, which compiles a second profile.
+//! `cargo xtask ci`: checks that must pass before a change is merged, as steps. `.ci/run` runs the default steps. The
+//! steps `deny`, `doc`, `chart` and `image` run only if they are named.
 
 use crate::harness::tools::{self, Tool};
 use crate::{Task, workspace};

@@ -29,7 +29,7 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
-    /// Run the checks that must pass before a merge: formatting, lints, tests, the AWS adapter, charts, end to end.
+    /// Run the checks that must pass before a merge: formatting, lints, tests, seeds, the AWS adapter, end to end.
     Ci(ci::Args),
     /// Check the Helm charts with Helm and kubeconform (needs Go), or write deploy/kubernetes from them.
     Chart(chart::Args),
