@@ -64,57 +64,6 @@ pub enum DiscoveryError {
     },
 }
 
-/// Zonal shifts cannot be followed, although they are enabled.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ZonalShiftError {
-    /// ARC knows clusters by their ARN.
-    #[error(
-        "--enable-zonal-shift: the ARN of cluster {cluster} is not known: permit eks:DescribeCluster, or disable it: \
-         {reason}"
-    )]
-    Arn {
-        /// Name of the cluster.
-        cluster: String,
-        /// Why EKS did not tell it.
-        reason: String,
-    },
-    /// The shifts cannot be read.
-    #[error(
-        "--enable-zonal-shift: zonal shifts of {arn} are not known: permit arc-zonal-shift:GetManagedResource, enable \
-         zonal shift for the EKS cluster, or disable it: {reason}"
-    )]
-    Unreadable {
-        /// ARN of the cluster.
-        arn: String,
-        /// ARC's answer.
-        reason: CloudError,
-    },
-}
-
-/// The ARN of a cluster, from the answer of EKS.
-///
-/// # Errors
-/// EKS did not tell it.
-pub fn cluster_arn(
-    cluster: &str,
-    described: Result<ClusterDescription, CloudError>,
-) -> Result<String, ZonalShiftError> {
-    let error = |reason| ZonalShiftError::Arn { cluster: cluster.to_owned(), reason };
-    let described = described.map_err(|reason| error(reason.to_string()))?;
-    described.arn.ok_or_else(|| error("EKS does not tell it".to_owned()))
-}
-
-/// Judges the first answer of ARC. An outage of ARC is no error: the shifts are read again, and launches go on.
-///
-/// # Errors
-/// ARC refuses to answer.
-pub fn check_zonal_shifts<T>(arn: &str, answer: Result<T, CloudError>) -> Result<(), ZonalShiftError> {
-    match answer {
-        Err(reason) if !reason.is_transient() => Err(ZonalShiftError::Unreadable { arn: arn.to_owned(), reason }),
-        _ => Ok(()),
-    }
-}
-
 /// Whether EKS has to be asked: without a missing fact, the permission is not needed.
 #[must_use]
 pub fn needs_eks(configured: &Configured, facts: &Facts) -> bool {
@@ -237,23 +186,6 @@ mod tests {
         assert!(needs_eks(&flags, &old));
         assert!(!needs_eks(&Configured { service_cidr: text("10.0.0.0/16"), ..flags.clone() }, &old));
         assert!(needs_eks(&flags, &Facts { kubernetes_version: None, ..facts() }));
-    }
-
-    #[test]
-    fn zonal_shifts_need_the_arn_and_an_answer_but_no_answer_at_once() {
-        let arn = described().arn.unwrap();
-        assert_eq!(cluster_arn("prod", Ok(described())), Ok(arn.clone()));
-        for answer in [Err(denied()), Ok(ClusterDescription::default())] {
-            let error = cluster_arn("prod", answer).unwrap_err().to_string();
-            assert!(error.contains("eks:DescribeCluster") && error.contains("prod"), "{error}");
-        }
-        assert_eq!(check_zonal_shifts(&arn, Ok(())), Ok(()));
-        assert_eq!(check_zonal_shifts::<()>(&arn, Err(CloudError::Throttled)), Ok(()), "an outage is no mistake");
-        let unmanaged = CloudError::NotFound { message: "no such resource".to_owned() };
-        for refused in [denied(), unmanaged] {
-            let error = check_zonal_shifts::<()>(&arn, Err(refused)).unwrap_err().to_string();
-            assert!(error.contains("arc-zonal-shift:GetManagedResource") && error.contains(&arn), "{error}");
-        }
     }
 
     #[test]

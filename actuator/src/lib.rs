@@ -25,7 +25,7 @@ pub mod leadership;
 pub mod ledger;
 pub mod lifecycle;
 pub mod metrics;
-mod namespaces;
+mod namespace_selectors;
 pub mod node_class;
 pub mod node_pool_status;
 mod nodes;

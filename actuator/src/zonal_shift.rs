@@ -6,6 +6,7 @@ use crate::events::{Note, Recorder, object, reason};
 use crate::fencing::Fence;
 use crate::io::CloudReads;
 use crate::pacing::interval_passed;
+use crate::ports::{CloudError, ClusterDescription};
 use crate::state::zonal_shifts::ZonalShifts;
 use crate::stores::Stores;
 use plimsoll_model::time::Timestamp;
@@ -18,6 +19,57 @@ use tokio_util::sync::CancellationToken;
 const INTERVAL: Duration = Duration::from_secs(30);
 /// Interval at which Events about shifts that last are offered again. The recorder decides whether one is written.
 const REPEAT: Duration = Duration::from_secs(900);
+
+/// Zonal shifts cannot be followed, although they are enabled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ZonalShiftError {
+    /// ARC knows clusters by their ARN.
+    #[error(
+        "--enable-zonal-shift: the ARN of cluster {cluster} is not known: permit eks:DescribeCluster, or disable it: \
+         {reason}"
+    )]
+    Arn {
+        /// Name of the cluster.
+        cluster: String,
+        /// Why EKS did not tell it.
+        reason: String,
+    },
+    /// The shifts cannot be read.
+    #[error(
+        "--enable-zonal-shift: zonal shifts of {arn} are not known: permit arc-zonal-shift:GetManagedResource, enable \
+         zonal shift for the EKS cluster, or disable it: {reason}"
+    )]
+    Unreadable {
+        /// ARN of the cluster.
+        arn: String,
+        /// ARC's answer.
+        reason: CloudError,
+    },
+}
+
+/// The ARN of a cluster, from the answer of EKS.
+///
+/// # Errors
+/// EKS did not tell it.
+pub fn cluster_arn(
+    cluster: &str,
+    described: Result<ClusterDescription, CloudError>,
+) -> Result<String, ZonalShiftError> {
+    let error = |reason| ZonalShiftError::Arn { cluster: cluster.to_owned(), reason };
+    let described = described.map_err(|reason| error(reason.to_string()))?;
+    described.arn.ok_or_else(|| error("EKS does not tell it".to_owned()))
+}
+
+/// Judges the first answer of ARC. An outage of ARC is no error: the shifts are read again, and launches go on.
+///
+/// # Errors
+/// ARC refuses to answer.
+pub fn check<T>(arn: &str, answer: Result<T, CloudError>) -> Result<(), ZonalShiftError> {
+    match answer {
+        Err(reason) if !reason.is_transient() => Err(ZonalShiftError::Unreadable { arn: arn.to_owned(), reason }),
+        _ => Ok(()),
+    }
+}
 
 /// Reads the shifts.
 #[derive(Debug, Clone)]
@@ -122,6 +174,33 @@ impl Report {
                 let message = format!("Zonal shift away from {id} is over");
                 self.events.publish(Note::normal(object(&*pool), reason::ZONAL_SHIFT_CLEARED, message));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denied() -> CloudError {
+        CloudError::Denied { message: "AccessDeniedException: not yours".to_owned() }
+    }
+
+    #[test]
+    fn zonal_shifts_need_the_arn_and_an_answer_but_no_answer_at_once() {
+        let arn = "arn:aws:eks:us-east-1:111122223333:cluster/prod".to_owned();
+        let described = ClusterDescription { arn: Some(arn.clone()), ..ClusterDescription::default() };
+        assert_eq!(cluster_arn("prod", Ok(described)), Ok(arn.clone()));
+        for answer in [Err(denied()), Ok(ClusterDescription::default())] {
+            let error = cluster_arn("prod", answer).unwrap_err().to_string();
+            assert!(error.contains("eks:DescribeCluster") && error.contains("prod"), "{error}");
+        }
+        assert_eq!(check(&arn, Ok(())), Ok(()));
+        assert_eq!(check::<()>(&arn, Err(CloudError::Throttled)), Ok(()), "an outage is no mistake");
+        let unmanaged = CloudError::NotFound { message: "no such resource".to_owned() };
+        for refused in [denied(), unmanaged] {
+            let error = check::<()>(&arn, Err(refused)).unwrap_err().to_string();
+            assert!(error.contains("arc-zonal-shift:GetManagedResource") && error.contains(&arn), "{error}");
         }
     }
 }

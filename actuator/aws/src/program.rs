@@ -6,9 +6,10 @@ use anyhow::Result;
 use clap::{CommandFactory, Parser};
 use plimsoll_actuator::args::ActuatorArgs;
 use plimsoll_actuator::cluster_facts;
-use plimsoll_actuator::discovery::{self, Configured, Discovered, DiscoveryError, ZonalShiftError};
+use plimsoll_actuator::discovery::{self, Configured, Discovered, DiscoveryError};
 use plimsoll_actuator::ports::ManagedControlPlane;
 use plimsoll_actuator::service::{self, Parts};
+use plimsoll_actuator::zonal_shift::{self, ZonalShiftError};
 use plimsoll_runtime::args::invalid_flag::{Refused, parse_args};
 use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::program::{self, ServiceProgram};
@@ -123,10 +124,10 @@ async fn discover(
 
 /// Checks that the zonal shifts of the cluster can be read, and follows them.
 async fn follow_zonal_shifts(connection: &mut Connection, cluster: &str) -> Result<(), ZonalShiftError> {
-    let arn = discovery::cluster_arn(cluster, connection.control_plane.describe_cluster(cluster).await)?;
+    let arn = zonal_shift::cluster_arn(cluster, connection.control_plane.describe_cluster(cluster).await)?;
     connection.follow_zonal_shifts(&arn);
     if let Some(resource) = &connection.cloud.managed_resource {
-        discovery::check_zonal_shifts(&arn, resource.zonal_shifts().await)?;
+        zonal_shift::check(&arn, resource.zonal_shifts().await)?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Determines whether the pods of an interrupted node fit on existing nodes, by kube-scheduler's rules. If they do, no
 //! replacement is needed, and the watcher may never send a plan for these pods.
 
-use crate::{namespaces, pods};
+use crate::{namespace_selectors, pods};
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::Pod;
 use plimsoll_kubesched::ClusterState;
@@ -24,11 +24,11 @@ pub(super) fn fits_existing_nodes(
     now: Timestamp,
 ) -> bool {
     pods.retain(|pod| pod.node_name.is_some() || pod.nominated_node().is_some());
-    let needs_namespaces = |pod: &Arc<Pod>| pod.spec.as_deref().is_some_and(namespaces::needs_namespaces);
+    let needs_namespaces = |pod: &Arc<Pod>| pod.spec.as_deref().is_some_and(namespace_selectors::needs_namespaces);
     if pods.iter().any(|pod| needs_namespaces(pod) && to_move.contains(&PodUid(pods::uid(pod)))) {
         return false;
     }
-    pods.iter_mut().for_each(namespaces::widen_anti_affinity);
+    pods.iter_mut().for_each(namespace_selectors::widen_anti_affinity);
     let objects = Objects { nodes, pods, ..Objects::default() };
     let (mut snapshot, _) = plimsoll_snapshot::build(&objects, &Extra { now, ..Extra::default() });
     evict(&mut snapshot, &(to_move | promised));

@@ -9,7 +9,7 @@
 use super::rounds::{self, CONCURRENT_WRITES, Kind, PER_ROUND, Round, WriteResult};
 use super::{Nominations, is_open, planned_nodes, step};
 use crate::clock::Timestamped;
-use crate::namespaces;
+use crate::namespace_selectors;
 use crate::nodes;
 use crate::pods;
 use futures::StreamExt;
@@ -114,7 +114,7 @@ impl Sent {
             if is_ours {
                 Arc::make_mut(&mut pod).status.nominated_node_name = None;
             }
-            namespaces::widen_anti_affinity(&mut pod);
+            namespace_selectors::widen_anti_affinity(&mut pod);
             pod
         };
         let objects = Objects {
@@ -160,7 +160,7 @@ fn is_bindable(pod: &Pod) -> bool {
     let scheduler = spec.scheduler_name.as_deref().filter(|name| !name.is_empty());
     step::is_waiting(pod)
         && scheduler.is_none_or(|name| name == KUBE_SCHEDULER)
-        && !namespaces::needs_namespaces(spec)
+        && !namespace_selectors::needs_namespaces(spec)
         && spec.scheduling_gates.as_ref().is_none_or(Vec::is_empty)
         && spec.resource_claims.as_ref().is_none_or(Vec::is_empty)
         && !spec.volumes.as_deref().is_some_and(needs_preparation)

@@ -68,9 +68,7 @@ impl UnreadableObjects {
             Ok(object) if object.is_foreign() => None,
             Ok(object) => {
                 match object.unreadable() {
-                    Some(error) => {
-                        self.report(kind, object.meta(), error, is_listed);
-                    }
+                    Some(error) => self.report(kind, object.meta(), error, is_listed),
                     None => drop(self.known.remove(&key_of(object.meta()))),
                 }
                 Some(object)
@@ -82,11 +80,15 @@ impl UnreadableObjects {
         }
     }
 
-    /// Logs an unreadable object, unless the same error of the object was logged before. Returns whether it did.
-    fn report(&mut self, kind: &str, metadata: &ObjectMeta, error: &str, is_listed: bool) -> bool {
+    /// Whether this error of the object was not logged before.
+    fn is_new(&self, key: &Key, error: &str) -> bool {
+        self.known.get(key).is_none_or(|known| known != error)
+    }
+
+    /// Logs an unreadable object, unless the same error of the object was logged before.
+    fn report(&mut self, kind: &str, metadata: &ObjectMeta, error: &str, is_listed: bool) {
         let key = key_of(metadata);
-        let is_new = self.known.get(&key).is_none_or(|known| known != error);
-        if is_new {
+        if self.is_new(&key, error) {
             let (namespace, name) = (&key.0, &key.1);
             tracing::error!(
                 kind,
@@ -100,7 +102,6 @@ impl UnreadableObjects {
             self.listed.insert(key.clone(), error.to_owned());
         }
         self.known.insert(key, error.to_owned());
-        is_new
     }
 }
 
@@ -189,7 +190,10 @@ mod tests {
         let mut unreadable = UnreadableObjects::default();
         let list = |unreadable: &mut UnreadableObjects, error: Option<&str>| {
             unreadable.sort::<NodePool>("kind", Event::Init);
-            let is_new = error.map(|error| unreadable.report("kind", &metadata, error, true));
+            let is_new = error.map(|error| unreadable.is_new(&key_of(&metadata), error));
+            if let Some(error) = error {
+                unreadable.report("kind", &metadata, error, true);
+            }
             unreadable.sort::<NodePool>("kind", Event::InitDone);
             is_new
         };
