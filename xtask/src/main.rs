@@ -21,7 +21,7 @@ mod world;
 use clap::Parser;
 
 #[derive(Parser, Debug)]
-#[command(name = "xtask", about = "Repository chores")]
+#[command(name = "xtask", about = "Repository tasks")]
 enum Task {
     /// Generate Rust code from the .proto files.
     Proto {

@@ -57,5 +57,5 @@ pub(super) async fn nodes_are_known(
         bail!("kube-scheduler has not heard of the nodes within {} s", LIMIT.as_secs());
     }
     remove(shared, case_client, &pod).await?;
-    case_client.without_node(node.metadata.name.as_deref().unwrap_or_default()).await
+    case_client.delete_node(node.metadata.name.as_deref().unwrap_or_default()).await
 }

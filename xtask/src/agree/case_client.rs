@@ -36,7 +36,7 @@ impl CaseClient {
     }
 
     /// Creates all objects except the pods to schedule.
-    pub(super) async fn set(&self, case_objects: &CaseObjects) -> Result<()> {
+    pub(super) async fn create_objects(&self, case_objects: &CaseObjects) -> Result<()> {
         self.all(&case_objects.namespaces).await?;
         self.all(&case_objects.priority_classes).await?;
         self.all(&case_objects.storage_classes).await?;
@@ -86,7 +86,7 @@ impl CaseClient {
     }
 
     /// Removes pods without a grace period: there is no kubelet.
-    pub(super) async fn without(&self, pods: &[Pod]) -> Result<()> {
+    pub(super) async fn delete_pods(&self, pods: &[Pod]) -> Result<()> {
         each(pods, |pod| async {
             let done = self.in_namespace_of(pod).delete(&pod.name_any(), &at_once()).await;
             done.map(drop).or_else(if_there).with_context(|| format!("deleting pod {}", pod.name_any()))
@@ -94,7 +94,7 @@ impl CaseClient {
         .await
     }
 
-    pub(super) async fn without_node(&self, name: &str) -> Result<()> {
+    pub(super) async fn delete_node(&self, name: &str) -> Result<()> {
         let done = Api::<Node>::all(self.client.clone()).delete(name, &at_once()).await;
         done.map(drop).or_else(if_there).with_context(|| format!("deleting node {name}"))?;
         let done = Api::<CSINode>::all(self.client.clone()).delete(name, &at_once()).await;
@@ -159,7 +159,7 @@ impl CaseClient {
     }
 
     /// Removes all objects of the case except its namespaces, which cost nothing.
-    pub(super) async fn strike(&self, case_objects: &CaseObjects) -> Result<()> {
+    pub(super) async fn delete_objects(&self, case_objects: &CaseObjects) -> Result<()> {
         let all = ListParams::default();
         for namespace in case_objects.namespaces.iter().filter_map(|it| it.metadata.name.as_deref()) {
             let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
@@ -217,10 +217,10 @@ where
     }
 }
 
-async fn each<'a, T: 'a, F, Done>(items: &'a [T], deed: F) -> Result<()>
+async fn each<'a, T: 'a, F, Done>(items: &'a [T], operation: F) -> Result<()>
 where
     F: Fn(&'a T) -> Done,
     Done: Future<Output = Result<()>>,
 {
-    stream::iter(items).map(deed).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await.map(drop)
+    stream::iter(items).map(operation).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await.map(drop)
 }

@@ -3,7 +3,7 @@
 
 use super::case::Planned;
 use super::isolate::Isolation;
-use super::nodes::{Made, bought_as};
+use super::nodes::{CaseNode, bought_as};
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{Container, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodSpec};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -47,7 +47,7 @@ pub(super) struct CaseObjects {
     pub(super) storage_classes: Vec<StorageClass>,
     pub(super) volumes: Vec<PersistentVolume>,
     pub(super) claims: Vec<PersistentVolumeClaim>,
-    pub(super) nodes: Vec<Made>,
+    pub(super) nodes: Vec<CaseNode>,
     /// Running pods.
     pub(super) running_pods: Vec<Pod>,
     pub(super) wanted: Vec<Wanted>,
@@ -60,7 +60,7 @@ impl CaseObjects {
         let leaving: BTreeSet<&str> =
             snapshot.nodes.iter().filter(|node| node.deleting).map(|node| node.name.as_str()).collect();
         let staying = snapshot.nodes.iter().filter(|node| !leaving.contains(node.name.as_str()));
-        let mut nodes: Vec<Made> = staying.map(Made::existing).collect();
+        let mut nodes: Vec<CaseNode> = staying.map(CaseNode::existing).collect();
         let mut targets: BTreeMap<&str, String> = BTreeMap::new();
         for placement in &plan.placements {
             targets.extend(placement.pods.iter().map(|pod| (pod.name.as_str(), placement.node.0.clone())));
@@ -118,13 +118,13 @@ impl CaseObjects {
     }
 
     /// DaemonSet pods that a node still needs.
-    pub(super) fn daemons(&self, planned: &Planned, node: &Made) -> Vec<Pod> {
+    pub(super) fn daemons(&self, planned: &Planned, node: &CaseNode) -> Vec<Pod> {
         let on = self.isolation.name(&node.name);
         self.plain_daemons(planned, node).iter().map(|pod| self.isolation.pod_on(pod, &on)).collect()
     }
 
     /// The same pods without isolation from other cases.
-    pub(super) fn plain_daemons(&self, planned: &Planned, node: &Made) -> Vec<Pod> {
+    pub(super) fn plain_daemons(&self, planned: &Planned, node: &CaseNode) -> Vec<Pod> {
         let mut pods = Vec::new();
         let snapshot = &planned.snapshot;
         for (number, daemon) in snapshot.daemon_sets.iter().enumerate() {
@@ -199,7 +199,7 @@ fn has_daemon(planned: &Planned, namespace: &str, name: &str, node: &str) -> boo
     })
 }
 
-fn isolation(planned: &Planned, nodes: &[Made]) -> Isolation {
+fn isolation(planned: &Planned, nodes: &[CaseNode]) -> Isolation {
     let objects = &planned.objects;
     let known = planned.snapshot.nodes.iter().map(|node| node.name.0.clone());
     let mut isolation = Isolation::new(planned.seed, known.chain(nodes.iter().map(|node| node.name.clone())));
@@ -224,7 +224,7 @@ fn isolation(planned: &Planned, nodes: &[Made]) -> Isolation {
 /// The node of a launch. EC2 may choose any of the offerings of one capacity type; seed and number select one of them.
 /// If the plan leaves pods, it is the cheapest, on which the plan relies: a larger type would have more capacity than
 /// planned.
-fn launched(planned: &Planned, number: usize, launch: &Launch) -> Result<Made> {
+fn launched(planned: &Planned, number: usize, launch: &Launch) -> Result<CaseNode> {
     let catalog = catalog_of(&planned.snapshot, planned, launch.node_pool.as_str())?;
     let bought = bought_as(launch).context("a launch without offerings")?;
     let choices: Vec<_> = launch.offerings.iter().filter(|it| it.capacity_type == bought).collect();
@@ -235,7 +235,7 @@ fn launched(planned: &Planned, number: usize, launch: &Launch) -> Result<Made> {
     let choice = choices.get(chosen).context("a launch without offerings")?;
     let (kind, offering) = offering(catalog, &choice.instance_type, |it| it.is(choice))
         .with_context(|| format!("{} in {} is not in the catalog", choice.instance_type, choice.zone))?;
-    Ok(Made::launched(&format!("launch-{number}"), launch, kind, offering, &catalog.region))
+    Ok(CaseNode::launched(&format!("launch-{number}"), launch, kind, offering, &catalog.region))
 }
 
 fn offering<'a>(

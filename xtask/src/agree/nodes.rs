@@ -23,7 +23,7 @@ const HYPERVISOR: &str = "karpenter.k8s.aws/instance-hypervisor";
 
 /// A node of a case, with its name in plan and manifests.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Made {
+pub(super) struct CaseNode {
     pub(super) name: String,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) taints: Vec<Taint>,
@@ -37,9 +37,9 @@ pub(super) struct Made {
     pub(super) what: String,
 }
 
-impl Made {
+impl CaseNode {
     /// An existing node, or the future node of a claim.
-    pub(super) fn existing(node: &Node) -> Made {
+    pub(super) fn existing(node: &Node) -> CaseNode {
         let mut taints = node.taints.clone();
         if node.state == NodeState::Initialized && !node.ready {
             // As the node lifecycle controller does.
@@ -49,7 +49,7 @@ impl Made {
                 effect: TaintEffect::NoSchedule,
             });
         }
-        Made {
+        CaseNode {
             name: node.name.0.clone(),
             labels: node.labels.clone(),
             taints,
@@ -68,7 +68,7 @@ impl Made {
         kind: &InstanceType,
         offering: &Offering,
         region: &str,
-    ) -> Made {
+    ) -> CaseNode {
         let mut labels = of_type(kind, offering, region);
         // As in a claim of the actuator: one value of each custom label of the pool, then the labels of the template.
         for requirement in launch.requirements.iter() {
@@ -81,7 +81,7 @@ impl Made {
         }
         labels.extend(launch.labels.clone());
         in_service(&mut labels, name, launch.node_pool.as_str(), &launch.node_class);
-        Made::new(name, labels, launch.taints.clone(), kind, offering)
+        CaseNode::new(name, labels, launch.taints.clone(), kind, offering)
     }
 
     /// A node that `pool` could launch, with these custom labels.
@@ -91,12 +91,12 @@ impl Made {
         own: &BTreeMap<String, String>,
         (kind, offering): (&InstanceType, &Offering),
         region: &str,
-    ) -> Made {
+    ) -> CaseNode {
         let mut labels = of_type(kind, offering, region);
         labels.extend(own.clone());
         labels.extend(pool.labels.clone());
         in_service(&mut labels, name, pool.name.as_str(), &pool.node_class);
-        Made::new(name, labels, pool.taints.clone(), kind, offering)
+        CaseNode::new(name, labels, pool.taints.clone(), kind, offering)
     }
 
     fn new(
@@ -105,8 +105,8 @@ impl Made {
         taints: Vec<Taint>,
         kind: &InstanceType,
         offering: &Offering,
-    ) -> Made {
-        Made {
+    ) -> CaseNode {
+        CaseNode {
             name: name.to_owned(),
             labels,
             taints,
@@ -320,7 +320,7 @@ mod tests {
             list_price: None,
             reservation: None,
         };
-        let made = Made::launched("launch-0", &launch(), &kind, &offering, "test-1");
+        let made = CaseNode::launched("launch-0", &launch(), &kind, &offering, "test-1");
         let of = |key: &str| made.labels.get(key).map(String::as_str);
         // The custom label of the pool has one value; the zone is the zone of the instance, not the first zone of the
         // launch.

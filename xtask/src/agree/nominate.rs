@@ -47,20 +47,20 @@ pub(super) async fn take_back(case_client: &CaseClient, before: &[Wanted], now: 
     Ok(())
 }
 
-/// Nominates while `deed` runs.
+/// Nominates while `operation` runs.
 pub(super) async fn during<T>(
     shared: &Shared,
     case_client: &CaseClient,
     case_objects: &CaseObjects,
     wanted: &[Wanted],
-    deed: impl Future<Output = Result<T>>,
+    operation: impl Future<Output = Result<T>>,
 ) -> Result<T> {
     if shared.own_order {
-        return deed.await;
+        return operation.await;
     }
     tokio::select! {
         biased;
-        done = deed => done,
+        done = operation => done,
         ended = keep(shared, case_client, case_objects, wanted) => { ended?; bail!("the nomination task has ended") }
     }
 }

@@ -5,7 +5,7 @@ use super::case::Planned;
 use super::case_client::CaseClient;
 use super::case_objects::{CaseObjects, Wanted};
 use super::nominate::{self, bring};
-use super::pod_watch::{PodWatch, Pods, Seen};
+use super::pod_watch::{PodRecord, PodWatch, Pods};
 use super::probe;
 use super::replan;
 use super::report::{Bindable, Outcome, Unbound};
@@ -49,10 +49,10 @@ pub(super) async fn play(shared: &Shared, planned: &Arc<Planned>, title: &str) -
         outcome.wanted = case_objects.wanted.len();
         outcome.left = case_objects.left.len();
         if shared.again {
-            strike(shared, planned, &case_objects, &case_client).await?;
+            delete_and_wait(shared, planned, &case_objects, &case_client).await?;
         }
         let done = whole(shared, planned, &case_objects, &case_client, &mut outcome).await;
-        case_client.strike(&case_objects).await?;
+        case_client.delete_objects(&case_objects).await?;
         done
     };
     if let Err(error) = played.await {
@@ -69,7 +69,7 @@ async fn whole(
     case_client: &CaseClient,
     outcome: &mut Outcome,
 ) -> Result<()> {
-    case_client.set(case_objects).await?;
+    case_client.create_objects(case_objects).await?;
     await_nodes::nodes_are_known(shared, case_client, case_objects).await?;
     bring(shared, case_client, case_objects, &case_objects.wanted).await?;
     let look = || {
@@ -85,7 +85,7 @@ async fn whole(
     if !unbound.is_empty() {
         // Once more from the start, so that the order of the pods does not matter.
         let again: Vec<Pod> = unbound.iter().map(|it| it.pod.clone()).collect();
-        case_client.without(&again).await?;
+        case_client.delete_pods(&again).await?;
         bring(shared, case_client, case_objects, &unbound).await?;
         unbound = look().await?;
     }
@@ -158,7 +158,7 @@ pub(super) async fn unbound(
         // kube-scheduler may be busy with other cases. It evaluates a later pod only after these pods.
         tried(shared, case_client, &case_objects.nobodys()).await?;
         let pods = shared.pod_watch.pods(seed);
-        if names.iter().all(|name| pods.get(name).map(Seen::state) == before.get(name).map(Seen::state)) {
+        if names.iter().all(|name| pods.get(name).map(PodRecord::state) == before.get(name).map(PodRecord::state)) {
             let unbound_pods = wanted.iter().zip(&names).filter(|(_, name)| !bound(&pods, name));
             return Ok(unbound_pods.map(|(it, _)| it.clone()).collect());
         }
@@ -175,8 +175,8 @@ async fn as_planned(
     case_client: &CaseClient,
     outcome: &mut Outcome,
 ) -> Result<bool> {
-    strike(shared, planned, case_objects, case_client).await?;
-    case_client.set(case_objects).await?;
+    delete_and_wait(shared, planned, case_objects, case_client).await?;
+    case_client.create_objects(case_objects).await?;
     await_nodes::nodes_are_known(shared, case_client, case_objects).await?;
     let mut waiting: Vec<(&Wanted, String)> = case_objects.wanted.iter().map(|it| (it, String::new())).collect();
     let mut idle = 0;
@@ -202,13 +202,13 @@ async fn as_planned(
 }
 
 /// Removes all objects of the case, and waits until they are gone.
-async fn strike(
+async fn delete_and_wait(
     shared: &Shared,
     planned: &Planned,
     case_objects: &CaseObjects,
     case_client: &CaseClient,
 ) -> Result<()> {
-    case_client.strike(case_objects).await?;
+    case_client.delete_objects(case_objects).await?;
     let names: Vec<String> = case_objects.wanted.iter().map(|it| full_name(&it.pod.metadata)).collect();
     let gone = |pods: &Pods| names.iter().all(|name| !pods.contains_key(name));
     if !shared.pod_watch.wait(planned.seed, (LIMIT, LIMIT), gone, |_| false).await {
@@ -218,7 +218,7 @@ async fn strike(
 }
 
 /// First scheduling result of a pod.
-async fn verdict(shared: &Shared, seed: u64, pod: &Pod) -> Result<Seen> {
+async fn verdict(shared: &Shared, seed: u64, pod: &Pod) -> Result<PodRecord> {
     let name = full_name(&pod.metadata);
     let done = |pods: &Pods| pods.get(&name).is_some_and(|seen| seen.node.is_some() || seen.refused.is_some());
     if !shared.pod_watch.wait(seed, (LIMIT, LIMIT), done, |_| false).await {
@@ -229,7 +229,7 @@ async fn verdict(shared: &Shared, seed: u64, pod: &Pod) -> Result<Seen> {
 
 pub(super) async fn remove(shared: &Shared, case_client: &CaseClient, pod: &Pod) -> Result<()> {
     let name = full_name(&pod.metadata);
-    case_client.without(std::slice::from_ref(pod)).await?;
+    case_client.delete_pods(std::slice::from_ref(pod)).await?;
     let gone = |pods: &Pods| !pods.contains_key(&name);
     shared.pod_watch.wait(case_client.seed(), (LIMIT, LIMIT), gone, |_| false).await;
     Ok(())
@@ -258,8 +258,8 @@ async fn leave(
             case_client.node(&node.object(&case_objects.isolation)).await?;
             case_client.pods(&daemons).await?;
             let bound = tried(shared, case_client, &left.pod).await?;
-            case_client.without(&daemons).await?;
-            case_client.without_node(&case_objects.isolation.name(&node.name)).await?;
+            case_client.delete_pods(&daemons).await?;
+            case_client.delete_node(&case_objects.isolation.name(&node.name)).await?;
             if let Some(on) = bound {
                 let what = format!("with {} of NodePool {}", node.what, node.pool());
                 outcome.bindable.push(Bindable { pod: left.name.clone(), on, what });

@@ -19,7 +19,7 @@ pub(super) const MAX_FAILURES: usize = 5;
 
 /// Observed state of a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct PodRecord {
     pub(super) node: Option<String>,
     /// Message of kube-scheduler if it found no node.
     pub(super) refused: Option<String>,
@@ -27,7 +27,7 @@ pub(super) struct Seen {
     pub(super) nominated: Option<String>,
 }
 
-impl Seen {
+impl PodRecord {
     /// State without the message, because the message counts the nodes of all cases.
     pub(super) fn state(&self) -> (Option<&str>, bool) {
         (self.node.as_deref(), self.refused.is_some())
@@ -40,7 +40,7 @@ impl Seen {
 }
 
 /// Pods of one case by `namespace/name`.
-pub(super) type Pods = BTreeMap<String, Seen>;
+pub(super) type Pods = BTreeMap<String, PodRecord>;
 
 /// Updated by the watch and read by cases. The channel of a case counts its changes.
 #[derive(Debug, Default)]
@@ -92,9 +92,9 @@ impl PodWatch {
         if gone {
             slot.pods.remove(&name);
         } else {
-            slot.pods.insert(name.clone(), seen(pod));
+            slot.pods.insert(name.clone(), record(pod));
         }
-        if slot.pods.get(&name).map(Seen::news) != before.as_ref().map(Seen::news) {
+        if slot.pods.get(&name).map(PodRecord::news) != before.as_ref().map(PodRecord::news) {
             slot.changes.send_modify(|count| *count += 1);
         }
     }
@@ -140,7 +140,7 @@ impl PodWatch {
     }
 }
 
-fn seen(pod: &Pod) -> Seen {
+fn record(pod: &Pod) -> PodRecord {
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|name| !name.is_empty());
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     // A gated pod was not evaluated.
@@ -150,7 +150,7 @@ fn seen(pod: &Pod) -> Seen {
     let refused = conditions.find(|it| is_refusal(it.reason.as_deref()));
     let nominated = pod.status.as_ref().and_then(|status| status.nominated_node_name.clone());
     let nominated = nominated.filter(|name| !name.is_empty());
-    Seen { node, nominated, refused: refused.map(|it| it.message.clone().unwrap_or_default()) }
+    PodRecord { node, nominated, refused: refused.map(|it| it.message.clone().unwrap_or_default()) }
 }
 
 #[cfg(test)]

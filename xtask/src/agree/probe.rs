@@ -5,7 +5,7 @@
 
 use super::case::Planned;
 use super::case_objects::{CaseObjects, Left};
-use super::nodes::Made;
+use super::nodes::CaseNode;
 use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
 use plimsoll_model::names::{NODES_RESOURCE, label};
 use plimsoll_model::requirements::{Operator, Requirement};
@@ -34,14 +34,14 @@ type Own = BTreeMap<String, String>;
 
 /// A node that could be launched, and how often the pod's requests fit on it.
 struct Candidate {
-    made: Made,
+    made: CaseNode,
     ratio: f64,
     price: i64,
 }
 
 /// Nodes to test for a shape: for each zone, capacity type and value of a label that the pod selects, the type with the
 /// most capacity for the pod.
-pub(super) fn candidates(planned: &Planned, case_objects: &CaseObjects, shape: usize) -> Vec<Made> {
+pub(super) fn candidates(planned: &Planned, case_objects: &CaseObjects, shape: usize) -> Vec<CaseNode> {
     let Some(shape) = planned.snapshot.shapes.get(shape) else { return Vec::new() };
     let keys = asked_keys(shape);
     let mut best: BTreeMap<(String, Vec<Option<String>>), Candidate> = BTreeMap::new();
@@ -68,7 +68,7 @@ pub(super) fn candidates(planned: &Planned, case_objects: &CaseObjects, shape: u
             }
         }
     }
-    let (likely, unlikely): (Vec<Made>, Vec<Made>) =
+    let (likely, unlikely): (Vec<CaseNode>, Vec<CaseNode>) =
         best.into_values().map(|it| it.made).partition(|made| seems_fit(made, shape));
     let mut chosen = spaced(likely, MAX_LIKELY);
     chosen.extend(spaced(unlikely, MAX_UNLIKELY));
@@ -77,7 +77,7 @@ pub(super) fn candidates(planned: &Planned, case_objects: &CaseObjects, shape: u
 }
 
 /// At most this many nodes, evenly selected from the list.
-fn spaced(all: Vec<Made>, most: usize) -> Vec<Made> {
+fn spaced(all: Vec<CaseNode>, most: usize) -> Vec<CaseNode> {
     let step = all.len().div_ceil(most.max(1)).max(1);
     all.into_iter().step_by(step).collect()
 }
@@ -131,7 +131,7 @@ fn of_pool<'a>(
         let ratio = ratio(&shape.requests, &room);
         for offering in kind.offerings.iter().filter(|it| it.available && !is_closed(&planned.snapshot, kind, it)) {
             for own in &open {
-                let made = Made::possible("probe", pool, own, (kind, offering), &catalog.region);
+                let made = CaseNode::possible("probe", pool, own, (kind, offering), &catalog.region);
                 if pool_allows(pool, &made.labels) {
                     candidates.push((kind, Candidate { made, ratio, price: offering.price.0 }));
                 }
@@ -217,7 +217,7 @@ fn lacks_variety(pool: &NodePool, all: &[(&InstanceType, Candidate)]) -> bool {
 }
 
 /// Only determines which nodes are tested first.
-fn seems_fit(made: &Made, shape: &PodShape) -> bool {
+fn seems_fit(made: &CaseNode, shape: &PodShape) -> bool {
     let selected = shape.node_selector.iter().all(|(key, value)| made.labels.get(key) == Some(value));
     let terms = &shape.required_node_affinity;
     let matched = terms.is_empty() || terms.iter().any(|term| term.matches_labels(&made.labels));

@@ -143,7 +143,7 @@ impl Volumes {
 #[cfg(test)]
 mod tests {
     use super::super::case::Case;
-    use super::super::pod_watch::Seen;
+    use super::super::pod_watch::PodRecord;
     use super::*;
 
     fn volumes() -> Volumes {
@@ -153,7 +153,8 @@ mod tests {
     /// Every pod on its planned node, except for one.
     fn all_but(case_objects: &CaseObjects, but: &str) -> Pods {
         let bound = case_objects.wanted.iter().filter(|it| it.name != but);
-        let seen = |it: &Wanted| Seen { node: Some(case_objects.isolation.name(&it.node)), ..Seen::default() };
+        let seen =
+            |it: &Wanted| PodRecord { node: Some(case_objects.isolation.name(&it.node)), ..PodRecord::default() };
         bound.map(|it| (full_name(&it.pod.metadata), seen(it))).collect()
     }
 

@@ -307,8 +307,9 @@ fn hosts(slices: &[EndpointSlice], namespace: &str) -> Result<String> {
         for endpoint in slice.endpoints.iter().flatten() {
             let ready = endpoint.conditions.as_ref().is_none_or(|conditions| conditions.ready != Some(false));
             for address in endpoint.addresses.iter().filter(|_| ready) {
-                let told: Ipv4Addr = address.parse().with_context(|| format!("{address} is not an IPv4 address"))?;
-                text.push_str(&format!("{} {service}.{namespace}.svc\n", status::real(told)));
+                let api_address: Ipv4Addr =
+                    address.parse().with_context(|| format!("{address} is not an IPv4 address"))?;
+                text.push_str(&format!("{} {service}.{namespace}.svc\n", status::loopback_address(api_address)));
             }
         }
     }

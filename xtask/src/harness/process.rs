@@ -19,11 +19,11 @@ const BUILD: Duration = Duration::from_secs(3600);
 
 /// Reads process groups from a pipe. When the pipe closes, because the run ended or was killed, it kills the remaining
 /// groups. It has its own process group, so that Ctrl-C does not reach it.
-const WATCHMAN: &str = r#"
+const SUPERVISOR: &str = r#"
 trap '' INT TERM HUP
 groups=' '
-while read -r deed group; do
-  case $deed in
+while read -r change group; do
+  case $change in
     +) groups="$groups$group " ;;
     -) groups=$(printf '%s' "$groups" | sed "s/ $group / /") ;;
   esac
@@ -34,7 +34,7 @@ for group in $groups; do kill -KILL "-$group" 2>/dev/null; done
 /// Kills every registered process group when this run ends, also after SIGKILL.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    // Dropped first: the watchman waits for the pipe to close.
+    // Dropped first: the supervisor waits for the pipe to close.
     pipe: Mutex<ChildStdin>,
     interrupted: AtomicBool,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Guard {
 impl Guard {
     pub(crate) fn start() -> Result<Guard> {
         let mut child = Command::new("sh")
-            .args(["-c", WATCHMAN])
+            .args(["-c", SUPERVISOR])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .process_group(0)
@@ -66,10 +66,10 @@ impl Guard {
         Ok(())
     }
 
-    fn tell(&self, deed: char, group: u32) {
+    fn send(&self, change: char, group: u32) {
         let mut pipe = self.pipe.lock().unwrap_or_else(PoisonError::into_inner);
-        // Without the watchman, Drop still ends the processes if the run ends normally.
-        let _ = writeln!(pipe, "{deed} {group}");
+        // Without the supervisor, Drop still ends the processes if the run ends normally.
+        let _ = writeln!(pipe, "{change} {group}");
     }
 }
 
@@ -99,7 +99,7 @@ impl Process {
             .process_group(0)
             .spawn()
             .with_context(|| format!("starting {name}: {}", command.get_program().display()))?;
-        guard.tell('+', child.id());
+        guard.send('+', child.id());
         Ok(Process { name: name.to_owned(), child, guard: Arc::clone(guard), out, terminated: false, ended: false })
     }
 
@@ -165,7 +165,7 @@ impl Process {
     fn forget(&mut self) {
         if !self.ended {
             self.ended = true;
-            self.guard.tell('-', self.child.id());
+            self.guard.send('-', self.child.id());
         }
     }
 }
@@ -196,7 +196,7 @@ pub(crate) fn build(name: &str, command: &mut Command, guard: &Guard) -> Result<
         .spawn()
         .with_context(|| format!("starting {name}: {}", command.get_program().display()))?;
     let group = child.id();
-    guard.tell('+', group);
+    guard.send('+', group);
     let ended = until_true(&format!("{name} ends"), BUILD, || {
         guard.check()?;
         Ok((child.try_wait()?.is_some(), "it runs".to_owned()))
@@ -206,7 +206,7 @@ pub(crate) fn build(name: &str, command: &mut Command, guard: &Guard) -> Result<
     }
     // Builds print a path: far less than the size of a pipe, so the process never blocks.
     let output = child.wait_with_output()?;
-    guard.tell('-', group);
+    guard.send('-', group);
     ended?;
     if !output.status.success() {
         bail!("{name}: {}", output.status);
@@ -259,9 +259,9 @@ mod tests {
     fn what_is_left_dies_with_the_run_and_what_was_taken_off_does_not() -> Result<()> {
         let (mut left, mut taken_off) = (sleeper()?, sleeper()?);
         let guard = Guard::start()?;
-        guard.tell('+', taken_off.id());
-        guard.tell('+', left.id());
-        guard.tell('-', taken_off.id());
+        guard.send('+', taken_off.id());
+        guard.send('+', left.id());
+        guard.send('-', taken_off.id());
         drop(guard);
         assert_eq!(left.wait()?.signal(), Some(SIGKILL));
         assert!(taken_off.try_wait()?.is_none());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const EVERY: Duration = Duration::from_millis(100);
 
 /// Result of one poll.
-pub(crate) enum Seen<T> {
+pub(crate) enum Poll<T> {
     /// The condition holds.
     Yes(T),
     /// The condition does not hold yet, with the current state.
@@ -19,16 +19,16 @@ pub(crate) enum Seen<T> {
 ///
 /// # Errors
 /// If the condition does not hold within the limit, with the last observation; or immediately if the poll fails.
-pub(crate) fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Result<Seen<T>>) -> Result<T> {
+pub(crate) fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Result<Poll<T>>) -> Result<T> {
     let begun = Instant::now();
     loop {
         match look()? {
-            Seen::Yes(found) => return Ok(found),
-            Seen::NotYet(instead) if begun.elapsed() > limit => {
+            Poll::Yes(found) => return Ok(found),
+            Poll::NotYet(instead) if begun.elapsed() > limit => {
                 bail!("not within {} s: {what}; instead: {instead}", limit.as_secs());
             }
             // Nothing unparks this thread: a pause between two polls of another process.
-            Seen::NotYet(_) => park_timeout(EVERY),
+            Poll::NotYet(_) => park_timeout(EVERY),
         }
     }
 }
@@ -40,6 +40,6 @@ pub(crate) fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Re
 pub(crate) fn until_true(what: &str, limit: Duration, mut look: impl FnMut() -> Result<(bool, String)>) -> Result<()> {
     until(what, limit, || {
         let (there, instead) = look()?;
-        Ok(if there { Seen::Yes(()) } else { Seen::NotYet(instead) })
+        Ok(if there { Poll::Yes(()) } else { Poll::NotYet(instead) })
     })
 }

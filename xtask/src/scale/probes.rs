@@ -5,7 +5,7 @@ use super::client::{ApiClient, CLAIMS, PODS};
 use super::population::container;
 use super::usage::{EVERY, Usage};
 use crate::bench::table::Table;
-use crate::harness::wait::{Seen, until};
+use crate::harness::wait::{Poll, until};
 use crate::harness::world::World;
 use crate::quantile::nearest_rank;
 use anyhow::Result;
@@ -81,11 +81,11 @@ fn probe(world: &World, runtime: &Runtime, cluster: &ApiClient) -> Result<f64> {
             let claims = runtime.block_on(cluster.list(CLAIMS, &labels))?;
             claimed = (!claims.is_empty()).then_some(now - POLL);
         }
-        let Some(since) = claimed else { return Ok(Seen::NotYet("no NodeClaim".to_owned())) };
+        let Some(since) = claimed else { return Ok(Poll::NotYet("no NodeClaim".to_owned())) };
         let calls = world.cloud.calls("CreateFleet", seen)?;
         Ok(match calls.iter().find(|call| call.time >= since) {
-            Some(call) => Seen::Yes(call.time),
-            None => Seen::NotYet("no call".to_owned()),
+            Some(call) => Poll::Yes(call.time),
+            None => Poll::NotYet("no call".to_owned()),
         })
     })?;
     runtime.block_on(async {

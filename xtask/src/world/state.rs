@@ -2,7 +2,7 @@
 
 use crate::harness::cloud::Cloud;
 use crate::harness::services::Kind;
-use crate::harness::wait::{Seen, until};
+use crate::harness::wait::{Poll, until};
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, TryLockError};
@@ -88,8 +88,8 @@ impl Home {
     pub(super) fn claim(&self) -> Result<Claim> {
         let lock = self.lock()?;
         let locked = until("the lock is free", LOCK, || match lock.try_lock() {
-            Ok(()) => Ok(Seen::Yes(())),
-            Err(TryLockError::WouldBlock) => Ok(Seen::NotYet("it is held".to_owned())),
+            Ok(()) => Ok(Poll::Yes(())),
+            Err(TryLockError::WouldBlock) => Ok(Poll::NotYet("it is held".to_owned())),
             Err(TryLockError::Error(error)) => Err(error.into()),
         });
         if let Err(error) = locked {

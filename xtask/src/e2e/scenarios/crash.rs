@@ -5,7 +5,7 @@ use super::super::{Context, Figure, PROGRESS};
 use crate::harness::audit;
 use crate::harness::kubectl::instance_of;
 use crate::harness::services::Kind;
-use crate::harness::wait::{Seen, until};
+use crate::harness::wait::{Poll, until};
 use crate::harness::world::World;
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -88,7 +88,7 @@ fn round(world: &mut World, app: &'static str, victim: usize, point: Point) -> R
     until("a CreateFleet is held", world.with_slack(CALLED), || {
         let calls = world.cloud.calls("CreateFleet", seen)?;
         let held = calls.iter().any(|c| c.state == point.held());
-        Ok(if held { Seen::Yes(()) } else { Seen::NotYet(format!("{} calls", calls.len())) })
+        Ok(if held { Poll::Yes(()) } else { Poll::NotYet(format!("{} calls", calls.len())) })
     })?;
     let begun = Instant::now();
     let name = world.services()?.kill(victim)?;

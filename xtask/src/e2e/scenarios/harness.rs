@@ -3,7 +3,7 @@
 use super::super::objects::{self, SOON};
 use super::super::{Context, Figure};
 use crate::harness::kubectl::{condition, instance_of};
-use crate::harness::wait::{Seen, until, until_true};
+use crate::harness::wait::{Poll, until, until_true};
 use crate::harness::world::World;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
@@ -17,8 +17,8 @@ pub(super) fn play(_: &Context, world: &mut World) -> Result<Vec<Figure>> {
     let node = until("the instance is a Ready node", SOON, || {
         let nodes = world.cluster.kubectl.list(&["nodes"])?;
         Ok(match nodes.into_iter().find(|n| condition(n, "Ready")) {
-            Some(node) => Seen::Yes(node),
-            None => Seen::NotYet("no Ready node".to_owned()),
+            Some(node) => Poll::Yes(node),
+            None => Poll::NotYet("no Ready node".to_owned()),
         })
     })?;
     let joined = begun.elapsed();

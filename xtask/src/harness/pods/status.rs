@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 
 /// A pod's address in the API. Endpoints must not be loopback addresses, on which the processes listen.
-pub(super) fn told(address: Ipv4Addr) -> Ipv4Addr {
+pub(super) fn api_address(address: Ipv4Addr) -> Ipv4Addr {
     let [_, b, c, d] = address.octets();
     Ipv4Addr::new(10, b, c, d)
 }
 
 /// The loopback address for an address in the API.
-pub(super) fn real(told: Ipv4Addr) -> Ipv4Addr {
-    let [_, b, c, d] = told.octets();
+pub(super) fn loopback_address(api_address: Ipv4Addr) -> Ipv4Addr {
+    let [_, b, c, d] = api_address.octets();
     Ipv4Addr::new(127, b, c, d)
 }
 
@@ -33,8 +33,8 @@ pub(super) fn running(container: &Container, address: Option<Ipv4Addr>, ready: b
         }],
     }});
     if let Some(address) = address {
-        status["status"]["podIP"] = json!(told(address));
-        status["status"]["podIPs"] = json!([{ "ip": told(address) }]);
+        status["status"]["podIP"] = json!(api_address(address));
+        status["status"]["podIPs"] = json!([{ "ip": api_address(address) }]);
     }
     status
 }
@@ -56,13 +56,13 @@ pub(super) fn succeeded(container: &Container) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::{real, told};
+    use super::{api_address, loopback_address};
     use std::net::Ipv4Addr;
 
     #[test]
     fn an_address_comes_back() {
         let address = Ipv4Addr::new(127, 70, 3, 9);
-        assert_eq!(told(address), Ipv4Addr::new(10, 70, 3, 9));
-        assert_eq!(real(told(address)), address);
+        assert_eq!(api_address(address), Ipv4Addr::new(10, 70, 3, 9));
+        assert_eq!(loopback_address(api_address(address)), address);
     }
 }
