@@ -86,8 +86,9 @@ impl Failures {
 
     /// Records that an instance of the pool was launched, which ends its pauses. Only a node in service ends the pauses
     /// after [`NOT_REGISTERED`] and [`NOT_INITIALIZED`]: instances that never come into service can all be launched.
+    /// The pause after [`THROTTLED`] lasts: EC2 launches a part of what it throttles.
     pub fn launched(&mut self, pool: &NodePoolName) {
-        self.retain(pool, is_of_started);
+        self.retain(pool, |cause| cause == THROTTLED || is_of_started(cause));
     }
 
     /// Records that a node of the pool is in service.
@@ -165,6 +166,15 @@ mod tests {
         assert_eq!(failures.pause(&NodePoolName::from("b"), now), None);
         failures.launched(&pool);
         assert_eq!(failures.pause(&pool, now), None);
+    }
+
+    #[test]
+    fn a_launched_instance_does_not_end_the_pause_after_throttling() {
+        let (pool, mut failures) = (NodePoolName::from("a"), Failures::default());
+        failures.failed(&pool, THROTTLED, NOW);
+        failures.launched(&pool);
+        assert_eq!(failures.pause(&pool, NOW), Some((THROTTLED, THROTTLED_PAUSE)));
+        assert_eq!(failures.pause(&pool, NOW.plus(THROTTLED_PAUSE)), None);
     }
 
     #[test]
