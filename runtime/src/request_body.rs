@@ -42,14 +42,20 @@ impl MemoryBudget {
     }
 }
 
-/// What one call takes of a [`MemoryBudget`], until this is dropped.
-#[derive(Debug)]
-pub(crate) struct MemoryShare {
+/// What one call takes of the memory of its port, until this is dropped.
+#[derive(Debug, Default)]
+pub struct MemoryShare {
     free: Arc<Mutex<usize>>,
     taken: Mutex<usize>,
 }
 
 impl MemoryShare {
+    /// The share of a request, if its port has a bound of memory. Work that may outlive the call holds it as long as it
+    /// holds the decoded request.
+    pub fn of<T>(request: &tonic::Request<T>) -> Option<Arc<Self>> {
+        request.extensions().get::<Arc<Self>>().cloned()
+    }
+
     /// Grows to this size, or fails if the budget has too little.
     fn grow(&self, bytes: usize) -> Result<(), Status> {
         let (mut taken, mut free) = (self.taken.lock(), self.free.lock());

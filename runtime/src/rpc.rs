@@ -156,6 +156,9 @@ where
         let timeout = call.place.is_some().then_some(REQUEST_TIMEOUT);
         let connection = connection.filter(|_| call.place.is_some());
         let share = self.layer.memory.as_ref().map(MemoryBudget::share);
+        if let Some(share) = &share {
+            request.extensions_mut().insert(Arc::clone(share));
+        }
         let answer = self.inner.call(bounded(request, inspect, share.clone(), timeout));
         Box::pin(async move {
             let answer = answer.await?;
@@ -215,7 +218,7 @@ struct Counted {
     call: Call,
     /// Ends the connection unless it is dropped in time.
     _unread: Option<DropGuard>,
-    /// Given back with the end of the call: the decoded request lives as long as the call is served.
+    /// Given back with the end of the call, and of the work that outlives it.
     _share: Option<Arc<MemoryShare>>,
 }
 

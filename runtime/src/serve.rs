@@ -121,7 +121,8 @@ impl GrpcServer {
     }
 
     /// Rejects calls with RESOURCE_EXHAUSTED while the requests of open calls, as far as they are inspected, take this
-    /// much memory together. A call gives its part back when it has ended.
+    /// much memory together. A call gives its part back when it has ended, and nothing else holds its
+    /// [`crate::request_body::MemoryShare`].
     #[must_use]
     pub fn with_max_memory(mut self, bytes: usize) -> Self {
         self.max_memory = Some(bytes);

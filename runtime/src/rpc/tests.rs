@@ -74,15 +74,17 @@ async fn a_bounded_call_without_its_request_ends_and_leaves_its_place() {
     assert_eq!(code(&service.call(ask).await.unwrap()), None);
 }
 
+/// An inspection by which a request takes as much memory as it has bytes.
+fn inspect(_: &str) -> Option<crate::request_body::Inspect> {
+    let mut size = 0;
+    Some(Box::new(move |bytes: &[u8]| {
+        size += bytes.len();
+        Ok(size)
+    }))
+}
+
 #[tokio::test]
 async fn open_calls_share_a_bound_of_memory() {
-    fn inspect(_: &str) -> Option<crate::request_body::Inspect> {
-        let mut size = 0;
-        Some(Box::new(move |bytes: &[u8]| {
-            size += bytes.len();
-            Ok(size)
-        }))
-    }
     let layer = RpcLayer::new(None, &["test.Service"], None, Some(inspect)).with_max_memory(Some(100));
     let mut service = layer.layer(tower::service_fn(|request: Request<Body>| async {
         let mut body = request.into_body();
@@ -99,6 +101,29 @@ async fn open_calls_share_a_bound_of_memory() {
     for _ in 0..2 {
         assert_eq!(code(&service.call(ask(40)).await.unwrap()), None, "what ended calls had is free");
     }
+}
+
+#[tokio::test]
+async fn work_that_outlives_its_call_keeps_its_memory() {
+    let layer = RpcLayer::new(None, &["test.Service"], None, Some(inspect)).with_max_memory(Some(100));
+    let kept: Arc<Mutex<Option<Arc<MemoryShare>>>> = Arc::default();
+    let keep = Arc::clone(&kept);
+    let mut service = layer.layer(tower::service_fn(move |request: Request<Body>| {
+        if keep.lock().is_none() {
+            *keep.lock() = request.extensions().get::<Arc<MemoryShare>>().cloned();
+        }
+        async {
+            let mut body = request.into_body();
+            let frame = std::future::poll_fn(|context| http_body::Body::poll_frame(Pin::new(&mut body), context)).await;
+            Ok::<_, Status>(frame.and_then(Result::err).map_or_else(|| Response::new(Body::empty()), Status::into_http))
+        }
+    }));
+    let ask = |bytes: usize| Request::post("/test.Service/Plan").body(Body::new("x".repeat(bytes))).unwrap();
+    let code = |response: &Response<Body>| Status::from_header_map(response.headers()).map(|status| status.code());
+    assert_eq!(code(&service.call(ask(60)).await.unwrap()), None);
+    assert_eq!(code(&service.call(ask(41)).await.unwrap()), Some(Code::ResourceExhausted));
+    *kept.lock() = None;
+    assert_eq!(code(&service.call(ask(41)).await.unwrap()), None);
 }
 
 async fn until(metrics: &Metrics, line: &str) {

@@ -3,6 +3,7 @@
 use super::{Core, lost, overloaded};
 use crate::answer::AnswerError;
 use plimsoll_runtime::connection::Peer;
+use plimsoll_runtime::request_body::MemoryShare;
 use plimsoll_runtime::telemetry::extract_cycle_id;
 use plimsoll_runtime::workers::WorkError;
 use plimsoll_solver::Cancel;
@@ -42,11 +43,14 @@ impl OpenPort {
             self.core.metrics.refused.inc();
             overloaded("this caller has too many requests at once")
         })?;
+        let share = MemoryShare::of(&request);
         let (question, metrics) = (request.into_inner(), self.core.metrics.clone());
         let cancel = Cancel::default();
         // Also drops when the caller goes away.
         let _end = CancelOnDrop(cancel.clone());
         let job = move || {
+            // The job goes on for a while after its caller is gone.
+            let _share = share;
             let started = Instant::now();
             let result = answer(question, &cancel);
             metrics.solve_seconds.observe(started.elapsed().as_secs_f64());
@@ -82,5 +86,43 @@ pub(super) struct CancelOnDrop(pub(super) Cancel);
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::SchedulerMetrics;
+    use crate::session::SessionLimits;
+    use crate::solve::PlanFn;
+    use futures::FutureExt;
+    use plimsoll_runtime::metrics::Metrics;
+    use plimsoll_runtime::workers::{Bounds, Workers};
+    use std::sync::mpsc::channel;
+    use tokio_util::sync::CancellationToken;
+
+    #[tokio::test]
+    async fn a_request_without_a_caller_keeps_its_memory_until_its_job_ends() {
+        let workers = Workers::new(Bounds { running: 2, outside_running: 1, outside_waiting: 1 });
+        let metrics = SchedulerMetrics::new(&Metrics::new("scheduler")).unwrap();
+        let plans = (SessionLimits::default(), PlanFn::default());
+        let core = Core::new(workers, metrics, plans, Vec::new(), CancellationToken::new());
+        let port = OpenPort::new(Arc::new(core));
+        let (hold, released) = channel::<()>();
+        let mut request = Request::new(());
+        let share: Arc<MemoryShare> = Arc::default();
+        let held = Arc::downgrade(&share);
+        request.extensions_mut().insert(share);
+        let mut call = Box::pin(port.handle("Plan", request, move |(), _| {
+            let _ended = released.recv();
+            Ok(())
+        }));
+        assert!(call.as_mut().now_or_never().is_none());
+        drop(call);
+        assert!(held.upgrade().is_some(), "the job runs");
+        drop(hold);
+        while held.upgrade().is_some() {
+            tokio::task::yield_now().await;
+        }
     }
 }
