@@ -1,5 +1,6 @@
 //! Drains the Nodes of a claim, and leaves PodDisruptionBudgets to other removals once their pods have been evicted.
 
+use super::drain::Drain;
 use super::evict::is_forced;
 use super::{POLL_INTERVAL, Stage, TerminationFlow, condition_of, drain, live_pods};
 use crate::interruption;
@@ -65,12 +66,29 @@ impl TerminationFlow<'_> {
         deadline: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<Option<Duration>, WriteError> {
+        let plan = self.next_step(pods, deadline, now);
+        self.carry_out(nodes, &plan, now).await
+    }
+
+    /// The next step of the drain: all pods that are due.
+    pub(super) fn next_step(&self, pods: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> Drain {
         let (deps, claim, pending) = (self.deps, &*self.subject.claim, &self.shared.pending_replacements);
         self.release_budgets(pods, now);
         let mut plan = drain::plan(pods, deadline, is_forced(deps, claim), now);
         let needed = drain::times_to_stop(pods, now);
         plan.delay(&interruption::delayed_pods(&deps.drain_delay, pending, claim, pods, &needed, deadline));
-        let next_attempt = self.shared.evictions.carry_out(deps, Some(claim), nodes.first().copied(), &plan).await?;
+        plan
+    }
+
+    /// Carries out a step of the drain. Returns as [`TerminationFlow::evict`].
+    pub(super) async fn carry_out(
+        &self,
+        nodes: &[&Arc<Node>],
+        plan: &Drain,
+        now: Timestamp,
+    ) -> Result<Option<Duration>, WriteError> {
+        let (evictions, claim) = (&self.shared.evictions, &*self.subject.claim);
+        let next_attempt = evictions.carry_out(self.deps, Some(claim), nodes.first().copied(), plan).await?;
         if plan.waiting == 0 {
             return Ok(None);
         }

@@ -8,7 +8,9 @@ use crate::interruption;
 use crate::io::WriteError;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
+use plimsoll_api::Pod;
 use plimsoll_model::time::Millis;
+use std::sync::Arc;
 
 /// How long before the end of an interrupted instance its pods are evicted in any case. A Spot notice leaves two
 /// minutes. If the end is later or unknown, the pods would be evicted again and again.
@@ -31,8 +33,9 @@ impl TerminationFlow<'_> {
         Ok(())
     }
 
-    /// Evicts the pods that are due although a write failed, if the node has little time left. The write is tried
-    /// again, and the drain does not end without it.
+    /// Goes on although a write failed, if little time is left. Shortly before the instance ends, evicts all pods that
+    /// are due. Otherwise, only deletes the pods whose time is over. The write is tried again, and the drain does not
+    /// end without it.
     ///
     /// # Errors
     /// There is time to wait for the write, or writes are not allowed now.
@@ -41,22 +44,29 @@ impl TerminationFlow<'_> {
         error: WriteError,
         deadline: Option<Timestamp>,
     ) -> Result<Stage, WriteError> {
-        if !self.is_urgent(deadline) {
+        let (ends_soon, pods, now) = (self.ends_soon(), &self.subject.pods, self.deps.clock.now());
+        if !ends_soon && !has_to_delete_soon(pods, deadline, now) {
             return Err(error);
         }
         let node_claim = self.subject.claim.name_any();
-        tracing::warn!(node_claim, %error, "write failed, evicting pods without it: the node has little time left");
-        let now = self.deps.clock.now();
-        let next = self.evict(&self.registered(), &self.subject.pods, deadline, now).await?;
+        tracing::warn!(node_claim, %error, "write failed, evicting pods without it: little time is left");
+        let mut plan = self.next_step(pods, deadline, now);
+        if !ends_soon {
+            plan.evict.clear();
+        }
+        let next = self.carry_out(&self.registered(), &plan, now).await?;
         Ok(Stage::Wait(next.unwrap_or(POLL_INTERVAL)))
     }
 
-    fn is_urgent(&self, deadline: Option<Timestamp>) -> bool {
+    /// Whether the end of an interrupted instance is near.
+    fn ends_soon(&self) -> bool {
         let ends = interruption::notice_of(&self.subject.claim).and_then(|notice| notice.ends);
-        if ends.is_some_and(|ends| ends.since(self.deps.clock.timestamp()) <= BEFORE_END) {
-            return true;
-        }
-        let soon = self.deps.clock.now().saturating_add(BEFORE_DELETION).unwrap_or(Timestamp::MAX);
-        deadline.is_some() && !drain::plan(&self.subject.pods, deadline, true, soon).force.is_empty()
+        ends.is_some_and(|ends| ends.since(self.deps.clock.timestamp()) <= BEFORE_END)
     }
+}
+
+/// Whether a pod has to be deleted soon, so that it stops before the deadline.
+fn has_to_delete_soon(pods: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> bool {
+    let soon = now.saturating_add(BEFORE_DELETION).unwrap_or(Timestamp::MAX);
+    deadline.is_some() && !drain::plan(pods, deadline, true, soon).force.is_empty()
 }
