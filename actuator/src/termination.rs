@@ -303,7 +303,8 @@ impl TerminationFlow<'_> {
     async fn finish(&self) -> Result<Stage, WriteError> {
         for node in &self.subject.nodes {
             if node.metadata.deletion_timestamp.is_none() {
-                // The Node never registered, so it has no finalizer. No other controller would delete it.
+                // The Node never registered, so it has no finalizer, or it was not deleted in time. No other controller
+                // would delete it.
                 self.deps.writes.delete(&**node, None).await?;
             }
             self.deps.writes.release(&**node).await?;

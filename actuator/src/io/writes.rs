@@ -49,6 +49,13 @@ impl WriteError {
             Self::Cluster(error) => may_have_happened(error),
         }
     }
+
+    /// Whether no other write is allowed now, either. The lease outlives a call that may start, so a timeout concerns
+    /// only this write.
+    #[must_use]
+    pub fn concerns_all_writes(&self) -> bool {
+        matches!(self, Self::NotAllowed(NotAllowed::NotLeader | NotAllowed::Paused(_) | NotAllowed::Quarantine))
+    }
 }
 
 /// Whether a write that failed with `error` may have taken effect anyway, now or later.
@@ -284,4 +291,18 @@ impl Writes {
 fn only_this<K: WritableKind>(object: &K) -> DeleteParams {
     let preconditions = Preconditions { uid: object.meta().uid.clone(), resource_version: None };
     DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_concerns_one_write_and_a_lost_lease_all() {
+        assert!(!WriteError::NotAllowed(NotAllowed::TimedOut(CLUSTER_CALL)).concerns_all_writes());
+        assert!(!WriteError::Contended(String::new()).concerns_all_writes());
+        for error in [NotAllowed::NotLeader, NotAllowed::Paused(String::new()), NotAllowed::Quarantine] {
+            assert!(WriteError::NotAllowed(error).concerns_all_writes());
+        }
+    }
 }

@@ -23,9 +23,9 @@ impl TerminationFlow<'_> {
     /// Ignores that a write failed if the deadline of the termination is over: nothing may delay the node any longer.
     ///
     /// # Errors
-    /// The deadline is not over.
+    /// The deadline is not over, or writes are not allowed now.
     pub(super) fn go_on_if_over(&self, error: WriteError) -> Result<(), WriteError> {
-        if self.deadline().is_none_or(|deadline| deadline > self.deps.clock.now()) {
+        if error.concerns_all_writes() || self.deadline().is_none_or(|deadline| deadline > self.deps.clock.now()) {
             return Err(error);
         }
         let node_claim = self.subject.claim.name_any();
