@@ -52,8 +52,12 @@ pub(super) fn fits_existing_nodes(
 fn evict(snapshot: &mut Snapshot, to_move: &BTreeSet<PodUid>) {
     let mut left = BTreeSet::new();
     for pod in snapshot.pods.iter_mut().filter(|pod| to_move.contains(&pod.uid)) {
-        if let PodState::Bound(node) = std::mem::replace(&mut pod.state, PodState::Pending) {
-            left.insert(node);
+        if let PodState::Bound(node) = &pod.state {
+            left.insert(node.clone());
+        }
+        // Another pod has come in place of a terminating one, and may be bound already.
+        if pod.moves() {
+            pod.state = PodState::Pending;
         }
     }
     for node in &mut snapshot.nodes {
@@ -157,6 +161,25 @@ mod tests {
         assert!(fits("2", "p"));
         assert!(fits("1", "gone"), "that pod does not exist any more");
         assert!(fits("1", "m"), "the pod itself");
+    }
+
+    #[test]
+    fn a_terminating_pod_needs_no_promised_room_if_another_pod_has_come_in_its_place() {
+        let fits = |cpu: &str, owner: &str, successor: Option<Pod>| {
+            let gone = json!({"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]});
+            let nodes = vec![node("old", "8", &gone), node("other", "8", &gone), node("new", cpu, &json!({}))];
+            let mut ending = pod("p", "other", &json!({}));
+            ending.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-05T00:00:00Z")).unwrap();
+            let owner = json!([{"apiVersion": "apps/v1", "kind": owner, "name": "web", "uid": "owner"}]);
+            ending.metadata.owner_references = serde_json::from_value(owner).unwrap();
+            let pods = [pod("m", "old", &json!({})), ending].into_iter().chain(successor).collect();
+            let promised = [PodUid::from("p")].into();
+            fits_existing_nodes(&[PodUid::from("m")].into(), &promised, nodes, shared(pods), Timestamp(1))
+        };
+        let successor = || Some(pod("s", "new", &json!({})));
+        assert!(fits("2", "ReplicaSet", successor()));
+        assert!(!fits("1", "ReplicaSet", successor()));
+        assert!(!fits("1", "StatefulSet", None), "the next pod comes when this one is gone");
     }
 
     #[test]

@@ -23,7 +23,8 @@ struct InterruptedClaim {
     is_pending: bool,
     /// Whether existing nodes have room for the pods. The check is expensive and runs once per claim.
     fits_existing_nodes: Option<bool>,
-    /// The pods that this room is promised to. They need it until they have moved.
+    /// The pods that this room is promised to. They need it until they have moved. While the pod that comes in place of
+    /// an evicted one is not bound yet, the room seems to be free.
     promised: BTreeSet<PodUid>,
     /// When each pod was last seen covered. A pod whose claim has failed is covered by the next plan.
     covered: BTreeMap<PodUid, Timestamp>,
