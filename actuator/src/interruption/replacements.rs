@@ -34,7 +34,8 @@ struct InterruptedClaim {
 #[derive(Debug, Default)]
 pub(crate) struct PendingReplacements {
     claims: Mutex<BTreeMap<String, InterruptedClaim>>,
-    /// Locked during a check of existing nodes, so that two claims are not promised the same room.
+    /// Locked during a check of existing nodes, so that two claims are not promised the same room. The check takes long
+    /// in a large cluster, so nobody waits for the lock.
     check: Mutex<()>,
 }
 
@@ -62,7 +63,8 @@ impl PendingReplacements {
 
     /// Whether pods that no plan names fit on existing nodes, beside the pods that other claims were promised room for.
     /// If they do not, a replacement is requested, unless a plan names other pods of the claim (`is_planned`): then its
-    /// planner knows of the interruption.
+    /// planner knows of the interruption. While another claim is checked, the answer is no, so that the pods stay: they
+    /// are looked at again within a second.
     pub(super) fn needs_none(
         &self,
         deps: &DrainDelay,
@@ -72,28 +74,37 @@ impl PendingReplacements {
         pods: &BTreeSet<PodUid>,
         fits_existing_nodes: impl FnOnce(&BTreeSet<PodUid>) -> bool,
     ) -> bool {
-        let uid = claim.uid().unwrap_or_default();
-        let known = self.claims.lock().entry(uid.clone()).or_default().fits_existing_nodes;
-        if let Some(known) = known {
-            self.launch_pending(deps, claim, is_planned);
+        let in_time = deps.clock.timestamp().since(interruption.heard) <= REPLACED_WITHIN;
+        let checked = self.check_once(claim.uid().unwrap_or_default(), in_time, pods, fits_existing_nodes);
+        self.launch_pending(deps, claim, is_planned);
+        checked.unwrap_or(false)
+    }
+
+    /// Whether existing nodes have room for the pods. If they do not, a replacement is pending if it can be launched
+    /// `in_time`. `None` while another claim is checked.
+    fn check_once(
+        &self,
+        uid: String,
+        in_time: bool,
+        pods: &BTreeSet<PodUid>,
+        fits_existing_nodes: impl FnOnce(&BTreeSet<PodUid>) -> bool,
+    ) -> Option<bool> {
+        let known = self.claims.lock().get(&uid).and_then(|state| state.fits_existing_nodes);
+        if known.is_some() {
             return known;
         }
-        let fits = {
-            let _check = self.check.lock();
-            let promised: BTreeSet<PodUid> =
-                self.claims.lock().values().flat_map(|state| &state.promised).cloned().collect();
-            let fits = fits_existing_nodes(&promised);
-            let mut claims = self.claims.lock();
-            let state = claims.entry(uid).or_default();
-            state.fits_existing_nodes = Some(fits);
-            if fits {
-                state.promised.clone_from(pods);
-            }
-            state.is_pending = !fits && deps.clock.timestamp().since(interruption.heard) <= REPLACED_WITHIN;
-            fits
-        };
-        self.launch_pending(deps, claim, is_planned);
-        fits
+        let _check = self.check.try_lock()?;
+        let promised: BTreeSet<PodUid> =
+            self.claims.lock().values().flat_map(|state| &state.promised).cloned().collect();
+        let fits = fits_existing_nodes(&promised);
+        let mut claims = self.claims.lock();
+        let state = claims.entry(uid).or_default();
+        state.fits_existing_nodes = Some(fits);
+        if fits {
+            state.promised.clone_from(pods);
+        }
+        state.is_pending = !fits && in_time;
+        Some(fits)
     }
 
     /// Retries the pending replacement of a claim without pods. Returns whether it is still pending; then the claim
@@ -145,5 +156,21 @@ fn launch_replacement(deps: &DrainDelay, claim: &NodeClaim) -> bool {
             tracing::warn!(node_claim = name, %error, "no plan received in time, like-for-like replacement rejected");
             true
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn existing_nodes_are_checked_for_one_claim_at_a_time_and_nobody_waits() {
+        let (pending, pods) = (PendingReplacements::default(), BTreeSet::from([PodUid::from("p")]));
+        let check = |uid: &str| pending.check_once(uid.to_owned(), true, &pods, BTreeSet::is_empty);
+        let other = pending.check.lock();
+        assert_eq!(check("a"), None);
+        drop(other);
+        assert_eq!([check("a"), check("a")], [Some(true); 2]);
+        assert_eq!(check("b"), Some(false), "the room is promised to the pods of the first claim");
     }
 }
