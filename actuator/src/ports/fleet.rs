@@ -180,16 +180,11 @@ impl OfferingError {
         CAPACITY_CODES.contains(&self.code.as_str()) || self.is_group_full() || self.is_not_sold()
     }
 
-    /// Whether EC2 does not sell the offering in the zone, or not with a volume of the requested type.
+    /// Whether EC2 does not sell the offering in the zone.
     fn is_not_sold(&self) -> bool {
         let message = self.message.to_ascii_lowercase();
-        match self.code.as_str() {
-            "InvalidFleetConfiguration" => {
-                message.contains("not supported in your requested availability zone") || message.contains("not offered")
-            }
-            "VolumeTypeNotAvailableInZone" => true,
-            _ => false,
-        }
+        let is_named = message.contains("not supported in your requested availability zone");
+        self.code == "InvalidFleetConfiguration" && (is_named || message.contains("not offered"))
     }
 
     /// Whether the placement group takes no instance of any type in the zone: a spread group has as many as it may have,
@@ -219,8 +214,8 @@ impl OfferingError {
         self.is_spot_role_missing() || !(self.instance_type.is_empty() || self.zone.is_empty())
     }
 
-    /// Whether the capacity reservation of the offering has no capacity: neither the subnet, the placement group nor a
-    /// volume is the cause (spec: AWS provider section 4.8).
+    /// Whether the capacity reservation of the offering has no capacity: neither the subnet nor the placement group is
+    /// the cause, nor is the type not sold in the zone (spec: AWS provider section 4.8).
     #[must_use]
     pub fn is_reservation_full(&self) -> bool {
         let is_other = self.is_subnet_full() || self.is_group_full() || self.is_not_sold();
@@ -268,7 +263,7 @@ mod tests {
         assert!(!is_full(reserved, "InsufficientFreeAddressesInSubnet", ""));
         assert!(!is_full(reserved, "InstanceLimitExceeded", spread));
         assert!(!is_full(reserved, "InvalidPlacementGroup.InUse", ""));
-        assert!(!is_full(reserved, "VolumeTypeNotAvailableInZone", ""));
+        assert!(!is_full(reserved, "InvalidFleetConfiguration", "m5.large is not offered in us-east-1a"));
     }
 
     #[test]
@@ -287,7 +282,7 @@ mod tests {
         let in_zone = "Your requested instance type (m5.large) is not supported in your requested Availability Zone";
         assert!(is_capacity("InvalidFleetConfiguration", in_zone));
         assert!(is_capacity("InvalidFleetConfiguration", "The instance type m5.large is not offered in us-east-1e."));
-        assert!(is_capacity("VolumeTypeNotAvailableInZone", ""));
+        assert!(!is_capacity("VolumeTypeNotAvailableInZone", ""), "it concerns one node class");
         assert!(!is_capacity("InvalidFleetConfiguration", "The fleet configuration is invalid."));
         assert!(!is_capacity("InvalidParameterValue", in_zone));
     }
