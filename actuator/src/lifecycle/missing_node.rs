@@ -1,5 +1,5 @@
-//! Registered claims whose Node is gone, or was created anew. Somebody removed the Node's finalizer and deleted the Node,
-//! while the instance runs on. A kubelet creates its Node only when it starts.
+//! Registered claims whose Node is gone, or was created anew. Somebody removed the Node's finalizer and deleted the
+//! Node, while the instance runs on. A kubelet creates its Node only when it starts.
 
 use super::{Lifecycle, REGISTRATION_TIMEOUT, node};
 use crate::controller_loop::Requeue;
@@ -89,7 +89,7 @@ impl MissingNodes {
             return Ok(ControlFlow::Continue(Some(left)));
         }
         let message = format!(
-            "Node {} does not exist for {} minutes, deleting the NodeClaim",
+            "Node {} has not existed for {} minutes, deleting the NodeClaim",
             claim.node_name().unwrap_or_default(),
             REGISTRATION_TIMEOUT.as_mins()
         );

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Value of the label `provider`, as in Karpenter's provider for AWS.
 const PROVIDER: &str = "aws";
 /// Codes of refused offerings that are shown as such; others are `other`. Bounds the label.
-const LAUNCH_FAILURES: [&str; 13] = [
+const LAUNCH_FAILURES: [&str; 15] = [
     "InsufficientInstanceCapacity",
     "MaxSpotInstanceCountExceeded",
     "SpotMaxPriceTooLow",
@@ -20,6 +20,8 @@ const LAUNCH_FAILURES: [&str; 13] = [
     "ReservationCapacityExceeded",
     "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
     "RequestLimitExceeded",
+    "RequestThrottled",
+    "InvalidFleetConfiguration",
     "UnauthorizedOperation",
     "InvalidParameter",
 ];

@@ -150,7 +150,7 @@ pub struct OfferingError {
 /// The placement group is in use in another zone.
 const GROUP_IN_USE_CODE: &str = "InvalidPlacementGroup.InUse";
 
-/// EC2 could not launch what was requested, which says nothing of the cause beside other errors.
+/// EC2 could not launch what was requested. If there are other errors, they name the cause.
 const UNFULFILLABLE_CODE: &str = "UnfulfillableCapacity";
 
 /// Codes that mean "no capacity" rather than "invalid request".

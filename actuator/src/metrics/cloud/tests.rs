@@ -58,6 +58,8 @@ fn refused_offerings_have_a_bounded_set_of_reasons() {
         fixture.metrics.cloud.refused(&error, "usw2-az1");
     };
     refused("InsufficientInstanceCapacity");
+    refused("RequestThrottled");
+    refused("InvalidFleetConfiguration");
     refused("SomethingNew");
     refused("SomethingElse");
     let failures = |reason: &str| {
@@ -65,5 +67,6 @@ fn refused_offerings_have_a_bounded_set_of_reasons() {
         fixture.value("karpenter_cloudprovider_instance_launch_failures_total", &labels)
     };
     assert_eq!((failures("InsufficientInstanceCapacity"), failures("other")), (Some(1.0), Some(2.0)));
+    assert_eq!((failures("RequestThrottled"), failures("InvalidFleetConfiguration")), (Some(1.0), Some(1.0)));
     assert_eq!(failures("SomethingNew"), None);
 }
