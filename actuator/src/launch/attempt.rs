@@ -16,7 +16,7 @@ pub const MIN_EMPTY_READS: u32 = 2;
 /// Attempts per group after definite failures. Then the claims fail, and the pods are planned again.
 pub const MAX_ATTEMPTS: u32 = 3;
 /// Further attempts while EC2 throttles the instances of a group. With their pauses, these take ten minutes, as long as
-/// a throttled request is sent again.
+/// a throttled request is sent again. Kept in memory: a new leader counts anew.
 const MAX_THROTTLED: u32 = 15;
 /// First pause before a request is sent again. Doubles up to [`MAX_PAUSE`].
 const FIRST_PAUSE: Millis = Millis::from_seconds(1);
