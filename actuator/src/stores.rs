@@ -118,10 +118,7 @@ impl WatchState {
 }
 
 /// Whether the API server does not know the kind.
-fn is_unknown_kind(error: &watcher::Error) -> bool {
-    let (watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) = error else {
-        return false;
-    };
+fn is_unknown_kind(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
@@ -285,15 +282,18 @@ async fn reflect<K>(api: Api<Guarded<K>>, mut writer: Writer<K>, kind: WatchedKi
 where
     K: Trim<DynamicType = ()> + Indexed + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
-    let mut specs = SharedSpecs::default();
     let config = watcher::Config::default().timeout(WATCH_SECONDS);
-    let events = watcher(api, config).backoff(Pauses::default()).modify(move |object| {
-        if let Ok(object) = &mut object.0 {
-            object.trim();
-            object.share(&mut specs);
-        }
-    });
-    let mut events = std::pin::pin!(events);
+    let list_and_watch = move || {
+        let mut specs = SharedSpecs::default();
+        let events = watcher(api.clone(), config.clone()).backoff(Pauses::default()).modify(move |object| {
+            if let Ok(object) = &mut object.0 {
+                object.trim();
+                object.share(&mut specs);
+            }
+        });
+        events.boxed()
+    };
+    let mut events = list_and_watch();
     let mut unreadable = UnreadableObjects::default();
     while let Some(event) = events.next().await {
         match event {
@@ -311,13 +311,21 @@ where
                 }
             }
             // Clusters without the CRD of an optional kind have no such objects.
-            Err(error) if kind.is_optional() && is_unknown_kind(&error) => {
+            Err(watcher::Error::InitialListFailed(error)) if kind.is_optional() && is_unknown_kind(&error) => {
                 writer.take(Event::Init);
                 writer.take(Event::InitDone);
                 state.show(kind, true);
                 tracing::debug!(?kind, "the API server does not know the kind");
             }
-            Err(error) => tracing::warn!(?kind, %error, "watch failed, restarting"),
+            Err(error) => {
+                tracing::warn!(?kind, %error, "watch failed, restarting");
+                // kube-runtime would only start the same watch again. A list tells whether the kind is gone. It costs
+                // more than a watch, so the pause is the longest.
+                if matches!(&error, watcher::Error::WatchStartFailed(cause) if is_unknown_kind(cause)) {
+                    tokio::time::sleep(LAST_PAUSE).await;
+                    events = list_and_watch();
+                }
+            }
         }
     }
 }

@@ -5,7 +5,9 @@ use kube::Api;
 use plimsoll_api::condition::{self, capacity_quota::VALID};
 use plimsoll_api::{CapacityQuota, NodeClaim};
 use plimsoll_model::execution::OutcomeReason;
-use plimsoll_sim::apiserver::ResourceId;
+use plimsoll_sim::apiserver::faults::{Effect, Matcher};
+use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::apiserver::{ApiError, ResourceId};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -87,4 +89,24 @@ async fn a_quota_counts_launches_by_the_labels_of_their_pool() {
     let rejected: Vec<_> = outcomes.iter().filter_map(|it| Some((it.action_id.as_str(), it.reason?))).collect();
     assert_eq!(rejected, [("a-1", OutcomeReason::LimitReached)], "{outcomes:?}");
     fixture.settled(1).await;
+}
+
+/// For example while the API server reads the definition of the kind again.
+#[tokio::test(start_paused = true)]
+async fn a_quota_holds_although_a_watch_did_not_find_its_kind() {
+    let fixture = Fixture::begin().await;
+    fixture.world.apply_object(&quota("all", &json!({}), &json!({"nodes": 0}))).unwrap();
+    let _actuator = fixture.start("actuator-1");
+    let catalog = fixture.catalog().await;
+    until_used(&fixture, &[("nodes", "0")]).await;
+    let watch = Matcher { client: Some("actuator-1".to_owned()), ..Matcher::of(Verb::Watch, "capacityquotas") };
+    fixture.world.server().faults().next(1, watch, Effect::Refuse(ApiError::no_such_path()));
+    fixture.world.server().faults().cut_watches(["actuator-1"]);
+    // Longer than the longest pause of a watch.
+    tokio::time::sleep(LIMIT).await;
+    let position = fixture.ledger().await.position;
+    let outcomes = fixture.execute(WATCHER, plan(position, vec![launch(&catalog, "a", &["m6i.large"], "p")])).await;
+    let outcomes = outcomes.unwrap();
+    let rejected: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.reason).collect();
+    assert_eq!(rejected, [OutcomeReason::LimitReached], "{outcomes:?}");
 }
