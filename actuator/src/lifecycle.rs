@@ -1,5 +1,6 @@
 //! The lifecycle of a claim from launch until its node is ready for use: Registered, Initialized, and the timeouts.
 
+mod absent_pools;
 mod missing_node;
 mod node;
 mod partition;
@@ -22,6 +23,7 @@ pub use step::{LAUNCH_TIMEOUT, Observation, REGISTRATION_TIMEOUT, Step, TimedOut
 
 use crate::clock::Timestamped;
 use crate::controller_loop::{Candidate, ControllerLoop, Requeue};
+use absent_pools::AbsentPools;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use missing_node::{MissingNodes, NodeState};
@@ -64,7 +66,7 @@ pub struct Lifecycle {
 struct ClaimWithNodes {
     claim: Arc<NodeClaim>,
     nodes: Vec<Arc<Node>>,
-    /// Whether the claim belongs to a NodePool that plans know.
+    /// Whether the claim belongs to a NodePool that plans know, or knew until recently.
     has_pool: bool,
 }
 
@@ -73,21 +75,23 @@ pub async fn run(deps: Lifecycle, stop: CancellationToken) {
     let kinds = [WatchedKind::NodeClaim, WatchedKind::Node, WatchedKind::NodePool];
     let missing: Arc<MissingNodes> = Arc::default();
     let work = |subject: ClaimWithNodes| reconcile(deps.clone(), Arc::clone(&missing), subject);
+    let mut absent_pools = AbsentPools::default();
+    let list = || candidates(&deps, &mut absent_pools);
     let controller = ControllerLoop::new("lifecycle", &deps.metrics, &deps.stores, &deps.fence);
-    controller.run(&stop, &kinds, || candidates(&deps), work).await;
+    controller.run(&stop, &kinds, list, work).await;
 }
 
-fn candidates(deps: &Lifecycle) -> Vec<Candidate<ClaimWithNodes>> {
-    let claims = deps.stores.claims.state();
-    let pools = planned_pools(&deps.stores);
+fn candidates(deps: &Lifecycle, absent_pools: &mut AbsentPools) -> Vec<Candidate<ClaimWithNodes>> {
     // The conditions of an unreadable claim may be incomplete, so it might seem to have timed out.
-    let live = claims
-        .into_iter()
-        .filter(|claim| claim.metadata.deletion_timestamp.is_none() && guarded::unreadable(claim).is_none());
-    live.map(|claim| {
+    let is_live =
+        |claim: &Arc<NodeClaim>| claim.metadata.deletion_timestamp.is_none() && guarded::unreadable(claim).is_none();
+    let live: Vec<Arc<NodeClaim>> = deps.stores.claims.state().into_iter().filter(is_live).collect();
+    let named = live.iter().filter_map(|claim| claim.labels().get(label::NODE_POOL));
+    absent_pools.observe(named.map(String::as_str), &planned_pools(&deps.stores));
+    let candidate = |claim: Arc<NodeClaim>| {
         let nodes = deps.stores.nodes_of(&claim);
         let mut hasher = DefaultHasher::new();
-        let has_pool = claim.labels().get(label::NODE_POOL).is_some_and(|pool| pools.contains(pool));
+        let has_pool = claim.labels().get(label::NODE_POOL).is_some_and(|pool| !absent_pools.is_gone(pool));
         (&claim.metadata.resource_version, has_pool).hash(&mut hasher);
         // Heartbeats of an initialized claim's Node do not trigger a reconcile.
         if is_settled(&claim) {
@@ -97,8 +101,8 @@ fn candidates(deps: &Lifecycle) -> Vec<Candidate<ClaimWithNodes>> {
         }
         let input = ClaimWithNodes { claim, nodes, has_pool };
         Candidate { key: input.claim.name_any(), version: Some(hasher.finish()), input }
-    })
-    .collect()
+    };
+    live.into_iter().map(candidate).collect()
 }
 
 /// NodePools that plans know. Unreadable ones are not in the watch cache.

@@ -22,7 +22,7 @@ pub struct Observation<'a> {
     pub claim: &'a NodeClaim,
     /// Nodes whose providerID is the claim's.
     pub nodes: &'a [&'a Node],
-    /// Whether the claim belongs to a NodePool that plans know.
+    /// Whether the claim belongs to a NodePool that plans know, or knew until recently.
     pub has_pool: bool,
     /// The current time.
     pub now: Timestamp,

@@ -155,6 +155,20 @@ async fn a_claim_whose_pool_was_deleted_expires() {
     watcher.until("claim, node and instance are deleted", 15 * MINUTE, is_gone).await;
 }
 
+/// Somebody may mend the NodePool, or create it again.
+#[tokio::test(start_paused = true)]
+async fn an_expired_claim_outlives_its_pool_by_ten_minutes() {
+    let watcher = FakeWatcher::begin(Setup::with_pool(json!({"template": {"spec": {"expireAfter": "1h"}}}))).await;
+    let (claim, _) = watcher.node(&wanted("a-1")).await;
+    let orphaned = json!({"metadata": {"ownerReferences": null}});
+    watcher.world.patch(ResourceId::NODE_CLAIMS, &claim, orphaned).unwrap();
+    tokio::time::sleep(65 * MINUTE).await;
+    watcher.world.delete(ResourceId::NODE_POOLS, "default").unwrap();
+    tokio::time::sleep(9 * MINUTE).await;
+    assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)), "nothing replaces its node first");
+    watcher.until("claim, node and instance are deleted", 5 * MINUTE, is_gone).await;
+}
+
 /// It has no finalizer yet. Others delete it only once its kubelet has been silent for 50 s.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_never_registered_is_deleted_with_its_claim() {
