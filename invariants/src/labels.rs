@@ -101,7 +101,7 @@ impl<'a> OfferingLabels<'a> {
         self.exact(key).or_else(|| self.exact(new)).or_else(older)
     }
 
-    /// Like [`Self::get`], for pods that select nodes. The new node will have a hostname.
+    /// Like [`Self::get`], for selectors of pods and CapacityQuotas. The new node will have a hostname.
     pub(crate) fn get_for_pods(&self, key: &str) -> Option<&'a str> {
         if key == label::HOSTNAME { Some(NEW_HOST) } else { self.get(key) }
     }

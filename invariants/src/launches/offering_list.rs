@@ -121,7 +121,7 @@ impl<'a> OfferingList<'a> {
         let dearest = self.max_usage.get(USD_PER_HOUR_RESOURCE).max(node.offering.list_price().0);
         self.max_usage.set(USD_PER_HOUR_RESOURCE, dearest);
         for (quota, usage) in facts.snapshot.capacity_quotas.iter().zip(&mut self.max_quota_usage) {
-            if capacity_quotas::selects(quota, self.pool, |key| node.labels.get(key)) {
+            if capacity_quotas::selects(quota, self.pool, |key| node.labels.get_for_pods(key)) {
                 usage.raise_to(&node.instance_type.capacity);
                 usage.set(NODES_RESOURCE, 1);
             }

@@ -45,13 +45,18 @@ fn a_quota_counts_only_nodes_that_its_selector_matches() {
         requirement("team", Operator::In, &["green"], None),
         requirement("team", Operator::DoesNotExist, &[], None),
         requirement(label::CAPACITY_TYPE, Operator::NotIn, &["on-demand"], None),
+        // The new node will have a hostname.
+        requirement(label::HOSTNAME, Operator::DoesNotExist, &[], None),
+        requirement(label::HOSTNAME, Operator::In, &["n1"], None),
     ] {
         accepted(|case| limited(case, std::slice::from_ref(&selector), &[("nodes", 0)]));
     }
-    // The launch lists offerings of this zone, among others.
-    let zone = requirement(label::ZONE, Operator::In, &["zone-b"], None);
-    rejected("CapacityQuota q is exceeded: nodes", |case| {
-        let zone = std::slice::from_ref(&zone);
-        limited(case, zone, &[("nodes", 0)]);
-    });
+    for selector in [
+        // The launch lists offerings of this zone, among others.
+        requirement(label::ZONE, Operator::In, &["zone-b"], None),
+        requirement(label::HOSTNAME, Operator::Exists, &[], None),
+    ] {
+        let selector = std::slice::from_ref(&selector);
+        rejected("CapacityQuota q is exceeded: nodes", |case| limited(case, selector, &[("nodes", 0)]));
+    }
 }
