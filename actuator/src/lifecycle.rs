@@ -66,7 +66,7 @@ pub struct Lifecycle {
 struct ClaimWithNodes {
     claim: Arc<NodeClaim>,
     nodes: Vec<Arc<Node>>,
-    /// Whether the claim belongs to a NodePool that plans know, or knew until recently.
+    /// Whether the node belongs to a NodePool that plans know, or knew until recently.
     has_pool: bool,
 }
 
@@ -85,13 +85,16 @@ fn candidates(deps: &Lifecycle, absent_pools: &mut AbsentPools) -> Vec<Candidate
     // The conditions of an unreadable claim may be incomplete, so it might seem to have timed out.
     let is_live =
         |claim: &Arc<NodeClaim>| claim.metadata.deletion_timestamp.is_none() && guarded::unreadable(claim).is_none();
-    let live: Vec<Arc<NodeClaim>> = deps.stores.claims.state().into_iter().filter(is_live).collect();
-    let named = live.iter().filter_map(|claim| claim.labels().get(label::NODE_POOL));
-    absent_pools.observe(named.map(String::as_str), &planned_pools(&deps.stores));
-    let candidate = |claim: Arc<NodeClaim>| {
+    let with_nodes = |claim: Arc<NodeClaim>| {
         let nodes = deps.stores.nodes_of(&claim);
+        (claim, nodes)
+    };
+    let live: Vec<_> = deps.stores.claims.state().into_iter().filter(is_live).map(with_nodes).collect();
+    let named = live.iter().filter_map(|(claim, nodes)| pool_of(claim, nodes));
+    absent_pools.observe(named, &planned_pools(&deps.stores));
+    let candidate = |(claim, nodes): (Arc<NodeClaim>, Vec<Arc<Node>>)| {
         let mut hasher = DefaultHasher::new();
-        let has_pool = claim.labels().get(label::NODE_POOL).is_some_and(|pool| !absent_pools.is_gone(pool));
+        let has_pool = pool_of(&claim, &nodes).is_some_and(|pool| !absent_pools.is_gone(pool));
         (&claim.metadata.resource_version, has_pool).hash(&mut hasher);
         // Heartbeats of an initialized claim's Node do not trigger a reconcile.
         if is_settled(&claim) {
@@ -108,6 +111,14 @@ fn candidates(deps: &Lifecycle, absent_pools: &mut AbsentPools) -> Vec<Candidate
 /// NodePools that plans know. Unreadable ones are not in the watch cache.
 fn planned_pools(stores: &Stores) -> BTreeSet<String> {
     stores.pools.state().into_iter().map(|pool| pool.name_any()).collect()
+}
+
+/// The NodePool of a claim. As in plans, which remove only nodes with the label, the label of a registered Node decides,
+/// and otherwise that of the claim.
+fn pool_of<'a>(claim: &'a NodeClaim, nodes: &'a [Arc<Node>]) -> Option<&'a str> {
+    let is_registered = |node: &&Arc<Node>| node.labels().get(label::REGISTERED).is_some_and(|value| value == "true");
+    let labels = nodes.iter().find(is_registered).map_or(claim.labels(), |node| node.labels());
+    labels.get(label::NODE_POOL).map(String::as_str)
 }
 
 fn is_settled(claim: &NodeClaim) -> bool {
@@ -215,9 +226,9 @@ fn pool_of(claim: &NodeClaim) -> &str {
     claim.labels().get(label::NODE_POOL).map_or("", String::as_str)
 }
 
-/// Deletes an expired claim without a NodePool that plans know. Its drain respects PodDisruptionBudgets.
+/// Deletes an expired claim whose node has no NodePool that plans know. Its drain respects PodDisruptionBudgets.
 async fn expire(deps: &Lifecycle, claim: &NodeClaim) -> Result<Requeue, WriteError> {
-    tracing::info!(node_claim = claim.name_any(), "deleting expired NodeClaim, it has no NodePool");
+    tracing::info!(node_claim = claim.name_any(), "deleting expired NodeClaim, its node has no NodePool");
     deps.writes.delete(claim, None).await?;
     deps.metrics.claims.disrupted(claim, "expired", None, 0);
     Ok(None)

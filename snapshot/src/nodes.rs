@@ -94,9 +94,8 @@ fn read(
     if let Some(claim) = claim.filter(|_| !registered) {
         labels.extend(claim_labels(claim));
     }
-    // Somebody may have removed the Node's label.
-    let pool_of_claim = claim.and_then(|claim| pool_label(claim.metadata.labels.as_ref()?));
-    let node_pool = pool_of_claim.or_else(|| pool_label(&labels)).cloned();
+    // Plans must not remove a Node without the label, even if its claim has it.
+    let node_pool = pool_label(&labels).cloned();
     let pool_startup_taints = || {
         let pool = pool_named(objects, node_pool.as_deref().unwrap_or_default());
         pool.map(|pool| pool.spec.template.spec.startup_taints.as_slice())

@@ -22,7 +22,7 @@ pub struct Observation<'a> {
     pub claim: &'a NodeClaim,
     /// Nodes whose providerID is the claim's.
     pub nodes: &'a [&'a Node],
-    /// Whether the claim belongs to a NodePool that plans know, or knew until recently.
+    /// Whether the node belongs to a NodePool that plans know, or knew until recently.
     pub has_pool: bool,
     /// The current time.
     pub now: Timestamp,
@@ -65,8 +65,8 @@ pub struct Step {
     pub not_initialized: Option<String>,
     /// The claim exceeded a timeout and is to be deleted.
     pub timed_out: Option<TimedOut>,
-    /// The claim belongs to no NodePool that plans know and has reached its `expireAfter`: it is to be deleted. Plans
-    /// replace expired nodes of NodePools.
+    /// The node belongs to no NodePool that plans know, and the claim has reached its `expireAfter`: it is to be
+    /// deleted. Plans replace expired nodes of NodePools.
     pub expired: bool,
     /// Registration waits for the partition that EC2 has chosen.
     pub needs_partition: bool,

@@ -55,7 +55,7 @@ fn a_json_reader_takes_no_yaml_and_workloads_make_no_more_pods_than_allowed() {
 #[test]
 fn a_repeated_key_is_an_error_in_json_as_in_yaml() {
     let once = r#"{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Namespace",
-        "metadata": {"name": "a", "labels": {"a": "1", "b": "-2"}}}]}"#;
+        "metadata": {"name": "a", "labels": {"a": "1", "b": "2"}}}]}"#;
     let read_both = |content: &str| [read, read_json].map(|read| read(&[text("a.json", content)], MAX_PODS));
     for manifests in read_both(once) {
         assert_eq!(manifests.unwrap().objects.namespaces.len(), 1);

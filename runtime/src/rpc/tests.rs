@@ -89,7 +89,11 @@ async fn open_calls_share_a_bound_of_memory() {
     let mut service = layer.layer(tower::service_fn(|request: Request<Body>| async {
         let mut body = request.into_body();
         let frame = std::future::poll_fn(|context| http_body::Body::poll_frame(Pin::new(&mut body), context)).await;
-        Ok::<_, Status>(frame.and_then(Result::err).map_or_else(|| Response::new(Body::empty()), Status::into_http))
+        Ok::<_, Status>(
+            frame
+                .and_then(Result::err)
+                .map_or_else(|| Response::new(Body::new("answer".to_owned())), Status::into_http),
+        )
     }));
     let ask = |bytes: usize| Request::post("/test.Service/Plan").body(Body::new("x".repeat(bytes))).unwrap();
     let code = |response: &Response<Body>| Status::from_header_map(response.headers()).map(|status| status.code());

@@ -99,17 +99,20 @@ fn a_node_and_its_claim_are_one_node() {
     assert_eq!(node.allocatable, Resources::from([("cpu", 4000), ("memory", 7 << 30)]));
 }
 
+/// Plans remove only nodes of pools.
 #[test]
-fn a_node_belongs_to_the_pool_of_its_claim() {
+fn a_registered_node_belongs_to_the_pool_of_its_label() {
     let pool = |labels: Value, claims: &[Value]| {
         nodes(Source::Cluster, &[node(labels, json!([]))], claims)[0].node_pool.clone()
     };
-    let registered = json!({"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"});
-    assert_eq!(pool(registered.clone(), &[launched()]), Some("default".into()), "somebody removed the Node's label");
-    assert_eq!(pool(registered, &[]), None);
-    let changed = json!({"karpenter.sh/nodepool": "other", "karpenter.sh/registered": "true"});
-    assert_eq!(pool(changed.clone(), &[launched()]), Some("default".into()));
-    assert_eq!(pool(changed, &[]), Some("other".into()));
+    let of = |name: &str| json!({"karpenter.sh/nodepool": name, "karpenter.sh/registered": "true"});
+    let removed = json!({"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"});
+    for claims in [&[launched()][..], &[]] {
+        assert_eq!(pool(removed.clone(), claims), None);
+        assert_eq!(pool(of(""), claims), None);
+        assert_eq!(pool(of("other"), claims), Some("other".into()));
+    }
+    assert_eq!(pool(json!({}), &[launched()]), Some("default".into()), "its claim is about to register it");
 }
 
 /// Otherwise another node is bought for the pods of a node whose network agent has not started yet.

@@ -169,6 +169,18 @@ async fn an_expired_claim_outlives_its_pool_by_ten_minutes() {
     watcher.until("claim, node and instance are deleted", 5 * MINUTE, is_gone).await;
 }
 
+/// Plans remove no such node.
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_node_lost_the_label_of_its_pool_expires() {
+    let watcher = FakeWatcher::begin(Setup::with_pool(json!({"template": {"spec": {"expireAfter": "1h"}}}))).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    let unlabelled = json!({"metadata": {"labels": {label::NODE_POOL: null}}});
+    watcher.world.patch(ResourceId::NODES, &node, unlabelled).unwrap();
+    tokio::time::sleep(50 * MINUTE).await;
+    assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)), "it has not expired yet");
+    watcher.until("claim, node and instance are deleted", 15 * MINUTE, is_gone).await;
+}
+
 /// It has no finalizer yet. Others delete it only once its kubelet has been silent for 50 s.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_never_registered_is_deleted_with_its_claim() {
