@@ -10,7 +10,7 @@ use crate::input::solve_index::SolveIndex;
 use crate::place::hostname_topology::{HostRule, Membership};
 use crate::place::pod_groups::DomainRestriction;
 use crate::place::relaxation::RelaxationLevels;
-use crate::place::topology::{self, DomainTupleCache, DomainTuples, Group, Topology};
+use crate::place::topology::{self, DomainTupleCache, DomainTuples, Group, GroupKind, NodeFilter, Topology};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, NodeName, NodePoolName};
 use plimsoll_model::index::{Id, IndexVec};
@@ -111,8 +111,8 @@ pub(crate) struct SolveContext<'a> {
     restrictions: Cache<Domain, DomainRestriction>,
     /// Cache of node labels by key.
     columns: Cache<String, Column>,
-    /// Cache of the eligible domains by spread group.
-    eligible: Cache<Id<Group>, BTreeSet<String>>,
+    /// Cache of the eligible domains by key and node filter of a spread group.
+    eligible: Cache<(String, NodeFilter), BTreeSet<String>>,
     budgets: BTreeMap<&'a str, &'a PodDisruptionBudget>,
     /// Relaxation levels of the pods' preferences.
     pub(crate) relaxation: RelaxationLevels,
@@ -301,7 +301,11 @@ impl<'a> SolveContext<'a> {
 
     /// The domains that a spread group counts.
     pub(crate) fn eligible(&self, group: Id<Group>) -> Rc<BTreeSet<String>> {
-        memo(&self.eligible, group, || Rc::new(topology::eligible(self, group)))
+        let Group { key, kind: GroupKind::TopologySpread { nodes, .. }, .. } = &*self.topology.groups[group] else {
+            return Rc::default();
+        };
+        // Groups share a handful of keys and node filters.
+        memo(&self.eligible, (key.clone(), nodes.clone()), || Rc::new(topology::eligible(self, key, nodes)))
     }
 }
 

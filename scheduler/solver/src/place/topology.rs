@@ -16,7 +16,7 @@ pub(crate) use assign::assign;
 pub(crate) use counts::{Counts, PodMarks};
 pub(crate) use domain_tuples::{DomainTupleCache, DomainTuples, eligible, restriction};
 pub(crate) use explain::{explain, open_nodes};
-pub(crate) use groups::{Group, GroupKind, constraints};
+pub(crate) use groups::{Group, GroupKind, NodeFilter, constraints};
 pub(crate) use place_assigned::place;
 pub(crate) use uneven::{restrict, uneven};
 
@@ -157,21 +157,21 @@ impl Rules {
         shapes: &IndexVec<PodShape, ShapeData>,
         relaxation: &RelaxationLevels,
     ) {
+        // Only members that the spread does not constrain.
         let mut members: IndexVec<Group, Vec<Id<PodShape>>> = IndexVec::filled(Vec::new(), self.groups.len());
         for (shape, membership) in self.shapes.iter_enumerated() {
-            membership.matches.iter().for_each(|group| members[*group].push(shape));
+            let owns = &self.shapes[relaxation.base(shape)].owns;
+            let counted_only = membership.matches.iter().filter(|group| !owns.contains(group));
+            counted_only.for_each(|group| members[*group].push(shape));
         }
         for (number, group) in self.groups.iter_enumerated() {
             let GroupKind::TopologySpread { nodes, .. } = &group.kind else { continue };
-            if nodes.is_all() {
+            if nodes.is_all() || members[number].is_empty() {
                 continue;
             }
             let passing: Vec<Bits<Offering>> =
                 pools.iter().map(|pool| pool.any_of(&nodes.alternatives(pool))).collect();
             for index in members[number].iter().copied() {
-                if self.shapes[relaxation.base(index)].owns.contains(&number) {
-                    continue;
-                }
                 let fits = shapes[index].fits.iter().zip(&passing);
                 let mut meeting = fits.filter(|(fits, passing)| fits.iter().any(|one| one.offerings.meets(passing)));
                 if meeting.next().is_none() {

@@ -1,6 +1,6 @@
 //! Domain tuples: the combinations of domains in which pods of a shape can run.
 
-use super::{Group, GroupKind};
+use super::{Group, GroupKind, NodeFilter};
 use crate::input::context::{Admission, Column, SolveContext};
 use crate::input::intern::Bits;
 use crate::input::pool_requirements::equals;
@@ -243,25 +243,23 @@ pub(crate) fn restriction(
     DomainRestriction { offerings: offerings.collect(), nodes: Bits::of(context.nodes.len(), holds), demands }
 }
 
-/// Domains that a spread counts: those of offerings and nodes that its node affinity and taints policies include.
-pub(crate) fn eligible(context: &SolveContext<'_>, group: Id<Group>) -> BTreeSet<String> {
-    let group = &context.topology.groups[group];
-    let GroupKind::TopologySpread { nodes, .. } = &group.kind else { return BTreeSet::new() };
+/// Domains that a spread over `key` counts: those of offerings and nodes that its node affinity and taints policies
+/// include.
+pub(crate) fn eligible(context: &SolveContext<'_>, key: &str, nodes: &NodeFilter) -> BTreeSet<String> {
     let mut domains = BTreeSet::new();
     for pool in &context.pools {
         for mut one in nodes.alternatives(pool) {
             one.offerings.keep(&pool.allowed);
             one.offerings.keep(&pool.offered);
-            let by_value = pool.by_value(&group.key);
+            let by_value = pool.by_value(key);
             let there = by_value.iter().filter(|(_, bits)| bits.meets(&one.offerings));
             domains.extend(there.filter_map(|(value, _)| value.clone()));
             if !one.offerings.is_empty() {
-                domains
-                    .extend(pool.custom.values(&group.key).into_iter().filter(|value| one.admits(&group.key, value)));
+                domains.extend(pool.custom.values(key).into_iter().filter(|value| one.admits(key, value)));
             }
         }
     }
-    let column = context.column(&group.key);
+    let column = context.column(key);
     if nodes.is_all() {
         domains.extend(column.values().iter().cloned());
         return domains;
