@@ -29,13 +29,18 @@ pub(crate) struct Spread {
     pub(crate) required: bool,
 }
 
-/// Pods that `constraint` of `owner` counts, by domain. Nodes that are being deleted are omitted.
+/// Pods that `constraint` of `owner` counts, by domain. Nodes that are being deleted are omitted. `index` is that of
+/// the snapshot.
 #[must_use]
-pub fn counts(snapshot: &Snapshot, owner: &PodShape, constraint: &TopologySpread) -> BTreeMap<String, usize> {
+pub fn counts(
+    snapshot: &Snapshot,
+    index: &SnapshotIndex,
+    owner: &PodShape,
+    constraint: &TopologySpread,
+) -> BTreeMap<String, usize> {
     let stays = |node: usize| snapshot.nodes.get(node).is_some_and(|node| !node.deleting);
     let mut spread = Spread::new(owner, constraint, &snapshot.shapes, &snapshot.nodes);
-    let index = SnapshotIndex::new(snapshot);
-    for (shape, node) in pods_on_nodes(snapshot, &index, false).filter(|(_, node)| stays(*node)) {
+    for (shape, node) in pods_on_nodes(snapshot, index, false).filter(|(_, node)| stays(*node)) {
         spread.add(shape, node);
     }
     let nodes = snapshot.nodes.iter().enumerate().filter(|(node, _)| stays(*node) && is_set(&spread.eligible, *node));

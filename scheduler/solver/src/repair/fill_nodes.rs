@@ -14,7 +14,7 @@ use crate::retries;
 use plimsoll_kubesched::spread;
 use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
 use plimsoll_model::plan::{Launch, Plan};
-use plimsoll_model::snapshot::{PodState, Snapshot};
+use plimsoll_model::snapshot::{PodState, Snapshot, SnapshotIndex};
 use std::collections::BTreeSet;
 
 /// Repeats the move while it places pods. Applies if unplaced pods depend on other pods, or the cluster is small.
@@ -50,9 +50,10 @@ fn add(best: &mut Best<'_>, (capacity, may_launch): (CapacityAssumption, bool)) 
         projection::count_limits(inputs, &best.plan, capacity, &mut changed_snapshot);
     } else {
         changed_snapshot.node_pools.clear();
+        let index = SnapshotIndex::new(&after);
         for (shape, known) in changed_snapshot.shapes.iter_mut().zip(&after.shapes) {
             for spread in shape.topology_spread.iter_mut().filter(|one| is_over_hosts(one)) {
-                let least = spread::counts(&after, known, spread).into_values().min().unwrap_or(0);
+                let least = spread::counts(&after, &index, known, spread).into_values().min().unwrap_or(0);
                 spread.max_skew = spread.max_skew.saturating_add(i32::try_from(least).unwrap_or(i32::MAX));
             }
         }

@@ -14,7 +14,7 @@ use plimsoll_model::identity::{CatalogId, ShapeId};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
-use plimsoll_model::snapshot::{NodePool, PodShape, PodState, Snapshot};
+use plimsoll_model::snapshot::{NodePool, PodShape, PodState, Snapshot, SnapshotIndex};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Unplaced pods that are spread over the same key.
@@ -26,14 +26,19 @@ struct Waiting {
 /// Gives up domains for the unplaced pods: for all pods of a key together, then for each workload separately, since
 /// other pods may still need the domains.
 pub(super) fn give_up(best: &mut Best<'_>) {
-    for waiting in keys(best).into_iter().take(retries::FEW) {
+    let keys = keys(best);
+    if keys.is_empty() {
+        return;
+    }
+    let index = SnapshotIndex::new(best.inputs.snapshot);
+    for waiting in keys.into_iter().take(retries::FEW) {
         if !is_shared(best.inputs.snapshot, &waiting) {
-            give_up_for(best, &waiting, Scope::Pools);
+            give_up_for(best, &index, &waiting, Scope::Pools);
         }
         for shape in waiting.shapes.iter().take(retries::FEW) {
             if unplaced_by_shape(best.inputs.snapshot, &best.plan).contains_key(shape) {
                 let own = Waiting { key: waiting.key.clone(), shapes: [shape.clone()].into() };
-                give_up_for(best, &own, Scope::Shapes);
+                give_up_for(best, &index, &own, Scope::Shapes);
             }
         }
     }
@@ -48,9 +53,10 @@ enum Scope {
     Shapes,
 }
 
-fn give_up_for(best: &mut Best<'_>, waiting: &Waiting, scope: Scope) {
+/// `index` is that of the original snapshot.
+fn give_up_for(best: &mut Best<'_>, index: &SnapshotIndex, waiting: &Waiting, scope: Scope) {
     let start = best.start();
-    let existing = counts(best.inputs.snapshot, waiting);
+    let existing = counts(best.inputs.snapshot, index, waiting);
     let mut given_up: Vec<String> = Vec::new();
     let mut latest = best.plan.clone();
     // Number of domains that had to be given up for the current plan.
@@ -124,25 +130,26 @@ fn emptiest(
     existing: &BTreeMap<String, usize>,
     given_up: &[String],
 ) -> Option<String> {
-    let pods = counts(&projection::project(best.inputs, plan), waiting);
     let open = domains(best.inputs.snapshot, best.inputs.catalogs, &waiting.key);
     let rest: Vec<String> =
         open.into_iter().filter(|one| !existing.contains_key(one) && !given_up.contains(one)).collect();
     // At least one domain must remain.
-    if rest.len() + existing.len() < 2 {
+    if rest.is_empty() || rest.len() + existing.len() < 2 {
         return None;
     }
+    let after = projection::project(best.inputs, plan);
+    let pods = counts(&after, &SnapshotIndex::new(&after), waiting);
     let fewest = |one: &String| (std::cmp::Reverse(pods.get(one).copied().unwrap_or(0)), one.clone());
     rest.into_iter().max_by_key(fewest)
 }
 
 /// Pods that the spreads of the unplaced pods count, in each domain that has a node which one of the spreads counts.
-fn counts(snapshot: &Snapshot, waiting: &Waiting) -> BTreeMap<String, usize> {
+fn counts(snapshot: &Snapshot, index: &SnapshotIndex, waiting: &Waiting) -> BTreeMap<String, usize> {
     let mut pods: BTreeMap<String, usize> = BTreeMap::new();
     for shape in snapshot.shapes.iter().filter(|shape| waiting.shapes.contains(&shape.id)) {
         let over = |key: &str| label::normalized(key) == waiting.key;
         for spread in shape.topology_spread.iter().filter(|one| one.required && over(&one.topology_key)) {
-            for (domain, count) in spread::counts(snapshot, shape, spread) {
+            for (domain, count) in spread::counts(snapshot, index, shape, spread) {
                 *pods.entry(domain).or_default() += count;
             }
         }

@@ -9,7 +9,7 @@ use crate::retries;
 use plimsoll_kubesched::spread;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
-use plimsoll_model::snapshot::{PodShape, Snapshot, TopologySpread};
+use plimsoll_model::snapshot::{PodShape, Snapshot, SnapshotIndex, TopologySpread};
 use std::collections::BTreeMap;
 
 /// A spread over hosts, by namespace.
@@ -19,7 +19,8 @@ type Spread<'a> = (&'a str, &'a TopologySpread);
 pub(super) fn raise(best: &mut Best<'_>) {
     let snapshot = best.inputs.snapshot;
     for (spread, (owner, waiting)) in blocked_spreads(snapshot, &best.plan).into_iter().take(retries::FEW) {
-        let counts = spread::counts(&projection::project(best.inputs, &best.plan), owner, spread.1);
+        let now = projection::project(best.inputs, &best.plan);
+        let counts = spread::counts(&now, &SnapshotIndex::new(&now), owner, spread.1);
         // If an existing host has no pods, this host limits the spread, not a host that could be launched.
         let Some(least) = counts.values().min().copied().filter(|least| *least > 0) else { continue };
         let even = (counts.values().sum::<usize>() + waiting).div_ceil(counts.len());
@@ -31,7 +32,8 @@ pub(super) fn raise(best: &mut Best<'_>) {
             changed_snapshot.shapes.iter_mut().for_each(|shape| raise_skew(shape, spread, more));
             let Attempt::Rejected(tried) = best.attempt(changed_snapshot, false) else { break };
             let after = projection::project(best.inputs, &tried);
-            let reached = spread::counts(&after, owner, spread.1).into_values().min().unwrap_or(0);
+            let then = spread::counts(&after, &SnapshotIndex::new(&after), owner, spread.1);
+            let reached = then.into_values().min().unwrap_or(0);
             if reached == 0 || reached >= more {
                 break;
             }
