@@ -26,6 +26,7 @@ use plimsoll_runtime::client_pool::ClientPool;
 use plimsoll_runtime::clock::sleep_until;
 use plimsoll_runtime::lease::{LeaseGuard, LeaseState};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -38,9 +39,13 @@ const EVENT_CAPACITY: usize = 2048;
 /// complete plan.
 const PART_CAPACITY: usize = 8;
 
-/// When to ask for a plan with removals again after one was withheld: removals are not urgent, and a scheduler may
-/// spend 45 s on such a plan.
+/// When to ask for a plan with removals again after one was withheld or timed out: removals are not urgent, and
+/// schedulers may spend a minute on such a plan.
 const REMOVALS_AFTER: Millis = Millis::from_seconds(60);
+
+/// A request for a plan that fails after this time has timed out here or in a scheduler, which gives its first attempt
+/// 20 s.
+const TIMED_OUT: Duration = Duration::from_secs(20);
 
 /// Result of a request for a plan.
 enum Requested {
@@ -152,7 +157,7 @@ impl Driver {
         published: &Arc<PublishedSnapshot>,
         options: PlanOptions,
     ) {
-        let disruption = options.disruption;
+        let (began, disruption) = (Instant::now(), options.disruption);
         let sequence = published.snapshot.sequence;
         let (sender, mut parts) = mpsc::channel(PART_CAPACITY);
         let (metrics, mut newest, abandon) = (self.metrics.clone(), self.newest.clone(), CancellationToken::new());
@@ -180,6 +185,9 @@ impl Driver {
             }
         };
         let Requested::Made(plan) = plan else { return };
+        if plan.is_none() && disruption && began.elapsed() >= TIMED_OUT {
+            cycle.pause_removals(Instant::now() + Duration::from_millis(REMOVALS_AFTER.0));
+        }
         if let Some(plan) = plan.as_deref() {
             cycle.set_buffer_reports(buffers::buffer_reports(published, plan));
         }

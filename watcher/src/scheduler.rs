@@ -154,7 +154,7 @@ impl Scheduler {
                 }
                 Err(status) => status,
             };
-            if status.metadata().contains_key(WITHHELD_HEADER) {
+            if is_withheld(&status) {
                 self.pool.succeeded(&replica);
                 return Err(PlanError::Withheld { replica, message: status.message().to_owned() });
             }
@@ -167,7 +167,8 @@ impl Scheduler {
         }
     }
 
-    /// Asks a second replica, if there is one, after the first replica stalled.
+    /// Asks a second replica, if there is one, after the first replica stalled. If one of the two fails, the result of
+    /// the other one is used.
     async fn race(
         &mut self,
         stalled: ReplicaId,
@@ -179,28 +180,29 @@ impl Scheduler {
         let second = async {
             let (replica, second) = self.attempt(request).await?;
             if replica == first {
-                // There is no second replica: keep waiting for the first.
-                std::future::pending::<()>().await;
+                return Ok(None);
             }
             tracing::warn!(stalled = %first, %replica, "scheduler stalled, asking another");
-            Ok((replica, second.await))
+            Ok::<_, PlanError>(Some((replica, second.await)))
         };
         let mut second = std::pin::pin!(second);
         tokio::select! {
             biased;
             result = &mut attempt => match result {
-                Ok(result) => Ok((stalled, Ok(result))),
-                Err(status) => {
+                Err(status) if !is_withheld(&status) => {
                     tracing::warn!(%stalled, code = ?status.code(), message = status.message(), "session failed");
-                    Ok((stalled, Err(status)))
+                    Ok(second.await?.unwrap_or((stalled, Err(status))))
                 }
+                result => Ok((stalled, result)),
             },
-            result = &mut second => match result {
-                Ok((replica, Err(_))) => {
+            result = &mut second => match result? {
+                Some((replica, Err(_))) => {
                     pool.failed(&replica);
                     Ok((stalled, attempt.await))
                 }
-                result => result,
+                Some(result) => Ok(result),
+                // There is no second replica.
+                None => Ok((stalled, attempt.await)),
             },
         }
     }
@@ -229,6 +231,11 @@ impl Scheduler {
         };
         Ok((replica, attempt.boxed()))
     }
+}
+
+/// Whether any other replica would fail in the same way.
+fn is_withheld(status: &Status) -> bool {
+    status.metadata().contains_key(WITHHELD_HEADER)
 }
 
 #[cfg(test)]

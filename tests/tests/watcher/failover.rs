@@ -62,6 +62,32 @@ async fn a_scheduler_that_stalled_and_still_answered_first_keeps_its_session() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_plan_of_another_scheduler_goes_on_if_the_one_that_stalled_fails() {
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    fixture.pass(1).await;
+    fixture.schedulers.iter().for_each(|scheduler| scheduler.with(|state| state.delay = 20 * SECOND));
+    fixture.pending_pod("a", None);
+    fixture.pass(10).await;
+    fixture.network.kill("scheduler-0");
+    let took = fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    assert!(took < 12 * SECOND, "{took:?}");
+    assert_eq!(fixture.schedulers[1].with(|state| state.sessions), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_search_for_removals_that_all_schedulers_are_too_slow_for_the_next_one_waits_a_minute() {
+    let fixture = Fixture::new();
+    fixture.schedulers.iter().for_each(|scheduler| scheduler.with(|state| state.slow_removals = true));
+    let _watcher = fixture.watcher("watcher-0", &["actuator-0"]);
+    let searches = || fixture.schedulers.iter().map(|one| one.with(|state| state.unanswered_removals)).sum::<usize>();
+    fixture.until("both search for removals", || searches() == 2).await;
+    fixture.until("a plan without removals is made", || fixture.plans() == 1).await;
+    fixture.pass(55).await;
+    assert_eq!(searches(), 2);
+    fixture.until("removals are searched for again", || searches() == 3).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pending_pod_does_not_wait_for_a_search_for_removals() {
     let fixture = Fixture::new();
     let replica = &fixture.schedulers[0];

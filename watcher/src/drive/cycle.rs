@@ -270,6 +270,11 @@ impl Cycle {
         self.disruption_wanted.is_none_or(|wanted| now < wanted + DISRUPTION_INTERVAL)
     }
 
+    /// Requests no plans with removals until this time.
+    pub fn pause_removals(&mut self, until: Instant) {
+        self.retries.pause_removals(until);
+    }
+
     /// Records the plan for a snapshot; `None` if no scheduler made one. `with_disruption` tells whether the plan may
     /// remove nodes.
     pub fn record_plan(

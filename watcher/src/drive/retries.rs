@@ -113,9 +113,14 @@ impl Retries {
     /// Records that an action was rejected because of a disruption budget.
     pub fn over_budget(&mut self, action: &ActionId, now: Instant) {
         if !self.has_failed(&self.key(action)) {
-            self.removals_wait_until = Some(now + BUDGET_LAG);
+            self.pause_removals(now + BUDGET_LAG);
         }
         self.failed(action, now);
+    }
+
+    /// Plans no removals until this time.
+    pub fn pause_removals(&mut self, until: Instant) {
+        self.removals_wait_until = self.removals_wait_until.max(Some(until));
     }
 
     /// Until when no removals are planned, if that is after `now`.
