@@ -9,16 +9,13 @@ mod unmet;
 
 use crate::input::capacity_quotas::counted_resource;
 use crate::input::context::{SolveContext, tolerated};
-use crate::input::daemon_sets::Daemon;
 use crate::input::intern::Bits;
 use crate::input::offerings::PoolView;
-use crate::input::volumes;
 use crate::place::State;
 use crate::place::launch;
 use crate::place::limits::{self, Headroom};
 use crate::place::topology;
 use amounts::{at_least, at_most};
-use plimsoll_kubesched::ports_conflict;
 use plimsoll_model::catalog::{Offering, reservation_of_resource};
 use plimsoll_model::index::Id;
 use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE};
@@ -99,21 +96,21 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
     if !tolerated(&view.pool.taints, &pods.shape.tolerations, true) {
         return (ReasonCode::TaintNotTolerated, toleration_text(&view.pool.taints, pods.shape));
     }
-    let mut selected = view.any_of(&view.alternatives(pods.shape)).and(&view.allowed);
-    if selected.is_empty() {
+    if !view.any_of(&view.alternatives(pods.shape)).meets(&view.allowed) {
         return (ReasonCode::RequirementsIncompatible, unmet::by_pod(view, pods.shape));
     }
-    selected.keep(&view.any_of(&view.reachable(pods.shape)));
-    if selected.is_empty() {
-        if volumes::places(pods.shape).is_empty() {
-            let conflicts = |daemon: &Daemon| ports_conflict(&pods.shape.host_ports, &daemon.shape.host_ports);
-            if view.daemons.iter().any(conflicts) {
-                return taken_ports(pods.shape);
-            }
-            let text = "podAntiAffinity excludes pods of a DaemonSet that runs on every matching node";
-            return (ReasonCode::TopologyUnsatisfiable, text.to_owned());
-        }
+    let mut near = view.attachable(pods.shape);
+    near.iter_mut().for_each(|one| one.offerings.keep(&view.allowed));
+    if near.iter().all(|one| one.offerings.is_empty()) {
         return (ReasonCode::VolumeProblem, unmet::by_volumes(view, pods.shape));
+    }
+    let selected = view.any_of(&view.reachable(pods.shape)).and(&view.allowed);
+    if selected.is_empty() {
+        if view.daemons.iter().any(|daemon| daemon.takes_port(pods.shape, &near)) {
+            return taken_ports(pods.shape);
+        }
+        let text = "podAntiAffinity excludes pods of a DaemonSet that runs on every matching node";
+        return (ReasonCode::TopologyUnsatisfiable, text.to_owned());
     }
     let roomy = selected.and(&view.roomy(pods.requests));
     if roomy.is_empty() {

@@ -142,7 +142,7 @@ fn required_by_pool(view: &PoolView<'_>, key: &str) -> String {
 /// Describes where the volumes of a pod are, and what excludes the pod from there: the pool, or the pod's own selector.
 pub(super) fn by_volumes(view: &PoolView<'_>, shape: &PodShape) -> String {
     let anywhere = PodShape { volumes: shape.volumes.clone(), ..PodShape::default() };
-    let near = view.any_of(&view.reachable(&anywhere)).and(&view.allowed);
+    let near = view.any_of(&view.attachable(&anywhere)).and(&view.allowed);
     let places = volumes::places(shape);
     if !near.is_empty() {
         return format!("its volumes are in {places}, which its own node selector or node affinity excludes");

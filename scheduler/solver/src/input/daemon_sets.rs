@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A DaemonSet that tolerates the taints of a pool.
 #[derive(Debug)]
 pub(crate) struct Daemon {
-    pub(crate) shape: PodShape,
+    shape: PodShape,
     /// Where its pods run.
     places: Vec<Alternative>,
 }
@@ -37,6 +37,15 @@ impl Daemon {
         expressions.any(|one| {
             label::normalized(&one.key) == key && matches!(one.operator, Operator::NotIn | Operator::DoesNotExist)
         })
+    }
+
+    /// Whether its pods take a host port of `shape` on a node of `alternatives`.
+    pub(crate) fn takes_port(&self, shape: &PodShape, alternatives: &[Alternative]) -> bool {
+        let meet = |one: &Alternative, place: &Alternative| {
+            one.offerings.meets(&place.offerings) && combine(&one.custom, &place.custom).is_some()
+        };
+        ports_conflict(&shape.host_ports, &self.shape.host_ports)
+            && alternatives.iter().any(|one| self.places.iter().any(|place| meet(one, place)))
     }
 
     /// Removes offerings on which its pods and those of `shape` exclude each other. Host ports that its pods take on

@@ -292,7 +292,7 @@ impl<'a> PoolView<'a> {
     }
 
     /// Like [`Self::alternatives`], restricted to offerings to which the pod's volumes can be attached.
-    pub(crate) fn reachable(&self, shape: &PodShape) -> Vec<Alternative> {
+    pub(crate) fn attachable(&self, shape: &PodShape) -> Vec<Alternative> {
         let mut all = self.alternatives(shape);
         for volume in shape.volumes.iter().filter(|volume| !volume.alternatives.is_empty()) {
             let mut kept = Vec::new();
@@ -302,6 +302,12 @@ impl<'a> PoolView<'a> {
             }
             all = kept;
         }
+        all
+    }
+
+    /// Like [`Self::attachable`], restricted to offerings on which no DaemonSet's pod excludes the pod.
+    pub(crate) fn reachable(&self, shape: &PodShape) -> Vec<Alternative> {
+        let mut all = self.attachable(shape);
         self.daemons.iter().for_each(|daemon| daemon.remove_offerings(self, shape, &mut all));
         all.retain(|one| !one.offerings.is_empty());
         all

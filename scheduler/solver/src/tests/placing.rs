@@ -6,7 +6,7 @@ use plimsoll_model::identity::NodeName;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::ReasonCode;
 use plimsoll_model::requirements::Operator;
-use plimsoll_model::snapshot::{HostPort, NodeState, PodState, PreferredTerm, TopologySpread};
+use plimsoll_model::snapshot::{HostPort, NodeState, PodState, PreferredTerm, TopologySpread, VolumeTopology};
 use plimsoll_model::taints::TaintEffect;
 
 #[test]
@@ -232,13 +232,30 @@ fn a_host_port_of_a_daemon_set_is_free_on_nodes_that_it_does_not_select() {
         one.host_ports = vec![HostPort { ip: "0.0.0.0".into(), port: 80, protocol: "TCP".into() }];
         one
     };
-    let plan = |team: &str| {
+    let teams = || {
         let mut cluster = Cluster::new();
         cluster.pool().requirements.push(requirement("team", Operator::In, &["a", "b"]));
-        cluster.daemon_set("agent", &of_team("a", 100)).pending("p", 1, &of_team(team, 500)).plan()
+        cluster
     };
+    let plan = |team: &str| teams().daemon_set("agent", &of_team("a", 100)).pending("p", 1, &of_team(team, 500)).plan();
     assert_eq!(launched(&plan("b")), [("c5.large".to_owned(), 1)]);
     assert_eq!(refused(&plan("a")), [ReasonCode::HostPortConflict]);
+    let mut keeps_away = of_team("b", 500);
+    keeps_away.pod_affinity = vec![affinity(label::HOSTNAME, true, "guard")];
+    let mut cluster = teams();
+    cluster.daemon_set("agent", &of_team("a", 100)).daemon_set("guard", &app("guard", 100));
+    assert_eq!(refused(&cluster.pending("p", 1, &keeps_away).plan()), [ReasonCode::TopologyUnsatisfiable]);
+    for (zone, reason) in [("zone-a", ReasonCode::HostPortConflict), ("zone-x", ReasonCode::VolumeProblem)] {
+        let mut attached = of_team("a", 500);
+        attached.volumes = vec![VolumeTopology {
+            claim: String::new(),
+            driver: String::new(),
+            alternatives: vec![term(&[requirement(label::ZONE, Operator::In, &[zone])])],
+            problem: None,
+        }];
+        let plan = teams().daemon_set("agent", &of_team("a", 100)).pending("p", 1, &attached).plan();
+        assert_eq!(refused(&plan), [reason]);
+    }
 }
 
 #[test]
