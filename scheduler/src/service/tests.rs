@@ -301,8 +301,9 @@ async fn the_requests_on_the_open_port_share_a_bound_of_memory() {
     let (code, _, others) = futures::future::select_all((0..3).map(|_| ask(true))).await;
     assert_eq!(code, Some(Code::ResourceExhausted));
     drop(others);
-    // The server notices the end with the next frames.
-    while ask(false).await == Some(Code::ResourceExhausted) {}
+    // The server notices the end with the next frames, within milliseconds.
+    let given_back = async { while ask(false).await == Some(Code::ResourceExhausted) {} };
+    tokio::time::timeout(Duration::from_secs(60), given_back).await.unwrap();
 }
 
 #[tokio::test]
