@@ -28,7 +28,10 @@ pub(crate) fn hints(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>
 
 /// Hints about paths without objects. `files` are those with objects.
 pub(crate) fn of_empty_paths(paths: &[PathBuf], files: &BTreeSet<Arc<str>>) -> Vec<String> {
-    let has_objects = |path: &PathBuf| files.iter().any(|file| Path::new(&**file).starts_with(path));
+    let is_file = |path: &PathBuf| path.to_str().is_some_and(|path| files.contains(path));
+    let is_folder = |path: &PathBuf| files.iter().any(|file| Path::new(&**file).starts_with(path));
+    // A shell may expand a pattern to thousands of files. There are few folders.
+    let has_objects = |path: &PathBuf| is_file(path) || is_folder(path);
     let empty = paths.iter().filter(|path| !has_objects(path));
     empty.map(|path| format!("no objects in {}", path.display())).collect()
 }
