@@ -50,7 +50,7 @@ pub fn counts(
         .collect()
 }
 
-/// Pods on nodes that are terminating or, without `terminating`, that are not, as shape and node indices.
+/// Terminating pods on nodes if `terminating`, otherwise all others, as shape and node indices.
 pub(crate) fn pods_on_nodes(
     snapshot: &Snapshot,
     index: &SnapshotIndex,

@@ -39,7 +39,8 @@ fn field<'m>(workload: &'m Manifest, name: &str) -> Option<&'m Value> {
 }
 
 /// Whether a selector of the input names a label by which pods of one workload differ. `of_workloads` are the specs of
-/// the pods that workloads make.
+/// the pods that workloads make. This is decided for the whole input, since affinity terms may select pods of other
+/// namespaces: one such selector only means that each pod is stored.
 pub(super) fn tell_pods_apart<'a>(of_workloads: impl Iterator<Item = &'a PodSpec>, objects: &'a Objects) -> bool {
     let pods = objects.pods.iter().filter_map(|pod| pod.spec.as_deref());
     let daemon_sets = objects.daemon_sets.iter().filter_map(|it| it.spec.as_ref()?.template.spec.as_ref());

@@ -191,7 +191,8 @@ pub struct Unschedulable {
     /// The pod; must be set.
     #[prost(message, optional, tag = "1")]
     pub pod: ::core::option::Option<PodRef>,
-    /// Reasons: one per NodePool, or a single one that concerns no NodePool. Empty only if `like` is set.
+    /// Reasons: one per NodePool, or a single one that concerns no NodePool. Empty if `like` is set, and in executions,
+    /// which have the reasons of some pods only.
     #[prost(message, repeated, tag = "2")]
     pub reasons: ::prost::alloc::vec::Vec<Reason>,
     /// The pod has the reasons of this earlier pod, an index into the unschedulable pods of the same message. Used because
