@@ -31,10 +31,10 @@ pub use resources::ResourceId;
 pub use service::Port;
 pub use structural::SchemaError;
 
-use crate::clock::Clock;
 use faults::Faults;
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::signal;
 use request::Verb;
 use std::collections::VecDeque;
@@ -94,7 +94,7 @@ impl ApiServer {
     /// Creates an empty cluster. `seed` determines UIDs, generated names and which faults occur.
     #[must_use]
     pub fn new(seed: u64, clock: Clock) -> Self {
-        let store = Mutex::new(Store::new(seed, clock()));
+        let store = Mutex::new(Store::new(seed, clock.now()));
         let changed = ResourceId::all().map(|_| signal::Sender::default()).collect();
         let audit = Mutex::new(VecDeque::new());
         Self {
@@ -141,13 +141,13 @@ impl ApiServer {
     /// Current time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        (self.inner.clock)()
+        self.inner.clock.now()
     }
 
     /// Clock of the server.
     #[must_use]
     pub fn clock(&self) -> Clock {
-        self.inner.clock.clone()
+        self.inner.clock
     }
 
     /// Reads the current state of the store.

@@ -6,7 +6,7 @@ pub use look::{is_pending, is_running};
 
 use crate::apiserver::store::{DeleteOptions, Key, Object, Part, Write};
 use crate::apiserver::{ApiError, ApiServer, Patch, ResourceId, object};
-use crate::clock::{self, Clock};
+use crate::clock;
 use crate::cloud::{Cloud, Ec2, Settings};
 use crate::kube::{Cluster, Delays};
 use crate::machines::{self, Hardware, Machines, Problems};
@@ -117,7 +117,7 @@ impl World {
     /// If the region has no built-in catalog.
     pub fn start(config: WorldConfig) -> Result<Self, WorldError> {
         let clock = clock::usual();
-        let server = ApiServer::new(config.seed, clock.clone());
+        let server = ApiServer::new(config.seed, clock);
         machines::furnish(&server)?;
         let mut cluster = Cluster::start(server, config.delays);
         let millis = |time: Duration| Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
@@ -144,12 +144,6 @@ impl World {
     #[must_use]
     pub fn server(&self) -> &ApiServer {
         &self.cluster.server
-    }
-
-    /// Clock that all components use.
-    #[must_use]
-    pub fn clock(&self) -> Clock {
-        self.cluster.server.clock()
     }
 
     /// Creates every object of a YAML text. Updates objects that exist with a merge patch.

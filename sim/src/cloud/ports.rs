@@ -2,7 +2,6 @@
 
 use super::faults::{Action, Cut, Effect, Faults, no_answer};
 use super::store::{Call, Cloud, Outcome};
-use crate::clock::Clock;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use plimsoll_actuator::ports::{
@@ -13,6 +12,7 @@ use plimsoll_actuator::ports::{
     SpotPrice, Subnet, Tags, Termination, TypeOffering, ZonalShift,
 };
 use plimsoll_model::time::Timestamp;
+use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::signal;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +56,7 @@ impl Ec2 {
     /// The time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        Timestamp((self.clock)().as_millisecond())
+        Timestamp(self.clock.now_millis())
     }
 
     /// Looks into the cloud, or changes it by hand; no faults and no log.

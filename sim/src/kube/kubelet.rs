@@ -8,9 +8,9 @@ use super::view::PodView;
 use crate::apiserver::ResourceId;
 use crate::apiserver::object;
 use crate::apiserver::store::{DeleteOptions, Key, Part, Store, Write};
-use crate::clock::Clock;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
+use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::signal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -113,7 +113,7 @@ impl Kubelets {
 
     /// Starts a kubelet, which registers its Node. A stopped kubelet of the same name resumes with this description.
     pub fn start(&self, spec: NodeSpec) {
-        let now = (self.clock)();
+        let now = self.clock.now();
         let name = spec.name.clone();
         self.all.lock().insert(name, Kubelet { spec, registered: None, ready: false, last_report: now, stopped: None });
         self.changed.notify();
@@ -121,7 +121,7 @@ impl Kubelets {
 
     /// Stops a kubelet as if its machine lost power: its pods freeze, and nothing is reported.
     pub fn stop(&self, name: &str) {
-        let now = (self.clock)();
+        let now = self.clock.now();
         if let Some(kubelet) = self.all.lock().get_mut(name) {
             kubelet.stopped.get_or_insert(now);
         }

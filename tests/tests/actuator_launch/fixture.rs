@@ -19,7 +19,6 @@ use plimsoll_model::snapshot::LedgerPosition;
 use plimsoll_proto::actuator::v1::actuator_service_client::ActuatorServiceClient;
 use plimsoll_proto::actuator::v1::{ExecuteRequest, ExecuteResponse, WatchCatalogRequest, WatchLedgerRequest};
 use plimsoll_runtime::admin::Readiness;
-use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::metrics::Metrics;
 use plimsoll_runtime::serve::{Listener, MAX_DECODING_BYTES};
 use plimsoll_runtime::shutdown::Shutdown;
@@ -41,7 +40,6 @@ const LIMIT: Duration = Duration::from_secs(300);
 pub(crate) struct Fixture {
     pub(crate) world: World,
     network: Network,
-    clock: Clock,
 }
 
 pub(crate) struct Process {
@@ -57,8 +55,7 @@ fn types() -> Vec<String> {
 impl Fixture {
     pub(crate) async fn begin() -> Self {
         let world = World::start(WorldConfig { types: Some(types()), ..WorldConfig::default() }).unwrap();
-        let clock = Clock::starting_at(world.server().now());
-        let fixture = Self { world, network: Network::default(), clock };
+        let fixture = Self { world, network: Network::default() };
         fixture.drive("watcher-1", 1).await;
         fixture.world.apply_object(&plimsoll_tests::node_class()).unwrap();
         let pool = plimsoll_tests::node_pool("default", &serde_json::json!({"limits": {"cpu": "20"}}));
@@ -108,7 +105,7 @@ impl Fixture {
         let parts = Parts {
             client: self.world.server().client(name),
             cloud,
-            clock: self.clock,
+            clock: self.world.server().clock(),
             settings,
             lease: lease_config(NAMESPACE, holder(name, "actuator", "1")),
             listener: Listener::Memory(self.network.listen("actuator", name)),

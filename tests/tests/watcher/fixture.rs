@@ -2,17 +2,15 @@
 
 use crate::actuator::FakeActuator;
 use crate::scheduler::FakeScheduler;
-use jiff::Timestamp;
 use plimsoll_model::names::lease;
 use plimsoll_runtime::admin::Readiness;
-use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::lease::LeaseConfig;
 use plimsoll_runtime::metrics::Metrics;
 use plimsoll_runtime::serve::Listener;
 use plimsoll_runtime::shutdown::Shutdown;
 use plimsoll_sim::apiserver::store::{DeleteOptions, Part, Store, Write};
 use plimsoll_sim::apiserver::{ApiServer, Patch, ResourceId};
-use plimsoll_sim::clock::START_SECONDS;
+use plimsoll_sim::clock;
 use plimsoll_sim::network::Network;
 use plimsoll_watcher::service::{self, Parts, ServiceError, Settings};
 use serde_json::{Value, json};
@@ -41,22 +39,16 @@ pub(crate) struct Fixture {
     pub(crate) network: Network,
     pub(crate) schedulers: Vec<FakeScheduler>,
     pub(crate) actuator: FakeActuator,
-    pub(crate) clock: Clock,
-}
-
-fn start() -> Timestamp {
-    Timestamp::from_second(START_SECONDS).unwrap()
 }
 
 impl Fixture {
     /// Two schedulers, one actuator, a pool and its class, without a watcher.
     pub(crate) fn new() -> Self {
-        let clock = Clock::starting_at(start());
-        let server = ApiServer::new(1, std::sync::Arc::new(move || clock.now()));
+        let server = ApiServer::new(1, clock::usual());
         let network = Network::default();
         let schedulers = ["scheduler-0", "scheduler-1"].map(|name| FakeScheduler::start(&network, name)).into();
         let actuator = FakeActuator::start(&network, "actuator-0");
-        let fixture = Self { server, network, schedulers, actuator, clock };
+        let fixture = Self { server, network, schedulers, actuator };
         let ready = json!({"conditions": [{"type": "Ready", "status": "True", "reason": "Ready", "message": "",
             "lastTransitionTime": "2026-01-05T00:00:00Z"}]});
         let class = json!({"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
@@ -89,7 +81,7 @@ impl Fixture {
         let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let parts = Parts {
             client: self.server.client(name),
-            clock: self.clock,
+            clock: self.server.clock(),
             settings,
             scheduler: self.network.pool(name, &names(&["scheduler-0", "scheduler-1"])),
             actuator: self.network.pool(name, &names(actuators)),
