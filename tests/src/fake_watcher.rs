@@ -32,7 +32,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
 /// Name of the test as a watcher, and transitions of its Lease.
-const WATCHER: (&str, u64) = ("director", 1);
+const WATCHER: (&str, u64) = ("fake-watcher", 1);
 /// A new leader waits for the lease and the last call of its predecessor.
 const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -67,7 +67,7 @@ impl FakeWatcher {
     pub async fn begin(setup: Setup) -> Self {
         let options = Options { watchers: 0, schedulers: 0, actuators: 1, ..setup.options };
         let world = World::start(setup.world).unwrap();
-        let leases: Api<Lease> = Api::namespaced(world.server().client("director"), NAMESPACE);
+        let leases: Api<Lease> = Api::namespaced(world.server().client("fake-watcher"), NAMESPACE);
         let spec = LeaseSpec {
             holder_identity: Some(WATCHER.0.to_owned()),
             lease_transitions: i32::try_from(WATCHER.1).ok(),
@@ -76,7 +76,7 @@ impl FakeWatcher {
         let metadata = ObjectMeta { name: Some(lease::WATCHER.to_owned()), ..ObjectMeta::default() };
         leases.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await.unwrap();
         let plimsoll = Plimsoll::start(&world, options);
-        let pool = plimsoll.network().pool("director", &["actuator-0".to_owned()]);
+        let pool = plimsoll.network().pool("fake-watcher", &["actuator-0".to_owned()]);
         let watcher = Self { world, plimsoll, pool };
         watcher.world.apply_object(&node_class()).unwrap();
         watcher.world.apply_object(&node_pool("default", &setup.pool)).unwrap();
