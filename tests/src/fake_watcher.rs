@@ -34,7 +34,7 @@ use tonic::{Code, Status, Streaming};
 /// Name of the test as a watcher, and transitions of its Lease.
 const WATCHER: (&str, u64) = ("fake-watcher", 1);
 /// A new leader waits for the lease and the last call of its predecessor.
-const PATIENCE: Duration = Duration::from_secs(180);
+const WAIT_LIMIT: Duration = Duration::from_secs(180);
 
 /// Drives the actuator.
 #[derive(Debug)]
@@ -166,7 +166,7 @@ impl FakeWatcher {
                     };
                 }
                 (Err(status), _) | (_, Err(status)) => {
-                    assert!(start.elapsed() < PATIENCE, "no leader: {status}");
+                    assert!(start.elapsed() < WAIT_LIMIT, "no leader: {status}");
                     tokio::time::sleep(Duration::from_millis(500)).await;
                 }
             }
@@ -184,7 +184,7 @@ impl FakeWatcher {
                 Ok(answers) => return answers.into_inner(),
                 // Cancelled: the connection broke because the actuator was replaced.
                 Err(status)
-                    if matches!(status.code(), Code::Unavailable | Code::Cancelled) && start.elapsed() < PATIENCE =>
+                    if matches!(status.code(), Code::Unavailable | Code::Cancelled) && start.elapsed() < WAIT_LIMIT =>
                 {
                     tokio::time::sleep(Duration::from_millis(500)).await;
                 }
