@@ -16,6 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use plimsoll_actuator::settings::SHADOW_REPORT_INTERVAL;
 use plimsoll_model::names::lease;
 use plimsoll_runtime::clock::Clock;
+use plimsoll_runtime::metrics::Metrics;
 use plimsoll_runtime::shutdown::Shutdown;
 use plimsoll_scheduler::PlanFn;
 use std::collections::BTreeMap;
@@ -127,6 +128,7 @@ struct Replica {
     port: String,
     /// Milliseconds by which its clock was stepped.
     steps: &'static AtomicI64,
+    metrics: Metrics,
     shutdown: Shutdown,
     task: JoinHandle<()>,
 }
@@ -196,8 +198,9 @@ impl Plimsoll {
         // Leaked, because clocks are `Copy`; a simulation starts few processes.
         let steps: &'static AtomicI64 = Box::leak(Box::default());
         let clock = Clock::with_steps(self.environment.time_of(&process), steps);
-        let task = self.environment.spawn(role, port, &process, clock, shutdown.clone());
-        self.replicas.insert(process.clone(), Replica { role, port: port.to_owned(), steps, shutdown, task });
+        let metrics = Metrics::new(role.as_str());
+        let task = self.environment.spawn(role, port, &process, clock, metrics.clone(), shutdown.clone());
+        self.replicas.insert(process.clone(), Replica { role, port: port.to_owned(), steps, metrics, shutdown, task });
         process
     }
 
@@ -213,6 +216,12 @@ impl Plimsoll {
     #[must_use]
     pub fn processes(&self, role: Role) -> Vec<String> {
         self.replicas.iter().filter(|(_, replica)| replica.role == role).map(|(process, _)| process.clone()).collect()
+    }
+
+    /// Metrics of a process that is running.
+    #[must_use]
+    pub fn metrics(&self, process: &str) -> Option<&Metrics> {
+        self.replicas.get(process).map(|replica| &replica.metrics)
     }
 
     /// Process that holds the service's Lease, according to the API server.

@@ -33,17 +33,24 @@ impl ReplicaEnvironment {
         port: &str,
         process: &str,
         clock: Clock,
+        metrics: Metrics,
         shutdown: Shutdown,
     ) -> JoinHandle<()> {
         let listener = self.network.listen(port, process);
         match role {
-            Role::Scheduler => self.scheduler(process, listener, shutdown),
-            Role::Actuator => self.actuator(port, process, clock, listener, shutdown),
-            Role::Watcher => self.watcher(process, clock, listener, shutdown),
+            Role::Scheduler => self.scheduler(process, listener, metrics, shutdown),
+            Role::Actuator => self.actuator(port, process, clock, listener, metrics, shutdown),
+            Role::Watcher => self.watcher(process, clock, listener, metrics, shutdown),
         }
     }
 
-    fn scheduler(&self, process: &str, listener: MemoryListener, shutdown: Shutdown) -> JoinHandle<()> {
+    fn scheduler(
+        &self,
+        process: &str,
+        listener: MemoryListener,
+        metrics: Metrics,
+        shutdown: Shutdown,
+    ) -> JoinHandle<()> {
         let settings = plimsoll_scheduler::service::Settings {
             session_callers: vec![Role::Watcher.dns_name()],
             plan: self.options.plan,
@@ -52,7 +59,7 @@ impl ReplicaEnvironment {
         let parts = plimsoll_scheduler::service::Parts {
             closed: Listener::Memory(listener),
             open: None,
-            metrics: Metrics::new("scheduler"),
+            metrics,
             readiness: Readiness::default(),
             settings,
         };
@@ -61,7 +68,14 @@ impl ReplicaEnvironment {
 }
 
 impl ReplicaEnvironment {
-    fn watcher(&self, process: &str, clock: Clock, listener: MemoryListener, shutdown: Shutdown) -> JoinHandle<()> {
+    fn watcher(
+        &self,
+        process: &str,
+        clock: Clock,
+        listener: MemoryListener,
+        metrics: Metrics,
+        shutdown: Shutdown,
+    ) -> JoinHandle<()> {
         let settings = plimsoll_watcher::service::Settings {
             cluster: self.options.cluster_name.clone(),
             recording: self.options.record_to.clone().map(|folder| Recording {
@@ -80,7 +94,7 @@ impl ReplicaEnvironment {
             actuator: self.network.pool(process, &self.ports(Role::Actuator)),
             lease: LeaseConfig::new(NAMESPACE, lease::WATCHER, process),
             listener: Listener::Memory(listener),
-            metrics: Metrics::new("watcher"),
+            metrics,
             readiness: Readiness::default(),
         };
         end(process, plimsoll_watcher::service::run(parts, shutdown))
@@ -94,6 +108,7 @@ impl ReplicaEnvironment {
         process: &str,
         clock: Clock,
         listener: MemoryListener,
+        metrics: Metrics,
         shutdown: Shutdown,
     ) -> JoinHandle<()> {
         let ec2 = Arc::new(self.ec2.as_client(process));
@@ -130,7 +145,7 @@ impl ReplicaEnvironment {
             settings,
             lease: lease_config(NAMESPACE, leadership::holder(process, port, "1")),
             listener: Listener::Memory(listener),
-            metrics: Metrics::new("actuator"),
+            metrics,
             readiness: Readiness::default(),
         };
         end(process, plimsoll_actuator::service::run(parts, shutdown))

@@ -1,7 +1,7 @@
 //! Crashes and lost responses of the actuator where something could be launched twice or lost (safety rules 2 to 4,
 //! 16).
 
-use crate::fixture::{Fixture, WATCHER, plan, wanted};
+use crate::fixture::{plan, start, wanted};
 use plimsoll_api::NodeClaim;
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::names::annotation;
@@ -9,19 +9,19 @@ use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_sim::apiserver::faults::{Effect as ClusterEffect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::cloud::{Action, Effect};
+use plimsoll_tests::fake_watcher::FakeWatcher;
 use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_is_asked_for_again_under_the_same_token() {
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
-    let position = fixture.ledger().await.position;
-    fixture.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::LoseAnswer, 2));
-    let outcomes = fixture.execute(WATCHER, plan(position, wanted(&catalog, 2))).await.unwrap();
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
+    watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::LoseAnswer, 2));
+    let outcomes = watcher.execute(plan(position, wanted(&catalog, 2))).await.unwrap();
     assert!(outcomes.iter().filter(|it| it.status == OutcomeStatus::Launched).count() == 2, "{outcomes:?}");
-    fixture.settled(2).await;
-    let tokens = fixture.world.ec2.read(|cloud, _| {
+    watcher.settled(2).await;
+    let tokens = watcher.world.ec2.read(|cloud, _| {
         let calls = cloud.log.iter().filter(|call| call.action == Action::CreateFleet);
         calls.map(|call| call.about.clone()).collect::<Vec<_>>()
     });
@@ -30,52 +30,51 @@ async fn a_lost_answer_is_asked_for_again_under_the_same_token() {
 }
 
 /// Kills the actuator while one of its calls is held, releases the call, and starts a replacement.
-async fn dies_while_held(launches: usize, hold: impl FnOnce(&Fixture) -> Gate) {
+async fn dies_while_held(launches: usize, hold: impl FnOnce(&FakeWatcher) -> Gate) {
     dies_later(Duration::ZERO, launches, hold).await;
 }
 
 /// As [`dies_while_held`], after this delay.
-async fn dies_later(later: Duration, launches: usize, hold: impl FnOnce(&Fixture) -> Gate) {
-    let fixture = Fixture::begin().await;
-    let first = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
-    let position = fixture.ledger().await.position;
+async fn dies_later(later: Duration, launches: usize, hold: impl FnOnce(&FakeWatcher) -> Gate) {
+    let mut watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
     let wanted = plan(position, wanted(&catalog, launches));
-    let gate = hold(&fixture);
-    let execution = fixture.execute(WATCHER, wanted.clone());
+    let gate = hold(&watcher);
+    let execution = watcher.execute(wanted.clone());
     tokio::select! {
         answer = execution => panic!("it ended: {answer:?}"),
         () = gate.reached(1) => {}
     }
     tokio::time::sleep(later).await;
-    fixture.kill(&first);
-    fixture.world.server().faults().clear_rules();
+    watcher.kill_actuator();
+    watcher.world.server().faults().clear_rules();
     gate.open();
-    let _second = fixture.start("actuator-2");
-    fixture.catalog().await;
+    watcher.start_actuator();
+    watcher.catalog().await;
     // The watcher plans again for pods without a claim, with the ledger of the new leader, until none is missing.
     for sequence in 2..20 {
-        let there = fixture.claims().await;
+        let there = watcher.claims().await;
         let has_claim = |launch: &Launch| {
             let action =
                 |claim: &NodeClaim| claim.metadata.annotations.as_ref().map(|it| it[annotation::ACTION_ID].clone());
             there.iter().any(|claim| action(claim) == Some(launch.action_id.0.clone()))
         };
-        let mut again = Plan { snapshot_sequence: sequence, ledger: fixture.ledger().await.position, ..wanted.clone() };
+        let mut again = Plan { snapshot_sequence: sequence, ledger: watcher.position().await, ..wanted.clone() };
         again.launches.retain(|launch| !has_claim(launch));
         if !again.launches.is_empty() {
-            fixture.execute(WATCHER, again).await.unwrap();
+            watcher.execute(again).await.unwrap();
         }
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
-    fixture.settled(launches).await;
+    watcher.settled(launches).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_actuator_that_dies_when_the_first_claim_is_written_leaves_one_instance_per_claim() {
-    dies_while_held(3, |fixture| {
+    dies_while_held(3, |watcher| {
         let gate = Gate::default();
-        fixture.world.server().faults().next(
+        watcher.world.server().faults().next(
             1,
             Matcher::of(Verb::Create, "nodeclaims"),
             ClusterEffect::HoldAfter(gate.clone()),
@@ -87,9 +86,9 @@ async fn an_actuator_that_dies_when_the_first_claim_is_written_leaves_one_instan
 
 #[tokio::test(start_paused = true)]
 async fn an_actuator_that_dies_before_the_fleet_is_called_leaves_one_instance_per_claim() {
-    dies_while_held(3, |fixture| {
+    dies_while_held(3, |watcher| {
         let gate = Gate::default();
-        fixture.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::HoldBefore(gate.clone()), 1));
+        watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::HoldBefore(gate.clone()), 1));
         gate
     })
     .await;
@@ -97,9 +96,9 @@ async fn an_actuator_that_dies_before_the_fleet_is_called_leaves_one_instance_pe
 
 #[tokio::test(start_paused = true)]
 async fn an_actuator_that_dies_before_the_answer_comes_leaves_one_instance_per_claim() {
-    dies_while_held(3, |fixture| {
+    dies_while_held(3, |watcher| {
         let gate = Gate::default();
-        fixture.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::HoldAfter(gate.clone()), 1));
+        watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::HoldAfter(gate.clone()), 1));
         gate
     })
     .await;
@@ -107,9 +106,9 @@ async fn an_actuator_that_dies_before_the_answer_comes_leaves_one_instance_per_c
 
 #[tokio::test(start_paused = true)]
 async fn an_actuator_that_dies_while_it_writes_the_match_leaves_one_instance_per_claim() {
-    dies_while_held(3, |fixture| {
+    dies_while_held(3, |watcher| {
         let gate = Gate::default();
-        fixture.world.server().faults().next(
+        watcher.world.server().faults().next(
             1,
             Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") },
             ClusterEffect::HoldBefore(gate.clone()),
@@ -122,9 +121,9 @@ async fn an_actuator_that_dies_while_it_writes_the_match_leaves_one_instance_per
 /// Rule 4: recorded matches are final, and the others are matched around them.
 #[tokio::test(start_paused = true)]
 async fn an_actuator_that_dies_with_a_part_of_the_match_written_leaves_one_instance_per_claim() {
-    dies_later(Duration::from_secs(2), 3, |fixture| {
+    dies_later(Duration::from_secs(2), 3, |watcher| {
         let gate = Gate::default();
-        fixture.world.server().faults().next(
+        watcher.world.server().faults().next(
             1,
             Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") },
             ClusterEffect::HoldBefore(gate.clone()),

@@ -1,6 +1,6 @@
 //! Launch groups beside each other: none waits for another.
 
-use crate::fixture::{Fixture, WATCHER, launch, plan, wanted};
+use crate::fixture::{launch, plan, start_with_limit, wanted};
 use plimsoll_actuator::ports::CloudError;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::execution::OutcomeStatus;
@@ -9,6 +9,7 @@ use plimsoll_model::plan::{Launch, PodRef};
 use plimsoll_sim::apiserver::faults::{Effect as ClusterEffect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::cloud::{Action, Effect};
+use plimsoll_tests::fake_watcher::FakeWatcher;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,30 +20,26 @@ use tonic::Code;
 const AT_ONCE: usize = 64;
 
 /// The limit of the pool has room for all launches of a test.
-async fn begin() -> Fixture {
-    let fixture = Fixture::begin().await;
-    let pool = plimsoll_tests::node_pool("default", &json!({"limits": {"cpu": "1000"}}));
-    fixture.world.apply_object(&pool).unwrap();
-    fixture
+fn start() -> FakeWatcher {
+    start_with_limit("1000")
 }
 
 /// EC2 says that it knows their requests with other parameters, so their instances are looked up for two minutes.
 #[tokio::test(start_paused = true)]
 async fn groups_that_wait_keep_no_other_from_being_launched() {
-    let fixture = begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
+    let watcher = start();
+    let catalog = watcher.catalog().await;
     let (refused, times) = (CloudError::IdempotentParameterMismatch, u32::try_from(AT_ONCE).unwrap());
-    fixture.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::Refuse(refused), times));
+    watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::Refuse(refused), times));
     let mut launches = wanted(&catalog, AT_ONCE + 1);
     let last = launches.pop().unwrap();
-    let position = fixture.ledger().await.position;
+    let position = watcher.position().await;
     for launch in launches {
-        drop(fixture.send(WATCHER, plan(position, vec![launch])).await.unwrap());
+        drop(watcher.stream(plan(position, vec![launch])).await.unwrap());
     }
-    fixture.until_fleet_calls(AT_ONCE).await;
+    watcher.until_fleet_calls(AT_ONCE).await;
     let began = Instant::now();
-    let outcomes = fixture.execute(WATCHER, plan(position, vec![last])).await.unwrap();
+    let outcomes = watcher.execute(plan(position, vec![last])).await.unwrap();
     assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Launched, "{outcomes:?}");
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
 }
@@ -50,21 +47,20 @@ async fn groups_that_wait_keep_no_other_from_being_launched() {
 /// The API server does not answer the list of the scan for unfinished groups.
 #[tokio::test(start_paused = true)]
 async fn launches_do_not_wait_for_the_scan_for_unfinished_groups() {
-    let fixture = begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
+    let watcher = start();
+    let catalog = watcher.catalog().await;
     let group = json!({annotation::LAUNCH_GROUP: r#"{"v":1,"id":"other","size":1}"#});
     let class = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
     let unfinished = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
         "metadata": {"name": "unfinished", "annotations": group}, "spec": {"nodeClassRef": class, "requirements": []}});
-    let lists = Matcher { client: Some("actuator-1".to_owned()), ..Matcher::of(Verb::List, "nodeclaims") };
-    fixture.world.server().faults().always(lists, ClusterEffect::HoldBefore(Gate::default()));
-    fixture.world.apply_object(&unfinished).unwrap();
+    let lists = Matcher { client: Some(watcher.actuator()), ..Matcher::of(Verb::List, "nodeclaims") };
+    watcher.world.server().faults().always(lists, ClusterEffect::HoldBefore(Gate::default()));
+    watcher.world.apply_object(&unfinished).unwrap();
     // Longer than the interval between scans and the time-out of a list.
     for launch in wanted(&catalog, 50) {
         let began = Instant::now();
-        let position = fixture.ledger().await.position;
-        let outcomes = fixture.execute(WATCHER, plan(position, vec![launch])).await.unwrap();
+        let position = watcher.position().await;
+        let outcomes = watcher.execute(plan(position, vec![launch])).await.unwrap();
         assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Launched, "{outcomes:?}");
         assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -93,20 +89,19 @@ fn apart(catalog: &Catalog, pool: &str, count: usize) -> Vec<Launch> {
 /// EC2 answers no fleet call: 1,024 groups wait, and as many more in the queue.
 #[tokio::test(start_paused = true)]
 async fn plans_are_refused_while_too_many_groups_wait() {
-    let fixture = begin().await;
+    let watcher = start();
     // A pool launches at most 600 nodes in a minute.
     let pools = ["a", "b", "c", "d", "e"];
     for pool in pools {
-        fixture.world.apply_object(&plimsoll_tests::node_pool(pool, &json!({}))).unwrap();
+        watcher.world.apply_object(&plimsoll_tests::node_pool(pool, &json!({}))).unwrap();
     }
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
+    let catalog = watcher.catalog().await;
     let held = Effect::HoldBefore(Gate::default());
-    fixture.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, held, u32::MAX));
-    let position = fixture.ledger().await.position;
+    watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, held, u32::MAX));
+    let position = watcher.position().await;
     let mut codes = Vec::new();
     for pool in pools {
-        let answer = fixture.send(WATCHER, plan(position, apart(&catalog, pool, 500))).await;
+        let answer = watcher.stream(plan(position, apart(&catalog, pool, 500))).await;
         codes.push(answer.map_or_else(|status| status.code(), |_| Code::Ok));
         // The launcher takes groups from the queue.
         tokio::time::sleep(Duration::from_millis(100)).await;

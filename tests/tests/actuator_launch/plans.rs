@@ -1,7 +1,7 @@
 //! Execution of plans: launched once and together, within limits and the rules of the pool, only for the leading
 //! watcher.
 
-use crate::fixture::{Fixture, WATCHER, fleet_calls, forbidden, launch, plan, statuses, wanted};
+use crate::fixture::{forbidden, launch, plan, start, start_with_limit, statuses, wanted};
 use plimsoll_actuator::state::launch_group::claim_name;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::{ClaimState, LedgerUpdate, OutcomeReason, OutcomeStatus};
@@ -13,6 +13,7 @@ use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::faults::{Effect as ClusterEffect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::cloud::{Action, Capacity, Effect, Pool};
+use plimsoll_tests::fake_watcher::FakeWatcher;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,15 +26,14 @@ const LAUNCHES: usize = 200;
 #[tokio::test(start_paused = true)]
 async fn one_launch_becomes_one_instance_and_one_claim() {
     use OutcomeStatus::{Accepted, Launched};
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
-    let position = fixture.ledger().await.position;
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
     let wanted = plan(position, vec![launch(&catalog, "a-1", &["m6i.large", "m6i.xlarge"], "p-1")]);
-    let outcomes = fixture.execute(WATCHER, wanted.clone()).await.unwrap();
+    let outcomes = watcher.execute(wanted.clone()).await.unwrap();
     assert_eq!(statuses(&outcomes), [Accepted, Launched], "{outcomes:?}");
 
-    let claims = fixture.settled(1).await;
+    let claims = watcher.settled(1).await;
     let claim = &claims[0];
     assert_eq!(outcomes[1].node_claim, claim.metadata.name);
     let labels = claim.metadata.labels.clone().unwrap();
@@ -45,26 +45,23 @@ async fn one_launch_becomes_one_instance_and_one_claim() {
     assert_eq!(claim.metadata.finalizers.as_deref(), Some(["karpenter.sh/termination".to_owned()].as_slice()));
     assert_eq!(claim.metadata.annotations.as_ref().unwrap()[annotation::ACTION_ID], "a-1");
     assert_eq!(claim.status.as_ref().unwrap().capacity["cpu"].0, "2");
-    let tags = fixture.world.ec2.read(|cloud, _| cloud.machines().values().next().unwrap().tags.clone());
+    let tags = watcher.world.ec2.read(|cloud, _| cloud.machines().values().next().unwrap().tags.clone());
     assert_eq!((tags[tag::OWNER].as_str(), tags["kubernetes.io/cluster/demo"].as_str()), ("plimsoll", "owned"));
     assert_eq!(Some(&tags[tag::NODE_CLAIM]), claim.metadata.name.as_ref());
 
     // The same plan again requests the outcomes again.
-    let again = fixture.execute(WATCHER, wanted).await.unwrap();
+    let again = watcher.execute(wanted).await.unwrap();
     assert_eq!(statuses(&again), [Accepted, Launched]);
-    assert_eq!(fixture.bought(), 1);
+    assert_eq!(watcher.bought(), 1);
 }
 
 /// A claim without room would make the next plan launch another node for a pod that fits on it. A ledger that is read
 /// while a launch is admitted may have a claim that its position does not cover yet, so one message is no violation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_ledger_shows_an_admitted_claim_with_its_room() {
-    let fixture = Fixture::begin().await;
-    let pool = plimsoll_tests::node_pool("default", &json!({"limits": {"cpu": "1000"}}));
-    fixture.world.apply_object(&pool).unwrap();
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
-    let mut updates = fixture.client().await.watch_ledger(WatchLedgerRequest {}).await.unwrap().into_inner();
+    let watcher = start_with_limit("1000");
+    let catalog = watcher.catalog().await;
+    let mut updates = watcher.client().await.watch_ledger(WatchLedgerRequest {}).await.unwrap().into_inner();
     let position = LedgerUpdate::try_from(updates.message().await.unwrap().unwrap()).unwrap().position;
     let watching = tokio::spawn(async move {
         let (mut without_room, mut seen): (BTreeSet<String>, BTreeSet<String>) = Default::default();
@@ -82,31 +79,29 @@ async fn the_ledger_shows_an_admitted_claim_with_its_room() {
             assert!(both.is_empty(), "admitted before the position {:?}, without room: {both:?}", update.position);
         }
     });
-    let outcomes = fixture.execute(WATCHER, plan(position, wanted(&catalog, LAUNCHES))).await.unwrap();
+    let outcomes = watcher.execute(plan(position, wanted(&catalog, LAUNCHES))).await.unwrap();
     assert!(outcomes.iter().all(|outcome| outcome.status != OutcomeStatus::Rejected), "{outcomes:?}");
     watching.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn launches_that_buy_the_same_are_bought_by_one_call() {
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
-    let position = fixture.ledger().await.position;
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
     let mut launches = wanted(&catalog, 3);
     launches.push(launch(&catalog, "b", &["c6i.large"], "q"));
-    fixture.execute(WATCHER, plan(position, launches)).await.unwrap();
-    fixture.settled(4).await;
-    assert_eq!(fleet_calls(&fixture), 2, "one for each request");
+    watcher.execute(plan(position, launches)).await.unwrap();
+    watcher.settled(4).await;
+    assert_eq!(watcher.fleet_calls(), 2, "one for each request");
 }
 
 /// The user's costs rank m6i.large below c6i.large, although EC2 sells c6i.large for less.
 #[tokio::test(start_paused = true)]
 async fn where_prices_are_the_users_the_first_offering_is_bought_not_the_cheapest() {
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
-    let position = fixture.ledger().await.position;
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
     let mut ours = launch(&catalog, "a", &["m6i.large", "c6i.large"], "p");
     assert_eq!(ours.offerings[0].instance_type, "c6i.large", "the cheapest");
     let dear = |choice: &OfferingChoice| choice.instance_type == "m6i.large";
@@ -114,15 +109,15 @@ async fn where_prices_are_the_users_the_first_offering_is_bought_not_the_cheapes
     choices.iter_mut().filter(|choice| dear(choice)).for_each(|choice| choice.price.0 = 1_000);
     choices.sort_by_key(|choice| !dear(choice));
     ours.prioritized = true;
-    fixture.execute(WATCHER, plan(position, vec![ours])).await.unwrap();
-    let claims = fixture.settled(1).await;
+    watcher.execute(plan(position, vec![ours])).await.unwrap();
+    let claims = watcher.settled(1).await;
     let labels = claims[0].metadata.labels.clone().unwrap();
     assert_eq!(labels["node.kubernetes.io/instance-type"], "m6i.large");
 }
 
 /// No offering of the launch has capacity.
-fn without_capacity(fixture: &Fixture, launch: &Launch) {
-    fixture.world.ec2.with(|cloud, _| {
+fn without_capacity(watcher: &FakeWatcher, launch: &Launch) {
+    watcher.world.ec2.with(|cloud, _| {
         for choice in launch.offerings.iter() {
             cloud.limit(Pool::new(&choice.instance_type, &choice.zone, choice.capacity_type), Capacity::Instances(0));
         }
@@ -131,23 +126,22 @@ fn without_capacity(fixture: &Fixture, launch: &Launch) {
 
 #[tokio::test(start_paused = true)]
 async fn without_capacity_the_claim_goes_and_the_next_plan_takes_another_offering_within_a_second() {
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
-    let position = fixture.ledger().await.position;
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
     let first = launch(&catalog, "a", &["m6i.large"], "p");
-    without_capacity(&fixture, &first);
-    let outcomes = fixture.execute(WATCHER, plan(position, vec![first.clone()])).await.unwrap();
+    without_capacity(&watcher, &first);
+    let outcomes = watcher.execute(plan(position, vec![first.clone()])).await.unwrap();
     let last = outcomes.last().unwrap();
     assert_eq!((last.status, last.reason), (OutcomeStatus::Failed, Some(OutcomeReason::NoCapacity)), "{outcomes:?}");
-    assert!(fixture.claims().await.is_empty(), "the claim is deleted at once");
+    assert!(watcher.claims().await.is_empty(), "the claim is deleted at once");
 
     let failed_at = tokio::time::Instant::now();
     let mut next = launch(&catalog, "b", &["m6i.large", "c6i.large"], "p");
     Arc::make_mut(&mut next.offerings).sort_by_key(|choice| choice.price);
     loop {
-        let position = fixture.ledger().await.position;
-        let outcomes = fixture.execute(WATCHER, plan(position, vec![next.clone()])).await.unwrap();
+        let position = watcher.position().await;
+        let outcomes = watcher.execute(plan(position, vec![next.clone()])).await.unwrap();
         if outcomes.last().unwrap().status == OutcomeStatus::Launched {
             break;
         }
@@ -155,9 +149,9 @@ async fn without_capacity_the_claim_goes_and_the_next_plan_takes_another_offerin
         next.action_id = format!("{}x", next.action_id).as_str().into();
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let claims = fixture.settled(1).await;
+    let claims = watcher.settled(1).await;
     assert_eq!(claims[0].metadata.labels.as_ref().unwrap()["node.kubernetes.io/instance-type"], "c6i.large");
-    let requested: BTreeSet<String> = fixture.world.ec2.read(|cloud, _| {
+    let requested: BTreeSet<String> = watcher.world.ec2.read(|cloud, _| {
         cloud.fleets().last().unwrap().request.overrides().map(|way| way.instance_type.clone()).collect()
     });
     assert_eq!(requested, ["c6i.large".to_owned()].into(), "the type without capacity was not requested again");
@@ -166,16 +160,15 @@ async fn without_capacity_the_claim_goes_and_the_next_plan_takes_another_offerin
 /// Rule 7: the claim counts until it is gone, but its pods can be planned again.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_failed_and_cannot_be_deleted_still_counts() {
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
-    let position = fixture.ledger().await.position;
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
     let first = launch(&catalog, "a", &["m6i.large"], "p");
-    without_capacity(&fixture, &first);
-    fixture.world.server().faults().always(Matcher::of(Verb::Delete, "nodeclaims"), ClusterEffect::internal_error());
-    let outcomes = fixture.execute(WATCHER, plan(position, vec![first])).await.unwrap();
+    without_capacity(&watcher, &first);
+    watcher.world.server().faults().always(Matcher::of(Verb::Delete, "nodeclaims"), ClusterEffect::internal_error());
+    let outcomes = watcher.execute(plan(position, vec![first])).await.unwrap();
     assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Failed, "{outcomes:?}");
-    let claims = fixture.ledger().await.upserted;
+    let claims = watcher.ledger().await.unwrap().upserted;
     let counted: Vec<_> = claims.iter().map(|it| (it.state, it.limit_usage.get("cpu"), it.pods.len())).collect();
     assert_eq!(counted, [(ClaimState::Terminating, 2000, 0)]);
 }
@@ -183,13 +176,12 @@ async fn a_claim_that_failed_and_cannot_be_deleted_still_counts() {
 /// The only subnet of a zone can run out of addresses.
 #[tokio::test(start_paused = true)]
 async fn a_full_subnet_delays_no_launch_into_another_zone() {
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
+    let watcher = start();
+    let catalog = watcher.catalog().await;
     let zones: BTreeSet<String> =
         launch(&catalog, "a", &["m6i.large"], "p").offerings.iter().map(|choice| choice.zone.clone()).collect();
     let [full, other]: [String; 2] = zones.into_iter().take(2).collect::<Vec<_>>().try_into().unwrap();
-    fixture.world.ec2.with(|cloud, _| {
+    watcher.world.ec2.with(|cloud, _| {
         cloud.subnets.values_mut().filter(|it| it.zone == full).for_each(|it| it.free_ipv4_addresses = 0);
     });
     let into = |action: &str, kind: &str, zone: &str| {
@@ -201,37 +193,35 @@ async fn a_full_subnet_delays_no_launch_into_another_zone() {
     let launches = [("b", "m6i.large", OutcomeStatus::Failed), ("c", "c6i.large", OutcomeStatus::Rejected)];
     for (action, kind, status) in launches {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let position = fixture.ledger().await.position;
-        let outcomes = fixture.execute(WATCHER, plan(position, vec![into(action, kind, &full)])).await.unwrap();
+        let position = watcher.position().await;
+        let outcomes = watcher.execute(plan(position, vec![into(action, kind, &full)])).await.unwrap();
         let last = outcomes.last().unwrap();
         assert_eq!((last.status, last.reason), (status, Some(OutcomeReason::NoCapacity)), "{outcomes:?}");
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
-    let position = fixture.ledger().await.position;
-    let outcomes = fixture.execute(WATCHER, plan(position, vec![into("d", "m6i.large", &other)])).await.unwrap();
+    let position = watcher.position().await;
+    let outcomes = watcher.execute(plan(position, vec![into("d", "m6i.large", &other)])).await.unwrap();
     assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Launched, "{outcomes:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn limits_hold_exactly_and_the_rest_of_the_plan_goes_on() {
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
-    let position = fixture.ledger().await.position;
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
     // The largest type of each launch has 4 vCPU; the limit of the pool is 20.
-    let outcomes = fixture.execute(WATCHER, plan(position, wanted(&catalog, 7))).await.unwrap();
+    let outcomes = watcher.execute(plan(position, wanted(&catalog, 7))).await.unwrap();
     let rejected: Vec<_> =
         outcomes.iter().filter(|it| it.status == OutcomeStatus::Rejected).map(|it| it.reason).collect();
     assert_eq!(rejected, [Some(OutcomeReason::LimitReached); 2]);
-    fixture.settled(5).await;
+    watcher.settled(5).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_plan_may_not_add_to_what_the_pool_allows() {
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
-    let position = fixture.ledger().await.position;
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
     let usual = launch(&catalog, "a", &["m6i.large"], "p");
     let mut label = usual.clone();
     label.labels.insert("team".to_owned(), "other".to_owned());
@@ -247,143 +237,136 @@ async fn a_plan_may_not_add_to_what_the_pool_allows() {
         let pod = PodRef { name: format!("default/{action}"), uid: format!("p-{action}").as_str().into() };
         Launch { action_id: format!("a-{action}").as_str().into(), pods: vec![pod], ..launch }
     });
-    let outcomes = fixture.execute(WATCHER, plan(position, launches.to_vec())).await.unwrap();
+    let outcomes = watcher.execute(plan(position, launches.to_vec())).await.unwrap();
     let reasons: Vec<_> = outcomes.iter().map(|it| (it.status, it.reason)).collect();
     assert_eq!(reasons, [(OutcomeStatus::Rejected, Some(OutcomeReason::PoolChanged)); 4], "{outcomes:?}");
-    assert_eq!(fixture.bought(), 0);
+    assert_eq!(watcher.bought(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn only_the_watcher_that_leads_is_heard() {
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
-    let position = fixture.ledger().await.position;
-    let refused = fixture.execute(("watcher-0", 0), plan(position, wanted(&catalog, 1))).await.unwrap_err();
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
+    let refused = watcher.execute_as(("watcher-0", 0), plan(position, wanted(&catalog, 1))).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
-    fixture.drive("watcher-2", 2).await;
-    let position = fixture.ledger().await.position;
-    fixture.execute(("watcher-2", 2), plan(position, wanted(&catalog, 1))).await.unwrap();
-    let late = fixture.execute(WATCHER, plan(position, wanted(&catalog, 2))).await.unwrap_err();
+    watcher.give_lease_to(("watcher-2", 2));
+    let position = watcher.position().await;
+    watcher.execute_as(("watcher-2", 2), plan(position, wanted(&catalog, 1))).await.unwrap();
+    let late = watcher.execute(plan(position, wanted(&catalog, 2))).await.unwrap_err();
     assert_eq!(late.code(), Code::FailedPrecondition, "{late:?}");
-    fixture.settled(1).await;
+    watcher.settled(1).await;
 }
 
 /// Rule 2: nor is the rest of its group.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_the_api_server_refuses_is_not_bought() {
     for count in [1, 3] {
-        let fixture = Fixture::begin().await;
-        let _actuator = fixture.start("actuator-1");
-        let catalog = fixture.catalog().await;
-        let position = fixture.ledger().await.position;
+        let watcher = start();
+        let catalog = watcher.catalog().await;
+        let position = watcher.position().await;
         let launches = wanted(&catalog, count);
         // The primary claim is the first by name.
         let name = launches.iter().map(|launch| claim_name(&launch.node_pool, &launch.action_id)).max();
-        fixture.world.server().faults().next(
+        watcher.world.server().faults().next(
             1,
             Matcher { name, ..Matcher::of(Verb::Create, "nodeclaims") },
             forbidden(),
         );
-        let outcomes = fixture.execute(WATCHER, plan(position, launches)).await.unwrap();
+        let outcomes = watcher.execute(plan(position, launches)).await.unwrap();
         let ends = outcomes.iter().filter(|it| it.status.is_final()).map(|it| (it.status, it.reason));
         let refused = (OutcomeStatus::Failed, Some(OutcomeReason::ClusterRefused));
         assert_eq!(ends.collect::<Vec<_>>(), vec![refused; count], "{outcomes:?}");
-        assert_eq!((fixture.bought(), fleet_calls(&fixture), fixture.claims().await.len()), (0, 0, 0));
+        assert_eq!((watcher.bought(), watcher.fleet_calls(), watcher.claims().await.len()), (0, 0, 0));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_of_others_with_the_same_name_is_left_alone() {
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
-    let position = fixture.ledger().await.position;
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
     // The actuator does not see the change yet.
-    fixture.world.server().faults().lag_watches("actuator-1", Duration::from_secs(60));
+    watcher.world.server().faults().lag_watches(watcher.actuator(), Duration::from_secs(60));
     let name = claim_name(&"default".into(), &"a-0".into());
-    fixture
+    watcher
         .world
-        .apply_object(&serde_json::json!({
+        .apply_object(&json!({
             "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": name},
             "spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}, "requirements": []},
         }))
         .unwrap();
-    let outcomes = fixture.execute(WATCHER, plan(position, wanted(&catalog, 1))).await.unwrap();
+    let outcomes = watcher.execute(plan(position, wanted(&catalog, 1))).await.unwrap();
     let last = outcomes.last().unwrap();
     assert_eq!(
         (last.status, last.reason),
         (OutcomeStatus::Failed, Some(OutcomeReason::ClusterRefused)),
         "{outcomes:?}"
     );
-    let claims = fixture.claims().await;
-    assert_eq!((claims.len(), fixture.bought()), (1, 0));
+    let claims = watcher.claims().await;
+    assert_eq!((claims.len(), watcher.bought()), (1, 0));
     assert!(claims[0].metadata.deletion_timestamp.is_none());
 }
 
 /// Rule 7: a claim that is being deleted counts as long as its instance exists.
 #[tokio::test(start_paused = true)]
 async fn a_claim_being_deleted_counts_until_its_instance_is_gone() {
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
+    let watcher = start();
+    let catalog = watcher.catalog().await;
     let large = |name: &str| launch(&catalog, name, &["m6i.xlarge"], name);
     // The limit of 20 vCPU allows five nodes of 4 vCPU.
     let launches = ["a-1", "a-2", "a-3", "a-4", "a-5"].map(large).to_vec();
-    let position = fixture.ledger().await.position;
-    fixture.execute(WATCHER, plan(position, launches)).await.unwrap();
-    let claims = fixture.settled(5).await;
-    fixture.world.delete(ResourceId::NODE_CLAIMS, claims[0].metadata.name.as_deref().unwrap()).unwrap();
+    let position = watcher.position().await;
+    watcher.execute(plan(position, launches)).await.unwrap();
+    let claims = watcher.settled(5).await;
+    watcher.world.delete(ResourceId::NODE_CLAIMS, claims[0].metadata.name.as_deref().unwrap()).unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(fixture.claims().await.len(), 5, "it is on its way out");
-    let position = fixture.ledger().await.position;
-    let outcomes = fixture.execute(WATCHER, plan(position, vec![large("b-1")])).await.unwrap();
+    assert_eq!(watcher.claims().await.len(), 5, "it is on its way out");
+    let position = watcher.position().await;
+    let outcomes = watcher.execute(plan(position, vec![large("b-1")])).await.unwrap();
     assert_eq!(outcomes[0].reason, Some(OutcomeReason::LimitReached), "{outcomes:?}");
-    while fixture.claims().await.len() == 5 {
+    while watcher.claims().await.len() == 5 {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    let position = fixture.ledger().await.position;
-    let outcomes = fixture.execute(WATCHER, plan(position, vec![large("b-2")])).await.unwrap();
+    let position = watcher.position().await;
+    let outcomes = watcher.execute(plan(position, vec![large("b-2")])).await.unwrap();
     assert_eq!(outcomes[0].status, OutcomeStatus::Accepted, "{outcomes:?}");
 }
 
 /// Rule 22: the reservations of a launch are stored on its claim, where a new leader reads them.
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_knows_limits_and_pods_of_the_former_ones_launches() {
-    let fixture = Fixture::begin().await;
-    let first = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
+    let mut watcher = start();
+    let catalog = watcher.catalog().await;
     let large = |action: &str, pod: &str| launch(&catalog, action, &["m6i.xlarge"], pod);
     let launches = (1..=5).map(|i| large(&format!("a-{i}"), &format!("p-{i}"))).collect();
-    let position = fixture.ledger().await.position;
-    fixture.execute(WATCHER, plan(position, launches)).await.unwrap();
-    fixture.settled(5).await;
-    fixture.kill(&first);
-    let _second = fixture.start("actuator-2");
-    fixture.catalog().await;
+    let position = watcher.position().await;
+    watcher.execute(plan(position, launches)).await.unwrap();
+    watcher.settled(5).await;
+    watcher.replace_actuator();
+    watcher.catalog().await;
     let asked = [large("b-1", "p-1"), large("b-2", "p-9")].to_vec();
-    let position = fixture.ledger().await.position;
-    let outcomes = fixture.execute(WATCHER, plan(position, asked)).await.unwrap();
+    let position = watcher.position().await;
+    let outcomes = watcher.execute(plan(position, asked)).await.unwrap();
     let reasons: Vec<_> = outcomes.iter().map(|it| it.reason).collect();
     assert_eq!(reasons, [Some(OutcomeReason::PodChanged), Some(OutcomeReason::LimitReached)], "{outcomes:?}");
-    assert_eq!(fixture.bought(), 5);
+    assert_eq!(watcher.bought(), 5);
 }
 
 /// A launch continues with the pool and the class of its admission: it completes and reports an outcome.
 #[tokio::test(start_paused = true)]
 async fn no_admitted_launch_is_lost_although_its_pool_and_class_go_meanwhile() {
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
+    let watcher = start();
+    let catalog = watcher.catalog().await;
     let slow = Effect::Delay(Duration::from_secs(5));
-    fixture.world.ec2.faults(|faults| faults.inject(Action::CreateLaunchTemplate, slow, u32::MAX));
-    let position = fixture.ledger().await.position;
+    watcher.world.ec2.faults(|faults| faults.inject(Action::CreateLaunchTemplate, slow, u32::MAX));
+    let position = watcher.position().await;
     let launches = plan(position, wanted(&catalog, 3));
-    let mut execution = std::pin::pin!(fixture.execute(WATCHER, launches));
+    let mut execution = std::pin::pin!(watcher.execute(launches));
     let early = tokio::time::timeout(Duration::from_secs(2), &mut execution).await;
     assert!(early.is_err(), "all are admitted and wait for their template");
     for kind in [ResourceId::NODE_POOLS, ResourceId::EC2_NODE_CLASSES] {
-        fixture.world.delete(kind, "default").unwrap();
+        watcher.world.delete(kind, "default").unwrap();
     }
     let outcomes = execution.await.unwrap();
     let accepted = outcomes.iter().filter(|it| it.status == OutcomeStatus::Accepted).count();

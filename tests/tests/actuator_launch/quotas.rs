@@ -1,6 +1,6 @@
 //! CapacityQuotas: launches stay within them, and their status has what they count.
 
-use crate::fixture::{Fixture, WATCHER, launch, plan};
+use crate::fixture::{launch, plan, start};
 use kube::Api;
 use plimsoll_api::condition::{self, capacity_quota::VALID};
 use plimsoll_api::{CapacityQuota, NodeClaim};
@@ -8,25 +8,26 @@ use plimsoll_model::execution::OutcomeReason;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ApiError, ResourceId};
+use plimsoll_tests::fake_watcher::FakeWatcher;
 use serde_json::{Value, json};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The usage by resource, and the message of a quota that is not valid.
-async fn status(fixture: &Fixture, name: &str) -> (Vec<(String, String)>, Option<String>) {
-    let api: Api<CapacityQuota> = Api::all(fixture.world.server().client("test"));
+async fn status(watcher: &FakeWatcher, name: &str) -> (Vec<(String, String)>, Option<String>) {
+    let api: Api<CapacityQuota> = Api::all(watcher.world.server().client("test"));
     let status = api.get(name).await.unwrap().status.unwrap_or_default();
     let used = status.used.into_iter().flat_map(|used| used.resources).map(|(name, amount)| (name, amount.0));
     let invalid = condition::get(&status.conditions, VALID).filter(|valid| valid.status != "True");
     (used.collect(), invalid.map(|valid| valid.message.clone()))
 }
 
-async fn until_used(fixture: &Fixture, expected: &[(&str, &str)]) {
+async fn until_used(watcher: &FakeWatcher, expected: &[(&str, &str)]) {
     let expected: Vec<(String, String)> = expected.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let begun = tokio::time::Instant::now();
     loop {
-        let (used, invalid) = status(fixture, "all").await;
+        let (used, invalid) = status(watcher, "all").await;
         if used == expected && invalid.is_none() {
             return;
         }
@@ -42,23 +43,22 @@ fn quota(name: &str, selector: &Value, resources: &Value) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn the_status_has_what_the_ledger_counts_and_what_is_invalid() {
-    let fixture = Fixture::begin().await;
-    fixture.world.apply_object(&quota("all", &json!({}), &json!({"cpu": 7, "nodes": 10}))).unwrap();
+    let watcher = start();
+    watcher.world.apply_object(&quota("all", &json!({}), &json!({"cpu": 7, "nodes": 10}))).unwrap();
     // The schema of the CRD cannot refuse a requirement without values.
     let no_values = json!({"matchExpressions": [{"key": "team", "operator": "In"}]});
-    fixture.world.apply_object(&quota("invalid", &no_values, &json!({"nodes": 0}))).unwrap();
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
-    until_used(&fixture, &[("cpu", "0"), ("nodes", "0")]).await;
-    let position = fixture.ledger().await.position;
+    watcher.world.apply_object(&quota("invalid", &no_values, &json!({"nodes": 0}))).unwrap();
+    let catalog = watcher.catalog().await;
+    until_used(&watcher, &[("cpu", "0"), ("nodes", "0")]).await;
+    let position = watcher.position().await;
     let launches = ["m6i.xlarge", "m6i.large", "c6i.large"].iter().enumerate();
     let launches = launches.map(|(i, name)| launch(&catalog, &format!("a-{i}"), &[name], &format!("p-{i}"))).collect();
-    let outcomes = fixture.execute(WATCHER, plan(position, launches)).await.unwrap();
+    let outcomes = watcher.execute(plan(position, launches)).await.unwrap();
     let rejected: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.reason).collect();
     assert_eq!(rejected, [OutcomeReason::LimitReached], "4 and 2 of 7 vCPU, so no room for 2 more: {outcomes:?}");
-    let claims = fixture.settled(2).await;
-    until_used(&fixture, &[("cpu", "6"), ("nodes", "2")]).await;
-    let (used, invalid) = status(&fixture, "invalid").await;
+    let claims = watcher.settled(2).await;
+    until_used(&watcher, &[("cpu", "6"), ("nodes", "2")]).await;
+    let (used, invalid) = status(&watcher, "invalid").await;
     assert_eq!(used, []);
     let message = "spec.selector.matchExpressions[0].values: operators In and NotIn need a value";
     assert_eq!(invalid.as_deref(), Some(message));
@@ -68,45 +68,42 @@ async fn the_status_has_what_the_ledger_counts_and_what_is_invalid() {
         claim.metadata.labels.as_ref().is_some_and(|labels| labels["node.kubernetes.io/instance-type"] == "m6i.large")
     };
     let large = claims.iter().find(large).unwrap();
-    fixture.world.delete(ResourceId::NODE_CLAIMS, large.metadata.name.as_ref().unwrap()).unwrap();
-    until_used(&fixture, &[("cpu", "4"), ("nodes", "1")]).await;
+    watcher.world.delete(ResourceId::NODE_CLAIMS, large.metadata.name.as_ref().unwrap()).unwrap();
+    until_used(&watcher, &[("cpu", "4"), ("nodes", "1")]).await;
 }
 
 /// The nodes of a pool have the labels of its template, whether or not a plan repeats them.
 #[tokio::test(start_paused = true)]
 async fn a_quota_counts_launches_by_the_labels_of_their_pool() {
-    let fixture = Fixture::begin().await;
+    let watcher = start();
     let labels = json!({"spec": {"template": {"metadata": {"labels": {"team": "a"}}}}});
-    fixture.world.patch(ResourceId::NODE_POOLS, "default", labels).unwrap();
+    watcher.world.patch(ResourceId::NODE_POOLS, "default", labels).unwrap();
     let of_team = json!({"matchLabels": {"team": "a"}});
-    fixture.world.apply_object(&quota("team", &of_team, &json!({"nodes": 1}))).unwrap();
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
-    let position = fixture.ledger().await.position;
+    watcher.world.apply_object(&quota("team", &of_team, &json!({"nodes": 1}))).unwrap();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
     let launches: Vec<_> = ["a-0", "a-1"].map(|action| launch(&catalog, action, &["m6i.large"], action)).into();
     assert!(launches.iter().all(|launch| launch.labels.is_empty()));
-    let outcomes = fixture.execute(WATCHER, plan(position, launches)).await.unwrap();
+    let outcomes = watcher.execute(plan(position, launches)).await.unwrap();
     let rejected: Vec<_> = outcomes.iter().filter_map(|it| Some((it.action_id.as_str(), it.reason?))).collect();
     assert_eq!(rejected, [("a-1", OutcomeReason::LimitReached)], "{outcomes:?}");
-    fixture.settled(1).await;
+    watcher.settled(1).await;
 }
 
 /// For example while the API server reads the definition of the kind again.
 #[tokio::test(start_paused = true)]
 async fn a_quota_holds_although_a_watch_did_not_find_its_kind() {
-    let fixture = Fixture::begin().await;
-    fixture.world.apply_object(&quota("all", &json!({}), &json!({"nodes": 0}))).unwrap();
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
-    until_used(&fixture, &[("nodes", "0")]).await;
-    let watch = Matcher { client: Some("actuator-1".to_owned()), ..Matcher::of(Verb::Watch, "capacityquotas") };
-    fixture.world.server().faults().next(1, watch, Effect::Refuse(ApiError::no_such_path()));
-    fixture.world.server().faults().cut_watches(["actuator-1"]);
+    let watcher = start();
+    watcher.world.apply_object(&quota("all", &json!({}), &json!({"nodes": 0}))).unwrap();
+    let catalog = watcher.catalog().await;
+    until_used(&watcher, &[("nodes", "0")]).await;
+    let watch = Matcher { client: Some(watcher.actuator()), ..Matcher::of(Verb::Watch, "capacityquotas") };
+    watcher.world.server().faults().next(1, watch, Effect::Refuse(ApiError::no_such_path()));
+    watcher.world.server().faults().cut_watches([watcher.actuator().as_str()]);
     // Longer than the longest pause of a watch.
     tokio::time::sleep(LIMIT).await;
-    let position = fixture.ledger().await.position;
-    let outcomes = fixture.execute(WATCHER, plan(position, vec![launch(&catalog, "a", &["m6i.large"], "p")])).await;
-    let outcomes = outcomes.unwrap();
+    let position = watcher.position().await;
+    let outcomes = watcher.execute(plan(position, vec![launch(&catalog, "a", &["m6i.large"], "p")])).await.unwrap();
     let rejected: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.reason).collect();
     assert_eq!(rejected, [OutcomeReason::LimitReached], "{outcomes:?}");
 }

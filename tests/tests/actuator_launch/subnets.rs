@@ -1,10 +1,11 @@
 //! Full subnets.
 
-use crate::fixture::{Fixture, WATCHER, launch, plan};
+use crate::fixture::{launch, plan, start};
 use plimsoll_actuator::ports::{Subnet, Tags};
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::plan::Launch;
 use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_tests::fake_watcher::FakeWatcher;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +16,8 @@ const SKIPPED: Duration = Duration::from_secs(181);
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// Adds a class `small` with one subnet, in this zone, and a NodePool of this class.
-async fn add_small_class(fixture: &Fixture, zone: &str) {
-    fixture.world.ec2.with(|cloud, _| {
+async fn add_small_class(watcher: &FakeWatcher, zone: &str) {
+    watcher.world.ec2.with(|cloud, _| {
         let other = cloud.subnets.values().find(|subnet| subnet.zone == zone).unwrap();
         let small = Subnet { id: SMALL.to_owned(), tags: Tags::new(), ..other.clone() };
         cloud.subnets.insert(SMALL.to_owned(), small);
@@ -24,12 +25,12 @@ async fn add_small_class(fixture: &Fixture, zone: &str) {
     let mut class = plimsoll_tests::node_class();
     class["metadata"]["name"] = json!("small");
     class["spec"]["subnetSelectorTerms"] = json!([{"id": SMALL}]);
-    fixture.world.apply_object(&class).unwrap();
+    watcher.world.apply_object(&class).unwrap();
     let spec = json!({"template": {"spec": {"nodeClassRef": {"name": "small"}}}});
-    fixture.world.apply_object(&plimsoll_tests::node_pool("small", &spec)).unwrap();
+    watcher.world.apply_object(&plimsoll_tests::node_pool("small", &spec)).unwrap();
     let start = tokio::time::Instant::now();
     let is_ready =
-        || object::condition_is_true(&fixture.world.get(ResourceId::EC2_NODE_CLASSES, "small").unwrap(), "Ready");
+        || object::condition_is_true(&watcher.world.get(ResourceId::EC2_NODE_CLASSES, "small").unwrap(), "Ready");
     while !is_ready() {
         assert!(start.elapsed() < LIMIT, "the class is not ready");
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -38,26 +39,25 @@ async fn add_small_class(fixture: &Fixture, zone: &str) {
     tokio::time::sleep(Duration::from_secs(1)).await;
 }
 
-fn set_addresses(fixture: &Fixture, addresses: u32) {
-    fixture.world.ec2.with(|cloud, _| cloud.subnets.get_mut(SMALL).unwrap().free_ipv4_addresses = addresses);
+fn set_addresses(watcher: &FakeWatcher, addresses: u32) {
+    watcher.world.ec2.with(|cloud, _| cloud.subnets.get_mut(SMALL).unwrap().free_ipv4_addresses = addresses);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_full_subnet_of_a_class_closes_no_zone_for_another_class() {
     use OutcomeStatus::{Failed, Launched, Rejected};
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
+    let watcher = start();
+    let catalog = watcher.catalog().await;
     let zone = launch(&catalog, "a", &["m6i.large"], "p").offerings[0].zone.clone();
-    add_small_class(&fixture, &zone).await;
-    set_addresses(&fixture, 0);
+    add_small_class(&watcher, &zone).await;
+    set_addresses(&watcher, 0);
     let last = async |class: &str, action: &str, kind: &str| {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let mut launch = launch(&catalog, action, &[kind], action);
         Arc::make_mut(&mut launch.offerings).retain(|choice| choice.zone == zone);
         let launch = Launch { node_pool: class.into(), node_class: class.to_owned(), ..launch };
-        let position = fixture.ledger().await.position;
-        let outcomes = fixture.execute(WATCHER, plan(position, vec![launch])).await.unwrap();
+        let position = watcher.position().await;
+        let outcomes = watcher.execute(plan(position, vec![launch])).await.unwrap();
         let last = outcomes.last().unwrap();
         (last.status, last.reason)
     };
@@ -66,7 +66,7 @@ async fn a_full_subnet_of_a_class_closes_no_zone_for_another_class() {
     assert_eq!(last("small", "a", "m6i.large").await, (Failed, no_capacity));
     assert_eq!(last("small", "b", "c6i.large").await, (Rejected, no_capacity));
     assert_eq!(last("default", "c", "c6i.large").await, (Launched, None));
-    set_addresses(&fixture, 10);
+    set_addresses(&watcher, 10);
     tokio::time::sleep(SKIPPED).await;
     assert_eq!(last("small", "d", "c6i.large").await, (Launched, None), "the zone is open again");
 }

@@ -1,6 +1,6 @@
 //! Launch templates of groups, and the resources that they attach to instances.
 
-use crate::fixture::{Fixture, WATCHER, fleet_calls, forbidden, launch, plan, statuses};
+use crate::fixture::{forbidden, launch, plan, start, statuses};
 use plimsoll_actuator::ports::CloudError;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::execution::OutcomeStatus::{Accepted, Launched};
@@ -10,6 +10,7 @@ use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::faults::{Effect as ClusterEffect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::cloud::{Action, Effect};
+use plimsoll_tests::fake_watcher::FakeWatcher;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,8 +33,8 @@ fn per_zone(catalog: &Catalog) -> Vec<Launch> {
 /// The validation of the class has asked for the same template. It is asked for again after this time.
 const TRUST_PERIOD: Duration = Duration::from_secs(61);
 
-fn template_calls(fixture: &Fixture) -> usize {
-    fixture
+fn template_calls(watcher: &FakeWatcher) -> usize {
+    watcher
         .world
         .ec2
         .read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::CreateLaunchTemplate).count())
@@ -41,39 +42,37 @@ fn template_calls(fixture: &Fixture) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn groups_with_the_same_template_ask_for_it_once() {
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
+    let watcher = start();
+    let catalog = watcher.catalog().await;
     tokio::time::sleep(TRUST_PERIOD).await;
     let slow = Effect::Delay(Duration::from_secs(1));
-    fixture.world.ec2.faults(|faults| faults.inject(Action::CreateLaunchTemplate, slow, u32::MAX));
+    watcher.world.ec2.faults(|faults| faults.inject(Action::CreateLaunchTemplate, slow, u32::MAX));
     let launches = per_zone(&catalog);
     let count = launches.len();
     assert!(count > 1);
-    let position = fixture.ledger().await.position;
-    let of_validation = template_calls(&fixture);
-    fixture.execute(WATCHER, plan(position, launches)).await.unwrap();
-    fixture.settled(count).await;
-    assert_eq!((fleet_calls(&fixture), template_calls(&fixture) - of_validation), (count, 1));
+    let position = watcher.position().await;
+    let of_validation = template_calls(&watcher);
+    watcher.execute(plan(position, launches)).await.unwrap();
+    watcher.settled(count).await;
+    assert_eq!((watcher.fleet_calls(), template_calls(&watcher) - of_validation), (count, 1));
 }
 
 /// RequestLimitExceeded, and a template that Describe does not return yet.
 #[tokio::test(start_paused = true)]
 async fn a_template_that_ec2_cannot_give_yet_fails_no_launch_and_pauses_no_pool() {
     for refused in [CloudError::Throttled, CloudError::Unavailable { message: "not visible yet".to_owned() }] {
-        let fixture = Fixture::begin().await;
-        let _actuator = fixture.start("actuator-1");
-        let catalog = fixture.catalog().await;
-        fixture.world.ec2.faults(|faults| faults.inject(Action::CreateLaunchTemplate, Effect::Refuse(refused), 6));
-        let position = fixture.ledger().await.position;
+        let watcher = start();
+        let catalog = watcher.catalog().await;
+        watcher.world.ec2.faults(|faults| faults.inject(Action::CreateLaunchTemplate, Effect::Refuse(refused), 6));
+        let position = watcher.position().await;
         let first = plan(position, vec![launch(&catalog, "a-1", &["m6i.large"], "p-1")]);
-        let outcomes = fixture.execute(WATCHER, first).await.unwrap();
+        let outcomes = watcher.execute(first).await.unwrap();
         assert_eq!(statuses(&outcomes), [Accepted, Launched], "{outcomes:?}");
-        let position = fixture.ledger().await.position;
+        let position = watcher.position().await;
         let next = plan(position, vec![launch(&catalog, "a-2", &["m6i.large"], "p-2")]);
-        let outcomes = fixture.execute(WATCHER, next).await.unwrap();
+        let outcomes = watcher.execute(next).await.unwrap();
         assert_eq!(statuses(&outcomes), [Accepted, Launched], "{outcomes:?}");
-        fixture.settled(2).await;
+        watcher.settled(2).await;
     }
 }
 
@@ -90,21 +89,20 @@ fn patches() -> Matcher {
 
 #[tokio::test(start_paused = true)]
 async fn a_template_that_create_fleet_does_not_find_is_restored() {
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
+    let watcher = start();
+    let catalog = watcher.catalog().await;
     tokio::time::sleep(TRUST_PERIOD).await;
-    fixture.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, missing_template(), 2));
-    let position = fixture.ledger().await.position;
+    watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, missing_template(), 2));
+    let position = watcher.position().await;
     let wanted = plan(position, vec![launch(&catalog, "a-1", &["m6i.large"], "p-1")]);
-    let of_validation = template_calls(&fixture);
-    let outcomes = fixture.execute(WATCHER, wanted).await.unwrap();
+    let of_validation = template_calls(&watcher);
+    let outcomes = watcher.execute(wanted).await.unwrap();
     assert_eq!(statuses(&outcomes), [Accepted, Launched], "{outcomes:?}");
-    let claims = fixture.settled(1).await;
-    let calls = (fleet_calls(&fixture), template_calls(&fixture) - of_validation);
+    let claims = watcher.settled(1).await;
+    let calls = (watcher.fleet_calls(), template_calls(&watcher) - of_validation);
     assert_eq!(calls, (3, 3), "requested again after each rejection");
     // Rule 3: the claim has the attempt that launched the instance.
-    let (token, tags) = fixture.world.ec2.read(|cloud, _| {
+    let (token, tags) = watcher.world.ec2.read(|cloud, _| {
         let machine = cloud.machines().values().next().unwrap();
         (cloud.fleets()[0].request.client_token.clone(), machine.tags.clone())
     });
@@ -118,63 +116,60 @@ async fn a_template_that_create_fleet_does_not_find_is_restored() {
 /// Rule 3.
 #[tokio::test(start_paused = true)]
 async fn the_next_attempt_is_sent_only_after_it_is_written() {
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
-    fixture.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, missing_template(), 1));
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, missing_template(), 1));
     let gate = Gate::default();
-    fixture.world.server().faults().always(patches(), ClusterEffect::HoldBefore(gate.clone()));
-    let position = fixture.ledger().await.position;
+    watcher.world.server().faults().always(patches(), ClusterEffect::HoldBefore(gate.clone()));
+    let position = watcher.position().await;
     let wanted = plan(position, vec![launch(&catalog, "a-1", &["m6i.large"], "p-1")]);
-    let mut execution = std::pin::pin!(fixture.execute(WATCHER, wanted));
+    let mut execution = std::pin::pin!(watcher.execute(wanted));
     tokio::select! {
         answer = &mut execution => panic!("it ended: {answer:?}"),
         () = gate.reached(1) => {}
     }
     // Longer than the pause between the attempts, and shorter than a call may take.
     tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(fleet_calls(&fixture), 1);
+    assert_eq!(watcher.fleet_calls(), 1);
     gate.open();
     let outcomes = execution.await.unwrap();
     assert_eq!(statuses(&outcomes), [Accepted, Launched], "{outcomes:?}");
-    assert_eq!(fleet_calls(&fixture), 2);
+    assert_eq!(watcher.fleet_calls(), 2);
 }
 
 /// The scan for unfinished groups continues with the attempt that the claim has.
 #[tokio::test(start_paused = true)]
 async fn a_group_whose_next_attempt_cannot_be_written_is_resumed_within_a_minute() {
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
-    fixture.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, missing_template(), 1));
-    fixture.world.server().faults().next(1, patches(), forbidden());
-    let position = fixture.ledger().await.position;
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, missing_template(), 1));
+    watcher.world.server().faults().next(1, patches(), forbidden());
+    let position = watcher.position().await;
     let wanted = plan(position, vec![launch(&catalog, "a-1", &["m6i.large"], "p-1")]);
     let began = tokio::time::Instant::now();
-    let outcomes = fixture.execute(WATCHER, wanted).await.unwrap();
+    let outcomes = watcher.execute(wanted).await.unwrap();
     assert_eq!(statuses(&outcomes), [Accepted, Launched], "{outcomes:?}");
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
-    let claims = fixture.settled(1).await;
+    let claims = watcher.settled(1).await;
     assert_eq!(claims[0].metadata.annotations.as_ref().unwrap()[annotation::LAUNCH_ATTEMPT], "1");
-    assert_eq!(fleet_calls(&fixture), 2);
+    assert_eq!(watcher.fleet_calls(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_has_elastic_fabric_adapters_only_if_it_asked_for_them() {
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
+    let watcher = start();
     let limits = json!({"spec": {"limits": {"cpu": "1000"}}});
-    fixture.world.patch(ResourceId::NODE_POOLS, "default", limits).unwrap();
-    let catalog = fixture.catalog().await;
+    watcher.world.patch(ResourceId::NODE_POOLS, "default", limits).unwrap();
+    let catalog = watcher.catalog().await;
     assert!(catalog.get("m6i.32xlarge").unwrap().capacity.get(EFA) > 0);
     for (action, wanted) in [("a-0", 0), ("a-1", 1)] {
         let mut wanted_launch = launch(&catalog, action, &["m6i.32xlarge"], action);
         if wanted > 0 {
             wanted_launch.requests.set(EFA, wanted);
         }
-        let position = fixture.ledger().await.position;
-        let outcomes = fixture.execute(WATCHER, plan(position, vec![wanted_launch])).await.unwrap();
-        let claims = fixture.claims().await;
+        let position = watcher.position().await;
+        let outcomes = watcher.execute(plan(position, vec![wanted_launch])).await.unwrap();
+        let claims = watcher.claims().await;
         let claim = claims.iter().find(|claim| claim.metadata.name == outcomes[1].node_claim).unwrap();
         let status = claim.status.clone().unwrap();
         let has = [&status.capacity, &status.allocatable].map(|resources| resources.contains_key(EFA));

@@ -1,7 +1,7 @@
 //! Writes of claims without a response: the actuator finds out the result, and never assumes "not written" (safety rule
 //! 2).
 
-use crate::fixture::{Fixture, WATCHER, fleet_calls, forbidden, launch, plan, wanted};
+use crate::fixture::{forbidden, launch, plan, start, wanted};
 use plimsoll_actuator::state::launch_group::claim_name;
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::names::annotation;
@@ -9,17 +9,18 @@ use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::faults::{Effect as ClusterEffect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::cloud::{Action, Capacity, Effect, Pool};
+use plimsoll_tests::fake_watcher::FakeWatcher;
 use serde_json::json;
 use std::time::Duration;
 
 /// Plans again for the pod of the first launch, with new actions, as a watcher does after a failure, until a launch
 /// succeeds.
-async fn until_launched(fixture: &Fixture) -> OutcomeStatus {
-    let catalog = fixture.catalog().await;
+async fn until_launched(watcher: &FakeWatcher) -> OutcomeStatus {
+    let catalog = watcher.catalog().await;
     for number in 0..20 {
-        let position = fixture.ledger().await.position;
+        let position = watcher.position().await;
         let next = launch(&catalog, &format!("b-{number}"), &["m6i.large", "m6i.xlarge"], "p-0");
-        let outcomes = fixture.execute(WATCHER, plan(position, vec![next])).await.unwrap();
+        let outcomes = watcher.execute(plan(position, vec![next])).await.unwrap();
         if outcomes.iter().any(|it| it.status == OutcomeStatus::Launched) {
             return OutcomeStatus::Launched;
         }
@@ -30,148 +31,142 @@ async fn until_launched(fixture: &Fixture) -> OutcomeStatus {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_may_be_written_is_read_back_until_it_is_known() {
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
-    let position = fixture.ledger().await.position;
-    let faults = fixture.world.server().faults();
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
+    let faults = watcher.world.server().faults();
     faults.next(1, Matcher::of(Verb::Create, "nodeclaims"), ClusterEffect::LoseAnswer);
     // The read-back gets no response either, for longer than a call may take.
     faults.next(1, Matcher::of(Verb::Get, "nodeclaims"), ClusterEffect::HoldAfter(Gate::default()));
-    let outcomes = fixture.execute(WATCHER, plan(position, wanted(&catalog, 1))).await.unwrap();
+    let outcomes = watcher.execute(plan(position, wanted(&catalog, 1))).await.unwrap();
     if outcomes.last().unwrap().status != OutcomeStatus::Launched {
-        until_launched(&fixture).await;
+        until_launched(&watcher).await;
     }
     // Time for a later leader to find the claim.
     tokio::time::sleep(Duration::from_secs(180)).await;
-    fixture.settled(1).await;
+    watcher.settled(1).await;
     assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Launched, "{outcomes:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_says_nothing_of_an_earlier_try_that_was_not_answered() {
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
-    let position = fixture.ledger().await.position;
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
     let claim = claim_name(&"default".into(), &"a-0".into());
     let creates = Matcher::of(Verb::Create, "nodeclaims");
-    let faults = fixture.world.server().faults();
+    let faults = watcher.world.server().faults();
     faults.next(1, creates.clone(), ClusterEffect::Late(Duration::from_secs(45)));
     let denied = faults.always(creates, forbidden());
-    let outcomes = fixture.execute(WATCHER, plan(position, wanted(&catalog, 1))).await.unwrap();
+    let outcomes = watcher.execute(plan(position, wanted(&catalog, 1))).await.unwrap();
     faults.remove(denied);
     if outcomes.last().unwrap().status != OutcomeStatus::Launched {
-        until_launched(&fixture).await;
+        until_launched(&watcher).await;
     }
     tokio::time::sleep(Duration::from_secs(180)).await;
-    let claims = fixture.settled(1).await;
+    let claims = watcher.settled(1).await;
     assert_eq!(claims[0].metadata.name.as_deref(), Some(claim.as_str()), "the late claim");
 }
 
 /// Later than the API server processes a request: the launch has failed, and its pods have another node by then.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_is_written_after_its_launch_failed_is_not_bought_for() {
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
-    let position = fixture.ledger().await.position;
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
     let claim = claim_name(&"default".into(), &"a-0".into());
     let creates = Matcher::of(Verb::Create, "nodeclaims");
-    let faults = fixture.world.server().faults();
+    let faults = watcher.world.server().faults();
     faults.next(1, creates.clone(), ClusterEffect::Late(Duration::from_secs(150)));
     let denied = faults.always(creates, forbidden());
-    let outcomes = fixture.execute(WATCHER, plan(position, wanted(&catalog, 1))).await.unwrap();
+    let outcomes = watcher.execute(plan(position, wanted(&catalog, 1))).await.unwrap();
     faults.remove(denied);
     assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Failed, "{outcomes:?}");
-    assert_eq!(until_launched(&fixture).await, OutcomeStatus::Launched);
+    assert_eq!(until_launched(&watcher).await, OutcomeStatus::Launched);
     let appeared = |world: &plimsoll_sim::world::World| world.get(ResourceId::NODE_CLAIMS, &claim).is_some();
-    fixture.world.until("the late claim exists", Duration::from_secs(180), appeared).await.unwrap();
+    watcher.world.until("the late claim exists", Duration::from_secs(180), appeared).await.unwrap();
     let gone = |world: &plimsoll_sim::world::World| !appeared(world);
-    fixture.world.until("the late claim is deleted", Duration::from_secs(300), gone).await.unwrap();
-    fixture.settled(1).await;
-    assert_eq!(fleet_calls(&fixture), 1);
+    watcher.world.until("the late claim is deleted", Duration::from_secs(300), gone).await.unwrap();
+    watcher.settled(1).await;
+    assert_eq!(watcher.fleet_calls(), 1);
 }
 
 /// A fleet call is for all claims of its group: with a missing claim, it would launch too many instances.
 #[tokio::test(start_paused = true)]
 async fn a_group_with_missing_members_is_looked_up_and_not_sent() {
-    let fixture = Fixture::begin().await;
-    let first = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
-    let position = fixture.ledger().await.position;
+    let mut watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
     let gate = Gate::default();
-    fixture.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::HoldBefore(gate.clone()), 1));
+    watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::HoldBefore(gate.clone()), 1));
     tokio::select! {
-        answer = fixture.execute(WATCHER, plan(position, wanted(&catalog, 3))) => panic!("it ended: {answer:?}"),
+        answer = watcher.execute(plan(position, wanted(&catalog, 3))) => panic!("it ended: {answer:?}"),
         () = gate.reached(1) => {}
     }
-    fixture.kill(&first);
+    watcher.kill_actuator();
     // The claim that is first by name stores the request, so the group is found.
-    let missing = fixture.claims().await.into_iter().filter_map(|claim| claim.metadata.name).max().unwrap();
-    fixture.world.delete(ResourceId::NODE_CLAIMS, &missing).unwrap();
-    fixture.world.patch(ResourceId::NODE_CLAIMS, &missing, json!({"metadata": {"finalizers": null}})).unwrap();
-    let _second = fixture.start("actuator-2");
+    let missing = watcher.claims().await.into_iter().filter_map(|claim| claim.metadata.name).max().unwrap();
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &missing).unwrap();
+    watcher.world.patch(ResourceId::NODE_CLAIMS, &missing, json!({"metadata": {"finalizers": null}})).unwrap();
+    watcher.start_actuator();
     let empty = |world: &plimsoll_sim::world::World| world.all(ResourceId::NODE_CLAIMS).is_empty();
-    fixture.world.until("the other claims are deleted", Duration::from_secs(600), empty).await.unwrap();
-    assert_eq!(fixture.bought(), 0);
-    assert_eq!(until_launched(&fixture).await, OutcomeStatus::Launched);
-    fixture.settled(1).await;
+    watcher.world.until("the other claims are deleted", Duration::from_secs(600), empty).await.unwrap();
+    assert_eq!(watcher.bought(), 0);
+    assert_eq!(until_launched(&watcher).await, OutcomeStatus::Launched);
+    watcher.settled(1).await;
 }
 
 /// The reservations of a claim are unknown, so its pool gets no launches until a user repairs the annotation.
 #[tokio::test(start_paused = true)]
 async fn a_mended_annotation_opens_its_pool_again() {
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    fixture.catalog().await;
+    let watcher = start();
+    watcher.catalog().await;
     let broken = json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
         "metadata": {"name": "by-hand", "labels": {"karpenter.sh/nodepool": "default"},
                      "annotations": {annotation::RESERVED: "nonsense"}},
         "spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
                  "requirements": []}});
-    fixture.world.apply_object(&broken).unwrap();
+    watcher.world.apply_object(&broken).unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let catalog = fixture.catalog().await;
+    let catalog = watcher.catalog().await;
     let launch_of = |action: &str| launch(&catalog, action, &["m6i.large"], "p-0");
-    let position = fixture.ledger().await.position;
-    let closed = fixture.execute(WATCHER, plan(position, vec![launch_of("a-0")])).await.unwrap();
+    let position = watcher.position().await;
+    let closed = watcher.execute(plan(position, vec![launch_of("a-0")])).await.unwrap();
     assert_eq!(closed.last().unwrap().status, OutcomeStatus::Rejected, "{closed:?}");
     assert!(closed.last().unwrap().message.contains("plimsoll.dev/reserved"), "{closed:?}");
     let mended = json!({"metadata": {"annotations": {annotation::RESERVED: "{\"cpu\": \"1\"}"}}});
-    fixture.world.patch(ResourceId::NODE_CLAIMS, "by-hand", mended).unwrap();
+    watcher.world.patch(ResourceId::NODE_CLAIMS, "by-hand", mended).unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let position = fixture.ledger().await.position;
-    let open = fixture.execute(WATCHER, plan(position, vec![launch_of("a-1")])).await.unwrap();
+    let position = watcher.position().await;
+    let open = watcher.execute(plan(position, vec![launch_of("a-1")])).await.unwrap();
     assert_eq!(open.last().unwrap().status, OutcomeStatus::Launched, "{open:?}");
 }
 
 /// EC2 answers, but launches nothing: the account launches too many instances.
 #[tokio::test(start_paused = true)]
 async fn a_launch_whose_instances_are_throttled_keeps_its_claims() {
-    let fixture = Fixture::begin().await;
-    let _actuator = fixture.start("actuator-1");
-    let catalog = fixture.catalog().await;
-    let position = fixture.ledger().await.position;
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
     let launches = wanted(&catalog, 3);
     let throttled = Capacity::Refused("RequestLimitExceeded", "Request limit exceeded.");
-    fixture.world.ec2.with(|cloud, _| {
+    watcher.world.ec2.with(|cloud, _| {
         for choice in launches.iter().flat_map(|launch| launch.offerings.iter()) {
             cloud.limit(Pool::new(&choice.instance_type, &choice.zone, choice.capacity_type), throttled);
         }
     });
-    let (outcomes, ()) = tokio::join!(fixture.execute(WATCHER, plan(position, launches)), async {
-        fixture.until_fleet_calls(5).await;
-        fixture.world.ec2.with(|cloud, _| cloud.limits.clear());
+    let (outcomes, ()) = tokio::join!(watcher.execute(plan(position, launches)), async {
+        watcher.until_fleet_calls(5).await;
+        watcher.world.ec2.with(|cloud, _| cloud.limits.clear());
     });
     let outcomes = outcomes.unwrap();
     assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Launched, "{outcomes:?}");
-    let tokens = fixture.world.ec2.read(|cloud, _| {
+    let tokens = watcher.world.ec2.read(|cloud, _| {
         let tokens = cloud.fleets().iter().map(|fleet| fleet.request.client_token.clone());
         tokens.collect::<std::collections::BTreeSet<_>>()
     });
     assert!(tokens.len() >= 5, "{tokens:?}");
-    assert_eq!(tokens.len(), fleet_calls(&fixture), "a token for each call");
-    fixture.settled(3).await;
+    assert_eq!(tokens.len(), watcher.fleet_calls(), "a token for each call");
+    watcher.settled(3).await;
 }
