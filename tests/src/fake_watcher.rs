@@ -198,6 +198,13 @@ impl FakeWatcher {
     }
 }
 
+/// An On-Demand node for a pod that has the name of the action and does not exist (yet).
+#[must_use]
+pub fn wanted(action: &str) -> Wanted<'_> {
+    let pods = vec![future_pod(action)];
+    Wanted { action, instance_type: "m6i.large", capacity_type: CapacityType::OnDemand, pods }
+}
+
 /// The watcher's Lease with this holder and these transitions.
 fn watcher_lease((identity, transitions): (&str, u64)) -> Value {
     json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",

@@ -52,6 +52,14 @@ impl Setup {
     pub fn with_pool(pool: Value) -> Self {
         Self { pool, ..Self::default() }
     }
+
+    /// A pool of one type. A pod of 3 CPUs fills a node.
+    #[must_use]
+    pub fn one_to_a_node() -> Self {
+        let requirements = json!([{"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.xlarge"]},
+                                  {"key": label::CAPACITY_TYPE, "operator": "In", "values": ["on-demand"]}]);
+        Self::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))
+    }
 }
 
 /// A cluster, a cloud, and Plimsoll with one pool.
@@ -193,21 +201,27 @@ impl TestCluster {
         nodes
     }
 
-    /// Id of the instance of a node.
-    ///
-    /// # Panics
-    /// If the node does not exist.
-    #[must_use]
-    pub fn instance_of(&self, node: &str) -> String {
-        let node = self.world.get(ResourceId::NODES, node).unwrap();
-        object::text(&node, &["spec", "providerID"]).rsplit('/').next().unwrap_or_default().to_owned()
-    }
-
     /// Summary of the world for messages.
     #[must_use]
     pub fn summary(&self) -> String {
         summary(&self.world)
     }
+}
+
+/// Id of the instance of a node.
+///
+/// # Panics
+/// If the node does not exist.
+#[must_use]
+pub fn instance_of(world: &World, node: &str) -> String {
+    let node = world.get(ResourceId::NODES, node).unwrap();
+    object::text(&node, &["spec", "providerID"]).rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+/// Number of running pods on a node.
+#[must_use]
+pub fn running_on(world: &World, node: &str) -> usize {
+    world.count(ResourceId::PODS, |pod| is_running(pod) && object::text(pod, &["spec", "nodeName"]) == node)
 }
 
 /// Summary of a world for messages.

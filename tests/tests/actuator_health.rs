@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "needed only if helpers outside of tests use it")]
 
 use plimsoll_actuator::ports::{CloudError, InstanceEvent, InstanceStatus, StatusCheck};
-use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::annotation;
 use plimsoll_model::time::Timestamp;
 use plimsoll_sim::apiserver::faults::{Effect as ApiEffect, Matcher};
@@ -12,8 +11,8 @@ use plimsoll_sim::apiserver::{ApiError, Patch, ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect};
 use plimsoll_sim::plimsoll::Options;
 use plimsoll_sim::world::World;
-use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, future_pod};
-use plimsoll_tests::{MINUTE, Setup, instances_ever_launched};
+use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
+use plimsoll_tests::{MINUTE, Setup, instance_of, instances_ever_launched};
 use serde_json::json;
 use std::time::Duration;
 
@@ -26,9 +25,7 @@ async fn begin() -> FakeWatcher {
 
 /// Launches a node and returns the names of claim and node.
 async fn node(watcher: &FakeWatcher, action: &str) -> (String, String) {
-    let pods = vec![future_pod(action)];
-    let wanted = Wanted { action, instance_type: "m6i.large", capacity_type: CapacityType::OnDemand, pods };
-    watcher.node(&wanted).await
+    watcher.node(&wanted(action)).await
 }
 
 /// Makes EC2 report a failed status check of the node's instance from now on.
@@ -43,8 +40,7 @@ fn schedule_stop(world: &World, node: &str) {
 }
 
 fn change_status(world: &World, node: &str, change: impl FnOnce(&mut InstanceStatus, Timestamp)) {
-    let node = world.get(ResourceId::NODES, node).unwrap();
-    let id = object::text(&node, &["spec", "providerID"]).rsplit('/').next().unwrap().to_owned();
+    let id = instance_of(world, node);
     world.ec2.with(|cloud, now| {
         let status = cloud.statuses.entry(id.clone()).or_insert(InstanceStatus {
             instance_id: id,

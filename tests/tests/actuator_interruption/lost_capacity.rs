@@ -1,7 +1,7 @@
 //! What a notice says about capacity: the offering of an interrupted instance is not launched again, and a capacity
 //! reservation that its owner takes back has no free instance. One whose instance is terminated has one more.
 
-use super::{begin, instance_of, interrupt, is_deleting, running_on, spot};
+use super::{begin, interrupt, is_deleting, spot};
 use plimsoll_actuator::ports::{CapacityReservation, FleetRequest, InstanceMatchCriteria, ReservationType};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::OutcomeStatus;
@@ -9,8 +9,8 @@ use plimsoll_model::snapshot::ReservationCount;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect};
 use plimsoll_sim::world::World;
-use plimsoll_tests::MINUTE;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted};
+use plimsoll_tests::{MINUTE, instance_of, running_on};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -17,9 +17,9 @@ use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect};
 use plimsoll_sim::plimsoll::Options;
-use plimsoll_sim::world::{World, is_running};
-use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, future_pod};
-use plimsoll_tests::{MINUTE, Setup, instances_ever_launched};
+use plimsoll_sim::world::World;
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
+use plimsoll_tests::{MINUTE, Setup, instance_of, instances_ever_launched, running_on};
 use serde_json::json;
 use std::time::Duration;
 
@@ -27,8 +27,7 @@ use std::time::Duration;
 const NOTICE: Duration = Duration::from_secs(120);
 
 fn spot(action: &str) -> Wanted<'_> {
-    let pods = vec![future_pod(action)];
-    Wanted { action, instance_type: "m6i.large", capacity_type: CapacityType::Spot, pods }
+    Wanted { capacity_type: CapacityType::Spot, ..wanted(action) }
 }
 
 async fn begin() -> FakeWatcher {
@@ -40,15 +39,6 @@ async fn begin_with(options: Options) -> FakeWatcher {
     let requirements = json!([{"key": "karpenter.sh/capacity-type", "operator": "In", "values": types}]);
     let pool = json!({"template": {"spec": {"requirements": requirements}}});
     FakeWatcher::begin(Setup { options, ..Setup::with_pool(pool) }).await
-}
-
-fn instance_of(world: &World, node: &str) -> String {
-    let node = world.get(ResourceId::NODES, node).unwrap();
-    object::text(&node, &["spec", "providerID"]).rsplit('/').next().unwrap().to_owned()
-}
-
-fn running_on(world: &World, node: &str) -> usize {
-    world.count(ResourceId::PODS, |pod| is_running(pod) && object::text(pod, &["spec", "nodeName"]) == node)
 }
 
 fn interrupt(watcher: &FakeWatcher, instance: &str) {

@@ -1,12 +1,12 @@
 //! What a plan tells about the pods of an interrupted node: only a plan that names a pod has a place for it.
 
-use super::{begin, interrupt, running_on, spot, with_pods};
+use super::{begin, interrupt, spot, with_pods};
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::plan::{Placement, Unschedulable};
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted};
-use plimsoll_tests::instances_ever_launched;
+use plimsoll_tests::{instances_ever_launched, running_on};
 use serde_json::json;
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! Replacements that the actuator launches on its own.
 
-use super::{NOTICE, begin, instance_of, interrupt, running_on, spot, with_pods};
+use super::{NOTICE, begin, interrupt, spot, with_pods};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_tests::fake_watcher::Wanted;
-use plimsoll_tests::{MINUTE, instances_ever_launched};
+use plimsoll_tests::{MINUTE, instance_of, instances_ever_launched, running_on};
 use serde_json::json;
 use std::time::Duration;
 

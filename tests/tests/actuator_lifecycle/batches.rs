@@ -1,11 +1,10 @@
 //! Batches of TerminateInstances.
 
-use super::wanted;
 use plimsoll_sim::apiserver::faults::Gate;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect};
 use plimsoll_sim::world::World;
-use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Evictions: errors of single pods, and the disruption budgets that a drained node leaves to others.
 
-use super::{instance_of, is_gone, limit_disruptions, running_on, wanted, with_protected_pod};
+use super::{is_gone, limit_disruptions, with_protected_pod};
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::names::annotation;
 use plimsoll_model::snapshot::DisruptionReason;
@@ -9,8 +9,8 @@ use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ApiError, ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::{World, is_running};
-use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted};
-use plimsoll_tests::{MINUTE, Setup};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
+use plimsoll_tests::{MINUTE, Setup, instance_of, running_on};
 use serde_json::{Value, json};
 use std::time::Duration;
 

@@ -1,12 +1,12 @@
 //! Nodes whose instance or NodeClaim has vanished, and NodeClaims whose Node has.
 
 use super::drain::{hide_pods, with_hidden_node};
-use super::{instance_of, is_gone, limit_disruptions, running_on, wanted, with_protected_pod};
+use super::{is_gone, limit_disruptions, with_protected_pod};
 use plimsoll_model::names::{TERMINATION_FINALIZER, annotation, label, tag};
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
-use plimsoll_tests::fake_watcher::FakeWatcher;
-use plimsoll_tests::{MINUTE, Setup};
+use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
+use plimsoll_tests::{MINUTE, Setup, instance_of, running_on};
 use serde_json::json;
 use std::time::Duration;
 

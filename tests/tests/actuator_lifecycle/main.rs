@@ -8,31 +8,20 @@ mod prices;
 mod unlaunched;
 mod volumes;
 
-use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
-use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, future_pod};
-use plimsoll_tests::{MINUTE, Setup};
+use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
+use plimsoll_tests::{MINUTE, Setup, running_on};
 use serde_json::json;
 use std::time::Duration;
-
-fn wanted(action: &str) -> Wanted<'_> {
-    let pods = vec![future_pod(action)];
-    Wanted { action, instance_type: "m6i.large", capacity_type: CapacityType::OnDemand, pods }
-}
 
 fn is_gone(world: &World) -> bool {
     world.all(ResourceId::NODE_CLAIMS).is_empty()
         && world.all(ResourceId::NODES).is_empty()
         && world.living_instances().is_empty()
-}
-
-fn instance_of(world: &World, node: &str) -> String {
-    let node = world.get(ResourceId::NODES, node).unwrap();
-    object::text(&node, &["spec", "providerID"]).rsplit('/').next().unwrap().to_owned()
 }
 
 /// Applies a PodDisruptionBudget for the pods of the Deployment `web`.
@@ -49,13 +38,6 @@ async fn with_protected_pod(watcher: &FakeWatcher) -> (String, String) {
     watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
     watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
     (claim, node)
-}
-
-/// Number of running pods on a node.
-fn running_on(world: &World, node: &str) -> usize {
-    world.count(ResourceId::PODS, |pod| {
-        plimsoll_sim::world::is_running(pod) && object::text(pod, &["spec", "nodeName"]) == node
-    })
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,12 +1,11 @@
 //! Prices of claims that have none recorded.
 
-use super::wanted;
 use plimsoll_model::names::annotation;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ApiError, ResourceId, object};
 use plimsoll_sim::world::World;
-use plimsoll_tests::fake_watcher::FakeWatcher;
+use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
 

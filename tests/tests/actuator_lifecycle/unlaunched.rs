@@ -1,13 +1,12 @@
 //! Claims that are deleted before they have an instance (safety rule 14).
 
-use super::wanted;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_sim::apiserver::faults::{Effect as ApiEffect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Capacity, Effect, Pool};
 use plimsoll_sim::world::World;
-use plimsoll_tests::fake_watcher::FakeWatcher;
+use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,13 +1,13 @@
 //! Volumes that are still attached when a node is drained.
 
-use super::{is_gone, running_on, wanted};
+use super::is_gone;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::store::{Part, Store, Write};
 use plimsoll_sim::apiserver::{ApiError, Patch, ResourceId, object};
 use plimsoll_sim::world::World;
-use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted};
-use plimsoll_tests::{MINUTE, Setup};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
+use plimsoll_tests::{MINUTE, Setup, running_on};
 use serde_json::json;
 use std::time::Duration;
 

@@ -1,12 +1,12 @@
 //! Nodes that the pods of removed nodes move to.
 
-use crate::{is_gone, wanted};
+use crate::is_gone;
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
-use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, pod_ref};
-use plimsoll_tests::{MINUTE, Setup};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, pod_ref, wanted};
+use plimsoll_tests::{MINUTE, Setup, instance_of};
 use serde_json::json;
 use std::time::Duration;
 
@@ -41,9 +41,8 @@ async fn with_a_drained_node_that_stays(watcher: &FakeWatcher) -> (String, Strin
     let cordon =
         |on: bool| watcher.world.patch(ResourceId::NODES, &third, json!({"spec": {"unschedulable": on}})).unwrap();
     cordon(true);
-    let node = watcher.world.get(ResourceId::NODES, &first).unwrap();
-    let instance = object::text(&node, &["spec", "providerID"]).rsplit('/').next().unwrap();
-    watcher.world.ec2.with(|cloud, _| cloud.protect(instance, true));
+    let instance = instance_of(&watcher.world, &first);
+    watcher.world.ec2.with(|cloud, _| cloud.protect(&instance, true));
     let outcome = watcher.remove("r-1", &first, DisruptionReason::Underutilized, Some(&second)).await;
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
     let has_moved = |world: &World| {

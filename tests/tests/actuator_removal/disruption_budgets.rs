@@ -1,11 +1,11 @@
 //! Nodes with pods that the Eviction API would not evict.
 
-use crate::{is_tainted, wanted};
+use crate::is_tainted;
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
-use plimsoll_tests::fake_watcher::FakeWatcher;
+use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
 

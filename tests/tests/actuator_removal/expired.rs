@@ -1,9 +1,9 @@
 //! Removals of expired nodes.
 
-use crate::{is_gone, wanted};
+use crate::is_gone;
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::snapshot::DisruptionReason;
-use plimsoll_tests::fake_watcher::FakeWatcher;
+use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
 use plimsoll_tests::{MINUTE, Setup};
 
 /// The list of the node's pods fails.

@@ -8,7 +8,6 @@ mod outcomes;
 mod reserved;
 mod undone;
 
-use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::annotation;
@@ -18,15 +17,10 @@ use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::{World, is_running};
-use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, future_pod, pod_ref};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, future_pod, pod_ref, wanted};
 use plimsoll_tests::{MINUTE, Setup, instances_ever_launched};
 use serde_json::json;
 use std::time::Duration;
-
-fn wanted(action: &str) -> Wanted<'_> {
-    let pods = vec![future_pod(action)];
-    Wanted { action, instance_type: "m6i.large", capacity_type: CapacityType::OnDemand, pods }
-}
 
 fn is_tainted(world: &World, node: &str) -> bool {
     has_taint(world, node, "karpenter.sh/disrupted", "NoSchedule")

@@ -1,13 +1,13 @@
 //! How removals end, as the watcher sees it.
 
-use crate::{has_command, of_node, wanted};
+use crate::{has_command, of_node};
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::plan::Termination;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::error::ApiError;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
-use plimsoll_tests::fake_watcher::FakeWatcher;
+use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
 use std::time::Duration;

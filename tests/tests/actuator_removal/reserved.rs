@@ -1,6 +1,6 @@
 //! Nodes that a pod is reserved for (rule 7).
 
-use crate::{has_command, is_gone, is_tainted, of_node, wanted};
+use crate::{has_command, is_gone, is_tainted, of_node};
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::names::annotation;
 use plimsoll_model::plan::Termination;
@@ -8,7 +8,7 @@ use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::store::{Part, Store, Write};
 use plimsoll_sim::apiserver::{Patch, ResourceId, object};
 use plimsoll_sim::world::World;
-use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, pod_ref};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, pod_ref, wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
 use std::time::Duration;

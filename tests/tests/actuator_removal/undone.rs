@@ -1,6 +1,6 @@
 //! What is reverted: the taint, the command and the condition of removals that are not carried out.
 
-use crate::{has_command, is_gone, is_tainted, of_node, wanted};
+use crate::{has_command, is_gone, is_tainted, of_node};
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::plan::Termination;
 use plimsoll_model::snapshot::DisruptionReason;
@@ -9,7 +9,7 @@ use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
-use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The leading actuator crashes, is partitioned, or gets no response, at points where something could be launched twice
 //! or lost (rules 1 to 4, 14 and 16).
 
-use plimsoll_model::names::{annotation, label};
+use plimsoll_model::names::annotation;
 use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
@@ -14,13 +14,6 @@ use std::time::Duration;
 
 /// Nodes that the burst needs: one per pod.
 const NODES: u32 = 8;
-
-/// A pool of one type. A pod of 3 CPUs fills a node.
-async fn cluster() -> TestCluster {
-    let requirements = json!([{"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.xlarge"]},
-                              {"key": label::CAPACITY_TYPE, "operator": "In", "values": ["on-demand"]}]);
-    TestCluster::begin(Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))).await
-}
 
 /// Checks that every pod runs, and that exactly the instances of the claims were launched.
 async fn nothing_was_bought_twice_or_lost(cluster: &TestCluster) {
@@ -40,7 +33,7 @@ fn leader(cluster: &TestCluster) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn dies_when_a_claim_is_written() {
-    let mut cluster = cluster().await;
+    let mut cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     let gate = Gate::default();
     let claims = Matcher::of(Verb::Create, "nodeclaims");
     let rule = cluster.world.server().faults().always(claims, Effect::HoldAfter(gate.clone()));
@@ -54,7 +47,7 @@ async fn dies_when_a_claim_is_written() {
 
 #[tokio::test(start_paused = true)]
 async fn dies_before_the_fleet_call_arrives() {
-    let mut cluster = cluster().await;
+    let mut cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     let gate = Gate::default();
     cluster.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, CloudEffect::HoldBefore(gate.clone()), 1));
     cluster.deploy("web", NODES, 3000);
@@ -67,7 +60,7 @@ async fn dies_before_the_fleet_call_arrives() {
 /// A user who may write NodeClaims must not select the image of nodes through a stored request.
 #[tokio::test(start_paused = true)]
 async fn a_stored_request_for_an_image_that_the_class_does_not_select_is_not_sent() {
-    let mut cluster = cluster().await;
+    let mut cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     let gate = Gate::default();
     cluster.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, CloudEffect::HoldBefore(gate.clone()), 1));
     cluster.deploy("web", NODES, 3000);
@@ -100,7 +93,7 @@ async fn a_stored_request_for_an_image_that_the_class_does_not_select_is_not_sen
 
 #[tokio::test(start_paused = true)]
 async fn dies_when_the_fleet_is_bought_and_the_answer_on_its_way() {
-    let mut cluster = cluster().await;
+    let mut cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     let gate = Gate::default();
     cluster.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, CloudEffect::HoldAfter(gate.clone()), 1));
     cluster.deploy("web", NODES, 3000);
@@ -113,7 +106,7 @@ async fn dies_when_the_fleet_is_bought_and_the_answer_on_its_way() {
 
 #[tokio::test(start_paused = true)]
 async fn dies_when_the_answer_is_there_but_not_written_down() {
-    let mut cluster = cluster().await;
+    let mut cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     let gate = Gate::default();
     let status = Matcher { verb: Some(Verb::Patch), resource: Some("nodeclaims"), ..Matcher::default() };
     let rule = cluster.world.server().faults().always(status, Effect::HoldBefore(gate.clone()));
@@ -128,7 +121,7 @@ async fn dies_when_the_answer_is_there_but_not_written_down() {
 
 #[tokio::test(start_paused = true)]
 async fn is_not_answered() {
-    let cluster = cluster().await;
+    let cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     cluster.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, CloudEffect::LoseAnswer, 2));
     cluster.deploy("web", NODES, 3000);
     nothing_was_bought_twice_or_lost(&cluster).await;
@@ -136,7 +129,7 @@ async fn is_not_answered() {
 
 #[tokio::test(start_paused = true)]
 async fn is_not_answered_because_its_call_comes_late() {
-    let cluster = cluster().await;
+    let cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     let late = CloudEffect::Late(Duration::from_secs(90));
     cluster.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, late, 1));
     cluster.deploy("web", NODES, 3000);
@@ -145,7 +138,7 @@ async fn is_not_answered_because_its_call_comes_late() {
 
 #[tokio::test(start_paused = true)]
 async fn is_cut_off_while_its_call_is_on_its_way_and_comes_back_when_another_leads() {
-    let cluster = cluster().await;
+    let cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     let old = leader(&cluster);
     let late = CloudEffect::Late(Duration::from_secs(40));
     cluster.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, late, 1));
@@ -164,7 +157,7 @@ async fn is_cut_off_while_its_call_is_on_its_way_and_comes_back_when_another_lea
 
 #[tokio::test(start_paused = true)]
 async fn dies_and_is_replaced_again_and_again() {
-    let mut cluster = cluster().await;
+    let mut cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     cluster.deploy("web", NODES, 3000);
     for _ in 0..6 {
         cluster.pass(Duration::from_secs(7)).await;
@@ -177,7 +170,7 @@ async fn dies_and_is_replaced_again_and_again() {
 
 /// A group is launched and its leader crashes before the match is written. Meanwhile users delete some of its claims.
 async fn bought_and_claims_deleted(deleted: usize) -> TestCluster {
-    let mut cluster = cluster().await;
+    let mut cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     let gate = Gate::default();
     cluster.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, CloudEffect::HoldAfter(gate.clone()), 1));
     cluster.deploy("web", NODES, 3000);
@@ -215,7 +208,7 @@ async fn one_deleted_claim_of_a_group_keeps_nobody_waiting() {
 /// No request was sent for the group: a claim that is being deleted is not launched.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_bought_for_a_claim_that_was_deleted_while_nobody_led() {
-    let mut cluster = cluster().await;
+    let mut cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     let gate = Gate::default();
     cluster.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, CloudEffect::HoldBefore(gate.clone()), 1));
     cluster.deploy("web", NODES, 3000);

@@ -1,6 +1,5 @@
 //! CapacityBuffers: capacity is launched like a node for pods, once, and stays as long as it is requested.
 
-use plimsoll_model::names::label;
 use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
@@ -9,13 +8,6 @@ use plimsoll_sim::world::World;
 use plimsoll_tests::{MINUTE, Setup, TestCluster, instances_ever_launched};
 use serde_json::{Value, json};
 use std::time::Duration;
-
-/// A pool of one type. A pod of 3 CPUs fills a node.
-fn one_to_a_node() -> Setup {
-    let requirements = json!([{"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.xlarge"]},
-                              {"key": label::CAPACITY_TYPE, "operator": "In", "values": ["on-demand"]}]);
-    Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))
-}
 
 /// Creates a buffer for this number of pods with this many millicores.
 fn keep_for(world: &World, name: &str, replicas: u32, millicpu: u32) {
@@ -66,7 +58,7 @@ fn versions(world: &World) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn room_is_bought_once_and_then_nothing_happens() {
-    let cluster = TestCluster::begin(one_to_a_node()).await;
+    let cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     keep(&cluster.world, 2);
     let requests_capacity =
         |world: &World| condition(world, "Provisioning") == ("False".to_owned(), "RequiresNewCapacity".to_owned());
@@ -88,7 +80,7 @@ async fn room_is_bought_once_and_then_nothing_happens() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_takes_room_at_once_and_room_is_bought_for_the_next() {
-    let cluster = TestCluster::begin(one_to_a_node()).await;
+    let cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     keep(&cluster.world, 1);
     cluster.until("a node is in service", 5 * MINUTE, |world| in_service(world) == 1).await;
     cluster.pass(MINUTE).await;
@@ -107,7 +99,7 @@ async fn a_pod_takes_room_at_once_and_room_is_bought_for_the_next() {
 
 #[tokio::test(start_paused = true)]
 async fn room_that_is_on_its_way_is_a_pods_if_it_comes() {
-    let cluster = TestCluster::begin(one_to_a_node()).await;
+    let cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     keep(&cluster.world, 1);
     cluster.until("a node is launched", MINUTE, |world| bought(world) == 1).await;
     cluster.deploy("web", 1, 3000);
@@ -122,7 +114,7 @@ async fn room_that_is_on_its_way_is_a_pods_if_it_comes() {
 
 #[tokio::test(start_paused = true)]
 async fn whoever_dies_room_is_not_bought_twice() {
-    let mut cluster = TestCluster::begin(one_to_a_node()).await;
+    let mut cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     let gate = Gate::default();
     let claims = Matcher::of(Verb::Create, "nodeclaims");
     let rule = cluster.world.server().faults().always(claims, Effect::HoldAfter(gate.clone()));

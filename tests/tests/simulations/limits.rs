@@ -8,7 +8,7 @@ use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::{World, is_pending};
-use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, future_pod};
+use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
 use plimsoll_tests::{MINUTE, Setup, TestCluster, most_cpu_of_claims};
 use serde_json::json;
 use std::time::Duration;
@@ -151,13 +151,7 @@ async fn the_limit_of_the_price_holds_when_the_actuator_dies_in_the_burst() {
 #[tokio::test(start_paused = true)]
 async fn the_actuator_launches_no_more_nodes_than_a_static_pool_has_replicas() {
     let watcher = FakeWatcher::begin(Setup::with_pool(json!({"replicas": 1}))).await;
-    let wanted = ["a-1", "a-2"].map(|action| Wanted {
-        action,
-        instance_type: "m6i.large",
-        capacity_type: CapacityType::OnDemand,
-        pods: vec![future_pod(action)],
-    });
-    let outcomes = watcher.send(watcher.plan(&wanted, Vec::new()).await).await;
+    let outcomes = watcher.send(watcher.plan(&["a-1", "a-2"].map(wanted), Vec::new()).await).await;
     let said: Vec<_> = outcomes.iter().map(|outcome| (outcome.status, outcome.reason)).collect();
     let over = (OutcomeStatus::Rejected, Some(OutcomeReason::LimitReached));
     assert_eq!(said, [(OutcomeStatus::Accepted, None), over], "{outcomes:?}");

@@ -44,13 +44,6 @@ fn waits(world: &World, name: &str, cpu: &str) {
     set_status(world, name, &unschedulable(), "test");
 }
 
-/// A pool of one type. A pod of 3 CPUs fills a node.
-fn one_to_a_node() -> Setup {
-    let requirements = json!([{"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.xlarge"]},
-                              {"key": label::CAPACITY_TYPE, "operator": "In", "values": ["on-demand"]}]);
-    Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))
-}
-
 fn pod_of(world: &World, app: &str) -> Object {
     world.all(ResourceId::PODS).into_iter().find(|pod| object::label(pod, "app") == Some(app)).unwrap()
 }
@@ -111,7 +104,7 @@ async fn without_nominations_one_pod_takes_the_room_of_another() {
 
 #[tokio::test(start_paused = true)]
 async fn a_nomination_is_there_before_the_node_is_ready_and_ends_with_it() {
-    let cluster = TestCluster::begin(one_to_a_node()).await;
+    let cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     let world = &cluster.world;
     waits(world, "web", "3");
     cluster.until("its node exists", 2 * MINUTE, |world| !nodes(world).is_empty()).await;
@@ -150,7 +143,7 @@ async fn a_pod_is_nominated_to_room_that_is_there_for_a_while() {
 
 #[tokio::test(start_paused = true)]
 async fn what_kube_scheduler_nominated_itself_stands() {
-    let cluster = TestCluster::begin(one_to_a_node()).await;
+    let cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     let world = &cluster.world;
     waits(world, "web", "3");
     cluster.until("its node is on the way", MINUTE, |world| !world.all(ResourceId::NODE_CLAIMS).is_empty()).await;
@@ -191,7 +184,7 @@ async fn without_the_right_to_it_everything_else_goes_on() {
 /// As a webhook does that denies the pod.
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_nomination_is_refused_does_not_end_those_of_others() {
-    let cluster = TestCluster::begin(one_to_a_node()).await;
+    let cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     let world = &cluster.world;
     let refusal = ApiError::new(403, "Forbidden", "admission webhook \"policy.example.com\" denied the request");
     world.server().faults().always(nominations_of(Some("denied")), Effect::Refuse(refusal));
@@ -204,7 +197,7 @@ async fn a_pod_whose_nomination_is_refused_does_not_end_those_of_others() {
 
 #[tokio::test(start_paused = true)]
 async fn ownership_is_by_the_servers_books() {
-    let cluster = TestCluster::begin(one_to_a_node()).await;
+    let cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     waits(&cluster.world, "web", "3");
     cluster.until("it is nominated", 2 * MINUTE, |world| !nominated(world, "web").is_empty()).await;
     let pod = cluster.world.get(ResourceId::PODS, "web").unwrap();
@@ -221,7 +214,7 @@ fn node_of(world: &World, pod: &str) -> String {
 #[tokio::test(start_paused = true)]
 async fn pods_are_bound_to_their_planned_nodes_only_if_that_is_enabled() {
     for bind_pods in [true, false] {
-        let mut setup = one_to_a_node();
+        let mut setup = Setup::one_to_a_node();
         setup.options.bind_pods = bind_pods;
         let cluster = TestCluster::begin(setup).await;
         waits(&cluster.world, "a", "3");

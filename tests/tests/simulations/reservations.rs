@@ -14,13 +14,6 @@ use plimsoll_tests::{MINUTE, Setup, TestCluster, instances_ever_launched};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A pool of one type. A pod of 3 CPUs fills a node.
-fn one_to_a_node() -> Setup {
-    let requirements = json!([{"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.xlarge"]},
-                              {"key": label::CAPACITY_TYPE, "operator": "In", "values": ["on-demand"]}]);
-    Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))
-}
-
 fn bought(world: &World) -> usize {
     instances_ever_launched(world).len()
 }
@@ -92,7 +85,7 @@ async fn a_reserved_pod_is_not_bought_for_again() {
 /// Rule 7: the reservation ends when kube-scheduler rejects the pod again on its planned node.
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_is_refused_again_is_planned_again_at_once() {
-    let cluster = TestCluster::begin(one_to_a_node()).await;
+    let cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     cluster.deploy("web", 1, 3000);
     cluster.until("its node exists", 2 * MINUTE, |world| !world.all(ResourceId::NODES).is_empty()).await;
     let node = object::name(&cluster.world.all(ResourceId::NODES)[0]).to_owned();
@@ -114,7 +107,7 @@ async fn a_pod_that_is_refused_again_is_planned_again_at_once() {
 /// Rule 7: a Node whose claim is not matched yet is the same node as the claim, not additional capacity.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_not_matched_yet_offers_no_room_of_its_own() {
-    let cluster = TestCluster::begin(one_to_a_node()).await;
+    let cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     let status = Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") };
     let rule = cluster.world.server().faults().always(status, Effect::internal_error());
     cluster.deploy("web", 1, 3000);
@@ -169,7 +162,7 @@ async fn a_cause_that_every_plan_repeats_is_told_once() {
 /// A running pod uses its resources even if an annotation is invalid, and an Event names the invalid annotation.
 #[tokio::test(start_paused = true)]
 async fn an_annotation_that_cannot_be_read_is_told_and_takes_no_pods_room_away() {
-    let cluster = TestCluster::begin(one_to_a_node()).await;
+    let cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     let deploy = |name: &str, annotations: Value| {
         let container = json!({"name": "main", "image": "example.com/app:1", "resources": {"requests": {"cpu": "3"}}});
         let template = json!({"metadata": {"labels": {"app": name}, "annotations": annotations}, "spec": {"containers": [container]}});

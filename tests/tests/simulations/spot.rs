@@ -7,7 +7,7 @@ use plimsoll_sim::apiserver::store::Object;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
-use plimsoll_tests::{MINUTE, Setup, TestCluster, instances_ever_launched};
+use plimsoll_tests::{MINUTE, Setup, TestCluster, instance_of, instances_ever_launched};
 use serde_json::json;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -38,7 +38,7 @@ struct Interrupted {
 
 fn interrupt(cluster: &TestCluster) -> Interrupted {
     let name = cluster.nodes_in_use().remove(0);
-    let instance = cluster.instance_of(&name);
+    let instance = instance_of(&cluster.world, &name);
     let node = cluster.world.get(ResourceId::NODES, &name).unwrap();
     assert!(cluster.world.ec2.with(|cloud, now| cloud.interrupt_spot(&instance, now)));
     let bought = instances_ever_launched(&cluster.world).len();
@@ -162,7 +162,7 @@ async fn pods_that_fit_another_node_move_without_a_replacement() {
     let nodes = cluster.nodes_in_use();
     let bought = instances_ever_launched(&cluster.world).len();
     let name = nodes.first().unwrap().clone();
-    let instance = cluster.instance_of(&name);
+    let instance = instance_of(&cluster.world, &name);
     assert!(cluster.world.ec2.with(|cloud, now| cloud.interrupt_spot(&instance, now)));
     let took = cluster
         .until("the pods run elsewhere", NOTICE, move |world| {

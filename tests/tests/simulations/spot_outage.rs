@@ -5,7 +5,7 @@ use plimsoll_model::names::label;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::kube::STOP_AFTER;
 use plimsoll_sim::world::World;
-use plimsoll_tests::{MINUTE, Setup, TestCluster};
+use plimsoll_tests::{MINUTE, Setup, TestCluster, instance_of};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -54,7 +54,7 @@ async fn play(case: &Case) -> f64 {
     let old: BTreeSet<String> = cluster.nodes_in_use().into_iter().collect();
     assert_eq!(old.len(), usize::try_from(case.nodes).unwrap());
     for node in &old {
-        let instance = cluster.instance_of(node);
+        let instance = instance_of(&cluster.world, node);
         assert!(cluster.world.ec2.with(|cloud, now| cloud.interrupt_spot(&instance, now)));
     }
     let start = Instant::now();

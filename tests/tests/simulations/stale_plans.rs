@@ -1,6 +1,5 @@
 //! Plans whose basis changes before they are executed (rules 10, 11, 15, 16 and 18). The test acts as the watcher.
 
-use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::{annotation, taint};
@@ -11,13 +10,9 @@ use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
-use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, future_pod};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
 use plimsoll_tests::{MINUTE, Setup, instances_ever_launched};
 use serde_json::json;
-
-fn wanted<'a>(action: &'a str, instance_type: &'a str) -> Wanted<'a> {
-    Wanted { action, instance_type, capacity_type: CapacityType::OnDemand, pods: vec![future_pod(action)] }
-}
 
 fn of_empty(action: &str, node: &str) -> Termination {
     Termination {
@@ -44,8 +39,8 @@ fn said(outcome: &Outcome) -> (OutcomeStatus, Option<OutcomeReason>) {
 #[tokio::test(start_paused = true)]
 async fn a_heartbeat_outdates_no_plan_and_a_label_does() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
-    let (_, first) = watcher.node(&wanted("a-1", "m6i.large")).await;
-    let (_, second) = watcher.node(&wanted("a-2", "m6i.large")).await;
+    let (_, first) = watcher.node(&wanted("a-1")).await;
+    let (_, second) = watcher.node(&wanted("a-2")).await;
     tokio::time::sleep(MINUTE).await;
     let (before, plan) = (version(&watcher.world, &first), watcher.plan(&[], vec![of_empty("r-1", &first)]).await);
     let later = watcher.plan(&[], vec![of_empty("r-2", &second)]).await;
@@ -68,7 +63,7 @@ async fn two_removals_cannot_use_the_same_room_of_a_disruption_budget() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
     let mut nodes = Vec::new();
     for action in ["a-1", "a-2"] {
-        let (_, node) = watcher.node(&wanted(action, "m6i.large")).await;
+        let (_, node) = watcher.node(&wanted(action)).await;
         watcher
             .world
             .deploy("web", nodes.len().try_into().map(|n: u32| n + 1).unwrap(), &json!({"cpu": "1"}), &json!({}))
@@ -80,7 +75,7 @@ async fn two_removals_cannot_use_the_same_room_of_a_disruption_budget() {
     let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
     watcher.world.apply_object(&budget).unwrap();
-    let (_, room) = watcher.node(&wanted("a-3", "m6i.2xlarge")).await;
+    let (_, room) = watcher.node(&Wanted { instance_type: "m6i.2xlarge", ..wanted("a-3") }).await;
     // The first removal does not continue after its admission.
     watcher.world.server().faults().always(Matcher::of(Verb::Patch, "nodes"), Effect::internal_error());
     let reason = DisruptionReason::Underutilized;
@@ -94,7 +89,7 @@ async fn two_removals_cannot_use_the_same_room_of_a_disruption_budget() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_only_looks_empty_stays() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
-    let (claim, node) = watcher.node(&wanted("a-1", "m6i.large")).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
     let faults = watcher.world.server().faults();
     let actuator = watcher.plimsoll.processes(Role::Actuator).remove(0);
     let pods = Matcher { client: Some(actuator.clone()), ..Matcher::of(Verb::Watch, "pods") };
@@ -117,9 +112,9 @@ async fn a_node_that_only_looks_empty_stays() {
 #[tokio::test(start_paused = true)]
 async fn a_rejected_launch_takes_the_removal_along_that_rests_on_it() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
-    let (claim, node) = watcher.node(&wanted("a-1", "m6i.large")).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
     let removal = Termination { replaced_by: vec![0], ..of_empty("r-1", &node) };
-    let mut plan = watcher.plan(&[wanted("a-2", "m6i.large")], vec![removal]).await;
+    let mut plan = watcher.plan(&[wanted("a-2")], vec![removal]).await;
     "other".clone_into(&mut plan.launches[0].node_class);
     let outcomes = watcher.send(plan).await;
     let statuses: Vec<_> = outcomes.iter().map(said).collect();
@@ -132,7 +127,7 @@ async fn a_rejected_launch_takes_the_removal_along_that_rests_on_it() {
 #[tokio::test(start_paused = true)]
 async fn a_plan_on_a_former_leaders_ledger_is_rejected() {
     let mut watcher = FakeWatcher::begin(Setup::default()).await;
-    let plan = watcher.plan(&[wanted("a-1", "m6i.large")], Vec::new()).await;
+    let plan = watcher.plan(&[wanted("a-1")], Vec::new()).await;
     watcher.replace_actuator();
     let outcome = watcher.send(plan).await.remove(0);
     assert_eq!(said(&outcome), (OutcomeStatus::Rejected, Some(OutcomeReason::StaleSnapshot)), "{outcome:?}");
@@ -143,11 +138,11 @@ async fn a_plan_on_a_former_leaders_ledger_is_rejected() {
 #[tokio::test(start_paused = true)]
 async fn a_node_goes_only_once_its_replacement_is_in_service() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
-    let (claim, node) = watcher.node(&wanted("a-1", "m6i.2xlarge")).await;
+    let (claim, node) = watcher.node(&Wanted { instance_type: "m6i.2xlarge", ..wanted("a-1") }).await;
     watcher.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
     watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
     let pods = watcher.pods_on(&node);
-    let replacement = Wanted { pods: pods.clone(), ..wanted("a-2", "m6i.large") };
+    let replacement = Wanted { pods: pods.clone(), ..wanted("a-2") };
     let reason = DisruptionReason::Underutilized;
     let removal = Termination { reason, pods: pods.clone(), replaced_by: vec![0], ..of_empty("r-1", &node) };
     let plan = watcher.plan(&[replacement], vec![removal]).await;
@@ -156,7 +151,7 @@ async fn a_node_goes_only_once_its_replacement_is_in_service() {
     let new = outcomes[0].node_claim.clone().unwrap();
     // While the pod still runs on the old node, it stays reserved for the new one.
     tokio::time::sleep(std::time::Duration::from_secs(10)).await;
-    let again = watcher.plan(&[Wanted { pods, ..wanted("a-3", "m6i.large") }], Vec::new()).await;
+    let again = watcher.plan(&[Wanted { pods, ..wanted("a-3") }], Vec::new()).await;
     let outcome = watcher.send(again).await.remove(0);
     assert_eq!(said(&outcome), (OutcomeStatus::Rejected, Some(OutcomeReason::PodChanged)), "{outcome:?}");
     assert!(outcome.message.ends_with(&format!("is reserved for NodeClaim {new}")), "{outcome:?}");
@@ -171,7 +166,7 @@ async fn a_node_goes_only_once_its_replacement_is_in_service() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_cannot_be_tainted_stays() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
-    let (claim, node) = watcher.node(&wanted("a-1", "m6i.large")).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
     let rule = watcher.world.server().faults().always(Matcher::of(Verb::Patch, "nodes"), Effect::internal_error());
     let plan = watcher.plan(&[], vec![of_empty("r-1", &node)]).await;
     assert_eq!(said(&watcher.send(plan).await[0]), (OutcomeStatus::Accepted, None));

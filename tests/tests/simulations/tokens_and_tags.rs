@@ -12,13 +12,6 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A pool of one type. A pod of 3 CPUs fills a node.
-async fn cluster() -> TestCluster {
-    let requirements = json!([{"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.xlarge"]},
-                              {"key": label::CAPACITY_TYPE, "operator": "In", "values": ["on-demand"]}]);
-    TestCluster::begin(Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}))).await
-}
-
 /// Launches the node of one pod and holds the response.
 async fn bought_and_not_told(cluster: &TestCluster) -> Gate {
     let gate = Gate::default();
@@ -32,7 +25,7 @@ async fn bought_and_not_told(cluster: &TestCluster) -> Gate {
 /// Rule 4: tags are part of the launch, and they are enough to find an instance that no process remembers.
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_nobody_remembers_is_found_by_the_tags_of_its_launch() {
-    let mut cluster = cluster().await;
+    let mut cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     let gate = bought_and_not_told(&cluster).await;
     let claim = object::name(&cluster.claims()[0]).to_owned();
     let tags = cluster.world.living_instances().into_values().next().unwrap().tags;
@@ -59,7 +52,7 @@ async fn an_instance_that_nobody_remembers_is_found_by_the_tags_of_its_launch() 
 /// Rule 3: EC2 expires tokens. An attempt that is older than ten minutes is looked up, not sent again.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_is_too_old_is_looked_up_and_not_sent_again() {
-    let mut cluster = cluster().await;
+    let mut cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     let gate = bought_and_not_told(&cluster).await;
     for actuator in cluster.plimsoll.processes(Role::Actuator) {
         cluster.plimsoll.kill(&actuator);
@@ -76,7 +69,7 @@ async fn an_attempt_that_is_too_old_is_looked_up_and_not_sent_again() {
 /// EC2 shows a terminated instance for about an hour.
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_was_terminated_meanwhile_is_not_adopted() {
-    let mut cluster = cluster().await;
+    let mut cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     let gate = bought_and_not_told(&cluster).await;
     for actuator in cluster.plimsoll.processes(Role::Actuator) {
         cluster.plimsoll.kill(&actuator);
@@ -97,7 +90,7 @@ async fn an_instance_that_was_terminated_meanwhile_is_not_adopted() {
 /// Rule 14: a claim that is deleted while its call may be in flight stays until the result is known.
 #[tokio::test(start_paused = true)]
 async fn a_deleted_claim_stays_while_its_call_may_still_be_on_its_way() {
-    let cluster = cluster().await;
+    let cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     let late = Effect::Late(Duration::from_secs(60));
     cluster.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, late, 1000));
     cluster.deploy("web", 1, 3000);
@@ -119,7 +112,7 @@ async fn a_deleted_claim_stays_while_its_call_may_still_be_on_its_way() {
 /// A user deletes launch templates that are in use, such as Karpenter's clean-up during a migration.
 #[tokio::test(start_paused = true)]
 async fn a_deleted_launch_template_costs_one_launch() {
-    let cluster = cluster().await;
+    let cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     cluster.deploy("web", 1, 3000);
     cluster.until_running(1, 3 * MINUTE).await;
     cluster.world.ec2.with(|cloud, _| {

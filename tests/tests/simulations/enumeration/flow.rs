@@ -4,7 +4,7 @@ use crate::oracle::{self, most_leaving_at_admissions};
 use plimsoll_model::names::{annotation, label, tag};
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
-use plimsoll_tests::{MINUTE, Setup, TestCluster, instances_ever_launched};
+use plimsoll_tests::{MINUTE, Setup, TestCluster, instance_of, instances_ever_launched};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -172,11 +172,11 @@ impl Flow {
                 }
             }
             Self::Interruption => {
-                let instance = cluster.instance_of(&cluster.nodes_in_use()[0]);
+                let instance = instance_of(&cluster.world, &cluster.nodes_in_use()[0]);
                 assert!(world.ec2.with(|cloud, now| cloud.interrupt_spot(&instance, now)));
             }
             Self::Collection => {
-                let lost = cluster.instance_of(&cluster.nodes_in_use()[0]);
+                let lost = instance_of(&cluster.world, &cluster.nodes_in_use()[0]);
                 world.ec2.with(|cloud, now| {
                     let mut request = cloud.fleets()[0].request.clone();
                     request.client_token = "stray".to_owned();
